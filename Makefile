@@ -1,0 +1,47 @@
+# The project's commands; `make` alone lists them. Each first makes .venv and installs what it needs, if that is not done.
+#
+#   make run ARGS="run epochs --preset full"      what the program (or pytest) is given
+#   make test BACKEND=cu112                       MXNet's GPU build, from now on; BACKEND=cpu goes back
+#   make test PYTHON=python3.8                    that Python, instead of the newest of 3.8 to 3.11 on the PATH
+BACKEND ?=
+PYTHON ?=
+ARGS ?=
+# The committed results: one folder for each machine, named after its processor.
+MACHINE ?= $(shell tools/machine.sh)
+REFERENCE_ARGS ?= run epochs two-jobs stock-loop --preset full
+
+python := .venv/bin/python
+install = @PYTHON="$(PYTHON)" tools/install.sh "$(BACKEND)"
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint check reference clean
+# Two targets at once would install into one .venv at once.
+.NOTPARALLEL:
+
+help: ## list these targets
+	@sed -n 's/^\([a-z]*\):.* ## /make \1|/p' Makefile | awk -F'|' '{ printf "  %-16s%s\n", $$1, $$2 }'
+
+run: ## the main job: a tour of the experiments, with tables, verdicts and a report; ARGS="..." runs others
+	$(install)
+	$(python) -m mxdp.experiments $(ARGS)
+
+test: ## the tests; ARGS="..." goes to pytest
+	$(install) test
+	$(python) -m pytest $(ARGS)
+
+lint: ## format, lint and types, without the tests
+	$(install) test dev
+	$(python) -m ruff format --check .
+	$(python) -m ruff check .
+	$(python) -m mypy
+
+check: lint ## all that must hold before a commit: lint, then the tests with branch coverage
+	$(python) -m pytest --cov=mxdp --cov-branch --cov-config=setup.cfg $(ARGS)
+
+reference: ## measure the committed results of this machine again, in full size (long)
+	$(install)
+	$(python) -m mxdp.experiments $(REFERENCE_ARGS) --out experiments/reference/$(MACHINE) $(ARGS)
+
+clean: ## remove what these targets made, .venv too; results in runs/ and downloaded data stay
+	rm -rf .venv build dist *.egg-info .coverage .coverage.* htmlcov .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,48 @@
+"""mxdp: data-parallel training of MXNet/Gluon networks, from scratch, in pieces that can be read.
+
+``import mxdp`` prepares the process (see :mod:`mxdp.process`) and loads nothing else: a name such as ``mxdp.allreduce``
+brings in MXNet when it is first used. Import mxdp before MXNet.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, List
+
+from mxdp import process as _process
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "allreduce": "mxdp.collectives",
+    "split_and_load": "mxdp.batches",
+    "split_batch": "mxdp.batches",
+    "devices": "mxdp.backend",
+    "get_params": "mxdp.replicas",
+    "in_sync": "mxdp.replicas",
+    "init_lenet": "mxdp.models",
+    "lenet": "mxdp.models",
+    "cross_entropy": "mxdp.loss",
+    "sgd": "mxdp.optim",
+    "load": "mxdp.datasets",
+    "Timer": "mxdp.timing",
+    "Benchmark": "mxdp.timing",
+    "train_batch": "mxdp.training",
+    "train": "mxdp.training",
+    "evaluate": "mxdp.training",
+}
+__all__ = sorted(_HOME)
+
+_process.prepare()
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'mxdp' has no attribute {name!r}; it has: {', '.join(__all__)}")
+    value = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> List[str]:
+    return sorted([*globals(), *__all__])

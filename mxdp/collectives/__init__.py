@@ -1,0 +1,5 @@
+"""Sums over replicas: the same steps for every algorithm, planned on floor 0 and carried out here."""
+
+from mxdp.collectives.allreduce import ALGORITHMS, allreduce
+
+__all__ = ["ALGORITHMS", "allreduce"]

@@ -1,0 +1,229 @@
+"""What ``mxnet-cu112`` needs around it: CUDA 11's libraries, NVIDIA's driver, and a GPU that it holds code for.
+
+The libraries come with pip, in the ``nvidia-*-cu11`` packages, where the dynamic loader does not look. So they are
+loaded here, before MXNet is imported; MXNet's own library then finds them by name. Nothing here imports MXNet.
+Not run on a GPU: checked with the real packages and a stand-in driver.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Callable, List, Optional, Sequence, Tuple
+
+Loader = Callable[..., Any]
+"""Loads a shared library by path or name, as :class:`ctypes.CDLL` does; raises OSError where it can't."""
+
+DRIVER = "libcuda.so.1"
+
+
+@dataclass(frozen=True)
+class Library:
+    """A shared library that MXNet's own is linked to, and the pip requirement that brings it."""
+
+    name: str
+    package: str
+
+
+# In the order of loading: a library after those that it needs itself. libcudnn.so.8 opens its parts by itself, from its
+# own folder; cusolver of CUDA 11 is linked to cublas, not to cusparse.
+LIBRARIES: Tuple[Library, ...] = (
+    Library("libcudart.so.11.0", "nvidia-cuda-runtime-cu11"),
+    Library("libnvToolsExt.so.1", "nvidia-nvtx-cu11"),
+    Library("libnvrtc.so.11.2", "nvidia-cuda-nvrtc-cu11"),
+    Library("libcublasLt.so.11", "nvidia-cublas-cu11"),
+    Library("libcublas.so.11", "nvidia-cublas-cu11"),
+    Library("libcufft.so.10", "nvidia-cufft-cu11"),
+    Library("libcurand.so.10", "nvidia-curand-cu11"),
+    Library("libcusolver.so.11", "nvidia-cusolver-cu11"),
+    Library("libcudnn.so.8", "nvidia-cudnn-cu11<9"),
+    Library("libnccl.so.2", "nvidia-nccl-cu11"),
+)
+
+# What the CPU build needs too, where a small container may lack it: the name of the package in Debian and Ubuntu.
+SYSTEM_LIBRARIES = {
+    "libgomp.so.1": "libgomp1",
+    "libquadmath.so.0": "libquadmath0",
+    "libstdc++.so.6": "libstdc++6",
+    "libgcc_s.so.1": "libgcc-s1",
+    "libz.so.1": "zlib1g",
+}
+
+# Compute capabilities that the wheel holds machine code for. It has no PTX, so nothing can be compiled for others.
+COMPILED: Tuple[Tuple[int, int], ...] = ((5, 0), (6, 0), (7, 0), (8, 0), (8, 6))
+# CUDA 11.2 runs on any driver of CUDA 11 (minor version compatibility).
+OLDEST_DRIVER = 11000
+CAPABILITY_MAJOR, CAPABILITY_MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
+NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
+
+NO_DRIVER = (
+    f"NVIDIA's driver is not installed ({DRIVER} is missing), and mxnet-cu112 can't be imported without it: install the"
+    " driver, or use the CPU build (BACKEND=cpu with make, or `pip uninstall -y mxnet-cu112` and"
+    ' `pip install "mxdp[cpu]"`).'
+)
+NO_GPU = "NVIDIA's driver sees no GPU: see `nvidia-smi` and CUDA_VISIBLE_DEVICES, or use the CPU devices, kind='cpu'."
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU as the driver sees it."""
+
+    index: int
+    name: str
+    capability: Tuple[int, int]
+
+    @property
+    def usable(self) -> bool:
+        """Does the wheel hold code for it? Code for X.Y runs on X.Z with Z >= Y, and on no other X."""
+        return any(self.capability[0] == major and self.capability[1] >= minor for major, minor in COMPILED)
+
+
+@dataclass(frozen=True)
+class Driver:
+    """The state of NVIDIA's driver: is it installed, what is wrong with it in one sentence, and its GPUs."""
+
+    installed: bool
+    problem: Optional[str] = None
+    gpus: Tuple[Gpu, ...] = ()
+
+
+def package_folders() -> List[Path]:
+    """The ``nvidia/*/lib`` folders of the installed ``nvidia-*`` packages, sorted by name."""
+    spec = find_spec("nvidia")
+    places = (spec.submodule_search_locations or []) if spec else []
+    return [folder for place in places for folder in sorted(Path(place).glob("*/lib"))]
+
+
+def preload(folders: Optional[Sequence[Path]] = None, loader: Loader = ctypes.CDLL) -> List[str]:
+    """Load CUDA's libraries into this process, for MXNet's library to find; return what is wrong, a sentence each.
+
+    A library that is in none of the ``folders`` (by default the pip packages') is looked for where the system has its
+    libraries. One that is loaded stays loaded, so calling this twice does no harm.
+    """
+    folders = package_folders() if folders is None else folders
+    missing, broken = [], []
+    for library in LIBRARIES:
+        path = next((folder / library.name for folder in folders if (folder / library.name).is_file()), None)
+        try:
+            loader(str(path or library.name), ctypes.RTLD_GLOBAL)
+        except OSError as error:
+            if path is None:
+                missing.append(library)
+            else:
+                cure = f'`pip install --force-reinstall "{library.package}"`'
+                broken.append(f"{path} can't be loaded ({error}): {cure}.")
+    return ([_missing_problem(missing)] if missing else []) + broken
+
+
+def driver_installed(loader: Loader = ctypes.CDLL) -> bool:
+    """Is NVIDIA's driver library there? Does not start CUDA, so this process may still fork."""
+    try:
+        loader(DRIVER)
+    except OSError:
+        return False
+    return True
+
+
+def query_driver(loader: Loader = ctypes.CDLL) -> Driver:
+    """Ask NVIDIA's driver for its GPUs, through ctypes. Starts CUDA: a process that has done this may not fork.
+
+    ``CUDA_VISIBLE_DEVICES`` counts here as it does for MXNet, and the numbering is the same.
+    """
+    try:
+        cuda = loader(DRIVER)
+    except OSError:
+        return Driver(False, NO_DRIVER)
+    version, count = ctypes.c_int(), ctypes.c_int()
+    try:
+        _call(cuda, "cuInit", 0)
+        _call(cuda, "cuDriverGetVersion", ctypes.byref(version))
+        _call(cuda, "cuDeviceGetCount", ctypes.byref(count))
+        gpus = tuple(_gpu(cuda, index) for index in range(count.value))
+    except _CudaError as error:
+        none = error.status == NO_DEVICE
+        return Driver(True, NO_GPU if none else f"NVIDIA's driver fails ({error}): see `nvidia-smi`.")
+    if not gpus:
+        return Driver(True, NO_GPU)
+    return Driver(True, _old_driver(version.value), gpus)
+
+
+def gpu_problem(gpu: Gpu) -> Optional[str]:
+    """Why the wheel can't run on this GPU, in one sentence; None if it can."""
+    if gpu.usable:
+        return None
+    held = ", ".join(f"{major}.{minor}" for major, minor in COMPILED)
+    other = "an older" if gpu.capability > COMPILED[-1] else "a newer"
+    return (
+        f"gpu({gpu.index}), {gpu.name}, has compute capability {gpu.capability[0]}.{gpu.capability[1]}, and mxnet-cu112"
+        f" holds code for {held} and what follows each in its generation: use the CPU devices, kind='cpu', or {other}"
+        " GPU."
+    )
+
+
+def problems(folders: Optional[Sequence[Path]] = None, loader: Loader = ctypes.CDLL) -> List[str]:
+    """All that keeps ``mxnet-cu112`` from this machine's GPUs, a sentence each.
+
+    Does what its parts do: :func:`preload` loads the libraries, :func:`query_driver` starts CUDA.
+    """
+    driver = query_driver(loader)
+    found = preload(folders, loader) + ([driver.problem] if driver.problem else [])
+    return found + [text for text in map(gpu_problem, driver.gpus) if text]
+
+
+def import_problem(error: OSError) -> str:
+    """What to do about the OSError of an ``import mxnet``: in one sentence, which library is missing and who has it."""
+    match = re.search(r"(lib\S+?\.so[.\d]*): cannot open shared object file", str(error))
+    name = match.group(1) if match else ""
+    if name == DRIVER:
+        return NO_DRIVER
+    for library in LIBRARIES:
+        if library.name == name:
+            return _missing_problem([library])
+    if name in SYSTEM_LIBRARIES:
+        package = SYSTEM_LIBRARIES[name]
+        return f"MXNet needs {name}, which is missing: install it (on Debian and Ubuntu `apt-get install {package}`)."
+    if name:
+        return f"MXNet needs {name}, which is missing: install the package of your system that has it."
+    return f"MXNet's library can't be loaded ({error}): install MXNet again."
+
+
+class _CudaError(Exception):
+    def __init__(self, function: str, status: int, name: str) -> None:
+        super().__init__(f"{function}: {name or 'error'} {status}")
+        self.status = status
+
+
+def _call(cuda: Any, function: str, *arguments: Any) -> None:
+    status = getattr(cuda, function)(*arguments)
+    if status != 0:
+        text = ctypes.c_char_p()
+        cuda.cuGetErrorName(status, ctypes.byref(text))
+        raise _CudaError(function, status, (text.value or b"").decode())
+
+
+def _gpu(cuda: Any, index: int) -> Gpu:
+    handle, major, minor = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
+    name = ctypes.create_string_buffer(256)
+    _call(cuda, "cuDeviceGet", ctypes.byref(handle), index)
+    _call(cuda, "cuDeviceGetName", name, len(name), handle)
+    _call(cuda, "cuDeviceGetAttribute", ctypes.byref(major), CAPABILITY_MAJOR, handle)
+    _call(cuda, "cuDeviceGetAttribute", ctypes.byref(minor), CAPABILITY_MINOR, handle)
+    return Gpu(index, name.value.decode(errors="replace"), (major.value, minor.value))
+
+
+def _old_driver(version: int) -> Optional[str]:
+    if version >= OLDEST_DRIVER:
+        return None
+    return (
+        f"NVIDIA's driver is for CUDA {version // 1000}.{version % 1000 // 10}, and mxnet-cu112 needs one for CUDA 11.0"
+        " or later: update the driver, or use the CPU devices, kind='cpu'."
+    )
+
+
+def _missing_problem(missing: Sequence[Library]) -> str:
+    names = ", ".join(library.name for library in missing)
+    packages = " ".join(f'"{package}"' for package in dict.fromkeys(library.package for library in missing))
+    return f"mxnet-cu112 needs {names}, which {'is' if len(missing) == 1 else 'are'} missing: `pip install {packages}`."

@@ -1,0 +1,75 @@
+"""Data sets in memory: Fashion-MNIST, scikit-learn's digits, synthetic pictures. NumPy only, no MXNet.
+
+>>> data = load("synthetic", seed=1)
+>>> data.train.X.shape, data.train.X.dtype.name, data.train.y.dtype.name
+((6000, 1, 28, 28), 'float32', 'int32')
+"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Optional, Union
+
+from mxdp.datasets import fashion_mnist
+from mxdp.datasets.digits import load_digits
+from mxdp.datasets.minibatches import Stream, minibatches, permutation, sequential
+from mxdp.datasets.records import Dataset, Split
+from mxdp.datasets.synthetic import load_synthetic
+from mxdp.errors import DataError
+
+if TYPE_CHECKING:
+    from mxdp.datasets.cache import Notify
+    from mxdp.datasets.download import Progress
+
+__all__ = ["NAMES", "Dataset", "Split", "Stream", "load", "minibatches", "permutation", "sequential"]
+
+NAMES = ("auto", "fashion-mnist", "digits", "synthetic")
+
+
+def load(
+    name: str = "auto",
+    data_dir: Optional[Union[str, Path]] = None,
+    seed: int = 0,
+    notify: Optional[Notify] = None,
+    progress: Optional[Progress] = None,
+) -> Dataset:
+    """The data set of that name, whole and in memory.
+
+    ``auto`` is Fashion-MNIST if it is cached or can be downloaded, else the digits, which it says to ``notify`` in one
+    line; the result's ``name`` tells which. A folder that the user named is never passed over: what is wrong there is
+    an error. Waits for the network where nothing is cached.
+
+    Args:
+        name: one of ``NAMES``.
+        data_dir: a folder with ``fashion-mnist/`` or the four files; default ``$MXDP_DATA_DIR``, else the cache. Only
+            Fashion-MNIST is read from a folder.
+        seed: draws the split of the digits and all of the synthetic data; Fashion-MNIST has a fixed split.
+        notify: gets messages of one line; by default they go to stderr.
+        progress: ``progress(description, done_bytes, total_bytes)`` while downloading.
+
+    Raises:
+        ValueError: there is no such data set.
+        DataError: it can't be had; the message says what is wrong and what to do.
+    """
+    if name not in NAMES:
+        near = difflib.get_close_matches(str(name), NAMES, n=1, cutoff=0.4)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"no data set is called {name!r}, there are: {', '.join(NAMES)}{hint}")
+    say = notify or _to_stderr
+    if name == "digits":
+        return load_digits(seed)
+    if name == "synthetic":
+        return load_synthetic(seed)
+    try:
+        return fashion_mnist.load_fashion_mnist(data_dir, say, progress)
+    except DataError as error:
+        if name != "auto" or fashion_mnist.given_folder(data_dir) is not None:
+            raise
+        say(f"using scikit-learn's digits instead of Fashion-MNIST: {error}")
+        return load_digits(seed)
+
+
+def _to_stderr(message: str) -> None:
+    print(message, file=sys.stderr)

@@ -1,0 +1,142 @@
+"""The folder into which mxdp itself downloads: safe for two processes at once, and it deletes only what mxdp wrote.
+
+``mxdp-wrote.json`` lists the files that mxdp put here. A listed file that is damaged is deleted and fetched again; any
+other file is somebody else's and stays as it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from pathlib import Path
+from typing import Callable, Dict, Iterator, List, Optional, Sequence
+
+import filelock
+
+from mxdp.datasets.download import LIMITS, Limits, Progress, fetch
+from mxdp.datasets.known_file import KnownFile, MissingFile, WrongFile
+from mxdp.errors import DataError
+
+MANIFEST = "mxdp-wrote.json"
+LOCK = "mxdp.lock"
+
+Notify = Callable[[str], None]
+
+
+def cache_root() -> Path:
+    """``mxdp`` under ``$XDG_CACHE_HOME``, or under ``~/.cache`` where that is unset or not absolute.
+
+    Raises:
+        DataError: there is no home folder.
+    """
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if os.path.isabs(base):
+        return Path(base) / "mxdp"
+    try:
+        return Path.home() / ".cache" / "mxdp"
+    except RuntimeError as error:
+        raise DataError("there is no home folder to keep a cache in; set XDG_CACHE_HOME to a folder") from error
+
+
+def offline() -> bool:
+    """Whether the environment forbids the network: ``MXDP_OFFLINE`` is set, and not to 0."""
+    return os.environ.get("MXDP_OFFLINE", "0") not in ("", "0")
+
+
+def obtain(
+    folder: Path,
+    files: Sequence[KnownFile],
+    mirrors: Sequence[str],
+    notify: Notify,
+    progress: Optional[Progress] = None,
+    limits: Limits = LIMITS,
+) -> List[bytes]:
+    """The contents of ``files`` in order, from ``folder``, where what is missing or damaged is downloaded first.
+
+    A whole cache is read without a lock and without writing anything. Else this waits: for the lock while another
+    process downloads, and for the network, within ``limits``. What is done to a damaged file is said to ``notify``.
+
+    Raises:
+        DataError: a wrong file that mxdp did not write; nothing could be downloaded, or MXDP_OFFLINE forbids it; the
+            lock was not free in time; the folder can't be written.
+    """
+    try:
+        return _read(folder, files)
+    except (MissingFile, WrongFile) as error:
+        if offline():
+            raise DataError(f"{error}, and MXDP_OFFLINE forbids to download it") from error
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with _locked(folder, notify, limits.lock):
+            wanted = _sweep(folder, files, notify)
+            if wanted:
+                size = sum(file.size for file in wanted) / 1e6
+                notify(f"downloading {len(wanted)} of {len(files)} files ({size:.1f} MB) into {folder}")
+                fetch(wanted, folder, mirrors, limits, progress, lambda file, url: _enter(folder, file, url))
+            return _read(folder, files)
+    except OSError as error:
+        raise DataError(f"{error.filename or folder} can't be written ({error.strerror or error})") from error
+
+
+def _read(folder: Path, files: Sequence[KnownFile]) -> List[bytes]:
+    return [file.read(folder / file.name) for file in files]
+
+
+def _sweep(folder: Path, files: Sequence[KnownFile], notify: Notify) -> List[KnownFile]:
+    """Which files must be fetched; damaged ones of ours are deleted, anybody else's are an error."""
+    ours = _manifest(folder)
+    wanted = []
+    for file in files:
+        path = folder / file.name
+        try:
+            file.read(path)
+            continue
+        except MissingFile:
+            pass
+        except WrongFile as error:
+            if file.name not in ours:
+                raise DataError(
+                    f"{error}, and mxdp did not write it; move it away, and mxdp downloads the official one"
+                ) from error
+            notify(f"{error}; mxdp wrote it, so it is deleted and fetched again")
+            path.unlink()
+        wanted.append(file)
+    return wanted
+
+
+def _manifest(folder: Path) -> Dict[str, Dict[str, str]]:
+    """File name -> what we noted when we wrote it. An unreadable list claims nothing: then we delete nothing."""
+    try:
+        files = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return {}
+    return files if isinstance(files, dict) else {}
+
+
+def _enter(folder: Path, file: KnownFile, url: str) -> None:
+    files = _manifest(folder)
+    files[file.name] = {"sha256": file.sha256, "from": url}
+    beside = folder / (MANIFEST + ".new")
+    beside.write_text(json.dumps({"schema_version": 1, "files": files}, indent=2) + "\n", encoding="utf-8")
+    os.replace(beside, folder / MANIFEST)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path, notify: Notify, limit: float) -> Iterator[None]:
+    lock = filelock.FileLock(str(folder / LOCK))
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        notify(f"waiting for another process that downloads into {folder}")
+        try:
+            lock.acquire(timeout=limit, poll_interval=0.1)
+        except filelock.Timeout as error:
+            raise DataError(
+                f"waited {limit:g} s for {folder / LOCK}, which another process holds while it downloads; "
+                f"end that process or try again later"
+            ) from error
+    try:
+        yield
+    finally:
+        lock.release()

@@ -1,0 +1,120 @@
+"""Fashion-MNIST: 60000 + 10000 pictures of clothes, from a folder of yours, from the cache, or from the network.
+
+Source: H. Xiao, K. Rasul, R. Vollgraf, "Fashion-MNIST: a Novel Image Dataset for Benchmarking Machine Learning
+Algorithms", 2017, https://github.com/zalandoresearch/fashion-mnist (MIT licence).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, List, Optional, Union
+
+from mxdp.datasets.idx import parse_split
+from mxdp.datasets.known_file import KnownFile, MissingFile, WrongFile
+from mxdp.datasets.records import Dataset
+from mxdp.errors import DataError
+
+if TYPE_CHECKING:
+    from mxdp.datasets.cache import Notify
+    from mxdp.datasets.download import Progress
+
+FOLDER = "fashion-mnist"
+DATA_DIR = "MXDP_DATA_DIR"
+"""Environment variable: a folder that holds ``fashion-mnist/``."""
+
+FILES = (
+    KnownFile(
+        "train-images-idx3-ubyte.gz", 26421880, "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84"
+    ),
+    KnownFile("train-labels-idx1-ubyte.gz", 29515, "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845"),
+    KnownFile("t10k-images-idx3-ubyte.gz", 4422102, "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073"),
+    KnownFile("t10k-labels-idx1-ubyte.gz", 5148, "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5"),
+)
+"""The official files. The files that these sums were taken from have the md5 sums that the authors' README gives."""
+
+MIRRORS = (
+    "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/",
+    "https://storage.googleapis.com/tensorflow/tf-keras-datasets/",
+    "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+)
+"""The authors' repository, Keras's copy (Keras checks it against the same sums), the authors' bucket (no HTTPS)."""
+
+_SOME_FILES = f"{FILES[0].name} and the other three official files"
+
+CLASSES = (
+    "t-shirt",
+    "trouser",
+    "pullover",
+    "dress",
+    "coat",
+    "sandal",
+    "shirt",
+    "sneaker",
+    "bag",
+    "ankle boot",
+)
+
+
+def given_folder(data_dir: Optional[Union[str, Path]]) -> Optional[Path]:
+    """The folder that the user named, by ``data_dir`` or by ``MXDP_DATA_DIR``; None if neither."""
+    named = data_dir or os.environ.get(DATA_DIR)
+    return Path(named).expanduser() if named else None
+
+
+def load_fashion_mnist(
+    data_dir: Optional[Union[str, Path]], notify: Notify, progress: Optional[Progress] = None
+) -> Dataset:
+    """The official Fashion-MNIST, checked by sha256.
+
+    A folder that the user named is only read: the files lie in its ``fashion-mnist``, or in itself. Without one the
+    cache is used, and may be filled from the network (this waits, see :func:`mxdp.datasets.cache.obtain`).
+
+    Raises:
+        DataError: the named folder lacks a file or holds a wrong one; nothing cached and nothing could be downloaded.
+    """
+    named = given_folder(data_dir)
+    if named is not None:
+        folder = _folder_in(named)
+        contents = _read_all(folder)
+    else:
+        # Here and not above: requests takes 0.1 s to import, and most runs have no use for it.
+        from mxdp.datasets.cache import cache_root, obtain
+
+        folder = cache_root() / FOLDER
+        try:
+            contents = obtain(folder, FILES, MIRRORS, notify, progress)
+        except DataError as error:
+            raise DataError(f"{error}; by hand: put {_SOME_FILES} into {folder}") from error
+    names = [str(folder / file.name) for file in FILES]
+    return Dataset(
+        name="fashion-mnist",
+        train=parse_split(contents[0], contents[1], names[0], names[1]),
+        test=parse_split(contents[2], contents[3], names[2], names[3]),
+        classes=CLASSES,
+        origin=f"Fashion-MNIST, the official files in {folder}",
+    )
+
+
+def _folder_in(named: Path) -> Path:
+    if (named / FOLDER).is_dir():
+        return named / FOLDER
+    if any((named / file.name).exists() for file in FILES):
+        return named
+    if not named.is_dir():
+        raise DataError(f"{named} is not a folder; name one that holds {FOLDER}/ with {_SOME_FILES}")
+    raise DataError(f"{named} holds neither {FOLDER}/ nor {_SOME_FILES}; put them there or name another folder")
+
+
+def _read_all(folder: Path) -> List[bytes]:
+    contents, faults = [], []
+    for file in FILES:
+        try:
+            contents.append(file.read(folder / file.name))
+        except (MissingFile, WrongFile) as error:
+            faults.append(str(error))
+    if faults:
+        raise DataError(
+            f"{'; '.join(faults)}; put the official files there, or name no folder and let mxdp download them"
+        )
+    return contents

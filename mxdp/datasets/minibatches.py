@@ -1,0 +1,105 @@
+"""From a split in memory to batches: an epoch is a seeded permutation, a batch is one gather.
+
+::
+
+    order of epoch 0   5 2 0 | 4 1 3 | 6          batch size 3: nothing is dropped, the last batch is short
+    Stream.take(4)     5 2 0 | 4                  a round may end inside a batch ...
+    Stream.take(4)     1 3 6 | 2' ...             ... and the next goes on there; no batch holds two epochs' samples
+
+A gathered batch is a fresh array that is the caller's to keep. One reused buffer was measured too: with the allocator
+settings of ``mxdp.backend`` it is no faster (0.07 ms for 256 pictures either way), and it would go wrong as soon as
+somebody kept a batch, or handed it to a copy that has not finished.
+"""
+
+from __future__ import annotations
+
+from typing import Iterator, Tuple
+
+import numpy as np
+import numpy.typing as npt
+
+from mxdp.datasets.records import Images, Labels, Split, positive_int
+
+Batch = Tuple[Images, Labels]
+
+
+def permutation(n: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
+    """The order in which ``epoch`` visits ``n`` samples: each index once; the same numbers give the same order.
+
+    It comes from ``RandomState``, whose streams NumPy has frozen, so it does not depend on NumPy's version.
+
+    Raises:
+        ValueError: ``seed`` or ``epoch`` is not an int from 0 to 2**32 - 1, or ``n`` is negative.
+    """
+    for name, value in (("seed", seed), ("epoch", epoch)):
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 0 <= value < 2**32:
+            raise ValueError(f"{name} must be an int from 0 to 2**32 - 1, not {value!r}")
+    return np.random.RandomState([seed, epoch]).permutation(n).astype(np.int64, copy=False)
+
+
+def minibatches(split: Split, batch_size: int, seed: int, epoch: int) -> Iterator[Batch]:
+    """One epoch of shuffled batches ``X, y``, the short last one included; each batch is a fresh copy.
+
+    Raises:
+        ValueError: ``batch_size`` is not a positive int; ``seed`` or ``epoch`` is out of range.
+    """
+    size = positive_int("batch_size", batch_size)
+    order = permutation(len(split), seed, epoch)
+    return (_gather(split, order[start : start + size]) for start in range(0, len(split), size))
+
+
+def sequential(split: Split, batch_size: int) -> Iterator[Batch]:
+    """The whole split in its stored order, as for evaluation; batches are views, nothing is copied.
+
+    Raises:
+        ValueError: ``batch_size`` is not a positive int.
+    """
+    size = positive_int("batch_size", batch_size)
+    return ((split.X[start : start + size], split.y[start : start + size]) for start in range(0, len(split), size))
+
+
+class Stream:
+    """Epoch after epoch of shuffled batches, handed out in rounds of so many samples; keeps its place between rounds.
+
+    ``epoch`` and ``position`` tell the place: ``position`` samples of ``epoch`` have been delivered. As long as no
+    round ends inside a batch, the batches are those of :func:`minibatches` for epochs 0, 1, 2, ...
+
+    Raises:
+        ValueError: ``batch_size`` is not a positive int, ``seed`` is out of range, or the split is empty.
+    """
+
+    def __init__(self, split: Split, batch_size: int, seed: int) -> None:
+        if not len(split):
+            raise ValueError("a stream needs at least one sample, and the split is empty")
+        self.epoch = 0
+        self.position = 0
+        self._split = split
+        self._size = positive_int("batch_size", batch_size)
+        self._seed = seed
+        self._order = permutation(len(split), seed, 0)
+
+    def take(self, samples: int) -> Iterator[Batch]:
+        """The next batches with exactly ``samples`` samples in all, the last one cut if needed; each is a fresh copy.
+
+        A batch counts as delivered once it was handed out: a caller that stops early loses nothing.
+
+        Raises:
+            ValueError: ``samples`` is not a positive int.
+        """
+        return self._batches(positive_int("samples", samples))
+
+    def _batches(self, left: int) -> Iterator[Batch]:
+        n = len(self._split)
+        while left:
+            if self.position == n:
+                self.epoch, self.position = self.epoch + 1, 0
+                self._order = permutation(n, self._seed, self.epoch)
+            start = self.position
+            stop = min(start + self._size, n, start + left)
+            self.position = stop
+            left -= stop - start
+            yield _gather(self._split, self._order[start:stop])
+
+
+def _gather(split: Split, rows: npt.NDArray[np.int64]) -> Batch:
+    return np.take(split.X, rows, axis=0), np.take(split.y, rows)

@@ -1,0 +1,1 @@
+"""``python -m mxdp.experiments``: asks, and answers with a table, a picture and a verdict."""

@@ -1,0 +1,105 @@
+"""The loop that the book's chapter arrives at, told again with the book's own library, as a yardstick.
+
+Everything here is as the chapter has it, good or bad: ``d2l``'s data loader, ``npx.relu``, ``np.dot``,
+``split_and_load`` of gluon, the naive all-reduce with a fresh copy each time, a loss of gluon's, ``d2l.sgd``, and
+``npx.waitall`` after each step.
+
+One thing is not: the loader wants to download copies of Fashion-MNIST that gluon's authors compressed again (other
+bytes, same pictures), from a host that may be gone. In this process it is given files with the pictures that mxdp has
+loaded.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import struct
+import tempfile
+from pathlib import Path
+from typing import Any, List, Sequence
+
+import numpy as onp
+
+from mxdp.backend import Device, NDArray, autograd, gluon, np, npx
+from mxdp.datasets import Split
+
+
+def write_idx(split: Split, folder: Path, prefix: str) -> None:
+    """Pictures and labels as the two gzip files in IDX format that MNIST came in."""
+    pixels = onp.rint(split.X * 255).astype("uint8")
+    labels = split.y.astype("uint8")
+    header = struct.pack(">IIII", 0x803, len(pixels), *pixels.shape[2:])
+    for name, content in (
+        (f"{prefix}-images-idx3-ubyte.gz", header + pixels.tobytes()),
+        (f"{prefix}-labels-idx1-ubyte.gz", struct.pack(">II", 0x801, len(labels)) + labels.tobytes()),
+    ):
+        with gzip.open(folder / name, "wb", compresslevel=1) as file:
+            file.write(content)
+
+
+def data_loader(train: Split, test: Split, batch_size: int) -> Any:
+    """The training iterator of ``d2l.load_data_fashion_mnist``, over these pictures."""
+    from d2l import mxnet as d2l
+
+    datasets = gluon.data.vision.datasets
+    with tempfile.TemporaryDirectory(prefix="mxdp-book-") as name:
+        folder = Path(name)
+        write_idx(train, folder, "train")
+        write_idx(test, folder, "t10k")
+
+        def download(url: str, path: Any = None, sha1_hash: Any = None) -> str:
+            return str(folder / os.path.basename(url))
+
+        usual, usual_root = datasets.download, datasets.FashionMNIST.__init__.__defaults__
+        datasets.download, datasets.FashionMNIST.__init__.__defaults__ = download, (str(folder), *usual_root[1:])
+        try:
+            return d2l.load_data_fashion_mnist(batch_size)[0]
+        finally:
+            datasets.download, datasets.FashionMNIST.__init__.__defaults__ = usual, usual_root
+
+
+def book_layout(params: Sequence[Any]) -> List[Any]:
+    """mxdp's parameters in the book's layout, where dense weights are (inputs, outputs); and back."""
+    return [param.T.copy() if param.ndim == 2 else param for param in params]
+
+
+def lenet(X: NDArray, params: Sequence[NDArray]) -> NDArray:
+    """The chapter's network, with the chapter's operators."""
+    h = npx.convolution(data=X, weight=params[0], bias=params[1], kernel=(3, 3), num_filter=20)
+    h = npx.pooling(data=npx.relu(h), pool_type="avg", kernel=(2, 2), stride=(2, 2))
+    h = npx.convolution(data=h, weight=params[2], bias=params[3], kernel=(5, 5), num_filter=50)
+    h = npx.pooling(data=npx.relu(h), pool_type="avg", kernel=(2, 2), stride=(2, 2))
+    h = h.reshape(h.shape[0], -1)
+    h = npx.relu(np.dot(h, params[4]) + params[5])
+    return np.dot(h, params[6]) + params[7]
+
+
+def allreduce(data: List[NDArray]) -> None:
+    """The chapter's: add all to the first, copy it to the others."""
+    for i in range(1, len(data)):
+        data[0][:] += data[i].copyto(data[0].ctx)
+    for i in range(1, len(data)):
+        data[0].copyto(data[i])
+
+
+def train_batch(X: NDArray, y: NDArray, device_params: List[List[NDArray]], devices: List[Device], lr: float) -> None:
+    """The chapter's step. An uneven batch is an error of gluon's ``split_and_load``."""
+    from d2l import mxnet as d2l
+
+    loss = gluon.loss.SoftmaxCrossEntropyLoss()
+    X_shards, y_shards = d2l.split_batch(X, y, devices)
+    with autograd.record():
+        losses = [loss(lenet(X_shard, W), y_shard) for X_shard, y_shard, W in zip(X_shards, y_shards, device_params)]
+    for each in losses:
+        each.backward()
+    for i in range(len(device_params[0])):
+        allreduce([device_params[c][i].grad for c in range(len(devices))])
+    for params in device_params:
+        d2l.sgd(params, lr, X.shape[0])
+
+
+def train_epoch(train_iter: Any, device_params: List[List[NDArray]], devices: List[Device], lr: float) -> None:
+    """The chapter's epoch: every step ends in ``npx.waitall``."""
+    for X, y in train_iter:
+        train_batch(X, y, device_params, devices, lr)
+        npx.waitall()

@@ -1,0 +1,178 @@
+"""Two devices, two jobs that have nothing to do with each other: do they take as long as one?
+
+A job is a number of matrix products on one device. The deck times them on A, on B, and on both without a wait between;
+on its two GPUs both took 1.02 times as long as one. The cost model says 1.0 where each device has a core of its own,
+and 2.0 on a single core.
+
+On CPU contexts the stock settings break this: MXNet gives all of them four pieces of temporary space to share, each
+product takes the next, and so waits for the other device's. The reference measures that.
+"""
+
+from __future__ import annotations
+
+import statistics
+from functools import partial
+from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Tuple
+
+from mxdp.experiments import style
+from mxdp.experiments.compare import find_all, metric, plural, row_bars, seconds
+from mxdp.experiments.registry import (
+    Case,
+    Column,
+    Experiment,
+    Oracle,
+    Ready,
+    Result,
+    Round,
+    Row,
+    Settings,
+    Verdict,
+    experiment,
+)
+from mxdp.plans.costs import jobs_ratio
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Job = Callable[[], List[Any]]
+
+CLAIM = 1.08
+DECK = 1.02
+"""Both over one in the deck, on two GPUs."""
+STOCK_TEMP_SPACE = {"MXNET_CPU_TEMP_COPY": "4"}
+
+
+@experiment
+class TwoJobs(Experiment):
+    """Independent products on each device alone, on all in turn, and on all at once."""
+
+    name = "two-jobs"
+    question = "Do independent jobs on two devices take as long as one?"
+    source = "Dive into Deep Learning, 'Automatic Parallelism'"
+    how_to_read = (
+        "'Over one' is a row's time over the mean time of a job alone, the median over the rounds, which take turns. "
+        "1 means that the devices work side by side, 2 that they wait for each other. The reference is the same with "
+        "MXNet's own MXNET_CPU_TEMP_COPY=4, which all CPU devices share."
+    )
+    tour = True
+    presets = {
+        "quick": dict(devices=[2], kind="auto", seed=0, rounds=7, timeout=120.0, size=1000, products=20),
+        "full": dict(devices=[2], kind="auto", seed=0, rounds=9, timeout=3600.0, size=2000, products=50),
+    }
+
+    def cases(self, settings: Settings) -> List[Case]:
+        cases = []
+        for n in settings["devices"]:
+            jobs = {"jobs": n}
+            cases += [
+                Case(f"job {job + 1} of {n} alone", n, settings={**jobs, "run": "alone", "job": job})
+                for job in range(n)
+            ]
+            cases.append(Case(f"{_all(n)}, in turn", n, settings={**jobs, "run": "in turn"}))
+            cases.append(Case(f"{_all(n)} at once", n, settings={**jobs, "run": "at once"}))
+            stock = {**jobs, "run": "at once", "temp_space": "stock"}
+            cases.append(
+                Case(f"{_all(n)} at once, shared temp space", n, 1, stock, STOCK_TEMP_SPACE, reference=True),
+            )
+        return cases
+
+    def predict(self, settings: Settings, cores: int) -> str:
+        said = [f"{_all(n)} at once over one: {jobs_ratio(n, cores):.2f}" for n in settings["devices"]]
+        return f"{'; '.join(said)} (on {plural(cores, 'core')}). In turn: as many times as there are jobs."
+
+    def oracle(self, case: Case, settings: Settings) -> Oracle:
+        import numpy as onp
+
+        from mxdp.experiments.oracles import count_wrong
+
+        random = onp.random.RandomState(settings["seed"])
+        # Whole numbers this small have exact float32 products, in whatever order they are added up.
+        factors = random.randint(-8, 9, size=(case.devices, 257, 257)).astype("float32")
+        devices, jobs = _jobs(case, settings, factors, products=3)
+        answers = [answer for job in jobs for answer in job()]
+        expected = [onp.dot(factors[i], factors[i]) for i, _ in enumerate(devices) for _ in range(3)]
+        if case.settings["run"] == "alone":
+            expected = expected[3 * case.settings["job"] :][:3]
+        counts = [count_wrong(a.asnumpy(), e, tolerance=0.0) for a, e in zip(answers, expected)]
+        return Oracle(sum(c for c, _ in counts), sum(w for _, w in counts), "products, against NumPy's, exactly")
+
+    def run(self, case: Case, settings: Settings) -> Iterator[Any]:
+        import numpy as onp
+
+        from mxdp import Timer
+        from mxdp.backend import npx
+
+        random = onp.random.RandomState(settings["seed"])
+        shape = (case.devices, settings["size"], settings["size"])
+        devices, jobs = _jobs(case, settings, random.uniform(size=shape).astype("float32"), settings["products"])
+        for job in jobs:
+            job()
+        yield Ready([str(device) for device in devices])
+        timer = Timer()
+        while True:
+            with timer:
+                for job in jobs:
+                    job()
+                    if case.settings["run"] == "in turn":
+                        npx.waitall()
+            yield Round(timer.times[-1])
+
+    def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
+        for row in rows + references:
+            jobs = row["case"]["jobs"]
+            alone = [each for each in rows if each["case"]["run"] == "alone" and each["case"]["jobs"] == jobs]
+            if not alone:
+                continue
+            over_one = statistics.median(
+                together / statistics.mean(ones)
+                for together, *ones in zip(row["seconds"]["samples"], *(each["seconds"]["samples"] for each in alone))
+            )
+            row["metrics"]["both_over_one" if row["case"]["run"] == "at once" else "over_one"] = over_one
+
+    def verdict(self, rows: List[Row], references: List[Row], settings: Settings) -> Verdict:
+        said, worst = [], 0.0
+        for together, stock in zip(find_all(rows, run="at once"), references):
+            jobs, over_one = together["case"]["jobs"], together["metrics"]["both_over_one"]
+            worst = max(worst, over_one)
+            said.append(
+                f"{_all(jobs).capitalize()} at once take {over_one:.2f} times as long as one alone; with MXNet's own "
+                f"shared temporary space {stock['metrics']['both_over_one']:.2f} times."
+            )
+        return Verdict(worst <= CLAIM, f"{' '.join(said)} The deck, on two GPUs: {DECK:.2f}.")
+
+    def columns(self) -> List[Column]:
+        over_one = metric("over_one", "")
+        both = metric("both_over_one", "")
+        return [
+            seconds(form="{:.3f}"),
+            Column("over one", lambda row: (both if row["case"]["run"] == "at once" else over_one).cell(row)),
+            Column("devices", lambda row: ", ".join(row["case"]["devices"])),
+        ]
+
+    def draw(self, result: Result, figure: Figure) -> None:
+        colours = [style.COLOURS[0 if row["case"]["run"] == "alone" else 1] for row in result["rows"]]
+        grey = [style.GREY] * len(result["references"])
+        row_bars(figure, result["rows"] + result["references"], "s", colours + grey)
+
+
+def _all(jobs: int) -> str:
+    return "both jobs" if jobs == 2 else f"all {jobs} jobs"
+
+
+def _jobs(
+    case: Case, settings: Settings, factors: Any, products: int
+) -> Tuple[List[Any], List[Callable[[], List[Any]]]]:
+    """The case's devices, and a function for each that pushes ``products`` products of its factor with itself."""
+    import mxdp
+    from mxdp.backend import np
+
+    devices = mxdp.devices(case.devices, settings["kind"])
+    if case.settings["run"] == "alone":
+        job = case.settings["job"]
+        devices, factors = devices[job : job + 1], factors[job : job + 1]
+    loaded = [np.array(factor, ctx=device) for factor, device in zip(factors, devices)]
+
+    def push(x: Any) -> List[Any]:
+        return [np.dot(x, x) for _ in range(products)]
+
+    return devices, [partial(push, x) for x in loaded]

@@ -1,0 +1,175 @@
+"""``doctor``: what this machine and installation can and cannot show, each problem with its cure.
+
+MXNet is tried in a child process with a time limit, so that an import that hangs or crashes is an answer too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from typing import Any, Dict, List, Optional, Tuple
+
+import psutil
+
+from mxdp import cuda, process
+from mxdp.datasets.fashion_mnist import DATA_DIR, FILES, FOLDER, given_folder
+from mxdp.experiments import machine
+from mxdp.experiments.children import environment_for
+from mxdp.experiments.registry import Case
+
+GOOD, LIMIT, PROBLEM = "good", "limit", "problem"
+"""``limit``: all works, but something can't be shown here. ``problem``: something does not work until it is cured."""
+
+IMPORT_SECONDS = 60
+MEMORY_WANTED = 4 << 30
+"""Four processes of ``epochs``, each with Fashion-MNIST as float32 and LeNet's work space (0.7 GB), and the system."""
+
+PROBE = """
+import json, mxdp
+from mxdp.backend import mx, np, npx, num_gpus, usable_gpus
+devices = mxdp.devices(2, "cpu")
+answers = [float((np.ones((8, 8), ctx=d) * 2).sum().item()) for d in devices]
+print(json.dumps({"version": mx.__version__, "answers": answers, "gpus": num_gpus(), "usable": len(usable_gpus())}))
+"""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at; ``cure`` says what to do, and is empty where there is nothing to do."""
+
+    name: str
+    state: str
+    found: str
+    cure: str = ""
+
+
+def checks() -> List[Check]:
+    """Look at everything. Starts one child process, and waits for it up to a minute."""
+    backend, gpus = _mxnet()
+    return [_python(), backend, _cores(), _memory(), *_variables(), *gpus, _data()]
+
+
+def _python() -> Check:
+    version = platform.python_version()
+    if (3, 8) <= sys.version_info[:2] <= (3, 11):
+        return Check("Python", GOOD, version)
+    return Check("Python", PROBLEM, version, "MXNet 1.9.1 needs Python 3.8 to 3.11; `make run` looks for one")
+
+
+def _mxnet() -> Tuple[Check, List[Check]]:
+    installed = ", ".join(f"{name} {version}" for name, version in process.installed_backends().items())
+    problem = process.install_problem()
+    if problem:
+        return Check("MXNet", PROBLEM, installed or "not installed", problem), []
+    answer, problem = _probe()
+    if answer is None:
+        return Check("MXNet", PROBLEM, installed, problem), []
+    if answer["answers"] != [128.0, 128.0]:
+        return Check(
+            "MXNet", PROBLEM, f"{installed}, which computes {answer['answers']} for 128", "install it again"
+        ), []
+    return Check("MXNet", GOOD, f"{installed or answer['version']}; cpu(0) and cpu(1) compute"), [_gpus(answer)]
+
+
+def _probe() -> Tuple[Optional[Dict[str, Any]], str]:
+    """MXNet's answer from a child, or None and why there is none."""
+    command = [sys.executable, "-c", PROBE]
+    environment = environment_for(Case("doctor"))
+    try:
+        child = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=IMPORT_SECONDS)
+    except subprocess.TimeoutExpired:
+        return None, f"importing MXNet did not end within {IMPORT_SECONDS} s; install it again in a fresh environment"
+    if child.returncode:
+        said = child.stderr.strip().splitlines()
+        return None, said[-1].split("BackendError: ")[
+            -1
+        ] if said else f"the import ended with status {child.returncode}"
+    answer: Dict[str, Any] = json.loads(child.stdout.splitlines()[-1])
+    return answer, ""
+
+
+def _gpus(answer: Dict[str, Any]) -> Check:
+    seen, usable = answer["gpus"], answer["usable"]
+    for_cuda = any("-cu" in name for name in process.installed_backends())
+    if usable >= 2:
+        return Check("GPUs", GOOD, f"{usable} that MXNet can use (mxdp itself was not run on a GPU by its authors)")
+    found = f"MXNet sees {seen} and can use {usable}"
+    if for_cuda:
+        return Check("GPUs", PROBLEM, found, " ".join(cuda.problems()) or "one GPU is no comparison; use --kind cpu")
+    cure = "experiments use CPU devices; for NVIDIA GPUs of 2016 to 2022: make run BACKEND=cu112"
+    return Check("GPUs", LIMIT, f"{found} (CPU build)", cure)
+
+
+def _cores() -> Check:
+    count = machine.cores()
+    found = f"{count} ({machine.cpu_model()})"
+    if count >= 2:
+        return Check("cores", GOOD, f"{found}: up to {count} devices can work side by side")
+    return Check("cores", LIMIT, found, "one core can't show a speed-up from 1 to 2 CPU devices; use two cores or more")
+
+
+def _memory() -> Check:
+    memory = psutil.virtual_memory()
+    found = f"{memory.available / 2**30:.1f} GiB free of {memory.total / 2**30:.1f}"
+    if memory.available >= MEMORY_WANTED:
+        return Check("memory", GOOD, found)
+    return Check(
+        "memory", LIMIT, found, f"'epochs' wants {MEMORY_WANTED >> 30} GiB; close programs, or use --data digits"
+    )
+
+
+def _variables() -> List[Check]:
+    environ = process.unprepared()
+    prepared = process.prepare(dict(environ))
+    warnings = prepared.warnings + process.concurrency_warnings({**environ, **prepared.set})
+    if warnings:
+        return [Check("variables", PROBLEM, "a setting of yours spoils CPU devices", text) for text in warnings]
+    if environ.get("MXDP_PREPARE") == "0":
+        return [
+            Check("variables", LIMIT, "MXDP_PREPARE=0: MXNet as it comes", "unset it: CPU devices share work space now")
+        ]
+    yours = ", ".join(f"{name}={value}" for name, value in prepared.kept.items()) or "none set by you"
+    return [Check("variables", GOOD, yours)]
+
+
+def _data() -> Check:
+    from mxdp.datasets.cache import cache_root
+
+    folder = given_folder(None) or cache_root()
+    places = (folder / FOLDER, folder)
+    if any(all((place / file.name).is_file() for file in FILES) for place in places):
+        return Check("Fashion-MNIST", GOOD, f"in {folder}")
+    if os.environ.get(DATA_DIR):
+        return Check(
+            "Fashion-MNIST", PROBLEM, f"not in {DATA_DIR}={folder}", f"put the four files there, or unset {DATA_DIR}"
+        )
+    return Check(
+        "Fashion-MNIST", LIMIT, "not here yet", "it is downloaded when first wanted; offline, digits take its place"
+    )
+
+
+def main(as_json: bool) -> int:
+    """Print the checks; exit status 1 if there is a problem."""
+    found = checks()
+    if as_json:
+        print(json.dumps([asdict(check) for check in found], indent=2))
+    else:
+        _print(found)
+    return int(any(check.state == PROBLEM for check in found))
+
+
+def _print(found: List[Check]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    colours = {GOOD: "green", LIMIT: "yellow", PROBLEM: "red"}
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for check in found:
+        cure = f"\n-> {check.cure}" if check.cure else ""
+        table.add_row(check.name, Text(check.state, style=colours[check.state]), Text(check.found + cure))
+    Console().print(table)

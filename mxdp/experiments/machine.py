@@ -1,0 +1,75 @@
+"""Where a result comes from: the machine, the versions, the commit. No MXNet: only what the system and pip know."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import subprocess
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Dict, Optional
+
+import psutil
+
+PACKAGES = ("mxdp", "mxnet", "mxnet-cu112", "numpy", "d2l", "matplotlib", "scikit-learn")
+
+
+def cpu_model() -> str:
+    """The processor's name, as the system gives it."""
+    try:
+        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.M)
+    except OSError:
+        found = None
+    return found.group(1).strip() if found else platform.processor() or platform.machine()
+
+
+def cores() -> int:
+    """Processors that this process may use (its affinity mask, where the system has one)."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # macOS
+        return os.cpu_count() or 1
+
+
+def versions() -> Dict[str, str]:
+    """Version of each installed package that the results depend on."""
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def commit() -> Optional[str]:
+    """The commit of the checkout that mxdp runs from, with ``+`` if it has changes; None outside a checkout."""
+    here = Path(__file__).resolve().parent
+
+    def git(*words: str) -> str:
+        answer = subprocess.run(["git", *words], cwd=here, capture_output=True, text=True, timeout=10, check=True)
+        return answer.stdout.strip()
+
+    try:
+        tracked = git("ls-files", "--", str(Path(__file__).resolve()))
+        return (
+            git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain", "-uno") else "")
+            if tracked
+            else None
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def describe() -> Dict[str, Any]:
+    """The ``environment`` of a result, but for what only a child can tell (its MXNet variables, its GPUs)."""
+    return {
+        "cpu_model": cpu_model(),
+        "cores": cores(),
+        "memory_bytes": psutil.virtual_memory().total,
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "versions": versions(),
+        "commit": commit(),
+    }

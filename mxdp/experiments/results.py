@@ -1,0 +1,263 @@
+"""A result as a file: ``DIR/<experiment>.json``, one for each experiment.
+
+:data:`RESULT` below is the whole format. What is written can be read back, and nothing else is taken for a result: a
+file that is damaged, foreign or of another version is named in one sentence, never half read.
+
+JSON knows neither NaN nor infinity. A metric may be either (a loss that diverged, say), so :func:`write` turns them
+into ``null``, which the tables show as a dash. A *time* that is not finite is a defect of the harness and is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import statistics
+import sys
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional, Sequence, Union
+
+from mxdp.errors import MxdpError, UsageError
+
+SCHEMA_VERSION = 1
+STATUSES = ("ok", "failed", "timeout", "skipped")
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+"""What an experiment may be called: the name becomes a file's name and a part of identifiers in the report."""
+
+# A type, a tuple of types that are allowed, a dict (these keys, others are let be) or a list of one shape.
+NULL = type(None)
+NUMBER = (int, float)
+SECONDS = {"median": NUMBER, "min": NUMBER, "max": NUMBER, "samples": [NUMBER]}
+ROW = {"label": str, "case": dict, "seconds": SECONDS, "metrics": dict}
+ENVIRONMENT = {
+    "cpu_model": (str, NULL),
+    "cores": int,
+    "memory_bytes": (int, NULL),
+    "platform": str,
+    "python": str,
+    "versions": dict,
+    "threads": (int, NULL),
+    "gpus": list,
+    "variables": dict,
+    "commit": (str, NULL),
+}
+RESULT = {
+    "schema_version": int,
+    "experiment": str,
+    "question": str,
+    "source": str,
+    "prediction": str,
+    "how_to_read": str,
+    "preset": str,
+    "settings": dict,
+    "environment": ENVIRONMENT,
+    "started": str,
+    "elapsed_seconds": NUMBER,
+    "status": str,
+    "error": (str, NULL),
+    "rows": [ROW],
+    "references": [ROW],
+    "oracle": {"checked": int, "wrong": int, "text": str},
+    "verdict": {"holds": (bool, NULL), "text": str},
+}
+
+
+def summary(samples: Sequence[float]) -> Dict[str, Any]:
+    """Median, minimum and maximum of ``samples`` (seconds), with the samples themselves: a row's ``seconds``.
+
+    Raises:
+        ValueError: there are no samples, or one is negative or not finite.
+    """
+    values = [float(sample) for sample in samples]
+    bad = [value for value in values if not (math.isfinite(value) and value >= 0)]
+    if bad or not values:
+        raise ValueError(f"a row needs at least one sample, each finite and not negative; got {bad or values}")
+    return {"median": statistics.median(values), "min": min(values), "max": max(values), "samples": values}
+
+
+def problem(result: Any) -> Optional[str]:
+    """What is wrong with ``result`` as a record of this version, in a few words; None if nothing is."""
+    found = _mismatch(result, RESULT, "")
+    if found:
+        return found
+    if result["schema_version"] != SCHEMA_VERSION:
+        return f"its schema_version is {result['schema_version']}, and this mxdp knows {SCHEMA_VERSION}"
+    if not NAME.fullmatch(result["experiment"]):
+        return f"experiment {result['experiment']!r} is not a name of letters, digits, '-' and '_'"
+    if result["status"] not in STATUSES:
+        return f"status {result['status']!r} is none of {', '.join(STATUSES)}"
+    for part in ("rows", "references"):
+        for index, row in enumerate(result[part]):
+            seconds = row["seconds"]
+            if not seconds["samples"]:
+                return f"{part}[{index}].seconds.samples is empty"
+            low, high = seconds["min"], seconds["max"]
+            # Written so that a NaN fails too; a picture's whiskers need the order.
+            if not (
+                0 <= low <= seconds["median"] <= high < math.inf and all(low <= s <= high for s in seconds["samples"])
+            ):
+                return f"{part}[{index}].seconds is not 0 <= min <= median <= max, with all samples between"
+    return None
+
+
+def write(result: Dict[str, Any], folder: Union[str, Path]) -> Path:
+    """Write ``result`` to ``folder/<experiment>.json``, beside and renamed; the folder is made if need be.
+
+    ``result`` itself stays as it is: in the file NumPy's scalars and arrays become plain numbers and lists, NaN and
+    infinities become null, and what can't be encoded of a text (the rest of a child's broken output) is spelt out.
+
+    Raises:
+        ValueError: the record is not complete (see :func:`problem`); nothing is written.
+        MxdpError: the file can't be written.
+    """
+    record = _plain(result)
+    wrong = problem(record)
+    if wrong:
+        raise ValueError(f"not a result: {wrong}")
+    path = Path(folder) / f"{record['experiment']}.json"
+    write_beside(path, json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    return path
+
+
+def read(path: Union[str, Path]) -> Dict[str, Any]:
+    """The result in the file ``path``.
+
+    Raises:
+        UsageError: there is no such file, or it is JSON of somebody else's.
+        MxdpError: it can't be read, is damaged, of another version, or not called after its experiment.
+    """
+    path = Path(path)
+    record = _load(path)
+    if not _ours(record):
+        raise UsageError(
+            f"{path} is no result of mxdp (it has no 'experiment' and 'schema_version'); "
+            "give a file that `python -m mxdp.experiments run` wrote."
+        )
+    return _checked(record, path)
+
+
+def read_folder(folder: Union[str, Path], note: Optional[Callable[[str], None]] = None) -> List[Dict[str, Any]]:
+    """All results in ``folder``, sorted by name. Hidden files are let be; foreign JSON is passed over, and ``note`` is
+    told so in a sentence (standard error by default).
+
+    Raises:
+        UsageError: there is no such folder, or no result in it.
+        MxdpError: a file is damaged or of another version; the message names it.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise UsageError(f"there is no folder {folder}; give one that `python -m mxdp.experiments run` wrote.")
+    found = []
+    for path in sorted(folder.glob("*.json")):
+        if path.name.startswith("."):
+            continue
+        record = _load(path)
+        if _ours(record):
+            found.append(_checked(record, path))
+        else:
+            (note or _complain)(f"{path} is no result of mxdp and is passed over.")
+    if not found:
+        raise UsageError(f"there is no result in {folder}; give a folder that `python -m mxdp.experiments run` wrote.")
+    return sorted(found, key=lambda result: str(result["experiment"]))
+
+
+def write_beside(path: Path, text: str) -> None:
+    """Write ``text`` as UTF-8 to a file beside ``path`` and rename it, so that no reader meets half a file.
+
+    Raises:
+        MxdpError: the folder can't be made or the file can't be written.
+    """
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            beside.write_bytes(text.encode("utf-8"))
+            os.replace(beside, path)
+        except BaseException:
+            if beside.exists():
+                beside.unlink()
+            raise
+    except OSError as error:
+        why = error.strerror or error
+        raise MxdpError(f"{path} can't be written ({why}); make room or name another folder.") from error
+
+
+def _load(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes().decode("utf-8"), parse_constant=_no_constant)
+    except FileNotFoundError as error:
+        raise UsageError(f"there is no file {path}; give one that `python -m mxdp.experiments run` wrote.") from error
+    except OSError as error:
+        raise MxdpError(f"{path} can't be read ({error.strerror or error}).") from error
+    except ValueError as error:
+        raise MxdpError(f"{path} is damaged ({error}); move it away or run its experiment again.") from error
+
+
+def _no_constant(text: str) -> None:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _ours(record: Any) -> bool:
+    return isinstance(record, dict) and "experiment" in record and "schema_version" in record
+
+
+def _checked(record: Dict[str, Any], path: Path) -> Dict[str, Any]:
+    """``record``, of which :func:`_ours` is true, if nothing is wrong with it."""
+    version = record["schema_version"]
+    if version != SCHEMA_VERSION:
+        raise MxdpError(
+            f"{path} is of schema_version {version!r} and this mxdp reads {SCHEMA_VERSION}; "
+            "run its experiment again, or use the mxdp that wrote it."
+        )
+    wrong = problem(record)
+    if wrong:
+        raise MxdpError(f"{path} is damaged ({wrong}); move it away or run its experiment again.")
+    # One name, one file: the report writes the picture beside it under the same name.
+    if record["experiment"] != path.stem:
+        raise MxdpError(
+            f"{path} holds the experiment {record['experiment']!r}; rename it to {record['experiment']}.json."
+        )
+    return record
+
+
+def _complain(sentence: str) -> None:
+    print(sentence, file=sys.stderr)
+
+
+def _plain(value: Any) -> Any:
+    """``value`` as JSON can hold it."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    return value
+
+
+def _mismatch(value: Any, shape: Any, where: str) -> Optional[str]:
+    """Where and how ``value`` first differs from ``shape``; None if it does not."""
+    if isinstance(shape, dict):
+        if not isinstance(value, dict):
+            return f"{where or 'the record'} is not an object"
+        for key, inner in shape.items():
+            name = f"{where}.{key}" if where else key
+            found = f"{name} is missing" if key not in value else _mismatch(value[key], inner, name)
+            if found:
+                return found
+        return None
+    if isinstance(shape, list):
+        if not isinstance(value, list):
+            return f"{where} is not a list"
+        return next(filter(None, (_mismatch(item, shape[0], f"{where}[{i}]") for i, item in enumerate(value))), None)
+    allowed = shape if isinstance(shape, tuple) else (shape,)
+    # True is an int to Python, but a count of true is a mistake.
+    if (isinstance(value, bool) and bool not in allowed) or not isinstance(value, allowed):
+        return f"{where} is {value!r:.40}, not {' or '.join('null' if t is NULL else t.__name__ for t in allowed)}"
+    return None

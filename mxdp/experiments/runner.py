@@ -1,0 +1,189 @@
+"""Runs experiments: children side by side, rounds in turn, oracle first, one JSON file each at the end.
+
+For two cases A and B and three rounds, each case in a child of its own::
+
+    A: load, oracle, warm up | wait               | round 1         | round 2         | round 3
+    B:                  wait | load, oracle, warm |         round 1 |         round 2 |         round 3
+
+Only one configuration works at a time, and slow drifts of a shared machine meet all of them alike.
+"""
+
+from __future__ import annotations
+
+import datetime
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+from mxdp.experiments import machine, results
+from mxdp.experiments.children import ChildFailure, Configuration
+from mxdp.experiments.registry import Case, Experiment, Result, Row, Settings, Verdict
+
+Progress = Callable[[str, int, int], Any]
+"""Called as (what is being done, steps done, steps in all)."""
+
+
+class Measurement:
+    """One experiment under way: what has been measured so far, at any moment."""
+
+    def __init__(self, experiment: Experiment, settings: Settings, folder: Path, progress: Progress) -> None:
+        self.experiment, self.settings, self.folder = experiment, settings, folder
+        self.cases = experiment.cases(settings)
+        self.failures: List[Tuple[str, str]] = []
+        self.oracle: Dict[str, Any] = {"checked": 0, "wrong": 0, "text": ""}
+        self.ready: Dict[str, Dict[str, Any]] = {}
+        self.samples: Dict[str, List[float]] = {}
+        self.metrics: Dict[str, Dict[str, Any]] = {}
+        self._progress = progress
+        self._done = 0
+        self._steps = len(self.cases) * (2 + settings["rounds"])
+
+    def measure(self) -> None:
+        """Oracle and warm-up of every case, then the rounds in turn. A case that fails is left out of what follows."""
+        with ExitStack() as stack:
+            running: List[Configuration] = []
+            for case in self.cases:
+                configuration = stack.enter_context(Configuration(self.experiment, case, self.settings, self.folder))
+                if self._attempt(self._prepare, configuration):
+                    running.append(configuration)
+            for number in range(1, self.settings["rounds"] + 1):
+                running = [each for each in running if self._attempt(self._round, each, number)]
+
+    def _attempt(self, action: Callable[..., None], configuration: Configuration, *more: Any) -> bool:
+        try:
+            action(configuration, *more)
+        except ChildFailure as failure:
+            configuration.stop()
+            self.fail(failure.status, f"{configuration.case.label}: {failure}")
+            return False
+        return True
+
+    def fail(self, status: str, reason: str) -> None:
+        """Note that a case (or all) ended before its time, and why."""
+        self.failures.append((status, reason))
+
+    def _step(self, doing: str) -> None:
+        self._progress(doing, self._done, self._steps)
+        self._done += 1
+
+    def _prepare(self, configuration: Configuration) -> None:
+        label = configuration.case.label
+        self._step(f"{label}: comparing with the serial run")
+        for answer in configuration.ask("oracle", "comparing with the serial run"):
+            self.oracle["checked"] += answer["checked"]
+            self.oracle["wrong"] += answer["wrong"]
+            self.oracle["text"] = self.oracle["text"] or answer["text"]
+            if answer["wrong"]:
+                raise ChildFailure(
+                    "failed",
+                    f"{answer['wrong']:,} of {answer['checked']:,} numbers differ from the serial run "
+                    f"({answer['text']}), so it was not timed",
+                )
+        self._step(f"{label}: warming up")
+        answers = configuration.ask("ready", "setting up and warming up")
+        self.ready[label] = {
+            **answers[0],
+            "devices": [name for answer in answers for name in answer["devices"]],
+        }
+
+    def _round(self, configuration: Configuration, number: int) -> None:
+        label = configuration.case.label
+        self._step(f"{label}: round {number} of {self.settings['rounds']}")
+        answers = configuration.ask("round", f"measuring round {number}")
+        self.samples.setdefault(label, []).append(max(answer["seconds"] for answer in answers))
+        self.metrics[label] = answers[0]["metrics"]
+
+    def rows(self, reference: bool) -> List[Row]:
+        """The rows (or the references) of the cases that have been measured."""
+        return [self._row(case) for case in self.cases if case.reference == reference and case.label in self.samples]
+
+    def _row(self, case: Case) -> Row:
+        ready = self.ready[case.label]
+        return {
+            "label": case.label,
+            "case": {"devices": ready["devices"], **case.settings, **ready["case"]},
+            "seconds": results.summary(self.samples[case.label]),
+            "metrics": dict(self.metrics[case.label]),
+        }
+
+    def complete(self) -> bool:
+        """Has every case been measured in every round?"""
+        return all(len(self.samples.get(case.label, ())) == self.settings["rounds"] for case in self.cases)
+
+    def environment(self) -> Dict[str, Any]:
+        """The machine, and the MXNet variables of the first case that started."""
+        first = next(iter(self.ready.values()), {})
+        variables = first.get("variables", {})
+        threads = variables.get("OMP_NUM_THREADS", "")
+        gpus = sorted({name for ready in self.ready.values() for name in ready["devices"] if name.startswith("gpu")})
+        return {
+            **machine.describe(),
+            "threads": int(threads) if threads.isdigit() else None,
+            "gpus": gpus,
+            "variables": variables,
+        }
+
+
+def run(
+    experiment: Experiment, preset: str, settings: Settings, folder: Path, progress: Optional[Progress] = None
+) -> Result:
+    """Run one experiment and write ``folder/<name>.json``, whatever happens; returns what was written.
+
+    Failures of children are part of the result, never an exception. A ``KeyboardInterrupt`` stops the children, writes
+    what was measured so far, and goes on to the caller.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    started, clock = datetime.datetime.now().astimezone(), time.monotonic()
+    prediction = experiment.predict(settings, machine.cores())
+    measurement = Measurement(experiment, settings, folder, progress or (lambda doing, done, steps: None))
+    interrupt: Optional[KeyboardInterrupt] = None
+    try:
+        measurement.measure()
+    except KeyboardInterrupt as error:
+        interrupt = error
+        measurement.fail("failed", "interrupted by the user")
+    rows, references = measurement.rows(reference=False), measurement.rows(reference=True)
+    verdict = _verdict(experiment, measurement, rows, references)
+    result = {
+        "schema_version": results.SCHEMA_VERSION,
+        "experiment": experiment.name,
+        "question": experiment.question,
+        "source": experiment.source,
+        "prediction": prediction,
+        "how_to_read": experiment.how_to_read,
+        "preset": preset,
+        "settings": settings,
+        "environment": measurement.environment(),
+        "started": started.isoformat(timespec="seconds"),
+        "elapsed_seconds": round(time.monotonic() - clock, 3),
+        "status": _status(measurement.failures),
+        "error": "; ".join(reason for _, reason in measurement.failures) or None,
+        "rows": rows,
+        "references": references,
+        "oracle": measurement.oracle,
+        "verdict": verdict,
+    }
+    results.write(result, folder)
+    if interrupt:
+        raise interrupt
+    return result
+
+
+def _verdict(
+    experiment: Experiment, measurement: Measurement, rows: List[Row], references: List[Row]
+) -> Dict[str, Any]:
+    """Complete the rows; the experiment's own verdict, where all its cases were measured, else that there is none."""
+    try:
+        experiment.finish(rows, references, measurement.settings)
+        if measurement.complete():
+            return vars(experiment.verdict(rows, references, measurement.settings))
+    except Exception as error:  # a defect of the experiment's: hours of measurements must not be lost with it
+        measurement.fail("failed", f"the verdict could not be found: {type(error).__name__}: {error}")
+    return vars(Verdict(None, "No verdict: not every case was measured."))
+
+
+def _status(failures: Sequence[Tuple[str, str]]) -> str:
+    if not failures:
+        return "ok"
+    return "timeout" if all(status == "timeout" for status, _ in failures) else "failed"

@@ -1,0 +1,96 @@
+"""Several experiments one after the other, with a progress bar, a table for each, and the report at the end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Dict, List, Sequence
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+from mxdp import datasets
+from mxdp.errors import UsageError
+from mxdp.experiments import report, runner
+from mxdp.experiments.registry import Experiment, Result, Settings
+
+
+def run(
+    experiments: Sequence[Experiment], preset: str, settings: Dict[str, Settings], folder: Path, as_json: bool
+) -> bool:
+    """Run ``experiments`` in turn; True if every one ended well and met its oracle.
+
+    One that fails is reported, and the others go on. Prints tables to stdout (JSON, if asked for) and progress to
+    stderr. A ``KeyboardInterrupt`` is passed on after the results so far were written and reported.
+    """
+    console, progress = Console(), _progress()
+    results: List[Result] = []
+    _make(folder)
+    try:
+        with progress:
+            for experiment in experiments:
+                _find_data(settings[experiment.name], progress)
+                results.append(_run_one(experiment, preset, settings[experiment.name], folder, progress))
+                if not as_json:
+                    report.print_result(results[-1], progress.console if progress.console.is_terminal else console)
+    finally:
+        if any(folder.glob("*.json")):
+            page = report.write_report(folder)
+            if not as_json:
+                console.print(f"Report: {page}", soft_wrap=True)
+    if as_json:
+        print(json.dumps(results, indent=2))
+    return all(result["status"] == "ok" and not result["oracle"]["wrong"] for result in results)
+
+
+def _progress() -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"can't make the folder {folder} for results: {error.strerror}; name another with --out"
+        ) from error
+
+
+def _find_data(settings: Settings, progress: Progress) -> None:
+    """Find (or download) the data once, before any child needs it, and let the children load just that."""
+    if "data" not in settings:
+        return
+    task = progress.add_task("looking for data", total=None)
+
+    def downloading(description: str, done: int, total: int) -> None:
+        progress.update(task, description=description, completed=done, total=total)
+
+    def say(message: str) -> None:
+        progress.console.print(message, markup=False)
+
+    try:
+        found = datasets.load(settings["data"], settings["data_dir"], settings["seed"], say, downloading)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    finally:
+        progress.remove_task(task)
+    settings["data"] = found.name
+
+
+def _run_one(experiment: Experiment, preset: str, settings: Settings, folder: Path, progress: Progress) -> Result:
+    task = progress.add_task(experiment.name, total=None)
+
+    def step(doing: str, done: int, steps: int) -> None:
+        progress.update(task, description=f"{experiment.name}: {doing}", completed=done, total=steps)
+
+    try:
+        return runner.run(experiment, preset, settings, folder, step)
+    finally:
+        progress.remove_task(task)

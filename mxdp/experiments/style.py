@@ -1,0 +1,189 @@
+"""One look for all pictures, and the two or three things that most of them draw.
+
+The sizes are chosen for a phone: a picture is :data:`WIDTH` inches (about 375 points) wide, so on a screen of 360
+pixels its text is still some 10 pixels high. The background is white; a dark page shows it as a white card.
+
+Nothing here imports matplotlib before it draws, so a catalog file may import this module at its top.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import xml.etree.ElementTree as ET
+from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Sequence
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe and Ito, "Color Universal Design" (2008): told apart with any kind of colour vision. Their yellow is left out
+# (too faint on white); the order puts the strongest contrasts first.
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
+GREY = "#6B7280"
+INK = "#1F2933"
+
+WIDTH, HEIGHT = 5.2, 3.2
+BAR_HEIGHT = 0.62
+"""Inches that a bar takes with the label above it."""
+THICK = 0.4
+"""The part of them that the bar itself takes."""
+
+RC: Dict[str, Any] = {
+    "figure.figsize": (WIDTH, HEIGHT),
+    "figure.constrained_layout.use": True,
+    "figure.facecolor": "white",
+    "savefig.facecolor": "white",
+    "font.family": "DejaVu Sans",  # comes with matplotlib, so a picture is the same everywhere
+    "font.size": 12.5,
+    "axes.titlesize": 13.0,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.labelsize": 12.5,
+    "xtick.labelsize": 11.5,
+    "ytick.labelsize": 11.5,
+    "legend.fontsize": 11.5,
+    "legend.frameon": False,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": GREY,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#E5E7EB",
+    "lines.linewidth": 2.0,
+    "lines.markersize": 6.0,
+    "svg.fonttype": "path",
+}
+
+
+def svg(draw: Callable[[Figure], None], salt: str) -> str:
+    """What ``draw`` draws on an empty figure of this style, as SVG text. The same drawing gives the same text:
+    identifiers come from ``salt``, and there is no date in it. Whatever ``draw`` raises goes through."""
+    import matplotlib
+    from cycler import cycler
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context({**RC, "axes.prop_cycle": cycler(color=COLOURS), "svg.hashsalt": salt}):
+        figure = Figure()
+        draw(figure)
+        target = io.StringIO()
+        figure.savefig(target, format="svg", metadata={"Date": None, "Creator": None})
+    return target.getvalue()
+
+
+def inline(svg: str, prefix: str, alt: str) -> str:
+    """SVG text as an element for an HTML page that holds others: every id gets ``prefix``, the style sheet is kept to
+    this picture, the size is left to the page, and ``alt`` is what a screen reader says."""
+    root = ET.fromstring(svg)
+    for parent in list(root.iter()):
+        for child in [child for child in parent if child.tag.endswith("}metadata")]:
+            parent.remove(child)
+    for element in root.iter():
+        element.tag = element.tag.split("}")[-1]
+        for key, value in list(element.attrib.items()):
+            del element.attrib[key]
+            if key == "id":
+                value = prefix + value
+            elif key.endswith("href") and value.startswith("#"):
+                value = f"#{prefix}{value[1:]}"
+            element.set(key.split("}")[-1], re.sub(r"url\(#", f"url(#{prefix}", value))
+        if element.tag == "style":
+            element.text = re.sub(r"(^|})\s*\*", rf"\1#{prefix}picture *", element.text or "")
+    for key in ("width", "height", "version"):
+        root.attrib.pop(key, None)
+    root.attrib.update({"id": f"{prefix}picture", "role": "img", "aria-label": alt})
+    return ET.tostring(root, encoding="unicode")
+
+
+def number(value: float, digits: int = 3) -> str:
+    """``value`` for a reader: ``digits`` significant ones, thousands apart, an exponent only for the very small and
+    large; an int is written out.
+
+    >>> number(0.051234), number(17.8), number(12345.6), number(2.0), number(60000), number(3e-7)
+    ('0.0512', '17.8', '12,346', '2.00', '60,000', '3e-07')
+    """
+    if isinstance(value, int):
+        return f"{value:,}"
+    if not 1e-4 <= abs(value) < 1e12:
+        return f"{value:.{digits}g}"
+    exponent = int(f"{value:.{digits - 1}e}".split("e")[1])
+    return f"{value:,.{max(digits - 1 - exponent, 0)}f}"
+
+
+def bars(
+    axes: Axes,
+    labels: Sequence[str],
+    values: Sequence[float],
+    low: Optional[Sequence[float]] = None,
+    high: Optional[Sequence[float]] = None,
+    unit: str = "",
+    samples: Optional[Sequence[Sequence[float]]] = None,
+    colours: Optional[Sequence[str]] = None,
+) -> None:
+    """Lying bars, the first at the top: the label above each, the value with ``unit`` at its end.
+
+    ``low`` and ``high`` give whiskers (minimum to maximum); ``samples`` are drawn as dots on the whisker. The figure
+    gets the height that the bars need.
+
+    Raises:
+        ValueError: the sequences differ in length, or a value is outside its whisker.
+    """
+    count = len(labels)
+    low, high = values if low is None else low, values if high is None else high
+    dots: Sequence[Sequence[float]] = [()] * count if samples is None else samples
+    colours = [COLOURS[i % len(COLOURS)] for i in range(count)] if colours is None else colours
+    lengths = [len(part) for part in (labels, values, low, high, dots, colours)]
+    if len(set(lengths)) > 1:
+        raise ValueError(f"labels, values, low, high, samples and colours must be as many; got {lengths}")
+    for label, least, value, most in zip(labels, low, values, high):
+        if not least <= value <= most:
+            raise ValueError(f"{label!r}: {value} is not between {least} and {most}")
+    ends = [max([most, *points]) for most, points in zip(high, dots)]
+    longest = max(ends, default=0) or 1
+    for y, label in enumerate(labels):
+        axes.barh(y, values[y], height=THICK, color=colours[y])
+        axes.plot([low[y], high[y]], [y, y], color=INK, linewidth=1.2, marker="|", markersize=9)
+        axes.plot(
+            dots[y], [y] * len(dots[y]), "o", color="white", markeredgecolor=INK, markersize=4, markeredgewidth=0.9
+        )
+        axes.annotate(label, (0, y - THICK / 2), (3, 2), textcoords="offset points", va="bottom", zorder=4)
+        text = f"{number(values[y])} {unit}".rstrip()
+        axes.annotate(text, (ends[y], y), (7, 0), textcoords="offset points", va="center", weight="bold", zorder=4)
+    axes.set_xlim(0, longest * 1.32)
+    axes.set_ylim(count - 0.65, -0.7)
+    axes.set_yticks([])
+    axes.grid(axis="y", visible=False)
+    axes.spines["left"].set_color(INK)
+    if unit:
+        axes.set_xlabel(unit)
+    _make_room(axes, count)
+
+
+def reference_line(axes: Axes, value: float, text: str, horizontal: bool = False) -> None:
+    """A dashed line across ``axes`` at ``value`` (upright unless ``horizontal``), with ``text`` at its end, inside the
+    limits: call it after the data are drawn."""
+    if horizontal:
+        axes.axhline(value, color=GREY, linestyle="--", linewidth=1.5)
+        axes.annotate(text, (1, value), (0, 3), axes.get_yaxis_transform(), "offset points", ha="right", va="bottom")
+        return
+    left, right = axes.get_xlim()
+    if value > right:
+        axes.set_xlim(left, value * 1.05)
+        left, right = axes.get_xlim()
+    axes.axvline(value, color=GREY, linestyle="--", linewidth=1.5)
+    past_middle = value > (left + right) / 2
+    where = axes.get_xaxis_transform()
+    axes.annotate(text, (value, 1), (0, 2), where, "offset points", ha="right" if past_middle else "left", va="bottom")
+
+
+def _make_room(axes: Axes, count: int) -> None:
+    """Make the figure as high as ``count`` bars need: exactly, or at least where there are other axes beside these."""
+    spec = axes.get_subplotspec()
+    rows = spec.get_gridspec().nrows if spec is not None else 1
+    figure = axes.get_figure()
+    needed = rows * (count * BAR_HEIGHT + 0.9)
+    figure.set_figheight(needed if len(figure.axes) == 1 else max(needed, figure.get_figheight()))

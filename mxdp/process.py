@@ -1,0 +1,247 @@
+"""Prepares this process for MXNet, before MXNet is imported: only then are two CPU contexts two devices.
+
+MXNet reads its variables once, when its library is loaded, and glibc's allocator is best told before the first worker
+thread starts. Nothing here imports MXNet, so a command that never computes stays quick. What the user has set is left
+as it is; ``MXDP_PREPARE=0`` switches all of this off (MXNet as it comes, for comparisons).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import re
+import sys
+from dataclasses import dataclass
+from importlib import metadata
+from importlib.util import find_spec
+from typing import Any, Callable, Dict, List, Mapping, MutableMapping, Optional, Tuple
+
+SETTINGS: Mapping[str, str] = {
+    # All cpu(i) share these copies of the operators' temporary space, used in turn: an operator waits for the one that
+    # had its copy before. With MXNet's 4, a second device waits for the first. A copy keeps the largest size it ever
+    # had, so 1000 trades memory for queues of operators that do not meet (source: src/resource.cc).
+    "MXNET_CPU_TEMP_COPY": "1000",
+    # One thread a device: with two, two devices that run a large np.dot at the same time hang for ever in OpenBLAS.
+    "OMP_NUM_THREADS": "1",
+    # One worker a device: its operators run one after the other. It is MXNet's default, set to stand in records.
+    "MXNET_CPU_WORKER_NTHREADS": "1",
+}
+
+MARK = "MXDP_PREPARED"
+"""Environment variable: the names that :func:`prepare` set, so that a child process can tell them from the user's."""
+
+# Below this many copies, the 50 products that the book's section queues on one device meet those of the next.
+SMALL_TEMP_COPY = 100
+MXNET_TEMP_COPY = 4
+
+# Per option of mallopt(3): its number, the values to try, the user's variable, glibc's tunable.
+#   MMAP_THRESHOLD, TRIM_THRESHOLD  large blocks stay with the process instead of going back to the system at each free.
+#     glibc before 2.35 takes no more than 32 MiB, half of a heap; to be refused would leave 128 KiB, and fixed.
+#   ARENA_MAX  worker threads share the main heap: their own heaps are of 64 MB and shrink at each free. A LeNet step
+#     (batch 256, one device) took 3,400 to 10,000 page faults and 84 to 98 ms; with one arena none, and 79 ms.
+MALLOPT: Mapping[str, Tuple[int, Tuple[int, ...], str, str]] = {
+    "M_MMAP_THRESHOLD": (-3, (1 << 30, 1 << 25), "MALLOC_MMAP_THRESHOLD_", "glibc.malloc.mmap_threshold"),
+    "M_TRIM_THRESHOLD": (-1, (2**31 - 1,), "MALLOC_TRIM_THRESHOLD_", "glibc.malloc.trim_threshold"),
+    "M_ARENA_MAX": (-8, (1,), "MALLOC_ARENA_MAX", "glibc.malloc.arena_max"),
+}
+
+_IN_FORCE = re.compile(r"(MXNET|OMP|GOMP|OPENBLAS|KMP|MALLOC|MXDP)_|(GLIBC_TUNABLES|CUDA_VISIBLE_DEVICES)$")
+
+
+class MxdpWarning(UserWarning):
+    """A setting that is known to make devices wait for each other, or to hang; one sentence."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What :func:`prepare` found and did.
+
+    ``set``: variables that mxdp set, here or in the parent process. ``kept``: the user's own, left alone.
+    ``warnings``: a sentence each, which :mod:`mxdp.backend` issues. ``malloc``: option of mallopt to whether we set it.
+    """
+
+    set: Dict[str, str]
+    kept: Dict[str, str]
+    warnings: List[str]
+    malloc: Dict[str, bool]
+
+
+def prepare(
+    environ: MutableMapping[str, str] = os.environ, modules: Mapping[str, Any] = sys.modules, libc: Any = None
+) -> Prepared:
+    """Set in ``environ``, in place, what MXNet needs and the user has not set; tune glibc's allocator of this process.
+
+    Cheap, and safe to call again. An empty variable counts as not set, as it does for MXNet. If ``modules`` shows that
+    MXNet is loaded already, a variable would come too late: it is not set, and a warning says what to do. ``libc``
+    stands in for the C library in tests. With ``MXDP_PREPARE=0`` in ``environ`` it does nothing at all; a child process
+    that is to see MXNet as it comes has to be started with that and :func:`unprepared`.
+    """
+    if environ.get("MXDP_PREPARE") == "0":
+        return Prepared({}, {}, [], {})
+    missing = [name for name in SETTINGS if not environ.get(name)]
+    late = "mxnet" in modules and bool(missing)
+    if missing and not late:
+        ours = _ours(environ) + missing
+        environ.update({name: SETTINGS[name] for name in missing})
+        environ[MARK] = ",".join(ours)
+    done = {name: environ[name] for name in _ours(environ)}
+    watched = [*SETTINGS, *(variable for _, _, variable, _ in MALLOPT.values()), "GLIBC_TUNABLES", "MXNET_ENGINE_TYPE"]
+    kept = {name: environ[name] for name in watched if environ.get(name) and name not in done}
+    warnings = [_late_warning(missing)] if late else []
+    return Prepared(done, kept, warnings + _value_warnings(kept), tune_malloc(environ, libc))
+
+
+def unprepared(environ: Mapping[str, str] = os.environ) -> Dict[str, str]:
+    """A copy of ``environ`` as the user gave it, without what :func:`prepare` set; for a child of another setting."""
+    ours = {MARK, *_ours(environ)}
+    return {name: value for name, value in environ.items() if name not in ours}
+
+
+def tune_malloc(environ: Mapping[str, str] = os.environ, libc: Any = None) -> Dict[str, bool]:
+    """Keep freed memory in this process (see :data:`MALLOPT`); option to whether it was set.
+
+    False: the user has set it by a ``MALLOC_*`` variable or ``GLIBC_TUNABLES``, the allocator refused, or this C
+    library has no ``mallopt`` (macOS, musl).
+    """
+    mallopt = _mallopt(libc)
+    tunables = {part.partition("=")[0] for part in environ.get("GLIBC_TUNABLES", "").split(":")}
+    done = {}
+    for name, (option, values, variable, tunable) in MALLOPT.items():
+        by_user = bool(environ.get(variable)) or tunable in tunables
+        done[name] = mallopt is not None and not by_user and any(mallopt(option, value) == 1 for value in values)
+    return done
+
+
+def concurrency_warnings(environ: Mapping[str, str] = os.environ, processors: Optional[int] = None) -> List[str]:
+    """A sentence for each setting that spoils two or more CPU devices; ``processors`` are those this process may use.
+
+    Nothing to say with ``MXDP_PREPARE=0``, which asks for MXNet as it comes.
+    """
+    if environ.get("MXDP_PREPARE") == "0":
+        return []
+    found = []
+    copies = _number(environ.get("MXNET_CPU_TEMP_COPY") or str(MXNET_TEMP_COPY))
+    if copies is not None and 0 < copies < SMALL_TEMP_COPY:
+        found.append(
+            f"CPU devices wait for each other, since they share {copies} copies of temporary space"
+            " (MXNET_CPU_TEMP_COPY): unset it before Python starts (mxdp then takes"
+            f" {SETTINGS['MXNET_CPU_TEMP_COPY']}), or set at least {SMALL_TEMP_COPY}."
+        )
+    threads = _number(environ.get("OMP_NUM_THREADS") or str(_default_threads(processors)))
+    if threads is not None and threads >= 2:
+        found.append(
+            f"MXNet uses {threads} OpenMP threads (OMP_NUM_THREADS), and with two or more, two CPU devices that run a"
+            " large np.dot at the same time hang for ever in OpenBLAS (exec_blas): unset it before Python starts (mxdp"
+            " then takes 1), or use npx.fully_connected."
+        )
+    return found
+
+
+def describe(environ: Mapping[str, str] = os.environ) -> Dict[str, str]:
+    """The variables now in force that change how MXNet and its libraries behave, by name; for environment records."""
+    return {name: environ[name] for name in sorted(environ) if _IN_FORCE.match(name)}
+
+
+def installed_backends() -> Dict[str, str]:
+    """The MXNet distributions installed here, name to version (``{"mxnet": "1.9.1"}``), without importing MXNet."""
+    found = {}
+    for distribution in metadata.distributions():
+        name = re.sub(r"[-_.]+", "-", distribution.metadata["Name"] or "").lower()
+        if re.fullmatch(r"mxnet(-cu\d+)?", name):
+            found[name] = distribution.version
+    return found
+
+
+def install_problem(
+    backends: Optional[Mapping[str, str]] = None,
+    python: Tuple[int, ...] = sys.version_info[:2],
+    version: Callable[[str], str] = metadata.version,
+    importable: Callable[[str], Any] = find_spec,
+) -> Optional[str]:
+    """Why MXNet can't be imported here, in one sentence with its cure; None if nothing stands in the way.
+
+    The arguments are what it looks at: the installed distributions, Python's version, a distribution's version by name,
+    and whether a module can be found (a MXNet built from source is no distribution).
+    """
+    if python >= (3, 12):
+        return (
+            f"this is Python {python[0]}.{python[1]}, and MXNet 1.9.1 needs Python 3.8 to 3.11 (its NumPy has no newer"
+            " builds): start one of those, or let `make run` find one."
+        )
+    backends = installed_backends() if backends is None else backends
+    if not backends and importable("mxnet") is None:
+        return (
+            'MXNet is not installed: `pip install "mxdp[cpu]"`, or `pip install "mxdp[cu112]"` for NVIDIA GPUs, or use'
+            " `make run`, which installs what it needs."
+        )
+    if len(backends) > 1:
+        names = sorted(backends)
+        return (
+            f"{' and '.join(names)} are both installed and overwrite each other's files:"
+            f" `pip uninstall -y {' '.join(names)}`, then install one of them again."
+        )
+    try:
+        numpy = version("numpy")
+    except metadata.PackageNotFoundError:
+        return 'NumPy is not installed, and MXNet needs it: `pip install "numpy<1.24"`.'
+    if tuple(int(part) for part in re.findall(r"\d+", numpy)[:2]) >= (1, 24):
+        return (
+            f"NumPy {numpy} is too new for MXNet 1.9.1, which uses np.bool, gone since NumPy 1.24: `pip install"
+            ' "numpy<1.24"`.'
+        )
+    return None
+
+
+def _ours(environ: Mapping[str, str]) -> List[str]:
+    """Names of the variables that still have the value that :func:`prepare` gave them, here or in a parent process."""
+    marked = environ.get(MARK, "").split(",")
+    return [name for name in SETTINGS if name in marked and environ.get(name) == SETTINGS[name]]
+
+
+def _late_warning(missing: List[str]) -> str:
+    exports = " ".join(f"{name}={SETTINGS[name]}" for name in missing)
+    return (
+        f"MXNet was imported before mxdp and no longer takes {exports}, so CPU devices may wait for each other: import"
+        " mxdp first, or set these variables before Python starts."
+    )
+
+
+def _value_warnings(kept: Mapping[str, str]) -> List[str]:
+    found = []
+    for name, value in kept.items():
+        number = _number(value)
+        if name in SETTINGS and (number is None or number < 1):
+            found.append(
+                f"{name} is {value!r}, not a whole number of at least 1, and MXNet may stop or hang: correct it or"
+                " unset it."
+            )
+        elif name.startswith("MALLOC_") and number is None:
+            found.append(f"{name} is {value!r}, not a whole number: correct it or unset it.")
+    if kept.get("MXNET_ENGINE_TYPE") == "NaiveEngine":
+        found.append(
+            "MXNET_ENGINE_TYPE is NaiveEngine, which runs each operator alone, so no two devices ever work at the same"
+            " time: unset it before Python starts."
+        )
+    return found
+
+
+def _number(text: str) -> Optional[int]:
+    return int(text) if re.fullmatch(r"\s*[+-]?\d+\s*", text, re.ASCII) else None
+
+
+def _default_threads(processors: Optional[int]) -> int:
+    """How many OpenMP threads MXNet takes when nobody says (source: src/engine/openmp.cc)."""
+    if processors is None:
+        affinity = getattr(os, "sched_getaffinity", None)
+        processors = len(affinity(0)) if affinity else os.cpu_count() or 1
+    return processors // 2 if platform.machine().lower() in ("x86_64", "amd64") else processors
+
+
+def _mallopt(libc: Any) -> Optional[Callable[[int, int], int]]:
+    if libc is None:
+        try:
+            libc = ctypes.CDLL(None)
+        except (OSError, TypeError):  # TypeError: Windows has no "this process"
+            return None
+    return getattr(libc, "mallopt", None)

@@ -1,0 +1,216 @@
+"""The training loop: one step on all devices, an epoch of steps, and the accuracy."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, Callable, Deque, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
+
+import numpy as onp
+
+from mxdp.backend import Device, NDArray, autograd, np
+from mxdp.backend import devices as find_devices
+from mxdp.batches import Batch, HostArray, split_batch
+from mxdp.collectives import allreduce as ring_allreduce
+from mxdp.datasets import Dataset, Split, load
+from mxdp.datasets.minibatches import Stream
+from mxdp.loss import cross_entropy
+from mxdp.models import init_lenet, lenet
+from mxdp.optim import sgd
+from mxdp.plans.bounds import bounds
+from mxdp.replicas import get_params, in_sync
+from mxdp.timing import Timer
+
+AllReduce = Callable[[List[NDArray]], Any]
+Net = Callable[[NDArray, Sequence[NDArray]], NDArray]
+Loss = Callable[[NDArray, NDArray], NDArray]
+Replicas = Sequence[Sequence[NDArray]]
+
+RUN_AHEAD = 2
+"""Steps that Python may be ahead of the devices: they never wait for it, and the memory in use is bounded."""
+
+
+def backward(
+    X_shards: Sequence[NDArray], y_shards: Sequence[NDArray], device_params: Replicas, net: Net, loss: Loss
+) -> List[NDArray]:
+    """Forward and backward pass of each shard on its device; the gradients are sums over the shard.
+
+    Returns the losses of each shard's samples, one array a device. Doesn't wait, so the devices work side by side.
+    """
+    with autograd.record():
+        losses = [loss(net(X, params), y) for X, y, params in zip(X_shards, y_shards, device_params)]
+    autograd.backward(losses)
+    return losses
+
+
+def train_batch(
+    X: Batch,
+    y: Batch,
+    device_params: Replicas,
+    devices: Sequence[Device],
+    lr: float,
+    allreduce: AllReduce = ring_allreduce,
+    net: Net = lenet,
+    loss: Loss = cross_entropy,
+) -> List[NDArray]:
+    """One step of data-parallel training: split, forward and backward on each device, all-reduce, the same SGD step on
+    each.
+
+    Writes ``device_params`` and their gradients in place. Gradients are summed over all shards and divided once by the
+    whole batch, so shards may be uneven. Doesn't wait.
+
+    Args:
+        X: samples (n, ...); y: labels (n,); split as :func:`mxdp.split_batch` does.
+        device_params: one replica a device, as :func:`mxdp.get_params` makes them.
+        lr: the learning rate.
+        allreduce: sums a list of arrays, one a device, in place.
+
+    Returns:
+        The losses of each shard's samples, one array a device.
+
+    Raises:
+        ValueError: as :func:`mxdp.split_batch`; or there is not one replica for each device.
+
+    Source: the book, "Training on Multiple GPUs".
+    """
+    if len(device_params) != len(devices):
+        raise ValueError(f"{len(device_params)} replicas for {len(devices)} devices: there must be one for each")
+    X_shards, y_shards = split_batch(X, y, devices)
+    losses = backward(X_shards, y_shards, device_params, net, loss)
+    for same_param in zip(*device_params):
+        allreduce([param.grad for param in same_param])
+    for params in device_params:
+        sgd(params, lr, len(X))
+    return losses
+
+
+def train_steps(
+    batches: Iterable[Tuple[HostArray, HostArray]],
+    device_params: Replicas,
+    devices: Sequence[Device],
+    lr: float,
+    allreduce: AllReduce = ring_allreduce,
+) -> List[NDArray]:
+    """A :func:`train_batch` for each batch; Python runs at most ``RUN_AHEAD`` steps ahead of the slowest device.
+
+    The bound is a wait for one step's losses, not for everything (``waitall``), so the devices stay busy; the last
+    steps are still running when this returns. Returns the losses of the last step, one array a device.
+    """
+    pending: Deque[List[NDArray]] = deque()
+    for X, y in batches:
+        pending.append(train_batch(X, y, device_params, devices, lr, allreduce))
+        if len(pending) > RUN_AHEAD:
+            for losses in pending.popleft():
+                losses.wait_to_read()
+    return pending[-1]
+
+
+def evaluate(data: Split, device_params: Replicas, batch_size: int = 500, net: Net = lenet) -> float:
+    """Share of the samples of ``data`` whose label gets the highest score: 0.0 to 1.0. Waits for the answer.
+
+    Every device that holds a replica scores its part of the samples, ``batch_size`` at a time.
+
+    Raises:
+        ValueError: no samples, or a batch size less than one.
+    """
+    samples = len(data.y)
+    if samples == 0 or batch_size < 1:
+        raise ValueError(
+            f"evaluate needs samples and a batch size >= 1, not {samples} samples and batch size {batch_size}"
+        )
+    correct = []
+    for params, (start, stop) in zip(device_params, bounds(samples, len(device_params))):
+        device = params[0].ctx
+        for first in range(start, stop, batch_size):
+            rows = slice(first, min(first + batch_size, stop))
+            X, y = np.array(data.X[rows], ctx=device), np.array(data.y[rows], dtype=data.y.dtype, ctx=device)
+            correct.append((net(X, params).argmax(axis=1).astype(y.dtype) == y).sum())
+    return float(sum(count.item() for count in correct) / samples)
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """``seconds`` for ``samples`` samples, fenced, without the evaluation; ``loss`` is the mean over the last step."""
+
+    number: int
+    seconds: float
+    samples: int
+    loss: float
+    test_accuracy: float
+
+
+@dataclass(frozen=True)
+class History:
+    """What :func:`train` leaves behind."""
+
+    devices: List[Device]
+    device_params: List[List[NDArray]]
+    epochs: List[Epoch]
+
+
+def train_epochs(
+    data: Dataset,
+    device_params: Replicas,
+    devices: Sequence[Device],
+    batch_size: int,
+    lr: float,
+    samples: Optional[int] = None,
+    seed: int = 0,
+    allreduce: AllReduce = ring_allreduce,
+) -> Iterator[Epoch]:
+    """Train without end: each time it is resumed, one epoch and then its test accuracy.
+
+    Being a generator, several trainings can take turns, epoch by epoch. ``samples`` makes an "epoch" a part or a
+    multiple of the training set; the stream of batches goes on where it stopped.
+    """
+    stream = Stream(data.train, batch_size, seed)
+    samples = samples or len(data.train.y)
+    timer, number = Timer(), 0
+    while True:
+        number += 1
+        with timer:
+            losses = train_steps(stream.take(samples), device_params, devices, lr, allreduce)
+        loss = float(onp.concatenate([shard.asnumpy() for shard in losses]).mean())
+        yield Epoch(number, timer.times[-1], samples, loss, evaluate(data.test, device_params))
+
+
+def train(
+    num_devices: int,
+    batch_size: int,
+    lr: float,
+    num_epochs: int = 10,
+    kind: str = "auto",
+    data: Union[str, Dataset] = "auto",
+    seed: int = 0,
+    allreduce: AllReduce = ring_allreduce,
+    report: Callable[[str], Any] = print,
+) -> History:
+    """Train LeNet on ``num_devices`` devices; a line is reported after each epoch.
+
+    Args:
+        num_devices, kind: as :func:`mxdp.devices` takes them.
+        batch_size: samples a step, over all devices together.
+        data: a data set, or the name of one for :func:`mxdp.load`.
+        seed: of the initial parameters and of the order of samples.
+
+    Raises:
+        ValueError: a number that must be positive is not, or an unknown name.
+        BackendError, DataError: devices or data that can't be had.
+    """
+    for name, value in (("batch_size", batch_size), ("lr", lr), ("num_epochs", num_epochs)):
+        if not value > 0:
+            raise ValueError(f"{name} must be more than 0, not {value}")
+    devices = find_devices(num_devices, kind)
+    dataset = load(data) if isinstance(data, str) else data
+    params = init_lenet(seed)
+    device_params = [get_params(params, device) for device in devices]
+    training = train_epochs(dataset, device_params, devices, batch_size, lr, seed=seed, allreduce=allreduce)
+    epochs = []
+    for _, epoch in zip(range(num_epochs), training):
+        epochs.append(epoch)
+        report(
+            f"epoch {epoch.number}: {epoch.seconds:.2f} s, {epoch.samples / epoch.seconds:,.0f} samples/s, "
+            f"loss {epoch.loss:.3f}, test accuracy {epoch.test_accuracy:.4f}"
+        )
+    report(f"trained on {', '.join(map(str, devices))}; replicas in sync: {in_sync(device_params)}")
+    return History(devices, device_params, epochs)

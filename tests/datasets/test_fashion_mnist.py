@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import socket
+
+import numpy as np
+import pytest
+
+from mxdp.datasets import fashion_mnist
+from mxdp.datasets.fashion_mnist import FILES, MIRRORS, load_fashion_mnist
+from mxdp.errors import DataError
+
+OFFICIAL_MIRRORS = MIRRORS
+TRAIN_PIXELS = "2e487a6c89124f78f2d7521542223cafe96f7123c3ca13d447772ac6ecbb3012"
+TEST_PIXELS = "c867c93ff95360594e8ec3287995350b824dd110b11595c0e13d5423f621867a"
+"""sha256 of the pixel bytes, taken from the official files with gzip and tail alone: ``gzip -dc | tail -c +17``."""
+
+
+@pytest.fixture
+def small(monkeypatch, made_up):
+    """The made-up files are the official ones."""
+    monkeypatch.setattr(fashion_mnist, "FILES", made_up.files)
+    return made_up
+
+
+@pytest.fixture
+def put(made_up):
+    def into(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, data in made_up.contents.items():
+            (folder / name).write_bytes(data)
+        return folder
+
+    return into
+
+
+def quiet(line):
+    pytest.fail(f"nothing should be said, but: {line}")
+
+
+def check(data, made_up):
+    for split, part in ((data.train, "train"), (data.test, "t10k")):
+        assert np.array_equal(split.X[:, 0], made_up.pixels[part].astype(np.float32) / np.float32(255))
+        assert np.array_equal(split.y, made_up.labels[part])
+    assert data.name == "fashion-mnist"
+    assert len(data.classes) == 10
+
+
+def test_files_in_the_folder_fashion_mnist_of_data_dir(small, put, tmp_path):
+    folder = put(tmp_path / "data" / "fashion-mnist")
+
+    data = load_fashion_mnist(tmp_path / "data", quiet)
+
+    check(data, small)
+    assert data.origin == f"Fashion-MNIST, the official files in {folder}"
+
+
+def test_files_in_data_dir_itself(small, put, tmp_path):
+    check(load_fashion_mnist(str(put(tmp_path / "data")), quiet), small)
+
+
+def test_the_environment_names_the_folder(small, put, tmp_path, monkeypatch):
+    put(tmp_path / "data" / "fashion-mnist")
+    monkeypatch.setenv("MXDP_DATA_DIR", str(tmp_path / "data"))
+
+    check(load_fashion_mnist(None, quiet), small)
+
+
+def test_data_dir_goes_before_the_environment(small, put, tmp_path, monkeypatch):
+    put(tmp_path / "data")
+    monkeypatch.setenv("MXDP_DATA_DIR", str(tmp_path / "does-not-exist"))
+
+    check(load_fashion_mnist(tmp_path / "data", quiet), small)
+
+
+def test_a_tilde_is_the_home_folder(small, put, tmp_path, monkeypatch):
+    put(tmp_path / "data")
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    check(load_fashion_mnist("~/data", quiet), small)
+
+
+def test_else_the_cache(small, put, tmp_path):
+    put(tmp_path / "cache-home" / "mxdp" / "fashion-mnist")
+
+    check(load_fashion_mnist(None, quiet), small)
+
+
+def test_else_a_download_into_the_cache(small, tmp_path, monkeypatch, server):
+    monkeypatch.setattr(fashion_mnist, "MIRRORS", (server.mirror("none", {}), server.mirror("good", small.contents)))
+    said, seen = [], []
+
+    data = load_fashion_mnist(None, said.append, lambda *arguments: seen.append(arguments))
+
+    check(data, small)
+    folder = tmp_path / "cache-home" / "mxdp" / "fashion-mnist"
+    assert said == [f"downloading 4 of 4 files (0.1 MB) into {folder}"]
+    assert seen[-1][1:] == (sum(file.size for file in small.files),) * 2
+
+
+def test_no_mirror_delivers(small, tmp_path, monkeypatch):
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+        monkeypatch.setattr(fashion_mnist, "MIRRORS", (f"http://{address}/",))
+
+        with pytest.raises(DataError) as caught:
+            load_fashion_mnist(None, lambda line: None)
+
+    folder = tmp_path / "cache-home" / "mxdp" / "fashion-mnist"
+    assert str(caught.value) == (
+        f"train-images-idx3-ubyte.gz could not be downloaded ({address}: connection refused); "
+        f"by hand: put train-images-idx3-ubyte.gz and the other three official files into {folder}"
+    )
+
+
+def test_a_named_folder_that_lacks_files_names_each(small, put, tmp_path):
+    folder = put(tmp_path / "data")
+    (folder / "train-images-idx3-ubyte.gz").unlink()
+    (folder / "t10k-labels-idx1-ubyte.gz").unlink()
+
+    with pytest.raises(DataError) as caught:
+        load_fashion_mnist(folder, quiet)
+
+    assert str(caught.value) == (
+        f"{folder / 'train-images-idx3-ubyte.gz'} does not exist; "
+        f"{folder / 't10k-labels-idx1-ubyte.gz'} does not exist; "
+        "put the official files there, or name no folder and let mxdp download them"
+    )
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda data: data[: len(data) // 2], "is truncated"),
+        (lambda data: data[:20] + bytes([data[20] ^ 1]) + data[21:], "is damaged"),
+        (lambda data: b"<html>not found</html>", "is not the official file"),
+    ],
+)
+def test_a_wrong_file_in_a_named_folder_is_named_and_stays(small, put, tmp_path, monkeypatch, server, damage, words):
+    monkeypatch.setattr(fashion_mnist, "MIRRORS", (server.mirror("good", small.contents),))
+    wrong = put(tmp_path / "data" / "fashion-mnist") / "t10k-images-idx3-ubyte.gz"
+    wrong.write_bytes(damage(wrong.read_bytes()))
+    before = wrong.read_bytes()
+
+    with pytest.raises(DataError, match=f"^{re.escape(str(wrong))} {words} "):
+        load_fashion_mnist(tmp_path / "data", quiet)
+
+    assert wrong.read_bytes() == before
+    assert server.requests == []
+
+
+@pytest.mark.parametrize("by_environment", [True, False])
+def test_a_named_folder_is_not_passed_over_for_the_cache(small, put, tmp_path, monkeypatch, by_environment):
+    put(tmp_path / "cache-home" / "mxdp" / "fashion-mnist")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    if by_environment:
+        monkeypatch.setenv("MXDP_DATA_DIR", str(empty))
+
+    with pytest.raises(DataError, match=f"^{re.escape(str(empty))} holds neither fashion-mnist/ nor train-images-idx3"):
+        load_fashion_mnist(None if by_environment else empty, quiet)
+
+
+def test_a_named_folder_that_is_none(small, tmp_path):
+    with pytest.raises(
+        DataError, match=r"nowhere is not a folder; name one that holds fashion-mnist/ with train-images"
+    ):
+        load_fashion_mnist(tmp_path / "nowhere", quiet)
+
+
+def test_there_is_more_than_one_mirror_and_each_address_ends_in_a_slash():
+    assert len({mirror.split("/")[2] for mirror in OFFICIAL_MIRRORS}) == len(OFFICIAL_MIRRORS) >= 2
+    assert all(re.fullmatch(r"https?://.*/", mirror) for mirror in OFFICIAL_MIRRORS)
+
+
+def test_the_real_files(real_data_dir):
+    """Loading checks the files; this checks what was decoded from them: every pixel, by its sum, and the labels."""
+    data = load_fashion_mnist(real_data_dir, quiet)
+
+    for split, n, pixels, first in (
+        (data.train, 60_000, TRAIN_PIXELS, [9, 0, 0, 3, 0, 2, 7, 2, 5, 5]),
+        (data.test, 10_000, TEST_PIXELS, [9, 2, 1, 1, 6, 1, 4, 6, 5, 7]),
+    ):
+        assert split.X.shape == (n, 1, 28, 28)
+        assert np.bincount(split.y).tolist() == [n // 10] * 10
+        assert split.y[:10].tolist() == first
+        assert hashlib.sha256(np.rint(split.X * 255).astype(np.uint8)).hexdigest() == pixels
+    assert [data.classes[label] for label in data.test.y[:3]] == ["ankle boot", "pullover", "trouser"]
+
+
+def test_the_embedded_sums_are_those_of_the_real_files(real_data_dir):
+    folder = os.path.join(real_data_dir, "fashion-mnist")
+    for file in FILES:
+        with open(os.path.join(folder if os.path.isdir(folder) else real_data_dir, file.name), "rb") as stream:
+            data = stream.read()
+        assert (len(data), hashlib.sha256(data).hexdigest()) == (file.size, file.sha256)

@@ -1,0 +1,128 @@
+"""``mxdp.datasets`` itself: ``load``, and what importing it costs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mxdp
+from mxdp.datasets import NAMES, fashion_mnist, load
+from mxdp.errors import DataError
+
+
+def put(folder, contents):
+    folder.mkdir(parents=True)
+    for name, data in contents.items():
+        (folder / name).write_bytes(data)
+
+
+def test_the_names():
+    assert NAMES == ("auto", "fashion-mnist", "digits", "synthetic")
+
+
+@pytest.mark.parametrize("name", ["digits", "synthetic"])
+def test_what_needs_no_file_is_drawn_by_the_seed_and_says_nothing(name, capsys):
+    one, same, other = load(name, seed=1), load(name, seed=1), load(name, seed=2)
+
+    assert one.name == name
+    assert np.array_equal(one.train.X, same.train.X)
+    assert not np.array_equal(one.train.X, other.train.X)
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "end"),
+    [
+        ("fashion_mnist", "; did you mean 'fashion-mnist'?"),
+        ("digit", "; did you mean 'digits'?"),
+        ("", "synthetic"),
+        ("xyz", "synthetic"),
+        (None, "synthetic"),
+    ],
+)
+def test_an_unknown_name(name, end):
+    with pytest.raises(ValueError, match=r"there are: auto, fashion-mnist, digits, synthetic") as caught:
+        load(name)
+
+    assert str(caught.value).endswith(end)
+
+
+def test_auto_takes_fashion_mnist_where_it_is(made_up, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(fashion_mnist, "FILES", made_up.files)
+    put(tmp_path / "cache-home" / "mxdp" / "fashion-mnist", made_up.contents)
+
+    data = load()
+
+    assert data.name == "fashion-mnist"
+    assert np.array_equal(data.train.y, made_up.labels["train"])
+    assert capsys.readouterr() == ("", "")
+
+
+def test_auto_takes_fashion_mnist_where_it_can_be_downloaded(made_up, monkeypatch, server):
+    monkeypatch.setattr(fashion_mnist, "FILES", made_up.files)
+    monkeypatch.setattr(fashion_mnist, "MIRRORS", (server.mirror("good", made_up.contents),))
+    progress = []
+
+    data = load("auto", notify=lambda line: None, progress=lambda *arguments: progress.append(arguments))
+
+    assert data.name == "fashion-mnist"
+    assert progress
+
+
+def test_auto_takes_the_digits_where_there_is_no_network_and_says_so_in_one_line(monkeypatch, server):
+    monkeypatch.setattr(fashion_mnist, "MIRRORS", (server.mirror("none", {}),))
+    said = []
+
+    data = load("auto", seed=3, notify=said.append)
+
+    assert data.name == "digits"
+    assert np.array_equal(data.train.X, load("digits", seed=3).train.X)
+    assert len(said) == 2
+    assert said[0].startswith("downloading 4 of 4 files (30.9 MB) into ")
+    assert said[1].startswith("using scikit-learn's digits instead of Fashion-MNIST: ")
+    assert ": 404 Not Found" in said[1]
+    assert "\n" not in said[1]
+
+
+def test_auto_offline_asks_nobody(monkeypatch, server, capsys):
+    monkeypatch.setattr(fashion_mnist, "MIRRORS", (server.mirror("good", {}),))
+    monkeypatch.setenv("MXDP_OFFLINE", "1")
+
+    assert load("auto").name == "digits"
+
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert err.startswith("using scikit-learn's digits instead of Fashion-MNIST: ")
+    assert server.requests == []
+
+
+@pytest.mark.parametrize("by_environment", [True, False])
+def test_auto_does_not_pass_over_a_folder_that_the_user_named(tmp_path, monkeypatch, by_environment):
+    if by_environment:
+        monkeypatch.setenv("MXDP_DATA_DIR", str(tmp_path))
+
+    with pytest.raises(DataError, match="holds neither"):
+        load("auto", data_dir=None if by_environment else tmp_path)
+
+
+def test_fashion_mnist_by_name_never_becomes_the_digits(monkeypatch):
+    monkeypatch.setenv("MXDP_OFFLINE", "1")
+
+    with pytest.raises(DataError, match="MXDP_OFFLINE forbids"):
+        load("fashion-mnist")
+
+
+def test_importing_it_loads_neither_mxnet_nor_the_heavy_libraries():
+    heavy = {"mxnet", "sklearn", "requests", "filelock"}
+    code = f"import sys, mxdp.datasets; print(sorted({heavy} & set(sys.modules)))"
+    environment = {**os.environ, "PYTHONPATH": str(Path(mxdp.__path__[0]).parent)}
+
+    out = subprocess.check_output([sys.executable, "-c", code], env=environment, timeout=60)
+
+    assert out == b"[]\n"

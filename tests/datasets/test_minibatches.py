@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mxdp.datasets.minibatches import Stream, minibatches, permutation, sequential
+from mxdp.datasets.records import Split
+
+BAD_SIZES = [0, -1, 2.0, 1.5, True, False, np.bool_(True), "4", None]
+
+
+def numbered(n: int) -> Split:
+    """Sample i has the label i and i in its first pixel, so that pictures and labels can be matched."""
+    X = np.zeros((n, 1, 28, 28), np.float32)
+    X[:, 0, 0, 0] = np.arange(n)
+    return Split(X, np.arange(n, dtype=np.int32))
+
+
+def labels(batches):
+    """The labels of each batch, after checking that the pictures are those of the labels."""
+    found = []
+    for X, y in batches:
+        assert X.shape == (len(y), 1, 28, 28)
+        assert X.dtype == np.float32
+        assert y.dtype == np.int32
+        assert X.flags.c_contiguous
+        assert X[:, 0, 0, 0].tolist() == y.tolist()
+        found.append(y.tolist())
+    return found
+
+
+def flat(lists):
+    return list(itertools.chain.from_iterable(lists))
+
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+@given(n=st.integers(0, 300), seed=seeds, epoch=st.integers(0, 50))
+def test_a_permutation_has_each_index_once_and_is_repeatable(n, seed, epoch):
+    order = permutation(n, seed, epoch)
+
+    assert sorted(order.tolist()) == list(range(n))
+    assert order.dtype == np.int64
+    assert np.array_equal(order, permutation(n, seed, epoch))
+
+
+@given(seed=seeds, epochs=st.lists(st.integers(0, 1000), min_size=2, max_size=2, unique=True))
+def test_epochs_differ(seed, epochs):
+    first, second = (permutation(100, seed, epoch).tolist() for epoch in epochs)
+
+    assert first != second
+
+
+def test_seed_and_epoch_are_two_things():
+    orders = {tuple(permutation(50, seed, epoch)) for seed in range(5) for epoch in range(5)}
+
+    assert len(orders) == 25
+
+
+def test_the_order_is_the_same_on_every_numpy():
+    assert permutation(10, 1, 2).tolist() == [6, 5, 4, 2, 1, 9, 0, 3, 8, 7]
+
+
+@pytest.mark.parametrize("bad", [-1, 2**32, 1.0, True, None])
+def test_permutation_refuses_bad_seeds_and_epochs(bad):
+    with pytest.raises(ValueError, match=r"^seed must be an int from 0 to 2\*\*32 - 1, not "):
+        permutation(5, bad, 0)
+    with pytest.raises(ValueError, match=r"^epoch must be "):
+        permutation(5, 0, bad)
+
+
+@given(n=st.integers(0, 40), batch_size=st.integers(1, 50), seed=seeds)
+def test_an_epoch_drops_nothing_and_its_last_batch_is_short(n, batch_size, seed):
+    batches = labels(minibatches(numbered(n), batch_size, seed, epoch=3))
+
+    assert flat(batches) == permutation(n, seed, 3).tolist()
+    assert [len(batch) for batch in batches] == [batch_size] * (n // batch_size) + [n % batch_size] * (
+        n % batch_size > 0
+    )
+
+
+def test_batches_may_be_kept():
+    kept = list(minibatches(numbered(7), 2, seed=0, epoch=0))
+
+    assert flat(labels(kept)) == permutation(7, 0, 0).tolist()
+
+
+@given(n=st.integers(0, 40), batch_size=st.integers(1, 50))
+def test_sequential_is_the_stored_order(n, batch_size):
+    batches = labels(sequential(numbered(n), batch_size))
+
+    assert flat(batches) == list(range(n))
+    assert all(len(batch) == batch_size for batch in batches[:-1])
+
+
+def test_sequential_copies_nothing():
+    split = numbered(5)
+
+    for X, y in sequential(split, 2):
+        assert np.shares_memory(X, split.X)
+        assert np.shares_memory(y, split.y)
+
+
+@pytest.mark.parametrize("bad", BAD_SIZES)
+def test_bad_batch_sizes_are_refused_at_the_call(bad):
+    for make in (
+        lambda: minibatches(numbered(4), bad, 0, 0),
+        lambda: sequential(numbered(4), bad),
+        lambda: Stream(numbered(4), bad, 0),
+    ):
+        with pytest.raises(ValueError, match=r"^batch_size must be a positive int, not "):
+            make()
+
+
+def test_a_numpy_int_is_a_batch_size():
+    assert [len(batch) for batch in labels(minibatches(numbered(5), np.int64(3), 0, 0))] == [3, 2]
+
+
+@given(
+    n=st.integers(1, 20),
+    batch_size=st.integers(1, 25),
+    seed=seeds,
+    rounds=st.lists(st.integers(1, 60), min_size=1, max_size=6),
+)
+def test_a_stream_delivers_epoch_after_epoch_whatever_the_rounds(n, batch_size, seed, rounds):
+    stream = Stream(numbered(n), batch_size, seed)
+    delivered = []
+    for samples in rounds:
+        batches = labels(stream.take(samples))
+        assert sum(map(len, batches)) == samples
+        assert max(map(len, batches)) <= batch_size
+        for batch in batches:
+            # An epoch's end never lies inside a batch.
+            assert len(delivered) // n == (len(delivered) + len(batch) - 1) // n
+            delivered += batch
+
+    total = sum(rounds)
+    expected = [index for epoch in range(total // n + 1) for index in permutation(n, seed, epoch).tolist()]
+    assert delivered == expected[:total]
+    assert stream.epoch * n + stream.position == total
+
+
+def test_rounds_of_whole_epochs_have_the_batches_of_minibatches():
+    split = numbered(7)
+    stream = Stream(split, 3, seed=9)
+
+    for epochs in ([0], [1, 2]):
+        expected = flat(labels(minibatches(split, 3, 9, epoch)) for epoch in epochs)
+        assert labels(stream.take(7 * len(epochs))) == expected
+
+
+def test_a_round_may_end_inside_a_batch_and_the_next_goes_on_there():
+    order = permutation(7, 0, 0).tolist()
+    stream = Stream(numbered(7), 3, seed=0)
+
+    assert labels(stream.take(4)) == [order[:3], order[3:4]]
+    assert labels(stream.take(3)) == [order[4:]]
+
+
+def test_a_caller_that_stops_early_loses_nothing():
+    order = permutation(7, 0, 0).tolist()
+    stream = Stream(numbered(7), 3, seed=0)
+
+    next(stream.take(7))
+
+    assert (stream.epoch, stream.position) == (0, 3)
+    assert labels(stream.take(4)) == [order[3:6], order[6:]]
+
+
+@pytest.mark.parametrize("bad", BAD_SIZES)
+def test_a_stream_refuses_bad_rounds_at_the_call(bad):
+    with pytest.raises(ValueError, match=r"^samples must be a positive int, not "):
+        Stream(numbered(4), 2, 0).take(bad)
+
+
+def test_a_stream_of_nothing():
+    with pytest.raises(ValueError, match="the split is empty"):
+        Stream(numbered(0), 2, 0)

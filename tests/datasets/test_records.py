@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mxdp.datasets.records import Dataset, Split
+
+
+def split(n: int) -> Split:
+    return Split(np.arange(n * 784, dtype=np.float32).reshape(n, 1, 28, 28), np.arange(n, dtype=np.int32))
+
+
+def test_take_gives_views_from_the_front():
+    whole = Dataset("made-up", split(8), split(5), ("a",), "here")
+
+    short = whole.take(3, 2)
+
+    assert (len(short.train), len(short.test)) == (3, 2)
+    assert np.array_equal(short.train.X, whole.train.X[:3])
+    assert short.train.y.tolist() == [0, 1, 2]
+    assert np.shares_memory(short.train.X, whole.train.X)
+    assert (short.name, short.classes, short.origin) == ("made-up", ("a",), "here")
+
+
+def test_take_leaves_the_test_split_alone_and_takes_no_more_than_there_is():
+    short = Dataset("made-up", split(8), split(5), (), "").take(100)
+
+    assert (len(short.train), len(short.test)) == (8, 5)
+
+
+@pytest.mark.parametrize("bad", [0, -1, True, 2.0, "3", None])
+def test_take_refuses_what_is_not_a_positive_int(bad):
+    with pytest.raises(ValueError, match=r"must be a positive int, not "):
+        split(4).take(bad)
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "message"),
+    [
+        (
+            np.zeros((3, 28, 28), np.float32),
+            np.zeros(3, np.int32),
+            r"X must be float32 .* not float32 of shape \(3, 28",
+        ),
+        (np.zeros((3, 1, 28, 28)), np.zeros(3, np.int32), "not float64"),
+        (np.zeros((3, 1, 28, 28), np.float32), np.zeros(3, np.int64), "y must be int32 .* not int64"),
+        (np.zeros((3, 1, 28, 28), np.float32), np.zeros((3, 1), np.int32), r"y must .* shape \(3, 1\)"),
+        (np.zeros((3, 1, 28, 28), np.float32), np.zeros(2, np.int32), "3 pictures in X and 2 labels in y"),
+        (np.zeros((6, 1, 28, 28), np.float32)[::2], np.zeros(3, np.int32), "C-contiguous"),
+    ],
+)
+def test_a_split_refuses_wrong_arrays(X, y, message):
+    with pytest.raises(ValueError, match=message):
+        Split(X, y)

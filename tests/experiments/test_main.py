@@ -1,0 +1,158 @@
+"""The command line, as a child process: what is printed, where, and the exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+HERE = str(Path(__file__).parent)
+MADE = {"MXDP_EXPERIMENTS": "faulty", "PYTHONPATH": os.pathsep.join(filter(None, [HERE, os.environ.get("PYTHONPATH")]))}
+
+
+def run(*arguments, timeout=120, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "mxdp.experiments", *map(str, arguments)],
+        capture_output=True, text=True, timeout=timeout, env={**os.environ, "COLUMNS": "80", **environment},
+    )  # fmt: skip
+
+
+def sentence(done, status=2):
+    """The one line that a refused call prints."""
+    assert done.returncode == status
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    return done.stderr.strip().splitlines()[-1]
+
+
+def test_list_names_every_catalogue_entry_without_loading_mxnet():
+    found = json.loads(run("list", "--json").stdout)
+    assert {"epochs", "two-jobs", "stock-loop"} <= {each["name"] for each in found}
+    assert [each["name"] for each in found if each["tour"]] == ["epochs", "two-jobs"]
+    code = "import sys; from mxdp.experiments.__main__ import main; main(['list']); sys.exit('mxnet' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60).returncode == 0
+
+
+def test_list_fits_80_columns():
+    lines = run("list").stdout.splitlines()
+    assert any(line.startswith("two-jobs") for line in lines)
+    assert max(map(len, lines)) <= 80
+
+
+def test_one_failure_among_several_is_exit_status_1_and_the_others_complete(tmp_path):
+    done = run("run", "made-hang", "made-kill", "made-raise", "made-good", "--out", tmp_path, **MADE)
+    assert done.returncode == 1
+    states = {
+        name: json.loads((tmp_path / f"made-{name}.json").read_text())["status"]
+        for name in ("hang", "kill", "raise", "good")
+    }
+    assert states == {"hang": "timeout", "kill": "failed", "raise": "failed", "good": "ok"}
+    assert (tmp_path / "report.html").is_file()
+    assert "Traceback" not in done.stdout + done.stderr
+    assert max(map(len, done.stdout.splitlines())) <= 80 + len(str(tmp_path))
+    for reason in ("timed out", "memory runs out", "out of luck", "holds"):
+        assert reason in " ".join(done.stdout.split())
+
+
+def test_wrong_numbers_are_exit_status_1(tmp_path):
+    assert run("run", "made-wrong", "--out", tmp_path, **MADE).returncode == 1
+
+
+def test_json_output_is_the_files_content(tmp_path):
+    done = run("run", "made-good", "--json", "--rounds", 2, "--out", tmp_path, **MADE)
+    assert done.returncode == 0
+    (result,) = json.loads(done.stdout)
+    assert result == json.loads((tmp_path / "made-good.json").read_text())
+    assert result["settings"]["rounds"] == 2
+
+
+def test_the_default_folder_is_named_after_the_time(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "mxdp.experiments", "run", "made-good"],
+        cwd=tmp_path, env={**os.environ, **MADE}, capture_output=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert (folder / "made-good.json").is_file()
+    assert time.strptime(folder.name, "%Y-%m-%d_%H-%M-%S")
+
+
+def test_ctrl_c_keeps_what_was_measured(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mxdp.experiments", "run", "made-hang", "--timeout", "60", "--out", str(tmp_path)],
+        env={**os.environ, **MADE}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        for _ in range(400):
+            if len(list(tmp_path.glob("*case-2*"))):
+                break
+            time.sleep(0.05)
+        time.sleep(2)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == 1
+    assert "Traceback" not in errors
+    assert errors.strip().endswith("mxdp: interrupted")
+    result = json.loads((tmp_path / "made-hang.json").read_text())
+    assert result["error"] == "interrupted by the user"
+    assert [len(row["seconds"]["samples"]) for row in result["rows"]] == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["run", "epoch"], "no experiment is called 'epoch'; did you mean 'epochs'?"),
+        (["run", "zzzzzz"], "no experiment is called 'zzzzzz'; there are: epochs, "),
+        (["run", "two-jobs", "--data", "digits"], "--data has no effect on two-jobs"),
+        (["run", "epochs", "--data", "fashion"], "no data set is called 'fashion'"),
+        (["run", "epochs", "--preset", "quik"], "did you mean 'quick'?"),
+        (["run", "epochs", "--rounds", "0"], "rounds must be more than 0, not 0"),
+        (["run", "epochs", "--timeout", "-1"], "timeout must be more than 0, not -1.0"),
+        (["run", "epochs", "--devices", "0,2"], "devices must be different numbers of at least 1"),
+        (["run", "epochs", "--devices", "two"], "'two' is not a list of numbers, as in 1,2"),
+        (["run", "epochs", "--seed", "-3"], "'-3' is not a number"),
+        (["run", "epochs", "--kind", "tpu"], "invalid choice: 'tpu'"),
+        (["run", "epochs", "--rounds", "many"], "invalid int value: 'many'"),
+        (["run"], "required: NAME"),
+        (["runn"], "invalid choice: 'runn'"),
+        (["report", "/nowhere/at/all"], "/nowhere/at/all"),
+    ],
+)
+def test_bad_usage_is_one_sentence_and_exit_status_2(arguments, expected, tmp_path):
+    out = ["--out", str(tmp_path / "out")] if arguments[:1] == ["run"] else []
+    assert expected in sentence(run(*arguments, *out))
+
+
+def test_a_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("")
+    assert "can't make the folder" in sentence(run("run", "made-good", "--out", tmp_path / "file" / "out", **MADE))
+
+
+def test_gpus_that_are_not_there_are_a_failure_that_says_how_many_there_are(tmp_path):
+    done = run("run", "two-jobs", "--kind", "gpu", "--out", tmp_path)
+    if done.returncode == 0:
+        pytest.skip("this machine has GPUs that MXNet can use")
+    assert done.returncode == 1
+    assert "MXNet can use 0" in json.loads((tmp_path / "two-jobs.json").read_text())["error"]
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_an_extra_module_that_is_missing_is_named():
+    assert "'no_such_module'" in sentence(run("list", MXDP_EXPERIMENTS="no_such_module"))
+
+
+def test_report_makes_the_page_again(tmp_path):
+    run("run", "made-good", "--out", tmp_path, **MADE)
+    (tmp_path / "report.html").unlink()
+    done = run("report", tmp_path, **MADE)
+    assert done.returncode == 0
+    assert Path(done.stdout.strip()) == tmp_path / "report.html"
+    assert (tmp_path / "report.html").is_file()

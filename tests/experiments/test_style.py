@@ -1,0 +1,134 @@
+"""The pictures' common look: what is drawn is what was given, and the same drawing is the same text."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from typing import Any
+
+import pytest
+from matplotlib.figure import Figure
+
+from mxdp.experiments import style
+
+
+def one_line(figure: Any) -> None:
+    axes = figure.subplots()
+    axes.plot([1, 2], [3, 4], "o-", clip_on=True)
+
+
+def test_importing_it_does_not_load_matplotlib() -> None:
+    code = "import sys, mxdp.experiments.style; sys.exit('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+def test_the_same_drawing_is_the_same_text() -> None:
+    first = style.svg(one_line, "a")
+    assert first == style.svg(one_line, "a")
+    assert first != style.svg(one_line, "b")
+    assert "dc:date" not in first
+
+
+def test_a_failed_drawing_leaves_matplotlib_as_it_was() -> None:
+    import matplotlib
+
+    before = dict(matplotlib.rcParams)
+    with pytest.raises(ZeroDivisionError):
+        style.svg(lambda figure: 1 // 0, "a")
+    assert dict(matplotlib.rcParams) == before
+
+
+def test_inline_keeps_pictures_apart() -> None:
+    drawn = style.svg(one_line, "a")
+    text = style.inline(drawn, "one-", 'the "alt" <text>')
+    root = ET.fromstring(text)
+    ids = [element.get("id") for element in root.iter() if element.get("id")]
+    assert ids
+    assert all(name.startswith("one-") for name in ids if name)
+    links = [element.get("href", "") for element in root.iter() if element.get("href")]
+    assert links
+    assert {link[1:] for link in links} <= set(ids)
+    clips = [element.get("clip-path", "") for element in root.iter() if element.get("clip-path")]
+    assert clips
+    assert {clip[len("url(#") : -1] for clip in clips} <= set(ids)
+    assert [rule.text for rule in root.iter("style")] == [
+        "#one-picture *{stroke-linejoin: round; stroke-linecap: butt}"
+    ]
+    assert (root.get("role"), root.get("aria-label")) == ("img", 'the "alt" <text>')
+    assert {"viewBox"} == {"viewBox", "width", "height"} & set(root.attrib)
+    assert not re.search("metadata|xlink|http", text)
+
+
+NUMBERS = [
+    (0, "0"),
+    (0.0, "0"),
+    (7, "7"),
+    (60000, "60,000"),
+    (2.0, "2.00"),
+    (9.999, "10.0"),
+    (0.051234, "0.0512"),
+    (-17.84, "-17.8"),
+    (12345.6, "12,346"),
+    (3e-7, "3e-07"),
+    (float("nan"), "nan"),
+    (float("inf"), "inf"),
+]
+
+
+@pytest.mark.parametrize(("value", "text"), NUMBERS)
+def test_number(value: float, text: str) -> None:
+    assert style.number(value) == text
+
+
+def test_bars_show_values_whiskers_samples_and_labels() -> None:
+    figure = Figure()
+    axes = figure.subplots()
+    style.bars(
+        axes, ["one", "two"], [2.0, 1.0], [1.5, 0.5], [3.0, 1.25], "s", samples=[[1.5, 2.0, 3.0], [0.5, 1.0, 1.25]]
+    )
+    assert [patch.get_width() for patch in axes.patches] == [2.0, 1.0]
+    whiskers, dots = axes.lines[0::2], axes.lines[1::2]
+    assert [list(line.get_xdata()) for line in whiskers] == [[1.5, 3.0], [0.5, 1.25]]
+    assert [list(line.get_xdata()) for line in dots] == [[1.5, 2.0, 3.0], [0.5, 1.0, 1.25]]
+    assert [text.get_text() for text in axes.texts] == ["one", "2.00 s", "two", "1.00 s"]
+    assert len({patch.get_facecolor() for patch in axes.patches}) == 2
+    bottom, top = axes.get_ylim()
+    assert bottom > top, "the first bar must be the upper one"
+    left, right = axes.get_xlim()
+    assert left == 0
+    assert right > 3.0
+
+
+@pytest.mark.parametrize("count", [1, 2, 12])
+def test_bars_get_the_height_they_need(count: int) -> None:
+    figure = Figure()
+    style.bars(figure.subplots(), ["x"] * count, [1.0] * count)
+    assert figure.get_figheight() == pytest.approx(0.9 + count * style.BAR_HEIGHT)
+
+
+def test_bars_without_values_and_of_zeros() -> None:
+    style.svg(lambda figure: style.bars(figure.subplots(), [], []), "a")
+    style.svg(lambda figure: style.bars(figure.subplots(), ["x"], [0.0]), "a")
+
+
+def test_bars_refuse() -> None:
+    axes = Figure().subplots()
+    with pytest.raises(ValueError, match=r"must be as many; got \[2, 1, 1, 1, 2, 2\]"):
+        style.bars(axes, ["a", "b"], [1.0])
+    with pytest.raises(ValueError, match=r"'a': 1\.0 is not between 2\.0 and 3\.0"):
+        style.bars(axes, ["a"], [1.0], [2.0], [3.0])
+
+
+def test_a_reference_line_is_always_inside() -> None:
+    axes = Figure().subplots()
+    style.bars(axes, ["a"], [1.0])
+    style.reference_line(axes, 5.0, "ceiling")
+    assert axes.get_xlim()[1] == pytest.approx(5.25)
+    assert list(axes.lines[-1].get_xdata()) == [5.0, 5.0]
+    assert axes.texts[-1].get_text() == "ceiling"
+    axes = Figure().subplots()
+    style.reference_line(axes, 2.0, "floor", horizontal=True)
+    assert list(axes.lines[-1].get_ydata()) == [2.0, 2.0]
+    assert axes.texts[-1].get_text() == "floor"

@@ -1,0 +1,64 @@
+"""Data-parallel steps equal the serial run's; and what would make them unequal is found."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from mxdp.collectives import allreduce
+from mxdp.experiments.book_loop import book_layout
+from mxdp.experiments.book_loop import train_batch as book_train_batch
+from mxdp.experiments.oracles import check_step
+from mxdp.optim import sgd
+from mxdp.training import backward, cross_entropy, lenet, split_batch, train_batch
+
+
+@pytest.mark.parametrize("algorithm", ["naive", "ring"])
+@pytest.mark.parametrize("devices", [1, 2, 3, 4])
+def test_equals_the_serial_run(algorithm, devices):
+    step = partial(train_batch, allreduce=partial(allreduce, algorithm=algorithm))
+    checked, wrong = check_step(devices, "cpu", batch_size=13, step=step)
+    assert checked == 129068 * (2 * devices + 2 * (devices - 1))
+    assert wrong == 0
+
+
+def test_the_books_loop_equals_it_too():
+    checked, wrong = check_step(2, "cpu", batch_size=12, step=book_train_batch, layout=book_layout)
+    assert checked > 0
+    assert wrong == 0
+
+
+def mean_instead_of_sum(data):
+    allreduce(data)
+    for x in data:
+        x /= len(data)
+
+
+def rebinding(data):
+    total = sum(x.copyto(data[0].ctx) for x in data)
+    data[:] = [total.copyto(x.ctx) for x in data]
+
+
+def divides_by_the_shard(X, y, device_params, devices, lr):
+    """The gradient is not divided by the whole batch, but by each shard's own length."""
+    X_shards, y_shards = split_batch(X, y, devices)
+    backward(X_shards, y_shards, device_params, lenet, cross_entropy)
+    for same in zip(*device_params):
+        allreduce([param.grad for param in same])
+    for params, shard in zip(device_params, X_shards):
+        sgd(params, lr, len(shard))
+
+
+BROKEN = {
+    "no all-reduce": partial(train_batch, allreduce=lambda data: None),
+    "mean": partial(train_batch, allreduce=mean_instead_of_sum),
+    "rebinding": partial(train_batch, allreduce=rebinding),
+    "shard": divides_by_the_shard,
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_variants_are_caught(name):
+    _, wrong = check_step(2, "cpu", batch_size=13, step=BROKEN[name])
+    assert wrong > 1000

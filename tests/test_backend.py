@@ -1,0 +1,376 @@
+"""mxdp.backend: what importing it does, in processes of their own; and which devices it gives."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+
+from mxdp import backend, cuda, process
+from mxdp.errors import BackendError
+
+ROOT = Path(__file__).resolve().parents[1]
+V100, H100 = cuda.Gpu(0, "Tesla V100", (7, 0)), cuda.Gpu(1, "NVIDIA H100", (9, 0))
+
+
+def child(code, *options, path=(), arguments=(), **environ):
+    """A finished Python process: its own ``environ`` and none of ours, ``path`` before the usual modules."""
+    ours = process.describe()
+    clean = {name: value for name, value in os.environ.items() if name not in ours}
+    clean["PYTHONPATH"] = os.pathsep.join([*map(str, path), str(ROOT)])
+    return subprocess.run(
+        [sys.executable, *options, "-c", code, *map(str, arguments)],
+        env={**clean, **environ},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def last_line(done):
+    assert done.returncode == 1, done
+    return done.stderr.strip().splitlines()[-1]
+
+
+# What importing does
+
+
+def test_the_users_values_reach_mxnet_untouched():
+    code = "import os, mxdp.backend; print(os.environ['MXNET_CPU_TEMP_COPY'], os.environ['OMP_NUM_THREADS'])"
+    assert child(code, MXNET_CPU_TEMP_COPY="7", OMP_NUM_THREADS="2").stdout.split() == ["7", "2"]
+    assert child(code).stdout.split() == ["1000", "1"]
+
+
+def test_mxnet_is_imported_after_the_variables_are_set():
+    code = """
+import sys
+class Watch:
+    def find_spec(self, name, path=None, target=None):
+        if name == "mxnet":
+            import os
+            print(os.environ.get("MXNET_CPU_TEMP_COPY"), os.environ.get("OMP_NUM_THREADS"))
+sys.meta_path.insert(0, Watch())
+import mxdp.backend
+"""
+    assert child(code).stdout.splitlines()[0] == "1000 1"
+
+
+def test_numpy_semantics_are_on():
+    assert backend.npx.is_np_array()
+    assert backend.npx.is_np_shape()
+    assert backend.np.zeros(()).shape == ()
+
+
+def test_mxnet_imported_first_is_one_warning():
+    done = child("import mxnet; import mxdp.backend", "-W", "ignore", "-W", "always::UserWarning")
+    assert done.returncode == 0, done.stderr
+    said = [line for line in done.stderr.splitlines() if "MxdpWarning" in line]
+    assert len(said) == 1
+    assert "MXNet was imported before mxdp and no longer takes MXNET_CPU_TEMP_COPY=1000" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("code", "environ"),
+    [
+        ("import mxdp; import mxnet; import mxdp.backend", {}),
+        ("import mxnet; import mxdp.backend", process.SETTINGS),
+        ("import mxnet; import mxdp.backend", {"MXDP_PREPARE": "0"}),
+    ],
+)
+def test_no_warning_where_mxnet_has_the_settings_or_nobody_wants_them(code, environ):
+    done = child(code, "-W", "ignore", "-W", "always::UserWarning", **environ)
+    assert done.returncode == 0, done.stderr
+    assert "MxdpWarning" not in done.stderr
+
+
+def test_a_value_that_serialises_is_a_warning():
+    done = child("import mxdp.backend", MXNET_ENGINE_TYPE="NaiveEngine")
+    assert done.returncode == 0, done.stderr
+    assert "MxdpWarning: MXNET_ENGINE_TYPE is NaiveEngine" in done.stderr
+
+
+OVERLAP = """
+import json, sys
+from mxdp.backend import devices, mx, np, npx
+matrices = [np.ones((1000, 1000), ctx=device) for device in devices(2, "cpu")]
+for matrix in matrices:
+    np.dot(matrix, matrix)
+npx.waitall()
+mx.profiler.set_config(profile_all=True, filename=sys.argv[1])
+mx.profiler.set_state("run")
+for matrix in matrices:
+    for _ in range(4):
+        np.dot(matrix, matrix)
+npx.waitall()
+mx.profiler.set_state("stop")
+mx.profiler.dump()
+"""
+
+
+def overlaps(trace):
+    """Did the second device begin before the first had done the first product of its queue?"""
+    events = json.loads(trace.read_text())["traceEvents"]
+    device = {event["pid"]: event["args"]["name"] for event in events if event["ph"] == "M"}
+    times = {}
+    for event in events:
+        if event["ph"] in ("B", "E") and "dot" in event["name"]:
+            times.setdefault((device[event["pid"]], event["ph"]), []).append(event["ts"])
+    assert {key: len(value) for key, value in times.items()} == {
+        (name, mark): 4 for name in ("cpu/0", "cpu/1") for mark in ("B", "E")
+    }
+    return min(times["cpu/1", "B"]) < min(times["cpu/0", "E"])
+
+
+def test_two_cpu_devices_multiply_at_the_same_time_and_end(tmp_path):
+    """np.dot on both, which hangs with two OpenMP threads. A busy machine may start one late, so it has three tries."""
+    for turn in range(3):
+        trace = tmp_path / f"{turn}.json"
+        done = child(OVERLAP, arguments=[trace])
+        assert done.returncode == 0, done.stderr
+        if overlaps(trace):
+            return
+    pytest.fail("cpu(1) never began before cpu(0) had done its first product")
+
+
+def test_with_mxnets_own_temporary_space_the_second_device_waits(tmp_path):
+    """Four copies: the first product on cpu(1) takes the one of the first on cpu(0), so it has to wait for its end."""
+    trace = tmp_path / "trace.json"
+    done = child(OVERLAP, arguments=[trace], MXNET_CPU_TEMP_COPY="4")
+    assert done.returncode == 0, done.stderr
+    assert not overlaps(trace)
+    assert "MxdpWarning: CPU devices wait for each other, since they share 4 copies" in done.stderr
+
+
+# Installations that can't work: ``-S`` leaves out the installed packages, and ``path`` brings what there is instead.
+
+
+def distribution(folder, name, version):
+    (folder / f"{name}-{version}.dist-info").mkdir()
+    (folder / f"{name}-{version}.dist-info" / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n")
+
+
+def broken_mxnet(folder, wheel, line):
+    """A folder in which ``import mxnet`` ends with ``line``."""
+    distribution(folder, wheel, "1.9.1")
+    distribution(folder, "numpy", "1.23.5")
+    (folder / "mxnet").mkdir()
+    (folder / "mxnet" / "__init__.py").write_text(line)
+    return folder
+
+
+@pytest.mark.parametrize("code", ["import mxdp.backend", "import mxdp; mxdp.devices(1)"])
+def test_no_mxnet(code):
+    text = last_line(child(code, "-S"))
+    assert text.startswith('mxdp.errors.BackendError: MXNet is not installed: `pip install "mxdp[cpu]"`, or')
+
+
+def test_both_wheels(tmp_path):
+    distribution(tmp_path, "mxnet", "1.9.1")
+    distribution(tmp_path, "mxnet_cu112", "1.9.1")
+    text = last_line(child("import mxdp.backend", "-S", path=[tmp_path]))
+    assert text.startswith("mxdp.errors.BackendError: mxnet and mxnet-cu112 are both installed")
+
+
+def test_numpy_too_new(tmp_path):
+    distribution(tmp_path, "mxnet", "1.9.1")
+    distribution(tmp_path, "numpy", "1.26.4")
+    text = last_line(child("import mxdp.backend", "-S", path=[tmp_path]))
+    assert text.startswith("mxdp.errors.BackendError: NumPy 1.26.4 is too new for MXNet 1.9.1")
+
+
+MISSING = "raise OSError('{}: cannot open shared object file: No such file or directory')"
+
+
+def test_a_missing_system_library(tmp_path):
+    folder = broken_mxnet(tmp_path, "mxnet", MISSING.format("libgomp.so.1"))
+    text = last_line(child("import mxdp.backend", "-S", path=[folder]))
+    assert text.startswith("mxdp.errors.BackendError: MXNet needs libgomp.so.1, which is missing: install it")
+
+
+def test_an_mxnet_that_raises(tmp_path):
+    folder = broken_mxnet(tmp_path, "mxnet", "import graphviz_is_gone")
+    text = last_line(child("import mxdp.backend", "-S", path=[folder]))
+    assert text == (
+        "mxdp.errors.BackendError: MXNet can't be imported (No module named 'graphviz_is_gone'): install it again."
+    )
+
+
+@pytest.mark.skipif(cuda.driver_installed(), reason="this machine has NVIDIA's driver")
+def test_the_gpu_build_without_a_driver(tmp_path):
+    """The driver is said first, whichever library the loader stumbled over."""
+    folder = broken_mxnet(tmp_path, "mxnet_cu112", MISSING.format("libcudnn.so.8"))
+    text = last_line(child("import mxdp.backend", "-S", path=[folder]))
+    assert text == f"mxdp.errors.BackendError: {cuda.NO_DRIVER}"
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None or not sys.platform.startswith("linux"), reason="compiles a driver")
+def test_the_gpu_build_without_its_libraries(tmp_path):
+    source = tmp_path / "driver.c"
+    source.write_text("int cuInit(unsigned flags) { return 0; }")
+    subprocess.run(["gcc", "-shared", "-o", str(tmp_path / "libcuda.so.1"), str(source)], check=True, timeout=60)
+    folder = broken_mxnet(tmp_path, "mxnet_cu112", MISSING.format("libcublas.so.11"))
+    done = child("import mxdp.backend", "-S", path=[folder], LD_LIBRARY_PATH=str(tmp_path))
+    text = last_line(done)
+    assert text.startswith("mxdp.errors.BackendError: mxnet-cu112 needs libcu")
+    assert '"nvidia-cublas-cu11"' in text
+    assert '"nvidia-cudnn-cu11<9"' in text
+
+
+# Devices
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """A function that makes this machine one with these GPUs; MXNet counts ``seen`` of them."""
+
+    def make(*gpus, seen=None, build="CUDA", problem=None):
+        def count():
+            if isinstance(seen, Exception):
+                raise seen
+            return len(gpus) if seen is None else seen
+
+        monkeypatch.setattr(backend.mx.context, "num_gpus", count)
+        monkeypatch.setattr(cuda, "query_driver", lambda: cuda.Driver(True, problem, gpus))
+        features = type("Features", (), {"is_enabled": lambda self, name: name == build})
+        monkeypatch.setattr(backend.mx.runtime, "Features", features)
+
+    return make
+
+
+def gpus(number, capability=(7, 0)):
+    return [cuda.Gpu(index, "Tesla V100", capability) for index in range(number)]
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 8])
+@pytest.mark.parametrize("kind", ["auto", "cpu"])
+def test_cpu_devices_are_n_and_distinct(machine, n, kind):
+    machine()
+    found = backend.devices(n, kind)
+    assert [str(device) for device in found] == [f"cpu({index})" for index in range(n)]
+    assert len(set(found)) == n
+
+
+@pytest.mark.parametrize(
+    ("n", "kind", "expected"),
+    [
+        (1, "auto", ["gpu(0)"]),
+        (2, "auto", ["gpu(0)", "gpu(1)"]),
+        (3, "auto", ["cpu(0)", "cpu(1)", "cpu(2)"]),
+        (2, "gpu", ["gpu(0)", "gpu(1)"]),
+        (2, "cpu", ["cpu(0)", "cpu(1)"]),
+    ],
+)
+def test_gpus_where_all_n_are_there_and_never_a_mix(machine, n, kind, expected):
+    machine(*gpus(2))
+    assert [str(device) for device in backend.devices(n, kind)] == expected
+
+
+def test_a_gpu_without_code_is_left_out(machine):
+    machine(cuda.Gpu(0, "NVIDIA H100", (9, 0)), cuda.Gpu(1, "Tesla V100", (7, 0)))
+    assert backend.num_gpus() == 2
+    assert [str(device) for device in backend.usable_gpus()] == ["gpu(1)"]
+    assert [str(device) for device in backend.devices(1)] == ["gpu(1)"]
+    assert [str(device) for device in backend.devices(2)] == ["cpu(0)", "cpu(1)"]
+
+
+def test_only_gpus_that_mxnet_counts(machine):
+    machine(*gpus(2), seen=1)
+    assert [str(device) for device in backend.usable_gpus()] == ["gpu(0)"]
+
+
+@pytest.mark.parametrize("n", [0, -1, True, False, 1.0, "2", None])
+def test_a_wrong_number(n):
+    with pytest.raises(ValueError, match=r"devices\(n\) takes a whole number of at least 1, not ") as raised:
+        backend.devices(n)
+    assert repr(n) in str(raised.value)
+
+
+@pytest.mark.parametrize("kind", ["tpu", "", None, "CPU"])
+def test_an_unknown_kind(kind):
+    with pytest.raises(ValueError, match=r"^kind is 'auto', 'cpu' or 'gpu', not ") as raised:
+        backend.devices(1, kind)
+    assert str(raised.value).endswith(repr(kind))
+
+
+@pytest.mark.parametrize(
+    ("n", "setting", "text"),
+    [
+        (
+            1,
+            {"build": "none"},
+            "1 GPU was asked for, this machine has 0 and MXNet can use 0: this is MXNet's CPU build; use kind='cpu'.",
+        ),
+        (
+            2,
+            {"gpus": gpus(4), "seen": 0, "build": "none"},
+            "2 GPUs were asked for, this machine has 4 and MXNet can use 0: this is MXNet's CPU build; install"
+            " `\"mxdp[cu112]\"`, or use kind='cpu'.",
+        ),
+        (
+            3,
+            {"gpus": gpus(2)},
+            "3 GPUs were asked for, this machine has 2 and MXNet can use 2: ask for fewer, or use kind='cpu'.",
+        ),
+        (
+            2,
+            {"gpus": [V100, H100]},
+            f"2 GPUs were asked for, this machine has 2 and MXNet can use 1: {cuda.gpu_problem(H100)}",
+        ),
+        (
+            1,
+            {"problem": cuda.NO_GPU},
+            f"1 GPU was asked for, this machine has 0 and MXNet can use 0: {cuda.NO_GPU}",
+        ),
+        (
+            1,
+            {"gpus": [V100], "seen": 0},
+            "1 GPU was asked for, this machine has 1 and MXNet can use 0: MXNet itself counts 0 (CUDA does not start):"
+            " see `nvidia-smi`, or use kind='cpu'.",
+        ),
+        (
+            1,
+            {"gpus": [V100], "seen": backend.mx.MXNetError("Traceback\n\nMXNetError: CUDA: unknown error\n")},
+            "1 GPU was asked for, this machine has 1 and MXNet can use 0: MXNet itself counts 0 (MXNetError: CUDA:"
+            " unknown error): see `nvidia-smi`, or use kind='cpu'.",
+        ),
+    ],
+)
+def test_gpus_that_are_not_there(machine, n, setting, text):
+    setting = dict(setting)
+    machine(*setting.pop("gpus", []), **setting)
+    with pytest.raises(BackendError) as raised:
+        backend.devices(n, "gpu")
+    assert str(raised.value) == text
+
+
+def test_a_failed_count_is_no_gpu_and_auto_takes_cpus(machine):
+    machine(V100, seen=backend.mx.MXNetError("CUDA: unknown error"))
+    assert backend.num_gpus() == 0
+    assert [str(device) for device in backend.devices(1)] == ["cpu(0)"]
+
+
+@pytest.mark.parametrize(("n", "kind", "said"), [(1, "cpu", 0), (2, "cpu", 2), (2, "auto", 0)])
+def test_two_cpu_devices_with_settings_that_spoil_them_are_warned_of(machine, monkeypatch, n, kind, said):
+    machine(*gpus(2))
+    monkeypatch.setenv("MXNET_CPU_TEMP_COPY", "4")
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        backend.devices(n, kind)
+    assert [item.category for item in caught] == [process.MxdpWarning] * said
+    assert all(item.filename == __file__ for item in caught)
+
+
+def test_our_own_settings_give_no_warning(machine, monkeypatch):
+    machine()
+    for name, value in process.SETTINGS.items():
+        monkeypatch.setenv(name, value)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        backend.devices(2)

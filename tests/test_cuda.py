@@ -1,0 +1,348 @@
+"""mxdp.cuda, without a GPU: stand-ins for the driver, and libraries compiled here under CUDA's names."""
+
+from __future__ import annotations
+
+import configparser
+import ctypes
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mxdp import cuda
+
+ROOT = Path(__file__).resolve().parents[1]
+NAMES = [library.name for library in cuda.LIBRARIES]
+needs_gcc = pytest.mark.skipif(
+    shutil.which("gcc") is None or not sys.platform.startswith("linux"), reason="compiles small Linux libraries"
+)
+
+
+def build(target, source, *flags):
+    target.parent.mkdir(parents=True, exist_ok=True)
+    code = target.parent / f"{target.name}.c"
+    code.write_text(source)
+    subprocess.run(
+        ["gcc", "-shared", "-fPIC", f"-Wl,-soname,{target.name}", "-o", str(target), str(code), *flags],
+        check=True,
+        timeout=60,
+    )
+
+
+class Loader:
+    """Stands in for ctypes.CDLL: takes note of each call; has only the libraries whose file name is in ``there``."""
+
+    def __init__(self, there=()):
+        self.there = there
+        self.calls = []
+
+    def __call__(self, path, mode=ctypes.DEFAULT_MODE):
+        self.calls.append((path, mode))
+        if os.path.basename(path) not in self.there:
+            raise OSError(f"{path}: cannot open shared object file: No such file or directory")
+        return object()
+
+
+class FakeCuda:
+    """Stands in for libcuda: writes through byref as the driver does. ``fail`` names a function and its status."""
+
+    def __init__(self, gpus, version=11040, fail=("", 0)):
+        self.gpus = gpus
+        self.version = version
+        if fail[0]:
+            setattr(self, fail[0], lambda *arguments: fail[1])
+
+    def cuInit(self, flags):
+        return 0
+
+    def cuDriverGetVersion(self, out):
+        return self._write(out, self.version)
+
+    def cuDeviceGetCount(self, out):
+        return self._write(out, len(self.gpus))
+
+    def cuDeviceGet(self, out, index):
+        return self._write(out, index + 100)
+
+    def cuDeviceGetName(self, buffer, length, handle):
+        buffer.value = self.gpus[handle.value - 100][0].encode()
+        return 0
+
+    def cuDeviceGetAttribute(self, out, attribute, handle):
+        return self._write(out, self.gpus[handle.value - 100][1][attribute - 75])
+
+    def cuGetErrorName(self, status, out):
+        return self._write(out, b"CUDA_ERROR_OUT_OF_LUCK")
+
+    @staticmethod
+    def _write(out, value):
+        out._obj.value = value
+        return 0
+
+
+def query(*arguments, **options):
+    return cuda.query_driver(lambda name: FakeCuda(*arguments, **options))
+
+
+V100, A10, H100 = ("Tesla V100", (7, 0)), ("NVIDIA A10", (8, 6)), ("NVIDIA H100", (9, 0))
+
+
+def test_the_packages_are_those_of_the_extra():
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    wanted = re.findall(r"^nvidia-[\w-]+", setup["options.extras_require"]["cu112"], re.MULTILINE)
+    assert {library.package.split("<")[0] for library in cuda.LIBRARIES} == set(wanted)
+
+
+def test_a_library_is_loaded_after_those_it_needs():
+    assert NAMES.index("libcublasLt.so.11") < NAMES.index("libcublas.so.11") < NAMES.index("libcusolver.so.11")
+    assert NAMES.index("libcublas.so.11") < NAMES.index("libcudnn.so.8")
+
+
+def test_preload_takes_the_packages_file_then_the_systems(tmp_path):
+    folder = tmp_path / "cudnn" / "lib"
+    folder.mkdir(parents=True)
+    (folder / "libcudnn.so.8").touch()
+    loader = Loader(there=NAMES)
+    assert cuda.preload([tmp_path, folder], loader) == []
+    assert loader.calls == [
+        (str(folder / name) if name == "libcudnn.so.8" else name, ctypes.RTLD_GLOBAL) for name in NAMES
+    ]
+
+
+def test_a_missing_library_and_its_package_are_named():
+    loader = Loader(there=[name for name in NAMES if name != "libcudnn.so.8"])
+    assert cuda.preload([], loader) == [
+        'mxnet-cu112 needs libcudnn.so.8, which is missing: `pip install "nvidia-cudnn-cu11<9"`.'
+    ]
+
+
+def test_several_missing_libraries_are_one_sentence_and_each_package_once():
+    loader = Loader(there=[name for name in NAMES if "cublas" not in name and "nccl" not in name])
+    assert cuda.preload([], loader) == [
+        "mxnet-cu112 needs libcublasLt.so.11, libcublas.so.11, libnccl.so.2, which are missing:"
+        ' `pip install "nvidia-cublas-cu11" "nvidia-nccl-cu11"`.'
+    ]
+
+
+def test_a_damaged_library_is_named(tmp_path):
+    (tmp_path / "libcufft.so.10").write_text("not a library")
+    others = Loader(there=NAMES)
+
+    def loader(path, mode):
+        return ctypes.CDLL(path, mode) if path.startswith(str(tmp_path)) else others(path, mode)
+
+    (text,) = cuda.preload([tmp_path], loader)
+    assert text.startswith(f"{tmp_path / 'libcufft.so.10'} can't be loaded (")
+    assert text.endswith(': `pip install --force-reinstall "nvidia-cufft-cu11"`.')
+
+
+def test_the_packages_folders_are_found_in_every_place(tmp_path, monkeypatch):
+    for place, package in (("user", "cudnn"), ("site", "nccl"), ("site", "cublas")):
+        (tmp_path / place / "nvidia" / package / "lib").mkdir(parents=True)
+    (tmp_path / "site" / "nvidia" / "other").mkdir()
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "user"), str(tmp_path / "site")])
+    monkeypatch.delitem(sys.modules, "nvidia", raising=False)
+    assert [str(folder.relative_to(tmp_path)) for folder in cuda.package_folders()] == [
+        "user/nvidia/cudnn/lib",
+        "site/nvidia/cublas/lib",
+        "site/nvidia/nccl/lib",
+    ]
+
+
+def test_no_packages_no_folders(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "nvidia", raising=False)
+    assert cuda.package_folders() == []
+
+
+LINKED = """
+import ctypes, sys
+from mxdp import cuda
+if sys.argv[2] == "preload":
+    print(cuda.preload())
+try:
+    print(ctypes.CDLL(sys.argv[1]).total())
+except OSError as error:
+    print(cuda.import_problem(error))
+"""
+
+
+@needs_gcc
+@pytest.mark.parametrize("preload", [True, False])
+def test_a_library_linked_to_cudas_loads_after_preload_and_not_without(tmp_path, preload):
+    """As libmxnet.so is: linked by name, with no path to the packages. So is cublas to cublasLt."""
+    files = [tmp_path / "nvidia" / f"package{number}" / "lib" / name for number, name in enumerate(NAMES)]
+    (light,) = (file for file in files if file.name == "libcublasLt.so.11")
+    for number, file in enumerate(files):
+        flags = ["-Wl,--no-as-needed", str(light)] if file.name == "libcublas.so.11" else []
+        build(file, f"int one{number}(void) {{ return 1; }}", *flags)
+    terms = [f"one{number}()" for number in range(len(files))]
+    declared = "".join(f"int {term[:-2]}(void);" for term in terms)
+    target = tmp_path / "elsewhere" / "libfake.so"
+    paths = [flag for file in files for flag in ("-Wl,-rpath-link", str(file.parent))]
+    build(target, f"{declared} int total(void) {{ return {' + '.join(terms)}; }}", *map(str, files), *paths)
+    done = subprocess.run(
+        [sys.executable, "-c", LINKED, str(target), "preload" if preload else "plain"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    if preload:
+        assert done.stdout.splitlines() == ["[]", str(len(NAMES))], done.stderr
+    else:
+        assert re.match(r"mxnet-cu112 needs lib\S+, which is missing: `pip install ", done.stdout), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("capability", "usable"),
+    [
+        ((3, 5), False),
+        ((3, 7), False),
+        ((5, 0), True),
+        ((5, 2), True),
+        ((6, 1), True),
+        ((7, 5), True),
+        ((8, 0), True),
+        ((8, 6), True),
+        ((8, 9), True),
+        ((9, 0), False),
+        ((10, 0), False),
+        ((12, 0), False),
+    ],
+)
+def test_code_runs_within_its_generation_only(capability, usable):
+    gpu = cuda.Gpu(0, "some GPU", capability)
+    assert gpu.usable is usable
+    assert (cuda.gpu_problem(gpu) is None) is usable
+
+
+def test_code_does_not_run_on_an_older_minor_version(monkeypatch):
+    monkeypatch.setattr(cuda, "COMPILED", ((6, 1),))
+    assert not cuda.Gpu(0, "", (6, 0)).usable
+    assert cuda.Gpu(0, "", (6, 1)).usable
+
+
+@pytest.mark.parametrize(
+    ("name", "capability", "other"), [("NVIDIA H100", (9, 0), "an older"), ("Tesla K80", (3, 7), "a newer")]
+)
+def test_a_gpu_without_code_is_named(name, capability, other):
+    assert cuda.gpu_problem(cuda.Gpu(1, name, capability)) == (
+        f"gpu(1), {name}, has compute capability {capability[0]}.{capability[1]}, and mxnet-cu112 holds code for 5.0,"
+        " 6.0, 7.0, 8.0, 8.6 and what follows each in its generation: use the CPU devices, kind='cpu', or"
+        f" {other} GPU."
+    )
+
+
+def test_the_drivers_gpus():
+    gpus = (cuda.Gpu(0, *V100), cuda.Gpu(1, *A10), cuda.Gpu(2, *H100))
+    assert query([V100, A10, H100]) == cuda.Driver(True, None, gpus)
+
+
+def test_no_driver():
+    assert cuda.query_driver(Loader()) == cuda.Driver(False, cuda.NO_DRIVER)
+    assert not cuda.driver_installed(Loader())
+    assert cuda.driver_installed(Loader(there=["libcuda.so.1"]))
+
+
+@pytest.mark.parametrize("options", [{"gpus": []}, {"gpus": [V100], "fail": ("cuInit", 100)}])
+def test_a_driver_without_gpus(options):
+    assert query(**options) == cuda.Driver(True, cuda.NO_GPU)
+
+
+@pytest.mark.parametrize("function", ["cuInit", "cuDeviceGetCount", "cuDeviceGetAttribute"])
+def test_a_driver_that_fails_says_what_it_said(function):
+    assert query([V100], fail=(function, 999)) == cuda.Driver(
+        True, f"NVIDIA's driver fails ({function}: CUDA_ERROR_OUT_OF_LUCK 999): see `nvidia-smi`."
+    )
+
+
+def test_a_driver_too_old():
+    driver = query([V100], version=10020)
+    assert driver.problem is not None
+    assert driver.problem.startswith(
+        "NVIDIA's driver is for CUDA 10.2, and mxnet-cu112 needs one for CUDA 11.0 or later"
+    )
+    assert query([V100], version=11000).problem is None
+
+
+def test_problems_of_a_good_machine():
+    assert cuda.problems([], lambda path, *mode: FakeCuda([V100, A10])) == []
+
+
+def test_problems_lists_libraries_driver_and_gpus():
+    def loader(path, *mode):
+        if path == "libnccl.so.2":
+            raise OSError(path)
+        return FakeCuda([V100, H100], version=10010)
+
+    texts = cuda.problems([], loader)
+    assert [text.split(",")[0] for text in texts] == [
+        "mxnet-cu112 needs libnccl.so.2",
+        "NVIDIA's driver is for CUDA 10.1",
+        "gpu(1)",
+    ]
+
+
+DRIVER = """
+#include <string.h>
+int cuInit(unsigned flags) { return 0; }
+int cuDriverGetVersion(int *out) { *out = 12020; return 0; }
+int cuDeviceGetCount(int *out) { *out = 2; return 0; }
+int cuDeviceGet(int *out, int index) { *out = index + 7; return 0; }
+int cuDeviceGetName(char *out, int length, int handle) { strncpy(out, handle == 7 ? "Old" : "New", length); return 0; }
+int cuDeviceGetAttribute(int *out, int which, int handle) {
+    *out = which == 75 ? (handle == 7 ? 6 : 12) : which == 76 ? (handle == 7 ? 1 : 0) : -1;
+    return 0;
+}
+"""
+
+
+@needs_gcc
+def test_the_driver_is_asked_through_ctypes(tmp_path):
+    build(tmp_path / "libstandin.so", DRIVER)  # not under its real name, which would stay loaded in this process
+    driver = cuda.query_driver(lambda name: ctypes.CDLL(str(tmp_path / "libstandin.so")))
+    assert driver == cuda.Driver(True, None, (cuda.Gpu(0, "Old", (6, 1)), cuda.Gpu(1, "New", (12, 0))))
+
+
+@needs_gcc
+def test_a_driver_that_fails_through_ctypes(tmp_path):
+    source = """
+    int cuInit(unsigned flags) { return 804; }
+    int cuGetErrorName(int status, const char **out) { *out = "CUDA_ERROR_COMPAT"; return 0; }
+    int cuDriverGetVersion(int *out) { return 0; }
+    """
+    build(tmp_path / "libstandin.so", source)
+    driver = cuda.query_driver(lambda name: ctypes.CDLL(str(tmp_path / "libstandin.so")))
+    assert driver.problem == "NVIDIA's driver fails (cuInit: CUDA_ERROR_COMPAT 804): see `nvidia-smi`."
+
+
+GONE = ": cannot open shared object file: No such file or directory"
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        (f"libcuda.so.1{GONE}", cuda.NO_DRIVER),
+        (
+            f"libcublas.so.11{GONE}",
+            'mxnet-cu112 needs libcublas.so.11, which is missing: `pip install "nvidia-cublas-cu11"`.',
+        ),
+        (
+            f"libgomp.so.1{GONE}",
+            "MXNet needs libgomp.so.1, which is missing: install it (on Debian and Ubuntu `apt-get install libgomp1`).",
+        ),
+        (
+            f"libodd.so.3.2{GONE}",
+            "MXNet needs libodd.so.3.2, which is missing: install the package of your system that has it.",
+        ),
+        ("file too short", "MXNet's library can't be loaded (file too short): install MXNet again."),
+    ],
+)
+def test_what_an_import_error_means(message, text):
+    assert cuda.import_problem(OSError(message)) == text

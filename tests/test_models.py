@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import numpy as onp
+import pytest
+
+from mxdp.backend import autograd, mx, np
+from mxdp.loss import cross_entropy
+from mxdp.models import SHAPES, init_lenet, lenet
+
+
+def numpy_lenet(X, params):
+    """The network in float64, from its definition."""
+    W1, b1, W2, b2, W3, b3, W4, b4 = (p.astype("float64") for p in params)
+
+    def convolve(X, W, b):
+        kernel = W.shape[-1]
+        windows = onp.lib.stride_tricks.sliding_window_view(X, (kernel, kernel), axis=(2, 3))
+        return onp.einsum("nchwij,ocij->nohw", windows, W) + b[:, None, None]
+
+    def relu(h):
+        return onp.maximum(h, 0)
+
+    def mean_pool(h):
+        n, c, rows, columns = h.shape
+        h = h[:, :, : rows // 2 * 2, : columns // 2 * 2]
+        return h.reshape(n, c, rows // 2, 2, columns // 2, 2).mean((3, 5))
+
+    h = mean_pool(relu(convolve(X.astype("float64"), W1, b1)))
+    h = mean_pool(relu(convolve(h, W2, b2))).reshape(len(X), -1)
+    return relu(h @ W3.T + b3) @ W4.T + b4
+
+
+@pytest.fixture
+def pictures():
+    return onp.random.RandomState(1).uniform(size=(5, 1, 28, 28)).astype("float32")
+
+
+def test_scores_equal_numpys(pictures):
+    params = init_lenet(3, scale=0.2)
+    for bias in params[1::2]:
+        bias[:] = onp.random.RandomState(2).normal(size=bias.shape)
+    expected = numpy_lenet(pictures, [p.asnumpy() for p in params])
+    onp.testing.assert_allclose(lenet(np.array(pictures), params).asnumpy(), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_initial_parameters():
+    params = init_lenet(0)
+    assert [p.shape for p in params] == list(SHAPES)
+    assert {str(onp.dtype(p.dtype)) for p in params} == {"float32"}
+    assert all((bias.asnumpy() == 0).all() for bias in params[1::2])
+    weights = onp.concatenate([w.asnumpy().ravel() for w in params[::2]])
+    assert abs(weights.mean()) < 1e-4
+    assert weights.std() == pytest.approx(0.01, rel=0.01)
+
+
+def test_the_seed_decides():
+    first, again, other = (init_lenet(seed)[0].asnumpy() for seed in (0, 0, 1))
+    onp.testing.assert_array_equal(first, again)
+    assert (first != other).any()
+
+
+def test_mxnets_generator_is_left_alone():
+    mx.random.seed(5)
+    expected = np.random.uniform(size=3).asnumpy()
+    mx.random.seed(5)
+    init_lenet(0)
+    onp.testing.assert_array_equal(np.random.uniform(size=3).asnumpy(), expected)
+
+
+def test_gradients_equal_finite_differences(pictures):
+    params = init_lenet(4, scale=0.2)
+    labels = onp.array([0, 3, 9, 3, 1], "int32")
+    for param in params:
+        param.attach_grad()
+    with autograd.record():
+        loss = cross_entropy(lenet(np.array(pictures), params), np.array(labels, dtype="int32"))
+    loss.backward()
+
+    def numpy_loss(host):
+        scores = numpy_lenet(pictures, host)
+        scores -= scores.max(axis=1, keepdims=True)
+        return (onp.log(onp.exp(scores).sum(axis=1)) - scores[onp.arange(5), labels]).sum()
+
+    host = [p.asnumpy().astype("float64") for p in params]
+    assert loss.asnumpy().sum() == pytest.approx(numpy_loss(host), rel=1e-5)
+    random, step = onp.random.RandomState(0), 1e-5
+    for which, param in enumerate(params):
+        for _ in range(3):
+            place = tuple(random.randint(0, size) for size in param.shape)
+            ends = []
+            for sign in (1, -1):
+                moved = [p.copy() for p in host]
+                moved[which][place] += sign * step
+                ends.append(numpy_loss(moved))
+            slope = (ends[0] - ends[1]) / (2 * step)
+            assert param.grad.asnumpy()[place] == pytest.approx(slope, rel=1e-3, abs=1e-4)

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+
+import pytest
+
+import mxdp
+
+
+@pytest.mark.parametrize("name", mxdp.__all__)
+def test_every_public_name_is_there(name):
+    assert callable(getattr(mxdp, name))
+    assert name in dir(mxdp)
+
+
+@pytest.mark.parametrize("name", mxdp.__all__)
+def test_no_module_hides_a_public_name(name):
+    assert importlib.util.find_spec(f"mxdp.{name}") is None
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="'allreduec'"):
+        mxdp.allreduec  # noqa: B018
+
+
+def test_importing_mxdp_prepares_the_process_and_loads_nothing_heavy():
+    code = (
+        "import os, sys, mxdp\n"
+        "assert os.environ['MXNET_CPU_TEMP_COPY'] == '1000'\n"
+        "assert not {'mxnet', 'numpy', 'matplotlib'} & set(sys.modules), sorted(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

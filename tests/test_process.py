@@ -1,0 +1,339 @@
+"""mxdp.process: what is set, what is left alone, and that it reaches the process."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from mxdp import process
+
+ROOT = Path(__file__).resolve().parents[1]
+OURS = {"MXNET_CPU_TEMP_COPY": "1000", "OMP_NUM_THREADS": "1", "MXNET_CPU_WORKER_NTHREADS": "1"}
+
+
+class Libc:
+    """Stands in for the C library: takes note of each mallopt, and refuses what ``refuse`` names."""
+
+    def __init__(self, refuse=()):
+        self.calls = []
+        self.refuse = refuse
+
+    def mallopt(self, option, value):
+        self.calls.append((option, value))
+        return 0 if (option, value) in self.refuse else 1
+
+
+def prepare(environ, modules=()):
+    return process.prepare(environ, modules=dict.fromkeys(modules), libc=Libc())
+
+
+def child(code, **environ):
+    """Standard output of a Python process with none of the variables that are ours to set, but ``environ``."""
+    ours = process.describe()
+    clean = {name: value for name, value in os.environ.items() if name not in ours}
+    clean["PYTHONPATH"] = str(ROOT)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**clean, **environ}, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_sets_what_the_user_has_not_set():
+    environ = {"PATH": "/bin"}
+    assert prepare(environ) == process.Prepared(OURS, {}, [], dict.fromkeys(process.MALLOPT, True))
+    assert environ == {"PATH": "/bin", **OURS, "MXDP_PREPARED": ",".join(OURS)}
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_leaves_what_the_user_has_set(name):
+    environ = {name: "7"}
+    prepared = prepare(environ)
+    assert environ[name] == "7"
+    assert prepared.kept == {name: "7"}
+    assert prepared.set == {other: value for other, value in OURS.items() if other != name}
+
+
+def test_a_user_value_equal_to_ours_is_still_the_users():
+    environ = dict(OURS)
+    assert prepare(environ) == process.Prepared({}, OURS, [], dict.fromkeys(process.MALLOPT, True))
+    assert process.unprepared(environ) == OURS
+
+
+def test_an_empty_variable_is_not_set():
+    environ = {"OMP_NUM_THREADS": ""}
+    prepare(environ)
+    assert environ["OMP_NUM_THREADS"] == "1"
+
+
+def test_again_in_the_same_process_or_a_child_says_the_same():
+    environ = {"OMP_NUM_THREADS": "2"}
+    first = prepare(environ)
+    after = dict(environ)
+    assert prepare(environ) == first
+    assert environ == after
+
+
+def test_a_value_changed_between_is_the_users():
+    environ = {}
+    prepare(environ)
+    environ["MXNET_CPU_TEMP_COPY"] = "4"
+    assert prepare(environ).kept == {"MXNET_CPU_TEMP_COPY": "4"}
+    assert process.unprepared(environ) == {"MXNET_CPU_TEMP_COPY": "4"}
+
+
+def test_a_variable_taken_away_is_set_again_and_marked_once():
+    environ = {}
+    prepare(environ)
+    del environ["OMP_NUM_THREADS"]
+    assert prepare(environ).set == OURS
+    assert sorted(environ["MXDP_PREPARED"].split(",")) == sorted(OURS)
+
+
+def test_unprepared_gives_the_users_environment_back():
+    user = {"PATH": "/bin", "OMP_NUM_THREADS": "2"}
+    environ = dict(user)
+    prepare(environ)
+    assert process.unprepared(environ) == user
+
+
+def test_switched_off_nothing_is_touched():
+    environ = {"MXDP_PREPARE": "0", "MXNET_CPU_TEMP_COPY": "abc", "MXNET_ENGINE_TYPE": "NaiveEngine"}
+    before, libc = dict(environ), Libc()
+    assert process.prepare(environ, modules={"mxnet": None}, libc=libc) == process.Prepared({}, {}, [], {})
+    assert environ == before
+    assert libc.calls == []
+    assert process.concurrency_warnings({"MXDP_PREPARE": "0", "OMP_NUM_THREADS": "8"}) == []
+
+
+def test_after_mxnet_it_is_too_late():
+    environ = {"OMP_NUM_THREADS": "1"}
+    prepared = prepare(environ, modules=["mxnet"])
+    assert prepared.set == {}
+    assert environ == {"OMP_NUM_THREADS": "1"}
+    assert prepared.warnings == [
+        "MXNet was imported before mxdp and no longer takes MXNET_CPU_TEMP_COPY=1000 MXNET_CPU_WORKER_NTHREADS=1, so"
+        " CPU devices may wait for each other: import mxdp first, or set these variables before Python starts."
+    ]
+
+
+def test_after_mxnet_with_all_variables_there_it_is_not():
+    environ = {}
+    prepare(environ)
+    assert prepare(environ, modules=["mxnet"]).warnings == []
+
+
+@pytest.mark.parametrize("value", ["abc", "0", "-3", "1.5", "4,2", "٣"])
+@pytest.mark.parametrize("name", OURS)
+def test_a_value_that_stops_mxnet_is_named(name, value):
+    assert prepare({name: value}).warnings == [
+        f"{name} is {value!r}, not a whole number of at least 1, and MXNet may stop or hang: correct it or unset it."
+    ]
+
+
+def test_a_value_that_means_nothing_to_glibc_is_named():
+    environ = {"MALLOC_ARENA_MAX": "many", "MALLOC_TRIM_THRESHOLD_": "-1"}
+    assert prepare(environ).warnings == ["MALLOC_ARENA_MAX is 'many', not a whole number: correct it or unset it."]
+
+
+def test_the_naive_engine_is_named():
+    (warning,) = prepare({"MXNET_ENGINE_TYPE": "NaiveEngine"}).warnings
+    assert warning.startswith("MXNET_ENGINE_TYPE is NaiveEngine, which runs each operator alone")
+    assert prepare({"MXNET_ENGINE_TYPE": "ThreadedEnginePerDevice"}).warnings == []
+
+
+def test_mallopt_gets_the_three_options():
+    libc = Libc()
+    process.tune_malloc({}, libc)
+    assert libc.calls == [(-3, 1 << 30), (-1, 2**31 - 1), (-8, 1)]
+
+
+def test_an_older_glibc_gets_the_largest_threshold_that_it_takes():
+    libc = Libc(refuse=[(-3, 1 << 30)])
+    assert process.tune_malloc({}, libc) == dict.fromkeys(process.MALLOPT, True)
+    assert libc.calls[:2] == [(-3, 1 << 30), (-3, 32 << 20)]
+
+
+def test_a_refused_option_is_reported():
+    assert process.tune_malloc({}, Libc(refuse=[(-8, 1)])) == {
+        "M_MMAP_THRESHOLD": True,
+        "M_TRIM_THRESHOLD": True,
+        "M_ARENA_MAX": False,
+    }
+
+
+@pytest.mark.parametrize(
+    ("environ", "left"),
+    [
+        ({"MALLOC_MMAP_THRESHOLD_": "65536"}, "M_MMAP_THRESHOLD"),
+        ({"MALLOC_TRIM_THRESHOLD_": "65536"}, "M_TRIM_THRESHOLD"),
+        ({"MALLOC_ARENA_MAX": "2"}, "M_ARENA_MAX"),
+        ({"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0:glibc.malloc.arena_max=2"}, "M_ARENA_MAX"),
+    ],
+)
+def test_what_the_user_told_glibc_is_left(environ, left):
+    libc = Libc()
+    prepared = process.prepare(dict(environ), modules={}, libc=libc)
+    assert prepared.malloc == {name: name != left for name in process.MALLOPT}
+    assert process.MALLOPT[left][0] not in [option for option, _ in libc.calls]
+    assert prepared.kept == environ
+
+
+def test_a_c_library_without_mallopt():
+    assert process.tune_malloc({}, object()) == dict.fromkeys(process.MALLOPT, False)
+
+
+@pytest.mark.parametrize(
+    ("environ", "processors", "words"),
+    [
+        ({"MXNET_CPU_TEMP_COPY": "1000", "OMP_NUM_THREADS": "1"}, 64, []),
+        ({"MXNET_CPU_TEMP_COPY": "100", "OMP_NUM_THREADS": "1"}, 64, []),
+        ({"MXNET_CPU_TEMP_COPY": "99", "OMP_NUM_THREADS": "1"}, 64, ["share 99 copies"]),
+        ({"OMP_NUM_THREADS": "1"}, 64, ["share 4 copies"]),
+        ({"MXNET_CPU_TEMP_COPY": "1000", "OMP_NUM_THREADS": "2"}, 1, ["uses 2 OpenMP threads"]),
+        ({"MXNET_CPU_TEMP_COPY": "4", "OMP_NUM_THREADS": "8"}, 1, ["share 4 copies", "uses 8 OpenMP threads"]),
+        ({"MXNET_CPU_TEMP_COPY": "1000"}, 1, []),
+        ({"MXNET_CPU_TEMP_COPY": "x", "OMP_NUM_THREADS": "x"}, 1, []),
+    ],
+)
+def test_what_spoils_two_cpu_devices(environ, processors, words):
+    found = process.concurrency_warnings(environ, processors)
+    assert len(found) == len(words)
+    assert all(word in text for word, text in zip(words, found))
+
+
+@pytest.mark.parametrize(("machine", "threads"), [("x86_64", 4), ("aarch64", 8)])
+def test_unset_mxnet_takes_its_own_number_of_threads(monkeypatch, machine, threads):
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    (text,) = process.concurrency_warnings({"MXNET_CPU_TEMP_COPY": "1000"}, 8)
+    assert text.startswith(f"MXNet uses {threads} OpenMP threads")
+
+
+def test_describe_names_what_counts_and_nothing_else():
+    environ = {
+        "OMP_NUM_THREADS": "1",
+        "MXNET_CPU_TEMP_COPY": "4",
+        "KMP_AFFINITY": "x",
+        "MALLOC_ARENA_MAX": "1",
+        "MXDP_PREPARE": "0",
+        "PATH": "/bin",
+        "MY_MXNET_TOKEN": "secret",
+    }
+    found = process.describe(environ)
+    assert list(found) == ["KMP_AFFINITY", "MALLOC_ARENA_MAX", "MXDP_PREPARE", "MXNET_CPU_TEMP_COPY", "OMP_NUM_THREADS"]
+    assert all(environ[name] == value for name, value in found.items())
+
+
+def distribution(folder, name, version):
+    (folder / f"{name}-{version}.dist-info").mkdir()
+    (folder / f"{name}-{version}.dist-info" / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n")
+
+
+def test_installed_backends_knows_wheels_by_name(tmp_path, monkeypatch):
+    for name in ("MXNet", "mxnet_cu112", "mxnet_cutlass", "not-mxnet", "numpy"):
+        distribution(tmp_path, name, "1.9.1")
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    assert process.installed_backends() == {"mxnet": "1.9.1", "mxnet-cu112": "1.9.1"}
+
+
+def problem(backends=("mxnet",), python=(3, 11), numpy="1.23.5", importable=True):
+    def version(name):
+        assert name == "numpy"
+        if numpy is None:
+            raise metadata.PackageNotFoundError(name)
+        return numpy
+
+    found = dict.fromkeys(backends, "1.9.1")
+    return process.install_problem(found, python, version, lambda name: object() if importable else None)
+
+
+def test_a_good_installation_has_no_problem():
+    assert problem() is None
+    assert problem(python=(3, 8), numpy="1.23.0rc1") is None
+    assert problem(backends=(), importable=True) is None  # built from source
+
+
+def test_this_installation_has_no_problem():
+    assert process.install_problem() is None
+
+
+def test_no_mxnet():
+    text = problem(backends=(), importable=False)
+    assert text.startswith("MXNet is not installed: ")
+    assert all(cure in text for cure in ('pip install "mxdp[cpu]"', 'pip install "mxdp[cu112]"', "make run"))
+
+
+def test_both_wheels():
+    assert problem(backends=("mxnet-cu112", "mxnet")) == (
+        "mxnet and mxnet-cu112 are both installed and overwrite each other's files:"
+        " `pip uninstall -y mxnet mxnet-cu112`, then install one of them again."
+    )
+
+
+@pytest.mark.parametrize("numpy", ["1.24.0", "1.26.4", "2.0.1"])
+def test_numpy_too_new(numpy):
+    text = problem(numpy=numpy)
+    assert text.startswith(f"NumPy {numpy} is too new for MXNet 1.9.1")
+    assert '`pip install "numpy<1.24"`' in text
+
+
+def test_no_numpy():
+    assert problem(numpy=None).startswith("NumPy is not installed")
+
+
+@pytest.mark.parametrize("python", [(3, 12), (3, 13)])
+def test_python_too_new_is_said_before_all_else(python):
+    assert problem(backends=(), python=python, importable=False).startswith(f"this is Python 3.{python[1]}, and MXNet")
+
+
+def test_importing_mxdp_prepares_and_loads_no_mxnet():
+    code = "import mxdp, os, sys; print(os.environ['MXNET_CPU_TEMP_COPY'], 'mxnet' in sys.modules)"
+    assert child(code).split() == ["1000", "False"]
+
+
+FAULTS = """
+import ctypes, resource, threading
+from mxdp import process
+process.prepare()
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+libc.free.argtypes = [ctypes.c_void_p]
+libc.memset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
+SIZE = 8 << 20
+def work():
+    for turn in range(8):
+        if turn == 2:
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        blocks = [libc.malloc(SIZE) for _ in range(12)]  # 96 MiB: more than one heap of a worker's arena
+        for block in blocks:
+            libc.memset(block, 1, SIZE)
+        for block in blocks:
+            libc.free(block)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+"""
+FEW, MANY = 50, 200  # six turns fault 6 * 24576 pages of 4 KiB, or 6 * 48 of 2 MiB
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "gnu_get_libc_version"), reason="glibc's allocator only")
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        {"MXDP_PREPARE": "0"},
+        {"MALLOC_MMAP_THRESHOLD_": "131072"},
+        {"MALLOC_TRIM_THRESHOLD_": "131072"},
+        {"MALLOC_ARENA_MAX": "8"},
+    ],
+)
+def test_a_worker_thread_keeps_its_memory_by_all_three_options_together(spoil):
+    assert int(child(FAULTS)) < FEW
+    assert int(child(FAULTS, **spoil)) > MANY

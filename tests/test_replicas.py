@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import numpy as onp
+import pytest
+
+from mxdp.backend import autograd, mx, np
+from mxdp.replicas import get_params, in_sync
+
+
+@pytest.fixture
+def params():
+    return [np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([5.0])]
+
+
+def test_copies_have_their_own_memory_and_device(params):
+    replica = get_params(params, mx.cpu(1))
+    params[0][:] = 0
+    assert [p.ctx for p in replica] == [mx.cpu(1)] * 2
+    onp.testing.assert_array_equal(replica[0].asnumpy(), [[1, 2], [3, 4]])
+
+
+def test_a_copy_on_the_same_device_is_a_copy_too(params):
+    replica = get_params(params, mx.cpu(0))
+    params[1][:] = 0
+    assert replica[1].item() == 5.0
+
+
+def test_gradients_are_attached_and_start_at_zero(params):
+    replica = get_params(params, mx.cpu(1))
+    assert all((p.grad.asnumpy() == 0).all() and p.grad.ctx == mx.cpu(1) for p in replica)
+    with autograd.record():
+        loss = (replica[0] ** 2).sum()
+    loss.backward()
+    onp.testing.assert_array_equal(replica[0].grad.asnumpy(), [[2, 4], [6, 8]])
+
+
+def test_in_sync_sees_a_single_bit(params):
+    replicas = [get_params(params, mx.cpu(i)) for i in range(3)]
+    assert in_sync(replicas)
+    replicas[2][0][1, 1] = onp.nextafter(onp.float32(4), onp.float32(5))
+    assert not in_sync(replicas)
+
+
+@pytest.mark.parametrize(("a", "b", "same"), [(0.0, -0.0, False), (float("nan"), float("nan"), True)])
+def test_in_sync_compares_bits_not_values(a, b, same):
+    assert in_sync([[np.array([a])], [np.array([b])]]) is same
+
+
+def test_in_sync_compares_shapes_and_counts():
+    assert not in_sync([[np.zeros(2)], [np.zeros((1, 2))]])
+    assert not in_sync([[np.zeros(2)], [np.zeros(2), np.zeros(1)]])
+    assert in_sync([[np.zeros(2)]])

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+
+from mxdp import timing
+from mxdp.timing import Benchmark, Timer
+
+
+@pytest.fixture
+def events(monkeypatch):
+    """The order in which the fence and the clock are used."""
+    seen = []
+    clock = time.perf_counter
+
+    def waitall():
+        seen.append("waitall")
+
+    def perf_counter():
+        seen.append("clock")
+        return clock()
+
+    monkeypatch.setattr(timing.npx, "waitall", waitall)
+    monkeypatch.setattr(timing.time, "perf_counter", perf_counter)
+    return seen
+
+
+def test_there_is_a_fence_before_each_reading_of_the_clock(events):
+    with Timer():
+        events.append("work")
+    assert events == ["waitall", "clock", "work", "waitall", "clock"]
+
+
+def test_benchmark_is_fenced_too_and_prints_one_line(events, capsys):
+    with Benchmark("on both"):
+        events.append("work")
+    assert events == ["waitall", "clock", "work", "waitall", "clock"]
+    assert re.fullmatch(r"on both: \d\.\d{4} sec\n", capsys.readouterr().out)
+
+
+def test_times_are_kept(monkeypatch):
+    ticks = iter([10.0, 10.5, 20.0, 21.5])
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: next(ticks))
+    timer = Timer()
+    timer.start()
+    assert timer.stop() == 0.5
+    with timer:
+        pass
+    assert timer.times == [0.5, 1.5]
+    assert timer.sum() == 2.0
+    assert timer.avg() == 1.0
+
+
+def test_stop_needs_start():
+    timer = Timer()
+    assert timer.avg() == 0.0
+    with pytest.raises(RuntimeError, match="without"):
+        timer.stop()
+
+
+def test_a_block_that_fails_is_no_time(capsys):
+    benchmark = Benchmark()
+    with pytest.raises(KeyError), benchmark:
+        raise KeyError
+    assert benchmark.times == []
+    assert capsys.readouterr().out == ""
