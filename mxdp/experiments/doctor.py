@@ -124,7 +124,8 @@ def _memory() -> Check:
 
 def _variables() -> List[Check]:
     environ = process.unprepared()
-    prepared = process.prepare(dict(environ))
+    # On a copy, as if MXNet were not loaded yet: what a new process would be told.
+    prepared = process.prepare(dict(environ), modules={})
     warnings = prepared.warnings + process.concurrency_warnings({**environ, **prepared.set})
     if warnings:
         return [Check("variables", PROBLEM, "a setting of yours spoils CPU devices", text) for text in warnings]

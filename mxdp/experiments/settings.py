@@ -34,7 +34,7 @@ def resolve(
         overrides: Mapping[str, Mapping[str, Any]] = {}
         base, name = preset, preset
     else:
-        overrides, name = _read(Path(preset)), Path(preset).stem
+        overrides, name = _read(Path(preset), [experiment.name for experiment in experiments]), Path(preset).stem
         base = "full"
     resolved = {}
     for experiment in experiments:
@@ -54,7 +54,7 @@ def resolve(
     return name, resolved
 
 
-def _read(path: Path) -> Mapping[str, Mapping[str, Any]]:
+def _read(path: Path, known: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
     if not path.is_file():
         near = difflib.get_close_matches(str(path), BUILT_IN, n=1)
         hint = f"did you mean {near[0]!r}?" if near else "it is 'quick', 'full' or a TOML file."
@@ -66,6 +66,10 @@ def _read(path: Path) -> Mapping[str, Mapping[str, Any]]:
     stray = [key for key, table in tables.items() if not isinstance(table, dict)]
     if stray:
         raise UsageError(f"--preset {path}: {stray[0]!r} stands outside a table; write it under [experiment-name]")
+    if not set(tables) & set(known):
+        raise UsageError(
+            f"--preset {path} has no table for {', '.join(known)}, only for {', '.join(tables) or 'nothing'}"
+        )
     return tables
 
 
@@ -73,12 +77,13 @@ def _checked(experiment: Experiment, key: str, value: Any) -> Any:
     usual = experiment.presets["full"]
     if key not in usual:
         raise UsageError(f"{experiment.name} has no setting {key!r}; it has: {', '.join(usual)}")
-    wanted = type(usual[key])
+    examples = [preset[key] for preset in experiment.presets.values() if preset[key] is not None]
+    wanted = type(examples[0]) if examples else str
     if wanted is float and type(value) is int:
         value = float(value)
-    if usual[key] is not None and value is not None and type(value) is not wanted:
+    if type(value) is not wanted:
         raise UsageError(f"{experiment.name}: {key} is of type {wanted.__name__}, not {value!r}")
-    if key in POSITIVE and value is not None and not value > 0:
+    if key in POSITIVE and not value > 0:
         raise UsageError(f"{experiment.name}: {key} must be more than 0, not {value!r}")
     if key == "devices" and (
         not value or any(type(n) is not int or n < 1 for n in value) or len(set(value)) < len(value)

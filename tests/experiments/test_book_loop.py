@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import os
+
+import numpy as onp
+import pytest
+
+from mxdp.backend import gluon, mx
+from mxdp.datasets import load
+from mxdp.datasets.idx import parse_split
+from mxdp.experiments import book_loop
+from mxdp.models import init_lenet
+from mxdp.replicas import get_params
+
+
+@pytest.fixture
+def data():
+    return load("digits").take(50, 20)
+
+
+def test_the_files_hold_the_pictures(data, tmp_path):
+    book_loop.write_idx(data.train, tmp_path, "train")
+    images, labels = sorted(os.listdir(tmp_path))
+    read = parse_split((tmp_path / images).read_bytes(), (tmp_path / labels).read_bytes(), images, labels)
+    onp.testing.assert_array_equal(read.y, data.train.y)
+    onp.testing.assert_allclose(read.X, data.train.X, atol=0.5 / 255)
+
+
+def test_the_books_loader_delivers_them_all_and_is_left_as_it_was(data):
+    before = gluon.data.vision.datasets.download
+    batches = list(book_loop.data_loader(data.train, data.test, 20))
+    assert gluon.data.vision.datasets.download is before
+    assert [len(y) for _, y in batches] == [20, 20, 10]
+    assert batches[0][0].shape == (20, 1, 28, 28)
+    labels = onp.concatenate([y.asnumpy() for _, y in batches])
+    assert sorted(labels) == sorted(data.train.y)
+
+
+def test_the_layout_is_its_own_inverse():
+    params = init_lenet(0)
+    there = book_loop.book_layout(params)
+    assert [p.shape for p in there[4:]] == [(800, 128), (128,), (128, 10), (10,)]
+    for back, param in zip(book_loop.book_layout(there), params):
+        onp.testing.assert_array_equal(back.asnumpy(), param.asnumpy())
+
+
+def test_an_epoch_moves_the_parameters(data):
+    devices = [mx.cpu(0), mx.cpu(1)]
+    params = book_loop.book_layout(init_lenet(0))
+    replicas = [get_params(params, device) for device in devices]
+    book_loop.train_epoch(book_loop.data_loader(data.train, data.test, 10), replicas, devices, 0.1)
+    assert (replicas[0][-1].asnumpy() != 0).all()
+    onp.testing.assert_array_equal(replicas[0][-1].asnumpy(), replicas[1][-1].asnumpy())

@@ -1,0 +1,299 @@
+"""The shell around the package: Makefile, tools/*.sh and .ci/run, with interpreters and a pip that only pretend."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any, Dict, List
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+SENTENCE = (
+    "mxdp needs Python 3.8 to 3.11 with its venv module (MXNet 1.9.1 and d2l 1.0.3 run on nothing newer): found {};"
+    " install one, or name it with PYTHON=/path/to/python.\n"
+)
+
+# Its pip notes in $PIP_LOG what it is asked, says what $PIP_SAYS holds and ends with $PIP_ENDS.
+FAKE_PYTHON = """#!/bin/sh
+case "$*" in
+    "-c "*%d.%d.%d*) echo {version}; exit {has_venv} ;;
+    "-c "*) v={version}; echo ${{v%.*}} ;;
+    "-m venv --clear "*) mkdir -p "$4/bin" && cp "$0" "$4/bin/python"; exit ;;
+    "-m pip --version") exit 0 ;;
+    "-m pip show --quiet $PIP_HAS") exit 0 ;;
+    "-m pip show "*) exit 1 ;;
+    "-m pip "*) shift 2; echo "$*" >>"$PIP_LOG"; printf "$PIP_SAYS" >&2; exit ${{PIP_ENDS:-0}} ;;
+esac
+echo "unexpected: $*" >&2; exit 9
+"""
+
+
+def fake_python(path: Path, version: str, has_venv: bool = True) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(FAKE_PYTHON.format(version=version, has_venv=0 if has_venv else 1))
+    path.chmod(0o755)
+    return str(path)
+
+
+def broken_shim(path: Path) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text('#!/bin/sh\necho "pyenv: command not found" >&2\nexit 127\n')
+    path.chmod(0o755)
+
+
+def run(command: List[str], **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, timeout=30, **options)
+
+
+def choose(*folders: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run choose-python.sh in the last of these folders, with nothing but them on the PATH."""
+    environment = {"PATH": os.pathsep.join(map(str, folders)), **variables}
+    return run(["/bin/sh", str(REPOSITORY / "tools" / "choose-python.sh")], env=environment, cwd=str(folders[-1]))
+
+
+@pytest.fixture
+def bin1(tmp_path: Path) -> Path:
+    folder = tmp_path.resolve() / "one bin"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def bin2(bin1: Path) -> Path:
+    return bin1.parent / "two"
+
+
+def chosen(answer: subprocess.CompletedProcess[str]) -> str:
+    assert (answer.returncode, answer.stderr) == (0, "")
+    return answer.stdout.rstrip("\n")
+
+
+def test_a_plain_python3_that_is_too_new_gives_way_to_a_suitable_one(bin1: Path, bin2: Path) -> None:
+    fake_python(bin1 / "python3", "3.13.0")
+    fake_python(bin1 / "python3.13", "3.13.0")
+    wanted = fake_python(bin2 / "python3.9", "3.9.18")
+    assert chosen(choose(bin1, bin2 / "nowhere", bin2)) == wanted
+
+
+def test_the_newest_suitable_is_taken_wherever_it_stands_and_whatever_its_name(bin1: Path, bin2: Path) -> None:
+    for version in ("3.8.1", "3.9.2", "3.12.3"):
+        fake_python(bin1 / f"python{version[:-2]}", version)
+    wanted = fake_python(bin2 / "python", "3.10.4")
+    assert chosen(choose(bin1, bin2)) == wanted
+    wanted = fake_python(bin2 / "python3.11", "3.11.5")
+    assert chosen(choose(bin1, bin2)) == wanted
+
+
+def test_a_shim_that_fails_is_passed_over_for_the_next_of_its_name(bin1: Path, bin2: Path) -> None:
+    broken_shim(bin1 / "python3.9")
+    wanted = fake_python(bin2 / "python3.9", "3.9.18")
+    assert chosen(choose(bin1, bin2)) == wanted
+
+
+def test_a_name_is_not_believed(bin1: Path) -> None:
+    fake_python(bin1 / "python3.11", "3.12.1")
+    answer = choose(bin1)
+    assert (answer.returncode, answer.stdout) == (1, "")
+    assert answer.stderr == SENTENCE.format(f"{bin1}/python3.11 (3.12.1)")
+
+
+def test_a_python_without_venv_is_passed_over(bin1: Path) -> None:
+    fake_python(bin1 / "python3.11", "3.11.2", has_venv=False)
+    wanted = fake_python(bin1 / "python3.8", "3.8.18")
+    assert chosen(choose(bin1)) == wanted
+
+
+def test_with_only_a_python_without_venv_the_sentence_names_the_package(bin1: Path) -> None:
+    path = fake_python(bin1 / "python3", "3.11.2", has_venv=False)
+    answer = choose(bin1)
+    words = "3.11.2 without venv: on Debian or Ubuntu, apt install python3.11-venv"
+    assert (answer.returncode, answer.stderr) == (1, SENTENCE.format(f"{path} ({words})"))
+
+
+def test_with_none_suitable_one_sentence_lists_what_was_found(bin1: Path, bin2: Path) -> None:
+    fake_python(bin1 / "python3.13", "3.13.0")
+    fake_python(bin1 / "python3", "3.13.0")
+    fake_python(bin1 / "python", "2.7.18")
+    broken_shim(bin2 / "python3.9")
+    answer = choose(bin1, bin2, bin1)
+    found = f"{bin1}/python3.13 (3.13.0), {bin1}/python (2.7.18), {bin2}/python3.9 (does not run)"
+    assert (answer.returncode, answer.stdout, answer.stderr) == (1, "", SENTENCE.format(found))
+    assert choose(bin1.parent).stderr == SENTENCE.format("none")
+
+
+def test_the_variable_python_overrides(bin1: Path) -> None:
+    fake_python(bin1 / "python3.11", "3.11.7")
+    wanted = fake_python(bin1 / "mine", "3.8.18")
+    assert chosen(choose(bin1, PYTHON="mine")) == wanted
+    assert chosen(choose(bin1, PYTHON=wanted)) == wanted
+
+
+@pytest.mark.parametrize(("name", "words"), [("new", "(3.13.0)"), ("broken", "(does not run)"), ("no", "is not there")])
+def test_an_unsuitable_override_is_refused_although_another_would_do(bin1: Path, name: str, words: str) -> None:
+    fake_python(bin1 / "python3.11", "3.11.7")
+    fake_python(bin1 / "new", "3.13.0")
+    broken_shim(bin1 / "broken")
+    answer = choose(bin1, PYTHON=name)
+    assert (answer.returncode, answer.stdout) == (1, "")
+    assert answer.stderr.endswith(f" PYTHON={name} {words}.\n")
+
+
+def test_the_project_s_own_activated_environment_is_no_candidate(bin1: Path) -> None:
+    fake_python(bin1 / ".venv" / "bin" / "python", "3.11.7")
+    wanted = fake_python(bin1 / "python3.8", "3.8.18")
+    assert chosen(choose(bin1 / ".venv" / "bin", bin1)) == wanted
+
+
+class Checkout:
+    """A copy of what install.sh reads, with a fake Python to make .venv with."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "check out"
+        shutil.copytree(str(REPOSITORY / "tools"), str(self.folder / "tools"))
+        for name in ("setup.cfg", "pyproject.toml"):
+            shutil.copy(str(REPOSITORY / name), str(self.folder))
+        self.python = fake_python(folder / "python3.9", "3.9.18")
+        self.log = folder / "pip.log"
+
+    def install(self, *words: str, status: int = 0, **variables: str) -> str:
+        """Run install.sh, check its exit status, and return what it said."""
+        environment = {"PATH": os.defpath, "PYTHON": self.python, "PIP_LOG": str(self.log), **variables}
+        answer = run(["/bin/sh", str(self.folder / "tools" / "install.sh"), *words], env=environment)
+        assert (answer.returncode, answer.stdout) == (status, ""), answer.stderr
+        return answer.stderr
+
+    def asked_of_pip(self) -> List[str]:
+        """What pip was asked to do since the last look, without the options that every call has."""
+        lines = self.log.read_text().splitlines() if self.log.exists() else []
+        self.log.write_text("")
+        return [line.replace(" --quiet --disable-pip-version-check", "") for line in lines]
+
+    @property
+    def installed(self) -> bool:
+        return (self.folder / ".venv" / "installed").exists()
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    made = Checkout(tmp_path)
+    said = made.install("cpu", "test")
+    assert said.startswith(f"mxdp: making .venv with {made.python}\nmxdp: installing mxdp[cpu,test] ")
+    assert made.asked_of_pip() == ["install pip>=25", "install --editable .[cpu,test]"]
+    return made
+
+
+@pytest.mark.parametrize("words", [("cpu", "test"), ("", "test"), ("cpu",)])
+def test_what_is_installed_is_not_installed_again(checkout: Checkout, words: List[str]) -> None:
+    assert (checkout.install(*words), checkout.asked_of_pip()) == ("", [])
+
+
+def test_more_extras_are_added_to_the_environment_that_is_there(checkout: Checkout) -> None:
+    assert "making" not in checkout.install("", "test", "dev")
+    assert checkout.asked_of_pip()[-1] == "install --editable .[cpu,test,dev]"
+    assert checkout.install("", "test") == ""
+
+
+@pytest.mark.parametrize("name", ["setup.cfg", "pyproject.toml"])
+def test_a_changed_configuration_is_installed_again(checkout: Checkout, name: str) -> None:
+    with (checkout.folder / name).open("a") as file:
+        file.write("# changed\n")
+    checkout.install("cpu", "test")
+    assert checkout.asked_of_pip()[-1] == "install --editable .[cpu,test]"
+
+
+def test_another_backend_takes_both_wheels_out_first_and_stays(checkout: Checkout) -> None:
+    assert "taking mxnet out, for mxnet-cu112" in checkout.install("cu112", PIP_HAS="mxnet")
+    uninstall, _, install = checkout.asked_of_pip()
+    assert (uninstall, install) == ("uninstall --yes mxnet-cu112 mxnet", "install --editable .[cu112]")
+    assert checkout.install("") == ""
+    checkout.install("cpu", PIP_HAS="mxnet-cu112")
+    assert checkout.asked_of_pip()[0] == "uninstall --yes mxnet mxnet-cu112"
+
+
+def test_an_unknown_backend_is_refused_before_anything_is_done(checkout: Checkout) -> None:
+    assert checkout.install("tpu", status=2) == "mxdp: BACKEND is 'tpu': choose cpu or cu112.\n"
+    assert checkout.installed
+
+
+def test_a_failure_of_pip_is_seen_and_leaves_nothing_recorded(checkout: Checkout) -> None:
+    noise = "WARNING: Location 'file:///opt/simple/rich/' is ignored: it is neither a file nor a directory.\n"
+    said = checkout.install("", "test", "dev", status=1, PIP_SAYS=f"{noise}ERROR: no network\n", PIP_ENDS="1")
+    assert "\nERROR: no network\nmxdp: pip install failed, see above;" in said
+    assert "ignored" not in said
+    assert not checkout.installed
+    assert "installing mxdp[cpu,test]" in checkout.install("", "test")
+
+
+def test_an_environment_whose_python_vanished_is_made_again(checkout: Checkout) -> None:
+    (checkout.folder / ".venv" / "bin" / "python").unlink()
+    assert checkout.install("", "test").startswith("mxdp: remaking .venv, for its Python does not run\n")
+    assert checkout.asked_of_pip()[-1] == "install --editable .[cpu,test]"
+
+
+@pytest.mark.parametrize(("has", "wants", "words"), [("3.13.0", "3.9.18", ""), ("3.9.18", "3.8.18", ", and PYTHON=")])
+def test_an_environment_of_another_python_is_made_again(checkout: Checkout, has: str, wants: str, words: str) -> None:
+    fake_python(checkout.folder / ".venv" / "bin" / "python", has)
+    said = checkout.install("", PYTHON=fake_python(checkout.folder / "other", wants))
+    assert said.startswith(f"mxdp: remaking .venv, for its Python is {has.rpartition('.')[0]}{words}")
+
+
+def test_an_environment_that_was_moved_with_its_folder_is_made_again(checkout: Checkout) -> None:
+    checkout.folder = checkout.folder.rename(checkout.folder.with_name("moved"))
+    assert checkout.install("").startswith("mxdp: remaking .venv, for it was made in another folder\n")
+
+
+def environment_without_make() -> Dict[str, str]:
+    """Ours, without what an outer `make test ARGS=...` hands down."""
+    ours = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "MAKEOVERRIDES", "ARGS", "BACKEND", "PYTHON", "MXDP_DATA_DIR")
+    return {name: value for name, value in os.environ.items() if name not in ours}
+
+
+def make(*words: str) -> List[str]:
+    answer = run(["make", *words], env=environment_without_make(), cwd=str(REPOSITORY))
+    assert (answer.returncode, answer.stderr) == (0, "")
+    return answer.stdout.splitlines()
+
+
+def test_make_alone_lists_every_target_with_a_word_about_it() -> None:
+    targets = re.search(r"^\.PHONY: (.*)$", (REPOSITORY / "Makefile").read_text(), re.M)
+    assert targets is not None
+    lines = [line.split(maxsplit=2) for line in make()]
+    assert [line[:2] for line in lines] == [["make", name] for name in targets.group(1).split()]
+    assert all(len(line) == 3 for line in lines)
+
+
+def test_targets_install_first_and_hand_on_what_they_are_given() -> None:
+    given = ("BACKEND=cu112", "PYTHON=/opt/my python", "ARGS=-k ring")
+    install = 'PYTHON="/opt/my python" tools/install.sh "cu112"'
+    assert make("-n", "run", *given) == [install, ".venv/bin/python -m mxdp.experiments -k ring"]
+    assert make("-n", "test", *given) == [f"{install} test", ".venv/bin/python -m pytest -k ring"]
+    assert make("-n", "lint", *given)[0] == f"{install} test dev"
+    reference = make("-n", "reference", "REFERENCE_ARGS=run epochs", "MACHINE=here")
+    assert reference[1].split()[2:] == ["mxdp.experiments", "run", "epochs", "--out", "experiments/reference/here"]
+
+
+def test_a_machine_s_name_can_be_a_folder_s() -> None:
+    answer = run([str(REPOSITORY / "tools" / "machine.sh")])
+    assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*-\d+-cores\n", answer.stdout)
+
+
+@pytest.mark.parametrize(
+    ("fails", "status", "called"), [("", 0, "test lint"), ("test", 1, "test"), ("lint", 1, "test lint")]
+)
+def test_ci_runs_the_tests_then_lint_with_the_shared_data(tmp_path: Path, fails: str, status: int, called: str) -> None:
+    repository, data, log = tmp_path / "repository", tmp_path / "shared" / "data", tmp_path / "log"
+    shutil.copytree(str(REPOSITORY / ".ci"), str(repository / ".ci"))
+    data.mkdir(parents=True)
+    fake = tmp_path / "bin" / "make"
+    fake.parent.mkdir()
+    fake.write_text(f'#!/bin/sh\necho "$1 $PWD $MXDP_DATA_DIR" >>"{log}"\ncat\n[ "$1" != "{fails}" ]\n')
+    fake.chmod(0o755)
+    variables = environment_without_make()
+    variables["PATH"] = f"{fake.parent}{os.pathsep}{variables['PATH']}"
+    answer = run([str(repository / ".ci" / "run")], env=variables, input="standard input\n")
+    assert (answer.returncode, answer.stdout) == (status, "")
+    assert log.read_text().splitlines() == [f"{target} {repository} {data}" for target in called.split()]
