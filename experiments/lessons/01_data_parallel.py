@@ -1,0 +1,92 @@
+# %% [markdown]
+# # One network, two devices
+#
+# The chapter "Training on Multiple GPUs" of *Dive into Deep Learning*, piece by piece, on devices that every laptop
+# has: MXNet's contexts `cpu(0)` and `cpu(1)`, each with a worker thread of its own. Run the cells in order, in any
+# editor that knows `# %%` cells, or all at once: `python experiments/lessons/01_data_parallel.py`.
+#
+# `mxdp` comes first: it sets up the process, which has to happen before MXNet is loaded.
+
+# %%
+import mxdp
+from mxdp.backend import np
+from mxdp.plans.schedules import ring
+
+devices = mxdp.devices(2)
+print(devices)
+
+# %% [markdown]
+# ## Parameters on each device
+#
+# A replica is a full copy of the parameters, with a gradient attached to each. Here is the first layer's bias on the
+# second device. Its gradient starts at zero.
+
+# %%
+params = mxdp.init_lenet(seed=0)
+device_params = [mxdp.get_params(params, device) for device in devices]
+bias = device_params[1][1]
+print("bias:", bias[:5], "on", bias.ctx)
+print("gradient:", bias.grad[:5])
+print("replicas in sync:", mxdp.in_sync(device_params))
+
+# %% [markdown]
+# ## All-reduce
+#
+# Before: each device has its own numbers. After: each has the sum, in the same array as before. Who sends what to whom
+# is a plan that can be printed before anything runs. `+>` adds what arrives, `->` overwrites with it.
+
+# %%
+print(ring(2))
+data = [np.ones((1, 2), ctx=device) * (i + 1) for i, device in enumerate(devices)]
+print("before:", *data)
+mxdp.allreduce(data)
+print("after: ", *data)
+
+# %% [markdown]
+# ## A minibatch in two shards
+#
+# Five samples on two devices: three and two. Nothing is dropped, and the result will still be exact, since gradients
+# are summed over all shards and divided once, by the whole batch.
+
+# %%
+for shard in mxdp.split_and_load(np.arange(10).reshape(5, 2), devices):
+    print(shard.shape, "on", shard.ctx)
+
+# %% [markdown]
+# ## One step
+#
+# Split, forward and backward on both devices, all-reduce of every gradient, and the same SGD step on both. Afterwards
+# the replicas are equal, bit for bit.
+
+# %%
+dataset = mxdp.load("digits")
+X, y = dataset.train.X[:128], dataset.train.y[:128]
+losses = mxdp.train_batch(X, y, device_params, devices, lr=0.2)
+print("mean loss of each shard:", [float(loss.mean()) for loss in losses])
+print("replicas in sync:", mxdp.in_sync(device_params))
+
+# %% [markdown]
+# ## How long does it take?
+#
+# MXNet returns before it has computed, so a clock is only honest behind a fence: `Benchmark` waits for all devices
+# before it starts and before it stops. Two numbers are a look, not a measurement. For a measurement, with rounds in
+# turn and a comparison with what this machine could give at best: `python -m mxdp.experiments run epochs`.
+
+# %%
+for n in (1, 2):
+    some = mxdp.devices(n)
+    replicas = [mxdp.get_params(params, device) for device in some]
+    mxdp.train_batch(X, y, replicas, some, lr=0.2)
+    with mxdp.Benchmark(f"20 steps on {n} device(s)"):
+        for _ in range(20):
+            mxdp.train_batch(X, y, replicas, some, lr=0.2)
+
+# %% [markdown]
+# ## Questions
+#
+# 1. Set the environment variable `MXNET_CPU_TEMP_COPY=4` (MXNet's own value) before you start Python, and run the last
+# cell
+#    again. What happens to the second device's advantage? `two-jobs` shows why.
+# 2. Replace the all-reduce by one that does nothing: `train_batch(..., allreduce=lambda data: None)`. How long do the
+#    replicas stay in sync?
+# 3. Try `functools.partial(mxdp.allreduce, algorithm="naive")`. When is the ring faster?
