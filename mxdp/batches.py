@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any, List, Sequence, Tuple, Union
 
 import numpy as onp
 import numpy.typing as npt
 
-from mxdp.backend import Device, NDArray, np
+from mxdp.backend import Device, NDArray, mx, np
 from mxdp.plans.bounds import bounds
 
 HostArray = npt.NDArray[Any]
 Batch = Union[HostArray, NDArray]
+
+
+def upload(host: HostArray, device: Device) -> NDArray:
+    """A copy of a NumPy array on ``device``. ``host`` may be written to as soon as this returns; nothing waits.
+
+    ``np.array(host, ctx=device)`` gives the same, but queues an empty job on ``cpu(0)`` and waits for it: for as long
+    as what runs there takes, whichever device is meant (MXNet's ``NDArray::WaitToWrite``). Here the bytes go into a new
+    array, on which nothing can be pending. A GPU's copy then starts from that array, in the background (not run on a
+    GPU).
+    """
+    host = onp.asarray(host, order="C")
+    on_cpu = device.device_type == "cpu"
+    array = np.empty(host.shape, dtype=host.dtype, ctx=device if on_cpu else mx.cpu())
+    if host.size:
+        pointer = ctypes.c_void_p()
+        mx.base.check_call(mx.base._LIB.MXNDArrayGetData(array.handle, ctypes.byref(pointer)))
+        ctypes.memmove(pointer, host.ctypes.data, host.nbytes)
+    return array if on_cpu else array.copyto(device)
 
 
 def split_and_load(x: Batch, devices: Sequence[Device]) -> List[NDArray]:
@@ -34,7 +53,7 @@ def split_and_load(x: Batch, devices: Sequence[Device]) -> List[NDArray]:
         )
     pieces = zip(bounds(samples, len(devices)), devices)
     if isinstance(x, onp.ndarray):
-        return [np.array(x[start:stop], dtype=x.dtype, ctx=device) for (start, stop), device in pieces]
+        return [upload(x[start:stop], device) for (start, stop), device in pieces]
     return [x[start:stop].copyto(device) for (start, stop), device in pieces]
 
 

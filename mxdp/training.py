@@ -8,9 +8,9 @@ from typing import Any, Callable, Deque, Iterable, Iterator, List, Optional, Seq
 
 import numpy as onp
 
-from mxdp.backend import Device, NDArray, autograd, np
+from mxdp.backend import Device, NDArray, autograd
 from mxdp.backend import devices as find_devices
-from mxdp.batches import Batch, HostArray, split_batch
+from mxdp.batches import Batch, HostArray, split_batch, upload
 from mxdp.collectives import allreduce as ring_allreduce
 from mxdp.datasets import Dataset, Split, load
 from mxdp.datasets.minibatches import Stream
@@ -123,7 +123,7 @@ def evaluate(data: Split, device_params: Replicas, batch_size: int = 500, net: N
         device = params[0].ctx
         for first in range(start, stop, batch_size):
             rows = slice(first, min(first + batch_size, stop))
-            X, y = np.array(data.X[rows], ctx=device), np.array(data.y[rows], dtype=data.y.dtype, ctx=device)
+            X, y = upload(data.X[rows], device), upload(data.y[rows], device)
             correct.append((net(X, params).argmax(axis=1).astype(y.dtype) == y).sum())
     return float(sum(count.item() for count in correct) / samples)
 

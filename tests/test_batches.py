@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import threading
+
 import numpy as onp
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mxdp.backend import mx, np
-from mxdp.batches import split_and_load, split_batch
+from mxdp.batches import split_and_load, split_batch, upload
 
 
 def cpus(n):
@@ -62,3 +64,41 @@ def test_pictures_and_labels_stay_together():
 def test_different_lengths_are_named():
     with pytest.raises(ValueError, match="X has 4 samples and y has 5 labels"):
         split_batch(onp.zeros((4, 2)), onp.zeros(5), cpus(2))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int32", "int64", "uint8"])
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 3, 4), (5, 0)])
+def test_upload_copies_any_array(dtype, shape):
+    host = onp.arange(onp.prod(shape), dtype=dtype).reshape(shape)
+    array = upload(host, mx.cpu(1))
+    assert (array.ctx, array.shape, onp.dtype(array.dtype)) == (mx.cpu(1), shape, onp.dtype(dtype))
+    onp.testing.assert_array_equal(array.asnumpy(), host)
+
+
+def test_upload_of_a_view_with_strides():
+    host = onp.arange(24.0, dtype="float32").reshape(4, 6)[::2, ::-3]
+    onp.testing.assert_array_equal(upload(host, mx.cpu(0)).asnumpy(), host)
+
+
+def test_uploads_do_not_wait_for_a_busy_device():
+    """A queue of 60 products; a mark behind the 30th tells whether an upload has waited for them."""
+    half_way = threading.Event()
+
+    class Mark(mx.operator.CustomOp):
+        def forward(self, is_train, req, in_data, out_data, aux):
+            half_way.set()
+            self.assign(out_data[0], req[0], in_data[0])
+
+    @mx.operator.register("mark_half_way")
+    class MarkProp(mx.operator.CustomOpProp):
+        def create_operator(self, ctx, shapes, dtypes):
+            return Mark()
+
+    x = mx.nd.ones((1000, 1000))
+    products = [mx.nd.dot(x, x) for _ in range(60)]
+    marked = mx.nd.Custom(products[30][0], op_type="mark_half_way")
+    arrays = [upload(onp.ones(3, "float32"), device) for device in cpus(2)]
+    assert not half_way.is_set()
+    assert all((array.asnumpy() == 1).all() for array in arrays)
+    marked.wait_to_read()
+    assert half_way.is_set()

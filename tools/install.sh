@@ -43,10 +43,11 @@ fault() {
 }
 
 # pip's own messages are shown, except two lines for each package about file:// indexes of the user's configuration that
-# don't have it. The pipe would lose pip's exit status: a file keeps it.
+# don't have it, and Python's warnings (of setuptools: that what is editable can be edited). The pipe would lose pip's exit
+# status: a file keeps it.
 pip() {
     rm -f .venv/pip-done
-    { $python -m pip "$@" --quiet --disable-pip-version-check 2>&1 </dev/null && : >.venv/pip-done; } |
+    { PYTHONWARNINGS=ignore $python -m pip "$@" --quiet --disable-pip-version-check 2>&1 </dev/null && : >.venv/pip-done; } |
         { grep -v "^WARNING: Location 'file:.* is ignored" >&2 || true; }
     [ -e .venv/pip-done ] || { say "pip $1 failed, see above; 'make' begins again where it stopped."; exit 1; }
     rm -f .venv/pip-done
