@@ -1,4 +1,4 @@
-# The project's commands; `make` alone lists them. Each first makes .venv and installs what it needs, if that is not done.
+# The project's commands; `make` alone lists them. Each first makes .venv and installs what it needs, once.
 #
 #   make run ARGS="run epochs --preset full"      what the program (or pytest) is given
 #   make test BACKEND=cu112                       MXNet's GPU build, from now on; BACKEND=cpu goes back

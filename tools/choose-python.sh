@@ -1,9 +1,9 @@
 #!/bin/sh
-# Print the path of the Python that .venv shall be made with: PYTHON if it is set, else the newest of 3.8 to 3.11 on the PATH.
+# Print the path of the Python to make .venv with: PYTHON if it is set, else the newest of 3.8 to 3.11 on the PATH.
 # With none that will do: one sentence that says what was found and what is needed, and exit status 1.
 #
-# Each candidate is asked, never believed by its name: plain python3 is often 3.12 or newer, a pyenv shim may not run, and
-# Debian's python3 has no venv without the package python3-venv. Uses nothing but the shell, so that tests can fake the PATH.
+# Each candidate is asked, never believed by its name: plain python3 is often 3.12 or newer, a pyenv shim may not run,
+# and Debian's python3 has no venv without the package python3-venv. Only the shell is used: tests can fake the PATH.
 set -u
 
 need="mxdp needs Python 3.8 to 3.11 with its venv module (MXNet 1.9.1 and d2l 1.0.3 run on nothing newer)"
@@ -50,5 +50,8 @@ for folder; do
         found="$found${found:+, }$file ($words)"
     done
 done
-[ "$best" -gt 0 ] || { echo "$need: found ${found:-none}; install one, or name it with PYTHON=/path/to/python." >&2; exit 1; }
+[ "$best" -gt 0 ] || {
+    echo "$need: found ${found:-none}; install one, or name it with PYTHON=/path/to/python." >&2
+    exit 1
+}
 echo "$chosen"

@@ -4,7 +4,8 @@
 #   tools/install.sh cpu|cu112|"" [test [dev]]      "": what .venv has, else cpu
 #
 # PYTHON=... chooses the Python, else choose-python.sh does.
-# .venv/installed records for what .venv was made. It goes first and comes back last: what was interrupted is begun again.
+# .venv/installed records what .venv was made for. It goes first and comes back last, so that what was interrupted is
+# begun again.
 set -eu
 CDPATH= cd -- "$(dirname -- "$0")/.."
 
@@ -42,12 +43,15 @@ fault() {
     fi
 }
 
-# pip's own messages are shown, except two lines for each package about file:// indexes of the user's configuration that
-# don't have it, and Python's warnings (of setuptools: that what is editable can be edited). The pipe would lose pip's exit
-# status: a file keeps it.
+# pip's own messages are shown, except two lines for each package about file:// indexes of the user's configuration
+# that don't have it, and Python's warnings (of setuptools: that what is editable can be edited). The pipe would lose
+# pip's exit status: a file keeps it.
 pip() {
     rm -f .venv/pip-done
-    { PYTHONWARNINGS=ignore $python -m pip "$@" --quiet --disable-pip-version-check 2>&1 </dev/null && : >.venv/pip-done; } |
+    {
+        PYTHONWARNINGS=ignore $python -m pip "$@" --quiet --disable-pip-version-check 2>&1 </dev/null &&
+            : >.venv/pip-done
+    } |
         { grep -v "^WARNING: Location 'file:.* is ignored" >&2 || true; }
     [ -e .venv/pip-done ] || { say "pip $1 failed, see above; 'make' begins again where it stopped."; exit 1; }
     rm -f .venv/pip-done
@@ -71,8 +75,8 @@ if $python -m pip show --quiet $other >/dev/null 2>&1; then
     pip uninstall --yes $wheel $other
 fi
 say "installing mxdp[$extras] and its libraries into .venv, once: some minutes, and some hundred MB from the network"
-# Python 3.8's own pip (23.0) searches for versions that fit d2l's for more than ten minutes, 25.0 for one; 20.0 can't do
-# an editable install from a pyproject.toml at all.
+# Python 3.8's own pip (23.0) searches for versions that fit d2l's for more than ten minutes, 25.0 for one; 20.0 can't
+# do an editable install from a pyproject.toml at all.
 pip install "pip>=25"
 pip install --editable ".[$extras]"
 echo "$wanted" >.venv/installed.new

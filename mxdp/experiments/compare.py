@@ -11,8 +11,6 @@ from mxdp.experiments.registry import Column, Row
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-DASH = "-"
-
 
 def plural(count: int, thing: str) -> str:
     """``1 device``, ``2 devices``.
@@ -44,12 +42,10 @@ def ratio(above: Row, below: Row) -> float:
 
 
 def metric(name: str, heading: str, form: str = "{:.2f}") -> Column:
-    """A column for ``row["metrics"][name]``; a dash where the row has none."""
+    """A column for ``row["metrics"][name]``; the error for a row that has none makes the report show a dash."""
 
     def cell(row: Row) -> str:
-        value = row["metrics"].get(name)
-        if value is None:
-            return DASH
+        value = row["metrics"][name]
         return ("yes" if value else "no") if isinstance(value, bool) else form.format(value)
 
     return Column(heading, cell)
