@@ -15,6 +15,7 @@ __version__ = "0.1.0"
 
 _HOME = {
     "allreduce": "mxdp.collectives",
+    "GradientSync": "mxdp.collectives",
     "split_and_load": "mxdp.batches",
     "split_batch": "mxdp.batches",
     "devices": "mxdp.backend",

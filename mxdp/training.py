@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Callable, Deque, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 import numpy as onp
@@ -12,7 +11,8 @@ import numpy as onp
 from mxdp.backend import Device, NDArray, autograd
 from mxdp.backend import devices as find_devices
 from mxdp.batches import Batch, HostArray, split_batch, upload
-from mxdp.collectives import allreduce as any_allreduce
+from mxdp.collectives import GradientSync
+from mxdp.collectives import allreduce as ring_allreduce
 from mxdp.datasets import Dataset, Split, load
 from mxdp.datasets.minibatches import Stream
 from mxdp.loss import cross_entropy
@@ -26,9 +26,6 @@ AllReduce = Callable[[List[NDArray]], Any]
 Net = Callable[[NDArray, Sequence[NDArray]], NDArray]
 Loss = Callable[[NDArray, NDArray], NDArray]
 Replicas = Sequence[Sequence[NDArray]]
-
-naive_allreduce: AllReduce = partial(any_allreduce, algorithm="naive")
-"""The default of the training loop: for LeNet's eight small arrays three calls each beat the ring's sixteen."""
 
 RUN_AHEAD = 2
 """Steps that Python may be ahead of the devices: they never wait for it, and the memory in use is bounded."""
@@ -53,7 +50,8 @@ def train_batch(
     device_params: Replicas,
     devices: Sequence[Device],
     lr: float,
-    allreduce: AllReduce = naive_allreduce,
+    allreduce: AllReduce = ring_allreduce,
+    sync: Optional[GradientSync] = None,
     net: Net = lenet,
     loss: Loss = cross_entropy,
 ) -> List[NDArray]:
@@ -67,7 +65,8 @@ def train_batch(
         X: samples (n, ...); y: labels (n,); split as :func:`mxdp.split_batch` does.
         device_params: one replica a device, as :func:`mxdp.get_params` makes them.
         lr: the learning rate.
-        allreduce: sums a list of arrays, one a device, in place.
+        allreduce: sums a list of arrays, one a device, in place; called for each parameter's gradients.
+        sync: sums all gradients of ``device_params`` at once, in place of ``allreduce``: faster for many small ones.
 
     Returns:
         The losses of each shard's samples, one array a device.
@@ -81,8 +80,11 @@ def train_batch(
         raise ValueError(f"{len(device_params)} replicas for {len(devices)} devices: there must be one for each")
     X_shards, y_shards = split_batch(X, y, devices)
     losses = backward(X_shards, y_shards, device_params, net, loss)
-    for same_param in zip(*device_params):
-        allreduce([param.grad for param in same_param])
+    if sync is not None:
+        sync()
+    else:
+        for same_param in zip(*device_params):
+            allreduce([param.grad for param in same_param])
     for params in device_params:
         sgd(params, lr, len(X))
     return losses
@@ -93,7 +95,7 @@ def train_steps(
     device_params: Replicas,
     devices: Sequence[Device],
     lr: float,
-    allreduce: AllReduce = naive_allreduce,
+    sync: Optional[GradientSync] = None,
 ) -> List[NDArray]:
     """A :func:`train_batch` for each batch; Python runs at most ``RUN_AHEAD`` steps ahead of the slowest device.
 
@@ -102,7 +104,7 @@ def train_steps(
     """
     pending: Deque[List[NDArray]] = deque()
     for X, y in batches:
-        pending.append(train_batch(X, y, device_params, devices, lr, allreduce))
+        pending.append(train_batch(X, y, device_params, devices, lr, sync=sync))
         if len(pending) > RUN_AHEAD:
             for losses in pending.popleft():
                 losses.wait_to_read()
@@ -160,20 +162,20 @@ def train_epochs(
     lr: float,
     samples: Optional[int] = None,
     seed: int = 0,
-    allreduce: AllReduce = naive_allreduce,
+    algorithm: str = "doubling",
 ) -> Iterator[Epoch]:
     """Train without end: each time it is resumed, one epoch and then its test accuracy.
 
     Being a generator, several trainings can take turns, epoch by epoch. ``samples`` makes an "epoch" a part or a
     multiple of the training set; the stream of batches goes on where it stopped.
     """
-    stream = Stream(data.train, batch_size, seed)
+    stream, sync = Stream(data.train, batch_size, seed), GradientSync(device_params, algorithm)
     samples = samples or len(data.train.y)
     timer, number = Timer(), 0
     while True:
         number += 1
         with timer:
-            losses = train_steps(stream.take(samples), device_params, devices, lr, allreduce)
+            losses = train_steps(stream.take(samples), device_params, devices, lr, sync)
         loss = float(onp.concatenate([shard.asnumpy() for shard in losses]).mean())
         yield Epoch(number, timer.times[-1], samples, loss, evaluate(data.test, device_params))
 
@@ -186,7 +188,7 @@ def train(
     kind: str = "auto",
     data: Union[str, Dataset] = "auto",
     seed: int = 0,
-    allreduce: AllReduce = naive_allreduce,
+    algorithm: str = "doubling",
     report: Callable[[str], Any] = print,
 ) -> History:
     """Train LeNet on ``num_devices`` devices; a line is reported after each epoch.
@@ -196,6 +198,7 @@ def train(
         batch_size: samples a step, over all devices together.
         data: a data set, or the name of one for :func:`mxdp.load`.
         seed: of the initial parameters and of the order of samples.
+        algorithm: of the all-reduce, as :class:`mxdp.GradientSync` takes it.
 
     Raises:
         ValueError: a number that must be positive is not, or an unknown name.
@@ -208,7 +211,7 @@ def train(
     dataset = load(data) if isinstance(data, str) else data
     params = init_lenet(seed)
     device_params = [get_params(params, device) for device in devices]
-    training = train_epochs(dataset, device_params, devices, batch_size, lr, seed=seed, allreduce=allreduce)
+    training = train_epochs(dataset, device_params, devices, batch_size, lr, seed=seed, algorithm=algorithm)
     epochs = []
     for _, epoch in zip(range(num_epochs), training):
         epochs.append(epoch)

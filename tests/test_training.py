@@ -5,7 +5,7 @@ import pytest
 
 from mxdp import training
 from mxdp.backend import mx, np
-from mxdp.collectives import allreduce
+from mxdp.collectives import GradientSync, allreduce
 from mxdp.datasets import Dataset, Split, load
 from mxdp.models import init_lenet
 from mxdp.replicas import get_params, in_sync
@@ -53,6 +53,24 @@ def test_the_allreduce_is_called_once_for_each_parameter_with_all_its_gradients(
     assert calls == [[p.shape] * 2 for p in device_params[0]]
 
 
+def test_a_sync_takes_the_allreduces_place():
+    X, y = batch(5)
+    devices, device_params = replicas(2)
+    _, expected = replicas(2)
+    calls = []
+
+    class Spy(GradientSync):
+        def __call__(self):
+            calls.append(self)
+            super().__call__()
+
+    sync = Spy(device_params)
+    train_batch(X, y, device_params, devices, 0.1, allreduce=lambda data: pytest.fail("called"), sync=sync)
+    train_batch(X, y, expected, devices, 0.1)
+    assert calls == [sync]
+    assert in_sync([device_params[1], expected[0]])
+
+
 def test_replicas_and_devices_must_be_as_many():
     devices, device_params = replicas(2)
     with pytest.raises(ValueError, match="2 replicas for 1 devices"):
@@ -70,7 +88,7 @@ def test_python_runs_ahead_by_a_bounded_number_of_steps(monkeypatch):
             waited.append(self.step)
             assert self.step == len(pushed) - 1 - training.RUN_AHEAD
 
-    def push(X, y, *more):
+    def push(X, y, *more, sync):
         pushed.append(X)
         return [Losses(X)]
 

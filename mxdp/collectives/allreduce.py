@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Callable, Dict, List, Sequence
+from typing import Callable, Dict, List, Sequence, Tuple
 
 from mxdp.backend import NDArray, np
 from mxdp.plans.bounds import cuts
-from mxdp.plans.schedules import ADD, Schedule, naive, ring
+from mxdp.plans.schedules import ADD, COPY, Schedule, doubling, naive, ring
 
-ALGORITHMS: Dict[str, Callable[[int], Schedule]] = {"naive": naive, "ring": ring}
+ALGORITHMS: Dict[str, Callable[[int], Schedule]] = {"doubling": doubling, "naive": naive, "ring": ring}
 """By name, the plan for n devices. ``naive`` is the oracle of the others."""
 
 
@@ -26,36 +26,59 @@ def allreduce(data: Sequence[NDArray], algorithm: str = "ring") -> None:
     Raises:
         ValueError: an empty list, different shapes or dtypes, or an unknown algorithm.
     """
+    _check(data)
+    reduce(plan(algorithm, len(data)), data, {})
+
+
+def plan(algorithm: str, devices: int) -> Schedule:
+    """The schedule of that name for so many devices.
+
+    Raises:
+        ValueError: there is no such algorithm; the message names those that there are.
+    """
     if algorithm not in ALGORITHMS:
         raise ValueError(f"no all-reduce is called {algorithm!r}; there are: {', '.join(sorted(ALGORITHMS))}")
-    _check(data)
-    if len(data) == 1 or data[0].size == 0:
-        return
-    schedule = ALGORITHMS[algorithm](len(data))
+    return ALGORITHMS[algorithm](devices)
+
+
+Inboxes = Dict[Tuple[int, int], NDArray]
+"""Where what is to be added arrives, by (device, chunk). Keep them, and the next all-reduce need not allocate."""
+
+
+def reduce(schedule: Schedule, data: Sequence[NDArray], inboxes: Inboxes) -> None:
+    """Carry out a plan, in place, on whole arrays, cut into its chunks and joined again. Doesn't wait."""
     if schedule.chunks == 1:
-        execute(schedule, [[x] for x in data])
+        execute(schedule, [[x] for x in data], inboxes)
+        return
+    if data[0].size == 0:
         return
     pieces = [_split(x, schedule.chunks) for x in data]
-    execute(schedule, pieces)
+    execute(schedule, pieces, inboxes)
     for x, parts in zip(data, pieces):
         np.concatenate(parts).reshape(x.shape).copyto(x)
 
 
-def execute(schedule: Schedule, chunks: List[List[NDArray]]) -> None:
+def execute(schedule: Schedule, chunks: Sequence[Sequence[NDArray]], inboxes: Inboxes) -> None:
     """Carry out a plan, in place, on ``chunks[device][chunk]``. Doesn't wait.
 
     Each chunk must be an array of its own, not a view into one buffer: MXNet orders work by whole arrays, so steps on
-    two views of one array would run one after the other. Empty chunks are skipped.
+    two views of one array would run one after the other. Empty chunks are skipped. ``inboxes`` are made where missing.
     """
     for step in schedule.steps:
-        for send in step:
+        sends = [send for send in step if chunks[send.source][send.chunk].size]
+        # A step's sends happen at once: all that leaves is taken before anything that arrives is added.
+        for send in sends:
             source, target = chunks[send.source][send.chunk], chunks[send.target][send.chunk]
-            if source.size == 0:
-                continue
-            if send.action == ADD:
-                target += source.copyto(target.ctx)
-            else:
+            if send.action == COPY:
                 source.copyto(target)
+            elif (send.target, send.chunk) in inboxes:
+                source.copyto(inboxes[send.target, send.chunk])
+            else:
+                inboxes[send.target, send.chunk] = source.copyto(target.ctx)
+        for send in sends:
+            if send.action == ADD:
+                target = chunks[send.target][send.chunk]
+                target += inboxes[send.target, send.chunk]
 
 
 def _split(x: NDArray, parts: int) -> List[NDArray]:

@@ -20,6 +20,9 @@ from mxdp import process
 from mxdp.experiments.registry import Case, Experiment, Settings
 
 
+GRACE_SECONDS = 5
+
+
 class ChildFailure(Exception):
     """A configuration ended before its time; ``status`` is the result's: ``failed`` or ``timeout``."""
 
@@ -97,6 +100,15 @@ class Child:
         said = f": {last[-1].decode(errors='replace')}" if last else ""
         return f"the process ended with exit status {code}{said}"
 
+    def close(self) -> None:
+        """Tell the process that nothing more will come, so that it can end by itself; see that it does."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(GRACE_SECONDS)
+        self.stop()
+
     def stop(self) -> None:
         """End the process and all that it started. Nothing of it is left afterwards."""
         with contextlib.suppress(ProcessLookupError):
@@ -148,7 +160,11 @@ class Configuration:
     def __exit__(
         self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
     ) -> None:
-        self.stop()
+        for child in self._children:
+            if kind is None:
+                child.close()
+            else:
+                child.stop()
         for log in self._logs:
             if log.exists() and not log.stat().st_size:
                 log.unlink()

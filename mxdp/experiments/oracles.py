@@ -9,6 +9,7 @@ import numpy as onp
 from mxdp.backend import Device, NDArray, np
 from mxdp.backend import devices as find_devices
 from mxdp.batches import HostArray
+from mxdp.collectives import GradientSync
 from mxdp.models import init_lenet
 from mxdp.replicas import get_params
 from mxdp.training import train_batch
@@ -35,6 +36,11 @@ def count_wrong(actual: Any, expected: Any, tolerance: float = TOLERANCE) -> Tup
     limit = tolerance * float(onp.abs(expected).max())
     right = onp.abs(actual.astype("float64") - expected.astype("float64")) <= limit
     return expected.size, int(expected.size - right.sum())
+
+
+def synced_step(X: NDArray, y: NDArray, device_params: Any, devices: Sequence[Device], lr: float) -> None:
+    """The step of :func:`mxdp.train`: one all-reduce for all gradients."""
+    train_batch(X, y, device_params, devices, lr, sync=GradientSync(device_params))
 
 
 def check_step(

@@ -78,7 +78,7 @@ def _checked(experiment: Experiment, key: str, value: Any) -> Any:
     if key not in usual:
         raise UsageError(f"{experiment.name} has no setting {key!r}; it has: {', '.join(usual)}")
     examples = [preset[key] for preset in experiment.presets.values() if preset[key] is not None]
-    wanted = type(examples[0]) if examples else str
+    wanted: Any = type(examples[0]) if examples else str
     if wanted is float and type(value) is int:
         value = float(value)
     if type(value) is not wanted:

@@ -8,7 +8,8 @@ Eleven samples on four devices, the longer shards first::
 
 from __future__ import annotations
 
-from typing import List, Tuple
+from itertools import accumulate
+from typing import List, Sequence, Tuple
 
 Bounds = Tuple[int, int]
 
@@ -41,3 +42,12 @@ def cuts(length: int, parts: int) -> Tuple[int, ...]:
     (3, 6, 9)
     """
     return tuple(stop for _, stop in bounds(length, parts)[:-1])
+
+
+def offsets(sizes: Sequence[int]) -> List[int]:
+    """Where pieces of these sizes begin when they lie side by side, and last where they end.
+
+    >>> offsets([180, 20, 25000])
+    [0, 180, 200, 25200]
+    """
+    return [0, *accumulate(sizes)]

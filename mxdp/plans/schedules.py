@@ -85,6 +85,40 @@ def ring(devices: int) -> Schedule:
     return Schedule("ring", devices, devices, tuple(steps))
 
 
+def doubling(devices: int) -> Schedule:
+    """Recursive doubling: partners exchange all they have and both add it; the distance to the partner doubles.
+
+    ::
+
+        device     0         1         2         3
+        start      0         1         2         3
+        step 1     0+1       0+1       2+3       2+3          0 <-> 1   2 <-> 3
+        step 2     0+1+2+3   0+1+2+3   0+1+2+3   0+1+2+3      0 <-> 2   1 <-> 3
+
+    log2(n) steps of whole vectors: the fewest steps there can be, and so the least waiting for small vectors. Devices
+    beyond a power of two hand theirs to a device below it first, and get the sum last. Both partners add the same two
+    numbers, so all devices end with the same bits.
+
+    >>> print(doubling(2))
+    doubling: 2 devices, 1 chunks, 1 steps
+    step 1: 0 +> 1 chunk 0, 1 +> 0 chunk 0
+
+    Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", Int. J. High
+    Perform. Comput. Appl. 19 (2005).
+
+    Raises:
+        ValueError: ``devices`` is less than one.
+    """
+    _check(devices)
+    core = 1 << (devices.bit_length() - 1)
+    beyond = range(core, devices)
+    steps: List[Step] = [tuple(Send(device, device - core, 0, ADD) for device in beyond)]
+    for bit in range(core.bit_length() - 1):
+        steps.append(tuple(Send(device, device ^ (1 << bit), 0, ADD) for device in range(core)))
+    steps.append(tuple(Send(device - core, device, 0, COPY) for device in beyond))
+    return Schedule("doubling", devices, 1, tuple(step for step in steps if step))
+
+
 def naive(devices: int) -> Schedule:
     """The book's: every device sends the whole vector to device 0, which adds them up and sends the sum back.
 

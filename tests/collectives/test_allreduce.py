@@ -106,7 +106,7 @@ def leaves_a_step_out(data):
     schedule = ring(len(data))
     pieces = [list(np.split(x, (4, 7))) for x in data]
     for step in schedule.steps[:-1]:
-        execute(type(schedule)("ring", 3, 3, (step,)), pieces)
+        execute(type(schedule)("ring", 3, 3, (step,)), pieces, {})
     for x, parts in zip(data, pieces):
         x[:] = np.concatenate(parts)
 
@@ -137,5 +137,5 @@ def test_what_does_not_fit_is_named(algorithm, arrays, message):
 
 
 def test_an_unknown_algorithm_is_named():
-    with pytest.raises(ValueError, match="'rnig'; there are: naive, ring"):
+    with pytest.raises(ValueError, match="'rnig'; there are: doubling, naive, ring"):
         allreduce([np.zeros(3)], "rnig")

@@ -9,16 +9,23 @@ import pytest
 from mxdp.collectives import allreduce
 from mxdp.experiments.book_loop import book_layout
 from mxdp.experiments.book_loop import train_batch as book_train_batch
-from mxdp.experiments.oracles import check_step
+from mxdp.experiments.oracles import check_step, synced_step
 from mxdp.optim import sgd
 from mxdp.training import backward, cross_entropy, lenet, split_batch, train_batch
 
 
-@pytest.mark.parametrize("algorithm", ["naive", "ring"])
+@pytest.mark.parametrize("algorithm", ["doubling", "naive", "ring"])
 @pytest.mark.parametrize("devices", [1, 2, 3, 4])
 def test_equals_the_serial_run(algorithm, devices):
     step = partial(train_batch, allreduce=partial(allreduce, algorithm=algorithm))
     checked, wrong = check_step(devices, "cpu", batch_size=13, step=step)
+    assert checked == 129068 * (2 * devices + 2 * (devices - 1))
+    assert wrong == 0
+
+
+@pytest.mark.parametrize("devices", [1, 2, 3, 4])
+def test_one_allreduce_for_all_gradients_equals_it(devices):
+    checked, wrong = check_step(devices, "cpu", batch_size=13, step=synced_step)
     assert checked == 129068 * (2 * devices + 2 * (devices - 1))
     assert wrong == 0
 

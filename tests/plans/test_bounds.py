@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mxdp.plans.bounds import bounds, cuts
+from mxdp.plans.bounds import bounds, cuts, offsets
 
 
 @given(length=st.integers(0, 500), parts=st.integers(1, 40))
@@ -32,3 +32,10 @@ def test_cuts_are_the_inner_borders(length, parts):
 def test_what_cannot_be_cut_is_named(length, parts):
     with pytest.raises(ValueError, match=f"{length} elements into {parts} parts"):
         bounds(length, parts)
+
+
+@given(sizes=st.lists(st.integers(0, 50), max_size=10))
+def test_offsets_are_borders_of_neighbouring_pieces(sizes):
+    borders = offsets(sizes)
+    assert [stop - start for start, stop in zip(borders, borders[1:])] == sizes
+    assert borders[0] == 0

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from mxdp.plans.schedules import ADD, COPY, Schedule, Send, naive, ring
+from mxdp.plans.schedules import ADD, COPY, Schedule, Send, doubling, naive, ring
 
-PLANS = [naive, ring]
+PLANS = [doubling, naive, ring]
 
 
 def play(schedule):
@@ -73,12 +73,29 @@ def test_the_drawn_ring_of_three():
     assert rows[0] == "0 -a-> 1   1 -b-> 2   2 -c-> 0"
 
 
+@pytest.mark.parametrize(("devices", "steps"), [(1, 0), (2, 1), (3, 3), (4, 2), (5, 4), (8, 3)])
+def test_doubling_takes_as_many_steps_as_the_docstring_says(devices, steps):
+    assert len(doubling(devices).steps) == steps
+
+
+@pytest.mark.parametrize("devices", [2, 4, 8])
+def test_doubling_adds_the_same_two_numbers_on_both_partners(devices):
+    """So that all devices end with the same bits: sums are compared with their order here."""
+    held = [frozenset([device]) for device in range(devices)]
+    for step in doubling(devices).steps:
+        sent = [(send.target, held[send.source]) for send in step]
+        held = list(held)
+        for target, parts in sent:
+            held[target] = frozenset([held[target], parts])
+    assert len(set(held)) == 1
+
+
 def test_naive_goes_through_device_zero():
     assert all(0 in (send.source, send.target) for step in naive(5).steps for send in step)
 
 
 def test_one_device_has_nothing_to_do():
-    assert naive(1).steps == ring(1).steps == ()
+    assert doubling(1).steps == naive(1).steps == ring(1).steps == ()
 
 
 @pytest.mark.parametrize("plan", PLANS)

@@ -82,9 +82,9 @@ class Epochs(Experiment):
         return f"Speed-up over one device, on {plural(cores, 'core')}: {', '.join(said) or 'nothing to compare'}."
 
     def oracle(self, case: Case, settings: Settings) -> Oracle:
-        from mxdp.experiments.oracles import check_step
+        from mxdp.experiments.oracles import check_step, synced_step
 
-        checked, wrong = check_step(case.devices, settings["kind"], batch_size=61, seed=settings["seed"])
+        checked, wrong = check_step(case.devices, settings["kind"], 61, settings["seed"], step=synced_step)
         return Oracle(checked, wrong, "gradients and parameters of every replica, steps on an uneven batch")
 
     def run(self, case: Case, settings: Settings) -> Iterator[Any]:

@@ -79,11 +79,10 @@ class StockLoop(Experiment):
         return f"At most, as a part of the book's time: {', '.join(said)}; less by what the book's loader costs."
 
     def oracle(self, case: Case, settings: Settings) -> Oracle:
-        import mxdp
         from mxdp.experiments import book_loop
-        from mxdp.experiments.oracles import check_step
+        from mxdp.experiments.oracles import check_step, synced_step
 
-        step: Any = book_loop.train_batch if case.settings["loop"] == "book" else mxdp.train_batch
+        step: Any = book_loop.train_batch if case.settings["loop"] == "book" else synced_step
         layout: Any = book_loop.book_layout if case.settings["loop"] == "book" else list
         checked, wrong = check_step(case.devices, settings["kind"], 60, settings["seed"], step=step, layout=layout)
         return Oracle(checked, wrong, "gradients and parameters of every replica, against mxdp on one device")

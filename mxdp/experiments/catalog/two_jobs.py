@@ -57,7 +57,7 @@ class TwoJobs(Experiment):
     tour = True
     presets = {
         "quick": dict(devices=[2], kind="auto", seed=0, rounds=7, timeout=120.0, size=1000, products=20),
-        "full": dict(devices=[2], kind="auto", seed=0, rounds=9, timeout=3600.0, size=2000, products=50),
+        "full": dict(devices=[2], kind="auto", seed=0, rounds=9, timeout=3600.0, size=1500, products=20),
     }
 
     def cases(self, settings: Settings) -> List[Case]:
