@@ -19,7 +19,6 @@ from typing import Any, Dict, List, Mapping, Optional, Type
 from mxdp import process
 from mxdp.experiments.registry import Case, Experiment, Settings
 
-
 GRACE_SECONDS = 5
 
 
