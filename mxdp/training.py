@@ -136,13 +136,12 @@ def evaluate(data: Split, device_params: Replicas, batch_size: int = 500, net: N
 
 @dataclass(frozen=True)
 class Epoch:
-    """``seconds`` for ``samples`` samples, fenced, without the evaluation; ``loss`` is the mean over the last step."""
+    """``seconds`` for ``samples`` samples, fenced; ``loss`` is the mean over the last step."""
 
     number: int
     seconds: float
     samples: int
     loss: float
-    test_accuracy: float
 
 
 @dataclass(frozen=True)
@@ -152,10 +151,11 @@ class History:
     devices: List[Device]
     device_params: List[List[NDArray]]
     epochs: List[Epoch]
+    test_accuracies: List[float]
 
 
 def train_epochs(
-    data: Dataset,
+    data: Split,
     device_params: Replicas,
     devices: Sequence[Device],
     batch_size: int,
@@ -164,20 +164,20 @@ def train_epochs(
     seed: int = 0,
     algorithm: str = "doubling",
 ) -> Iterator[Epoch]:
-    """Train without end: each time it is resumed, one epoch and then its test accuracy.
+    """Train without end: one epoch each time it is resumed.
 
     Being a generator, several trainings can take turns, epoch by epoch. ``samples`` makes an "epoch" a part or a
     multiple of the training set; the stream of batches goes on where it stopped.
     """
-    stream, sync = Stream(data.train, batch_size, seed), GradientSync(device_params, algorithm)
-    samples = samples or len(data.train.y)
+    stream, sync = Stream(data, batch_size, seed), GradientSync(device_params, algorithm)
+    samples = samples or len(data)
     timer, number = Timer(), 0
     while True:
         number += 1
         with timer:
             losses = train_steps(stream.take(samples), device_params, devices, lr, sync)
         loss = float(onp.concatenate([shard.asnumpy() for shard in losses]).mean())
-        yield Epoch(number, timer.times[-1], samples, loss, evaluate(data.test, device_params))
+        yield Epoch(number, timer.times[-1], samples, loss)
 
 
 def train(
@@ -211,13 +211,14 @@ def train(
     dataset = load(data) if isinstance(data, str) else data
     params = init_lenet(seed)
     device_params = [get_params(params, device) for device in devices]
-    training = train_epochs(dataset, device_params, devices, batch_size, lr, seed=seed, algorithm=algorithm)
-    epochs = []
+    training = train_epochs(dataset.train, device_params, devices, batch_size, lr, seed=seed, algorithm=algorithm)
+    epochs, accuracies = [], []
     for _, epoch in zip(range(num_epochs), training):
         epochs.append(epoch)
+        accuracies.append(evaluate(dataset.test, device_params))
         report(
             f"epoch {epoch.number}: {epoch.seconds:.2f} s, {epoch.samples / epoch.seconds:,.0f} samples/s, "
-            f"loss {epoch.loss:.3f}, test accuracy {epoch.test_accuracy:.4f}"
+            f"loss {epoch.loss:.3f}, test accuracy {accuracies[-1]:.4f}"
         )
     report(f"trained on {', '.join(map(str, devices))}; replicas in sync: {in_sync(device_params)}")
-    return History(devices, device_params, epochs)
+    return History(devices, device_params, epochs, accuracies)

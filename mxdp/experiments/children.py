@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Dict, List, Mapping, Optional, Type
@@ -128,7 +128,9 @@ class Configuration:
         self._limit = self.seconds_left
         slug = re.sub(r"[^a-z0-9]+", "-", case.label.lower()).strip("-")
         self._logs = [folder / f"{experiment.name}.{slug}.{number}.stderr.txt" for number in range(case.processes)]
-        self._children = [Child(experiment, case, settings, log) for log in self._logs]
+        self._children = [
+            Child(experiment, replace(case, process=number), settings, log) for number, log in enumerate(self._logs)
+        ]
 
     def ask(self, command: str, doing: str) -> List[Dict[str, Any]]:
         """Have every process do ``command``; their answers.

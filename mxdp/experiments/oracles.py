@@ -7,7 +7,6 @@ from typing import Any, Callable, List, Sequence, Tuple
 import numpy as onp
 
 from mxdp.backend import Device, NDArray, np
-from mxdp.backend import devices as find_devices
 from mxdp.batches import HostArray
 from mxdp.collectives import GradientSync
 from mxdp.models import init_lenet
@@ -44,15 +43,14 @@ def synced_step(X: NDArray, y: NDArray, device_params: Any, devices: Sequence[De
 
 
 def check_step(
-    num_devices: int,
-    kind: str,
+    devices: Sequence[Device],
     batch_size: int,
     seed: int = 0,
     steps: int = 3,
     step: Step = train_batch,
     layout: Callable[[Sequence[Any]], Sequence[Any]] = list,
 ) -> Tuple[int, int]:
-    """Train LeNet for a few steps on ``num_devices`` devices with ``step``, and on one device with mxdp's own step.
+    """Train LeNet for a few steps on ``devices`` with ``step``, and on the first of them alone with mxdp's own step.
 
     Both train on the same random batch. Compares each gradient after the first step, and each parameter after the last,
     of every replica with the one-device run's, within ``TOLERANCE``; and every replica's bits with the first one's.
@@ -64,16 +62,16 @@ def check_step(
     # Larger weights than the book's: with N(0, 0.01) the first layer's gradients are so small that an error could hide.
     params = init_lenet(seed, scale=0.1)
 
-    def results(devices: Sequence[Device], one_step: Step, params: Sequence[NDArray]) -> List[List[HostArray]]:
-        replicas = [get_params(params, device) for device in devices]
-        one_step(X, y, replicas, devices, 0.1)
+    def results(some: Sequence[Device], one_step: Step, params: Sequence[NDArray]) -> List[List[HostArray]]:
+        replicas = [get_params(params, device) for device in some]
+        one_step(X, y, replicas, some, 0.1)
         gradients = [_to_host([param.grad for param in replica]) for replica in replicas]
         for _ in range(steps - 1):
-            one_step(X, y, replicas, devices, 0.1)
+            one_step(X, y, replicas, some, 0.1)
         return [before + _to_host(replica) for before, replica in zip(gradients, replicas)]
 
-    serial = results(find_devices(1, kind), train_batch, params)[0]
-    parallel = [layout(replica) for replica in results(find_devices(num_devices, kind), step, layout(params))]
+    serial = results(devices[:1], train_batch, params)[0]
+    parallel = [layout(replica) for replica in results(devices, step, layout(params))]
     counts = [count_wrong(*pair) for replica in parallel for pair in zip(replica, serial)]
     counts += [_differing_bits(*pair) for replica in parallel[1:] for pair in zip(replica, parallel[0])]
     return sum(checked for checked, _ in counts), sum(wrong for _, wrong in counts)

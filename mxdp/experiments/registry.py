@@ -65,6 +65,8 @@ class Case:
     settings: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, Optional[str]] = field(default_factory=dict)
     reference: bool = False
+    process: int = 0
+    """Which of ``processes`` this is; set by the runner."""
 
 
 @dataclass(frozen=True)

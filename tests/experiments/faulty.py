@@ -134,7 +134,7 @@ class InTwos(Made):
         return [Case("together", processes=2, settings={"bad": False})]
 
     def run(self, case, settings):
-        yield Ready([f"made({os.getpid()})"])
+        yield Ready([f"made({case.process})"], {"pid": os.getpid()})
         while True:
             yield Round(2.0)
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as onp
 import pytest
 
+from mxdp.backend import devices
 from mxdp.experiments.oracles import TOLERANCE, check_step, count_wrong
 
 
@@ -30,11 +31,11 @@ def test_another_shape_is_all_wrong():
 def test_one_wrong_number_in_one_replica_is_counted():
     from mxdp import train_batch
 
-    def spoilt(X, y, device_params, devices, lr):
-        train_batch(X, y, device_params, devices, lr)
-        if len(devices) > 1:
+    def spoilt(X, y, device_params, some, lr):
+        train_batch(X, y, device_params, some, lr)
+        if len(some) > 1:
             device_params[1][-1][0] += 1
 
-    checked, wrong = check_step(2, "cpu", 6, step=spoilt, steps=1)
+    checked, wrong = check_step(devices(2, "cpu"), 6, step=spoilt, steps=1)
     # Once as a parameter that differs from the serial run's, once as bits that differ from the first replica's.
     assert (checked, wrong) == (129068 * 6, 2)

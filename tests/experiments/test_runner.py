@@ -99,7 +99,7 @@ def test_prints_do_not_disturb(tmp_path):
 def test_processes_of_a_case_work_together(tmp_path):
     result = measure(InTwos, tmp_path)
     assert result["oracle"]["checked"] == 20
-    assert len(set(result["rows"][0]["case"]["devices"])) == 2
+    assert result["rows"][0]["case"]["devices"] == ["made(0)", "made(1)"]
 
 
 def test_each_case_has_its_environment(tmp_path, monkeypatch):

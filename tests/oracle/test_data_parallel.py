@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 
+from mxdp.backend import devices as devices_of_kind
 from mxdp.collectives import allreduce
 from mxdp.experiments.book_loop import book_layout
 from mxdp.experiments.book_loop import train_batch as book_train_batch
@@ -14,24 +15,28 @@ from mxdp.optim import sgd
 from mxdp.training import backward, cross_entropy, lenet, split_batch, train_batch
 
 
+def cpus(n):
+    return devices_of_kind(n, "cpu")
+
+
 @pytest.mark.parametrize("algorithm", ["doubling", "naive", "ring"])
 @pytest.mark.parametrize("devices", [1, 2, 3, 4])
 def test_equals_the_serial_run(algorithm, devices):
     step = partial(train_batch, allreduce=partial(allreduce, algorithm=algorithm))
-    checked, wrong = check_step(devices, "cpu", batch_size=13, step=step)
+    checked, wrong = check_step(cpus(devices), batch_size=13, step=step)
     assert checked == 129068 * (2 * devices + 2 * (devices - 1))
     assert wrong == 0
 
 
 @pytest.mark.parametrize("devices", [1, 2, 3, 4])
 def test_one_allreduce_for_all_gradients_equals_it(devices):
-    checked, wrong = check_step(devices, "cpu", batch_size=13, step=synced_step)
+    checked, wrong = check_step(cpus(devices), batch_size=13, step=synced_step)
     assert checked == 129068 * (2 * devices + 2 * (devices - 1))
     assert wrong == 0
 
 
 def test_the_books_loop_equals_it_too():
-    checked, wrong = check_step(2, "cpu", batch_size=12, step=book_train_batch, layout=book_layout)
+    checked, wrong = check_step(cpus(2), batch_size=12, step=book_train_batch, layout=book_layout)
     assert checked > 0
     assert wrong == 0
 
@@ -67,5 +72,5 @@ BROKEN = {
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_broken_variants_are_caught(name):
-    _, wrong = check_step(2, "cpu", batch_size=13, step=BROKEN[name])
+    _, wrong = check_step(cpus(2), batch_size=13, step=BROKEN[name])
     assert wrong > 1000

@@ -83,45 +83,44 @@ class Epochs(Experiment):
 
     def oracle(self, case: Case, settings: Settings) -> Oracle:
         from mxdp.experiments.oracles import check_step, synced_step
+        from mxdp.experiments.placement import devices_of
 
-        checked, wrong = check_step(case.devices, settings["kind"], 61, settings["seed"], step=synced_step)
+        checked, wrong = check_step(devices_of(case, settings), 61, settings["seed"], step=synced_step)
         return Oracle(checked, wrong, "gradients and parameters of every replica, steps on an uneven batch")
 
     def run(self, case: Case, settings: Settings) -> Iterator[Any]:
         import mxdp
+        from mxdp.experiments.placement import devices_of
         from mxdp.training import train_epochs
 
-        processes = case.settings.get("processes", 1)
-        devices = mxdp.devices(case.devices, settings["kind"])
+        processes, devices = case.processes, devices_of(case, settings)
         data = mxdp.load(settings["data"], settings["data_dir"], seed=settings["seed"])
         batch_size = max(1, settings["batch_size"] // processes)
         samples = (settings["samples"] or len(data.train.y)) // processes
         params = mxdp.init_lenet(settings["seed"])
 
         warm_up = [mxdp.get_params(params, device) for device in devices]
-        next(train_epochs(data, warm_up, devices, batch_size, settings["lr"], samples=4 * batch_size))
+        next(train_epochs(data.train, warm_up, devices, batch_size, settings["lr"], samples=4 * batch_size))
         replicas = [mxdp.get_params(params, device) for device in devices]
         yield Ready([str(device) for device in devices], {"data": data.name, "epoch_samples": len(data.train.y)})
-        epochs = train_epochs(data, replicas, devices, batch_size, settings["lr"], samples, settings["seed"])
+        epochs = train_epochs(data.train, replicas, devices, batch_size, settings["lr"], samples, settings["seed"])
         for epoch in epochs:
-            rate = processes * epoch.samples / epoch.seconds
-            yield Round(
-                epoch.seconds,
-                {
-                    "round_samples": processes * epoch.samples,
-                    "samples_per_sec": rate,
-                    "loss": epoch.loss,
-                    "test_accuracy": epoch.test_accuracy,
-                    "in_sync": mxdp.in_sync(replicas),
-                },
-            )
+            metrics = {
+                "round_samples": processes * epoch.samples,
+                "loss": epoch.loss,
+                "in_sync": mxdp.in_sync(replicas),
+            }
+            if epoch.number == settings["rounds"] and not case.reference:
+                metrics["test_accuracy"] = mxdp.evaluate(data.test, replicas)
+            yield Round(epoch.seconds, metrics)
 
     def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
+        first = next((row for row in rows if len(row["case"]["devices"]) == settings["devices"][0]), None)
         for row in rows + references:
             metrics, median = row["metrics"], row["seconds"]["median"]
             metrics["samples_per_sec"] = metrics["round_samples"] / median
             metrics["sec_per_epoch"] = row["case"]["epoch_samples"] / metrics["samples_per_sec"]
-            metrics["speedup"] = ratio(rows[0], row) if rows else None
+            metrics["speedup"] = ratio(first, row) if first else None
         for row in rows:
             ceiling = find(references, processes=len(row["case"]["devices"]))
             row["metrics"]["of_ceiling"] = ratio(ceiling, row) if ceiling else None

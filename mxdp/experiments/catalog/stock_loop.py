@@ -81,16 +81,18 @@ class StockLoop(Experiment):
     def oracle(self, case: Case, settings: Settings) -> Oracle:
         from mxdp.experiments import book_loop
         from mxdp.experiments.oracles import check_step, synced_step
+        from mxdp.experiments.placement import devices_of
 
         step: Any = book_loop.train_batch if case.settings["loop"] == "book" else synced_step
         layout: Any = book_loop.book_layout if case.settings["loop"] == "book" else list
-        checked, wrong = check_step(case.devices, settings["kind"], 60, settings["seed"], step=step, layout=layout)
+        checked, wrong = check_step(devices_of(case, settings), 60, settings["seed"], step=step, layout=layout)
         return Oracle(checked, wrong, "gradients and parameters of every replica, against mxdp on one device")
 
     def run(self, case: Case, settings: Settings) -> Iterator[Any]:
         import mxdp
+        from mxdp.experiments.placement import devices_of
 
-        devices = mxdp.devices(case.devices, settings["kind"])
+        devices = devices_of(case, settings)
         data = mxdp.load(settings["data"], settings["data_dir"], seed=settings["seed"])
         if settings["samples"]:
             data = data.take(settings["samples"])
@@ -144,7 +146,9 @@ def _mxdp_rounds(data: Any, devices: List[Any], settings: Settings) -> Iterator[
     from mxdp.training import train_epochs
 
     replicas = [mxdp.get_params(mxdp.init_lenet(settings["seed"]), device) for device in devices]
-    for epoch in train_epochs(data, replicas, devices, settings["batch_size"], settings["lr"], seed=settings["seed"]):
+    for epoch in train_epochs(
+        data.train, replicas, devices, settings["batch_size"], settings["lr"], seed=settings["seed"]
+    ):
         yield epoch.seconds
 
 

@@ -39,7 +39,8 @@ Job = Callable[[], List[Any]]
 CLAIM = 1.08
 DECK = 1.02
 """Both over one in the deck, on two GPUs."""
-STOCK_TEMP_SPACE = {"MXNET_CPU_TEMP_COPY": "4"}
+# mxdp would warn of just what this is to show.
+STOCK_TEMP_SPACE = {"MXNET_CPU_TEMP_COPY": "4", "PYTHONWARNINGS": "ignore"}
 
 
 @experiment
@@ -163,10 +164,10 @@ def _jobs(
     case: Case, settings: Settings, factors: Any, products: int
 ) -> Tuple[List[Any], List[Callable[[], List[Any]]]]:
     """The case's devices, and a function for each that pushes ``products`` products of its factor with itself."""
-    import mxdp
     from mxdp.backend import np
+    from mxdp.experiments.placement import devices_of
 
-    devices = mxdp.devices(case.devices, settings["kind"])
+    devices = devices_of(case, settings)
     if case.settings["run"] == "alone":
         job = case.settings["job"]
         devices, factors = devices[job : job + 1], factors[job : job + 1]
