@@ -55,8 +55,7 @@ def train_batch(
     net: Net = lenet,
     loss: Loss = cross_entropy,
 ) -> List[NDArray]:
-    """One step of data-parallel training: split, forward and backward on each device, all-reduce, the same SGD step on
-    each.
+    """One step of data-parallel training: split, forward and backward on each device, all-reduce, the same SGD step.
 
     Writes ``device_params`` and their gradients in place. Gradients are summed over all shards and divided once by the
     whole batch, so shards may be uneven. Doesn't wait.

@@ -74,6 +74,8 @@ class Measurement:
             self.oracle["checked"] += answer["checked"]
             self.oracle["wrong"] += answer["wrong"]
             self.oracle["text"] = self.oracle["text"] or answer["text"]
+            if not answer["checked"]:
+                raise ChildFailure("failed", "nothing was compared with the serial run, so it was not timed")
             if answer["wrong"]:
                 raise ChildFailure(
                     "failed",

@@ -28,8 +28,10 @@ def run(
     _make(folder)
     try:
         with progress:
+            # First of all: what is wrong with the data should be known before anything is measured.
+            for each in settings.values():
+                _find_data(each, progress)
             for experiment in experiments:
-                _find_data(settings[experiment.name], progress)
                 results.append(_run_one(experiment, preset, settings[experiment.name], folder, progress))
                 if not as_json:
                     report.print_result(results[-1], progress.console if progress.console.is_terminal else console)

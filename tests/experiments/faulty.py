@@ -115,6 +115,14 @@ class IsWrong(Made):
 
 
 @experiment
+class ChecksNothing(Made):
+    name = "made-unchecked"
+
+    def oracle(self, case, settings):
+        return Oracle(0 if case.settings["bad"] else 10, 0)
+
+
+@experiment
 class Prints(Made):
     name = "made-print"
 

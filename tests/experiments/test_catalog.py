@@ -84,6 +84,12 @@ def test_epochs_rows_carry_what_other_programs_read(measured):
     assert one["sec_per_epoch"] == pytest.approx(6000 / one["samples_per_sec"])
 
 
+def test_two_jobs_compares_three_products_of_every_job(measured):
+    _, result = measured(discover()["two-jobs"])
+    jobs = 1 + 1 + 2 + 2 + 2  # two alone, in turn, at once, and the reference
+    assert result["oracle"]["checked"] == 3 * 257 * 257 * jobs
+
+
 def test_two_jobs_has_both_over_one(measured):
     _, result = measured(discover()["two-jobs"])
     assert [row["case"]["run"] for row in result["rows"] if "both_over_one" in row["metrics"]] == ["at once"]

@@ -156,3 +156,9 @@ def test_report_makes_the_page_again(tmp_path):
     assert done.returncode == 0
     assert Path(done.stdout.strip()) == tmp_path / "report.html"
     assert (tmp_path / "report.html").is_file()
+
+
+def test_wrong_data_are_told_before_anything_is_measured(tmp_path):
+    done = run("run", "two-jobs", "epochs", "--data-dir", tmp_path / "none", "--out", tmp_path / "out")
+    assert "is not a folder" in sentence(done, status=1)
+    assert list((tmp_path / "out").iterdir()) == []

@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 from faulty import (
+    ChecksNothing,
     Exits,
     Explains,
     Good,
@@ -88,6 +89,13 @@ def test_wrong_numbers_are_not_timed(tmp_path):
     assert result["status"] == "failed"
     assert "case 2: 3 of 10 numbers differ from the serial run (ten numbers), so it was not timed" in result["error"]
     assert result["oracle"]["wrong"] == 3
+    assert [row["label"] for row in result["rows"]] == ["case 1"]
+
+
+def test_what_was_not_compared_is_not_timed(tmp_path):
+    result = measure(ChecksNothing, tmp_path)
+    assert result["status"] == "failed"
+    assert "case 2: nothing was compared with the serial run, so it was not timed" in result["error"]
     assert [row["label"] for row in result["rows"]] == ["case 1"]
 
 
