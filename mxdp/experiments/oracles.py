@@ -37,9 +37,16 @@ def count_wrong(actual: Any, expected: Any, tolerance: float = TOLERANCE) -> Tup
     return expected.size, int(expected.size - right.sum())
 
 
-def synced_step(X: NDArray, y: NDArray, device_params: Any, devices: Sequence[Device], lr: float) -> None:
-    """The step of :func:`mxdp.train`: one all-reduce for all gradients."""
-    train_batch(X, y, device_params, devices, lr, sync=GradientSync(device_params))
+def synced_step() -> Step:
+    """The step of :func:`mxdp.train`, for one set of replicas: one all-reduce for all gradients, its buffers kept."""
+    syncs: List[GradientSync] = []
+
+    def step(X: NDArray, y: NDArray, device_params: Any, devices: Sequence[Device], lr: float) -> None:
+        if not syncs:
+            syncs.append(GradientSync(device_params))
+        train_batch(X, y, device_params, devices, lr, sync=syncs[0])
+
+    return step
 
 
 def check_step(

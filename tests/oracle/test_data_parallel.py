@@ -30,7 +30,7 @@ def test_equals_the_serial_run(algorithm, devices):
 
 @pytest.mark.parametrize("devices", [1, 2, 3, 4])
 def test_one_allreduce_for_all_gradients_equals_it(devices):
-    checked, wrong = check_step(cpus(devices), batch_size=13, step=synced_step)
+    checked, wrong = check_step(cpus(devices), batch_size=13, step=synced_step())
     assert checked == 129068 * (2 * devices + 2 * (devices - 1))
     assert wrong == 0
 

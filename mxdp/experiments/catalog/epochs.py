@@ -87,7 +87,7 @@ class Epochs(Experiment):
         from mxdp.experiments.oracles import check_step, synced_step
         from mxdp.experiments.placement import devices_of
 
-        checked, wrong = check_step(devices_of(case, settings), 61, settings["seed"], step=synced_step)
+        checked, wrong = check_step(devices_of(case, settings), 61, settings["seed"], step=synced_step())
         return Oracle(checked, wrong, "gradients and parameters of every replica, steps on an uneven batch")
 
     def run(self, case: Case, settings: Settings) -> Iterator[Any]:

@@ -83,7 +83,7 @@ class StockLoop(Experiment):
         from mxdp.experiments.oracles import check_step, synced_step
         from mxdp.experiments.placement import devices_of
 
-        step: Any = book_loop.train_batch if case.settings["loop"] == "book" else synced_step
+        step: Any = book_loop.train_batch if case.settings["loop"] == "book" else synced_step()
         layout: Any = book_loop.book_layout if case.settings["loop"] == "book" else list
         checked, wrong = check_step(devices_of(case, settings), 60, settings["seed"], step=step, layout=layout)
         return Oracle(checked, wrong, "gradients and parameters of every replica, against mxdp on one device")
