@@ -226,15 +226,21 @@ def _value_warnings(kept: Mapping[str, str]) -> List[str]:
     return found
 
 
+def cores() -> int:
+    """Processors that this process may use (its affinity mask, where the system has one)."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # macOS
+        return os.cpu_count() or 1
+
+
 def _number(text: str) -> Optional[int]:
     return int(text) if re.fullmatch(r"\s*[+-]?\d+\s*", text, re.ASCII) else None
 
 
 def _default_threads(processors: Optional[int]) -> int:
     """How many OpenMP threads MXNet takes when nobody says (source: src/engine/openmp.cc)."""
-    if processors is None:
-        affinity = getattr(os, "sched_getaffinity", None)
-        processors = len(affinity(0)) if affinity else os.cpu_count() or 1
+    processors = cores() if processors is None else processors
     return processors // 2 if platform.machine().lower() in ("x86_64", "amd64") else processors
 
 

@@ -161,7 +161,7 @@ def train_epochs(
     lr: float,
     samples: Optional[int] = None,
     seed: int = 0,
-    algorithm: str = "doubling",
+    algorithm: str = "auto",
 ) -> Iterator[Epoch]:
     """Train without end: one epoch each time it is resumed.
 
@@ -187,7 +187,7 @@ def train(
     kind: str = "auto",
     data: Union[str, Dataset] = "auto",
     seed: int = 0,
-    algorithm: str = "doubling",
+    algorithm: str = "auto",
     report: Callable[[str], Any] = print,
 ) -> History:
     """Train LeNet on ``num_devices`` devices; a line is reported after each epoch.

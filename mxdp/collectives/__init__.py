@@ -1,6 +1,18 @@
-"""Sums over replicas: the same steps for every algorithm, planned on floor 0 and carried out here."""
+"""Sums over replicas: planned on floor 0, carried out here."""
 
-from mxdp.collectives.allreduce import ALGORITHMS, allreduce
+from mxdp.collectives.allreduce import AllReduce, allreduce
+from mxdp.collectives.calibration import calibrate
 from mxdp.collectives.gradients import GradientSync
+from mxdp.collectives.parts import all_gather, broadcast, reduce_scatter
+from mxdp.plans.algorithms import ALGORITHMS
 
-__all__ = ["ALGORITHMS", "GradientSync", "allreduce"]
+__all__ = [
+    "ALGORITHMS",
+    "AllReduce",
+    "GradientSync",
+    "all_gather",
+    "allreduce",
+    "broadcast",
+    "calibrate",
+    "reduce_scatter",
+]

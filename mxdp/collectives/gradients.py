@@ -1,73 +1,158 @@
-"""All gradients of all replicas summed at once, in one buffer for each device.
+"""All gradients of all replicas summed at once, in buckets.
 
 LeNet has eight gradients, most of them tiny. Summed one by one, each costs a few Python calls, and for each the devices
-wait for one another. Here a replica's gradients lie side by side in one buffer::
+wait for one another. Here the gradients of a replica lie side by side in buckets, filled from the last parameter to the
+first, which is the order in which backward produces them::
 
-    replica 0   | W1 | b1 | W2 | b2 | ...      backward writes straight into its places (autograd.mark_variables)
-    replica 1   | W1 | b1 | W2 | b2 | ...      one all-reduce sums the buffers
+    replica 0   bucket 0 | b4 | W4 | b3 | W3 |    bucket 1 | b2 | W2 | b1 | W1 |      backward writes straight into
+    replica 1   bucket 0 | b4 | W4 | b3 | W3 |    bucket 1 | b2 | W2 | b1 | W1 |      its places
 
-so that nothing is copied together or apart, and a step has one all-reduce. The buffers in which the others' gradients
-arrive are kept, since fresh ones would be fresh memory at every step.
+so that nothing is copied together or apart, and each bucket has one all-reduce. Nothing waits for all of backward: the
+engine starts a bucket's all-reduce when the bucket is complete, beside what backward still has to do.
+
+Source of the idea: Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020.
 """
 
 from __future__ import annotations
 
-from typing import Dict, List, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as onp
 
-from mxdp.backend import NDArray, autograd, np
-from mxdp.collectives.allreduce import Inboxes, plan, reduce
+from mxdp.backend import NDArray, autograd, mx
+from mxdp.collectives.choice import resolve
+from mxdp.collectives.program import Program, places
+from mxdp.plans.algorithms import plan
 from mxdp.plans.bounds import offsets
+from mxdp.plans.buckets import fill_buckets
+from mxdp.plans.one_hop import owners
+from mxdp.plans.replay import Machine
+
+MEBIBYTE = 1 << 20
+
+
+@dataclass(frozen=True)
+class BucketSync:
+    """One bucket: which parameters' gradients are in it, how many bytes, and by which algorithm they are summed."""
+
+    params: Tuple[int, ...]
+    nbytes: int
+    algorithm: str
+    program: Program
 
 
 class GradientSync:
     """Sums the gradients of all replicas, in place, whenever it is called.
 
-    Making it moves the gradients: afterwards each ``param.grad`` is a part of its replica's buffer (one for each
-    dtype), and what stood in it is gone. Don't attach other gradients while it is in use.
+    Making it moves the gradients: afterwards each ``param.grad`` is a part of a bucket, and what stood in it is gone.
+    Don't attach other gradients while it is in use.
 
     Args:
         device_params: the replicas, as :func:`mxdp.get_params` makes them: alike in number, shapes and dtypes.
-        algorithm: a name in ``ALGORITHMS``. ``doubling`` has the fewest steps, so it suits gradients of a few
-        megabytes.
+        algorithm: a name in ``ALGORITHMS``, or ``"auto"``: for each bucket the one that the cost model expects to be
+            the fastest.
+        bucket_mb: MiB that a bucket may hold; a larger gradient has a bucket of its own.
+        machine: speeds for ``"auto"``, as :func:`mxdp.collectives.calibrate` measures them.
+        accumulate: gradients are added to what is there (``grad_req="add"``), and it is you who sets them to zero.
 
     Raises:
-        ValueError: no replicas, replicas that differ, or an unknown algorithm.
+        ValueError: no replicas, replicas that differ, an unknown algorithm, or buckets without room.
     """
 
-    def __init__(self, device_params: Sequence[Sequence[NDArray]], algorithm: str = "doubling") -> None:
-        _check(device_params)
-        self._schedule = plan(algorithm, len(device_params))
-        flat = [_flatten_gradients(params) for params in device_params]
-        self._buffers = [[buffers[dtype] for buffers in flat] for dtype in flat[0]]
-        self._inboxes: List[Inboxes] = [{} for _ in self._buffers]
+    def __init__(
+        self,
+        device_params: Sequence[Sequence[NDArray]],
+        algorithm: str = "ring",
+        bucket_mb: float = 25,
+        machine: Optional[Machine] = None,
+        accumulate: bool = False,
+    ) -> None:
+        _check(device_params, bucket_mb)
+        self._device_params = [list(params) for params in device_params]
+        self._accumulate = accumulate
+        self._held_back = False
+        self._accumulating = False
+        self.gradients: List[Dict[int, NDArray]] = [{} for _ in device_params]
+        """For each replica the gradients, by the parameter's number."""
+        self._vectors: List[NDArray] = []
+        first = device_params[0]
+        kinds = [str(onp.dtype(param.dtype)) for param in first]
+        nbytes = [param.size * onp.dtype(param.dtype).itemsize for param in first]
+        buckets = fill_buckets(nbytes, kinds, int(bucket_mb * MEBIBYTE))
+        self.buckets = [self._make(numbers, algorithm, machine) for numbers in buckets]
+        self._mark("add" if accumulate else "write")
 
     def __call__(self) -> None:
-        """Sum; doesn't wait. The sums are the same bits on every device."""
-        for same_dtype, inboxes in zip(self._buffers, self._inboxes):
-            reduce(self._schedule, same_dtype, inboxes)
+        """Sum; doesn't wait. The sums are the same bits on every device. Inside :meth:`no_sync`: nothing."""
+        if self._held_back:
+            return
+        for bucket in self.buckets:
+            bucket.program()
+        if self._accumulating:
+            self._accumulating = False
+            self._mark("write")
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Accumulate: gradients of backward passes in here, and of those after it, add up until the next sum.
+
+        For k micro-batches with one all-reduce: k - 1 of them in here, the last one outside, then call the object. Both
+        forward and backward pass of a micro-batch belong inside. A call inside does nothing.
+        """
+        if not self._accumulating and not self._accumulate:
+            for vector in self._vectors:
+                vector[:] = 0
+            self._mark("add")
+            self._accumulating = True
+        self._held_back = True
+        try:
+            yield
+        finally:
+            self._held_back = False
+
+    def _make(self, numbers: Sequence[int], algorithm: str, machine: Optional[Machine]) -> BucketSync:
+        first = self._device_params[0]
+        sizes, dtype = [first[number].size for number in numbers], onp.dtype(first[numbers[0]].dtype)
+        devices = [params[0].ctx for params in self._device_params]
+        name, schedule = resolve(algorithm, devices, sizes, dtype.itemsize, machine)
+        groups = [list(numbers)]
+        if schedule.sizes:
+            # What one device sums lies side by side: one message, instead of one for each gradient.
+            owner = owners(len(devices), sizes)
+            groups = [[n for n, its in zip(numbers, owner) if its == rank] for rank in range(len(devices))]
+            groups = [group for group in groups if group]
+            schedule = plan(name, len(devices), [sum(first[n].size for n in group) for group in groups])
+        chunks = []
+        for rank in range(len(devices)):
+            vectors = [self._lay_out(rank, group) for group in groups]
+            chunks.append(vectors if schedule.sizes else places(schedule, vectors[0]))
+        return BucketSync(tuple(numbers), sum(sizes) * dtype.itemsize, name, Program(schedule, chunks))
+
+    def _lay_out(self, rank: int, numbers: Sequence[int]) -> NDArray:
+        """A vector of zeros in which these parameters' gradients lie side by side."""
+        params = [self._device_params[rank][number] for number in numbers]
+        borders = offsets([param.size for param in params])
+        vector = mx.nd.zeros((borders[-1],), ctx=params[0].ctx, dtype=params[0].dtype)
+        self._vectors.append(vector)
+        for number, param, start, stop in zip(numbers, params, borders, borders[1:]):
+            # Only a classic array's reshape is a view.
+            self.gradients[rank][number] = vector[start:stop].reshape(param.shape).as_np_ndarray()
+        return vector
+
+    def _mark(self, request: str) -> None:
+        for params, gradients in zip(self._device_params, self.gradients):
+            views = [gradients[number] for number in range(len(params))]
+            autograd.mark_variables(params, views, [request] * len(params))
 
 
-def _flatten_gradients(params: Sequence[NDArray]) -> Dict[str, NDArray]:
-    """Move the gradients of ``params`` into one buffer for each dtype; the buffers, by dtype, zero."""
-    buffers = {}
-    for dtype in sorted({str(onp.dtype(param.dtype)) for param in params}):
-        same = [param for param in params if onp.dtype(param.dtype) == dtype]
-        borders = offsets([param.size for param in same])
-        buffer = np.zeros(borders[-1], dtype=dtype, ctx=same[0].ctx)
-        places = [buffer[start:stop] for start, stop in zip(borders, borders[1:])]
-        # Only the old interface has a reshape that is a view; the new one's copies.
-        views = [place.as_nd_ndarray().reshape(param.shape).as_np_ndarray() for place, param in zip(places, same)]
-        autograd.mark_variables(same, views)
-        buffers[dtype] = buffer
-    return buffers
-
-
-def _check(device_params: Sequence[Sequence[NDArray]]) -> None:
+def _check(device_params: Sequence[Sequence[NDArray]], bucket_mb: float) -> None:
     kinds = [[(param.shape, str(onp.dtype(param.dtype))) for param in params] for params in device_params]
     if not kinds or not kinds[0]:
         raise ValueError("GradientSync needs at least one replica with at least one parameter")
     for number, kind in enumerate(kinds):
         if kind != kinds[0]:
             raise ValueError(f"replica {number} has other shapes or dtypes than replica 0: {kind}, not {kinds[0]}")
+    if not bucket_mb > 0:
+        raise ValueError(f"bucket_mb must be more than 0, not {bucket_mb}")

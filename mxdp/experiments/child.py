@@ -1,13 +1,18 @@
-"""One configuration, in a process of its own: ``python -m mxdp.experiments.child``, started by the runner.
+"""A process for one case, or for several that share it: ``python -m mxdp.experiments.child``, started by the runner.
 
-The runner writes a line, the child answers with a line of JSON: ``{"ok": ...}`` or ``{"error": ...}``::
+The runner writes a line, the child answers a command with a line of JSON: ``{"ok": ...}`` or ``{"error": ...}``::
 
     runner                                   child
-    {"module", "class", "case", ...}   ->    (loads MXNet, under the environment it was started with)
-    oracle                             ->    {"ok": {"checked": 80, "wrong": 0, "text": "..."}}
-    ready                              ->    {"ok": {"devices": ["cpu(0)"], ...}}   set up and warmed up
-    round                              ->    {"ok": {"seconds": 1.2, "metrics": {...}}}   as often as asked
+    {"module", "class", "settings"}    ->    (one instance of the experiment, for all its cases)
+    case {"label", "devices", ...}     ->    (no answer: it is case 0, the next will be case 1)
+    oracle 0                           ->    {"ok": {"checked": 80, "wrong": 0, "text": "..."}}
+    ready 0                            ->    {"ok": {"devices": ["cpu(0)"], ...}}   set up and warmed up
+    round 0                            ->    {"ok": {"seconds": 1.2, "metrics": {...}}}   as often as asked
     (end of input)                     ->    ends
+
+MXNet is loaded by the first command that needs it, under the environment the child was started with. After an error the
+child goes on: the runner decides whether other cases still need it. A case is told just before its first command, so
+that no line is longer than a pipe takes at once.
 
 What anything else prints goes to stderr, which the runner keeps in a file.
 """
@@ -22,7 +27,7 @@ import signal
 import sys
 import traceback
 from dataclasses import asdict
-from typing import Any, Dict, Iterator, TextIO
+from typing import Any, Dict, Iterator, List, TextIO
 
 from mxdp import process
 from mxdp.errors import MxdpError
@@ -34,10 +39,8 @@ PR_SET_PDEATHSIG = 1
 class Configuration:
     """The child's side of one case: the experiment's ``oracle`` and ``run``, on demand."""
 
-    def __init__(self, order: Dict[str, Any]) -> None:
-        self.experiment: Experiment = getattr(importlib.import_module(order["module"]), order["class"])()
-        self.case = Case(**order["case"])
-        self.settings: Settings = order["settings"]
+    def __init__(self, experiment: Experiment, case: Case, settings: Settings) -> None:
+        self.experiment, self.case, self.settings = experiment, case, settings
         self._rounds: Iterator[Any] = iter(())
 
     def oracle(self) -> Dict[str, Any]:
@@ -55,22 +58,48 @@ class Configuration:
         measured: Round = next(self._rounds)
         return {"seconds": measured.seconds, "metrics": dict(measured.metrics)}
 
+    def drop(self) -> None:
+        """Forget what a case that failed has set up; other cases may need the memory."""
+        self._rounds = iter(())
+
 
 def serve(commands: TextIO, answers: TextIO) -> None:
-    """Answer each command until the input ends, or the first error."""
-    configuration = Configuration(json.loads(commands.readline()))
+    """Answer each command until the input ends."""
+    order = json.loads(commands.readline())
+    experiment: Experiment = getattr(importlib.import_module(order["module"]), order["class"])()
+    cases: List[Configuration] = []
     for line in commands:
-        try:
-            answer = {"ok": getattr(configuration, line.strip())()}
-        except Exception as error:
-            traceback.print_exc()
-            # A sentence of ours stands for itself; anything else needs its type to be understood.
-            text = str(error) if isinstance(error, MxdpError) else f"{type(error).__name__}: {error}"
-            answer = {"error": text}
-        answers.write(json.dumps(answer) + "\n")
+        command, _, rest = line.partition(" ")
+        if command == "case":
+            cases.append(Configuration(experiment, Case(**json.loads(rest)), order["settings"]))
+            continue
+        answers.write(_answer(cases[int(rest)], command) + "\n")
         answers.flush()
-        if "error" in answer:
-            return
+
+
+def _answer(configuration: Configuration, command: str) -> str:
+    """The line that answers ``command``."""
+    try:
+        return json.dumps({"ok": getattr(configuration, command)()})
+    except Exception as error:
+        print(f"{configuration.case.label}, {command}:", file=sys.stderr)
+        traceback.print_exc()
+        # A sentence of ours stands for itself; anything else needs its type to be understood.
+        text = str(error) if isinstance(error, MxdpError) else f"{type(error).__name__}: {error}"
+    configuration.drop()
+    if configuration.experiment.together:
+        _settle()
+    return json.dumps({"error": text})
+
+
+def _settle() -> None:
+    """Wait for what a failed case has pushed. MXNet raises an operator's error at the next wait, whoever waits."""
+    backend = sys.modules.get("mxdp.backend")
+    if backend is not None:
+        try:
+            backend.npx.waitall()
+        except Exception:
+            traceback.print_exc()
 
 
 def _die_with_the_runner() -> None:

@@ -11,10 +11,11 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Dict, List, Mapping, Optional, Type
+from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Tuple, Type
 
 from mxdp import process
 from mxdp.experiments.registry import Case, Experiment, Settings
@@ -30,6 +31,10 @@ class ChildFailure(Exception):
         self.status = status
 
 
+class ChildGone(ChildFailure):
+    """The process died or was stopped: no case can go on in it."""
+
+
 def environment_for(case: Case, environ: Mapping[str, str] = os.environ) -> Dict[str, str]:
     """The user's environment, without what mxdp's own preparation put into it, and with the case's changes."""
     environment = {**process.unprepared(environ), **case.environment}
@@ -39,19 +44,29 @@ def environment_for(case: Case, environ: Mapping[str, str] = os.environ) -> Dict
 class Child:
     """One process. Its stderr goes to ``log``; its own process group lets us stop what it may start."""
 
-    def __init__(self, experiment: Experiment, case: Case, settings: Settings, log: Path) -> None:
+    lost: Optional[Tuple[str, str]] = None
+    """Once a case has taken the process with it: the status and label of that case."""
+
+    def __init__(self, experiment: Experiment, settings: Settings, environment: Dict[str, str], log: Path) -> None:
         self.log = log
         self._buffer = b""
+        self._cases = 0
         with open(log, "wb") as stderr:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "mxdp.experiments.child"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
-                env=environment_for(case),
+                env=environment,
                 start_new_session=True,
             )
-        self.tell(json.dumps({**_address(experiment), "case": asdict(case), "settings": settings}))
+        self.tell(json.dumps({**_address(experiment), "settings": settings}))
+
+    def take(self, case: Case) -> int:
+        """Tell the process of a case; the number that commands name it by."""
+        self.tell(f"case {json.dumps(asdict(case))}")
+        self._cases += 1
+        return self._cases - 1
 
     def tell(self, line: str) -> None:
         """Send one line. A child that has died is found out by the next :meth:`answer`."""
@@ -66,7 +81,8 @@ class Child:
         """The answer to what was told, by ``deadline`` (``time.monotonic``).
 
         Raises:
-            ChildFailure: it took too long (then the child is stopped), died, or answered with an error.
+            ChildGone: it took too long (then the child is stopped), or died.
+            ChildFailure: it answered with an error, and can be asked again.
         """
         assert self._process.stdout is not None
         descriptor = self._process.stdout.fileno()
@@ -74,10 +90,10 @@ class Child:
             ready, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
             if not ready:
                 self.stop()
-                raise ChildFailure("timeout", f"no answer within the time limit while {doing}")
+                raise ChildGone("timeout", f"no answer within the time limit while {doing}")
             block = os.read(descriptor, 1 << 16)
             if not block:
-                raise ChildFailure("failed", f"{self._how_it_died()} while {doing}")
+                raise ChildGone("failed", f"{self._how_it_died()} while {doing}")
             self._buffer += block
         line, _, self._buffer = self._buffer.partition(b"\n")
         answer: Dict[str, Any] = json.loads(line)
@@ -118,57 +134,93 @@ class Child:
                 with contextlib.suppress(BrokenPipeError):
                     stream.close()
 
-
-class Configuration:
-    """The processes of one case (one, as a rule), told the same thing at the same time and waited for together."""
-
-    def __init__(self, experiment: Experiment, case: Case, settings: Settings, folder: Path) -> None:
-        self.case = case
-        self.seconds_left = float(settings["timeout"])
-        self._limit = self.seconds_left
-        slug = re.sub(r"[^a-z0-9]+", "-", case.label.lower()).strip("-")
-        self._logs = [folder / f"{experiment.name}.{slug}.{number}.stderr.txt" for number in range(case.processes)]
-        self._children = [
-            Child(experiment, replace(case, process=number), settings, log) for number, log in enumerate(self._logs)
-        ]
-
-    def ask(self, command: str, doing: str) -> List[Dict[str, Any]]:
-        """Have every process do ``command``; their answers.
-
-        Raises:
-            ChildFailure: as :meth:`Child.answer`. The time limit counts only the time spent in here, over all calls.
-        """
-        started = time.monotonic()
-        for child in self._children:
-            child.tell(command)
-        try:
-            return [child.answer(doing, started + self.seconds_left) for child in self._children]
-        except ChildFailure as failure:
-            if failure.status == "timeout":
-                raise ChildFailure("timeout", f"stopped after {self._limit:g} s: {failure}") from None
-            raise
-        finally:
-            self.seconds_left -= time.monotonic() - started
-
-    def stop(self) -> None:
-        """Stop every process of the case."""
-        for child in self._children:
-            child.stop()
-
-    def __enter__(self) -> Configuration:
+    def __enter__(self) -> Child:
         return self
 
     def __exit__(
         self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
     ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.stop()
+        if self.log.exists() and not self.log.stat().st_size:
+            self.log.unlink()
+
+
+class Configuration:
+    """One case in its processes (one, as a rule), told the same thing at the same time and waited for together."""
+
+    def __init__(self, case: Case, children: List[Child], timeout: float, shared: bool = False) -> None:
+        self.case = case
+        self.seconds_left = self._limit = float(timeout)
+        self._children, self._shared = children, shared
+        self._numbers: List[int] = []
+
+    def check(self) -> None:
+        """See that no other case has taken the process with it.
+
+        Raises:
+            ChildFailure: one has, and this one can't go on.
+        """
         for child in self._children:
-            if kind is None:
-                child.close()
-            else:
-                child.stop()
-        for log in self._logs:
-            if log.exists() and not log.stat().st_size:
-                log.unlink()
+            if child.lost:
+                status, label = child.lost
+                raise ChildFailure(status, f"the process shared with {label} is gone")
+
+    def ask(self, command: str, doing: str) -> List[Dict[str, Any]]:
+        """Have every process do ``command`` for this case; their answers.
+
+        Raises:
+            ChildFailure: as :meth:`Child.answer`. The time limit counts only the time spent in here, over all calls.
+        """
+        started = time.monotonic()
+        if not self._numbers:
+            self._numbers = [child.take(replace(self.case, process=n)) for n, child in enumerate(self._children)]
+        for child, number in zip(self._children, self._numbers):
+            child.tell(f"{command} {number}")
+        try:
+            return [child.answer(doing, started + self.seconds_left) for child in self._children]
+        except ChildGone as failure:
+            if failure.status == "timeout":
+                raise ChildGone("timeout", f"stopped after {self._limit:g} s: {failure}") from None
+            raise
+        finally:
+            self.seconds_left -= time.monotonic() - started
+
+    def give_up(self, failure: ChildFailure) -> None:
+        """After ``failure``: stop every process of the case, but let a shared one be as long as it works."""
+        if self._shared and not isinstance(failure, ChildGone):
+            return
+        for child in self._children:
+            child.lost = child.lost or (failure.status, self.case.label)
+            child.stop()
+
+
+class Children:
+    """The processes of all cases of one experiment, each started for the first case that needs it.
+
+    ``stack`` ends them when it is left.
+    """
+
+    def __init__(self, experiment: Experiment, settings: Settings, folder: Path, stack: ExitStack) -> None:
+        self._experiment, self._settings, self._folder, self._stack = experiment, settings, folder, stack
+        self._shared: Dict[FrozenSet[Tuple[str, Optional[str]]], Child] = {}
+
+    def configuration(self, case: Case) -> Configuration:
+        """``case``, in processes of its own or, with ``together``, in the one that its environment has."""
+        timeout = self._settings["timeout"]
+        if not self._experiment.together or case.processes > 1:
+            slug = re.sub(r"[^a-z0-9]+", "-", case.label.lower()).strip("-")
+            return Configuration(case, [self._start(case, f"{slug}.{n}") for n in range(case.processes)], timeout)
+        key = frozenset(case.environment.items())
+        if key not in self._shared:
+            self._shared[key] = self._start(case, str(len(self._shared)))
+        return Configuration(case, [self._shared[key]], timeout, shared=True)
+
+    def _start(self, case: Case, name: str) -> Child:
+        log = self._folder / f"{self._experiment.name}.{name}.stderr.txt"
+        return self._stack.enter_context(Child(self._experiment, self._settings, environment_for(case), log))
 
 
 def _address(experiment: Experiment) -> Dict[str, str]:

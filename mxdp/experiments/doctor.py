@@ -105,7 +105,7 @@ def _gpus(answer: Dict[str, Any]) -> Check:
 
 
 def _cores() -> Check:
-    count = machine.cores()
+    count = process.cores()
     found = f"{count} ({machine.cpu_model()})"
     if count >= 2:
         return Check("cores", GOOD, f"{found}: up to {count} devices can work side by side")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import re
 import subprocess
@@ -11,6 +10,8 @@ from pathlib import Path
 from typing import Any, Dict, Optional
 
 import psutil
+
+from mxdp import process
 
 PACKAGES = ("mxdp", "mxnet", "mxnet-cu112", "numpy", "d2l", "matplotlib", "scikit-learn")
 
@@ -22,14 +23,6 @@ def cpu_model() -> str:
     except OSError:
         found = None
     return found.group(1).strip() if found else platform.processor() or platform.machine()
-
-
-def cores() -> int:
-    """Processors that this process may use (its affinity mask, where the system has one)."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # macOS
-        return os.cpu_count() or 1
 
 
 def versions() -> Dict[str, str]:
@@ -66,7 +59,7 @@ def describe() -> Dict[str, Any]:
     """The ``environment`` of a result, but for what only a child can tell (its MXNet variables, its GPUs)."""
     return {
         "cpu_model": cpu_model(),
-        "cores": cores(),
+        "cores": process.cores(),
         "memory_bytes": psutil.virtual_memory().total,
         "platform": platform.platform(),
         "python": platform.python_version(),

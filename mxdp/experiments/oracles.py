@@ -43,7 +43,7 @@ def synced_step() -> Step:
 
     def step(X: NDArray, y: NDArray, device_params: Any, devices: Sequence[Device], lr: float) -> None:
         if not syncs:
-            syncs.append(GradientSync(device_params))
+            syncs.append(GradientSync(device_params, "auto"))
         train_batch(X, y, device_params, devices, lr, sync=syncs[0])
 
     return step

@@ -52,7 +52,8 @@ EXTRA_MODULES = "MXDP_EXPERIMENTS"
 
 @dataclass(frozen=True)
 class Case:
-    """One configuration: it becomes one child process (or ``processes`` of them, resumed together) and one row.
+    """One configuration: it becomes one row. It has a child process of its own, or ``processes`` of them, resumed
+    together, or shares one with other cases (see :attr:`Experiment.together`).
 
     ``settings`` is what makes this case differ; it goes into the row's ``case``, beside the names of the devices, which
     only the child can know. ``environment`` is laid over the user's environment; ``None`` takes a variable away.
@@ -121,6 +122,16 @@ class Experiment:
     source: ClassVar[str]
     how_to_read: ClassVar[str]
     tour: ClassVar[bool] = False
+    together: ClassVar[bool] = False
+    """True: cases of equal ``environment`` and one process share one child process, for many cases that work for
+    milliseconds each.
+
+    Loading MXNet costs 1.5 s and 200 MB a child. The rounds still take turns case by case, and ``timeout`` still counts
+    for each (the first pays for loading). All cases of a child have the same instance of the experiment, which may keep
+    on itself what is needed once (a calibration). All stay set up to the end, so ``run`` must hold little memory
+    between its rounds. A case that raises leaves the others be; one that hangs or crashes takes those with it that were
+    not done.
+    """
     presets: ClassVar[Mapping[str, Mapping[str, Any]]]
     """``quick`` and ``full``: each a mapping of setting to value, with the same keys.
 

@@ -5,7 +5,8 @@ For two cases A and B and three rounds, each case in a child of its own::
     A: load, oracle, warm up | wait               | round 1         | round 2         | round 3
     B:                  wait | load, oracle, warm |         round 1 |         round 2 |         round 3
 
-Only one configuration works at a time, and slow drifts of a shared machine meet all of them alike.
+Only one configuration works at a time, and slow drifts of a shared machine meet all of them alike. The cases of an
+experiment that has them ``together`` take the same turns, in one child.
 """
 
 from __future__ import annotations
@@ -14,14 +15,24 @@ import datetime
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
+from mxdp import process
 from mxdp.experiments import machine, results
-from mxdp.experiments.children import ChildFailure, Configuration
+from mxdp.experiments.children import ChildFailure, Children, Configuration
+from mxdp.experiments.compare import plural
 from mxdp.experiments.registry import Case, Experiment, Result, Row, Settings, Verdict
 
 Progress = Callable[[str, int, int], Any]
 """Called as (what is being done, steps done, steps in all)."""
+
+
+class Failure(NamedTuple):
+    """Why a case (with the empty label: all of them) ended before its time; ``status`` is a result's."""
+
+    status: str
+    reason: str
+    label: str = ""
 
 
 class Measurement:
@@ -30,7 +41,7 @@ class Measurement:
     def __init__(self, experiment: Experiment, settings: Settings, folder: Path, progress: Progress) -> None:
         self.experiment, self.settings, self.folder = experiment, settings, folder
         self.cases = experiment.cases(settings)
-        self.failures: List[Tuple[str, str]] = []
+        self.failures: List[Failure] = []
         self.oracle: Dict[str, Any] = {"checked": 0, "wrong": 0, "text": ""}
         self.ready: Dict[str, Dict[str, Any]] = {}
         self.samples: Dict[str, List[float]] = {}
@@ -42,9 +53,10 @@ class Measurement:
     def measure(self) -> None:
         """Oracle and warm-up of every case, then the rounds in turn. A case that fails is left out of what follows."""
         with ExitStack() as stack:
+            children = Children(self.experiment, self.settings, self.folder, stack)
             running: List[Configuration] = []
             for case in self.cases:
-                configuration = stack.enter_context(Configuration(self.experiment, case, self.settings, self.folder))
+                configuration = children.configuration(case)
                 if self._attempt(self._prepare, configuration):
                     running.append(configuration)
             for number in range(1, self.settings["rounds"] + 1):
@@ -52,16 +64,17 @@ class Measurement:
 
     def _attempt(self, action: Callable[..., None], configuration: Configuration, *more: Any) -> bool:
         try:
+            configuration.check()
             action(configuration, *more)
         except ChildFailure as failure:
-            configuration.stop()
-            self.fail(failure.status, f"{configuration.case.label}: {failure}")
+            configuration.give_up(failure)
+            self.fail(failure.status, str(failure), configuration.case.label)
             return False
         return True
 
-    def fail(self, status: str, reason: str) -> None:
+    def fail(self, status: str, reason: str, label: str = "") -> None:
         """Note that a case (or all) ended before its time, and why."""
-        self.failures.append((status, reason))
+        self.failures.append(Failure(status, reason, label))
 
     def _step(self, doing: str) -> None:
         self._progress(doing, self._done, self._steps)
@@ -137,7 +150,7 @@ def run(
     """
     folder.mkdir(parents=True, exist_ok=True)
     started, clock = datetime.datetime.now().astimezone(), time.monotonic()
-    prediction = experiment.predict(settings, machine.cores())
+    prediction = experiment.predict(settings, process.cores())
     measurement = Measurement(experiment, settings, folder, progress or (lambda doing, done, steps: None))
     interrupt: Optional[KeyboardInterrupt] = None
     try:
@@ -160,7 +173,7 @@ def run(
         "started": started.isoformat(timespec="seconds"),
         "elapsed_seconds": round(time.monotonic() - clock, 3),
         "status": _status(measurement.failures),
-        "error": "; ".join(reason for _, reason in measurement.failures) or None,
+        "error": _error(measurement.failures),
         "rows": rows,
         "references": references,
         "oracle": measurement.oracle,
@@ -185,7 +198,19 @@ def _verdict(
     return vars(Verdict(None, "No verdict: not every case was measured."))
 
 
-def _status(failures: Sequence[Tuple[str, str]]) -> str:
+def _status(failures: Sequence[Failure]) -> str:
     if not failures:
         return "ok"
-    return "timeout" if all(status == "timeout" for status, _ in failures) else "failed"
+    return "timeout" if all(failure.status == "timeout" for failure in failures) else "failed"
+
+
+def _error(failures: Sequence[Failure]) -> Optional[str]:
+    """The reasons, each once: of several cases the first is named, and the others are counted."""
+    labels: Dict[str, List[str]] = {}
+    for failure in failures:
+        labels.setdefault(failure.reason, []).append(failure.label)
+    said = []
+    for reason, (first, *others) in labels.items():
+        more = f" (and {plural(len(others), 'more case')})" if others else ""
+        said.append(f"{first}{more}: {reason}" if first else reason)
+    return "; ".join(said) or None

@@ -3,13 +3,16 @@
 A message of ``m`` bytes over one link takes ``alpha + m * beta`` seconds (alpha: the start-up time; beta: seconds a
 byte, one over the bandwidth). Source: Hockney, "The communication challenge for MPP", Parallel Computing 20 (1994);
 applied to collectives by Thakur, Rabenseifner and Gropp, Int. J. High Perform. Comput. Appl. 19 (2005).
+
+:func:`allreduce_seconds` is that textbook's model of a plan: every device can send one message and receive one at the
+same time. :mod:`mxdp.plans.replay` is a finer one, of one machine.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mxdp.plans.schedules import Schedule
+from mxdp.plans.schedules import READ, Schedule
 
 
 @dataclass(frozen=True)
@@ -29,15 +32,49 @@ class Link:
 
 
 def allreduce_seconds(schedule: Schedule, nbytes: int, link: Link) -> float:
-    """Predicted time of an all-reduce over vectors of ``nbytes`` bytes: steps follow one another, sends of a step
-    overlap.
+    """Predicted time of a collective over vectors of ``nbytes`` bytes.
 
-    >>> from mxdp.plans.schedules import naive, ring
+    Steps follow one another; in a step a device sends its messages one after the other, and receives them so. Sums
+    cost nothing, nor does what is read in place.
+
+    >>> from mxdp.plans.algorithms import plan
     >>> link = Link(alpha=0.0, beta=1e-9)
-    >>> [round(allreduce_seconds(plan(4), 4_000_000, link) * 1e3, 3) for plan in (naive, ring)]
+    >>> [round(allreduce_seconds(plan(name, 4), 4_000_000, link) * 1e3, 3) for name in ("naive", "ring")]
     [24.0, 6.0]
     """
-    return len(schedule.steps) * link.seconds(nbytes / schedule.chunks)
+    sizes = [stop - start for start, stop in schedule.borders(sum(schedule.sizes) or schedule.chunks)]
+    unit = nbytes / sum(sizes)
+    total = 0.0
+    for step in schedule.steps:
+        ports = [0.0] * (2 * schedule.devices)
+        for send in step:
+            if send.action != READ:
+                seconds = link.seconds(sizes[send.chunk] * unit)
+                ports[2 * send.source] += seconds
+                ports[2 * send.target + 1] += seconds
+        total += max(ports)
+    return total
+
+
+def algorithm_bandwidth(nbytes: float, seconds: float) -> float:
+    """``algbw``: bytes of the vector a second.
+
+    >>> algorithm_bandwidth(8e9, 2.0)
+    4000000000.0
+    """
+    return nbytes / seconds
+
+
+def bus_bandwidth(nbytes: float, seconds: float, devices: int) -> float:
+    """``busbw``: what each device's link must have carried if every device sent as little as possible.
+
+    An all-reduce moves at least 2 (n - 1) / n of the vector over each device's link, so this can be compared with the
+    link's bandwidth, whatever n is. Source: NVIDIA's nccl-tests, "Performance reported by NCCL tests".
+
+    >>> bus_bandwidth(8e9, 2.0, devices=4)
+    6000000000.0
+    """
+    return algorithm_bandwidth(nbytes, seconds) * 2 * (devices - 1) / devices
 
 
 def speedup(devices: int, cores: int, exposed: float = 0.0) -> float:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
+
 import numpy as onp
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mxdp.backend import mx, np
-from mxdp.collectives import ALGORITHMS, allreduce
-from mxdp.collectives.allreduce import execute
-from mxdp.plans.schedules import ring
+from mxdp.backend import mx, np, npx
+from mxdp.collectives import ALGORITHMS, AllReduce, allreduce
+from mxdp.collectives.program import Program, flat, places
+from mxdp.plans.algorithms import plan
 
 DTYPES = ["float16", "float32", "float64", "int32", "int64"]
-each_algorithm = pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
+each_algorithm = pytest.mark.parametrize("algorithm", [*sorted(ALGORITHMS), "auto"])
 
 
 def inputs(n, shape, dtype="float32"):
@@ -90,34 +93,95 @@ def test_twice_is_twice(algorithm):
         onp.testing.assert_array_equal(x.asnumpy(), 3 * sum(arrays))
 
 
-def rebinds(data):
-    total = sum(x.copyto(data[0].ctx) for x in data)
-    for rank, x in enumerate(data):
-        data[rank] = total.copyto(x.ctx)
+def carry_out(schedule, data):
+    Program(schedule, [places(schedule, flat(x)) for x in data])()
 
 
-def takes_the_mean(data):
-    allreduce(data)
-    for x in data:
-        x /= len(data)
+def leaves_out(step):
+    def broken(schedule):
+        return replace(schedule, steps=schedule.steps[:step] + schedule.steps[step + 1 :])
+
+    return broken
 
 
-def leaves_a_step_out(data):
-    schedule = ring(len(data))
-    pieces = [list(np.split(x, (4, 7))) for x in data]
-    for step in schedule.steps[:-1]:
-        execute(type(schedule)("ring", 3, 3, (step,)), pieces, {})
-    for x, parts in zip(data, pieces):
-        x[:] = np.concatenate(parts)
+def sends_the_next_chunk(schedule):
+    """One send of the first step is off by one: by a chunk, or where there is but one chunk, by a device."""
+    (first, *others), *steps = schedule.steps
+    if schedule.chunks > 1:
+        off = replace(first, chunk=(first.chunk + 1) % schedule.chunks)
+    else:
+        off = replace(first, source=(first.source + 1) % schedule.devices)
+    return replace(schedule, steps=((off, *others), *steps))
 
 
-def test_the_oracle_catches_broken_variants():
-    assert wrong(allreduce) == 0
-    assert wrong(takes_the_mean) > 0
-    assert wrong(leaves_a_step_out) > 0
+def overwrites_instead_of_adding(schedule):
+    (first, *others), *steps = schedule.steps
+    return replace(schedule, steps=((replace(first, action="copy"), *others), *steps))
+
+
+@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
+@pytest.mark.parametrize("broken", [leaves_out(0), leaves_out(-2), sends_the_next_chunk, overwrites_instead_of_adding])
+def test_the_oracle_catches_a_broken_plan(algorithm, broken):
+    schedule = plan(algorithm, 3, [10])
+    assert wrong(lambda data: carry_out(schedule, data)) == 0
+    assert wrong(lambda data: carry_out(broken(schedule), data)) > 0
+
+
+def rebinds(data, algorithm):
+    copies = [x.copy() for x in data]
+    allreduce(copies, algorithm)
+    data[:] = copies
+
+
+@each_algorithm
+def test_the_oracle_catches_a_mean_and_a_rebinding(algorithm):
+    assert wrong(lambda data: allreduce(data, algorithm)) == 0
+    assert wrong(lambda data: allreduce(data, algorithm, op="mean")) > 0
     kept = on_devices(inputs(3, (10,)))
-    rebinds(list(kept))
+    rebinds(list(kept), algorithm)
     assert (kept[0].asnumpy() != sum(inputs(3, (10,)))).any()
+
+
+@each_algorithm
+@pytest.mark.parametrize("n", [1, 2, 3, 5])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_the_mean_is_the_sum_divided_once(algorithm, n, dtype):
+    arrays = inputs(n, (2, 5), dtype)
+    data = on_devices(arrays)
+    allreduce(data, algorithm, op="mean")
+    for x in data:
+        onp.testing.assert_array_equal(x.asnumpy(), sum(arrays[1:], arrays[0]) / onp.dtype(dtype).type(n))
+
+
+@each_algorithm
+def test_made_ready_once_it_sums_what_is_there_each_time(algorithm):
+    arrays = inputs(4, (3, 3))
+    data = on_devices(arrays)
+    again = AllReduce(data, algorithm)
+    assert again.algorithm in ALGORITHMS
+    for _ in range(3):
+        for x, array in zip(data, arrays):
+            x[:] = np.array(array)
+        again()
+        for x in data:
+            onp.testing.assert_array_equal(x.asnumpy(), sum(arrays))
+
+
+def test_it_does_not_wait():
+    """Behind 40 products of 700 x 700 on each device, the call returns before the work is done."""
+    data = on_devices(inputs(2, (700, 700)))
+    allreduce(data)
+    npx.waitall()
+    slow = [x * 0 for x in data]
+    for _ in range(40):
+        slow = [np.dot(x, x) for x in slow]
+    for x, zeros in zip(data, slow):
+        x += zeros
+    started = time.perf_counter()
+    allreduce(data)
+    pushed = time.perf_counter() - started
+    npx.waitall()
+    assert pushed < (time.perf_counter() - started) / 2
 
 
 @each_algorithm
@@ -137,5 +201,12 @@ def test_what_does_not_fit_is_named(algorithm, arrays, message):
 
 
 def test_an_unknown_algorithm_is_named():
-    with pytest.raises(ValueError, match="'rnig'; there are: doubling, naive, ring"):
+    with pytest.raises(ValueError, match=r"'rnig'; did you mean 'ring'.* auto, bidirectional-ring, direct, doubling, "):
         allreduce([np.zeros(3)], "rnig")
+
+
+def test_an_unknown_op_and_a_mean_of_integers_are_refused():
+    with pytest.raises(ValueError, match="op is 'sum' or 'mean', not 'max'"):
+        allreduce([np.zeros(3)], op="max")
+    with pytest.raises(ValueError, match="a mean of int32 would be cut off"):
+        allreduce([np.zeros(3, dtype="int32")], op="mean")

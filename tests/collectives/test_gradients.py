@@ -5,14 +5,14 @@ import pytest
 
 from mxdp.backend import autograd, mx, np
 from mxdp.collectives import ALGORITHMS, GradientSync
-from mxdp.collectives.gradients import _flatten_gradients
 from mxdp.replicas import get_params
 
 SHAPES = [(2, 3), (), (5,), (0, 4), (1,)]
+ONE_KB = 1 / 1024
 
 
-def replicas(n, dtypes=("float32",)):
-    params = [np.zeros(shape, dtype=dtype) for shape in SHAPES for dtype in dtypes]
+def replicas(n, dtypes=("float32",), shapes=SHAPES):
+    params = [np.zeros(shape, dtype=dtype) for shape in shapes for dtype in dtypes]
     return [get_params(params, mx.cpu(rank)) for rank in range(n)]
 
 
@@ -25,12 +25,19 @@ def fill(device_params):
     return [sum(params[i].grad.asnumpy() for params in device_params) for i in range(len(device_params[0]))]
 
 
-@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
+def wrong(device_params, expected):
+    return sum(
+        int((param.grad.asnumpy() != total).sum()) for params in device_params for param, total in zip(params, expected)
+    )
+
+
+@pytest.mark.parametrize("algorithm", [*sorted(ALGORITHMS), "auto"])
 @pytest.mark.parametrize("n", range(1, 6))
 @pytest.mark.parametrize("dtypes", [("float32",), ("float32", "float64", "float16")])
-def test_every_gradient_of_every_replica_is_the_sum(algorithm, n, dtypes):
+@pytest.mark.parametrize("bucket_mb", [25, 2e-5])
+def test_every_gradient_of_every_replica_is_the_sum(algorithm, n, dtypes, bucket_mb):
     device_params = replicas(n, dtypes)
-    sync = GradientSync(device_params, algorithm)
+    sync = GradientSync(device_params, algorithm, bucket_mb)
     for _ in range(2):  # the second time with what the first has kept
         expected = fill(device_params)
         assert sync() is None
@@ -38,45 +45,127 @@ def test_every_gradient_of_every_replica_is_the_sum(algorithm, n, dtypes):
             for param, total in zip(params, expected):
                 assert param.grad.ctx == mx.cpu(rank)
                 assert param.grad.shape == param.shape
+                assert param.grad.dtype == param.dtype
                 onp.testing.assert_array_equal(param.grad.asnumpy(), total)
 
 
-def test_backward_writes_into_the_buffer():
-    params = get_params([np.array([1.0, 2.0]), np.array([[3.0]])], mx.cpu(1))
-    buffers = _flatten_gradients(params)
+def test_the_oracle_catches_a_bucket_left_out_and_gradients_moved_elsewhere():
+    device_params = replicas(2, shapes=[(100,), (300,)])
+    sync = GradientSync(device_params, bucket_mb=ONE_KB)
+    assert [bucket.params for bucket in sync.buckets] == [(1,), (0,)]
+    expected = fill(device_params)
+    sync.buckets[0].program()
+    assert wrong(device_params, expected) > 0
+    sync.buckets[1].program()
+    assert wrong(device_params, expected) == 0
+
+    for params in device_params:
+        params[0].attach_grad()
+    expected = fill(device_params)
+    sync()
+    assert wrong(device_params, expected) > 0
+
+
+def test_buckets_are_filled_from_the_last_parameter():
+    sync = GradientSync(replicas(2, shapes=[(200,), (20,), (200,), (10,)]), bucket_mb=ONE_KB)
+    assert [bucket.params for bucket in sync.buckets] == [(3, 2, 1), (0,)]
+    assert [bucket.nbytes for bucket in sync.buckets] == [920, 800]
+
+
+def test_a_bucket_has_one_all_reduce():
+    """2 copies and 2 sums for any number of gradients, by recursive doubling on two devices."""
+    sync = GradientSync(replicas(2, shapes=[(3,)] * 7), "doubling")
+    assert [len(bucket.program.calls) for bucket in sync.buckets] == [4]
+
+
+def test_sharded_sends_one_message_a_device_not_one_a_gradient():
+    sync = GradientSync(replicas(2, shapes=[(3,)] * 7), "sharded")
+    assert [len(bucket.program.calls) for bucket in sync.buckets] == [2 * (1 + 1 + 1)]
+
+
+def test_auto_names_what_it_chose():
+    sync = GradientSync(replicas(2), "auto")
+    assert {bucket.algorithm for bucket in sync.buckets} <= set(ALGORITHMS)
+
+
+def backward(params, factor=1.0):
     with autograd.record():
-        loss = (params[0] ** 2).sum() + 5 * params[1].sum()
+        loss = factor * ((params[0] ** 2).sum() + 5 * params[1].sum())
     loss.backward()
-    onp.testing.assert_array_equal(buffers["float32"].asnumpy(), [2, 4, 5])
-    buffers["float32"][:] = 7
+
+
+def test_backward_writes_into_the_bucket():
+    params = get_params([np.array([1.0, 2.0]), np.array([[3.0]])], mx.cpu(1))
+    sync = GradientSync([params])
+    backward(params)
+    onp.testing.assert_array_equal(sync.gradients[0][0].asnumpy(), [2, 4])
+    onp.testing.assert_array_equal(sync.gradients[0][1].asnumpy(), [[5]])
+    sync.gradients[0][1][:] = 7
     assert params[1].grad.item() == 7
 
 
-def test_a_second_step_allocates_nothing():
-    device_params = replicas(2)
+def test_one_all_reduce_for_three_micro_batches():
+    device_params = [get_params([np.array([1.0, 2.0]), np.array([[3.0]])], mx.cpu(rank)) for rank in range(2)]
     sync = GradientSync(device_params)
+    for _ in range(2):
+        with sync.no_sync():
+            for micro_batch in range(2):
+                for rank, params in enumerate(device_params):
+                    backward(params, factor=1 + rank + micro_batch)
+                sync()  # nothing, in here
+            onp.testing.assert_array_equal(device_params[1][1].grad.asnumpy(), [[5 * (2 + 3)]])
+        for rank, params in enumerate(device_params):
+            backward(params, factor=3 + rank)
+        sync()
+        for params in device_params:
+            onp.testing.assert_array_equal(params[0].grad.asnumpy(), [2 * (6 + 9), 4 * (6 + 9)])
+            onp.testing.assert_array_equal(params[1].grad.asnumpy(), [[5 * (6 + 9)]])
+    for params in device_params:  # and afterwards a backward pass overwrites again
+        backward(params)
+        onp.testing.assert_array_equal(params[1].grad.asnumpy(), [[5]])
+
+
+def test_no_sync_forgets_what_an_earlier_step_left():
+    device_params = [get_params([np.array([1.0]), np.array([3.0])], mx.cpu(rank)) for rank in range(2)]
+    sync = GradientSync(device_params)
+    for params in device_params:
+        backward(params, factor=100.0)
     sync()
-    kept = [{place: id(array) for place, array in inboxes.items()} for inboxes in sync._inboxes]
+    with sync.no_sync():
+        for params in device_params:
+            backward(params)
     sync()
-    assert [{place: id(array) for place, array in inboxes.items()} for inboxes in sync._inboxes] == kept
-    assert set(kept[0]) == {(0, 0), (1, 0)}
+    assert [params[1].grad.item() for params in device_params] == [10, 10]
+
+
+def test_accumulate_leaves_zeroing_to_the_caller():
+    params = get_params([np.array([1.0]), np.array([3.0])], mx.cpu(0))
+    GradientSync([params], accumulate=True)
+    backward(params)
+    backward(params)
+    assert params[1].grad.item() == 10
 
 
 @pytest.mark.parametrize(
     ("device_params", "message"),
-    [([], "at least one replica"), ([[]], "at least one parameter")],
+    [
+        ([], "at least one replica"),
+        ([[]], "at least one parameter"),
+        ([[onp.zeros(3)], [onp.zeros(4)]], r"replica 1 has other shapes .*\(4,\).*, not .*\(3,\)"),
+        ([[onp.zeros(3)], [onp.zeros(3), onp.zeros(3)]], "replica 1 has other shapes"),
+    ],
 )
-def test_nothing_to_sum(device_params, message):
+def test_replicas_that_differ_are_named(device_params, message):
+    arrays = [[np.array(array) for array in replica] for replica in device_params]
     with pytest.raises(ValueError, match=message):
-        GradientSync(device_params)
+        GradientSync(arrays)
 
 
-def test_replicas_that_differ_are_named():
-    first, second = replicas(2)
-    with pytest.raises(ValueError, match="replica 1 has other shapes or dtypes than replica 0"):
-        GradientSync([first, second[:-1]])
+def test_an_unknown_algorithm_is_named():
+    with pytest.raises(ValueError, match="'rnig'; did you mean 'ring'"):
+        GradientSync(replicas(2), "rnig")
 
 
-def test_an_unknown_algorithm():
-    with pytest.raises(ValueError, match="'tree'; there are: doubling, naive, ring"):
-        GradientSync(replicas(2), "tree")
+def test_a_bucket_must_have_room():
+    with pytest.raises(ValueError, match="bucket_mb must be more than 0, not 0"):
+        GradientSync(replicas(2), bucket_mb=0)

@@ -1,4 +1,7 @@
-"""Experiments that end in every way they can. They need no MXNet; ``MXDP_EXPERIMENTS=faulty`` registers them."""
+"""Experiments that end in every way they can. ``MXDP_EXPERIMENTS=faulty`` registers them.
+
+They need no MXNet, but for one that asks what its late errors do.
+"""
 
 from __future__ import annotations
 
@@ -159,4 +162,139 @@ class ShowsItsEnvironment(Made):
         names = ("OMP_NUM_THREADS", "MXNET_CPU_TEMP_COPY", "MXDP_TEST_GONE")
         yield Ready(["made(0)"], {name: os.environ.get(name) for name in names})
         while True:
+            yield Round(1.0)
+
+
+class Light(Made):
+    """Four cases in one child. ``turns``: the labels of all rounds so far, of whatever case."""
+
+    together = True
+    presets = {name: dict(devices=[1, 2, 3, 4], seed=0, rounds=3, timeout=20.0) for name in ("quick", "full")}
+
+    def __init__(self):
+        self.turns = []
+
+    def run(self, case, settings):
+        yield Ready(["made(0)"], {"pid": os.getpid(), "process": case.process})
+        for number in range(1, 100):
+            if case.settings["bad"] and number == 2:
+                self.go_wrong()
+            self.turns.append(case.label)
+            yield Round(1.0 / case.devices, {"turns": list(self.turns)})
+
+
+@experiment
+class LightGood(Light):
+    name = "made-light-good"
+
+
+@experiment
+class LightMixed(Light):
+    """Two environments, and one case in two processes."""
+
+    name = "made-light-mixed"
+
+    def cases(self, settings):
+        other = {"MXDP_TEST_LIGHT": "other"}
+        return [
+            Case("a", settings={"bad": False}),
+            Case("b", settings={"bad": False}, environment=other),
+            Case("in twos", processes=2, settings={"bad": False}),
+            Case("c", settings={"bad": False}),
+            Case("d", settings={"bad": False}, environment=dict(other)),
+        ]
+
+    def run(self, case, settings):
+        os.write(2, f"{case.label}: {os.environ.get('MXDP_TEST_LIGHT')}\n".encode())
+        yield from super().run(case, settings)
+
+
+@experiment
+class LightRaises(Light):
+    name = "made-light-raise"
+    go_wrong = Raises.go_wrong
+
+
+@experiment
+class LightAllRaise(Light):
+    name = "made-light-all-raise"
+
+    def oracle(self, case, settings):
+        raise DataError(f"no data in {os.getpid()}" if case.devices == 3 else "no data")
+
+
+@experiment
+class LightExits(Light):
+    name = "made-light-exit"
+
+    def go_wrong(self):
+        os._exit(7)
+
+
+@experiment
+class LightHangs(Light):
+    name = "made-light-hang"
+    presets = {name: {**preset, "timeout": 3.0} for name, preset in Light.presets.items()}
+    go_wrong = Hangs.go_wrong
+
+
+@experiment
+class LightDiesEarly(Light):
+    name = "made-light-early"
+
+    def oracle(self, case, settings):
+        if case.settings["bad"]:
+            os._exit(7)
+        return super().oracle(case, settings)
+
+
+@experiment
+class LightIsSlow(Light):
+    """Each case keeps its time limit; all of them together would not."""
+
+    name = "made-light-slow"
+    presets = LightHangs.presets
+
+    def oracle(self, case, settings):
+        time.sleep(0.8)
+        return super().oracle(case, settings)
+
+
+@experiment
+class LightIsWrong(Light):
+    name = "made-light-wrong"
+    oracle = IsWrong.oracle
+
+
+@experiment
+class LightSaysWhatJsonCannot(Light):
+    """Its bad case ends in the child's answer, with ``run`` still open."""
+
+    name = "made-light-json"
+
+    def run(self, case, settings):
+        yield Ready(["made(0)"])
+        try:
+            while True:
+                yield Round(1.0, {"turns": list(self.turns), "bad": object() if case.settings["bad"] else None})
+        finally:
+            self.turns.append(f"{case.label} was closed")
+
+
+@experiment
+class LightFailsLate(Light):
+    """The bad case leaves an operator to MXNet that will raise, and MXNet does so at the next wait of any case."""
+
+    name = "made-light-late"
+    presets = {name: {**preset, "timeout": 60.0} for name, preset in Light.presets.items()}
+
+    def run(self, case, settings):
+        from mxdp.backend import np, npx
+
+        yield Ready(["cpu(0)"])
+        while True:
+            if case.settings["bad"]:
+                np.random.normal(0, -1, (3, 3))
+                raise RuntimeError("out of luck")
+            npx.waitall()
             yield Round(1.0)

@@ -9,6 +9,7 @@ from mxdp.experiments.registry import Experiment, discover, experiment, find
 
 @pytest.fixture(autouse=True)
 def own_registry(monkeypatch):
+    discover()
     monkeypatch.setattr(registry, "_registry", dict(registry._registry))
 
 

@@ -7,22 +7,9 @@ import threading
 import time
 from pathlib import Path
 
+import faulty
 import psutil
 import pytest
-from faulty import (
-    ChecksNothing,
-    Exits,
-    Explains,
-    Good,
-    Hangs,
-    InTwos,
-    IsKilled,
-    IsWrong,
-    Prints,
-    Raises,
-    Segfaults,
-    ShowsItsEnvironment,
-)
 
 from mxdp.experiments import results, runner
 
@@ -43,7 +30,7 @@ def children():
 
 
 def test_all_well(tmp_path):
-    result = measure(Good, tmp_path)
+    result = measure(faulty.Good, tmp_path)
     assert (result["status"], result["error"]) == ("ok", None)
     assert [row["label"] for row in result["rows"]] == ["case 1", "case 2"]
     assert result["rows"][1]["case"] == {"devices": ["made(0)", "made(1)"], "bad": True}
@@ -57,12 +44,20 @@ def test_all_well(tmp_path):
 
 
 FAILURES = [
-    (Hangs, "timeout", "case 2: stopped after 3 s: no answer within the time limit while measuring round 2"),
-    (IsKilled, "failed", "was killed (SIGKILL), as the system does when memory runs out, while measuring round 2"),
-    (Raises, "failed", "case 2: RuntimeError: out of luck (while measuring round 2)"),
-    (Explains, "failed", "case 2: the data are gone: put them back (while measuring round 2)"),
-    (Exits, "failed", "case 2: the process ended with exit status 7: glibc says goodbye while measuring round 2"),
-    (Segfaults, "failed", "case 2: the process died of SIGSEGV while measuring round 2"),
+    (faulty.Hangs, "timeout", "case 2: stopped after 3 s: no answer within the time limit while measuring round 2"),
+    (
+        faulty.IsKilled,
+        "failed",
+        "was killed (SIGKILL), as the system does when memory runs out, while measuring round 2",
+    ),
+    (faulty.Raises, "failed", "case 2: RuntimeError: out of luck (while measuring round 2)"),
+    (faulty.Explains, "failed", "case 2: the data are gone: put them back (while measuring round 2)"),
+    (
+        faulty.Exits,
+        "failed",
+        "case 2: the process ended with exit status 7: glibc says goodbye while measuring round 2",
+    ),
+    (faulty.Segfaults, "failed", "case 2: the process died of SIGSEGV while measuring round 2"),
 ]
 
 
@@ -78,14 +73,14 @@ def test_a_case_that_fails_is_reported_and_the_other_goes_on(cls, status, reason
 
 
 def test_stderr_of_a_failure_is_kept(tmp_path):
-    measure(Raises, tmp_path)
+    measure(faulty.Raises, tmp_path)
     (log,) = tmp_path.glob("*.stderr.txt")
     assert log.name == "made-raise.case-2.0.stderr.txt"
     assert "Traceback" in log.read_text()
 
 
 def test_wrong_numbers_are_not_timed(tmp_path):
-    result = measure(IsWrong, tmp_path)
+    result = measure(faulty.IsWrong, tmp_path)
     assert result["status"] == "failed"
     assert "case 2: 3 of 10 numbers differ from the serial run (ten numbers), so it was not timed" in result["error"]
     assert result["oracle"]["wrong"] == 3
@@ -93,26 +88,26 @@ def test_wrong_numbers_are_not_timed(tmp_path):
 
 
 def test_what_was_not_compared_is_not_timed(tmp_path):
-    result = measure(ChecksNothing, tmp_path)
+    result = measure(faulty.ChecksNothing, tmp_path)
     assert result["status"] == "failed"
     assert "case 2: nothing was compared with the serial run, so it was not timed" in result["error"]
     assert [row["label"] for row in result["rows"]] == ["case 1"]
 
 
 def test_prints_do_not_disturb(tmp_path):
-    assert measure(Prints, tmp_path)["status"] == "ok"
+    assert measure(faulty.Prints, tmp_path)["status"] == "ok"
     assert "nor is this" in (tmp_path / "made-print.case-1.0.stderr.txt").read_text()
 
 
 def test_processes_of_a_case_work_together(tmp_path):
-    result = measure(InTwos, tmp_path)
+    result = measure(faulty.InTwos, tmp_path)
     assert result["oracle"]["checked"] == 20
     assert result["rows"][0]["case"]["devices"] == ["made(0)", "made(1)"]
 
 
 def test_each_case_has_its_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("MXDP_TEST_GONE", "still here")
-    plain, changed = (row["case"] for row in measure(ShowsItsEnvironment, tmp_path)["rows"])
+    plain, changed = (row["case"] for row in measure(faulty.ShowsItsEnvironment, tmp_path)["rows"])
     assert plain == {
         "devices": ["made(0)"], "bad": False,
         "OMP_NUM_THREADS": "1", "MXNET_CPU_TEMP_COPY": "1000", "MXDP_TEST_GONE": "still here",
@@ -123,9 +118,9 @@ def test_each_case_has_its_environment(tmp_path, monkeypatch):
 def test_rounds_take_turns(tmp_path):
     seen = []
     runner.run(
-        Good(),
+        faulty.Good(),
         "quick",
-        dict(Good.presets["quick"]),
+        dict(faulty.Good.presets["quick"]),
         tmp_path,
         lambda doing, done, steps: seen.append((doing, done, steps)),
     )
@@ -136,13 +131,134 @@ def test_rounds_take_turns(tmp_path):
     assert {steps for _, _, steps in seen} == {10}
 
 
+FOUR = [f"case {n}" for n in (1, 2, 3, 4)]
+
+
+def lengths(result):
+    """How many rounds each case has."""
+    return {row["label"]: len(row["seconds"]["samples"]) for row in result["rows"]}
+
+
+def test_cases_together_share_a_child_and_an_instance_and_take_turns(tmp_path):
+    result = measure(faulty.LightGood, tmp_path)
+    assert (result["status"], result["error"]) == ("ok", None)
+    assert [row["label"] for row in result["rows"]] == FOUR
+    assert len({row["case"]["pid"] for row in result["rows"]}) == 1
+    assert result["rows"][3]["metrics"]["turns"] == FOUR * 3
+    assert result["rows"][1]["metrics"]["turns"] == (FOUR * 3)[:10]
+    assert result["rows"][1]["seconds"] == results.summary([0.5] * 3)
+    assert result["oracle"]["checked"] == 40
+    assert os.listdir(tmp_path) == ["made-light-good.json"]
+    assert children() == []
+
+
+def test_only_cases_of_one_environment_and_one_process_are_together(tmp_path):
+    result = measure(faulty.LightMixed, tmp_path)
+    assert [row["label"] for row in result["rows"]] == ["a", "b", "in twos", "c", "d"]
+    a, b, twos, c, d = (row["case"]["pid"] for row in result["rows"])
+    assert (a, b) == (c, d)
+    assert len({a, b, twos}) == 3
+    assert result["rows"][2]["case"]["devices"] == ["made(0)"] * 2
+    assert {path.name: path.read_text() for path in tmp_path.glob("*.stderr.txt")} == {
+        "made-light-mixed.0.stderr.txt": "a: None\nc: None\n",
+        "made-light-mixed.1.stderr.txt": "b: other\nd: other\n",
+        "made-light-mixed.in-twos.0.stderr.txt": "in twos: None\n",
+        "made-light-mixed.in-twos.1.stderr.txt": "in twos: None\n",
+    }
+
+
+def test_a_case_that_raises_lets_the_others_of_its_child_go_on(tmp_path):
+    result = measure(faulty.LightRaises, tmp_path)
+    assert result["status"] == "failed"
+    assert result["error"] == "case 2: RuntimeError: out of luck (while measuring round 2)"
+    assert lengths(result) == {"case 1": 3, "case 2": 1, "case 3": 3, "case 4": 3}
+    assert len({row["case"]["pid"] for row in result["rows"]}) == 1
+    log = (tmp_path / "made-light-raise.0.stderr.txt").read_text()
+    assert log.startswith("case 2, round:\nTraceback")
+
+
+def test_an_answer_that_json_cannot_hold_is_that_cases_failure_and_closes_its_run(tmp_path):
+    result = measure(faulty.LightSaysWhatJsonCannot, tmp_path)
+    reason = "case 2: TypeError: Object of type object is not JSON serializable (while measuring round 1)"
+    assert result["error"] == reason
+    assert lengths(result) == {"case 1": 3, "case 3": 3, "case 4": 3}
+    assert result["rows"][2]["metrics"]["turns"] == ["case 2 was closed"]
+
+
+def test_what_a_case_left_to_mxnet_is_not_the_next_ones_error(tmp_path):
+    result = measure(faulty.LightFailsLate, tmp_path)
+    assert result["error"] == "case 2: RuntimeError: out of luck (while measuring round 1)"
+    assert lengths(result) == {"case 1": 3, "case 3": 3, "case 4": 3}
+    log = (tmp_path / "made-light-late.0.stderr.txt").read_text()
+    assert log.index("case 2, round:") < log.index("RuntimeError: out of luck") < log.index("np_normal")
+
+
+def test_one_reason_of_several_cases_is_told_once(tmp_path):
+    result = measure(faulty.LightAllRaise, tmp_path)
+    doing = "(while comparing with the serial run)"
+    first, second = result["error"].split("; ")
+    assert first == f"case 1 (and 2 more cases): no data {doing}"
+    assert second.startswith("case 3: no data in ")
+    assert result["rows"] == []
+
+
+ENDS = [
+    (faulty.LightExits, "failed", "the process ended with exit status 7 while measuring round 2"),
+    (faulty.LightHangs, "timeout", "stopped after 3 s: no answer within the time limit while measuring round 2"),
+]
+
+
+@pytest.mark.parametrize(("cls", "status", "reason"), ENDS, ids=lambda value: getattr(value, "name", None))
+def test_a_child_that_is_lost_ends_all_its_cases_and_says_so_once(cls, status, reason, tmp_path):
+    result = measure(cls, tmp_path)
+    assert result["status"] == status
+    assert result["error"] == f"case 2: {reason}; case 3 (and 2 more cases): the process shared with case 2 is gone"
+    assert lengths(result) == {"case 1": 2, "case 2": 1, "case 3": 1, "case 4": 1}
+    assert result["verdict"]["holds"] is None
+    assert results.read(tmp_path / f"{cls.name}.json") == result
+    assert children() == []
+
+
+def test_cases_that_were_done_when_their_child_was_lost_are_whole(tmp_path):
+    result = measure(faulty.LightExits, tmp_path, rounds=2, devices=[1, 2])
+    assert result["error"] == "case 2: the process ended with exit status 7 while measuring round 2"
+    assert lengths(result) == {"case 1": 2, "case 2": 1}
+
+
+def test_no_case_is_said_to_be_compared_in_a_child_that_is_lost(tmp_path):
+    seen = []
+    settings = dict(faulty.LightDiesEarly.presets["quick"])
+    result = runner.run(
+        faulty.LightDiesEarly(), "quick", settings, tmp_path, lambda doing, done, steps: seen.append(doing)
+    )
+    death = "case 2: the process ended with exit status 7 while comparing with the serial run"
+    assert result["error"] == f"{death}; case 3 (and 2 more cases): the process shared with case 2 is gone"
+    assert result["rows"] == []
+    assert seen == [
+        "case 1: comparing with the serial run", "case 1: warming up", "case 2: comparing with the serial run",
+    ]  # fmt: skip
+
+
+def test_the_time_limit_is_each_cases_own_in_a_shared_child(tmp_path):
+    assert measure(faulty.LightIsSlow, tmp_path)["error"] is None
+
+
+def test_wrong_numbers_of_one_case_leave_the_others_of_its_child_timed(tmp_path):
+    result = measure(faulty.LightIsWrong, tmp_path)
+    reason = "case 2: 3 of 10 numbers differ from the serial run (ten numbers), so it was not timed"
+    assert (result["status"], result["error"]) == ("failed", reason)
+    assert (result["oracle"]["checked"], result["oracle"]["wrong"]) == (40, 3)
+    assert lengths(result) == {"case 1": 3, "case 3": 3, "case 4": 3}
+    assert result["rows"][2]["metrics"]["turns"] == ["case 1", "case 3", "case 4"] * 3
+
+
 def test_an_interrupt_keeps_what_was_measured_and_stops_the_children(tmp_path):
     def interrupt(doing, done, steps):
         if doing == "case 1: round 3 of 3":
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        runner.run(Good(), "quick", dict(Good.presets["quick"]), tmp_path, interrupt)
+        runner.run(faulty.Good(), "quick", dict(faulty.Good.presets["quick"]), tmp_path, interrupt)
     result = results.read(tmp_path / "made-good.json")
     assert (result["status"], result["error"]) == ("failed", "interrupted by the user")
     assert [len(row["seconds"]["samples"]) for row in result["rows"]] == [2, 2]
@@ -151,7 +267,7 @@ def test_an_interrupt_keeps_what_was_measured_and_stops_the_children(tmp_path):
 
 def test_the_time_limit_counts_all_of_a_cases_turns(tmp_path):
     started = time.monotonic()
-    result = measure(Hangs, tmp_path, timeout=1.5)
+    result = measure(faulty.Hangs, tmp_path, timeout=1.5)
     assert result["status"] == "timeout"
     assert "stopped after 1.5 s" in result["error"]
     assert time.monotonic() - started < 20

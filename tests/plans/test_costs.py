@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from mxdp.plans.costs import Link, allreduce_seconds, jobs_ratio, speedup
-from mxdp.plans.schedules import naive, ring
+from mxdp.plans.costs import Link, allreduce_seconds, bus_bandwidth, jobs_ratio, speedup
+from mxdp.plans.one_hop import direct, naive, sharded, shared_memory
+from mxdp.plans.rings import ring
+from mxdp.plans.trees import doubling, tree
 
 LINK = Link(alpha=1e-5, beta=2e-10)
 
@@ -17,6 +19,28 @@ def test_ring_is_the_textbook_formula(n):
 @pytest.mark.parametrize("n", range(1, 9))
 def test_naive_is_the_textbook_formula(n):
     assert allreduce_seconds(naive(n), 10**6, LINK) == pytest.approx(2 * (n - 1) * (1e-5 + 10**6 * 2e-10))
+
+
+@pytest.mark.parametrize(
+    ("schedule", "messages", "vectors"),
+    [(tree(4), 4, 4), (doubling(4), 2, 2), (direct(4), 6, 6 / 4), (shared_memory(4), 3, 3 / 4), (tree(8), 6, 6)],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_the_others_cost_what_their_docstrings_say(schedule, messages, vectors):
+    seconds = messages * 1e-5 + vectors * 10**6 * 2e-10
+    assert allreduce_seconds(schedule, 10**6, LINK) == pytest.approx(seconds)
+
+
+def test_sharded_costs_what_the_busiest_device_has_to_take_and_give():
+    link = Link(alpha=0.0, beta=1.0)
+    assert allreduce_seconds(sharded(2, [3, 1]), 4, link) == pytest.approx(3 + 3)
+    assert allreduce_seconds(sharded(2, [2, 2]), 4, link) == pytest.approx(2 + 2)
+
+
+@pytest.mark.parametrize("n", range(2, 9))
+def test_bus_bandwidth_of_a_perfect_ring_is_the_links(n):
+    link = Link(alpha=0.0, beta=2e-10)
+    assert bus_bandwidth(10**6, allreduce_seconds(ring(n), 10**6, link), n) == pytest.approx(1 / 2e-10)
 
 
 def test_small_messages_favour_fewer_steps_only_when_there_are_fewer():

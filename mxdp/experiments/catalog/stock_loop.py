@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional
 
 from mxdp import process
-from mxdp.experiments import machine, style
+from mxdp.experiments import style
 from mxdp.experiments.compare import find, find_all, metric, plural, ratio, row_bars, seconds
 from mxdp.experiments.registry import (
     Case,
@@ -136,7 +136,7 @@ class StockLoop(Experiment):
 def _stock(devices: int) -> Dict[str, Optional[str]]:
     """MXNet's default environment, as far as it doesn't hang."""
     environment: Dict[str, Optional[str]] = {**dict.fromkeys(process.SETTINGS), "MXDP_PREPARE": "0"}
-    if devices > 1 and machine.cores() >= HANGS_FROM:
+    if devices > 1 and process.cores() >= HANGS_FROM:
         environment["OMP_NUM_THREADS"] = "1"
     return environment
 

@@ -1,0 +1,108 @@
+"""What a copy and a sum cost on this machine: the numbers that the cost model works with.
+
+A rate depends on how much memory is in use in all (what fits into the caches is several times faster) and on whether
+the other cores are busy too (they share the memory's bandwidth). So each is measured over buffers that are gone through
+in turn, of several sizes in all, on one device and on as many as there are cores.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import Callable, Sequence
+
+from mxdp import process
+from mxdp.backend import Device, NDArray, mx, npx
+from mxdp.calls import Call, prepare
+from mxdp.plans.replay import Curve, Machine, Rate
+
+MEBIBYTE = 1 << 20
+FOOTPRINTS = tuple(size * MEBIBYTE for size in (1, 4, 16, 48, 160, 320))
+"""Bytes in use, over all devices: from what the second-level caches hold to far more than any cache does."""
+ENOUGH = 32 * MEBIBYTE
+"""Bytes in use times repeats: small footprints are gone through more often, so that each time is long enough."""
+ROUNDS = 5
+
+PAIRS = 2
+"""Buffers that each device goes through in turn: pairs of source and target."""
+
+Work = Callable[[Device, Device, int], Call]
+"""One call on the first device (to the second, if it is a copy), with buffers of so many elements of its own."""
+
+
+def calibrate(devices: Sequence[Device], footprints: Sequence[int] = FOOTPRINTS) -> Machine:
+    """Measure this machine's copies between ``devices`` and sums on them. Takes about two seconds; waits.
+
+    ``footprints``: bytes in use at the points of the curves.
+
+    Raises:
+        ValueError: fewer than two devices.
+    """
+    if len(devices) < 2:
+        raise ValueError(f"a link needs two devices, not {len(devices)}")
+    cores = process.cores() if devices[0].device_type == "cpu" else len(devices)
+    active = max(1, min(cores, len(devices)))
+    start = start_seconds(devices[0], devices[1])
+
+    def rate(work: Work) -> Rate:
+        return Rate(start, _curve(work, devices, 1, footprints), _curve(work, devices, active, footprints))
+
+    middle = footprints[len(footprints) // 2]
+    two, four = (seconds_a_byte(work, devices, active, middle) for work in (_sum_of_two, _sum_of_four))
+    return Machine(push_seconds(devices[0]), rate(_copy), rate(_sum_of_two), max(0.0, (four / two - 1) / 2), cores)
+
+
+def push_seconds(device: Device, calls: int = 500) -> float:
+    """Python's time for one call that is made ready: with tiny arrays, where the work itself takes no time."""
+    call = prepare("_copyto", [_buffer(device, 1)], _buffer(device, 1))
+    return _median_seconds([call] * calls) / calls
+
+
+def start_seconds(one: Device, other: Device, hops: int = 200) -> float:
+    """Start-up time of a copy: four bytes there and back again, each copy waiting for the one before."""
+    here, there = _buffer(one, 1), _buffer(other, 1)
+    return _median_seconds([prepare("_copyto", [here], there), prepare("_copyto", [there], here)] * (hops // 2)) / hops
+
+
+def seconds_a_byte(work: Work, devices: Sequence[Device], active: int, footprint: int) -> float:
+    """Seconds a byte of results on each of the first ``active`` devices, with ``footprint`` bytes in use in all."""
+    elements = max(1, footprint // (4 * 2 * PAIRS * active))
+    turns = [(devices[rank], devices[(rank + 1) % len(devices)]) for rank in range(active)]
+    calls = [work(device, other, elements) for _ in range(PAIRS) for device, other in turns]
+    repeats = max(1, ENOUGH // footprint)
+    return _median_seconds(calls * repeats) / (repeats * PAIRS * elements * 4)
+
+
+def _curve(work: Work, devices: Sequence[Device], active: int, footprints: Sequence[int]) -> Curve:
+    return tuple((float(size), seconds_a_byte(work, devices, active, size)) for size in footprints)
+
+
+def _copy(device: Device, other: Device, elements: int) -> Call:
+    return prepare("_copyto", [_buffer(device, elements)], _buffer(other, elements))
+
+
+def _sum_of_two(device: Device, other: Device, elements: int) -> Call:
+    mine, box = _buffer(device, elements), _buffer(device, elements)
+    return prepare("elemwise_add", [mine, box], mine)
+
+
+def _sum_of_four(device: Device, other: Device, elements: int) -> Call:
+    buffers = [_buffer(device, elements) for _ in range(4)]
+    return prepare("add_n", buffers, buffers[0], num_args=4)
+
+
+def _buffer(device: Device, elements: int) -> NDArray:
+    return mx.nd.zeros((elements,), ctx=device)
+
+
+def _median_seconds(calls: Sequence[Call]) -> float:
+    def once() -> float:
+        npx.waitall()
+        started = time.perf_counter()
+        for call in calls:
+            call()
+        npx.waitall()
+        return time.perf_counter() - started
+
+    once()
+    return statistics.median(once() for _ in range(ROUNDS))

@@ -1,0 +1,98 @@
+"""A plan bound to arrays: its moves, made ready as MXNet calls."""
+
+from __future__ import annotations
+
+from typing import Dict, List, Sequence
+
+import numpy as onp
+
+from mxdp.backend import NDArray, mx
+from mxdp.calls import Call, prepare
+from mxdp.plans.moves import Slot, moves
+from mxdp.plans.schedules import COPY, READ, Schedule
+
+Places = Sequence[Sequence[NDArray]]
+"""``places[device][chunk]``: a flat array, or a view of a part of one."""
+
+OPS = ("sum", "mean")
+
+
+class Program:
+    """Carries out one plan on the same arrays, in place, whenever it is called.
+
+    The boxes in which parts arrive are made once and kept: fresh ones would be fresh memory at every call. A call
+    doesn't wait: MXNet starts each move when what it needs is there.
+
+    Args:
+        places: where the chunks lie. Empty chunks are left out.
+
+    Raises:
+        ValueError: the plan reads other devices' memory, and the arrays are not all on CPU devices.
+    """
+
+    def __init__(self, schedule: Schedule, places: Places) -> None:
+        _check_memory(schedule, places)
+        boxes: Dict[Slot, NDArray] = {}
+
+        def array(slot: Slot) -> NDArray:
+            place = places[slot.device][slot.chunk]
+            if not slot.box:
+                return place
+            if slot not in boxes:
+                boxes[slot] = mx.nd.empty(place.shape, place.ctx, place.dtype)
+            return boxes[slot]
+
+        self.calls: List[Call] = []
+        for move in moves(schedule):
+            if not places[move.target.device][move.target.chunk].size:
+                continue
+            sources, target = [array(slot) for slot in move.sources], array(move.target)
+            if move.action == COPY:
+                self.calls.append(prepare("_copyto", sources, target))
+            elif len(sources) == 2:
+                self.calls.append(prepare("elemwise_add", sources, target))
+            else:
+                self.calls.append(prepare("add_n", sources, target, num_args=len(sources)))
+        self.box_bytes = sum(box.size * onp.dtype(box.dtype).itemsize for box in boxes.values())
+
+    def __call__(self) -> None:
+        """Push all moves; doesn't wait."""
+        for call in self.calls:
+            call()
+
+
+def flat(x: NDArray) -> NDArray:
+    """``x`` as one vector: a view of the same memory, as one of MXNet's classic arrays (whose reshape is a view)."""
+    return x.as_nd_ndarray().reshape((-1,))
+
+
+def places(schedule: Schedule, vector: NDArray) -> List[NDArray]:
+    """The schedule's chunks in a flat vector: views."""
+    return [vector[start:stop] for start, stop in schedule.borders(vector.size)]
+
+
+def divisions(vectors: Sequence[NDArray], op: str) -> List[Call]:
+    """What is to be done after the sum: nothing, or for ``"mean"`` a division of each vector by their number.
+
+    Raises:
+        ValueError: ``op`` is unknown, or a mean of integers is asked for.
+    """
+    if op not in OPS:
+        raise ValueError(f"op is 'sum' or 'mean', not {op!r}")
+    if op == "sum":
+        return []
+    kind = onp.dtype(vectors[0].dtype)
+    if kind.kind != "f":
+        raise ValueError(f"a mean of {kind} would be cut off: sum, or convert to a float dtype first")
+    return [prepare("_div_scalar", [vector], vector, scalar=len(vectors)) for vector in vectors if vector.size]
+
+
+def _check_memory(schedule: Schedule, places: Places) -> None:
+    if not any(send.action == READ for step in schedule.steps for send in step):
+        return
+    devices = [chunks[0].ctx for chunks in places if chunks]
+    if not all(device.device_type.startswith("cpu") for device in devices):
+        raise ValueError(
+            f"{schedule.name} reads the other devices' memory, which only CPU devices can, not "
+            f"{', '.join(map(str, devices))}: use 'direct', which sends"
+        )

@@ -1,0 +1,114 @@
+"""From a plan to the work of each device: which array is copied where, and what is added to what.
+
+A plan says who sends which chunk to whom; MXNet wants arrays. What arrives to be added lands in a *box* beside the
+device's own vector, since it must not overwrite anything, and all that arrives for one chunk in one step is added at
+once. MXNet orders work by whole arrays, and the chunks of a vector are one array to it, so that two things decide how
+much can run at the same time:
+
+- In a ring's second half every device receives a chunk while it passes another on. If both were in the vector, each
+  send would wait for the next one's. There the chunk lands in a box, goes on from it, and is put in its place last.
+- A sum out of the others' memory (``READ``) goes to a box, since it would overwrite what the others are still reading.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Dict, List, Tuple
+
+from mxdp.plans.schedules import ADD, COPY, READ, Schedule, Send
+
+MAX_PARTS = 4
+"""Arrays in one sum. MXNet's ``add_n`` goes once over up to four, but over more once for each (source:
+src/operator/tensor/elemwise_sum.h)."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where a chunk can lie on a device: ``box`` 0 is its place in the device's vector, the others are beside it."""
+
+    device: int
+    chunk: int
+    box: int = 0
+
+    def __str__(self) -> str:
+        where = f"{self.device}.{self.chunk}"
+        return f"box {where}.{self.box}" if self.box else where
+
+
+@dataclass(frozen=True)
+class Move:
+    """``COPY``: one source to the target. ``ADD``: the sum of all sources, the first of which may be the target."""
+
+    action: str
+    sources: Tuple[Slot, ...]
+    target: Slot
+
+    @property
+    def worker(self) -> int:
+        """The device that does the work: MXNet's CPU copies run on their source's worker."""
+        return self.sources[0].device if self.action == COPY else self.target.device
+
+    def __str__(self) -> str:
+        return f"{self.target} = {' + '.join(map(str, self.sources))}"
+
+
+def moves(schedule: Schedule) -> List[Move]:
+    """The plan's moves, in an order in which one after the other would do; what needn't wait may run side by side.
+
+    >>> from mxdp.plans.rings import ring
+    >>> for move in moves(ring(2)):
+    ...     print(move)
+    box 1.1.1 = 0.1
+    box 0.0.1 = 1.0
+    1.1 = 1.1 + box 1.1.1
+    0.0 = 0.0 + box 0.0.1
+    1.0 = 0.0
+    0.1 = 1.1
+    """
+    done: List[Move] = []
+    moved: Dict[Tuple[int, int], Slot] = {}  # chunks that are not in their place now
+
+    def here(device: int, chunk: int) -> Slot:
+        return moved.get((device, chunk), Slot(device, chunk))
+
+    for number, step in enumerate(schedule.steps):
+        arrivals: Dict[Tuple[int, int], List[Slot]] = {}
+        landed: Dict[Tuple[int, int], Slot] = {}
+        for send in step:
+            key, source = (send.target, send.chunk), here(send.source, send.chunk)
+            if send.action == READ:
+                arrivals.setdefault(key, []).append(source)
+                continue
+            box = 0
+            if send.action == ADD:
+                box = len(arrivals.setdefault(key, [])) + 1
+                arrivals[key].append(Slot(*key, box))
+            elif _passed_on_while_receiving(schedule, number, send):
+                box = 1
+            landed[key] = Slot(*key, box)
+            done.append(Move(COPY, (source,), landed[key]))
+        for key, parts in arrivals.items():
+            in_place = all(part.device == key[0] for part in parts)
+            target = here(*key) if in_place else Slot(*key, 1)
+            done += _sum([here(*key), *parts], target)
+            landed[key] = target
+        moved.update(landed)
+    done += [Move(COPY, (slot,), Slot(*key)) for key, slot in moved.items() if slot.box]
+    return done
+
+
+def _sum(parts: List[Slot], target: Slot) -> List[Move]:
+    """``target`` = the sum of ``parts``, in moves of at most ``MAX_PARTS`` each."""
+    result = [Move(ADD, tuple(parts[:MAX_PARTS]), target)]
+    for first in range(MAX_PARTS, len(parts), MAX_PARTS - 1):
+        result.append(Move(ADD, (target, *parts[first : first + MAX_PARTS - 1]), target))
+    return result
+
+
+def _passed_on_while_receiving(schedule: Schedule, number: int, send: Send) -> bool:
+    """Does the target send this chunk on, in a later step, in which something arrives there too?"""
+    return any(
+        any(later.source == send.target and later.chunk == send.chunk for later in step)
+        and any(later.target == send.target for later in step)
+        for step in schedule.steps[number + 1 :]
+    )

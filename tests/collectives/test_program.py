@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from mxdp.backend import mx
+from mxdp.collectives.program import Program, flat, places
+from mxdp.plans.one_hop import direct, naive, shared_memory
+from mxdp.plans.rings import ring
+
+
+def vectors(n, size):
+    return [mx.nd.ones((size,), ctx=mx.cpu(rank)) for rank in range(n)]
+
+
+def program(schedule, size):
+    return Program(schedule, [places(schedule, vector) for vector in vectors(schedule.devices, size)])
+
+
+@pytest.mark.parametrize(
+    ("schedule", "calls"),
+    [
+        (naive(3), 2 + 1 + 2),
+        (direct(3), 6 + 3 + 6),
+        (shared_memory(3), 3 + 6 + 3),
+        (ring(3), 6 + 6 + 6 + 3),  # the last three put in place what was passed on from a box
+        (naive(8), 7 + 3 + 7),  # eight parts are added in three sums, of at most four each
+    ],
+    ids=lambda value: getattr(value, "name", value),
+)
+def test_calls(schedule, calls):
+    assert len(program(schedule, 24).calls) == calls
+
+
+def test_empty_chunks_are_left_out():
+    assert len(program(direct(3), 1).calls) == 2 + 1 + 2
+
+
+def test_boxes_hold_what_the_docstrings_say():
+    """Naive: every other device's vector on the first one. Direct: the others' chunks. Shared memory: the sums."""
+    assert program(naive(4), 100).box_bytes == 3 * 400
+    assert program(direct(4), 100).box_bytes == 4 * 3 * 100
+    assert program(shared_memory(4), 100).box_bytes == 4 * 100
+
+
+def test_boxes_lie_on_the_device_that_adds_and_are_kept():
+    run = program(direct(2), 10)
+    before = list(run.calls)
+    run()
+    run()
+    assert run.calls == before
+
+
+def test_only_cpu_devices_share_memory():
+    gpus = [[SimpleNamespace(ctx=mx.gpu(rank), size=1)] * 2 for rank in range(2)]
+    with pytest.raises(ValueError, match=r"shared-memory reads .* not gpu\(0\), gpu\(1\): use 'direct'"):
+        Program(shared_memory(2), gpus)
+
+
+def test_flat_is_a_view():
+    x = mx.np.zeros((2, 3))
+    flat(x)[1:3] = 5
+    assert x.asnumpy().tolist() == [[0, 5, 5], [0, 0, 0]]

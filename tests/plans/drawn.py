@@ -1,0 +1,62 @@
+"""Reads the drawings in docstrings and holds them against the plans; says whether a plan is an all-reduce."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from mxdp.plans.holdings import holdings, written
+from mxdp.plans.tables import sends
+
+ROW = re.compile(r"^\s*(start|step \d+)\s+(.*)$", re.MULTILINE)
+SEND = re.compile(r"\d+ (?:-\w->|->|<->) \d+|\d+ reads \w\d+")
+
+
+@dataclass
+class Row:
+    """A line of a drawing: ``held`` by all devices, device by device; ``sends``; ``words`` behind them."""
+
+    label: str
+    held: list
+    sends: list
+    words: str
+
+
+def drawing(docstring):
+    found = []
+    for label, rest in ROW.findall(docstring):
+        held, *words = SEND.split(rest)
+        found.append(Row(label, held.split(), SEND.findall(rest), "".join(words)))
+    return found
+
+
+def check_drawing(docstring, schedule):
+    """Every row of the drawing is what the plan does, and no row is missing."""
+    rows = drawing(docstring)
+    if rows[0].label == "start":
+        after = holdings(schedule)
+        assert [row.held for row in rows] == [
+            [text for chunks in held for text in written(chunks, schedule.devices)] for held in after
+        ]
+        assert rows.pop(0).sends == []
+    assert [row.label for row in rows] == [f"step {number}" for number in range(1, len(schedule.steps) + 1)]
+    for row, step in zip(rows, schedule.steps):
+        planned = sends(step, schedule.chunks)
+        more = re.search(r"and (\d+) more", row.words)
+        assert row.sends == planned[: len(row.sends)]
+        assert len(planned) - len(row.sends) == (int(more.group(1)) if more else 0)
+        for action in ("add", "copy"):
+            if re.search(rf"\b{action}\b", row.words):
+                assert {send.action for send in step} == {action}
+
+
+def is_allreduce(schedule):
+    """Does every device end with each device's part of each chunk, exactly once?"""
+    complete = tuple(range(schedule.devices))
+    return all(parts == complete for chunks in holdings(schedule)[-1] for parts in chunks)
+
+
+def with_step(schedule, number, step):
+    """The plan with another step there; none if it is ``()``."""
+    steps = [*schedule.steps[:number], step, *schedule.steps[number + 1 :]]
+    return replace(schedule, steps=tuple(filter(None, steps)))

@@ -1,0 +1,111 @@
+"""What holds for every all-reduce, whatever its name: the plans are played on the numbers of the devices."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from drawn import is_allreduce, with_step
+
+from mxdp.plans.algorithms import ALGORITHMS, AUTO, check_algorithm, plan
+from mxdp.plans.one_hop import sharded
+from mxdp.plans.schedules import ADD, COPY
+
+SIZES = (5, 4, 3, 3, 1)
+NAMES = sorted(ALGORITHMS)
+MANY_CHUNKS = [name for name in NAMES if plan(name, 2, SIZES).chunks > 1]
+
+
+def test_the_names():
+    assert NAMES == ["bidirectional-ring", "direct", "doubling", "naive", "ring", "sharded", "shared-memory", "tree"]
+    assert set(NAMES) - set(MANY_CHUNKS) == {"doubling", "naive", "tree"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("devices", range(1, 9))
+@pytest.mark.parametrize("sizes", [(1,), SIZES])
+def test_every_device_ends_with_each_part_exactly_once(name, devices, sizes):
+    schedule = plan(name, devices, sizes)
+    assert (schedule.name, schedule.devices) == (name, devices)
+    assert is_allreduce(schedule)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("devices", range(2, 6))
+def test_no_step_and_no_send_can_be_left_out(name, devices):
+    schedule = plan(name, devices, SIZES)
+    for number, step in enumerate(schedule.steps):
+        assert not is_allreduce(with_step(schedule, number, ()))
+        for send in step:
+            assert not is_allreduce(with_step(schedule, number, tuple(other for other in step if other != send)))
+
+
+@pytest.mark.parametrize("name", MANY_CHUNKS)
+@pytest.mark.parametrize("devices", range(2, 6))
+def test_a_chunk_off_by_one_is_found(name, devices):
+    schedule = plan(name, devices, SIZES)
+    for number, (first, *others) in enumerate(schedule.steps):
+        wrong = replace(first, chunk=(first.chunk + 1) % schedule.chunks)
+        assert not is_allreduce(with_step(schedule, number, (wrong, *others)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("devices", range(2, 6))
+def test_adding_for_copying_is_found_and_the_other_way_round(name, devices):
+    schedule = plan(name, devices, SIZES)
+    for number, (first, *others) in enumerate(schedule.steps):
+        wrong = replace(first, action=ADD if first.action == COPY else COPY)
+        assert not is_allreduce(with_step(schedule, number, (wrong, *others)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("devices", range(1, 9))
+def test_nobody_sends_to_himself_or_to_nobody(name, devices):
+    schedule = plan(name, devices, SIZES)
+    for step in schedule.steps:
+        assert step
+        for send in step:
+            assert send.source != send.target
+            assert {send.source, send.target} <= set(range(devices))
+            assert 0 <= send.chunk < schedule.chunks
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_device_has_nothing_to_do(name):
+    assert plan(name, 1, SIZES).steps == ()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_devices(name):
+    with pytest.raises(ValueError, match="at least one device, not 0"):
+        plan(name, 0, SIZES)
+
+
+def test_only_sharded_looks_at_the_sizes():
+    assert plan("sharded", 3, SIZES) == sharded(3, SIZES)
+    assert plan("sharded", 3, SIZES).sizes == SIZES
+    for name in set(NAMES) - {"sharded"}:
+        assert plan(name, 3, SIZES) == plan(name, 3)
+        assert plan(name, 3, SIZES).sizes == ()
+
+
+def test_an_unknown_name_gets_the_nearest_and_all():
+    with pytest.raises(ValueError, match="no all-reduce is called 'rign'") as error:
+        plan("rign", 2)
+    assert "did you mean 'ring'?" in str(error.value)
+    assert ", ".join(NAMES) in str(error.value)
+
+
+def test_a_name_that_is_near_to_none_gets_all():
+    with pytest.raises(ValueError, match="no all-reduce is called 'zzz'") as error:
+        check_algorithm("zzz")
+    assert "did you mean" not in str(error.value)
+    assert ", ".join(NAMES) in str(error.value)
+
+
+def test_others_can_be_allowed_as_well():
+    check_algorithm(AUTO, also=[AUTO])
+    with pytest.raises(ValueError, match=r"did you mean 'auto'.* auto, bidirectional-ring"):
+        check_algorithm("atuo", also=[AUTO])
+    with pytest.raises(ValueError, match="called 'auto'"):
+        check_algorithm(AUTO)

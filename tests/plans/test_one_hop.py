@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import re
+from itertools import product
+
+import pytest
+from drawn import check_drawing
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mxdp.plans.holdings import holdings
+from mxdp.plans.one_hop import direct, naive, owners, sharded, shared_memory
+from mxdp.plans.schedules import ADD, COPY, READ
+
+LENGTH = 840
+"""Can be cut into 1 to 8 chunks of one length."""
+
+PLANNERS = [naive, sharded, direct, shared_memory]
+
+
+@pytest.mark.parametrize(("planner", "devices"), [(naive, 3), (direct, 3), (shared_memory, 2)])
+def test_the_drawing(planner, devices):
+    check_drawing(planner.__doc__, planner(devices))
+
+
+def test_the_drawn_owners():
+    text = sharded.__doc__
+    array, elements, owner = (
+        [int(number) for number in re.search(rf"{label}((?: +\d)+)", text).group(1).split()]
+        for label in ("array", "elements", "added up on")
+    )
+    assert array == list(range(5))
+    assert owners(3, elements) == owner
+    loads = [
+        [int(number) for number in found.split("+")] for found in re.findall(r"device \d adds (\d(?: \+ \d)*)", text)
+    ]
+    assert loads == [[elements[each] for each in array if owner[each] == device] for device in range(3)]
+
+
+@pytest.mark.parametrize("devices", range(2, 9))
+def test_naive_goes_through_device_zero(devices):
+    schedule = naive(devices)
+    into, out = schedule.steps
+    assert [(send.source, send.target, send.action) for send in into] == [(n, 0, ADD) for n in range(1, devices)]
+    assert [(send.source, send.target, send.action) for send in out] == [(0, n, COPY) for n in range(1, devices)]
+    assert schedule.sent(10) == [10 * (devices - 1)] + [10] * (devices - 1)
+
+
+@pytest.mark.parametrize("devices", range(2, 9))
+def test_direct_sends_as_much_as_the_ring_in_two_steps(devices):
+    schedule = direct(devices)
+    assert [{send.action for send in step} for step in schedule.steps] == [{ADD}, {COPY}]
+    assert schedule.sent(LENGTH) == [2 * (devices - 1) * LENGTH // devices] * devices
+
+
+@pytest.mark.parametrize("devices", range(2, 9))
+def test_shared_memory_sends_half_of_that(devices):
+    schedule = shared_memory(devices)
+    assert [{send.action for send in step} for step in schedule.steps] == [{READ}, {COPY}]
+    assert schedule.sent(LENGTH) == [(devices - 1) * LENGTH // devices] * devices
+    pairs = [[(send.source, send.target, send.chunk) for send in step] for step in schedule.steps]
+    assert pairs == [[(send.source, send.target, send.chunk) for send in step] for step in direct(devices).steps]
+
+
+@pytest.mark.parametrize("planner", [direct, shared_memory])
+@pytest.mark.parametrize("devices", range(2, 9))
+def test_each_chunk_is_added_up_on_the_device_of_its_number(planner, devices):
+    complete = tuple(range(devices))
+    for device, chunks in enumerate(holdings(planner(devices))[1]):
+        assert [chunk for chunk, parts in enumerate(chunks) if parts == complete] == [device]
+
+
+@pytest.mark.parametrize("devices", range(2, 9))
+def test_at_no_moment_all_send_to_the_same_device(devices):
+    """The sends of a step come in turns, in each of which every device sends once and receives once."""
+    for step in direct(devices).steps:
+        for start in range(0, len(step), devices):
+            turn = step[start : start + devices]
+            assert sorted(send.source for send in turn) == sorted(send.target for send in turn) == list(range(devices))
+
+
+@pytest.mark.parametrize("devices", range(1, 9))
+def test_sharded_evenly_sends_as_much_as_the_ring(devices):
+    schedule = sharded(devices, [5] * devices)
+    assert schedule.sizes == (5,) * devices
+    assert schedule.sent(5 * devices) == [2 * (devices - 1) * 5] * devices
+
+
+@pytest.mark.parametrize("devices", range(1, 9))
+def test_sharded_with_a_single_array_is_naive(devices):
+    assert sharded(devices).steps == sharded(devices, [7]).steps == naive(devices).steps
+
+
+def test_each_array_is_added_up_whole_on_its_owner():
+    sizes = [5, 4, 3, 3, 1]
+    into, out = sharded(3, sizes).steps
+    for chunk, owner in enumerate(owners(3, sizes)):
+        others = set(range(3)) - {owner}
+        assert {(send.source, send.target) for send in into if send.chunk == chunk} == set(product(others, [owner]))
+        assert {(send.source, send.target) for send in out if send.chunk == chunk} == set(product([owner], others))
+
+
+@given(sizes=st.lists(st.integers(1, 1000), min_size=1, max_size=30), devices=st.integers(1, 8))
+def test_sharded_sends_each_array_there_and_back(sizes, devices):
+    assert sum(sharded(devices, sizes).sent(sum(sizes))) == 2 * (devices - 1) * sum(sizes)
+
+
+@given(sizes=st.lists(st.integers(1, 1000), min_size=1, max_size=30), devices=st.integers(1, 8))
+def test_no_owner_has_more_than_the_least_busy_and_one_array(sizes, devices):
+    loads = load(sizes, devices)
+    smallest = [
+        min([size for size, owner in zip(sizes, owners(devices, sizes)) if owner == n], default=0)
+        for n in range(devices)
+    ]
+    assert all(mine - mine_least <= min(loads) for mine, mine_least in zip(loads, smallest))
+
+
+@given(sizes=st.lists(st.integers(1, 20), min_size=1, max_size=6), devices=st.integers(1, 3))
+def test_owners_are_as_good_as_graham_says(sizes, devices):
+    """The busiest device has at most 4/3 - 1/(3n) of what it has in the best of all ways to share out."""
+    best = min(
+        max(sum(size for size, owner in zip(sizes, way) if owner == device) for device in range(devices))
+        for way in product(range(devices), repeat=len(sizes))
+    )
+    assert 3 * devices * max(load(sizes, devices)) <= (4 * devices - 1) * best
+
+
+@given(size=st.integers(1, 100), each=st.integers(1, 5), devices=st.integers(1, 8))
+def test_equal_arrays_are_shared_out_evenly(size, each, devices):
+    assert load([size] * each * devices, devices) == [size * each] * devices
+
+
+def load(sizes, devices):
+    found = owners(devices, sizes)
+    assert len(found) == len(sizes)
+    return [sum(size for size, owner in zip(sizes, found) if owner == device) for device in range(devices)]
+
+
+@pytest.mark.parametrize("planner", PLANNERS)
+def test_no_devices(planner):
+    assert planner(1).steps == ()
+    with pytest.raises(ValueError, match="at least one device, not 0"):
+        planner(0)

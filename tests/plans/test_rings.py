@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from drawn import check_drawing, drawing
+
+from mxdp.plans import rings
+from mxdp.plans.holdings import holdings
+from mxdp.plans.rings import all_gather, bidirectional_ring, reduce_scatter, ring
+from mxdp.plans.schedules import ADD, COPY
+
+LENGTH = 840
+"""Can be cut into 1 to 8 chunks of one length."""
+
+
+def test_the_drawn_ring_of_three():
+    check_drawing(rings.__doc__, ring(3))
+    assert drawing(rings.__doc__)[1].sends == ["0 -c-> 1", "1 -a-> 2", "2 -b-> 0"]
+
+
+def test_the_drawn_ring_that_goes_both_ways():
+    check_drawing(bidirectional_ring.__doc__, bidirectional_ring(3))
+
+
+@pytest.mark.parametrize("devices", range(1, 9))
+def test_ring_sends_what_the_docstring_says(devices):
+    schedule = ring(devices)
+    assert len(schedule.steps) == 2 * (devices - 1)
+    for step in schedule.steps:
+        assert [send.source for send in step] == list(range(devices))
+        assert all(send.target == (send.source + 1) % devices for send in step)
+        assert sorted(send.chunk for send in step) == list(range(devices))
+    actions = [{send.action for send in step} for step in schedule.steps]
+    assert actions == [{ADD}] * (devices - 1) + [{COPY}] * (devices - 1)
+    assert schedule.sent(LENGTH) == [2 * (devices - 1) * LENGTH // devices] * devices
+
+
+@pytest.mark.parametrize("devices", range(1, 9))
+@pytest.mark.parametrize("half", [reduce_scatter, all_gather])
+def test_each_half_costs_half(half, devices):
+    assert len(half(devices).steps) == devices - 1
+    assert half(devices).sent(LENGTH) == [(devices - 1) * LENGTH // devices] * devices
+
+
+@pytest.mark.parametrize("devices", range(1, 9))
+def test_the_ring_is_its_two_halves(devices):
+    assert ring(devices).steps == reduce_scatter(devices).steps + all_gather(devices).steps
+
+
+@pytest.mark.parametrize("devices", range(1, 9))
+def test_reduce_scatter_leaves_the_sum_of_chunk_i_on_device_i_and_no_other(devices):
+    complete = tuple(range(devices))
+    for device, chunks in enumerate(holdings(reduce_scatter(devices))[-1]):
+        assert [chunk for chunk, parts in enumerate(chunks) if parts == complete] == [device]
+
+
+@pytest.mark.parametrize("devices", range(1, 9))
+def test_all_gather_leaves_chunk_i_of_device_i_everywhere(devices):
+    gathered = tuple((chunk,) for chunk in range(devices))
+    assert holdings(all_gather(devices))[-1] == (gathered,) * devices
+
+
+@pytest.mark.parametrize("devices", range(1, 9))
+def test_both_ways_cost_what_one_way_costs(devices):
+    schedule = bidirectional_ring(devices)
+    assert len(schedule.steps) == len(ring(devices).steps)
+    assert schedule.sent(2 * LENGTH) == ring(devices).sent(2 * LENGTH)
+
+
+@pytest.mark.parametrize("devices", range(3, 9))
+def test_both_ways_each_link_carries_one_chunk_a_step(devices):
+    """A ring of half the vector forward, and one back: that is where the time is won."""
+    for step in bidirectional_ring(devices).steps:
+        links = Counter((send.source, send.target) for send in step)
+        forward = {(device, (device + 1) % devices) for device in range(devices)}
+        assert links == Counter(forward | {(target, source) for source, target in forward})
+
+
+@pytest.mark.parametrize("devices", range(1, 9))
+def test_both_ways_the_first_half_of_the_chunks_is_the_ring(devices):
+    forward = [tuple(send for send in step if send.chunk < devices) for step in bidirectional_ring(devices).steps]
+    assert tuple(forward) == ring(devices).steps
+
+
+@pytest.mark.parametrize("planner", [reduce_scatter, all_gather, ring, bidirectional_ring])
+def test_no_devices(planner):
+    assert planner(1).steps == ()
+    with pytest.raises(ValueError, match="at least one device, not 0"):
+        planner(0)

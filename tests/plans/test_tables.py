@@ -1,0 +1,198 @@
+"""What a lecturer sees. The terminal has 80 columns where nothing else is said."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from drawn import ROW, SEND
+
+from mxdp.plans.__main__ import NAMES, _with_defaults
+from mxdp.plans.algorithms import plan
+from mxdp.plans.holdings import holdings, written
+from mxdp.plans.one_hop import sharded
+from mxdp.plans.rings import ring
+from mxdp.plans.schedules import ADD, COPY, READ, Schedule, Send
+from mxdp.plans.tables import headline, print_plan, print_plans, sends, shares
+
+RING = """\
+ring: 3 devices, 3 chunks, 4 steps
+Each device sends 1.33 vectors.
+
+step   what  sends                           device 0   device 1   device 2
+start                                        a0 b0  c0  a1 b1 c1   a2  b2 c2
+1      add   0 -c-> 1   1 -a-> 2   2 -b-> 0  a0 b02 c0  a1 b1 c01  a12 b2 c2
+2      add   0 -b-> 1   1 -c-> 2   2 -a-> 0  A  b02 c0  a1 B  c01  a12 b2 C
+3      copy  0 -a-> 1   1 -b-> 2   2 -c-> 0  A  b02 C   A  B  c01  a12 B  C
+4      copy  0 -c-> 1   1 -a-> 2   2 -b-> 0  A  B   C   A  B  C    A   B  C
+
+a0: device 0's chunk a; a01: devices 0 and 1 added up; A: all devices added up.
+"""
+
+SHARDED = """\
+sharded: 3 devices, 5 chunks (whole arrays, elements: 5, 4, 3, 3, 1), 2 steps
+Devices 0 to 2 send 1.31, 1.31, 1.38 vectors.
+
+step  what  sends
+1     add   1 -a-> 0   2 -b-> 1   0 -c-> 2   0 -d-> 2   2 -e-> 1
+            2 -a-> 0   0 -b-> 1   1 -c-> 2   1 -d-> 2   0 -e-> 1
+2     copy  0 -a-> 1   1 -b-> 2   2 -c-> 0   2 -d-> 0   1 -e-> 2
+            0 -a-> 2   1 -b-> 0   2 -c-> 1   2 -d-> 1   1 -e-> 0
+
+device   0                1                2
+start    a0 b0 c0 d0 e0   a1 b1 c1 d1 e1   a2 b2 c2 d2 e2
+step 1   A  b0 c0 d0 e0   a1 B  c1 d1 E    a2 b2 C  D  e2
+step 2   A  B  C  D  E    A  B  C  D  E    A  B  C  D  E
+
+a0: device 0's chunk a; a01: devices 0 and 1 added up; A: all devices added up.
+"""
+
+
+@pytest.fixture
+def printed(monkeypatch, capsys):
+    def run(schedule, columns=80):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        print_plan(schedule)
+        lines = capsys.readouterr().out.splitlines()
+        assert max(map(len, lines)) <= columns
+        return "".join(line.rstrip() + "\n" for line in lines)
+
+    return run
+
+
+def test_one_table_where_there_is_room(printed):
+    assert printed(ring(3)) == RING
+
+
+def test_else_two(printed):
+    assert printed(sharded(3, [5, 4, 3, 3, 1])) == SHARDED
+    assert "device 0" in printed(sharded(3, [5, 4, 3, 3, 1]), columns=170)
+    assert "device 0 " not in printed(ring(3), columns=75)
+
+
+def cells(text):
+    """Of both kinds of table: what all devices hold, in a bag, row by row."""
+    if "device 0 " in text:
+        start = text.split("\n\n")[1].index("device 0")
+        rows = [line[start:] for line in text.split("\n\n")[1].splitlines()[1:]]
+    else:
+        rows = re.split(r"^(?:start|step \d+) ", text.split("\n\n")[2], flags=re.MULTILINE)[1:]
+    return [sorted(row.split()) for row in rows]
+
+
+def expected_cells(schedule):
+    after = holdings(schedule)
+    return [sorted(text for chunks in held for text in written(chunks, schedule.devices)) for held in after]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("devices", range(2, 5))
+def test_up_to_four_devices_all_is_shown_in_80_columns(name, devices, printed):
+    schedule = _with_defaults(name, devices)
+    text = printed(schedule)
+    assert "…" not in text
+    assert SEND.findall(text) == [send for step in schedule.steps for send in sends(step, schedule.chunks)]
+    assert cells(text) == expected_cells(schedule)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("devices", range(5, 9))
+def test_up_to_eight_it_says_how_to_see_what_does_not_fit(name, devices, printed):
+    schedule = _with_defaults(name, devices)
+    text = printed(schedule)
+    assert "…" not in text
+    assert SEND.findall(text) == [send for step in schedule.steps for send in sends(step, schedule.chunks)]
+    needed = re.search(r"takes (\d+) columns, and here are 80: make the terminal\s+wider, or set COLUMNS=\1\.", text)
+    if needed:
+        columns = int(needed.group(1))
+        assert "COLUMNS=" in printed(schedule, columns - 1)
+        text = printed(schedule, columns)
+        assert "COLUMNS=" not in text
+    assert cells(text) == expected_cells(schedule)
+
+
+def test_there_are_plans_that_do_not_fit(printed):
+    assert "COLUMNS=151." in printed(ring(8))
+
+
+def test_more_devices_than_are_drawn(printed):
+    text = printed(ring(9))
+    assert text.endswith("\nWhat each device holds is shown for up to 8 devices.\n")
+    assert len(SEND.findall(text)) == 16 * 9
+    assert not ROW.search(text)
+
+
+def test_one_device(printed):
+    assert (
+        printed(ring(1))
+        == "ring: 1 device, 1 chunk, 0 steps\nEach device sends 0 vectors.\n\nNothing has to be sent.\n"
+    )
+
+
+def test_a_narrow_terminal_folds_the_sends(printed):
+    assert "1     add   0 -c-> 1   1 -a-> 2\n            2 -b-> 0\n" in printed(ring(3), columns=31)
+    assert "1     add   0 -c-> 1\n            1 -a-> 2\n            2 -b-> 0\n" in printed(ring(3), columns=30)
+
+
+def test_sends_fold_where_a_turn_ends(printed):
+    """Six would have room in a line."""
+    lines = printed(plan("direct", 4)).splitlines()[4:7]
+    assert [len(SEND.findall(line)) for line in lines] == [4, 4, 4]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "legend"),
+    [
+        (plan("tree", 3), "0+1: the vectors of devices 0 and 1 added up."),
+        (plan("ring", 2), "a0: device 0's chunk a; A: all devices added up."),
+        (_with_defaults("all-gather", 3), "a0: device 0's chunk a."),
+        (_with_defaults("broadcast", 3), "0: device 0's vector."),
+    ],
+)
+def test_the_last_line_says_how_to_read_it(schedule, legend, printed):
+    assert printed(schedule).splitlines()[-1] == legend
+
+
+def test_the_headline_counts_what_is_sent():
+    assert headline(plan("naive", 3)).splitlines()[1] == "Devices 0 to 2 send 2, 1, 1 vectors."
+    assert headline(plan("ring", 2)).splitlines()[1] == "Each device sends 1 vector."
+    assert headline(plan("shared-memory", 4)) == (
+        "shared-memory: 4 devices, 4 chunks, 2 steps\n"
+        "Each device sends 0.75 vectors. What is read in place is not sent."
+    )
+
+
+def test_shares_are_of_the_whole_vector():
+    assert shares(plan("naive", 3)) == [2, 1, 1]
+    assert shares(sharded(2, [6, 2])) == [2 / 8 + 6 / 8] * 2
+
+
+def test_sends_are_written_as_in_the_drawings():
+    assert sends((Send(0, 1, 0, ADD), Send(2, 1, 27, COPY), Send(1, 0, 1, READ)), 28) == [
+        "0 -a-> 1",
+        "2 -ab-> 1",
+        "0 reads b1",
+    ]
+
+
+def test_an_exchange_is_one_arrow_only_if_both_do_the_same():
+    assert sends((Send(1, 0, 0, ADD), Send(0, 1, 0, ADD)), 1) == ["0 <-> 1"]
+    assert sends((Send(1, 0, 0, ADD), Send(0, 1, 0, COPY)), 1) == ["1 -> 0", "0 -> 1"]
+
+
+def test_what_is_done_in_a_step_is_said_once_each(printed):
+    step = (Send(1, 0, 0, ADD), Send(2, 0, 0, ADD), Send(0, 1, 0, COPY))
+    assert "\n1       add, copy   1 -> 0   2 -> 0   0 -> 1   0+1+2 " in printed(Schedule("mixed", 3, 1, (step,)))
+
+
+def test_the_table_of_plans(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    print_plans([{"name": "ring", "steps": 4, "sent": 4 / 3, "what": "Goes round."}], devices=3)
+    assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == [
+        "3 devices; sent: vectors that leave the busiest device, in all steps together",
+        "",
+        "plan  steps  sent  what it does",
+        "ring      4  1.33  Goes round.",
+        "",
+        "sharded is given 3 equal arrays. One plan: python -m mxdp.plans NAME 3",
+    ]

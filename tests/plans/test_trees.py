@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from math import ceil, log2
+
+import pytest
+from drawn import check_drawing
+
+from mxdp.plans.holdings import holdings
+from mxdp.plans.schedules import ADD, COPY
+from mxdp.plans.trees import broadcast, doubling, tree
+
+
+@pytest.mark.parametrize("planner", [tree, doubling])
+def test_the_drawing_of_four(planner):
+    check_drawing(planner.__doc__, planner(4))
+
+
+@pytest.mark.parametrize("devices", range(1, 9))
+def test_tree_costs_what_the_docstring_says(devices):
+    schedule = tree(devices)
+    assert len(schedule.steps) == 2 * ceil(log2(devices))
+    assert sum(schedule.sent(1)) == 2 * (devices - 1)
+
+
+@pytest.mark.parametrize("devices", range(1, 9))
+def test_the_sum_is_complete_at_the_root_when_the_tree_turns(devices):
+    schedule = tree(devices)
+    half = len(schedule.steps) // 2
+    assert holdings(schedule)[half][0] == (tuple(range(devices)),)
+    assert [{send.action for send in step} for step in schedule.steps] == [{ADD}] * half + [{COPY}] * half
+
+
+@pytest.mark.parametrize(("devices", "source"), [(n, source) for n in range(1, 9) for source in range(n)])
+def test_broadcast_reaches_all_from_each_source(devices, source):
+    schedule = broadcast(devices, source)
+    assert holdings(schedule)[-1] == (((source,),),) * devices
+    assert len(schedule.steps) == ceil(log2(devices))
+    assert sum(schedule.sent(1)) == devices - 1
+    assert {send.action for step in schedule.steps for send in step} <= {COPY}
+
+
+@pytest.mark.parametrize("devices", range(1, 9))
+def test_nobody_passes_on_what_he_has_not_got(devices):
+    have = {0}
+    for step in broadcast(devices).steps:
+        assert {send.source for send in step} <= have
+        have |= {send.target for send in step}
+    assert have == set(range(devices))
+
+
+@pytest.mark.parametrize(("devices", "source"), [(3, 3), (3, -1), (1, 1)])
+def test_a_source_that_is_no_device_is_named(devices, source):
+    with pytest.raises(ValueError, match=f"^there is no device {source} among {devices}: source is 0 to {devices - 1}"):
+        broadcast(devices, source)
+
+
+@pytest.mark.parametrize(
+    ("devices", "steps"), [(1, 0), (2, 1), (3, 3), (4, 2), (5, 4), (6, 4), (7, 4), (8, 3), (16, 4)]
+)
+def test_doubling_takes_as_many_steps_as_the_docstring_says(devices, steps):
+    assert len(doubling(devices).steps) == steps
+
+
+@pytest.mark.parametrize("devices", [1, 2, 4, 8, 16])
+def test_doubling_sends_a_vector_from_each_device_each_step(devices):
+    assert doubling(devices).sent(1) == [int(log2(devices))] * devices
+
+
+@pytest.mark.parametrize(("devices", "vectors"), [(3, 2 + 2), (5, 8 + 2), (6, 8 + 4), (7, 8 + 6)])
+def test_doubling_beyond_a_power_of_two_costs_two_vectors_a_device(devices, vectors):
+    assert sum(doubling(devices).sent(1)) == vectors
+
+
+@pytest.mark.parametrize("devices", range(2, 9))
+def test_doubling_adds_the_same_two_numbers_on_both_partners(devices):
+    """So that all devices end with the same bits: sums are compared with their order here."""
+    held = [frozenset([device]) for device in range(devices)]
+    for step in doubling(devices).steps:
+        sent = [(send, held[send.source]) for send in step]
+        for send, parts in sent:
+            held[send.target] = frozenset([held[send.target], parts]) if send.action == ADD else parts
+    assert len(set(held)) == 1
+
+
+@pytest.mark.parametrize("planner", [tree, broadcast, doubling])
+def test_no_devices(planner):
+    assert planner(1).steps == ()
+    with pytest.raises(ValueError, match="at least one device, not 0"):
+        planner(0)
