@@ -1,7 +1,8 @@
 """mxdp: data-parallel training of MXNet/Gluon networks, from scratch, in pieces that can be read.
 
-``import mxdp`` prepares the process (see :mod:`mxdp.process`) and loads nothing else: a name such as ``mxdp.allreduce``
-brings in MXNet when it is first used. Import mxdp before MXNet.
+``import mxdp`` prepares the process (see :mod:`mxdp.process`), sees to it that MXNet will know mxdp's stores
+(:mod:`mxdp.plugin`) and loads nothing else: a name such as ``mxdp.allreduce`` brings in MXNet when it is first used.
+Import mxdp before MXNet.
 """
 
 from __future__ import annotations
@@ -9,12 +10,18 @@ from __future__ import annotations
 import importlib
 from typing import Any, List
 
+from mxdp import plugin as _plugin
 from mxdp import process as _process
 
 __version__ = "0.1.0"
 
 _HOME = {
     "allreduce": "mxdp.collectives",
+    "AllReduce": "mxdp.collectives",
+    "reduce_scatter": "mxdp.collectives",
+    "all_gather": "mxdp.collectives",
+    "broadcast": "mxdp.collectives",
+    "calibrate": "mxdp.collectives",
     "GradientSync": "mxdp.collectives",
     "split_and_load": "mxdp.batches",
     "split_batch": "mxdp.batches",
@@ -31,10 +38,12 @@ _HOME = {
     "train_batch": "mxdp.training",
     "train": "mxdp.training",
     "evaluate": "mxdp.training",
+    "Trainer": "mxdp.gluon",
 }
 __all__ = sorted(_HOME)
 
 _process.prepare()
+_plugin.register_stores()
 
 
 def __getattr__(name: str) -> Any:

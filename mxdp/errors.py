@@ -15,3 +15,7 @@ class DataError(MxdpError):
 
 class UsageError(MxdpError):
     """The command line asks for something that does not exist; exit status 2."""
+
+
+class TraceError(MxdpError):
+    """A trace can't be recorded or read, or is not one of MXNet's."""

@@ -10,7 +10,7 @@
 # %%
 import mxdp
 from mxdp.backend import np
-from mxdp.plans.schedules import ring
+from mxdp.plans.rings import ring
 
 devices = mxdp.devices(2)
 print(devices)

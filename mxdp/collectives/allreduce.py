@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Sequence
+from typing import Optional, Sequence
 
 import numpy as onp
 
 from mxdp.backend import NDArray
 from mxdp.collectives.choice import resolve
 from mxdp.collectives.program import Program, divisions, flat, places
+from mxdp.plans.replay import Machine
 
 
 class AllReduce:
@@ -16,15 +17,18 @@ class AllReduce:
 
     Args:
         data, algorithm, op: as for :func:`allreduce`.
+        machine: speeds for ``"auto"``, as :func:`mxdp.collectives.calibrate` measures them.
 
     Raises:
         ValueError: as for :func:`allreduce`.
     """
 
-    def __init__(self, data: Sequence[NDArray], algorithm: str = "ring", op: str = "sum") -> None:
+    def __init__(
+        self, data: Sequence[NDArray], algorithm: str = "ring", op: str = "sum", machine: Optional[Machine] = None
+    ) -> None:
         check_alike(data, "allreduce")
         dtype = onp.dtype(data[0].dtype)
-        self.algorithm, schedule = resolve(algorithm, [x.ctx for x in data], [data[0].size], dtype.itemsize)
+        self.algorithm, schedule = resolve(algorithm, [x.ctx for x in data], [data[0].size], dtype.itemsize, machine)
         vectors = [flat(x) for x in data] if data[0].size else []
         program = Program(schedule, [places(schedule, vector) for vector in vectors]) if vectors else None
         self._calls = [*(program.calls if program else []), *divisions(vectors or data, op)]

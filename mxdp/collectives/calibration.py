@@ -17,8 +17,8 @@ from mxdp.calls import Call, prepare
 from mxdp.plans.replay import Curve, Machine, Rate
 
 MEBIBYTE = 1 << 20
-FOOTPRINTS = tuple(size * MEBIBYTE for size in (1, 4, 16, 48, 160, 320))
-"""Bytes in use, over all devices: from what the second-level caches hold to far more than any cache does."""
+FOOTPRINTS = tuple(size * MEBIBYTE for size in (4, 16, 48, 160, 320))
+"""Bytes in use, over all devices: up to more than any cache holds. With fewer, calls take longer than the work."""
 ENOUGH = 32 * MEBIBYTE
 """Bytes in use times repeats: small footprints are gone through more often, so that each time is long enough."""
 ROUNDS = 5

@@ -8,7 +8,9 @@ first, which is the order in which backward produces them::
     replica 1   bucket 0 | b4 | W4 | b3 | W3 |    bucket 1 | b2 | W2 | b1 | W1 |      its places
 
 so that nothing is copied together or apart, and each bucket has one all-reduce. Nothing waits for all of backward: the
-engine starts a bucket's all-reduce when the bucket is complete, beside what backward still has to do.
+engine starts a bucket's all-reduce when the bucket is complete, beside what backward still has to do. (MXNet pushes
+backward in bulks of 15 operators, and a gradient is there when its bulk is done. The environment variable
+``MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN_BWD``, set before Python starts, makes bulks smaller.)
 
 Source of the idea: Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020.
 """

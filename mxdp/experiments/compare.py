@@ -9,6 +9,7 @@ from mxdp.experiments import style
 from mxdp.experiments.registry import Column, Row
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -19,6 +20,17 @@ def plural(count: int, thing: str) -> str:
     ('1 device', '2 processes')
     """
     return f"{count} {thing}" if count == 1 else f"{count} {thing}{'es' if thing.endswith('s') else 's'}"
+
+
+def size(nbytes: int) -> str:
+    """Bytes in the largest unit of which they are a whole number.
+
+    >>> size(4), size(65536), size(1 << 24), size(160_000_000)
+    ('4 B', '64 KiB', '16 MiB', '160 MB')
+    """
+    units = ((1 << 30, "GiB"), (10**9, "GB"), (1 << 20, "MiB"), (10**6, "MB"), (1 << 10, "KiB"), (1000, "kB"))
+    unit, name = next((each for each in units if nbytes and nbytes % each[0] == 0), (1, "B"))
+    return f"{nbytes // unit:,} {name}"
 
 
 def find_all(rows: List[Row], **case: Any) -> List[Row]:
@@ -61,13 +73,23 @@ def seconds(heading: str = "seconds", form: str = "{:.2f}") -> Column:
     return Column(heading, cell)
 
 
-def row_bars(figure: Figure, rows: List[Row], unit: str, colours: Sequence[str], scale: Sequence[float] = ()) -> None:
-    """One bar a row: the median of its times, with whiskers and samples, each times its row's ``scale`` (default 1)."""
+def row_bars(
+    figure: Figure,
+    rows: List[Row],
+    unit: str,
+    colours: Sequence[str],
+    scale: Sequence[float] = (),
+    axes: Optional[Axes] = None,
+    labels: Sequence[str] = (),
+) -> None:
+    """One bar a row: the median of its times, with whiskers and samples, each times its row's ``scale`` (default 1).
+
+    ``axes``: where, if not on the whole figure; ``labels``: in place of the rows' own."""
     factors = scale or [1.0] * len(rows)
     times = [[sample * factor for sample in row["seconds"]["samples"]] for row, factor in zip(rows, factors)]
     style.bars(
-        figure.add_subplot(),
-        [row["label"] for row in rows],
+        axes or figure.add_subplot(),
+        labels or [row["label"] for row in rows],
         [statistics.median(samples) for samples in times],
         [min(samples) for samples in times],
         [max(samples) for samples in times],

@@ -37,6 +37,16 @@ def count_wrong(actual: Any, expected: Any, tolerance: float = TOLERANCE) -> Tup
     return expected.size, int(expected.size - right.sum())
 
 
+def whole_numbers(rank: int, count: int, seed: int) -> HostArray:
+    """``count`` whole numbers from 1 to 4095, float32, other ones for each rank and seed.
+
+    Sums of up to 4096 such numbers are exact, in any order. They repeat after 65521, a prime, so that chunks which
+    change places show.
+    """
+    random = onp.random.RandomState([seed, rank])
+    return onp.resize(random.randint(1, 4096, size=65521).astype("float32"), count)
+
+
 def synced_step() -> Step:
     """The step of :func:`mxdp.train`, for one set of replicas: one all-reduce for all gradients, its buffers kept."""
     syncs: List[GradientSync] = []

@@ -16,7 +16,8 @@ else:
     import tomli as tomllib
 
 BUILT_IN = ("quick", "full")
-POSITIVE = ("rounds", "timeout", "batch_size", "lr", "samples", "size", "products")
+POSITIVE = ("rounds", "timeout", "batch_size", "lr", "samples", "size", "products", "nbytes", "images")
+POSITIVE_LISTS = ("sizes", "bucket_mb")
 
 
 def resolve(
@@ -85,6 +86,8 @@ def _checked(experiment: Experiment, key: str, value: Any) -> Any:
         raise UsageError(f"{experiment.name}: {key} is of type {wanted.__name__}, not {value!r}")
     if key in POSITIVE and not value > 0:
         raise UsageError(f"{experiment.name}: {key} must be more than 0, not {value!r}")
+    if key in POSITIVE_LISTS and not (value and all(type(each) in (int, float) and each > 0 for each in value)):
+        raise UsageError(f"{experiment.name}: {key} must be one or more numbers above 0, not {value!r}")
     if key == "devices" and (
         not value or any(type(n) is not int or n < 1 for n in value) or len(set(value)) < len(value)
     ):

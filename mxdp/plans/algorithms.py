@@ -51,5 +51,5 @@ def check_algorithm(algorithm: str, also: Sequence[str] = ()) -> None:
     known = sorted([*ALGORITHMS, *also])
     if algorithm not in known:
         near = difflib.get_close_matches(str(algorithm), known, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise ValueError(f"no all-reduce is called {algorithm!r}; {hint}There are: {', '.join(known)}.")
+        hint = f"did you mean {near[0]!r}? There" if near else "there"
+        raise ValueError(f"no plan is called {algorithm!r}; {hint} are: {', '.join(known)}.")

@@ -11,6 +11,7 @@ same time. :mod:`mxdp.plans.replay` is a finer one, of one machine.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Sequence, Tuple
 
 from mxdp.plans.schedules import READ, Schedule
 
@@ -29,6 +30,32 @@ class Link:
         0.00101
         """
         return self.alpha + nbytes * self.beta
+
+
+def fit_link(samples: Sequence[Tuple[float, float]]) -> Link:
+    """The link that comes nearest to ``samples``, each (bytes, seconds).
+
+    Least squares of the *relative* errors: each sample weighs 1 / seconds², so that a message of 4 bytes counts as much
+    as one of 64 MiB. What would be less than zero is zero.
+
+    >>> link = Link(alpha=1e-5, beta=2e-10)
+    >>> found = fit_link([(nbytes, link.seconds(nbytes)) for nbytes in (4, 4096, 4194304)])
+    >>> print(f"{found.alpha:.3g} {found.beta:.3g}")
+    1e-05 2e-10
+
+    Raises:
+        ValueError: fewer than two different sizes, or a time that is not more than zero.
+    """
+    if len({nbytes for nbytes, _ in samples}) < 2 or not all(seconds > 0 for _, seconds in samples):
+        raise ValueError("a link is fitted to times of more than zero, of messages of at least two different sizes")
+    # alpha * x + beta * y is to be near 1, in the mean over all samples.
+    x, y = [1 / seconds for _, seconds in samples], [nbytes / seconds for nbytes, seconds in samples]
+    xx, xy, yy = (sum(a * b for a, b in zip(*pair)) for pair in ((x, x), (x, y), (y, y)))
+    alpha = (sum(x) * yy - sum(y) * xy) / (xx * yy - xy * xy)
+    beta = (sum(y) * xx - sum(x) * xy) / (xx * yy - xy * xy)
+    if alpha < 0:
+        return Link(0.0, sum(y) / yy)
+    return Link(alpha, beta) if beta > 0 else Link(sum(x) / xx, 0.0)
 
 
 def allreduce_seconds(schedule: Schedule, nbytes: int, link: Link) -> float:

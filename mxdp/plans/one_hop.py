@@ -20,7 +20,7 @@ def naive(devices: int) -> Schedule:
     Two steps, but all traffic crosses device 0: n - 1 whole vectors in, n - 1 out, while the others wait.
 
     >>> print(naive(3))
-    naive: 3 devices, 1 chunks, 2 steps
+    naive: 3 devices, 1 chunk, 2 steps
     step 1: 1 +> 0 chunk 0, 2 +> 0 chunk 0
     step 2: 0 -> 1 chunk 0, 0 -> 2 chunk 0
 
@@ -125,9 +125,45 @@ def shared_memory(devices: int) -> Schedule:
     return Schedule("shared-memory", devices, devices, _gather_and_scatter(devices, range(devices), READ))
 
 
+def server(devices: int) -> Schedule:
+    """The last device is a server: it has no part of its own, adds up what all the others send, and sends it back.
+
+    ::
+
+        device     0         1         2         3
+        start      0         1         2         3
+        step 1     0         1         2         0          0 -> 3                    copy
+        step 2     0         1         2         0+1+2      1 -> 3   2 -> 3           add
+        step 3     0+1+2     0+1+2     0+1+2     0+1+2      3 -> 0   3 -> 1   3 -> 2  copy
+
+    What the server held at first (3) is overwritten. One vector more goes each way than in the naive plan over those
+    that have a part. It is no all-reduce of all ``devices``.
+
+    >>> print(server(3))
+    server: 3 devices, 1 chunk, 3 steps
+    step 1: 0 -> 2 chunk 0
+    step 2: 1 +> 2 chunk 0
+    step 3: 2 -> 0 chunk 0, 2 -> 1 chunk 0
+
+    Source: Dive into Deep Learning, "Parameter Servers", where the GPUs' gradients are added up on the CPU.
+
+    Raises:
+        ValueError: ``devices`` is less than two.
+    """
+    if devices < 2:
+        raise ValueError(f"a server needs at least one device beside it: two in all, not {devices}")
+    last, others = devices - 1, range(devices - 1)
+    steps = (
+        (Send(0, last, 0, COPY),),
+        tuple(Send(device, last, 0, ADD) for device in others if device),
+        tuple(Send(last, device, 0, COPY) for device in others),
+    )
+    return Schedule("server", devices, 1, tuple(filter(None, steps)))
+
+
 def _gather_and_scatter(devices: int, owner: Sequence[int], gather: str) -> Tuple[Step, ...]:
     """All to the owner of each chunk, and back. In turns, so that at no moment all send to the same device."""
-    if devices == 1:
+    if devices == 1 or not owner:
         return ()
     pairs = [(chunk, device, turn) for turn in range(1, devices) for chunk, device in enumerate(owner)]
     return (

@@ -11,9 +11,9 @@ A ring of three devices, each of which holds its own vector in chunks a, b, c (w
     step 3    A   b02 C       A   B   c01     a12 B   C           0 -a-> 1   1 -b-> 2   2 -c-> 0
     step 4    A   B   C       A   B   C       A   B   C           0 -c-> 1   1 -a-> 2   2 -b-> 0
 
-Capitals are complete sums. Every device sends one chunk a step, 2 (n - 1) steps: 2 (n - 1) / n of the vector in all,
-which no all-reduce can beat. Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
-workstations", J. Parallel Distrib. Comput. 69 (2009).
+Capitals are complete sums. Every device sends one chunk a step, 2 (n - 1) steps: 2 (n - 1) / n of the vector. No
+all-reduce by messages can have its busiest device send less. Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce
+algorithms for clusters of workstations", J. Parallel Distrib. Comput. 69 (2009).
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def reduce_scatter(devices: int) -> Schedule:
     """The first half of the ring: afterwards device i holds the sum of chunk i, and parts of sums in the others.
 
     >>> print(reduce_scatter(2))
-    reduce-scatter: 2 devices, 2 chunks, 1 steps
+    reduce-scatter: 2 devices, 2 chunks, 1 step
     step 1: 0 +> 1 chunk 1, 1 +> 0 chunk 0
 
-    n - 1 steps, (n - 1) / n of the vector from each device.
+    n - 1 step, (n - 1) / n of the vector from each device.
 
     Raises:
         ValueError: ``devices`` is less than one.
@@ -43,10 +43,10 @@ def all_gather(devices: int) -> Schedule:
     """The second half of the ring: device i's chunk i goes to all the others.
 
     >>> print(all_gather(2))
-    all-gather: 2 devices, 2 chunks, 1 steps
+    all-gather: 2 devices, 2 chunks, 1 step
     step 1: 0 -> 1 chunk 0, 1 -> 0 chunk 1
 
-    n - 1 steps, (n - 1) / n of the vector from each device.
+    n - 1 step, (n - 1) / n of the vector from each device.
 
     Raises:
         ValueError: ``devices`` is less than one.
@@ -85,6 +85,11 @@ def bidirectional_ring(devices: int) -> Schedule:
     As many steps as the ring and as much sent, but by both links of each device: half the time a step where links carry
     traffic both ways at once, and no gain where they don't (nor on two devices, which have one neighbour).
 
+    >>> print(bidirectional_ring(2))
+    bidirectional-ring: 2 devices, 4 chunks, 2 steps
+    step 1: 0 +> 1 chunk 1, 1 +> 0 chunk 0, 0 +> 1 chunk 3, 1 +> 0 chunk 2
+    step 2: 0 -> 1 chunk 0, 1 -> 0 chunk 1, 0 -> 1 chunk 2, 1 -> 0 chunk 3
+
     Raises:
         ValueError: ``devices`` is less than one.
     """
@@ -103,7 +108,7 @@ def bidirectional_ring(devices: int) -> Schedule:
 
 
 def _round_trip(devices: int, action: str) -> Tuple[Step, ...]:
-    """n - 1 steps to the next device; what is added ends where chunk and device have one number, what is copied begins
+    """n - 1 step to the next device; what is added ends where chunk and device have one number, what is copied begins
     there."""
     ahead = 1 if action == ADD else 0
     return tuple(

@@ -43,8 +43,8 @@ Step = Tuple[Send, ...]
 class Schedule:
     """A collective over ``devices`` vectors, each cut into ``chunks``.
 
-    ``sizes``: the chunks are whole arrays of so many elements, that need not lie side by side (:func:`sharded`). Else
-    the vector is cut evenly.
+    ``sizes``: the chunks are whole arrays of so many elements, that need not lie side by side
+    (:func:`mxdp.plans.one_hop.sharded`). Else the vector is cut evenly.
     """
 
     name: str
@@ -54,7 +54,8 @@ class Schedule:
     sizes: Tuple[int, ...] = ()
 
     def __str__(self) -> str:
-        lines = [f"{self.name}: {self.devices} devices, {self.chunks} chunks, {len(self.steps)} steps"]
+        sizes = ((self.devices, "device"), (self.chunks, "chunk"), (len(self.steps), "step"))
+        lines = [f"{self.name}: " + ", ".join(f"{count} {thing}{'s' * (count != 1)}" for count, thing in sizes)]
         lines += [f"step {number}: " + ", ".join(map(str, step)) for number, step in enumerate(self.steps, 1)]
         return "\n".join(lines)
 

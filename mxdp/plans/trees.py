@@ -19,10 +19,10 @@ def tree(devices: int) -> Schedule:
         step 3     0+1+2+3   1         0+1+2+3   3           0 -> 2               copy
         step 4     0+1+2+3   0+1+2+3   0+1+2+3   0+1+2+3     0 -> 1   2 -> 3      copy
 
-    2 log2(n) steps of whole vectors (rounded up), 2 (n - 1) vectors sent in all.
+    2 ceil(log2(n)) steps of whole vectors, 2 (n - 1) vectors sent in all.
 
     >>> print(tree(2))
-    tree: 2 devices, 1 chunks, 2 steps
+    tree: 2 devices, 1 chunk, 2 steps
     step 1: 1 +> 0 chunk 0
     step 2: 0 -> 1 chunk 0
 
@@ -41,7 +41,7 @@ def broadcast(devices: int, source: int = 0) -> Schedule:
     """``source``'s vector to all the others: whoever has it passes it on, so that those who have it double each step.
 
     >>> print(broadcast(4, source=3))
-    broadcast: 4 devices, 1 chunks, 2 steps
+    broadcast: 4 devices, 1 chunk, 2 steps
     step 1: 3 -> 1 chunk 0
     step 2: 3 -> 0 chunk 0, 1 -> 2 chunk 0
 
@@ -74,10 +74,10 @@ def doubling(devices: int) -> Schedule:
 
     log2(n) steps of whole vectors: the fewest steps there can be, and so the least waiting for small vectors; but
     n log2(n) vectors sent in all. Devices beyond a power of two hand theirs to a device below it first, and get the sum
-    last. Both partners add the same two numbers, so all devices end with the same bits.
+    last: two steps more. Both partners add the same two numbers, so all devices end with the same bits.
 
     >>> print(doubling(2))
-    doubling: 2 devices, 1 chunks, 1 steps
+    doubling: 2 devices, 1 chunk, 1 step
     step 1: 0 +> 1 chunk 0, 1 +> 0 chunk 0
 
     Source: as for :func:`tree`.

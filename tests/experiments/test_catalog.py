@@ -10,7 +10,18 @@ import pytest
 from mxdp.experiments import report, results, runner
 from mxdp.experiments.registry import discover
 
-LITTLE = {"rounds": 2, "samples": 200, "size": 64, "products": 2, "data": "synthetic", "batch_size": 40}
+LITTLE = {
+    "rounds": 2,
+    "samples": 200,
+    "size": 64,
+    "products": 2,
+    "data": "synthetic",
+    "batch_size": 40,
+    "images": 1,
+    "bucket_mb": [1.0],
+    "sizes": [4, 4096],
+    "nbytes": 65536,
+}
 CATALOG = [each for each in discover().values() if type(each).__module__.startswith("mxdp.")]
 
 

@@ -4,7 +4,7 @@ import numpy as onp
 import pytest
 
 from mxdp.backend import devices
-from mxdp.experiments.oracles import TOLERANCE, check_step, count_wrong
+from mxdp.experiments.oracles import TOLERANCE, check_step, count_wrong, whole_numbers
 
 
 def test_equal_numbers_are_not_wrong():
@@ -39,3 +39,20 @@ def test_one_wrong_number_in_one_replica_is_counted():
     checked, wrong = check_step(devices(2, "cpu"), 6, step=spoilt, steps=1)
     # Once as a parameter that differs from the serial run's, once as bits that differ from the first replica's.
     assert (checked, wrong) == (129068 * 6, 2)
+
+
+def test_whole_numbers_depend_on_rank_index_and_seed():
+    numbers = whole_numbers(0, 10_000, seed=0)
+    assert numbers.dtype == "float32"
+    assert (numbers.min(), numbers.max()) == (1, 4095)
+    assert (numbers == numbers.round()).all()
+    for other in (whole_numbers(1, 10_000, seed=0), whole_numbers(0, 10_000, seed=1), onp.roll(numbers, 1)):
+        assert (numbers != other).mean() > 0.99
+    assert (numbers == whole_numbers(0, 10_000, seed=0)).all()
+
+
+def test_whole_numbers_can_be_many():
+    numbers = whole_numbers(2, 200_000, seed=0)
+    assert numbers.shape == (200_000,)
+    assert (numbers[65521:131042] == numbers[:65521]).all()
+    assert (numbers[100_000:150_000] != numbers[:50_000]).mean() > 0.99

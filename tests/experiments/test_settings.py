@@ -51,6 +51,9 @@ def test_a_file_lays_its_tables_over_full(tmp_path):
         ("[epochs]\ndevices = [1, '2']", "devices must be different numbers"),
         ("[epochs]\nsamples = -5", "samples must be more than 0"),
         ("[epochs]\nsamples = 'all'", "samples is of type int, not 'all'"),
+        ("[allreduce]\nsizes = []", "allreduce: sizes must be one or more numbers above 0, not "),
+        ("[allreduce]\nsizes = [4, 0]", "sizes must be one or more numbers above 0"),
+        ("[buckets]\nbucket_mb = [1, 'x']", "bucket_mb must be one or more numbers above 0"),
         ("batch_size = 3", "'batch_size' stands outside a table"),
         ("[epoch]\nseed = 1", "has no table for epochs, only for epoch"),
         ("", "has no table for epochs, only for nothing"),
@@ -61,7 +64,7 @@ def test_a_file_that_is_wrong(tmp_path, text, message):
     path = tmp_path / "wrong.toml"
     path.write_text(text)
     with pytest.raises(UsageError, match=message.replace("[", r"\[")):
-        resolve([EPOCHS], str(path), {})
+        resolve([EPOCHS, *(find(name) for name in ("allreduce", "buckets") if name in text)], str(path), {})
 
 
 def test_a_file_that_is_not_text(tmp_path):

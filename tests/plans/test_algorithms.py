@@ -90,14 +90,14 @@ def test_only_sharded_looks_at_the_sizes():
 
 
 def test_an_unknown_name_gets_the_nearest_and_all():
-    with pytest.raises(ValueError, match="no all-reduce is called 'rign'") as error:
+    with pytest.raises(ValueError, match="no plan is called 'rign'") as error:
         plan("rign", 2)
     assert "did you mean 'ring'?" in str(error.value)
     assert ", ".join(NAMES) in str(error.value)
 
 
 def test_a_name_that_is_near_to_none_gets_all():
-    with pytest.raises(ValueError, match="no all-reduce is called 'zzz'") as error:
+    with pytest.raises(ValueError, match="no plan is called 'zzz'") as error:
         check_algorithm("zzz")
     assert "did you mean" not in str(error.value)
     assert ", ".join(NAMES) in str(error.value)

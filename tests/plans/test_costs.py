@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mxdp.plans.costs import Link, allreduce_seconds, bus_bandwidth, jobs_ratio, speedup
+from mxdp.plans.costs import Link, allreduce_seconds, bus_bandwidth, fit_link, jobs_ratio, speedup
 from mxdp.plans.one_hop import direct, naive, sharded, shared_memory
 from mxdp.plans.rings import ring
 from mxdp.plans.trees import doubling, tree
@@ -59,3 +59,34 @@ def test_speedup_is_amdahls(devices, cores, exposed, expected):
 @pytest.mark.parametrize(("jobs", "cores", "expected"), [(1, 1, 1.0), (2, 1, 2.0), (2, 2, 1.0), (3, 2, 1.5)])
 def test_jobs_share_the_cores(jobs, cores, expected):
     assert jobs_ratio(jobs, cores) == expected
+
+
+@pytest.mark.parametrize("link", [LINK, Link(0.0, 1e-9), Link(3e-6, 0.0)])
+def test_a_link_is_found_again_in_its_own_times(link):
+    found = fit_link([(nbytes, link.seconds(nbytes)) for nbytes in (4, 1024, 10**6, 10**8)])
+    assert found.alpha == pytest.approx(link.alpha, rel=1e-6, abs=1e-12)
+    assert found.beta == pytest.approx(link.beta, rel=1e-6, abs=1e-17)
+
+
+def test_the_largest_message_does_not_drown_the_smallest():
+    """Twice the time for the largest: an unweighted fit makes the start-up time negative, or 100 times too long."""
+    samples = [(nbytes, LINK.seconds(nbytes)) for nbytes in (4, 1024, 10**5, 10**6, 10**7)]
+    found = fit_link([*samples, (10**8, 2 * LINK.seconds(10**8))])
+    assert found.alpha == pytest.approx(LINK.alpha, rel=0.05)
+    assert LINK.beta < found.beta < 1.5 * LINK.beta
+
+
+def test_no_part_of_a_link_is_less_than_zero():
+    # Of these two lines through zero, 1e-8 and 1e-7 a byte, the relative errors let the first count more.
+    assert fit_link([(100, 1e-6), (1000, 1e-4)]) == Link(0.0, pytest.approx(1.1e8 / 1.01e16))
+    found = fit_link([(100, 2e-6), (1000, 1e-6)])
+    assert found.beta == 0.0
+    assert 1e-6 < found.alpha < 2e-6
+
+
+@pytest.mark.parametrize(
+    "samples", [[], [(4, 1e-6)], [(4, 1e-6), (4, 2e-6)], [(4, 1e-6), (8, 0.0)], [(4, -1.0), (8, 1.0)]]
+)
+def test_a_link_needs_two_sizes_and_times(samples):
+    with pytest.raises(ValueError, match="of more than zero, of messages of at least two different sizes"):
+        fit_link(samples)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mxdp.plans.holdings import holdings
-from mxdp.plans.one_hop import direct, naive, owners, sharded, shared_memory
+from mxdp.plans.one_hop import direct, naive, owners, server, sharded, shared_memory
 from mxdp.plans.schedules import ADD, COPY, READ
 
 LENGTH = 840
@@ -18,7 +18,7 @@ LENGTH = 840
 PLANNERS = [naive, sharded, direct, shared_memory]
 
 
-@pytest.mark.parametrize(("planner", "devices"), [(naive, 3), (direct, 3), (shared_memory, 2)])
+@pytest.mark.parametrize(("planner", "devices"), [(naive, 3), (direct, 3), (shared_memory, 2), (server, 4)])
 def test_the_drawing(planner, devices):
     check_drawing(planner.__doc__, planner(devices))
 
@@ -141,3 +141,16 @@ def test_no_devices(planner):
     assert planner(1).steps == ()
     with pytest.raises(ValueError, match="at least one device, not 0"):
         planner(0)
+
+
+@pytest.mark.parametrize("devices", range(2, 9))
+def test_a_server_adds_up_the_others_parts_and_none_of_its_own(devices):
+    others = tuple(range(devices - 1))
+    assert holdings(server(devices))[-1] == ((others,),) * devices
+    assert server(devices).sent(10) == [10] * (devices - 1) + [10 * (devices - 1)]
+
+
+@pytest.mark.parametrize("devices", [0, 1])
+def test_a_server_alone_serves_nobody(devices):
+    with pytest.raises(ValueError, match=f"a server needs at least one device beside it: two in all, not {devices}"):
+        server(devices)

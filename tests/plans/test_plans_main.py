@@ -98,7 +98,7 @@ def test_the_list_says_what_a_plan_does_in_its_docstrings_words(run):
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("rign", "no all-reduce is called 'rign'; did you mean 'ring'?"),
+        ("rign", "no plan is called 'rign'; did you mean 'ring'?"),
         ("reduce-scater", "did you mean 'reduce-scatter'?"),
         ("ring 0", "DEVICES is a whole number from 1 to 64, not '0'"),
         ("ring -3", "DEVICES is a whole number from 1 to 64, not '-3'"),

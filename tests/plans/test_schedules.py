@@ -12,7 +12,7 @@ ARRAYS = Schedule("arrays", 2, 3, (), sizes=(4, 0, 3))
 
 def test_it_prints_as_a_table_for_a_slide():
     schedule = Schedule("tiny", 2, 1, ((Send(1, 0, 0, ADD),), (Send(0, 1, 0, COPY),)))
-    assert str(schedule) == "tiny: 2 devices, 1 chunks, 2 steps\nstep 1: 1 +> 0 chunk 0\nstep 2: 0 -> 1 chunk 0"
+    assert str(schedule) == "tiny: 2 devices, 1 chunk, 2 steps\nstep 1: 1 +> 0 chunk 0\nstep 2: 0 -> 1 chunk 0"
 
 
 @pytest.mark.parametrize(("action", "arrow"), [(ADD, "+>"), (COPY, "->"), (READ, "=>")])

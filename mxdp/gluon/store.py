@@ -1,0 +1,235 @@
+"""mxdp's all-reduce behind the interface that MXNet asks of a store.
+
+A store in MXNet is a server by its looks: values are pushed to a key, and pulled from it. There is no server here. What
+is pushed is summed by the devices among themselves, and a key says only that these arrays were seen before.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any, Hashable, List, NoReturn, Optional, Sequence, Tuple
+
+import numpy as onp
+
+from mxdp import collectives
+from mxdp.backend import NDArray, autograd, mx
+from mxdp.calls import Call, prepare
+from mxdp.collectives.choice import resolve
+from mxdp.plans.algorithms import AUTO, check_algorithm
+from mxdp.plans.replay import Machine
+from mxdp.plugin import store_name
+
+MOST_KEYS = 4096
+"""So many keys are remembered, far more than a network has parameters; the one not used for longest goes first."""
+
+Arrays = Tuple[NDArray, ...]
+
+
+class _NoServer(mx.kv.KVStoreBase):  # type: ignore[misc]
+    """What MXNet's own stores have and mxdp's have not; each method says so, and what to use instead."""
+
+    def set_optimizer(self, optimizer: Any) -> NoReturn:
+        self._refuse("runs no optimiser", "leave update_on_kvstore out")
+
+    def save_optimizer_states(self, fname: str, dump_optimizer: bool = False) -> NoReturn:
+        self._refuse("runs no optimiser", "save the states by the trainer's save_states")
+
+    def load_optimizer_states(self, fname: str) -> NoReturn:
+        self._refuse("runs no optimiser", "load the states by the trainer's load_states")
+
+    def set_gradient_compression(self, compression_params: Any) -> NoReturn:
+        self._refuse(
+            f"sums gradients as they are and compresses none (compression_params={compression_params!r})",
+            "leave compression_params out, or use MXNet's 'device' store",
+        )
+
+    def init(self, key: Any, value: Any) -> NoReturn:
+        self._refuse("keeps no values", "use broadcast")
+
+    def push(self, key: Any, value: Any, priority: int = 0) -> NoReturn:
+        self._refuse("keeps no values to push to", "use pushpull")
+
+    def pull(self, key: Any, out: Any = None, priority: int = 0, ignore_sparse: bool = True) -> NoReturn:
+        self._refuse("keeps no values to pull", "use pushpull or broadcast")
+
+    def row_sparse_pull(self, key: Any, out: Any = None, priority: int = 0, row_ids: Any = None) -> NoReturn:
+        self._refuse("holds dense arrays only", "use MXNet's 'device' store for sparse parameters")
+
+    def _refuse(self, what: str, instead: str) -> NoReturn:
+        raise NotImplementedError(f"the store {self.type} {what}: {instead}.")
+
+
+class Store(_NoServer):
+    """A store for ``gluon.Trainer`` that sums by one of mxdp's all-reduces.
+
+    ``gluon.Trainer(..., kvstore="mxdpring")`` makes one by name; ``kvstore=Store("ring")`` is the same. Each trainer
+    should have its own: what is made ready for a key is kept for the arrays that were given last.
+
+    It sums dense gradients of one process; the optimiser works outside, on each device. What it can't do raises
+    NotImplementedError, in one sentence. It works with classic arrays and with NumPy's, and no method waits.
+
+    Args:
+        algorithm: a name in ``ALGORITHMS``, or ``"auto"``: for each key the one that is expected to be the fastest.
+        machine: speeds for ``"auto"``, as :func:`mxdp.collectives.calibrate` measures them.
+
+    Raises:
+        ValueError: there is no such algorithm.
+    """
+
+    def __init__(self, algorithm: str = AUTO, machine: Optional[Machine] = None) -> None:
+        check_algorithm(algorithm, also=[AUTO])
+        self.algorithm = algorithm
+        self.machine = machine
+        self._ready: OrderedDict[Hashable, Tuple[Arrays, Arrays, List[Call]]] = OrderedDict()
+
+    def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
+        """Copy ``value`` into ``out``: an array, or a list of arrays on any devices, perhaps with ``value`` among them.
+
+        ``key``: an int or str, of no effect. With a list of keys, the others are lists too, an item for each key.
+        ``priority`` has no effect: on CPU devices MXNet itself ignores it.
+
+        Raises:
+            ValueError: other shapes or dtypes, sparse arrays, or lists of different lengths.
+        """
+        if isinstance(key, (list, tuple)):
+            for one in _by_key(key, value, out):
+                self.broadcast(*one)
+            return
+        arrays = _distinct([_one(value), *_several(out)])
+        _check_dense(arrays)
+        with autograd.pause():
+            collectives.broadcast(arrays)
+
+    def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
+        """Sum ``value``, the arrays of all devices, into every array of ``out``; without ``out``, into ``value``.
+
+        ``value`` and ``out`` are an array or a list of arrays; ``out`` may lie on more or on other devices. Where there
+        is an ``out``, the arrays of ``value`` stay as they are. What is made ready is kept under ``key``, an int or
+        str, for the next call with the same arrays. With a list of keys, the others are lists too, an item for each
+        key; the same arrays under several keys are summed once, as MXNet's stores do. ``priority``: as for
+        :meth:`broadcast`.
+
+        Raises:
+            ValueError: other shapes or dtypes, sparse arrays, or lists of different lengths.
+        """
+        if isinstance(key, (list, tuple)):
+            self._pushpull_all(key, value, out)
+            return
+        values, outs = tuple(_several(value)), tuple(_several(out))
+        kept = self._ready.get(key)
+        if kept is None or not (_same(kept[0], values) and _same(kept[1], outs)):
+            # The arrays are held together with the calls: else a new array could be taken for a dead one.
+            kept = self._ready[key] = (values, outs, self._prepare(values, outs))
+            if len(self._ready) > MOST_KEYS:
+                self._ready.popitem(last=False)
+        self._ready.move_to_end(key)
+        with autograd.pause():
+            for call in kept[2]:
+                call()
+
+    @staticmethod
+    def is_capable(capability: str) -> bool:
+        """Can the store run the ``"optimizer"``? It can't. MXNet asks for nothing else.
+
+        Raises:
+            ValueError: another capability.
+        """
+        if capability.lower() == mx.kv.KVStoreBase.OPTIMIZER:
+            return False
+        raise ValueError(f"the only capability that MXNet asks a store for is 'optimizer', not {capability!r}")
+
+    @property
+    def type(self) -> str:
+        """The name by which MXNet makes such a store, such as ``"mxdpring"``."""
+        return store_name(self.algorithm)
+
+    @property
+    def rank(self) -> int:
+        """0: there is one process."""
+        return 0
+
+    @property
+    def num_workers(self) -> int:
+        """1: there is one process."""
+        return 1
+
+    def _pushpull_all(self, keys: Sequence[Any], value: Any, out: Any) -> None:
+        summed = set()
+        for key, values, outs in _by_key(keys, value, [None] * len(keys) if out is None else out):
+            arrays = tuple(map(id, _several(values)))
+            if outs is not None or arrays not in summed:
+                self.pushpull(key, values, outs)
+            if outs is None:
+                summed.add(arrays)
+
+    def _prepare(self, values: Arrays, outs: Arrays) -> List[Call]:
+        """What sums ``values`` into ``outs``. Straight in the arrays that the sum is for, where it can be."""
+        _check_dense([*values, *outs])
+        if not outs and len(_distinct(values)) == len(values):
+            return [self._all_reduce(values)]
+        outs = outs or values
+        work: Sequence[NDArray] = outs
+        beside = len(_distinct([*values, *outs])) == len(values) + len(outs)
+        if not beside or [x.ctx for x in outs] != [x.ctx for x in values]:
+            work = [mx.nd.empty(x.shape, x.ctx, x.dtype) for x in values]
+        calls = [prepare("_copyto", [x], y) for x, y in zip(values, work)]
+        calls.append(self._all_reduce(work))
+        if work is not outs:
+            nearest = {x.ctx: x for x in reversed(work)}
+            calls += [prepare("_copyto", [nearest.get(x.ctx, work[0])], x) for x in _distinct(outs)]
+        return calls
+
+    def _all_reduce(self, arrays: Sequence[NDArray]) -> Call:
+        itemsize = onp.dtype(arrays[0].dtype).itemsize
+        algorithm, _ = resolve(self.algorithm, [x.ctx for x in arrays], [arrays[0].size], itemsize, self.machine)
+        return collectives.AllReduce(arrays, algorithm)
+
+
+def _several(arrays: Any) -> Sequence[NDArray]:
+    if isinstance(arrays, (list, tuple)):
+        return arrays
+    return [] if arrays is None else [arrays]
+
+
+def _one(value: Any) -> NDArray:
+    arrays = _several(value)
+    if len(arrays) != 1:
+        raise ValueError(f"broadcast needs one array to copy from for each key, not {len(arrays)}")
+    return arrays[0]
+
+
+def _by_key(keys: Sequence[Any], values: Any, outs: Any) -> List[Tuple[Any, Any, Any]]:
+    lengths = [len(_several(items)) for items in (values, outs)]
+    if lengths != [len(keys)] * 2:
+        raise ValueError(f"a list of {len(keys)} keys needs as many values and outs, not {lengths[0]} and {lengths[1]}")
+    return list(zip(keys, _several(values), _several(outs)))
+
+
+def _same(these: Arrays, those: Arrays) -> bool:
+    return len(these) == len(those) and all(this is that for this, that in zip(these, those))
+
+
+def _distinct(arrays: Sequence[NDArray]) -> List[NDArray]:
+    return list({id(array): array for array in arrays}.values())
+
+
+def _check_dense(arrays: Sequence[NDArray]) -> None:
+    """Dense arrays of MXNet, one or more, all alike?
+
+    Raises:
+        ValueError: they are not.
+    """
+    if not arrays:
+        raise ValueError("a store needs at least one array, and the list is empty")
+    for array in arrays:
+        if not isinstance(array, mx.nd.NDArray):
+            raise ValueError(f"a store takes MXNet's arrays, or lists of them, not {type(array).__name__}")
+        if array.stype != "default":
+            raise ValueError(
+                f"mxdp's stores sum dense arrays, and this one is {array.stype}: use MXNet's 'device' store, or dense "
+                "gradients (sparse_grad=False)"
+            )
+    kinds = [(tuple(array.shape), str(onp.dtype(array.dtype))) for array in arrays]
+    other = next((kind for kind in kinds if kind != kinds[0]), None)
+    if other:
+        raise ValueError(f"values and outs of one key need one shape and dtype, not {kinds[0]} and {other}")

@@ -1,0 +1,231 @@
+"""gluon's Trainer, with all gradients summed at once, in buckets, instead of one by one."""
+
+from __future__ import annotations
+
+import difflib
+import warnings
+from contextlib import contextmanager
+from typing import Any, Dict, Iterator, List, Optional, Sequence
+
+from mxdp.backend import gluon, mx
+from mxdp.gluon.bucketed import BucketedGradients, astray, follow
+from mxdp.gluon.store import Store
+from mxdp.plans.algorithms import ALGORITHMS, AUTO
+from mxdp.plugin import store_name
+from mxdp.process import MxdpWarning
+
+MXNET_STORES = (
+    "device",
+    "dist",
+    "dist_async",
+    "dist_async_device",
+    "dist_device_async",
+    "dist_device_sync",
+    "dist_sync",
+    "dist_sync_device",
+    "local",
+    "local_allreduce_cpu",
+    "local_allreduce_device",
+    "local_update_cpu",
+    "nccl",
+)
+"""Names that MXNet knows by itself; any other name in which none of its words stands makes a local store."""
+
+
+class Trainer(gluon.Trainer):  # type: ignore[misc]
+    """``gluon.Trainer`` with buckets: the same calls, the same results, one all-reduce for many gradients.
+
+    The gradients move into buckets (:class:`mxdp.collectives.GradientSync`), where backward writes them from then on:
+    ``param.grad()`` and ``zero_grad`` see them there. It happens here if all parameters are initialised, else at the
+    first step. When a parameter has been cast, moved or initialised anew, the next step makes the buckets anew.
+
+    A network hybridised with ``static_shape=True`` keeps the gradients of its first backward pass. If that came before
+    the move, they are summed one by one, as ``gluon.Trainer`` does, and a warning says so.
+
+    Args:
+        params, optimizer, optimizer_params: as for ``gluon.Trainer``. Buckets are filled in the order of ``params``.
+        kvstore: a store of mxdp's, by name (``"mxdpauto"``, ``"mxdpring"``, ...) or as a :class:`Store`. With anything
+            else that MXNet takes, a trainer of MXNet's own kind: without buckets.
+        compression_params, update_on_kvstore: for MXNet's stores; with mxdp's they must be left out.
+        bucket_mb: MiB that a bucket may hold.
+
+    Raises:
+        ValueError: a store's name that nobody knows (MXNet would make a local one), ``compression_params``,
+            ``update_on_kvstore=True`` or, on several devices, sparse parameters with one of mxdp's stores, or buckets
+            without room.
+        TypeError: ``kvstore`` is neither a name nor a store nor None.
+
+    Warns:
+        MxdpWarning: at a step, that gradients are summed one by one.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        optimizer: Any,
+        optimizer_params: Optional[Dict[str, Any]] = None,
+        kvstore: Any = "mxdpauto",
+        compression_params: Optional[Dict[str, Any]] = None,
+        update_on_kvstore: Optional[bool] = None,
+        bucket_mb: float = 25,
+    ) -> None:
+        self._bucketing = _bucketing_store(kvstore)
+        if self._bucketing:
+            _check_options(self._bucketing, compression_params, update_on_kvstore)
+            _check_dense(_listed(params))
+        if not bucket_mb > 0:
+            raise ValueError(f"bucket_mb must be more than 0, not {bucket_mb}")
+        self._bucket_mb = bucket_mb
+        self._buckets: Optional[BucketedGradients] = None
+        self._held_back = False
+        self._one_by_one = False
+        super().__init__(params, optimizer, optimizer_params, kvstore, compression_params, update_on_kvstore)
+        self._in_order = _listed(params)
+        if self._bucketing and len(self._contexts) > 1 and all(param._data for param in self._in_order):
+            self._ready_buckets()
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Accumulate: for k micro-batches with one all-reduce, k - 1 of them in here, the last one outside, then step.
+
+        Both forward and backward pass of a micro-batch belong inside. The gradients add up; ``step(batch_size)`` takes
+        the size of all micro-batches together.
+
+        Raises:
+            ValueError: the trainer has one of MXNet's stores.
+            DeferredInitializationError: a parameter's shape is not known yet; a forward pass makes it so.
+        """
+        if self._bucketing is None:
+            store = self._kvstore_params["kvstore"]
+            raise ValueError(
+                f"no_sync needs one of mxdp's stores, not {store!r}: use kvstore='mxdpauto', or grad_req='add'"
+            )
+        buckets = self._ready_buckets()
+        self._one_by_one = False  # Backward that adds up instead of writing makes such a network take the new arrays.
+        self._held_back = True
+        try:
+            with buckets.no_sync():
+                yield
+        finally:
+            self._held_back = False
+
+    def _allreduce_grads(self) -> None:
+        if self._bucketing is None:
+            super()._allreduce_grads()
+            return
+        if self._held_back:
+            raise RuntimeError(
+                "a step or allreduce_grads inside no_sync would leave each device with its own gradients: call it "
+                "after no_sync"
+            )
+        if len(self._contexts) == 1 and not self._buckets:
+            return  # Nothing to sum: a single device has buckets only after no_sync.
+        self._find_strays()
+        if self._one_by_one:
+            super()._allreduce_grads()
+        else:
+            self._ready_buckets()()
+
+    def _find_strays(self) -> None:
+        """Has backward written elsewhere than into ``param.grad()``? Then sum what it has written, without buckets.
+
+        Raises:
+            RuntimeError: gradients that are being added up lie partly here, partly there.
+        """
+        strays = astray(self._in_order)
+        if not strays:
+            return
+        self._drop_buckets()
+        follow(strays)
+        if not self._one_by_one:
+            self._one_by_one = True
+            warnings.warn(
+                "Backward writes this network's gradients elsewhere than into mxdp.Trainer's buckets, as it does where "
+                "a first backward pass after hybridize(static_shape=True) came before them, so they are summed one by "
+                "one: run a forward pass before the trainer is made, or leave static_shape out.",
+                MxdpWarning,
+                stacklevel=4,
+            )
+
+    def _ready_buckets(self) -> BucketedGradients:
+        """The buckets, made now if there are none or if gluon has given the parameters other gradients.
+
+        Raises:
+            RuntimeError: gradients that are still being added up would get lost.
+        """
+        if self._buckets and self._buckets.hold():
+            return self._buckets
+        self._drop_buckets()
+        assert self._bucketing is not None
+        _check_dense(self._in_order, always=True)
+        store = self._bucketing
+        self._buckets = BucketedGradients(self._in_order, store.algorithm, self._bucket_mb, store.machine)
+        return self._buckets
+
+    def _drop_buckets(self) -> None:
+        if self._buckets and self._buckets.accumulating:
+            self._buckets = None
+            raise RuntimeError(
+                "gradients added up inside no_sync are gone, since a parameter was initialised, cast or moved, has "
+                "another grad_req or was taken by another trainer: call step before that"
+            )
+        self._buckets = None
+
+
+def _bucketing_store(kvstore: Any) -> Optional[Store]:
+    """mxdp's store of that name, or the one given; None if MXNet is to do it all.
+
+    Raises:
+        ValueError: nobody knows a store of that name.
+        TypeError: neither a name nor a store.
+    """
+    if kvstore is None or isinstance(kvstore, mx.kv.KVStoreBase):
+        return kvstore if isinstance(kvstore, Store) else None
+    if not isinstance(kvstore, str):
+        raise TypeError(f"kvstore is a store's name, a store or None, not {kvstore!r}")
+    ours = {store_name(algorithm): algorithm for algorithm in (*ALGORITHMS, AUTO)}
+    known = sorted({*MXNET_STORES, *mx.kv.KVStoreBase.kv_registry, *ours})
+    name = kvstore.lower()
+    if name not in known:
+        near = [store_name(name)] if store_name(name) in ours else difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise ValueError(f"no store is called {kvstore!r}; {hint}There are: {', '.join(known)}.")
+    return Store(ours[name]) if name in ours else None
+
+
+def _check_options(store: Store, compression_params: Any, update_on_kvstore: Optional[bool]) -> None:
+    if compression_params:
+        raise ValueError(
+            f"the store {store.type} sums gradients as they are and compresses none ({compression_params=!r}): leave "
+            "compression_params out, or use kvstore='device'"
+        )
+    if update_on_kvstore:
+        raise ValueError(
+            f"the store {store.type} runs no optimiser (update_on_kvstore=True): leave update_on_kvstore out, or use "
+            "kvstore='device'"
+        )
+
+
+def _check_dense(params: Sequence[Any], always: bool = False) -> None:
+    """Are parameters and gradients dense?
+
+    Sparse gradients of a single device are left to gluon, which needs no store for them; not so with ``always``.
+
+    Raises:
+        ValueError: they are sparse.
+    """
+    for param in params:
+        if not isinstance(param, gluon.Parameter):
+            return  # gluon's Trainer says what it takes
+        sparse = param._stype != "default" or (param._grad_stype != "default" and (always or len(param.list_ctx()) > 1))
+        if sparse:
+            raise ValueError(
+                f"mxdp's stores sum dense gradients, and the parameter {param.name} is sparse (stype {param._stype}, "
+                f"grad_stype {param._grad_stype}): use kvstore='device', or make it dense (sparse_grad=False)"
+            )
+
+
+def _listed(params: Any) -> List[Any]:
+    if isinstance(params, (dict, gluon.ParameterDict)):
+        return list(params.values())
+    return list(params) if isinstance(params, (list, tuple)) else []

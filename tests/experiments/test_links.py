@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import pytest
+
+from mxdp.backend import mx
+from mxdp.calls import prepare
+from mxdp.experiments import copies
+from mxdp.experiments.catalog.links import ALIKE, Links, describe
+from mxdp.experiments.copies import Copies, measured_link
+from mxdp.plans.costs import Link
+from mxdp.plans.machines import CPU
+
+SETTINGS = dict(devices=[3], kind="cpu", seed=0, rounds=2, timeout=60.0, sizes=[4, 12, 4000])
+CASES = {case.label: case for case in Links().cases(SETTINGS)}
+
+
+def copy_nothing(operator, inputs, out):
+    return lambda: None
+
+
+def copy_half(operator, inputs, out):
+    half = max(1, out.size // 2)
+    return prepare(operator, [inputs[0][:half]], out[:half])
+
+
+def copy_shifted(operator, inputs, out):
+    return prepare(operator, [inputs[0][1:]], out[:-1]) if out.size > 1 else prepare(operator, inputs, out)
+
+
+def row(label, speed, devices=("cpu(0)", "cpu(1)"), pairs=((0, 1),), seconds=1.0):
+    metrics = {"bandwidth_gbs": speed, "latency_us": 5.0, "alpha": 5e-6, "beta": 1e-10}
+    return {
+        "label": label,
+        "case": {"devices": list(devices), "pairs": [list(pair) for pair in pairs]},
+        "seconds": {"median": seconds, "samples": [seconds]},
+        "metrics": metrics,
+    }
+
+
+def verdict(rows):
+    Links().finish(rows, [], SETTINGS)
+    return Links().verdict(rows, [], SETTINGS)
+
+
+def test_every_ordered_pair_has_a_case_and_so_has_every_number_of_devices_at_once():
+    cases = Links().cases({**SETTINGS, "devices": [1, 2, 3]})
+    pairs = [case.settings["pairs"] for case in cases]
+    assert pairs[:9] == [[[i, j]] for i in range(3) for j in range(3)]
+    assert pairs[9:] == [[[0, 1], [1, 0]], [[0, 1], [1, 2], [2, 0]]]
+    assert [case.label for case in cases[9:]] == ["all 2 at once", "all 3 at once"]
+    assert cases[0].label == "0 to itself"
+
+
+@pytest.mark.parametrize(("label", "pairs"), [("0 to itself", 1), ("2 to 1", 1), ("all 3 at once", 3)])
+def test_the_oracle_compares_every_element_of_every_size(label, pairs):
+    oracle = Links().oracle(CASES[label], SETTINGS)
+    assert (oracle.checked, oracle.wrong) == (pairs * (1 + 3 + 1000), 0)
+
+
+@pytest.mark.parametrize("broken", [copy_nothing, copy_half, copy_shifted])
+@pytest.mark.parametrize("label", ["0 to 1", "all 3 at once"])
+def test_the_oracle_catches_a_broken_copy(monkeypatch, broken, label):
+    monkeypatch.setattr(copies, "prepare", broken)
+    oracle = Links().oracle(CASES[label], SETTINGS)
+    assert 0 < oracle.wrong <= oracle.checked
+
+
+def test_the_oracle_catches_copies_of_another_device(monkeypatch):
+    made = []
+
+    def copy_of_the_first(operator, inputs, out):
+        made.append(inputs)
+        return prepare(operator, made[-1 - (len(made) - 1) % 3], out)
+
+    monkeypatch.setattr(copies, "prepare", copy_of_the_first)
+    # What device 0 sends is right; the other two devices' copies are not (but for equal numbers here and there).
+    assert 2000 < Links().oracle(CASES["all 3 at once"], SETTINGS).wrong <= 2 * 1004
+
+
+def test_copies_go_where_they_should():
+    both = Copies([(mx.cpu(1), mx.cpu(2)), (mx.cpu(2), mx.cpu(0))], 40, seed=3)
+    assert both.compare() == (20, 0)
+    assert [target.ctx for target in both._targets] == [mx.cpu(2), mx.cpu(0)]
+    assert both.seconds() > 0
+
+
+@pytest.mark.parametrize("nbytes", [-4, 0, 2, 6])
+def test_a_size_is_of_whole_float32_numbers(nbytes):
+    with pytest.raises(ValueError, match=f"a size is 4, 8, 12 ... bytes, not {nbytes}"):
+        Copies([(mx.cpu(0), mx.cpu(1))], nbytes, seed=0)
+
+
+def test_a_measured_link_has_a_price():
+    assert measured_link(mx.cpu(0), mx.cpu(1), 1 << 22, seed=0).seconds(1 << 22) > 0
+
+
+def test_the_numbers_of_a_perfect_link():
+    link = Link(alpha=1e-5, beta=2e-10)
+    found = describe({nbytes: link.seconds(nbytes) for nbytes in (4, 4096, 10**6)})
+    assert found["alpha"] == pytest.approx(1e-5)
+    assert found["beta"] == pytest.approx(2e-10)
+    assert found["fit_error"] == pytest.approx(0, abs=1e-9)
+    assert found["latency_us"] == pytest.approx(10.0008)
+    assert found["bandwidth_gbs"] == pytest.approx(1e6 / 2.1e-4 / 1e9)
+    assert found["seconds_by_bytes"] == {"4": link.seconds(4), "4096": link.seconds(4096), "1000000": 2.1e-4}
+
+
+def test_the_fit_error_is_the_median_over_sizes():
+    found = describe({1000: 1e-6, 2000: 2e-6, 3000: 3e-6, 4000: 8e-6, 5000: 5e-6})
+    assert 0 < found["fit_error"] < 0.5
+
+
+def test_rounds_measure_and_those_at_once_carry_the_machine(monkeypatch):
+    asked = []
+    monkeypatch.setattr("mxdp.collectives.calibrate", lambda devices: asked.append(devices) or CPU)
+    experiment = Links()
+    for label, names in (("2 to 1", ["cpu(1)", "cpu(2)"]), ("all 3 at once", ["cpu(0)", "cpu(1)", "cpu(2)"])):
+        rounds = experiment.run(CASES[label], SETTINGS)
+        assert next(rounds).devices == names
+        first, second = next(rounds), next(rounds)
+        assert first.seconds == first.metrics["seconds_by_bytes"]["4000"]
+        # Of two rounds the median is the mean.
+        assert second.metrics["seconds_by_bytes"]["4000"] == pytest.approx((first.seconds + second.seconds) / 2)
+    assert asked == [[mx.cpu(0), mx.cpu(1), mx.cpu(2)]]
+    assert json.loads(json.dumps(second.metrics))["machine"] == json.loads(json.dumps(asdict(CPU)))
+
+
+@pytest.mark.parametrize(("slowest", "holds"), [(10.0 / ALIKE, True), (10.0 / ALIKE - 0.1, False)])
+def test_links_are_alike_up_to_the_threshold(slowest, holds):
+    itself = row("0 to itself", 1.0, devices=["cpu(0)"], pairs=[(0, 0)])
+    found = verdict([itself, row("0 to 1", 10.0), row("1 to 0", slowest)])
+    assert found.holds is holds
+    assert f"{10 / slowest:.2f} times apart" in found.text
+    assert ("One link will do" in found.text) is holds
+
+
+def test_the_verdict_says_what_all_at_once_cost():
+    ring = row("all 2 at once", 4.0, pairs=[(0, 1), (1, 0)], seconds=3.0)
+    found = verdict([row("0 to 1", 10.0), row("1 to 0", 10.0), ring])
+    assert ring["metrics"]["over_alone"] == 3.0
+    assert "All 2 at once, each takes 3.0 times as long as alone." in found.text
+    assert "GPUs were not measured" in found.text
+
+
+def test_nothing_is_said_of_cpus_where_gpus_were_measured():
+    gpus = ("gpu(0)", "gpu(1)")
+    assert "CPU" not in verdict([row("0 to 1", 10.0, gpus), row("1 to 0", 10.0, gpus)]).text
+
+
+def test_one_device_has_no_link():
+    assert verdict([row("0 to itself", 10.0, devices=["cpu(0)"], pairs=[(0, 0)])]).holds is None

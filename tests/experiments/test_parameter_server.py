@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+import ctypes
+from dataclasses import replace
+
+import pytest
+
+from mxdp import cuda, process
+from mxdp.backend import mx
+from mxdp.experiments import gradient_sums
+from mxdp.experiments.catalog.parameter_server import BOOK_LINK, BOOK_MS, CLAIM, ODD, ParameterServer, _plan
+from mxdp.experiments.gradient_sums import summed
+from mxdp.plans.costs import Link, allreduce_seconds
+from mxdp.plans.machines import CPU
+from mxdp.plans.one_hop import naive, server, sharded
+from mxdp.plans.replay import predict
+from mxdp.plans.rings import ring
+from mxdp.plans.schedules import ADD
+
+SETTINGS = dict(devices=[4], kind="cpu", seed=0, rounds=2, timeout=60.0, nbytes=4000)
+CASES = {case.settings["algorithm"]: case for case in ParameterServer().cases(SETTINGS)}
+
+
+def cpus(count):
+    return [mx.cpu(rank) for rank in range(count)]
+
+
+def row(algorithm, ms, replicas=4, wrong=0, device="cpu"):
+    return {
+        "label": algorithm,
+        "case": {
+            "devices": [f"{device}({rank})" for rank in range(replicas)],
+            "algorithm": algorithm,
+            "bytes": 4000,
+            "replicas": replicas,
+        },
+        "seconds": {"median": ms / 1e3, "samples": [ms / 1e3]},
+        "metrics": {"predicted_ms": 1.5 * ms, "wrong": wrong},
+    }
+
+
+def verdict(rows, devices=(4,)):
+    settings = {**SETTINGS, "devices": list(devices)}
+    ParameterServer().finish(rows, [], settings)
+    return ParameterServer().verdict(rows, [], settings)
+
+
+def test_the_books_arithmetic():
+    for name, ms in BOOK_MS.items():
+        assert allreduce_seconds(_plan(CASES[name], 40_000_000), 160_000_000, BOOK_LINK) * 1e3 == pytest.approx(ms)
+    assert BOOK_MS["server"] / BOOK_MS["sharded"] == pytest.approx(5.3, abs=0.05)
+
+
+def test_sharded_is_dealt_as_many_equal_arrays_as_there_are_devices():
+    assert _plan(CASES["sharded"], 10).sizes == (3, 3, 2, 2)
+    assert _plan(CASES["server"], 10).devices == 5
+
+
+@pytest.mark.parametrize("algorithm", CASES)
+def test_the_oracle_compares_every_element_of_every_replica(algorithm):
+    oracle = ParameterServer().oracle(CASES[algorithm], SETTINGS)
+    assert (oracle.checked, oracle.wrong) == (4 * ODD, 0)
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 3, 6])
+def test_a_server_sums_what_the_others_have(replicas):
+    seconds, checked, wrong = summed(server(replicas + 1), cpus(replicas + 1), replicas, 1000, seed=1)
+    assert seconds > 0
+    assert (checked, wrong) == (replicas * 1000, 0)
+
+
+def server_adds_its_own(schedule):
+    first = tuple(replace(send, action=ADD) for send in schedule.steps[0])
+    return replace(schedule, steps=(first, *schedule.steps[1:]))
+
+
+def a_step_left_out(schedule):
+    return replace(schedule, steps=schedule.steps[:-1])
+
+
+def a_device_left_out(schedule):
+    return replace(schedule, steps=(*schedule.steps[:-1], schedule.steps[-1][1:]))
+
+
+def a_chunk_off_by_one(schedule):
+    step = tuple(replace(send, chunk=(send.chunk + 1) % schedule.chunks) for send in schedule.steps[-1])
+    return replace(schedule, steps=(*schedule.steps[:-1], step))
+
+
+@pytest.mark.parametrize(
+    ("broken", "least"),
+    [
+        (server_adds_its_own(server(4)), 2000),
+        (a_step_left_out(server(4)), 2000),
+        (a_device_left_out(server(4)), 900),
+        (a_step_left_out(naive(3)), 1900),
+        (a_chunk_off_by_one(ring(3)), 900),
+        (a_chunk_off_by_one(sharded(3, [400, 300, 300])), 900),
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_a_broken_plan_is_caught(broken, least):
+    sizes = [400] * 3 if broken.name == "sharded" else ()
+    broken = replace(broken, sizes=tuple(sizes))
+    _, checked, wrong = summed(broken, cpus(broken.devices), 3, 1200, seed=0)
+    assert checked == 3600
+    assert least <= wrong <= checked
+
+
+def test_a_sum_that_is_not_made_again_is_caught(monkeypatch):
+    class Once(gradient_sums.Program):
+        def __call__(self):
+            super().__call__()
+            self.calls = []
+
+    monkeypatch.setattr(gradient_sums, "Program", Once)
+    _, checked, wrong = summed(ring(2), cpus(2), 2, 1000, seed=0)
+    assert wrong == checked == 2000
+
+
+def test_whole_arrays_are_arrays_of_their_own(monkeypatch):
+    seen = []
+
+    class Watched(gradient_sums.Program):
+        def __init__(self, schedule, places):
+            seen.append(places)
+            super().__init__(schedule, places)
+
+    monkeypatch.setattr(gradient_sums, "Program", Watched)
+    for schedule in (sharded(2, [5, 5]), ring(2)):
+        summed(schedule, cpus(2), 2, 10, seed=0)
+    for places, views in zip(seen, (False, True)):
+        chunks = places[0]
+        assert [chunk.size for chunk in chunks] == [5, 5]
+        # A view begins where its neighbour in the same memory ends.
+        assert (_address(chunks[1]) == _address(chunks[0]) + 5 * 4) is views
+
+
+def _address(array):
+    pointer = ctypes.c_void_p()
+    assert mx.base._LIB.MXNDArrayGetData(array.handle, ctypes.byref(pointer)) == 0
+    return pointer.value
+
+
+def test_a_round_has_its_predictions_and_the_machine_is_measured_once(monkeypatch):
+    asked = []
+    link = Link(1e-6, 1e-10)
+    monkeypatch.setattr("mxdp.collectives.calibrate", lambda devices: asked.append(devices) or CPU)
+    monkeypatch.setattr("mxdp.experiments.copies.measured_link", lambda *_: link)
+    experiment = ParameterServer()
+    for name in ("server", "ring"):
+        rounds = experiment.run(CASES[name], SETTINGS)
+        assert next(rounds).devices == [f"cpu({rank})" for rank in range(5 if name == "server" else 4)]
+        first, second = next(rounds), next(rounds)
+        schedule = server(5) if name == "server" else ring(4)
+        assert first.seconds > 0
+        assert (
+            first.metrics
+            == second.metrics
+            == {
+                "predicted_ms": predict(schedule, 4000, CPU) * 1e3,
+                "textbook_ms": allreduce_seconds(schedule, 4000, link) * 1e3,
+                "book_ms": allreduce_seconds(schedule, 4000, BOOK_LINK) * 1e3,
+                "sent_bytes_busiest": 16000 if name == "server" else 6000,
+                "wrong": 0,
+            }
+        )
+    assert asked == [cpus(4)]
+
+
+def test_wrong_sums_of_all_rounds_are_counted(monkeypatch):
+    monkeypatch.setattr("mxdp.collectives.calibrate", lambda devices: CPU)
+    monkeypatch.setattr("mxdp.experiments.gradient_sums.summed", lambda *_: (1.0, 16000, 3))
+    rounds = ParameterServer().run(CASES["ring"], SETTINGS)
+    next(rounds)
+    assert [next(rounds).metrics["wrong"] for _ in range(2)] == [3, 6]
+
+
+@pytest.mark.parametrize(
+    ("server_ms", "naive_ms", "sharded_ms", "holds"),
+    [
+        (8.0, 6.0, 1.5, True),
+        (CLAIM * CLAIM, CLAIM, 1.0, True),
+        (CLAIM * CLAIM - 0.01, CLAIM, 1.0, False),
+        (8.0, 6.0, 5.9, False),
+        (5.0, 6.0, 1.0, False),
+    ],
+)
+def test_the_books_order_needs_clear_steps(server_ms, naive_ms, sharded_ms, holds):
+    found = verdict([row("server", server_ms), row("naive", naive_ms), row("sharded", sharded_ms), row("ring", 2.0)])
+    assert found.holds is holds
+    assert f"{server_ms / sharded_ms:.1f} times apart (others: ring 2.00)" in found.text
+    assert "80, 60, 15 ms" in found.text
+    assert "off by 50%" in found.text
+    assert "one memory" in found.text
+
+
+def test_every_number_of_devices_must_show_the_order():
+    rows = [row(name, ms, 4) for name, ms in BOOK_MS.items()] + [row(name, 1.0, 2) for name in BOOK_MS]
+    assert verdict(rows[:3]).holds is True
+    assert verdict(rows, devices=(1, 2, 4)).holds is False
+
+
+def test_wrong_sums_leave_no_verdict_to_hold():
+    found = verdict([row("server", 8.0), row("naive", 6.0, wrong=1), row("sharded", 1.5)])
+    assert found.holds is False
+    assert "naive" in found.text
+
+
+def test_gpus_get_no_explanation_made_for_cpus():
+    assert "CPU" not in verdict([row(name, ms, device="gpu") for name, ms in BOOK_MS.items()]).text
+
+
+def test_one_device_has_nothing_to_add_up():
+    experiment, settings = ParameterServer(), {**SETTINGS, "devices": [1]}
+    assert experiment.cases(settings) == []
+    assert "nothing" in experiment.predict(settings, 2)
+    assert experiment.verdict([], [], settings).holds is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "backend", "usable", "there"),
+    [
+        ("cpu", "mxnet-cu112", 8, True),
+        ("gpu", "mxnet", 0, False),
+        ("auto", "mxnet", 8, True),
+        ("auto", "mxnet-cu112", 3, True),
+        ("auto", "mxnet-cu112", 4, False),
+    ],
+)
+def test_memory_is_shared_on_cpu_devices_alone(monkeypatch, kind, backend, usable, there):
+    gpus = tuple(cuda.Gpu(index, "a GPU", (8, 0)) for index in range(usable))
+    monkeypatch.setattr(process, "installed_backends", lambda: {backend: "1.9.1"})
+    monkeypatch.setattr(cuda, "query_driver", lambda: cuda.Driver(True, gpus=gpus))
+    names = [case.settings["algorithm"] for case in ParameterServer().cases({**SETTINGS, "kind": kind})]
+    assert ("shared-memory" in names) is there
+
+
+def test_several_numbers_of_devices_are_told_apart():
+    labels = [case.label for case in ParameterServer().cases({**SETTINGS, "devices": [2, 4]})]
+    assert len(set(labels)) == len(labels) == 12
+    assert "2: ring" in labels

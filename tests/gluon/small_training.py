@@ -1,0 +1,115 @@
+"""Small trainings by gluon, whose results are known: the helpers of the tests in here."""
+
+from __future__ import annotations
+
+import numpy as onp
+
+from mxdp.backend import autograd, gluon, mx, np
+from mxdp.collectives import ALGORITHMS
+
+NAMES = [f"mxdp{name}" for name in sorted([*ALGORITHMS, "auto"])]
+
+SHAPES = [(3, 5), (5,), (2, 3, 2), (1,)]
+
+# Powers of two, so that with integers for gradients nothing is ever rounded: all sums are equal, in whatever order.
+SGD = ("sgd", {"learning_rate": 0.5, "momentum": 0.5, "wd": 0.25})
+
+
+def devices(n, first=0):
+    return [mx.cpu(first + rank) for rank in range(n)]
+
+
+def parameters(n, shapes=SHAPES, **options):
+    made = [gluon.Parameter(f"p{number}", shape=shape, **options) for number, shape in enumerate(shapes)]
+    for param in made:
+        param.initialize(ctx=devices(n), init="ones")
+    return made
+
+
+def like(data, values):
+    make = np.array if isinstance(data, np.ndarray) else mx.nd.array
+    return make(values.astype(data.dtype), ctx=data.ctx, dtype=data.dtype)
+
+
+def slope(param, number, rank, step):
+    """The gradient that :func:`backward` brings about: integers that depend on all that there is."""
+    size = int(onp.prod(param.shape))
+    return (onp.arange(size).reshape(param.shape) % 5 + 2 * rank - 3 * number + step).astype("float64")
+
+
+def backward(params, step=0):
+    for rank in range(len(params[0].list_ctx())):
+        with autograd.record():
+            losses = [
+                (param.list_data()[rank] * like(param.list_data()[rank], slope(param, number, rank, step))).sum()
+                for number, param in enumerate(params)
+            ]
+        autograd.backward(losses)
+
+
+def total(params, number, step=0, ranks=None):
+    ranks = range(len(params[0].list_ctx())) if ranks is None else ranks
+    return sum(slope(params[number], number, rank, step) for rank in ranks)
+
+
+def weights(params):
+    return [[data.asnumpy() for data in param.list_data()] for param in params]
+
+
+def assert_equal(found, expected):
+    for arrays, others in zip(found, expected):
+        for one, other in zip(arrays, others):
+            onp.testing.assert_array_equal(one, other)
+
+
+def train(make_trainer, n, steps=3, optimizer=SGD):
+    params = parameters(n)
+    trainer = make_trainer(params, *optimizer)
+    for step in range(steps):
+        backward(params, step)
+        trainer.step(4)
+    return weights(params)
+
+
+def by_mxnet(params, *optimizer):
+    return gluon.Trainer(params, *optimizer, kvstore="device")
+
+
+def zero(params):
+    """As ``Parameter.zero_grad``, which MXNet 1.9.1 forgot to make ready for NumPy's arrays."""
+    for param in params:
+        for grad in param._grad or []:
+            grad[()] = 0
+
+
+def deferred_net(norm=True):
+    net = gluon.nn.HybridSequential()
+    net.add(gluon.nn.Dense(4, activation="relu"))
+    if norm:
+        net.add(gluon.nn.BatchNorm())
+    net.add(gluon.nn.Dense(3))
+    return net
+
+
+def train_net(make_trainer, n=2, steps=3, prepare=None, optimizer=SGD, micro_batches=lambda trainer, step: [step]):
+    """A network with deferred initialisation; all data differ by device and step.
+
+    ``micro_batches(trainer, step)`` is gone through before each step, with a forward and a backward pass each time.
+    """
+    onp.random.seed(0)
+    mx.random.seed(0)
+    net = deferred_net()
+    net.initialize(mx.init.Xavier(), ctx=devices(n))
+    if prepare:
+        prepare(net)
+    trainer = make_trainer(net.collect_params(), *optimizer)
+    rng = onp.random.RandomState(1)
+    make = np.array if mx.util.is_np_array() else mx.nd.array
+    for step in range(steps):
+        for _ in micro_batches(trainer, step):
+            x = [make(rng.randn(4, 6).astype("float32"), ctx=device) for device in devices(n)]
+            with autograd.record():
+                losses = [(net(shard) ** 2).mean() for shard in x]
+            autograd.backward(losses)
+        trainer.step(4 * n)
+    return list(net.collect_params().values()), trainer

@@ -1,0 +1,391 @@
+from __future__ import annotations
+
+import gc
+from dataclasses import replace
+
+import numpy as onp
+import pytest
+
+from mxdp.backend import autograd, gluon, mx, np, npx
+from mxdp.collectives import AllReduce
+from mxdp.gluon import Store, store
+from mxdp.plans.machines import CPU
+
+NAMES = [f"mxdp{name}" for name in sorted([*store.collectives.ALGORITHMS, "auto"])]
+SHAPE = (4, 4)
+DEVICES = [mx.cpu(rank) for rank in range(4)]
+
+
+@pytest.fixture(params=["numpy", "classic"])
+def array(request):
+    """Makes an array of either kind, while MXNet's semantics are of that kind."""
+    if request.param == "numpy":
+        yield lambda values, device: np.array(values, dtype=values.dtype, ctx=device)
+        return
+    npx.reset_np()
+    yield lambda values, device: mx.nd.array(values, dtype=values.dtype, ctx=device)
+    npx.set_np()
+
+
+def values_of(ranks, shape=SHAPE, dtype="float32", salt=0):
+    """Integers that depend on rank and index: their sums are exact, and no two are alike."""
+    size = int(onp.prod(shape))
+    return [(onp.arange(size).reshape(shape) % 97 + 100 * rank + salt).astype(dtype) for rank in range(ranks)]
+
+
+def total(values):
+    return sum(value.astype("float64") for value in values)
+
+
+def assert_all(arrays, expected):
+    for found in arrays:
+        onp.testing.assert_array_equal(found.asnumpy().astype("float64"), expected)
+
+
+# What MXNet's own tests ask of a custom store (tests/python/unittest/test_kvstore_custom.py in its 1.9.1).
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("key", [3, "a"])
+def test_broadcast_to_one_and_to_many(name, key, array):
+    kv = mx.kv.create(name)
+    ones, nothing = onp.ones(SHAPE, "float32"), onp.zeros(SHAPE, "float32")
+    out = array(nothing, mx.cpu())
+    kv.broadcast(key, array(ones, mx.cpu()), out)
+    assert_all([out], 1)
+    one_thrice = [array(nothing, mx.cpu())] * 3
+    kv.broadcast(key + key, array(ones, mx.cpu()), one_thrice)
+    assert_all(one_thrice, 1)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("keys", [[5, 7, 11], ["b", "c", "d"]], ids=str)
+def test_broadcast_with_a_list_of_keys(name, keys):
+    kv = mx.kv.create(name)
+    ones = [mx.nd.ones(SHAPE)] * 3
+    out = [mx.nd.empty(SHAPE)] * 3
+    kv.broadcast(keys, ones, out)
+    assert_all(out, 1)
+    lists = [[mx.nd.empty(SHAPE)] * 2 for _ in keys]
+    kv.broadcast([key + key for key in keys], ones, lists)
+    for arrays in lists:
+        assert_all(arrays, 1)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("key", [3, "a"])
+def test_pushpull_out_of_place_and_in_place(name, key, array):
+    kv = mx.kv.create(name)
+    kv.broadcast(key, array(onp.zeros(SHAPE, "float32"), mx.cpu()), array(onp.zeros(SHAPE, "float32"), mx.cpu()))
+    values = [array(onp.ones(SHAPE, "float32"), device) for device in DEVICES]
+    outs = [array(onp.zeros(SHAPE, "float32"), device) for device in DEVICES]
+    kv.pushpull(key, values, out=outs)
+    assert_all(outs, 4)
+    assert_all(values, 1)
+    kv.pushpull(key, values)
+    assert_all(values, 4)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("keys", [[5, 7, 11], ["b", "c", "d"]], ids=str)
+def test_pushpull_with_a_list_of_keys(name, keys):
+    kv = mx.kv.create(name)
+    kv.broadcast(keys, [mx.nd.zeros(SHAPE)] * 3, out=[mx.nd.empty(SHAPE)] * 3)
+    values = [[mx.nd.ones(SHAPE, device) * 2 for device in DEVICES]] * 3
+    outs = [[mx.nd.empty(SHAPE, device) for device in DEVICES]] * 3
+    kv.pushpull(keys, values, out=outs)
+    for arrays in outs:
+        assert_all(arrays, 8)
+    kv.pushpull(keys, values)
+    for arrays in values:
+        assert_all(arrays, 8)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_mxnet_asks_of_its_teststore(name):
+    kv = mx.kv.create(name)
+    out = mx.nd.empty((1,))
+    for _ in range(2):
+        kv.broadcast(1, mx.nd.ones((1,)), out=out)
+        assert_all([out], 1)
+    assert type(kv).is_capable("optimizer") is False
+    twice = [mx.nd.empty((1,))] * 2
+    kv.pushpull(1, [mx.nd.ones((1,))] * 2, out=twice)
+    assert_all(twice, 2)
+    kv.pushpull(1, twice)
+    assert_all(twice, 4)
+    assert kv.type == name
+
+
+# More than that.
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("shape", [(1,), (3,), (5, 7), (2, 3, 11)])
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_sums_are_exact(name, shape, ranks, array):
+    kv = mx.kv.create(name)
+    values = values_of(ranks, shape)
+    arrays = [array(value, mx.cpu(rank)) for rank, value in enumerate(values)]
+    outs = [array(value * 0, mx.cpu(rank)) for rank, value in enumerate(values)]
+    kv.pushpull("key", arrays, outs)
+    assert_all(outs, total(values))
+    for found, value in zip(arrays, values):
+        assert_all([found], value)
+    kv.pushpull("key", arrays)
+    assert_all(arrays, total(values))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int32", "int64"])
+def test_dtypes(dtype, array):
+    values = values_of(3, (7,), dtype)
+    arrays = [array(value, mx.cpu(rank)) for rank, value in enumerate(values)]
+    Store("ring").pushpull(0, arrays)
+    assert_all(arrays, total(values))
+
+
+def test_empty_arrays_and_scalars():
+    for shape in ((0,), (2, 0), ()):
+        arrays = [np.ones(shape, ctx=device) for device in DEVICES]
+        outs = [np.zeros(shape, ctx=device) for device in DEVICES]
+        kv = Store("direct")
+        kv.pushpull(0, arrays, outs)
+        kv.pushpull(0, arrays)
+        kv.broadcast(0, arrays[0], outs)
+        assert_all([*arrays, *outs], onp.full(shape, 4.0))
+
+
+@pytest.mark.parametrize(
+    "places",
+    [[0], [3], [4, 5, 6, 7], [0, 1, 2, 3, 4, 5], [3, 2, 1, 0], [1, 1, 1], [2, 6]],
+    ids=str,
+)
+def test_outs_on_more_fewer_and_other_devices(places, array):
+    values = values_of(4)
+    arrays = [array(value, device) for value, device in zip(values, DEVICES)]
+    outs = [array(values[0] * 0, mx.cpu(place)) for place in places]
+    Store("ring").pushpull("key", arrays, outs)
+    assert_all(outs, total(values))
+    for found, value in zip(arrays, values):
+        assert_all([found], value)
+
+
+def test_single_arrays_need_no_list(array):
+    kv = Store("ring")
+    value, out = array(values_of(1)[0], mx.cpu(0)), array(values_of(1)[0] * 0, mx.cpu(1))
+    kv.pushpull("key", value)
+    kv.pushpull("key", value, out)
+    assert_all([value, out], values_of(1)[0])
+
+
+def test_outs_among_the_values(array):
+    values = values_of(3)
+    arrays = [array(value, device) for value, device in zip(values, DEVICES)]
+    other = array(values[0] * 0, DEVICES[2])
+    Store("shared-memory").pushpull("key", arrays, [arrays[1], arrays[0], other])
+    assert_all([arrays[0], arrays[1], other], total(values))
+    assert_all([arrays[2]], values[2])
+
+
+def test_all_values_on_one_device(array):
+    for name in NAMES:
+        values = values_of(3)
+        arrays = [array(value, mx.cpu(0)) for value in values]
+        mx.kv.create(name).pushpull("key", arrays)
+        assert_all(arrays, total(values))
+
+
+def test_broadcast_onto_all_devices_with_the_value_among_them(array):
+    value = values_of(3)[2]
+    arrays = [array(value if rank == 1 else value * 0, device) for rank, device in enumerate(DEVICES)]
+    Store("tree").broadcast(0, arrays[1], arrays)
+    assert_all(arrays, value)
+
+
+def test_keys_are_kept_apart():
+    kv = Store("direct")
+    for key in (1, "1", (2, "2"), ["a", "b"]):
+        values = [values_of(4, salt=salt) for salt in (3, 50)]
+        arrays = [[np.array(x, ctx=device) for x, device in zip(value, DEVICES)] for value in values]
+        if isinstance(key, (list, tuple)):
+            kv.pushpull(key, arrays)
+            assert_all(arrays[1], total(values[1]))
+        else:
+            kv.pushpull(key, arrays[0])
+        assert_all(arrays[0], total(values[0]))
+    assert list(kv._ready) == [1, "1", 2, "2", "a", "b"]
+
+
+def test_the_same_arrays_are_made_ready_once(monkeypatch):
+    made = []
+    monkeypatch.setattr(
+        store.collectives, "AllReduce", lambda data, algorithm: made.append(algorithm) or AllReduce(data, algorithm)
+    )
+    kv = Store("ring")
+    values = values_of(4)
+    arrays = [np.array(value, ctx=device) for value, device in zip(values, DEVICES)]
+    for times in range(1, 4):
+        kv.pushpull(0, arrays)
+        kv.pushpull(0, list(arrays))
+        assert_all(arrays, total(values) * 4 ** (2 * times - 1))
+    assert made == ["ring"]
+    kv.pushpull(0, arrays, [array.copy() for array in arrays])
+    kv.pushpull(0, arrays[:3])
+    kv.pushpull(1, arrays[:3])
+    assert made == ["ring"] * 4
+    assert len(kv._ready) == 2
+
+
+def test_other_arrays_under_the_same_key():
+    """An array that died may leave its id to a new one: what was made for the old one must not serve the new one."""
+    kv = Store("ring")
+    for salt in range(100):
+        values = values_of(2, (3,), salt=salt)
+        arrays = [np.array(value, ctx=device) for value, device in zip(values, DEVICES)]
+        kv.pushpull(0, arrays)
+        assert_all(arrays, total(values))
+        del arrays
+        gc.collect(0)
+    assert len(kv._ready) == 1
+
+
+def test_no_more_keys_are_kept_than_a_bound(monkeypatch):
+    monkeypatch.setattr(store, "MOST_KEYS", 3)
+    kv = Store("ring")
+    values = values_of(2)
+    arrays = {key: [np.array(value, ctx=device) for value, device in zip(values, DEVICES)] for key in range(5)}
+    for key in (0, 1, 2, 0, 3, 4):
+        kv.pushpull(key, arrays[key])
+    assert list(kv._ready) == [0, 3, 4]
+    assert_all(arrays[4], total(values))
+    assert_all(arrays[0], total(values) * 2)
+
+
+def test_auto_chooses_by_the_machine_that_is_given():
+    arrays = [np.zeros((1 << 18,), ctx=device) for device in DEVICES]
+    slow_calls, usual = replace(CPU, push=1.0), CPU.with_cores(2)
+    fewest = min(store.collectives.ALGORITHMS, key=lambda name: len(AllReduce(arrays, name)._calls))
+    chosen = [Store("auto", machine=machine)._all_reduce(arrays).algorithm for machine in (slow_calls, usual)]
+    assert chosen[0] == fewest != chosen[1]
+
+
+def test_inside_record():
+    x = [np.zeros((3,), ctx=device) for device in DEVICES]
+    for array in x:
+        array.attach_grad()
+    kv = Store("ring")
+    with autograd.record():
+        kv.broadcast(0, np.ones((3,)), x)
+        losses = [(array * array).sum() for array in x]
+        kv.pushpull(0, [np.ones((3,), ctx=device) for device in DEVICES])
+    autograd.backward(losses)
+    kv.pushpull(1, [array.grad for array in x], x)
+    assert_all(x, onp.full(3, 8.0))
+
+
+def test_what_it_is():
+    kv = Store()
+    assert (kv.type, kv.rank, kv.num_workers) == ("mxdpauto", 0, 1)
+    assert isinstance(kv, mx.kv.KVStoreBase)
+    assert not any("dist" in name for name in NAMES)
+    assert Store("ring").is_capable("Optimizer") is False
+    with pytest.raises(ValueError, match=r"'optimizer', not 'sparsity'$"):
+        kv.is_capable("sparsity")
+    with pytest.raises(ValueError, match="did you mean 'ring'"):
+        Store("rnig")
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "cure"),
+    [
+        ("set_optimizer", [mx.optimizer.create("sgd")], "update_on_kvstore"),
+        ("save_optimizer_states", ["file"], "save_states"),
+        ("load_optimizer_states", ["file"], "load_states"),
+        ("set_gradient_compression", [{"type": "2bit", "threshold": 0.5}], "leave compression_params out"),
+        ("init", [0, None], "broadcast"),
+        ("push", [0, []], "pushpull"),
+        ("pull", [0, []], "pushpull"),
+        ("row_sparse_pull", [0], "'device' store"),
+    ],
+)
+def test_what_is_not_supported_says_so_in_one_sentence(method, arguments, cure):
+    with pytest.raises(NotImplementedError) as caught:
+        getattr(Store("ring"), method)(*arguments)
+    message = str(caught.value)
+    assert message.startswith("the store mxdpring ")
+    assert cure in message
+    assert ". " not in message
+
+
+def test_wrong_arrays_are_refused_in_one_sentence():
+    kv = Store("ring")
+    dense = [np.ones((2, 3), ctx=device) for device in DEVICES[:2]]
+    sparse = mx.nd.ones((2, 3)).tostype("row_sparse")
+    wrong = [
+        (lambda: kv.pushpull(0, [sparse, sparse.copy()]), "row_sparse.*'device' store"),
+        (lambda: kv.pushpull(0, dense, sparse), "row_sparse"),
+        (lambda: kv.broadcast(0, sparse, [mx.nd.zeros((2, 3))]), "row_sparse"),
+        (lambda: kv.pushpull(0, []), "at least one array"),
+        (lambda: kv.pushpull(0, [onp.ones(2), onp.ones(2)]), "MXNet's arrays, or lists of them, not ndarray"),
+        (lambda: kv.pushpull(0, [dense[0], np.ones((3, 2))]), r"\(2, 3\).*\(3, 2\)"),
+        (lambda: kv.pushpull(0, dense, np.ones((2, 3), dtype="float64")), "float32.*float64"),
+        (lambda: kv.broadcast(0, dense, dense), "one array to copy from for each key, not 2"),
+        (lambda: kv.pushpull([0, 1], [dense]), "2 keys needs as many values and outs, not 1 and 2"),
+        (lambda: kv.broadcast([0], [dense[0]], []), "1 keys needs as many values and outs, not 1 and 0"),
+    ]
+    for call, message in wrong:
+        with pytest.raises(ValueError, match=message):
+            call()
+    assert_all(dense, 1)
+    assert len(kv._ready) == 0
+
+
+# Under MXNet's own Trainer.
+
+
+def parameter(**options):
+    x = gluon.Parameter("x", shape=(10,), **options)
+    x.initialize(ctx=DEVICES[:2], init="zeros")
+    return x
+
+
+def backward(x):
+    with autograd.record():
+        for w in x.list_data():
+            y = w + 1
+            y.backward()
+
+
+@pytest.mark.parametrize("kvstore", [*NAMES, "MXDPring", Store("ring")], ids=str)
+def test_gluon_trainer_takes_it_by_name_and_as_an_instance(kvstore):
+    x = parameter()
+    trainer = gluon.Trainer([x], "sgd", {"learning_rate": 1.0, "momentum": 0.5}, kvstore=kvstore)
+    backward(x)
+    trainer.step(1)
+    assert trainer._update_on_kvstore is False
+    assert isinstance(trainer._kvstore, Store)
+    assert_all(x.list_data(), -2)
+
+
+def test_gluon_trainer_refuses_what_the_store_cannot_do():
+    x = parameter()
+    backward(x)
+    with pytest.raises(ValueError, match=r"^Please set update_on_kvstore=False when training with .*Store'>$"):
+        gluon.Trainer([x], "sgd", kvstore="mxdpring", update_on_kvstore=True).step(1)
+    with pytest.raises(NotImplementedError, match=r"^the store mxdpring sums gradients as they are .*'2bit'"):
+        gluon.Trainer([x], "sgd", kvstore="mxdpring", compression_params={"type": "2bit"}).step(1)
+
+
+def test_gluon_trainer_refuses_sparse_gradients():
+    npx.reset_np()
+    try:
+        x = parameter(grad_stype="row_sparse")
+        backward(x)
+        with pytest.raises(ValueError, match=r"^Cannot use .*Store'> for multi-device training with sparse gradients$"):
+            gluon.Trainer([x], "sgd", kvstore="mxdpring").step(1)
+        y = gluon.Parameter("y", shape=(10, 1), stype="row_sparse", grad_stype="row_sparse")
+        y.initialize(ctx=DEVICES[:2])
+        with pytest.raises(AssertionError, match="requires optimizer support"):
+            gluon.Trainer([y], "sgd", kvstore="mxdpring").step(1)
+    finally:
+        npx.set_np()

@@ -1,0 +1,351 @@
+from __future__ import annotations
+
+import numpy as onp
+import pytest
+from small_training import (
+    NAMES,
+    SGD,
+    assert_equal,
+    backward,
+    by_mxnet,
+    devices,
+    like,
+    parameters,
+    total,
+    train,
+    train_net,
+    weights,
+    zero,
+)
+
+import mxdp
+from mxdp.backend import autograd, gluon, mx, np, npx
+from mxdp.collectives import AllReduce
+from mxdp.gluon import Store, Trainer
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("kind", [gluon.Trainer, Trainer], ids=["gluon", "mxdp"])
+@pytest.mark.parametrize("n", [1, 2, 4])
+def test_parameters_equal_those_of_the_device_store(name, kind, n, semantics):
+    expected = train(by_mxnet, n)
+    assert_equal(train(lambda *args: kind(*args, kvstore=name), n), expected)
+    if kind is Trainer:
+        assert_equal(train(lambda *args: kind(*args, kvstore=name, bucket_mb=1e-4), n), expected)
+
+
+class MeanStore(Store):
+    def _all_reduce(self, arrays):
+        return AllReduce(arrays, "ring", op="mean")
+
+
+class LeavesABucketOut(Trainer):
+    def _allreduce_grads(self):
+        del self._ready_buckets()._syncs[0].buckets[1:]
+        super()._allreduce_grads()
+
+
+class ForgetsTheFirstGradients(Trainer):
+    def _allreduce_grads(self):
+        if self._buckets is None:
+            zero(self._params)
+        super()._allreduce_grads()
+
+
+class SumsTwice(Trainer):
+    def _allreduce_grads(self):
+        super()._allreduce_grads()
+        super()._allreduce_grads()
+
+
+class RebindsInsteadOfWriting(Store):
+    def pushpull(self, key, value, out=None, priority=0):
+        super().pushpull(key, [array.copy() for array in value], out, priority)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        lambda *args: gluon.Trainer(*args, kvstore=MeanStore("ring")),
+        lambda *args: gluon.Trainer(*args, kvstore=RebindsInsteadOfWriting("ring")),
+        lambda *args: LeavesABucketOut(*args, bucket_mb=1e-4),
+        lambda *args: SumsTwice(*args),
+    ],
+)
+def test_broken_variants_are_caught(broken):
+    with pytest.raises(AssertionError, match="not equal"):
+        assert_equal(train(broken, 2), train(by_mxnet, 2))
+
+
+@pytest.mark.parametrize("optimizer", [SGD, ("adam", {"learning_rate": 0.01})], ids=["sgd", "adam"])
+@pytest.mark.parametrize("hybrid", [None, {}, {"static_alloc": True}], ids=str)
+@pytest.mark.parametrize("kind", ["store", "Trainer"])
+def test_deferred_initialisation_and_batch_norm(optimizer, hybrid, kind, semantics):
+    """On two devices nothing may differ: a sum of two has no order. The first step has to keep the first gradients."""
+    prepare = None if hybrid is None else lambda net: net.hybridize(**hybrid)
+    makers = {"store": lambda *args: gluon.Trainer(*args, kvstore="mxdpring"), "Trainer": Trainer}
+    expected, _ = train_net(by_mxnet, prepare=prepare, optimizer=optimizer)
+    found, _ = train_net(makers[kind], prepare=prepare, optimizer=optimizer)
+    assert_equal(weights(found), weights(expected))
+
+
+def test_running_statistics_are_broadcast_at_the_start_and_never_summed():
+    params, _ = train_net(Trainer, steps=1)
+    mean = next(param for param in params if param.name.endswith("running_mean"))
+    assert_equal([mean.list_data()[1:]], [[mean.list_data()[0].asnumpy()]])
+    params, _ = train_net(Trainer, steps=4)
+    mean = next(param for param in params if param.name.endswith("running_mean"))
+    assert (mean.list_data()[0] != mean.list_data()[1]).any()
+    assert mean._grad is None
+    weight = params[0]
+    assert_equal([weight.list_data()[1:]], [[weight.list_data()[0].asnumpy()]])
+
+
+def test_forgotten_first_gradients_would_be_caught():
+    expected, _ = train_net(by_mxnet)
+    found, _ = train_net(ForgetsTheFirstGradients)
+    with pytest.raises(AssertionError, match="not equal"):
+        assert_equal(weights(found), weights(expected))
+
+
+def test_multipliers_and_schedules():
+    def with_multipliers(make):
+        def maker(params, *_):
+            params[0].lr_mult, params[1].wd_mult, params[2].lr_mult = 0.5, 4.0, 0.0
+            schedule = mx.lr_scheduler.FactorScheduler(2, factor=0.5, base_lr=1.0)
+            return make(params, "sgd", {"learning_rate": 1.0, "wd": 0.25, "lr_scheduler": schedule})
+
+        return maker
+
+    expected = train(with_multipliers(by_mxnet), 4, steps=6)
+    assert_equal(train(with_multipliers(Trainer), 4, steps=6), expected)
+    by_name = with_multipliers(lambda *args: gluon.Trainer(*args, kvstore="mxdpring"))
+    assert_equal(train(by_name, 4, steps=6), expected)
+
+
+def test_learning_rate_follows_the_schedule():
+    x = parameters(2)[:1]
+    schedule = mx.lr_scheduler.FactorScheduler(2, factor=0.5, base_lr=1.0)
+    trainer = Trainer(x, "sgd", {"learning_rate": 1.0, "lr_scheduler": schedule})
+    rates = []
+    for step in range(6):
+        backward(x, step)
+        trainer.step(1)
+        rates.append(trainer.learning_rate)
+    assert rates == [1, 1, 0.5, 0.5, 0.25, 0.25]
+    trainer = Trainer(x, "sgd", {"learning_rate": 1.0})
+    trainer.set_learning_rate(0.125)
+    assert trainer.learning_rate == 0.125
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_two_trainers_at_once(shared):
+    def run(make):
+        params = parameters(2)
+        parts = (params[:3], params[1:]) if shared else (params[:2], params[2:])
+        trainers = [make(part, *SGD) for part in parts]
+        for step in range(4):
+            backward(params, step)
+            trainers[step % 2].step(2)
+            backward(params, step + 1)
+            trainers[1 - step % 2].step(2, ignore_stale_grad=True)
+        return weights(params)
+
+    def no_updates_in_the_store(params, *args):
+        return gluon.Trainer(params, *args, kvstore="device", update_on_kvstore=False)
+
+    expected = run(no_updates_in_the_store)
+    assert_equal(run(Trainer), expected)
+    assert_equal(run(lambda *args: gluon.Trainer(*args, kvstore="mxdpring")), expected)
+    kv = Store("ring")
+    assert_equal(run(lambda *args: Trainer(*args, kvstore=kv)), expected)
+    assert_equal(run(lambda *args: gluon.Trainer(*args, kvstore=kv)), expected)
+
+
+@pytest.mark.parametrize("make", [Trainer, lambda *args: gluon.Trainer(*args, kvstore="mxdpring")])
+def test_states_are_saved_and_loaded(make, tmp_path):
+    file = str(tmp_path / "trainer.states")
+    params = parameters(2)
+    first = make(params, *SGD)
+    for step in range(2):
+        backward(params, step)
+        first.step(1)
+    first.save_states(file)
+    before = weights(params)
+    backward(params, 2)
+    first.step(1)
+    expected = weights(params)
+
+    again = parameters(2)
+    for param, arrays in zip(again, before):
+        param.set_data(like(param.list_data()[0], arrays[0]))
+    second = make(again, *SGD)
+    second.load_states(file)
+    backward(again, 2)
+    second.step(1)
+    assert_equal(weights(again), expected)
+
+
+def test_summing_and_updating_apart():
+    params = parameters(4)
+    trainer = Trainer(params, "sgd", {"learning_rate": 1.0})
+    backward(params)
+    trainer.allreduce_grads()
+    for number, param in enumerate(params):
+        for grad in param.list_grad():
+            onp.testing.assert_array_equal(grad.asnumpy(), total(params, number))
+            grad[()] = np.clip(grad, -2, 2)
+    trainer.update(2)
+    for number, param in enumerate(params):
+        for data in param.list_data():
+            onp.testing.assert_array_equal(data.asnumpy(), 1 - onp.clip(total(params, number), -2, 2) / 2)
+
+
+def test_stale_gradients_are_noticed_as_by_mxnet():
+    params = parameters(2)
+    trainer = Trainer(params, *SGD)
+    backward(params[:2])
+    with pytest.raises(UserWarning, match="has not been updated by backward"):
+        trainer.step(1)
+    before = weights(params)
+    backward(params[:2])
+    trainer.step(1, ignore_stale_grad=True)
+    after = weights(params)
+    assert_equal(before[2:], after[2:])
+    assert (before[0][0] != after[0][0]).any()
+
+
+def test_tied_layers():
+    def run(make):
+        onp.random.seed(0)
+        mx.random.seed(0)
+        first = gluon.nn.Dense(4, in_units=4)
+        net = gluon.nn.HybridSequential()
+        net.add(first, gluon.nn.Dense(4, in_units=4, params=first.params))
+        net.initialize(ctx=devices(2))
+        trainer = make(net.collect_params(), *SGD)
+        for step in range(3):
+            with autograd.record():
+                losses = [
+                    (net(np.ones((2, 4), ctx=device) * (rank + step))).sum() for rank, device in enumerate(devices(2))
+                ]
+            autograd.backward(losses)
+            trainer.step(4)
+        return weights(net.collect_params().values())
+
+    assert_equal(run(Trainer), run(by_mxnet))
+
+
+def test_one_device_needs_no_store():
+    params = parameters(1)
+    before = [param.list_grad()[0] for param in params]
+    trainer = Trainer(params, *SGD)
+    backward(params)
+    trainer.step(1)
+    assert trainer._kvstore is None
+    assert trainer._buckets is None
+    assert all(param.list_grad()[0] is grad for param, grad in zip(params, before))
+
+
+def test_sparse_gradients_on_one_device_are_mxnets_business():
+    npx.reset_np()
+    try:
+        x = gluon.Parameter("x", shape=(10,), grad_stype="row_sparse")
+        x.initialize(ctx=mx.cpu(), init="zeros")
+        trainer = Trainer([x], "sgd", {"learning_rate": 1.0, "momentum": 0.5})
+        with autograd.record():
+            loss = x.data() + 1
+        loss.backward()
+        trainer.step(1)
+        assert (x.data().asnumpy() == -1).all()
+        with pytest.raises(ValueError, match="the parameter x is sparse"), trainer.no_sync():
+            pass
+    finally:
+        npx.set_np()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [("mxdprnig", "mxdpring"), ("devcie", "device"), ("ring", "mxdpring"), ("auto", "mxdpauto"), ("loacl", "local")],
+)
+def test_a_mistyped_store_is_refused_with_the_nearest(wrong, right):
+    with pytest.raises(
+        ValueError, match=f"^no store is called '{wrong}'; did you mean '{right}'. There are: "
+    ) as caught:
+        Trainer(parameters(2), *SGD, kvstore=wrong)
+    listed = str(caught.value).split("There are: ")[1].rstrip(".").split(", ")
+    assert {"local", "device", "dist_sync", "teststore", *NAMES} <= set(listed)
+
+
+def test_a_store_that_resembles_none():
+    with pytest.raises(ValueError, match=r"^no store is called '12345'; There are: "):
+        Trainer(parameters(2), *SGD, kvstore="12345")
+    with pytest.raises(TypeError, match="a store's name, a store or None, not 5"):
+        Trainer(parameters(2), *SGD, kvstore=5)
+
+
+@pytest.mark.parametrize("n", [1, 2])
+@pytest.mark.parametrize("kvstore", ["mxdpring", Store("ring")], ids=str)
+def test_options_for_mxnets_stores_are_refused_in_one_sentence(n, kvstore):
+    wrong = [
+        (
+            {"compression_params": {"type": "2bit", "threshold": 0.5}},
+            "compresses none.*'2bit'.*leave compression_params",
+        ),
+        ({"update_on_kvstore": True}, "runs no optimiser.*leave update_on_kvstore out"),
+        ({"bucket_mb": 0}, "bucket_mb must be more than 0, not 0"),
+    ]
+    for options, message in wrong:
+        with pytest.raises(ValueError, match=message) as caught:
+            Trainer(parameters(n), *SGD, kvstore=kvstore, **options)
+        assert ". " not in str(caught.value)
+    Trainer(parameters(n), *SGD, kvstore=kvstore, update_on_kvstore=False)
+
+
+@pytest.mark.parametrize("sparse", [{"grad_stype": "row_sparse"}, {"stype": "row_sparse", "grad_stype": "row_sparse"}])
+def test_sparse_gradients_are_refused_in_one_sentence(sparse):
+    npx.reset_np()
+    try:
+        x = parameters(2, [(4, 1)], **sparse)
+        with pytest.raises(ValueError, match=r"the parameter p0 is sparse .* use kvstore='device'") as caught:
+            Trainer(x, *SGD)
+        assert ". " not in str(caught.value)
+        Trainer(x, *SGD, kvstore="device")
+    finally:
+        npx.set_np()
+
+
+def test_parameters_are_judged_by_gluon():
+    with pytest.raises(ValueError, match="First argument must be a list or dict of Parameters"):
+        Trainer(5, "sgd")
+    with pytest.raises(ValueError, match="First argument must be a list or dict of Parameters"):
+        Trainer([5], "sgd")
+
+
+@pytest.mark.parametrize("kvstore", ["device", "local", "teststore", "DEVICE", None])
+def test_mxnets_own_stores_mean_mxnets_behaviour(kvstore):
+    params = parameters(2)
+    grads = [param.list_grad() for param in params]
+    trainer = Trainer(params, *SGD, kvstore=kvstore)
+    plain = parameters(2)
+    other = gluon.Trainer(plain, *SGD, kvstore=kvstore)
+    for step in range(2):
+        backward(params, step)
+        trainer.step(2)
+        backward(plain, step)
+        other.step(2)
+    assert_equal(weights(params), weights(plain))
+    assert all(param.list_grad() is grad for param, grad in zip(params, grads))
+    assert type(trainer._kvstore) is type(other._kvstore)
+    assert trainer._update_on_kvstore == other._update_on_kvstore
+
+
+def test_a_store_is_taken_with_its_options():
+    params = parameters(2)
+    trainer = mxdp.Trainer(params, *SGD, kvstore=Store("tree"))
+    backward(params)
+    trainer.step(1)
+    assert trainer._buckets._syncs[0].buckets[0].algorithm == "tree"
+    assert trainer._kvstore.type == "mxdptree"
+    assert trainer._update_on_kvstore is False
+    assert isinstance(trainer, gluon.Trainer)

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from mxdp import plugin
+from mxdp.backend import mx, npx
+from mxdp.plans.algorithms import ALGORITHMS
+
+ALL = [f"mxdp{name}" for name in (*ALGORITHMS, "auto")]
+CLASSIC_TRAINING = """
+net = mx.gluon.nn.HybridSequential()
+net.add(mx.gluon.nn.Conv2D(2, 3, activation="relu"), mx.gluon.nn.BatchNorm(), mx.gluon.nn.Dense(2))
+net.initialize(ctx=[mx.cpu(0), mx.cpu(1)])
+trainer = {trainer}
+for step in range(2):
+    losses = []
+    with mx.autograd.record():
+        for device in (mx.cpu(0), mx.cpu(1)):
+            losses.append(net(mx.nd.ones((2, 1, 5, 5), ctx=device)).sum())
+    mx.autograd.backward(losses)
+    trainer.step(2)
+weights = [[w.asnumpy() for w in p.list_data()] for n, p in net.collect_params().items() if "running" not in n]
+assert all((a == b).all() for a, b in weights)
+assert all(type(w) is mx.nd.NDArray for p in net.collect_params().values() for w in p.list_data())
+assert all(type(g) is mx.nd.NDArray for p in net.collect_params().values() if p._grad for g in p.list_grad())
+"""
+
+
+CLASSIC = "assert not mx.util.is_np_array() and not mx.util.is_np_shape()\n"
+NUMPY = "assert mx.util.is_np_array() and mx.util.is_np_shape()\n"
+
+
+def run(code):
+    """Run it in a process of its own, in which nothing has been imported; what it said on stderr."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+@pytest.fixture(autouse=True)
+def _settings_as_the_user_has_them(monkeypatch):
+    for name in ("MXNET_CPU_TEMP_COPY", "OMP_NUM_THREADS", "MXNET_CPU_WORKER_NTHREADS", "MXDP_PREPARED"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize("imports", ["import mxdp, mxnet as mx", "import mxnet as mx, mxdp"])
+def test_the_names_are_there_whatever_was_imported_first_and_a_classic_program_stays_classic(imports):
+    said = run(
+        f"{imports}\n"
+        "import importlib, sys\n"
+        "assert 'mxdp.backend' not in sys.modules and 'mxdp.gluon' not in sys.modules\n"
+        f"for name in {ALL}:\n"
+        "    kv = mx.kv.create(name)\n"
+        "    assert kv.type == name and type(kv).__name__ == 'Store', kv\n"
+        "assert isinstance(kv, mx.kv.KVStoreBase)\n"
+        "assert mx.kv.create('device').type == 'device' and mx.kv.create('teststore').type == 'teststore'\n"
+        f"{CLASSIC}"
+        "x = mx.nd.ones((2,))\n"
+        "assert type(x * x) is mx.nd.NDArray\n"
+        "importlib.reload(mxdp)\n"
+        "assert mx.kv.create('MXDPring').type == 'mxdpring'"
+    )
+    assert "overriding" not in said
+    # Only where MXNet was first, its settings came too late.
+    assert said.count("MXNet was imported before mxdp") == said.count("MxdpWarning") == int(imports.endswith("mxdp"))
+
+
+@pytest.mark.parametrize("first_use", ["mxdp.Trainer", "from mxdp.gluon import Store"])
+def test_no_other_way_to_the_stores_changes_the_semantics(first_use):
+    run(f"import mxdp, mxnet as mx\n{CLASSIC}{first_use}\n{CLASSIC}")
+
+
+def test_a_classic_network_is_trained():
+    trainers = ["mx.gluon.Trainer(net.collect_params(), 'sgd', kvstore='mxdpring')"]
+    trainers += ["mxdp.Trainer(net.collect_params(), 'sgd')"]
+    said = run(
+        "import mxdp, mxnet as mx\n"
+        + "".join(CLASSIC_TRAINING.format(trainer=trainer) + CLASSIC for trainer in trainers)
+    )
+    assert "Warning" not in said, said
+
+
+def test_import_mxdp_alone_imports_neither_mxnet_nor_what_the_stores_need():
+    run(
+        "import sys, mxdp\n"
+        "assert not [n for n in sys.modules if n.startswith(('mxnet', 'numpy', 'mxdp.gluon', 'mxdp.plans'))]"
+    )
+
+
+def test_mxnet_imported_in_a_thread_and_by_a_submodule():
+    run(
+        "import mxdp, threading, importlib\n"
+        "thread = threading.Thread(target=importlib.import_module, args=['mxnet.gluon'])\n"
+        "thread.start(); thread.join()\n"
+        "import mxnet as mx\n"
+        "assert mx.kv.create('mxdptree').type == 'mxdptree'\n"
+        "assert mx.__spec__.loader.__class__.__name__ == 'SourceFileLoader', mx.__spec__"
+    )
+
+
+def test_semantics_that_are_on_stay_on():
+    run(f"import mxdp, mxnet as mx\nmx.npx.set_np()\nmx.kv.create('mxdpring')\n{NUMPY}")
+    run(
+        "import mxdp, mxnet as mx\nmx.util.set_np_shape(True)\nmx.kv.create('mxdpring')\n"
+        "assert mx.util.is_np_shape() and not mx.util.is_np_array()"
+    )
+
+
+def test_without_mxnet_in_the_program_numpy_semantics_are_on_as_ever():
+    run(f"from mxdp import Trainer\nfrom mxdp.backend import mx\n{NUMPY}")
+
+
+@pytest.mark.parametrize("array", [True, False])
+def test_semantics_are_kept_after_an_error_too(array):
+    @plugin.semantics_kept()
+    def switch():
+        mx.util.set_np(shape=True, array=not array)
+        raise ZeroDivisionError
+
+    try:
+        mx.util.set_np(shape=array, array=array)
+        with pytest.raises(ZeroDivisionError):
+            switch()
+        assert (mx.util.is_np_shape(), mx.util.is_np_array()) == (array, array)
+    finally:
+        npx.set_np()
+
+
+def test_semantics_kept_does_nothing_before_mxnet_is_there(monkeypatch):
+    monkeypatch.delitem(sys.modules, "mxnet")
+    with plugin.semantics_kept():
+        npx.reset_np()
+    try:
+        assert not mx.util.is_np_array()
+    finally:
+        npx.set_np()
