@@ -7,10 +7,12 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import warnings
 from pathlib import Path
 
 import pytest
+import wrapt
 
 from mxdp import backend, cuda, process
 from mxdp.errors import BackendError
@@ -33,6 +35,13 @@ def child(code, *options, path=(), arguments=(), **environ):
     )
 
 
+def bare_child(code, path=(), **environ):
+    """As :func:`child`, with no installed package but the one that ``import mxdp`` itself needs."""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "wrapt").symlink_to(Path(wrapt.__file__).parent)
+        return child(code, "-S", path=[*path, folder], **environ)
+
+
 def last_line(done):
     assert done.returncode == 1, done
     return done.stderr.strip().splitlines()[-1]
@@ -50,6 +59,7 @@ def test_the_users_values_reach_mxnet_untouched():
 def test_mxnet_is_imported_after_the_variables_are_set():
     code = """
 import sys
+import tempfile
 class Watch:
     def find_spec(self, name, path=None, target=None):
         if name == "mxnet":
@@ -166,21 +176,21 @@ def broken_mxnet(folder, wheel, line):
 
 @pytest.mark.parametrize("code", ["import mxdp.backend", "import mxdp; mxdp.devices(1)"])
 def test_no_mxnet(code):
-    text = last_line(child(code, "-S"))
+    text = last_line(bare_child(code))
     assert text.startswith('mxdp.errors.BackendError: MXNet is not installed: `pip install "mxdp[cpu]"`, or')
 
 
 def test_both_wheels(tmp_path):
     distribution(tmp_path, "mxnet", "1.9.1")
     distribution(tmp_path, "mxnet_cu112", "1.9.1")
-    text = last_line(child("import mxdp.backend", "-S", path=[tmp_path]))
+    text = last_line(bare_child("import mxdp.backend", path=[tmp_path]))
     assert text.startswith("mxdp.errors.BackendError: mxnet and mxnet-cu112 are both installed")
 
 
 def test_numpy_too_new(tmp_path):
     distribution(tmp_path, "mxnet", "1.9.1")
     distribution(tmp_path, "numpy", "1.26.4")
-    text = last_line(child("import mxdp.backend", "-S", path=[tmp_path]))
+    text = last_line(bare_child("import mxdp.backend", path=[tmp_path]))
     assert text.startswith("mxdp.errors.BackendError: NumPy 1.26.4 is too new for MXNet 1.9.1")
 
 
@@ -189,13 +199,13 @@ MISSING = "raise OSError('{}: cannot open shared object file: No such file or di
 
 def test_a_missing_system_library(tmp_path):
     folder = broken_mxnet(tmp_path, "mxnet", MISSING.format("libgomp.so.1"))
-    text = last_line(child("import mxdp.backend", "-S", path=[folder]))
+    text = last_line(bare_child("import mxdp.backend", path=[folder]))
     assert text.startswith("mxdp.errors.BackendError: MXNet needs libgomp.so.1, which is missing: install it")
 
 
 def test_an_mxnet_that_raises(tmp_path):
     folder = broken_mxnet(tmp_path, "mxnet", "import graphviz_is_gone")
-    text = last_line(child("import mxdp.backend", "-S", path=[folder]))
+    text = last_line(bare_child("import mxdp.backend", path=[folder]))
     assert text == (
         "mxdp.errors.BackendError: MXNet can't be imported (No module named 'graphviz_is_gone'): install it again."
     )
@@ -205,7 +215,7 @@ def test_an_mxnet_that_raises(tmp_path):
 def test_the_gpu_build_without_a_driver(tmp_path):
     """The driver is said first, whichever library the loader stumbled over."""
     folder = broken_mxnet(tmp_path, "mxnet_cu112", MISSING.format("libcudnn.so.8"))
-    text = last_line(child("import mxdp.backend", "-S", path=[folder]))
+    text = last_line(bare_child("import mxdp.backend", path=[folder]))
     assert text == f"mxdp.errors.BackendError: {cuda.NO_DRIVER}"
 
 
@@ -215,7 +225,7 @@ def test_the_gpu_build_without_its_libraries(tmp_path):
     source.write_text("int cuInit(unsigned flags) { return 0; }")
     subprocess.run(["gcc", "-shared", "-o", str(tmp_path / "libcuda.so.1"), str(source)], check=True, timeout=60)
     folder = broken_mxnet(tmp_path, "mxnet_cu112", MISSING.format("libcublas.so.11"))
-    done = child("import mxdp.backend", "-S", path=[folder], LD_LIBRARY_PATH=str(tmp_path))
+    done = bare_child("import mxdp.backend", path=[folder], LD_LIBRARY_PATH=str(tmp_path))
     text = last_line(done)
     assert text.startswith("mxdp.errors.BackendError: mxnet-cu112 needs libcu")
     assert '"nvidia-cublas-cu11"' in text

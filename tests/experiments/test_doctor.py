@@ -31,7 +31,7 @@ def test_this_machine_has_no_problem_with_mxnet():
 
 
 def test_one_core_cannot_show_a_speed_up(probe, monkeypatch):
-    monkeypatch.setattr(doctor.machine, "cores", lambda: 1)
+    monkeypatch.setattr(doctor.process, "cores", lambda: 1)
     check = state("cores")
     assert check.state == LIMIT
     assert "can't show a speed-up" in check.cure

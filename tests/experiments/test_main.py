@@ -110,7 +110,7 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path):
     ("arguments", "expected"),
     [
         (["run", "epoch"], "no experiment is called 'epoch'; did you mean 'epochs'?"),
-        (["run", "zzzzzz"], "no experiment is called 'zzzzzz'; there are: epochs, "),
+        (["run", "zzzzzz"], "no experiment is called 'zzzzzz'; there are: allreduce, "),
         (["run", "two-jobs", "--data", "digits"], "--data has no effect on two-jobs"),
         (["run", "epochs", "--data", "fashion"], "no data set is called 'fashion'"),
         (["run", "epochs", "--preset", "quik"], "did you mean 'quick'?"),
