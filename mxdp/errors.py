@@ -19,3 +19,7 @@ class UsageError(MxdpError):
 
 class TraceError(MxdpError):
     """A trace can't be recorded or read, or is not one of MXNet's."""
+
+
+class MemoryShortage(MxdpError):
+    """A job needs more memory than there is; it was not started."""

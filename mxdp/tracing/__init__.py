@@ -1,0 +1,78 @@
+"""See what ran where and when, instead of believing it.
+
+::
+
+    with tracing.record() as recording:
+        step()
+    recording.timeline.busy("cpu(0)")
+    recording.save("trace.json")
+    tracing.draw(figure, recording.timeline)
+    tracing.where_the_time_went(step)
+
+A name is loaded when it is first used: timelines, traces and pictures need no MXNet, only recording does.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, List
+
+if TYPE_CHECKING:
+    from mxdp.tracing.events import Event
+    from mxdp.tracing.gantt import draw
+    from mxdp.tracing.nsys import nsys_command
+    from mxdp.tracing.recording import Recording, record
+    from mxdp.tracing.sections import section
+    from mxdp.tracing.time_split import Parts, split
+    from mxdp.tracing.timeline import Overlap, Timeline
+    from mxdp.tracing.trace_file import read_trace
+    from mxdp.tracing.where import Cost, TimeSplit, split_steps, tracing_cost, where_the_time_went
+
+_HOME = {
+    "Cost": "where",
+    "Event": "events",
+    "Overlap": "timeline",
+    "Parts": "time_split",
+    "Recording": "recording",
+    "TimeSplit": "where",
+    "Timeline": "timeline",
+    "draw": "gantt",
+    "nsys_command": "nsys",
+    "read_trace": "trace_file",
+    "record": "recording",
+    "section": "sections",
+    "split": "time_split",
+    "split_steps": "where",
+    "tracing_cost": "where",
+    "where_the_time_went": "where",
+}
+__all__ = [
+    "Cost",
+    "Event",
+    "Overlap",
+    "Parts",
+    "Recording",
+    "TimeSplit",
+    "Timeline",
+    "draw",
+    "nsys_command",
+    "read_trace",
+    "record",
+    "section",
+    "split",
+    "split_steps",
+    "tracing_cost",
+    "where_the_time_went",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has: {', '.join(__all__)}")
+    value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> List[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,60 @@
+"""Writes a timeline as a Chrome trace, which Perfetto opens."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Sequence, Tuple
+
+from mxdp.errors import TraceError
+from mxdp.tracing.events import SECTION, Event, microseconds
+from mxdp.tracing.timeline import Timeline
+from mxdp.tracing.trace_file import RECORDED
+
+
+def chrome_trace(timeline: Timeline) -> Dict[str, Any]:
+    """The trace as a dict: one "process" a lane, one complete event (``X``) an event, its kind as category.
+
+    Events that overlap are in rows ("threads") of their own. Times are microseconds. Format: "Trace Event Format"
+    (Google), as Chrome and Perfetto read it.
+    """
+    records: List[Dict[str, Any]] = []
+    for number, (lane, events) in enumerate(timeline.lanes.items(), start=1):
+        records.append({"ph": "M", "name": "process_name", "pid": number, "args": {"name": lane}})
+        records.append({"ph": "M", "name": "process_sort_index", "pid": number, "args": {"sort_index": number}})
+        for row, event in _rows(events):
+            start = microseconds(event.start)
+            record = {"ph": "X", "name": event.name, "cat": event.kind, "pid": number, "tid": row}
+            records.append({**record, "ts": start, "dur": microseconds(event.end) - start})
+    length = {"microseconds": microseconds(timeline.length)}
+    return {"traceEvents": records, "displayTimeUnit": "ms", "otherData": {RECORDED: length}}
+
+
+def write_chrome_trace(timeline: Timeline, path: Path) -> Path:
+    """Write it to ``path``, beside and renamed.
+
+    Raises:
+        TraceError: it can't be written there.
+    """
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        try:
+            beside.write_text(json.dumps(chrome_trace(timeline), separators=(",", ":")), encoding="utf-8")
+            os.replace(beside, path)
+        finally:
+            if beside.exists():
+                beside.unlink()
+    except OSError as error:
+        raise TraceError(f"can't write the trace {path}: {error.strerror or error}") from error
+    return path
+
+
+def _rows(events: Sequence[Event]) -> Iterator[Tuple[int, Event]]:
+    """Each event with the first row in which nothing runs when it starts; sections above all others."""
+    chosen: Dict[bool, List[float]] = {True: [], False: []}
+    for event in events:
+        ends = chosen[event.kind == SECTION]
+        row = next((number for number, end in enumerate(ends) if end <= event.start), len(ends))
+        ends[row : row + 1] = [event.end]
+        yield (1 if event.kind == SECTION else 101) + row, event

@@ -1,0 +1,203 @@
+"""A timeline as a picture: one lane a device, and one for Python.
+
+A device's lane has compute in its upper part and copies and sums of all-reduces in its lower part, so that what runs
+beside what can be seen. matplotlib is imported when something is drawn.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Tuple
+
+from mxdp.tracing.events import (
+    ALL_REDUCE,
+    CALL,
+    COMPUTE,
+    COPY,
+    ENGINE,
+    INPUT,
+    PYTHON,
+    SECTION,
+    STEP,
+    UPLOAD,
+    WAIT,
+    Event,
+)
+from mxdp.tracing.timeline import Timeline
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe and Ito, "Color Universal Design" (2008), as in all pictures of this project. Later ones are drawn over others.
+COLOURS: Dict[str, str] = {
+    ENGINE: "#6B7280",
+    COMPUTE: "#0072B2",
+    COPY: "#E69F00",
+    ALL_REDUCE: "#D55E00",
+    UPLOAD: "#009E73",
+    CALL: "#56B4E9",
+    WAIT: "#D1D5DB",
+    SECTION: "#CC79A7",
+    INPUT: "#009E73",
+}
+NAMES: Dict[str, str] = {
+    COMPUTE: "compute",
+    COPY: "copy",
+    ALL_REDUCE: "all-reduce (sums)",
+    UPLOAD: "upload",
+    ENGINE: "MXNet's engine",
+    CALL: "Python calls MXNet",
+    WAIT: "Python waits",
+    SECTION: "section",
+    INPUT: "input",
+}
+INK = "#1F2933"
+
+# Where in its lane a kind is drawn: bottom and height, of a lane that is 1 high.
+UPPER, LOWER = (0.36, 0.56), (0.08, 0.28)
+PLACES: Dict[str, Tuple[float, float]] = {
+    COMPUTE: UPPER,
+    COPY: LOWER,
+    ALL_REDUCE: LOWER,
+    UPLOAD: LOWER,
+    ENGINE: UPPER,
+    CALL: UPPER,
+    WAIT: UPPER,
+    SECTION: LOWER,
+    INPUT: LOWER,
+}
+
+LANE_INCHES, AROUND_INCHES, LEGEND_INCHES = 0.62, 0.95, 0.24
+LEGEND_COLUMN = 1.9
+"""Inches that one entry of the legend takes."""
+PIXELS = 1000
+"""The width is so many steps: what is closer than one is one bar, and a bar is at least one wide."""
+WIDE = 6
+"""Steps from which a bar stands alone, with a thin line after it."""
+LABEL_POINTS = 8.0
+LETTER = 0.62
+"""Width of a letter over its height, for a label's length."""
+
+Bar = Tuple[float, float]
+
+
+def draw(figure: Figure, timeline: Timeline, title: str = "", start: float = 0.0, stop: Optional[float] = None) -> None:
+    """Draw ``timeline`` from ``start`` to ``stop`` seconds (None: to its end) on ``figure``, which gets the height that
+    the lanes need and keeps its width. Made for about 1000 pixels of width; readable from half of it.
+
+    Raises:
+        ValueError: ``start`` and ``stop`` are not a part of the timeline.
+        TraceError: no device worked in the timeline.
+    """
+    shown = timeline.between(start, timeline.length if stop is None else stop)
+    lanes = [*timeline.devices] if timeline.critical else []
+    lanes += [PYTHON] if PYTHON in timeline.lanes else []
+    axes = figure.add_subplot()
+    scale, unit = (1e3, "ms") if shown.length < 10 else (1.0, "s")
+    drawn: List[str] = []
+    for row, lane in enumerate(lanes):
+        bars = _bars(shown.lanes.get(lane, ()), shown.length / PIXELS)
+        drawn += bars
+        for kind in sorted(bars, key=list(COLOURS).index):
+            bottom, height = PLACES[kind]
+            spans = [((start + at) * scale, length * scale) for at, length in bars[kind]]
+            axes.broken_barh(spans, (row + 1 - bottom - height, height), facecolors=COLOURS[kind], linewidth=0)
+        _label(axes, shown, lane, row, scale, start)
+    axes.set_xlim(start * scale, (start + shown.length) * scale)
+    axes.set_ylim(len(lanes), 0)
+    axes.set_yticks([row + 0.5 for row in range(len(lanes))])
+    axes.set_yticklabels([_lane_text(shown, lane) for lane in lanes])
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="y", visible=False)
+    axes.set_xlabel(unit)
+    if title:
+        axes.set_title(title)
+    legend_rows = _legend(figure, [kind for kind in NAMES if kind in drawn])
+    figure.set_figheight(AROUND_INCHES + LANE_INCHES * len(lanes) + LEGEND_INCHES * legend_rows)
+
+
+def shorten(name: str, letters: int) -> str:
+    """``name`` in at most ``letters`` letters, without MXNet's prefixes; "" where less than three would remain.
+
+    >>> shorten("_npi_multiply_scalar", 12), shorten("Convolution", 12), shorten("ImperativeBulk", 2)
+    ('multiply_sc…', 'Convolution', '')
+    """
+    for prefix in ("_npi_", "_npx_", "_np_", "MXNDArray", "MX"):
+        if name.startswith(prefix):
+            name = name[len(prefix) :]
+    name = name.lstrip("_")
+    if len(name) <= letters:
+        return name
+    return f"{name[: letters - 1]}…" if letters >= 3 else ""
+
+
+def _look(event: Event) -> str:
+    """The kind by which an event is drawn: input apart from other sections; "" for what is not drawn."""
+    if event.kind == SECTION:
+        return {INPUT: INPUT, STEP: ""}.get(event.name, SECTION)
+    return event.kind
+
+
+def _bars(events: Sequence[Event], least: float) -> Dict[str, List[Bar]]:
+    """For each kind (start, length) of its bars: few enough for a picture, however many events there are."""
+    found: Dict[str, List[Bar]] = {}
+    for event in events:
+        kind = _look(event)
+        if not kind:
+            continue
+        bars = found.setdefault(kind, [])
+        before = bars[-1] if bars else (0.0, 0.0)
+        if bars and event.start - sum(before) < least and min(before[1], event.seconds) < WIDE * least:
+            bars[-1] = (before[0], max(sum(before), event.end) - before[0])
+        else:
+            bars.append((event.start, event.seconds))
+    # The engine does little, and often: at least a step wide, it would look like a good part of the time.
+    found[ENGINE] = [bar for bar in found.get(ENGINE, []) if bar[1] >= least]
+    return {kind: [_fit(bar, least) for bar in bars] for kind, bars in found.items() if bars}
+
+
+def _fit(bar: Bar, least: float) -> Bar:
+    start, length = bar
+    return start, length - least if length >= WIDE * least else max(length, least)
+
+
+def _label(axes: Axes, shown: Timeline, lane: str, row: int, scale: float, start: float) -> None:
+    """Names in the bars that are wide enough for them."""
+    letters_wide = axes.get_figure().get_figwidth() * 0.85 * 72 / (LABEL_POINTS * LETTER)
+    for event in shown.lanes.get(lane, ()):
+        look = _look(event)
+        text = shorten(event.name, int(event.seconds / shown.length * letters_wide) - 1)
+        if not text or look in ("", CALL):
+            continue
+        bottom, height = PLACES[look]
+        axes.text(
+            (start + (event.start + event.end) / 2) * scale,
+            row + 1 - bottom - height / 2,
+            text,
+            fontsize=LABEL_POINTS,
+            color=INK if look in (WAIT, COPY) else "white",
+            ha="center",
+            va="center",
+            clip_on=True,
+        )
+
+
+def _lane_text(shown: Timeline, lane: str) -> str:
+    if lane == PYTHON:
+        return "Python"
+    return f"{lane}\n{shown.busy(lane) if lane in shown.lanes else 0:.0%} busy"
+
+
+def _legend(figure: Figure, kinds: Sequence[str]) -> int:
+    """Below the picture; returns how many rows it has."""
+    from matplotlib.patches import Patch
+
+    columns = max(1, min(len(kinds), int(figure.get_figwidth() / LEGEND_COLUMN)))
+    figure.legend(
+        handles=[Patch(color=COLOURS[kind], label=NAMES[kind]) for kind in kinds],
+        loc="outside lower center" if figure.get_layout_engine() else "lower center",
+        ncol=columns,
+        frameon=False,
+        fontsize=9.5,
+    )
+    return -(-len(kinds) // columns)

@@ -1,0 +1,108 @@
+"""Sets of moments, as sorted lists of intervals that do not touch: ``[(0, 3), (5, 6)]``.
+
+Intervals are half open, so ``(0, 3)`` and ``(3, 4)`` have no moment in common and together are ``(0, 4)``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from typing import Iterable, List, Sequence, Tuple, TypeVar
+
+T = TypeVar("T", int, float)
+
+
+def merge(intervals: Iterable[Tuple[T, T]]) -> List[Tuple[T, T]]:
+    """The moments that are in any of ``intervals``, which may overlap and come in any order; empty ones count nothing.
+
+    >>> merge([(5, 6), (0, 2), (1, 3), (3, 4), (9, 9)])
+    [(0, 4), (5, 6)]
+    """
+    merged: List[Tuple[T, T]] = []
+    for start, end in sorted(intervals):
+        if start >= end:
+            continue
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def intersect(left: Sequence[Tuple[T, T]], right: Sequence[Tuple[T, T]]) -> List[Tuple[T, T]]:
+    """The moments that are in both sets.
+
+    >>> intersect([(0, 4), (6, 8)], [(3, 7)])
+    [(3, 4), (6, 7)]
+    """
+    found: List[Tuple[T, T]] = []
+    i = j = 0
+    while i < len(left) and j < len(right):
+        start, end = max(left[i][0], right[j][0]), min(left[i][1], right[j][1])
+        if start < end:
+            found.append((start, end))
+        if left[i][1] < right[j][1]:
+            i += 1
+        else:
+            j += 1
+    return found
+
+
+def subtract(left: Sequence[Tuple[T, T]], right: Sequence[Tuple[T, T]]) -> List[Tuple[T, T]]:
+    """The moments of ``left`` that are not in ``right``.
+
+    >>> subtract([(0, 10)], [(2, 3), (9, 12)])
+    [(0, 2), (3, 9)]
+    """
+    found: List[Tuple[T, T]] = []
+    j = 0
+    for start, end in left:
+        while j < len(right) and right[j][1] <= start:
+            j += 1
+        k = j
+        while k < len(right) and right[k][0] < end:
+            if start < right[k][0]:
+                found.append((start, right[k][0]))
+            start = max(start, right[k][1])
+            k += 1
+        if start < end:
+            found.append((start, end))
+    return found
+
+
+def within(intervals: Sequence[Tuple[T, T]], start: T, end: T) -> List[Tuple[T, T]]:
+    """The moments of a set from ``start`` to ``end``, found without going through all of it.
+
+    >>> within([(0, 4), (6, 8), (9, 12)], 3, 10)
+    [(3, 4), (6, 8), (9, 10)]
+    """
+    first = max(bisect_right(intervals, (start, start)) - 1, 0)
+    last = bisect_left(intervals, (end, end))
+    return intersect(intervals[first:last], [(start, end)])
+
+
+def at_least(count: int, sets: Iterable[Sequence[Tuple[T, T]]]) -> List[Tuple[T, T]]:
+    """The moments that are in at least ``count`` of the sets.
+
+    >>> at_least(2, [[(0, 4)], [(3, 9)], [(8, 10)]])
+    [(3, 4), (8, 9)]
+    """
+    changes = sorted((time, change) for spans in sets for span in spans for time, change in zip(span, (1, -1)))
+    found: List[Tuple[T, T]] = []
+    level, start = 0, None
+    for time, change in changes:
+        level += change
+        if level >= count and start is None:
+            start = time
+        elif level < count and start is not None:
+            found.append((start, time))
+            start = None
+    return merge(found)
+
+
+def total(intervals: Iterable[Tuple[T, T]]) -> T:
+    """How long all of them last together.
+
+    >>> total([(0, 3), (5, 6)])
+    4
+    """
+    return sum((end - start for start, end in intervals), start=0)

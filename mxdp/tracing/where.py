@@ -1,0 +1,133 @@
+"""Runs a step a few times, records it, and says where its wall clock went."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+
+from mxdp.backend import Device, npx
+from mxdp.tracing.events import STEP
+from mxdp.tracing.recording import record
+from mxdp.tracing.sections import section
+from mxdp.tracing.time_split import Parts, split
+from mxdp.tracing.timeline import Timeline
+
+Step = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class TimeSplit(Parts):
+    """Seconds a step, of the critical device: the one that worked longest, so that least of it is idle.
+
+    The parts (:class:`mxdp.tracing.Parts`) add up to ``wall_clock``, the time from fence to fence over the number of
+    steps. ``by_device`` has those of every device. ``timeline`` is what they were taken from.
+    """
+
+    wall_clock: float = 0.0
+    steps: int = 0
+    device: str = ""
+    by_device: Mapping[str, Parts] = field(default_factory=dict)
+    timeline: Timeline = field(default_factory=lambda: Timeline(0.0, ()), repr=False)
+
+    def as_dict(self) -> Dict[str, float]:
+        """The parts by name, in seconds a step."""
+        return {name: getattr(self, name) for name in Parts().as_dict()}
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Median seconds a step without and with a recording, measured in turn."""
+
+    plain: float
+    recorded: float
+
+    @property
+    def share(self) -> float:
+        """How much longer a recorded step takes: 0.02 is 2 %."""
+        return self.recorded / self.plain - 1
+
+
+def where_the_time_went(
+    step: Step,
+    steps: int = 10,
+    warm_up: int = 2,
+    devices: Sequence[Device] = (),
+    kinds: Optional[Mapping[str, str]] = None,
+) -> TimeSplit:
+    """Call ``step`` ``warm_up`` times, then ``steps`` times in a recording: where the wall clock of a step went.
+
+    Waits before the first step and after the last, and nowhere else: where Python runs ahead of the devices it does so
+    here too. Mark the input path inside the step with ``section("input")``. Works for one device, for k, and for a
+    pipeline: what counts for the split is the device that worked longest.
+
+    Args:
+        step: one step; what it returns is dropped.
+        devices, kinds: as :func:`mxdp.tracing.record` takes them.
+
+    Raises:
+        ValueError: less than one step.
+        TraceError: as :func:`mxdp.tracing.record`, or nothing ran on any device.
+    """
+    if steps < 1:
+        raise ValueError(f"where_the_time_went needs at least one step, not {steps}")
+    for _ in range(warm_up):
+        step()
+    with record(devices, kinds) as recording:
+        for _ in range(steps):
+            with section(STEP):
+                step()
+    return split_steps(recording.timeline, steps)
+
+
+def split_steps(timeline: Timeline, steps: int) -> TimeSplit:
+    """The split of a timeline that holds ``steps`` steps, as :func:`where_the_time_went` gives it.
+
+    Raises:
+        TraceError: no device worked.
+    """
+    whole = split(timeline)
+    each = {
+        name: Parts(**{part: value / steps for part, value in parts.as_dict().items()}) for name, parts in whole.items()
+    }
+    device = timeline.critical
+    return TimeSplit(
+        **each[device].as_dict(),
+        wall_clock=timeline.length / steps,
+        steps=steps,
+        device=device,
+        by_device=each,
+        timeline=timeline,
+    )
+
+
+def tracing_cost(step: Step, steps: int = 5, rounds: int = 5, devices: Sequence[Device] = ()) -> Cost:
+    """What a recording costs: the step with and without one, in turn, fenced. Waits.
+
+    What it came to where it was measured stands at :func:`mxdp.tracing.record`. The time to read the trace afterwards
+    is not in it.
+
+    Raises:
+        ValueError: less than one step or round.
+        TraceError: as :func:`mxdp.tracing.record`.
+    """
+    if steps < 1 or rounds < 1:
+        raise ValueError(f"tracing_cost needs at least one step and one round, not {steps} and {rounds}")
+    plain: List[float] = []
+    recorded: List[float] = []
+    step()
+    for _ in range(rounds):
+        plain.append(_seconds(step, steps))
+        with record(devices):
+            recorded.append(_seconds(step, steps))
+    return Cost(statistics.median(plain), statistics.median(recorded))
+
+
+def _seconds(step: Step, steps: int) -> float:
+    npx.waitall()
+    started = time.perf_counter()
+    for _ in range(steps):
+        step()
+    npx.waitall()
+    return (time.perf_counter() - started) / steps

@@ -1,0 +1,89 @@
+"""Records ``traces/``, what MXNet 1.9.1 really writes. By hand: ``python tests/tracing/record_traces.py``.
+
+``first.json``    a process's first trace: two devices, copies, a sum, a product, a wait
+``second.json``   the same once more, in the same process: no names, and a comma too many
+``running.json``  while the profiler runs and dumps from time to time
+``other.json``    more CPU devices than processors (made on two), and MXNet's key-value store with its pinned memory
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+FOLDER = Path(__file__).parent / "traces"
+
+
+def start(name, **more):
+    from mxdp.backend import mx, npx
+
+    npx.waitall()
+    options = {"profile_imperative": True, "profile_symbolic": True, "profile_api": True, "profile_memory": False}
+    mx.profiler.set_config(filename=str(FOLDER / name), **{**options, "continuous_dump": False, **more})
+    mx.profiler.set_state("run")
+
+
+def stop():
+    from mxdp.backend import mx, npx
+
+    npx.waitall()
+    mx.profiler.set_state("stop")
+    mx.profiler.dump()
+
+
+def work():
+    """The work, made ready and done once, so that the trace is small."""
+    from mxdp.backend import mx, np
+    from mxdp.collectives import AllReduce
+
+    data = [np.ones((300, 300), ctx=mx.cpu(number)) for number in (0, 1)]
+    reduce = AllReduce(data, "doubling")
+
+    def once():
+        reduce()
+        np.dot(data[0], data[0]).wait_to_read()
+
+    once()
+    return once
+
+
+def first():
+    once = work()
+    for name in ("first.json", "second.json"):
+        start(name)
+        once()
+        stop()
+
+
+def running():
+    once = work()
+    start("beside.json", continuous_dump=True, dump_period=0.05)
+    once()
+    time.sleep(0.3)
+    shutil.copy(FOLDER / "beside.json", FOLDER / "running.json")
+    stop()
+    (FOLDER / "beside.json").unlink()
+
+
+def other():
+    from mxdp.backend import mx, np
+
+    store = mx.kv.create("local")
+    data = [np.ones((300, 300), ctx=mx.cpu(number)) for number in (0, 2)]
+    store.init(0, data[0])
+    start("other.json")
+    store.pushpull(0, data, out=data)
+    mx.nd.zeros((9,), ctx=mx.cpu(3))
+    stop()
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 1:
+        FOLDER.mkdir(exist_ok=True)
+        for part in ("first", "running", "other"):
+            subprocess.run([sys.executable, __file__, part], check=True)
+    else:
+        {"first": first, "running": running, "other": other}[sys.argv[1]]()

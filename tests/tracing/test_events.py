@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import pytest
+
+from mxdp.tracing.events import call_kind, microseconds, operator_kind, seconds
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("Convolution", "compute"),
+        ("ImperativeBulk", "compute"),
+        ("_npi_add", "compute"),
+        ("_copy", "compute"),
+        ("CopyCPU2CPU", "copy"),
+        ("CopyGPU2CPU", "copy"),
+        ("_copyto_GPU2GPU", "copy"),
+        ("CopyCPU2GPU", "upload"),
+        ("elemwise_add", "all-reduce"),
+        ("add_n", "all-reduce"),
+        ("KVStoreReduce", "all-reduce"),
+        ("DeleteVariable", "engine"),
+        ("WaitForVar", "engine"),
+        ("ResourceParallelRandomSetSeed", "engine"),
+    ],
+)
+def test_an_operator_is_known_by_its_name(name, kind):
+    assert operator_kind(name) == kind
+
+
+def test_names_can_be_told_otherwise():
+    assert operator_kind("elemwise_add", {"elemwise_add": "compute"}) == "compute"
+    assert operator_kind("add_n", {"elemwise_add": "compute"}) == "all-reduce"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("MXNDArrayWaitAll", "wait"),
+        ("MXNDArrayWaitToRead", "wait"),
+        ("MXNDArraySyncCopyToCPU", "wait"),
+        ("MXNDArraySyncCopyFromCPU", "wait"),
+        ("MXImperativeInvokeEx", "call"),
+        ("MXAutogradBackwardEx", "call"),
+    ],
+)
+def test_calls_that_wait(name, kind):
+    assert call_kind(name) == kind
+
+
+def test_microseconds_there_and_back():
+    assert [microseconds(seconds(n)) for n in (0, 1, 999_999, 10**12 + 1)] == [0, 1, 999_999, 10**12 + 1]

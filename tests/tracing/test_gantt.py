@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+from matplotlib.collections import PolyCollection
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+
+from mxdp.errors import TraceError
+from mxdp.tracing.gantt import COLOURS, PIXELS, draw, shorten
+from mxdp.tracing.timeline import build
+
+MS = 1000
+TIMELINE = build(
+    100 * MS,
+    [
+        ("cpu(0)", "Convolution", "compute", 0, 50 * MS),
+        ("cpu(0)", "CopyCPU2CPU", "copy", 40 * MS, 60 * MS),
+        ("cpu(1)", "_npi_multiply_scalar", "compute", 20 * MS, 90 * MS),
+        ("cpu(1)", "elemwise_add", "all-reduce", 90 * MS, 100 * MS),
+        ("cpu(1)", "DeleteVariable", "engine", 5 * MS, 5 * MS + 3),
+        ("python", "input", "section", 0, 30 * MS),
+        ("python", "step", "section", 0, 100 * MS),
+        ("python", "MXNDArrayWaitAll", "wait", 30 * MS, 100 * MS),
+    ],
+)
+
+
+def drawn(timeline=TIMELINE, width=10, **more):
+    figure = Figure(figsize=(width, 3), layout="constrained")
+    draw(figure, timeline, **more)
+    figure.savefig(io.BytesIO(), format="png")
+    return figure
+
+
+def bars(figure):
+    """Colour to the (left, right, top, bottom) of its bars."""
+    found = {}
+    for collection in figure.axes[0].collections:
+        assert isinstance(collection, PolyCollection)
+        for path in collection.get_paths():
+            box = path.get_extents()
+            found.setdefault(to_hex(collection.get_facecolor()[0]).upper(), []).append(
+                tuple(round(float(edge), 2) for edge in (box.x0, box.x1, box.y0, box.y1))
+            )
+    return found
+
+
+def test_a_lane_a_device_and_colours_that_tell_kinds_apart():
+    figure = drawn(title="a step")
+    axes = figure.axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["cpu(0)\n60% busy", "cpu(1)\n80% busy", "Python"]
+    assert axes.get_xlabel() == "ms"
+    assert axes.get_title() == "a step" or axes.get_title(loc="left") == "a step"
+    found = bars(figure)
+    assert [span[:2] for span in found[COLOURS["compute"]]] == [(0, 49.9), (20, 89.9)]
+    assert [span[:2] for span in found[COLOURS["copy"]]] == [(40, 59.9)]
+    assert [span[:2] for span in found[COLOURS["all-reduce"]]] == [(90, 99.9)]
+    assert len({COLOURS[kind] for kind in ("compute", "copy", "all-reduce", "wait", "input")}) == 5
+    # Copies are below compute in the lane, so that what runs beside what is seen.
+    assert found[COLOURS["copy"]][0][2] >= found[COLOURS["compute"]][0][3]
+    assert COLOURS["engine"] not in found
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
+        "compute",
+        "copy",
+        "all-reduce (sums)",
+        "Python waits",
+        "input",
+    ]
+
+
+def test_names_stand_in_the_bars_that_have_room():
+    texts = [text.get_text() for text in drawn().axes[0].texts]
+    assert texts == ["Convolution", "CopyCPU2CPU", "multiply_scalar", "elemwise_a…", "input", "WaitAll"]
+    assert "elem…" in [text.get_text() for text in drawn(width=5).axes[0].texts]
+
+
+def test_a_part():
+    figure = drawn(start=0.05, stop=0.07)
+    assert figure.axes[0].get_xlim() == pytest.approx((50, 70))
+    assert bars(figure)[COLOURS["copy"]] == [(50, 59.98, 0.64, 0.92)]
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == [
+        "cpu(0)\n50% busy",
+        "cpu(1)\n100% busy",
+        "Python",
+    ]
+
+
+def test_many_events_are_few_bars():
+    events = [("cpu(0)", "a", "compute", at, at + 8) for at in range(0, 1_000_000, 10)]
+    figure = drawn(build(1_000_000, events))
+    assert sum(map(len, bars(figure).values())) <= PIXELS
+    assert len(figure.axes[0].collections) == 1
+    assert len(figure.axes[0].texts) == 0
+
+
+def test_a_short_event_can_be_seen():
+    figure = drawn(build(1_000_000, [("cpu(0)", "a", "copy", 500, 501), ("cpu(0)", "b", "compute", 0, 5)]))
+    assert bars(figure)[COLOURS["copy"]] == [(0.5, 1.5, 0.64, 0.92)]
+
+
+def test_no_work_no_picture():
+    with pytest.raises(TraceError, match="no device worked"):
+        drawn(build(100, [("python", "waitall", "wait", 0, 100)]))
+    with pytest.raises(ValueError, match="a part lies between"):
+        drawn(start=0.2, stop=0.1)
+
+
+@pytest.mark.parametrize(
+    ("name", "letters", "text"),
+    [
+        ("_npi_subtract", 20, "subtract"),
+        ("abcdef", 6, "abcdef"),
+        ("abcdef", 5, "abcd…"),
+        ("abcdef", 2, ""),
+        ("ab", 2, "ab"),
+    ],
+)
+def test_shorten(name, letters, text):
+    assert shorten(name, letters) == text

@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+
+import pytest
+
+from mxdp.backend import mx, np, npx
+from mxdp.errors import TraceError
+from mxdp.process import cores
+from mxdp.tracing import read_trace, record, recording, section
+from mxdp.tracing.trace_file import Pair, Trace
+
+ONE = mx.cpu(0)
+
+
+@pytest.fixture
+def a():
+    array = np.ones((50, 50), ctx=ONE)
+    npx.waitall()
+    return array
+
+
+def names(timeline, device="cpu(0)"):
+    return [event.name for event in timeline.lanes[device] if event.kind == "compute"]
+
+
+def test_what_runs_in_the_block_is_recorded_and_nothing_else(a):
+    np.dot(a, a)
+    with record() as recorded:
+        b = a + a
+    np.dot(a, a).wait_to_read()
+    assert names(recorded.timeline) == ["_npi_add"]
+    assert b[0, 0].item() == 2
+
+
+def test_one_after_the_other(a):
+    """MXNet's second trace of a process has no names, and is not even JSON."""
+    for work, name in (
+        (lambda: a + a, "_npi_add"),
+        (lambda: np.dot(a, a), "_np_dot"),
+        (lambda: a * a, "_npi_multiply"),
+    ):
+        with record() as recorded:
+            work()
+        assert names(recorded.timeline) == [name]
+
+
+def test_two_devices_and_a_copy():
+    with record(devices=[mx.cpu(0), mx.cpu(1)]) as recorded:
+        np.ones((9,), ctx=mx.cpu(1)).copyto(mx.cpu(0))
+    assert [(e.name, e.kind) for e in recorded.timeline.lanes["cpu(1)"] if e.kind != "engine"] == [
+        ("_npi_ones", "compute"),
+        ("CopyCPU2CPU", "copy"),
+    ]
+
+
+def test_python_and_the_devices_have_one_clock(a):
+    with record() as recorded:
+        with section("outer"):
+            time.sleep(0.02)
+            (a + a).wait_to_read()
+        time.sleep(0.02)
+    timeline = recorded.timeline
+    [(start, end)] = timeline.python(name="outer")
+    (wait,) = [e for e in timeline.lanes["python"] if e.name == "MXNDArrayWaitToRead"]
+    (add,) = [e for e in timeline.lanes["cpu(0)"] if e.name == "_npi_add"]
+    slack = 0.0005
+    assert start + 0.02 - slack <= add.start <= add.end <= wait.end + slack
+    assert wait.end <= end + slack
+    assert end + 0.02 <= timeline.length + slack
+
+
+def test_the_length_is_the_wall_clock_from_fence_to_fence(a):
+    started = time.perf_counter()
+    with record() as recorded:
+        inside = time.perf_counter()
+        a + a
+        time.sleep(0.05)
+        inside = time.perf_counter() - inside
+    outside = time.perf_counter() - started
+    assert inside <= recorded.timeline.length <= outside
+
+
+def test_what_was_pushed_before_is_waited_for_first(a):
+    large = np.ones((500, 500), ctx=ONE)
+    started = time.perf_counter()
+    for _ in range(30):
+        np.dot(large, large)
+    with record() as recorded:
+        a + a
+    assert recorded.timeline.length < (time.perf_counter() - started) / 2
+
+
+def test_kinds_can_be_told_otherwise(a):
+    with record(kinds={"_npi_add": "copy"}) as recorded:
+        a + a
+    assert recorded.timeline.lanes["cpu(0)"][0].kind == "copy"
+
+
+def test_saved_and_read_again(a, tmp_path):
+    with record() as recorded, section("input"):
+        a + a
+    path = recorded.save(tmp_path / "trace.json")
+    assert read_trace(path) == recorded.timeline
+    assert json.loads(path.read_text())["traceEvents"]
+
+
+def test_two_at_a_time_are_refused_and_the_first_goes_on(a):
+    with record() as recorded:
+        with pytest.raises(TraceError, match="a recording is running already"), record():
+            pass
+        a + a
+    assert names(recorded.timeline) == ["_npi_add"]
+
+
+def test_there_is_no_timeline_before_the_end(a):
+    recorded = record()
+    with pytest.raises(TraceError, match="the block has not been run"):
+        _ = recorded.timeline
+    with recorded, pytest.raises(TraceError, match="has not ended yet"):
+        _ = recorded.timeline
+
+
+def test_nothing_ran(tmp_path):
+    with record() as recorded:
+        pass
+    for ask in (lambda: recorded.timeline, lambda: recorded.save(tmp_path / "trace.json")):
+        with pytest.raises(TraceError, match="nothing is recorded: no operator ran in the block"):
+            ask()
+
+
+def test_a_block_that_fails_is_stopped_and_forgotten(a):
+    failed = record()
+
+    def block():
+        with failed:
+            np.dot(a, a)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        block()
+    with pytest.raises(TraceError, match="the block failed"):
+        _ = failed.timeline
+    np.dot(a, a).wait_to_read()
+    with record() as recorded:
+        a + a
+    assert names(recorded.timeline) == ["_npi_add"]
+
+
+def test_an_error_that_mxnet_raises_at_the_fence_goes_through(a):
+    with pytest.raises(mx.MXNetError), record() as failed:
+        np.linalg.cholesky(-a)
+    with pytest.raises(TraceError, match="the block failed"):
+        _ = failed.timeline
+    with record() as recorded:
+        a + a
+    assert names(recorded.timeline) == ["_npi_add"]
+
+
+def test_a_device_that_would_abort_the_process_is_refused(a):
+    last = mx.cpu(cores() + 1)
+    with record([last]) as recorded:
+        np.ones((2,), ctx=last)
+    assert recorded.timeline.devices == [str(last)]
+    with pytest.raises(TraceError, match=rf"can't record cpu\({cores() + 2}\).*up to cpu\({cores() + 1}\)"):
+        record([a.ctx, mx.cpu(cores() + 2)]).__enter__()
+    with record() as recorded:
+        a + a
+
+
+def test_a_profiler_that_started_with_the_process_is_refused(monkeypatch):
+    monkeypatch.setenv("MXNET_PROFILER_AUTOSTART", "1")
+    with pytest.raises(TraceError, match="MXNET_PROFILER_AUTOSTART is set"):
+        record().__enter__()
+
+
+def test_another_thread_inside_mxnet_is_refused(a):
+    """MXNet would abort. The thread stands in a function that says that it is MXNet's."""
+    file = os.path.join(os.path.dirname(mx.__file__), "ndarray", "x.py")
+    leave = []
+    thread = threading.Thread(target=lambda: exec(compile("while not leave: pass", file, "exec"), {"leave": leave}))
+    thread.start()
+    deadline = time.monotonic() + 10
+    try:
+        while sys._current_frames()[thread.ident].f_code.co_filename != file:
+            assert time.monotonic() < deadline
+        with pytest.raises(TraceError, match="is inside a call of MXNet"):
+            record().__enter__()
+    finally:
+        leave.append(True)
+        thread.join()
+    with record() as recorded:
+        a + a
+    assert names(recorded.timeline) == ["_npi_add"]
+
+
+def test_what_other_threads_call_has_a_lane_of_its_own(a):
+    with record() as recorded:
+        thread = threading.Thread(target=lambda: (a + a).wait_to_read())
+        thread.start()
+        thread.join()
+    lanes = recorded.timeline.lanes
+    assert "MXNDArrayWaitToRead" in [event.name for event in lanes["python, other threads"]]
+    assert "MXNDArrayWaitToRead" not in [event.name for event in lanes["python"]]
+
+
+def readings(end, at):
+    return [(f"{end} {number}", at + number, 1e-6) for number in range(3)]
+
+
+def test_sections_are_put_on_mxnets_clock():
+    marks = {f"begin {n}": 1000_000_000 + n * 1_000_000 for n in range(3)}
+    marks.update({f"end {n}": 1010_000_000 + n * 1_000_000 for n in range(3)})
+    trace = Trace({0: "cpu/0"}, [Pair(0, 5, "a", 1003_000_000, 1004_000_000)], marks=marks, thread=5)
+    read = {"begin": readings("begin", 40.0), "end": readings("end", 50.0)}
+    timeline, problem = recording.assemble(trace, [("input", 43.0, 44.5, True)], read)
+    assert problem == ""
+    assert timeline.length == 8.0
+    assert timeline.python(name="input") == [(1.0, 2.5)]
+    assert timeline.spans("cpu(0)") == [(1.0, 2.0)]
+    with pytest.raises(TraceError, match=r"clock moved by 3\.000 s"):
+        recording.assemble(trace, [], {"begin": readings("begin", 40.0), "end": readings("end", 53.0)})
+
+
+def test_the_mark_that_was_set_fastest_counts():
+    trace = Trace({}, marks={"begin 0": 5_000_100, "begin 1": 6_000_000})
+    assert recording._offset(trace, [("begin 0", 0.0, 2e-4), ("begin 1", 1.0, 1e-6)]) == 5_000_000

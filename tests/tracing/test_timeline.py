@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mxdp.errors import TraceError
+from mxdp.tracing.events import DEVICE_KINDS, PYTHON, PYTHON_KINDS, Event
+from mxdp.tracing.timeline import Timeline, build
+
+# cpu(0)  CCCC....KKKK....   C compute, K copy, R all-reduce
+# cpu(1)  ..CCCCCC..RR....   python waits from 4 to 12
+TIMELINE = build(
+    16,
+    [
+        ("cpu(0)", "dot", "compute", 0, 4),
+        ("cpu(0)", "CopyCPU2CPU", "copy", 8, 12),
+        ("cpu(0)", "DeleteVariable", "engine", 12, 16),
+        ("cpu(1)", "dot", "compute", 2, 8),
+        ("cpu(1)", "elemwise_add", "all-reduce", 10, 12),
+        (PYTHON, "MXNDArrayWaitAll", "wait", 4, 12),
+        (PYTHON, "input", "section", 0, 3),
+        (PYTHON, "other", "section", 2, 4),
+    ],
+)
+LANES = st.sampled_from(["cpu(0)", "cpu(1)", "gpu(0)", PYTHON])
+TIMES = st.tuples(st.integers(0, 50), st.integers(0, 50)).map(sorted)
+
+
+@st.composite
+def timelines(draw):
+    events = []
+    for lane, times in draw(st.lists(st.tuples(LANES, TIMES), max_size=12)):
+        kinds = PYTHON_KINDS if lane == PYTHON else DEVICE_KINDS
+        events.append((lane, draw(st.sampled_from("ab")), draw(st.sampled_from(kinds)), *times))
+    return build(50, events)
+
+
+def us(spans):
+    return [(round(start * 1e6), round(end * 1e6)) for start, end in spans]
+
+
+def test_what_follows_from_it():
+    assert TIMELINE.devices == ["cpu(0)", "cpu(1)"]
+    assert [TIMELINE.busy(device) for device in TIMELINE.devices] == pytest.approx([0.5, 0.5])
+    assert TIMELINE.together() == pytest.approx(4e-6)
+    assert us(TIMELINE.idle("cpu(0)")) == [(4, 8), (12, 16)]
+    assert us(TIMELINE.idle("cpu(1)", least=3e-6)) == [(12, 16)]
+    assert us(TIMELINE.spans()) == [(0, 12)]
+    assert us(TIMELINE.python()) == [(0, 4)]
+    assert us(TIMELINE.python(name="input")) == [(0, 3)]
+    assert us(TIMELINE.python("wait")) == [(4, 12)]
+
+
+def test_overlap_is_on_all_devices_or_on_one():
+    beside = build(10, [("cpu(0)", "K", "copy", 0, 6), ("cpu(1)", "C", "compute", 4, 10)])
+    assert beside.overlap().communication == pytest.approx(6e-6)
+    assert beside.overlap().hidden == pytest.approx(2e-6)
+    assert beside.overlap().share == pytest.approx(1 / 3)
+    assert beside.overlap("cpu(0)").hidden == 0
+    assert beside.overlap("cpu(1)").share == 0
+
+
+def test_the_critical_device_works_longest_and_of_equals_is_the_first():
+    assert TIMELINE.critical == "cpu(0)"
+    longer = build(16, [("cpu(0)", "a", "compute", 0, 4), ("cpu(1)", "a", "copy", 0, 5)])
+    assert longer.critical == "cpu(1)"
+    with pytest.raises(TraceError, match="no device worked"):
+        _ = build(16, [("cpu(0)", "DeleteVariable", "engine", 0, 4)]).critical
+
+
+def test_devices_are_in_the_order_of_their_numbers_and_python_is_last():
+    events = [(lane, "a", "compute", 0, 1) for lane in ("gpu(1)", "cpu(10)", "cpu(2)")]
+    timeline = build(9, [(PYTHON, "a", "call", 0, 1), *events])
+    assert list(timeline.lanes) == ["cpu(2)", "cpu(10)", "gpu(1)", PYTHON]
+    assert timeline.devices == ["cpu(2)", "cpu(10)", "gpu(1)"]
+
+
+def test_an_unknown_device_is_refused():
+    with pytest.raises(ValueError, match=r"cpu\(7\).*there are events on cpu\(0\), cpu\(1\), python"):
+        TIMELINE.spans("cpu(7)")
+
+
+@given(timelines(), st.integers(1, 3))
+def test_shares_against_brute_force(timeline, count):
+    """Every microsecond is looked at by itself."""
+    work = {"compute", "copy", "all-reduce", "upload"}
+
+    def running(moment, kinds, device=None):
+        at = (moment + 0.5) * 1e-6
+        return {
+            e.device
+            for e in timeline.events
+            if e.device != PYTHON and e.kind in kinds and device in (None, e.device) and e.start < at < e.end
+        }
+
+    moments = range(50)
+    for device in timeline.devices:
+        assert timeline.busy(device) * 50 == pytest.approx(sum(bool(running(m, work, device)) for m in moments))
+        idle = sum(end - start for start, end in timeline.idle(device))
+        assert idle * 1e6 == pytest.approx(50 - timeline.busy(device) * 50)
+    assert timeline.together(count) * 1e6 == pytest.approx(sum(len(running(m, work)) >= count for m in moments))
+    moving = {"copy", "all-reduce"}
+    both = sum(bool(running(m, moving)) and bool(running(m, {"compute"})) for m in moments)
+    assert timeline.overlap().hidden * 1e6 == pytest.approx(both)
+
+
+@given(timelines())
+def test_json_there_and_back(timeline):
+    assert Timeline.from_json(json.loads(json.dumps(timeline.to_json()))) == timeline
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda data: data.pop("format"), "not a timeline"),
+        (lambda data: data.pop("labels"), "damaged"),
+        (lambda data: data["lanes"][0]["lengths"].pop(), "columns of different length"),
+        (lambda data: data["lanes"][0]["lengths"].__setitem__(0, -1), "-1 microseconds"),
+        (lambda data: data["labels"][0].__setitem__(1, "sleep"), "'sleep'"),
+        (lambda data: data.__setitem__("microseconds", "many"), "damaged"),
+    ],
+)
+def test_what_is_no_timeline_is_refused(change, message):
+    data = TIMELINE.to_json()
+    change(data)
+    with pytest.raises(TraceError, match=message):
+        Timeline.from_json(data)
+
+
+def test_a_part_counts_from_its_start_and_cuts_what_sticks_out():
+    part = TIMELINE.between(3e-6, 10e-6)
+    assert part.length == 7e-6
+    assert part.lanes["cpu(0)"] == (
+        Event("cpu(0)", "dot", "compute", 0.0, 1e-6),
+        Event("cpu(0)", "CopyCPU2CPU", "copy", 5e-6, 7e-6),
+    )
+    assert [event.name for event in part.lanes["cpu(1)"]] == ["dot"]
+    assert TIMELINE.between(0, TIMELINE.length) == TIMELINE
+    moment = build(9, [("cpu(0)", "a", "copy", 5, 5)])
+    assert moment.between(4e-6, 6e-6).events == (Event("cpu(0)", "a", "copy", 1e-6, 1e-6),)
+    assert moment.between(6e-6, 8e-6).events == ()
+    for start, stop in ((5e-6, 5e-6), (-1e-6, 5e-6), (0, 1.0)):
+        with pytest.raises(ValueError, match="a part lies between"):
+            TIMELINE.between(start, stop)
+
+
+def test_events_are_cut_at_the_ends_of_the_recording():
+    timeline = build(
+        10, [("cpu(0)", "a", "compute", -5, 2), ("cpu(0)", "b", "copy", 9, 30), ("cpu(0)", "c", "copy", 11, 12)]
+    )
+    assert [(event.name, event.start, event.end) for event in timeline.events] == [("a", 0.0, 2e-6), ("b", 9e-6, 1e-5)]
