@@ -21,6 +21,7 @@ from mxdp.optim import sgd
 from mxdp.plans.bounds import bounds
 from mxdp.replicas import get_params, in_sync
 from mxdp.timing import Timer
+from mxdp.tracing import section
 
 AllReduce = Callable[[List[NDArray]], Any]
 Net = Callable[[NDArray, Sequence[NDArray]], NDArray]
@@ -77,7 +78,8 @@ def train_batch(
     """
     if len(device_params) != len(devices):
         raise ValueError(f"{len(device_params)} replicas for {len(devices)} devices: there must be one for each")
-    X_shards, y_shards = split_batch(X, y, devices)
+    with section("input"):
+        X_shards, y_shards = split_batch(X, y, devices)
     losses = backward(X_shards, y_shards, device_params, net, loss)
     if sync is not None:
         sync()
@@ -102,12 +104,23 @@ def train_steps(
     steps are still running when this returns. Returns the losses of the last step, one array a device.
     """
     pending: Deque[List[NDArray]] = deque()
-    for X, y in batches:
+    for X, y in _marked(batches):
         pending.append(train_batch(X, y, device_params, devices, lr, sync=sync))
         if len(pending) > RUN_AHEAD:
             for losses in pending.popleft():
                 losses.wait_to_read()
     return pending[-1]
+
+
+def _marked(batches: Iterable[Tuple[HostArray, HostArray]]) -> Iterator[Tuple[HostArray, HostArray]]:
+    """The same batches; making each is a section of a timeline, if one is being recorded."""
+    source = iter(batches)
+    while True:
+        with section("input"):
+            batch = next(source, None)
+        if batch is None:
+            return
+        yield batch
 
 
 def evaluate(data: Split, device_params: Replicas, batch_size: int = 500, net: Net = lenet) -> float:

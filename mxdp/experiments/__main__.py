@@ -12,7 +12,7 @@ from typing import Any, Dict, List, Optional, Sequence
 from mxdp.errors import MxdpError, UsageError
 
 OK, FAILED, USAGE = 0, 1, 2
-OPTIONS = ("devices", "kind", "data", "data_dir", "seed", "rounds", "timeout")
+OPTIONS = ("devices", "kind", "data", "data_dir", "of", "seed", "rounds", "timeout")
 """Options that override a setting of the same name."""
 
 
@@ -39,6 +39,7 @@ def parser() -> argparse.ArgumentParser:
     )
     run.add_argument("--data", metavar="NAME", help="auto, fashion-mnist, digits or synthetic")
     run.add_argument("--data-dir", metavar="DIR", help="folder that holds fashion-mnist/")
+    run.add_argument("--of", metavar="NAME", help="profile: the experiment to record")
     run.add_argument("--seed", type=_seed, help="of parameters, data and their order")
     run.add_argument("--rounds", type=int, help="measured rounds of each configuration")
     run.add_argument("--timeout", type=float, metavar="S", help="seconds that one configuration may work, in all")

@@ -136,7 +136,7 @@ class Experiment:
     """``quick`` and ``full``: each a mapping of setting to value, with the same keys.
 
     ``rounds`` and ``timeout`` (seconds that one case may work) are among them. The common options of the command line
-    (``devices``, ``kind``, ``data``, ``data_dir``, ``seed``, ``rounds``, ``timeout``) apply where the key is present.
+    (``devices``, ``kind``, ``data``, ``data_dir``, ``of``, ``seed``, ``rounds``, ``timeout``) apply to those keys.
     """
 
     def cases(self, settings: Settings) -> List[Case]:

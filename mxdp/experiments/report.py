@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Literal, Optional, Tuple, Union
 
 import jinja2
-from markupsafe import Markup
 from rich import box
 from rich.cells import cell_len
 from rich.console import Console
@@ -22,7 +21,7 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from mxdp.experiments import registry, results, style
+from mxdp.experiments import pictures, registry, results, style
 
 Term = Tuple[str, str]
 """A term and what to say of it."""
@@ -204,7 +203,7 @@ def _section(
     """What the template shows of one result; ``shared`` is what stands at the top of the page."""
     kind, words = mark(result)
     oracle_kind, oracle = oracle_line(result)
-    picture, no_picture = _picture(result, experiment, folder)
+    picture, no_picture = pictures.picture(result, experiment, folder)
     machine = _machine(result["environment"])
     variables = [(key, str(value)) for key, value in result["environment"]["variables"].items()]
     return {
@@ -217,6 +216,7 @@ def _section(
         "cells": table(result, experiment),
         "picture": picture,
         "no_picture": no_picture,
+        "timelines": pictures.timelines(result, folder),
         "settings": [(key, _text(value)) for key, value in result["settings"].items()],
         "environment": machine + variables,
         "own_environment": [term for term in machine if term not in shared] + variables,
@@ -227,31 +227,6 @@ def _section(
         "started": _when(result["started"]),
         "elapsed": style.number(float(result["elapsed_seconds"])),
     }
-
-
-def _picture(
-    result: registry.Result, experiment: Optional[registry.Experiment], folder: Path
-) -> Tuple[Optional[Markup], str]:
-    """Draw it to ``folder/<name>.svg``: the picture for the page, or None and a sentence on why there is none."""
-    name = result["experiment"]
-    if experiment is None:
-        return None, "There is no picture: this installation has no experiment of that name."
-    path = folder / f"{name}.svg"
-    numbers = "; ".join(f"{row['label']}: {style.number(row['seconds']['median'])} s" for row in result["rows"])
-    alt = f"Picture for the question: {result['question']} Median times: {numbers}. All numbers are in the table."
-    why = "nothing was measured"
-    if result["rows"]:
-        try:
-            drawn = style.svg(lambda figure: experiment.draw(result, figure), salt=name)
-            picture = Markup(style.inline(drawn, f"{name}-svg-", alt))
-        except Exception as error:
-            why = f"{type(error).__name__}: {error}"
-        else:
-            results.write_beside(path, drawn)
-            return picture, ""
-    if path.exists():
-        path.unlink()  # one from an earlier report would show other numbers than the table
-    return None, f"The picture could not be drawn ({why})."
 
 
 def _machine(environment: Dict[str, Any]) -> List[Term]:

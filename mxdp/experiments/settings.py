@@ -16,7 +16,7 @@ else:
     import tomli as tomllib
 
 BUILT_IN = ("quick", "full")
-POSITIVE = ("rounds", "timeout", "batch_size", "lr", "samples", "size", "products", "nbytes", "images")
+POSITIVE = ("rounds", "timeout", "batch_size", "lr", "samples", "size", "products", "nbytes", "images", "steps")
 POSITIVE_LISTS = ("sizes", "bucket_mb")
 
 

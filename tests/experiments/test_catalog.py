@@ -21,6 +21,8 @@ LITTLE = {
     "bucket_mb": [1.0],
     "sizes": [4, 4096],
     "nbytes": 65536,
+    "steps": 2,
+    "limit_bytes": 20000,
 }
 CATALOG = [each for each in discover().values() if type(each).__module__.startswith("mxdp.")]
 

@@ -10,6 +10,7 @@ product takes the next, and so waits for the other device's. The reference measu
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Tuple
@@ -104,6 +105,7 @@ class TwoJobs(Experiment):
 
         from mxdp import Timer
         from mxdp.backend import npx
+        from mxdp.experiments.timelines import recorded
 
         random = onp.random.RandomState(settings["seed"])
         shape = (case.devices, settings["size"], settings["size"])
@@ -112,13 +114,18 @@ class TwoJobs(Experiment):
             job()
         yield Ready([str(device) for device in devices])
         timer = Timer()
-        while True:
+
+        def push() -> None:
+            for job in jobs:
+                job()
+                if case.settings["run"] == "in turn":
+                    npx.waitall()
+
+        for number in itertools.count(1):
             with timer:
-                for job in jobs:
-                    job()
-                    if case.settings["run"] == "in turn":
-                        npx.waitall()
-            yield Round(timer.times[-1])
+                push()
+            last = number == settings["rounds"] and case.settings["run"] == "at once"
+            yield Round(timer.times[-1], recorded(push, devices) if last else {})
 
     def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
         for row in rows + references:
@@ -139,7 +146,7 @@ class TwoJobs(Experiment):
             worst = max(worst, over_one)
             said.append(
                 f"{_all(jobs).capitalize()} at once take {over_one:.2f} times as long as one alone; with MXNet's own "
-                f"shared temporary space {stock['metrics']['both_over_one']:.2f} times."
+                f"shared temporary space {stock['metrics']['both_over_one']:.2f} times. {_seen(together, stock)}"
             )
         return Verdict(worst <= CLAIM, f"{' '.join(said)} The deck, on two GPUs: {DECK:.2f}.")
 
@@ -156,6 +163,14 @@ class TwoJobs(Experiment):
         colours = [style.COLOURS[0 if row["case"]["run"] == "alone" else 1] for row in result["rows"]]
         grey = [style.GREY] * len(result["references"])
         row_bars(figure, result["rows"] + result["references"], "s", colours + grey)
+
+
+def _seen(together: Row, stock: Row) -> str:
+    """What the timelines show, where there are any."""
+    shares = [row["metrics"].get("together") for row in (together, stock)]
+    if None in shares:
+        return ""
+    return f"Recorded, two devices work at the same time {shares[0]:.0%} of the time, and {shares[1]:.0%}."
 
 
 def _all(jobs: int) -> str:

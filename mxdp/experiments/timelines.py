@@ -1,0 +1,46 @@
+"""One more run of what was measured, recorded: what a row can show of itself.
+
+Loads MXNet: import it inside ``run``. The recording comes after the measured rounds, so that no time holds its cost.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, Sequence
+
+from mxdp import process
+from mxdp.backend import Device
+from mxdp.experiments.pictures import TIMELINE
+from mxdp.tracing import Timeline, record
+
+MOST_EVENTS = 20_000
+"""A timeline of more is left out of a result: nobody could read it, and its file would be large."""
+
+
+def recorded(action: Callable[[], Any], devices: Sequence[Device]) -> Dict[str, Any]:
+    """Run ``action`` in a recording: its timeline and what follows from it, for a row's ``metrics``. Waits.
+
+    Empty where MXNet's profiler can't follow so many CPU devices: it ends the process (see :mod:`mxdp.tracing`).
+    """
+    if not can_record(devices):
+        return {}
+    with record(devices) as recording:
+        action()
+    return described(recording.timeline)
+
+
+def described(timeline: Timeline) -> Dict[str, Any]:
+    """The shares of a timeline: of its length (``busy``, ``together``) and of the communication (``hidden``)."""
+    metrics: Dict[str, Any] = {
+        "busy": {name: timeline.busy(name) for name in timeline.devices},
+        "together": timeline.together(2) / timeline.length,
+        "hidden": timeline.overlap().share,
+        "critical": timeline.critical,
+    }
+    if len(timeline.events) <= MOST_EVENTS:
+        metrics[TIMELINE] = timeline.to_json()
+    return metrics
+
+
+def can_record(devices: Sequence[Device]) -> bool:
+    """MXNet's profiler knows the CPU devices up to the number of processors plus one."""
+    return all(device.device_type != "cpu" or device.device_id <= process.cores() + 1 for device in devices)

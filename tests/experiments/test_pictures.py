@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import json
+
+from mxdp.experiments.pictures import TIMELINE, timelines
+from mxdp.tracing import Event, Timeline, read_trace
+
+RECORDED = Timeline(
+    0.003, (Event("cpu(0)", "dot", "compute", 0.0, 0.002), Event("cpu(1)", "dot", "compute", 0.001, 0.003))
+)
+
+
+def result(*metrics):
+    rows = [{"label": f"Row {number}, so", "metrics": each} for number, each in enumerate(metrics)]
+    return {"experiment": "some", "rows": rows[:1], "references": rows[1:]}
+
+
+def test_a_row_with_a_timeline_gets_a_picture_and_a_trace(tmp_path):
+    (shown,) = timelines(result({TIMELINE: RECORDED.to_json()}, {}), tmp_path)
+    assert shown["label"] == "Row 0, so"
+    assert "<svg" in shown["picture"]
+    assert shown["trace"] == "timelines/some.row-0-so.trace.json"
+    assert read_trace(tmp_path / shown["trace"]) == RECORDED
+    assert (tmp_path / "timelines" / "some.row-0-so.svg").read_text().count("<path") > 4
+
+
+def test_references_have_theirs_too(tmp_path):
+    assert len(timelines(result({TIMELINE: RECORDED.to_json()}, {TIMELINE: RECORDED.to_json()}), tmp_path)) == 2
+
+
+def test_without_one_nothing_is_written(tmp_path):
+    assert timelines(result({}, {TIMELINE: None}), tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_damaged_one_is_named_in_its_place(tmp_path):
+    damaged = json.loads(json.dumps(RECORDED.to_json()))
+    del damaged["lanes"][0]["steps"]
+    (shown,) = timelines(result({TIMELINE: damaged}), tmp_path)
+    assert (shown["picture"], shown["trace"]) == (None, "")
+    assert "could not be drawn (TraceError: this timeline is damaged" in shown["problem"]

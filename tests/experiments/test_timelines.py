@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+from mxdp import process
+from mxdp.backend import mx, np, npx
+from mxdp.experiments.timelines import MOST_EVENTS, can_record, described, recorded
+from mxdp.tracing import Event, Timeline
+
+DEVICES = [mx.cpu(0), mx.cpu(1)]
+
+
+def test_what_was_recorded_comes_with_its_shares():
+    arrays = [np.ones((300, 300), ctx=device) for device in DEVICES]
+    npx.waitall()
+    metrics = recorded(lambda: [np.dot(x, x) for x in arrays for _ in range(5)], DEVICES)
+    assert set(metrics["busy"]) == {"cpu(0)", "cpu(1)"}
+    assert all(0 < share <= 1 for share in metrics["busy"].values())
+    assert 0 <= metrics["together"] <= 1
+    timeline = Timeline.from_json(metrics["timeline"])
+    assert sum("dot" in event.name.lower() for event in timeline.events if event.device == "cpu(1)") == 5
+
+
+def test_shares_by_hand():
+    compute, copy = ("compute", 0.0, 2.0), ("copy", 1.0, 4.0)
+    metrics = described(Timeline(4.0, (Event("cpu(0)", "dot", *compute), Event("cpu(1)", "_copyto", *copy))))
+    assert metrics["busy"] == {"cpu(0)": 0.5, "cpu(1)": 0.75}
+    assert metrics["together"] == 0.25
+    assert round(metrics["hidden"], 6) == round(1 / 3, 6)
+    assert metrics["critical"] == "cpu(1)"
+
+
+def test_too_many_events_are_left_out():
+    many = tuple(Event("cpu(0)", "dot", "compute", float(i), i + 0.5) for i in range(MOST_EVENTS + 1))
+    assert "timeline" not in described(Timeline(float(len(many)), many))
+
+
+def test_devices_that_the_profiler_cannot_follow():
+    assert can_record(DEVICES)
+    beyond = [mx.cpu(process.cores() + 2)]
+    assert not can_record(beyond)
+    assert recorded(lambda: None, beyond) == {}
