@@ -9,7 +9,7 @@ devices were, how long two of them were at the same time, and how much of the co
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Iterator, List
+from typing import TYPE_CHECKING, Any, Iterator, List, Tuple
 
 from mxdp.errors import UsageError
 from mxdp.experiments import style
@@ -75,13 +75,14 @@ class Profile(Experiment):
         ready: Ready = next(rounds)
         yield ready
         devices = [mx.Context(*_kind_and_number(name)) for name in ready.devices]
+        measured: List[Round] = []
         while True:
             plain: Round = next(rounds)
-            measured: List[Round] = []
             metrics = recorded(lambda: measured.append(next(rounds)), devices)
             if not metrics:
                 raise UsageError(f"MXNet's profiler can't follow {len(devices)} CPU devices on this machine")
-            yield Round(measured[0].seconds, {**metrics, "cost": measured[0].seconds / plain.seconds})
+            seconds = measured[-1].seconds
+            yield Round(seconds, {**metrics, "cost": seconds / plain.seconds})
 
     def verdict(self, rows: List[Row], references: List[Row], settings: Settings) -> Verdict:
         said = [f"{row['label']}: {row['metrics']['together']:.0%}" for row in rows + references]
@@ -114,7 +115,7 @@ class Profile(Experiment):
         style.bars(axes, labels, values, unit="% busy", colours=colours)
 
 
-def _other(settings: Settings) -> Any:
+def _other(settings: Settings) -> Tuple[Experiment, Settings]:
     """The experiment that is recorded, and its settings: its quick ones, with what both have in common.
 
     Raises:
