@@ -53,7 +53,7 @@ def last_line(done):
 def test_the_users_values_reach_mxnet_untouched():
     code = "import os, mxdp.backend; print(os.environ['MXNET_CPU_TEMP_COPY'], os.environ['OMP_NUM_THREADS'])"
     assert child(code, MXNET_CPU_TEMP_COPY="7", OMP_NUM_THREADS="2").stdout.split() == ["7", "2"]
-    assert child(code).stdout.split() == ["1000", "1"]
+    assert child(code).stdout.split() == ["128", "1"]
 
 
 def test_mxnet_is_imported_after_the_variables_are_set():
@@ -68,7 +68,7 @@ class Watch:
 sys.meta_path.insert(0, Watch())
 import mxdp.backend
 """
-    assert child(code).stdout.splitlines()[0] == "1000 1"
+    assert child(code).stdout.splitlines()[0] == "128 1"
 
 
 def test_numpy_semantics_are_on():
@@ -82,7 +82,7 @@ def test_mxnet_imported_first_is_one_warning():
     assert done.returncode == 0, done.stderr
     said = [line for line in done.stderr.splitlines() if "MxdpWarning" in line]
     assert len(said) == 1
-    assert "MXNet was imported before mxdp and no longer takes MXNET_CPU_TEMP_COPY=1000" in said[0]
+    assert "MXNet was imported before mxdp and no longer takes MXNET_CPU_TEMP_COPY=128" in said[0]
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def test_an_unknown_name_is_an_attribute_error():
 def test_importing_mxdp_prepares_the_process_and_loads_nothing_heavy():
     code = (
         "import os, sys, mxdp\n"
-        "assert os.environ['MXNET_CPU_TEMP_COPY'] == '1000'\n"
+        "assert os.environ['MXNET_CPU_TEMP_COPY'] == '128'\n"
         "assert not {'mxnet', 'numpy', 'matplotlib'} & set(sys.modules), sorted(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -15,7 +15,7 @@ import pytest
 from mxdp import process
 
 ROOT = Path(__file__).resolve().parents[1]
-OURS = {"MXNET_CPU_TEMP_COPY": "1000", "OMP_NUM_THREADS": "1", "MXNET_CPU_WORKER_NTHREADS": "1"}
+OURS = {"MXNET_CPU_TEMP_COPY": "128", "OMP_NUM_THREADS": "1", "MXNET_CPU_WORKER_NTHREADS": "1"}
 
 
 class Libc:
@@ -119,7 +119,7 @@ def test_after_mxnet_it_is_too_late():
     assert prepared.set == {}
     assert environ == {"OMP_NUM_THREADS": "1"}
     assert prepared.warnings == [
-        "MXNet was imported before mxdp and no longer takes MXNET_CPU_TEMP_COPY=1000 MXNET_CPU_WORKER_NTHREADS=1, so"
+        "MXNet was imported before mxdp and no longer takes MXNET_CPU_TEMP_COPY=128 MXNET_CPU_WORKER_NTHREADS=1, so"
         " CPU devices may wait for each other: import mxdp first, or set these variables before Python starts."
     ]
 
@@ -193,13 +193,13 @@ def test_a_c_library_without_mallopt():
 @pytest.mark.parametrize(
     ("environ", "processors", "words"),
     [
-        ({"MXNET_CPU_TEMP_COPY": "1000", "OMP_NUM_THREADS": "1"}, 64, []),
+        ({"MXNET_CPU_TEMP_COPY": "128", "OMP_NUM_THREADS": "1"}, 64, []),
         ({"MXNET_CPU_TEMP_COPY": "100", "OMP_NUM_THREADS": "1"}, 64, []),
         ({"MXNET_CPU_TEMP_COPY": "99", "OMP_NUM_THREADS": "1"}, 64, ["share 99 copies"]),
         ({"OMP_NUM_THREADS": "1"}, 64, ["share 4 copies"]),
-        ({"MXNET_CPU_TEMP_COPY": "1000", "OMP_NUM_THREADS": "2"}, 1, ["uses 2 OpenMP threads"]),
+        ({"MXNET_CPU_TEMP_COPY": "128", "OMP_NUM_THREADS": "2"}, 1, ["uses 2 OpenMP threads"]),
         ({"MXNET_CPU_TEMP_COPY": "4", "OMP_NUM_THREADS": "8"}, 1, ["share 4 copies", "uses 8 OpenMP threads"]),
-        ({"MXNET_CPU_TEMP_COPY": "1000"}, 1, []),
+        ({"MXNET_CPU_TEMP_COPY": "128"}, 1, []),
         ({"MXNET_CPU_TEMP_COPY": "x", "OMP_NUM_THREADS": "x"}, 1, []),
     ],
 )
@@ -212,7 +212,7 @@ def test_what_spoils_two_cpu_devices(environ, processors, words):
 @pytest.mark.parametrize(("machine", "threads"), [("x86_64", 4), ("aarch64", 8)])
 def test_unset_mxnet_takes_its_own_number_of_threads(monkeypatch, machine, threads):
     monkeypatch.setattr(platform, "machine", lambda: machine)
-    (text,) = process.concurrency_warnings({"MXNET_CPU_TEMP_COPY": "1000"}, 8)
+    (text,) = process.concurrency_warnings({"MXNET_CPU_TEMP_COPY": "128"}, 8)
     assert text.startswith(f"MXNet uses {threads} OpenMP threads")
 
 
@@ -295,7 +295,7 @@ def test_python_too_new_is_said_before_all_else(python):
 
 def test_importing_mxdp_prepares_and_loads_no_mxnet():
     code = "import mxdp, os, sys; print(os.environ['MXNET_CPU_TEMP_COPY'], 'mxnet' in sys.modules)"
-    assert child(code).split() == ["1000", "False"]
+    assert child(code).split() == ["128", "False"]
 
 
 FAULTS = """

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Optional, Sequence
+from typing import List, Optional, Sequence, Tuple
 
 import numpy as onp
 
 from mxdp.backend import NDArray
+from mxdp.calls import Call
 from mxdp.collectives.choice import resolve
 from mxdp.collectives.program import Program, divisions, flat, places
 from mxdp.plans.replay import Machine
@@ -14,6 +15,9 @@ from mxdp.plans.replay import Machine
 
 class AllReduce:
     """The same all-reduce again and again, on the same arrays: everything is made ready once.
+
+    Making it waits for arrays of 8 MiB and more if their memory is to be shared (:mod:`mxdp.collectives.jobs`); don't
+    write to such arrays by an operator that keeps its results in a layout of its own, as a convolution's ``out``.
 
     Args:
         data, algorithm, op: as for :func:`allreduce`.
@@ -26,12 +30,7 @@ class AllReduce:
     def __init__(
         self, data: Sequence[NDArray], algorithm: str = "ring", op: str = "sum", machine: Optional[Machine] = None
     ) -> None:
-        check_alike(data, "allreduce")
-        dtype = onp.dtype(data[0].dtype)
-        self.algorithm, schedule = resolve(algorithm, [x.ctx for x in data], [data[0].size], dtype.itemsize, machine)
-        vectors = [flat(x) for x in data] if data[0].size else []
-        program = Program(schedule, [places(schedule, vector) for vector in vectors]) if vectors else None
-        self._calls = [*(program.calls if program else []), *divisions(vectors or data, op)]
+        self.algorithm, self._calls = _made_ready(data, algorithm, op, machine, again=True)
 
     def __call__(self) -> None:
         """Sum, in place; doesn't wait."""
@@ -54,7 +53,21 @@ def allreduce(data: Sequence[NDArray], algorithm: str = "ring", op: str = "sum")
         ValueError: an empty list, different shapes or dtypes, an unknown algorithm or op, or ``"shared-memory"`` on
             devices that are not CPU devices.
     """
-    AllReduce(data, algorithm, op)()
+    _, calls = _made_ready(data, algorithm, op, machine=None, again=False)
+    for call in calls:
+        call()
+
+
+def _made_ready(
+    data: Sequence[NDArray], algorithm: str, op: str, machine: Optional[Machine], again: bool
+) -> Tuple[str, List[Call]]:
+    """The algorithm's name, and the calls that sum."""
+    check_alike(data, "allreduce")
+    dtype = onp.dtype(data[0].dtype)
+    algorithm, schedule = resolve(algorithm, [x.ctx for x in data], [data[0].size], dtype.itemsize, machine)
+    vectors = [flat(x) for x in data] if data[0].size else []
+    program = Program(schedule, [places(schedule, vector) for vector in vectors], again) if vectors else None
+    return algorithm, [*(program.calls if program else []), *divisions(vectors or data, op)]
 
 
 def check_alike(data: Sequence[NDArray], who: str) -> None:

@@ -130,7 +130,7 @@ class GradientSync:
         for rank in range(len(devices)):
             vectors = [self._lay_out(rank, group) for group in groups]
             chunks.append(vectors if schedule.sizes else places(schedule, vectors[0]))
-        return BucketSync(tuple(numbers), sum(sizes) * dtype.itemsize, name, Program(schedule, chunks))
+        return BucketSync(tuple(numbers), sum(sizes) * dtype.itemsize, name, Program(schedule, chunks, again=True))
 
     def _lay_out(self, rank: int, numbers: Sequence[int]) -> NDArray:
         """A vector of zeros in which these parameters' gradients lie side by side."""

@@ -8,7 +8,8 @@ import numpy as onp
 
 from mxdp.backend import NDArray, mx
 from mxdp.calls import Call, prepare
-from mxdp.plans.moves import Slot, moves
+from mxdp.collectives.jobs import jobs
+from mxdp.plans.moves import Slot, in_place, moves
 from mxdp.plans.schedules import COPY, READ, Schedule
 
 Places = Sequence[Sequence[NDArray]]
@@ -25,14 +26,23 @@ class Program:
 
     Args:
         places: where the chunks lie. Empty chunks are left out.
+        again: it is worth the while to make ready what costs time once: large sums out of the others' memory are then
+            made in place, which waits here until the arrays are there, and takes each device's chunks for views of one
+            vector that keeps its memory (:mod:`mxdp.collectives.jobs`).
 
     Raises:
         ValueError: the plan reads other devices' memory, and the arrays are not all on CPU devices.
     """
 
-    def __init__(self, schedule: Schedule, places: Places) -> None:
+    def __init__(self, schedule: Schedule, places: Places, again: bool = False) -> None:
         _check_memory(schedule, places)
         boxes: Dict[Slot, NDArray] = {}
+        self.calls: List[Call] = []
+        self.box_bytes = 0
+        if again and in_place(schedule, sum(map(_nbytes, places[0]))):
+            todo = moves(schedule, in_place=True)
+            self.calls = jobs([move for move in todo if places[move.target.device][move.target.chunk].size], places)
+            return
 
         def array(slot: Slot) -> NDArray:
             place = places[slot.device][slot.chunk]
@@ -42,7 +52,6 @@ class Program:
                 boxes[slot] = mx.nd.empty(place.shape, place.ctx, place.dtype)
             return boxes[slot]
 
-        self.calls: List[Call] = []
         for move in moves(schedule):
             if not places[move.target.device][move.target.chunk].size:
                 continue
@@ -53,12 +62,16 @@ class Program:
                 self.calls.append(prepare("elemwise_add", sources, target))
             else:
                 self.calls.append(prepare("add_n", sources, target, num_args=len(sources)))
-        self.box_bytes = sum(box.size * onp.dtype(box.dtype).itemsize for box in boxes.values())
+        self.box_bytes = sum(map(_nbytes, boxes.values()))
 
     def __call__(self) -> None:
         """Push all moves; doesn't wait."""
         for call in self.calls:
             call()
+
+
+def _nbytes(x: NDArray) -> int:
+    return int(x.size * onp.dtype(x.dtype).itemsize)
 
 
 def flat(x: NDArray) -> NDArray:

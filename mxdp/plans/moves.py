@@ -7,7 +7,7 @@ much can run at the same time:
 
 - In a ring's second half every device receives a chunk while it passes another on. If both were in the vector, each
   send would wait for the next one's. There the chunk lands in a box, goes on from it, and is put in its place last.
-- A sum out of the others' memory (``READ``) goes to a box, since it would overwrite what the others are still reading.
+- A sum out of the others' memory (``READ``) goes to a box: in its place, it would wait for all who read that vector.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from mxdp.plans.schedules import ADD, COPY, READ, Schedule, Send
 MAX_PARTS = 4
 """Arrays in one sum. MXNet's ``add_n`` goes once over up to four, but over more once for each (source:
 src/operator/tensor/elemwise_sum.h)."""
+
+IN_PLACE_BYTES = 8 << 20
+"""From this size of a vector on, a sum out of the others' memory is made in place (:func:`in_place`)."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +55,18 @@ class Move:
         return f"{self.target} = {' + '.join(map(str, self.sources))}"
 
 
-def moves(schedule: Schedule) -> List[Move]:
+def in_place(schedule: Schedule, nbytes: int) -> bool:
+    """Are the sums of a vector of ``nbytes`` made where they stay, out of the others' memory? Then each device has one
+    job, of which nothing waits for another's (:mod:`mxdp.collectives.jobs`); below :data:`IN_PLACE_BYTES` the boxes
+    cost less than what keeps the jobs apart from other work."""
+    reads = any(send.action == READ for step in schedule.steps for send in step)
+    return reads and nbytes >= IN_PLACE_BYTES
+
+
+def moves(schedule: Schedule, in_place: bool = False) -> List[Move]:
     """The plan's moves, in an order in which one after the other would do; what needn't wait may run side by side.
+
+    ``in_place``: sums out of the others' memory go to their place, not to a box.
 
     >>> from mxdp.plans.rings import ring
     >>> for move in moves(ring(2)):
@@ -88,8 +101,8 @@ def moves(schedule: Schedule) -> List[Move]:
             landed[key] = Slot(*key, box)
             done.append(Move(COPY, (source,), landed[key]))
         for key, parts in arrivals.items():
-            in_place = all(part.device == key[0] for part in parts)
-            target = here(*key) if in_place else Slot(*key, 1)
+            own = all(part.device == key[0] for part in parts)
+            target = here(*key) if own or in_place else Slot(*key, 1)
             done += _sum([here(*key), *parts], target)
             landed[key] = target
         moved.update(landed)

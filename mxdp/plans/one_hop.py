@@ -111,7 +111,8 @@ def shared_memory(devices: int) -> Schedule:
         step 2    A   B           A   B          0 -a-> 1     1 -b-> 0      copy
 
     (n - 1) / n of the vector is sent by each device, half of what a message-passing all-reduce needs. MXNet's CPU
-    devices can do it; its GPUs can't read each other's memory.
+    devices can do it; its GPUs can't read each other's memory. Large sums are made in place, and nothing stands beside
+    (:mod:`mxdp.collectives.jobs`).
 
     >>> print(shared_memory(2))
     shared-memory: 2 devices, 2 chunks, 2 steps

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-import time
-
 import numpy as onp
 import pytest
 
 from mxdp.backend import autograd, mx, np, npx
 from mxdp.collectives import ALGORITHMS, GradientSync
+from mxdp.errors import BackendError
+from mxdp.experiments.stamps import Gate, Stamp
 from mxdp.replicas import get_params
 
 SHAPES = [(2, 3), (), (5,), (0, 4), (1,)]
@@ -127,40 +127,38 @@ def test_one_all_reduce_for_three_micro_batches():
         onp.testing.assert_array_equal(params[1].grad.asnumpy(), [[5]])
 
 
-def share_of_the_step_until_the_first_bucket_is_there(wait, side=500):
-    """Six products of which backward makes twelve, each among more operators than MXNet pushes at once (15)."""
+def is_the_last_gradient_summed_before_backward_is_done(bucket_mb, limit):
+    """Three products, each among more operators than MXNet pushes at once (15); the first one's gradient is held up."""
     devices = [mx.cpu(0), mx.cpu(1)]
-    device_params = [get_params([np.full((side, side), 1e-3) for _ in range(6)], device) for device in devices]
-    sync = GradientSync(device_params, "direct", bucket_mb=1)
-    assert [bucket.params for bucket in sync.buckets] == [(5,), (4,), (3,), (2,), (1,), (0,)]
-    shares = []
-    for _ in range(3):
-        with autograd.record():
-            losses = []
-            for params in device_params:
-                h = np.ones((side, side), ctx=params[0].ctx)
-                for weight in params:
-                    h = np.dot(h, weight)
-                    for _ in range(20):
-                        h = h * 1.0
-                losses.append(h.sum())
+    device_params = [get_params([np.full((8, 8), 0.1) for _ in range(3)], device) for device in devices]
+    sync = GradientSync(device_params, "direct", bucket_mb)
+    inputs = [np.ones((8, 8), ctx=device) for device in devices]
+    with autograd.record():
+        losses = []
+        for h, params in zip(inputs, device_params):
+            for weight in params:
+                h = np.dot(h, weight)
+                for _ in range(20):
+                    h = h * 1.0
+            losses.append(h.sum())
+    npx.waitall()
+    gate = Gate(inputs[0])
+    autograd.backward(losses)
+    sync()
+    stamps = [Stamp([params[-1].grad]) for params in device_params]
+    try:
+        times = [stamp.wait(limit) for stamp in stamps]
+    except BackendError:
+        return False
+    finally:
+        gate.open()
         npx.waitall()
-        started = time.perf_counter()
-        autograd.backward(losses)
-        if wait:
-            npx.waitall()
-        sync()
-        for params in device_params:
-            params[-1].grad.wait_to_read()
-        first = time.perf_counter() - started
-        npx.waitall()
-        shares.append(first / (time.perf_counter() - started))
-    return min(shares)
+    return all(times)
 
 
 def test_the_first_bucket_is_summed_while_backward_works_on_the_others():
-    assert share_of_the_step_until_the_first_bucket_is_there(wait=False) < 0.85
-    assert share_of_the_step_until_the_first_bucket_is_there(wait=True) > 0.9
+    assert is_the_last_gradient_summed_before_backward_is_done(bucket_mb=1e-4, limit=60)
+    assert not is_the_last_gradient_summed_before_backward_is_done(bucket_mb=25, limit=0.3)
 
 
 def test_no_sync_forgets_what_an_earlier_step_left():

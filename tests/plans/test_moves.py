@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from mxdp.plans.algorithms import ALGORITHMS, plan
-from mxdp.plans.moves import MAX_PARTS, Move, Slot, moves
+from mxdp.plans.moves import IN_PLACE_BYTES, MAX_PARTS, Move, Slot, in_place, moves
 from mxdp.plans.schedules import COPY
 
 SIZES = [5, 4, 3]
@@ -59,6 +59,27 @@ def test_every_device_ends_with_each_part_exactly_once_in_any_order_the_engine_a
     for order in (todo, *(engine_order(todo, bool(schedule.sizes), seed) for seed in range(2 if devices > 5 else 10))):
         held = carry_out(schedule, order)
         assert all(chunk == Counter(range(devices)) for device in held for chunk in device)
+
+
+@pytest.mark.parametrize("devices", range(1, 9))
+def test_in_place_each_device_has_one_job_and_the_jobs_may_run_in_any_order(devices):
+    """Each chunk is touched by one worker alone, so only the order within a job counts."""
+    schedule = plan("shared-memory", devices, SIZES)
+    todo = moves(schedule, in_place=True)
+    assert all(not slot.box for move in todo for slot in (*move.sources, move.target))
+    assert len({(move.worker, move.target.chunk) for move in todo}) == (devices if devices > 1 else 0)
+    for seed in range(10):
+        workers = [move.worker for move in todo]
+        random.Random(seed).shuffle(workers)
+        own = {worker: [move for move in todo if move.worker == worker] for worker in workers}
+        held = carry_out(schedule, [own[worker].pop(0) for worker in workers])
+        assert all(chunk == Counter(range(devices)) for device in held for chunk in device)
+
+
+def test_only_large_sums_out_of_shared_memory_are_in_place():
+    assert in_place(plan("shared-memory", 2), IN_PLACE_BYTES)
+    assert not in_place(plan("shared-memory", 2), IN_PLACE_BYTES - 1)
+    assert not in_place(plan("direct", 2), IN_PLACE_BYTES)
 
 
 @pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))

@@ -128,6 +128,7 @@ class Buckets(Experiment):
                 continue
             for name, action in self._beside_backward(case, devices, settings).items():
                 times[name].append(seconds_a_call(action))
+            del action
             medians = {f"{name}_ms": statistics.median(each) * 1e3 for name, each in times.items()}
             yield Round(times["beside"][-1], medians)
 
