@@ -10,6 +10,7 @@ at least (algbw x 2 (n - 1) / n), to be compared with a link's bandwidth whateve
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Tuple
 
@@ -70,7 +71,8 @@ class AllReduceSizes(Experiment):
     }  # fmt: skip
 
     def __init__(self) -> None:
-        self._machine: Optional[Machine] = None
+        self._machines: List[Machine] = []
+        """A calibration for each round: a shared machine is not as fast at one time as at another."""
         self._wrong: Dict[str, int] = {}
 
     def cases(self, settings: Settings) -> List[Case]:
@@ -107,15 +109,19 @@ class AllReduceSizes(Experiment):
         from mxdp.experiments.syncs import replicas, seconds_a_call
 
         devices = devices_of(case, settings)
-        if self._machine is None and len(devices) > 1:
-            self._machine = calibrate(devices)
         yield Ready([str(device) for device in devices])
-        while True:
+        expected: List[float] = []
+        for number in itertools.count():
+            if len(devices) > 1 and len(self._machines) == number:
+                self._machines.append(calibrate(devices))
             arrays = replicas([_shape(case)], devices, seed=None)
             sync, chosen = self._sync(case, arrays)
             seconds = seconds_a_call(sync)
             del arrays, sync  # the cases share one process, so none may hold memory while another is measured
-            yield Round(seconds, self._metrics(case, chosen))
+            if chosen and self._machines:
+                nbytes = case.settings["bytes"]
+                expected.append(predict(plan(chosen, case.devices, [nbytes // 4]), nbytes, self._machines[-1]))
+            yield Round(seconds, self._metrics(case, chosen, expected))
 
     def _sync(self, case: Case, arrays: Any) -> Tuple[Any, Optional[str]]:
         """The call, and for ``auto`` what it chose."""
@@ -125,17 +131,15 @@ class AllReduceSizes(Experiment):
         name = case.settings["algorithm"]
         if name in STORES:
             return store_sync(STORES[name], arrays), None
-        sync = AllReduce([own[0] for own in arrays], name, machine=self._machine)
+        sync = AllReduce([own[0] for own in arrays], name, machine=self._machines[0] if self._machines else None)
         return sync, sync.algorithm
 
-    def _metrics(self, case: Case, chosen: Optional[str]) -> Dict[str, Any]:
+    def _metrics(self, case: Case, chosen: Optional[str], expected: List[float]) -> Dict[str, Any]:
         metrics: Dict[str, Any] = {"wrong": self._wrong.get(case.label)}
         if chosen:
-            nbytes = case.settings["bytes"]
             metrics["chosen"] = chosen
-            if self._machine:
-                schedule = plan(chosen, case.devices, [nbytes // 4])
-                metrics["predicted_ms"] = predict(schedule, nbytes, self._machine) * 1e3
+        if expected:
+            metrics["predicted_ms"] = statistics.median(expected) * 1e3
         return metrics
 
     def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
