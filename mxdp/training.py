@@ -29,7 +29,8 @@ Loss = Callable[[NDArray, NDArray], NDArray]
 Replicas = Sequence[Sequence[NDArray]]
 
 RUN_AHEAD = 2
-"""Steps that Python may be ahead of the devices: they never wait for it, and the memory in use is bounded."""
+"""Steps that Python may be ahead of the devices, so that they seldom wait for it, and the memory in use is bounded. (On
+CPU devices a wait takes its turn in the queue of ``cpu(0)``, so it may end later than what is waited for.)"""
 
 
 def backward(

@@ -26,6 +26,7 @@ FLOORS = {
     "mxdp.optim": 2,
     "mxdp.datasets": 2,
     "mxdp.timing": 2,
+    "mxdp.memory": 2,
     "mxdp.parallel": 3,
     "mxdp.tracing": 3,
     "mxdp.training": 4,

@@ -51,7 +51,12 @@ class Configuration:
         """Set up, warm up, and say on which devices and under which variables."""
         self._rounds = self.experiment.run(self.case, self.settings)
         ready = next(self._rounds)
-        return {"devices": list(ready.devices), "case": dict(ready.case), "variables": process.describe()}
+        return {
+            "devices": list(ready.devices),
+            "case": dict(ready.case),
+            "shared": dict(ready.shared),
+            "variables": process.describe(),
+        }
 
     def round(self) -> Dict[str, Any]:
         """One measured round."""

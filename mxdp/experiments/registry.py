@@ -72,10 +72,15 @@ class Case:
 
 @dataclass(frozen=True)
 class Ready:
-    """What ``run`` yields first, when it has set up and warmed up: the names of the devices it will use."""
+    """What ``run`` yields first, when it has set up and warmed up: the names of the devices it will use.
+
+    ``case`` goes into the row's ``case``. So does ``shared``, and all cases that are set up later have it among their
+    settings: what is measured once and must be the same for all, such as a rate that sizes are scaled by.
+    """
 
     devices: Sequence[str]
     case: Mapping[str, Any] = field(default_factory=dict)
+    shared: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import datetime
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
@@ -44,6 +45,7 @@ class Measurement:
         self.failures: List[Failure] = []
         self.oracle: Dict[str, Any] = {"checked": 0, "wrong": 0, "text": ""}
         self.ready: Dict[str, Dict[str, Any]] = {}
+        self.shared: Dict[str, Any] = {}
         self.samples: Dict[str, List[float]] = {}
         self.metrics: Dict[str, Dict[str, Any]] = {}
         self._progress = progress
@@ -56,7 +58,7 @@ class Measurement:
             children = Children(self.experiment, self.settings, self.folder, stack)
             running: List[Configuration] = []
             for case in self.cases:
-                configuration = children.configuration(case)
+                configuration = children.configuration(replace(case, settings={**case.settings, **self.shared}))
                 if self._attempt(self._prepare, configuration):
                     running.append(configuration)
             for number in range(1, self.settings["rounds"] + 1):
@@ -97,6 +99,7 @@ class Measurement:
                 )
         self._step(f"{label}: warming up")
         answers = configuration.ask("ready", "setting up and warming up")
+        self.shared.update(answers[0]["shared"])
         self.ready[label] = {
             **answers[0],
             "devices": [name for answer in answers for name in answer["devices"]],
@@ -117,7 +120,7 @@ class Measurement:
         ready = self.ready[case.label]
         return {
             "label": case.label,
-            "case": {"devices": ready["devices"], **case.settings, **ready["case"]},
+            "case": {"devices": ready["devices"], **case.settings, **ready["shared"], **ready["case"]},
             "seconds": results.summary(self.samples[case.label]),
             "metrics": dict(self.metrics[case.label]),
         }

@@ -16,8 +16,24 @@ else:
     import tomli as tomllib
 
 BUILT_IN = ("quick", "full")
-POSITIVE = ("rounds", "timeout", "batch_size", "lr", "samples", "size", "products", "nbytes", "images", "steps")
-POSITIVE_LISTS = ("sizes", "bucket_mb")
+POSITIVE = (
+    "rounds",
+    "timeout",
+    "batch_size",
+    "lr",
+    "samples",
+    "size",
+    "products",
+    "nbytes",
+    "images",
+    "steps",
+    "limit_bytes",
+    "additions",
+    "stream",
+    "run_seconds",
+    "round_seconds",
+)
+POSITIVE_LISTS = ("sizes", "bucket_mb", "micro_batches", "batches", "sides")
 
 
 def resolve(

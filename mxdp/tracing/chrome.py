@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 from mxdp.errors import TraceError
-from mxdp.tracing.events import SECTION, Event, microseconds
+from mxdp.tracing.events import SECTION, Event, microseconds, tracks
 from mxdp.tracing.timeline import Timeline
 from mxdp.tracing.trace_file import RECORDED
 
@@ -51,10 +51,7 @@ def write_chrome_trace(timeline: Timeline, path: Path) -> Path:
 
 
 def _rows(events: Sequence[Event]) -> Iterator[Tuple[int, Event]]:
-    """Each event with the first row in which nothing runs when it starts; sections above all others."""
-    chosen: Dict[bool, List[float]] = {True: [], False: []}
-    for event in events:
-        ends = chosen[event.kind == SECTION]
-        row = next((number for number, end in enumerate(ends) if end <= event.start), len(ends))
-        ends[row : row + 1] = [event.end]
-        yield (1 if event.kind == SECTION else 101) + row, event
+    """Each event with its row; sections above all others."""
+    for first, sections in ((1, True), (101, False)):
+        for track, event in tracks(each for each in events if (each.kind == SECTION) == sections):
+            yield first + track, event

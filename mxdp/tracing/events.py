@@ -9,7 +9,7 @@ recording is made or read. The copies of an all-reduce have the same name as all
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Mapping, Optional
+from typing import Iterable, Iterator, List, Mapping, Optional, Tuple
 
 COMPUTE = "compute"
 COPY = "copy"
@@ -17,7 +17,7 @@ ALL_REDUCE = "all-reduce"
 UPLOAD = "upload"
 """A copy from the host's memory to a GPU."""
 ENGINE = "engine"
-"""MXNet's own housekeeping on a device's worker, such as freeing memory: no work, and not idle either."""
+"""Housekeeping in a device's lane, MXNet's own (such as freeing memory) or mxdp's: no work, and not idle either."""
 SECTION = "section"
 """Python, inside :func:`mxdp.tracing.section`."""
 WAIT = "wait"
@@ -39,9 +39,13 @@ INPUT = "input"
 STEP = "step"
 """A section of this name is one step."""
 
+JOB = "mxdp job"
+"""Python that mxdp has the engine call between operators, such as to note the time. It is in ``cpu(0)``'s lane, on a
+thread of its own."""
+
 _SUMS = frozenset({"elemwise_add", "add_n", "ElementwiseSum"})
 _COPIES = ("Copy", "_copyto", "_CrossDeviceCopy")
-_ENGINE = frozenset({"DeleteVariable", "DeleteOperator", "WaitForVar", "SetupExec"})
+_ENGINE = frozenset({"DeleteVariable", "DeleteOperator", "WaitForVar", "SetupExec", JOB})
 
 _WAITS = ("MXNDArrayWait", "MXNDArraySync", "MXNDArraySave", "MXNDArrayGetSharedMem", "MXKVStoreBarrier")
 
@@ -64,6 +68,21 @@ class Event:
     def seconds(self) -> float:
         """How long it took."""
         return self.end - self.start
+
+
+def tracks(events: Iterable[Event]) -> Iterator[Tuple[int, Event]]:
+    """Each of ``events``, which come by start, with the first track in which nothing runs when it starts: so no two on
+    one track overlap, and there are as many tracks as events at the same time.
+
+    >>> first, second, third = (Event("cpu(0)", "dot", COMPUTE, *span) for span in ((0, 2), (1, 3), (2, 4)))
+    >>> [track for track, _ in tracks([first, second, third])]
+    [0, 1, 0]
+    """
+    ends: List[float] = []
+    for event in events:
+        track = next((number for number, end in enumerate(ends) if end <= event.start), len(ends))
+        ends[track : track + 1] = [event.end]
+        yield track, event
 
 
 def operator_kind(name: str, kinds: Optional[Mapping[str, str]] = None) -> str:

@@ -1,7 +1,13 @@
 """A timeline as a picture: one lane a device, and one for Python.
 
 A device's lane has compute in its upper part and copies and sums of all-reduces in its lower part, so that what runs
-beside what can be seen. matplotlib is imported when something is drawn.
+beside what can be seen. Of a device that computes, or copies, several things at once, that part is cut into strips::
+
+    one worker     dot     dot     dot              two workers    dot   dot   dot
+                       copy    copy    copy                          dot   dot
+                                                                   copy        copy
+
+matplotlib is imported when something is drawn.
 """
 
 from __future__ import annotations
@@ -20,7 +26,9 @@ from mxdp.tracing.events import (
     STEP,
     UPLOAD,
     WAIT,
+    WORK,
     Event,
+    tracks,
 )
 from mxdp.tracing.timeline import Timeline
 
@@ -55,7 +63,8 @@ INK = "#1F2933"
 
 # Where in its lane a kind is drawn: bottom and height, of a lane that is 1 high.
 UPPER, LOWER = (0.36, 0.56), (0.08, 0.28)
-PLACES: Dict[str, Tuple[float, float]] = {
+Place = Tuple[float, float]
+PLACES: Dict[str, Place] = {
     COMPUTE: UPPER,
     COPY: LOWER,
     ALL_REDUCE: LOWER,
@@ -67,6 +76,8 @@ PLACES: Dict[str, Tuple[float, float]] = {
     INPUT: LOWER,
 }
 
+STRIP_GAP = 0.02
+"""Between two strips, of a lane's height."""
 LANE_INCHES, AROUND_INCHES, LEGEND_INCHES = 0.62, 0.95, 0.24
 LEGEND_COLUMN = 1.9
 """Inches that one entry of the legend takes."""
@@ -96,13 +107,14 @@ def draw(figure: Figure, timeline: Timeline, title: str = "", start: float = 0.0
     scale, unit = (1e3, "ms") if shown.length < 10 else (1.0, "s")
     drawn: List[str] = []
     for row, lane in enumerate(lanes):
-        bars = _bars(shown.lanes.get(lane, ()), shown.length / PIXELS)
-        drawn += bars
-        for kind in sorted(bars, key=list(COLOURS).index):
-            bottom, height = PLACES[kind]
-            spans = [((start + at) * scale, length * scale) for at, length in bars[kind]]
-            axes.broken_barh(spans, (row + 1 - bottom - height, height), facecolors=COLOURS[kind], linewidth=0)
-        _label(axes, shown, lane, row, scale, start)
+        for (bottom, height), events in _strips(shown.lanes.get(lane, ()), lane == PYTHON):
+            bars = _bars(events, shown.length / PIXELS)
+            drawn += bars
+            for kind in sorted(bars, key=list(COLOURS).index):
+                spans = [((start + at) * scale, length * scale) for at, length in bars[kind]]
+                axes.broken_barh(spans, (row + 1 - bottom - height, height), facecolors=COLOURS[kind], linewidth=0)
+            if height * LANE_INCHES * 72 > LABEL_POINTS:
+                _label(axes, events, shown.length, row + 1 - bottom - height / 2, scale, start)
     axes.set_xlim(start * scale, (start + shown.length) * scale)
     axes.set_ylim(len(lanes), 0)
     axes.set_yticks([row + 0.5 for row in range(len(lanes))])
@@ -138,6 +150,23 @@ def _look(event: Event) -> str:
     return event.kind
 
 
+def _strips(events: Sequence[Event], python: bool) -> List[Tuple[Place, List[Event]]]:
+    """The parts of a lane with what is drawn in each, first what is drawn below others. Python does one thing at a
+    time, and its sections lie in each other; MXNet's engine is drawn where there is no work."""
+    strips: List[Tuple[Place, List[Event]]] = []
+    for bottom, height in (UPPER, LOWER):
+        here = [event for event in events if _look(event) and PLACES[_look(event)] == (bottom, height)]
+        work = [] if python else [event for event in here if event.kind in WORK]
+        strips.append(((bottom, height), [event for event in here if python or event.kind not in WORK]))
+        placed = list(tracks(work))
+        count = 1 + max((track for track, _ in placed), default=0)
+        each = (height + STRIP_GAP) / count
+        for number in range(count):
+            place = bottom + (count - 1 - number) * each, each - STRIP_GAP
+            strips.append((place, [event for track, event in placed if track == number]))
+    return strips
+
+
 def _bars(events: Sequence[Event], least: float) -> Dict[str, List[Bar]]:
     """For each kind (start, length) of its bars: few enough for a picture, however many events there are."""
     found: Dict[str, List[Bar]] = {}
@@ -161,18 +190,17 @@ def _fit(bar: Bar, least: float) -> Bar:
     return start, length - least if length >= WIDE * least else max(length, least)
 
 
-def _label(axes: Axes, shown: Timeline, lane: str, row: int, scale: float, start: float) -> None:
+def _label(axes: Axes, events: Sequence[Event], length: float, middle: float, scale: float, start: float) -> None:
     """Names in the bars that are wide enough for them."""
     letters_wide = axes.get_figure().get_figwidth() * 0.85 * 72 / (LABEL_POINTS * LETTER)
-    for event in shown.lanes.get(lane, ()):
+    for event in events:
         look = _look(event)
-        text = shorten(event.name, int(event.seconds / shown.length * letters_wide) - 1)
-        if not text or look in ("", CALL):
+        text = shorten(event.name, int(event.seconds / length * letters_wide) - 1)
+        if not text or look in (CALL, ENGINE):
             continue
-        bottom, height = PLACES[look]
         axes.text(
             (start + (event.start + event.end) / 2) * scale,
-            row + 1 - bottom - height / 2,
+            middle,
             text,
             fontsize=LABEL_POINTS,
             color=INK if look in (WAIT, COPY) else "white",

@@ -88,6 +88,13 @@ class Timeline:
         chosen = self.devices if devices is None else devices
         return intervals.total(intervals.at_least(count, [self.spans(device) for device in chosen]))
 
+    def abreast(self, count: int = 2, device: Optional[str] = None, kinds: Sequence[str] = WORK) -> float:
+        """Seconds in which at least ``count`` operators of these kinds ran at the same time, on ``device`` or (None) on
+        whichever: :meth:`together` counts devices, and a device with several workers does several things at once."""
+        chosen = self.events if device is None else self._lane(device)
+        spans = [[(e.start, e.end)] for e in chosen if e.kind in kinds]
+        return intervals.total(intervals.at_least(count, spans))
+
     def overlap(self, device: Optional[str] = None) -> Overlap:
         """Communication beside compute: on ``device``, or (None) with both of them on any of the devices."""
         communication = self.spans(device, COMMUNICATION)

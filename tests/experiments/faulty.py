@@ -165,6 +165,26 @@ class ShowsItsEnvironment(Made):
             yield Round(1.0)
 
 
+@experiment
+class Shares(Made):
+    """Each case in a child of its own, which has only what it is told."""
+
+    name = "made-shared"
+
+    def cases(self, settings):
+        return [Case(f"case {n}", settings={"bad": False, "number": n}) for n in (1, 2, 3)]
+
+    def oracle(self, case, settings):
+        if case.settings["number"] == settings.get("fails"):
+            raise DataError("no data")
+        return super().oracle(case, settings)
+
+    def run(self, case, settings):
+        yield Ready(["made(0)"], {"pid": os.getpid()}, {"found_by": case.settings.get("found_by", case.label)})
+        while True:
+            yield Round(1.0)
+
+
 class Light(Made):
     """Four cases in one child. ``turns``: the labels of all rounds so far, of whatever case."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import xml.etree.ElementTree as ElementTree
 
 import pytest
@@ -21,9 +22,32 @@ LITTLE = {
     "bucket_mb": [1.0],
     "sizes": [4, 4096],
     "nbytes": 65536,
+    "sides": [8, 32],
+    "run_seconds": 0.001,
+    "round_seconds": 0.001,
+    "units": 16,
+    "batch_sizes": [4, 16],
+    "pictures": 1,
     "steps": 2,
-    "limit_bytes": 20000,
+    "limit_bytes": 80000,
+    "additions": 20,
+    "micro_batches": [1, 4],
+    "batches": [1, 2],
+    "stream": 2,
 }
+TIMELINES = {
+    "copy-overlap": 6,
+    "graph": 4,
+    "memory-guard": 1,
+    "mixed-devices": 2,
+    "operators": 2,
+    "profile": 5,
+    "run-ahead": 4,
+    "small-ops": 6,
+    "two-jobs": 2,
+    "where-the-time-went": 3,
+}
+"""How many rows and references of each experiment of the laboratory are recorded."""
 CATALOG = [each for each in discover().values() if type(each).__module__.startswith("mxdp.")]
 
 
@@ -64,12 +88,16 @@ def test_runs_meets_its_oracle_and_is_complete(experiment, measured):
 
 
 @pytest.mark.parametrize("experiment", CATALOG, ids=by_name)
-def test_is_drawn_from_its_json(experiment, measured):
-    folder, _ = measured(experiment)
-    report.write_report(folder)
-    picture = ElementTree.parse(folder / f"{experiment.name}.svg").getroot()
+def test_is_drawn_from_its_json_with_its_timelines(experiment, measured, tmp_path):
+    folder, result = measured(experiment)
+    shutil.copy(folder / f"{experiment.name}.json", tmp_path)
+    report.write_report(tmp_path)
+    picture = ElementTree.parse(tmp_path / f"{experiment.name}.svg").getroot()
     assert len(list(picture.iter("{http://www.w3.org/2000/svg}path"))) > 10
-    assert "could not be drawn" not in (folder / "report.html").read_text()
+    assert "could not be drawn" not in (tmp_path / "report.html").read_text()
+    recorded = [row for row in result["rows"] + result["references"] if "timeline" in row["metrics"]]
+    assert len(recorded) == len(list(tmp_path.glob("timelines/*.svg")))
+    assert len(recorded) == TIMELINES.get(experiment.name, len(recorded))
 
 
 @pytest.mark.parametrize("experiment", CATALOG, ids=by_name)

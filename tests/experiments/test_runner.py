@@ -110,9 +110,16 @@ def test_each_case_has_its_environment(tmp_path, monkeypatch):
     plain, changed = (row["case"] for row in measure(faulty.ShowsItsEnvironment, tmp_path)["rows"])
     assert plain == {
         "devices": ["made(0)"], "bad": False,
-        "OMP_NUM_THREADS": "1", "MXNET_CPU_TEMP_COPY": "1000", "MXDP_TEST_GONE": "still here",
+        "OMP_NUM_THREADS": "1", "MXNET_CPU_TEMP_COPY": "128", "MXDP_TEST_GONE": "still here",
     }  # fmt: skip
     assert (changed["OMP_NUM_THREADS"], changed["MXDP_TEST_GONE"]) == ("3", None)
+
+
+@pytest.mark.parametrize(("fails", "found_by"), [(None, ["case 1"] * 3), (1, ["case 2"] * 2)])
+def test_what_the_first_case_shares_all_later_ones_have(tmp_path, fails, found_by):
+    rows = measure(faulty.Shares, tmp_path, fails=fails)["rows"]
+    assert [row["case"]["found_by"] for row in rows] == found_by
+    assert len({row["case"]["pid"] for row in rows}) == len(rows)
 
 
 def test_rounds_take_turns(tmp_path):

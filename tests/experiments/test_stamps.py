@@ -9,6 +9,7 @@ import pytest
 from mxdp.backend import mx, np, npx
 from mxdp.errors import BackendError
 from mxdp.experiments.stamps import Gate, Stamp
+from mxdp.tracing import record
 
 
 def test_a_stamp_is_set_when_its_arrays_are_written_and_not_before():
@@ -34,6 +35,14 @@ def test_it_needs_all_of_its_arrays():
     assert both.at is None
     gate.open()
     both.wait(10)
+
+
+def test_recorded_it_is_no_work():
+    x = np.ones((2, 2))
+    with record() as recording:
+        Stamp([x + 1]).wait(10)
+    kinds = {event.name: event.kind for event in recording.timeline.lanes["cpu(0)"]}
+    assert kinds["mxdp job"] == "engine"
 
 
 def test_it_does_not_wait_for_what_is_queued_on_the_first_device():

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from mxdp import process
 from mxdp.backend import mx, np, npx
 from mxdp.experiments.timelines import MOST_EVENTS, can_record, described, recorded
@@ -23,9 +25,27 @@ def test_shares_by_hand():
     compute, copy = ("compute", 0.0, 2.0), ("copy", 1.0, 4.0)
     metrics = described(Timeline(4.0, (Event("cpu(0)", "dot", *compute), Event("cpu(1)", "_copyto", *copy))))
     assert metrics["busy"] == {"cpu(0)": 0.5, "cpu(1)": 0.75}
-    assert metrics["together"] == 0.25
+    assert metrics["together"] == metrics["abreast"] == metrics["beside"] == 0.25
     assert round(metrics["hidden"], 6) == round(1 / 3, 6)
     assert metrics["critical"] == "cpu(1)"
+
+
+def test_one_device_with_two_workers():
+    spans = [(0.0, 3.0), (2.0, 4.0)]
+    metrics = described(Timeline(4.0, tuple(Event("cpu(0)", "dot", "compute", *span) for span in spans)))
+    assert (metrics["busy"], metrics["together"], metrics["abreast"], metrics["beside"]) == ({"cpu(0)": 1}, 0, 0.25, 0)
+
+
+def test_what_has_no_work_has_no_timeline_but_all_shares():
+    shares = described(Timeline(1.0, (Event("cpu(0)", "dot", "compute", 0.0, 1.0),)))
+    nothing = recorded(lambda: None, DEVICES)
+    assert set(nothing) == set(shares) - {"timeline"}
+    assert not any(nothing[name] for name in ("busy", "together", "abreast", "beside", "hidden"))
+
+
+def test_an_action_that_fails_is_not_taken_for_one_without_work():
+    with pytest.raises(ZeroDivisionError):
+        recorded(lambda: 1 // 0, DEVICES)
 
 
 def test_too_many_events_are_left_out():

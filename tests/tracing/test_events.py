@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mxdp.tracing.events import call_kind, microseconds, operator_kind, seconds
+from mxdp.tracing.events import Event, call_kind, microseconds, operator_kind, seconds, tracks
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,7 @@ from mxdp.tracing.events import call_kind, microseconds, operator_kind, seconds
         ("KVStoreReduce", "all-reduce"),
         ("DeleteVariable", "engine"),
         ("WaitForVar", "engine"),
+        ("mxdp job", "engine"),
         ("ResourceParallelRandomSetSeed", "engine"),
     ],
 )
@@ -46,6 +47,13 @@ def test_names_can_be_told_otherwise():
 )
 def test_calls_that_wait(name, kind):
     assert call_kind(name) == kind
+
+
+def test_no_two_events_on_one_track_overlap_and_a_moment_takes_none():
+    spans = [(0, 5), (1, 1), (1, 3), (2, 4), (3, 6), (5, 7)]
+    found = list(tracks(Event("cpu(0)", "dot", "compute", *span) for span in spans))
+    assert [track for track, _ in found] == [0, 1, 1, 2, 1, 0]
+    assert [(event.start, event.end) for _, event in found] == spans
 
 
 def test_microseconds_there_and_back():

@@ -72,7 +72,7 @@ def test_a_lane_a_device_and_colours_that_tell_kinds_apart():
 
 def test_names_stand_in_the_bars_that_have_room():
     texts = [text.get_text() for text in drawn().axes[0].texts]
-    assert texts == ["Convolution", "CopyCPU2CPU", "multiply_scalar", "elemwise_a…", "input", "WaitAll"]
+    assert texts == ["Convolution", "CopyCPU2CPU", "multiply_scalar", "elemwise_a…", "WaitAll", "input"]
     assert "elem…" in [text.get_text() for text in drawn(width=5).axes[0].texts]
 
 
@@ -85,6 +85,41 @@ def test_a_part():
         "cpu(1)\n100% busy",
         "Python",
     ]
+
+
+def test_what_runs_at_the_same_time_on_one_device_lies_in_strips():
+    events = [
+        ("cpu(0)", "dot", "compute", 0, 40 * MS),
+        ("cpu(0)", "dot", "compute", 10 * MS, 50 * MS),
+        ("cpu(0)", "dot", "compute", 40 * MS, 80 * MS),
+        ("cpu(0)", "CopyCPU2CPU", "copy", 20 * MS, 60 * MS),
+        ("cpu(0)", "mxdp job", "engine", 0, 30 * MS),
+    ]
+    figure = drawn(build(100 * MS, events))
+    (left, right, top, bottom), (_, _, *again), (other_left, other_right, other_top, other_bottom) = bars(figure)[
+        COLOURS["compute"]
+    ]
+    assert (left, right, other_left, other_right) == (0, 39.9, 10, 49.9)
+    assert [top, bottom] == again
+    assert bottom < other_top < other_bottom <= bars(figure)[COLOURS["copy"]][0][2]
+    # Copies keep their strip, and the engine all of the upper part: it is drawn where nothing else is.
+    assert bars(figure)[COLOURS["copy"]] == [(20, 59.9, 0.64, 0.92)]
+    assert bars(figure)[COLOURS["engine"]] == [(0, 29.9, 0.08, 0.64)]
+    names = {(text.get_text(), round(float(text.get_position()[1]), 2)) for text in figure.axes[0].texts}
+    assert names == {("dot", 0.21), ("dot", 0.51), ("CopyCPU2CPU", 0.78)}
+
+
+def test_where_strips_are_thin_there_are_no_names():
+    events = [("cpu(0)", "CopyCPU2CPU", "copy", 0, 50 * MS), ("cpu(0)", "CopyCPU2CPU", "copy", 20 * MS, 90 * MS)]
+    figure = drawn(build(100 * MS, events))
+    assert len(bars(figure)[COLOURS["copy"]]) == 2
+    assert len(figure.axes[0].texts) == 0
+
+
+def test_pythons_sections_lie_in_each_other_and_share_their_strip():
+    events = [("python", "outer", "section", 0, 90 * MS), ("python", "inner", "section", 10 * MS, 40 * MS)]
+    figure = drawn(build(100 * MS, [*events, ("cpu(0)", "dot", "compute", 0, 9 * MS)]))
+    assert {bar[2:] for bar in bars(figure)[COLOURS["section"]]} == {(1.64, 1.92)}
 
 
 def test_many_events_are_few_bars():

@@ -98,7 +98,8 @@ def test_what_was_pushed_before_is_waited_for_first(a):
 def test_kinds_can_be_told_otherwise(a):
     with record(kinds={"_npi_add": "copy"}) as recorded:
         a + a
-    assert recorded.timeline.lanes["cpu(0)"][0].kind == "copy"
+    # There may be engine's events from what an earlier test has left.
+    assert {event.kind for event in recorded.timeline.lanes["cpu(0)"] if event.name == "_npi_add"} == {"copy"}
 
 
 def test_saved_and_read_again(a, tmp_path):

@@ -86,7 +86,7 @@ class Profile(Experiment):
 
     def verdict(self, rows: List[Row], references: List[Row], settings: Settings) -> Verdict:
         said = [f"{row['label']}: {row['metrics']['together']:.0%}" for row in rows + references]
-        worst = max(row["metrics"]["cost"] for row in rows + references)
+        worst = max((row["metrics"]["cost"] for row in rows + references if row["metrics"]["busy"]), default=1.0)
         command = nsys_command(settings["of"], ["--kind", "gpu"])
         return Verdict(
             worst <= OVERHEAD,
@@ -96,7 +96,9 @@ class Profile(Experiment):
 
     def columns(self) -> List[Column]:
         return [
-            Column("busy", lambda row: ", ".join(f"{share:.0%}" for share in row["metrics"]["busy"].values())),
+            Column(
+                "busy", lambda row: ", ".join(f"{share:.0%}" for share in row["metrics"]["busy"].values()) or "none"
+            ),
             metric("together", "together", "{:.0%}"),
             metric("hidden", "hidden", "{:.0%}"),
             Column("critical", lambda row: str(row["metrics"]["critical"])),

@@ -13,9 +13,10 @@ from __future__ import annotations
 import itertools
 import statistics
 from functools import partial
-from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Tuple
 
-from mxdp.experiments import style
+from mxdp import process
+from mxdp.experiments import deck, style
 from mxdp.experiments.compare import find_all, metric, plural, row_bars, seconds
 from mxdp.experiments.registry import (
     Case,
@@ -40,6 +41,8 @@ Job = Callable[[], List[Any]]
 CLAIM = 1.08
 DECK = 1.02
 """Both over one in the deck, on two GPUs."""
+WARM_UP = 5
+"""Products of a job that each device does before it is measured."""
 # mxdp would warn of just what this is to show.
 STOCK_TEMP_SPACE = {"MXNET_CPU_TEMP_COPY": "4", "PYTHONWARNINGS": "ignore"}
 
@@ -57,21 +60,26 @@ class TwoJobs(Experiment):
         "MXNet's own MXNET_CPU_TEMP_COPY=4, which all CPU devices share."
     )
     tour = True
+    # Without a size, products are scaled to the machine, by the rate of small ones: a job in so many seconds.
     presets = {
-        "quick": dict(devices=[2], kind="auto", seed=0, rounds=7, timeout=120.0, size=1000, products=20),
-        "full": dict(devices=[2], kind="auto", seed=0, rounds=9, timeout=3600.0, size=1500, products=20),
+        "quick": dict(
+            devices=[2], kind="auto", seed=0, rounds=7, timeout=120.0, products=50, size=None, run_seconds=0.3
+        ),
+        "full": dict(
+            devices=[2], kind="auto", seed=0, rounds=5, timeout=14400.0, products=50, size=deck.SIDE, run_seconds=60.0
+        ),
     }
 
     def cases(self, settings: Settings) -> List[Case]:
         cases = []
         for n in settings["devices"]:
-            jobs = {"jobs": n}
+            jobs, environment = {"jobs": n}, _temp_space(n * settings["products"])
             cases += [
-                Case(f"job {job + 1} of {n} alone", n, settings={**jobs, "run": "alone", "job": job})
+                Case(f"job {job + 1} of {n} alone", n, 1, {**jobs, "run": "alone", "job": job}, environment)
                 for job in range(n)
             ]
-            cases.append(Case(f"{_all(n)}, in turn", n, settings={**jobs, "run": "in turn"}))
-            cases.append(Case(f"{_all(n)} at once", n, settings={**jobs, "run": "at once"}))
+            cases.append(Case(f"{_all(n)}, in turn", n, 1, {**jobs, "run": "in turn"}, environment))
+            cases.append(Case(f"{_all(n)} at once", n, 1, {**jobs, "run": "at once"}, environment))
             stock = {**jobs, "run": "at once", "temp_space": "stock"}
             cases.append(
                 Case(f"{_all(n)} at once, shared temp space", n, 1, stock, STOCK_TEMP_SPACE, reference=True),
@@ -80,7 +88,10 @@ class TwoJobs(Experiment):
 
     def predict(self, settings: Settings, cores: int) -> str:
         said = [f"{_all(n)} at once over one: {jobs_ratio(n, cores):.2f}" for n in settings["devices"]]
-        return f"{'; '.join(said)} (on {plural(cores, 'core')}). In turn: as many times as there are jobs."
+        text = f"{'; '.join(said)} (on {plural(cores, 'core')}). In turn: as many times as there are jobs."
+        if settings["size"]:
+            return text
+        return f"{text} Products are scaled to this machine, so that a job takes about {settings['run_seconds']:g} s."
 
     def oracle(self, case: Case, settings: Settings) -> Oracle:
         import numpy as onp
@@ -105,14 +116,18 @@ class TwoJobs(Experiment):
 
         from mxdp import Timer
         from mxdp.backend import npx
+        from mxdp.experiments.products import square_side
         from mxdp.experiments.timelines import recorded
 
+        shared = _shared(case, settings)
+        size = settings["size"] or square_side(settings["run_seconds"] / settings["products"], shared["rate"])
         random = onp.random.RandomState(settings["seed"])
-        shape = (case.devices, settings["size"], settings["size"])
-        devices, jobs = _jobs(case, settings, random.uniform(size=shape).astype("float32"), settings["products"])
-        for job in jobs:
+        factors = random.uniform(size=(case.devices, size, size)).astype("float32")
+        for job in _jobs(case, settings, factors, min(settings["products"], WARM_UP))[1]:
             job()
-        yield Ready([str(device) for device in devices])
+        npx.waitall()
+        devices, jobs = _jobs(case, settings, factors, settings["products"])
+        yield Ready([str(device) for device in devices], {"size": size}, shared)
         timer = Timer()
 
         def push() -> None:
@@ -140,7 +155,8 @@ class TwoJobs(Experiment):
             row["metrics"]["both_over_one" if row["case"]["run"] == "at once" else "over_one"] = over_one
 
     def verdict(self, rows: List[Row], references: List[Row], settings: Settings) -> Verdict:
-        said, worst = [], 0.0
+        case, worst = rows[0]["case"], 0.0
+        said = [f"A job: {deck.size_in_words(settings['products'], case['size'], case, settings)}."]
         for together, stock in zip(find_all(rows, run="at once"), references):
             jobs, over_one = together["case"]["jobs"], together["metrics"]["both_over_one"]
             worst = max(worst, over_one)
@@ -175,6 +191,26 @@ def _seen(together: Row, stock: Row) -> str:
 
 def _all(jobs: int) -> str:
     return "both jobs" if jobs == 2 else f"all {jobs} jobs"
+
+
+def _temp_space(products: int) -> Dict[str, str]:
+    """More of what CPU devices share, if so many products are pushed before the last device is given its first one."""
+    usual = process.SETTINGS["MXNET_CPU_TEMP_COPY"]
+    return {"MXNET_CPU_TEMP_COPY": str(products)} if products > int(usual) else {}
+
+
+def _shared(case: Case, settings: Settings) -> Dict[str, float]:
+    """The rate by which all cases scale their products, of which the first measures it; nothing, if they have a size.
+
+    The cases are in processes of their own. If each measured for itself, their sizes would differ, and what is compared
+    would not be equal work.
+    """
+    from mxdp.experiments.placement import devices_of
+    from mxdp.experiments.products import multiply_adds_a_second
+
+    if settings["size"]:
+        return {}
+    return {"rate": case.settings.get("rate") or multiply_adds_a_second(devices_of(case, settings)[0])}
 
 
 def _jobs(

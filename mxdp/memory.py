@@ -1,0 +1,136 @@
+"""Does a job fit into memory? Asked before it starts, since afterwards the answer is a crash.
+
+The book's notebook for "Automatic Parallelism" died of it: 50 results of 64 MB on a card of 4 GB. So::
+
+    check_fits(50 * 64_000_000, device)                        raises MemoryShortage, with both numbers
+    for start, stop in slices(50, 64_000_000, available_bytes(device)):
+        ...                                                    so many results at a time, waited for before the next
+
+What runs at the same time shares the memory, and MXNet runs ahead of Python: a slice is over when it was waited for.
+Make the arrays for what is kept before the first slice: small ones that are made later lie in the holes that the slice
+before has left, and a later slice takes a result's room more.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import List, Optional, Tuple
+
+import psutil
+
+from mxdp.backend import Device, mx
+from mxdp.errors import MemoryShortage
+from mxdp.plans.bounds import bounds
+
+CGROUPS, OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+UNLIMITED = 1 << 60
+"""cgroup v1 writes "no limit" as a number near 2**63."""
+
+
+def available_bytes(device: Device) -> int:
+    """Bytes that a new job can have on ``device`` now, without swapping; other jobs may take them a moment later.
+
+    A GPU's free memory is what its driver says: what MXNet's own pool keeps for its next arrays is not in it. CPU
+    devices share one memory: what the system has, or what is left of this container's limit (cgroup v1 or v2), if that
+    is less.
+    """
+    if device.device_type == "gpu":
+        free, _ = mx.context.gpu_memory_info(device.device_id)
+        return int(free)
+    left = cgroup_bytes()
+    system = int(psutil.virtual_memory().available)
+    return system if left is None else min(system, left)
+
+
+def check_fits(needed: int, device: Device, limit: Optional[int] = None) -> None:
+    """Let a job that needs ``needed`` bytes go on only if ``device`` has them.
+
+    ``limit``: bytes that it may take at most, where that is less than what is available.
+
+    Raises:
+        MemoryShortage: they are not there; the message has both numbers.
+    """
+    available = available_bytes(device)
+    room, has = available, f"{device} has {in_words(available)} left"
+    if limit is not None and limit < available:
+        room, has = limit, f"may take {in_words(limit)} of the {in_words(available)} that {device} has left"
+    if needed > room:
+        raise MemoryShortage(
+            f"this job needs {in_words(needed)} and {has}, so it was not started: cut it into slices that fit"
+            " (mxdp.memory.slices), or make it smaller."
+        )
+
+
+def slices(items: int, item_bytes: int, available: int) -> List[Tuple[int, int]]:
+    """Cut ``items`` results of ``item_bytes`` each into as few slices as fit into ``available`` bytes one at a time.
+
+    Returns (start, stop) of each, in order; their lengths differ by one at most.
+
+    >>> slices(50, 64, 1000)
+    [(0, 13), (13, 26), (26, 38), (38, 50)]
+
+    Raises:
+        MemoryShortage: not even one item fits.
+        ValueError: ``items`` or ``item_bytes`` is less than 1.
+    """
+    if items < 1 or item_bytes < 1:
+        raise ValueError(f"slices takes at least 1 item of at least 1 byte, not {items} of {item_bytes}")
+    at_once = available // item_bytes
+    if at_once < 1:
+        raise MemoryShortage(
+            f"one slice needs {in_words(item_bytes)} at least and {in_words(max(available, 0))} are left for it: make"
+            " the single results smaller, or free memory."
+        )
+    return bounds(items, -(-items // at_once))
+
+
+def in_words(nbytes: int) -> str:
+    """Bytes for a reader, in decimal units.
+
+    >>> in_words(512), in_words(65_536), in_words(3_200_000_000)
+    ('512 B', '65.5 kB', '3.20 GB')
+    """
+    for unit, name in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
+        if nbytes >= unit:
+            digits = 2 if nbytes < 10 * unit else 1 if nbytes < 100 * unit else 0
+            return f"{nbytes / unit:.{digits}f} {name}"
+    return f"{nbytes} B"
+
+
+def cgroup_bytes(own: Path = OWN_CGROUPS, root: Path = CGROUPS) -> Optional[int]:
+    """What is left of this process's container's memory limit; None where there is no limit (or no cgroups).
+
+    A group is limited by all above it, too. Cached files that nobody uses count as left: they go when memory is needed.
+    """
+    left = []
+    for line in _text(own).splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            base, files = root, ("memory.max", "memory.current", "inactive_file")
+        elif "memory" in controllers.split(","):
+            base, files = root / "memory", ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+        else:
+            continue
+        # Inside a container the path may be the host's, and the mount point the container's own group.
+        group = base / path.strip("/")
+        groups = [group, *group.parents]
+        found = [_left(each, *files) for each in groups[: groups.index(base) + 1]]
+        left += [each for each in found if each is not None]
+    return min(left) if left else None
+
+
+def _left(group: Path, limit: str, usage: str, cached: str) -> Optional[int]:
+    """Of one group's limit, whose files have these names; None if it has none."""
+    most, used = _text(group / limit).strip(), _text(group / usage).strip()
+    if not (most.isdigit() and used.isdigit()) or int(most) >= UNLIMITED:
+        return None
+    counts = dict(line.split() for line in _text(group / "memory.stat").splitlines())
+    return max(0, int(most) - max(0, int(used) - int(counts.get(cached, 0))))
+
+
+def _text(path: Path) -> str:
+    """The file's text; empty if it can't be read."""
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from mxdp import process
+from mxdp.backend import mx, np, npx
+from mxdp.errors import TraceError
+from mxdp.experiments.device_memory import MARK, can_count, peak_bytes, read_peaks
+
+DEVICES = [mx.cpu(0), mx.cpu(1)]
+
+
+def zeros(count, device):
+    return np.zeros(count, dtype="int8", ctx=device)
+
+
+def test_counts_what_is_there_at_a_time_on_each_device():
+    def work():
+        first = [zeros(10_000, device) for device in DEVICES]
+        npx.waitall()
+        del first
+        npx.waitall()
+        return [zeros(8_000, DEVICES[1]), zeros(5_000, DEVICES[1])]
+
+    assert peak_bytes(work, DEVICES) == [10_000, 13_000]
+
+
+def test_a_second_count_starts_from_nothing():
+    kept = []
+    assert peak_bytes(lambda: kept.append(zeros(7_000, DEVICES[0])), DEVICES) == [7_000, 0]
+    kept.clear()
+    npx.waitall()
+    assert peak_bytes(lambda: zeros(300, DEVICES[0]), DEVICES) == [300, 0]
+    before = zeros(9_000, DEVICES[0])
+    npx.waitall()
+    assert peak_bytes(lambda: zeros(400, DEVICES[0]), DEVICES) == [400, 0]
+    assert before.size == 9_000
+
+
+def test_devices_beyond_the_processors_have_other_names():
+    last = [mx.cpu(process.cores()), mx.cpu(process.cores() + 1)]
+    assert peak_bytes(lambda: [zeros(100 * (1 + i), device) for i, device in enumerate(last)], last) == [100, 200]
+
+
+def test_devices_that_the_profiler_does_not_know_are_refused():
+    beyond = [mx.cpu(process.cores() + 2)]
+    assert can_count(DEVICES)
+    assert not can_count(beyond)
+    with pytest.raises(TraceError, match="can't count the memory of cpu"):
+        peak_bytes(lambda: None, beyond)
+
+
+def test_a_failure_stops_the_profiler():
+    with pytest.raises(ZeroDivisionError):
+        peak_bytes(lambda: 1 / 0, DEVICES)
+    assert peak_bytes(lambda: zeros(300, DEVICES[0]), DEVICES) == [300, 0]
+
+
+@pytest.mark.parametrize("start", ['{"traceEvents": [', '{\n"traceEvents": [\n,'])
+def test_reads_a_first_and_a_later_trace(start):
+    def counter(ts, value, name="Memory: cpu/0"):
+        return json.dumps({"name": name, "ph": "C", "ts": ts, "args": {name: value}})
+
+    # Not in the order of time; where the counter stood before, it had 1000.
+    events = [counter(3, 1500 + MARK), counter(2, 1000 + MARK), counter(4, 1200), counter(1, 5, "Calls")]
+    assert read_peaks(start + ", ".join(events) + "]}") == {"cpu/0": 500}

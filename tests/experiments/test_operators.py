@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import pytest
+
+from mxdp.experiments import products
+from mxdp.experiments.catalog.operators import ALONG, Operators
+from mxdp.tracing import Timeline
+
+SETTINGS = dict(kind="cpu", seed=0, rounds=2, timeout=60.0, products=8, sides=[8, 64, 128], round_seconds=1e-3)
+CASES = {case.label: case for case in Operators().cases(SETTINGS)}
+
+
+def row(workers, side, over_k, seconds=1e-3):
+    return {
+        "label": f"{workers}, {side}",
+        "case": {"devices": ["cpu(0)"], "workers": workers, "side": side},
+        "seconds": {"median": seconds, "samples": [seconds]},
+        "metrics": {"over_k_times_one": over_k, "one_seconds": side * 1e-6},
+    }
+
+
+def verdict(two, one=(0.9, 1.0, 1.0)):
+    sides = SETTINGS["sides"]
+    rows = [row(1, side, over_k) for side, over_k in zip(sides, one)]
+    rows += [row(2, side, over_k, 1e-3 * over_k) for side, over_k in zip(sides, two)]
+    Operators().finish(rows, [], SETTINGS)
+    return Operators().verdict(rows, [], SETTINGS), rows
+
+
+def test_each_side_with_one_worker_and_with_two():
+    assert list(CASES) == [f"{each}, {side}" for each in ("1 worker", "2 workers") for side in (8, 64, 128)]
+    assert CASES["1 worker, 8"].environment["MXNET_CPU_WORKER_NTHREADS"] == "1"
+    assert CASES["2 workers, 8"].environment["MXNET_CPU_WORKER_NTHREADS"] == "2"
+
+
+@pytest.mark.parametrize("count", [1, 8])
+def test_the_oracle_compares_every_product(count):
+    oracle = Operators().oracle(CASES["2 workers, 64"], {**SETTINGS, "products": count})
+    assert (oracle.checked, oracle.wrong) == (count * 33 * 33, 0)
+
+
+def into_one_array(broken):
+    class Spoilt(broken):
+        def __init__(self, lefts, w, chain):
+            super().__init__(lefts, w, chain)
+            self.results = [self.results[0]] * len(lefts)
+
+    return Spoilt
+
+
+def as_a_chain(broken):
+    return lambda lefts, w, chain: broken(lefts, w, True)
+
+
+@pytest.mark.parametrize("fault", [into_one_array, as_a_chain])
+def test_the_oracle_catches(fault, monkeypatch):
+    monkeypatch.setattr(products, "Products", fault(products.Products))
+    assert Operators().oracle(CASES["1 worker, 8"], SETTINGS).wrong > 1000
+
+
+def test_a_round_is_one_product_and_all_of_them(monkeypatch):
+    asked = []
+    times = {1: 2e-3, 8: 12e-3}
+
+    def mean_seconds(push, at_least):
+        asked.append((len(push.__self__.results), at_least))
+        done = times[asked[-1][0]]
+        return type("Mean", (), {"done": done})
+
+    monkeypatch.setattr("mxdp.experiments.repeats.mean_seconds", mean_seconds)
+    rounds = Operators().run(CASES["2 workers, 64"], SETTINGS)
+    assert next(rounds).devices == ["cpu(0)"]
+    first = next(rounds)
+    assert asked == [(1, 1e-3), (8, 1e-3)]
+    assert first.seconds == 12e-3
+    assert first.metrics["one_seconds"] == 2e-3
+    assert first.metrics["over_k_times_one"] == pytest.approx(12 / 16)
+    times[8] = 8e-3
+    # Of two rounds the median is the mean.
+    assert next(rounds).metrics["over_k_times_one"] == pytest.approx((12 / 16 + 8 / 16) / 2)
+
+
+@pytest.mark.parametrize(("label", "recorded"), [("2 workers, 128", True), ("2 workers, 64", False)])
+def test_the_products_nearest_to_a_middle_size_are_recorded_after_the_last_round(label, recorded):
+    rounds = Operators().run(CASES[label], SETTINGS)
+    next(rounds)
+    assert "timeline" not in next(rounds).metrics
+    metrics = next(rounds).metrics
+    assert ("timeline" in metrics) is recorded
+    if recorded:
+        kinds = [event.kind for event in Timeline.from_json(metrics["timeline"]).events]
+        assert kinds.count("compute") == 8
+
+
+def test_the_verdict_says_what_the_timelines_show():
+    _, rows = verdict((1.0, 0.6, 0.5))
+    for each, share in ((rows[2], 0.0), (rows[5], 0.9)):
+        each["metrics"]["abreast"] = share
+    text = Operators().verdict(rows, [], SETTINGS).text
+    assert "Recorded at side 128, two products run at the same time 0% on 1 worker, 90% on 2 workers." in text
+
+
+@pytest.mark.parametrize(
+    ("two", "holds", "start"),
+    [
+        ((2.0, ALONG, 0.5), True, "from side 64 on, where a product takes 64.0 µs"),
+        ((0.5, 0.5, 0.5), True, "from side 8 on"),
+        ((0.5, ALONG + 0.01, 0.5), True, "from side 128 on"),
+        ((2.0, 0.6, 0.9), True, None),  # not from a size on
+        ((2.0, 0.9, ALONG + 0.01), False, None),
+    ],
+)
+def test_it_holds_if_two_workers_share_the_products(two, holds, start):
+    found, _ = verdict(two)
+    assert found.holds is holds
+    assert ("from side" in found.text) is (start is not None)
+    assert start is None or start in found.text
+
+
+def test_the_verdict_says_what_one_worker_does_and_where_two_cost():
+    found, rows = verdict((3.0, 0.6, 0.5))
+    assert "there 8 products take 0.90 to 1.00 of 8 times one" in found.text
+    assert "On two they take 0.50 at side 128" in found.text
+    assert "at side 8 the 8 take 3.00 times as long as on one" in found.text
+    assert [row["metrics"]["over_one_worker"] for row in rows[3:]] == pytest.approx([3.0, 0.6, 0.5])
+
+
+def test_a_row_without_its_yardstick_has_no_ratio():
+    rows = [row(2, 8, 0.5)]
+    Operators().finish(rows, [], SETTINGS)
+    assert rows[0]["metrics"]["over_one_worker"] is None
+    assert rows[0]["metrics"]["gflops"] == pytest.approx(2 * 8 * 8**3 / 1e-3 / 1e9)
+
+
+def test_the_prediction_knows_the_cores():
+    assert "1.00 with 1 worker a device, 0.50 with 2 workers" in Operators().predict(SETTINGS, 2)
+    assert "1.00 with 1 worker a device, 1.00 with 2 workers" in Operators().predict(SETTINGS, 1)

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import numpy as onp
+import pytest
+
+from mxdp.backend import mx, np
+from mxdp.experiments import products
+from mxdp.experiments.products import (
+    Products,
+    count_wrong_products,
+    factors,
+    multiply_adds_a_second,
+    square_side,
+    whole_factors,
+)
+
+CPU = mx.cpu(0)
+
+
+def pushed(count, chain, times=1):
+    lefts, w = whole_factors(count, CPU, seed=3)
+    made = Products(lefts, w, chain)
+    for _ in range(times):
+        made.push()
+    return made, lefts, w
+
+
+@pytest.mark.parametrize("chain", [False, True])
+@pytest.mark.parametrize("count", [1, 4])
+def test_products_are_numpys(count, chain):
+    made, lefts, w = pushed(count, chain)
+    expected, x = [], lefts[0].asnumpy().astype("int64")
+    for left in lefts:
+        x = (x if chain else left.asnumpy().astype("int64")) @ w.asnumpy().astype("int64")
+        expected.append(x)
+    assert [y.asnumpy().astype("int64").tolist() for y in made.results] == [each.tolist() for each in expected]
+    assert count_wrong_products([[y] for y in made.results], lefts, w, chain) == (count * 33 * 33, 0)
+
+
+def test_pushed_again_they_are_the_same():
+    once, again = pushed(3, chain=True)[0], pushed(3, chain=True, times=4)[0]
+    assert all((a == b).all() for a, b in zip(once.results, again.results))
+
+
+def test_a_chain_is_not_taken_for_independent_products_nor_the_other_way_round():
+    for chain in (False, True):
+        made, lefts, w = pushed(3, chain)
+        checked, wrong = count_wrong_products([[y] for y in made.results], lefts, w, not chain)
+        assert (checked, wrong > 1000) == (3 * 33 * 33, True)
+
+
+def test_one_wrong_number_is_found():
+    made, lefts, w = pushed(3, chain=False)
+    made.results[1][7, 8] += 1
+    assert count_wrong_products([[y] for y in made.results], lefts, w, chain=False) == (3 * 33 * 33, 1)
+
+
+def test_a_result_in_the_place_of_another_is_found():
+    made, lefts, w = pushed(3, chain=False)
+    assert count_wrong_products([[made.results[i]] for i in (0, 2, 1)], lefts, w, chain=False)[1] > 1000
+
+
+def test_whole_factors_differ_and_their_longest_chain_is_exact():
+    lefts, _ = whole_factors(4, CPU, seed=0)
+    assert {float(value) for left in lefts for value in onp.unique(left.asnumpy())} == {-1.0, 0.0, 1.0}
+    assert not (lefts[0] == lefts[1]).all()
+    assert 33**4 < 2**24
+
+
+def test_factors_can_be_multiplied_for_ever():
+    x, w = factors(70, 20, CPU, seed=0)
+    assert (x.shape, w.shape, x.ctx) == ((70, 20), (20, 20), CPU)
+    y = x
+    for _ in range(500):
+        y = np.dot(y, w)
+    assert 0.0 < float(y.min()) <= float(y.max()) <= 1.0 + 1e-3
+
+
+def test_the_side_follows_the_rate():
+    assert square_side(0.008, 1e9) == 200
+    assert square_side(0.008, 1.1e9) == 200  # 206.5
+    assert square_side(1e-12, 1e9) == 20
+
+
+def test_the_rate_is_multiply_adds_over_the_best_time(monkeypatch):
+    times = iter([3.0, 0.5, 2.0, 1.0])
+    monkeypatch.setattr(products, "seconds_of", lambda push: next(times))
+    assert multiply_adds_a_second(CPU) == 10 * 256**3 / 0.5

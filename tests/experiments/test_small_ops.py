@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import pytest
+
+from mxdp.experiments import additions
+from mxdp.experiments.additions import COUNT
+from mxdp.experiments.catalog.small_ops import BOTH, ENGINES, PAYS, SmallOps
+from mxdp.tracing import Timeline
+
+SIZES = [4, 4096, 1 << 20]
+SETTINGS = dict(kind="cpu", seed=0, rounds=2, timeout=60.0, round_seconds=1e-3, sizes=SIZES)
+CASES = {case.label: case for case in SmallOps().cases(SETTINGS)}
+
+
+def rows(devices=(1.0, 1.0, 0.5), workers=(1.2, 0.7, 0.5)):
+    """Rows whose calls take 20 µs and whose ready ones take 5, and so many times that side by side."""
+    found = []
+    for case in CASES.values():
+        engine, number = case.settings["engine"], SIZES.index(case.settings["bytes"])
+        factor = workers[number] if engine == "2 workers" else 1.0
+        metrics = {"ops_per_sec": 50000.0}
+        for way, us in (("calls", 20.0), ("bulk", 12.0), ("ready", 5.0), ("graph", 8.0)):
+            metrics.update({f"{way}_us": us * factor, f"{way}_push_us": us, f"{way}{BOTH}_us": us * devices[number]})
+            if engine == "1 worker":
+                metrics[f"{way}_two_devices_over_one"] = devices[number]
+        found.append({"label": case.label, "case": {"devices": ["cpu(0)"], **case.settings}, "metrics": metrics})
+    SmallOps().finish(found, [], SETTINGS)
+    return found
+
+
+def verdict(**more):
+    return SmallOps().verdict(rows(**more), [], SETTINGS)
+
+
+def test_each_engine_has_its_own_process():
+    environments = {case.settings["engine"]: dict(case.environment) for case in CASES.values()}
+    assert len(CASES) == len(ENGINES) * len(SIZES)
+    assert environments["1 worker"]["MXNET_CPU_WORKER_NTHREADS"] == "1"
+    assert environments["2 workers"]["MXNET_CPU_WORKER_NTHREADS"] == "2"
+    assert environments["no engine"]["MXNET_ENGINE_TYPE"] == "NaiveEngine"
+    assert environments["bulk 1"]["MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN"] == "1"
+    assert len({tuple(sorted(each.items())) for each in environments.values()}) == len(ENGINES)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_oracle_compares_every_result_of_every_way(engine):
+    oracle = SmallOps().oracle(CASES[f"{engine}, 4 KiB"], SETTINGS)
+    assert (oracle.checked, oracle.wrong) == (len(ENGINES[engine][1]) * COUNT * 1024, 0)
+
+
+def test_of_large_arrays_the_oracle_compares_smaller_ones():
+    assert SmallOps().oracle(CASES["bulk 1, 1 MiB"], SETTINGS).checked == 2 * COUNT * (1 << 16)
+
+
+def test_the_oracle_catches_calls_that_all_write_one_array(monkeypatch):
+    prepare = additions.prepare
+    first = []
+
+    def into_the_first(operator, inputs, out, **more):
+        first.append(out)
+        return prepare(operator, inputs, first[0], **more)
+
+    monkeypatch.setattr(additions, "prepare", into_the_first)
+    wrong = SmallOps().oracle(CASES["no engine, 4 B"], SETTINGS).wrong
+    assert wrong == COUNT  # of 'ready', whose first array holds the last sum
+
+
+def test_a_round_measures_every_way_on_its_devices(monkeypatch):
+    asked = []
+
+    class Made:
+        def __init__(self, devices, nbytes, seed):
+            self.ways = {way: (way, len(devices), nbytes) for way in ("calls", "bulk", "ready", "graph")}
+
+    def mean_seconds(push, at_least):
+        asked.append(push)
+        return 30e-6, 60e-6 * len(asked)
+
+    monkeypatch.setattr(additions, "Additions", Made)
+    monkeypatch.setattr("mxdp.experiments.repeats.mean_seconds", mean_seconds)
+    rounds = SmallOps().run(CASES["1 worker, 4 KiB"], {**SETTINGS, "rounds": 3})
+    assert next(rounds).devices == ["cpu(0)", "cpu(1)"]
+    first = next(rounds)
+    one = [(way, 1, 4096) for way in ("calls", "bulk", "ready", "graph")]
+    assert asked == [*one, ("calls", 2, 4096), ("ready", 2, 4096)]
+    assert first.seconds == pytest.approx(60e-6 / COUNT)
+    assert first.metrics["calls_us"] == pytest.approx(60 / COUNT)
+    assert first.metrics["calls_push_us"] == pytest.approx(30 / COUNT)
+    assert first.metrics["ready_two_devices_us"] == pytest.approx(360 / COUNT)
+    assert first.metrics["ops_per_sec"] == pytest.approx(COUNT / 60e-6)
+    # Each round's own: here 5 / 1 and 6 / 3, then 11 / 7 and 12 / 9, of which the median is the mean.
+    assert first.metrics["calls_two_devices_over_one"] == pytest.approx(5.0)
+    second = next(rounds).metrics
+    assert second["calls_two_devices_over_one"] == pytest.approx((5 + 11 / 7) / 2)
+    assert second["ready_two_devices_over_one"] == pytest.approx((2 + 12 / 9) / 2)
+
+
+@pytest.mark.parametrize(
+    ("label", "ways"),
+    [
+        ("1 worker, 4 B", ["calls", "bulk", "ready", "graph", "calls+", "ready+"]),
+        ("no engine, 1 MiB", None),
+        ("bulk 1, 4 B", None),
+    ],
+)
+def test_a_group_in_each_way_is_recorded_after_the_last_round(label, ways):
+    rounds = SmallOps().run(CASES[label], SETTINGS)
+    next(rounds)
+    assert "timeline" not in next(rounds).metrics
+    metrics = next(rounds).metrics
+    assert ("timeline" in metrics) is (ways is not None)
+    if ways:
+        timeline = Timeline.from_json(metrics["timeline"])
+        assert [event.name for event in timeline.events if event.kind == "section"] == ways
+        assert sum(event.kind == "compute" for event in timeline.lanes["cpu(1)"]) == COUNT  # half of two groups
+        assert timeline.python("section")[-1][1] <= timeline.length
+
+
+def test_ratios_are_to_one_device_with_one_worker():
+    numbers = {row["label"]: row["metrics"] for row in rows()}
+    assert numbers["1 worker, 1 MiB"]["calls_two_devices_over_one"] == 0.5
+    assert numbers["2 workers, 4 KiB"]["ready_two_workers_over_one"] == pytest.approx(0.7)
+    assert not [name for name in numbers["no engine, 4 B"] if name.endswith("over_one")]
+
+
+def test_a_failed_engine_leaves_the_others_their_ratios():
+    left = [row for row in rows() if row["case"]["engine"] != "1 worker"]
+    for row in left:
+        row["metrics"] = {name: us for name, us in row["metrics"].items() if not name.endswith("over_one")}
+    SmallOps().finish(left, [], SETTINGS)
+    assert not [name for row in left for name in row["metrics"] if name.endswith("over_one")]
+
+
+@pytest.mark.parametrize(
+    ("more", "holds"),
+    [
+        ({}, False),
+        ({"devices": (PAYS, 1.0, 1.0)}, True),
+        ({"devices": (PAYS + 0.01, 0.5, 0.5)}, False),
+        ({"workers": (PAYS, 1.0, 1.0)}, True),
+        ({"workers": (PAYS + 0.01, 1.0, 1.0)}, False),
+    ],
+)
+def test_it_holds_if_the_smallest_gain(more, holds):
+    assert verdict(**more).holds is holds
+
+
+def test_one_low_number_of_four_does_not_make_it_hold():
+    found = rows()
+    found[0]["metrics"]["calls_two_devices_over_one"] = 0.5
+    assert SmallOps().verdict(found, [], SETTINGS).holds is False
+
+
+def test_the_verdict_has_the_calls_and_the_sizes():
+    text = verdict().text
+    assert "An addition of 4 B takes 20.0 µs, 20.0 of them until its call returns: 50,000 a second." in text
+    assert "12.0 µs in bulks, 5.0 made ready, 8.0 in a graph" in text
+    assert "over two devices from 1 MiB on, with calls made ready from 1 MiB on" in text
+    assert "on two workers of one device from 4 KiB on and from 4 KiB on" in text
+
+
+def test_what_never_pays_is_said():
+    assert "over two devices not up to 1 MiB" in verdict(devices=(1.0, 0.5, 0.9)).text

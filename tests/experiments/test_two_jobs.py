@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mxdp.backend import np
+from mxdp.experiments import products
+from mxdp.experiments.catalog import two_jobs
+from mxdp.experiments.catalog.two_jobs import CLAIM, TwoJobs
+
+SETTINGS = dict(devices=[2], kind="cpu", seed=0, rounds=2, timeout=60.0, products=3, size=24, run_seconds=0.003)
+SCALED = {**SETTINGS, "size": None}
+CASES = {case.label: case for case in TwoJobs().cases(SETTINGS)}
+RATE = {"rate": 8e9}  # a product of 1 ms has 200 x 200 x 200
+
+
+def row(run, samples, rate=None, **metrics):
+    case = {"jobs": 2, "run": run, "size": 24, "devices": ["cpu(0)", "cpu(1)"], **({"rate": rate} if rate else {})}
+    return {"label": run, "case": case, "seconds": {"samples": samples}, "metrics": metrics}
+
+
+def finished(both=(1.0, 2.0, 3.0), stock=(2.0, 4.0, 6.0), **more):
+    rows = [row("alone", [1.0, 2.0, 3.0], **more), row("alone", [1.0, 2.0, 3.0])]
+    rows += [row("in turn", [2.0, 4.0, 6.0]), row("at once", list(both), together=0.9)]
+    references = [row("at once", list(stock), together=0.1)]
+    TwoJobs().finish(rows, references, SETTINGS)
+    return rows, references
+
+
+def test_the_deck_in_full_and_scaled_in_quick():
+    full, quick = TwoJobs.presets["full"], TwoJobs.presets["quick"]
+    assert (full["products"], full["size"]) == (50, 4000)
+    assert (quick["products"], quick["size"]) == (50, None)
+
+
+@pytest.mark.parametrize(("label", "jobs"), [("job 2 of 2 alone", 1), ("both jobs at once", 2)])
+def test_the_oracle_compares_three_products_of_each_job(label, jobs):
+    oracle = TwoJobs().oracle(CASES[label], SETTINGS)
+    assert (oracle.checked, oracle.wrong) == (3 * 257 * 257 * jobs, 0)
+
+
+def with_the_first_jobs_factor(jobs):
+    return [jobs[0]] * len(jobs)
+
+
+def with_a_product_of_the_wrong_order(jobs):
+    return [lambda job=job: [*job()[:-1], np.dot(job.args[0], job.args[0].T)] for job in jobs]
+
+
+@pytest.mark.parametrize("fault", [with_the_first_jobs_factor, with_a_product_of_the_wrong_order])
+def test_the_oracle_catches(fault, monkeypatch):
+    right = two_jobs._jobs
+
+    def wrong(*more, **named):
+        devices, jobs = right(*more, **named)
+        return devices, fault(jobs)
+
+    monkeypatch.setattr(two_jobs, "_jobs", wrong)
+    assert TwoJobs().oracle(CASES["both jobs at once"], SETTINGS).wrong > 10_000
+
+
+def test_a_given_size_needs_no_rate(monkeypatch):
+    monkeypatch.setattr(products, "multiply_adds_a_second", lambda device: pytest.fail("measured"))
+    ready = next(TwoJobs().run(CASES["both jobs at once"], SETTINGS))
+    assert (dict(ready.case), dict(ready.shared)) == ({"size": 24}, {})
+
+
+def test_the_first_case_measures_the_rate_and_shares_it(monkeypatch):
+    monkeypatch.setattr(products, "multiply_adds_a_second", lambda device: 8e9)
+    ready = next(TwoJobs().run(CASES["job 1 of 2 alone"], SCALED))
+    assert (dict(ready.case), dict(ready.shared)) == ({"size": 200}, RATE)
+
+
+@pytest.mark.parametrize("label", CASES)
+def test_all_later_cases_do_equal_work(label, monkeypatch):
+    monkeypatch.setattr(products, "multiply_adds_a_second", lambda device: pytest.fail("measured again"))
+    told = replace(CASES[label], settings={**CASES[label].settings, **RATE})
+    ready = next(TwoJobs().run(told, SCALED))
+    assert (dict(ready.case), dict(ready.shared)) == ({"size": 200}, RATE)
+
+
+@pytest.mark.parametrize(("label", "recorded"), [("both jobs at once", True), ("both jobs, in turn", False)])
+def test_both_at_once_are_recorded_after_the_last_round(label, recorded):
+    rounds = TwoJobs().run(CASES[label], SETTINGS)
+    next(rounds)
+    assert "timeline" not in next(rounds).metrics
+    assert ("timeline" in next(rounds).metrics) is recorded
+
+
+def test_a_ratio_is_of_the_same_round():
+    rows, references = finished(both=(1.0, 4.0, 3.3))
+    assert [each["metrics"].get("over_one") for each in rows] == [1.0, 1.0, 2.0, None]
+    assert rows[3]["metrics"]["both_over_one"] == pytest.approx(1.1)
+    assert references[0]["metrics"]["both_over_one"] == 2.0
+
+
+@pytest.mark.parametrize(("over_one", "holds"), [(CLAIM, True), (CLAIM + 0.01, False)])
+def test_it_holds_if_both_take_as_long_as_one(over_one, holds):
+    found = TwoJobs().verdict(*finished(both=[over_one * each for each in (1.0, 2.0, 3.0)]), SETTINGS)
+    assert found.holds is holds
+    assert f"Both jobs at once take {over_one:.2f} times as long as one alone" in found.text
+    assert (
+        "temporary space 2.00 times. Recorded, two devices work at the same time 90% of the time, and 10%" in found.text
+    )
+    assert found.text.startswith("A job: 3 products of 24 x 24 (the deck: 50 of 4000 x 4000). ")
+
+
+def test_the_verdict_says_that_the_size_was_scaled():
+    text = TwoJobs().verdict(*finished(rate=4e10), {**SCALED, "run_seconds": 0.5}).text
+    assert "scaled to about 0.5 s by the measured rate of 80 Gflop/s." in text
+
+
+def test_the_prediction_says_that_sizes_will_be_scaled():
+    assert "so that a job takes about 0.003 s" in TwoJobs().predict(SCALED, 2)
+    assert "scaled" not in TwoJobs().predict(SETTINGS, 2)
+    assert "1.00 (on 2 cores)" in TwoJobs().predict(SETTINGS, 2)
+    assert "2.00 (on 1 core)" in TwoJobs().predict(SETTINGS, 1)
+
+
+def test_more_products_than_pieces_of_temporary_space_ask_for_as_many():
+    many = TwoJobs().cases({**SETTINGS, "devices": [2, 4], "products": 50})
+    asked = {(case.devices, case.reference): case.environment.get("MXNET_CPU_TEMP_COPY") for case in many}
+    assert asked == {(2, False): None, (2, True): "4", (4, False): "200", (4, True): "4"}

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from mxdp import memory
+from mxdp.backend import mx
+from mxdp.errors import MemoryShortage, MxdpError
+
+CPU = mx.cpu(0)
+
+
+@pytest.fixture
+def left(monkeypatch):
+    """Have the system, and this container, so many bytes left."""
+
+    def have(system, container=None):
+        monkeypatch.setattr(memory.psutil, "virtual_memory", lambda: SimpleNamespace(available=system))
+        monkeypatch.setattr(memory, "cgroup_bytes", lambda: container)
+
+    return have
+
+
+def write(folder, **files):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name.replace("__", ".")).write_text(text)
+
+
+def version_2(root, group="", limit="max", used=0, cached=0):
+    write(
+        root / group,
+        memory__max=f"{limit}\n",
+        memory__current=f"{used}\n",
+        memory__stat=f"anon 5\ninactive_file {cached}\n",
+    )
+
+
+def version_1(root, group="", limit=2**63 - 4096, used=0, cached=0):
+    write(
+        root / "memory" / group,
+        memory__limit_in_bytes=f"{limit}\n",
+        memory__usage_in_bytes=f"{used}\n",
+        memory__stat=f"inactive_file 7\ntotal_inactive_file {cached}\n",
+    )
+
+
+def of(tmp_path, line):
+    own = tmp_path / "cgroup"
+    own.write_text(f"5:devices:/\n{line}\n")
+    return memory.cgroup_bytes(own, tmp_path)
+
+
+def test_what_is_available_here_is_a_plausible_number():
+    assert 1 << 20 < memory.available_bytes(CPU) <= memory.psutil.virtual_memory().total
+
+
+@pytest.mark.parametrize(("container", "available"), [(None, 1000), (700, 700), (5000, 1000), (0, 0)])
+def test_a_cpu_has_what_the_system_and_the_container_leave(left, container, available):
+    left(1000, container)
+    assert memory.available_bytes(CPU) == available
+    assert memory.available_bytes(mx.cpu(3)) == available
+
+
+def test_a_gpu_has_what_its_driver_says(monkeypatch):
+    monkeypatch.setattr(memory.mx.context, "gpu_memory_info", lambda number: (100 + number, 999))
+    assert memory.available_bytes(mx.gpu(2)) == 102
+
+
+def test_a_job_that_fits_goes_on(left):
+    left(1000)
+    assert memory.check_fits(1000, CPU) is None
+    assert memory.check_fits(400, CPU, limit=400) is None
+    assert memory.check_fits(1000, CPU, limit=5000) is None
+
+
+def test_a_job_that_does_not_fit_is_refused_with_both_numbers(left):
+    left(4_000_000_000)
+    with pytest.raises(MemoryShortage) as refused:
+        memory.check_fits(4_200_000_000, CPU)
+    assert str(refused.value) == (
+        "this job needs 4.20 GB and cpu(0) has 4.00 GB left, so it was not started: cut it into slices that fit"
+        " (mxdp.memory.slices), or make it smaller."
+    )
+    assert isinstance(refused.value, MxdpError)
+
+
+@pytest.mark.parametrize("limit", [0, 999])
+def test_a_limit_is_named_as_one(left, limit):
+    left(5000)
+    with pytest.raises(MemoryShortage, match=rf"needs 1.00 kB and may take {limit} B of the 5.00 kB that cpu\(0\) has"):
+        memory.check_fits(1000, CPU, limit)
+
+
+def test_a_limit_above_what_there_is_does_not_help(left):
+    left(500)
+    with pytest.raises(MemoryShortage, match=r"cpu\(0\) has 500 B left"):
+        memory.check_fits(501, CPU, limit=10_000)
+
+
+@pytest.mark.parametrize(
+    ("items", "available", "expected"),
+    [
+        (5, 50, [(0, 5)]),
+        (5, 49, [(0, 3), (3, 5)]),
+        (5, 20, [(0, 2), (2, 4), (4, 5)]),
+        (5, 10, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)]),
+        (1, 10, [(0, 1)]),
+    ],
+)
+def test_slices_are_as_few_as_fit(items, available, expected):
+    assert memory.slices(items, 10, available) == expected
+
+
+@pytest.mark.parametrize("available", range(7, 120))
+def test_every_slice_fits_and_nothing_is_left_out(available):
+    cut = memory.slices(17, 7, available)
+    assert [start for start, _ in cut] == [0, *(stop for _, stop in cut[:-1])]
+    assert cut[-1][1] == 17
+    assert all(0 < (stop - start) * 7 <= available for start, stop in cut)
+
+
+@pytest.mark.parametrize(("available", "said"), [(63, "63 B"), (0, "0 B"), (-5, "0 B")])
+def test_one_item_has_to_fit(available, said):
+    with pytest.raises(MemoryShortage, match=f"one slice needs 64 B at least and {said} are left"):
+        memory.slices(50, 64, available)
+
+
+@pytest.mark.parametrize(("items", "size"), [(0, 1), (-1, 1), (1, 0)])
+def test_nothing_can_not_be_cut(items, size):
+    with pytest.raises(ValueError, match=f"not {items} of {size}"):
+        memory.slices(items, size, 10)
+
+
+def test_a_container_of_version_2(tmp_path):
+    version_2(tmp_path, "a/b", limit=1000, used=400, cached=150)
+    assert of(tmp_path, "0::/a/b") == 750
+
+
+def test_the_group_above_may_be_the_tighter_one(tmp_path):
+    version_2(tmp_path, "a", limit=500, used=450)
+    version_2(tmp_path, "a/b", limit=1000, used=400)
+    assert of(tmp_path, "0::/a/b") == 50
+
+
+def test_a_container_of_version_1(tmp_path):
+    version_1(tmp_path, "docker/x", limit=1000, used=400, cached=100)
+    assert of(tmp_path, "9:cpu,memory:/docker/x") == 700
+
+
+def test_inside_a_container_the_path_may_be_the_hosts(tmp_path):
+    version_1(tmp_path, limit=1000, used=100)
+    assert of(tmp_path, "9:memory:/only/on/the/host") == 900
+
+
+def test_what_is_used_beyond_the_limit_leaves_nothing(tmp_path):
+    version_2(tmp_path, limit=100, used=180)
+    assert of(tmp_path, "0::/") == 0
+
+
+def test_without_a_limit_there_is_none(tmp_path):
+    version_1(tmp_path, "a", used=5)
+    version_2(tmp_path, "a", used=5)
+    assert of(tmp_path, "9:memory:/a") is None
+    assert of(tmp_path, "0::/a") is None
+    assert of(tmp_path, "3:cpuset:/a") is None
+    assert memory.cgroup_bytes(tmp_path / "no such file", tmp_path) is None
+
+
+def test_a_file_above_the_mount_point_is_never_asked(tmp_path):
+    version_2(tmp_path, limit=7, used=0)
+    own = tmp_path / "cgroup"
+    own.write_text("0::/a\n")
+    assert memory.cgroup_bytes(own, tmp_path / "mounted") is None
