@@ -6,9 +6,12 @@
 BACKEND ?=
 PYTHON ?=
 ARGS ?=
-# The committed results: one folder for each machine, named after its processor.
+# The committed results: one folder for each machine, named after its processor. The deck's 50 products of 4000 x 4000 make
+# two-jobs and copy-overlap take an hour or so each.
 MACHINE ?= $(shell tools/machine.sh)
-REFERENCE_ARGS ?= run epochs two-jobs stock-loop --preset full
+REFERENCE_ARGS ?= run epochs stock-loop allreduce buckets links parameter-server where-the-time-went operators small-ops \
+	mixed-devices graph memory-guard run-ahead strategies pipeline layerwise tiles latency-throughput two-jobs \
+	copy-overlap --preset full
 
 python := .venv/bin/python
 install = @PYTHON="$(PYTHON)" tools/install.sh "$(BACKEND)"
@@ -38,7 +41,7 @@ lint: ## format, lint and types, without the tests
 check: lint ## all that must hold before a commit: lint, then the tests with branch coverage
 	$(python) -m pytest --cov=mxdp --cov-branch --cov-config=setup.cfg $(ARGS)
 
-reference: ## measure the committed results of this machine again, in full size (long)
+reference: ## measure the committed results of this machine again, in full size (hours)
 	$(install)
 	$(python) -m mxdp.experiments $(REFERENCE_ARGS) --out experiments/reference/$(MACHINE) $(ARGS)
 
