@@ -9,12 +9,14 @@ import sys
 from typing import Any, Callable, Dict, List, NoReturn, Optional, Sequence
 
 from mxdp.errors import UsageError
-from mxdp.plans import one_hop, rings, tables, trees
+from mxdp.plans import one_hop, rings, staircases, tables, trees
 from mxdp.plans.algorithms import ALGORITHMS, check_algorithm, plan
+from mxdp.plans.pipelines import PIPELINES, PipelinePlan, pipeline
 from mxdp.plans.schedules import Schedule
 
 OK, USAGE = 0, 2
 DEVICES, MOST_DEVICES = 4, 64
+MICRO_BATCHES, MOST_MICRO_BATCHES = 4, 256
 
 PARTS: Dict[str, Callable[[int], Schedule]] = {
     "all-gather": rings.all_gather,
@@ -24,6 +26,8 @@ PARTS: Dict[str, Callable[[int], Schedule]] = {
 """Plans that are no all-reduce, but a part of one."""
 
 NAMES = sorted([*ALGORITHMS, *PARTS])
+"""All that sums over devices, or is a part of that. Pipelines are no such plans and have a drawing of their own."""
+_PIPELINES = ", ".join(sorted(PIPELINES))
 
 
 class _Parser(argparse.ArgumentParser):
@@ -36,15 +40,21 @@ def parser() -> argparse.ArgumentParser:
     """The whole grammar."""
     top = _Parser(
         prog="python -m mxdp.plans",
-        description="Who sends what to whom, step by step. Without a name: a table of all plans.",
+        description="Who sends what to whom, step by step; for a pipeline, who works on what. Without a name: a table "
+        "of all plans but the pipelines.",
     )
-    top.add_argument("name", nargs="?", metavar="NAME", help=", ".join(NAMES))
-    top.add_argument("devices", nargs="?", metavar="DEVICES", help=f"1 to {MOST_DEVICES} (default: {DEVICES})")
+    top.add_argument("name", nargs="?", metavar="NAME", help=f"{', '.join(NAMES)}; pipelines: {_PIPELINES}")
+    top.add_argument(
+        "devices", nargs="?", metavar="DEVICES", help=f"1 to {MOST_DEVICES} (default: {DEVICES}); a pipeline's stages"
+    )
     top.add_argument("--list", nargs="?", const=DEVICES, metavar="DEVICES", help="all plans, for so many devices")
     top.add_argument(
         "--sizes", metavar="N,N", help="sharded: elements of each array (default: as many arrays of one as devices)"
     )
     top.add_argument("--source", metavar="DEVICE", help="broadcast: the device that begins (default: 0)")
+    top.add_argument(
+        "--micro-batches", metavar="M", help=f"pipelines: 1 to {MOST_MICRO_BATCHES} (default: {MICRO_BATCHES})"
+    )
     top.add_argument("--json", action="store_true", help="for programs")
     return top
 
@@ -56,8 +66,10 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         _check(options)
         if options.name is None:
             _list(_devices(options.list), options.json)
+        elif options.name in PIPELINES:
+            _show(_pipeline(options), staircases.print_pipeline, options.json)
         else:
-            _show(_plan(options), options.json)
+            _show(_plan(options), tables.print_plan, options.json)
     except UsageError as error:
         print(f"mxdp: {error}", file=sys.stderr)
         return USAGE
@@ -70,12 +82,22 @@ def _check(options: argparse.Namespace) -> None:
         if options.list is not None:
             raise UsageError(f"--list shows all plans and {options.name!r} names one: give one of the two")
         try:
-            check_algorithm(options.name, also=list(PARTS))
+            check_algorithm(options.name, also=[*PARTS, *PIPELINES])
         except ValueError as error:
             raise UsageError(str(error)) from None
-    for option, owner in (("sizes", "sharded"), ("source", "broadcast")):
-        if getattr(options, option) is not None and options.name != owner:
-            raise UsageError(f"--{option} is for {owner} alone, not for {options.name or 'the list of plans'}")
+    owners = {"sizes": ["sharded"], "source": ["broadcast"], "micro_batches": sorted(PIPELINES)}
+    for option, names in owners.items():
+        if getattr(options, option) is not None and options.name not in names:
+            raise UsageError(
+                f"--{option.replace('_', '-')} is for {' and '.join(names)} alone, "
+                f"not for {options.name or 'the list of plans'}"
+            )
+
+
+def _pipeline(options: argparse.Namespace) -> PipelinePlan:
+    allowed = f"--micro-batches is a whole number from 1 to {MOST_MICRO_BATCHES}"
+    asked = MICRO_BATCHES if options.micro_batches is None else options.micro_batches
+    return pipeline(options.name, _devices(options.devices), _whole(asked, allowed, 1, MOST_MICRO_BATCHES))
 
 
 def _plan(options: argparse.Namespace) -> Schedule:
@@ -128,13 +150,14 @@ def _list(devices: int, as_json: bool) -> None:
         print(json.dumps({"devices": devices, "plans": rows}, indent=2))
     else:
         tables.print_plans(rows, devices)
+        print(f"Pipelines ({_PIPELINES}): python -m mxdp.plans gpipe {devices} --micro-batches {MICRO_BATCHES}")
 
 
-def _show(schedule: Schedule, as_json: bool) -> None:
+def _show(found: Any, print_it: Callable[[Any], None], as_json: bool) -> None:
     if as_json:
-        print(json.dumps(dataclasses.asdict(schedule), indent=2))
+        print(json.dumps(dataclasses.asdict(found), indent=2))
     else:
-        tables.print_plan(schedule)
+        print_it(found)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,188 @@
+"""A network described once, as a short list of layers, and its serial run: what every way to split it must equal.
+
+::
+
+    net = [Conv(8, kernel=3, padding=1), BatchNorm(), Relu(), Pool(2), Dense(10)]
+    params = init(net, input_shape=(3, 16, 16))       a list a layer: weight and bias, scale and shift, or nothing
+    scores = forward(net, X, params)
+
+Each layer is a function of what it is given and of its parameters, and of nothing else: batch normalisation is always
+by the batch at hand, in training as in inference, and there is no dropout. So a split run can be compared number by
+number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import List, Sequence, Tuple, Union
+
+import numpy as onp
+
+from mxdp.backend import NDArray, np, npx
+
+Shape = Tuple[int, ...]
+EPSILON = 1e-5
+"""Added to the variance in batch normalisation."""
+
+
+@dataclass(frozen=True)
+class Conv:
+    """Convolution of images (samples, channels, height, width), with a bias."""
+
+    channels: int
+    kernel: int
+    stride: int = 1
+    padding: int = 0
+
+
+@dataclass(frozen=True)
+class BatchNorm:
+    """Each channel to mean 0 and variance 1 over samples, height and width; then scaled and shifted."""
+
+
+@dataclass(frozen=True)
+class Relu:
+    """The larger of x and 0."""
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Largest or mean value of each window; windows step by their own size unless ``stride`` says otherwise.
+
+    Padding counts as zeros in a mean, and for nothing in a maximum.
+    """
+
+    kernel: int
+    stride: int = 0
+    padding: int = 0
+    kind: str = "max"
+
+    @property
+    def step(self) -> int:
+        """The stride that holds."""
+        return self.stride or self.kernel
+
+
+@dataclass(frozen=True)
+class Dense:
+    """All inputs of a sample (flattened) to ``units`` outputs, with a bias."""
+
+    units: int
+
+
+Layer = Union[Conv, BatchNorm, Relu, Pool, Dense]
+Net = Sequence[Layer]
+LayerParams = List[NDArray]
+
+LENET: Net = (
+    Conv(20, kernel=3), Relu(), Pool(2, kind="avg"),
+    Conv(50, kernel=5), Relu(), Pool(2, kind="avg"),
+    Dense(128), Relu(), Dense(10),
+)  # fmt: skip
+"""The book's network, for (1, 28, 28)."""
+
+STACK: Net = (
+    Conv(8, kernel=3, padding=1), BatchNorm(), Relu(), Pool(2),
+    Conv(16, kernel=3, padding=1), BatchNorm(), Relu(), Pool(2),
+    Dense(10),
+)  # fmt: skip
+"""The slides' stack of convolution, batch normalisation, relu and pooling, for images of any size."""
+
+
+def outputs(net: Net, input_shape: Shape) -> List[Shape]:
+    """The shape of each layer's output for one sample of ``input_shape``, first layer first.
+
+    >>> outputs(LENET, (1, 28, 28))[2], outputs(LENET, (1, 28, 28))[-1]
+    ((20, 13, 13), (10,))
+
+    Raises:
+        ValueError: an image layer is given no image, or a window is larger than its image.
+    """
+    shapes, shape = [], tuple(input_shape)
+    for number, layer in enumerate(net):
+        if isinstance(layer, Dense):
+            shape = (layer.units,)
+        elif isinstance(layer, (Conv, Pool)):
+            if len(shape) != 3:
+                raise ValueError(f"layer {number}, {layer}, needs images (channels, height, width), not {shape}")
+            channels = layer.channels if isinstance(layer, Conv) else shape[0]
+            step = layer.stride if isinstance(layer, Conv) else layer.step
+            sides = tuple((side + 2 * layer.padding - layer.kernel) // step + 1 for side in shape[1:])
+            if min(sides) < 1:
+                raise ValueError(f"layer {number}, {layer}, has a window larger than its image {shape[1:]}")
+            shape = (channels, *sides)
+        shapes.append(shape)
+    return shapes
+
+
+def param_shapes(net: Net, input_shape: Shape) -> List[List[Shape]]:
+    """The shapes of each layer's parameters: none for relu and pooling.
+
+    >>> param_shapes([Conv(8, 3), BatchNorm(), Relu(), Dense(10)], (3, 4, 4))
+    [[(8, 3, 3, 3), (8,)], [(8,), (8,)], [], [(10, 32), (10,)]]
+    """
+    result: List[List[Shape]] = []
+    before = [tuple(input_shape), *outputs(net, input_shape)]
+    for layer, shape in zip(net, before):
+        if isinstance(layer, Conv):
+            result.append([(layer.channels, shape[0], layer.kernel, layer.kernel), (layer.channels,)])
+        elif isinstance(layer, Dense):
+            result.append([(layer.units, int(onp.prod(shape))), (layer.units,)])
+        else:
+            result.append([(shape[0],), (shape[0],)] if isinstance(layer, BatchNorm) else [])
+    return result
+
+
+def init(net: Net, input_shape: Shape, seed: int = 0, dtype: str = "float32") -> List[LayerParams]:
+    """Parameters on ``cpu(0)``, the same for the same seed, whatever way the network is split later.
+
+    Weights are uniform within the square root of 6 / (inputs + outputs) (Glorot and Bengio, AISTATS 2010), biases and
+    shifts small and not zero, scales about 1: so that no gradient vanishes and a wrong one shows.
+    """
+    random = onp.random.RandomState(seed)
+
+    def draw(shape: Shape, number: int, norm: bool) -> NDArray:
+        if len(shape) > 1:
+            limit = (6 / (onp.prod(shape[1:]) + shape[0] * onp.prod(shape[2:]))) ** 0.5
+            return np.array(random.uniform(-limit, limit, shape), dtype=dtype)
+        return np.array(random.uniform(-0.1, 0.1, shape) + (1.0 if norm and number == 0 else 0.0), dtype=dtype)
+
+    shapes = param_shapes(net, input_shape)
+    return [
+        [draw(shape, number, isinstance(layer, BatchNorm)) for number, shape in enumerate(own)]
+        for layer, own in zip(net, shapes)
+    ]
+
+
+def apply(layer: Layer, x: NDArray, params: Sequence[NDArray]) -> NDArray:
+    """One layer's output, on the device of ``x``. Doesn't wait."""
+    if isinstance(layer, Conv):
+        sides = dict(kernel=(layer.kernel,) * 2, stride=(layer.stride,) * 2, pad=(layer.padding,) * 2)
+        return npx.convolution(x, *params, num_filter=params[0].shape[0], **sides)
+    if isinstance(layer, BatchNorm):
+        return normalise(x, *moments(x), *params)
+    if isinstance(layer, Relu):
+        return npx.activation(x, act_type="relu")
+    if isinstance(layer, Pool):
+        sides = dict(kernel=(layer.kernel,) * 2, stride=(layer.step,) * 2, pad=(layer.padding,) * 2)
+        return npx.pooling(x, pool_type=layer.kind, **sides)
+    return npx.fully_connected(x, *params, num_hidden=params[0].shape[0])
+
+
+def moments(x: NDArray) -> Tuple[NDArray, NDArray]:
+    """Mean and variance of each channel over samples, height and width: (1, channels, 1, 1) each."""
+    mean = x.mean(axis=(0, 2, 3), keepdims=True)
+    return mean, ((x - mean) ** 2).mean(axis=(0, 2, 3), keepdims=True)
+
+
+def normalise(x: NDArray, mean: NDArray, variance: NDArray, scale: NDArray, shift: NDArray) -> NDArray:
+    """Batch normalisation with these statistics, wherever they come from."""
+    scale, shift = (param.reshape(1, -1, 1, 1) for param in (scale, shift))
+    return (x - mean) / np.sqrt(variance + EPSILON) * scale + shift
+
+
+def forward(net: Net, X: NDArray, params: Sequence[Sequence[NDArray]]) -> NDArray:
+    """The serial run: (samples, ...) to (samples, outputs). Doesn't wait."""
+    for layer, own in zip(net, params):
+        X = apply(layer, X, own)
+    return X

@@ -1,0 +1,98 @@
+"""Where to cut a network into stages: by the time of each layer, measured alone, and by the memory of each stage."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass
+from typing import List, Sequence, Tuple
+
+import numpy as onp
+
+from mxdp.backend import Device, NDArray, autograd
+from mxdp.batches import upload
+from mxdp.layers import Layer, LayerParams, Net, Shape, apply, outputs
+from mxdp.parallel.across import flat, has_gradient, itemsize, nbytes
+from mxdp.parallel.activations import lasting_numbers, step_numbers
+from mxdp.plans.balance import balance
+from mxdp.plans.bounds import bounds
+from mxdp.plans.pipelines import PipelinePlan
+from mxdp.replicas import get_params
+from mxdp.timing import Timer
+
+
+@dataclass(frozen=True)
+class LayerCost:
+    """Of one layer and so many samples: seconds (``backward`` is 0 where there is nothing to differentiate), and bytes
+    of its input, output and parameters."""
+
+    forward: float
+    backward: float
+    input_bytes: int
+    output_bytes: int
+    param_bytes: int
+
+    @property
+    def seconds(self) -> float:
+        """Both passes."""
+        return self.forward + self.backward
+
+
+def measure_layers(
+    net: Net, params: Sequence[LayerParams], input_shape: Shape, device: Device, samples: int, rounds: int = 3
+) -> List[LayerCost]:
+    """Each layer alone on ``device``, forward and backward, the median of ``rounds`` after one more. Waits."""
+    x = upload(onp.random.RandomState(0).uniform(-1, 1, (samples, *input_shape)), device)
+    x = x.astype(flat(params)[0].dtype)
+    costs = []
+    for layer, own, back in zip(net, params, has_gradient(net)):
+        cost, x = _measure(layer, get_params(own, device), x, back, rounds)
+        costs.append(cost)
+    return costs
+
+
+def find_cuts(
+    net: Net,
+    params: Sequence[LayerParams],
+    input_shape: Shape,
+    device: Device,
+    plan: PipelinePlan,
+    batch_size: int,
+    limit: float = math.inf,
+    training: bool = True,
+) -> Tuple[int, ...]:
+    """The cuts with which the slowest stage is as fast as can be, of those in which none needs more than ``limit``
+    bytes (as :mod:`mxdp.parallel.activations` predicts).
+
+    The layers are measured on ``device``, with micro-batches of the size they will have; without ``training`` their
+    forward passes alone count. Waits.
+
+    Raises:
+        ValueError: fewer layers than stages, or no cuts keep to the limit.
+    """
+    samples = max(1, bounds(batch_size, plan.micro_batches)[0][1])
+    costs = measure_layers(net, params, input_shape, device, samples)
+    width, shapes = itemsize(flat(params)[0]), [tuple(input_shape), *outputs(net, input_shape)]
+
+    def needed(stage: int, start: int, stop: int) -> int:
+        layers, shape = net[start:stop], shapes[start]
+        numbers = step_numbers(layers, shape, plan, stage, batch_size)
+        return width * (numbers + lasting_numbers(layers, shape, plan, stage, batch_size))
+
+    seconds = [cost.seconds if training else cost.forward for cost in costs]
+    return balance(seconds, plan.stages, needed, limit)
+
+
+def _measure(layer: Layer, params: LayerParams, x: NDArray, back: bool, rounds: int) -> Tuple[LayerCost, NDArray]:
+    """The cost, and the layer's output."""
+    if back:
+        x.attach_grad()
+    forward, backward = Timer(), Timer()
+    for _ in range(1 + rounds):
+        with forward, autograd.record():
+            y = apply(layer, x, params)
+        if back or params:
+            with backward:
+                y.backward()
+    ahead, back_again = (statistics.median(timer.times[1:] or [0.0]) for timer in (forward, backward))
+    return LayerCost(ahead, back_again, nbytes(x), nbytes(y), sum(map(nbytes, params))), y.detach()

@@ -1,0 +1,138 @@
+"""One stage of a pipeline: neighbouring layers on one device, whose tasks run in the order in which they are pushed.
+
+MXNet runs what is ready, in the order in which it became ready; and copies between CPU devices are queued with the
+source's other work. Of a first stage all forward passes are ready at once, so that by itself MXNet would do all of them
+before the first copy, or an operator of each in turn: nothing would reach the second stage before the last micro-batch
+were done. So a stage's tasks are chained by a *token*, an array of one number on its device::
+
+    forward of 0     [ read token | convolution | relu ... ] -> output 0        one bulk: one piece of work for MXNet
+    message          copy output 0 to the next device                           ready when output 0 is: queued first
+    pass the token   token = number of elements of output 0                     ready then too: queued behind the copy
+    forward of 1     [ read token | ...                                         waits for the token, so for the copy
+
+Nothing in Python waits.
+
+Gradients of micro-batches are added up here, not by MXNet (``grad_req="add"``): there backward passes of convolutions
+and dense layers ask for temporary space, of which :mod:`mxdp.process` lets MXNet keep many copies.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, List, NamedTuple, Optional, Sequence
+
+from mxdp.backend import Device, NDArray, autograd, mx, np
+from mxdp.calls import prepare
+from mxdp.layers import LayerParams, Net, apply
+from mxdp.loss import cross_entropy
+from mxdp.plans.pipelines import BACKWARD, Task
+from mxdp.replicas import get_params
+
+ALL = 1 << 20
+"""Operators in a bulk: as many as there are."""
+
+
+class Kept(NamedTuple):
+    """What a micro-batch leaves behind until its backward pass: its input and its output (or loss). What lies between
+    them, as far as the backward pass needs it, is kept by MXNet."""
+
+    x: NDArray
+    out: NDArray
+
+
+class Stage:
+    """``layers`` on ``device``. ``params`` are copied there; ``param.grad`` is the sum over the step's micro-batches.
+
+    ``tasks`` are the stage's in the schedule.
+    """
+
+    def __init__(
+        self, layers: Net, params: Sequence[LayerParams], device: Device, first: bool, tasks: Sequence[Task]
+    ) -> None:
+        self.layers, self.device, self.first = layers, device, first
+        back = [task.micro_batch for task in tasks if task.kind == BACKWARD]
+        self._opening = back[0]
+        self.params = [get_params(own, device) for own in params]
+        self.flat = [param for own in self.params for param in own]
+        self._sums = [param.grad for param in self.flat]
+        # The first backward pass writes the sums, the others write these, to be added.
+        self._addends = [np.empty(param.shape, dtype=param.dtype, ctx=device) for param in self.flat if len(back) > 1]
+        self._add = [prepare("elemwise_add", pair, pair[0]) for pair in zip(self._sums, self._addends)]
+        self.kept: Dict[int, Kept] = {}
+        self._buffers: Dict[int, NDArray] = {}
+        self._token = np.zeros(1, dtype="int64", ctx=device)
+        self._take_token = prepare("_copy", [self._token], np.zeros(1, dtype="int64", ctx=device))
+
+    @property
+    def learns(self) -> bool:
+        """Does anything here have a gradient, a parameter or what comes from the stage before?"""
+        return not self.first or bool(self.flat)
+
+    def forward(self, number: int, x: NDArray, target: Device, y: Optional[NDArray] = None) -> NDArray:
+        """Push the forward pass of micro-batch ``number``; the result, copied to ``target``.
+
+        With labels ``y`` (the last stage) the result are the losses.
+        """
+        if not self.first:
+            autograd.mark_variables([x], [self._buffer(x)])
+        # What is recorded now will put its gradients where they are to be put now.
+        autograd.mark_variables(self.flat, self._sums if number == self._opening else self._addends)
+        outs: List[NDArray] = []
+        with mx.engine.bulk(ALL):
+            self._take_token()
+            with autograd.record():
+                self._run(x, outs)
+                if y is not None:
+                    outs.append(cross_entropy(outs[-1], y))
+        self.kept[number] = Kept(x, outs[-1])
+        return self._send(outs[-1], target)
+
+    def infer(self, x: NDArray, target: Device) -> NDArray:
+        """Push a forward pass that keeps nothing; the result, copied to ``target``."""
+        outs: List[NDArray] = []
+        with mx.engine.bulk(ALL):
+            self._take_token()
+            self._run(x, outs)
+        return self._send(outs[-1], target)
+
+    def backward(self, number: int, head: Optional[NDArray], target: Optional[Device]) -> Optional[NDArray]:
+        """Push the backward pass of micro-batch ``number``, from the gradient ``head`` of its output (None: the loss).
+
+        The gradient of its input, copied to ``target``; None for the first stage.
+        """
+        x, out = self.kept.pop(number)
+        if not self.learns:
+            return None
+        with mx.engine.bulk(ALL):
+            self._take_token()
+            out.backward(head)
+            for add in self._add if number != self._opening else ():
+                add()
+        autograd.mark_variables(self.flat, self._sums)
+        if target is None:
+            self._pass_token(self._sums[0])
+            return None
+        return self._send(x.grad, target)
+
+    def _buffer(self, x: NDArray) -> NDArray:
+        """Where a backward pass puts the gradient of ``x``: one place for all micro-batches of that length.
+
+        The token comes after the message in which its content leaves. A new ``np.empty`` each time would take its
+        memory when it is called, long before the task runs.
+        """
+        if len(x) not in self._buffers:
+            self._buffers[len(x)] = np.empty(x.shape, dtype=x.dtype, ctx=self.device)
+        return self._buffers[len(x)]
+
+    def _run(self, x: NDArray, outs: List[NDArray]) -> None:
+        """All layers; ``outs`` keeps what they give until the bulk ends: to free an array would end it early."""
+        for layer, own in zip(self.layers, self.params):
+            x = apply(layer, x, own)
+            outs.append(x)
+
+    def _send(self, x: NDArray, target: Device) -> NDArray:
+        sent = x.detach().copyto(target)
+        self._pass_token(x)
+        return sent
+
+    def _pass_token(self, x: NDArray) -> None:
+        mx.nd.size_array(x.as_nd_ndarray(), out=self._token.as_nd_ndarray())

@@ -1,0 +1,94 @@
+"""Layers cut over devices, in pairs: which are cut how, and where the devices meet.
+
+Layers with weights go in pairs. The first of a pair is cut by columns, that is by its outputs, so each device makes
+some of the channels; what stands between works on each channel alone. The second is cut by rows, by just those inputs::
+
+                 whole           own columns            own rows             whole
+    device 0     x  ---->  W1[:h]   relu   ----->  W2[:, :h]  partial  \\  y = sum of the partial ones
+    device 1     x  ---->  W1[h:]   relu   ----->  W2[:, h:]  partial  /  y = sum of the partial ones
+                 ^                                                     ^
+                 backward: one all-reduce of x's gradient              forward: one all-reduce
+
+One all-reduce a pair and direction; of the first pair only the forward one, since pictures need no gradient. (If
+every layer were cut by its outputs, they would have to be gathered behind each: about as many bytes, twice as often.)
+Dense layers and convolutions are cut alike, and a pair may be one of each. Relu, pooling and batch normalisation
+between the two of a pair have their channels where they are made; behind a pair all devices do all channels, each the
+same. A last layer without a partner is cut by columns, and its outputs are glued together on every device.
+
+Source: Shoeybi et al., "Megatron-LM: Training Multi-Billion Parameter Language Models Using Model Parallelism", 2019,
+section 3; its f is our backward all-reduce and its g the forward one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import List, Sequence, Tuple
+
+WHOLE, COLUMNS, ROWS, OWN = "whole", "columns", "rows", "own"
+SUM, GLUE = "sum", "glue"
+
+
+def cut_layers(weights: Sequence[bool]) -> List[str]:
+    """How each layer is cut: by ``columns``, by ``rows``, its ``own`` channels, or not (``whole``).
+
+    ``weights``: has it weights (convolution, dense)? Any other works on each channel alone.
+
+    >>> cut_layers([True, False, True, False, True])
+    ['columns', 'own', 'rows', 'whole', 'columns']
+    """
+    cuts, split = [], False
+    for own in weights:
+        if own:
+            cuts.append(ROWS if split else COLUMNS)
+            split = not split
+        else:
+            cuts.append(OWN if split else WHOLE)
+    return cuts
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Neighbouring layers that each device passes alone.
+
+    ``meet``: what the devices do with its outputs: ``sum`` (behind a pair), ``glue`` (behind a layer without a partner)
+    or nothing, since each has the whole. ``back``: do its inputs have a gradient?
+    """
+
+    layers: Tuple[int, ...]
+    meet: str
+    back: bool
+
+    @property
+    def split(self) -> bool:
+        """Has each device only a part of it? Then its inputs' gradients are parts of a sum."""
+        return bool(self.meet)
+
+    def __str__(self) -> str:
+        return f"layers {list(self.layers)}, then {self.meet or 'nothing'}{', then back' if self.back else ''}"
+
+
+def segments(cuts: Sequence[str], back: Sequence[bool]) -> List[Segment]:
+    """The layers in segments; the last one, empty if need be, is where the loss is found.
+
+    ``back``: for each layer and for the loss, does its input have a gradient?
+
+    >>> for each in segments(["columns", "own", "rows", "whole", "columns"], [False] + 5 * [True]):
+    ...     print(each)
+    layers [0, 1, 2], then sum
+    layers [3], then nothing, then back
+    layers [4], then glue, then back
+    layers [], then nothing, then back
+    """
+    groups: List[List[int]] = []
+    for number, cut in enumerate(cuts):
+        if not number or cut == COLUMNS or (cut == WHOLE and cuts[number - 1] != WHOLE):
+            groups.append([])
+        groups[-1].append(number)
+    if not cuts or cuts[-1] != WHOLE:
+        groups.append([])
+    found = []
+    for group in groups:
+        split = bool(group) and cuts[group[0]] == COLUMNS
+        meet = (SUM if cuts[group[-1]] == ROWS else GLUE) if split else ""
+        found.append(Segment(tuple(group), meet, back[group[0] if group else len(cuts)]))
+    return found

@@ -1,0 +1,226 @@
+"""Pipelines: a network cut into stages, a batch into micro-batches; who works on what, and when.
+
+Stage s lies on device s. A micro-batch goes forward through all stages (``F``), and its gradients back again (``B``).
+With one micro-batch only one device works at a time; with several, one can follow the other. Three stages, four
+micro-batches, and a forward pass as long as a backward pass (see :func:`gpipe`)::
+
+    cycle     0   1   2   3   4   5   6   7   8   9   10  11
+    stage 0   F0  F1  F2  F3                  B3  B2  B1  B0
+    stage 1       F0  F1  F2  F3          B3  B2  B1  B0
+    stage 2           F0  F1  F2  F3  B3  B2  B1  B0
+
+The empty places are the *bubble*: of m + p - 1 cycles in each direction a stage idles for p - 1, whatever the schedule
+(:func:`bubble`). What schedules differ in is the memory: from F to B a stage keeps the micro-batch's activations
+(:func:`kept`).
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import Callable, Dict, List, Optional, Tuple
+
+FORWARD, BACKWARD = "F", "B"
+
+
+@dataclass(frozen=True)
+class Task:
+    """One pass of one micro-batch through one stage."""
+
+    kind: str
+    micro_batch: int
+
+    def __str__(self) -> str:
+        return f"{self.kind}{self.micro_batch}"
+
+
+@dataclass(frozen=True)
+class PipelinePlan:
+    """``tasks[stage]``: what the stage's device does, one after the other."""
+
+    name: str
+    stages: int
+    micro_batches: int
+    tasks: Tuple[Tuple[Task, ...], ...]
+
+    def __str__(self) -> str:
+        lines = [f"{self.name}: {self.stages} stages, {self.micro_batches} micro-batches"]
+        lines += [f"stage {stage}: {' '.join(map(str, own))}" for stage, own in enumerate(self.tasks)]
+        return "\n".join(lines)
+
+
+Place = Tuple[int, Task]
+"""A stage, and one of its tasks."""
+
+
+def gpipe(stages: int, micro_batches: int) -> PipelinePlan:
+    """All forward passes, then all backward passes, the last micro-batch first. Drawn above.
+
+    A stage keeps the activations of all m micro-batches. Source: Huang et al., "GPipe: efficient training of giant
+    neural networks using pipeline parallelism", NeurIPS 2019.
+
+    >>> print(gpipe(2, 3))
+    gpipe: 2 stages, 3 micro-batches
+    stage 0: F0 F1 F2 B2 B1 B0
+    stage 1: F0 F1 F2 B2 B1 B0
+
+    Raises:
+        ValueError: less than one stage or micro-batch.
+    """
+    _check(stages, micro_batches)
+    own = tuple(Task(FORWARD, number) for number in range(micro_batches))
+    own += tuple(Task(BACKWARD, number) for number in reversed(range(micro_batches)))
+    return PipelinePlan("gpipe", stages, micro_batches, (own,) * stages)
+
+
+def one_f_one_b(stages: int, micro_batches: int) -> PipelinePlan:
+    """Some forward passes to fill the pipeline, then one backward and one forward in turn, so that it stays filled.
+
+    ::
+
+        cycle     0   1   2   3   4   5   6   7   8   9   10  11
+        stage 0   F0  F1  F2          B0  F3  B1      B2      B3
+        stage 1       F0  F1      B0  F2  B1  F3  B2      B3
+        stage 2           F0  B0  F1  B1  F2  B2  F3  B3
+
+    As long as GPipe, but stage s keeps the activations of min(m, p - s) micro-batches only: as many as there are stages
+    from it to the end. Source: Fan et al., "DAPPLE: a pipelined data parallel approach for training large models",
+    PPoPP 2021; Narayanan et al., "Memory-efficient pipeline-parallel DNN training", ICML 2021 (PipeDream-Flush).
+
+    >>> print(one_f_one_b(2, 3))
+    1f1b: 2 stages, 3 micro-batches
+    stage 0: F0 F1 B0 F2 B1 B2
+    stage 1: F0 B0 F1 B1 F2 B2
+
+    Raises:
+        ValueError: less than one stage or micro-batch.
+    """
+    _check(stages, micro_batches)
+    everything = []
+    for stage in range(stages):
+        filling = min(micro_batches, stages - stage)
+        own = [Task(FORWARD, number) for number in range(filling)]
+        for number in range(micro_batches):
+            own.append(Task(BACKWARD, number))
+            if filling + number < micro_batches:
+                own.append(Task(FORWARD, filling + number))
+        everything.append(tuple(own))
+    return PipelinePlan("1f1b", stages, micro_batches, tuple(everything))
+
+
+def inference(stages: int, micro_batches: int) -> PipelinePlan:
+    """Forward passes alone; m + p - 1 cycles.
+
+    >>> print(inference(2, 3))
+    inference: 2 stages, 3 micro-batches
+    stage 0: F0 F1 F2
+    stage 1: F0 F1 F2
+
+    Raises:
+        ValueError: less than one stage or micro-batch.
+    """
+    _check(stages, micro_batches)
+    own = tuple(Task(FORWARD, number) for number in range(micro_batches))
+    return PipelinePlan("inference", stages, micro_batches, (own,) * stages)
+
+
+PIPELINES: Dict[str, Callable[[int, int], PipelinePlan]] = {"1f1b": one_f_one_b, "gpipe": gpipe}
+"""The schedules for training, by name."""
+
+
+def pipeline(schedule: str, stages: int, micro_batches: int) -> PipelinePlan:
+    """The plan of the schedule with that name.
+
+    Raises:
+        ValueError: there is no such schedule (the message names all), or less than one stage or micro-batch.
+    """
+    if schedule not in PIPELINES:
+        near = difflib.get_close_matches(str(schedule), PIPELINES, n=1)
+        hint = f"did you mean {near[0]!r}? There" if near else "there"
+        raise ValueError(f"no schedule is called {schedule!r}; {hint} are: {', '.join(sorted(PIPELINES))}")
+    return PIPELINES[schedule](stages, micro_batches)
+
+
+def needs(plan: PipelinePlan, stage: int, task: Task) -> List[Place]:
+    """What has to be done before the task, besides the tasks before it in its own stage.
+
+    >>> plan = gpipe(3, 2)
+    >>> [(stage, str(task)) for stage, task in needs(plan, 1, Task("F", 0))]
+    [(0, 'F0')]
+    >>> [(stage, str(task)) for stage, task in needs(plan, 1, Task("B", 0))]
+    [(1, 'F0'), (2, 'B0')]
+    """
+    if task.kind == FORWARD:
+        return [(stage - 1, task)] if stage else []
+    before = [(stage, Task(FORWARD, task.micro_batch))]
+    return [*before, (stage + 1, task)] if stage + 1 < plan.stages else before
+
+
+def cycles(plan: PipelinePlan) -> List[Tuple[Optional[Task], ...]]:
+    """The staircase: for each clock cycle what each stage does, None where it idles. Every task takes one cycle.
+
+    >>> for row in cycles(gpipe(2, 1)):
+    ...     print([str(task) for task in row])
+    ['F0', 'None']
+    ['None', 'F0']
+    ['None', 'B0']
+    ['B0', 'None']
+    """
+    waiting = [list(own) for own in plan.tasks]
+    done: Dict[Place, int] = {}
+    rows: List[Tuple[Optional[Task], ...]] = []
+    while any(waiting):
+        row: List[Optional[Task]] = []
+        for stage, own in enumerate(waiting):
+            ready = bool(own) and all(done.get(need, len(rows)) < len(rows) for need in needs(plan, stage, own[0]))
+            row.append(own.pop(0) if ready else None)
+        if not any(row):
+            raise ValueError(f"{plan.name} never ends: after cycle {len(rows)} every stage waits for another")
+        done.update({(stage, task): len(rows) for stage, task in enumerate(row) if task})
+        rows.append(tuple(row))
+    return rows
+
+
+def order(plan: PipelinePlan) -> List[Place]:
+    """All tasks in an order in which one after the other would do: cycle by cycle, the first stage first.
+
+    >>> [f"{stage}:{task}" for stage, task in order(gpipe(2, 2))]
+    ['0:F0', '0:F1', '1:F0', '1:F1', '1:B1', '0:B1', '1:B0', '0:B0']
+    """
+    return [(stage, task) for row in cycles(plan) for stage, task in enumerate(row) if task]
+
+
+def bubble(stages: int, micro_batches: int) -> float:
+    """The share of all places in the staircase that are empty: (p - 1) / (m + p - 1), for GPipe and 1F1B alike.
+
+    >>> bubble(2, 1), bubble(2, 4), bubble(3, 4)
+    (0.5, 0.2, 0.3333333333333333)
+    """
+    return (stages - 1) / (micro_batches + stages - 1)
+
+
+def kept(plan: PipelinePlan) -> List[int]:
+    """For each stage, of how many micro-batches it keeps the activations at most: those between F and B.
+
+    GPipe: m. 1F1B: min(m, p - s). A plan without backward passes keeps none.
+
+    >>> kept(gpipe(3, 4)), kept(one_f_one_b(3, 4)), kept(inference(3, 4))
+    ([4, 4, 4], [3, 2, 1], [0, 0, 0])
+    """
+    most = []
+    for own in plan.tasks:
+        back = {task.micro_batch for task in own if task.kind == BACKWARD}
+        now, levels = 0, [0]
+        for task in own:
+            now += (task.micro_batch in back) * (1 if task.kind == FORWARD else -1)
+            levels.append(now)
+        most.append(max(levels))
+    return most
+
+
+def _check(stages: int, micro_batches: int) -> None:
+    if stages < 1 or micro_batches < 1:
+        raise ValueError(
+            f"a pipeline has at least one stage and one micro-batch, not {stages} stages and {micro_batches}"
+            " micro-batches"
+        )

@@ -1,0 +1,160 @@
+"""Networks split in several ways, as the experiments use them; and what these make of their numbers."""
+
+from __future__ import annotations
+
+import pytest
+
+from mxdp.backend import devices
+from mxdp.experiments import splits
+from mxdp.experiments.catalog import layerwise, strategies
+from mxdp.experiments.registry import find
+from mxdp.experiments.splits import Speeds, Split, Steps, network, predict_step
+from mxdp.layers import param_shapes
+from mxdp.parallel import across
+from mxdp.parallel.layer_costs import LayerCost
+from mxdp.parallel.layerwise import Layerwise
+from mxdp.plans.costs import Link
+
+WAYS = [("serial", {}), ("data", {}), ("layerwise", {}), ("tile", {"grid": (2, 1)}), ("pipeline", {"cuts": (3,)})]
+
+
+def split(name, options, net="lenet", n=2):
+    return Split(name, *network(net, 12), devices(n, "cpu"), 0, options)
+
+
+@pytest.mark.parametrize(("name", "options"), WAYS)
+def test_a_strategy_is_held_against_the_serial_run_number_by_number(name, options):
+    checked, wrong = split(name, options).check(5)
+    parameters = sum(across.elements(shape) for own in param_shapes(*network("lenet")) for shape in own)
+    assert (checked, wrong) == (5 * 10 + 5 + 2 * parameters, 0)
+
+
+def test_a_wrong_one_is_caught(monkeypatch):
+    monkeypatch.setattr(Layerwise, "_allreduce", lambda self, arrays, direction: None)
+    checked, wrong = split("layerwise", {}).check(5)
+    assert 0 < wrong <= checked
+
+
+def test_an_unfinished_net_of_pictures_is_right_too():
+    assert split("tile", {"grid": (1, 2)}, "pictures").check(3)[1] == 0
+
+
+def test_a_step_is_counted_as_predicted():
+    for name, options in WAYS[1:4]:
+        metrics = Steps(split(name, options), 6).metrics()
+        assert metrics["bytes_counted"] == metrics["bytes_moved"] > 0
+        assert metrics["peak_bytes"] == max(metrics["peak_bytes_by_device"]) > 0
+        assert 0.5 < metrics["predicted_peak_bytes"] / metrics["peak_bytes"] < 2
+
+
+def test_steps_take_time():
+    assert Steps(split("data", {}), 4).seconds(1) > 0
+
+
+# The prediction: ten layers of LeNet's that take 1 s forward and 2 s backward each, 0.5 s for the update.
+
+LAYERS = [LayerCost(1.0, 2.0, 0, 0, 0)] * 9
+FAST, SLOW = (Speeds(LAYERS, 0.5, Link(0.0, beta)) for beta in (0.0, 1e-6))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "cores", "seconds"),
+    [
+        ("serial", {}, 2, 27.5),
+        ("data", {}, 2, 27 / 2 + 0.5),
+        ("data", {}, 1, 27 + 1.0),
+        ("layerwise", {}, 2, 21 / 2 + 6 + 0.25),  # relu and pooling behind the convolutions are done by both
+        # Of 26, 26, 13, 9, 9 and 4 rows the larger parts; the dense layers and their relu by the first device.
+        ("tile", {"grid": (2, 1)}, 2, 3 * (1 / 2 + 1 / 2 + 7 / 13 + 5 / 9 + 5 / 9 + 1 / 2) + 9 + 0.5),
+        ("pipeline", {"cuts": (3,), "micro_batches": 1}, 2, 27 + 0.5 * 0.9983),
+    ],
+)
+def test_work_is_divided_as_the_strategy_does(name, options, cores, seconds):
+    own = split(name, options)
+    assert predict_step(own, own.make(), 6, FAST, cores) == pytest.approx(seconds, rel=1e-3)
+
+
+@pytest.mark.parametrize(("name", "options"), WAYS)
+def test_what_is_moved_takes_its_time_on_the_link(name, options):
+    own = split(name, options)
+    made = own.make()
+    slower = predict_step(own, made, 6, SLOW, 2) - predict_step(own, made, 6, FAST, 2)
+    assert slower == pytest.approx(made.bytes_moved(6) * 1e-6 / 2)
+
+
+def test_uneven_shards_take_as_long_as_the_largest():
+    own = split("data", {}, n=4)
+    assert predict_step(own, own.make(), 6, FAST, 4) == pytest.approx(27 * 2 / 6 + 0.5)
+
+
+# What the catalog says without MXNet
+
+
+def test_the_numbers_of_the_cost_model_are_those_of_the_networks():
+    params, sums = strategies.LENET_NUMBERS
+    assert params == sum(across.elements(shape) for own in param_shapes(*network("lenet")) for shape in own)
+    assert split("layerwise", {}).make().bytes_moved(7) == 2 * 4 * 7 * sums
+    for module in (strategies, layerwise):
+        params, sums = module._numbers(12)
+        assert params == sum(across.elements(shape) for own in param_shapes(*network("wide", 12)) for shape in own)
+        assert split("layerwise", {}, "wide").make().bytes_moved(7) == 2 * 4 * 7 * sums
+
+
+def rows(times):
+    return [
+        {
+            "label": f"{net}, {strategy}",
+            "case": {"net": net, "strategy": strategy, "batch": 8, "devices": ["cpu(0)", "cpu(1)"]},
+            "seconds": {"median": seconds, "samples": [seconds]},
+            "metrics": {"predicted_seconds": predicted, "peak_bytes": 1e6 * seconds, "bytes_moved": 0},
+        }
+        for net, strategy, seconds, predicted in times
+    ]
+
+
+def test_the_fastest_is_recommended():
+    given = rows([("lenet", "serial", 3, 3), ("lenet", "tile", 2, 2), ("wide", "serial", 5, 4), ("wide", "data", 6, 3)])
+    verdict = find("strategies").verdict(given, [], {"devices": [2]})
+    assert "LeNet, batch 8: use tile on 2 devices (ms a step: tile 2,000, serial 3,000)" in verdict.text
+    assert "Wide net, batch 8: use one device (ms a step: serial 5,000, data 6,000)" in verdict.text
+    assert "expected data on 2 devices" in verdict.text
+    assert verdict.holds is False  # of the wide net another was expected
+    assert find("strategies").verdict(rows([*TIED]), [], {"devices": [2]}).holds is True
+    assert find("strategies").verdict(rows([*TIED]), [], {"devices": [1]}).holds is None
+
+
+TIED = (("lenet", "serial", 1.05, 1), ("lenet", "data", 1.0, 2), ("wide", "serial", 1, 1))
+
+
+def test_layerwise_has_to_be_faster_first_and_lose_ground():
+    def verdict(*of_data):
+        found = [
+            {
+                "case": {"strategy": "layerwise", "split": 2, "batch": 10**number},
+                "metrics": {"of_data": each, "allreduces_forward": 2, "allreduces_backward": 1},
+            }
+            for number, each in enumerate(of_data)
+        ]
+        return find("layerwise").verdict(found, [], {"devices": [1, 2], "units": 512})
+
+    assert verdict(0.5, 0.7, 1.2).holds is True
+    assert verdict(0.5, 0.7, 0.4).holds is False
+    assert verdict(1.1, 1.2).holds is False
+    assert "0.50 at 1, 1.20 at 10" in verdict(0.5, 1.2).text
+    assert find("layerwise").verdict([], [], {"devices": [1], "units": 512}).holds is None
+
+
+@pytest.mark.parametrize("name", ["strategies", "layerwise", "tiles"])
+def test_one_device_alone_can_be_asked_for(name):
+    settings = {**find(name).presets["quick"], "devices": [1]}
+    assert {case.devices for case in find(name).cases(settings)} == {1}
+    assert find(name).predict(settings, 2)
+
+
+def test_the_tolerance_is_of_the_layers_largest_number():
+    import numpy as onp
+
+    weight, bias = onp.array([1.0, -4.0]), onp.array([1e-8])
+    assert splits._count([weight, bias + 1e-6], [weight, bias]) == (3, 0)
+    assert splits._count([weight + 1e-3, bias], [weight, bias]) == (3, 2)
+    assert splits._count([weight[:1], bias], [weight, bias]) == (3, 2)

@@ -1,0 +1,177 @@
+"""``mxdp/experiments/stages.py``, and what the experiments on pipelines make of their rows."""
+
+from __future__ import annotations
+
+import pytest
+
+from mxdp.backend import mx
+from mxdp.experiments.catalog.latency_throughput import LatencyThroughput
+from mxdp.experiments.catalog.pipeline import PipelineStages, idle
+from mxdp.experiments.stages import INPUT, NET, check_pipeline, memory, problem, recorded_spans, spans, workers
+from mxdp.layers import init, outputs
+from mxdp.parallel.pipeline import Pipeline
+from mxdp.plans.pipelines import pipeline
+from mxdp.process import cores
+from mxdp.tracing import record
+
+DEVICES = [mx.cpu(0), mx.cpu(1)]
+SETTINGS = dict(devices=[2], kind="cpu", seed=0, rounds=2, timeout=60.0, batch_size=16, micro_batches=[1, 4])
+
+
+@pytest.fixture
+def made():
+    return Pipeline(NET, problem(1, 0)[0], INPUT, DEVICES, 4, "1f1b", cuts=(4,))
+
+
+def test_the_network_ends_in_ten_scores():
+    assert outputs(NET, INPUT)[-1] == (10,)
+
+
+def test_a_pipeline_equals_one_device(made):
+    params, X, y = problem(16, 0)
+    checked, wrong = check_pipeline(made, params, X, y)
+    assert checked == 16 * 11 + 2 * sum(param.size for own in init(NET, INPUT) for param in own)
+    assert wrong == 0
+
+
+@pytest.mark.parametrize("breaks", ["gradients", "update", "scores"])
+def test_a_broken_pipeline_is_found(made, breaks, monkeypatch):
+    params, X, y = problem(16, 0)
+    if breaks == "gradients":
+        for stage in made.stages:
+            stage._addends, stage._add = stage._sums, []
+    elif breaks == "update":
+        made.stages[1].flat = []
+    else:
+        monkeypatch.setattr(made, "scores", lambda X, scores=made.scores: scores(X[::-1]))
+    assert check_pipeline(made, params, X, y)[1] > 10
+
+
+def test_spans_are_the_plans_tasks(made):
+    _, X, y = problem(16, 0)
+    made.step(X, y)
+    with record(made.devices) as recording:
+        made.step(X, y)
+    for found in (spans(recording.timeline, made), recorded_spans(made, X, y)):
+        for stage in (0, 1):
+            own = [span for span in found if span[0] == stage]
+            assert [span[1] for span in own] == [str(task) for task in pipeline("1f1b", 2, 4).tasks[stage]]
+            assert all(start < stop for _, _, start, stop in own)
+            assert all(before[3] <= after[2] for before, after in zip(own, own[1:]))
+        assert min(span[2] for span in found) == 0
+
+
+def test_what_stays_counts_as_memory(made):
+    _, X, y = problem(16, 0)
+    made.step(X, y)
+    assert memory(DEVICES, [7, 8], lambda: None) == [7, 8]
+    assert memory(DEVICES, [0, 8], lambda: made.step(X, y))[1] > 8 + 4 * 20 * 24 * 24 * 4
+
+
+def test_memory_is_not_counted_where_mxnet_would_abort():
+    many = Pipeline(NET, problem(1, 0)[0], INPUT, [mx.cpu(0), mx.cpu(1000)], cuts=(4,))
+    assert memory(many.devices, [0, 0], lambda: None) is None
+    assert recorded_spans(many, *problem(2, 0)[1:]) == []
+
+
+def row(schedule="gpipe", m=1, seconds=1.0, over=1.0, peak=(1, 2), cores=2):
+    return {
+        "label": f"2 x {schedule}, m = {m}",
+        "case": {"schedule": schedule, "stages": 2, "micro_batches": m, "devices": ["cpu(0)", "cpu(1)"]},
+        "seconds": {"samples": [seconds] * 2, "median": seconds, "min": seconds, "max": seconds},
+        "metrics": {
+            "predicted_over_measured": over,
+            "spans": [],
+            "peak_by_device": list(peak) if peak else None,
+            "predicted_peak_by_device": [3, 4],
+            "workers": cores,
+        },
+    }
+
+
+def judged(rows):
+    experiment, references = PipelineStages(), [row(seconds=1.0)]
+    experiment.finish(rows, references, SETTINGS)
+    return experiment.verdict(rows, references, SETTINGS)
+
+
+def four(several=0.6, over=1.0, peak=(1, 2)):
+    return [
+        row(schedule, m, 1.0 if m == 1 else several, over if m == 4 else 1.0, peak)
+        for schedule in ("gpipe", "1f1b")
+        for m in (1, 4)
+    ]
+
+
+def test_the_pipelines_claim():
+    assert judged(four()).holds is True
+    assert "off by 14% at most" in judged(four(over=0.86)).text
+    assert judged(four(over=0.86)).holds is True
+    assert judged(four(over=0.84)).holds is False
+    assert judged(four(over=1.16)).holds is False
+    assert judged(four(several=1.01)).holds is False
+
+
+def test_nothing_is_claimed_for_more_stages_than_cores():
+    assert judged([row(cores=1)]).holds is None
+    rows = four(over=0.5)
+    for each in rows:
+        each["metrics"]["workers"] = 1
+    verdict = judged([*four(), *rows])
+    assert verdict.holds is True
+    assert "off by 0% at most" in verdict.text
+    assert "more stages than cores, for which nothing is claimed, by 50%" in verdict.text
+
+
+def test_python_and_cpu_devices_share_the_cores(made, monkeypatch):
+    assert workers(made) == cores()
+
+
+def test_one_schedule_that_is_no_faster_is_enough_to_refute_it():
+    rows = four()
+    rows[3]["seconds"] = row(seconds=1.1)["seconds"]
+    assert judged(rows).holds is False
+
+
+def test_rows_carry_what_other_programs_read():
+    rows = four(peak=None)
+    judged(rows)
+    metrics = rows[1]["metrics"]
+    assert (metrics["seconds_per_step"], metrics["peak_bytes"], metrics["predicted_peak_bytes"]) == (0.6, None, 4)
+    assert metrics["bubble"] == pytest.approx(1 / 5)
+    assert metrics["of_one_device"] == pytest.approx(0.6)
+    assert metrics["idle"] is None
+
+
+def test_a_device_that_waits_is_idle():
+    assert idle([(0, "F0", 0.0, 1.0), (1, "F0", 0.0, 1.0)], 2) == 0
+    assert idle([(0, "F0", 1.0, 2.0), (1, "F0", 2.0, 3.0)], 2) == 0.5
+
+
+def test_without_a_second_device_there_is_no_verdict():
+    for experiment, settings in (
+        (PipelineStages(), {**SETTINGS, "devices": [1]}),
+        (LatencyThroughput(), {**SETTINGS, "devices": [1], "batches": [1], "stream": 2}),
+    ):
+        assert [case.devices for case in experiment.cases(settings)] == [1]
+        assert experiment.predict(settings, 2)
+
+
+def answers(layout, stages, latency, per_second):
+    return {
+        "case": {"layout": layout, "stages": stages, "batch": 8},
+        "metrics": {"latency_seconds": latency, "answers_per_second": per_second},
+    }
+
+
+@pytest.mark.parametrize(
+    ("latency", "per_second", "holds"), [(1.0, 1.3, True), (0.95, 1.3, True), (0.5, 1.3, False), (1.0, 1.1, False)]
+)
+def test_stages_give_more_answers_and_none_sooner(latency, per_second, holds):
+    rows = [answers("1 device", 1, 1.0, 1.0), answers("2 stages", 2, latency, per_second)]
+    rows.append(answers("2 replicas", 1, 1.0, 0.1))
+    settings = {**SETTINGS, "batches": [8], "stream": 2}
+    experiment = LatencyThroughput()
+    experiment.finish(rows, [], settings)
+    assert experiment.verdict(rows, [], settings).holds is holds
+    assert experiment.verdict(rows[:1], [], settings).holds is None

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import numpy as onp
+import pytest
+from nets import DTYPES, NETS, copies, devices, serial
+from serial import assert_equal, example, run, serial_run, wrong
+
+from mxdp.backend import mx, np
+from mxdp.layers import LENET, STACK, BatchNorm, moments
+from mxdp.parallel import across
+from mxdp.parallel.data import Data
+from mxdp.plans.algorithms import plan
+from mxdp.plans.moves import moves
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+@pytest.mark.parametrize("name", NETS)
+def test_equals_the_serial_run(name, n, dtype):
+    net, shape, params, X, y, expected = serial(name, dtype)
+    strategy = Data(net, params, shape, devices(n))
+    assert_equal(run(strategy, X, y), expected)
+    assert strategy.in_step()
+    assert strategy.traffic.total() == strategy.bytes_moved(len(X))
+
+
+@pytest.mark.parametrize("samples", [4, 5, 7])
+def test_uneven_shards_are_exact(samples):
+    net, shape, params, X, y, expected = serial("stack", "float64", samples)
+    assert_equal(run(Data(net, params, shape, devices(4)), X, y), expected)
+
+
+@pytest.mark.parametrize("algorithm", ["naive", "ring", "sharded"])
+def test_any_allreduce(algorithm):
+    net, shape, params, X, y, expected = serial("lenet", "float32")
+    strategy = Data(net, params, shape, devices(3), algorithm)
+    assert_equal(run(strategy, X, y), expected)
+    numbers = sum(param.size for layer in params for param in layer)
+    assert strategy.bytes_moved(len(X)) == 4 * (2 * 2 * numbers + 4)
+
+
+def test_takes_mxnet_arrays():
+    net, shape, params, X, y, expected = serial("stack", "float32")
+    assert_equal(run(Data(net, params, shape, devices(2)), np.array(X), np.array(y)), expected)
+
+
+def test_statistics_of_each_shard_are_caught(monkeypatch):
+    net, shape, params, X, y, expected = serial("stack", "float32")
+    monkeypatch.setattr(across, "moments_of_all", lambda xs, traffic, back: [moments(x) for x in xs])
+    found = wrong(run(Data(net, params, shape, devices(2)), X, y), expected)
+    assert {"scores", "losses", "gradients 0.0"} <= set(found)
+
+
+def test_statistics_without_the_sizes_of_the_shards_are_caught(monkeypatch):
+    net, shape, params, X, y, expected = serial("stack", "float64", 5)
+
+    def unweighted(xs, traffic, back):
+        own = [[part.as_in_ctx(xs[0].ctx) for part in moments(x)] for x in xs]
+        mean = sum(m for m, _ in own) / len(own)
+        variance = sum(v + (m - mean) ** 2 for m, v in own) / len(own)
+        return [(mean.as_in_ctx(x.ctx), variance.as_in_ctx(x.ctx)) for x in xs]
+
+    monkeypatch.setattr(across, "moments_of_all", unweighted)
+    assert "scores" in wrong(run(Data(net, params, shape, devices(2)), X, y), expected)
+
+
+def test_statistics_through_which_no_gradient_flows_are_caught(monkeypatch):
+    net, shape, params, X, y, expected = serial("stack", "float32")
+    whole = across.moments_of_all
+    monkeypatch.setattr(
+        across, "moments_of_all", lambda *given: [(mean.detach(), variance) for mean, variance in whole(*given)]
+    )
+    found = wrong(run(Data(net, params, shape, devices(2)), X, y), expected)
+    assert "gradients 0.0" in found
+    assert "scores" not in found
+
+
+def test_gradients_that_are_not_summed_are_caught():
+    net, shape, params, X, y, expected = serial("lenet", "float32")
+    strategy = Data(net, params, shape, devices(2))
+    strategy._sync = type("Nothing", (), {"buckets": (), "__call__": lambda self: None})()
+    found = wrong(run(strategy, X, y), expected)
+    assert {f"gradients {number}.{place}" for number in (0, 3, 6, 8) for place in (0, 1)} <= set(found)
+    assert "scores" not in found
+    assert not strategy.in_step()
+
+
+def test_every_copy_is_counted(tmp_path):
+    net, shape, params, X, y, _ = serial("strided", "float32")
+    strategy = Data(net, params, shape, devices(3), "naive")
+    strategy.step(X, y)
+    allreduce = sum(move.action == "copy" for move in moves(plan("naive", 3)))
+    # And those that the first device makes for itself, two for each batch normalisation, there and back.
+    own = 2 * 2 * sum(isinstance(layer, BatchNorm) for layer in net)
+    made = copies(lambda: strategy.step(X, y), tmp_path / "trace.json")
+    messages = strategy.traffic.messages
+    others = sum(messages.values()) - messages["gradients", "backward"]
+    assert made == others + allreduce * len(strategy._sync.buckets) + own
+
+
+def test_parameters_are_on_every_device_and_the_given_ones_are_left():
+    params, X, y = example(LENET, (1, 28, 28), 4)
+    before = [param.asnumpy() for layer in params for param in layer]
+    strategy = Data(LENET, params, (1, 28, 28), devices(2))
+    strategy.step(X, y)
+    strategy.update(0.1, len(X))
+    nbytes = sum(array.nbytes for array in before)
+    assert strategy.param_bytes() == [nbytes, nbytes]
+    assert all((param.asnumpy() == array).all() for param, array in zip(across.flat(params), before))
+    assert all(param.ctx == mx.cpu(0) for param in across.flat(strategy.params()))
+
+
+def test_the_losses_are_on_the_first_device_in_order():
+    params, X, y = example(LENET, (1, 28, 28), 5)
+    losses = Data(LENET, params, (1, 28, 28), [mx.cpu(1), mx.cpu(0)]).step(X, y)
+    assert losses.ctx == mx.cpu(1)
+    onp.testing.assert_allclose(losses.asnumpy(), serial_run(LENET, params, X, y).losses, rtol=1e-5)
+
+
+def test_what_cannot_be_split_is_refused():
+    params, X, y = example(STACK, (3, 17, 19), 2)
+    with pytest.raises(ValueError, match="can't split a batch of 2 over 3 devices"):
+        Data(STACK, params, (3, 17, 19), devices(3)).step(X, y)
+    with pytest.raises(ValueError, match="different devices"):
+        Data(STACK, params, (3, 17, 19), [mx.cpu(0), mx.cpu(0)])
+    with pytest.raises(ValueError, match="no plan is called"):
+        Data(STACK, params, (3, 17, 19), devices(2), "rings")

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from piped import NETS, cpus, prepared
+
+from mxdp.backend import mx
+from mxdp.layers import BatchNorm, Conv, Dense, Relu, init
+from mxdp.parallel import layer_costs
+from mxdp.parallel.layer_costs import LayerCost, find_cuts, measure_layers
+from mxdp.parallel.pipeline import Pipeline
+from mxdp.plans.pipelines import pipeline
+
+
+def test_every_layer_is_measured():
+    net, shape = NETS["stack"]
+    found = measure_layers(net, prepared("stack")[0], shape, mx.cpu(1), samples=5)
+    assert len(found) == len(net)
+    assert all(cost.forward > 0 and cost.backward > 0 for cost in found)
+    assert all(cost.seconds == cost.forward + cost.backward for cost in found)
+    assert [cost.input_bytes for cost in found[:5]] == [4 * 5 * n for n in (297, 792, 792, 792, 160)]
+    assert [cost.output_bytes for cost in found[-2:]] == [4 * 5 * n for n in (64, 10)]
+    assert [cost.param_bytes for cost in found[:3]] == [4 * (8 * 27 + 8), 4 * 16, 0]
+
+
+def test_what_has_no_gradient_takes_no_time_back():
+    net = (Relu(), Conv(3, kernel=2), Relu(), BatchNorm(), Dense(10))
+    found = measure_layers(net, init(net, (2, 5, 4)), (2, 5, 4), mx.cpu(0), samples=2)
+    assert [cost.backward > 0 for cost in found] == [False, True, True, True, True]
+
+
+@pytest.fixture
+def cuts(monkeypatch):
+    """``find_cuts`` for LeNet, whose layers take the seconds that are given."""
+
+    def find(forward, backward, plan, batch_size=32, **options):
+        asked = []
+
+        def measure(net, params, input_shape, device, samples):
+            asked.append((input_shape, device, samples))
+            return [LayerCost(*pair, 0, 0, 0) for pair in zip(forward, backward)]
+
+        monkeypatch.setattr(layer_costs, "measure_layers", measure)
+        net, shape = NETS["lenet"]
+        found = find_cuts(net, prepared("lenet")[0], shape, mx.cpu(2), plan, batch_size, **options)
+        assert asked == [(shape, mx.cpu(2), -(-batch_size // plan.micro_batches))]
+        return found
+
+    return find
+
+
+def test_the_slowest_stage_is_as_fast_as_can_be(cuts):
+    assert cuts([1, 1, 1, 5, 1, 1, 1, 1, 1], [0] * 9, pipeline("gpipe", 3, 4)) == (3, 4)
+    assert cuts([0] * 9, [1, 1, 1, 5, 1, 1, 1, 1, 1], pipeline("gpipe", 3, 5)) == (3, 4)
+
+
+def test_for_answers_only_the_forward_passes_count(cuts):
+    both = [1] * 9, [9, *[0] * 8]
+    assert cuts(*both, pipeline("gpipe", 2, 1)) == (1,)
+    assert cuts(*both, pipeline("gpipe", 2, 1), training=False) == (4,)
+
+
+def needed(made):
+    return max(map(sum, zip(made.lasting_bytes(32), made.peak_bytes(32))))
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
+def test_the_limit_is_the_predicted_peak(cuts, schedule):
+    """The time asks for a cut in the middle; with each byte less than that needs, there is another or none."""
+    net, shape = NETS["lenet"]
+    plan, seconds, seen = pipeline(schedule, 2, 4), ([1] * 9, [0] * 9), []
+    limit = math.inf
+    while True:
+        try:
+            borders = cuts(*seconds, plan, limit=limit)
+        except ValueError:
+            break
+        made = Pipeline(net, prepared("lenet")[0], shape, cpus(2), 4, schedule, borders)
+        peak = needed(made)
+        assert peak <= limit
+        assert borders not in seen
+        seen.append(borders)
+        limit = peak - 1
+    assert seen[0] == (4,)
+    every = [Pipeline(net, prepared("lenet")[0], shape, cpus(2), 4, schedule, (at,)) for at in range(1, 9)]
+    assert limit + 1 == min(map(needed, every))
+    assert len(seen) > 1

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import pytest
+from nets import DTYPES, NETS, devices, serial
+from serial import assert_equal, example, run, serial_run, wrong
+
+from mxdp.backend import mx, np
+from mxdp.layers import LENET, STACK, BatchNorm, Conv, Dense, Pool, Relu, forward
+from mxdp.parallel import across, layerwise
+from mxdp.parallel.layerwise import Layerwise
+
+MIXED = (BatchNorm(), Pool(2), Dense(7), Relu(), Dense(9), Dense(5), Relu(), Dense(6), Relu(), Dense(10))
+"""Begins with tied parameters, has two pairs that touch, and ends with a layer without a partner."""
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+@pytest.mark.parametrize("name", NETS)
+def test_equals_the_serial_run(name, n, dtype):
+    net, shape, params, X, y, expected = serial(name, dtype)
+    strategy = Layerwise(net, params, shape, devices(n))
+    assert_equal(run(strategy, X, y), expected)
+    assert strategy.in_step()
+    assert strategy.traffic.total() == strategy.bytes_moved(len(X))
+
+
+@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize(
+    "net",
+    [MIXED, MIXED[:5], MIXED[:6], MIXED[2:], MIXED[:2] + MIXED[-1:]],
+    ids=["all", "a pair", "a layer more", "no tied ones", "one layer"],
+)
+def test_any_sequence_of_layers(net, n):
+    params, X, y = example(net, (2, 6, 5), 5, "float64")
+    y = y % 5
+    assert_equal(run(Layerwise(net, params, (2, 6, 5), devices(n)), X, y), serial_run(net, params, X, y))
+
+
+def test_vectors_and_mxnet_arrays():
+    net = (Dense(6), Relu(), Dense(10))
+    params, X, y = example(net, (7,), 5)
+    expected = serial_run(net, params, X, y)
+    assert_equal(run(Layerwise(net, params, (7,), devices(2)), np.array(X), np.array(y)), expected)
+
+
+def test_scores_may_be_pictures():
+    net = (Conv(6, 3), Relu(), Conv(5, 3))
+    params, X, _ = example(net, (2, 9, 8), 3)
+    for length in (1, 2, 3):
+        expected = forward(net[:length], np.array(X), params).asnumpy()
+        scores = Layerwise(net[:length], params[:length], (2, 9, 8), devices(2)).scores(X).asnumpy()
+        assert scores.shape == expected.shape
+        assert abs(scores - expected).max() < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("net", "shape", "there", "back"),
+    [
+        (LENET, (1, 28, 28), 2, 1),
+        (STACK, (3, 17, 19), 1, 1),  # its last layer has no partner: glued forward, summed backward
+        (MIXED, (2, 6, 5), 2, 3),  # before its first pair there are parameters
+        ((Dense(6), Relu(), Dense(10)), (7,), 1, 0),
+    ],
+    ids=["lenet", "stack", "mixed", "one pair"],
+)
+def test_allreduces_are_counted(net, shape, there, back):
+    params, X, y = example(net, shape, 4)
+    strategy = Layerwise(net, params, shape, devices(2))
+    assert strategy.allreduces == {"forward": 0, "backward": 0}
+    for _ in range(2):
+        strategy.step(X, y)
+        assert strategy.allreduces == {"forward": there, "backward": back}
+    strategy.scores(X)
+    assert strategy.allreduces == {"forward": there, "backward": 0}
+
+
+def test_each_allreduce_is_counted_when_it_is_done(monkeypatch):
+    params, X, y = example(LENET, (1, 28, 28), 4)
+    sums = []
+    original = layerwise.allreduce
+    monkeypatch.setattr(
+        layerwise, "allreduce", lambda arrays, name: (sums.append(arrays[0].size), original(arrays, name))
+    )
+    strategy = Layerwise(LENET, params, (1, 28, 28), devices(2))
+    strategy.step(X, y)
+    assert sums == [4 * 50 * 9 * 9, 4 * 10, 4 * 800]
+    assert sum(strategy.allreduces.values()) == len(sums)
+    assert strategy.bytes_moved(4) == 2 * 4 * sum(sums)
+
+
+def test_one_device_sums_nothing():
+    params, X, y = example(LENET, (1, 28, 28), 4)
+    strategy = Layerwise(LENET, params, (1, 28, 28), devices(1))
+    strategy.step(X, y)
+    assert (strategy.allreduces, strategy.bytes_moved(4)) == ({"forward": 0, "backward": 0}, 0)
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_weights_are_disjoint(n):
+    params, _, _ = example(LENET, (1, 28, 28), 1)
+    assert sum(Layerwise(LENET, params, (1, 28, 28), devices(n)).param_bytes()) == 4 * sum(
+        param.size for param in across.flat(params)
+    )
+
+
+def test_only_what_is_whole_is_tied():
+    params, _, _ = example(STACK, (3, 17, 19), 4)
+    strategy = Layerwise(STACK, params, (3, 17, 19), devices(2))
+    tied = 4 * sum(param.size for param in params[5])
+    assert sum(strategy.param_bytes()) == tied + 4 * sum(param.size for param in across.flat(params))
+    strategy._params[1][1][0][:] += 1  # of the device's own channels: nobody else has them
+    assert strategy.in_step()
+    strategy._params[1][5][0][:] += 1
+    assert not strategy.in_step()
+
+
+def test_columns_glued_in_the_wrong_order_are_caught(monkeypatch):
+    net, shape, params, X, y, expected = serial("stack", "float32")
+    original = layerwise.glue
+    monkeypatch.setattr(layerwise, "glue", lambda parts, axis: original(parts[::-1] if axis == 1 else parts, axis))
+    assert {"scores", "losses"} <= set(wrong(run(Layerwise(net, params, shape, devices(2)), X, y), expected))
+
+
+def test_parameters_glued_in_the_wrong_order_are_caught(monkeypatch):
+    net, shape, params, X, y, expected = serial("lenet", "float32")
+    original = layerwise.glue
+    monkeypatch.setattr(layerwise, "glue", lambda parts, axis: original(parts[::-1], axis))
+    found = wrong(run(Layerwise(net, params, shape, devices(2)), X, y), expected)
+    assert {"gradients 0.0", "gradients 3.0", "params 0.0", "params 3.0"} <= set(found)
+
+
+def test_inputs_of_the_wrong_rows_are_caught(monkeypatch):
+    net, shape, params, X, y, expected = serial("lenet", "float32")
+    original = Layerwise._part
+
+    def other_rows(self, number, layer, rank):
+        return original(self, number, layer, 1 - rank if number == 6 else rank)
+
+    monkeypatch.setattr(Layerwise, "_part", other_rows)
+    assert "scores" in wrong(run(Layerwise(net, params, shape, devices(2)), X, y), expected)
+
+
+@pytest.mark.parametrize(("direction", "found"), [("forward", "scores"), ("backward", "gradients 0.0")])
+def test_a_missing_allreduce_is_caught(monkeypatch, direction, found):
+    net, shape, params, X, y, expected = serial("lenet", "float32")
+    original = Layerwise._allreduce
+    monkeypatch.setattr(
+        Layerwise, "_allreduce", lambda self, arrays, way: None if way == direction else original(self, arrays, way)
+    )
+    names = wrong(run(Layerwise(net, params, shape, devices(2)), X, y), expected)
+    assert found in names
+    assert ("scores" in names) == (direction == "forward")
+
+
+def test_a_bias_that_is_added_on_each_device_is_caught(monkeypatch):
+    net, shape, params, X, y, expected = serial("lenet", "float32")
+    strategy = Layerwise(net, params, shape, devices(2))
+    strategy._no_bias[3][1] = strategy._params[0][3][1].copyto(mx.cpu(1))
+    assert "scores" in wrong(run(strategy, X, y), expected)
+
+
+def test_fewer_outputs_than_devices_are_refused():
+    net = (Conv(3, kernel=3), Relu(), Dense(10))
+    params, _, _ = example(net, (1, 5, 5), 1)
+    with pytest.raises(ValueError, match=r"layer 0, Conv.*has 3 outputs for 4 devices"):
+        Layerwise(net, params, (1, 5, 5), devices(4))
+    assert Layerwise(net, params, (1, 5, 5), devices(3)).param_bytes()
+
+
+def test_unequal_samples_and_labels_are_refused():
+    params, X, y = example(LENET, (1, 28, 28), 3)
+    with pytest.raises(ValueError, match="3 samples and y has 2 labels"):
+        Layerwise(LENET, params, (1, 28, 28), devices(2)).step(X, y[:2])
+    with pytest.raises(ValueError, match="different devices"):
+        Layerwise(LENET, params, (1, 28, 28), [])

@@ -1,0 +1,237 @@
+"""Pipelines equal the serial run of the same micro-batches; what would make them unequal is found."""
+
+from __future__ import annotations
+
+import numpy as onp
+import pytest
+from piped import NETS, SAMPLES, cpus, pipe, prepared, serial
+from serial import assert_equal, differences, example, run, serial_run, wrong
+
+from mxdp.backend import autograd, mx, np
+from mxdp.layers import LENET, Conv, Dense, Relu, param_shapes
+from mxdp.parallel.pipeline import Pipeline
+from mxdp.parallel.stage import Stage
+from mxdp.plans.pipelines import PIPELINES
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("schedule", sorted(PIPELINES))
+@pytest.mark.parametrize("micro_batches", [1, 2, 3, 4])
+@pytest.mark.parametrize("devices", [1, 2, 3, 4])
+@pytest.mark.parametrize("name", NETS)
+def test_equals_the_serial_run(name, devices, micro_batches, schedule, dtype):
+    _, X, y = prepared(name, dtype)
+    strategy = pipe(name, devices, micro_batches, schedule, dtype)
+    assert_equal(run(strategy, X, y), serial(name, dtype, micro_batches))
+
+
+def test_without_batch_normalisation_micro_batches_change_nothing():
+    _, X, y = prepared("lenet")
+    assert_equal(run(pipe("lenet", 3, 4), X, y), serial("lenet", micro_batches=1))
+    assert "gradients 0.0" in wrong(run(pipe("stack", 3, 4), *prepared("stack")[1:]), serial("stack", micro_batches=1))
+
+
+def test_arrays_of_mxnet_are_taken_too_wherever_they_are():
+    _, X, y = prepared("lenet")
+    expected = serial("lenet", micro_batches=3)
+    strategy = pipe("lenet", 2, 3)
+    losses = strategy.step(np.array(X, ctx=mx.cpu(1)), np.array(y, ctx=mx.cpu(3)))
+    assert losses.ctx == mx.cpu(0)
+    onp.testing.assert_allclose(losses.asnumpy(), expected.losses, rtol=1e-5)
+    scores = strategy.scores(np.array(X, ctx=mx.cpu(1)))
+    assert scores.ctx == mx.cpu(0)
+    onp.testing.assert_allclose(scores.asnumpy(), expected.scores, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("cuts", [(1,), (2,), (1, 2)])
+def test_a_first_stage_without_parameters_has_nothing_to_learn(cuts):
+    net, shape = (Relu(), Relu(), Conv(3, kernel=2), Relu(), Dense(10)), (2, 5, 4)
+    params, X, y = example(net, shape, SAMPLES)
+    strategy = Pipeline(net, params, shape, cpus(len(cuts) + 1), 2, cuts=cuts)
+    assert_equal(run(strategy, X, y), serial_run(net, params, X, y, micro_batches=2))
+
+
+# What would be wrong is found.
+
+
+def overwriting(strategy):
+    """Each micro-batch's gradient takes the place of those before, instead of being added."""
+    for stage in strategy.stages:
+        stage._addends, stage._add = stage._sums, []
+
+
+def leaving_one_out(strategy):
+    add = strategy.stages[1]._add
+    calls = []
+
+    def all_but_the_first():
+        calls.append(1)
+        if len(calls) > 1:
+            add[0].__wrapped__()
+
+    all_but_the_first.__wrapped__ = add[0]
+    add[0] = all_but_the_first
+
+
+def dividing_by_micro_batches(strategy):
+    step = strategy.step
+
+    def divided(X, y):
+        losses = step(X, y)
+        for stage in strategy.stages:
+            for param in stage.flat:
+                param.grad[:] = param.grad / strategy.plan.micro_batches
+        return losses
+
+    strategy.step = divided
+
+
+def forgetting_an_update(strategy):
+    strategy.stages[1].flat = []
+
+
+def taking_anothers_activations(strategy):
+    """Stage 1 goes forward with the activations of the micro-batch before."""
+    stage, seen = strategy.stages[1], []
+    forward = stage.forward
+
+    def late(number, x, target, y=None):
+        seen.append(x.copy())
+        return forward(number, seen[-2] if len(seen) % 3 == 2 else x, target, y)
+
+    stage.forward = late
+
+
+def taking_anothers_gradients(strategy):
+    """Stage 0 goes back with the activations of one micro-batch and the gradients of another."""
+    stage = strategy.stages[0]
+    backward = stage.backward
+
+    def swapped(number, head, target):
+        return backward({0: 1, 1: 0}.get(number, number), head, target)
+
+    stage.backward = swapped
+
+
+BROKEN = {
+    overwriting: "gradients 0.0",
+    leaving_one_out: "gradients 3.0",
+    dividing_by_micro_batches: "gradients 8.1",
+    forgetting_an_update: "params 8.0",
+    taking_anothers_activations: "losses",
+    taking_anothers_gradients: "gradients 0.0",
+}
+
+
+@pytest.mark.parametrize("breaks", BROKEN, ids=lambda breaks: breaks.__name__)
+def test_broken_variants_are_caught(breaks):
+    params, X, y = prepared("lenet")
+    # Six samples in three: micro-batches of one size, so that only the numbers are wrong.
+    expected = serial_run(LENET, params, X[:6], y[:6], micro_batches=3)
+    strategy = pipe("lenet", 2, 3)
+    assert wrong(run(strategy, X[:6], y[:6]), expected) == []
+    strategy = pipe("lenet", 2, 3)
+    breaks(strategy)
+    assert BROKEN[breaks] in wrong(run(strategy, X[:6], y[:6]), expected)
+
+
+def test_a_rounding_is_not_wrong_but_a_thousandth_is():
+    expected = serial("lenet")
+    actual = run(pipe("lenet"), *prepared("lenet")[1:])
+    assert max(differences(actual, expected).values()) < 2e-6
+    actual.gradients[3][1][0] *= 1.001
+    assert wrong(actual, expected) == ["gradients 3.1"]
+
+
+# What is sent, and where things lie.
+
+
+@pytest.mark.parametrize(("name", "numbers"), [("lenet", 2 * 20 * 13 * 13 + 1), ("stack", 2 * 8 * 5 * 4 + 1)])
+@pytest.mark.parametrize("micro_batches", [1, 3])
+def test_bytes_moved_are_what_is_sent(name, numbers, micro_batches, monkeypatch):
+    _, X, y = prepared(name)
+    sent, send = [], Stage._send
+
+    def counting(self, x, target):
+        sent.append(x.size * x.dtype.itemsize if hasattr(x.dtype, "itemsize") else x.size * 4)
+        assert self.device != target
+        return send(self, x, target)
+
+    monkeypatch.setattr(Stage, "_send", counting)
+    strategy = pipe(name, 2, micro_batches)
+    strategy.step(X, y)
+    assert sum(sent) == strategy.bytes_moved(SAMPLES) == SAMPLES * numbers * 4
+    assert pipe(name, 1, micro_batches).bytes_moved(SAMPLES) == 0
+
+
+def test_parameters_lie_on_one_device_each_and_nothing_is_tied():
+    strategy = pipe("lenet", 3)
+    counts = [sum(int(onp.prod(shape)) for shape in own) for own in param_shapes(*NETS["lenet"])]
+    assert strategy.param_bytes() == [4 * sum(counts[:3]), 4 * sum(counts[3:6]), 4 * sum(counts[6:])]
+    assert [own.ctx for stage in strategy.stages for own in stage.flat] == [mx.cpu(n) for n in (0, 0, 1, 1, 2, 2, 2, 2)]
+    assert strategy.in_step()
+
+
+# Where to cut, and what can't be.
+
+
+def test_by_itself_it_finds_cuts_that_work():
+    net, shape = NETS["stack"]
+    params, X, y = prepared("stack")
+    strategy = Pipeline(net, params, shape, cpus(3), 2)
+    assert len(strategy.cuts) == 2
+    assert_equal(run(strategy, X, y), serial("stack", micro_batches=2))
+
+
+def test_it_keeps_to_the_limit():
+    net, shape = NETS["lenet"]
+    params, _, _ = prepared("lenet")
+    limit = 2_000_000
+    strategy = Pipeline(net, params, shape, cpus(2), 4, "1f1b", batch_size=8, limit=limit)
+    assert max(map(sum, zip(strategy.lasting_bytes(8), strategy.peak_bytes(8)))) <= limit
+    with pytest.raises(ValueError, match="no cut of 9 layers into 2 stages keeps to 900,000 bytes each"):
+        Pipeline(net, params, shape, cpus(2), 4, "1f1b", batch_size=8, limit=900_000)
+
+
+def test_micro_batches_need_a_sample_each():
+    _, X, y = prepared("lenet")
+    strategy = pipe("lenet", 2, 8)
+    for call in (lambda: strategy.step(X, y), lambda: strategy.scores(X)):
+        with pytest.raises(ValueError, match="can't cut a batch of 7 into 8 micro-batches: each needs at least one"):
+            call()
+
+
+def test_every_sample_needs_a_label():
+    _, X, y = prepared("lenet")
+    with pytest.raises(ValueError, match="X has 7 samples and y has 6 labels: they must be as many"):
+        pipe("lenet", 2, 2).step(X, y[:6])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (dict(devices=cpus(10)), "9 layers can't be cut into 10 stages: use at most 9 devices"),
+        (dict(devices=[]), "at least one"),
+        (dict(devices=[mx.cpu(0), mx.cpu(0)]), "different devices"),
+        (dict(schedule="gpip"), "no schedule is called 'gpip'; did you mean 'gpipe'"),
+        (dict(micro_batches=0), "not 2 stages and 0 micro-batches"),
+        (dict(cuts=()), "2 devices need 1 cuts, not \\(\\)"),
+        (dict(cuts=(9,)), "rising layer numbers from 1 to 8"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(arguments, problem):
+    net, shape = NETS["lenet"]
+    with pytest.raises(ValueError, match=problem):
+        Pipeline(**{**dict(net=net, params=prepared("lenet")[0], input_shape=shape, devices=cpus(2)), **arguments})
+
+
+def test_gradients_are_the_last_steps_alone():
+    _, X, y = prepared("lenet")
+    strategy = pipe("lenet", 2, 3)
+    strategy.step(X, y)
+    first = [array.asnumpy() for own in strategy.gradients() for array in own]
+    strategy.step(X, y)
+    second = [array.asnumpy() for own in strategy.gradients() for array in own]
+    for before, after in zip(first, second):
+        onp.testing.assert_array_equal(before, after)
+    assert not autograd.is_recording()

@@ -1,0 +1,68 @@
+"""The order in which MXNet does a stage's work; and that nothing waits."""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import concat
+
+import pytest
+from piped import pipe, prepared
+
+from mxdp.backend import mx, np, npx
+from mxdp.parallel.stage import Stage
+from mxdp.plans.pipelines import PIPELINES
+from mxdp.tracing import record
+
+
+def events_of_a_step(strategy, X, y):
+    """Bulks and copies on each device in the order in which they ran, while Python was far ahead of the devices."""
+    strategy.step(X, y)
+    blocks = [np.ones((1000, 1000), ctx=device) for device in strategy.devices]
+    with record(strategy.devices) as recording:
+        for block in blocks:
+            for _ in range(3):
+                np.dot(block, block)
+        strategy.step(X, y)
+    names = {"ImperativeBulk": "task", "CopyCPU2CPU": "send"}
+    events = sorted(recording.timeline.events, key=lambda event: event.start)
+    return [
+        [names[event.name] for event in events if event.device == str(device) and event.name in names]
+        for device in strategy.devices
+    ]
+
+
+@pytest.mark.parametrize("schedule", sorted(PIPELINES))
+def test_a_message_leaves_before_the_next_task_begins(schedule):
+    _, X, y = prepared("lenet")
+    first, last = events_of_a_step(pipe("lenet", 2, 3, schedule), X, y)
+    forward, backward = ["task", "send"], ["task"]
+    expected = [forward if task.kind == "F" else backward for task in PIPELINES[schedule](2, 3).tasks[0]]
+    assert first == reduce(concat, expected)
+    assert last == ["task", "send"] * 6
+
+
+def test_without_the_token_messages_wait_behind_all_forward_passes(monkeypatch):
+    _, X, y = prepared("lenet")
+    monkeypatch.setattr(Stage, "_pass_token", lambda self, x: None)
+    strategy = pipe("lenet", 2, 3)
+    for stage in strategy.stages:
+        stage._take_token = lambda: None
+    first, _ = events_of_a_step(strategy, X, y)
+    assert first[:6] == ["task"] * 3 + ["send"] * 3
+
+
+def test_nothing_waits(monkeypatch):
+    _, X, y = prepared("stack")
+    strategy = pipe("stack", 3, 3, "1f1b")
+    npx.waitall()
+    for name in ("MXNDArrayWaitAll", "MXNDArrayWaitToRead", "MXNDArrayWaitToWrite", "MXNDArraySyncCopyToCPU"):
+
+        def refuse(*arguments, name=name):
+            raise AssertionError(f"{name} was called")
+
+        monkeypatch.setattr(mx.base._LIB, name, refuse)
+    with pytest.raises(AssertionError, match="MXNDArrayWaitAll was called"):
+        npx.waitall()
+    strategy.scores(X)
+    strategy.step(X, y)
+    strategy.update(0.1, len(X))

@@ -1,0 +1,294 @@
+from __future__ import annotations
+
+import numpy as onp
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from nets import DTYPES, NETS, STRIDED, copies, devices, serial
+from serial import assert_equal, example, run, serial_run, wrong
+
+from mxdp.backend import mx, np
+from mxdp.layers import LENET, BatchNorm, Conv, Dense, Pool, Relu, forward, moments, outputs
+from mxdp.parallel import across
+from mxdp.parallel.tile import Tile
+from mxdp.plans.algorithms import plan
+from mxdp.plans.bounds import bounds
+from mxdp.plans.moves import moves
+
+GRIDS = ((1, 1), (1, 2), (2, 1), (2, 2))
+
+
+def tiles(grid):
+    return devices(grid[0] * grid[1])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("grid", GRIDS)
+@pytest.mark.parametrize("name", NETS)
+def test_equals_the_serial_run(name, grid, dtype):
+    net, shape, params, X, y, expected = serial(name, dtype)
+    strategy = Tile(net, params, shape, tiles(grid), grid=grid)
+    assert_equal(run(strategy, X, y), expected)
+    assert strategy.in_step()
+    assert strategy.traffic.total() == strategy.bytes_moved(len(X))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("grid", [(3, 1), (1, 3), (4, 1), (1, 4)])
+@pytest.mark.parametrize("name", ["lenet", "stack"])
+def test_strips(name, grid, dtype):
+    net, shape, params, X, y, expected = serial(name, dtype)
+    strategy = Tile(net, params, shape, tiles(grid), grid=grid)
+    assert_equal(run(strategy, X, y), expected)
+    assert strategy.traffic.total() == strategy.bytes_moved(len(X))
+
+
+def test_the_grid_is_the_squarest_unless_given():
+    net, shape, params, X, y, expected = serial("stack", "float32")
+    for n, grid in ((1, (1, 1)), (2, (2, 1)), (3, (3, 1)), (4, (2, 2))):
+        strategy = Tile(net, params, shape, devices(n))
+        assert strategy.grid == grid
+    assert_equal(run(strategy, X, y), expected)
+
+
+@st.composite
+def image_layers(draw):
+    kernel = draw(st.integers(1, 4))
+    numbers = draw(st.integers(1, 3)), draw(st.integers(0, kernel // 2))
+    if draw(st.booleans()):
+        return Conv(2, kernel, *numbers)
+    return Pool(kernel, *numbers, draw(st.sampled_from(["max", "avg"])))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    net=st.lists(st.one_of(image_layers(), st.just(Relu()), st.just(BatchNorm())), min_size=1, max_size=3),
+    height=st.integers(5, 20),
+    width=st.integers(5, 20),
+    grid=st.sampled_from([(2, 2), (1, 3), (3, 1)]),
+)
+def test_pictures_are_those_of_the_whole(net, height, width, grid):
+    shape = (2, height, width)
+    try:
+        params, X, _ = example(net, shape, 2, "float64")
+        strategy = Tile(net, params, shape, tiles(grid), grid=grid)
+    except ValueError:
+        assume(False)
+    expected = forward(net, np.array(X), params).asnumpy()
+    onp.testing.assert_allclose(strategy.scores(X).asnumpy(), expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("first", [Pool(2), Pool(3, 2, 1, "avg")])
+def test_pooling_without_a_convolution_before_it(first):
+    net = (first, BatchNorm(), Conv(3, 3), Dense(10))
+    params, X, y = example(net, (2, 11, 9), 4, "float64")
+    strategy = Tile(net, params, (2, 11, 9), devices(4))
+    assert_equal(run(strategy, X, y), serial_run(net, params, X, y))
+    assert strategy.traffic.total() == strategy.bytes_moved(len(X))
+
+
+def test_a_tile_that_needs_nothing_of_its_own():
+    net = (Conv(3, kernel=1), Conv(2, kernel=1, stride=3), Dense(10))  # of rows 0, 3 ... 15, the third tile sees 12
+    params, X, y = example(net, (2, 16, 4), 3, "float64")
+    strategy = Tile(net, params, (2, 16, 4), devices(4), grid=(4, 1))
+    third = strategy.exchanges[1].rows[2]
+    assert third.kept[0] == third.kept[1]
+    assert_equal(run(strategy, X, y), serial_run(net, params, X, y))
+
+
+def test_nothing_tied_and_mxnet_arrays():
+    net = (Pool(2), Dense(8), Relu(), Dense(10))
+    params, X, y = example(net, (2, 11, 9), 4, "float64")
+    strategy = Tile(net, params, (2, 11, 9), devices(4))
+    assert_equal(run(strategy, np.array(X, dtype=X.dtype), np.array(y)), serial_run(net, params, X, y))
+    assert strategy.traffic.total() == strategy.bytes_moved(len(X))
+    assert strategy.param_bytes()[1:] == [0, 0, 0]
+
+
+# Without halos
+
+
+def whole_numbers(shape, seed=0):
+    return onp.random.RandomState(seed).randint(-4, 5, shape).astype("float32")
+
+
+@pytest.mark.parametrize("padding", [0, 1])
+@pytest.mark.parametrize("sides", [(14, 14), (13, 15)])
+def test_without_halos_the_error_is_at_the_seams_alone(sides, padding):
+    """Whole numbers have exact sums, so that "no error" means none at all."""
+    net = (Conv(3, 3, padding=padding), Relu(), Conv(2, 3, padding=padding))
+    params, _, _ = example(net, (2, *sides), 1)
+    params = [[np.array(whole_numbers(param.shape)) for param in layer] for layer in params]
+    X = whole_numbers((2, 2, *sides), seed=1)
+    exact = forward(net, np.array(X), params).asnumpy()
+    assert (Tile(net, params, (2, *sides), devices(4)).scores(X).asnumpy() == exact).all()
+    error = Tile(net, params, (2, *sides), devices(4), halo=False).scores(X).asnumpy() != exact
+    wrong_rows, wrong_columns = (onp.flatnonzero(error.any((0, 1, 3 - axis))) for axis in (0, 1))
+    inside = onp.ones(exact.shape[2:], bool)
+    for axis, length in enumerate(exact.shape[2:]):
+        seam = bounds(length, 2)[0][1]
+        near = [place for place in range(length) if seam - 3 <= place < seam + 3]
+        inside[(slice(None),) * axis + (near,)] = False
+        # Both sides of the seam are wrong, and all that is further in than two windows reach is right.
+        assert {seam - 1, seam} <= set((wrong_rows, wrong_columns)[axis].tolist())
+    assert inside.any()
+    assert not error[:, :, inside].any()
+
+
+def test_without_halos_nothing_but_the_halos_is_saved():
+    net, shape, params, X, y, expected = serial("lenet", "float32")
+    with_halo, without = (Tile(net, params, shape, devices(4), halo=halo) for halo in (True, False))
+    for strategy in (with_halo, without):
+        strategy.step(X, y)
+        assert strategy.traffic.total() == strategy.bytes_moved(len(X))
+    halos = sum(count for (what, _), count in with_halo.traffic.nbytes.items() if what == "halo")
+    assert without.bytes_moved(len(X)) == with_halo.bytes_moved(len(X)) - halos > 0
+    assert "scores" in wrong(run(without, X, y), expected)
+
+
+# Broken variants
+
+
+def test_a_missing_halo_row_is_caught(monkeypatch):
+    net, shape, params, X, y, expected = serial("stack", "float32")
+    send, count = across.Traffic.send, []
+
+    def lose_one(self, x, device, what, back):
+        sent = send(self, x, device, what, back)
+        count.append(what)
+        return np.zeros_like(sent) if count.count("halo") == 1 and what == "halo" else sent
+
+    monkeypatch.setattr(across.Traffic, "send", lose_one)
+    assert "scores" in wrong(run(Tile(net, params, shape, devices(2)), X, y), expected)
+
+
+def test_a_missing_corner_is_caught(monkeypatch):
+    net, shape, params, X, y, expected = serial("lenet", "float64")
+    extend = Tile._extend
+
+    def without_corner(self, xs, plan, axis, back):
+        arrived = extend(self, xs, plan, axis, back)
+        if axis == 1:
+            keep = np.ones(arrived[0].shape, dtype=arrived[0].dtype)
+            keep[:, :, -1, -1] = 0
+            arrived[0] = arrived[0] * keep
+        return arrived
+
+    monkeypatch.setattr(Tile, "_extend", without_corner)
+    assert "scores" in wrong(run(Tile(net, params, shape, devices(4)), X, y), expected)
+
+
+def test_statistics_of_each_tile_are_caught(monkeypatch):
+    net, shape, params, X, y, expected = serial("stack", "float32")
+    monkeypatch.setattr(across, "moments_of_all", lambda xs, traffic, back: [moments(x) for x in xs])
+    found = wrong(run(Tile(net, params, shape, devices(4)), X, y), expected)
+    assert {"scores", "gradients 0.0"} <= set(found)
+
+
+def test_halos_through_which_no_gradient_flows_are_caught(monkeypatch):
+    net, shape, params, X, y, expected = serial("lenet", "float32")
+    send = across.Traffic.send
+    monkeypatch.setattr(
+        across.Traffic,
+        "send",
+        lambda self, x, device, what, back: send(self, x.detach() if what == "halo" else x, device, what, back),
+    )
+    found = wrong(run(Tile(net, params, shape, devices(2)), X, y), expected)
+    assert "gradients 0.0" in found
+    assert "scores" not in found
+
+
+def test_gradients_that_are_not_summed_over_tiles_are_caught():
+    net, shape, params, X, y, expected = serial("stack", "float32")
+    strategy = Tile(net, params, shape, devices(4))
+    strategy._sync = type("Nothing", (), {"buckets": (), "__call__": lambda self: None})()
+    found = wrong(run(strategy, X, y), expected)
+    assert {"gradients 0.0", "gradients 1.0", "gradients 4.0", "gradients 5.1"} <= set(found)
+    assert {"scores", "gradients 8.0"}.isdisjoint(found)
+    assert not strategy.in_step()
+
+
+def test_padding_that_wins_a_maximum_is_caught(monkeypatch):
+    from mxdp.parallel import tile
+
+    net = (Pool(3, 2, padding=1), Dense(10))
+    params, X, y = example(net, (2, 9, 9), 4)
+    expected = serial_run(net, params, X - 2, y)  # all less than zero
+    assert_equal(run(Tile(net, params, (2, 9, 9), devices(4)), X - 2, y), expected)
+    padded = tile._padded
+    monkeypatch.setattr(tile, "_padded", lambda x, padding, fill: padded(x, padding, 0.0))
+    assert "scores" in wrong(run(Tile(net, params, (2, 9, 9), devices(4)), X - 2, y), expected)
+
+
+# What is sent, and where things are
+
+
+def test_halos_are_those_of_the_plan():
+    net, shape, params, X, y, _ = serial("strided", "float32")
+    strategy = Tile(net, params, shape, devices(4))
+    strategy.step(X, y)
+    channels = [layer_shape[0] for layer_shape in [shape, *outputs(net, shape)]]
+    halos = [
+        (halo, number)
+        for number, exchange in enumerate(strategy.exchanges)
+        if exchange is not None
+        for step in exchange.steps
+        for halo in step
+    ]
+    assert strategy.traffic.messages["halo", "forward"] == len(halos)
+    assert strategy.traffic.nbytes["halo", "forward"] == sum(
+        4 * len(X) * channels[number] * halo.elements for halo, number in halos
+    )
+    # The pictures themselves have no gradient.
+    assert strategy.traffic.messages["halo", "backward"] == sum(number > 0 for _, number in halos)
+
+
+def test_every_copy_is_counted(tmp_path):
+    net, shape, params, X, y, _ = serial("strided", "float32")
+    strategy = Tile(net, params, shape, devices(4))
+    strategy.step(X, y)
+    (bucket,) = strategy._sync.buckets
+    allreduce = sum(move.action == "copy" for move in moves(plan(bucket.algorithm, 4)))
+    # And the copies that each tile makes for itself in a step of an exchange, there and back; none in the first layer.
+    own = 2 * 4 * sum(bool(step) for exchange in strategy.exchanges[1:] if exchange for step in exchange.steps)
+    # The first makes two more for each batch normalisation.
+    own += 2 * 2 * sum(isinstance(layer, BatchNorm) for layer in net)
+    made = copies(lambda: strategy.step(X, y), tmp_path / "trace.json")
+    assert made == sum(strategy.traffic.messages.values()) - 1 + allreduce + own
+
+
+def test_dense_layers_are_on_the_first_device_alone():
+    params, X, y = example(LENET, (1, 28, 28), 3)
+    strategy = Tile(LENET, params, (1, 28, 28), devices(2))
+    image = 4 * sum(param.size for param in across.flat(params[:6]))
+    dense = 4 * sum(param.size for param in across.flat(params[6:]))
+    assert strategy.param_bytes() == [image + dense, image]
+    losses = strategy.step(X, y)
+    assert losses.ctx == mx.cpu(0)
+    assert all(param.ctx == mx.cpu(0) for param in across.flat(strategy.gradients()))
+
+
+def test_what_cannot_be_tiled_is_refused():
+    def tile(net, shape, grid, count=None):
+        params = [[] for _ in net]
+        return Tile(net, params, shape, devices(count or grid[0] * grid[1]), grid=grid)
+
+    with pytest.raises(ValueError, match=r"layer 0, rows: tile 0 of 4 .*smaller than the halo"):
+        tile((Conv(2, 5, padding=2),), (1, 4, 9), (4, 1))
+    with pytest.raises(ValueError, match="layer 3, columns: 4 -> 1 can't be cut into 2"):
+        tile((*STRIDED[:3], Pool(4)), (2, 17, 7), (1, 2))
+    with pytest.raises(ValueError, match="2 x 2 tiles need as many devices, not 3"):
+        tile((Conv(2, 3),), (1, 9, 9), (2, 2), 3)
+    with pytest.raises(ValueError, match=r"pictures \(channels, height, width\), not from \(9,\)"):
+        tile((Dense(2),), (9,), (1, 2))
+    with pytest.raises(ValueError, match="a padding from 0 to kernel - 1"):
+        tile((Conv(2, 3, padding=3),), (1, 9, 9), (1, 2))
+
+
+def test_other_pictures_are_refused():
+    params, X, y = example(LENET, (1, 28, 28), 3)
+    strategy = Tile(LENET, params, (1, 28, 28), devices(2))
+    with pytest.raises(ValueError, match=r"shape \(1, 28, 28\), not \(1, 27, 28\)"):
+        strategy.scores(X[:, :, 1:])
+    with pytest.raises(ValueError, match="3 samples and y has 2 labels"):
+        strategy.step(X, y[:2])

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mxdp.plans.pipeline_times import predicted_seconds, replay
+from mxdp.plans.pipelines import BACKWARD, FORWARD, PIPELINES, cycles, gpipe, inference, needs, one_f_one_b, pipeline
+
+seconds = st.integers(1, 9)
+
+
+@pytest.mark.parametrize("schedule", sorted(PIPELINES))
+@given(stages=st.integers(1, 5), micro_batches=st.integers(1, 6))
+def test_equal_tasks_make_the_staircase(schedule, stages, micro_batches):
+    plan = pipeline(schedule, stages, micro_batches)
+    spans = replay(plan, [1] * stages, [1] * stages)
+    expected = {
+        (stage, task): number for number, row in enumerate(cycles(plan)) for stage, task in enumerate(row) if task
+    }
+    assert {(span.stage, span.task): span.start for span in spans} == pytest.approx(expected)
+    assert all(span.stop - span.start == pytest.approx(1) for span in spans)
+
+
+@pytest.mark.parametrize("schedule", sorted(PIPELINES))
+@given(data=st.data(), stages=st.integers(1, 4), micro_batches=st.integers(1, 5))
+def test_nothing_begins_before_what_it_needs_has_ended(schedule, data, stages, micro_batches):
+    plan = pipeline(schedule, stages, micro_batches)
+    times = [data.draw(st.lists(seconds, min_size=n, max_size=n)) for n in (stages, stages, stages - 1)]
+    cores, push = data.draw(st.integers(1, 5)), data.draw(st.sampled_from([0, 0.5, 2]))
+    spans = {(span.stage, span.task): span for span in replay(plan, *times, cores=cores, push=push)}
+    assert len(spans) == 2 * stages * micro_batches
+    for stage, own in enumerate(plan.tasks):
+        for before, task in zip((None, *own), own):
+            start = spans[stage, task].start
+            for need in needs(plan, stage, task) + ([(stage, before)] if before else []):
+                assert start >= spans[need].stop - 1e-9
+    busy = micro_batches * (sum(times[0]) + sum(times[1]) + 2 * sum(times[2])) + push * len(spans)
+    last = max(span.stop for span in spans.values())
+    assert last >= busy / min(cores, stages + 1) - 1e-9
+    assert last <= busy + 1e-9
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2, 4, 8])
+def test_balanced_stages_take_what_the_bubble_says(micro_batches):
+    """p stages, m micro-batches: (m + p - 1) / m of a stage's time for the whole batch."""
+    for stages in (1, 2, 3, 4):
+        plan = gpipe(stages, micro_batches)
+        got = predicted_seconds(plan, [1 / micro_batches] * stages, [2 / micro_batches] * stages)
+        assert got == pytest.approx(3 * (micro_batches + stages - 1) / micro_batches)
+
+
+def test_the_slowest_stage_sets_the_pace():
+    got = predicted_seconds(inference(3, 10), [1, 3, 2])
+    assert got == pytest.approx(1 + 10 * 3 + 2)
+
+
+def test_one_core_does_one_thing_at_a_time_whatever_the_schedule():
+    for plan in (gpipe(3, 4), one_f_one_b(3, 4)):
+        assert predicted_seconds(plan, [1, 2, 3], [2, 3, 4], cores=1) == pytest.approx(4 * 15)
+
+
+def test_two_cores_among_three_devices():
+    # All three are busy in the middle only: 3 tasks by 2 cores in 1.5.
+    assert predicted_seconds(inference(3, 3), [1, 1, 1], cores=2) == pytest.approx(1 + 1 + 1.5 + 1 + 1)
+
+
+def test_messages_cost_their_sender():
+    # Forward once (1 + 0.5), then 2 behind it; back 1 + 0.5, then 1.
+    spans = replay(gpipe(2, 1), [1, 2], [1, 1], [0.5])
+    assert [span.stop for span in spans] == pytest.approx([1.5, 3.5, 5, 6])
+
+
+def test_python_pushes_one_task_after_another():
+    assert predicted_seconds(gpipe(1, 1), [1], [1], push=2) == pytest.approx(5)
+    # Enough of a start: what is pushed later is there before it's needed, and Python has a core of its own.
+    assert predicted_seconds(gpipe(1, 2), [9], [9], push=2) == pytest.approx(2 + 4 * 9)
+    assert predicted_seconds(gpipe(1, 2), [9], [9], push=2, cores=1) == pytest.approx(4 * 2 + 4 * 9)
+
+
+@pytest.mark.parametrize(
+    ("plan", "times", "problem"),
+    [
+        (gpipe(2, 1), ([1], [1, 1]), "got 1 forward and 2 backward"),
+        (gpipe(2, 1), ([1, 1],), "got 2 forward and 0 backward"),
+        (inference(2, 1), ([1, 1], [1, 1]), "got 2 forward and 2 backward"),
+        (gpipe(3, 1), ([1] * 3, [1] * 3, [1]), "3 stages have 2 borders between them, not 1"),
+    ],
+)
+def test_missing_times_are_named(plan, times, problem):
+    with pytest.raises(ValueError, match=problem):
+        replay(plan, *times)
+
+
+def test_kinds_have_their_own_times():
+    spans = replay(gpipe(1, 2), [1], [3])
+    assert [(span.task.kind, span.stop - span.start) for span in spans] == [
+        (FORWARD, 1), (FORWARD, 1), (BACKWARD, 3), (BACKWARD, 3),
+    ]  # fmt: skip
