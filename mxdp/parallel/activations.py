@@ -37,6 +37,7 @@ def memory_use(net: Net, input_shape: Shape) -> MemoryUse:
     """What the layers ``net`` need as one stage. The loss and the gradient of the stage's input are left out: one is
     small, and the other has a place that stays.
 
+    >>> from mxdp.layers import Dense, Relu
     >>> memory_use([Dense(100), Relu(), Dense(10)], (50,))
     MemoryUse(kept=150, forward=110, backward=210)
     """

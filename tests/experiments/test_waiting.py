@@ -111,8 +111,8 @@ def test_only_a_stamp_comes_back_before_the_queue_of_the_first_cpu_is_empty(way,
     npx.waitall()
     gate = Gate(first)
     answers = [first + 1]
-    behind = [npx.fully_connected(x, x, num_hidden=800, no_bias=True) for _ in range(12)]
-    late = Stamp([behind[-2]])  # of the last, it might be noted a moment after the wait
+    behind = [npx.fully_connected(x, x, num_hidden=800, no_bias=True) for _ in range(24)]
+    late = Stamp([behind[12]])  # of the last, it might be noted a moment after the wait
     gate.open()
     WAITS[way](answers)
     assert (late.at is not None) == for_all

@@ -180,16 +180,15 @@ class Tiles(Experiment):
         ]
 
     def draw(self, result: Result, figure: Figure) -> None:
-        rows = result["rows"]
-        most = rows[-1]["case"]["grid"]
-        maps = find_all(rows, grid=most)
+        rows = find_all(result["rows"], halo=True)
+        maps = find_all(result["rows"], grid=rows[-1]["case"]["grid"])
         bar_height = len(rows) * style.BAR_HEIGHT + 0.9
         grid = figure.add_gridspec(2, len(maps), height_ratios=[MAP_HEIGHT, bar_height])
         worst = max(row["metrics"]["worst_error"] for row in maps) or 1.0
         above = [figure.add_subplot(grid[0, column]) for column in range(len(maps))]
         images = [_draw_map(axes, row, worst) for axes, row in zip(above, maps)]
         figure.colorbar(images[0], ax=above, label="error (dashed: the seams)", location="bottom", shrink=0.7)
-        colours = [style.GREY if row["case"]["strategy"] == SERIAL else _colour(row) for row in rows]
+        colours = [style.GREY if row["case"]["strategy"] == SERIAL else style.COLOURS[0] for row in rows]
         row_bars(figure, rows, "ms a step", colours, [1e3] * len(rows), figure.add_subplot(grid[1, :]))
         figure.set_figheight(MAP_HEIGHT + bar_height)
 
@@ -224,10 +223,6 @@ def _split(case: Case, settings: Settings, side: int) -> Split:
     strategy = case.settings["strategy"]
     options = {"grid": _grid(case), "halo": case.settings["halo"]} if strategy == TILE else {}
     return Split(strategy, net, shape, devices_of(case, settings), settings["seed"], options)
-
-
-def _colour(row: Row) -> str:
-    return style.COLOURS[0 if row["case"]["halo"] else 1]
 
 
 def _worst(rows: List[Row]) -> str:
