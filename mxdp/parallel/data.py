@@ -7,6 +7,8 @@ Two devices, a batch of five::
 
 What :func:`mxdp.train_batch` does, as the common form. Sent: the gradients, whatever the batch; and for each batch
 normalisation two numbers a channel, there and back, since the statistics are the whole batch's.
+
+Source: Dive into Deep Learning, "Training on Multiple GPUs".
 """
 
 from __future__ import annotations

@@ -14,6 +14,9 @@ tiles. Every device has all parameters of these layers, and the gradients are su
 
 From the first dense layer on, which sees the whole picture anyway, the first device works alone: it gathers the tiles,
 and it has those layers' parameters to itself. After a few poolings that is little to send and little to do.
+
+Source: the slides on tiled processing; Dryden et al., "Improving Strong-Scaling of CNN Training by Exploiting
+Finer-Grained Parallelism", IPDPS 2019.
 """
 
 from __future__ import annotations
