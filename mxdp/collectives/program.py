@@ -9,7 +9,7 @@ import numpy as onp
 from mxdp.backend import NDArray, mx
 from mxdp.calls import Call, prepare
 from mxdp.collectives.jobs import jobs
-from mxdp.plans.moves import Slot, in_place, moves
+from mxdp.plans.moves import Slot, adds_in_place, moves
 from mxdp.plans.schedules import COPY, READ, Schedule
 
 Places = Sequence[Sequence[NDArray]]
@@ -39,7 +39,7 @@ class Program:
         boxes: Dict[Slot, NDArray] = {}
         self.calls: List[Call] = []
         self.box_bytes = 0
-        if again and in_place(schedule, sum(map(_nbytes, places[0]))):
+        if again and adds_in_place(schedule, sum(map(_nbytes, places[0]))):
             todo = moves(schedule, in_place=True)
             self.calls = jobs([move for move in todo if places[move.target.device][move.target.chunk].size], places)
             return

@@ -22,7 +22,7 @@ MAX_PARTS = 4
 src/operator/tensor/elemwise_sum.h)."""
 
 IN_PLACE_BYTES = 8 << 20
-"""From this size of a vector on, a sum out of the others' memory is made in place (:func:`in_place`)."""
+"""From this size of a vector on, a sum out of the others' memory is made in place (:func:`adds_in_place`)."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Move:
         return f"{self.target} = {' + '.join(map(str, self.sources))}"
 
 
-def in_place(schedule: Schedule, nbytes: int) -> bool:
+def adds_in_place(schedule: Schedule, nbytes: int) -> bool:
     """Are the sums of a vector of ``nbytes`` made where they stay, out of the others' memory? Then each device has one
     job, of which nothing waits for another's (:mod:`mxdp.collectives.jobs`); below :data:`IN_PLACE_BYTES` the boxes
     cost less than what keeps the jobs apart from other work."""

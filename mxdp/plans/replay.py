@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Dict, Hashable, List, Sequence, Set, Tuple
 
-from mxdp.plans.moves import Move, Slot, in_place, moves
+from mxdp.plans.moves import Move, Slot, adds_in_place, moves
 from mxdp.plans.schedules import COPY, Schedule
 
 Curve = Tuple[Tuple[float, float], ...]
@@ -89,7 +89,7 @@ def predict(schedule: Schedule, nbytes: int, machine: Machine) -> float:
     length = sum(schedule.sizes) or nbytes
     unit = nbytes / length
     sizes = [(stop - start) * unit for start, stop in schedule.borders(length)]
-    jobs = in_place(schedule, nbytes)
+    jobs = adds_in_place(schedule, nbytes)
     todo = [move for move in moves(schedule, jobs) if sizes[move.target.chunk]]
     return _Replay(todo, sizes, machine, whole_arrays=bool(schedule.sizes) or jobs).run()
 

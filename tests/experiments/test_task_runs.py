@@ -38,7 +38,8 @@ def test_every_task_is_timed_alone():
 def test_ends_are_in_order_and_python_switches_as_before():
     interval = sys.getswitchinterval()
     found = ends([TASKS[:1], TASKS[1:]], WORK)
-    assert 0 < found["one"] < found["two"] < found["three"]
+    # There is a wait after the first. Of the others, either may be noted a moment late.
+    assert 0 < found["one"] < min(found["two"], found["three"])
     assert sys.getswitchinterval() == interval
 
 

@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from mxdp.plans.algorithms import ALGORITHMS, plan
-from mxdp.plans.moves import IN_PLACE_BYTES, MAX_PARTS, Move, Slot, in_place, moves
+from mxdp.plans.moves import IN_PLACE_BYTES, MAX_PARTS, Move, Slot, adds_in_place, moves
 from mxdp.plans.schedules import COPY
 
 SIZES = [5, 4, 3]
@@ -77,9 +77,9 @@ def test_in_place_each_device_has_one_job_and_the_jobs_may_run_in_any_order(devi
 
 
 def test_only_large_sums_out_of_shared_memory_are_in_place():
-    assert in_place(plan("shared-memory", 2), IN_PLACE_BYTES)
-    assert not in_place(plan("shared-memory", 2), IN_PLACE_BYTES - 1)
-    assert not in_place(plan("direct", 2), IN_PLACE_BYTES)
+    assert adds_in_place(plan("shared-memory", 2), IN_PLACE_BYTES)
+    assert not adds_in_place(plan("shared-memory", 2), IN_PLACE_BYTES - 1)
+    assert not adds_in_place(plan("direct", 2), IN_PLACE_BYTES)
 
 
 @pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
