@@ -14,6 +14,10 @@ from mxdp.backend import NDArray, mx
 
 Call = Callable[[], None]
 
+ALL = 1 << 20
+"""For ``mx.engine.bulk``: as many operators as there are, in one piece of work. (MXNet makes room for so many at once, and
+has none for 2 ** 30.)"""
+
 
 def prepare(operator: str, inputs: Sequence[NDArray], out: NDArray, **attributes: Any) -> Call:
     """``out = operator(inputs, attributes)``, to be called without arguments as often as wanted.
@@ -53,6 +57,13 @@ def prepare(operator: str, inputs: Sequence[NDArray], out: NDArray, **attributes
             check(status)
 
     return call
+
+
+def prepare_sum(parts: Sequence[NDArray], out: NDArray) -> Call:
+    """``out`` = the sum of two ``parts`` or more, made ready; ``out`` may be the first of them."""
+    if len(parts) == 2:
+        return prepare("elemwise_add", parts, out)
+    return prepare("add_n", parts, out, num_args=len(parts))
 
 
 def _strings(values: Sequence[Any]) -> Any:

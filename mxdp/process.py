@@ -21,7 +21,7 @@ SETTINGS: Mapping[str, str] = {
     # All cpu(i) share these copies of the operators' temporary space, used in turn: an operator waits for the one that
     # had its copy before. With MXNet's 4, a second device waits for the first (source: src/resource.cc). As many will
     # do as one device is given operators before the next one is given any: ResNet-18 has 21 layers that ask. More cost
-    # memory, for each keeps the largest size it ever had: with ResNet-18 12 MB each, so 1000 took 12 GB.
+    # memory, for each keeps the largest size it ever had: with ResNet-18 some 12 MB each, 12 GB for 1000.
     "MXNET_CPU_TEMP_COPY": "128",
     # One thread a device: with two, two devices that run a large np.dot at the same time hang for ever in OpenBLAS.
     "OMP_NUM_THREADS": "1",

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from mxdp.backend import autograd, mx, np
-from mxdp.calls import prepare
+from mxdp.calls import prepare, prepare_sum
 
 
 def test_the_call_is_made_on_what_the_arrays_hold_then():
@@ -57,3 +57,11 @@ def test_numpy_arrays_are_seen_through_their_classic_twin():
     prepare("_mul_scalar", [x.as_nd_ndarray()], x.as_nd_ndarray(), scalar=3)()
     assert x.asnumpy().tolist() == [[3, 3], [3, 3]]
     assert not autograd.is_recording()
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_a_sum_into_its_first_part(count):
+    parts = [mx.nd.array([1.0, 10.0]) * 2**number for number in range(count)]
+    prepare_sum(parts, parts[0])()
+    assert parts[0].asnumpy().tolist() == [2**count - 1, 10 * (2**count - 1)]
+    assert parts[-1].asnumpy().tolist() == [2 ** (count - 1), 10 * 2 ** (count - 1)]

@@ -15,20 +15,18 @@ bulk), so that its parts run in order; it goes piece by piece, since a sum that 
 
 from __future__ import annotations
 
-import ctypes
 from typing import List, Sequence
 
 import numpy as onp
 
 from mxdp.backend import NDArray, mx
-from mxdp.calls import Call, prepare
+from mxdp.calls import ALL, Call, prepare, prepare_sum
 from mxdp.plans.moves import Move
 from mxdp.plans.schedules import COPY
 
 PIECE_BYTES = 4 << 20
-"""Less costs calls and more misses the cache: 64 MiB on two devices took 0.55, 0.46 and 0.60 of the
-time of MXNet's device store with pieces of 1 MiB, 4 MiB and 32 MiB."""
-_WHOLE = 1 << 30
+"""Less costs calls and more misses the cache: 64 MiB on two devices took 0.55, 0.46 and 0.60 of the time of MXNet's
+``device`` store with pieces of 1 MiB, 4 MiB and 32 MiB."""
 
 
 def jobs(todo: Sequence[Move], places: Sequence[Sequence[NDArray]]) -> List[Call]:
@@ -54,29 +52,21 @@ def _job(todo: Sequence[Move], places: Sequence[Sequence[NDArray]]) -> Call:
     calls = []
     for start in range(0, chunk.size, piece):
         for move in todo:
-            source, *others = [places[slot.device][slot.chunk][start : start + piece] for slot in move.sources]
+            sources = [places[slot.device][slot.chunk][start : start + piece] for slot in move.sources]
             target = alias(places[move.target.device][move.target.chunk][start : start + piece])
-            if move.action == COPY:
-                calls.append(prepare("_copy", [source], target))
-            elif len(others) == 1:
-                calls.append(prepare("elemwise_add", [source, *others], target))
-            else:
-                calls.append(prepare("add_n", [source, *others], target, num_args=len(move.sources)))
+            # Unlike _copyto, _copy can be a part of a bulk.
+            calls.append(prepare("_copy", sources, target) if move.action == COPY else prepare_sum(sources, target))
     return _in_bulk(calls)
 
 
 def _in_bulk(calls: Sequence[Call]) -> Call:
-    """All of them as one piece of work for the engine. (``mx.engine.bulk`` is the same, and slower to enter.)"""
-    library = mx.base._LIB
+    """All of them as one piece of work for the engine, which knows of no order among them: a copy only reads what
+    the sum before it has written under another name."""
 
     def bulk() -> None:
-        before = ctypes.c_int()
-        library.MXEngineSetBulkSize(ctypes.c_int(_WHOLE), ctypes.byref(before))
-        try:
+        with mx.engine.bulk(ALL):
             for call in calls:
                 call()
-        finally:
-            library.MXEngineSetBulkSize(before, ctypes.byref(before))
 
     return bulk
 

@@ -7,7 +7,7 @@ from typing import Dict, List, Sequence
 import numpy as onp
 
 from mxdp.backend import NDArray, mx
-from mxdp.calls import Call, prepare
+from mxdp.calls import Call, prepare, prepare_sum
 from mxdp.collectives.jobs import jobs
 from mxdp.plans.moves import Slot, adds_in_place, moves
 from mxdp.plans.schedules import COPY, READ, Schedule
@@ -58,10 +58,8 @@ class Program:
             sources, target = [array(slot) for slot in move.sources], array(move.target)
             if move.action == COPY:
                 self.calls.append(prepare("_copyto", sources, target))
-            elif len(sources) == 2:
-                self.calls.append(prepare("elemwise_add", sources, target))
             else:
-                self.calls.append(prepare("add_n", sources, target, num_args=len(sources)))
+                self.calls.append(prepare_sum(sources, target))
         self.box_bytes = sum(map(_nbytes, boxes.values()))
 
     def __call__(self) -> None:

@@ -21,14 +21,11 @@ from __future__ import annotations
 from typing import Dict, List, NamedTuple, Optional, Sequence
 
 from mxdp.backend import Device, NDArray, autograd, mx, np
-from mxdp.calls import prepare
+from mxdp.calls import ALL, prepare
 from mxdp.layers import LayerParams, Net, apply
 from mxdp.loss import cross_entropy
 from mxdp.plans.pipelines import BACKWARD, Task
 from mxdp.replicas import get_params
-
-ALL = 1 << 20
-"""Operators in a bulk: as many as there are."""
 
 
 class Kept(NamedTuple):

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as onp
 import pytest
 
@@ -113,6 +117,35 @@ def test_a_move_left_out_is_found(monkeypatch, spoil):
     monkeypatch.setattr(jobs, "_in_bulk", lambda calls: whole(spoil(calls)))
     with pytest.raises(AssertionError):
         test_a_mean()
+
+
+TWO_WORKERS = """
+import contextlib, sys
+import mxdp
+from mxdp.backend import mx, npx
+if sys.argv[1] == "no bulk":
+    mx.engine.bulk = lambda size: contextlib.nullcontext()
+xs = [mx.nd.full((1 << 22,), 1 + rank, ctx=mx.cpu(rank)) for rank in range(2)]
+run = mxdp.AllReduce(xs, "shared-memory")
+for _ in range(5):
+    run()
+npx.waitall()
+print(sum(int((x.asnumpy() != 48).sum()) for x in xs))
+"""
+
+
+@pytest.mark.parametrize(("how", "right"), [("as it is", True), ("no bulk", False)])
+def test_a_job_is_one_piece_of_work(how, right):
+    """On two workers a device, a copy would overtake the sum before it: only a bulk keeps them in order."""
+    done = subprocess.run(
+        [sys.executable, "-c", TWO_WORKERS, how],
+        env={**os.environ, "MXNET_CPU_WORKER_NTHREADS": "2"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (int(done.stdout) == 0) == right
 
 
 def test_jobs_and_guards():
