@@ -15,7 +15,7 @@ from mxdp.backend import NDArray, mx
 Call = Callable[[], None]
 
 ALL = 1 << 20
-"""For ``mx.engine.bulk``: as many operators as there are, in one piece of work. (MXNet makes room for so many at once, and
+"""For ``mx.engine.bulk``: as many operators as there are, in one piece of work. (MXNet makes room for that many, and
 has none for 2 ** 30.)"""
 
 
