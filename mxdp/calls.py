@@ -14,9 +14,9 @@ from mxdp.backend import NDArray, mx
 
 Call = Callable[[], None]
 
-ALL = 1 << 20
-"""For ``mx.engine.bulk``: as many operators as there are, in one piece of work. (MXNet makes room for that many, and
-has none for 2 ** 30.)"""
+ALL = 1 << 12
+"""For ``mx.engine.bulk``: more operators than a stage of a pipeline has, so that they become one piece of work. MXNet
+reserves 30 bytes for each of them in every bulk."""
 
 
 def prepare(operator: str, inputs: Sequence[NDArray], out: NDArray, **attributes: Any) -> Call:

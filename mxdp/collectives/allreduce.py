@@ -9,7 +9,7 @@ import numpy as onp
 from mxdp.backend import NDArray
 from mxdp.calls import Call
 from mxdp.collectives.choice import resolve
-from mxdp.collectives.program import Program, divisions, flat, places
+from mxdp.collectives.program import Program, divisions, flat, places, plain_layout
 from mxdp.plans.replay import Machine
 
 
@@ -67,7 +67,9 @@ def _made_ready(
     algorithm, schedule = resolve(algorithm, [x.ctx for x in data], [data[0].size], dtype.itemsize, machine)
     vectors = [flat(x) for x in data] if data[0].size else []
     program = Program(schedule, [places(schedule, vector) for vector in vectors], again) if vectors else None
-    return algorithm, [*(program.calls if program else []), *divisions(vectors or data, op)]
+    # The arrays may get another layout between two calls; `flat` has seen to the first.
+    layout = plain_layout(data) if again else []
+    return algorithm, [*layout, *(program.calls if program else []), *divisions(vectors or data, op)]
 
 
 def check_alike(data: Sequence[NDArray], who: str) -> None:

@@ -1,27 +1,32 @@
-"""A plan over shared memory as one job a device: sums in place, and passed on while they are in the cache.
+"""A plan over shared memory as one job a device: sums in place, passed on while they are in the cache.
 
-Out of the others' memory a device can add up its chunk where it lies, and write the sum to the others itself: nobody
-else touches that chunk. But MXNet orders work by whole arrays, and would have each write to a vector wait for whoever
-reads another part of it. So a job *reads* the vectors as they are, and *writes* through aliases: arrays over the same
-memory which MXNet takes for others. Two small writes to each vector, before and behind the jobs, put things right::
+A CPU device can add up its chunk where it lies and write the sum into the other devices' vectors itself: nobody else
+touches that chunk. But MXNet orders work by whole arrays, so each write to a vector would wait for whoever reads
+another part of it. A job therefore *reads* the vectors themselves and *writes* each chunk through an alias: an array
+over the same memory which MXNet takes for another array. Guards restore the order that the aliases hide::
 
     device 0   guard v0     job 0: reads v0, v1; writes chunk 0 of both     guard v0
     device 1   guard v1     job 1: reads v0, v1; writes chunk 1 of both     guard v1
 
-A guard is a write, so it waits for all that was queued on its vector before, and all that is queued later waits for it.
-The jobs between them only read, as far as MXNet knows, and run at the same time. A job is pushed as a whole (MXNet's
-bulk), so that its parts run in order; it goes piece by piece, since a sum that is copied on at once is in the cache.
+- A guard is a write to a vector that changes nothing. The opening guard waits for all work that was queued on the
+  vector before, and the jobs wait for the guard.
+- A closing guard also reads an alias, so it waits for whoever wrote it. All that is queued on the vector later waits
+  for the guard. If a job has failed, the error reaches every vector in this way.
+- Within a job, a copy also reads the alias that its sum has written, so MXNet knows the order of the two.
+
+A job is pushed as one bulk, which is faster; the result does not depend on it. It goes piece by piece, since a sum that
+is copied on at once is still in the cache.
 """
 
 from __future__ import annotations
 
-from typing import List, Sequence
+from typing import List, Mapping, Sequence
 
 import numpy as onp
 
 from mxdp.backend import NDArray, mx
-from mxdp.calls import ALL, Call, prepare, prepare_sum
-from mxdp.plans.moves import Move
+from mxdp.calls import Call, prepare, prepare_sum
+from mxdp.plans.moves import Move, Slot
 from mxdp.plans.schedules import COPY
 
 PIECE_BYTES = 4 << 20
@@ -36,35 +41,47 @@ def jobs(todo: Sequence[Move], places: Sequence[Sequence[NDArray]]) -> List[Call
         todo: sums and copies from place to place, no boxes.
         places: ``places[device][chunk]``, views of one vector a device; on CPU devices.
     """
-    guards = [_guard(next(chunk for chunk in chunks if chunk.size)) for chunks in places]
+    aliases = {move.target: alias(places[move.target.device][move.target.chunk]) for move in todo}
+    vectors = [next(chunk for chunk in chunks if chunk.size) for chunks in places]
+    opening = [_guard(vector, vector) for vector in vectors]
     workers = sorted({move.worker for move in todo})
-    return [*guards, *[_job([move for move in todo if move.worker == worker], places) for worker in workers], *guards]
+    work = [_job([move for move in todo if move.worker == worker], places, aliases) for worker in workers]
+    closing = [_guard(vectors[slot.device], written) for slot, written in aliases.items()]
+    return [*opening, *work, *closing]
 
 
-def _guard(x: NDArray) -> Call:
-    """A write that changes nothing."""
-    return prepare("_copy", [x[0:1]], x[0:1])
+def _guard(vector: NDArray, behind: NDArray) -> Call:
+    """For MXNet a write to ``vector`` that also reads ``behind``; in fact nothing is moved."""
+    return _copy_behind(vector[0:1], behind[0:1], vector[0:1])
 
 
-def _job(todo: Sequence[Move], places: Sequence[Sequence[NDArray]]) -> Call:
-    chunk = places[todo[0].target.device][todo[0].target.chunk]
+def _copy_behind(source: NDArray, behind: NDArray, target: NDArray) -> Call:
+    """Copy on the device of ``source``, after all that writes ``behind``. Unlike ``_copyto`` it can be in a bulk."""
+    return prepare("_identity_with_attr_like_rhs", [source, behind], target)
+
+
+def _job(todo: Sequence[Move], places: Sequence[Sequence[NDArray]], aliases: Mapping[Slot, NDArray]) -> Call:
+    chunk = aliases[todo[0].target]
     piece = max(1, PIECE_BYTES // onp.dtype(chunk.dtype).itemsize)
     calls = []
     for start in range(0, chunk.size, piece):
+        part = slice(start, start + piece)
         for move in todo:
-            sources = [places[slot.device][slot.chunk][start : start + piece] for slot in move.sources]
-            target = alias(places[move.target.device][move.target.chunk][start : start + piece])
-            # Unlike _copyto, _copy can be a part of a bulk.
-            calls.append(prepare("_copy", sources, target) if move.action == COPY else prepare_sum(sources, target))
+            # The vectors' views, not their aliases: MXNet takes the first input's device, and aliases are on cpu(0).
+            sources = [places[slot.device][slot.chunk][part] for slot in move.sources]
+            target = aliases[move.target][part]
+            if move.action == COPY:
+                calls.append(_copy_behind(sources[0], aliases[move.sources[0]][part], target))
+            else:
+                calls.append(prepare_sum(sources, target))
     return _in_bulk(calls)
 
 
 def _in_bulk(calls: Sequence[Call]) -> Call:
-    """All of them as one piece of work for the engine, which knows of no order among them: a copy only reads what
-    the sum before it has written under another name."""
+    """All of them as one piece of work for the engine."""
 
     def bulk() -> None:
-        with mx.engine.bulk(ALL):
+        with mx.engine.bulk(len(calls)):
             for call in calls:
                 call()
 
@@ -72,5 +89,8 @@ def _in_bulk(calls: Sequence[Call]) -> Call:
 
 
 def alias(x: NDArray) -> NDArray:
-    """The same memory as another array: MXNet will not order work on one by work on the other. Waits for ``x``."""
+    """The same memory as another array, on ``cpu(0)``: MXNet will not order work on one by work on the other.
+
+    Waits for ``x``.
+    """
     return mx.nd.from_dlpack(mx.nd.to_dlpack_for_write(x))

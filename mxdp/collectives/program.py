@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+from functools import partial
 from typing import Dict, List, Sequence
 
 import numpy as onp
@@ -74,7 +76,28 @@ def _nbytes(x: NDArray) -> int:
 
 def flat(x: NDArray) -> NDArray:
     """``x`` as one vector: a view of the same memory, as one of MXNet's classic arrays (whose reshape is a view)."""
+    for call in plain_layout([x]):
+        call()
     return x.as_nd_ndarray().reshape((-1,))
+
+
+def plain_layout(data: Sequence[NDArray]) -> List[Call]:
+    """Calls that put ``data`` into the plain order of elements, in place: what is in it already stays untouched.
+
+    On CPU devices oneDNN keeps some arrays in an order of its own: a convolution's output, or its weights after an
+    inference pass. MXNet fails on a view of such an array. Its ``Reshape`` in place puts it right without waiting, up
+    to four dimensions; an array of five or more is waited for.
+    """
+    return [
+        prepare("Reshape", [x], x, shape=x.shape) if x.ndim <= 4 else partial(_put_right_now, x)
+        for x in data
+        if x.ndim > 1 and x.size and onp.dtype(x.dtype) == onp.float32 and x.ctx.device_type.startswith("cpu")
+    ]
+
+
+def _put_right_now(x: NDArray) -> None:
+    x.wait_to_read()
+    mx.base.check_call(mx.base._LIB.MXNDArrayGetData(x.handle, ctypes.byref(ctypes.c_void_p())))
 
 
 def places(schedule: Schedule, vector: NDArray) -> List[NDArray]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -77,38 +78,49 @@ def test_gradients_in_buckets():
     assert all((gradient.asnumpy() == 6).all() for own in sync.gradients for gradient in own.values())
 
 
-def test_who_reads_before_sees_what_was_there():
+def check_who_reads_before(rank):
     xs = vectors(2, 64)
     run = AllReduce(xs, "shared-memory")
-    keep = busy(mx.cpu(1))
-    before = xs[1] + 0
+    keep = busy(mx.cpu(rank))
+    before = xs[rank] + 0
     run()
-    assert before.asnumpy().tolist() == numbers(1, 64).tolist()
+    assert before.asnumpy().tolist() == numbers(rank, 64).tolist()
     del keep
 
 
-def test_who_reads_after_sees_the_sum():
+def check_who_reads_after(rank):
     xs = vectors(2, 64)
     run = AllReduce(xs, "shared-memory")
-    keep = busy(mx.cpu(0))
+    keep = busy(mx.cpu(1 - rank))
     run()
-    after = xs[1] + 0
+    after = xs[rank] + 0
     assert after.asnumpy().tolist() == total(2, 64).tolist()
     del keep
 
 
-@pytest.mark.parametrize("check", [test_who_reads_before_sees_what_was_there, test_who_reads_after_sees_the_sum])
-def test_without_its_guards_it_goes_wrong(monkeypatch, check):
-    """The guards before the jobs, and those behind them."""
-    whole = jobs.jobs
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("check", [check_who_reads_before, check_who_reads_after])
+def test_other_work_sees_the_vector_before_or_after_the_sum(check, rank):
+    check(rank)
 
-    def broken(todo, spots):
-        calls = whole(todo, spots)
-        return calls[len(spots) :] if check is test_who_reads_before_sees_what_was_there else calls[: -len(spots)]
 
-    monkeypatch.setattr("mxdp.collectives.program.jobs", broken)
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("check", [check_who_reads_before, check_who_reads_after])
+def test_without_the_guards_of_one_device_it_goes_wrong(monkeypatch, check, rank):
+    """Its opening guard, and its closing guards, which guard the other vector instead."""
+    guard, pairs = jobs._guard, []
+
+    def broken(vector, behind):
+        opening = vector is behind
+        pairs.append(vector)
+        wrong = opening == (check is check_who_reads_before) and vector.ctx == mx.cpu(rank)
+        return (lambda: None) if wrong else guard(vector, behind)
+
+    monkeypatch.setattr(jobs, "_guard", broken)
     with pytest.raises(AssertionError):
-        check()
+        check(rank)
+    npx.waitall()
+    assert len(pairs) == 2 + 4
 
 
 @pytest.mark.parametrize("spoil", [lambda calls: calls[:-1], lambda calls: calls[1:]], ids=["no copy", "no sum"])
@@ -119,27 +131,50 @@ def test_a_move_left_out_is_found(monkeypatch, spoil):
         test_a_mean()
 
 
-TWO_WORKERS = """
+BESIDE_A_BUSY_DEVICE = """
 import contextlib, sys
 import mxdp
 from mxdp.backend import mx, npx
-if sys.argv[1] == "no bulk":
+from mxdp.collectives import jobs
+
+devices, how = int(sys.argv[1]), sys.argv[2]
+if how == "profiler":
+    mx.profiler.set_config(profile_all=True, aggregate_stats=True, filename=sys.argv[3])
+    mx.profiler.set_state("run")
+if how == "without bulk":
     mx.engine.bulk = lambda size: contextlib.nullcontext()
-xs = [mx.nd.full((1 << 22,), 1 + rank, ctx=mx.cpu(rank)) for rank in range(2)]
+if how == "copies that wait for nobody":
+    mx.engine.bulk = lambda size: contextlib.nullcontext()
+    copy = jobs._copy_behind
+    jobs._copy_behind = lambda source, behind, target: copy(source, source, target)
+xs = [mx.nd.full((2500000,), 1 + rank, ctx=mx.cpu(rank)) for rank in range(devices)]
 run = mxdp.AllReduce(xs, "shared-memory")
-for _ in range(5):
-    run()
+matrix = mx.nd.ones((1500, 1500), ctx=mx.cpu(1))
 npx.waitall()
-print(sum(int((x.asnumpy() != 48).sum()) for x in xs))
+keep = [mx.nd.dot(matrix, matrix) for _ in range(2)]
+run()
+behind = [x + 0 for x in xs]
+npx.waitall()
+total = devices * (devices + 1) // 2
+print(sum(int((x.asnumpy() != total).sum()) for x in [*xs, *behind]))
 """
 
 
-@pytest.mark.parametrize(("how", "right"), [("as it is", True), ("no bulk", False)])
-def test_a_job_is_one_piece_of_work(how, right):
-    """On two workers a device, a copy would overtake the sum before it: only a bulk keeps them in order."""
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(
+    ("how", "devices", "right"),
+    [
+        ("profiler", 2, True),
+        ("profiler", 3, True),
+        ("without bulk", 2, True),
+        ("copies that wait for nobody", 2, False),
+    ],
+)
+def test_the_engine_knows_the_order_without_a_bulk(how, devices, right, workers, tmp_path):
+    """MXNet's profiler switches bulks off while it keeps aggregate statistics."""
     done = subprocess.run(
-        [sys.executable, "-c", TWO_WORKERS, how],
-        env={**os.environ, "MXNET_CPU_WORKER_NTHREADS": "2"},
+        [sys.executable, "-c", BESIDE_A_BUSY_DEVICE, str(devices), how, str(tmp_path / "profile.json")],
+        env={**os.environ, "MXNET_CPU_WORKER_NTHREADS": str(workers)},
         capture_output=True,
         text=True,
         timeout=120,
@@ -148,12 +183,43 @@ def test_a_job_is_one_piece_of_work(how, right):
     assert (int(done.stdout) == 0) == right
 
 
+@pytest.mark.parametrize("algorithm", ["shared-memory", "ring"])
+@pytest.mark.parametrize("failed", [0, 1])
+@pytest.mark.parametrize("looked_at", [0, 1])
+def test_an_error_on_one_device_is_raised_on_every_device(algorithm, failed, looked_at):
+    xs = vectors(2, 64)
+    run = AllReduce(xs, algorithm)
+    mx.nd.random.normal(0, -1, shape=(64,), ctx=xs[failed].ctx, out=xs[failed])  # no such distribution
+    run()
+    with pytest.raises(mx.MXNetError, match="has to be positive"):
+        xs[looked_at].asnumpy()
+    with contextlib.suppress(mx.MXNetError):  # MXNet forgets an error that was raised, but not on all arrays
+        npx.waitall()
+    for rank, x in enumerate(xs):
+        x[:] = mx.nd.array(numbers(rank, 64), ctx=x.ctx)
+    run()
+    assert [x.asnumpy().tolist() for x in xs] == [total(2, 64).tolist()] * 2
+
+
+def test_a_bulk_asks_for_as_many_operators_as_it_has(monkeypatch):
+    """MXNet reserves memory for all that were asked for, in every bulk."""
+    asked, calls = [], []
+    bulk, copy, prepare_sum = mx.engine.bulk, jobs._copy_behind, jobs.prepare_sum
+    monkeypatch.setattr(mx.engine, "bulk", lambda size: asked.append(size) or bulk(size))
+    monkeypatch.setattr(jobs, "_copy_behind", lambda *args: calls.append(args) or copy(*args))
+    monkeypatch.setattr(jobs, "prepare_sum", lambda *args: calls.append(args) or prepare_sum(*args))
+    AllReduce(vectors(2, 100), "shared-memory")()
+    guards = 2 + 4
+    assert sum(asked) == len(calls) - guards
+    assert len(asked) == 2
+
+
 def test_jobs_and_guards():
     def calls(schedule, size, again=True):
         return Program(schedule, [places(schedule, vector) for vector in vectors(schedule.devices, size)], again).calls
 
-    assert len(calls(shared_memory(3), 100)) == 3 + 3 + 3
-    assert len(calls(shared_memory(3), 2)) == 3 + 2 + 3
+    assert len(calls(shared_memory(3), 100)) == 3 + 3 + 9
+    assert len(calls(shared_memory(3), 2)) == 3 + 2 + 6
     assert len(calls(shared_memory(3), 100, again=False)) == 3 + 6 + 3
     assert len(calls(ring(2), 100)) == 6
 

@@ -5,7 +5,9 @@ from types import SimpleNamespace
 import pytest
 
 from mxdp.backend import mx
+from mxdp.collectives import AllReduce, all_gather, allreduce, broadcast, reduce_scatter
 from mxdp.collectives.program import Program, flat, places
+from mxdp.plans import moves
 from mxdp.plans.one_hop import direct, naive, shared_memory
 from mxdp.plans.rings import ring
 
@@ -62,3 +64,48 @@ def test_flat_is_a_view():
     x = mx.np.zeros((2, 3))
     flat(x)[1:3] = 5
     assert x.asnumpy().tolist() == [[0, 5, 5], [0, 0, 0]]
+
+
+def convolved(rank, dimensions):
+    """An array that oneDNN keeps in an order of its own, and its numbers."""
+    mx.random.seed(rank)
+    x = mx.np.random.uniform(size=(2, 16, *[6] * dimensions), ctx=mx.cpu(rank))
+    weight = mx.np.random.uniform(size=(32, 16, *[3] * dimensions), ctx=mx.cpu(rank))
+    both = [mx.npx.convolution(x, weight, kernel=(3,) * dimensions, num_filter=32, no_bias=True) for _ in range(2)]
+    return both[0], (both[1] * 1).asnumpy()
+
+
+@pytest.mark.parametrize("dimensions", [1, 2, 3])
+@pytest.mark.parametrize("algorithm", ["naive", "ring", "shared-memory"])
+@pytest.mark.parametrize("again", [False, True])
+def test_arrays_in_onednns_own_order(monkeypatch, algorithm, dimensions, again):
+    monkeypatch.setattr(moves, "IN_PLACE_BYTES", 1)
+    xs, known = zip(*[convolved(rank, dimensions) for rank in range(2)])
+    if again:
+        AllReduce(xs, algorithm)()
+    else:
+        allreduce(xs, algorithm)
+    for x in xs:
+        assert x.asnumpy().tolist() == (known[0] + known[1]).tolist()
+
+
+def test_the_other_collectives_take_onednns_order_too():
+    (first, second), (known, _) = zip(*[convolved(rank, 2) for rank in range(2)])
+    broadcast([first, second])
+    assert second.asnumpy().tolist() == known.tolist()
+    (first, second), known = zip(*[convolved(rank, 2) for rank in range(2)])
+    for whole in all_gather([first, second]):
+        assert whole.asnumpy().tolist() == [*known[0].ravel(), *known[1].ravel()]
+    parts = [part.asnumpy() for part in reduce_scatter([first, second])]
+    assert [*parts[0], *parts[1]] == (known[0] + known[1]).ravel().tolist()
+
+
+def test_weights_that_inference_lays_out_anew_between_two_sums():
+    weights = [mx.np.ones((32, 16, 3, 3), ctx=mx.cpu(rank)) for rank in range(2)]
+    run = AllReduce(weights, "ring")
+    for expected in (2, 4, 8):
+        run()
+        for weight in weights:
+            x = mx.np.ones((2, 16, 8, 8), ctx=weight.ctx)
+            mx.npx.convolution(x, weight, kernel=(3, 3), num_filter=32, no_bias=True).wait_to_read()
+            assert (weight.asnumpy() == expected).all()
