@@ -1,4 +1,4 @@
-"""That numbers are measured and where they go; how large they are depends on the machine."""
+"""What is measured, on a device whose speeds are known, and that a real one can be measured."""
 
 from __future__ import annotations
 
@@ -6,11 +6,73 @@ import pytest
 
 from mxdp import process
 from mxdp.backend import mx
+from mxdp.collectives import calibration
 from mxdp.collectives.calibration import calibrate, push_seconds, start_seconds
 from mxdp.plans.algorithms import plan
 from mxdp.plans.replay import predict
 
 SMALL = (1 << 16, 1 << 18)
+
+
+class KnownDevice:
+    """A clock, and operators that take it a known time a byte, in the background: until the next fence."""
+
+    def __init__(self):
+        self.push, self.start = 0.25, 0.5
+        self.rates = {"_copyto": 2.0, "elemwise_add": 3.0, "add_n": 7.5}
+        self.now = self.queued = 0.0
+        self.delays = iter(())
+
+    def perf_counter(self):
+        return self.now
+
+    def waitall(self):
+        self.now += self.queued
+        self.queued = 0.0
+
+    def prepare(self, operator, inputs, out, **attributes):
+        def call():
+            self.now += self.push
+            self.queued += self.start + self.rates[operator] * out.size * 4 + next(self.delays, 0.0)
+
+        return call
+
+
+@pytest.fixture
+def known(monkeypatch):
+    device = KnownDevice()
+    for name in ("time", "npx"):
+        monkeypatch.setattr(calibration, name, device)
+    monkeypatch.setattr(calibration, "prepare", device.prepare)
+    return device
+
+
+def test_copies_and_sums_are_told_apart(known, monkeypatch):
+    monkeypatch.setattr(process, "cores", lambda: 2)
+    known.push = known.start = 0.0
+    machine = calibrate([mx.cpu(0), mx.cpu(1)], SMALL)
+    for rate, seconds in ((machine.copy, 2.0), (machine.add, 3.0)):
+        assert rate.start == 8.0  # a copy of four bytes
+        assert [size for size, _ in rate.alone] == list(SMALL)
+        assert [each for _, each in rate.alone] == pytest.approx([seconds] * 2)
+        assert [each for _, each in rate.together] == pytest.approx([2 * seconds] * 2)  # one clock for both devices
+    assert machine.add_more == pytest.approx((7.5 / 3 - 1) / 2)
+    assert machine.push == 8.0
+
+
+def test_a_round_has_a_fence_at_both_ends(known):
+    known.queued = 100.0
+    call = known.prepare("_copyto", [], mx.nd.zeros((1,)))
+    assert calibration._median_seconds([call] * 4) == 4 * (0.25 + 0.5 + 8.0)
+    known.queued = 100.0
+    assert start_seconds(mx.cpu(0), mx.cpu(1), hops=20) == 0.25 + 0.5 + 8.0
+    assert push_seconds(mx.cpu(0), calls=10) == 0.25 + 0.5 + 8.0
+
+
+def test_it_is_the_median_of_the_rounds_behind_a_warm_up(known):
+    known.delays = iter([1000.0, 5.0, 0.0, 3.0, 90.0, 1.0])
+    call = known.prepare("_copyto", [], mx.nd.zeros((1,)))
+    assert calibration._median_seconds([call]) == 0.25 + 0.5 + 8.0 + 3.0
 
 
 def test_a_machine_that_plans_can_be_played_through_on():

@@ -54,10 +54,23 @@ def test_boxes_lie_on_the_device_that_adds_and_are_kept():
     assert run.calls == before
 
 
-def test_only_cpu_devices_share_memory():
-    gpus = [[SimpleNamespace(ctx=mx.gpu(rank), size=1)] * 2 for rank in range(2)]
-    with pytest.raises(ValueError, match=r"shared-memory reads .* not gpu\(0\), gpu\(1\): use 'direct'"):
-        Program(shared_memory(2), gpus)
+def test_large_vectors_are_summed_in_place_where_that_is_worth_making_ready():
+    """From 8 MiB a vector, however many chunks it has; then there are no boxes."""
+    schedule, large = shared_memory(2), 2 << 20
+    for size, again, boxes in [(large, True, 0), (large - 1, True, 1), (large, False, 1)]:
+        chunks = [places(schedule, vector) for vector in vectors(2, size)]
+        assert bool(Program(schedule, chunks, again).box_bytes) == boxes
+
+
+@pytest.mark.parametrize("kinds", [(mx.gpu, mx.gpu), (mx.cpu, mx.gpu), (mx.gpu, mx.cpu)])
+def test_only_cpu_devices_share_memory(kinds):
+    devices = [kind(rank) for rank, kind in enumerate(kinds)]
+    chunks = [[SimpleNamespace(ctx=device, size=1)] * 2 for device in devices]
+    with pytest.raises(
+        ValueError, match=r"shared-memory reads .* which only CPU devices can, not .*: use 'direct'"
+    ) as caught:
+        Program(shared_memory(2), chunks)
+    assert ", ".join(map(str, devices)) in str(caught.value)
 
 
 def test_flat_is_a_view():
