@@ -30,7 +30,8 @@ class AllReduce:
     def __init__(
         self, data: Sequence[NDArray], algorithm: str = "ring", op: str = "sum", machine: Optional[Machine] = None
     ) -> None:
-        self.algorithm, self._calls = _made_ready(data, algorithm, op, machine, again=True)
+        check_alike(data, "allreduce")
+        self.algorithm, self._calls = made_ready(data, algorithm, op, machine, again=True)
 
     def __call__(self) -> None:
         """Sum, in place; doesn't wait."""
@@ -44,25 +45,29 @@ def allreduce(data: Sequence[NDArray], algorithm: str = "ring", op: str = "sum")
     Returns None and doesn't wait: MXNet starts each sum when its inputs are there. The results are the same bits on
     every device, but not always the bits of another algorithm, whose order of additions differs.
 
+    The default is the book's ring, which is easy to follow but not the fastest. For all gradients of LeNet and of
+    ResNet-18 on four CPU devices, the ring takes 1.54 and 1.31 of the time of MXNet's ``device`` store, and ``"auto"``
+    takes 0.51 and 0.44 (two cores, medians of 9 paired rounds).
+
     Args:
-        data: at least one array; any shape, also an empty one; float16/32/64 or int32/64.
+        data: at least one array, no two on the same device; any shape, also an empty one; float16/32/64 or int32/64.
         algorithm: a name in ``ALGORITHMS``, or ``"auto"``: the one that the cost model expects to be the fastest.
         op: ``"sum"``, or ``"mean"``: the sum divided by the number of arrays (floats only).
 
     Raises:
-        ValueError: an empty list, different shapes or dtypes, an unknown algorithm or op, or ``"shared-memory"`` on
-            devices that are not CPU devices.
+        ValueError: an empty list, different shapes or dtypes, two arrays on the same device, an unknown algorithm or
+            op, or ``"shared-memory"`` on devices that are not CPU devices.
     """
-    _, calls = _made_ready(data, algorithm, op, machine=None, again=False)
+    check_alike(data, "allreduce")
+    _, calls = made_ready(data, algorithm, op, machine=None, again=False)
     for call in calls:
         call()
 
 
-def _made_ready(
+def made_ready(
     data: Sequence[NDArray], algorithm: str, op: str, machine: Optional[Machine], again: bool
 ) -> Tuple[str, List[Call]]:
-    """The algorithm's name, and the calls that sum."""
-    check_alike(data, "allreduce")
+    """The algorithm's name, and the calls that sum. ``data``: checked; here several arrays may lie on one device."""
     dtype = onp.dtype(data[0].dtype)
     algorithm, schedule = resolve(algorithm, [x.ctx for x in data], [data[0].size], dtype.itemsize, machine)
     vectors = [flat(x) for x in data] if data[0].size else []
@@ -73,7 +78,7 @@ def _made_ready(
 
 
 def check_alike(data: Sequence[NDArray], who: str) -> None:
-    """One array or more, all of one shape and dtype?
+    """One array or more, all of one shape and dtype, each on a device of its own?
 
     Raises:
         ValueError: they are not; ``who`` begins the sentence.
@@ -83,3 +88,18 @@ def check_alike(data: Sequence[NDArray], who: str) -> None:
     for what, values in (("shape", [x.shape for x in data]), ("dtype", [str(onp.dtype(x.dtype)) for x in data])):
         if any(value != values[0] for value in values):
             raise ValueError(f"{who} needs arrays of one {what}, not {', '.join(map(str, values))}")
+    check_apart(data, who)
+
+
+def check_apart(data: Sequence[NDArray], who: str) -> None:
+    """Does each array lie on a device of its own?
+
+    Raises:
+        ValueError: two share one; ``who`` begins the sentence.
+    """
+    devices = [str(x.ctx) for x in data]
+    if len(set(devices)) < len(devices):
+        raise ValueError(
+            f"{who} needs arrays on different devices, not on {', '.join(devices)}: "
+            f"mxdp.devices({len(devices)}) gives different ones"
+        )

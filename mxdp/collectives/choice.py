@@ -44,7 +44,7 @@ def usual_machine(on_cpu: bool) -> Machine:
     return CPU.with_cores(process.cores()) if on_cpu else GPU
 
 
-@lru_cache(maxsize=None)
+@lru_cache(maxsize=1024)
 def _choose(devices: int, sizes: Tuple[int, ...], itemsize: int, on_cpu: bool, machine: Machine) -> str:
     plans = {name: plan(name, devices, sizes) for name in sorted(ALGORITHMS)}
     nbytes = sum(sizes) * itemsize

@@ -17,6 +17,7 @@ Source of the idea: Li et al., "PyTorch Distributed: Experiences on Accelerating
 
 from __future__ import annotations
 
+import ctypes
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Dict, Iterator, List, Optional, Sequence, Tuple
@@ -24,6 +25,7 @@ from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 import numpy as onp
 
 from mxdp.backend import NDArray, autograd, mx
+from mxdp.collectives.allreduce import check_apart
 from mxdp.collectives.choice import resolve
 from mxdp.collectives.program import Program, places
 from mxdp.plans.algorithms import plan
@@ -49,24 +51,30 @@ class GradientSync:
     """Sums the gradients of all replicas, in place, whenever it is called.
 
     Making it moves the gradients: afterwards each ``param.grad`` is a part of a bucket, and what stood in it is gone.
-    Don't attach other gradients while it is in use.
+    It doesn't wait, except for buckets of 8 MiB and more that are summed in shared memory.
+
+    The gradients belong to the object that moved them last. After ``attach_grad``, or after another ``GradientSync`` or
+    :func:`mxdp.training.train_epochs` on the same replicas, backward writes elsewhere, and the object refuses to sum.
 
     Args:
-        device_params: the replicas, as :func:`mxdp.get_params` makes them: alike in number, shapes and dtypes.
+        device_params: the replicas, as :func:`mxdp.get_params` makes them: alike in number, shapes and dtypes, each on
+            a device of its own.
         algorithm: a name in ``ALGORITHMS``, or ``"auto"``: for each bucket the one that the cost model expects to be
             the fastest.
-        bucket_mb: MiB that a bucket may hold; a larger gradient has a bucket of its own.
+        bucket_mb: MiB that a bucket may hold; a larger gradient has a bucket of its own. ``math.inf``: one bucket for
+            each dtype.
         machine: speeds for ``"auto"``, as :func:`mxdp.collectives.calibrate` measures them.
         accumulate: gradients are added to what is there (``grad_req="add"``), and it is you who sets them to zero.
 
     Raises:
-        ValueError: no replicas, replicas that differ, an unknown algorithm, or buckets without room.
+        ValueError: no replicas, replicas that differ, share a device or are spread over several, an unknown algorithm,
+            or buckets without room.
     """
 
     def __init__(
         self,
         device_params: Sequence[Sequence[NDArray]],
-        algorithm: str = "ring",
+        algorithm: str = "auto",
         bucket_mb: float = 25,
         machine: Optional[Machine] = None,
         accumulate: bool = False,
@@ -75,44 +83,90 @@ class GradientSync:
         self._device_params = [list(params) for params in device_params]
         self._accumulate = accumulate
         self._held_back = False
-        self._accumulating = False
+        self.accumulating = False
+        """Have backward passes inside :meth:`no_sync` added up gradients that are not summed yet?"""
         self.gradients: List[Dict[int, NDArray]] = [{} for _ in device_params]
         """For each replica the gradients, by the parameter's number."""
         self._vectors: List[NDArray] = []
         first = device_params[0]
         kinds = [str(onp.dtype(param.dtype)) for param in first]
         nbytes = [param.size * onp.dtype(param.dtype).itemsize for param in first]
-        buckets = fill_buckets(nbytes, kinds, int(bucket_mb * MEBIBYTE))
+        buckets = fill_buckets(nbytes, kinds, bucket_mb * MEBIBYTE)
         self.buckets = [self._make(numbers, algorithm, machine) for numbers in buckets]
         self._mark("add" if accumulate else "write")
+        self._places = [
+            (param, address(gradients[number]))
+            for params, gradients in zip(self._device_params, self.gradients)
+            for number, param in enumerate(params)
+            if param.size
+        ]
 
     def __call__(self) -> None:
-        """Sum; doesn't wait. The sums are the same bits on every device. Inside :meth:`no_sync`: nothing."""
+        """Sum; doesn't wait. The sums are the same bits on every device. Inside :meth:`no_sync`: nothing.
+
+        Raises:
+            RuntimeError: backward writes a gradient elsewhere than into its bucket.
+        """
         if self._held_back:
             return
+        self._check_places()
         for bucket in self.buckets:
             bucket.program()
-        if self._accumulating:
-            self._accumulating = False
-            self._mark("write")
+        self._end_accumulating()
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
         """Accumulate: gradients of backward passes in here, and of those after it, add up until the next sum.
 
         For k micro-batches with one all-reduce: k - 1 of them in here, the last one outside, then call the object. Both
-        forward and backward pass of a micro-batch belong inside. A call inside does nothing.
+        forward and backward pass of a micro-batch belong inside. A call inside does nothing, nor does a ``no_sync``
+        inside another. An exception that leaves it drops what has been added up since the last sum: the next backward
+        pass overwrites. (Not with ``accumulate=True``, where you set gradients to zero.)
+
+        Raises:
+            RuntimeError: backward writes a gradient elsewhere than into its bucket.
         """
-        if not self._accumulating and not self._accumulate:
-            for vector in self._vectors:
-                vector[:] = 0
-            self._mark("add")
-            self._accumulating = True
-        self._held_back = True
+        self._check_places()
+        outer = self._held_back
         try:
+            if not self.accumulating:
+                if not self._accumulate:
+                    for vector in self._vectors:
+                        vector[:] = 0
+                    self._mark("add")
+                self.accumulating = True
+            self._held_back = True
             yield
+        except BaseException:
+            if not outer:
+                self._end_accumulating()
+            raise
         finally:
-            self._held_back = False
+            self._held_back = outer
+
+    def _end_accumulating(self) -> None:
+        if self.accumulating and not self._accumulate:
+            self._mark("write")
+        self.accumulating = False
+
+    def _check_places(self) -> None:
+        """Does backward still write where this object sums?
+
+        Raises:
+            RuntimeError: it doesn't.
+        """
+        # By MXNet's C interface: ``param.grad`` makes an object at each access, and costs twice the 2 us of this.
+        library, grad, place = mx.base._LIB, ctypes.c_void_p(), ctypes.c_void_p()
+        get, read, free = library.MXNDArrayGetGrad, library.MXNDArrayGetData, library.MXNDArrayFree
+        at_grad, at_place = ctypes.byref(grad), ctypes.byref(place)
+        for param, expected in self._places:
+            failed = get(param.handle, at_grad) or not grad or read(grad, at_place) or free(grad)
+            if failed or place.value != expected:
+                raise RuntimeError(
+                    f"GradientSync can't sum: the gradient of a parameter of shape {param.shape} on {param.ctx} was "
+                    "replaced (by attach_grad, or by another GradientSync or train_epochs on the same replicas): make "
+                    "a new GradientSync, and use only that one"
+                )
 
     def _make(self, numbers: Sequence[int], algorithm: str, machine: Optional[Machine]) -> BucketSync:
         first = self._device_params[0]
@@ -136,7 +190,9 @@ class GradientSync:
         """A vector of zeros in which these parameters' gradients lie side by side."""
         params = [self._device_params[rank][number] for number in numbers]
         borders = offsets([param.size for param in params])
-        vector = mx.nd.zeros((borders[-1],), ctx=params[0].ctx, dtype=params[0].dtype)
+        # Not mx.nd.zeros, whose memory is there only when the zeros are written: _check_places compares where it lies.
+        vector = mx.nd.empty((borders[-1],), ctx=params[0].ctx, dtype=params[0].dtype)
+        vector[:] = 0
         self._vectors.append(vector)
         for number, param, start, stop in zip(numbers, params, borders, borders[1:]):
             # Only a classic array's reshape is a view.
@@ -149,6 +205,13 @@ class GradientSync:
             autograd.mark_variables(params, views, [request] * len(params))
 
 
+def address(array: NDArray) -> Optional[int]:
+    """Where the array's memory begins. Only ``empty`` has memory at once, other arrays when they are first written."""
+    pointer = ctypes.c_void_p()
+    mx.base.check_call(mx.base._LIB.MXNDArrayGetData(array.handle, ctypes.byref(pointer)))
+    return pointer.value
+
+
 def _check(device_params: Sequence[Sequence[NDArray]], bucket_mb: float) -> None:
     kinds = [[(param.shape, str(onp.dtype(param.dtype))) for param in params] for params in device_params]
     if not kinds or not kinds[0]:
@@ -156,5 +219,13 @@ def _check(device_params: Sequence[Sequence[NDArray]], bucket_mb: float) -> None
     for number, kind in enumerate(kinds):
         if kind != kinds[0]:
             raise ValueError(f"replica {number} has other shapes or dtypes than replica 0: {kind}, not {kinds[0]}")
+    for number, params in enumerate(device_params):
+        devices = list(dict.fromkeys(str(param.ctx) for param in params))
+        if len(devices) > 1:
+            raise ValueError(
+                f"replica {number} is spread over {', '.join(devices)}: a replica lies on one device, as "
+                "get_params(params, device) makes it"
+            )
+    check_apart([params[0] for params in device_params], "GradientSync")
     if not bucket_mb > 0:
         raise ValueError(f"bucket_mb must be more than 0, not {bucket_mb}")

@@ -20,7 +20,8 @@ def reduce_scatter(data: Sequence[NDArray], op: str = "sum") -> List[NDArray]:
         One new vector on each device; their lengths differ by one at most, and may be 0.
 
     Raises:
-        ValueError: an empty list, different shapes or dtypes, an unknown ``op``, or the mean of integers.
+        ValueError: an empty list, different shapes or dtypes, two arrays on the same device, an unknown ``op``, or the
+            mean of integers.
     """
     check_alike(data, "reduce_scatter")
     work = [flat(x.copy()) for x in data] if data[0].size else [x.reshape(-1).as_nd_ndarray() for x in data]
@@ -42,7 +43,7 @@ def all_gather(chunks: Sequence[NDArray]) -> List[NDArray]:
         One new vector on each device, with the elements of all chunks in the order of the devices.
 
     Raises:
-        ValueError: an empty list or different dtypes.
+        ValueError: an empty list, different dtypes, or two arrays on the same device.
     """
     check_alike([chunk.reshape(-1)[:0] for chunk in chunks], "all_gather")
     ends = offsets([chunk.size for chunk in chunks])
@@ -62,9 +63,14 @@ def broadcast(data: Sequence[NDArray], source: int = 0) -> None:
     Down a binomial tree; doesn't wait.
 
     Raises:
-        ValueError: an empty list, different shapes or dtypes, or no such ``source``.
+        ValueError: an empty list, different shapes or dtypes, two arrays on the same device, or no such ``source``.
     """
     check_alike(data, "broadcast")
+    spread(data, source)
+
+
+def spread(data: Sequence[NDArray], source: int = 0) -> None:
+    """As :func:`broadcast`, for arrays that are checked; here several may lie on one device."""
     schedule = trees.broadcast(len(data), source)
     if data[0].size:
         Program(schedule, [[flat(x)] for x in data])()

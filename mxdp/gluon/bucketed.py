@@ -7,13 +7,12 @@ autograd knows another gradient than the parameter does (source: ``StaticBackwar
 
 from __future__ import annotations
 
-import ctypes
 from contextlib import ExitStack, contextmanager
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from mxdp.backend import NDArray, mx
 from mxdp.calls import prepare
-from mxdp.collectives import GradientSync
+from mxdp.collectives.gradients import GradientSync, address
 from mxdp.plans.replay import Machine
 
 Parameter = Any
@@ -24,7 +23,7 @@ class BucketedGradients:
 
     Making it moves the gradients, with what stands in them: ``param.grad()`` is then a part of a bucket, an array of
     the same kind (classic or NumPy's) as before. Parameters without gradients stay out, and those that add up their
-    gradients (``grad_req="add"``) have buckets of their own. Making it waits for the gradients.
+    gradients (``grad_req="add"``) have buckets of their own. It waits only where making a ``GradientSync`` does.
 
     Args:
         params: gluon's parameters, all initialised, on the same devices, with dense gradients; in the order in which
@@ -35,8 +34,6 @@ class BucketedGradients:
     def __init__(
         self, params: Sequence[Parameter], algorithm: str, bucket_mb: float, machine: Optional[Machine]
     ) -> None:
-        self.accumulating = False
-        """Have backward passes inside :meth:`no_sync` added up gradients that are not summed yet?"""
         self._params = list(params)
         self._views: Dict[int, List[NDArray]] = {}
         self._syncs: List[GradientSync] = []
@@ -45,20 +42,20 @@ class BucketedGradients:
             if members:
                 replicas = list(zip(*[param.list_data() for param in members]))
                 with _freshness_kept(members):
-                    sync = GradientSync(replicas, algorithm, bucket_mb, machine, accumulate=request == "add")
+                    sync = _Watched(replicas, algorithm, bucket_mb, machine, accumulate=request == "add")
                     self._move(members, sync)
                 self._syncs.append(sync)
-        # Memory is there only when something has been written to it, and astray() compares where memory lies.
-        for views in self._views.values():
-            for view in views:
-                view.wait_to_read()
 
     def __call__(self) -> None:
         """Sum, in place; doesn't wait."""
         with _freshness_kept(self._params if self.accumulating else []):
             for sync in self._syncs:
                 sync()
-        self.accumulating = False
+
+    @property
+    def accumulating(self) -> bool:
+        """Have backward passes inside :meth:`no_sync` added up gradients that are not summed yet?"""
+        return any(sync.accumulating for sync in self._syncs)
 
     def hold(self) -> bool:
         """Do all parameters still have the gradients that this object sums?
@@ -74,7 +71,6 @@ class BucketedGradients:
         with ExitStack() as stack:
             for sync in self._syncs:
                 stack.enter_context(sync.no_sync())
-            self.accumulating = True
             yield
 
     def _move(self, members: Sequence[Parameter], sync: GradientSync) -> None:
@@ -85,6 +81,11 @@ class BucketedGradients:
                 prepare("_copyto", [grad], view)()
             self._views[id(param)] = views
             param._grad = list(views)
+
+
+class _Watched(GradientSync):
+    def _check_places(self) -> None:
+        """Nothing: the trainer looks for itself (:func:`astray`, :meth:`BucketedGradients.hold`) and makes new ones."""
 
 
 def astray(params: Sequence[Parameter]) -> List[Parameter]:
@@ -100,13 +101,7 @@ def follow(params: Sequence[Parameter]) -> None:
 
 def _meet(data: NDArray, grad: NDArray) -> bool:
     written = data.grad
-    return written is None or _address(written) == _address(grad)
-
-
-def _address(array: NDArray) -> Optional[int]:
-    pointer = ctypes.c_void_p()
-    mx.base.check_call(mx.base._LIB.MXNDArrayGetData(array.handle, ctypes.byref(pointer)))
-    return pointer.value
+    return written is None or address(written) == address(grad)
 
 
 @contextmanager

@@ -7,14 +7,16 @@ is pushed is summed by the devices among themselves, and a key says only that th
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import Any, Hashable, List, NoReturn, Optional, Sequence, Tuple
 
 import numpy as onp
 
-from mxdp import collectives
 from mxdp.backend import NDArray, autograd, mx
 from mxdp.calls import Call, prepare
-from mxdp.collectives.choice import resolve
+from mxdp.collectives.allreduce import made_ready
+from mxdp.collectives.gradients import address
+from mxdp.collectives.parts import spread
 from mxdp.plans.algorithms import AUTO, check_algorithm
 from mxdp.plans.replay import Machine
 from mxdp.plugin import store_name
@@ -66,7 +68,8 @@ class Store(_NoServer):
     should have its own: what is made ready for a key is kept for the arrays that were given last.
 
     It sums dense gradients of one process; the optimiser works outside, on each device. What it can't do raises
-    NotImplementedError, in one sentence. It works with classic arrays and with NumPy's, and no method waits.
+    NotImplementedError, in one sentence. It works with classic arrays and with NumPy's. Only :meth:`pushpull` ever
+    waits.
 
     Args:
         algorithm: a name in ``ALGORITHMS``, or ``"auto"``: for each key the one that is expected to be the fastest.
@@ -80,7 +83,7 @@ class Store(_NoServer):
         check_algorithm(algorithm, also=[AUTO])
         self.algorithm = algorithm
         self.machine = machine
-        self._ready: OrderedDict[Hashable, Tuple[Arrays, Arrays, List[Call]]] = OrderedDict()
+        self._ready: OrderedDict[Hashable, _Ready] = OrderedDict()
 
     def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
         """Copy ``value`` into ``out``: an array, or a list of arrays on any devices, perhaps with ``value`` among them.
@@ -98,7 +101,7 @@ class Store(_NoServer):
         arrays = _distinct([_one(value), *_several(out)])
         _check_dense(arrays)
         with autograd.pause():
-            collectives.broadcast(arrays)
+            spread(arrays)
 
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
         """Sum ``value``, the arrays of all devices, into every array of ``out``; without ``out``, into ``value``.
@@ -109,22 +112,27 @@ class Store(_NoServer):
         key; the same arrays under several keys are summed once, as MXNet's stores do. ``priority``: as for
         :meth:`broadcast`.
 
+        It waits in two cases. New arrays of 8 MiB and more are waited for if they are summed in shared memory. And
+        ``[w.grad, ...]`` makes new objects at each call: the first call with such objects waits for the arrays that
+        were made ready, and from then on it compares where the memory lies. (So don't give it one memory as several
+        arrays that MXNet takes for different ones, as ``from_dlpack`` makes them.)
+
         Raises:
             ValueError: other shapes or dtypes, sparse arrays, or lists of different lengths.
+            MXNetError: an operator has failed that wrote to an array that is waited for.
         """
         if isinstance(key, (list, tuple)):
             self._pushpull_all(key, value, out)
             return
         values, outs = tuple(_several(value)), tuple(_several(out))
         kept = self._ready.get(key)
-        if kept is None or not (_same(kept[0], values) and _same(kept[1], outs)):
-            # The arrays are held together with the calls: else a new array could be taken for a dead one.
-            kept = self._ready[key] = (values, outs, self._prepare(values, outs))
+        if kept is None or not kept.made_for((*values, *outs), len(values)):
+            kept = self._ready[key] = _Ready((*values, *outs), len(values), self._prepare(values, outs))
             if len(self._ready) > MOST_KEYS:
                 self._ready.popitem(last=False)
         self._ready.move_to_end(key)
         with autograd.pause():
-            for call in kept[2]:
+            for call in kept.calls:
                 call()
 
     @staticmethod
@@ -166,23 +174,51 @@ class Store(_NoServer):
         """What sums ``values`` into ``outs``. Straight in the arrays that the sum is for, where it can be."""
         _check_dense([*values, *outs])
         if not outs and len(_distinct(values)) == len(values):
-            return [self._all_reduce(values)]
+            return self._all_reduce(values)
         outs = outs or values
         work: Sequence[NDArray] = outs
         beside = len(_distinct([*values, *outs])) == len(values) + len(outs)
         if not beside or [x.ctx for x in outs] != [x.ctx for x in values]:
             work = [mx.nd.empty(x.shape, x.ctx, x.dtype) for x in values]
         calls = [prepare("_copyto", [x], y) for x, y in zip(values, work)]
-        calls.append(self._all_reduce(work))
+        calls += self._all_reduce(work)
         if work is not outs:
             nearest = {x.ctx: x for x in reversed(work)}
             calls += [prepare("_copyto", [nearest.get(x.ctx, work[0])], x) for x in _distinct(outs)]
         return calls
 
-    def _all_reduce(self, arrays: Sequence[NDArray]) -> Call:
-        itemsize = onp.dtype(arrays[0].dtype).itemsize
-        algorithm, _ = resolve(self.algorithm, [x.ctx for x in arrays], [arrays[0].size], itemsize, self.machine)
-        return collectives.AllReduce(arrays, algorithm)
+    def _all_reduce(self, arrays: Sequence[NDArray]) -> List[Call]:
+        return made_ready(arrays, self.algorithm, "sum", self.machine, again=True)[1]
+
+
+@dataclass
+class _Ready:
+    """What was made ready for ``arrays``: values, then outs. They are held, so that no new array gets their memory."""
+
+    arrays: Arrays
+    values: int
+    calls: List[Call]
+    places: Optional[List[Optional[int]]] = None
+
+    def made_for(self, arrays: Arrays, values: int) -> bool:
+        """Are these the same arrays, or other objects for the same memory? Waits once, see :meth:`Store.pushpull`."""
+        if values != self.values or len(arrays) != len(self.arrays):
+            return False
+        if all(this is that for this, that in zip(arrays, self.arrays)):
+            return True
+        if list(map(_kind, arrays)) != list(map(_kind, self.arrays)):
+            return False
+        if self.places is None:
+            # An array that was never written has no memory yet, and would begin where all such arrays do.
+            for array in self.arrays:
+                array.wait_to_read()
+            self.places = list(map(address, self.arrays))
+        return list(map(address, arrays)) == self.places
+
+
+def _kind(array: Any) -> List[str]:
+    """What two objects for the same memory have in common."""
+    return [str(getattr(array, name, None)) for name in ("shape", "dtype", "ctx", "stype")]
 
 
 def _several(arrays: Any) -> Sequence[NDArray]:
@@ -203,10 +239,6 @@ def _by_key(keys: Sequence[Any], values: Any, outs: Any) -> List[Tuple[Any, Any,
     if lengths != [len(keys)] * 2:
         raise ValueError(f"a list of {len(keys)} keys needs as many values and outs, not {lengths[0]} and {lengths[1]}")
     return list(zip(keys, _several(values), _several(outs)))
-
-
-def _same(these: Arrays, those: Arrays) -> bool:
-    return len(these) == len(those) and all(this is that for this, that in zip(these, those))
 
 
 def _distinct(arrays: Sequence[NDArray]) -> List[NDArray]:

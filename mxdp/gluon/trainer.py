@@ -89,7 +89,8 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         """Accumulate: for k micro-batches with one all-reduce, k - 1 of them in here, the last one outside, then step.
 
         Both forward and backward pass of a micro-batch belong inside. The gradients add up; ``step(batch_size)`` takes
-        the size of all micro-batches together.
+        the size of all micro-batches together. An exception that leaves it drops what has been added up since the last
+        step. (Not for parameters with ``grad_req="add"``, whose gradients you set to zero.)
 
         Raises:
             ValueError: the trainer has one of MXNet's stores.
@@ -100,14 +101,54 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             raise ValueError(
                 f"no_sync needs one of mxdp's stores, not {store!r}: use kvstore='mxdpauto', or grad_req='add'"
             )
+        self._check_initialised()
         buckets = self._ready_buckets()
         self._one_by_one = False  # Backward that adds up instead of writing makes such a network take the new arrays.
-        self._held_back = True
+        outer, self._held_back = self._held_back, True
         try:
             with buckets.no_sync():
                 yield
         finally:
-            self._held_back = False
+            self._held_back = outer
+
+    def step(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
+        """Sum the gradients, divide them by ``batch_size``, and update the parameters, as ``gluon.Trainer`` does.
+
+        ``batch_size``: the samples of all devices together.
+
+        Raises:
+            ValueError: ``batch_size`` is not more than 0.
+            DeferredInitializationError: as for :meth:`no_sync`.
+        """
+        _check_batch_size(batch_size)
+        self._check_initialised()
+        super().step(batch_size, ignore_stale_grad)
+
+    def update(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
+        """Update without a sum: the second half of :meth:`step`, after :meth:`allreduce_grads`."""
+        _check_batch_size(batch_size)
+        self._check_initialised()
+        super().update(batch_size, ignore_stale_grad)
+
+    def allreduce_grads(self) -> None:
+        """Sum without an update: the first half of :meth:`step`."""
+        self._check_initialised()
+        super().allreduce_grads()
+
+    def _check_initialised(self) -> None:
+        """Have all parameters values?
+
+        Raises:
+            DeferredInitializationError: one's shape is not known yet.
+        """
+        for param in self._params:
+            if param._deferred_init:
+                n, where = len(self._contexts), ", ".join(map(str, self._contexts))
+                raise gluon.parameter.DeferredInitializationError(
+                    f"the parameter {param.name} has no values yet, and will have them on {n} device{'s' * (n > 1)} "
+                    f"({where}): run a forward pass there first, or for other devices call net.initialize(ctx=devices) "
+                    "before the trainer is made"
+                )
 
     def _allreduce_grads(self) -> None:
         if self._bucketing is None:
@@ -144,7 +185,7 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
                 "a first backward pass after hybridize(static_shape=True) came before them, so they are summed one by "
                 "one: run a forward pass before the trainer is made, or leave static_shape out.",
                 MxdpWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
 
     def _ready_buckets(self) -> BucketedGradients:
@@ -191,6 +232,11 @@ def _bucketing_store(kvstore: Any) -> Optional[Store]:
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise ValueError(f"no store is called {kvstore!r}; {hint}There are: {', '.join(known)}.")
     return Store(ours[name]) if name in ours else None
+
+
+def _check_batch_size(batch_size: float) -> None:
+    if not batch_size > 0:
+        raise ValueError(f"batch_size is the number of samples on all devices together, more than 0, not {batch_size}")
 
 
 def _check_options(store: Store, compression_params: Any, update_on_kvstore: Optional[bool]) -> None:

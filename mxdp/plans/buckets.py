@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Dict, List, Sequence
 
 
-def fill_buckets(nbytes: Sequence[int], kinds: Sequence[str], room: int) -> List[List[int]]:
+def fill_buckets(nbytes: Sequence[int], kinds: Sequence[str], room: float) -> List[List[int]]:
     """The numbers of the parameters in each bucket, both in the order in which backward produces the gradients.
 
     ``nbytes``: of each gradient; one that is larger than ``room`` has a bucket of its own. ``kinds``: their dtypes;

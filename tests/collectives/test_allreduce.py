@@ -14,6 +14,7 @@ from mxdp.backend import mx, np, npx
 from mxdp.collectives import ALGORITHMS, AllReduce, allreduce
 from mxdp.collectives.program import Program, flat, places
 from mxdp.plans.algorithms import plan
+from mxdp.plans.replay import Machine, Rate
 
 DTYPES = ["float16", "float32", "float64", "int32", "int64"]
 each_algorithm = pytest.mark.parametrize("algorithm", [*sorted(ALGORITHMS), "auto"])
@@ -158,13 +159,36 @@ def test_made_ready_once_it_sums_what_is_there_each_time(algorithm):
     arrays = inputs(4, (3, 3))
     data = on_devices(arrays)
     again = AllReduce(data, algorithm)
-    assert again.algorithm in ALGORITHMS
+    if algorithm == "auto":
+        assert again.algorithm in ALGORITHMS
+    else:
+        assert again.algorithm == algorithm
     for _ in range(3):
         for x, array in zip(data, arrays):
             x[:] = np.array(array)
         again()
         for x in data:
             onp.testing.assert_array_equal(x.asnumpy(), sum(arrays))
+
+
+def turns_at(nbytes):
+    """A machine on which "auto" takes doubling, of few messages, up to so many bytes, and then shared memory."""
+    curve = ((1.0, 0.3625 / nbytes),)
+    rate = Rate(1.0, curve, curve)
+    return Machine(push=0.0, copy=rate, add=rate, add_more=0.0, cores=4)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "chosen"),
+    [
+        ("float16", ["doubling", "doubling"]),
+        ("float32", ["shared-memory", "doubling"]),
+        ("float64", ["shared-memory", "shared-memory"]),
+    ],
+)
+def test_auto_chooses_by_the_machine_that_is_given_and_by_the_bytes_of_the_dtype(dtype, chosen):
+    data = [np.zeros((1000,), dtype=dtype, ctx=mx.cpu(rank)) for rank in range(4)]
+    assert [AllReduce(data, "auto", machine=turns_at(nbytes)).algorithm for nbytes in (3000, 6000)] == chosen
 
 
 def test_it_does_not_wait():
@@ -198,6 +222,13 @@ def test_what_does_not_fit_is_named(algorithm, arrays, message):
     data = [np.array(array, dtype=array.dtype) for array in arrays]
     with pytest.raises(ValueError, match=message):
         allreduce(data, algorithm)
+
+
+@pytest.mark.parametrize("function", [allreduce, AllReduce])
+def test_two_arrays_on_one_device_are_refused(function):
+    """As where there are no two GPUs: the book's ``try_gpu(0)`` and ``try_gpu(1)`` are then both ``cpu(0)``."""
+    with pytest.raises(ValueError, match=r"^allreduce needs arrays on different devices, not on cpu\(0\), cpu\(0\): "):
+        function([np.zeros(3), np.ones(3)])
 
 
 def test_an_unknown_algorithm_is_named():

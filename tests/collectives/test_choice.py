@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from mxdp import process
 from mxdp.backend import mx
+from mxdp.collectives import choice
 from mxdp.collectives.choice import choose, resolve, usual_machine
 from mxdp.plans.algorithms import ALGORITHMS, plan
+from mxdp.plans.machines import CPU, GPU
 from mxdp.plans.replay import Machine, Rate, predict
 
 CPUS = [mx.cpu(rank) for rank in range(4)]
@@ -35,13 +39,22 @@ def test_arrays_that_can_be_shared_out_are_sharded():
 
 
 def test_gpus_are_never_asked_to_read_each_others_memory():
-    chosen = {choose(devices, [1 << 20], 4, machine(0.0, 1.0)) for devices in (GPUS, GPUS[:2])}
+    mixed = [[CPUS[0], GPUS[0]], [GPUS[0], CPUS[0]]]
+    chosen = {choose(devices, [1 << 20], 4, machine(0.0, 1.0)) for devices in (GPUS, GPUS[:2], *mixed)}
     assert "shared-memory" not in chosen
     assert choose(CPUS, [1 << 20], 4, machine(0.0, 1.0)) == "shared-memory"
 
 
-def test_the_usual_machine_has_the_cores_of_this_one():
-    assert usual_machine(on_cpu=True).cores == process.cores()
+def test_the_usual_machine_has_the_cores_of_this_one(monkeypatch):
+    monkeypatch.setattr(process, "cores", lambda: CPU.cores + 5)
+    assert usual_machine(on_cpu=True) == replace(CPU, cores=CPU.cores + 5)
+    assert usual_machine(on_cpu=False) == GPU
+
+
+def test_no_more_choices_are_kept_than_a_bound():
+    for size in range(2000):
+        choose(CPUS[:1], [size], 4, machine(1.0, 1.0))
+    assert choice._choose.cache_info().currsize < 2000
 
 
 def test_a_name_stays_and_auto_becomes_one():

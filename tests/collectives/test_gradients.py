@@ -1,13 +1,21 @@
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import numpy as onp
 import pytest
 
 from mxdp.backend import autograd, mx, np, npx
 from mxdp.collectives import ALGORITHMS, GradientSync
+from mxdp.collectives.choice import choose
+from mxdp.datasets import load
 from mxdp.errors import BackendError
 from mxdp.experiments.stamps import Gate, Stamp
+from mxdp.models import init_lenet
+from mxdp.plans.machines import CPU
 from mxdp.replicas import get_params
+from mxdp.training import train_epochs
 
 SHAPES = [(2, 3), (), (5,), (0, 4), (1,)]
 ONE_KB = 1 / 1024
@@ -51,7 +59,7 @@ def test_every_gradient_of_every_replica_is_the_sum(algorithm, n, dtypes, bucket
                 onp.testing.assert_array_equal(param.grad.asnumpy(), total)
 
 
-def test_the_oracle_catches_a_bucket_left_out_and_gradients_moved_elsewhere():
+def test_the_oracle_catches_a_bucket_left_out():
     device_params = replicas(2, shapes=[(100,), (300,)])
     sync = GradientSync(device_params, bucket_mb=ONE_KB)
     assert [bucket.params for bucket in sync.buckets] == [(1,), (0,)]
@@ -61,17 +69,84 @@ def test_the_oracle_catches_a_bucket_left_out_and_gradients_moved_elsewhere():
     sync.buckets[1].program()
     assert wrong(device_params, expected) == 0
 
-    for params in device_params:
-        params[0].attach_grad()
-    expected = fill(device_params)
+
+REPLACED = {
+    "one gradient, by hand": lambda device_params: device_params[1][2].attach_grad(),
+    "all gradients of a replica": lambda device_params: [param.attach_grad() for param in device_params[0]],
+    "another GradientSync": GradientSync,
+    "one that sums a part": lambda device_params: GradientSync([params[1:3] for params in device_params]),
+    "no gradient": lambda device_params: autograd.mark_variables(
+        [device_params[0][4]], [np.zeros(SHAPES[4])], grad_reqs="null"
+    ),
+}
+
+
+@pytest.mark.parametrize("how", REPLACED)
+def test_gradients_that_were_replaced_are_not_summed_in_silence(how):
+    """Also where nothing has been computed yet: the new gradient's memory may still be to come."""
+    device_params = replicas(2)
+    sync = GradientSync(device_params)
     sync()
-    assert wrong(device_params, expected) > 0
+    npx.waitall()
+    REPLACED[how](device_params)
+    for call in (sync, sync.no_sync().__enter__):
+        with pytest.raises(RuntimeError, match=r"^GradientSync can't sum: the gradient of .* another GradientSync"):
+            call()
+    again = GradientSync(device_params)
+    expected = fill(device_params)
+    again()
+    assert wrong(device_params, expected) == 0
+
+
+def test_while_gradients_are_added_up_none_may_be_replaced():
+    device_params = replicas(2)
+    sync = GradientSync(device_params)
+    with sync.no_sync():
+        device_params[1][0].attach_grad()
+        sync()  # nothing, in here
+    with pytest.raises(RuntimeError, match=r"the gradient of a parameter of shape \(2, 3\) on cpu\(1\) was replaced"):
+        sync()
+
+
+def test_two_trainings_on_the_same_replicas_cannot_take_turns():
+    devices = [mx.cpu(0), mx.cpu(1)]
+    device_params = [get_params(init_lenet(), device) for device in devices]
+    data = load("synthetic").take(8, 1).train
+    first, second = (train_epochs(data, device_params, devices, 4, 0.1, seed=seed) for seed in range(2))
+    next(first)
+    next(second)
+    with pytest.raises(RuntimeError, match="another GradientSync or train_epochs on the same replicas"):
+        next(first)
+
+
+def test_of_two_only_the_last_one_sums():
+    params = [np.array([1.0, 2.0]), np.array([[3.0]])]
+    device_params = [get_params(params, mx.cpu(rank)) for rank in range(2)]
+    first, second = GradientSync(device_params), GradientSync(device_params)
+    for params in device_params:
+        backward(params)
+    with pytest.raises(RuntimeError, match="make a new GradientSync, and use only that one"):
+        first()
+    second()
+    assert [params[1].grad.item() for params in device_params] == [10, 10]
 
 
 def test_buckets_are_filled_from_the_last_parameter():
-    sync = GradientSync(replicas(2, shapes=[(200,), (20,), (200,), (10,)]), bucket_mb=ONE_KB)
-    assert [bucket.params for bucket in sync.buckets] == [(3, 2, 1), (0,)]
-    assert [bucket.nbytes for bucket in sync.buckets] == [920, 800]
+    """Up to 1024 bytes and not one number more, whatever the dtype."""
+    for shapes, dtype, nbytes in [
+        ([(200,), (20,), (226,), (10,)], "float32", [1024, 800]),
+        ([(200,), (20,), (227,), (10,)], "float32", [948, 880]),
+        ([(100,), (20,), (98,), (10,)], "float64", [1024, 800]),
+        ([(400,), (20,), (482,), (10,)], "float16", [1024, 800]),
+    ]:
+        sync = GradientSync(replicas(2, [dtype], shapes), bucket_mb=ONE_KB)
+        assert [bucket.nbytes for bucket in sync.buckets] == nbytes
+        assert sorted(bucket.params for bucket in sync.buckets) in ([(0,), (3, 2, 1)], [(1, 0), (3, 2)])
+
+
+def test_an_endless_bucket_holds_all_gradients_of_a_dtype():
+    sync = GradientSync(replicas(2, ["float32", "float64"]), bucket_mb=math.inf)
+    assert [bucket.params for bucket in sync.buckets] == [(9, 7, 5, 3, 1), (8, 6, 4, 2, 0)]
 
 
 def test_a_bucket_has_one_all_reduce():
@@ -85,9 +160,18 @@ def test_sharded_sends_one_message_a_device_not_one_a_gradient():
     assert [len(bucket.program.calls) for bucket in sync.buckets] == [2 * (1 + 1 + 1)]
 
 
-def test_auto_names_what_it_chose():
-    sync = GradientSync(replicas(2), "auto")
-    assert {bucket.algorithm for bucket in sync.buckets} <= set(ALGORITHMS)
+def test_the_default_is_auto_which_chooses_by_the_machine_that_is_given():
+    device_params = replicas(4, shapes=[(1 << 18,)])
+    slow_calls = replace(CPU, push=1.0)
+    fewest = GradientSync(device_params, machine=slow_calls).buckets[0]
+    usual = GradientSync(device_params, machine=CPU).buckets[0]
+    assert (fewest.algorithm, usual.algorithm) == (choose_for(slow_calls), choose_for(CPU))
+    assert fewest.algorithm != usual.algorithm
+    assert GradientSync(device_params, "tree", machine=CPU).buckets[0].algorithm == "tree"
+
+
+def choose_for(machine):
+    return choose([mx.cpu(rank) for rank in range(4)], [1 << 18], 4, machine)
 
 
 def backward(params, factor=1.0):
@@ -125,6 +209,71 @@ def test_one_all_reduce_for_three_micro_batches():
     for params in device_params:  # and afterwards a backward pass overwrites again
         backward(params)
         onp.testing.assert_array_equal(params[1].grad.asnumpy(), [[5]])
+
+
+def two_replicas():
+    return [get_params([np.array([1.0]), np.array([3.0])], mx.cpu(rank)) for rank in range(2)]
+
+
+class Stopped(KeyboardInterrupt):
+    """Ctrl-C, but pytest goes on."""
+
+
+def fail_in(sync, error, work):
+    with sync.no_sync():
+        work()
+        raise error
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, Stopped])
+@pytest.mark.parametrize("before", [0, 1])
+def test_what_was_added_up_is_forgotten_where_no_sync_ends_with_an_error(error, before):
+    """Also that of the micro-batches before: the step is begun again."""
+    device_params = two_replicas()
+    sync = GradientSync(device_params)
+
+    def step(micro_batches, fails=False):
+        for _ in range(micro_batches):
+            with sync.no_sync():
+                for params in device_params:
+                    backward(params)
+        if fails:
+            with pytest.raises(error):
+                fail_in(sync, error, lambda: backward(device_params[0]))
+            return
+        for params in device_params:
+            backward(params)
+        sync()
+        assert [params[1].grad.item() for params in device_params] == [10 * (micro_batches + 1)] * 2
+
+    step(before, fails=True)
+    step(0)
+    step(before, fails=True)
+    step(1)
+
+
+def test_a_no_sync_inside_another_changes_nothing():
+    device_params = two_replicas()
+    sync = GradientSync(device_params)
+
+    def add_up():
+        for params in device_params:
+            backward(params)
+        sync()
+
+    with sync.no_sync():
+        add_up()
+        with sync.no_sync():
+            add_up()
+        add_up()
+        with pytest.raises(Stopped):
+            fail_in(sync, Stopped, add_up)
+        add_up()
+        assert [params[1].grad.item() for params in device_params] == [25, 25]
+    add_up()
+    assert [params[1].grad.item() for params in device_params] == [60, 60]
+    add_up()
+    assert [params[1].grad.item() for params in device_params] == [10, 10]
 
 
 def is_the_last_gradient_summed_before_backward_is_done(bucket_mb, limit):
@@ -176,10 +325,15 @@ def test_no_sync_forgets_what_an_earlier_step_left():
 
 def test_accumulate_leaves_zeroing_to_the_caller():
     params = get_params([np.array([1.0]), np.array([3.0])], mx.cpu(0))
-    GradientSync([params], accumulate=True)
+    sync = GradientSync([params], accumulate=True)
     backward(params)
+    with sync.no_sync():
+        backward(params)
+    with pytest.raises(Stopped):
+        fail_in(sync, Stopped, lambda: backward(params))
+    sync()
     backward(params)
-    assert params[1].grad.item() == 10
+    assert params[1].grad.item() == 20
 
 
 @pytest.mark.parametrize(
@@ -197,11 +351,22 @@ def test_replicas_that_differ_are_named(device_params, message):
         GradientSync(arrays)
 
 
+def test_a_replica_lies_on_one_device_and_no_other_replica_does():
+    one, two = ([np.zeros(3, ctx=mx.cpu(rank)) for _ in range(2)] for rank in range(2))
+    with pytest.raises(ValueError, match=r"^replica 1 is spread over cpu\(1\), cpu\(0\): a replica lies on one device"):
+        GradientSync([one, [two[0], one[1]]])
+    with pytest.raises(
+        ValueError, match=r"^GradientSync needs arrays on different devices, not on cpu\(0\), cpu\(0\): "
+    ):
+        GradientSync([one, [x.copy() for x in one]])
+
+
 def test_an_unknown_algorithm_is_named():
     with pytest.raises(ValueError, match="'rnig'; did you mean 'ring'"):
         GradientSync(replicas(2), "rnig")
 
 
-def test_a_bucket_must_have_room():
-    with pytest.raises(ValueError, match="bucket_mb must be more than 0, not 0"):
-        GradientSync(replicas(2), bucket_mb=0)
+@pytest.mark.parametrize("room", [0, math.nan])
+def test_a_bucket_must_have_room(room):
+    with pytest.raises(ValueError, match=f"bucket_mb must be more than 0, not {room}"):
+        GradientSync(replicas(2), bucket_mb=room)

@@ -38,6 +38,9 @@ def test_reduce_scatter_gives_each_device_its_chunk_and_changes_nothing(n, shape
 
 
 def test_reduce_scatter_of_means():
+    """Of four arrays, also where two of the devices get no chunk."""
+    short = reduce_scatter(on_devices(inputs(4, (2,))), op="mean")
+    onp.testing.assert_array_equal(onp.concatenate([c.asnumpy() for c in short]), sum(inputs(4, (2,))) / 4)
     chunks = reduce_scatter(on_devices(inputs(4, (9,))), op="mean")
     onp.testing.assert_array_equal(onp.concatenate([c.asnumpy() for c in chunks]), sum(inputs(4, (9,))) / 4)
 
@@ -80,6 +83,14 @@ def test_what_does_not_fit_is_named(function):
         function([np.zeros(3), np.zeros(3, dtype="int32")])
 
 
+@pytest.mark.parametrize("function", [reduce_scatter, all_gather, broadcast])
+def test_two_arrays_on_one_device_are_refused(function):
+    data = [np.zeros(3, ctx=mx.cpu(rank)) for rank in (1, 0, 1)]
+    message = rf"^{function.__name__} needs arrays on different devices, not on cpu\(1\), cpu\(0\), cpu\(1\): "
+    with pytest.raises(ValueError, match=message + r"mxdp\.devices\(3\) gives"):
+        function(data)
+
+
 def test_broadcast_needs_a_source_that_is_there():
     with pytest.raises(ValueError, match="no device 2 among 2: source is 0 to 1"):
-        broadcast([np.zeros(3), np.zeros(3)], source=2)
+        broadcast(on_devices(inputs(2, (3,))), source=2)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as onp
 import pytest
 from small_training import (
@@ -8,6 +10,7 @@ from small_training import (
     assert_equal,
     backward,
     by_mxnet,
+    deferred_net,
     devices,
     like,
     parameters,
@@ -21,7 +24,9 @@ from small_training import (
 import mxdp
 from mxdp.backend import autograd, gluon, mx, np, npx
 from mxdp.collectives import AllReduce
+from mxdp.collectives.choice import choose
 from mxdp.gluon import Store, Trainer
+from mxdp.plans.machines import CPU
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -36,7 +41,7 @@ def test_parameters_equal_those_of_the_device_store(name, kind, n, semantics):
 
 class MeanStore(Store):
     def _all_reduce(self, arrays):
-        return AllReduce(arrays, "ring", op="mean")
+        return [AllReduce(arrays, "ring", op="mean")]
 
 
 class LeavesABucketOut(Trainer):
@@ -315,6 +320,45 @@ def test_sparse_gradients_are_refused_in_one_sentence(sparse):
         npx.set_np()
 
 
+@pytest.mark.parametrize("kvstore", ["mxdpauto", "device"])
+@pytest.mark.parametrize("batch_size", [0, -1, float("nan")])
+def test_a_batch_without_samples_is_refused(kvstore, batch_size):
+    params = parameters(2)
+    trainer = Trainer(params, *SGD, kvstore=kvstore)
+    before = weights(params)
+    backward(params)
+    for method in (trainer.step, trainer.update):
+        with pytest.raises(ValueError, match=f"on all devices together, more than 0, not {batch_size}$"):
+            method(batch_size)
+    assert_equal(weights(params), before)
+
+
+@pytest.mark.parametrize(("n", "where"), [(1, r"1 device \(cpu\(0\)\)"), (2, r"2 devices \(cpu\(0\), cpu\(1\)\)")])
+@pytest.mark.parametrize("kvstore", ["mxdpauto", "device"])
+def test_parameters_without_values_are_named_with_their_devices(n, where, kvstore):
+    net = deferred_net()
+    net.initialize(ctx=devices(n) if n > 1 else None)
+    trainer = Trainer(net.collect_params(), *SGD, kvstore=kvstore)
+    message = (
+        rf"^the parameter \w+ has no values yet, .* on {where}: run a forward pass .* net.initialize\(ctx=devices\)"
+    )
+    for method in (lambda: trainer.step(1), lambda: trainer.update(1), trainer.allreduce_grads):
+        with pytest.raises(gluon.parameter.DeferredInitializationError, match=message):
+            method()
+
+
+def test_a_device_is_given_once():
+    x = gluon.Parameter("x", shape=(3,))
+    x.initialize(ctx=[mx.cpu(0), mx.cpu(0)])
+    with pytest.raises(ValueError, match=r"needs arrays on different devices, not on cpu\(0\), cpu\(0\)"):
+        Trainer([x], *SGD)
+
+
+def test_one_bucket_for_all():
+    trainer = Trainer(parameters(2), *SGD, bucket_mb=float("inf"))
+    assert [bucket.params for bucket in trainer._buckets._syncs[0].buckets] == [(3, 2, 1, 0)]
+
+
 def test_parameters_are_judged_by_gluon():
     with pytest.raises(ValueError, match="First argument must be a list or dict of Parameters"):
         Trainer(5, "sgd")
@@ -349,3 +393,9 @@ def test_a_store_is_taken_with_its_options():
     assert trainer._kvstore.type == "mxdptree"
     assert trainer._update_on_kvstore is False
     assert isinstance(trainer, gluon.Trainer)
+    chosen = []
+    for machine in (replace(CPU, push=1.0), CPU):
+        trainer = mxdp.Trainer(parameters(4, [(1 << 18,)]), *SGD, kvstore=Store("auto", machine=machine))
+        chosen.append(trainer._buckets._syncs[0].buckets[0].algorithm)
+    assert chosen == [choose(devices(4), [1 << 18], 4, machine) for machine in (replace(CPU, push=1.0), CPU)]
+    assert chosen[0] != chosen[1]

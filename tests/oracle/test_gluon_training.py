@@ -103,7 +103,7 @@ def test_lenet_on_four_devices(trainer, options, optimizer):
 
 class MeanStore(Store):
     def _all_reduce(self, arrays):
-        return AllReduce(arrays, "ring", op="mean")
+        return [AllReduce(arrays, "ring", op="mean")]
 
 
 class LeavesABucketOut(Trainer):
