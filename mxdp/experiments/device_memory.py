@@ -16,6 +16,7 @@ from typing import Any, Callable, Dict, List, Sequence, Tuple
 from mxdp import process
 from mxdp.backend import Device, mx, np, npx
 from mxdp.errors import TraceError
+from mxdp.tracing.recording import can_record
 
 MARK = 64
 _COUNTER = "Memory: "
@@ -28,9 +29,9 @@ def peak_bytes(work: Callable[[], object], devices: Sequence[Device]) -> List[in
     has not made, that is missing from the count.
 
     Raises:
-        TraceError: the profiler can't count there (:func:`can_count`).
+        TraceError: the profiler does not know one of them (:func:`mxdp.tracing.recording.can_record`).
     """
-    if not can_count(devices):
+    if not can_record(devices):
         raise TraceError(
             f"MXNet's profiler can't count the memory of {', '.join(map(str, devices))} on a machine with "
             f"{process.cores()} processors; use fewer devices"
@@ -59,12 +60,6 @@ def peak_bytes(work: Callable[[], object], devices: Sequence[Device]) -> List[in
         del kept, marks
         peaks = read_peaks(path.read_text(encoding="utf-8"))
     return [peaks.get(_name(device), 0) for device in devices]
-
-
-def can_count(devices: Sequence[Device]) -> bool:
-    """Does the profiler know these? In a CPU build it does two CPU devices more than there are processors."""
-    spare = 0 if mx.runtime.Features().is_enabled("CUDA") else 2
-    return all(device.device_type == "gpu" or device.device_id < process.cores() + spare for device in devices)
 
 
 def read_peaks(text: str) -> Dict[str, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, List, Sequence, Tuple
+from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 import numpy as onp
 
@@ -21,20 +21,28 @@ addition rounds by at most 2**-24 of its partial sum, of which there are many, a
 terms cancel. Seen: all but 40 in 774,408 numbers within 1e-6, and all within 1e-5."""
 
 
-def count_wrong(actual: Any, expected: Any, tolerance: float = TOLERANCE) -> Tuple[int, int]:
-    """(numbers compared, numbers wrong).
+def count_wrong(
+    actual: Any, expected: Any, tolerance: float = TOLERANCE, scale: Optional[float] = None
+) -> Tuple[int, int]:
+    """(numbers compared, numbers wrong): the comparison of every oracle.
 
-    Wrong is what is off by more than ``tolerance`` times the largest expected value, or not finite. Another shape makes
-    every number wrong.
+    A number is wrong if it differs from the expected one by more than ``tolerance`` times ``scale``, or if either of
+    the two is infinite or NaN. ``scale`` is the :func:`largest` expected number unless given. Another shape makes every
+    number wrong.
     """
     actual, expected = onp.asarray(actual), onp.asarray(expected)
     if actual.shape != expected.shape:
         return expected.size, expected.size
-    if expected.size == 0:
-        return 0, 0
-    limit = tolerance * float(onp.abs(expected).max())
-    right = onp.abs(actual.astype("float64") - expected.astype("float64")) <= limit
+    # The limit is finite, so that a difference that is infinite or NaN is never within it.
+    limit = tolerance * (largest(expected) if scale is None else scale)
+    with onp.errstate(invalid="ignore"):
+        right = onp.abs(onp.subtract(actual, expected, dtype="float64")) <= limit
     return expected.size, int(expected.size - right.sum())
+
+
+def largest(expected: HostArray) -> float:
+    """The largest absolute value among the finite numbers, or 0 without any."""
+    return float(onp.abs(expected).max(initial=0.0, where=onp.isfinite(expected)))
 
 
 def whole_numbers(rank: int, count: int, seed: int) -> HostArray:

@@ -19,8 +19,8 @@ from mxdp import process
 from mxdp.backend import Device, autograd, npx
 from mxdp.batches import HostArray, upload
 from mxdp.experiments.copies import measured_link
-from mxdp.experiments.device_memory import can_count, peak_bytes
-from mxdp.experiments.oracles import TOLERANCE
+from mxdp.experiments.device_memory import peak_bytes
+from mxdp.experiments.oracles import count_wrong, largest
 from mxdp.layers import LENET, BatchNorm, Conv, Dense, LayerParams, Net, Pool, Relu, Shape, forward, init, outputs
 from mxdp.loss import cross_entropy
 from mxdp.optim import sgd
@@ -37,6 +37,7 @@ from mxdp.plans.pairs import WHOLE
 from mxdp.plans.pipeline_times import predicted_seconds
 from mxdp.replicas import get_params
 from mxdp.timing import Timer
+from mxdp.tracing.recording import can_record
 
 SERIAL = "serial"
 LINK_BYTES = 1 << 23
@@ -148,7 +149,7 @@ class Steps:
         traffic = getattr(self.made, "traffic", None)
         stays, updates = self.made.lasting_bytes(self.samples), self.made.param_bytes()
         devices = self.split.devices[: len(stays)]
-        counted = peak_bytes(lambda: self._run(1), devices) if can_count(devices) else None
+        counted = peak_bytes(lambda: self._run(1), devices) if can_record(devices) else None
         measured = [sum(both) for both in zip(stays, counted)] if counted else None
         work = map(max, self.made.peak_bytes(self.samples), updates)
         predicted = [sum(both) for both in zip(stays, work)]
@@ -221,12 +222,8 @@ def _to_host(layers: Sequence[LayerParams]) -> List[List[HostArray]]:
 
 
 def _count(actual: Sequence[HostArray], expected: Sequence[HostArray]) -> Tuple[int, int]:
-    """(numbers compared, numbers off by more than the tolerance), of one layer: measured by its largest number, since
-    the gradient of a bias before a batch normalisation is zero but for roundings."""
-    limit = TOLERANCE * max((float(onp.abs(array).max()) for array in expected), default=0.0)
-    checked = wrong = 0
-    for a, b in zip(actual, expected):
-        checked += b.size
-        right = onp.abs(a.astype("float64") - b) <= limit if a.shape == b.shape else onp.zeros(b.shape, bool)
-        wrong += int(b.size - right.sum())
-    return checked, wrong
+    """(numbers compared, numbers wrong) of one layer. The tolerance is relative to the layer's largest number: the
+    gradient of a bias before a batch normalisation is zero but for roundings."""
+    scale = max(map(largest, expected), default=0.0)
+    counts = [count_wrong(*pair, scale=scale) for pair in zip(actual, expected)]
+    return sum(checked for checked, _ in counts), sum(wrong for _, wrong in counts)

@@ -10,7 +10,6 @@ from mxdp.backend import Device, autograd
 from mxdp.batches import HostArray, upload
 from mxdp.experiments.device_memory import peak_bytes
 from mxdp.experiments.oracles import count_wrong
-from mxdp.experiments.timelines import can_record
 from mxdp.layers import Conv, Dense, LayerParams, Net, Pool, Relu, forward, init
 from mxdp.loss import cross_entropy
 from mxdp.optim import sgd
@@ -18,6 +17,7 @@ from mxdp.parallel.pipeline import Pipeline
 from mxdp.process import cores
 from mxdp.replicas import get_params
 from mxdp.tracing import Timeline, record
+from mxdp.tracing.recording import can_record
 
 NET: Net = (
     Conv(20, kernel=3), Relu(), Conv(20, kernel=3), Relu(), Pool(2, kind="avg"),

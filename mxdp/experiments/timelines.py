@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, Mapping, Sequence
 
-from mxdp import process
 from mxdp.backend import Device
 from mxdp.errors import TraceError
 from mxdp.experiments.pictures import TIMELINE
 from mxdp.tracing import Timeline, record
+from mxdp.tracing.recording import can_record
 
 MOST_EVENTS = 20_000
 """A timeline of more is left out of a result: nobody could read it, and its file would be large."""
@@ -52,8 +52,3 @@ def described(timeline: Timeline) -> Dict[str, Any]:
     if len(timeline.events) <= MOST_EVENTS:
         metrics[TIMELINE] = timeline.to_json()
     return metrics
-
-
-def can_record(devices: Sequence[Device]) -> bool:
-    """MXNet's profiler knows the CPU devices up to the number of processors plus one."""
-    return all(device.device_type != "cpu" or device.device_id <= process.cores() + 1 for device in devices)

@@ -3,7 +3,7 @@
 MXNet has one profiler a process, and it has its ways (source: ``src/profiler/``, ``src/c_api/c_api_profile.cc``):
 
 - Its state can't be asked for. A recording leaves it stopped, whatever it was before; don't mix the two.
-- A CPU device whose number is more than the number of processors plus one aborts the process.
+- A CPU device that it has no place for (:func:`can_record`) aborts the process, or is taken for a GPU.
 - So does a start while another thread is inside a call of MXNet.
 - Its first dump alone is well-formed (see :mod:`mxdp.tracing.trace_file`), and it puts an end to what was recorded.
 """
@@ -162,14 +162,23 @@ def check_devices(devices: Sequence[Device]) -> None:
     Raises:
         TraceError: it would abort the process, or take a CPU device for a GPU.
     """
-    processors = process.cores()
-    spare = 0 if mx.runtime.Features().is_enabled("CUDA") else 2
     for device in devices:
-        if device.device_type == "cpu" and device.device_id >= processors + spare:
+        if not can_record([device]):
             raise TraceError(
-                f"MXNet's profiler can't record {device}: with {processors} processors it records CPU devices up to"
-                f" cpu({processors + spare - 1}), and aborts at others; use fewer devices"
+                f"MXNet's profiler can't record {device}: with {process.cores()} processors it records CPU devices up"
+                f" to cpu({_cpu_devices() - 1}), and aborts at others; use fewer devices"
             )
+
+
+def can_record(devices: Sequence[Device]) -> bool:
+    """Does MXNet's profiler know these devices? It knows every GPU, and the first few CPU devices."""
+    return all(device.device_type != "cpu" or device.device_id < _cpu_devices() for device in devices)
+
+
+def _cpu_devices() -> int:
+    """The profiler has a place for each processor, and after the GPUs two more for other memories (source:
+    ``src/profiler/profiler.h``). Without GPUs, the next two CPU devices take these two places."""
+    return process.cores() + (0 if mx.runtime.Features().is_enabled("CUDA") else 2)
 
 
 def process_names() -> Dict[int, str]:

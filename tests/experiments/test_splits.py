@@ -156,5 +156,7 @@ def test_the_tolerance_is_of_the_layers_largest_number():
 
     weight, bias = onp.array([1.0, -4.0]), onp.array([1e-8])
     assert splits._count([weight, bias + 1e-6], [weight, bias]) == (3, 0)
-    assert splits._count([weight + 1e-3, bias], [weight, bias]) == (3, 2)
+    assert splits._count([weight + 1.2e-4, bias], [weight, bias]) == (3, 2)
+    assert splits._count([weight, bias], [onp.array([1.0, onp.inf]), bias]) == (3, 1)
+    assert splits._count([weight * 7, bias], [weight * onp.inf, bias]) == (3, 2)
     assert splits._count([weight[:1], bias], [weight, bias]) == (3, 2)

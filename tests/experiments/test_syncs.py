@@ -43,6 +43,8 @@ def test_wrong_sums_are_counted():
     assert count_wrong_sums(arrays, SEED) == (2718, 0)
     arrays[1][1][2] += 1
     assert count_wrong_sums(arrays, SEED) == (2718, 1)
+    arrays[2][0][0, :2] = float("nan"), float("inf")
+    assert count_wrong_sums(arrays, SEED) == (2718, 3)
 
     means = filled()
     one_by_one(means, op="mean")

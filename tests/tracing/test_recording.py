@@ -5,11 +5,14 @@ import os
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from mxdp.backend import mx, np, npx
 from mxdp.errors import TraceError
+from mxdp.experiments import timelines
+from mxdp.experiments.device_memory import peak_bytes
 from mxdp.process import cores
 from mxdp.tracing import read_trace, record, recording, section
 from mxdp.tracing.trace_file import Pair, Trace
@@ -171,6 +174,20 @@ def test_a_device_that_would_abort_the_process_is_refused(a):
         record([a.ctx, mx.cpu(cores() + 2)]).__enter__()
     with record() as recorded:
         a + a
+
+
+def test_a_gpu_build_records_fewer_cpu_devices_and_all_who_ask_agree(monkeypatch):
+    """Where the profiler keeps its counts of the GPUs, a CPU build has those of two more CPU devices."""
+    last, beyond, gpu = mx.cpu(cores() - 1), mx.cpu(cores()), mx.gpu(31)
+    assert recording.can_record([last, beyond, mx.cpu(cores() + 1), gpu])
+    monkeypatch.setattr(mx.runtime, "Features", lambda: SimpleNamespace(is_enabled=lambda name: name == "CUDA"))
+    assert recording.can_record([last, gpu])
+    assert not recording.can_record([last, beyond])
+    with pytest.raises(TraceError, match=rf"can't record cpu\({cores()}\).*up to cpu\({cores() - 1}\)"):
+        record([beyond]).__enter__()
+    assert timelines.recorded(lambda: None, [beyond]) == {}
+    with pytest.raises(TraceError, match="can't count the memory of cpu"):
+        peak_bytes(lambda: None, [beyond])
 
 
 def test_a_profiler_that_started_with_the_process_is_refused(monkeypatch):

@@ -98,8 +98,9 @@ class WhereTheTimeWent(Experiment):
 
     def run(self, case: Case, settings: Settings) -> Iterator[Any]:
         from mxdp.experiments.placement import devices_of
-        from mxdp.experiments.timelines import can_record, described
+        from mxdp.experiments.timelines import described
         from mxdp.tracing import where_the_time_went
+        from mxdp.tracing.recording import can_record
 
         devices = devices_of(case, settings)
         if not can_record(devices):
