@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import signal
 import sys
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence
@@ -134,5 +135,14 @@ def _run(options: argparse.Namespace) -> int:
     return OK if well else FAILED
 
 
+def _interrupt(number: int, _: Any) -> None:
+    """End as Ctrl-C does, with what was measured written; a closing terminal may send its signal twice."""
+    signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
 if __name__ == "__main__":
+    for each in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(each) == signal.SIG_DFL:  # nohup has SIGHUP ignored
+            signal.signal(each, _interrupt)
     sys.exit(main())

@@ -21,6 +21,8 @@ from mxdp import process
 from mxdp.experiments.registry import Case, Experiment, Settings
 
 GRACE_SECONDS = 5
+LONGEST_WAIT = 86400.0
+"""Seconds of one ``select``, which refuses to wait for centuries; a longer time limit takes several."""
 
 
 class ChildFailure(Exception):
@@ -51,6 +53,8 @@ class Child:
         self.log = log
         self._buffer = b""
         self._cases = 0
+        self._stopped = False
+        order = json.dumps({**_address(experiment), "settings": settings})
         with open(log, "wb") as stderr:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "mxdp.experiments.child"],
@@ -60,7 +64,7 @@ class Child:
                 env=environment,
                 start_new_session=True,
             )
-        self.tell(json.dumps({**_address(experiment), "settings": settings}))
+        self.tell(order)
 
     def take(self, case: Case) -> int:
         """Tell the process of a case; the number that commands name it by."""
@@ -87,13 +91,18 @@ class Child:
         assert self._process.stdout is not None
         descriptor = self._process.stdout.fileno()
         while b"\n" not in self._buffer:
-            ready, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
+            left = deadline - time.monotonic()
+            ready, _, _ = select.select([descriptor], [], [], max(0.0, min(left, LONGEST_WAIT)))
             if not ready:
+                if left > LONGEST_WAIT:
+                    continue
                 self.stop()
                 raise ChildGone("timeout", f"no answer within the time limit while {doing}")
             block = os.read(descriptor, 1 << 16)
             if not block:
-                raise ChildGone("failed", f"{self._how_it_died()} while {doing}")
+                death = self._how_it_died()
+                self.stop()
+                raise ChildGone("failed", f"{death} while {doing}")
             self._buffer += block
         line, _, self._buffer = self._buffer.partition(b"\n")
         answer: Dict[str, Any] = json.loads(line)
@@ -110,7 +119,9 @@ class Child:
         if code == -signal.SIGKILL:
             return "the process was killed (SIGKILL), as the system does when memory runs out,"
         if code < 0:
-            return f"the process died of {signal.Signals(-code).name}"
+            # Most real-time signals have a number alone.
+            name = next((each.name for each in signal.Signals if each == -code), f"signal {-code}")
+            return f"the process died of {name}"
         last = re.findall(rb"\S[^\n]*", self.log.read_bytes()[-4000:])
         said = f": {last[-1].decode(errors='replace')}" if last else ""
         return f"the process ended with exit status {code}{said}"
@@ -125,9 +136,15 @@ class Child:
         self.stop()
 
     def stop(self) -> None:
-        """End the process and all that it started. Nothing of it is left afterwards."""
+        """End the process and all that it started. Nothing of it is left afterwards.
+
+        A second call does nothing: the process has been waited for, so its number may belong to another one by then.
+        """
+        if self._stopped:
+            return
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
+        self._stopped = True
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
@@ -207,11 +224,13 @@ class Children:
         self._experiment, self._settings, self._folder, self._stack = experiment, settings, folder, stack
         self._shared: Dict[FrozenSet[Tuple[str, Optional[str]]], Child] = {}
 
-    def configuration(self, case: Case) -> Configuration:
-        """``case``, in processes of its own or, with ``together``, in the one that its environment has."""
+    def configuration(self, case: Case, slug: str) -> Configuration:
+        """``case``, in processes of its own or, with ``together``, in the one that its environment has.
+
+        ``slug`` names the logs of its own processes. Raises OSError where a process can't be started.
+        """
         timeout = self._settings["timeout"]
         if not self._experiment.together or case.processes > 1:
-            slug = re.sub(r"[^a-z0-9]+", "-", case.label.lower()).strip("-")
             return Configuration(case, [self._start(case, f"{slug}.{n}") for n in range(case.processes)], timeout)
         key = frozenset(case.environment.items())
         if key not in self._shared:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Dict, List, Optional, Tuple
 
@@ -47,15 +46,16 @@ def timelines(result: registry.Result, folder: Path) -> List[Dict[str, object]]:
     Writes ``<name>.<row>.svg`` and ``<name>.<row>.trace.json`` to ``folder/timelines``. A timeline that can't be
     read or drawn is named in its place.
     """
+    rows = result["rows"] + result["references"]
+    slugs = results.slugs(row["label"] for row in rows)
     return [
-        _timeline(result["experiment"], row, folder)
-        for row in result["rows"] + result["references"]
+        _timeline(result["experiment"], slugs[row["label"]], row, folder)
+        for row in rows
         if row["metrics"].get(TIMELINE)
     ]
 
 
-def _timeline(name: str, row: registry.Row, folder: Path) -> Dict[str, object]:
-    slug = re.sub(r"[^a-z0-9]+", "-", row["label"].lower()).strip("-")
+def _timeline(name: str, slug: str, row: registry.Row, folder: Path) -> Dict[str, object]:
     alt = f"Timeline of {row['label']}: one lane for each device, copies and sums apart from compute."
     try:
         recorded = Timeline.from_json(row["metrics"][TIMELINE])

@@ -3,7 +3,7 @@
 :data:`RESULT` below is the whole format. What is written can be read back, and nothing else is taken for a result: a
 file that is damaged, foreign or of another version is named in one sentence, never half read.
 
-JSON knows neither NaN nor infinity. A metric may be either (a loss that diverged, say), so :func:`write` turns them
+JSON knows neither NaN nor infinity. A metric may be either (a loss that diverged, say), so :func:`plain` turns them
 into ``null``, which the tables show as a dash. A *time* that is not finite is a defect of the harness and is refused.
 """
 
@@ -16,7 +16,7 @@ import re
 import statistics
 import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence, Union
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Union
 
 from mxdp.errors import MxdpError, UsageError
 
@@ -112,7 +112,7 @@ def write(result: Dict[str, Any], folder: Union[str, Path]) -> Path:
         ValueError: the record is not complete (see :func:`problem`); nothing is written.
         MxdpError: the file can't be written.
     """
-    record = _plain(result)
+    record = plain(result)
     wrong = problem(record)
     if wrong:
         raise ValueError(f"not a result: {wrong}")
@@ -161,6 +161,23 @@ def read_folder(folder: Union[str, Path], note: Optional[Callable[[str], None]] 
     if not found:
         raise UsageError(f"there is no result in {folder}; give a folder that `python -m mxdp.experiments run` wrote.")
     return sorted(found, key=lambda result: str(result["experiment"]))
+
+
+def slugs(labels: Iterable[str]) -> Dict[str, str]:
+    """A name for each label that files and HTML identifiers can hold: small letters, digits and ``-``, each name once.
+
+    >>> slugs(["2 devices", "2 Devices!", "+"])
+    {'2 devices': '2-devices', '2 Devices!': '2-devices-2', '+': 'case'}
+    """
+    found: Dict[str, str] = {}
+    for label in labels:
+        plain = slug = re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-") or "case"
+        number = 1
+        while slug in found.values():
+            number += 1
+            slug = f"{plain}-{number}"
+        found[label] = slug
+    return found
 
 
 def write_beside(path: Path, text: str) -> None:
@@ -226,19 +243,20 @@ def _complain(sentence: str) -> None:
     print(sentence, file=sys.stderr)
 
 
-def _plain(value: Any) -> Any:
-    """``value`` as JSON can hold it."""
+def plain(value: Any) -> Any:
+    """``value`` as JSON can hold it: NumPy's scalars and arrays become numbers and lists, NaN and infinity None, and
+    what JSON does not know its text."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
-    if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode("utf-8")
-    return value
+    if value is None or isinstance(value, (int, float)):
+        return value
+    return str(value).encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _mismatch(value: Any, shape: Any, where: str) -> Optional[str]:

@@ -12,6 +12,7 @@ experiment that has them ``together`` take the same turns, in one child.
 from __future__ import annotations
 
 import datetime
+import math
 import time
 from contextlib import ExitStack
 from dataclasses import replace
@@ -19,8 +20,9 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 from mxdp import process
+from mxdp.errors import MxdpError, UsageError
 from mxdp.experiments import machine, results
-from mxdp.experiments.children import ChildFailure, Children, Configuration
+from mxdp.experiments.children import ChildFailure, ChildGone, Children, Configuration
 from mxdp.experiments.compare import plural
 from mxdp.experiments.registry import Case, Experiment, Result, Row, Settings, Verdict
 
@@ -41,7 +43,8 @@ class Measurement:
 
     def __init__(self, experiment: Experiment, settings: Settings, folder: Path, progress: Progress) -> None:
         self.experiment, self.settings, self.folder = experiment, settings, folder
-        self.cases = experiment.cases(settings)
+        self.prediction = ""
+        self.cases: List[Case] = []
         self.failures: List[Failure] = []
         self.oracle: Dict[str, Any] = {"checked": 0, "wrong": 0, "text": ""}
         self.ready: Dict[str, Dict[str, Any]] = {}
@@ -50,15 +53,24 @@ class Measurement:
         self.metrics: Dict[str, Dict[str, Any]] = {}
         self._progress = progress
         self._done = 0
-        self._steps = len(self.cases) * (2 + settings["rounds"])
 
     def measure(self) -> None:
         """Oracle and warm-up of every case, then the rounds in turn. A case that fails is left out of what follows."""
+        self.prediction = self.experiment.predict(self.settings, process.cores())
+        self.cases = self.experiment.cases(self.settings)
+        slugs = results.slugs(case.label for case in self.cases)
+        self.folder.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
             children = Children(self.experiment, self.settings, self.folder, stack)
             running: List[Configuration] = []
             for case in self.cases:
-                configuration = children.configuration(replace(case, settings={**case.settings, **self.shared}))
+                try:
+                    configuration = children.configuration(
+                        replace(case, settings={**case.settings, **self.shared}), slugs[case.label]
+                    )
+                except Exception as error:  # the system may have no process, no file or no room left
+                    self.fail("failed", f"its process could not be started: {_described(error)}", case.label)
+                    continue
                 if self._attempt(self._prepare, configuration):
                     running.append(configuration)
             for number in range(1, self.settings["rounds"] + 1):
@@ -68,7 +80,9 @@ class Measurement:
         try:
             configuration.check()
             action(configuration, *more)
-        except ChildFailure as failure:
+        except Exception as error:
+            # After an error of our own a question may still be unanswered, so the child can't be asked again.
+            failure = error if isinstance(error, ChildFailure) else ChildGone("failed", _described(error))
             configuration.give_up(failure)
             self.fail(failure.status, str(failure), configuration.case.label)
             return False
@@ -79,7 +93,7 @@ class Measurement:
         self.failures.append(Failure(status, reason, label))
 
     def _step(self, doing: str) -> None:
-        self._progress(doing, self._done, self._steps)
+        self._progress(doing, self._done, len(self.cases) * (2 + self.settings["rounds"]))
         self._done += 1
 
     def _prepare(self, configuration: Configuration) -> None:
@@ -109,7 +123,10 @@ class Measurement:
         label = configuration.case.label
         self._step(f"{label}: round {number} of {self.settings['rounds']}")
         answers = configuration.ask("round", f"measuring round {number}")
-        self.samples.setdefault(label, []).append(max(answer["seconds"] for answer in answers))
+        seconds = [answer["seconds"] for answer in answers]
+        if not all(0 <= each < math.inf for each in seconds):
+            raise ChildFailure("failed", f"round {number} took {seconds} seconds; a time is finite and not negative")
+        self.samples.setdefault(label, []).append(max(seconds))
         self.metrics[label] = answers[0]["metrics"]
 
     def rows(self, reference: bool) -> List[Row]:
@@ -127,7 +144,8 @@ class Measurement:
 
     def complete(self) -> bool:
         """Has every case been measured in every round?"""
-        return all(len(self.samples.get(case.label, ())) == self.settings["rounds"] for case in self.cases)
+        done = [len(self.samples.get(case.label, ())) == self.settings["rounds"] for case in self.cases]
+        return bool(done) and all(done)
 
     def environment(self) -> Dict[str, Any]:
         """The machine, and the MXNet variables of the first case that started."""
@@ -148,12 +166,15 @@ def run(
 ) -> Result:
     """Run one experiment and write ``folder/<name>.json``, whatever happens; returns what was written.
 
-    Failures of children are part of the result, never an exception. A ``KeyboardInterrupt`` stops the children, writes
-    what was measured so far, and goes on to the caller.
+    Failures are part of the result, never an exception; that the file can't be written is one, too. A
+    ``KeyboardInterrupt`` stops the children, writes what was measured so far, and goes on to the caller.
+
+    Raises:
+        UsageError: the experiment refuses its settings.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    # First of all what a defect of the experiment could make fail.
+    words = {key: getattr(experiment, key) for key in ("question", "source", "how_to_read")}
     started, clock = datetime.datetime.now().astimezone(), time.monotonic()
-    prediction = experiment.predict(settings, process.cores())
     measurement = Measurement(experiment, settings, folder, progress or (lambda doing, done, steps: None))
     interrupt: Optional[KeyboardInterrupt] = None
     try:
@@ -161,44 +182,67 @@ def run(
     except KeyboardInterrupt as error:
         interrupt = error
         measurement.fail("failed", "interrupted by the user")
-    rows, references = measurement.rows(reference=False), measurement.rows(reference=True)
-    verdict = _verdict(experiment, measurement, rows, references)
-    result = {
-        "schema_version": results.SCHEMA_VERSION,
-        "experiment": experiment.name,
-        "question": experiment.question,
-        "source": experiment.source,
-        "prediction": prediction,
-        "how_to_read": experiment.how_to_read,
-        "preset": preset,
-        "settings": settings,
-        "environment": measurement.environment(),
-        "started": started.isoformat(timespec="seconds"),
-        "elapsed_seconds": round(time.monotonic() - clock, 3),
-        "status": _status(measurement.failures),
-        "error": _error(measurement.failures),
-        "rows": rows,
-        "references": references,
-        "oracle": measurement.oracle,
-        "verdict": verdict,
-    }
-    results.write(result, folder)
+    except UsageError:
+        raise
+    except Exception as error:  # a defect of the experiment's or ours: what was measured must not be lost with it
+        measurement.fail("failed", _described(error))
+    result: Result = results.plain(
+        {
+            "schema_version": results.SCHEMA_VERSION,
+            "experiment": experiment.name,
+            **words,
+            "prediction": measurement.prediction,
+            "preset": preset,
+            "settings": settings,
+            "environment": measurement.environment(),
+            "started": started.isoformat(timespec="seconds"),
+            "elapsed_seconds": round(time.monotonic() - clock, 3),
+            "oracle": measurement.oracle,
+            **_judged(experiment, measurement),
+        }
+    )
+    wrong = results.problem(result)
+    if wrong:
+        measurement.fail("failed", f"what the experiment has added to its rows is no result: {wrong}")
+        result.update(results.plain({**_measured(measurement), **_ending(measurement)}))
+    try:
+        results.write(result, folder)
+    except MxdpError as error:
+        measurement.fail("failed", str(error))
+        result.update(_ending(measurement))
     if interrupt:
         raise interrupt
     return result
 
 
-def _verdict(
-    experiment: Experiment, measurement: Measurement, rows: List[Row], references: List[Row]
-) -> Dict[str, Any]:
-    """Complete the rows; the experiment's own verdict, where all its cases were measured, else that there is none."""
+def _measured(measurement: Measurement) -> Dict[str, Any]:
+    """The rows as they were measured, and no verdict."""
+    return {
+        "rows": measurement.rows(reference=False),
+        "references": measurement.rows(reference=True),
+        "verdict": vars(Verdict(None, "No verdict: not every case was measured.")),
+    }
+
+
+def _judged(experiment: Experiment, measurement: Measurement) -> Dict[str, Any]:
+    """The completed rows; and the experiment's own verdict, where all its cases were measured."""
+    found = _measured(measurement)
+    parts = found["rows"], found["references"], measurement.settings
     try:
-        experiment.finish(rows, references, measurement.settings)
+        experiment.finish(*parts)
         if measurement.complete():
-            return vars(experiment.verdict(rows, references, measurement.settings))
+            found["verdict"] = vars(experiment.verdict(*parts))
     except Exception as error:  # a defect of the experiment's: hours of measurements must not be lost with it
-        measurement.fail("failed", f"the verdict could not be found: {type(error).__name__}: {error}")
-    return vars(Verdict(None, "No verdict: not every case was measured."))
+        measurement.fail("failed", f"the verdict could not be found: {_described(error)}")
+    return {**found, **_ending(measurement)}
+
+
+def _ending(measurement: Measurement) -> Dict[str, Any]:
+    return {"status": _status(measurement.failures), "error": _error(measurement.failures)}
+
+
+def _described(error: Exception) -> str:
+    return str(error) if isinstance(error, MxdpError) else f"{type(error).__name__}: {error}"
 
 
 def _status(failures: Sequence[Failure]) -> str:

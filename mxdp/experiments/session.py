@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import tempfile
 from pathlib import Path
 from typing import Dict, List, Sequence
 
@@ -10,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from mxdp import datasets
-from mxdp.errors import UsageError
+from mxdp.errors import MxdpError, UsageError
 from mxdp.experiments import report, runner
 from mxdp.experiments.registry import Experiment, Result, Settings
 
@@ -18,13 +20,14 @@ from mxdp.experiments.registry import Experiment, Result, Settings
 def run(
     experiments: Sequence[Experiment], preset: str, settings: Dict[str, Settings], folder: Path, as_json: bool
 ) -> bool:
-    """Run ``experiments`` in turn; True if every one ended well and met its oracle.
+    """Run ``experiments`` in turn; True if every one ended well, met its oracle and could be shown.
 
     One that fails is reported, and the others go on. Prints tables to stdout (JSON, if asked for) and progress to
     stderr. A ``KeyboardInterrupt`` is passed on after the results so far were written and reported.
     """
     console, progress = Console(), _progress()
     results: List[Result] = []
+    well = True
     _make(folder)
     try:
         with progress:
@@ -32,17 +35,33 @@ def run(
             for each in settings.values():
                 _find_data(each, progress)
             for experiment in experiments:
-                results.append(_run_one(experiment, preset, settings[experiment.name], folder, progress))
-                if not as_json:
-                    report.print_result(results[-1], progress.console if progress.console.is_terminal else console)
+                try:
+                    results.append(_run_one(experiment, preset, settings[experiment.name], folder, progress))
+                    if not as_json:
+                        report.print_result(results[-1], progress.console if progress.console.is_terminal else console)
+                except UsageError:
+                    raise
+                except Exception as error:  # a defect of this experiment's must not cost the others
+                    well = _complain(f"{experiment.name}: {type(error).__name__}: {error}")
     finally:
+        # An exception in here would take the place of the KeyboardInterrupt that is under way.
         if any(folder.glob("*.json")):
-            page = report.write_report(folder)
-            if not as_json:
-                console.print(f"Report: {page}", soft_wrap=True)
+            try:
+                page = report.write_report(folder)
+                if not as_json:
+                    console.print(f"Report: {page}", soft_wrap=True)
+            except Exception as error:
+                said = str(error) if isinstance(error, MxdpError) else f"{type(error).__name__}: {error}"
+                well = _complain(f"there is no report: {said}")
     if as_json:
         print(json.dumps(results, indent=2))
-    return all(result["status"] == "ok" and not result["oracle"]["wrong"] for result in results)
+    return well and all(result["status"] == "ok" and not result["oracle"]["wrong"] for result in results)
+
+
+def _complain(sentence: str) -> bool:
+    """Say on stderr what went wrong; False."""
+    print(f"mxdp: {sentence}", file=sys.stderr)
+    return False
 
 
 def _progress() -> Progress:
@@ -59,9 +78,10 @@ def _progress() -> Progress:
 def _make(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         raise UsageError(
-            f"can't make the folder {folder} for results: {error.strerror}; name another with --out"
+            f"can't write results to the folder {folder}: {error.strerror}; name another with --out"
         ) from error
 
 

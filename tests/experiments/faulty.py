@@ -5,8 +5,12 @@ They need no MXNet, but for one that asks what its late errors do.
 
 from __future__ import annotations
 
+import atexit
+import math
 import os
 import signal
+import subprocess
+import sys
 import time
 
 from mxdp.errors import DataError
@@ -64,8 +68,33 @@ class Hangs(Made):
     presets = {name: dict(devices=[1, 2], seed=0, rounds=3, timeout=3.0) for name in ("quick", "full")}
 
     def go_wrong(self):
+        os.write(2, b"hanging\n")
         while True:
             time.sleep(1)
+
+
+@experiment
+class IsSlow(Made):
+    """Each turn keeps the time limit; all of them together do not."""
+
+    name = "made-slow"
+    presets = {name: dict(devices=[1], seed=0, rounds=4, timeout=2.5) for name in ("quick", "full")}
+
+    def run(self, case, settings):
+        for made in super().run(case, settings):
+            time.sleep(1)
+            yield made
+
+
+@experiment
+class FailsAndHangs(Hangs):
+    name = "made-fail-and-hang"
+
+    def run(self, case, settings):
+        for made in super().run(case, settings):
+            if not case.settings["bad"]:
+                raise RuntimeError("out of luck")
+            yield made
 
 
 @experiment
@@ -110,6 +139,93 @@ class Segfaults(Made):
 
 
 @experiment
+class DiesOfARealTimeSignal(Made):
+    name = "made-real-time"
+
+    def go_wrong(self):
+        os.kill(os.getpid(), signal.SIGRTMIN + 3)
+
+
+@experiment
+class HasATimeThatIsNone(Made):
+    name = "made-nan"
+
+    def run(self, case, settings):
+        for made in super().run(case, settings):
+            bad = case.settings["bad"] and getattr(made, "metrics", {}).get("number") == 2
+            yield Round(math.nan) if bad else made
+
+
+@experiment
+class MeasuresNaN(Made):
+    """Its metric is one that diverged, and its columns are what the experiment's author got wrong."""
+
+    name = "made-nan-metric"
+
+    def run(self, case, settings):
+        yield Ready(["made(0)"])
+        while True:
+            yield Round(1.0, {"loss": math.nan, "all": [1.0, math.inf]})
+
+    def columns(self):
+        raise RuntimeError("no columns")
+
+
+@experiment
+class CannotPredict(Made):
+    name = "made-no-prediction"
+
+    def predict(self, settings, cores):
+        raise KeyError("rate")
+
+
+@experiment
+class SpoilsItsRows(Made):
+    name = "made-spoilt"
+
+    def finish(self, rows, references, settings):
+        for row in rows:
+            row["metrics"] = None
+
+
+@experiment
+class StartsOthers(Made):
+    """Both cases start a process that would stay for an hour; one ends well, the other hangs."""
+
+    name = "made-parent"
+    presets = Hangs.presets
+    go_wrong = Hangs.go_wrong
+
+    def run(self, case, settings):
+        started = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
+        for made in super().run(case, settings):
+            yield Ready(made.devices, {"started": started.pid}) if isinstance(made, Ready) else made
+
+
+@experiment
+class EndsByItself(Made):
+    """It says so in its log."""
+
+    name = "made-end"
+
+    def run(self, case, settings):
+        atexit.register(os.write, 2, b"the end\n")
+        yield from super().run(case, settings)
+
+
+@experiment
+class HasLabelsAlike(Made):
+    name = "made-alike"
+
+    def cases(self, settings):
+        return [Case(label, settings={"bad": False}) for label in ("a + b", "a - b", "+")]
+
+    def oracle(self, case, settings):
+        os.write(2, case.label.encode())
+        return super().oracle(case, settings)
+
+
+@experiment
 class IsWrong(Made):
     name = "made-wrong"
 
@@ -137,17 +253,20 @@ class Prints(Made):
 
 @experiment
 class InTwos(Made):
-    """Each case in two processes; the slower one counts."""
+    """Each case in two processes; the slower one counts, which is now one and now the other."""
 
     name = "made-twos"
 
     def cases(self, settings):
         return [Case("together", processes=2, settings={"bad": False})]
 
+    def oracle(self, case, settings):
+        return Oracle(10, 3 if case.process == settings.get("wrong_in") else 0, "ten numbers")
+
     def run(self, case, settings):
         yield Ready([f"made({case.process})"], {"pid": os.getpid()})
-        while True:
-            yield Round(2.0)
+        for number in range(1, 100):
+            yield Round(2.0 + (number + case.process) % 2)
 
 
 @experiment
@@ -210,7 +329,7 @@ class LightGood(Light):
 
 @experiment
 class LightMixed(Light):
-    """Two environments, and one case in two processes."""
+    """Three environments, two of which differ in a variable's value, and one case in two processes."""
 
     name = "made-light-mixed"
 
@@ -222,6 +341,7 @@ class LightMixed(Light):
             Case("in twos", processes=2, settings={"bad": False}),
             Case("c", settings={"bad": False}),
             Case("d", settings={"bad": False}, environment=dict(other)),
+            Case("e", settings={"bad": False}, environment={"MXDP_TEST_LIGHT": "third"}),
         ]
 
     def run(self, case, settings):

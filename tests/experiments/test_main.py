@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import faulty
 import pytest
+
+from mxdp.errors import UsageError
+from mxdp.experiments import session
 
 HERE = str(Path(__file__).parent)
 MADE = {"MXDP_EXPERIMENTS": "faulty", "PYTHONPATH": os.pathsep.join(filter(None, [HERE, os.environ.get("PYTHONPATH")]))}
@@ -72,6 +78,47 @@ def test_json_output_is_the_files_content(tmp_path):
     assert result["settings"]["rounds"] == 2
 
 
+def test_json_output_is_json_where_a_metric_is_no_number(tmp_path):
+    def refuse(constant):
+        raise AssertionError(constant)
+
+    done = run("run", "made-nan-metric", "--json", "--out", tmp_path, **MADE)
+    (result,) = json.loads(done.stdout, parse_constant=refuse)
+    assert result == json.loads((tmp_path / "made-nan-metric.json").read_text())
+    assert result["rows"][0]["metrics"]["loss"] is None
+
+
+def test_a_table_that_cannot_be_made_costs_no_other_experiment(tmp_path):
+    done = run("run", "made-nan-metric", "made-good", "--rounds", 1, "--out", tmp_path, **MADE)
+    assert done.returncode == 1
+    assert "mxdp: made-nan-metric: RuntimeError: no columns" in done.stderr
+    assert "mxdp: there is no report: RuntimeError: no columns" in done.stderr
+    assert "It ended well." in " ".join(done.stdout.split())
+    for name in ("nan-metric", "good"):
+        assert json.loads((tmp_path / f"made-{name}.json").read_text())["status"] == "ok"
+
+
+def test_a_damaged_file_in_the_folder_costs_the_report_and_nothing_else(tmp_path):
+    (tmp_path / "epochs.json").write_text('{"experiment"')
+    done = run("run", "made-good", "--json", "--rounds", 1, "--out", tmp_path, **MADE)
+    assert done.returncode == 1
+    (result,) = json.loads(done.stdout)
+    assert result["status"] == "ok"
+    (said,) = [line for line in done.stderr.splitlines() if "mxdp" in line]
+    assert said.startswith(f"mxdp: there is no report: {tmp_path / 'epochs.json'} is damaged")
+
+
+def test_a_damaged_file_does_not_hide_an_interrupt(tmp_path, monkeypatch, capsys):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    (tmp_path / "epochs.json").write_text('{"experiment"')
+    monkeypatch.setattr(session.runner, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        session.run([faulty.Good()], "quick", {"made-good": {}}, tmp_path, as_json=False)
+    assert "epochs.json is damaged" in capsys.readouterr().err
+
+
 def test_the_default_folder_is_named_after_the_time(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "mxdp.experiments", "run", "made-good"],
@@ -83,18 +130,27 @@ def test_the_default_folder_is_named_after_the_time(tmp_path):
     assert time.strptime(folder.name, "%Y-%m-%d_%H-%M-%S")
 
 
-def test_ctrl_c_keeps_what_was_measured(tmp_path):
+@pytest.fixture
+def interruptible():
+    """SIGINT as it is in a terminal; in the background of a script it is ignored, and so in all that tests start."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_ctrl_c_and_its_like_keep_what_was_measured(number, tmp_path):
     process = subprocess.Popen(
         [sys.executable, "-m", "mxdp.experiments", "run", "made-hang", "--timeout", "60", "--out", str(tmp_path)],
         env={**os.environ, **MADE}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
-        for _ in range(400):
-            if len(list(tmp_path.glob("*case-2*"))):
+        for _ in range(1000):
+            if any("hanging" in log.read_text() for log in tmp_path.glob("*case-2*")):
                 break
             time.sleep(0.05)
-        time.sleep(2)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         _, errors = process.communicate(timeout=30)
     finally:
         process.kill()
@@ -131,9 +187,36 @@ def test_bad_usage_is_one_sentence_and_exit_status_2(arguments, expected, tmp_pa
     assert expected in sentence(run(*arguments, *out))
 
 
-def test_a_folder_that_cannot_be_made(tmp_path):
+def test_a_folder_that_cannot_be_made_or_written_to_is_refused_before_anything_is_measured(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
-    assert "can't make the folder" in sentence(run("run", "made-good", "--out", tmp_path / "file" / "out", **MADE))
+    words = "can't write results to the folder"
+    assert words in sentence(run("run", "made-good", "--out", tmp_path / "file" / "out", **MADE))
+
+    def denied(**_):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(session.tempfile, "TemporaryFile", denied)
+    monkeypatch.delattr(session.runner, "run")
+    with pytest.raises(UsageError, match=f"{words} .*: Permission denied; name another with --out"):
+        session.run([faulty.Good()], "quick", {"made-good": {}}, tmp_path, as_json=False)
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
+def test_make_run_finds_an_experiment_in_the_folder_that_it_was_called_from(tmp_path):
+    (tmp_path / "a_teachers.py").write_text(
+        "from mxdp.experiments.registry import Experiment, experiment\n"
+        "@experiment\nclass Own(Experiment):\n"
+        "    name, question, source = 'made-from-here', 'Found?', 'a test'\n"
+    )
+    outer = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS", "ARGS"))}
+    command = ["make", "--silent", "-C", Path(HERE).parents[1], "run", "install=@true", f"python={sys.executable}"]
+    done = subprocess.run(
+        [*command, "ARGS=list --json"],
+        cwd=tmp_path, env={**outer, "PWD": str(tmp_path), "MXDP_EXPERIMENTS": "a_teachers"},
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert '"made-from-here"' in done.stdout
 
 
 def test_gpus_that_are_not_there_are_a_failure_that_says_how_many_there_are(tmp_path):

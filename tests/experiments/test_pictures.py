@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 from mxdp.experiments.pictures import TIMELINE, timelines
 from mxdp.tracing import Event, Timeline, read_trace
@@ -26,6 +27,15 @@ def test_a_row_with_a_timeline_gets_a_picture_and_a_trace(tmp_path):
 
 def test_references_have_theirs_too(tmp_path):
     assert len(timelines(result({TIMELINE: RECORDED.to_json()}, {TIMELINE: RECORDED.to_json()}), tmp_path)) == 2
+
+
+def test_labels_that_differ_in_signs_alone_share_neither_a_file_nor_an_id(tmp_path):
+    rows = [{"label": label, "metrics": {TIMELINE: RECORDED.to_json()}} for label in ("2 devices", "2 Devices!", "+")]
+    shown = timelines({"experiment": "some", "rows": rows[:1], "references": rows[1:]}, tmp_path)
+    assert len({each["trace"] for each in shown}) == 3
+    assert len(list((tmp_path / "timelines").iterdir())) == 6
+    ids = [name for each in shown for name in re.findall(r'\bid="([^"]*)"', each["picture"])]
+    assert len(ids) == len(set(ids)) > 3
 
 
 def test_without_one_nothing_is_written(tmp_path):

@@ -128,6 +128,21 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, mon
     assert (tmp_path / "fake.json").read_bytes() == before
 
 
+def test_two_processes_that_write_the_same_result_do_not_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replace = results.os.replace
+
+    def meanwhile(source: Any, target: Any) -> None:
+        monkeypatch.setattr(results.os, "replace", replace)
+        monkeypatch.setattr(results.os, "getpid", lambda: 7)
+        results.write({**make(), "question": "The other's?"}, tmp_path)
+        replace(source, target)
+
+    monkeypatch.setattr(results.os, "replace", meanwhile)
+    results.write(make(), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["fake.json"]
+    assert results.read(tmp_path / "fake.json") == make()
+
+
 def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
     put(tmp_path, "taken", "")
     with pytest.raises(MxdpError, match="can't be written"):

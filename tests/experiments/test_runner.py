@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import errno
+import math
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -11,7 +14,10 @@ import faulty
 import psutil
 import pytest
 
+from mxdp.experiments import children as children_module
 from mxdp.experiments import results, runner
+from mxdp.experiments.children import Child, ChildGone, environment_for
+from mxdp.experiments.registry import Case
 
 
 @pytest.fixture(autouse=True)
@@ -58,6 +64,13 @@ FAILURES = [
         "case 2: the process ended with exit status 7: glibc says goodbye while measuring round 2",
     ),
     (faulty.Segfaults, "failed", "case 2: the process died of SIGSEGV while measuring round 2"),
+    pytest.param(
+        faulty.DiesOfARealTimeSignal,
+        "failed",
+        f"case 2: the process died of signal {getattr(signal, 'SIGRTMIN', 0) + 3} while measuring round 2",
+        marks=pytest.mark.skipif(not hasattr(signal, "SIGRTMIN"), reason="this system has no real-time signals"),
+    ),
+    (faulty.HasATimeThatIsNone, "failed", "case 2: round 2 took [nan] seconds; a time is finite and not negative"),
 ]
 
 
@@ -103,6 +116,117 @@ def test_processes_of_a_case_work_together(tmp_path):
     result = measure(faulty.InTwos, tmp_path)
     assert result["oracle"]["checked"] == 20
     assert result["rows"][0]["case"]["devices"] == ["made(0)", "made(1)"]
+    assert result["rows"][0]["seconds"]["samples"] == [3.0] * 3, "the slowest process counts"
+
+
+@pytest.mark.parametrize("process", [0, 1])
+def test_every_process_of_a_case_is_compared(process, tmp_path):
+    result = measure(faulty.InTwos, tmp_path, wrong_in=process)
+    assert (result["status"], result["rows"]) == ("failed", [])
+    assert "together: 3 of 10 numbers differ" in result["error"]
+
+
+def test_one_timeout_among_failures_is_a_failure(tmp_path):
+    result = measure(faulty.FailsAndHangs, tmp_path, timeout=2.0)
+    assert result["status"] == "failed"
+    assert "case 1: RuntimeError: out of luck" in result["error"]
+    assert "case 2: stopped after 2 s" in result["error"]
+
+
+def test_a_process_that_cannot_be_started_is_its_cases_failure(tmp_path, monkeypatch):
+    starts = []
+
+    def start(*arguments, **options):
+        starts.append(arguments)
+        if len(starts) == 2:
+            raise OSError(errno.ENOMEM, "Cannot allocate memory")
+        return popen(*arguments, **options)
+
+    popen = subprocess.Popen
+    monkeypatch.setattr(children_module.subprocess, "Popen", start)
+    result = measure(faulty.Good, tmp_path, devices=[1, 2, 3])
+    assert result["status"] == "failed"
+    reason = "case 2: its process could not be started: OSError: [Errno 12] Cannot allocate memory"
+    assert result["error"] == reason
+    assert lengths(result) == {"case 1": 3, "case 3": 3}
+    assert results.read(tmp_path / "made-good.json") == result
+
+
+def test_a_defect_of_the_runner_itself_keeps_what_was_measured(tmp_path):
+    def progress(doing, done, steps):
+        if doing == "case 2: round 2 of 3":
+            raise ZeroDivisionError("no progress")
+
+    result = runner.run(faulty.Good(), "quick", dict(faulty.Good.presets["quick"]), tmp_path, progress)
+    assert (result["status"], result["error"]) == ("failed", "case 2: ZeroDivisionError: no progress")
+    assert lengths(result) == {"case 1": 3, "case 2": 1}
+    assert results.read(tmp_path / "made-good.json") == result
+
+
+def test_an_experiment_that_cannot_predict_is_a_failure(tmp_path):
+    result = measure(faulty.CannotPredict, tmp_path)
+    assert (result["status"], result["error"]) == ("failed", "KeyError: 'rate'")
+    assert results.read(tmp_path / "made-no-prediction.json") == result
+
+
+def test_rows_that_the_experiment_spoils_are_written_as_they_were_measured(tmp_path):
+    result = measure(faulty.SpoilsItsRows, tmp_path)
+    assert result["status"] == "failed"
+    assert "no result: rows[0].metrics is None, not dict" in result["error"]
+    assert lengths(result) == {"case 1": 3, "case 2": 3}
+    assert result["rows"][0]["metrics"] == {"number": 3}
+    assert results.read(tmp_path / "made-spoilt.json") == result
+
+
+def test_a_file_that_cannot_be_written_is_said_and_the_result_is_there(tmp_path):
+    (tmp_path / "made-good.json").mkdir()
+    result = measure(faulty.Good, tmp_path)
+    assert result["status"] == "failed"
+    assert "made-good.json can't be written" in result["error"]
+    assert lengths(result) == {"case 1": 3, "case 2": 3}
+
+
+def test_numbers_that_json_does_not_know_are_none_as_in_the_file(tmp_path):
+    result = measure(faulty.MeasuresNaN, tmp_path)
+    assert result["rows"][0]["metrics"] == {"loss": None, "all": [1.0, None], "speedup": 1.0}
+    assert results.read(tmp_path / "made-nan-metric.json") == result
+
+
+def test_labels_that_differ_in_signs_alone_have_logs_of_their_own(tmp_path):
+    assert measure(faulty.HasLabelsAlike, tmp_path)["status"] == "ok"
+    assert sorted(path.read_text() for path in tmp_path.glob("*.stderr.txt")) == ["+", "a + b", "a - b"]
+
+
+def test_a_child_has_nothing_of_mxdps_own_preparation():
+    prepared = {"HOME": "/here", "OMP_NUM_THREADS": "1", "MXNET_CPU_TEMP_COPY": "400"}
+    prepared["MXDP_PREPARED"] = "OMP_NUM_THREADS,MXNET_CPU_TEMP_COPY"
+    # The second is what the user has set since.
+    assert environment_for(Case("x"), prepared) == {"HOME": "/here", "MXNET_CPU_TEMP_COPY": "400"}
+
+
+def test_what_a_child_has_started_ends_with_it(tmp_path):
+    result = measure(faulty.StartsOthers, tmp_path)
+    assert result["status"] == "timeout"
+    started = [row["case"]["started"] for row in result["rows"]]
+    assert len(started) == 2
+    wait_for(lambda: not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in started))
+
+
+def test_a_child_may_end_by_itself(tmp_path):
+    assert measure(faulty.EndsByItself, tmp_path)["status"] == "ok"
+    assert [path.read_text() for path in tmp_path.glob("*.stderr.txt")] == ["the end\n"] * 2
+
+
+def test_the_number_of_a_process_that_was_waited_for_is_not_used_again(tmp_path, monkeypatch):
+    """Hours later it may be a stranger's."""
+    killed = []
+    monkeypatch.setattr(children_module.os, "killpg", lambda *arguments: killed.append(arguments))
+    with Child(faulty.Good(), {}, dict(os.environ), tmp_path / "log") as child:
+        child._process.kill()
+        with pytest.raises(ChildGone):
+            child.answer("waiting", time.monotonic() + 60)
+        child.stop()
+    assert len(killed) == 1
 
 
 def test_each_case_has_its_environment(tmp_path, monkeypatch):
@@ -161,14 +285,15 @@ def test_cases_together_share_a_child_and_an_instance_and_take_turns(tmp_path):
 
 def test_only_cases_of_one_environment_and_one_process_are_together(tmp_path):
     result = measure(faulty.LightMixed, tmp_path)
-    assert [row["label"] for row in result["rows"]] == ["a", "b", "in twos", "c", "d"]
-    a, b, twos, c, d = (row["case"]["pid"] for row in result["rows"])
+    assert [row["label"] for row in result["rows"]] == ["a", "b", "in twos", "c", "d", "e"]
+    a, b, twos, c, d, e = (row["case"]["pid"] for row in result["rows"])
     assert (a, b) == (c, d)
-    assert len({a, b, twos}) == 3
+    assert len({a, b, twos, e}) == 4
     assert result["rows"][2]["case"]["devices"] == ["made(0)"] * 2
     assert {path.name: path.read_text() for path in tmp_path.glob("*.stderr.txt")} == {
         "made-light-mixed.0.stderr.txt": "a: None\nc: None\n",
         "made-light-mixed.1.stderr.txt": "b: other\nd: other\n",
+        "made-light-mixed.2.stderr.txt": "e: third\n",
         "made-light-mixed.in-twos.0.stderr.txt": "in twos: None\n",
         "made-light-mixed.in-twos.1.stderr.txt": "in twos: None\n",
     }
@@ -273,11 +398,16 @@ def test_an_interrupt_keeps_what_was_measured_and_stops_the_children(tmp_path):
 
 
 def test_the_time_limit_counts_all_of_a_cases_turns(tmp_path):
-    started = time.monotonic()
-    result = measure(faulty.Hangs, tmp_path, timeout=1.5)
+    result = measure(faulty.IsSlow, tmp_path)
     assert result["status"] == "timeout"
-    assert "stopped after 1.5 s" in result["error"]
-    assert time.monotonic() - started < 20
+    assert "case 1: stopped after 2.5 s" in result["error"]
+
+
+@pytest.mark.parametrize("timeout", [1e10, math.inf])
+def test_a_time_limit_may_be_longer_than_the_system_waits(timeout, tmp_path, monkeypatch):
+    monkeypatch.setattr(children_module, "LONGEST_WAIT", 0.1)
+    result = measure(faulty.LightIsSlow, tmp_path, timeout=timeout, devices=[1])
+    assert (result["status"], lengths(result)) == ("ok", {"case 1": 3})
 
 
 def test_nothing_is_left_running_when_the_runner_itself_is_killed(tmp_path):
