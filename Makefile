@@ -24,6 +24,8 @@ install = @PYTHON="$(PYTHON)" tools/install.sh "$(BACKEND)"
 help: ## list these targets
 	@sed -n 's/^\([a-z]*\):.* ## /make \1|/p' Makefile | awk -F'|' '{ printf "  %-16s%s\n", $$1, $$2 }'
 
+# A module that MXDP_EXPERIMENTS names may lie in the folder from which `make -C` was called.
+run: export PYTHONPATH := $(if $(PYTHONPATH),$(PYTHONPATH):)$(PWD)
 run: ## the main job: a tour of the experiments, with tables, verdicts and a report; ARGS="..." runs others
 	$(install)
 	$(python) -m mxdp.experiments $(ARGS)
