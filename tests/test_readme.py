@@ -1,0 +1,166 @@
+"""What the pages tell a reader to run, run as written: every block alone, in a shell or a Python of its own.
+
+A shell block finds stand-ins of what takes minutes. ``make`` is ``make -n``. ``python`` has mxdp only after the block's
+own activation of ``.venv``; it goes as far as measuring, does little work where a later command needs the results, and
+with ``-m pip install`` makes stand-ins of what it would install.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mxdp import process
+from mxdp.experiments import __main__ as experiments_main
+from mxdp.experiments import session
+from mxdp.plans import __main__ as plans_main
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", ROOT / "experiments" / "README.md"]
+PROSE = [*PAGES, ROOT / "CONTRIBUTING.md", *ROOT.glob("experiments/lessons/*.py"), *ROOT.glob("experiments/presets/*")]
+
+STAND_IN = """
+import configparser, pathlib, re, runpy, sys
+here = pathlib.Path(sys.argv.pop(1))
+assert sys.argv[1] == "-m", sys.argv
+if sys.argv[2:4] == ["pip", "install"]:
+    config = configparser.ConfigParser()
+    config.read("setup.cfg")
+    for wanted in sys.argv[4:]:
+        ours = re.fullmatch(r"\\.\\[(\\w+)\\]", wanted)
+        if ours:
+            assert ours[1] in config["options.extras_require"], wanted
+        else:
+            (here / wanted).write_text('#!/bin/sh\\nshift 2; exec ls "$@"')
+            (here / wanted).chmod(0o755)
+    sys.exit()
+if here.name == "system":
+    sys.exit("No module named 'mxdp'")
+
+from mxdp import datasets
+from mxdp.experiments import session
+from mxdp.experiments.session import run
+
+def little(experiments, preset, settings, folder, as_json):
+    for each in experiments:
+        mine = settings[each.name]
+        assert each.cases(mine)
+        datasets.load(mine.get("data", "synthetic"))
+        mine.update(rounds=1, samples=40, batch_size=20, devices=[1])
+    return str(folder) not in {reported!r} or run(experiments, preset, settings, folder, as_json)
+
+session.run = little
+sys.argv[:], sys.path[0] = sys.argv[2:], ""
+runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+"""
+
+
+def blocks(page, language):
+    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def all_blocks(language):
+    found = [(page, number, text) for page in PAGES for number, text in enumerate(blocks(page, language), 1)]
+    return [pytest.param(text, id=f"{page.relative_to(ROOT)}-{number}") for page, number, text in found]
+
+
+def run(command, folder, **variables):
+    """The finished command in ``folder``, with this checkout's mxdp, no network and no data but the digits."""
+    fresh = {name: value for name, value in os.environ.items() if name not in process.describe()}
+    offline = {"MXDP_OFFLINE": "1", "MXDP_DATA_DIR": "", "XDG_CACHE_HOME": str(folder / "cache")}
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env={**fresh, **offline, "PYTHONPATH": str(ROOT), **variables},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def run_python(text, folder):
+    (folder / "script.py").write_text(text, encoding="utf-8")
+    return run([sys.executable, "script.py"], folder)
+
+
+def run_shell(text, folder):
+    """``sh -e`` where a reader is who has just set up the clone."""
+    environment, system = folder / ".venv" / "bin", folder / "system"
+    for path in (environment, system):
+        path.mkdir(parents=True)
+        (path / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "{folder}/stand_in.py" "{path}" "$@"\n')
+    (folder / "stand_in.py").write_text(STAND_IN.replace("{reported!r}", repr(re.findall(r"report (\S+)", text))))
+    (system / "make").write_text(f'#!/bin/sh\nexec "{shutil.which("make")}" -n "$@"\n')
+    for program in (environment / "python", system / "python", system / "make"):
+        program.chmod(0o755)
+    (environment / "activate").write_text(f'PATH="{environment}:$PATH"\n')
+    for name in ("experiments", "setup.cfg"):
+        (folder / name).symlink_to(ROOT / name)
+    path = os.pathsep.join([str(system), "/usr/bin", "/bin"])
+    return run(["/bin/sh", "-e", "-c", text], folder, PATH=path, REPOSITORY=str(ROOT))
+
+
+def test_every_block_is_one_that_is_run():
+    fences = [line for page in PAGES for line in page.read_text(encoding="utf-8").splitlines() if line[:3] == "```"]
+    assert set(fences[::2]) == {"```python", "```sh"}
+    assert len(fences) == 2 * len(all_blocks("python") + all_blocks("sh"))
+
+
+@pytest.mark.parametrize("text", all_blocks("python"))
+def test_a_python_block_runs_alone(text, tmp_path):
+    done = run_python(text, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Warning" not in done.stderr
+
+
+def test_a_python_block_that_needs_another_is_caught(tmp_path):
+    lines = blocks(PAGES[0], "python")[1].splitlines(keepends=True)
+    done = run_python("".join(line for line in lines if not line.startswith("devices =")), tmp_path)
+    assert done.returncode == 1
+    assert "NameError: name 'devices'" in done.stderr
+
+
+@pytest.mark.parametrize("text", all_blocks("sh"))
+def test_a_shell_block_runs_alone(text, tmp_path):
+    if "git clone" in text and not (ROOT / ".git").exists():
+        pytest.skip("this copy of the project is no repository")
+    done = run_shell(text, tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("python -m mxdp.experiments list", "No module named 'mxdp'"),
+        (". .venv/bin/activate\npython -m mxdp.experiments run epoch", "epoch"),
+        (". .venv/bin/activate\npython -m mxdp.experiments run epochs --preset ful", "ful"),
+        (". .venv/bin/activate\npython -m mxdp.experiments report runs/2026-11-20_10-00-00", "runs/2026"),
+        ('python -m pip install ".[gpu]"', "gpu"),
+        ("jupytext --to ipynb experiments/lessons/*.py", "jupytext"),
+        ("make walk", "walk"),
+    ],
+)
+def test_a_wrong_shell_block_is_caught(text, said, tmp_path):
+    done = run_shell(text, tmp_path)
+    assert done.returncode != 0
+    assert said in done.stderr
+
+
+def test_commands_in_the_text_are_ones_that_the_programs_take(monkeypatch, capsys):
+    monkeypatch.setattr(session, "run", lambda experiments, preset, settings, folder, as_json: True)
+    monkeypatch.chdir(ROOT)
+    text = "\n".join(page.read_text(encoding="utf-8") for page in PROSE)
+    found = re.findall(r"(?:`|^# +)(?:\w+=\S+ )*python -m mxdp\.(experiments|plans) ([^`\n]*)", text, re.MULTILINE)
+    assert len(found) > 25
+    for program, arguments in found:
+        main = experiments_main.main if program == "experiments" else plans_main.main
+        assert main(shlex.split(arguments)) == 0, (arguments, capsys.readouterr().err)
+    for command in set(re.findall(r"`make ([^`]*)`", text)):
+        assert run(["make", "-n", *shlex.split(command)], ROOT).returncode == 0, command
