@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from mxdp import evaluate, get_params, init_lenet
+from mxdp.backend import devices
+from mxdp.datasets import NAMES, load
+from mxdp.experiments.registry import discover
+from mxdp.experiments.settings import resolve
+from mxdp.training import train_epochs
+
 ROOT = Path(__file__).parents[1]
 LESSONS = sorted((ROOT / "experiments" / "lessons").glob("*.py"))
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
-def test_lesson_runs(lesson, tmp_path):
+def test_lesson_runs_and_leaves_nothing_behind(lesson, tmp_path, tmp_path_factory):
+    temporary = tmp_path_factory.mktemp("temporary")
     done = subprocess.run(
         [sys.executable, str(lesson)],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)},
         capture_output=True,
         text=True,
         timeout=120,
@@ -26,6 +36,9 @@ def test_lesson_runs(lesson, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "replicas in sync: False" not in done.stdout
     assert done.stdout.count("\n") > 5
+    assert list(tmp_path.iterdir()) == []
+    for trace in re.findall(r"open (\S+) in ui.perfetto.dev", done.stdout):
+        assert json.loads(Path(trace).read_text(encoding="utf-8"))["traceEvents"]
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
@@ -35,14 +48,33 @@ def test_lesson_defines_nothing(lesson):
     assert [line for line in lines if line.lstrip().startswith(("def ", "class "))] == []
 
 
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
+def test_lesson_calls_no_data_by_the_name_of_others(lesson):
+    for variable, name in re.findall(r"(\w+) = mxdp\.load\(\"([\w-]+)\"", lesson.read_text(encoding="utf-8")):
+        assert variable == name or variable not in NAMES
+
+
 def test_there_are_lessons():
     assert LESSONS
 
 
 def test_presets_fit_their_experiments():
-    from mxdp.experiments.registry import discover
-    from mxdp.experiments.settings import resolve
-
     known = discover().values()
     for preset in (ROOT / "experiments" / "presets").glob("*.toml"):
         assert resolve(list(known), str(preset), {})[0] == preset.stem
+
+
+def test_the_classroom_preset_trains():
+    preset = ROOT / "experiments" / "presets" / "classroom.toml"
+    sizes = resolve([discover()["epochs"]], str(preset), {})[1]["epochs"]
+    data, params = load(sizes["data"], seed=sizes["seed"]), init_lenet(sizes["seed"])
+    replicas = [get_params(params, device) for device in devices(2, "cpu")]
+    training = train_epochs(
+        data.train, replicas, devices(2, "cpu"), sizes["batch_size"], sizes["lr"], sizes["samples"], sizes["seed"]
+    )
+    accuracies = []
+    for _, _ in zip(range(sizes["rounds"]), training):
+        accuracies.append(evaluate(data.test, replicas))
+        if accuracies[-1] > 0.9:  # the rounds after it are only for the clock
+            return
+    pytest.fail(f"accuracy after each round: {accuracies}")

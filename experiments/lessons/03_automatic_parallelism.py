@@ -5,6 +5,9 @@
 # devices and infers from the clock that they overlapped. Here MXNet's own profiler is asked.
 
 # %%
+import tempfile
+from pathlib import Path
+
 import mxdp
 from mxdp import tracing
 from mxdp.backend import np, npx
@@ -33,7 +36,9 @@ for name, recording in (("in turn", in_turn), ("at once", at_once)):
     timeline = recording.timeline
     print(f"{name}: {timeline.length * 1e3:.1f} ms, two devices busy {timeline.together(2) / timeline.length:.0%}")
 assert in_turn.timeline.together(2) == 0
-at_once.save("two-jobs.trace.json")  # open it in ui.perfetto.dev
+trace = Path(tempfile.mkdtemp()) / "two-jobs.trace.json"
+at_once.save(trace)
+print(f"open {trace} in ui.perfetto.dev")
 
 # %% [markdown]
 # ## The engine knows what needs what

@@ -36,8 +36,8 @@ for layer, made in zip(LENET, outputs(LENET, shape)):
 # One device, one batch, forward and backward.
 
 # %%
-digits = mxdp.load("synthetic")
-X, y = digits.train.X[:50], digits.train.y[:50]
+data = mxdp.load("synthetic")
+X, y = data.train.X[:50], data.train.y[:50]
 own = [get_params(layer, devices[0]) for layer in params]
 with autograd.record():
     losses = cross_entropy(forward(LENET, np.array(X), own), np.array(y))
