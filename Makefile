@@ -17,7 +17,7 @@ python := .venv/bin/python
 install = @PYTHON="$(PYTHON)" tools/install.sh "$(BACKEND)"
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint check reference clean
+.PHONY: help run test lint check mutants reference clean
 # Two targets at once would install into one .venv at once.
 .NOTPARALLEL:
 
@@ -42,6 +42,10 @@ lint: ## format, lint and types, without the tests
 
 check: lint ## all that must hold before a commit: lint, then the tests with branch coverage
 	$(python) -m pytest --cov=mxdp --cov-branch --cov-config=setup.cfg $(ARGS)
+
+mutants: ## how much do the tests notice? change the code at 400 places, one at a time (an hour); ARGS="--help" for less
+	$(install) test mutants
+	$(python) tools/mutants.py $(ARGS)
 
 reference: ## measure the committed results of this machine again, in full size (hours)
 	$(install)

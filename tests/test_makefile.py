@@ -273,6 +273,7 @@ def test_targets_install_first_and_hand_on_what_they_are_given() -> None:
     assert make("-n", "run", *given) == [install, ".venv/bin/python -m mxdp.experiments -k ring"]
     assert make("-n", "test", *given) == [f"{install} test", ".venv/bin/python -m pytest -k ring"]
     assert make("-n", "lint", *given)[0] == f"{install} test dev"
+    assert make("-n", "mutants", *given) == [f"{install} test mutants", ".venv/bin/python tools/mutants.py -k ring"]
     reference = make("-n", "reference", "REFERENCE_ARGS=run epochs", "MACHINE=here")
     assert reference[1].split()[2:] == ["mxdp.experiments", "run", "epochs", "--out", "experiments/reference/here"]
 

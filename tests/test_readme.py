@@ -73,7 +73,8 @@ def all_blocks(language):
 
 def run(command, folder, **variables):
     """The finished command in ``folder``, with this checkout's mxdp, no network and no data but the digits."""
-    fresh = {name: value for name, value in os.environ.items() if name not in process.describe()}
+    set_by_others = {*process.describe(), "MAKEFLAGS", "MAKELEVEL", "MFLAGS"}
+    fresh = {name: value for name, value in os.environ.items() if name not in set_by_others}
     offline = {"MXDP_OFFLINE": "1", "MXDP_DATA_DIR": "", "XDG_CACHE_HOME": str(folder / "cache")}
     return subprocess.run(
         command,
