@@ -72,6 +72,8 @@ def main() -> int:
     parser.add_argument("--sample", type=int, default=SAMPLE, metavar="N", help=f"how many; 0: all (default: {SAMPLE})")
     parser.add_argument("--seed", type=int, default=0, help="draws the sample (default: 0)")
     options = parser.parse_args()
+    if options.sample < 0:
+        parser.error(f"--sample is a number of mutants, or 0 for all; not {options.sample}")
     names = modules(options.modules)
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "mxdp"
@@ -95,27 +97,28 @@ def score(names: List[str], sample: int, seed: int) -> int:
     mutants.sort(key=lambda mutant: (str(mutant.module_path), mutant.operator_name, mutant.occurrence))
     made = len(mutants)
     if 0 < sample < made:
-        mutants = sorted(random.Random(seed).sample(mutants, sample), key=lambda mutant: str(mutant.module_path))
-    print(f"{len(mutants)} of the {made} mutants of {len(names)} modules, drawn with seed {seed}", flush=True)
+        mutants = random.Random(seed).sample(mutants, sample)
+    print(f"{len(mutants)} of the {made} mutants of {', '.join(names)}; drawn with seed {seed}", flush=True)
 
     limits: Dict[str, float] = {}
+    for module in sorted({str(mutant.module_path.relative_to("mxdp")) for mutant in mutants}):
+        began = time.monotonic()
+        outcome, output = run_tests(command(module), 600)
+        if outcome is not TestOutcome.SURVIVED:
+            print(f"mutants: the tests of mxdp/{module} fail without any change:\n{output}", file=sys.stderr)
+            return 1
+        limits[module] = LONGER * (time.monotonic() - began) + SPARE_SECONDS
+
     killed: Dict[str, List[bool]] = collections.defaultdict(list)
     for mutant in mutants:
-        module = mutant.module_path.relative_to("mxdp").as_posix()
-        if module not in limits:
-            began = time.monotonic()
-            outcome, output = run_tests(command(module), 600)
-            if outcome is not TestOutcome.SURVIVED:
-                print(f"mutants: the tests of mxdp/{module} fail without any change:\n{output}", file=sys.stderr)
-                return 1
-            limits[module] = LONGER * (time.monotonic() - began) + SPARE_SECONDS
+        module = str(mutant.module_path.relative_to("mxdp"))
         result = mutate_and_test([mutant], command(module), limits[module])
         killed[module].append(result.test_outcome is TestOutcome.KILLED)
         if not killed[module][-1]:
             changed = [line for line in (result.diff or "").splitlines()[3:] if line[:1] in "+-"]
             print(f"survived: mxdp/{module}:{mutant.start_pos[0]}", *changed, sep="\n  ", flush=True)
 
-    for module, outcomes in killed.items():
+    for module, outcomes in sorted(killed.items()):
         print(f"{sum(outcomes):5} of {len(outcomes):4} killed  mxdp/{module}")
     count, total = sum(map(sum, killed.values())), len(mutants)
     print(f"score {count / total:.2f}: {count} of {total} mutants killed")
