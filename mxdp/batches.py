@@ -16,14 +16,16 @@ Batch = Union[HostArray, NDArray]
 
 
 def upload(host: HostArray, device: Device) -> NDArray:
-    """A copy of a NumPy array on ``device``. ``host`` may be written to as soon as this returns; nothing waits.
+    """A copy of a NumPy array, in whatever layout and byte order, on ``device``. Doesn't wait.
+
+    ``host`` may be written to as soon as this returns.
 
     ``np.array(host, ctx=device)`` gives the same, but queues an empty job on ``cpu(0)`` and waits for it: for as long
     as what runs there takes, whichever device is meant (MXNet's ``NDArray::WaitToWrite``). Here the bytes go into a new
     array, on which nothing can be pending. A GPU's copy then starts from that array, in the background (not run on a
     GPU).
     """
-    host = onp.asarray(host, order="C")
+    host = onp.asarray(host, dtype=host.dtype.newbyteorder("="), order="C")
     on_cpu = device.device_type == "cpu"
     array = np.empty(host.shape, dtype=host.dtype, ctx=device if on_cpu else mx.cpu())
     if host.size:

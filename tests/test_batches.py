@@ -61,9 +61,10 @@ def test_pictures_and_labels_stay_together():
         onp.testing.assert_array_equal(X_shard.asnumpy()[:, 0], y_shard.asnumpy())
 
 
-def test_different_lengths_are_named():
-    with pytest.raises(ValueError, match="X has 4 samples and y has 5 labels"):
-        split_batch(onp.zeros((4, 2)), onp.zeros(5), cpus(2))
+@pytest.mark.parametrize("labels", [3, 5])
+def test_different_lengths_are_named(labels):
+    with pytest.raises(ValueError, match=f"X has 4 samples and y has {labels} labels"):
+        split_batch(onp.zeros((4, 2)), onp.zeros(labels), cpus(2))
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int32", "int64", "uint8"])
@@ -78,6 +79,14 @@ def test_upload_copies_any_array(dtype, shape):
 def test_upload_of_a_view_with_strides():
     host = onp.arange(24.0, dtype="float32").reshape(4, 6)[::2, ::-3]
     onp.testing.assert_array_equal(upload(host, mx.cpu(0)).asnumpy(), host)
+
+
+@pytest.mark.parametrize("dtype", [">f4", "<f4", ">i8", ">f2"])
+def test_upload_of_another_byte_order(dtype):
+    host = onp.arange(6, dtype=dtype).reshape(2, 3)
+    array = upload(host, mx.cpu(1))
+    assert onp.dtype(array.dtype).name == host.dtype.name
+    onp.testing.assert_array_equal(array.asnumpy(), host)
 
 
 def test_uploads_do_not_wait_for_a_busy_device():
