@@ -2,7 +2,7 @@
 
 ``import mxdp`` prepares the process (see :mod:`mxdp.process`), sees to it that MXNet will know mxdp's stores
 (:mod:`mxdp.plugin`) and loads nothing else: a name such as ``mxdp.allreduce`` brings in MXNet when it is first used.
-Import mxdp before MXNet.
+Import mxdp before MXNet. If MXNet is loaded already, a warning says what is lost.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ _HOME = {
     "devices": "mxdp.backend",
     "get_params": "mxdp.replicas",
     "in_sync": "mxdp.replicas",
+    "out_of_sync": "mxdp.replicas",
     "init_lenet": "mxdp.models",
     "lenet": "mxdp.models",
     "cross_entropy": "mxdp.loss",
@@ -42,7 +43,7 @@ _HOME = {
 }
 __all__ = sorted(_HOME)
 
-_process.prepare()
+_process.warn(_process.prepare().warnings)
 _plugin.register_stores()
 
 

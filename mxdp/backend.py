@@ -7,7 +7,7 @@ installed (:mod:`mxdp.cuda`), imports MXNet and turns its NumPy semantics on. Wh
 
 from __future__ import annotations
 
-import warnings
+import os
 from typing import TYPE_CHECKING, Any, List, Optional, Tuple
 
 from mxdp import cuda, process
@@ -20,8 +20,7 @@ def _import_mxnet() -> Any:
     Raises:
         BackendError: MXNet is not installed, twice installed or can't be loaded.
     """
-    for text in process.prepare().warnings:
-        warnings.warn(text, process.MxdpWarning, stacklevel=2)
+    process.warn(process.prepare().warnings)
     problem = process.install_problem()
     if problem:
         raise BackendError(problem)
@@ -77,7 +76,7 @@ def devices(n: int, kind: str = "auto") -> List[Device]:
         BackendError: ``"gpu"``, and fewer than ``n`` are usable; the message says how many there are, and why.
 
     Warns:
-        MxdpWarning: two or more CPU devices, and a setting with which they wait for each other or hang.
+        MxdpWarning: two or more CPU devices, and a setting with which they wait for each other or hang; once a process.
     """
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:
         raise ValueError(f"devices(n) takes a whole number of at least 1, not {n!r}")
@@ -90,8 +89,8 @@ def devices(n: int, kind: str = "auto") -> List[Device]:
         if kind == "gpu":
             raise BackendError(_shortage(n, len(gpus)))
     if n >= 2:
-        for text in process.concurrency_warnings():
-            warnings.warn(text, process.MxdpWarning, stacklevel=2)
+        # A setting that is missing here came too late, and the import of mxdp has said so.
+        process.warn(process.concurrency_warnings({**process.SETTINGS, **os.environ}))
     return [mx.cpu(index) for index in range(n)]
 
 

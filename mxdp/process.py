@@ -12,10 +12,11 @@ import os
 import platform
 import re
 import sys
+import warnings
 from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
-from typing import Any, Callable, Dict, List, Mapping, MutableMapping, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, MutableMapping, Optional, Set, Tuple
 
 SETTINGS: Mapping[str, str] = {
     # All cpu(i) share these copies of the operators' temporary space, used in turn: an operator waits for the one that
@@ -31,6 +32,12 @@ SETTINGS: Mapping[str, str] = {
 
 MARK = "MXDP_PREPARED"
 """Environment variable: the names that :func:`prepare` set, so that a child process can tell them from the user's."""
+
+_WITHOUT = {
+    "MXNET_CPU_TEMP_COPY": "CPU devices wait for each other",
+    "OMP_NUM_THREADS": "two CPU devices that run a large np.dot may hang for ever",
+}
+"""Setting -> what happens without it."""
 
 # Below this many copies, the 50 products that the book's section queues on one device meet those of the next.
 SMALL_TEMP_COPY = 100
@@ -51,7 +58,10 @@ _IN_FORCE = re.compile(r"(MXNET|OMP|GOMP|OPENBLAS|KMP|MALLOC|MXDP)_|(GLIBC_TUNAB
 
 
 class MxdpWarning(UserWarning):
-    """A setting that is known to make devices wait for each other, or to hang; one sentence."""
+    """A setting that is known to make devices wait for each other, or to hang."""
+
+
+_issued: Set[str] = set()
 
 
 @dataclass(frozen=True)
@@ -59,7 +69,7 @@ class Prepared:
     """What :func:`prepare` found and did.
 
     ``set``: variables that mxdp set, here or in the parent process. ``kept``: the user's own, left alone.
-    ``warnings``: a sentence each, which :mod:`mxdp.backend` issues. ``malloc``: option of mallopt to whether we set it.
+    ``warnings``: a text each, which ``import mxdp`` issues. ``malloc``: option of mallopt to whether we set it.
     """
 
     set: Dict[str, str]
@@ -89,8 +99,17 @@ def prepare(
     done = {name: environ[name] for name in _ours(environ)}
     watched = [*SETTINGS, *(variable for _, _, variable, _ in MALLOPT.values()), "GLIBC_TUNABLES", "MXNET_ENGINE_TYPE"]
     kept = {name: environ[name] for name in watched if environ.get(name) and name not in done}
-    warnings = [_late_warning(missing)] if late else []
-    return Prepared(done, kept, warnings + _value_warnings(kept), tune_malloc(environ, libc))
+    found = _late_warnings(missing) if late else []
+    return Prepared(done, kept, found + _value_warnings(kept), tune_malloc(environ, libc))
+
+
+def warn(texts: Iterable[str], stacklevel: int = 2) -> None:
+    """Issue each text as a :class:`MxdpWarning`, unless this process has issued it before: Python's own filter would
+    let it through again in every cell of a notebook. ``stacklevel`` as ``warnings.warn`` takes it."""
+    for text in texts:
+        if text not in _issued:
+            _issued.add(text)
+            warnings.warn(text, MxdpWarning, stacklevel=stacklevel + 1)
 
 
 def unprepared(environ: Mapping[str, str] = os.environ) -> Dict[str, str]:
@@ -200,12 +219,15 @@ def _ours(environ: Mapping[str, str]) -> List[str]:
     return [name for name in SETTINGS if name in marked and environ.get(name) == SETTINGS[name]]
 
 
-def _late_warning(missing: List[str]) -> str:
+def _late_warnings(missing: List[str]) -> List[str]:
+    lost = [effect for name, effect in _WITHOUT.items() if name in missing]
+    if not lost:
+        return []
     exports = " ".join(f"{name}={SETTINGS[name]}" for name in missing)
-    return (
-        f"MXNet was imported before mxdp and no longer takes {exports}, so CPU devices may wait for each other: import"
-        " mxdp first, or set these variables before Python starts."
-    )
+    return [
+        f"MXNet was imported before mxdp and no longer takes {exports}, so {' and '.join(lost)}. Restart the kernel (or"
+        " Python), and import mxdp before MXNet."
+    ]
 
 
 def _value_warnings(kept: Mapping[str, str]) -> List[str]:

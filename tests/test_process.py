@@ -120,8 +120,21 @@ def test_after_mxnet_it_is_too_late():
     assert environ == {"OMP_NUM_THREADS": "1"}
     assert prepared.warnings == [
         "MXNet was imported before mxdp and no longer takes MXNET_CPU_TEMP_COPY=128 MXNET_CPU_WORKER_NTHREADS=1, so"
-        " CPU devices may wait for each other: import mxdp first, or set these variables before Python starts."
+        " CPU devices wait for each other. Restart the kernel (or Python), and import mxdp before MXNet."
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "lost"),
+    [
+        ("MXNET_CPU_TEMP_COPY", "so CPU devices wait for each other."),
+        ("OMP_NUM_THREADS", "so two CPU devices that run a large np.dot may hang for ever."),
+        ("MXNET_CPU_WORKER_NTHREADS", None),  # MXNet's own value is ours
+    ],
+)
+def test_after_mxnet_it_is_said_what_is_lost(name, lost):
+    warnings = prepare({other: "200" for other in OURS if other != name}, modules=["mxnet"]).warnings
+    assert [lost in text for text in warnings] == [True] * (lost is not None)
 
 
 def test_after_mxnet_with_all_variables_there_it_is_not():

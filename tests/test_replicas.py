@@ -3,8 +3,9 @@ from __future__ import annotations
 import numpy as onp
 import pytest
 
-from mxdp.backend import autograd, mx, np
-from mxdp.replicas import get_params, in_sync
+from mxdp.backend import autograd, gluon, mx, np
+from mxdp.batches import split_and_load
+from mxdp.replicas import get_params, in_sync, out_of_sync
 
 
 @pytest.fixture
@@ -50,3 +51,34 @@ def test_in_sync_compares_shapes_and_counts():
     assert not in_sync([[np.zeros(2)], [np.zeros((1, 2))]])
     assert not in_sync([[np.zeros(2)], [np.zeros(2), np.zeros(1)]])
     assert in_sync([[np.zeros(2)]])
+
+
+def test_in_sync_compares_dtypes():
+    assert not in_sync([[np.zeros(2, dtype="float32")], [np.zeros(2, dtype="int32")]])
+
+
+def test_the_arrays_that_differ_are_told_by_number(params):
+    replicas = [get_params([*params, np.zeros(3)], mx.cpu(i)) for i in range(3)]
+    assert out_of_sync(replicas) == []
+    replicas[1][2][0] = 1
+    replicas[2][0][1, 1] = 5
+    assert out_of_sync(replicas) == [0, 2]
+    del replicas[1][1:]
+    assert out_of_sync(replicas) == [0, 1, 2]
+
+
+def test_running_statistics_are_what_differs():
+    """Each device has those of its own shards; what is learned stays equal."""
+    net = gluon.nn.HybridSequential()
+    net.add(gluon.nn.Dense(3, in_units=2), gluon.nn.BatchNorm(in_channels=3))
+    devices = [mx.cpu(0), mx.cpu(1)]
+    net.initialize(ctx=devices)
+    for shard in split_and_load(onp.arange(12.0, dtype="float32").reshape(6, 2), devices):
+        with autograd.record():
+            scores = net(shard)
+        scores.backward()
+    params = list(net.collect_params().values())
+    replicas = [[param.data(device) for param in params] for device in devices]
+    assert not in_sync(replicas)
+    assert {params[number].grad_req for number in out_of_sync(replicas)} == {"null"}
+    assert in_sync([[param.data(device) for param in params if param.grad_req != "null"] for device in devices])
