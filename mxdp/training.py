@@ -8,7 +8,7 @@ from typing import Any, Callable, Deque, Iterable, Iterator, List, Optional, Seq
 
 import numpy as onp
 
-from mxdp.backend import Device, NDArray, autograd
+from mxdp.backend import Device, NDArray, autograd, mx, np
 from mxdp.backend import devices as find_devices
 from mxdp.batches import Batch, HostArray, split_batch, upload
 from mxdp.collectives import GradientSync
@@ -38,11 +38,15 @@ def backward(
 ) -> List[NDArray]:
     """Forward and backward pass of each shard on its device; the gradients are sums over the shard.
 
+    Where there are fewer shards than replicas, the last replicas get gradients of zero; gradients that accumulate stay.
+
     Returns the losses of each shard's samples, one array a device. Doesn't wait, so the devices work side by side.
     """
     with autograd.record():
         losses = [loss(net(X, params), y) for X, y, params in zip(X_shards, y_shards, device_params)]
-    autograd.backward(losses)
+        # A constant's gradient is zero. Without it the gradients of the step before would be summed once more.
+        constants = [np.zeros_like(param) for params in device_params[len(losses) :] for param in params]
+    autograd.backward([*losses, *constants])
     return losses
 
 
@@ -60,28 +64,36 @@ def train_batch(
     """One step of data-parallel training: split, forward and backward on each device, all-reduce, the same SGD step.
 
     Writes ``device_params`` and their gradients in place. Gradients are summed over all shards and divided once by the
-    whole batch, so shards may be uneven. Doesn't wait.
+    whole batch, so shards may be uneven. A batch with fewer samples than devices, such as the last one of an epoch, is
+    split over the first of them, a sample each; the others add gradients of zero. Doesn't wait.
 
     Args:
-        X: samples (n, ...); y: labels (n,); split as :func:`mxdp.split_batch` does.
+        X: samples (n, ...); y: labels (n,); split as :func:`mxdp.split_batch` does. At least one sample.
         device_params: one replica a device, as :func:`mxdp.get_params` makes them.
         lr: the learning rate.
         allreduce: sums a list of arrays, one a device, in place; called for each parameter's gradients.
         sync: sums all gradients of ``device_params`` at once, in place of ``allreduce``: faster for many small ones.
 
     Returns:
-        The losses of each shard's samples, one array a device.
+        The losses of each shard's samples, one array a device that has samples.
 
     Raises:
-        ValueError: as :func:`mxdp.split_batch`; or there is not one replica for each device.
+        ValueError: no samples; not a label for each; not one replica for each device; or ``X`` has another dtype than
+            the parameters, and ``net`` can't compute with both.
 
     Source: the book, "Training on Multiple GPUs".
     """
     if len(device_params) != len(devices):
         raise ValueError(f"{len(device_params)} replicas for {len(devices)} devices: there must be one for each")
     with section("input"):
-        X_shards, y_shards = split_batch(X, y, devices)
-    losses = backward(X_shards, y_shards, device_params, net, loss)
+        X_shards, y_shards = split_batch(X, y, devices[: len(X)] or devices)
+    try:
+        losses = backward(X_shards, y_shards, device_params, net, loss)
+    except mx.MXNetError as error:
+        given, own = (onp.dtype(array.dtype).name for array in (X, device_params[0][0]))
+        if given == own or given not in str(error):
+            raise
+        raise ValueError(f"X is {given} and the parameters are {own}: convert X, by X.astype({own!r})") from error
     if sync is not None:
         sync()
     else:
@@ -159,12 +171,16 @@ class Epoch:
 
 @dataclass(frozen=True)
 class History:
-    """What :func:`train` leaves behind."""
+    """What :func:`train` leaves behind: the replicas, and for each finished epoch its times and its test accuracy."""
 
     devices: List[Device]
     device_params: List[List[NDArray]]
     epochs: List[Epoch]
     test_accuracies: List[float]
+
+    def __repr__(self) -> str:
+        last = f", the last with test accuracy {self.test_accuracies[-1]:.4f}" if self.test_accuracies else ""
+        return f"<History: {len(self.epochs)} epochs on {', '.join(map(str, self.devices))}{last}>"
 
 
 def train_epochs(
@@ -213,25 +229,41 @@ def train(
         seed: of the initial parameters and of the order of samples.
         algorithm: of the all-reduce, as :class:`mxdp.GradientSync` takes it.
 
+    Returns:
+        The trained replicas and the finished epochs. Ctrl-C ends the training early, and is no error: ``train`` reports
+        it and returns. The replicas then hold what the unfinished epoch has done so far, each as a copy of the first.
+
     Raises:
-        ValueError: a number that must be positive is not, or an unknown name.
+        ValueError: a number that must be positive is not, fewer samples a step than devices, or an unknown name.
         BackendError, DataError: devices or data that can't be had.
     """
     for name, value in (("batch_size", batch_size), ("lr", lr), ("num_epochs", num_epochs)):
         if not value > 0:
             raise ValueError(f"{name} must be more than 0, not {value}")
     devices = find_devices(num_devices, kind)
+    if batch_size < num_devices:
+        raise ValueError(
+            f"batch_size {batch_size} gives {num_devices} devices less than a sample each: use a larger batch or fewer "
+            "devices"
+        )
     dataset = load(data) if isinstance(data, str) else data
     params = init_lenet(seed)
     device_params = [get_params(params, device) for device in devices]
     training = train_epochs(dataset.train, device_params, devices, batch_size, lr, seed=seed, algorithm=algorithm)
-    epochs, accuracies = [], []
-    for _, epoch in zip(range(num_epochs), training):
-        epochs.append(epoch)
-        accuracies.append(evaluate(dataset.test, device_params))
-        report(
-            f"epoch {epoch.number}: {epoch.seconds:.2f} s, {epoch.samples / epoch.seconds:,.0f} samples/s, "
-            f"loss {epoch.loss:.3f}, test accuracy {accuracies[-1]:.4f}"
-        )
+    finished: List[Tuple[Epoch, float]] = []
+    try:
+        for _, epoch in zip(range(num_epochs), training):
+            accuracy = evaluate(dataset.test, device_params)
+            finished.append((epoch, accuracy))
+            report(
+                f"epoch {epoch.number}: {epoch.seconds:.2f} s, {epoch.samples / epoch.seconds:,.0f} samples/s, "
+                f"loss {epoch.loss:.3f}, test accuracy {accuracy:.4f}"
+            )
+    except KeyboardInterrupt:
+        # It may have come when some replicas had made the step and others had not.
+        for params in device_params[1:]:
+            for first, own in zip(device_params[0], params):
+                first.copyto(own)
+        report(f"stopped by Ctrl-C after {len(finished)} of {num_epochs} epochs")
     report(f"trained on {', '.join(map(str, devices))}; replicas in sync: {in_sync(device_params)}")
-    return History(devices, device_params, epochs, accuracies)
+    return History(devices, device_params, [epoch for epoch, _ in finished], [accuracy for _, accuracy in finished])

@@ -5,11 +5,15 @@ import pytest
 
 from mxdp import training
 from mxdp.backend import mx, np
+from mxdp.batches import split_batch
 from mxdp.collectives import GradientSync, allreduce
 from mxdp.datasets import Split, load
-from mxdp.models import init_lenet
+from mxdp.loss import cross_entropy
+from mxdp.models import init_lenet, lenet
+from mxdp.optim import sgd
 from mxdp.replicas import get_params, in_sync
-from mxdp.training import evaluate, train, train_batch, train_epochs, train_steps
+from mxdp.timing import Timer
+from mxdp.training import History, evaluate, train, train_batch, train_epochs, train_steps
 
 
 def batch(n, seed=0):
@@ -81,29 +85,85 @@ def test_python_runs_ahead_by_a_bounded_number_of_steps(monkeypatch):
     waited, pushed = [], []
 
     class Losses:
-        def __init__(self, step):
-            self.step = step
+        def __init__(self, step, device):
+            self.step, self.device = step, device
 
         def wait_to_read(self):
-            waited.append(self.step)
+            waited.append((self.step, self.device))
             assert self.step == len(pushed) - 1 - training.RUN_AHEAD
 
     def push(X, y, *more, sync):
         pushed.append(X)
-        return [Losses(X)]
+        return [Losses(X, device) for device in range(2)]
 
     monkeypatch.setattr(training, "train_batch", push)
-    (last,) = train_steps(((step, None) for step in range(6)), [], [], 0.1)
-    assert waited == [0, 1, 2, 3]
-    assert last.step == 5
+    last = train_steps(((step, None) for step in range(6)), [], [], 0.1)
+    assert waited == [(step, device) for step in range(4) for device in range(2)]
+    assert [losses.step for losses in last] == [5, 5]
+
+
+@pytest.mark.parametrize("synced", [False, True])
+@pytest.mark.parametrize("samples", [1, 2])
+def test_fewer_samples_than_devices_equal_the_serial_run(samples, synced):
+    """After a step on all devices, whose gradients must not be summed once more."""
+    runs = []
+    for devices, device_params in (replicas(1), replicas(3)):
+        sync = GradientSync(device_params) if synced else None
+        for size in (5, samples, 4):
+            losses = train_batch(*batch(size), device_params, devices, 0.5, sync=sync)
+            assert len(losses) == min(size, len(devices))
+        assert in_sync(device_params)
+        runs.append([param.asnumpy() for param in device_params[0]])
+    for serial, parallel in zip(*runs):
+        onp.testing.assert_allclose(parallel, serial, rtol=0, atol=2e-5 * abs(serial).max())
+
+
+def test_a_device_without_a_sample_keeps_the_gradients_that_it_accumulates():
+    devices, device_params = replicas(3)
+    sync = GradientSync(device_params)
+    X, y = batch(5)
+    with sync.no_sync():
+        training.backward(*split_batch(X[:3], y[:3], devices), device_params, lenet, cross_entropy)
+    train_batch(X[3:], y[3:], device_params, devices, 0.0, sync=sync)
+    accumulated = [param.grad.asnumpy() for param in device_params[2]]
+    train_batch(X, y, device_params, devices, 0.0, sync=sync)
+    for param, before in zip(device_params[2], accumulated):
+        onp.testing.assert_allclose(before, param.grad.asnumpy(), rtol=0, atol=2e-5 * abs(before).max())
+
+
+def test_no_samples_are_refused():
+    devices, device_params = replicas(2)
+    with pytest.raises(ValueError, match="can't split a batch of 0 over 2 devices"):
+        train_batch(*batch(0), device_params, devices, 0.1)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "uint8"])
+@pytest.mark.parametrize("from_host", [True, False])
+def test_samples_of_another_dtype_than_the_parameters_are_named(dtype, from_host):
+    devices, device_params = replicas(2)
+    X, y = batch(4)
+    X = X.astype(dtype) if from_host else np.array(X, dtype=dtype)
+    message = rf"X is {dtype} and the parameters are float32: convert X, by X\.astype\('float32'\)$"
+    with pytest.raises(ValueError, match=message):
+        train_batch(X, y, device_params, devices, 0.1)
+
+
+def test_a_network_may_take_another_dtype_and_its_own_errors_stay():
+    devices, device_params = replicas(2)
+    X, y = batch(4)
+
+    def scaled(X, params):
+        return lenet(X.astype("float32") / 255, params)
+
+    train_batch((255 * X).astype("uint8"), y, device_params, devices, 0.1, net=scaled)
+    with pytest.raises(mx.MXNetError, match="should be 4D"):
+        train_batch(X[:, 0].astype("float64"), y, device_params, devices, 0.1)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
 @pytest.mark.parametrize("batch_size", [1, 7, 500])
 def test_evaluate_equals_one_look_at_everything(small, n, batch_size):
     _, device_params = replicas(n, scale=0.3)
-    from mxdp.models import lenet
-
     scores = lenet(np.array(small.test.X), [p.copyto(mx.cpu(0)) for p in device_params[0]]).asnumpy()
     expected = (scores.argmax(1) == small.test.y).mean()
     assert evaluate(small.test, device_params, batch_size) == pytest.approx(expected, abs=1e-12)
@@ -125,6 +185,47 @@ def test_epochs_take_turns_and_count_samples(small):
     assert 0 < second.loss < 10
 
 
+def test_an_epochs_loss_is_that_of_all_devices():
+    """Of a last step on 5 samples, of which the devices have 3 and 2."""
+    X, y = batch(5)
+    devices, device_params = replicas(2, scale=0.3)
+    expected = cross_entropy(lenet(np.array(X), device_params[0]), np.array(y)).asnumpy()
+    assert abs(expected[:3].mean() - expected.mean()) > 1e-2
+    epoch = next(train_epochs(Split(X, y), device_params, devices, 5, 0.1))
+    assert epoch.loss == pytest.approx(expected.mean(), rel=1e-5)
+
+
+def test_an_epochs_seconds_are_its_own(monkeypatch):
+    class Clock(Timer):
+        def stop(self):
+            self.times.append(float(len(self.times) + 1))
+
+    monkeypatch.setattr(training, "Timer", Clock)
+    devices, device_params = replicas(1)
+    epochs = train_epochs(Split(*batch(2)), device_params, devices, 2, 0.1)
+    assert [next(epochs).seconds for _ in range(3)] == [1.0, 2.0, 3.0]
+
+
+def test_what_train_is_given_arrives_and_each_step_is_synced_at_once(small, monkeypatch):
+    given = []
+
+    class Spy(GradientSync):
+        def __init__(self, device_params, algorithm):
+            given.append(algorithm)
+            super().__init__(device_params, algorithm)
+
+        def __call__(self):
+            given.append("sync")
+            super().__call__()
+
+    monkeypatch.setattr(training, "GradientSync", Spy)
+    for name in ("init_lenet", "Stream"):
+        original = getattr(training, name)
+        monkeypatch.setattr(training, name, lambda *args, f=original: (given.append(args[-1]), f(*args))[1])
+    train(2, 50, 0.3, 1, kind="cpu", data=small.take(100, 10), seed=7, algorithm="tree", report=lambda line: None)
+    assert sorted(map(str, given)) == ["7", "7", "sync", "sync", "tree"]
+
+
 def test_train_learns_on_two_devices(small, capsys):
     history = train(2, 30, 0.5, num_epochs=2, kind="cpu", data=small)
     assert history.devices == [mx.cpu(0), mx.cpu(1)]
@@ -137,6 +238,46 @@ def test_train_learns_on_two_devices(small, capsys):
     assert out[-1] == "trained on cpu(0), cpu(1); replicas in sync: True"
 
 
+@pytest.mark.parametrize(
+    ("calls", "finished"),
+    [(0, []), (3, []), (4, [1]), (7, [1])],
+    ids=["at once", "between two replicas", "in the second epoch", "between two replicas of the second epoch"],
+)
+def test_ctrl_c_keeps_the_finished_epochs(small, monkeypatch, calls, finished):
+    """An epoch is two steps, and a step two calls of sgd, one for each replica."""
+    done, lines = [], []
+
+    def interrupted(*arguments):
+        if len(done) == calls:
+            raise KeyboardInterrupt
+        done.append(sgd(*arguments))
+
+    monkeypatch.setattr(training, "sgd", interrupted)
+    history = train(2, 50, 0.5, num_epochs=3, kind="cpu", data=small.take(100, 10), report=lines.append)
+    assert [epoch.number for epoch in history.epochs] == finished
+    assert len(history.test_accuracies) == len(finished)
+    assert in_sync(history.device_params)
+    assert in_sync([history.device_params[0], init_lenet(0)]) == (calls == 0)
+    assert lines[-2] == f"stopped by Ctrl-C after {len(finished)} of 3 epochs"
+
+
+def test_ctrl_c_while_an_epoch_is_reported_keeps_it(small):
+    def report(line):
+        if line.startswith("epoch 2"):
+            raise KeyboardInterrupt
+
+    history = train(1, 50, 0.5, num_epochs=3, kind="cpu", data=small.take(100, 10), report=report)
+    assert [epoch.number for epoch in history.epochs] == [1, 2]
+    assert history.test_accuracies[1] == evaluate(small.take(100, 10).test, history.device_params)
+
+
+def test_a_history_shows_itself_in_a_line(small):
+    history = train(2, 50, 0.5, num_epochs=2, kind="cpu", data=small.take(100, 10), report=lambda line: None)
+    last = history.test_accuracies[1]
+    assert repr(history) == f"<History: 2 epochs on cpu(0), cpu(1), the last with test accuracy {last:.4f}>"
+    assert repr(History([mx.cpu(0)], [], [], [])) == "<History: 0 epochs on cpu(0)>"
+
+
 @pytest.mark.parametrize("bad", [{"batch_size": 0}, {"lr": -1.0}, {"num_epochs": 0}])
 def test_train_names_the_number_that_is_wrong(small, bad):
     arguments = {"batch_size": 10, "lr": 0.1, "num_epochs": 1, **bad}
@@ -147,6 +288,17 @@ def test_train_names_the_number_that_is_wrong(small, bad):
 def test_the_same_seed_gives_the_same_parameters(small):
     runs = [train(2, 50, 0.3, 1, kind="cpu", data=small, report=lambda line: None) for _ in range(2)]
     assert in_sync([runs[0].device_params[0], runs[1].device_params[0]])
+
+
+def test_a_last_batch_with_fewer_samples_than_devices_is_trained_on(small):
+    history = train(2, 4, 0.5, num_epochs=2, kind="cpu", data=small.take(9, 10), report=lambda line: None)
+    assert [epoch.samples for epoch in history.epochs] == [9, 9]
+    assert in_sync(history.device_params)
+
+
+def test_train_wants_a_sample_for_each_device(small):
+    with pytest.raises(ValueError, match="batch_size 1 gives 2 devices less than a sample each"):
+        train(2, 1, 0.5, kind="cpu", data=small)
 
 
 def test_an_uneven_last_batch_is_trained_on():
