@@ -34,7 +34,10 @@ class KnownFile:
             WrongFile: truncated, damaged, another file, or unreadable; the message starts with the path and says which.
         """
         try:
-            data = path.read_bytes()
+            with path.open("rb") as file:
+                # One byte too many shows that it is another file, however long that is.
+                data = file.read(self.size + 1)
+            length = path.stat().st_size
         except FileNotFoundError as error:
             raise MissingFile(f"{path} does not exist") from error
         except OSError as error:
@@ -48,7 +51,7 @@ class KnownFile:
             )
         if len(data) < self.size and _lacks_its_end(data):
             raise WrongFile(f"{path} is truncated ({len(data)} of {self.size} bytes)")
-        raise WrongFile(f"{path} is not the official file ({len(data)} bytes instead of {self.size})")
+        raise WrongFile(f"{path} is not the official file ({length} bytes instead of {self.size})")
 
 
 def _lacks_its_end(data: bytes) -> bool:

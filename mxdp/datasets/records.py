@@ -47,6 +47,9 @@ class Split:
     def __len__(self) -> int:
         return len(self.y)
 
+    def __repr__(self) -> str:
+        return f"<Split: {len(self)} pictures>"
+
     def take(self, n: int) -> Split:
         """The first ``n`` samples, or all where there are fewer; a view, nothing is copied.
 
@@ -69,6 +72,9 @@ class Dataset:
     test: Split
     classes: Tuple[str, ...]
     origin: str
+
+    def __repr__(self) -> str:
+        return f"<Dataset {self.name!r}: {len(self.train)} training and {len(self.test)} test pictures>"
 
     def take(self, n_train: int, n_test: Optional[int] = None) -> Dataset:
         """At most ``n_train`` training and ``n_test`` test samples (None: all), from the front; views, no copies.

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import tracemalloc
 
 import pytest
 
@@ -50,6 +51,19 @@ def test_another_file(tmp_path, data):
 
     with pytest.raises(WrongFile, match=rf"is not the official file \({len(data)} bytes instead of {len(DATA)}\)$"):
         FILE.read(tmp_path / "a.gz")
+
+
+def test_of_a_long_file_no_more_is_read_than_the_official_one_has(tmp_path):
+    with (tmp_path / "a.gz").open("wb") as file:
+        file.truncate(1 << 26)
+    tracemalloc.start()
+    try:
+        with pytest.raises(WrongFile, match=rf"is not the official file \({1 << 26} bytes instead of {len(DATA)}\)$"):
+            FILE.read(tmp_path / "a.gz")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1 << 20
 
 
 def test_a_folder_in_its_place(tmp_path):

@@ -28,6 +28,12 @@ def test_take_leaves_the_test_split_alone_and_takes_no_more_than_there_is():
     assert (len(short.train), len(short.test)) == (8, 5)
 
 
+def test_they_show_themselves_in_a_line():
+    whole = Dataset("made-up", split(8), split(5), ("a",), "here")
+    assert repr(whole) == "<Dataset 'made-up': 8 training and 5 test pictures>"
+    assert repr(whole.train) == "<Split: 8 pictures>"
+
+
 @pytest.mark.parametrize("bad", [0, -1, True, 2.0, "3", None])
 def test_take_refuses_what_is_not_a_positive_int(bad):
     with pytest.raises(ValueError, match=r"must be a positive int, not "):
