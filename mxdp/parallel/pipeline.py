@@ -91,7 +91,7 @@ class Pipeline:
             raise ValueError(f"X has {X.shape[0]} samples and y has {y.shape[0]} labels: they must be as many")
         X_parts, y_parts = self._split(X, self.devices[0]), self._split(y, self.devices[-1])
         for stage in self.stages:
-            stage.kept.clear()
+            stage.begin([len(part) for part in X_parts])
         activations: Dict[Tuple[int, int], NDArray] = {(0, number): part for number, part in enumerate(X_parts)}
         heads: Dict[Tuple[int, int], Optional[NDArray]] = {}
         last = len(self.stages) - 1

@@ -64,6 +64,12 @@ class Stage:
         """Does anything here have a gradient, a parameter or what comes from the stage before?"""
         return not self.first or bool(self.flat)
 
+    def begin(self, lengths: Sequence[int]) -> None:
+        """Begin a step whose micro-batches have these ``lengths``; places for others, as of an epoch's last batch, are
+        let go."""
+        self.kept.clear()
+        self._buffers = {length: buffer for length, buffer in self._buffers.items() if length in lengths}
+
     def forward(self, number: int, x: NDArray, target: Device, y: Optional[NDArray] = None) -> NDArray:
         """Push the forward pass of micro-batch ``number``; the result, copied to ``target``.
 

@@ -66,7 +66,18 @@ def test_another_array_takes_the_place_of_the_one_before():
 def test_data():
     params, _, _ = example(NET, SHAPE, 1)
     numbers = 2 * 36 + 64 + 64 + 64 + 10  # kept: input and relu; gradients: convolution, relu, dense
-    assert Data(NET, params, SHAPE, devices(2)).peak_bytes(5) == [4 * n * numbers for n in (3, 2)]
+    data = Data(NET, params, SHAPE, devices(2))
+    assert data.peak_bytes(5) == [4 * n * numbers for n in (3, 2)]
+    assert data.lasting_bytes(5) == 2 * [4 * 2 * (76 + 650)]  # the two layers' parameters and their gradients
+
+
+@pytest.mark.parametrize(("n", "shards", "back"), [(1, [5], NORM_BACK), (2, [3, 2], NORM_BACK_SPLIT)])
+def test_data_with_a_normalisation(n, shards, back):
+    net = (NET[0], BatchNorm(), *NET[1:])
+    params, _, _ = example(net, SHAPE, 1)
+    # Kept: input, what is normalised and four as large, relu. The normalisation's way back is the largest piece.
+    numbers = 2 * 36 + 64 + 4 * 64 + 64 + back * 64
+    assert Data(net, params, SHAPE, devices(n)).peak_bytes(5) == [4 * samples * numbers for samples in shards]
 
 
 def test_layerwise():
@@ -74,7 +85,11 @@ def test_layerwise():
     # The input, a copy of it, relu, the sum; its gradient and its copy in the last segment; going back, two halves and
     # the sum's own.
     numbers = 2 * 36 + 2 * 36 + 32 + 10 + 32 + 32 + 10
-    assert Layerwise(NET, params, SHAPE, devices(2)).peak_bytes(5) == 2 * [4 * 5 * numbers]
+    layerwise = Layerwise(NET, params, SHAPE, devices(2))
+    assert layerwise.peak_bytes(5) == 2 * [4 * 5 * numbers]
+    # Half of each weight and of the convolution's bias; the other bias is the first device's, zeros for it lie on both.
+    first, second = 36 + 2 + 320 + 10, 36 + 2 + 320
+    assert layerwise.lasting_bytes(5) == [4 * (2 * first + 10), 4 * (2 * second + 10)]
 
 
 def test_tile():

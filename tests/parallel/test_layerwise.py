@@ -105,12 +105,12 @@ def test_weights_are_disjoint(n):
 
 def test_only_what_is_whole_is_tied():
     params, _, _ = example(STACK, (3, 17, 19), 4)
-    strategy = Layerwise(STACK, params, (3, 17, 19), devices(2))
+    strategy = Layerwise(STACK, params, (3, 17, 19), devices(3))
     tied = 4 * sum(param.size for param in params[5])
-    assert sum(strategy.param_bytes()) == tied + 4 * sum(param.size for param in across.flat(params))
+    assert sum(strategy.param_bytes()) == 2 * tied + 4 * sum(param.size for param in across.flat(params))
     strategy._params[1][1][0][:] += 1  # of the device's own channels: nobody else has them
     assert strategy.in_step()
-    strategy._params[1][5][0][:] += 1
+    strategy._params[2][5][0][:] += 1
     assert not strategy.in_step()
 
 
@@ -171,5 +171,7 @@ def test_unequal_samples_and_labels_are_refused():
     params, X, y = example(LENET, (1, 28, 28), 3)
     with pytest.raises(ValueError, match="3 samples and y has 2 labels"):
         Layerwise(LENET, params, (1, 28, 28), devices(2)).step(X, y[:2])
+    with pytest.raises(ValueError, match="2 samples and y has 3 labels"):
+        Layerwise(LENET, params, (1, 28, 28), devices(2)).step(X[:2], y)
     with pytest.raises(ValueError, match="different devices"):
         Layerwise(LENET, params, (1, 28, 28), [])

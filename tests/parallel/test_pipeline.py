@@ -9,6 +9,7 @@ from serial import assert_equal, differences, example, run, serial_run, wrong
 
 from mxdp.backend import autograd, mx, np
 from mxdp.layers import LENET, Conv, Dense, Relu, param_shapes
+from mxdp.loss import cross_entropy
 from mxdp.parallel.pipeline import Pipeline
 from mxdp.parallel.stage import Stage
 from mxdp.plans.pipelines import PIPELINES
@@ -172,6 +173,35 @@ def test_parameters_lie_on_one_device_each_and_nothing_is_tied():
     assert strategy.in_step()
 
 
+def test_labels_are_put_where_the_losses_are_made(monkeypatch):
+    _, X, y = prepared("lenet")
+    places = []
+
+    def noting(scores, labels):
+        places.append((scores.ctx, labels.ctx))
+        return cross_entropy(scores, labels)
+
+    monkeypatch.setattr("mxdp.parallel.stage.cross_entropy", noting)
+    pipe("lenet", 3, 2).step(X, y)
+    assert places == [(mx.cpu(2), mx.cpu(2))] * 2
+
+
+def test_places_for_other_lengths_are_let_go():
+    """As after the last batch of an epoch; the next epoch's gradients are right all the same."""
+    net, params, X, y = NETS["lenet"][0], *prepared("lenet")
+    strategy = pipe("lenet", 3, 2)
+    for samples in (7, 5, 2, 7):
+        losses = strategy.step(X[:samples], y[:samples])
+        lengths = {stop - start for start, stop in strategy.pieces(samples)}
+        assert [set(each._buffers) for each in strategy.stages[1:]] == [lengths] * 2
+        assert losses.shape == (samples,)
+    pieces = [[array.asnumpy() for array in own] for own in strategy.gradients()]
+    expected = serial_run(net, params, X, y, micro_batches=2, steps=1).gradients
+    for own, right in zip(pieces, expected):
+        for a, b in zip(own, right):
+            onp.testing.assert_allclose(a, b, rtol=0, atol=2e-5 * abs(b).max())
+
+
 # Where to cut, and what can't be.
 
 
@@ -205,6 +235,8 @@ def test_every_sample_needs_a_label():
     _, X, y = prepared("lenet")
     with pytest.raises(ValueError, match="X has 7 samples and y has 6 labels: they must be as many"):
         pipe("lenet", 2, 2).step(X, y[:6])
+    with pytest.raises(ValueError, match="X has 6 samples and y has 7 labels: they must be as many"):
+        pipe("lenet", 2, 2).step(X[:6], y)
 
 
 @pytest.mark.parametrize(
