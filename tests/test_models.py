@@ -43,14 +43,15 @@ def test_scores_equal_numpys(pictures):
     onp.testing.assert_allclose(lenet(np.array(pictures), params).asnumpy(), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_initial_parameters():
-    params = init_lenet(0)
+@pytest.mark.parametrize(("given", "scale"), [((), 0.01), ((0.3,), 0.3)])
+def test_initial_parameters(given, scale):
+    params = init_lenet(0, *given)
     assert [p.shape for p in params] == list(SHAPES)
     assert {str(onp.dtype(p.dtype)) for p in params} == {"float32"}
     assert all((bias.asnumpy() == 0).all() for bias in params[1::2])
     weights = onp.concatenate([w.asnumpy().ravel() for w in params[::2]])
-    assert abs(weights.mean()) < 1e-4
-    assert weights.std() == pytest.approx(0.01, rel=0.01)
+    assert abs(weights.mean()) < scale / 100
+    assert weights.std() == pytest.approx(scale, rel=0.01)
 
 
 def test_the_seed_decides():

@@ -24,6 +24,8 @@ MANY = Machine(push=0.0, copy=UNIT, add=UNIT, add_more=0.0, cores=64)
         # The copies from three senders run side by side; those out of device 0 are all its own work.
         ("naive", 4, 12 + 12 + 3 * 12),
         ("sharded", 4, 12 + 12 + 3 * 12),
+        # In, add, in, add, out, out. What arrives second lands in the box of the first, when that has been added.
+        ("tree", 3, 12 + 12 + 12 + 12 + 12 + 12),
         ("tree", 4, 12 + 12 + 12 + 12 + 12 + 12),
         # Read and add six out of the other's memory, then put it in both places.
         ("shared-memory", 2, 6 + 6 + 6),
@@ -43,9 +45,21 @@ def test_on_one_core_it_is_the_sum_of_all_work(algorithm, devices):
     assert predict(schedule, 24, replace(MANY, cores=1)) == pytest.approx(len(moves(schedule)) * chunk)
 
 
-def test_python_is_the_limit_where_there_is_nothing_to_do():
-    lazy = replace(MANY, push=1.0, copy=Rate(0.0, ((1.0, 1e-9),), ((1.0, 1e-9),)), add=UNIT)
-    assert predict(plan("naive", 2), 1, lazy) == pytest.approx(2 + 1, abs=1.1)
+@pytest.mark.parametrize(
+    ("push", "seconds"),
+    [
+        (5, 5 + 12 + 12 + 12),  # copy, add and copy are pushed at 5, 10 and 15, before they can begin
+        (20, 3 * 20 + 12),  # ... at 20, 40 and 60
+    ],
+)
+def test_nothing_begins_before_it_is_pushed(push, seconds):
+    assert predict(plan("naive", 2), 12, replace(MANY, push=push)) == pytest.approx(seconds)
+
+
+def test_the_footprint_counts_each_array_once():
+    """Two vectors of 12 bytes and a box: 36. A byte takes a second then, and longer with any other footprint."""
+    rate = Rate(0.0, ((35.0, 9.0), (36.0, 1.0), (37.0, 9.0)), ((35.0, 9.0), (36.0, 1.0), (37.0, 9.0)))
+    assert predict(plan("naive", 2), 12, replace(MANY, copy=rate, add=rate)) == pytest.approx(36)
 
 
 def test_together_is_slower_than_alone_only_while_two_run():

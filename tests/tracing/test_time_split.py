@@ -39,8 +39,9 @@ def test_what_the_device_does():
     }
 
 
-def test_python_has_not_pushed_it():
-    assert parts(1000, [("C", 0, 300), ("C", 900, 1000)], calls=[(880, 910)]) == {"compute": 400, "front_end": 600}
+@pytest.mark.parametrize("begin", [880, 899])
+def test_python_has_not_pushed_it(begin):
+    assert parts(1000, [("C", 0, 300), ("C", 900, 1000)], calls=[(begin, 910)]) == {"compute": 400, "front_end": 600}
 
 
 def test_python_was_in_the_input_path():
@@ -72,8 +73,15 @@ def test_a_wait_in_which_the_device_went_on_owes_nothing():
     assert found == {"compute": 895, "rest": 5, "front_end": 100}
 
 
-def test_a_wait_that_ended_while_the_device_worked_owes_nothing():
-    found = parts(1000, [("C", 0, 300), ("C", 900, 1000)], calls=[(880, 910)], waits=[(100, 290)])
+def test_a_wait_that_ended_with_the_gap_owes_to_the_next_one():
+    device = [("C", 0, 300), ("C", 900, 950), ("C", 1200, 1300)]
+    found = parts(1300, device, calls=[(1190, 1210)], waits=[(100, 900)])
+    assert found == {"compute": 450, "rest": 600, "waiting": 200, "front_end": 50}
+
+
+@pytest.mark.parametrize("end", [290, 300])
+def test_a_wait_that_ended_while_the_device_worked_owes_nothing(end):
+    found = parts(1000, [("C", 0, 300), ("C", 900, 1000)], calls=[(880, 910)], waits=[(100, end)])
     assert found == {"compute": 400, "front_end": 600}
 
 
@@ -109,6 +117,10 @@ def test_another_device_finished_just_before_although_python_pushed_too():
     device = [("C", 0, 300), ("R", 900, 1000)]
     found = parts(1000, device, [("C", 350, 890)], calls=calls)
     assert found == {"compute": 300, "exposed_communication": 100, "front_end": 60, "waiting": 540}
+    at_once = parts(1000, device, [("C", 350, 900)], calls=calls)
+    assert at_once == {"compute": 300, "exposed_communication": 100, "front_end": 50, "waiting": 550}
+    in_time = parts(1000, device, [("C", 350, 900 - TRIGGER)], calls=calls)
+    assert in_time == {"compute": 300, "exposed_communication": 100, "front_end": 100, "waiting": 500}
     early = parts(1000, device, [("C", 350, 900 - TRIGGER - 1)], calls=calls)
     assert early == {"compute": 300, "exposed_communication": 100, "front_end": 600}
 

@@ -48,6 +48,7 @@ def test_what_follows_from_it():
     assert TIMELINE.together() == pytest.approx(4e-6)
     assert us(TIMELINE.idle("cpu(0)")) == [(4, 8), (12, 16)]
     assert us(TIMELINE.idle("cpu(1)", least=3e-6)) == [(12, 16)]
+    assert us(TIMELINE.idle("cpu(1)", least=2e-6))[0] == (0, 2)
     assert us(TIMELINE.spans()) == [(0, 12)]
     assert us(TIMELINE.python()) == [(0, 4)]
     assert us(TIMELINE.python(name="input")) == [(0, 3)]
@@ -156,7 +157,8 @@ def test_a_part_counts_from_its_start_and_cuts_what_sticks_out():
     assert TIMELINE.between(0, TIMELINE.length) == TIMELINE
     moment = build(9, [("cpu(0)", "a", "copy", 5, 5)])
     assert moment.between(4e-6, 6e-6).events == (Event("cpu(0)", "a", "copy", 1e-6, 1e-6),)
-    assert moment.between(6e-6, 8e-6).events == ()
+    for start, stop in ((6e-6, 8e-6), (5e-6, 8e-6), (2e-6, 5e-6)):
+        assert moment.between(start, stop).events == ()
     for start, stop in ((5e-6, 5e-6), (-1e-6, 5e-6), (0, 1.0)):
         with pytest.raises(ValueError, match="a part lies between"):
             TIMELINE.between(start, stop)
@@ -167,3 +169,7 @@ def test_events_are_cut_at_the_ends_of_the_recording():
         10, [("cpu(0)", "a", "compute", -5, 2), ("cpu(0)", "b", "copy", 9, 30), ("cpu(0)", "c", "copy", 11, 12)]
     )
     assert [(event.name, event.start, event.end) for event in timeline.events] == [("a", 0.0, 2e-6), ("b", 9e-6, 1e-5)]
+    touching = build(
+        10, [("cpu(0)", "a", "copy", -5, 0), ("cpu(0)", "b", "copy", 10, 30), ("cpu(0)", "c", "copy", -5, -1)]
+    )
+    assert [(event.name, event.start, event.end) for event in touching.events] == [("a", 0.0, 0.0), ("b", 1e-5, 1e-5)]
