@@ -1,7 +1,8 @@
 """mxdp: data-parallel training of MXNet/Gluon networks, from scratch, in pieces that can be read.
 
-``import mxdp`` prepares the process (see :mod:`mxdp.process`), sees to it that MXNet will know mxdp's stores
-(:mod:`mxdp.plugin`) and loads nothing else: a name such as ``mxdp.allreduce`` brings in MXNet when it is first used.
+``import mxdp`` prepares the process (see :mod:`mxdp.process`), makes MXNet importable on newer releases of Python and
+NumPy (:mod:`mxdp.compat`), sees to it that MXNet will know mxdp's stores (:mod:`mxdp.plugin`) and loads nothing else: a
+name such as ``mxdp.allreduce`` brings in MXNet when it is first used.
 Import mxdp before MXNet. If MXNet is loaded already, a warning says what is lost.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import importlib
 from typing import Any, List
 
+from mxdp import compat as _compat
 from mxdp import plugin as _plugin
 from mxdp import process as _process
 
@@ -44,6 +46,7 @@ _HOME = {
 __all__ = sorted(_HOME)
 
 _process.warn(_process.prepare().warnings)
+_compat.install()
 _plugin.register_stores()
 
 

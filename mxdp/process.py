@@ -184,17 +184,9 @@ def install_problem(
     The arguments are what it looks at: the installed distributions, Python's version, a distribution's version by name,
     and whether a module can be found (a MXNet built from source is no distribution).
     """
-    if python >= (3, 12):
-        return (
-            f"this is Python {python[0]}.{python[1]}, and MXNet 1.9.1 needs Python 3.8 to 3.11 (its NumPy has no newer"
-            " builds): start one of those, or let `make run` find one."
-        )
     backends = installed_backends() if backends is None else backends
     if not backends and importable("mxnet") is None:
-        return (
-            'MXNet is not installed: `pip install "mxdp[cpu]"`, or `pip install "mxdp[cu112]"` for NVIDIA GPUs, or use'
-            " `make run`, which installs what it needs."
-        )
+        return _not_installed(python)
     if len(backends) > 1:
         names = sorted(backends)
         return (
@@ -202,15 +194,22 @@ def install_problem(
             f" `pip uninstall -y {' '.join(names)}`, then install one of them again."
         )
     try:
-        numpy = version("numpy")
+        version("numpy")
     except metadata.PackageNotFoundError:
-        return 'NumPy is not installed, and MXNet needs it: `pip install "numpy<1.24"`.'
-    if tuple(int(part) for part in re.findall(r"\d+", numpy)[:2]) >= (1, 24):
-        return (
-            f"NumPy {numpy} is too new for MXNet 1.9.1, which uses np.bool, gone since NumPy 1.24: `pip install"
-            ' "numpy<1.24"`.'
-        )
+        return "NumPy is not installed, and MXNet needs it: `pip install numpy`."
     return None
+
+
+def _not_installed(python: Tuple[int, ...]) -> str:
+    if python < (3, 13):
+        return (
+            'MXNet is not installed: `pip install "mxdp[cpu]"`, or `pip install "mxdp[cu112]"` for NVIDIA GPUs, or use'
+            " `make run`, which installs what it needs."
+        )
+    return (
+        f"MXNet is not installed, and its requirements exclude every NumPy for Python {python[0]}.{python[1]}: install it"
+        " without them, `pip install --no-deps mxnet==1.9.1` (for NVIDIA GPUs mxnet-cu112==1.9.1), or use `make run`."
+    )
 
 
 def _ours(environ: Mapping[str, str]) -> List[str]:

@@ -14,6 +14,7 @@ FLOORS = {
     "mxdp.plans": 0,
     "mxdp.process": 1,
     "mxdp.cuda": 1,
+    "mxdp.compat": 1,
     "mxdp.backend": 1,
     "mxdp.calls": 1,
     "mxdp.plugin": 1,

@@ -3,12 +3,16 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import numpy
 import pytest
 
 from mxdp import plugin
 from mxdp.backend import mx, npx
 from mxdp.plans.algorithms import ALGORITHMS
 
+needs_mxnet_alone = pytest.mark.skipif(
+    numpy.lib.NumpyVersion(numpy.__version__) >= "1.24.0", reason="MXNet can't be imported with this NumPy before mxdp"
+)
 ALL = [f"mxdp{name}" for name in (*ALGORITHMS, "auto")]
 CLASSIC_TRAINING = """
 net = mx.gluon.nn.HybridSequential()
@@ -46,7 +50,10 @@ def _settings_as_the_user_has_them(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.mark.parametrize("imports", ["import mxdp, mxnet as mx", "import mxnet as mx, mxdp"])
+@pytest.mark.parametrize(
+    "imports",
+    ["import mxdp, mxnet as mx", pytest.param("import mxnet as mx, mxdp", marks=needs_mxnet_alone)],
+)
 def test_the_names_are_there_whatever_was_imported_first_and_a_classic_program_stays_classic(imports):
     said = run(
         f"{imports}\n"
@@ -92,12 +99,12 @@ def test_import_mxdp_alone_imports_neither_mxnet_nor_what_the_stores_need():
 
 def test_mxnet_imported_in_a_thread_and_by_a_submodule():
     run(
-        "import mxdp, threading, importlib\n"
+        "import mxdp, threading, importlib.machinery\n"
         "thread = threading.Thread(target=importlib.import_module, args=['mxnet.gluon'])\n"
         "thread.start(); thread.join()\n"
         "import mxnet as mx\n"
         "assert mx.kv.create('mxdptree').type == 'mxdptree'\n"
-        "assert mx.__spec__.loader.__class__.__name__ == 'SourceFileLoader', mx.__spec__"
+        "assert isinstance(mx.__spec__.loader, importlib.machinery.SourceFileLoader), mx.__spec__"
     )
 
 

@@ -1,0 +1,153 @@
+"""MXNet 1.9.1 on Python and NumPy releases that are younger than it.
+
+MXNet takes names from NumPy that NumPy has removed since, imports ``distutils``, which Python 3.12 removed, and writes
+operator attributes as text, where NumPy 2 spells its scalars ``np.int64(2)``. :func:`install` makes Python load
+MXNet's modules in a slightly different way, whoever imports them:
+
+- Their ``import numpy`` gives a module with everything that NumPy has and the removed names (:func:`numpy_for_mxnet`).
+  Every other module gets NumPy itself. Nothing is added to NumPy, and its print options stay as they are.
+- Their ``distutils.version`` is a stand-in.
+- Where they write attributes, NumPy's scalars are written as plain numbers (:func:`attribute_text`).
+
+The hook is Python's own: each module may have an ``__import__`` of its own, in its ``__builtins__``.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import re
+import sys
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from types import ModuleType, SimpleNamespace
+from typing import Any, Callable, Dict, List, Optional, Sequence
+
+FINANCIAL = ("mirr", "npv", "pmt", "ppmt", "pv", "rate")
+"""NumPy removed these in 1.20. MXNet lists them among its fallbacks and never calls them itself."""
+
+WRITES_ATTRIBUTES = ("mxnet._ctypes.ndarray", "mxnet._ctypes.symbol", "mxnet.symbol.symbol", "mxnet.io.io")
+"""MXNet's modules that turn attributes into text by ``str(value)``, and use the name ``str`` for nothing else."""
+
+
+def install() -> None:
+    """Let Python load MXNet's modules as described above. Cheap: imports neither NumPy nor MXNet.
+
+    What has been imported already stays as it is. A second call does nothing.
+    """
+    if not any(isinstance(finder, Finder) for finder in sys.meta_path):
+        # Behind the finders of others, such as wrapt's, which calls those who wait for MXNet.
+        sys.meta_path.insert(sys.meta_path.index(PathFinder), Finder())
+
+
+class Finder(MetaPathFinder):
+    """Finds the modules of ``packages`` where Python would, and lets :class:`Loader` load them."""
+
+    def __init__(self, *packages: str) -> None:
+        self.packages = packages or ("mxnet",)
+
+    def find_spec(
+        self, fullname: str, path: Optional[Sequence[str]] = None, target: Any = None
+    ) -> Optional[ModuleSpec]:
+        """The module's specification; None for modules of other packages."""
+        if fullname.partition(".")[0] not in self.packages:
+            return None
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is not None and type(spec.loader) is SourceFileLoader:
+            spec.loader = Loader(fullname, spec.loader.path)
+        return spec
+
+
+class Loader(SourceFileLoader):
+    """Loads a module of MXNet's, with an ``__import__`` of its own."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run the module's code."""
+        names: Dict[str, Any] = vars(module)
+        names["__builtins__"] = _builtins()
+        if module.__name__ in WRITES_ATTRIBUTES and _spells_scalars():
+            names["str"] = attribute_text
+        super().exec_module(module)
+
+
+def attribute_text(value: Any = "") -> str:
+    """``str(value)`` as NumPy 1 would have it, with plain numbers in tuples and lists.
+
+    >>> import numpy
+    >>> attribute_text((numpy.int64(2), [numpy.float32(0.1)]))
+    '(2, [0.1])'
+    """
+    return str(_plain(value)) if type(value) in (tuple, list) else str(value)
+
+
+@functools.lru_cache(maxsize=None)
+def numpy_for_mxnet() -> ModuleType:
+    """A module with all that NumPy has, and the names that MXNet 1.9.1 needs besides, with their old meaning."""
+    import numpy
+
+    module = ModuleType("numpy")
+    names = vars(module)
+    names.update(vars(numpy))
+    # Up to NumPy 1.23 this was Python's bool, from 2.0 on it is NumPy's: mx.np.bool stays what it was.
+    names.update(bool=bool, int=int)
+    for name, value in _removed(numpy).items():
+        names.setdefault(name, value)
+    return module
+
+
+def _removed(numpy: Any) -> Dict[str, Any]:
+    def in1d(ar1: Any, ar2: Any, assume_unique: bool = False, invert: bool = False) -> Any:
+        return numpy.isin(numpy.ravel(ar1), ar2, assume_unique=assume_unique, invert=invert)
+
+    def msort(a: Any) -> Any:
+        return numpy.sort(a, axis=0)
+
+    return {
+        **dict(Inf=numpy.inf, PINF=numpy.inf, NINF=-numpy.inf, NaN=numpy.nan, NAN=numpy.nan, PZERO=0.0, NZERO=-0.0),
+        **dict(alltrue=numpy.all, sometrue=numpy.any, product=numpy.prod, round_=numpy.round, in1d=in1d, msort=msort),
+        "trapz": getattr(numpy, "trapezoid", None),
+        "compat": SimpleNamespace(basestring=str),
+        **{name: _gone(name) for name in FINANCIAL},
+    }
+
+
+def _gone(name: str) -> Callable[..., Any]:
+    def gone(*args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError(
+            f"{name} is not in NumPy since 1.20, and MXNet only passes it on: use numpy_financial.{name}."
+        )
+
+    gone.__name__ = name
+    return gone
+
+
+def _import(name: str, globals: Any = None, locals: Any = None, fromlist: Sequence[str] = (), level: int = 0) -> Any:
+    if name == "distutils.version":
+        return SimpleNamespace(StrictVersion=_version, LooseVersion=_version)
+    module = builtins.__import__(name, globals, locals, fromlist, level)
+    return numpy_for_mxnet() if module is sys.modules.get("numpy") else module
+
+
+def _version(text: str) -> List[int]:
+    return [int(number) for number in re.findall(r"\d+", text)[:3]]
+
+
+@functools.lru_cache(maxsize=None)
+def _builtins() -> Dict[str, Any]:
+    return {**vars(builtins), "__import__": _import}
+
+
+def _spells_scalars() -> bool:
+    import numpy
+
+    return _version(numpy.__version__) >= [2]
+
+
+def _plain(value: Any) -> Any:
+    import numpy
+
+    if type(value) in (tuple, list):
+        return type(value)(map(_plain, value))
+    if isinstance(value, numpy.floating):
+        return float(str(value))  # 0.1 of float32, whose item() is 0.10000000149011612
+    return value.item() if isinstance(value, numpy.generic) else value

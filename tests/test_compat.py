@@ -1,0 +1,152 @@
+"""mxdp.compat: MXNet gets the NumPy that it was written for, and nobody else notices."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy
+import pytest
+
+from mxdp import compat
+from mxdp.backend import autograd, gluon, mx, np, npx
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def child(code, folder, *options):
+    """What a Python process prints; it runs in ``folder`` and finds mxdp there or by the path."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, *options, "-c", code]
+    done = subprocess.run(command, env=environment, cwd=str(folder), capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+UNTOUCHED = """
+import json, types
+import numpy, scipy.sparse  # which MXNet imports if it is there, and which brings in more of NumPy
+import numpy.testing, numpy.fft, numpy.linalg, numpy.random
+names, options, scalar = dict(vars(numpy)), numpy.get_printoptions(), repr(numpy.float32(0.5))
+import mxdp
+from mxnet import np
+np.ones(3).sum().item()
+changed = [name for name, value in vars(numpy).items() if names.get(name, None) is not value]
+import sys
+print(json.dumps({
+    "changed": changed, "lost": sorted(set(names) - set(vars(numpy))),
+    "options": numpy.get_printoptions() == options, "scalar": repr(numpy.float32(0.5)) == scalar,
+    "itself": sys.modules["numpy"] is numpy, "distutils": "distutils.version" in sys.modules,
+}))
+"""
+
+
+def test_the_users_numpy_stays_as_it_is(tmp_path):
+    assert json.loads(child(UNTOUCHED, tmp_path)) == {
+        "changed": [], "lost": [], "options": True, "scalar": True, "itself": True, "distutils": False,
+    }  # fmt: skip
+
+
+def test_only_mxnets_modules_get_the_other_numpy():
+    theirs = mx.numpy.multiarray._np
+    assert theirs is compat.numpy_for_mxnet()
+    assert theirs is not numpy
+    assert theirs.ndarray is numpy.ndarray
+    assert mx.test_utils.npt is numpy.testing
+
+
+@pytest.mark.parametrize("first", ["import wrapt; wrapt.register_post_import_hook(print, 'mxnet')", "", "import mxnet"])
+def test_mxnet_can_be_imported_directly_and_gets_its_stores(first, tmp_path):
+    if first == "import mxnet" and numpy.lib.NumpyVersion(numpy.__version__) >= "1.24.0":
+        first = ""  # where MXNet alone can't be imported
+    code = f"{first}\nimport mxdp\nfrom mxnet import kv, np, npx\nprint(type(kv.create('mxdpring')).__name__)"
+    assert child(code, tmp_path).splitlines()[-1] == "Store"
+
+
+SPAWNED = """
+import multiprocessing
+import mxdp
+from mxnet import np
+def double(number):
+    return float((np.ones(1) * 2 * number).item())
+if __name__ == "__main__":
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        print(pool.map(double, [3, 4]))
+"""
+
+
+def test_a_spawned_process_of_a_script_gets_it_too(tmp_path):
+    (tmp_path / "script.py").write_text(SPAWNED)
+    code = "import subprocess, sys; print(subprocess.check_output([sys.executable, 'script.py'], text=True), end='')"
+    assert child(code, tmp_path) == "[6.0, 8.0]\n"
+
+
+@pytest.mark.parametrize("name", compat.FINANCIAL)
+def test_a_function_that_mxnet_only_lists_says_where_it_is_when_it_is_called(name):
+    with pytest.raises(NotImplementedError) as raised:
+        getattr(compat.numpy_for_mxnet(), name)(0.1, 2)
+    assert str(raised.value) == (
+        f"{name} is not in NumPy since 1.20, and MXNet only passes it on: use numpy_financial.{name}."
+    )
+
+
+def test_the_removed_names_mean_what_they_meant():
+    old = compat.numpy_for_mxnet()
+    numbers = numpy.array([[3.0, 1.0], [2.0, 4.0]])
+    assert (old.bool, old.Inf, old.PINF, old.NINF, old.PZERO) == (bool, numpy.inf, numpy.inf, -numpy.inf, 0)
+    assert str(old.NZERO) == "-0.0"
+    assert old.isnan(old.NaN)
+    assert old.isnan(old.NAN)
+    assert (old.alltrue(numbers > 1), old.sometrue(numbers > 3), old.product(numbers)) == (False, True, 24)
+    assert old.round_(2.6) == 3
+    assert old.in1d(numbers, [1, 4]).tolist() == [False, True, False, True]
+    assert old.msort(numbers).tolist() == [[2, 1], [3, 4]]
+    assert old.trapz([1, 2, 3]) == 4
+    assert isinstance("text", old.compat.basestring)
+
+
+def test_a_name_that_numpy_loads_when_it_is_asked_for():
+    assert compat.numpy_for_mxnet().testing is numpy.testing
+    assert not hasattr(compat.numpy_for_mxnet(), "no_such_name")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ((numpy.int64(2), 3), "(2, 3)"),
+        ([numpy.float32(0.1), [numpy.float16(2)]], "[0.1, [2.0]]"),
+        ((numpy.bool_(True), numpy.str_("a"), None), "(True, 'a', None)"),
+        (numpy.float32(0.1), "0.1"),
+        ("np.int64(2)", "np.int64(2)"),
+    ],
+)
+def test_an_attribute_is_written_in_plain_numbers(value, text):
+    assert compat.attribute_text(value) == text
+
+
+def test_numpys_scalars_are_taken_where_numbers_are():
+    x = np.arange(6).reshape(numpy.int64(2), numpy.int32(3))
+    assert [part.shape for part in np.split(x, [numpy.int64(1)], axis=1)] == [(2, 1), (2, 2)]
+    assert mx.sym.var("x", shape=(numpy.int64(2), 3)).attr("__shape__") == "(2, 3)"
+    pooled = npx.pooling(np.ones((1, 1, 4, 4)), kernel=(numpy.int64(2), 2), stride=(numpy.int32(2), 2))
+    assert pooled.shape == (1, 1, 2, 2)
+    net = gluon.nn.Conv2D(numpy.int64(2), kernel_size=(numpy.int64(3), 3))
+    net.initialize()
+    net.hybridize()
+    with autograd.record():
+        y = net(np.ones((1, 1, 4, 4)))
+    y.backward()
+    assert y.shape == (1, 2, 2, 2)
+
+
+def test_versions_compare_as_numbers():
+    assert compat._version("1.17") < compat._version("1.23.5") < compat._version("2.0.0rc1") < compat._version("10.1")
+
+
+def test_installing_twice_adds_one_finder():
+    before = list(sys.meta_path)
+    compat.install()
+    assert sys.meta_path == before
