@@ -2,9 +2,11 @@
 #
 #   make run ARGS="run epochs --preset full"      what the program (or pytest) is given
 #   make test BACKEND=cu112                       MXNet's GPU build, from now on; BACKEND=cpu goes back
-#   make test PYTHON=python3.8                    that Python, instead of the newest of 3.8 to 3.11 on the PATH
+#   make test PYTHON=python3.8                    that Python, instead of the newest of 3.8 to 3.13 on the PATH
+#   make test PYTHON=python3.8 VENV=.venv-3.8     the same in another folder: .venv stays
 BACKEND ?=
 PYTHON ?=
+VENV ?= .venv
 ARGS ?=
 # The committed results: one folder for each machine, named after its processor. The deck's 50 products of 4000 x 4000 make
 # two-jobs and copy-overlap take an hour or so each.
@@ -13,8 +15,8 @@ REFERENCE_ARGS ?= run epochs stock-loop allreduce buckets links parameter-server
 	mixed-devices graph memory-guard run-ahead strategies pipeline layerwise tiles latency-throughput two-jobs \
 	copy-overlap --preset full
 
-python := .venv/bin/python
-install = @PYTHON="$(PYTHON)" tools/install.sh "$(BACKEND)"
+python := $(VENV)/bin/python
+install = @PYTHON="$(PYTHON)" VENV="$(VENV)" tools/install.sh "$(BACKEND)"
 
 .DEFAULT_GOAL := help
 .PHONY: help run test lint check mutants reference clean
@@ -52,5 +54,5 @@ reference: ## measure the committed results of this machine again, in full size 
 	$(python) -m mxdp.experiments $(REFERENCE_ARGS) --out experiments/reference/$(MACHINE) $(ARGS)
 
 clean: ## remove what these targets made, .venv too; results in runs/ and downloaded data stay
-	rm -rf .venv build dist *.egg-info .coverage .coverage.* htmlcov .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-* build dist *.egg-info .coverage .coverage.* htmlcov .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

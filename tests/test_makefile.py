@@ -13,9 +13,10 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SENTENCE = (
-    "mxdp needs Python 3.8 to 3.11 with its venv module (MXNet 1.9.1 and d2l 1.0.3 run on nothing newer): found {};"
-    " install one, or name it with PYTHON=/path/to/python.\n"
+    "mxdp needs Python 3.8 or newer with its venv module: found {}; install one, or name it with"
+    " PYTHON=/path/to/python.\n"
 )
+UNTESTED = "mxdp: {} is newer than Python 3.13, the newest that mxdp was tested with.\n"
 
 # Its pip notes in $PIP_LOG what it is asked, says what $PIP_SAYS holds and ends with $PIP_ENDS.
 FAKE_PYTHON = """#!/bin/sh
@@ -49,10 +50,12 @@ def run(command: List[str], **options: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=30, **options)
 
 
-def choose(*folders: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+def choose(*folders: Path, order: str = "newest", **variables: str) -> subprocess.CompletedProcess[str]:
     """Run choose-python.sh in the last of these folders, with nothing but them on the PATH."""
     environment = {"PATH": os.pathsep.join(map(str, folders)), **variables}
-    return run(["/bin/sh", str(REPOSITORY / "tools" / "choose-python.sh")], env=environment, cwd=str(folders[-1]))
+    return run(
+        ["/bin/sh", str(REPOSITORY / "tools" / "choose-python.sh"), order], env=environment, cwd=str(folders[-1])
+    )
 
 
 @pytest.fixture
@@ -72,20 +75,36 @@ def chosen(answer: subprocess.CompletedProcess[str]) -> str:
     return answer.stdout.rstrip("\n")
 
 
-def test_a_plain_python3_that_is_too_new_gives_way_to_a_suitable_one(bin1: Path, bin2: Path) -> None:
-    fake_python(bin1 / "python3", "3.13.0")
-    fake_python(bin1 / "python3.13", "3.13.0")
+def test_a_newer_python_gives_way_to_one_that_is_tested(bin1: Path, bin2: Path) -> None:
+    fake_python(bin1 / "python3", "3.14.0")
+    fake_python(bin1 / "python3.14", "3.14.0")
     wanted = fake_python(bin2 / "python3.9", "3.9.18")
     assert chosen(choose(bin1, bin2 / "nowhere", bin2)) == wanted
 
 
+@pytest.mark.parametrize("version", ["3.14.0", "3.20.1"])
+def test_where_there_is_only_a_newer_python_it_is_taken_with_a_word(bin1: Path, version: str) -> None:
+    wanted = fake_python(bin1 / "python3", version)
+    answer = choose(bin1)
+    assert (answer.returncode, answer.stdout, answer.stderr) == (0, f"{wanted}\n", UNTESTED.format(wanted))
+
+
 def test_the_newest_suitable_is_taken_wherever_it_stands_and_whatever_its_name(bin1: Path, bin2: Path) -> None:
-    for version in ("3.8.1", "3.9.2", "3.12.3"):
+    for version in ("3.8.1", "3.9.2", "3.7.3"):
         fake_python(bin1 / f"python{version[:-2]}", version)
-    wanted = fake_python(bin2 / "python", "3.10.4")
+    wanted = fake_python(bin2 / "python", "3.12.4")
     assert chosen(choose(bin1, bin2)) == wanted
-    wanted = fake_python(bin2 / "python3.11", "3.11.5")
+    wanted = fake_python(bin2 / "python3.13", "3.13.5")
     assert chosen(choose(bin1, bin2)) == wanted
+
+
+def test_the_oldest_suitable_is_taken_if_it_is_asked_for(bin1: Path, bin2: Path) -> None:
+    for version in ("3.7.9", "3.13.0", "3.14.0"):
+        fake_python(bin1 / f"python{version.rpartition('.')[0]}", version)
+    wanted = fake_python(bin2 / "python3.12", "3.12.1")
+    assert chosen(choose(bin1, bin2, order="oldest")) == wanted
+    wanted = fake_python(bin2 / "python3.8", "3.8.18")
+    assert chosen(choose(bin1, bin2, order="oldest")) == wanted
 
 
 def test_a_shim_that_fails_is_passed_over_for_the_next_of_its_name(bin1: Path, bin2: Path) -> None:
@@ -96,10 +115,10 @@ def test_a_shim_that_fails_is_passed_over_for_the_next_of_its_name(bin1: Path, b
 
 
 def test_a_name_is_not_believed(bin1: Path) -> None:
-    fake_python(bin1 / "python3.11", "3.12.1")
+    fake_python(bin1 / "python3.11", "3.7.1")
     answer = choose(bin1)
     assert (answer.returncode, answer.stdout) == (1, "")
-    assert answer.stderr == SENTENCE.format(f"{bin1}/python3.11 (3.12.1)")
+    assert answer.stderr == SENTENCE.format(f"{bin1}/python3.11 (3.7.1)")
 
 
 def test_a_python_without_venv_is_passed_over(bin1: Path) -> None:
@@ -116,12 +135,12 @@ def test_with_only_a_python_without_venv_the_sentence_names_the_package(bin1: Pa
 
 
 def test_with_none_suitable_one_sentence_lists_what_was_found(bin1: Path, bin2: Path) -> None:
-    fake_python(bin1 / "python3.13", "3.13.0")
-    fake_python(bin1 / "python3", "3.13.0")
+    fake_python(bin1 / "python3.7", "3.7.0")
+    fake_python(bin1 / "python3", "3.7.0")
     fake_python(bin1 / "python", "2.7.18")
     broken_shim(bin2 / "python3.9")
     answer = choose(bin1, bin2, bin1)
-    found = f"{bin1}/python3.13 (3.13.0), {bin1}/python (2.7.18), {bin2}/python3.9 (does not run)"
+    found = f"{bin1}/python3.7 (3.7.0), {bin1}/python (2.7.18), {bin2}/python3.9 (does not run)"
     assert (answer.returncode, answer.stdout, answer.stderr) == (1, "", SENTENCE.format(found))
     assert choose(bin1.parent).stderr == SENTENCE.format("none")
 
@@ -131,12 +150,15 @@ def test_the_variable_python_overrides(bin1: Path) -> None:
     wanted = fake_python(bin1 / "mine", "3.8.18")
     assert chosen(choose(bin1, PYTHON="mine")) == wanted
     assert chosen(choose(bin1, PYTHON=wanted)) == wanted
+    new = fake_python(bin1 / "new", "3.14.0")
+    answer = choose(bin1, PYTHON="new")
+    assert (answer.returncode, answer.stdout, answer.stderr) == (0, f"{new}\n", UNTESTED.format(new))
 
 
-@pytest.mark.parametrize(("name", "words"), [("new", "(3.13.0)"), ("broken", "(does not run)"), ("no", "is not there")])
+@pytest.mark.parametrize(("name", "words"), [("old", "(3.7.1)"), ("broken", "(does not run)"), ("no", "is not there")])
 def test_an_unsuitable_override_is_refused_although_another_would_do(bin1: Path, name: str, words: str) -> None:
     fake_python(bin1 / "python3.11", "3.11.7")
-    fake_python(bin1 / "new", "3.13.0")
+    fake_python(bin1 / "old", "3.7.1")
     broken_shim(bin1 / "broken")
     answer = choose(bin1, PYTHON=name)
     assert (answer.returncode, answer.stdout) == (1, "")
@@ -145,8 +167,10 @@ def test_an_unsuitable_override_is_refused_although_another_would_do(bin1: Path,
 
 def test_the_project_s_own_activated_environment_is_no_candidate(bin1: Path) -> None:
     fake_python(bin1 / ".venv" / "bin" / "python", "3.11.7")
+    fake_python(bin1 / "mine" / "bin" / "python", "3.12.7")
     wanted = fake_python(bin1 / "python3.8", "3.8.18")
     assert chosen(choose(bin1 / ".venv" / "bin", bin1)) == wanted
+    assert chosen(choose(bin1 / "mine" / "bin", bin1, VENV="mine")) == wanted
 
 
 class Checkout:
@@ -178,12 +202,17 @@ class Checkout:
         return (self.folder / ".venv" / "installed").exists()
 
 
+def installs(extras: str, wheel: str = "mxnet") -> List[str]:
+    """What pip is asked for: mxdp with what it needs, then MXNet and d2l without what they say they need."""
+    return [f"install --no-warn-conflicts --editable .[{extras}]", f"install --no-deps {wheel}==1.9.1 d2l==1.0.3"]
+
+
 @pytest.fixture
 def checkout(tmp_path: Path) -> Checkout:
     made = Checkout(tmp_path)
     said = made.install("cpu", "test")
-    assert said.startswith(f"mxdp: making .venv with {made.python}\nmxdp: installing mxdp[cpu,test] ")
-    assert made.asked_of_pip() == ["install pip>=25", "install --editable .[cpu,test]"]
+    assert said.startswith(f"mxdp: making .venv with {made.python}\nmxdp: installing mxdp[cpu,book,test] ")
+    assert made.asked_of_pip() == ["install pip>=25", *installs("cpu,book,test")]
     return made
 
 
@@ -194,22 +223,22 @@ def test_what_is_installed_is_not_installed_again(checkout: Checkout, words: Lis
 
 def test_more_extras_are_added_to_the_environment_that_is_there(checkout: Checkout) -> None:
     assert "making" not in checkout.install("", "test", "dev")
-    assert checkout.asked_of_pip()[-1] == "install --editable .[cpu,test,dev]"
+    assert checkout.asked_of_pip()[1:] == installs("cpu,book,test,dev")
     assert checkout.install("", "test") == ""
 
 
-@pytest.mark.parametrize("name", ["setup.cfg", "pyproject.toml"])
+@pytest.mark.parametrize("name", ["setup.cfg", "pyproject.toml", "tools/install.sh"])
 def test_a_changed_configuration_is_installed_again(checkout: Checkout, name: str) -> None:
     file = checkout.folder / name
-    file.write_text(file.read_text().replace("=", "<", 1))
+    file.write_text(f"{file.read_text()}# changed\n")
     checkout.install("cpu", "test")
-    assert checkout.asked_of_pip()[-1] == "install --editable .[cpu,test]"
+    assert checkout.asked_of_pip()[1:] == installs("cpu,book,test")
 
 
 def test_another_backend_takes_both_wheels_out_first_and_stays(checkout: Checkout) -> None:
     assert "taking mxnet out, for mxnet-cu112" in checkout.install("cu112", PIP_HAS="mxnet")
-    uninstall, _, install = checkout.asked_of_pip()
-    assert (uninstall, install) == ("uninstall --yes mxnet-cu112 mxnet", "install --editable .[cu112]")
+    uninstall, _, *rest = checkout.asked_of_pip()
+    assert (uninstall, rest) == ("uninstall --yes mxnet-cu112 mxnet", installs("cu112,book", "mxnet-cu112"))
     assert checkout.install("") == ""
     checkout.install("cpu", PIP_HAS="mxnet-cu112")
     assert checkout.asked_of_pip()[0] == "uninstall --yes mxnet mxnet-cu112"
@@ -226,20 +255,27 @@ def test_a_failure_of_pip_is_seen_and_leaves_nothing_recorded(checkout: Checkout
     assert "\nERROR: no network\nmxdp: pip install failed, see above;" in said
     assert "ignored" not in said
     assert not checkout.installed
-    assert "installing mxdp[cpu,test]" in checkout.install("", "test")
+    assert "installing mxdp[cpu,book,test]" in checkout.install("", "test")
 
 
 def test_an_environment_whose_python_vanished_is_made_again(checkout: Checkout) -> None:
     (checkout.folder / ".venv" / "bin" / "python").unlink()
     assert checkout.install("", "test").startswith("mxdp: remaking .venv, for its Python does not run\n")
-    assert checkout.asked_of_pip()[-1] == "install --editable .[cpu,test]"
+    assert checkout.asked_of_pip()[1:] == installs("cpu,book,test")
 
 
-@pytest.mark.parametrize(("has", "wants", "words"), [("3.13.0", "3.9.18", "\n"), ("3.9.18", "3.8.18", ", and PYTHON=")])
+@pytest.mark.parametrize(("has", "wants", "words"), [("3.7.0", "3.9.18", "\n"), ("3.9.18", "3.13.0", ", and PYTHON=")])
 def test_an_environment_of_another_python_is_made_again(checkout: Checkout, has: str, wants: str, words: str) -> None:
     fake_python(checkout.folder / ".venv" / "bin" / "python", has)
     said = checkout.install("", PYTHON=fake_python(checkout.folder / "other", wants))
     assert said.startswith(f"mxdp: remaking .venv, for its Python is {has.rpartition('.')[0]}{words}")
+
+
+def test_another_folder_has_an_environment_of_its_own(checkout: Checkout) -> None:
+    said = checkout.install("cpu", VENV=".venv-3.13", PYTHON=fake_python(checkout.folder / "other", "3.13.0"))
+    assert said.startswith("mxdp: making .venv-3.13 with ")
+    assert (checkout.folder / ".venv-3.13" / "installed").exists()
+    assert checkout.install("", "test") == ""
 
 
 def test_an_environment_that_was_moved_with_its_folder_is_made_again(checkout: Checkout) -> None:
@@ -249,7 +285,7 @@ def test_an_environment_that_was_moved_with_its_folder_is_made_again(checkout: C
 
 def environment_without_make() -> Dict[str, str]:
     """Ours, without what an outer `make test ARGS=...` hands down."""
-    ours = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "MAKEOVERRIDES", "ARGS", "BACKEND", "PYTHON", "MXDP_DATA_DIR")
+    ours = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "MAKEOVERRIDES", "ARGS", "BACKEND", "PYTHON", "VENV", "MXDP_DATA_DIR")
     return {name: value for name, value in os.environ.items() if name not in ours}
 
 
@@ -269,9 +305,10 @@ def test_make_alone_lists_every_target_with_a_word_about_it() -> None:
 
 def test_targets_install_first_and_hand_on_what_they_are_given() -> None:
     given = ("BACKEND=cu112", "PYTHON=/opt/my python", "ARGS=-k ring")
-    install = 'PYTHON="/opt/my python" tools/install.sh "cu112"'
+    install = 'PYTHON="/opt/my python" VENV=".venv" tools/install.sh "cu112"'
     assert make("-n", "run", *given) == [install, ".venv/bin/python -m mxdp.experiments -k ring"]
     assert make("-n", "test", *given) == [f"{install} test", ".venv/bin/python -m pytest -k ring"]
+    assert make("-n", "test", "VENV=.venv-3.8")[1].split()[0] == ".venv-3.8/bin/python"
     assert make("-n", "lint", *given)[0] == f"{install} test dev"
     assert make("-n", "mutants", *given) == [f"{install} test mutants", ".venv/bin/python tools/mutants.py -k ring"]
     reference = make("-n", "reference", "REFERENCE_ARGS=run epochs", "MACHINE=here")
