@@ -21,6 +21,7 @@ UNTESTED = "mxdp: {} is newer than Python 3.13, the newest that mxdp was tested 
 # Its pip notes in $PIP_LOG what it is asked, says what $PIP_SAYS holds and ends with $PIP_ENDS.
 FAKE_PYTHON = """#!/bin/sh
 case "$*" in
+    "--version") echo "Python {version}"; exit ;;
     "-c "*%d.%d.%d*) echo {version}; exit {has_venv} ;;
     "-c "*) v={version}; echo ${{v%.*}} ;;
     "-m venv --clear "*) mkdir -p "$4/bin" && cp "$0" "$4/bin/python"; exit ;;
@@ -321,18 +322,55 @@ def test_a_machine_s_name_can_be_a_folder_s() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fails", "status", "called"), [("", 0, "test lint"), ("test", 1, "test"), ("lint", 1, "test lint")]
+    ("fails", "pythons", "called"),
+    [
+        ("", "3.8.1 3.13.0 3.14.0", ["test 3.13 .venv", "test 3.8 .venv-oldest", "lint 3.13 .venv"]),
+        ("", "3.11.7", ["test 3.11 .venv", "lint 3.11 .venv"]),
+        ("test 3.13", "3.8.1 3.13.0", ["test 3.13 .venv"]),
+        ("test 3.8", "3.8.1 3.13.0", ["test 3.13 .venv", "test 3.8 .venv-oldest"]),
+        ("lint 3.11", "3.11.7", ["test 3.11 .venv", "lint 3.11 .venv"]),
+    ],
 )
-def test_ci_runs_the_tests_then_lint_with_the_shared_data(tmp_path: Path, fails: str, status: int, called: str) -> None:
+def test_ci_tests_with_the_newest_and_the_oldest_python_then_lints(
+    tmp_path: Path, fails: str, pythons: str, called: List[str]
+) -> None:
     repository, data, log = tmp_path / "repository", tmp_path / "shared" / "data", tmp_path / "log"
-    shutil.copytree(str(REPOSITORY / ".ci"), str(repository / ".ci"))
+    for name in (".ci", "tools"):
+        shutil.copytree(str(REPOSITORY / name), str(repository / name))
     data.mkdir(parents=True)
-    fake = tmp_path / "bin" / "make"
-    fake.parent.mkdir()
-    fake.write_text(f'#!/bin/sh\necho "$1 $PWD $MXDP_DATA_DIR" >>"{log}"\ncat\n[ "$1" != "{fails}" ]\n')
+    folder = tmp_path / "bin"
+    for version in pythons.split():
+        fake_python(folder / f"python{version.rpartition('.')[0]}", version)
+    fake = folder / "make"
+    fake.write_text(FAKE_MAKE.format(log=log, fails=fails))
     fake.chmod(0o755)
     variables = environment_without_make()
-    variables["PATH"] = f"{fake.parent}{os.pathsep}{variables['PATH']}"
+    variables.update(PATH=f"{folder}{os.pathsep}{tools_without_python(tmp_path)}", PYENV_ROOT=str(tmp_path / "nowhere"))
     answer = run([str(repository / ".ci" / "run")], env=variables, input="standard input\n")
-    assert (answer.returncode, answer.stdout) == (status, "")
-    assert log.read_text().splitlines() == [f"{target} {repository} {data}" for target in called.split()]
+    assert log.read_text().splitlines() == [f"{line} {repository} {data}" for line in called]
+    assert answer.returncode == (1 if fails else 0)
+    if not fails:
+        tests = [line for line in called if line.startswith("test")]
+        closing = answer.stdout.splitlines()[-len(tests) :]
+        assert [line.partition(": ")[2] for line in closing] == [f"{line.split()[1]} passed" for line in tests]
+    assert "standard input" not in answer.stdout
+
+
+# It notes what it is asked and where, and ends as pytest would.
+FAKE_MAKE = """#!/bin/sh
+target=$1 venv=.venv
+for word; do case $word in PYTHON=*) python=${{word##*python}} ;; VENV=*) venv=${{word#VENV=}} ;; esac; done
+echo "$target $python $venv $PWD $MXDP_DATA_DIR" >>"{log}"
+cat
+[ "$target $python" != "{fails}" ] || exit 1
+echo "$python passed"
+"""
+
+
+def tools_without_python(folder: Path) -> Path:
+    """A folder for the PATH with the commands that .ci/run calls, and no Python."""
+    made = folder / "tools"
+    made.mkdir()
+    for name in ("bash", "sh", "dirname", "mktemp", "rm", "tee", "tail", "cat"):
+        (made / name).symlink_to(str(shutil.which(name)))
+    return made

@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
 import psutil
@@ -18,11 +20,16 @@ import psutil
 from mxdp import cuda, process
 from mxdp.datasets.fashion_mnist import DATA_DIR, FILES, FOLDER, given_folder
 from mxdp.experiments import machine
+from mxdp.experiments.catalog.stock_loop import BOOK
 from mxdp.experiments.children import environment_for
 from mxdp.experiments.registry import Case
 
 GOOD, LIMIT, PROBLEM = "good", "limit", "problem"
 """``limit``: all works, but something can't be shown here. ``problem``: something does not work until it is cured."""
+
+NEWEST_TESTED = (3, 13)
+DIFFERENCES = Path(__file__).with_name("mxnet_differences.txt")
+"""MXNet's own tests that fail on NumPy 2, with reasons; ``tools/mxnet_tests.py`` keeps it true."""
 
 IMPORT_SECONDS = 60
 MEMORY_WANTED = 4 << 30
@@ -50,14 +57,32 @@ class Check:
 def checks() -> List[Check]:
     """Look at everything. Starts one child process, and waits for it up to a minute."""
     backend, gpus = _mxnet()
-    return [_python(), backend, _cores(), _memory(), *_variables(), *gpus, _data()]
+    return [_python(), backend, _numpy(), _book(), _cores(), _memory(), *_variables(), *gpus, _data()]
 
 
 def _python() -> Check:
     version = platform.python_version()
-    if (3, 8) <= sys.version_info[:2] <= (3, 11):
+    if sys.version_info[:2] <= NEWEST_TESTED:
         return Check("Python", GOOD, version)
-    return Check("Python", PROBLEM, version, "MXNet 1.9.1 needs Python 3.8 to 3.11; `make run` looks for one")
+    newest = ".".join(map(str, NEWEST_TESTED))
+    return Check("Python", LIMIT, version, f"mxdp was tested up to Python {newest}; take that if something fails")
+
+
+def _numpy() -> Check:
+    """NumPy's version, and which of MXNet's own tests it fails."""
+    version = machine.versions().get("numpy", "not installed")
+    if version < "2":
+        return Check("NumPy", GOOD, version)
+    known = re.findall("^- (.*)", DIFFERENCES.read_text(encoding="utf-8"), re.M)
+    found = "\n".join([f"{version}; of MXNet's own tests, these fail that pass with NumPy 1.23:", *known])
+    return Check("NumPy", LIMIT, found, f"each with its reason: {DIFFERENCES}")
+
+
+def _book() -> Check:
+    versions = machine.versions()
+    if "d2l" in versions:
+        return Check("d2l", GOOD, versions["d2l"])
+    return Check("d2l", LIMIT, "not installed", f"stock-loop needs it: {BOOK}")
 
 
 def _mxnet() -> Tuple[Check, List[Check]]:

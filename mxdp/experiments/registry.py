@@ -137,6 +137,9 @@ class Experiment:
     between its rounds. A case that raises leaves the others be; one that hangs or crashes takes those with it that were
     not done.
     """
+    needs: ClassVar[Mapping[str, str]] = {}
+    """Modules that it imports and mxdp does not require, each with the command that installs it. If one is not there,
+    the experiment is skipped."""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]]
     """``quick`` and ``full``: each a mapping of setting to value, with the same keys.
 

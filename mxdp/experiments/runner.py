@@ -16,6 +16,7 @@ import math
 import time
 from contextlib import ExitStack
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
@@ -58,6 +59,10 @@ class Measurement:
         """Oracle and warm-up of every case, then the rounds in turn. A case that fails is left out of what follows."""
         self.prediction = self.experiment.predict(self.settings, process.cores())
         self.cases = self.experiment.cases(self.settings)
+        missing = [name for name in self.experiment.needs if find_spec(name) is None]
+        if missing:
+            self.fail("skipped", f"{missing[0]} is not installed: {self.experiment.needs[missing[0]]}")
+            return
         slugs = results.slugs(case.label for case in self.cases)
         self.folder.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
@@ -248,7 +253,8 @@ def _described(error: Exception) -> str:
 def _status(failures: Sequence[Failure]) -> str:
     if not failures:
         return "ok"
-    return "timeout" if all(failure.status == "timeout" for failure in failures) else "failed"
+    statuses = {failure.status for failure in failures}
+    return statuses.pop() if len(statuses) == 1 else "failed"
 
 
 def _error(failures: Sequence[Failure]) -> Optional[str]:

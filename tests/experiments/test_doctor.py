@@ -30,6 +30,26 @@ def test_this_machine_has_no_problem_with_mxnet():
     assert state("MXNet").state == GOOD
 
 
+@pytest.mark.parametrize(("python", "expected"), [((3, 8), GOOD), ((3, 13), GOOD), ((3, 14), LIMIT)])
+def test_a_python_that_nobody_tried_is_a_limit(probe, monkeypatch, python, expected):
+    monkeypatch.setattr(doctor.sys, "version_info", python)
+    assert state("Python").state == expected
+
+
+def test_on_numpy_2_what_mxnet_fails_is_listed(probe, monkeypatch):
+    monkeypatch.setattr(doctor.machine, "versions", lambda: {"numpy": "1.26.4", "d2l": "1.0.3"})
+    assert state("NumPy") == doctor.Check("NumPy", GOOD, "1.26.4")
+    assert state("d2l") == doctor.Check("d2l", GOOD, "1.0.3")
+    monkeypatch.setattr(doctor.machine, "versions", lambda: {"numpy": "2.0.0"})
+    check = state("NumPy")
+    assert check.state == LIMIT
+    assert check.found.startswith("2.0.0; ")
+    assert "test_metric::test_acc" in doctor.DIFFERENCES.read_text()
+    assert len(check.found.splitlines()) > 2
+    assert str(doctor.DIFFERENCES) in check.cure
+    assert "pip install --no-deps d2l==1.0.3" in state("d2l").cure
+
+
 def test_one_core_cannot_show_a_speed_up(probe, monkeypatch):
     monkeypatch.setattr(doctor.process, "cores", lambda: 1)
     check = state("cores")

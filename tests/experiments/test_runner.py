@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from mxdp.experiments import children as children_module
-from mxdp.experiments import results, runner
+from mxdp.experiments import results, runner, session
 from mxdp.experiments.children import Child, ChildGone, environment_for
 from mxdp.experiments.registry import Case
 
@@ -435,3 +435,13 @@ def wait_for(condition, seconds=20):
             return value
         pause.wait(0.05)
     raise AssertionError(f"not within {seconds} s: {condition}")
+
+
+def test_an_experiment_whose_module_is_not_there_is_skipped_with_the_command(tmp_path, monkeypatch):
+    monkeypatch.setattr(faulty.Good, "needs", {"json": "never", "no_such_module": "`pip install it`"}, raising=False)
+    result = measure(faulty.Good, tmp_path)
+    assert (result["status"], result["error"]) == ("skipped", "no_such_module is not installed: `pip install it`")
+    assert (result["rows"], result["verdict"]["holds"]) == ([], None)
+    assert results.read(tmp_path / "made-good.json") == result
+    settings = {"made-good": dict(faulty.Good.presets["quick"])}
+    assert session.run([faulty.Good()], "quick", settings, tmp_path, as_json=True)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 CLAIM = 0.55
 HANGS_FROM = 4
 """From so many cores on MXNet takes two OpenMP threads, and the book's ``np.dot`` on two CPU contexts hangs."""
+BOOK = "`pip install --no-deps d2l==1.0.3` and `pip install ipython matplotlib-inline pandas`, or `make run`"
 
 
 @experiment
@@ -51,6 +52,7 @@ class StockLoop(Experiment):
         "row's time over the book's loop on as many devices, the median over the rounds. On four cores or more the "
         "book's loop gets OMP_NUM_THREADS=1 on several devices, since it hangs with MXNet's default there."
     )
+    needs = dict.fromkeys(("d2l", "IPython", "matplotlib_inline", "pandas"), BOOK)
     presets = {
         "quick": dict(
             devices=[1, 2], kind="auto", data="auto", data_dir=None, seed=0, rounds=5, timeout=300.0,
