@@ -3,14 +3,14 @@
     git -C mxnet archive 1.9.1 tests/python | tar -x -C /tmp/mxnet-1.9.1
     python tools/mxnet_tests.py /tmp/mxnet-1.9.1 OLD_PYTHON NEW_PYTHON
 
-Each Python has mxdp's requirements, the extra ``test`` and MXNet installed; OLD_PYTHON is, say, 3.11 with NumPy 1.23. A
-test that passes with the old one and not with the new one must stand in ``mxdp/experiments/mxnet_differences.txt``, with
-its reason. The exit status is 1 if one does not.
+Each Python has mxdp's requirements, the extra ``test`` and MXNet installed; OLD_PYTHON is, say, 3.11 with NumPy 1.23.
+A test that passes with the old one and not with the new one must stand in
+``mxdp/experiments/mxnet_differences.txt``, with its reason. The exit status is 1 if one does not.
 
 The test files are older than NumPy 2 too, so they get the NumPy that MXNet gets (:mod:`mxdp.compat`). A small module
-stands in for ``nose``, which does not run on today's Python. A test that crashes or takes longer than the limit ends its
-process; a new one goes on with the tests that are left. Results are kept in ``--out``, and what is there is not run
-again.
+stands in for ``nose``, which does not run on today's Python. A test that crashes or takes longer than the limit ends
+its process; a new one goes on with the tests that are left. Results are kept in ``--out``, and what is there is not
+run again.
 
 This file is also the pytest plug-in that the two Pythons load.
 """
