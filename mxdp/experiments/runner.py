@@ -64,6 +64,8 @@ class Measurement:
             self.fail("skipped", f"{missing[0]} is not installed: {self.experiment.needs[missing[0]]}")
             return
         slugs = results.slugs(case.label for case in self.cases)
+        if len(slugs) < len(self.cases):
+            raise ValueError("two of its cases have the same label; each needs its own")
         self.folder.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
             children = Children(self.experiment, self.settings, self.folder, stack)

@@ -169,6 +169,14 @@ def test_an_experiment_that_cannot_predict_is_a_failure(tmp_path):
     assert results.read(tmp_path / "made-no-prediction.json") == result
 
 
+def test_cases_of_one_label_are_refused_since_their_times_could_not_be_told_apart(tmp_path):
+    result = measure(faulty.Good, tmp_path, devices=[1, 1])
+    assert (result["rows"], result["error"]) == (
+        [],
+        "ValueError: two of its cases have the same label; each needs its own",
+    )
+
+
 def test_rows_that_the_experiment_spoils_are_written_as_they_were_measured(tmp_path):
     result = measure(faulty.SpoilsItsRows, tmp_path)
     assert result["status"] == "failed"
