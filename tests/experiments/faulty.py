@@ -190,11 +190,12 @@ class SpoilsItsRows(Made):
 
 @experiment
 class StartsOthers(Made):
-    """Both cases start a process that would stay for an hour; one ends well, the other hangs."""
+    """Both cases start a process that would stay for an hour; one ends well, the other dies."""
 
     name = "made-parent"
-    presets = Hangs.presets
-    go_wrong = Hangs.go_wrong
+
+    def go_wrong(self):
+        os._exit(7)
 
     def run(self, case, settings):
         started = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
