@@ -14,6 +14,7 @@ from mxdp.errors import BackendError
 from mxdp.experiments.stamps import Gate, Stamp
 from mxdp.models import init_lenet
 from mxdp.plans.machines import CPU
+from mxdp.plans.replay import Machine, Rate
 from mxdp.replicas import get_params
 from mxdp.training import train_epochs
 
@@ -169,9 +170,22 @@ def test_the_default_is_auto_which_chooses_by_the_machine_that_is_given():
     assert fewest.algorithm != usual.algorithm
     assert GradientSync(device_params, "tree", machine=CPU).buckets[0].algorithm == "tree"
 
+    # A machine on which messages and bytes weigh the same at 0.36 s: shared memory behind that, doubling before.
+    for dtype, expected in [("float16", "doubling"), ("float32", "doubling"), ("float64", "shared-memory")]:
+        rate = Rate(1.0, *[((1.0, 0.3625 / 6000),)] * 2)
+        machine = Machine(push=0.0, copy=rate, add=rate, add_more=0.0, cores=4)
+        sync = GradientSync(replicas(4, [dtype], [(1000,)]), machine=machine)
+        assert (
+            sync.buckets[0].algorithm == expected == choose(devices_of(4), [1000], onp.dtype(dtype).itemsize, machine)
+        )
+
+
+def devices_of(n):
+    return [mx.cpu(rank) for rank in range(n)]
+
 
 def choose_for(machine):
-    return choose([mx.cpu(rank) for rank in range(4)], [1 << 18], 4, machine)
+    return choose(devices_of(4), [1 << 18], 4, machine)
 
 
 def backward(params, factor=1.0):
