@@ -1,4 +1,4 @@
-"""The only ``import mxnet`` of the project, and the devices it offers.
+"""The only ``import mxnet`` of the project, the devices it offers, and what brings an array to one of them.
 
 Importing this file prepares the process (:mod:`mxdp.process`), loads CUDA's libraries where ``mxnet-cu112`` is
 installed (:mod:`mxdp.cuda`), imports MXNet and turns its NumPy semantics on. Where that can't work it raises
@@ -7,8 +7,12 @@ installed (:mod:`mxdp.cuda`), imports MXNet and turns its NumPy semantics on. Wh
 
 from __future__ import annotations
 
+import ctypes
 import os
-from typing import TYPE_CHECKING, Any, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, List, Optional, Tuple, Union
+
+import numpy as onp
+import numpy.typing as npt
 
 from mxdp import cuda, process
 from mxdp.errors import BackendError
@@ -50,6 +54,8 @@ if TYPE_CHECKING:
 else:
     NDArray = np.ndarray
     Device = mx.Context
+HostArray = npt.NDArray[Any]
+Batch = Union[HostArray, NDArray]
 
 
 def num_gpus() -> int:
@@ -92,6 +98,26 @@ def devices(n: int, kind: str = "auto") -> List[Device]:
         # A setting that is missing here came too late, and the import of mxdp has said so.
         process.warn(process.concurrency_warnings({**process.SETTINGS, **os.environ}))
     return [mx.cpu(index) for index in range(n)]
+
+
+def upload(host: HostArray, device: Device) -> NDArray:
+    """A copy of a NumPy array, in whatever layout and byte order, on ``device``. Doesn't wait.
+
+    ``host`` may be written to as soon as this returns.
+
+    ``np.array(host, ctx=device)`` gives the same, but queues an empty job on ``cpu(0)`` and waits for it: for as long
+    as what runs there takes, whichever device is meant (MXNet's ``NDArray::WaitToWrite``). Here the bytes go into a new
+    array, on which nothing can be pending. A GPU's copy then starts from that array, in the background (not run on a
+    GPU).
+    """
+    host = onp.asarray(host, dtype=host.dtype.newbyteorder("="), order="C")
+    on_cpu = device.device_type == "cpu"
+    array = np.empty(host.shape, dtype=host.dtype, ctx=device if on_cpu else mx.cpu())
+    if host.size:
+        pointer = ctypes.c_void_p()
+        mx.base.check_call(mx.base._LIB.MXNDArrayGetData(array.handle, ctypes.byref(pointer)))
+        ctypes.memmove(pointer, host.ctypes.data, host.nbytes)
+    return array if on_cpu else array.copyto(device)
 
 
 def _count_gpus() -> Tuple[int, Optional[str]]:

@@ -1,4 +1,4 @@
-"""The training loop: one step on all devices, an epoch of steps, and the accuracy."""
+"""The fast training loop: all gradients in a few messages, Python ahead of the devices, an epoch at a time."""
 
 from __future__ import annotations
 
@@ -8,105 +8,23 @@ from typing import Any, Callable, Deque, Iterable, Iterator, List, Optional, Seq
 
 import numpy as onp
 
-from mxdp.backend import Device, NDArray, autograd, mx, np
+from mxdp.backend import Device, HostArray, NDArray
 from mxdp.backend import devices as find_devices
-from mxdp.batches import Batch, HostArray, split_batch, upload
 from mxdp.collectives import GradientSync
-from mxdp.collectives import allreduce as ring_allreduce
 from mxdp.datasets import Dataset, Split, load
 from mxdp.datasets.minibatches import Stream
-from mxdp.loss import cross_entropy
-from mxdp.models import init_lenet, lenet
-from mxdp.optim import sgd
-from mxdp.plans.bounds import bounds
-from mxdp.replicas import get_params, in_sync
+from mxdp.scratch import Params, evaluate, get_params, in_sync, init_lenet, train_batch
+from mxdp.sections import section
 from mxdp.timing import Timer
-from mxdp.tracing import section
-
-AllReduce = Callable[[List[NDArray]], Any]
-Net = Callable[[NDArray, Sequence[NDArray]], NDArray]
-Loss = Callable[[NDArray, NDArray], NDArray]
-Replicas = Sequence[Sequence[NDArray]]
 
 RUN_AHEAD = 2
 """Steps that Python may be ahead of the devices, so that they seldom wait for it, and the memory in use is bounded. (On
 CPU devices a wait takes its turn in the queue of ``cpu(0)``, so it may end later than what is waited for.)"""
 
 
-def backward(
-    X_shards: Sequence[NDArray], y_shards: Sequence[NDArray], device_params: Replicas, net: Net, loss: Loss
-) -> List[NDArray]:
-    """Forward and backward pass of each shard on its device; the gradients are sums over the shard.
-
-    Where there are fewer shards than replicas, the last replicas get gradients of zero; gradients that accumulate stay.
-
-    Returns the losses of each shard's samples, one array a device. Doesn't wait, so the devices work side by side.
-    """
-    with autograd.record():
-        losses = [loss(net(X, params), y) for X, y, params in zip(X_shards, y_shards, device_params)]
-        # A constant's gradient is zero. Without it the gradients of the step before would be summed once more.
-        constants = [np.zeros_like(param) for params in device_params[len(losses) :] for param in params]
-    autograd.backward([*losses, *constants])
-    return losses
-
-
-def train_batch(
-    X: Batch,
-    y: Batch,
-    device_params: Replicas,
-    devices: Sequence[Device],
-    lr: float,
-    allreduce: AllReduce = ring_allreduce,
-    sync: Optional[GradientSync] = None,
-    net: Net = lenet,
-    loss: Loss = cross_entropy,
-) -> List[NDArray]:
-    """One step of data-parallel training: split, forward and backward on each device, all-reduce, the same SGD step.
-
-    Writes ``device_params`` and their gradients in place. Gradients are summed over all shards and divided once by the
-    whole batch, so shards may be uneven. A batch with fewer samples than devices, such as the last one of an epoch, is
-    split over the first of them, a sample each; the others add gradients of zero. Doesn't wait.
-
-    Args:
-        X: samples (n, ...); y: labels (n,); split as :func:`mxdp.split_batch` does. At least one sample.
-        device_params: one replica a device, as :func:`mxdp.get_params` makes them.
-        lr: the learning rate.
-        allreduce: sums a list of arrays, one a device, in place; called for each parameter's gradients.
-        sync: sums all gradients of ``device_params`` at once, in place of ``allreduce``: faster for many small ones.
-
-    Returns:
-        The losses of each shard's samples, one array a device that has samples.
-
-    Raises:
-        ValueError: no samples; not a label for each; not one replica for each device; or ``X`` has another dtype than
-            the parameters, and ``net`` can't compute with both.
-
-    Source: the book, "Training on Multiple GPUs".
-    """
-    if len(device_params) != len(devices):
-        raise ValueError(f"{len(device_params)} replicas for {len(devices)} devices: there must be one for each")
-    with section("input"):
-        X_shards, y_shards = split_batch(X, y, devices[: len(X)] or devices)
-    try:
-        losses = backward(X_shards, y_shards, device_params, net, loss)
-    except mx.MXNetError as error:
-        given, own = (onp.dtype(array.dtype).name for array in (X, device_params[0][0]))
-        if given == own or given not in str(error):
-            raise
-        raise ValueError(f"X is {given} and the parameters are {own}: convert X, by X.astype({own!r})") from error
-    if sync is not None:
-        sync()
-    else:
-        for same_param in zip(*device_params):
-            allreduce([param.grad for param in same_param])
-    for params in device_params:
-        sgd(params, lr, len(X))
-    return losses
-
-
 def train_steps(
     batches: Iterable[Tuple[HostArray, HostArray]],
-    device_params: Replicas,
+    device_params: Sequence[Params],
     devices: Sequence[Device],
     lr: float,
     sync: Optional[GradientSync] = None,
@@ -136,29 +54,6 @@ def _marked(batches: Iterable[Tuple[HostArray, HostArray]]) -> Iterator[Tuple[Ho
         yield batch
 
 
-def evaluate(data: Split, device_params: Replicas, batch_size: int = 500, net: Net = lenet) -> float:
-    """Share of the samples of ``data`` whose label gets the highest score: 0.0 to 1.0. Waits for the answer.
-
-    Every device that holds a replica scores its part of the samples, ``batch_size`` at a time.
-
-    Raises:
-        ValueError: no samples, or a batch size less than one.
-    """
-    samples = len(data.y)
-    if samples == 0 or batch_size < 1:
-        raise ValueError(
-            f"evaluate needs samples and a batch size >= 1, not {samples} samples and batch size {batch_size}"
-        )
-    correct = []
-    for params, (start, stop) in zip(device_params, bounds(samples, len(device_params))):
-        device = params[0].ctx
-        for first in range(start, stop, batch_size):
-            rows = slice(first, min(first + batch_size, stop))
-            X, y = upload(data.X[rows], device), upload(data.y[rows], device)
-            correct.append((net(X, params).argmax(axis=1).astype(y.dtype) == y).sum())
-    return float(sum(count.item() for count in correct) / samples)
-
-
 @dataclass(frozen=True)
 class Epoch:
     """``seconds`` for ``samples`` samples, fenced; ``loss`` is the mean over the last step."""
@@ -185,7 +80,7 @@ class History:
 
 def train_epochs(
     data: Split,
-    device_params: Replicas,
+    device_params: Sequence[Params],
     devices: Sequence[Device],
     batch_size: int,
     lr: float,

@@ -11,6 +11,7 @@ PACKAGE = Path(__file__).parents[1] / "mxdp"
 
 FLOORS = {
     "mxdp.errors": 0,
+    "mxdp.sections": 0,
     "mxdp.plans": 0,
     "mxdp.process": 1,
     "mxdp.cuda": 1,
@@ -18,13 +19,10 @@ FLOORS = {
     "mxdp.backend": 1,
     "mxdp.calls": 1,
     "mxdp.plugin": 1,
-    "mxdp.replicas": 2,
     "mxdp.collectives": 2,
-    "mxdp.batches": 2,
     "mxdp.layers": 2,
-    "mxdp.models": 2,
-    "mxdp.loss": 2,
-    "mxdp.optim": 2,
+    "mxdp.scratch": 2,
+    "mxdp.curves": 2,
     "mxdp.datasets": 2,
     "mxdp.timing": 2,
     "mxdp.memory": 2,

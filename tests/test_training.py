@@ -3,17 +3,13 @@ from __future__ import annotations
 import numpy as onp
 import pytest
 
-from mxdp import training
+from mxdp import scratch, training
 from mxdp.backend import mx, np
-from mxdp.batches import split_batch
 from mxdp.collectives import GradientSync, allreduce
 from mxdp.datasets import Split, load
-from mxdp.loss import cross_entropy
-from mxdp.models import init_lenet, lenet
-from mxdp.optim import sgd
-from mxdp.replicas import get_params, in_sync
+from mxdp.scratch import cross_entropy, evaluate, get_params, in_sync, init_lenet, lenet, sgd, train_batch
 from mxdp.timing import Timer
-from mxdp.training import History, evaluate, train, train_batch, train_epochs, train_steps
+from mxdp.training import History, train, train_epochs, train_steps
 
 
 def batch(n, seed=0):
@@ -123,7 +119,7 @@ def test_a_device_without_a_sample_keeps_the_gradients_that_it_accumulates():
     sync = GradientSync(device_params)
     X, y = batch(5)
     with sync.no_sync():
-        training.backward(*split_batch(X[:3], y[:3], devices), device_params, lenet, cross_entropy)
+        train_batch(X[:3], y[:3], device_params, devices, 0.0, sync=sync)
     train_batch(X[3:], y[3:], device_params, devices, 0.0, sync=sync)
     accumulated = [param.grad.asnumpy() for param in device_params[2]]
     train_batch(X, y, device_params, devices, 0.0, sync=sync)
@@ -143,7 +139,7 @@ def test_samples_of_another_dtype_than_the_parameters_are_named(dtype, from_host
     devices, device_params = replicas(2)
     X, y = batch(4)
     X = X.astype(dtype) if from_host else np.array(X, dtype=dtype)
-    message = rf"X is {dtype} and the parameters are float32: convert X, by X\.astype\('float32'\)$"
+    message = rf"X is {dtype}, which lenet can't take: convert it, by X\.astype\('float32'\)$"
     with pytest.raises(ValueError, match=message):
         train_batch(X, y, device_params, devices, 0.1)
 
@@ -157,7 +153,7 @@ def test_a_network_may_take_another_dtype_and_its_own_errors_stay():
 
     train_batch((255 * X).astype("uint8"), y, device_params, devices, 0.1, net=scaled)
     with pytest.raises(mx.MXNetError, match="should be 4D"):
-        train_batch(X[:, 0].astype("float64"), y, device_params, devices, 0.1)
+        train_batch(X[:, 0], y, device_params, devices, 0.1)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
@@ -252,7 +248,7 @@ def test_ctrl_c_keeps_the_finished_epochs(small, monkeypatch, calls, finished):
             raise KeyboardInterrupt
         done.append(sgd(*arguments))
 
-    monkeypatch.setattr(training, "sgd", interrupted)
+    monkeypatch.setattr(scratch, "sgd", interrupted)
     history = train(2, 50, 0.5, num_epochs=3, kind="cpu", data=small.take(100, 10), report=lines.append)
     assert [epoch.number for epoch in history.epochs] == finished
     assert len(history.test_accuracies) == len(finished)

@@ -11,7 +11,6 @@
 import mxdp
 from mxdp.backend import autograd, np
 from mxdp.layers import LENET, Conv, Relu, forward, init, outputs
-from mxdp.loss import cross_entropy
 from mxdp.parallel.across import flat
 from mxdp.parallel.data import Data
 from mxdp.parallel.layerwise import Layerwise
@@ -22,7 +21,7 @@ from mxdp.plans.pipelines import bubble, gpipe, kept, one_f_one_b
 from mxdp.plans.staircases import staircase
 from mxdp.plans.tiles import exchange
 from mxdp.plans.windows import Window
-from mxdp.replicas import get_params
+from mxdp.scratch import cross_entropy, get_params
 
 devices = mxdp.devices(2)
 shape = (1, 28, 28)

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, List, Sequence, Tuple
 
-from mxdp.backend import Device, NDArray, gluon, mx, np
-from mxdp.batches import upload
+from mxdp.backend import Device, NDArray, gluon, mx, np, upload
 from mxdp.calls import prepare
 from mxdp.experiments.oracles import count_wrong, whole_numbers
 

@@ -15,8 +15,7 @@ import numpy as onp
 from mxdp.errors import MemoryShortage
 
 if TYPE_CHECKING:
-    from mxdp.backend import NDArray
-    from mxdp.batches import HostArray
+    from mxdp.backend import HostArray, NDArray
 
 INNER = 64
 """The short side of the factors. The deck's are square; here only the results' bytes count."""
@@ -57,7 +56,7 @@ class BigResults:
 
     def run(self, device: Any, seed: int, pieces: List[Tuple[int, int]]) -> HostArray:
         """The row sums, piece by piece. Waits for each: only then is its memory free again."""
-        from mxdp.batches import upload
+        from mxdp.backend import upload
 
         a, b = (upload(factor, device) for factor in self.factors(seed))
         # One array for all that is kept, from the start: small ones, kept between slices, would lie in the holes that

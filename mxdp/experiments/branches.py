@@ -7,8 +7,7 @@ from typing import Any, Callable, Dict, Mapping, Sequence, Tuple
 
 import numpy as onp
 
-from mxdp.backend import Device, NDArray, npx
-from mxdp.batches import HostArray, upload
+from mxdp.backend import Device, HostArray, NDArray, npx, upload
 from mxdp.experiments.task_graphs import Task
 from mxdp.experiments.task_runs import Results, Work
 

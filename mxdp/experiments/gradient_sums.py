@@ -6,8 +6,7 @@ from typing import List, Sequence, Tuple
 
 import numpy as onp
 
-from mxdp.backend import Device, NDArray, mx
-from mxdp.batches import HostArray
+from mxdp.backend import Device, HostArray, NDArray, mx
 from mxdp.collectives.program import Program, places
 from mxdp.experiments.oracles import count_wrong, whole_numbers
 from mxdp.plans.schedules import Schedule

@@ -13,8 +13,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
 
 import numpy as onp
 
-from mxdp.backend import Device, NDArray, devices, mx, npx
-from mxdp.batches import HostArray, upload
+from mxdp.backend import Device, HostArray, NDArray, devices, mx, npx, upload
 from mxdp.experiments.task_runs import Results, Work
 from mxdp.plans.bounds import bounds
 

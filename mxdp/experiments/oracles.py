@@ -6,12 +6,9 @@ from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 import numpy as onp
 
-from mxdp.backend import Device, NDArray, np
-from mxdp.batches import HostArray
+from mxdp.backend import Device, HostArray, NDArray, np
 from mxdp.collectives import GradientSync
-from mxdp.models import init_lenet
-from mxdp.replicas import get_params
-from mxdp.training import train_batch
+from mxdp.scratch import get_params, init_lenet, train_batch
 
 Step = Callable[[NDArray, NDArray, Any, Sequence[Device], float], Any]
 

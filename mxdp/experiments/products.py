@@ -6,8 +6,7 @@ from typing import List, Sequence, Tuple
 
 import numpy as onp
 
-from mxdp.backend import Device, NDArray, np
-from mxdp.batches import upload
+from mxdp.backend import Device, NDArray, np, upload
 from mxdp.calls import prepare
 from mxdp.experiments.oracles import count_wrong
 from mxdp.experiments.repeats import seconds_of

@@ -7,8 +7,7 @@ from typing import List, Sequence, Tuple
 
 import numpy as onp
 
-from mxdp.backend import Device, np
-from mxdp.batches import HostArray
+from mxdp.backend import Device, HostArray, np
 from mxdp.layers import Conv, Net, Relu, forward, param_shapes
 from mxdp.parallel.tile import Tile
 from mxdp.plans.bounds import cuts

@@ -16,14 +16,11 @@ from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 import numpy as onp
 
 from mxdp import process
-from mxdp.backend import Device, autograd, npx
-from mxdp.batches import HostArray, upload
+from mxdp.backend import Device, HostArray, autograd, npx, upload
 from mxdp.experiments.copies import measured_link
 from mxdp.experiments.device_memory import peak_bytes
 from mxdp.experiments.oracles import count_wrong, largest
 from mxdp.layers import LENET, BatchNorm, Conv, Dense, LayerParams, Net, Pool, Relu, Shape, forward, init, outputs
-from mxdp.loss import cross_entropy
-from mxdp.optim import sgd
 from mxdp.parallel.across import flat
 from mxdp.parallel.data import Data
 from mxdp.parallel.layer_costs import LayerCost, measure_layers
@@ -35,7 +32,7 @@ from mxdp.plans.balance import pieces
 from mxdp.plans.costs import Link
 from mxdp.plans.pairs import WHOLE
 from mxdp.plans.pipeline_times import predicted_seconds
-from mxdp.replicas import get_params
+from mxdp.scratch import cross_entropy, get_params, sgd
 from mxdp.timing import Timer
 from mxdp.tracing.recording import can_record
 

@@ -6,16 +6,13 @@ from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 import numpy as onp
 
-from mxdp.backend import Device, autograd
-from mxdp.batches import HostArray, upload
+from mxdp.backend import Device, HostArray, autograd, upload
 from mxdp.experiments.device_memory import peak_bytes
 from mxdp.experiments.oracles import count_wrong
 from mxdp.layers import Conv, Dense, LayerParams, Net, Pool, Relu, forward, init
-from mxdp.loss import cross_entropy
-from mxdp.optim import sgd
 from mxdp.parallel.pipeline import Pipeline
 from mxdp.process import cores
-from mxdp.replicas import get_params
+from mxdp.scratch import cross_entropy, get_params, sgd
 from mxdp.tracing import Timeline, record
 from mxdp.tracing.recording import can_record
 

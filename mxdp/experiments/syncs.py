@@ -10,8 +10,7 @@ from typing import Callable, List, Optional, Sequence, Tuple
 
 import numpy as onp
 
-from mxdp.backend import Device, NDArray, mx, np, npx
-from mxdp.batches import HostArray, upload
+from mxdp.backend import Device, HostArray, NDArray, mx, np, npx, upload
 from mxdp.experiments.oracles import count_wrong, whole_numbers
 
 Sync = Callable[[], object]

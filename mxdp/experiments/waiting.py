@@ -8,13 +8,10 @@ from typing import Any, Callable, Deque, Dict, Iterable, List, NamedTuple, Seque
 
 import numpy as onp
 
-from mxdp.backend import Device, NDArray, np, npx
-from mxdp.batches import HostArray, upload
+from mxdp.backend import Device, HostArray, NDArray, np, npx, upload
 from mxdp.collectives import GradientSync
 from mxdp.experiments.stamps import Gate, Stamp
-from mxdp.models import init_lenet
-from mxdp.replicas import get_params
-from mxdp.training import train_batch
+from mxdp.scratch import get_params, init_lenet, train_batch
 
 BOUND = 2
 """Steps that Python may be ahead, where it is bounded."""

@@ -12,8 +12,7 @@ from typing import List, Sequence, Tuple
 
 import numpy as onp
 
-from mxdp.backend import Device, NDArray, autograd, mx, np
-from mxdp.batches import Batch, upload
+from mxdp.backend import Batch, Device, NDArray, autograd, mx, np, upload
 from mxdp.collectives.choice import resolve
 from mxdp.layers import BatchNorm, Conv, Dense, LayerParams, Net, Shape, moments
 

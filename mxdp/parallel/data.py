@@ -15,16 +15,13 @@ from __future__ import annotations
 
 from typing import List, Sequence
 
-from mxdp.backend import Device, NDArray, autograd, np
-from mxdp.batches import Batch, split_and_load, split_batch
+from mxdp.backend import Batch, Device, NDArray, autograd, np
 from mxdp.collectives import GradientSync
 from mxdp.layers import BatchNorm, LayerParams, Net, Shape, apply, normalise, outputs
-from mxdp.loss import cross_entropy
-from mxdp.optim import sgd
 from mxdp.parallel import across
 from mxdp.parallel.footprint import Footprint
 from mxdp.plans.bounds import bounds
-from mxdp.replicas import get_params, in_sync
+from mxdp.scratch import cross_entropy, get_params, in_sync, sgd, split_and_load, split_batch
 
 
 class Data:

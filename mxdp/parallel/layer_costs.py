@@ -9,15 +9,14 @@ from typing import List, Sequence, Tuple
 
 import numpy as onp
 
-from mxdp.backend import Device, NDArray, autograd
-from mxdp.batches import upload
+from mxdp.backend import Device, NDArray, autograd, upload
 from mxdp.layers import Layer, LayerParams, Net, Shape, apply, outputs
 from mxdp.parallel.across import flat, has_gradient, itemsize, nbytes
 from mxdp.parallel.activations import lasting_numbers, step_numbers
 from mxdp.plans.balance import balance
 from mxdp.plans.bounds import bounds
 from mxdp.plans.pipelines import PipelinePlan
-from mxdp.replicas import get_params
+from mxdp.scratch import get_params
 from mxdp.timing import Timer
 
 

@@ -15,17 +15,14 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Dict, List, Optional, Sequence
 
-from mxdp.backend import Device, NDArray, autograd, np
-from mxdp.batches import Batch
+from mxdp.backend import Batch, Device, NDArray, autograd, np
 from mxdp.collectives import allreduce
 from mxdp.layers import Conv, Dense, LayerParams, Net, Shape, apply, outputs
-from mxdp.loss import cross_entropy
-from mxdp.optim import sgd
 from mxdp.parallel import across
 from mxdp.parallel.footprint import Footprint
 from mxdp.plans.bounds import Bounds, bounds, offsets
 from mxdp.plans.pairs import COLUMNS, GLUE, ROWS, SUM, WHOLE, Segment, cut_layers, segments
-from mxdp.replicas import get_params, in_sync
+from mxdp.scratch import cross_entropy, get_params, in_sync, sgd
 
 ALGORITHM = "auto"
 

@@ -19,10 +19,8 @@ from __future__ import annotations
 import math
 from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
-from mxdp.backend import Device, NDArray, np
-from mxdp.batches import Batch
+from mxdp.backend import Batch, Device, NDArray, np
 from mxdp.layers import LayerParams, Net, Shape, outputs
-from mxdp.optim import sgd
 from mxdp.parallel.across import check_devices, elements, itemsize, load, nbytes, to_host
 from mxdp.parallel.activations import lasting_numbers, step_numbers
 from mxdp.parallel.layer_costs import find_cuts
@@ -30,6 +28,7 @@ from mxdp.parallel.stage import Stage
 from mxdp.plans.balance import pieces
 from mxdp.plans.bounds import Bounds, bounds
 from mxdp.plans.pipelines import FORWARD, inference, order, pipeline
+from mxdp.scratch import sgd
 
 
 class Pipeline:

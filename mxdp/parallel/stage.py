@@ -23,9 +23,8 @@ from typing import Dict, List, NamedTuple, Optional, Sequence
 from mxdp.backend import Device, NDArray, autograd, mx, np
 from mxdp.calls import ALL, prepare
 from mxdp.layers import LayerParams, Net, apply
-from mxdp.loss import cross_entropy
 from mxdp.plans.pipelines import BACKWARD, Task
-from mxdp.replicas import get_params
+from mxdp.scratch import cross_entropy, get_params
 
 
 class Kept(NamedTuple):

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Callable, List, Optional, Sequence, Tuple
 
-from mxdp.backend import Device, NDArray, np, npx
-from mxdp.batches import Batch
+from mxdp.backend import Batch, Device, NDArray, np, npx
 from mxdp.parallel.across import load
 from mxdp.parallel.pipeline import Pipeline
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import List, Protocol
 
-from mxdp.backend import NDArray
-from mxdp.batches import Batch
+from mxdp.backend import Batch, NDArray
 from mxdp.layers import LayerParams
 
 

@@ -24,18 +24,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import List, Optional, Sequence, Tuple
 
-from mxdp.backend import Device, NDArray, autograd, mx, np
-from mxdp.batches import Batch
+from mxdp.backend import Batch, Device, NDArray, autograd, mx, np
 from mxdp.collectives import GradientSync
 from mxdp.layers import BatchNorm, Conv, Dense, Layer, LayerParams, Net, Pool, Shape, apply, normalise, outputs
-from mxdp.loss import cross_entropy
-from mxdp.optim import sgd
 from mxdp.parallel import across
 from mxdp.parallel.footprint import Footprint
 from mxdp.plans.bounds import Bounds, bounds
 from mxdp.plans.tiles import Exchange, Grid, exchanges, squarest
 from mxdp.plans.windows import Window
-from mxdp.replicas import get_params, in_sync
+from mxdp.scratch import cross_entropy, get_params, in_sync, sgd
 
 HALO, STATISTICS, GATHER = "halo", "statistics", "gather"
 

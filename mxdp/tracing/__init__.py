@@ -17,12 +17,13 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any, List
 
+from mxdp.sections import section
+
 if TYPE_CHECKING:
     from mxdp.tracing.events import Event
     from mxdp.tracing.gantt import draw
     from mxdp.tracing.nsys import nsys_command
     from mxdp.tracing.recording import Recording, record
-    from mxdp.tracing.sections import section
     from mxdp.tracing.time_split import Parts, split
     from mxdp.tracing.timeline import Overlap, Timeline
     from mxdp.tracing.trace_file import read_trace
@@ -40,7 +41,6 @@ _HOME = {
     "nsys_command": "nsys",
     "read_trace": "trace_file",
     "record": "recording",
-    "section": "sections",
     "split": "time_split",
     "split_steps": "where",
     "tracing_cost": "where",

@@ -20,10 +20,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Type, Union
 
-from mxdp import process
+from mxdp import process, sections
 from mxdp.backend import Device, mx, npx
 from mxdp.errors import TraceError
-from mxdp.tracing import sections
 from mxdp.tracing.chrome import write_chrome_trace
 from mxdp.tracing.events import OTHER_THREADS, PYTHON, SECTION, WORK
 from mxdp.tracing.timeline import Timeline, build

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from mxdp.backend import Device, npx
+from mxdp.sections import section
 from mxdp.tracing.events import STEP
 from mxdp.tracing.recording import record
-from mxdp.tracing.sections import section
 from mxdp.tracing.time_split import Parts, split
 from mxdp.tracing.timeline import Timeline
 

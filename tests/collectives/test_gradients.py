@@ -12,10 +12,9 @@ from mxdp.collectives.choice import choose
 from mxdp.datasets import load
 from mxdp.errors import BackendError
 from mxdp.experiments.stamps import Gate, Stamp
-from mxdp.models import init_lenet
 from mxdp.plans.machines import CPU
 from mxdp.plans.replay import Machine, Rate
-from mxdp.replicas import get_params
+from mxdp.scratch import get_params, init_lenet
 from mxdp.training import train_epochs
 
 SHAPES = [(2, 3), (), (5,), (0, 4), (1,)]

@@ -9,8 +9,7 @@ from mxdp.backend import gluon, mx
 from mxdp.datasets import load
 from mxdp.datasets.idx import parse_split
 from mxdp.experiments import book_loop
-from mxdp.models import init_lenet
-from mxdp.replicas import get_params
+from mxdp.scratch import get_params, init_lenet
 
 
 @pytest.fixture

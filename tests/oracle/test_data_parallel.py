@@ -6,13 +6,13 @@ from functools import partial
 
 import pytest
 
+from mxdp.backend import autograd
 from mxdp.backend import devices as devices_of_kind
 from mxdp.collectives import allreduce
 from mxdp.experiments.book_loop import book_layout
 from mxdp.experiments.book_loop import train_batch as book_train_batch
 from mxdp.experiments.oracles import check_step, synced_step
-from mxdp.optim import sgd
-from mxdp.training import backward, cross_entropy, lenet, split_batch, train_batch
+from mxdp.scratch import cross_entropy, lenet, sgd, split_batch, train_batch
 
 
 def cpus(n):
@@ -55,7 +55,9 @@ def rebinding(data):
 def divides_by_the_shard(X, y, device_params, devices, lr):
     """The gradient is not divided by the whole batch, but by each shard's own length."""
     X_shards, y_shards = split_batch(X, y, devices)
-    backward(X_shards, y_shards, device_params, lenet, cross_entropy)
+    with autograd.record():
+        losses = [cross_entropy(lenet(X, params), y) for X, y, params in zip(X_shards, y_shards, device_params)]
+    autograd.backward(losses)
     for same in zip(*device_params):
         allreduce([param.grad for param in same])
     for params, shard in zip(device_params, X_shards):

@@ -10,12 +10,10 @@ from typing import Any, Dict, Iterator, List, Tuple
 
 import numpy as onp
 
-from mxdp.backend import autograd, mx, np
-from mxdp.batches import HostArray, upload
+from mxdp.backend import HostArray, autograd, mx, np, upload
 from mxdp.layers import forward, init
-from mxdp.loss import cross_entropy
-from mxdp.optim import sgd
 from mxdp.plans.bounds import bounds
+from mxdp.scratch import cross_entropy, sgd
 
 LR, STEPS = 0.1, 3
 

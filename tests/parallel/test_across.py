@@ -4,8 +4,7 @@ import numpy as onp
 import pytest
 from nets import devices
 
-from mxdp.backend import autograd, mx, np
-from mxdp.batches import upload
+from mxdp.backend import autograd, mx, np, upload
 from mxdp.collectives import ALGORITHMS
 from mxdp.layers import moments
 from mxdp.parallel import across

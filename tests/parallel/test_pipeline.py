@@ -9,10 +9,10 @@ from serial import assert_equal, differences, example, run, serial_run, wrong
 
 from mxdp.backend import autograd, mx, np
 from mxdp.layers import LENET, Conv, Dense, Relu, param_shapes
-from mxdp.loss import cross_entropy
 from mxdp.parallel.pipeline import Pipeline
 from mxdp.parallel.stage import Stage
 from mxdp.plans.pipelines import PIPELINES
+from mxdp.scratch import cross_entropy
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

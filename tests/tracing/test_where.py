@@ -11,7 +11,7 @@ import pytest
 from mxdp import devices, get_params, train_batch
 from mxdp.backend import mx, np, npx
 from mxdp.collectives import GradientSync
-from mxdp.models import init_lenet
+from mxdp.scratch import init_lenet
 from mxdp.tracing import section, tracing_cost, where_the_time_went
 from mxdp.tracing.where import Cost
 

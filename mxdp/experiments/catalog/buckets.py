@@ -99,7 +99,7 @@ class Buckets(Experiment):
         )
 
     def oracle(self, case: Case, settings: Settings) -> Oracle:
-        from mxdp.batches import upload
+        from mxdp.backend import upload
         from mxdp.experiments.placement import devices_of
         from mxdp.experiments.syncs import count_wrong_sums, numbers
 
@@ -184,7 +184,7 @@ class Buckets(Experiment):
         """The parameters that are trained, on each device: their values don't matter here."""
         from mxdp import get_params
         from mxdp.backend import np
-        from mxdp.models import SHAPES
+        from mxdp.scratch import SHAPES
 
         net = case.settings["net"]
         if net not in self._shapes:

@@ -89,7 +89,7 @@ class LatencyThroughput(Experiment):
         return f"On {plural(cores, 'core')}: {more}. The latency of a batch stays what it is."
 
     def oracle(self, case: Case, settings: Settings) -> Oracle:
-        from mxdp.batches import upload
+        from mxdp.backend import upload
         from mxdp.experiments.oracles import count_wrong
         from mxdp.experiments.stages import NET, problem
         from mxdp.layers import forward

@@ -90,7 +90,7 @@ class WhereTheTimeWent(Experiment):
     def oracle(self, case: Case, settings: Settings) -> Oracle:
         from mxdp.experiments.oracles import check_step, synced_step
         from mxdp.experiments.placement import devices_of
-        from mxdp.training import train_batch
+        from mxdp.scratch import train_batch
 
         step = synced_step() if case.settings["sync"] == "buckets" else train_batch
         checked, wrong = check_step(devices_of(case, settings), 61, settings["seed"], step=step)

@@ -4,7 +4,7 @@ import numpy as onp
 import pytest
 
 from mxdp.backend import autograd, np
-from mxdp.loss import cross_entropy
+from mxdp.scratch import cross_entropy
 
 PRECISION = 5e-6
 """Absolute; what oneDNN's exponential and logarithm leave of float32."""

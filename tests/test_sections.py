@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
+from mxdp import sections
 from mxdp.errors import TraceError
-from mxdp.tracing import sections
-from mxdp.tracing.sections import section
+from mxdp.sections import section
 
 
 @pytest.fixture

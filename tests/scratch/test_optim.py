@@ -3,8 +3,7 @@ from __future__ import annotations
 import numpy as onp
 
 from mxdp.backend import mx, np
-from mxdp.optim import sgd
-from mxdp.replicas import get_params
+from mxdp.scratch import get_params, sgd
 
 
 def test_steps_in_place_against_the_gradient_over_the_whole_batch():

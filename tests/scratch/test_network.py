@@ -4,8 +4,7 @@ import numpy as onp
 import pytest
 
 from mxdp.backend import autograd, mx, np
-from mxdp.loss import cross_entropy
-from mxdp.models import SHAPES, init_lenet, lenet
+from mxdp.scratch import SHAPES, cross_entropy, init_lenet, lenet
 
 
 def numpy_lenet(X, params):

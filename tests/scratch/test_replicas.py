@@ -4,8 +4,7 @@ import numpy as onp
 import pytest
 
 from mxdp.backend import autograd, gluon, mx, np
-from mxdp.batches import split_and_load
-from mxdp.replicas import get_params, in_sync, out_of_sync
+from mxdp.scratch import get_params, in_sync, split_and_load
 
 
 @pytest.fixture
@@ -57,16 +56,6 @@ def test_in_sync_compares_dtypes():
     assert not in_sync([[np.zeros(2, dtype="float32")], [np.zeros(2, dtype="int32")]])
 
 
-def test_the_arrays_that_differ_are_told_by_number(params):
-    replicas = [get_params([*params, np.zeros(3)], mx.cpu(i)) for i in range(3)]
-    assert out_of_sync(replicas) == []
-    replicas[1][2][0] = 1
-    replicas[2][0][1, 1] = 5
-    assert out_of_sync(replicas) == [0, 2]
-    del replicas[1][1:]
-    assert out_of_sync(replicas) == [0, 1, 2]
-
-
 def test_running_statistics_are_what_differs():
     """Each device has those of its own shards; what is learned stays equal."""
     net = gluon.nn.HybridSequential()
@@ -80,5 +69,4 @@ def test_running_statistics_are_what_differs():
     params = list(net.collect_params().values())
     replicas = [[param.data(device) for param in params] for device in devices]
     assert not in_sync(replicas)
-    assert {params[number].grad_req for number in out_of_sync(replicas)} == {"null"}
     assert in_sync([[param.data(device) for param in params if param.grad_req != "null"] for device in devices])

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mxdp.backend import mx, np
-from mxdp.batches import split_and_load, split_batch, upload
+from mxdp.backend import mx, np, upload
+from mxdp.scratch import split_and_load, split_batch
 
 
 def cpus(n):
@@ -50,7 +50,7 @@ def test_fewer_samples_than_devices():
 
 
 def test_no_devices():
-    with pytest.raises(ValueError, match="list of devices is empty"):
+    with pytest.raises(ValueError, match="over 0 devices"):
         split_and_load(onp.zeros((2, 5)), [])
 
 

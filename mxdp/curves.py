@@ -1,0 +1,75 @@
+"""Test accuracy by epoch, drawn while the training runs: live in a notebook, and to a file."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+import sys
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence, Union
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+
+class Curves:
+    """A picture with one curve for each training, drawn anew after each epoch. Source: the book's ``d2l.Animator``.
+
+    ::
+
+        curves = mxdp.Curves("accuracy.svg")
+        for n in (1, 2):
+            mxdp.scratch.train(n, batch_size=256, lr=0.2, draw=curves)
+
+    In a notebook the picture stands below the cell. With ``path`` it is also written to that file, beside the old one
+    and then renamed; the name's ending (``.png``, ``.svg``, ``.pdf``) chooses the format. Doesn't wait for a device.
+
+    Raises:
+        ValueError: matplotlib has no such format.
+    """
+
+    def __init__(self, path: Optional[Union[str, Path]] = None) -> None:
+        self.path = Path(path) if path is not None else None
+        self.accuracies: Dict[str, List[float]] = {}
+        """Test accuracies by the training's label."""
+        self._shown: Any = None
+        formats = Figure().canvas.get_supported_filetypes()
+        if self.path and self.path.suffix[1:] not in formats:
+            raise ValueError(f"{self.path} must end in one of {', '.join(formats)}: it is a picture's file")
+
+    def __call__(self, label: str, accuracies: Sequence[float]) -> None:
+        """Draw the curve ``label`` through ``accuracies``, one for each epoch so far, in place of its former one."""
+        self.accuracies[label] = list(accuracies)
+        figure = self.figure()
+        if self.path:
+            beside = self.path.with_name(f".{os.getpid()}-{self.path.name}")
+            figure.savefig(beside)
+            beside.replace(self.path)
+        if _in_notebook():
+            display: Any = importlib.import_module("IPython.display")
+            picture = io.BytesIO()
+            figure.savefig(picture, format="png")
+            image = display.Image(data=picture.getvalue())
+            if self._shown is None:
+                self._shown = display.display(image, display_id=True)
+            else:
+                self._shown.update(image)
+
+    def figure(self) -> Figure:
+        """All curves, as a matplotlib figure."""
+        figure = Figure(figsize=(5, 3.5), layout="constrained")
+        axes = figure.add_subplot(xlabel="epoch", ylabel="test accuracy")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+        axes.grid(alpha=0.3)
+        for label, values in self.accuracies.items():
+            axes.plot(range(1, len(values) + 1), values, marker="o", markersize=4, label=label)
+        if self.accuracies:
+            axes.legend()
+        return figure
+
+
+def _in_notebook() -> bool:
+    """Is this Python a notebook's kernel?"""
+    ipython: Any = sys.modules.get("IPython")
+    return ipython is not None and type(ipython.get_ipython()).__name__ == "ZMQInteractiveShell"

@@ -1,0 +1,220 @@
+"""Data-parallel training from scratch: to be read from top to bottom, or run by ``python -m mxdp.scratch``.
+
+Every device holds a *replica*: a copy of all parameters. One step on two devices::
+
+                     cpu(0)                        cpu(1)
+    split_batch      shard 0 of the batch          shard 1 of the batch
+    backward         gradient g0                   gradient g1
+    all-reduce       g0 + g1        <--------->    g0 + g1
+    sgd              the same change               the same change
+
+Replicas that are equal before a step are equal after it. MXNet queues work and returns at once, so that devices work
+side by side: a function waits only where its docstring says so. Source: d2l.ai, "Training on Multiple GPUs".
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any, Callable, List, Optional, Sequence, Tuple, Union
+
+import numpy as onp
+
+from mxdp.backend import Batch, Device, NDArray, autograd, np, npx, upload
+from mxdp.backend import devices as find_devices
+from mxdp.datasets import Dataset, Split, load, minibatches, sequential
+from mxdp.errors import MxdpError
+
+Function = Callable[..., Any]
+Params = Sequence[NDArray]
+SHAPES = ((20, 1, 3, 3), (20,), (50, 20, 5, 5), (50,), (128, 800), (128,), (10, 128), (10,))  # weight, bias, weight ...
+
+
+def init_lenet(seed: int = 0, scale: float = 0.01) -> List[NDArray]:
+    """Float32 arrays on ``cpu(0)``: weights from N(0, ``scale``), biases zero; the same for the same seed."""
+    random = onp.random.RandomState(seed)
+    draws = (random.normal(scale=scale, size=shape) if len(shape) > 1 else onp.zeros(shape) for shape in SHAPES)
+    return [np.array(draw, dtype="float32") for draw in draws]
+
+
+def lenet(X: NDArray, params: Params) -> NDArray:
+    """Scores (n, 10) of pictures ``X`` (n, 1, 28, 28): LeNet (LeCun et al., Proc. IEEE 86, 1998) as in the book."""
+    W1, b1, W2, b2, W3, b3, W4, b4 = params
+    h = npx.activation(npx.convolution(X, W1, b1, kernel=(3, 3), num_filter=20), act_type="relu")  # (n, 20, 26, 26)
+    h = npx.pooling(h, pool_type="avg", kernel=(2, 2), stride=(2, 2))  # (n, 20, 13, 13)
+    h = npx.activation(npx.convolution(h, W2, b2, kernel=(5, 5), num_filter=50), act_type="relu")  # (n, 50, 9, 9)
+    h = npx.pooling(h, pool_type="avg", kernel=(2, 2), stride=(2, 2))  # (n, 50, 4, 4)
+    h = npx.activation(npx.fully_connected(h, W3, b3, num_hidden=128), act_type="relu")
+    return npx.fully_connected(h, W4, b4, num_hidden=10)
+
+
+def cross_entropy(y_hat: NDArray, y: NDArray) -> NDArray:
+    """The loss of each sample (n,), from scores (n, classes) and labels (n,). ``backward`` sums over the samples."""
+    return -npx.pick(npx.log_softmax(y_hat), y)
+
+
+def sgd(params: Params, lr: float, batch_size: int) -> None:
+    """``param -= lr / batch_size * param.grad``, in place: the gradient is the sum over the whole batch."""
+    for param in params:
+        param -= lr / batch_size * param.grad
+
+
+def get_params(params: Params, device: Device) -> List[NDArray]:
+    """A replica: ``params`` copied to ``device``, each copy with a gradient (``attach_grad``), which starts at zero."""
+    replica = [param.copyto(device) for param in params]
+    for param in replica:
+        param.attach_grad()
+    return replica
+
+
+def in_sync(device_params: Sequence[Params]) -> bool:
+    """Are all replicas equal bit for bit? Waits. Leave out running means and variances: they belong to one device."""
+    return len({tuple((x.shape, x.dtype, x.asnumpy().tobytes()) for x in params) for params in device_params}) <= 1
+
+
+def split_and_load(x: Batch, devices: Sequence[Device]) -> List[NDArray]:
+    """Cut ``x`` (n, ...) into a shard for each device and copy it there. Lengths differ by one, longer shards first."""
+    if not 0 < len(devices) <= len(x):
+        raise ValueError(f"can't split a batch of {len(x)} over {len(devices)} devices: each needs at least one sample")
+    if isinstance(x, onp.ndarray):
+        return [upload(shard, device) for shard, device in zip(onp.array_split(x, len(devices)), devices)]
+    return [shard.copyto(device) for shard, device in zip(np.array_split(x, len(devices)), devices)]
+
+
+def split_batch(X: Batch, y: Batch, devices: Sequence[Device]) -> Tuple[List[NDArray], List[NDArray]]:
+    """Split samples and labels alike: ``(X_shards, y_shards)``."""
+    if X.shape[:1] != y.shape[:1]:
+        raise ValueError(f"X has {X.shape[0]} samples and y has {y.shape[0]} labels: they must be as many")
+    return split_and_load(X, devices), split_and_load(y, devices)
+
+
+def naive_allreduce(data: Sequence[NDArray]) -> None:
+    """The book's: device 0 adds up all arrays, in place, and sends the sum back to every device. All have one shape."""
+    total, *others = data
+    for x in others:
+        total += x.copyto(total.ctx)
+    for x in others:
+        total.copyto(x)
+
+
+def ring_allreduce(data: Sequence[NDArray]) -> None:
+    """The same sums, in place, with no device in the middle: each sends to its right neighbour only, a chunk a step.
+
+    Three devices with the chunks a, b, c of their arrays. Capitals are complete sums::
+
+                  device 0        device 1        device 2
+        start     a0  b0  c0      a1  b1  c1      a2  b2  c2
+        reduce-scatter: the right neighbour adds what arrives
+        step 0    a0  b02 c0      a1  b1  c01     a12 b2  c2          0 -c-> 1   1 -a-> 2   2 -b-> 0
+        step 1    A   b02 c0      a1  B   c01     a12 b2  C           0 -b-> 1   1 -c-> 2   2 -a-> 0
+        all-gather: the right neighbour overwrites with what arrives
+        step 0    A   b02 C       A   B   c01     a12 B   C           0 -a-> 1   1 -b-> 2   2 -c-> 0
+        step 1    A   B   C       A   B   C       A   B   C           0 -c-> 1   1 -a-> 2   2 -b-> 0
+
+    A device sends 2 (n - 1) / n of its array (Patarasuk and Yuan, J. Parallel Distrib. Comput. 69, 2009).
+    """
+    n = len(data)
+    chunks = [np.array_split(x.reshape(-1), n) for x in data]  # chunks[device][number]
+    for step in range(n - 1):
+        for device in range(n):
+            right, number = (device + 1) % n, (device - 1 - step) % n
+            chunks[right][number] += chunks[device][number].copyto(data[right].ctx)
+    for step in range(n - 1):
+        for device in range(n):
+            right, number = (device + 1) % n, (device - step) % n
+            chunks[device][number].copyto(chunks[right][number])
+    for x, parts in zip(data, chunks):
+        np.concatenate(parts).reshape(x.shape).copyto(x)
+
+
+def train_batch(
+    X: Batch,
+    y: Batch,
+    device_params: Sequence[Params],
+    devices: Sequence[Device],
+    lr: float,
+    allreduce: Function = ring_allreduce,
+    sync: Optional[Function] = None,
+    net: Function = lenet,
+    loss: Function = cross_entropy,
+) -> List[NDArray]:
+    """One step on a batch, samples ``X`` (n, ...) and labels ``y`` (n,). Returns the losses of each shard's samples.
+
+    ``allreduce`` sums, in place, a list of one parameter's gradients on all devices; ``sync`` instead sums all of them
+    at once (:class:`mxdp.GradientSync`). The sum is divided once, by the whole batch: uneven shards are exact.
+    """
+    if len(device_params) != len(devices):
+        raise ValueError(f"{len(device_params)} replicas for {len(devices)} devices: there must be one for each")
+    if net is lenet and X.dtype != device_params[0][0].dtype:
+        raise ValueError(f"X is {onp.dtype(X.dtype)}, which lenet can't take: convert it, by X.astype('float32')")
+    X_shards, y_shards = split_batch(X, y, devices[: len(X)] or devices)
+    with autograd.record():
+        losses = [loss(net(X, params), y) for X, y, params in zip(X_shards, y_shards, device_params)]
+        idle = [np.zeros_like(param) for params in device_params[len(losses) :] for param in params]
+    autograd.backward([*losses, *idle])  # On a device without a sample, every gradient becomes zero.
+    if sync:
+        sync()
+    else:
+        for same_param in zip(*device_params):
+            allreduce([param.grad for param in same_param])
+    for params in device_params:
+        sgd(params, lr, len(X))
+    return losses
+
+
+def evaluate(data: Split, device_params: Sequence[Params], batch_size: int = 500, net: Function = lenet) -> float:
+    """The share of samples whose label gets the highest score: 0.0 to 1.0, computed on all devices. Waits."""
+    if not len(data):
+        raise ValueError("evaluate needs samples, not 0 samples")
+    devices, right = [params[0].ctx for params in device_params], []
+    for X, y in sequential(data, batch_size * len(devices)):
+        for X_shard, y_shard, params in zip(*split_batch(X, y, devices[: len(X)]), device_params):
+            right.append((net(X_shard, params).argmax(axis=1).astype(y_shard.dtype) == y_shard).sum())
+    return float(sum(count.item() for count in right) / len(data))
+
+
+def train(
+    num_devices: int,
+    batch_size: int,
+    lr: float,
+    num_epochs: int = 10,
+    data: Union[str, Dataset] = "auto",
+    allreduce: Function = ring_allreduce,
+    draw: Optional[Function] = None,
+) -> List[List[NDArray]]:
+    """Train LeNet; returns the replicas. Waits after each step, which :func:`mxdp.train`, the fast version, does not.
+    After each epoch, ``draw(label, test_accuracies)`` is called: :class:`mxdp.Curves`."""
+    if num_epochs < 1:
+        raise ValueError(f"num_epochs must be at least 1, not {num_epochs}")
+    devices, dataset = find_devices(num_devices), load(data) if isinstance(data, str) else data
+    device_params = [get_params(init_lenet(), device) for device in devices]
+    seconds, accuracies = [], []
+    for epoch in range(num_epochs):
+        npx.waitall()
+        start = time.perf_counter()
+        for X, y in minibatches(dataset.train, batch_size, seed=0, epoch=epoch):
+            train_batch(X, y, device_params, devices, lr, allreduce)
+            npx.waitall()
+        seconds.append(time.perf_counter() - start)
+        accuracies.append(evaluate(dataset.test, device_params))
+        print(f"epoch {epoch + 1} of {num_epochs}: {seconds[-1]:.2f} sec, test acc: {accuracies[-1]:.2f}", end="\r")
+        if draw:
+            draw(f"{num_devices} x {devices[0].device_type}", accuracies)
+    state = "in sync" if in_sync(device_params) else "OUT OF SYNC"
+    print(f"test acc: {accuracies[-1]:.2f}, {sum(seconds) / num_epochs:.1f} sec/epoch on {devices}; replicas {state}")
+    return device_params
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m mxdp.scratch", description="LeNet on one device, then on two.")
+    parser.add_argument("--devices", default="1,2", help="numbers of devices, one training for each (default 1,2)")
+    parser.add_argument("--data", default="auto", help="fashion-mnist, digits, synthetic or auto (default)")
+    parser.add_argument("--epochs", type=int, help="default: enough to see 60,000 samples, at least 3")
+    options = parser.parse_args()
+    try:
+        data = load(options.data)
+        epochs = max(3, 60000 // len(data.train)) if options.epochs is None else options.epochs
+        for number in options.devices.split(","):
+            train(int(number), batch_size=128, lr=0.25, num_epochs=epochs, data=data)
+    except (MxdpError, ValueError) as error:
+        parser.error(str(error))

@@ -1,0 +1,144 @@
+"""The loops of the front door are what every other all-reduce must equal."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import numpy as onp
+import pytest
+
+import mxdp
+from mxdp import scratch
+from mxdp.backend import mx, np
+from mxdp.datasets import load
+from mxdp.plans.algorithms import ALGORITHMS
+from mxdp.scratch import naive_allreduce, ring_allreduce, train
+
+LOOPS = [naive_allreduce, ring_allreduce]
+SAME_ORDER = {naive_allreduce: [], ring_allreduce: ["ring"]}
+"""For more than two devices. MXNet's `add_n`, by which the planned naive one adds, has an order of its own."""
+
+
+def whole_numbers(devices, shape):
+    return [onp.arange(onp.prod(shape)).reshape(shape) * (rank + 1) % 101 for rank in range(devices)]
+
+
+def fractions(devices, shape):
+    return [onp.random.RandomState(rank).normal(size=shape) for rank in range(devices)]
+
+
+def on_devices(host, dtype="float32"):
+    return [np.array(x, dtype=dtype, ctx=mx.cpu(rank)) for rank, x in enumerate(host)]
+
+
+def bits(data):
+    return [x.asnumpy().tobytes() for x in data]
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
+@pytest.mark.parametrize("devices", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("shape", [(), (1,), (2,), (4,), (5,), (6,), (3, 7), (2, 3, 5, 2)])
+def test_each_array_becomes_the_sum_in_place(loop, dtype, devices, shape):
+    host = whole_numbers(devices, shape)
+    data = on_devices(host, dtype)
+    names = list(data)
+    assert loop(data) is None
+    for x, name in zip(data, names):
+        assert x is name
+        assert x.asnumpy().tolist() == sum(host).tolist()
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("devices", [2, 3, 4, 7])
+@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
+def test_every_planned_all_reduce_equals_the_loops(loop, devices, algorithm):
+    for make, exact in ((whole_numbers, True), (fractions, algorithm in SAME_ORDER[loop] or devices == 2)):
+        looped, planned = (on_devices(make(devices, (5, 11))) for _ in range(2))
+        loop(looped)
+        mxdp.allreduce(planned, algorithm)
+        if exact:
+            assert bits(looped) == bits(planned)
+        else:
+            onp.testing.assert_allclose(looped[0].asnumpy(), planned[0].asnumpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_all_devices_get_the_same_bits_from_the_ring():
+    data = on_devices(fractions(5, (23,)))
+    ring_allreduce(data)
+    assert len(set(bits(data))) == 1
+
+
+@pytest.mark.parametrize(
+    "spoil", [("(device - 1 - step) % n", "(device - step) % n"), ("range(n - 1)", "range(n - 2)")]
+)
+def test_a_ring_that_goes_wrong_is_caught(spoil):
+    source = Path(scratch.__file__).read_text(encoding="utf-8")
+    tree = next(node for node in ast.parse(source).body if getattr(node, "name", "") == "ring_allreduce")
+    text = ast.get_source_segment(source, tree)
+    assert spoil[0] in text
+    names = dict(vars(scratch))
+    exec(text.replace(*spoil), names)
+    with pytest.raises(AssertionError):
+        test_each_array_becomes_the_sum_in_place(names["ring_allreduce"], "float32", 3, (5,))
+
+
+@pytest.mark.parametrize("allreduce", [*LOOPS, partial(mxdp.allreduce, algorithm="ring")])
+def test_training_ends_with_the_books_line_and_draws(allreduce, capsys):
+    drawn = []
+    data = load("synthetic").take(300, 100)
+    replicas = train(
+        2, 50, 0.2, 2, data, allreduce, draw=lambda label, accuracies: drawn.append((label, [*accuracies]))
+    )
+    last = capsys.readouterr().out.split("\r")[-1].splitlines()
+    assert mxdp.in_sync(replicas)
+    assert [(label, len(accuracies)) for label, accuracies in drawn] == [("2 x cpu", 1), ("2 x cpu", 2)]
+    assert last[0].startswith(f"test acc: {drawn[-1][1][-1]:.2f}, ")
+    assert last[0].endswith(" sec/epoch on [cpu(0), cpu(1)]; replicas in sync")
+
+
+def test_replicas_out_of_sync_are_reported(capsys):
+    train(2, 50, 0.2, 1, load("synthetic").take(100, 100), allreduce=lambda data: None)
+    assert capsys.readouterr().out.endswith("; replicas OUT OF SYNC\n")
+
+
+def run(*arguments):
+    command = [sys.executable, "-m", "mxdp.scratch", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=240)
+
+
+def test_the_command_trains_on_each_number_of_devices():
+    done = run("--data", "digits", "--epochs", "1")
+    assert done.returncode == 0, done.stderr
+    assert [line.split(" on ")[1] for line in done.stdout.splitlines() if " on " in line] == [
+        "[cpu(0)]; replicas in sync",
+        "[cpu(0), cpu(1)]; replicas in sync",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--data", "digit"], "no data set is called 'digit'"),
+        (["--data", "digits", "--devices", "0"], "devices(n) takes a whole number of at least 1, not 0"),
+        (["--data", "digits", "--devices", "two"], "'two'"),
+        (["--data", "digits", "--epochs", "0"], "num_epochs must be at least 1, not 0"),
+    ],
+)
+def test_a_bad_command_is_told_in_a_sentence(arguments, said):
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert said in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+
+
+def test_it_can_be_read_in_one_sitting():
+    source = Path(scratch.__file__).read_text(encoding="utf-8")
+    assert len(source.splitlines()) <= 220
+    imported = {node.module for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom)}
+    own = {name for name in imported if name.startswith("mxdp")}
+    assert own == {"mxdp.backend", "mxdp.datasets", "mxdp.errors"}
