@@ -36,6 +36,10 @@ from mxdp.plans.replay import Machine
 
 MEBIBYTE = 1 << 20
 
+_ADDING_UP: List[GradientSync] = []
+"""Those inside a ``no_sync``, held here for the garbage collector: it frees the arrays of a dead cycle before it ends a
+generator in it, and the end of ``no_sync`` needs the arrays."""
+
 
 @dataclass(frozen=True)
 class BucketSync:
@@ -128,6 +132,7 @@ class GradientSync:
         """
         self._check_places()
         outer = self._held_back
+        _ADDING_UP.append(self)
         try:
             if not self.accumulating:
                 if not self._accumulate:
@@ -143,6 +148,7 @@ class GradientSync:
             raise
         finally:
             self._held_back = outer
+            _ADDING_UP.remove(self)
 
     def _end_accumulating(self) -> None:
         if self.accumulating and not self._accumulate:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import gc
 import math
+import weakref
 from dataclasses import replace
 
 import numpy as onp
@@ -287,6 +289,29 @@ def test_a_no_sync_inside_another_changes_nothing():
     assert [params[1].grad.item() for params in device_params] == [60, 60]
     add_up()
     assert [params[1].grad.item() for params in device_params] == [10, 10]
+
+
+def test_the_garbage_collector_may_end_a_no_sync():
+    """It frees a dead cycle's arrays before it ends generators: to mark a freed array would destroy the heap."""
+    marks = []
+
+    class Spy(GradientSync):
+        def _mark(self, request):
+            marks.append(not me or me[0]() is self)
+            if not me or me[0]():
+                super()._mark(request)
+
+    me = []
+    sync = Spy(two_replicas())
+    me.append(weakref.ref(sync))
+    cycle = [sync.no_sync()]
+    cycle[0].__enter__()
+    cycle.append(cycle)
+    del sync, cycle
+    gc.collect()
+    assert marks == [True, True, True]
+    gc.collect()
+    assert me[0]() is None
 
 
 def is_the_last_gradient_summed_before_backward_is_done(bucket_mb, limit):
