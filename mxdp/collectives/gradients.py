@@ -196,7 +196,7 @@ class GradientSync:
         """A vector of zeros in which these parameters' gradients lie side by side."""
         params = [self._device_params[rank][number] for number in numbers]
         borders = offsets([param.size for param in params])
-        # Not mx.nd.zeros, whose memory is there only when the zeros are written: _check_places compares where it lies.
+        # Not mx.nd.zeros, whose memory is allocated when the zeros are written: _check_places compares where it lies.
         vector = mx.nd.empty((borders[-1],), ctx=params[0].ctx, dtype=params[0].dtype)
         vector[:] = 0
         self._vectors.append(vector)
@@ -212,7 +212,7 @@ class GradientSync:
 
 
 def address(array: NDArray) -> Optional[int]:
-    """Where the array's memory begins. Only ``empty`` has memory at once, other arrays when they are first written."""
+    """Where the array's memory begins. To ask allocates it: ask only for arrays of ``empty``, or written ones."""
     pointer = ctypes.c_void_p()
     mx.base.check_call(mx.base._LIB.MXNDArrayGetData(array.handle, ctypes.byref(pointer)))
     return pointer.value

@@ -6,6 +6,7 @@ is pushed is summed by the devices among themselves, and a key says only that th
 
 from __future__ import annotations
 
+import ctypes
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any, Hashable, List, NoReturn, Optional, Sequence, Tuple
@@ -114,8 +115,7 @@ class Store(_NoServer):
 
         It waits in two cases. New arrays of 8 MiB and more are waited for if they are summed in shared memory. And
         ``[w.grad, ...]`` makes new objects at each call: the first call with such objects waits for the arrays that
-        were made ready, and from then on it compares where the memory lies. (So don't give it one memory as several
-        arrays that MXNet takes for different ones, as ``from_dlpack`` makes them.)
+        were made ready, and from then on it compares where the memory lies.
 
         Raises:
             ValueError: other shapes or dtypes, sparse arrays, or lists of different lengths.
@@ -208,12 +208,19 @@ class _Ready:
             return True
         if list(map(_kind, arrays)) != list(map(_kind, self.arrays)):
             return False
+        if list(map(_chunk, arrays)) != list(map(_chunk, self.arrays)):
+            return False
         if self.places is None:
-            # An array that was never written has no memory yet, and would begin where all such arrays do.
+            # To ask where memory begins allocates it, which must not happen while an operator does the same.
             for array in self.arrays:
                 array.wait_to_read()
             self.places = list(map(address, self.arrays))
         return list(map(address, arrays)) == self.places
+
+
+def _chunk(array: NDArray) -> Optional[int]:
+    """MXNet's own object for the array's memory: the first member of its class ``NDArray`` (``ptr_`` in ndarray.h)."""
+    return ctypes.c_void_p.from_address(array.handle.value).value
 
 
 def _kind(array: Any) -> List[str]:
