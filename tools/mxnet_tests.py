@@ -9,8 +9,8 @@ A test that passes with the old one and not with the new one must stand in
 
 The test files are older than NumPy 2 too, so they get the NumPy that MXNet gets (:mod:`mxdp.compat`). A small module
 stands in for ``nose``, which does not run on today's Python. A test that crashes or takes longer than the limit ends
-its process; a new one goes on with the tests that are left. Results are kept in ``--out``, and what is there is not
-run again.
+its process; a new one tries it once more and goes on with the others. Results are kept in ``--out``, and what is
+there is not run again.
 
 This file is also the pytest plug-in that the two Pythons load.
 """
@@ -25,6 +25,7 @@ import re
 import subprocess
 import sys
 import unittest
+from collections import Counter
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Dict, List
@@ -95,9 +96,10 @@ def pytest_configure(config: Any) -> None:
 
 
 def pytest_collection_modifyitems(items: List[Any]) -> None:
-    """Leave out what has been run by an earlier process."""
-    done = outcomes(Path(os.environ[LOG]))
-    items[:] = [item for item in items if item.name not in done]
+    """Leave out what earlier processes have run; what ended its process has a second chance."""
+    log = Path(os.environ[LOG])
+    last, starts = outcomes(log), Counter(name for name, outcome, _ in entries(log) if outcome == "crashed")
+    items[:] = [item for item in items if last.get(item.name, ["crashed"])[0] == "crashed" and starts[item.name] < 2]
 
 
 def pytest_runtest_logstart(nodeid: str) -> None:
@@ -121,10 +123,14 @@ def note(nodeid: str, outcome: str, reason: str) -> None:
 # The comparison
 
 
+def entries(log: Path) -> List[List[str]]:
+    """The lines of the log: test, outcome and reason."""
+    return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()] if log.exists() else []
+
+
 def outcomes(log: Path) -> Dict[str, List[str]]:
     """Test to outcome and reason; the last word about a test counts."""
-    lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
-    return {name: [outcome, reason] for name, outcome, reason in map(json.loads, lines)}
+    return {name: [outcome, reason] for name, outcome, reason in entries(log)}
 
 
 def run(python: str, folder: Path, name: str, log: Path, limit: int) -> Dict[str, List[str]]:
@@ -137,11 +143,11 @@ def run(python: str, folder: Path, name: str, log: Path, limit: int) -> Dict[str
     options = ["-q", "--assert=plain", "-p", "mxnet_tests", "-p", "no:cacheprovider", f"--timeout={limit}"]
     command = [python, "-m", "pytest", *options, "--timeout-method=thread", "-c", os.devnull, str(file)]
     while True:
-        before = len(outcomes(log))
+        before = len(entries(log))
         done = subprocess.run(command, env=environment, cwd=str(folder), capture_output=True, text=True)
         if done.returncode in (0, 1, 5) and "Timeout" not in done.stdout[-300:] + done.stderr[-300:]:
             return outcomes(log)
-        if len(outcomes(log)) == before:
+        if len(entries(log)) == before:
             raise SystemExit(f"{name} does not run with {python}:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
 
 
