@@ -206,7 +206,6 @@ def _not_installed(python: Tuple[int, ...]) -> str:
             'MXNet is not installed: `pip install "mxdp[cpu]"`, or `pip install "mxdp[cu112]"` for NVIDIA GPUs, or use'
             " `make run`, which installs what it needs."
         )
-    release = ".".join(map(str, python))
     return (
         f"MXNet is not installed, and its requirements exclude every NumPy for Python {release}: install it without"
         " them, `pip install --no-deps mxnet==1.9.1` (for NVIDIA GPUs mxnet-cu112==1.9.1), or use `make run`."
