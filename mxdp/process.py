@@ -207,8 +207,8 @@ def _not_installed(python: Tuple[int, ...]) -> str:
             " `make run`, which installs what it needs."
         )
     return (
-        f"MXNet is not installed, and its requirements exclude every NumPy for Python {python[0]}.{python[1]}: install it without"
-        " them, `pip install --no-deps mxnet==1.9.1` (for NVIDIA GPUs mxnet-cu112==1.9.1), or use `make run`."
+        f"MXNet is not installed, and its requirements exclude every NumPy for Python {python[0]}.{python[1]}: install"
+        " it without them, `pip install --no-deps mxnet==1.9.1` (for NVIDIA GPUs mxnet-cu112==1.9.1), or use `make run`."
     )
 
 

@@ -26,12 +26,12 @@ ROOT = Path(__file__).resolve().parents[1]
 SCOPE = (
     "plans",
     "collectives",
-    "batches.py",
-    "replicas.py",
+    "scratch.py",
     "experiments/oracles.py",
     "experiments/runner.py",
 )
 ELSEWHERE = {
+    "scratch.py": "scratch",
     "collectives/__init__.py": "collectives/test_allreduce.py",
     "plans/__init__.py": "plans/test_algorithms.py",
     "plans/__main__.py": "plans/test_plans_main.py",

@@ -5,12 +5,15 @@
 # has: MXNet's contexts `cpu(0)` and `cpu(1)`, each with a worker thread of its own. Run the cells in order, in any
 # editor that knows `# %%` cells, or all at once: `python experiments/lessons/01_data_parallel.py`.
 #
+# All functions of this lesson stand on one page, `mxdp/scratch.py`. Read it beside the cells.
+#
 # `mxdp` comes first: it sets up the process, which has to happen before MXNet is loaded.
 
 # %%
 import mxdp
 from mxdp.backend import np
 from mxdp.plans.rings import ring
+from mxdp.scratch import naive_allreduce, ring_allreduce
 
 devices = mxdp.devices(2)
 print(devices)
@@ -32,15 +35,24 @@ print("replicas in sync:", mxdp.in_sync(device_params))
 # %% [markdown]
 # ## All-reduce
 #
-# Before: each device has its own numbers. After: each has the sum, in the same array as before. Who sends what to whom
-# is a plan that can be printed before anything runs. `+>` adds what arrives, `->` overwrites with it.
+# Before: each device has its own numbers. After: each has the sum, in the same array as before. The book's all-reduce
+# sends everything to device 0 and back. In a ring, each device sends to its right neighbour only.
+
+# %%
+for allreduce in (naive_allreduce, ring_allreduce):
+    data = [np.ones((1, 2), ctx=device) * (i + 1) for i, device in enumerate(devices)]
+    print("before:", *data)
+    allreduce(data)
+    print("after: ", *data, allreduce.__name__)
+
+# %% [markdown]
+# Both are loops over arrays. `mxdp.allreduce` gives the same sums by a plan, which can be printed before anything runs:
+# who sends what to whom. `+>` adds what arrives, `->` overwrites with it.
 
 # %%
 print(ring(2))
-data = [np.ones((1, 2), ctx=device) * (i + 1) for i, device in enumerate(devices)]
-print("before:", *data)
-mxdp.allreduce(data)
-print("after: ", *data)
+mxdp.allreduce(data, algorithm="ring")
+print("after another all-reduce:", *data)
 
 # %% [markdown]
 # ## A minibatch in two shards
@@ -89,4 +101,4 @@ for n in (1, 2):
 #    again. What happens to the second device's advantage? `two-jobs` shows why.
 # 2. Replace the all-reduce by one that does nothing: `train_batch(..., allreduce=lambda data: None)`. How long do the
 #    replicas stay in sync?
-# 3. Try `functools.partial(mxdp.allreduce, algorithm="naive")`. When is the ring faster?
+# 3. Give `train_batch` another all-reduce: `allreduce=naive_allreduce`. When is the ring faster?
