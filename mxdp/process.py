@@ -208,7 +208,7 @@ def _not_installed(python: Tuple[int, ...]) -> str:
         )
     return (
         f"MXNet is not installed, and its requirements exclude every NumPy for Python {python[0]}.{python[1]}: install"
-        " it without them, `pip install --no-deps mxnet==1.9.1` (for NVIDIA GPUs mxnet-cu112==1.9.1), or use `make run`."
+        " it without them, by `pip install --no-deps mxnet==1.9.1` (for NVIDIA GPUs mxnet-cu112==1.9.1) or `make run`."
     )
 
 

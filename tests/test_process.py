@@ -289,7 +289,7 @@ def test_no_mxnet(python):
 def test_no_mxnet_where_pip_cannot_resolve_it(python):
     assert problem(backends=(), python=python, importable=False) == (
         f"MXNet is not installed, and its requirements exclude every NumPy for Python 3.{python[1]}: install it without"
-        " them, `pip install --no-deps mxnet==1.9.1` (for NVIDIA GPUs mxnet-cu112==1.9.1), or use `make run`."
+        " them, by `pip install --no-deps mxnet==1.9.1` (for NVIDIA GPUs mxnet-cu112==1.9.1) or `make run`."
     )
 
 
