@@ -11,9 +11,6 @@ import ctypes
 import os
 from typing import TYPE_CHECKING, Any, List, Optional, Tuple, Union
 
-import numpy as onp
-import numpy.typing as npt
-
 from mxdp import cuda, process
 from mxdp.errors import BackendError
 
@@ -47,6 +44,10 @@ npx: Any = mx.npx
 autograd: Any = mx.autograd
 gluon: Any = mx.gluon
 npx.set_np()
+
+# Behind MXNet, whose absence is said in a sentence: a Python without it may lack NumPy too.
+import numpy as onp  # noqa: E402
+import numpy.typing as npt  # noqa: E402
 
 if TYPE_CHECKING:
     NDArray = Any

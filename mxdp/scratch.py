@@ -154,7 +154,7 @@ def train_batch(
     autograd.backward([*losses, *idle])  # On a device without a sample, every gradient becomes zero.
     if sync:
         sync()
-    else:
+    elif len(devices) > 1:
         for same_param in zip(*device_params):
             allreduce([param.grad for param in same_param])
     for params in device_params:

@@ -11,7 +11,7 @@ from mxdp import tracing
 def test_every_name_is_there():
     for name in tracing.__all__:
         assert getattr(tracing, name).__name__ == name
-    assert set(tracing.__all__) == set(tracing._HOME)
+    assert set(tracing.__all__) == {*tracing._HOME, "section"}
     assert set(tracing.__all__) <= set(dir(tracing))
     with pytest.raises(AttributeError, match="no attribute 'recrod'; it has: "):
         _ = tracing.recrod
