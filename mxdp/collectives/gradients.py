@@ -113,9 +113,9 @@ class GradientSync:
         """
         if self._held_back:
             return
-        self._check_places()
         for bucket in self.buckets:
             bucket.program()
+        self._check_places()  # while the devices work; a sum of buckets that nobody uses does no harm
         self._end_accumulating()
 
     @contextmanager
