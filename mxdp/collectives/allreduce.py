@@ -46,8 +46,8 @@ def allreduce(data: Sequence[NDArray], algorithm: str = "ring", op: str = "sum")
     every device, but not always the bits of another algorithm, whose order of additions differs.
 
     The default is the book's ring, which is easy to follow but not the fastest. For all gradients of LeNet and of
-    ResNet-18 on four CPU devices, the ring takes 1.54 and 1.31 of the time of MXNet's ``device`` store, and ``"auto"``
-    takes 0.51 and 0.44 (two cores, medians of 9 paired rounds).
+    ResNet-18 on four CPU devices, the ring takes 1.41 and 1.05 of the time of MXNet's ``device`` store, and ``"auto"``
+    takes 0.67 and 0.41 (experiment ``buckets``: two cores, medians of 11 paired rounds).
 
     Args:
         data: at least one array, no two on the same device; any shape, also an empty one; float16/32/64 or int32/64.
