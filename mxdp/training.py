@@ -75,7 +75,8 @@ class History:
 
     def __repr__(self) -> str:
         last = f", the last with test accuracy {self.test_accuracies[-1]:.4f}" if self.test_accuracies else ""
-        return f"<History: {len(self.epochs)} epochs on {', '.join(map(str, self.devices))}{last}>"
+        epochs = f"{len(self.epochs)} epoch{'' if len(self.epochs) == 1 else 's'}"
+        return f"<History: {epochs} on {', '.join(map(str, self.devices))}{last}>"
 
 
 def train_epochs(
