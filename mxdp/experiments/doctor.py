@@ -195,6 +195,8 @@ def _print(found: List[Check]) -> None:
 
     colours = {GOOD: "green", LIMIT: "yellow", PROBLEM: "red"}
     table = Table(box=None, pad_edge=False, show_header=False)
+    for _ in range(3):
+        table.add_column(overflow="fold")  # a path is folded, not cut
     for check in found:
         cure = f"\n-> {check.cure}" if check.cure else ""
         table.add_row(check.name, Text(check.state, style=colours[check.state]), Text(check.found + cure))
