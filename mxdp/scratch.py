@@ -197,7 +197,7 @@ def train(
             npx.waitall()
         seconds.append(time.perf_counter() - start)
         accuracies.append(evaluate(dataset.test, device_params))
-        print(f"epoch {epoch + 1}/{num_epochs}: {seconds[-1]:.2f} sec, test acc {accuracies[-1]:.2f}", end="\r", flush=True)
+        print(f"epoch {epoch + 1}: {seconds[-1]:.2f} sec, test acc: {accuracies[-1]:.2f}", end="\r", flush=True)
         if draw:
             draw(f"{num_devices} x {devices[0].device_type}", accuracies)
     state = "in sync" if in_sync(device_params) else "OUT OF SYNC"
