@@ -209,7 +209,7 @@ def test_make_run_finds_an_experiment_in_the_folder_that_it_was_called_from(tmp_
         "    name, question, source = 'made-from-here', 'Found?', 'a test'\n"
     )
     outer = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS", "ARGS"))}
-    command = ["make", "--silent", "-C", Path(HERE).parents[1], "run", "install=@true", f"python={sys.executable}"]
+    command = ["make", "--silent", "-C", Path(HERE).parents[1], "run", "install=@:", f"python={sys.executable}"]
     done = subprocess.run(
         [*command, "ARGS=list --json"],
         cwd=tmp_path, env={**outer, "PWD": str(tmp_path), "MXDP_EXPERIMENTS": "a_teachers"},
