@@ -32,9 +32,8 @@ SHAPES = ((20, 1, 3, 3), (20,), (50, 20, 5, 5), (50,), (128, 800), (128,), (10, 
 
 def init_lenet(seed: int = 0, scale: float = 0.01) -> List[NDArray]:
     """Float32 arrays on ``cpu(0)``: weights from N(0, ``scale``), biases zero; the same for the same seed."""
-    random = onp.random.RandomState(seed)
-    draws = (random.normal(scale=scale, size=shape) if len(shape) > 1 else onp.zeros(shape) for shape in SHAPES)
-    return [np.array(draw, dtype="float32") for draw in draws]
+    rng = onp.random.RandomState(seed)
+    return [np.array(rng.normal(scale=scale, size=s) if len(s) > 1 else onp.zeros(s), dtype="float32") for s in SHAPES]
 
 
 def lenet(X: NDArray, params: Params) -> NDArray:
@@ -74,8 +73,9 @@ def in_sync(device_params: Sequence[Params]) -> bool:
 
 def split_and_load(x: Batch, devices: Sequence[Device]) -> List[NDArray]:
     """Cut ``x`` (n, ...) into a shard for each device and copy it there. Lengths differ by one, longer shards first."""
-    if not 0 < len(devices) <= len(x):
-        raise ValueError(f"can't split a batch of {len(x)} over {len(devices)} devices: each needs at least one sample")
+    samples = len(x) if x.ndim else 0
+    if not 0 < len(devices) <= samples:
+        raise ValueError(f"can't split a batch of {samples} over {len(devices)} devices: each needs a sample at least")
     if isinstance(x, onp.ndarray):
         return [upload(shard, device) for shard, device in zip(onp.array_split(x, len(devices)), devices)]
     return [shard.copyto(device) for shard, device in zip(np.array_split(x, len(devices)), devices)]

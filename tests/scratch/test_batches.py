@@ -49,6 +49,11 @@ def test_fewer_samples_than_devices():
         split_and_load(onp.zeros((0, 5)), cpus(1))
 
 
+def test_a_number_is_no_batch():
+    with pytest.raises(ValueError, match="batch of 0 over 2 devices"):
+        split_and_load(onp.float32(3).reshape(()), cpus(2))
+
+
 def test_no_devices():
     with pytest.raises(ValueError, match="over 0 devices"):
         split_and_load(onp.zeros((2, 5)), [])
