@@ -20,7 +20,7 @@ import psutil
 
 from mxdp.backend import Device, mx
 from mxdp.errors import MemoryShortage
-from mxdp.plans.bounds import bounds
+from mxdp.plans.partition import bounds
 
 CGROUPS, OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 UNLIMITED = 1 << 60

@@ -50,7 +50,7 @@ def semantics_kept() -> Iterator[None]:
 
 def _fill(mxnet: Any) -> None:
     # Imported here, so that `import mxdp` stays as quick as it is.
-    from mxdp.plans.algorithms import ALGORITHMS, AUTO
+    from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO
 
     base = mxnet.kv.KVStoreBase
     for algorithm in sorted([*ALGORITHMS, AUTO]):

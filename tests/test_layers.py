@@ -17,7 +17,7 @@ FLOORS = {
     "mxdp.cuda": 1,
     "mxdp.compat": 1,
     "mxdp.backend": 1,
-    "mxdp.calls": 1,
+    "mxdp.prepared": 1,
     "mxdp.plugin": 1,
     "mxdp.collectives": 2,
     "mxdp.layers": 2,
@@ -38,7 +38,7 @@ FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__in
 
 
 def room(module):
-    """``mxdp.plans.bounds`` -> ``mxdp.plans``."""
+    """``mxdp.plans.partition`` -> ``mxdp.plans``."""
     return ".".join(module.split(".")[:2])
 
 
@@ -97,7 +97,7 @@ def test_floor_zero_is_pure_python(path):
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("mxdp.plans.bounds", "from mxdp.backend import np"),
+        ("mxdp.plans.partition", "from mxdp.backend import np"),
         ("mxdp.timing", "import mxnet"),
         ("mxdp.timing", "def f():\n    from mxnet import np"),
         ("mxdp.collectives.allreduce", "import mxdp.training"),

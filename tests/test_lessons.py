@@ -14,8 +14,8 @@ import pytest
 from mxdp import evaluate, get_params, init_lenet
 from mxdp.backend import devices
 from mxdp.datasets import NAMES, load
-from mxdp.experiments.registry import discover
-from mxdp.experiments.settings import resolve
+from mxdp.experiments.harness.experiment import discover
+from mxdp.experiments.harness.settings import resolve
 from mxdp.training import train_epochs
 
 ROOT = Path(__file__).parents[1]

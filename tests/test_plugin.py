@@ -8,7 +8,7 @@ import pytest
 
 from mxdp import plugin
 from mxdp.backend import mx, npx
-from mxdp.plans.algorithms import ALGORITHMS
+from mxdp.plans.collective.algorithms import ALGORITHMS
 
 needs_mxnet_alone = pytest.mark.skipif(
     numpy.lib.NumpyVersion(numpy.__version__) >= "1.24.0", reason="MXNet can't be imported with this NumPy before mxdp"

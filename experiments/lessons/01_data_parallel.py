@@ -12,7 +12,7 @@
 # %%
 import mxdp
 from mxdp.backend import np
-from mxdp.plans.rings import ring
+from mxdp.plans.collective.rings import ring
 from mxdp.scratch import naive_allreduce, ring_allreduce
 
 devices = mxdp.devices(2)

@@ -9,9 +9,9 @@
 # %%
 import mxdp
 from mxdp.backend import np
-from mxdp.plans.algorithms import ALGORITHMS, plan
-from mxdp.plans.moves import moves
-from mxdp.plans.replay import predict
+from mxdp.plans.collective.algorithms import ALGORITHMS, plan
+from mxdp.plans.collective.operations import operations
+from mxdp.plans.cost.simulate import predict
 
 print(plan("naive", 4))
 print(plan("ring", 4))
@@ -43,12 +43,12 @@ print("all algorithms:", data[0])
 # %% [markdown]
 # ## What a device really does
 #
-# MXNet wants arrays, so a plan becomes moves: what arrives lands in a box, and all that arrives for one chunk is added
-# at once. MXNet orders them by the arrays they touch; nothing waits that needn't.
+# MXNet works on arrays, so a plan becomes operations. What arrives lands in a staging buffer, and all that arrives for
+# one chunk is added at once. MXNet orders the operations by the arrays they touch; none waits without a reason.
 
 # %%
-for move in moves(plan("direct", 2)):
-    print(move)
+for operation in operations(plan("direct", 2)):
+    print(operation)
 
 # %% [markdown]
 # ## How long will it take?

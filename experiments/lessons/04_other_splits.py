@@ -11,16 +11,16 @@
 import mxdp
 from mxdp.backend import autograd, np
 from mxdp.layers import LENET, Conv, Relu, forward, init, outputs
-from mxdp.parallel.across import flat
 from mxdp.parallel.data import Data
 from mxdp.parallel.layerwise import Layerwise
 from mxdp.parallel.pipeline import Pipeline
 from mxdp.parallel.tile import Tile
-from mxdp.plans.pairs import cut_layers
-from mxdp.plans.pipelines import bubble, gpipe, kept, one_f_one_b
-from mxdp.plans.staircases import staircase
-from mxdp.plans.tiles import exchange
-from mxdp.plans.windows import Window
+from mxdp.parallel.traffic import flat
+from mxdp.plans.layers.column_row import cut_layers
+from mxdp.plans.layers.halo import exchange
+from mxdp.plans.layers.halo_axis import Window
+from mxdp.plans.pipeline import bubble, gpipe, kept, one_f_one_b
+from mxdp.plans.show.staircases import staircase
 from mxdp.scratch import cross_entropy, get_params
 
 devices = mxdp.devices(2)

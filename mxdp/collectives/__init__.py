@@ -3,8 +3,8 @@
 from mxdp.collectives.allreduce import AllReduce, allreduce
 from mxdp.collectives.calibration import calibrate
 from mxdp.collectives.gradients import GradientSync
-from mxdp.collectives.parts import all_gather, broadcast, reduce_scatter
-from mxdp.plans.algorithms import ALGORITHMS
+from mxdp.collectives.primitives import all_gather, broadcast, reduce_scatter
+from mxdp.plans.collective.algorithms import ALGORITHMS
 
 __all__ = [
     "ALGORITHMS",

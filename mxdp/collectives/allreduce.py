@@ -7,17 +7,17 @@ from typing import List, Optional, Sequence, Tuple
 import numpy as onp
 
 from mxdp.backend import NDArray
-from mxdp.calls import Call
-from mxdp.collectives.choice import resolve
 from mxdp.collectives.program import Program, divisions, flat, places, plain_layout
-from mxdp.plans.replay import Machine
+from mxdp.collectives.tuning import resolve
+from mxdp.plans.cost.simulate import Machine
+from mxdp.prepared import Call
 
 
 class AllReduce:
     """The same all-reduce again and again, on the same arrays: everything is made ready once.
 
-    Making it waits for arrays of 8 MiB and more if their memory is to be shared (:mod:`mxdp.collectives.jobs`); don't
-    write to such arrays by an operator that keeps its results in a layout of its own, as a convolution's ``out``.
+    Making it waits for arrays of 8 MiB and more if their memory is to be shared (:mod:`mxdp.collectives.in_place`);
+    don't write to such arrays by an operator that keeps its results in a layout of its own, as a convolution's ``out``.
 
     Args:
         data, algorithm, op: as for :func:`allreduce`.

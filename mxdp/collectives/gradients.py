@@ -26,13 +26,12 @@ import numpy as onp
 
 from mxdp.backend import NDArray, autograd, mx
 from mxdp.collectives.allreduce import check_apart
-from mxdp.collectives.choice import resolve
 from mxdp.collectives.program import Program, places
-from mxdp.plans.algorithms import plan
-from mxdp.plans.bounds import offsets
-from mxdp.plans.buckets import fill_buckets
-from mxdp.plans.one_hop import owners
-from mxdp.plans.replay import Machine
+from mxdp.collectives.tuning import resolve
+from mxdp.plans.collective.algorithms import plan
+from mxdp.plans.collective.one_hop import owners
+from mxdp.plans.cost.simulate import Machine
+from mxdp.plans.partition import fill_buckets, offsets
 
 MEBIBYTE = 1 << 20
 

@@ -1,4 +1,4 @@
-"""A plan bound to arrays: its moves, made ready as MXNet calls."""
+"""A plan bound to arrays: its operations, made ready as MXNet calls."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Dict, List, Sequence
 import numpy as onp
 
 from mxdp.backend import NDArray, mx
-from mxdp.calls import Call, prepare, prepare_sum
-from mxdp.collectives.jobs import jobs
-from mxdp.plans.moves import Slot, adds_in_place, moves
-from mxdp.plans.schedules import COPY, READ, Schedule
+from mxdp.collectives.in_place import jobs
+from mxdp.plans.collective.operations import Slot, adds_in_place, operations
+from mxdp.plans.collective.schedule import COPY, READ, Schedule
+from mxdp.prepared import Call, prepare, prepare_sum
 
 Places = Sequence[Sequence[NDArray]]
 """``places[device][chunk]``: a flat array, or a view of a part of one."""
@@ -24,13 +24,13 @@ class Program:
     """Carries out one plan on the same arrays, in place, whenever it is called.
 
     The boxes in which parts arrive are made once and kept: fresh ones would be fresh memory at every call. A call
-    doesn't wait: MXNet starts each move when what it needs is there.
+    doesn't wait: MXNet starts each operation when what it needs is there.
 
     Args:
         places: where the chunks lie. Empty chunks are left out.
         again: it is worth the while to make ready what costs time once: large sums out of the others' memory are then
             made in place, which waits here until the arrays are there, and takes each device's chunks for views of one
-            vector that keeps its memory (:mod:`mxdp.collectives.jobs`).
+            vector that keeps its memory (:mod:`mxdp.collectives.in_place`).
 
     Raises:
         ValueError: the plan reads other devices' memory, and the arrays are not all on CPU devices.
@@ -42,8 +42,11 @@ class Program:
         self.calls: List[Call] = []
         self.box_bytes = 0
         if again and adds_in_place(schedule, sum(map(_nbytes, places[0]))):
-            todo = moves(schedule, in_place=True)
-            self.calls = jobs([move for move in todo if places[move.target.device][move.target.chunk].size], places)
+            todo = operations(schedule, in_place=True)
+            self.calls = jobs(
+                [operation for operation in todo if places[operation.target.device][operation.target.chunk].size],
+                places,
+            )
             return
 
         def array(slot: Slot) -> NDArray:
@@ -54,18 +57,18 @@ class Program:
                 boxes[slot] = mx.nd.empty(place.shape, place.ctx, place.dtype)
             return boxes[slot]
 
-        for move in moves(schedule):
-            if not places[move.target.device][move.target.chunk].size:
+        for operation in operations(schedule):
+            if not places[operation.target.device][operation.target.chunk].size:
                 continue
-            sources, target = [array(slot) for slot in move.sources], array(move.target)
-            if move.action == COPY:
+            sources, target = [array(slot) for slot in operation.sources], array(operation.target)
+            if operation.action == COPY:
                 self.calls.append(prepare("_copyto", sources, target))
             else:
                 self.calls.append(prepare_sum(sources, target))
         self.box_bytes = sum(map(_nbytes, boxes.values()))
 
     def __call__(self) -> None:
-        """Push all moves; doesn't wait."""
+        """Push all operations; doesn't wait."""
         for call in self.calls:
             call()
 

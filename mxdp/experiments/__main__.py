@@ -93,7 +93,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
 
 def _list(as_json: bool) -> int:
-    from mxdp.experiments import registry
+    from mxdp.experiments.harness import experiment as registry
 
     experiments = registry.discover().values()
     if as_json:
@@ -113,14 +113,16 @@ def _list(as_json: bool) -> int:
 
 
 def _report(folder: Path) -> int:
-    from mxdp.experiments import report
+    from mxdp.experiments.report import page as report
 
     print(report.write_report(folder))
     return OK
 
 
 def _run(options: argparse.Namespace) -> int:
-    from mxdp.experiments import registry, session, settings
+    from mxdp.experiments import session
+    from mxdp.experiments.harness import experiment as registry
+    from mxdp.experiments.harness import settings
 
     if options.command == "run":
         experiments = list({name: registry.find(name) for name in options.names}.values())

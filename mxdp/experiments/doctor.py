@@ -19,10 +19,10 @@ import psutil
 
 from mxdp import cuda, process
 from mxdp.datasets.fashion_mnist import DATA_DIR, FILES, FOLDER, given_folder
-from mxdp.experiments import machine
-from mxdp.experiments.catalog.stock_loop import BOOK
-from mxdp.experiments.children import environment_for
-from mxdp.experiments.registry import Case
+from mxdp.experiments.data_parallel.stock_loop import BOOK
+from mxdp.experiments.harness import provenance as machine
+from mxdp.experiments.harness.children import environment_for
+from mxdp.experiments.harness.experiment import Case
 
 GOOD, LIMIT, PROBLEM = "good", "limit", "problem"
 """``limit``: all works, but something can't be shown here. ``problem``: something does not work until it is cured."""

@@ -13,8 +13,9 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from mxdp import datasets
 from mxdp.errors import MxdpError, UsageError
-from mxdp.experiments import report, runner
-from mxdp.experiments.registry import Experiment, Result, Settings
+from mxdp.experiments.harness import runner
+from mxdp.experiments.harness.experiment import Experiment, Result, Settings
+from mxdp.experiments.report import page as report
 
 
 def run(

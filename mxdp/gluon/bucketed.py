@@ -11,9 +11,9 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from mxdp.backend import NDArray, mx
-from mxdp.calls import prepare
 from mxdp.collectives.gradients import GradientSync, address
-from mxdp.plans.replay import Machine
+from mxdp.plans.cost.simulate import Machine
+from mxdp.prepared import prepare
 
 Parameter = Any
 

@@ -14,13 +14,13 @@ from typing import Any, Hashable, List, NoReturn, Optional, Sequence, Tuple
 import numpy as onp
 
 from mxdp.backend import NDArray, autograd, mx
-from mxdp.calls import Call, prepare
 from mxdp.collectives.allreduce import made_ready
 from mxdp.collectives.gradients import address
-from mxdp.collectives.parts import spread
-from mxdp.plans.algorithms import AUTO, check_algorithm
-from mxdp.plans.replay import Machine
+from mxdp.collectives.primitives import spread
+from mxdp.plans.collective.algorithms import AUTO, check_algorithm
+from mxdp.plans.cost.simulate import Machine
 from mxdp.plugin import store_name
+from mxdp.prepared import Call, prepare
 
 MOST_KEYS = 4096
 """So many keys are remembered, far more than a network has parameters; the one not used for longest goes first."""

@@ -10,7 +10,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence
 from mxdp.backend import gluon, mx
 from mxdp.gluon.bucketed import BucketedGradients, astray, follow
 from mxdp.gluon.store import Store
-from mxdp.plans.algorithms import ALGORITHMS, AUTO
+from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO
 from mxdp.plugin import store_name
 from mxdp.process import MxdpWarning
 

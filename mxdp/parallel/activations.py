@@ -13,10 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mxdp.layers import BatchNorm, Net, Shape, outputs, param_shapes
-from mxdp.parallel.across import elements
 from mxdp.parallel.footprint import Footprint
-from mxdp.plans.bounds import bounds
-from mxdp.plans.pipelines import PipelinePlan, kept
+from mxdp.parallel.traffic import elements
+from mxdp.plans.partition import bounds
+from mxdp.plans.pipeline import PipelinePlan, kept
 
 NORM_FORWARD, NORM_BACKWARD = 1, 3
 """Arrays of the input's size that a batch normalisation, as a part of one piece of work, has only in the forward pass;

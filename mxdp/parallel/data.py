@@ -18,9 +18,9 @@ from typing import List, Sequence
 from mxdp.backend import Batch, Device, NDArray, autograd, np
 from mxdp.collectives import GradientSync
 from mxdp.layers import BatchNorm, LayerParams, Net, Shape, apply, normalise, outputs
-from mxdp.parallel import across
+from mxdp.parallel import traffic
 from mxdp.parallel.footprint import Footprint
-from mxdp.plans.bounds import bounds
+from mxdp.plans.partition import bounds
 from mxdp.scratch import cross_entropy, get_params, in_sync, sgd, split_and_load, split_batch
 
 
@@ -45,13 +45,13 @@ class Data:
         devices: Sequence[Device],
         algorithm: str = "auto",
     ) -> None:
-        across.check_devices(devices)
-        self.net, self.devices, self.traffic = list(net), list(devices), across.Traffic()
+        traffic.check_devices(devices)
+        self.net, self.devices, self.traffic = list(net), list(devices), traffic.Traffic()
         self._shapes = [tuple(input_shape), *outputs(net, input_shape)]
         self._layout = [list(layer) for layer in params]
-        self._replicas = [get_params(across.flat(params), device) for device in devices]
+        self._replicas = [get_params(traffic.flat(params), device) for device in devices]
         self._sync = GradientSync(self._replicas, algorithm)
-        self._back = across.has_gradient(self.net)
+        self._back = traffic.has_gradient(self.net)
 
     def step(self, X: Batch, y: Batch) -> NDArray:
         """Forward, backward, gradients summed. Shards may be uneven.
@@ -66,7 +66,7 @@ class Data:
         autograd.backward(losses)
         self._sync()
         for bucket in self._sync.buckets:
-            self.traffic.note("gradients", across.BACKWARD, self._bucket_bytes(bucket.algorithm, bucket.nbytes))
+            self.traffic.note("gradients", traffic.BACKWARD, self._bucket_bytes(bucket.algorithm, bucket.nbytes))
         return self._join(losses, "losses")
 
     def update(self, lr: float, batch_size: int) -> None:
@@ -81,11 +81,11 @@ class Data:
 
     def params(self) -> List[LayerParams]:
         """A copy of the first replica, on ``cpu(0)``. Waits."""
-        return across.to_host(across.like(self._layout, self._replicas[0]))
+        return traffic.to_host(traffic.like(self._layout, self._replicas[0]))
 
     def gradients(self) -> List[LayerParams]:
         """A copy of the first replica's gradients, on ``cpu(0)``. Waits."""
-        return across.to_host(across.like(self._layout, [param.grad for param in self._replicas[0]]))
+        return traffic.to_host(traffic.like(self._layout, [param.grad for param in self._replicas[0]]))
 
     def in_step(self) -> bool:
         """Are all replicas the same bits? Waits."""
@@ -97,13 +97,13 @@ class Data:
         total = sum(self._bucket_bytes(bucket.algorithm, bucket.nbytes) for bucket in self._sync.buckets)
         for layer, shape, back in zip(self.net, self._shapes, self._back):
             if isinstance(layer, BatchNorm):
-                total += across.statistics_bytes(len(self.devices), shape[0], itemsize, back)
+                total += traffic.statistics_bytes(len(self.devices), shape[0], itemsize, back)
         first = bounds(batch_size, len(self.devices))[0][1]
         return total + (batch_size - first) * itemsize
 
     def param_bytes(self) -> List[int]:
         """All parameters, on every device."""
-        return [sum(map(across.nbytes, replica)) for replica in self._replicas]
+        return [sum(map(traffic.nbytes, replica)) for replica in self._replicas]
 
     def lasting_bytes(self, batch_size: int) -> List[int]:
         """Parameters and gradients. What the gradients' all-reduce keeps for what arrives is left out."""
@@ -113,7 +113,7 @@ class Data:
         """Predicted (:mod:`mxdp.parallel.footprint`)."""
         peaks = []
         for start, stop in bounds(batch_size, len(self.devices)):
-            sizes = [(stop - start) * across.elements(shape) for shape in self._shapes]
+            sizes = [(stop - start) * traffic.elements(shape) for shape in self._shapes]
             footprint = Footprint(sizes[0])
             footprint.keep()
             for layer, size in zip(self.net, sizes[1:]):
@@ -123,10 +123,10 @@ class Data:
 
     def _forward(self, xs: Sequence[NDArray]) -> List[NDArray]:
         """Scores of each shard, layer by layer on all devices, so that the statistics can be put together."""
-        per_device = [across.like(self._layout, replica) for replica in self._replicas]
+        per_device = [traffic.like(self._layout, replica) for replica in self._replicas]
         for layer, back, *own in zip(self.net, self._back, *per_device):
             if isinstance(layer, BatchNorm):
-                statistics = across.moments_of_all(xs, self.traffic, back)
+                statistics = traffic.moments_of_all(xs, self.traffic, back)
                 xs = [normalise(x, *both, *params) for x, both, params in zip(xs, statistics, own)]
             else:
                 xs = [apply(layer, x, params) for x, params in zip(xs, own)]
@@ -139,7 +139,7 @@ class Data:
 
     def _bucket_bytes(self, algorithm: str, nbytes: int) -> int:
         itemsize = self._itemsize()
-        return across.allreduce_bytes(algorithm, self.devices, nbytes // itemsize, itemsize)
+        return traffic.allreduce_bytes(algorithm, self.devices, nbytes // itemsize, itemsize)
 
     def _itemsize(self) -> int:
-        return across.itemsize(self._replicas[0][0])
+        return traffic.itemsize(self._replicas[0][0])

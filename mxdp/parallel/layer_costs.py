@@ -11,11 +11,10 @@ import numpy as onp
 
 from mxdp.backend import Device, NDArray, autograd, upload
 from mxdp.layers import Layer, LayerParams, Net, Shape, apply, outputs
-from mxdp.parallel.across import flat, has_gradient, itemsize, nbytes
 from mxdp.parallel.activations import lasting_numbers, step_numbers
-from mxdp.plans.balance import balance
-from mxdp.plans.bounds import bounds
-from mxdp.plans.pipelines import PipelinePlan
+from mxdp.parallel.traffic import flat, has_gradient, itemsize, nbytes
+from mxdp.plans.partition import balance, bounds
+from mxdp.plans.pipeline import PipelinePlan
 from mxdp.scratch import get_params
 from mxdp.timing import Timer
 

@@ -1,9 +1,9 @@
 """Layerwise partitioning: a part of every layer on each device, all samples on all of them.
 
 Layers with weights go in pairs, of which the first is cut by columns (outputs) and the second by rows (inputs), so that
-the devices meet once a pair and direction: :mod:`mxdp.plans.pairs` draws it. Here each device passes a segment while
-autograd records; between two segments, where the devices meet, autograd begins anew, and what is summed is summed by
-:func:`mxdp.collectives.allreduce`. Backward goes through the segments in reverse order::
+the devices meet once a pair and direction: :mod:`mxdp.plans.layers.column_row` draws it. Here each device passes a
+segment while autograd records; between two segments, where the devices meet, autograd begins anew, and what is summed
+is summed by :func:`mxdp.collectives.allreduce`. Backward goes through the segments in reverse order::
 
     forward     segment 0 | sum | segment 1 | sum | segment 2, loss
     backward    segment 0 | . . | segment 1 | sum | segment 2            behind a sum the gradient is whole everywhere
@@ -18,10 +18,10 @@ from typing import Dict, List, Optional, Sequence
 from mxdp.backend import Batch, Device, NDArray, autograd, np
 from mxdp.collectives import allreduce
 from mxdp.layers import Conv, Dense, LayerParams, Net, Shape, apply, outputs
-from mxdp.parallel import across
+from mxdp.parallel import traffic
 from mxdp.parallel.footprint import Footprint
-from mxdp.plans.bounds import Bounds, bounds, offsets
-from mxdp.plans.pairs import COLUMNS, GLUE, ROWS, SUM, WHOLE, Segment, cut_layers, segments
+from mxdp.plans.layers.column_row import COLUMNS, GLUE, ROWS, SUM, WHOLE, Segment, cut_layers, segments
+from mxdp.plans.partition import Bounds, bounds, offsets
 from mxdp.scratch import cross_entropy, get_params, in_sync, sgd
 
 ALGORITHM = "auto"
@@ -53,12 +53,12 @@ class Layerwise:
     """
 
     def __init__(self, net: Net, params: Sequence[LayerParams], input_shape: Shape, devices: Sequence[Device]) -> None:
-        across.check_devices(devices)
-        self.net, self.devices, self.traffic = list(net), list(devices), across.Traffic()
+        traffic.check_devices(devices)
+        self.net, self.devices, self.traffic = list(net), list(devices), traffic.Traffic()
         self._shapes = [tuple(input_shape), *outputs(net, input_shape)]
         self.cuts = cut_layers([isinstance(layer, (Conv, Dense)) for layer in net])
         self._spans = self._find_spans()
-        self._segments = segments(self.cuts, across.has_gradient(net))
+        self._segments = segments(self.cuts, traffic.has_gradient(net))
         self._params = [
             [get_params(self._part(number, layer, rank), device) for number, layer in enumerate(params)]
             for rank, device in enumerate(devices)
@@ -72,7 +72,7 @@ class Layerwise:
     @property
     def allreduces(self) -> Dict[str, int]:
         """All-reduces that the last step (or the last :meth:`scores`) has done, by direction."""
-        return {way: self.traffic.messages[SUM, way] for way in (across.FORWARD, across.BACKWARD)}
+        return {way: self.traffic.messages[SUM, way] for way in (traffic.FORWARD, traffic.BACKWARD)}
 
     def step(self, X: Batch, y: Batch) -> NDArray:
         """Forward and backward; each device ends with the gradients of its own parameters.
@@ -83,7 +83,7 @@ class Layerwise:
         if len(X) != len(y):
             raise ValueError(f"X has {len(X)} samples and y has {len(y)} labels: they must be as many")
         self.traffic.clear()
-        labels = [across.load(y, device) for device in self.devices]
+        labels = [traffic.load(y, device) for device in self.devices]
         trail = self._forward(X, labels)
         self._backward(trail)
         return trail[-1].outputs[0]
@@ -91,7 +91,7 @@ class Layerwise:
     def update(self, lr: float, batch_size: int) -> None:
         """Each device steps its own parameters."""
         for own in self._params:
-            sgd(across.flat(own), lr, batch_size)
+            sgd(traffic.flat(own), lr, batch_size)
 
     def scores(self, X: Batch) -> NDArray:
         """Forward pass. All devices have the scores at its end."""
@@ -100,16 +100,16 @@ class Layerwise:
 
     def params(self) -> List[LayerParams]:
         """The parts glued together, on ``cpu(0)``. Waits."""
-        return self._whole([across.to_host(own) for own in self._params])
+        return self._whole([traffic.to_host(own) for own in self._params])
 
     def gradients(self) -> List[LayerParams]:
         """Likewise. Waits."""
-        return self._whole([across.to_host([[p.grad for p in layer] for layer in own]) for own in self._params])
+        return self._whole([traffic.to_host([[p.grad for p in layer] for layer in own]) for own in self._params])
 
     def in_step(self) -> bool:
         """Are the parameters of batch normalisations behind a pair the same bits everywhere? Waits."""
         whole = [number for number, cut in enumerate(self.cuts) if cut == WHOLE]
-        return in_sync([across.flat([own[number] for number in whole]) for own in self._params])
+        return in_sync([traffic.flat([own[number] for number in whole]) for own in self._params])
 
     def bytes_moved(self, batch_size: int) -> int:
         """The all-reduces, and what is glued at the end."""
@@ -118,7 +118,7 @@ class Layerwise:
             if not segment.split:
                 continue
             before, behind = (
-                batch_size * across.elements(self._shapes[number])
+                batch_size * traffic.elements(self._shapes[number])
                 for number in (segment.layers[0], segment.layers[-1] + 1)
             )
             if segment.back:
@@ -131,18 +131,18 @@ class Layerwise:
 
     def param_bytes(self) -> List[int]:
         """Each device's own part."""
-        return [sum(map(across.nbytes, across.flat(own))) for own in self._params]
+        return [sum(map(traffic.nbytes, traffic.flat(own))) for own in self._params]
 
     def lasting_bytes(self, batch_size: int) -> List[int]:
         """Parameters and gradients, and zeros in place of other devices' biases."""
-        zeros = sum(across.nbytes(biases[0]) for biases in self._no_bias.values())
+        zeros = sum(traffic.nbytes(biases[0]) for biases in self._no_bias.values())
         return [2 * each + zeros for each in self.param_bytes()]
 
     def peak_bytes(self, batch_size: int) -> List[int]:
         """Predicted (:mod:`mxdp.parallel.footprint`). What an all-reduce needs while it runs is left out."""
         peaks = []
         for rank in range(len(self.devices)):
-            footprint = Footprint(batch_size * across.elements(self._shapes[0]))
+            footprint = Footprint(batch_size * traffic.elements(self._shapes[0]))
             for segment in self._segments:
                 self._add(footprint, segment, rank, batch_size)
             peaks.append(footprint.peak() * self._itemsize())
@@ -151,7 +151,7 @@ class Layerwise:
     def _add(self, footprint: Footprint, segment: Segment, rank: int, samples: int) -> None:
         """A segment's inputs, with their gradients, and its outputs stay to the end (:class:`Passed`); at both ends an
         array takes another shape, for which MXNet copies it (its gradient it does not)."""
-        sizes = [samples * across.elements(shape) for shape in self._shapes]
+        sizes = [samples * traffic.elements(shape) for shape in self._shapes]
         made = sizes[segment.layers[0] if segment.layers else -1]
         footprint.keep(made * segment.back)
         footprint.replace(made, back=False)
@@ -171,7 +171,7 @@ class Layerwise:
     def _forward(self, X: Batch, labels: Sequence[NDArray] = ()) -> List[Passed]:
         """Through all segments. With ``labels`` autograd records, a segment at a time, and the last outputs are losses;
         without, they are scores."""
-        xs, trail = [across.load(X, device) for device in self.devices], []
+        xs, trail = [traffic.load(X, device) for device in self.devices], []
         for segment in self._segments:
             if labels and segment.back:
                 for x in xs:
@@ -201,7 +201,7 @@ class Layerwise:
             spread = [[self.traffic.send(x, device, GLUE, back=False) for x in outputs] for device in self.devices]
             return [glue(parts, axis=1) for parts in spread]
         if segment.meet == SUM:
-            self._allreduce(outputs, across.FORWARD)
+            self._allreduce(outputs, traffic.FORWARD)
         return outputs
 
     def _backward(self, trail: Sequence[Passed]) -> None:
@@ -216,18 +216,18 @@ class Layerwise:
                 return
             gradients = [x.grad for x in passed.inputs]
             if passed.segment.split:
-                self._allreduce(gradients, across.BACKWARD)
+                self._allreduce(gradients, traffic.BACKWARD)
 
     def _allreduce(self, arrays: Sequence[NDArray], direction: str) -> None:
         if len(arrays) > 1:
             allreduce(arrays, ALGORITHM)
-            self.traffic.note(SUM, direction, self._sum_bytes(arrays[0].size, across.itemsize(arrays[0])))
+            self.traffic.note(SUM, direction, self._sum_bytes(arrays[0].size, traffic.itemsize(arrays[0])))
 
     def _sum_bytes(self, count: int, itemsize: int) -> int:
-        return across.allreduce_bytes(ALGORITHM, self.devices, count, itemsize)
+        return traffic.allreduce_bytes(ALGORITHM, self.devices, count, itemsize)
 
     def _itemsize(self) -> int:
-        return across.itemsize(across.flat(self._params[0])[0])
+        return traffic.itemsize(traffic.flat(self._params[0])[0])
 
     def _find_spans(self) -> List[List[Bounds]]:
         """For each layer the channels that each device makes (or, by rows, that it takes in).

@@ -6,7 +6,7 @@
                    | activations ^ gradients
     cpu(1)   dense relu dense loss            F0 F1 F2 F3 B3 B2 B1 B0
 
-The schedule is data (:mod:`mxdp.plans.pipelines`); :class:`Pipeline` pushes its tasks, and MXNet's engine lets those
+The schedule is data (:mod:`mxdp.plans.pipeline`); :class:`Pipeline` pushes its tasks, and MXNet's engine lets those
 that don't need each other run at the same time. With one micro-batch this is plain model parallelism: one device works
 and the others wait.
 
@@ -21,13 +21,12 @@ from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 from mxdp.backend import Batch, Device, NDArray, np
 from mxdp.layers import LayerParams, Net, Shape, outputs
-from mxdp.parallel.across import check_devices, elements, itemsize, load, nbytes, to_host
 from mxdp.parallel.activations import lasting_numbers, step_numbers
 from mxdp.parallel.layer_costs import find_cuts
 from mxdp.parallel.stage import Stage
-from mxdp.plans.balance import pieces
-from mxdp.plans.bounds import Bounds, bounds
-from mxdp.plans.pipelines import FORWARD, inference, order, pipeline
+from mxdp.parallel.traffic import check_devices, elements, itemsize, load, nbytes, to_host
+from mxdp.plans.partition import Bounds, bounds, pieces
+from mxdp.plans.pipeline import FORWARD, inference, order, pipeline
 from mxdp.scratch import sgd
 
 

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 from mxdp.backend import Batch, Device, NDArray, np, npx
-from mxdp.parallel.across import load
 from mxdp.parallel.pipeline import Pipeline
+from mxdp.parallel.traffic import load
 
 AT_ONCE = 4
 """Micro-batches that are pushed one after the other, so that Python's time for the next is hidden, as in a pipeline."""

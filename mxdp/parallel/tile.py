@@ -8,9 +8,9 @@ A grid of 2 x 2, seen from device 0, before a layer with 3 x 3 windows::
     device 2 | device 3        ---------
              |                 h  h  h   h
 
-Before each convolution and pooling the tiles exchange halos (:mod:`mxdp.plans.tiles` says who sends what), are padded
-at the picture's outer borders, and pass the layer without padding. Batch normalisation takes its statistics over all
-tiles. Every device has all parameters of these layers, and the gradients are summed over the tiles.
+Before each convolution and pooling the tiles exchange halos (:mod:`mxdp.plans.layers.halo` says who sends what), are
+padded at the picture's outer borders, and pass the layer without padding. Batch normalisation takes its statistics over
+all tiles. Every device has all parameters of these layers, and the gradients are summed over the tiles.
 
 From the first dense layer on, which sees the whole picture anyway, the first device works alone: it gathers the tiles,
 and it has those layers' parameters to itself. After a few poolings that is little to send and little to do.
@@ -27,11 +27,11 @@ from typing import List, Optional, Sequence, Tuple
 from mxdp.backend import Batch, Device, NDArray, autograd, mx, np
 from mxdp.collectives import GradientSync
 from mxdp.layers import BatchNorm, Conv, Dense, Layer, LayerParams, Net, Pool, Shape, apply, normalise, outputs
-from mxdp.parallel import across
+from mxdp.parallel import traffic
 from mxdp.parallel.footprint import Footprint
-from mxdp.plans.bounds import Bounds, bounds
-from mxdp.plans.tiles import Exchange, Grid, exchanges, squarest
-from mxdp.plans.windows import Window
+from mxdp.plans.layers.halo import Exchange, Grid, exchanges, squarest
+from mxdp.plans.layers.halo_axis import Window
+from mxdp.plans.partition import Bounds, bounds
 from mxdp.scratch import cross_entropy, get_params, in_sync, sgd
 
 HALO, STATISTICS, GATHER = "halo", "statistics", "gather"
@@ -64,11 +64,11 @@ class Tile:
         grid: Optional[Grid] = None,
         halo: bool = True,
     ) -> None:
-        across.check_devices(devices)
+        traffic.check_devices(devices)
         self.grid = squarest(len(devices)) if grid is None else grid
         if len(input_shape) != 3:
             raise ValueError(f"tiles are cut from pictures (channels, height, width), not from {input_shape}")
-        self.net, self.devices, self.halo, self.traffic = list(net), list(devices), halo, across.Traffic()
+        self.net, self.devices, self.halo, self.traffic = list(net), list(devices), halo, traffic.Traffic()
         self._shapes = [tuple(input_shape), *outputs(net, input_shape)]
         count = next((number for number, layer in enumerate(net) if isinstance(layer, Dense)), len(self.net))
         self._image, self._head = self.net[:count], self.net[count:]
@@ -77,11 +77,11 @@ class Tile:
         if self.grid[0] * self.grid[1] != len(devices):
             raise ValueError(f"{self.grid[0]} x {self.grid[1]} tiles need as many devices, not {len(devices)}")
         self._layouts = [list(layer) for layer in params[:count]], [list(layer) for layer in params[count:]]
-        image, head = map(across.flat, self._layouts)
+        image, head = map(traffic.flat, self._layouts)
         self._tied = [get_params(image, device) for device in devices]
         self._own = get_params(head, devices[0])
         self._sync = GradientSync(self._tied, "auto") if image else None
-        self._back = across.has_gradient(self.net)
+        self._back = traffic.has_gradient(self.net)
 
     def step(self, X: Batch, y: Batch) -> NDArray:
         """Forward, backward, gradients summed over the tiles.
@@ -92,13 +92,13 @@ class Tile:
         if len(X) != len(y):
             raise ValueError(f"X has {len(X)} samples and y has {len(y)} labels: they must be as many")
         self.traffic.clear()
-        xs, labels = self._cut(X), across.load(y, self.devices[0])
+        xs, labels = self._cut(X), traffic.load(y, self.devices[0])
         with autograd.record():
             losses = cross_entropy(self._forward(xs), labels)
         losses.backward()
         if self._sync is not None:
             self._sync()
-            self.traffic.note("gradients", across.BACKWARD, self._gradient_bytes())
+            self.traffic.note("gradients", traffic.BACKWARD, self._gradient_bytes())
         return losses
 
     def update(self, lr: float, batch_size: int) -> None:
@@ -133,18 +133,18 @@ class Tile:
                 halos = sum(halo.elements for step in plan.steps for halo in step)
                 numbers += ways * halos * shape[0] * batch_size
             if isinstance(layer, BatchNorm):
-                numbers += across.statistics_bytes(len(self.devices), shape[0], 1, back)
+                numbers += traffic.statistics_bytes(len(self.devices), shape[0], 1, back)
         features = self._shapes[len(self._image)]
         first = self._spans(features)[0]
-        rest = across.elements(features) - features[0] * across.elements(tuple(stop - start for start, stop in first))
+        rest = traffic.elements(features) - features[0] * traffic.elements(tuple(stop - start for start, stop in first))
         back = self._back[len(self._image)]
         numbers += (2 if back else 1) * rest * batch_size if others else 0
         return numbers * itemsize + self._gradient_bytes()
 
     def param_bytes(self) -> List[int]:
         """The tied parameters everywhere, the others on the first device."""
-        tied = [sum(map(across.nbytes, replica)) for replica in self._tied]
-        return [tied[0] + sum(map(across.nbytes, self._own)), *tied[1:]]
+        tied = [sum(map(traffic.nbytes, replica)) for replica in self._tied]
+        return [tied[0] + sum(map(traffic.nbytes, self._own)), *tied[1:]]
 
     def lasting_bytes(self, batch_size: int) -> List[int]:
         """Parameters and gradients. What the gradients' all-reduce keeps for what arrives is left out."""
@@ -153,7 +153,7 @@ class Tile:
     def peak_bytes(self, batch_size: int) -> List[int]:
         """Predicted (:mod:`mxdp.parallel.footprint`)."""
         footprints = [self._footprint(tile, batch_size) for tile in range(len(self.devices))]
-        features, *sizes = (batch_size * across.elements(shape) for shape in self._shapes[len(self._image) :])
+        features, *sizes = (batch_size * traffic.elements(shape) for shape in self._shapes[len(self._image) :])
         if len(self.devices) > 1:
             footprints[0].replace(features)
         for layer, size in zip(self._head, sizes):
@@ -188,7 +188,7 @@ class Tile:
             raise ValueError(f"the net was made for samples of shape {self._shapes[0]}, not {tuple(X.shape[1:])}")
         spans = self._spans(self._shapes[0])
         return [
-            across.load(X[:, :, slice(*rows), slice(*columns)], device)
+            traffic.load(X[:, :, slice(*rows), slice(*columns)], device)
             for (rows, columns), device in zip(spans, self.devices)
         ]
 
@@ -198,18 +198,18 @@ class Tile:
         return [(row, column) for row in rows for column in columns]
 
     def _forward(self, xs: Sequence[NDArray]) -> NDArray:
-        replicas = [across.like(self._layouts[0], replica) for replica in self._tied]
+        replicas = [traffic.like(self._layouts[0], replica) for replica in self._tied]
         for number, (layer, plan, back) in enumerate(zip(self._image, self.exchanges, self._back)):
             own = [replica[number] for replica in replicas]
             if isinstance(layer, BatchNorm):
-                statistics = across.moments_of_all(xs, self.traffic, back)
+                statistics = traffic.moments_of_all(xs, self.traffic, back)
                 xs = [normalise(x, *both, *params) for x, both, params in zip(xs, statistics, own)]
                 continue
             if plan is not None and isinstance(layer, (Conv, Pool)):
                 xs, layer = self._exchange(xs, plan, layer, back), replace(layer, padding=0)
             xs = [apply(layer, x, params) for x, params in zip(xs, own)]
         x = self._gather(xs)
-        for layer, params in zip(self._head, across.like(self._layouts[1], self._own)):
+        for layer, params in zip(self._head, traffic.like(self._layouts[1], self._own)):
             x = apply(layer, x, params)
         return x
 
@@ -223,7 +223,7 @@ class Tile:
     def _extend(self, xs: Sequence[NDArray], plan: Exchange, axis: int, back: bool) -> List[NDArray]:
         """One step of the exchange: along ``axis`` 0 (rows) or 1 (columns)."""
         pieces = [plan.pieces(tile)[axis] for tile in range(len(xs))]
-        own = [across.set_apart(x, back) for x in xs] if plan.steps[axis] else xs
+        own = [traffic.set_apart(x, back) for x in xs] if plan.steps[axis] else xs
         parts = [
             [(piece.kept, _strip(x, axis, piece.kept, piece.own[0]))] if piece.kept[0] < piece.kept[1] else []
             for x, piece in zip(own, pieces)
@@ -251,16 +251,16 @@ class Tile:
             return 0
         itemsize = self._itemsize()
         return sum(
-            across.allreduce_bytes(bucket.algorithm, self.devices, bucket.nbytes // itemsize, itemsize)
+            traffic.allreduce_bytes(bucket.algorithm, self.devices, bucket.nbytes // itemsize, itemsize)
             for bucket in self._sync.buckets
         )
 
     def _itemsize(self) -> int:
-        return across.itemsize([*self._tied[0], *self._own][0])
+        return traffic.itemsize([*self._tied[0], *self._own][0])
 
     def _laid_out(self, image: Sequence[NDArray], head: Sequence[NDArray]) -> List[LayerParams]:
         layouts = zip(self._layouts, (image, head))
-        return across.to_host([layer for layout, arrays in layouts for layer in across.like(layout, arrays)])
+        return traffic.to_host([layer for layout, arrays in layouts for layer in traffic.like(layout, arrays)])
 
 
 def _window(layer: Layer) -> Optional[Window]:

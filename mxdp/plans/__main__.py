@@ -9,10 +9,11 @@ import sys
 from typing import Any, Callable, Dict, List, NoReturn, Optional, Sequence
 
 from mxdp.errors import UsageError
-from mxdp.plans import one_hop, rings, staircases, tables, trees
-from mxdp.plans.algorithms import ALGORITHMS, check_algorithm, plan
-from mxdp.plans.pipelines import PIPELINES, PipelinePlan, pipeline
-from mxdp.plans.schedules import Schedule
+from mxdp.plans.collective import one_hop, rings, trees
+from mxdp.plans.collective.algorithms import ALGORITHMS, check_algorithm, plan
+from mxdp.plans.collective.schedule import Schedule
+from mxdp.plans.pipeline import PIPELINES, PipelinePlan, pipeline
+from mxdp.plans.show import staircases, tables
 
 OK, USAGE = 0, 2
 DEVICES, MOST_DEVICES = 4, 64

@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any, List
 from mxdp.sections import section
 
 if TYPE_CHECKING:
+    from mxdp.tracing.breakdown import Parts, split
     from mxdp.tracing.events import Event
     from mxdp.tracing.gantt import draw
+    from mxdp.tracing.mxnet_trace import read_trace
     from mxdp.tracing.nsys import nsys_command
     from mxdp.tracing.recording import Recording, record
-    from mxdp.tracing.time_split import Parts, split
     from mxdp.tracing.timeline import Overlap, Timeline
-    from mxdp.tracing.trace_file import read_trace
     from mxdp.tracing.where import Cost, TimeSplit, split_steps, tracing_cost, where_the_time_went
 
 _HOME = {

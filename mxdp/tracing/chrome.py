@@ -9,8 +9,8 @@ from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 from mxdp.errors import TraceError
 from mxdp.tracing.events import SECTION, Event, microseconds, tracks
+from mxdp.tracing.mxnet_trace import RECORDED
 from mxdp.tracing.timeline import Timeline
-from mxdp.tracing.trace_file import RECORDED
 
 
 def chrome_trace(timeline: Timeline) -> Dict[str, Any]:

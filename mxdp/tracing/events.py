@@ -35,7 +35,7 @@ PYTHON = "python"
 OTHER_THREADS = "python, other threads"
 
 INPUT = "input"
-"""A section of this name is the input path: :mod:`mxdp.tracing.time_split` counts its time as input."""
+"""A section of this name is the input path: :mod:`mxdp.tracing.breakdown` counts its time as input."""
 STEP = "step"
 """A section of this name is one step."""
 

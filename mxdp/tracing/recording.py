@@ -5,7 +5,7 @@ MXNet has one profiler a process, and it has its ways (source: ``src/profiler/``
 - Its state can't be asked for. A recording leaves it stopped, whatever it was before; don't mix the two.
 - A CPU device that it has no place for (:func:`can_record`) aborts the process, or is taken for a GPU.
 - So does a start while another thread is inside a call of MXNet.
-- Its first dump alone is well-formed (see :mod:`mxdp.tracing.trace_file`), and it puts an end to what was recorded.
+- Its first dump alone is well-formed (see :mod:`mxdp.tracing.mxnet_trace`), and it puts an end to what was recorded.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from mxdp.backend import Device, mx, npx
 from mxdp.errors import TraceError
 from mxdp.tracing.chrome import write_chrome_trace
 from mxdp.tracing.events import OTHER_THREADS, PYTHON, SECTION, WORK
+from mxdp.tracing.mxnet_trace import PINNED, SHARED, Trace, parse_text
 from mxdp.tracing.timeline import Timeline, build
-from mxdp.tracing.trace_file import PINNED, SHARED, Trace, parse_text
 
 MARKS = 3
 """Moments at each end of a recording at which both clocks are read, MXNet's and Python's; the closest pair counts."""

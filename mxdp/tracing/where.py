@@ -9,9 +9,9 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from mxdp.backend import Device, npx
 from mxdp.sections import section
+from mxdp.tracing.breakdown import Parts, split
 from mxdp.tracing.events import STEP
 from mxdp.tracing.recording import record
-from mxdp.tracing.time_split import Parts, split
 from mxdp.tracing.timeline import Timeline
 
 Step = Callable[[], Any]

@@ -8,8 +8,8 @@ from mxdp import process
 from mxdp.backend import mx
 from mxdp.collectives import calibration
 from mxdp.collectives.calibration import calibrate, push_seconds, start_seconds
-from mxdp.plans.algorithms import plan
-from mxdp.plans.replay import predict
+from mxdp.plans.collective.algorithms import plan
+from mxdp.plans.cost.simulate import predict
 
 SMALL = (1 << 16, 1 << 18)
 

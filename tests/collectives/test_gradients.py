@@ -10,12 +10,12 @@ import pytest
 
 from mxdp.backend import autograd, mx, np, npx
 from mxdp.collectives import ALGORITHMS, GradientSync
-from mxdp.collectives.choice import choose
+from mxdp.collectives.tuning import choose
 from mxdp.datasets import load
 from mxdp.errors import BackendError
-from mxdp.experiments.stamps import Gate, Stamp
-from mxdp.plans.machines import CPU
-from mxdp.plans.replay import Machine, Rate
+from mxdp.experiments.measure.completion import CompletionEvent, Gate
+from mxdp.plans.cost.machine import CPU
+from mxdp.plans.cost.simulate import Machine, Rate
 from mxdp.scratch import get_params, init_lenet
 from mxdp.training import train_epochs
 
@@ -332,7 +332,7 @@ def is_the_last_gradient_summed_before_backward_is_done(bucket_mb, limit):
     gate = Gate(inputs[0])
     autograd.backward(losses)
     sync()
-    stamps = [Stamp([params[-1].grad]) for params in device_params]
+    stamps = [CompletionEvent([params[-1].grad]) for params in device_params]
     try:
         times = [stamp.wait(limit) for stamp in stamps]
     except BackendError:

@@ -7,9 +7,8 @@ import pytest
 from mxdp.backend import mx
 from mxdp.collectives import AllReduce, all_gather, allreduce, broadcast, reduce_scatter
 from mxdp.collectives.program import Program, flat, places
-from mxdp.plans import moves
-from mxdp.plans.one_hop import direct, naive, shared_memory
-from mxdp.plans.rings import ring
+from mxdp.plans.collective.one_hop import direct, naive, shared_memory
+from mxdp.plans.collective.rings import ring
 
 
 def vectors(n, size):
@@ -92,7 +91,7 @@ def convolved(rank, dimensions):
 @pytest.mark.parametrize("algorithm", ["naive", "ring", "shared-memory"])
 @pytest.mark.parametrize("again", [False, True])
 def test_arrays_in_onednns_own_order(monkeypatch, algorithm, dimensions, again):
-    monkeypatch.setattr(moves, "IN_PLACE_BYTES", 1)
+    monkeypatch.setattr("mxdp.plans.collective.operations.IN_PLACE_BYTES", 1)
     xs, known = zip(*[convolved(rank, dimensions) for rank in range(2)])
     if again:
         AllReduce(xs, algorithm)()

@@ -14,8 +14,8 @@ import sys
 import time
 
 from mxdp.errors import DataError
-from mxdp.experiments.compare import metric, ratio
-from mxdp.experiments.registry import Case, Column, Experiment, Oracle, Ready, Round, Verdict, experiment
+from mxdp.experiments.harness.experiment import Case, Column, Experiment, Oracle, Ready, Round, Verdict, experiment
+from mxdp.experiments.report.rows import metric, ratio
 
 
 class Made(Experiment):

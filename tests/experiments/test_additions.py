@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from mxdp.backend import mx
-from mxdp.experiments import additions
-from mxdp.experiments.additions import BULK, COUNT, Additions
+from mxdp.experiments.automatic_parallelism.work import additions
+from mxdp.experiments.automatic_parallelism.work.additions import BULK, COUNT, Additions
 
 ONE, TWO = [mx.cpu(0)], [mx.cpu(0), mx.cpu(1)]
 WAYS = ("calls", "bulk", "ready", "graph")

@@ -6,8 +6,8 @@ import pytest
 from mxdp import memory
 from mxdp.backend import mx, np, npx
 from mxdp.errors import MemoryShortage
-from mxdp.experiments.big_results import BigResults, at_most
-from mxdp.experiments.peaks import Peak
+from mxdp.experiments.automatic_parallelism.big_results import BigResults, at_most
+from mxdp.experiments.measure.memory import Peak
 
 CPU = mx.cpu(0)
 JOB = BigResults(size=6, products=5)

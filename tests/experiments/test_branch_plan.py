@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mxdp.experiments.branch_plan import TASKS, WAYS, modelled
+from mxdp.experiments.automatic_parallelism.branch_plan import TASKS, WAYS, modelled
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -4,9 +4,9 @@ import numpy as onp
 import pytest
 
 from mxdp.backend import mx
-from mxdp.experiments.branches import Net, serial, whole_numbers
-from mxdp.experiments.task_graphs import Task
-from mxdp.experiments.task_runs import run
+from mxdp.experiments.automatic_parallelism.task_graph import Task
+from mxdp.experiments.automatic_parallelism.work.branches import Net, serial, whole_numbers
+from mxdp.experiments.automatic_parallelism.work.task_runs import run
 
 TASKS = [
     Task("a", 0),

@@ -8,8 +8,9 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from mxdp.experiments import report, results, runner
-from mxdp.experiments.registry import discover
+from mxdp.experiments.harness import results, runner
+from mxdp.experiments.harness.experiment import discover
+from mxdp.experiments.report import page as report
 
 LITTLE = {
     "rounds": 2,

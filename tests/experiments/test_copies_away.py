@@ -7,9 +7,17 @@ import pytest
 from mxdp import memory
 from mxdp.backend import mx, np
 from mxdp.errors import MemoryShortage
-from mxdp.experiments import copies_away
-from mxdp.experiments.copies_away import Fresh, Kept, Size, balanced, places, seconds_of_parts, square
-from mxdp.experiments.products import factors
+from mxdp.experiments.automatic_parallelism.work import copies_away
+from mxdp.experiments.automatic_parallelism.work.copies_away import (
+    Fresh,
+    Kept,
+    Size,
+    balanced,
+    places,
+    seconds_of_parts,
+    square,
+)
+from mxdp.experiments.automatic_parallelism.work.products import factors
 
 HERE, THERE = mx.cpu(0), mx.cpu(1)
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from mxdp.calls import prepare
-from mxdp.experiments import copies_away
-from mxdp.experiments.catalog.copy_overlap import BALANCE, CLAIM, CopyOverlap
-from mxdp.experiments.overlaps import describe
+from mxdp.experiments.automatic_parallelism.copy_overlap import BALANCE, CLAIM, CopyOverlap
+from mxdp.experiments.automatic_parallelism.overlap_model import describe
+from mxdp.experiments.automatic_parallelism.work import copies_away
+from mxdp.prepared import prepare
 from mxdp.tracing import Timeline
 
 SETTINGS = dict(kind="cpu", seed=0, rounds=2, timeout=60.0, products=3, size=24, run_seconds=1e-4, nbytes=4096)
@@ -117,10 +117,15 @@ def test_cases_of_a_child_share_one_size(monkeypatch):
 @pytest.mark.parametrize(("size", "side"), [(24, 24), (None, 60)])
 def test_without_a_size_the_decks_products_are_scaled_by_one_rate_for_all(size, side, monkeypatch):
     settings, case = {**SETTINGS, "size": size}, CASES["deck, 1 worker"]
-    monkeypatch.setattr("mxdp.experiments.products.multiply_adds_a_second", lambda device: 6.5e9)
+    monkeypatch.setattr(
+        "mxdp.experiments.automatic_parallelism.work.products.multiply_adds_a_second", lambda device: 6.5e9
+    )
     ready = next(CopyOverlap().run(case, settings))
     assert (ready.case["width"], dict(ready.shared)) == (side, {"rate": 6.5e9})
-    monkeypatch.setattr("mxdp.experiments.products.multiply_adds_a_second", lambda device: pytest.fail("again"))
+    monkeypatch.setattr(
+        "mxdp.experiments.automatic_parallelism.work.products.multiply_adds_a_second",
+        lambda device: pytest.fail("again"),
+    )
     again = next(CopyOverlap().run(replace(case, settings={**case.settings, **ready.shared}), settings))
     assert (again.case["width"], again.shared) == (side, ready.shared)
 

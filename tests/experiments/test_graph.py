@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from mxdp.experiments import branches
-from mxdp.experiments.branch_plan import TASKS, WAYS
-from mxdp.experiments.catalog import graph
-from mxdp.experiments.catalog.graph import CLAIM, LABELS, SIDE_BY_SIDE, Graph
+from mxdp.experiments.automatic_parallelism import graph
+from mxdp.experiments.automatic_parallelism.branch_plan import TASKS, WAYS
+from mxdp.experiments.automatic_parallelism.graph import CLAIM, LABELS, SIDE_BY_SIDE, Graph
+from mxdp.experiments.automatic_parallelism.work import branches
 from mxdp.tracing import Timeline
 
 SETTINGS = dict(devices=[2], kind="cpu", seed=0, rounds=2, timeout=60.0, size=8)

@@ -6,12 +6,12 @@ from dataclasses import asdict
 import pytest
 
 from mxdp.backend import mx
-from mxdp.calls import prepare
-from mxdp.experiments import copies
-from mxdp.experiments.catalog.links import ALIKE, Links, describe
-from mxdp.experiments.copies import Copies, measured_link
-from mxdp.plans.costs import Link
-from mxdp.plans.machines import CPU
+from mxdp.experiments.allreduce.links import ALIKE, Links, describe
+from mxdp.experiments.measure import links as copies
+from mxdp.experiments.measure.links import Copies, measured_link
+from mxdp.plans.cost.link import Link
+from mxdp.plans.cost.machine import CPU
+from mxdp.prepared import prepare
 
 SETTINGS = dict(devices=[3], kind="cpu", seed=0, rounds=2, timeout=60.0, sizes=[4, 12, 4000])
 CASES = {case.label: case for case in Links().cases(SETTINGS)}

@@ -204,7 +204,7 @@ def test_a_folder_that_cannot_be_made_or_written_to_is_refused_before_anything_i
 @pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
 def test_make_run_finds_an_experiment_in_the_folder_that_it_was_called_from(tmp_path):
     (tmp_path / "a_teachers.py").write_text(
-        "from mxdp.experiments.registry import Experiment, experiment\n"
+        "from mxdp.experiments.harness.experiment import Experiment, experiment\n"
         "@experiment\nclass Own(Experiment):\n"
         "    name, question, source = 'made-from-here', 'Found?', 'a test'\n"
     )

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from mxdp.experiments.big_results import BigResults
-from mxdp.experiments.catalog.memory_guard import OFF, MemoryGuard
+from mxdp.experiments.automatic_parallelism.big_results import BigResults
+from mxdp.experiments.automatic_parallelism.memory_guard import OFF, MemoryGuard
 from mxdp.tracing import Timeline
 
 SETTINGS = dict(devices=[1], kind="cpu", seed=0, rounds=2, timeout=60.0, size=400, products=40, limit_bytes=10_000_000)
@@ -96,7 +96,7 @@ def test_the_slices_are_recorded_after_the_last_round():
 
 
 def test_with_nobody_asking_it_fails_under_a_limit_of_the_systems(monkeypatch):
-    monkeypatch.setattr("mxdp.experiments.catalog.memory_guard.SLACK", 4 << 20)
+    monkeypatch.setattr("mxdp.experiments.automatic_parallelism.memory_guard.SLACK", 4 << 20)
     # Much more than other tests can have left in this process's heap, which the limit does not count.
     settings = {**SETTINGS, "size": 2000, "products": 60}
     rounds = MemoryGuard().run(CASES["unguarded"], settings)

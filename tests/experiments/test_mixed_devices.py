@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from mxdp.experiments import mlp_tasks
-from mxdp.experiments.catalog import mixed_devices
-from mxdp.experiments.catalog.mixed_devices import CLAIM, RECORDED_STEPS, MixedDevices
-from mxdp.experiments.mlp_plan import plan
+from mxdp.experiments.automatic_parallelism import mixed_devices
+from mxdp.experiments.automatic_parallelism.mixed_devices import CLAIM, RECORDED_STEPS, MixedDevices
+from mxdp.experiments.automatic_parallelism.mlp_plan import plan
+from mxdp.experiments.automatic_parallelism.work import mlp_tasks
 from mxdp.tracing import Timeline
 
 SETTINGS = dict(devices=[3], kind="cpu", seed=0, rounds=2, timeout=60.0, batch_size=16, size=8, steps=2)

@@ -5,10 +5,10 @@ import pytest
 
 from mxdp.backend import mx
 from mxdp.errors import BackendError
-from mxdp.experiments import mlp_tasks
-from mxdp.experiments.mlp_plan import plan
-from mxdp.experiments.mlp_tasks import lanes, mlp_work, random_floats, whole_numbers_run
-from mxdp.experiments.task_runs import run
+from mxdp.experiments.automatic_parallelism.mlp_plan import plan
+from mxdp.experiments.automatic_parallelism.work import mlp_tasks
+from mxdp.experiments.automatic_parallelism.work.mlp_tasks import lanes, mlp_work, random_floats, whole_numbers_run
+from mxdp.experiments.automatic_parallelism.work.task_runs import run
 
 
 def test_lanes_are_cpu_devices_where_there_are_no_gpus():

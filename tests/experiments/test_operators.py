@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from mxdp.experiments import products
-from mxdp.experiments.catalog.operators import ALONG, Operators
+from mxdp.experiments.automatic_parallelism.operators import ALONG, Operators
+from mxdp.experiments.automatic_parallelism.work import products
 from mxdp.tracing import Timeline
 
 SETTINGS = dict(kind="cpu", seed=0, rounds=2, timeout=60.0, products=8, sides=[8, 64, 128], round_seconds=1e-3)
@@ -67,7 +67,7 @@ def test_a_round_is_one_product_and_all_of_them(monkeypatch):
         done = times[asked[-1][0]]
         return type("Mean", (), {"done": done})
 
-    monkeypatch.setattr("mxdp.experiments.repeats.mean_seconds", mean_seconds)
+    monkeypatch.setattr("mxdp.experiments.measure.clock.mean_seconds", mean_seconds)
     rounds = Operators().run(CASES["2 workers, 64"], SETTINGS)
     assert next(rounds).devices == ["cpu(0)"]
     first = next(rounds)

@@ -7,15 +7,15 @@ import pytest
 
 from mxdp import cuda, process
 from mxdp.backend import mx
-from mxdp.experiments import gradient_sums
-from mxdp.experiments.catalog.parameter_server import BOOK_LINK, BOOK_MS, CLAIM, ODD, ParameterServer, _plan
-from mxdp.experiments.gradient_sums import summed
-from mxdp.plans.costs import Link, allreduce_seconds
-from mxdp.plans.machines import CPU
-from mxdp.plans.one_hop import naive, server, sharded
-from mxdp.plans.replay import predict
-from mxdp.plans.rings import ring
-from mxdp.plans.schedules import ADD
+from mxdp.experiments.allreduce.parameter_server import BOOK_LINK, BOOK_MS, CLAIM, ODD, ParameterServer, _plan
+from mxdp.experiments.allreduce.work import gradient_sums
+from mxdp.experiments.allreduce.work.gradient_sums import summed
+from mxdp.plans.collective.one_hop import naive, server, sharded
+from mxdp.plans.collective.rings import ring
+from mxdp.plans.collective.schedule import ADD
+from mxdp.plans.cost.link import Link, allreduce_seconds
+from mxdp.plans.cost.machine import CPU
+from mxdp.plans.cost.simulate import predict
 
 SETTINGS = dict(devices=[4], kind="cpu", seed=0, rounds=2, timeout=60.0, nbytes=4000)
 CASES = {case.settings["algorithm"]: case for case in ParameterServer().cases(SETTINGS)}
@@ -146,7 +146,7 @@ def test_a_round_has_its_predictions_and_the_machine_is_measured_once(monkeypatc
     asked = []
     link = Link(1e-6, 1e-10)
     monkeypatch.setattr("mxdp.collectives.calibrate", lambda devices: asked.append(devices) or CPU)
-    monkeypatch.setattr("mxdp.experiments.copies.measured_link", lambda *_: link)
+    monkeypatch.setattr("mxdp.experiments.measure.links.measured_link", lambda *_: link)
     experiment = ParameterServer()
     for name in ("server", "ring"):
         rounds = experiment.run(CASES[name], SETTINGS)
@@ -170,7 +170,7 @@ def test_a_round_has_its_predictions_and_the_machine_is_measured_once(monkeypatc
 
 def test_wrong_sums_of_all_rounds_are_counted(monkeypatch):
     monkeypatch.setattr("mxdp.collectives.calibrate", lambda devices: CPU)
-    monkeypatch.setattr("mxdp.experiments.gradient_sums.summed", lambda *_: (1.0, 16000, 3))
+    monkeypatch.setattr("mxdp.experiments.allreduce.work.gradient_sums.summed", lambda *_: (1.0, 16000, 3))
     rounds = ParameterServer().run(CASES["ring"], SETTINGS)
     next(rounds)
     assert [next(rounds).metrics["wrong"] for _ in range(2)] == [3, 6]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import re
 
-from mxdp.experiments.pictures import TIMELINE, timelines
+from mxdp.experiments.report.pictures import TIMELINE, timelines
 from mxdp.tracing import Event, Timeline, read_trace
 
 RECORDED = Timeline(

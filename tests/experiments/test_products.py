@@ -4,8 +4,8 @@ import numpy as onp
 import pytest
 
 from mxdp.backend import mx, np
-from mxdp.experiments import products
-from mxdp.experiments.products import (
+from mxdp.experiments.automatic_parallelism.work import products
+from mxdp.experiments.automatic_parallelism.work.products import (
     Products,
     count_wrong_products,
     factors,

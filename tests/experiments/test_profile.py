@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from mxdp.errors import UsageError
-from mxdp.experiments.registry import find
+from mxdp.experiments.harness.experiment import find
 
 PROFILE = find("profile")
 

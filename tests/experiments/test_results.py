@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mxdp.errors import MxdpError, UsageError
-from mxdp.experiments import results
+from mxdp.experiments.harness import results
 
 
 def make(name: str = "fake") -> Dict[str, Any]:

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from mxdp.experiments.catalog.run_ahead import CLAIM, OWN_CHILD, POLICIES, RunAhead
-from mxdp.experiments.waiting import WAITS, policy
+from mxdp.experiments.automatic_parallelism.run_ahead import CLAIM, OWN_CHILD, POLICIES, RunAhead
+from mxdp.experiments.automatic_parallelism.work.waiting import WAITS, policy
 from mxdp.tracing import Timeline
 
 SETTINGS = dict(

@@ -14,10 +14,11 @@ import faulty
 import psutil
 import pytest
 
-from mxdp.experiments import children as children_module
-from mxdp.experiments import results, runner, session
-from mxdp.experiments.children import Child, ChildGone, environment_for
-from mxdp.experiments.registry import Case
+from mxdp.experiments import session
+from mxdp.experiments.harness import children as children_module
+from mxdp.experiments.harness import results, runner
+from mxdp.experiments.harness.children import Child, ChildGone, environment_for
+from mxdp.experiments.harness.experiment import Case
 
 
 @pytest.fixture(autouse=True)

@@ -4,9 +4,9 @@ import numpy as onp
 import pytest
 
 from mxdp.backend import devices
-from mxdp.experiments import seams as module
-from mxdp.experiments.registry import find
-from mxdp.experiments.seams import SHAPE, seams
+from mxdp.experiments.harness.experiment import find
+from mxdp.experiments.other_splits.work import seams as module
+from mxdp.experiments.other_splits.work.seams import SHAPE, seams
 
 
 @pytest.mark.parametrize("grid", [(2, 2), (2, 1), (1, 3)])

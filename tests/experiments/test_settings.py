@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from mxdp.errors import UsageError
-from mxdp.experiments.registry import find
-from mxdp.experiments.settings import resolve
+from mxdp.experiments.harness.experiment import find
+from mxdp.experiments.harness.settings import resolve
 
 EPOCHS, TWO_JOBS = find("epochs"), find("two-jobs")
 

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from mxdp.experiments import additions
-from mxdp.experiments.additions import COUNT
-from mxdp.experiments.catalog.small_ops import BOTH, ENGINES, PAYS, SmallOps
+from mxdp.experiments.automatic_parallelism.small_ops import BOTH, ENGINES, PAYS, SmallOps
+from mxdp.experiments.automatic_parallelism.work import additions
+from mxdp.experiments.automatic_parallelism.work.additions import COUNT
 from mxdp.tracing import Timeline
 
 SIZES = [4, 4096, 1 << 20]
@@ -77,7 +77,7 @@ def test_a_round_measures_every_way_on_its_devices(monkeypatch):
         return 30e-6, 60e-6 * len(asked)
 
     monkeypatch.setattr(additions, "Additions", Made)
-    monkeypatch.setattr("mxdp.experiments.repeats.mean_seconds", mean_seconds)
+    monkeypatch.setattr("mxdp.experiments.measure.clock.mean_seconds", mean_seconds)
     rounds = SmallOps().run(CASES["1 worker, 4 KiB"], {**SETTINGS, "rounds": 3})
     assert next(rounds).devices == ["cpu(0)", "cpu(1)"]
     first = next(rounds)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from matplotlib.figure import Figure
 
-from mxdp.experiments.split_pictures import ROOM, Block, Panel, side_by_side
+from mxdp.experiments.other_splits.split_pictures import ROOM, Block, Panel, side_by_side
 
 
 @pytest.fixture

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from mxdp.backend import devices
-from mxdp.experiments import splits
-from mxdp.experiments.catalog import layerwise, strategies
-from mxdp.experiments.registry import find
-from mxdp.experiments.splits import Speeds, Split, Steps, network, predict_step
+from mxdp.experiments.harness.experiment import find
+from mxdp.experiments.other_splits import layerwise, strategies
+from mxdp.experiments.other_splits.work import splits
+from mxdp.experiments.other_splits.work.splits import Speeds, Split, Steps, network, predict_step
 from mxdp.layers import param_shapes
-from mxdp.parallel import across
+from mxdp.parallel import traffic
 from mxdp.parallel.layer_costs import LayerCost
 from mxdp.parallel.layerwise import Layerwise
-from mxdp.plans.costs import Link
+from mxdp.plans.cost.link import Link
 
 WAYS = [("serial", {}), ("data", {}), ("layerwise", {}), ("tile", {"grid": (2, 1)}), ("pipeline", {"cuts": (3,)})]
 
@@ -25,7 +25,7 @@ def split(name, options, net="lenet", n=2):
 @pytest.mark.parametrize(("name", "options"), WAYS)
 def test_a_strategy_is_held_against_the_serial_run_number_by_number(name, options):
     checked, wrong = split(name, options).check(5)
-    parameters = sum(across.elements(shape) for own in param_shapes(*network("lenet")) for shape in own)
+    parameters = sum(traffic.elements(shape) for own in param_shapes(*network("lenet")) for shape in own)
     assert (checked, wrong) == (5 * 10 + 5 + 2 * parameters, 0)
 
 
@@ -92,11 +92,11 @@ def test_uneven_shards_take_as_long_as_the_largest():
 
 def test_the_numbers_of_the_cost_model_are_those_of_the_networks():
     params, sums = strategies.LENET_NUMBERS
-    assert params == sum(across.elements(shape) for own in param_shapes(*network("lenet")) for shape in own)
+    assert params == sum(traffic.elements(shape) for own in param_shapes(*network("lenet")) for shape in own)
     assert split("layerwise", {}).make().bytes_moved(7) == 2 * 4 * 7 * sums
     for module in (strategies, layerwise):
         params, sums = module._numbers(12)
-        assert params == sum(across.elements(shape) for own in param_shapes(*network("wide", 12)) for shape in own)
+        assert params == sum(traffic.elements(shape) for own in param_shapes(*network("wide", 12)) for shape in own)
         assert split("layerwise", {}, "wide").make().bytes_moved(7) == 2 * 4 * 7 * sums
 
 

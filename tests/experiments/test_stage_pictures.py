@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from matplotlib.figure import Figure
 
-from mxdp.experiments.stage_pictures import Panel, staircase
+from mxdp.experiments.other_splits.stage_pictures import Panel, staircase
 
 SPANS = [(0, "F0", 0.0, 0.1), (1, "F0", 0.1, 0.101), (1, "B0", 0.101, 0.15), (0, "B0", 0.15, 0.2)]
 

@@ -5,12 +5,21 @@ from __future__ import annotations
 import pytest
 
 from mxdp.backend import mx
-from mxdp.experiments.catalog.latency_throughput import LatencyThroughput
-from mxdp.experiments.catalog.pipeline import PipelineStages, idle
-from mxdp.experiments.stages import INPUT, NET, check_pipeline, memory, problem, recorded_spans, spans, workers
+from mxdp.experiments.other_splits.latency_throughput import LatencyThroughput
+from mxdp.experiments.other_splits.pipeline import PipelineStages, idle
+from mxdp.experiments.other_splits.work.stages import (
+    INPUT,
+    NET,
+    check_pipeline,
+    memory,
+    problem,
+    recorded_spans,
+    spans,
+    workers,
+)
 from mxdp.layers import init, outputs
 from mxdp.parallel.pipeline import Pipeline
-from mxdp.plans.pipelines import pipeline
+from mxdp.plans.pipeline import pipeline
 from mxdp.process import cores
 from mxdp.tracing import record
 

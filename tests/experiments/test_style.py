@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from matplotlib.figure import Figure
 
-from mxdp.experiments import style
+from mxdp.experiments.report import style
 
 
 def one_line(figure: Any) -> None:
@@ -20,7 +20,7 @@ def one_line(figure: Any) -> None:
 
 
 def test_importing_it_does_not_load_matplotlib() -> None:
-    code = "import sys, mxdp.experiments.style; sys.exit('matplotlib' in sys.modules)"
+    code = "import sys, mxdp.experiments.report.style; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import sys
 
 from mxdp.backend import mx, np, npx
-from mxdp.experiments.task_graphs import Task
-from mxdp.experiments.task_runs import Medians, alone, ends, run
+from mxdp.experiments.automatic_parallelism.task_graph import Task
+from mxdp.experiments.automatic_parallelism.work.task_runs import Medians, alone, ends, run
 
 TASKS = [Task("one", 0), Task("two", 1, ("one",)), Task("three", 0, ("one", "two"))]
 WORK = {

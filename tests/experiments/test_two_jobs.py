@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from mxdp.backend import np
-from mxdp.experiments import products
-from mxdp.experiments.catalog import two_jobs
-from mxdp.experiments.catalog.two_jobs import CLAIM, TwoJobs
+from mxdp.experiments.automatic_parallelism import two_jobs
+from mxdp.experiments.automatic_parallelism.two_jobs import CLAIM, TwoJobs
+from mxdp.experiments.automatic_parallelism.work import products
 
 SETTINGS = dict(devices=[2], kind="cpu", seed=0, rounds=2, timeout=60.0, products=3, size=24, run_seconds=0.003)
 SCALED = {**SETTINGS, "size": None}

@@ -8,9 +8,16 @@ import pytest
 from mxdp.backend import mx, np, npx
 from mxdp.datasets.minibatches import Stream
 from mxdp.datasets.synthetic import load_synthetic
-from mxdp.experiments import waiting
-from mxdp.experiments.stamps import Gate, Stamp
-from mxdp.experiments.waiting import WAITS, Products, Training, additions, policy, queued_additions
+from mxdp.experiments.automatic_parallelism.work import waiting
+from mxdp.experiments.automatic_parallelism.work.waiting import (
+    WAITS,
+    Products,
+    Training,
+    additions,
+    policy,
+    queued_additions,
+)
+from mxdp.experiments.measure.completion import CompletionEvent, Gate
 
 WAYS = ("never", "each epoch", "each step", "2 ahead", "2 ahead, stamps")
 
@@ -113,7 +120,7 @@ def test_only_a_stamp_comes_back_before_the_queue_of_the_first_cpu_is_empty(way,
     gate = Gate(first)
     answers = [first + 1]
     behind = [npx.fully_connected(x, x, num_hidden=800, no_bias=True) for _ in range(24)]
-    late = Stamp([behind[12]])  # of the last, it might be noted a moment after the wait
+    late = CompletionEvent([behind[12]])  # of the last, it might be noted a moment after the wait
     threading.Timer(0.02, gate.open).start()  # an answer that is there already is not waited for
     WAITS[way](answers)
     assert (late.at is not None) == for_all

@@ -6,7 +6,7 @@ import numpy as onp
 import pytest
 
 from mxdp.backend import mx, np, npx
-from mxdp.experiments import waiting, waits
+from mxdp.experiments.automatic_parallelism.work import waiting, waits
 
 TWO = [mx.cpu(0), mx.cpu(1)]
 PARAMETERS = 20 * 9 + 20 + 50 * 500 + 50 + 128 * 800 + 128 + 1280 + 10

@@ -10,7 +10,7 @@ from mxdp.backend import autograd, gluon, mx, np, npx
 from mxdp.collectives import ALGORITHMS, AllReduce
 from mxdp.collectives.allreduce import made_ready
 from mxdp.gluon import Store, store
-from mxdp.plans.machines import CPU
+from mxdp.plans.cost.machine import CPU
 
 NAMES = [f"mxdp{name}" for name in sorted([*ALGORITHMS, "auto"])]
 SHAPE = (4, 4)

@@ -24,9 +24,9 @@ from small_training import (
 import mxdp
 from mxdp.backend import autograd, gluon, mx, np, npx
 from mxdp.collectives import AllReduce
-from mxdp.collectives.choice import choose
+from mxdp.collectives.tuning import choose
 from mxdp.gluon import Store, Trainer
-from mxdp.plans.machines import CPU
+from mxdp.plans.cost.machine import CPU
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -12,7 +12,7 @@ import numpy as onp
 
 from mxdp.backend import HostArray, autograd, mx, np, upload
 from mxdp.layers import forward, init
-from mxdp.plans.bounds import bounds
+from mxdp.plans.partition import bounds
 from mxdp.scratch import cross_entropy, sgd
 
 LR, STEPS = 0.1, 3

@@ -7,9 +7,9 @@ from apart import results
 from piped import CUTS, NETS, SAMPLES, cpus, pipe, prepared
 from serial import example
 
-from mxdp.experiments.device_memory import peak_bytes
+from mxdp.experiments.measure.device_memory import peak_bytes
 from mxdp.parallel.pipeline import Pipeline
-from mxdp.plans.pipelines import PIPELINES
+from mxdp.plans.pipeline import PIPELINES
 
 
 def measured_and_predicted(name, micro_batches, schedule, samples=32):

@@ -7,10 +7,10 @@ from serial import assert_equal, example, run, serial_run, wrong
 
 from mxdp.backend import mx, np
 from mxdp.layers import LENET, STACK, BatchNorm, moments
-from mxdp.parallel import across
+from mxdp.parallel import traffic
 from mxdp.parallel.data import Data
-from mxdp.plans.algorithms import plan
-from mxdp.plans.moves import moves
+from mxdp.plans.collective.algorithms import plan
+from mxdp.plans.collective.operations import operations
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -46,7 +46,7 @@ def test_takes_mxnet_arrays():
 
 def test_statistics_of_each_shard_are_caught(monkeypatch):
     net, shape, params, X, y, expected = serial("stack", "float32")
-    monkeypatch.setattr(across, "moments_of_all", lambda xs, traffic, back: [moments(x) for x in xs])
+    monkeypatch.setattr(traffic, "moments_of_all", lambda xs, traffic, back: [moments(x) for x in xs])
     found = wrong(run(Data(net, params, shape, devices(2)), X, y), expected)
     assert {"scores", "losses", "gradients 0.0"} <= set(found)
 
@@ -60,15 +60,15 @@ def test_statistics_without_the_sizes_of_the_shards_are_caught(monkeypatch):
         variance = sum(v + (m - mean) ** 2 for m, v in own) / len(own)
         return [(mean.as_in_ctx(x.ctx), variance.as_in_ctx(x.ctx)) for x in xs]
 
-    monkeypatch.setattr(across, "moments_of_all", unweighted)
+    monkeypatch.setattr(traffic, "moments_of_all", unweighted)
     assert "scores" in wrong(run(Data(net, params, shape, devices(2)), X, y), expected)
 
 
 def test_statistics_through_which_no_gradient_flows_are_caught(monkeypatch):
     net, shape, params, X, y, expected = serial("stack", "float32")
-    whole = across.moments_of_all
+    whole = traffic.moments_of_all
     monkeypatch.setattr(
-        across, "moments_of_all", lambda *given: [(mean.detach(), variance) for mean, variance in whole(*given)]
+        traffic, "moments_of_all", lambda *given: [(mean.detach(), variance) for mean, variance in whole(*given)]
     )
     found = wrong(run(Data(net, params, shape, devices(2)), X, y), expected)
     assert "gradients 0.0" in found
@@ -89,7 +89,7 @@ def test_every_copy_is_counted(tmp_path):
     net, shape, params, X, y, _ = serial("strided", "float32")
     strategy = Data(net, params, shape, devices(3), "naive")
     strategy.step(X, y)
-    allreduce = sum(move.action == "copy" for move in moves(plan("naive", 3)))
+    allreduce = sum(operation.action == "copy" for operation in operations(plan("naive", 3)))
     # And those that the first device makes for itself, two for each batch normalisation, there and back.
     own = 2 * 2 * sum(isinstance(layer, BatchNorm) for layer in net)
     made = copies(lambda: strategy.step(X, y), tmp_path / "trace.json")
@@ -106,8 +106,8 @@ def test_parameters_are_on_every_device_and_the_given_ones_are_left():
     strategy.update(0.1, len(X))
     nbytes = sum(array.nbytes for array in before)
     assert strategy.param_bytes() == [nbytes, nbytes]
-    assert all((param.asnumpy() == array).all() for param, array in zip(across.flat(params), before))
-    assert all(param.ctx == mx.cpu(0) for param in across.flat(strategy.params()))
+    assert all((param.asnumpy() == array).all() for param, array in zip(traffic.flat(params), before))
+    assert all(param.ctx == mx.cpu(0) for param in traffic.flat(strategy.params()))
 
 
 def test_the_losses_are_on_the_first_device_in_order():

@@ -10,7 +10,7 @@ from mxdp.layers import BatchNorm, Conv, Dense, Relu, init
 from mxdp.parallel import layer_costs
 from mxdp.parallel.layer_costs import LayerCost, find_cuts, measure_layers
 from mxdp.parallel.pipeline import Pipeline
-from mxdp.plans.pipelines import pipeline
+from mxdp.plans.pipeline import pipeline
 
 
 def test_every_layer_is_measured():

@@ -6,7 +6,7 @@ from serial import assert_equal, example, run, serial_run, wrong
 
 from mxdp.backend import mx, np
 from mxdp.layers import LENET, STACK, BatchNorm, Conv, Dense, Pool, Relu, forward
-from mxdp.parallel import across, layerwise
+from mxdp.parallel import layerwise, traffic
 from mxdp.parallel.layerwise import Layerwise
 
 MIXED = (BatchNorm(), Pool(2), Dense(7), Relu(), Dense(9), Dense(5), Relu(), Dense(6), Relu(), Dense(10))
@@ -99,7 +99,7 @@ def test_one_device_sums_nothing():
 def test_weights_are_disjoint(n):
     params, _, _ = example(LENET, (1, 28, 28), 1)
     assert sum(Layerwise(LENET, params, (1, 28, 28), devices(n)).param_bytes()) == 4 * sum(
-        param.size for param in across.flat(params)
+        param.size for param in traffic.flat(params)
     )
 
 
@@ -107,7 +107,7 @@ def test_only_what_is_whole_is_tied():
     params, _, _ = example(STACK, (3, 17, 19), 4)
     strategy = Layerwise(STACK, params, (3, 17, 19), devices(3))
     tied = 4 * sum(param.size for param in params[5])
-    assert sum(strategy.param_bytes()) == 2 * tied + 4 * sum(param.size for param in across.flat(params))
+    assert sum(strategy.param_bytes()) == 2 * tied + 4 * sum(param.size for param in traffic.flat(params))
     strategy._params[1][1][0][:] += 1  # of the device's own channels: nobody else has them
     assert strategy.in_step()
     strategy._params[2][5][0][:] += 1

@@ -11,7 +11,7 @@ from mxdp.backend import autograd, mx, np
 from mxdp.layers import LENET, Conv, Dense, Relu, param_shapes
 from mxdp.parallel.pipeline import Pipeline
 from mxdp.parallel.stage import Stage
-from mxdp.plans.pipelines import PIPELINES
+from mxdp.plans.pipeline import PIPELINES
 from mxdp.scratch import cross_entropy
 
 

@@ -10,7 +10,7 @@ from piped import pipe, prepared
 
 from mxdp.backend import mx, np, npx
 from mxdp.parallel.stage import Stage
-from mxdp.plans.pipelines import PIPELINES
+from mxdp.plans.pipeline import PIPELINES
 from mxdp.tracing import record
 
 

@@ -9,11 +9,11 @@ from serial import assert_equal, example, run, serial_run, wrong
 
 from mxdp.backend import mx, np
 from mxdp.layers import LENET, BatchNorm, Conv, Dense, Pool, Relu, forward, moments, outputs
-from mxdp.parallel import across
+from mxdp.parallel import traffic
 from mxdp.parallel.tile import Tile
-from mxdp.plans.algorithms import plan
-from mxdp.plans.bounds import bounds
-from mxdp.plans.moves import moves
+from mxdp.plans.collective.algorithms import plan
+from mxdp.plans.collective.operations import operations
+from mxdp.plans.partition import bounds
 
 GRIDS = ((1, 1), (1, 2), (2, 1), (2, 2))
 
@@ -151,14 +151,14 @@ def test_without_halos_nothing_but_the_halos_is_saved():
 
 def test_a_missing_halo_row_is_caught(monkeypatch):
     net, shape, params, X, y, expected = serial("stack", "float32")
-    send, count = across.Traffic.send, []
+    send, count = traffic.Traffic.send, []
 
     def lose_one(self, x, device, what, back):
         sent = send(self, x, device, what, back)
         count.append(what)
         return np.zeros_like(sent) if count.count("halo") == 1 and what == "halo" else sent
 
-    monkeypatch.setattr(across.Traffic, "send", lose_one)
+    monkeypatch.setattr(traffic.Traffic, "send", lose_one)
     assert "scores" in wrong(run(Tile(net, params, shape, devices(2)), X, y), expected)
 
 
@@ -180,16 +180,16 @@ def test_a_missing_corner_is_caught(monkeypatch):
 
 def test_statistics_of_each_tile_are_caught(monkeypatch):
     net, shape, params, X, y, expected = serial("stack", "float32")
-    monkeypatch.setattr(across, "moments_of_all", lambda xs, traffic, back: [moments(x) for x in xs])
+    monkeypatch.setattr(traffic, "moments_of_all", lambda xs, traffic, back: [moments(x) for x in xs])
     found = wrong(run(Tile(net, params, shape, devices(4)), X, y), expected)
     assert {"scores", "gradients 0.0"} <= set(found)
 
 
 def test_halos_through_which_no_gradient_flows_are_caught(monkeypatch):
     net, shape, params, X, y, expected = serial("lenet", "float32")
-    send = across.Traffic.send
+    send = traffic.Traffic.send
     monkeypatch.setattr(
-        across.Traffic,
+        traffic.Traffic,
         "send",
         lambda self, x, device, what, back: send(self, x.detach() if what == "halo" else x, device, what, back),
     )
@@ -248,7 +248,7 @@ def test_every_copy_is_counted(tmp_path):
     strategy = Tile(net, params, shape, devices(4))
     strategy.step(X, y)
     (bucket,) = strategy._sync.buckets
-    allreduce = sum(move.action == "copy" for move in moves(plan(bucket.algorithm, 4)))
+    allreduce = sum(operation.action == "copy" for operation in operations(plan(bucket.algorithm, 4)))
     # And the copies that each tile makes for itself in a step of an exchange, there and back; none in the first layer.
     own = 2 * 4 * sum(bool(step) for exchange in strategy.exchanges[1:] if exchange for step in exchange.steps)
     # The first makes two more for each batch normalisation.
@@ -260,12 +260,12 @@ def test_every_copy_is_counted(tmp_path):
 def test_dense_layers_are_on_the_first_device_alone():
     params, X, y = example(LENET, (1, 28, 28), 3)
     strategy = Tile(LENET, params, (1, 28, 28), devices(2))
-    image = 4 * sum(param.size for param in across.flat(params[:6]))
-    dense = 4 * sum(param.size for param in across.flat(params[6:]))
+    image = 4 * sum(param.size for param in traffic.flat(params[:6]))
+    dense = 4 * sum(param.size for param in traffic.flat(params[6:]))
     assert strategy.param_bytes() == [image + dense, image]
     losses = strategy.step(X, y)
     assert losses.ctx == mx.cpu(0)
-    assert all(param.ctx == mx.cpu(0) for param in across.flat(strategy.gradients()))
+    assert all(param.ctx == mx.cpu(0) for param in traffic.flat(strategy.gradients()))
 
 
 def test_what_cannot_be_tiled_is_refused():

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from mxdp.plans.holdings import holdings, written
-from mxdp.plans.tables import sends
+from mxdp.plans.show.contents import holdings, written
+from mxdp.plans.show.tables import sends
 
 ROW = re.compile(r"^\s*(start|step \d+)\s+(.*)$", re.MULTILINE)
 SEND = re.compile(r"\d+ (?:-\w->|->|<->) \d+|\d+ reads \w\d+")

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from drawn import is_allreduce, with_step
 
-from mxdp.plans.algorithms import ALGORITHMS, AUTO, check_algorithm, plan
-from mxdp.plans.one_hop import sharded
-from mxdp.plans.schedules import ADD, COPY
+from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO, check_algorithm, plan
+from mxdp.plans.collective.one_hop import sharded
+from mxdp.plans.collective.schedule import ADD, COPY
 
 SIZES = (5, 4, 3, 3, 1)
 NAMES = sorted(ALGORITHMS)

@@ -8,9 +8,9 @@ from drawn import check_drawing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mxdp.plans.holdings import holdings
-from mxdp.plans.one_hop import direct, naive, owners, server, sharded, shared_memory
-from mxdp.plans.schedules import ADD, COPY, READ
+from mxdp.plans.collective.one_hop import direct, naive, owners, server, sharded, shared_memory
+from mxdp.plans.collective.schedule import ADD, COPY, READ
+from mxdp.plans.show.contents import holdings
 
 LENGTH = 840
 """Can be cut into 1 to 8 chunks of one length."""

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mxdp.plans.pipeline_times import predicted_seconds, replay
-from mxdp.plans.pipelines import BACKWARD, FORWARD, PIPELINES, cycles, gpipe, inference, needs, one_f_one_b, pipeline
+from mxdp.plans.cost.pipeline_times import predicted_seconds, replay
+from mxdp.plans.pipeline import BACKWARD, FORWARD, PIPELINES, cycles, gpipe, inference, needs, one_f_one_b, pipeline
 
 seconds = st.integers(1, 9)
 

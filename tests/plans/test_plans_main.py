@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-from mxdp.plans import trees
 from mxdp.plans.__main__ import NAMES, main
-from mxdp.plans.algorithms import ALGORITHMS, plan
-from mxdp.plans.rings import all_gather, reduce_scatter
-from mxdp.plans.tables import headline, shares
+from mxdp.plans.collective import trees
+from mxdp.plans.collective.algorithms import ALGORITHMS, plan
+from mxdp.plans.collective.rings import all_gather, reduce_scatter
+from mxdp.plans.show.tables import headline, shares
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ from collections import Counter
 import pytest
 from drawn import check_drawing, drawing
 
-from mxdp.plans import rings
-from mxdp.plans.holdings import holdings
-from mxdp.plans.rings import all_gather, bidirectional_ring, reduce_scatter, ring
-from mxdp.plans.schedules import ADD, COPY
+from mxdp.plans.collective import rings
+from mxdp.plans.collective.rings import all_gather, bidirectional_ring, reduce_scatter, ring
+from mxdp.plans.collective.schedule import ADD, COPY
+from mxdp.plans.show.contents import holdings
 
 LENGTH = 840
 """Can be cut into 1 to 8 chunks of one length."""

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from mxdp.plans import pipelines
+from mxdp.plans import pipeline as pipelines
 from mxdp.plans.__main__ import main
-from mxdp.plans.pipelines import gpipe, one_f_one_b
-from mxdp.plans.staircases import headline, staircase
+from mxdp.plans.pipeline import gpipe, one_f_one_b
+from mxdp.plans.show.staircases import headline, staircase
 
 
 @pytest.fixture

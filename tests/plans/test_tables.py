@@ -8,12 +8,12 @@ import pytest
 from drawn import ROW, SEND
 
 from mxdp.plans.__main__ import NAMES, _with_defaults
-from mxdp.plans.algorithms import plan
-from mxdp.plans.holdings import holdings, written
-from mxdp.plans.one_hop import sharded
-from mxdp.plans.rings import ring
-from mxdp.plans.schedules import ADD, COPY, READ, Schedule, Send
-from mxdp.plans.tables import headline, print_plan, print_plans, sends, shares
+from mxdp.plans.collective.algorithms import plan
+from mxdp.plans.collective.one_hop import sharded
+from mxdp.plans.collective.rings import ring
+from mxdp.plans.collective.schedule import ADD, COPY, READ, Schedule, Send
+from mxdp.plans.show.contents import holdings, written
+from mxdp.plans.show.tables import headline, print_plan, print_plans, sends, shares
 
 RING = """\
 ring: 3 devices, 3 chunks, 4 steps

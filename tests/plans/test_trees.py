@@ -5,9 +5,9 @@ from math import ceil, log2
 import pytest
 from drawn import check_drawing
 
-from mxdp.plans.holdings import holdings
-from mxdp.plans.schedules import ADD, COPY
-from mxdp.plans.trees import broadcast, doubling, tree
+from mxdp.plans.collective.schedule import ADD, COPY
+from mxdp.plans.collective.trees import broadcast, doubling, tree
+from mxdp.plans.show.contents import holdings
 
 
 @pytest.mark.parametrize("planner", [tree, doubling])

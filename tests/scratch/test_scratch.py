@@ -15,7 +15,7 @@ import mxdp
 from mxdp import scratch
 from mxdp.backend import mx, np
 from mxdp.datasets import load
-from mxdp.plans.algorithms import ALGORITHMS
+from mxdp.plans.collective.algorithms import ALGORITHMS
 from mxdp.scratch import naive_allreduce, ring_allreduce, train
 
 LOOPS = [naive_allreduce, ring_allreduce]

@@ -6,8 +6,8 @@ import pytest
 
 from mxdp.errors import TraceError
 from mxdp.tracing.chrome import chrome_trace, write_chrome_trace
+from mxdp.tracing.mxnet_trace import read_trace
 from mxdp.tracing.timeline import build
-from mxdp.tracing.trace_file import read_trace
 
 TIMELINE = build(
     100,

@@ -11,11 +11,11 @@ import pytest
 
 from mxdp.backend import mx, np, npx
 from mxdp.errors import TraceError
-from mxdp.experiments import timelines
-from mxdp.experiments.device_memory import peak_bytes
+from mxdp.experiments.measure import timelines
+from mxdp.experiments.measure.device_memory import peak_bytes
 from mxdp.process import cores
 from mxdp.tracing import read_trace, record, recording, section
-from mxdp.tracing.trace_file import Pair, Trace
+from mxdp.tracing.mxnet_trace import Pair, Trace
 
 ONE = mx.cpu(0)
 

@@ -1,0 +1,77 @@
+"""The all-reduce's halves, and what starts a training: reduce-scatter, all-gather, broadcast."""
+
+from __future__ import annotations
+
+from typing import List, Sequence
+
+from mxdp.backend import NDArray, mx
+from mxdp.collectives.allreduce import check_alike
+from mxdp.collectives.program import Program, divisions, flat, places
+from mxdp.plans.collective import rings, trees
+from mxdp.plans.partition import offsets
+
+
+def reduce_scatter(data: Sequence[NDArray], op: str = "sum") -> List[NDArray]:
+    """Device i's part of the sum of ``data``: chunk i of it as a vector, cut as :func:`mxdp.plans.partition.bounds`
+    cuts.
+
+    ``data``: one array on each device, all of one shape and dtype; left as they are. Once round a ring; doesn't wait.
+
+    Returns:
+        One new vector on each device; their lengths differ by one at most, and may be 0.
+
+    Raises:
+        ValueError: an empty list, different shapes or dtypes, two arrays on the same device, an unknown ``op``, or the
+            mean of integers.
+    """
+    check_alike(data, "reduce_scatter")
+    work = [flat(x.copy()) for x in data] if data[0].size else [x.reshape(-1).as_nd_ndarray() for x in data]
+    schedule = rings.reduce_scatter(len(work))
+    chunks = [places(schedule, vector) for vector in work]
+    Program(schedule, chunks)()
+    own = [mine[device] for device, mine in enumerate(chunks)]
+    for divide in divisions(own, op):
+        divide()
+    return [chunk.copy().as_np_ndarray() for chunk in own]
+
+
+def all_gather(chunks: Sequence[NDArray]) -> List[NDArray]:
+    """All chunks, one after the other, as one vector on each device: what :func:`reduce_scatter` took apart.
+
+    ``chunks``: one array on each device, of one dtype; their sizes may differ. Left as they are. Doesn't wait.
+
+    Returns:
+        One new vector on each device, with the elements of all chunks in the order of the devices.
+
+    Raises:
+        ValueError: an empty list, different dtypes, or two arrays on the same device.
+    """
+    check_alike([chunk.reshape(-1)[:0] for chunk in chunks], "all_gather")
+    ends = offsets([chunk.size for chunk in chunks])
+    whole = [mx.nd.empty((ends[-1],), chunk.ctx, chunk.dtype) for chunk in chunks]
+    if ends[-1]:
+        parts = [[vector[start:stop] for start, stop in zip(ends, ends[1:])] for vector in whole]
+        for device, chunk in enumerate(chunks):
+            if chunk.size:
+                flat(chunk).copyto(parts[device][device])
+        Program(rings.all_gather(len(whole)), parts)()
+    return [vector.as_np_ndarray() for vector in whole]
+
+
+def broadcast(data: Sequence[NDArray], source: int = 0) -> None:
+    """Overwrite all of ``data``, in place, with ``data[source]``: one array on each device, of one shape and dtype.
+
+    Down a binomial tree; doesn't wait.
+
+    Raises:
+        ValueError: an empty list, different shapes or dtypes, two arrays on the same device, or no such ``source``.
+    """
+    check_alike(data, "broadcast")
+    spread(data, source)
+
+
+def spread(data: Sequence[NDArray], source: int = 0) -> None:
+    """As :func:`broadcast`, for arrays that are checked; here several may lie on one device."""
+    schedule = trees.broadcast(len(data), source)
+    if data[0].size:
+        Program(schedule, [[flat(x)] for x in data])()

@@ -1,0 +1,56 @@
+"""Which all-reduce? By name, or for ``"auto"`` the one that the cost model expects to be the fastest."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Optional, Sequence, Tuple
+
+from mxdp import process
+from mxdp.backend import Device
+from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO, check_algorithm, plan
+from mxdp.plans.collective.schedule import READ, Schedule
+from mxdp.plans.cost.machine import CPU, GPU
+from mxdp.plans.cost.simulate import Machine, predict
+
+
+def resolve(
+    algorithm: str, devices: Sequence[Device], sizes: Sequence[int], itemsize: int, machine: Optional[Machine] = None
+) -> Tuple[str, Schedule]:
+    """The algorithm's name (for ``"auto"``, the one chosen) and its plan for arrays of ``sizes`` elements.
+
+    Raises:
+        ValueError: there is no such algorithm.
+    """
+    check_algorithm(algorithm, also=[AUTO])
+    if algorithm == AUTO:
+        algorithm = choose(devices, sizes, itemsize, machine)
+    return algorithm, plan(algorithm, len(devices), sizes)
+
+
+def choose(devices: Sequence[Device], sizes: Sequence[int], itemsize: int, machine: Optional[Machine] = None) -> str:
+    """The all-reduce with the least predicted time for arrays of ``sizes`` elements of ``itemsize`` bytes.
+
+    ``machine``: what :func:`mxdp.collectives.calibrate` has measured; by default what was measured on the reference
+    machine, with this one's cores.
+    """
+    on_cpu = all(device.device_type.startswith("cpu") for device in devices)
+    if machine is None:
+        machine = usual_machine(on_cpu)
+    return _choose(len(devices), tuple(sizes), itemsize, on_cpu, machine)
+
+
+def usual_machine(on_cpu: bool) -> Machine:
+    """The reference machine's speeds, with as many cores as this process may use."""
+    return CPU.with_cores(process.cores()) if on_cpu else GPU
+
+
+@lru_cache(maxsize=1024)
+def _choose(devices: int, sizes: Tuple[int, ...], itemsize: int, on_cpu: bool, machine: Machine) -> str:
+    plans = {name: plan(name, devices, sizes) for name in sorted(ALGORITHMS)}
+    nbytes = sum(sizes) * itemsize
+    expected = {
+        name: predict(schedule, nbytes, machine)
+        for name, schedule in plans.items()
+        if on_cpu or not any(send.action == READ for step in schedule.steps for send in step)
+    }
+    return min(expected, key=lambda name: expected[name])

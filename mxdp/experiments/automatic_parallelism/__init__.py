@@ -1,0 +1,1 @@
+"""Questions about what MXNet's engine runs side by side."""

@@ -1,0 +1,105 @@
+"""A graph of tasks as a picture: a column for each device, time goes down, and each box says when its task ran."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Callable, Dict, Mapping, Sequence, Tuple
+
+from mxdp.experiments.automatic_parallelism.task_graph import Span, Task
+from mxdp.experiments.report import style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+BOX_WIDTH, BOX_HEIGHT = 0.78, 0.62
+"""Of a column's and a row's size, which are 1."""
+ROW_INCHES = 0.5
+ACROSS = "#D55E00"
+FAINT = "#B6BCC6"
+FILLS = ("#E5E7EB", "#CFE5F5", "#FBE3B5", "#CDEBDD", "#F3DCEA")
+
+
+def rows_of(tasks: Sequence[Task], spans: Mapping[str, Span]) -> Dict[str, int]:
+    """In which row each task is drawn: below all that it needs, and below what ran before it on its lane.
+
+    >>> tasks = [Task("a", 0), Task("b", 1, ("a",)), Task("c", 0)]
+    >>> rows_of(tasks, {"a": (0, 1), "b": (1, 2), "c": (1, 3)})
+    {'a': 0, 'b': 1, 'c': 1}
+    """
+    rows: Dict[str, int] = {}
+    last: Dict[int, int] = {}
+    for task in sorted(tasks, key=lambda each: (spans[each.name][1], spans[each.name][0])):
+        above = [rows[need] for need in task.needs if need in rows]
+        rows[task.name] = 1 + max([*above, last.get(task.lane, -1)], default=-1)
+        last[task.lane] = rows[task.name]
+    return rows
+
+
+def graph(
+    axes: Axes,
+    tasks: Sequence[Task],
+    spans: Mapping[str, Span],
+    lanes: Sequence[str],
+    label: Callable[[str], str] = str,
+    columns: Sequence[int] = (),
+) -> None:
+    """Draw ``tasks``; the needs that are not among them are left out.
+
+    ``spans`` are in seconds, and are shown in ms since the first of these tasks began. ``columns``: the lanes from left
+    to right, in another order than theirs.
+    """
+    columns = columns or range(len(lanes))
+    rows = rows_of(tasks, spans)
+    begin = min(spans[task.name][0] for task in tasks)
+    where = {task.name: (float(columns.index(task.lane)), float(rows[task.name])) for task in tasks}
+    for task in tasks:
+        for need in task.needs:
+            if need in where:
+                _arrow(axes, where[need], where[task.name])
+    for task in tasks:
+        x, y = where[task.name]
+        _box(axes, x, y, FILLS[task.lane % len(FILLS)])
+        start, end = ((moment - begin) * 1e3 for moment in spans[task.name])
+        axes.text(x, y - 0.13, label(task.name), ha="center", va="center", fontsize=9.5, weight="bold")
+        axes.text(x, y + 0.16, f"{start:.1f} – {end:.1f} ms", ha="center", va="center", fontsize=8.8)
+    deepest = max(rows.values())
+    axes.set_xlim(-0.5, len(lanes) - 0.5)
+    axes.set_ylim(deepest + 0.5, -0.9)
+    for column, lane in enumerate(columns):
+        axes.text(column, -0.62, lanes[lane], ha="center", va="center", weight="bold")
+    axes.set_axis_off()
+
+
+def fit(figure: Figure, bars: int, width: float = style.WIDTH) -> None:
+    """Give a figure of two axes, a graph above so many bars, the size that they need."""
+    upper = figure.axes[0]
+    heights = [ROW_INCHES * abs(upper.get_ylim()[0] - upper.get_ylim()[1]), style.BAR_HEIGHT * bars + 0.9]
+    upper.get_gridspec().set_height_ratios(heights)
+    figure.set_size_inches(width, sum(heights))
+
+
+def _box(axes: Axes, x: float, y: float, fill: str) -> None:
+    from matplotlib.patches import FancyBboxPatch
+
+    corner = (x - BOX_WIDTH / 2, y - BOX_HEIGHT / 2)
+    shape = "round,pad=0,rounding_size=0.08"
+    axes.add_patch(FancyBboxPatch(corner, BOX_WIDTH, BOX_HEIGHT, shape, facecolor=fill, edgecolor=style.GREY, zorder=3))
+
+
+def _arrow(axes: Axes, start: Tuple[float, float], end: Tuple[float, float]) -> None:
+    """Within a lane from box to box, straight down; to another lane from the side, in another colour, bent a little."""
+    (x0, y0), (x1, y1) = start, end
+    if x0 != x1:
+        side = BOX_WIDTH / 2 if x1 > x0 else -BOX_WIDTH / 2
+        tail, head, bend, colour = (x0 + side, y0), (x1 - side, y1 - 0.08), 0.0, ACROSS
+    elif y1 - y0 <= 1:
+        tail, head, bend, colour = (x0, y0 + BOX_HEIGHT / 2), (x1, y1 - BOX_HEIGHT / 2), 0.0, style.GREY
+    else:  # past the boxes between them
+        tail, head, bend, colour = (x0 + BOX_WIDTH / 2, y0), (x1 + BOX_WIDTH / 2, y1), -0.25, FAINT
+    axes.annotate(
+        "", head, tail, zorder=2,
+        arrowprops=dict(
+            arrowstyle="-|>", color=colour, linewidth=1.1, shrinkA=0, shrinkB=0,
+            connectionstyle=f"arc3,rad={bend}", mutation_scale=9,
+        ),
+    )  # fmt: skip

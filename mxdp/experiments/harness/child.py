@@ -1,0 +1,127 @@
+"""A process for one case, or for several that share it: ``python -m mxdp.experiments.harness.child``, started by the
+runner.
+
+The runner writes a line, the child answers a command with a line of JSON: ``{"ok": ...}`` or ``{"error": ...}``::
+
+    runner                                   child
+    {"module", "class", "settings"}    ->    (one instance of the experiment, for all its cases)
+    case {"label", "devices", ...}     ->    (no answer: it is case 0, the next will be case 1)
+    oracle 0                           ->    {"ok": {"checked": 80, "wrong": 0, "text": "..."}}
+    ready 0                            ->    {"ok": {"devices": ["cpu(0)"], ...}}   set up and warmed up
+    round 0                            ->    {"ok": {"seconds": 1.2, "metrics": {...}}}   as often as asked
+    (end of input)                     ->    ends
+
+MXNet is loaded by the first command that needs it, under the environment the child was started with. After an error the
+child goes on: the runner decides whether other cases still need it. A case is told just before its first command, so
+that no line is longer than a pipe takes at once.
+
+What anything else prints goes to stderr, which the runner keeps in a file.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import json
+import os
+import signal
+import sys
+import traceback
+from dataclasses import asdict
+from typing import Any, Dict, Iterator, List, TextIO
+
+from mxdp import process
+from mxdp.errors import MxdpError
+from mxdp.experiments.harness.experiment import Case, Experiment, Round, Settings
+
+PR_SET_PDEATHSIG = 1
+
+
+class Configuration:
+    """The child's side of one case: the experiment's ``oracle`` and ``run``, on demand."""
+
+    def __init__(self, experiment: Experiment, case: Case, settings: Settings) -> None:
+        self.experiment, self.case, self.settings = experiment, case, settings
+        self._rounds: Iterator[Any] = iter(())
+
+    def oracle(self) -> Dict[str, Any]:
+        """Compare with the serial run."""
+        return asdict(self.experiment.oracle(self.case, self.settings))
+
+    def ready(self) -> Dict[str, Any]:
+        """Set up, warm up, and say on which devices and under which variables."""
+        self._rounds = self.experiment.run(self.case, self.settings)
+        ready = next(self._rounds)
+        return {
+            "devices": list(ready.devices),
+            "case": dict(ready.case),
+            "shared": dict(ready.shared),
+            "variables": process.describe(),
+        }
+
+    def round(self) -> Dict[str, Any]:
+        """One measured round."""
+        measured: Round = next(self._rounds)
+        return {"seconds": measured.seconds, "metrics": dict(measured.metrics)}
+
+    def drop(self) -> None:
+        """Forget what a case that failed has set up; other cases may need the memory."""
+        self._rounds = iter(())
+
+
+def serve(commands: TextIO, answers: TextIO) -> None:
+    """Answer each command until the input ends."""
+    order = json.loads(commands.readline())
+    experiment: Experiment = getattr(importlib.import_module(order["module"]), order["class"])()
+    cases: List[Configuration] = []
+    for line in commands:
+        command, _, rest = line.partition(" ")
+        if command == "case":
+            cases.append(Configuration(experiment, Case(**json.loads(rest)), order["settings"]))
+            continue
+        answers.write(_answer(cases[int(rest)], command) + "\n")
+        answers.flush()
+
+
+def _answer(configuration: Configuration, command: str) -> str:
+    """The line that answers ``command``."""
+    try:
+        return json.dumps({"ok": getattr(configuration, command)()})
+    except Exception as error:
+        print(f"{configuration.case.label}, {command}:", file=sys.stderr)
+        traceback.print_exc()
+        # A sentence of ours stands for itself; anything else needs its type to be understood.
+        text = str(error) if isinstance(error, MxdpError) else f"{type(error).__name__}: {error}"
+    configuration.drop()
+    if configuration.experiment.together:
+        _settle()
+    return json.dumps({"error": text})
+
+
+def _settle() -> None:
+    """Wait for what a failed case has pushed. MXNet raises an operator's error at the next wait, whoever waits."""
+    backend = sys.modules.get("mxdp.backend")
+    if backend is not None:
+        try:
+            backend.npx.waitall()
+        except Exception:
+            traceback.print_exc()
+
+
+def _die_with_the_runner() -> None:
+    """Where the system can (Linux), be killed when the runner dies without having stopped its children."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def main() -> None:
+    """Keep the real stdout for answers, and send every other print to stderr, C libraries' too."""
+    _die_with_the_runner()
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    serve(sys.stdin, answers)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""From ``--preset`` and the options to one experiment's settings; what can't be is refused with what can."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from pathlib import Path
+from typing import Any, Dict, Mapping, Sequence, Tuple
+
+from mxdp.errors import UsageError
+from mxdp.experiments.harness.experiment import Experiment, Settings
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+BUILT_IN = ("quick", "full")
+POSITIVE = (
+    "rounds",
+    "timeout",
+    "batch_size",
+    "lr",
+    "samples",
+    "size",
+    "products",
+    "nbytes",
+    "images",
+    "steps",
+    "limit_bytes",
+    "additions",
+    "stream",
+    "run_seconds",
+    "round_seconds",
+)
+POSITIVE_LISTS = ("sizes", "bucket_mb", "micro_batches", "batches", "sides")
+
+
+def resolve(
+    experiments: Sequence[Experiment], preset: str, options: Mapping[str, Any]
+) -> Tuple[str, Dict[str, Settings]]:
+    """Settings of each experiment, by name, and the preset's name.
+
+    ``options`` are those that were given on the command line; each must mean something to one of the experiments at
+    least.
+
+    Raises:
+        UsageError: an unknown preset, experiment or setting, a value of another type, or an option without effect.
+    """
+    if preset in BUILT_IN:
+        overrides: Mapping[str, Mapping[str, Any]] = {}
+        base, name = preset, preset
+    else:
+        overrides, name = _read(Path(preset), [experiment.name for experiment in experiments]), Path(preset).stem
+        base = "full"
+    resolved = {}
+    for experiment in experiments:
+        settings = dict(experiment.presets[base])
+        for key, value in overrides.get(experiment.name, {}).items():
+            settings[key] = _checked(experiment, key, value)
+        for key, value in options.items():
+            if key in settings:
+                settings[key] = _checked(experiment, key, value)
+        resolved[experiment.name] = settings
+    for key in options:
+        if not any(key in settings for settings in resolved.values()):
+            names = ", ".join(resolved)
+            raise UsageError(
+                f"--{key.replace('_', '-')} has no effect on {names}: leave it out, or name an experiment that uses it"
+            )
+    return name, resolved
+
+
+def _read(path: Path, known: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+    if not path.is_file():
+        near = difflib.get_close_matches(str(path), BUILT_IN, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else "it is 'quick', 'full' or a TOML file."
+        raise UsageError(f"--preset {path}: there is no such preset or file; {hint}")
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"--preset {path}: not a TOML file that can be read: {error}") from error
+    stray = [key for key, table in tables.items() if not isinstance(table, dict)]
+    if stray:
+        raise UsageError(f"--preset {path}: {stray[0]!r} stands outside a table; write it under [experiment-name]")
+    if not set(tables) & set(known):
+        raise UsageError(
+            f"--preset {path} has no table for {', '.join(known)}, only for {', '.join(tables) or 'nothing'}"
+        )
+    return tables
+
+
+def _checked(experiment: Experiment, key: str, value: Any) -> Any:
+    usual = experiment.presets["full"]
+    if key not in usual:
+        raise UsageError(f"{experiment.name} has no setting {key!r}; it has: {', '.join(usual)}")
+    examples = [preset[key] for preset in experiment.presets.values() if preset[key] is not None]
+    wanted: Any = type(examples[0]) if examples else str
+    if wanted is float and type(value) is int:
+        value = float(value)
+    if type(value) is not wanted:
+        raise UsageError(f"{experiment.name}: {key} is of type {wanted.__name__}, not {value!r}")
+    if key in POSITIVE and not value > 0:
+        raise UsageError(f"{experiment.name}: {key} must be more than 0, not {value!r}")
+    if key in POSITIVE_LISTS and not (value and all(type(each) in (int, float) and each > 0 for each in value)):
+        raise UsageError(f"{experiment.name}: {key} must be one or more numbers above 0, not {value!r}")
+    if key == "devices" and (
+        not value or any(type(n) is not int or n < 1 for n in value) or len(set(value)) < len(value)
+    ):
+        raise UsageError(
+            f"{experiment.name}: devices must be different numbers of at least 1, as in 1,2; not {value!r}"
+        )
+    return value

@@ -1,0 +1,1 @@
+"""What the experiments' child processes share. Loads MXNet: only `work` imports it."""

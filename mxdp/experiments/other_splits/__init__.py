@@ -1,0 +1,1 @@
+"""Questions about pipelines, layers cut in pieces, and tiles."""

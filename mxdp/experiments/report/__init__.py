@@ -1,0 +1,1 @@
+"""JSON to tables, pictures and a page. Never measures."""

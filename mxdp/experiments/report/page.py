@@ -1,0 +1,277 @@
+"""What was measured, for people: on the terminal, and as ``report.html`` with a picture for each experiment.
+
+Everything here comes from the JSON (see :mod:`mxdp.experiments.harness.results`): nothing is measured; MXNet is not
+needed.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Literal, Optional, Tuple, Union
+
+import jinja2
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from mxdp.experiments.harness import experiment as registry
+from mxdp.experiments.harness import results
+from mxdp.experiments.report import pictures, style
+
+Term = Tuple[str, str]
+"""A term and what to say of it."""
+
+NOTHING = "–"
+# A number and at most a short unit: "12.3 ms", "1.98x" and "83 %" line up to the right, "2 devices" does not.
+NUMERIC = re.compile(r"[<>~≈]?[-+−]?\d[\d.,]*(e[-+]?\d+)?\s?\S{0,4}")
+COLOURS = {"yes": "bold green", "no": "bold yellow", "unknown": "bold cyan", "bad": "bold red"}
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The table of a result, written out: a line is a row's label and its cells; ``right`` marks columns of numbers."""
+
+    headings: List[str]
+    rows: List[List[str]]
+    references: List[List[str]]
+    right: List[bool]
+
+
+def mark(result: registry.Result) -> Tuple[str, str]:
+    """How it ended: a kind (``yes``, ``no``, ``unknown``, ``bad``) and words. A verdict over wrong numbers is none."""
+    words = {"failed": ("bad", "failed"), "timeout": ("bad", "timed out"), "skipped": ("unknown", "skipped")}
+    if result["oracle"]["wrong"]:
+        return "bad", "failed" if result["status"] == "failed" else "wrong numbers"
+    if result["status"] in words:
+        return words[result["status"]]
+    verdicts = {True: ("yes", "holds"), False: ("no", "does not hold"), None: ("unknown", "can't tell")}
+    return verdicts[result["verdict"]["holds"]]
+
+
+def oracle_line(result: registry.Result) -> Tuple[str, str]:
+    """A kind, and a sentence on the comparison with the serial run, empty if a failure came before it."""
+    checked, wrong, text = (result["oracle"][key] for key in ("checked", "wrong", "text"))
+    if not checked:
+        return "unknown", "" if result["status"] != "ok" else "not compared with the serial run"
+    start = "not equal" if wrong else "equal"
+    line = f"{start} to the serial run: {checked:,} numbers checked, {wrong:,} wrong"
+    return ("bad" if wrong else "yes"), f"{line} ({text})" if text else line
+
+
+def table(result: registry.Result, experiment: Optional[registry.Experiment]) -> Cells:
+    """The columns of ``experiment``, or without one (it is not installed here) the time and every plain metric.
+
+    A cell that raises KeyError or TypeError lacks its number (a yardstick has not all metrics; a NaN is null): a dash.
+    Anything else it raises is a defect, shown as ``?`` rather than thrown at a reader who waited for the other rows.
+    """
+    columns = experiment.columns() if experiment else _plain_columns(result)
+    rows = [[row["label"], *(_cell(column, row) for column in columns)] for row in result["rows"]]
+    references = [[row["label"], *(_cell(column, row) for column in columns)] for row in result["references"]]
+    right = [False]
+    for index in range(1, len(columns) + 1):
+        filled = [line[index] for line in rows + references if line[index] not in (NOTHING, "?", "")]
+        right.append(bool(filled) and all(NUMERIC.fullmatch(text) for text in filled))
+    return Cells(["", *(column.heading for column in columns)], rows, references, right)
+
+
+def print_result(result: registry.Result, console: Console) -> None:
+    """Print one result: question, prediction, table, comparison with the serial run, verdict."""
+    kind, words = mark(result)
+    console.print()
+    console.print(Text.assemble((result["experiment"], "bold"), ": ", result["question"]))
+    before = [(key.replace("_", " "), Text(result[key], style="dim")) for key in ("prediction", "how_to_read")]
+    console.print(_facts([fact for fact in before if fact[1]]))
+    if result["rows"] or result["references"]:
+        cells = table(result, registry.discover().get(result["experiment"]))
+        console.print(Padding(_rich_table(cells, console.width - 2), (1, 0, 1, 2)))
+    after = []
+    oracle_kind, sentence = oracle_line(result)
+    if sentence:
+        after.append(("oracle", Text(sentence, style="" if oracle_kind == "yes" else COLOURS[oracle_kind])))
+    if result["error"]:
+        after.append(("reason", Text(_reason(result), style="red" if kind == "bad" else "")))
+    said = result["verdict"]["text"]
+    after.append(("verdict", Text.assemble((words, COLOURS[kind]), f". {said}" if said else "")))
+    console.print(_facts(after))
+
+
+def write_report(folder: Union[str, Path], note: Optional[Callable[[str], None]] = None) -> Path:
+    """Read the results in ``folder``; write ``<experiment>.svg`` for each and ``report.html``, beside and renamed.
+
+    Args:
+        folder: what a run wrote.
+        note: is told, in a sentence each, which files are passed over (standard error by default).
+
+    Returns:
+        The path of ``report.html``.
+
+    Raises:
+        UsageError: there is no such folder, or no result in it.
+        MxdpError: a result is damaged, or a file can't be written.
+    """
+    folder = Path(folder)
+    found = results.read_folder(folder, note)
+    known = registry.discover()
+    # Autoescape by hand: jinja2's select_autoescape goes by the ending, and would take ".j2" for plain text.
+    loader = jinja2.FileSystemLoader(str(Path(__file__).parent / "templates"))
+    environment = jinja2.Environment(
+        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    shared = _shared(found)
+    sections = [_section(result, known.get(result["experiment"]), folder, shared) for result in found]
+    page = environment.get_template("report.html.j2").render(sections=sections, about=_about(found, shared))
+    results.write_beside(folder / "report.html", page)
+    return folder / "report.html"
+
+
+def _plain_columns(result: registry.Result) -> List[registry.Column]:
+    keys: Dict[str, None] = {}
+    for row in result["rows"] + result["references"]:
+        keys.update({key: None for key, value in row["metrics"].items() if not isinstance(value, (dict, list))})
+
+    def metric(key: str) -> registry.Column:
+        return registry.Column(key.replace("_", " "), lambda row: _text(row["metrics"][key]))
+
+    return [registry.Column("median s", lambda row: style.number(row["seconds"]["median"])), *map(metric, keys)]
+
+
+def _cell(column: registry.Column, row: registry.Row) -> str:
+    try:
+        return column.cell(row)
+    except (KeyError, TypeError):
+        return NOTHING
+    except Exception:
+        return "?"
+
+
+def _text(value: Any) -> str:
+    """A value of a metric or a setting."""
+    if value is None:
+        return NOTHING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (int, float)):
+        return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
+    if isinstance(value, list):
+        return ", ".join(map(_text, value)) or "none"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else str(value)
+
+
+def _reason(result: registry.Result) -> str:
+    """Why it failed, without the colours of a child's terminal."""
+    return Text.from_ansi(result["error"] or "").plain
+
+
+def _facts(facts: List[Tuple[str, Text]]) -> Padding:
+    """Terms and what to say of each, the same indent everywhere."""
+    grid = RichTable.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim", no_wrap=True, min_width=len("how to read"))
+    grid.add_column(overflow="fold")
+    for term, text in facts:
+        grid.add_row(Text(term), text)
+    return Padding(grid, (0, 0, 0, 2))
+
+
+def _rich_table(cells: Cells, width: int) -> RichTable:
+    """For ``width`` characters: it wraps between words and keeps numbers whole, as far as there is room for that."""
+    lines = cells.rows + cells.references
+    least = []
+    for index, heading in enumerate(cells.headings):
+        texts = [line[index] for line in lines]
+        unbroken = [*heading.split(), *(texts if cells.right[index] else " ".join(texts).split())]
+        least.append(max(map(cell_len, unbroken), default=0))
+    fits = sum(least) + 2 * len(least) - 1 <= width  # else rich would cut off what is too much
+    made = RichTable(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    for heading, right, unbreakable in zip(cells.headings, cells.right, least):
+        side: Literal["right", "left"] = "right" if right else "left"
+        made.add_column(Text(heading), justify=side, min_width=unbreakable if fits else None, overflow="fold")
+    for number, line in enumerate(lines):
+        if number == len(cells.rows):
+            made.add_section()
+        made.add_row(*map(Text, line), style="dim" if number >= len(cells.rows) else "")
+    return made
+
+
+def _section(
+    result: registry.Result, experiment: Optional[registry.Experiment], folder: Path, shared: List[Term]
+) -> Dict[str, Any]:
+    """What the template shows of one result; ``shared`` is what stands at the top of the page."""
+    kind, words = mark(result)
+    oracle_kind, oracle = oracle_line(result)
+    picture, no_picture = pictures.picture(result, experiment, folder)
+    machine = _machine(result["environment"])
+    variables = [(key, str(value)) for key, value in result["environment"]["variables"].items()]
+    return {
+        **result,
+        "error": _reason(result),
+        "kind": kind,
+        "words": words,
+        "oracle_kind": oracle_kind,
+        "oracle": oracle,
+        "cells": table(result, experiment),
+        "picture": picture,
+        "no_picture": no_picture,
+        "timelines": pictures.timelines(result, folder),
+        "settings": [(key, _text(value)) for key, value in result["settings"].items()],
+        "environment": machine + variables,
+        "own_environment": [term for term in machine if term not in shared] + variables,
+        "samples": [
+            (row["label"], ", ".join(style.number(sample, 4) for sample in row["seconds"]["samples"]))
+            for row in result["rows"] + result["references"]
+        ],
+        "started": _when(result["started"]),
+        "elapsed": style.number(float(result["elapsed_seconds"])),
+    }
+
+
+def _machine(environment: Dict[str, Any]) -> List[Term]:
+    """Where something was measured, as terms and what to say of each."""
+    memory = environment["memory_bytes"]
+    parts = [environment["cpu_model"] or "unknown processor", f"{environment['cores']} cores"]
+    parts += [f"{memory / 2**30:.1f} GiB of memory"] if memory else []
+    versions = {"Python": environment["python"], **environment["versions"]}
+    return [
+        ("Machine", ", ".join(parts)),
+        ("GPUs", _text(environment["gpus"])),
+        ("System", environment["platform"]),
+        ("Versions", ", ".join(f"{name} {version or 'unknown'}" for name, version in versions.items())),
+        ("Threads", _text(environment["threads"])),
+        ("Commit", environment["commit"] or "unknown"),
+    ]
+
+
+def _shared(found: List[registry.Result]) -> List[Term]:
+    """What all results say alike of the machine."""
+    machines = [_machine(result["environment"]) for result in found]
+    return [term for term in machines[0] if all(term in machine for machine in machines)]
+
+
+def _about(found: List[registry.Result], shared: List[Term]) -> List[Term]:
+    """When and where all of ``found`` were measured."""
+    first = min((result["started"] for result in found), key=_seconds)
+    seconds = sum(float(result["elapsed_seconds"]) for result in found)
+    about = [("Measured", f"{_when(first)}, {style.number(seconds)} s in all"), *shared]
+    differ = [name for name, _ in _machine(found[0]["environment"]) if name not in dict(shared)]
+    return about + [(name, "differs: see each experiment") for name in differ]
+
+
+def _seconds(iso: str) -> float:
+    try:
+        return datetime.datetime.fromisoformat(iso).timestamp()
+    except ValueError:
+        return math.inf
+
+
+def _when(iso: str) -> str:
+    try:
+        return datetime.datetime.fromisoformat(iso).strftime("%Y-%m-%d %H:%M %Z").strip()
+    except ValueError:
+        return iso

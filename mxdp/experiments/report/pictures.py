@@ -1,0 +1,73 @@
+"""The pictures of a result: the experiment's own, and a timeline for each row that has recorded one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Dict, List, Optional, Tuple
+
+from markupsafe import Markup
+
+from mxdp.experiments.harness import experiment as registry
+from mxdp.experiments.harness import results
+from mxdp.experiments.report import style
+from mxdp.tracing import Timeline, draw
+from mxdp.tracing.chrome import write_chrome_trace
+
+TIMELINE = "timeline"
+"""The metric in which a row keeps what was recorded (``Timeline.to_json``)."""
+
+
+def picture(
+    result: registry.Result, experiment: Optional[registry.Experiment], folder: Path
+) -> Tuple[Optional[Markup], str]:
+    """Draw it to ``folder/<name>.svg``: the picture for the page, or None and a sentence on why there is none."""
+    name = result["experiment"]
+    if experiment is None:
+        return None, "There is no picture: this installation has no experiment of that name."
+    path = folder / f"{name}.svg"
+    numbers = "; ".join(f"{row['label']}: {style.number(row['seconds']['median'])} s" for row in result["rows"])
+    alt = f"Picture for the question: {result['question']} Median times: {numbers}. All numbers are in the table."
+    why = "nothing was measured"
+    if result["rows"]:
+        try:
+            drawn = style.svg(lambda figure: experiment.draw(result, figure), salt=name)
+            page = Markup(style.inline(drawn, f"{name}-svg-", alt))
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}"
+        else:
+            results.write_beside(path, drawn)
+            return page, ""
+    if path.exists():
+        path.unlink()  # one from an earlier report would show other numbers than the table
+    return None, f"The picture could not be drawn ({why})."
+
+
+def timelines(result: registry.Result, folder: Path) -> List[Dict[str, object]]:
+    """For each row with a timeline its label, its picture for the page, and the file for Perfetto.
+
+    Writes ``<name>.<row>.svg`` and ``<name>.<row>.trace.json`` to ``folder/timelines``. A timeline that can't be
+    read or drawn is named in its place.
+    """
+    rows = result["rows"] + result["references"]
+    slugs = results.slugs(row["label"] for row in rows)
+    return [
+        _timeline(result["experiment"], slugs[row["label"]], row, folder)
+        for row in rows
+        if row["metrics"].get(TIMELINE)
+    ]
+
+
+def _timeline(name: str, slug: str, row: registry.Row, folder: Path) -> Dict[str, object]:
+    alt = f"Timeline of {row['label']}: one lane for each device, copies and sums apart from compute."
+    try:
+        recorded = Timeline.from_json(row["metrics"][TIMELINE])
+        drawn = style.svg(lambda figure: draw(figure, recorded), salt=f"{name}-{slug}")
+        page: Optional[Markup] = Markup(style.inline(drawn, f"{name}-{slug}-svg-", alt))
+        beside = folder / "timelines"
+        beside.mkdir(exist_ok=True)
+        results.write_beside(beside / f"{name}.{slug}.svg", drawn)
+        trace = f"timelines/{write_chrome_trace(recorded, beside / f'{name}.{slug}.trace.json').name}"
+        problem = ""
+    except Exception as error:
+        page, trace, problem = None, "", f"The timeline could not be drawn ({type(error).__name__}: {error})."
+    return {"label": row["label"], "picture": page, "trace": trace, "problem": problem}

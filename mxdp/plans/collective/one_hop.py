@@ -1,0 +1,173 @@
+"""One hop: whoever adds gets the parts straight from all the others, and sends the sum straight back."""
+
+from __future__ import annotations
+
+from typing import List, Sequence, Tuple
+
+from mxdp.plans.collective.schedule import ADD, COPY, READ, Schedule, Send, Step, check_devices
+
+
+def naive(devices: int) -> Schedule:
+    """The book's: every device sends the whole vector to device 0, which adds them up and sends the sum back.
+
+    ::
+
+        device     0         1         2
+        start      0         1         2
+        step 1     0+1+2     1         2          1 -> 0   2 -> 0     add
+        step 2     0+1+2     0+1+2     0+1+2      0 -> 1   0 -> 2     copy
+
+    Two steps, but all traffic crosses device 0: n - 1 whole vectors in, n - 1 out, while the others wait.
+
+    >>> print(naive(3))
+    naive: 3 devices, 1 chunk, 2 steps
+    step 1: 1 +> 0 chunk 0, 2 +> 0 chunk 0
+    step 2: 0 -> 1 chunk 0, 0 -> 2 chunk 0
+
+    Source: Dive into Deep Learning, "Training on Multiple GPUs".
+
+    Raises:
+        ValueError: ``devices`` is less than one.
+    """
+    check_devices(devices)
+    return Schedule("naive", devices, 1, _gather_and_scatter(devices, [0], ADD))
+
+
+def sharded(devices: int, sizes: Sequence[int] = (1,)) -> Schedule:
+    """Naive, but each array is added up on another device: the one that has least to do, the largest arrays first.
+
+    Five arrays of 5, 4, 3, 3 and 1 elements on three devices::
+
+        array            0    1    2    3    4
+        elements         5    4    3    3    1          device 0 adds 5, device 1 adds 4 + 1, device 2 adds 3 + 3
+        added up on      0    1    2    2    1
+
+    Two steps; where the arrays can be shared out evenly, each device sends 2 (n - 1) / n of them all, like the ring. A
+    single array is the naive plan. The answer to an exercise of the book's "Parameter Servers": aggregate different
+    parameters on different devices. MXNet's ``device`` store does the same.
+
+    >>> print(sharded(2, [3, 5]))
+    sharded: 2 devices, 2 chunks, 2 steps
+    step 1: 0 +> 1 chunk 0, 1 +> 0 chunk 1
+    step 2: 1 -> 0 chunk 0, 0 -> 1 chunk 1
+
+    Raises:
+        ValueError: ``devices`` is less than one.
+    """
+    check_devices(devices)
+    steps = _gather_and_scatter(devices, owners(devices, sizes), ADD)
+    return Schedule("sharded", devices, len(sizes), steps, tuple(sizes))
+
+
+def owners(devices: int, sizes: Sequence[int]) -> List[int]:
+    """For each array the device that has least to do when it is dealt out, the largest first.
+
+    >>> owners(3, [5, 4, 3, 3, 1])
+    [0, 1, 2, 2, 1]
+
+    Source: Graham, "Bounds on multiprocessing timing anomalies", SIAM J. Appl. Math. 17 (1969): at most 4/3 of the
+    best.
+    """
+    load, owner = [0] * devices, [0] * len(sizes)
+    for array in sorted(range(len(sizes)), key=lambda array: -sizes[array]):
+        owner[array] = load.index(min(load))
+        load[owner[array]] += sizes[array]
+    return owner
+
+
+def direct(devices: int) -> Schedule:
+    """Every device adds up its own chunk, which all the others send it, and sends the sum to all.
+
+    ::
+
+                  device 0        device 1        device 2
+        start     a0  b0  c0      a1  b1  c1      a2  b2  c2
+        step 1    A   b0  c0      a1  B   c1      a2  b2  C      1 -a-> 0   2 -b-> 1   0 -c-> 2   and 3 more: add
+        step 2    A   B   C       A   B   C       A   B   C      0 -a-> 1   1 -b-> 2   2 -c-> 0   and 3 more: copy
+
+    As much is sent as in the ring, 2 (n - 1) / n of the vector by each device, but in two steps instead of 2 (n - 1):
+    better where every device reaches every other equally well, worse where they have only neighbours.
+
+    >>> print(direct(2))
+    direct: 2 devices, 2 chunks, 2 steps
+    step 1: 1 +> 0 chunk 0, 0 +> 1 chunk 1
+    step 2: 0 -> 1 chunk 0, 1 -> 0 chunk 1
+
+    Raises:
+        ValueError: ``devices`` is less than one.
+    """
+    check_devices(devices)
+    return Schedule("direct", devices, devices, _gather_and_scatter(devices, range(devices), ADD))
+
+
+def shared_memory(devices: int) -> Schedule:
+    """:func:`direct` without its first messages: a device adds up its chunk out of the others' memory.
+
+    ::
+
+                  device 0        device 1
+        start     a0  b0          a1  b1
+        step 1    A   b0          a1  B          0 reads a1   1 reads b0    (the sums stand beside, nothing is lost)
+        step 2    A   B           A   B          0 -a-> 1     1 -b-> 0      copy
+
+    (n - 1) / n of the vector is sent by each device, half of what a message-passing all-reduce needs. MXNet's CPU
+    devices can do it; its GPUs can't read each other's memory. Large sums are made in place, and nothing stands beside
+    (:mod:`mxdp.collectives.in_place`).
+
+    >>> print(shared_memory(2))
+    shared-memory: 2 devices, 2 chunks, 2 steps
+    step 1: 1 => 0 chunk 0, 0 => 1 chunk 1
+    step 2: 0 -> 1 chunk 0, 1 -> 0 chunk 1
+
+    Raises:
+        ValueError: ``devices`` is less than one.
+    """
+    check_devices(devices)
+    return Schedule("shared-memory", devices, devices, _gather_and_scatter(devices, range(devices), READ))
+
+
+def server(devices: int) -> Schedule:
+    """The last device is a server: it has no part of its own, adds up what all the others send, and sends it back.
+
+    ::
+
+        device     0         1         2         3
+        start      0         1         2         3
+        step 1     0         1         2         0          0 -> 3                    copy
+        step 2     0         1         2         0+1+2      1 -> 3   2 -> 3           add
+        step 3     0+1+2     0+1+2     0+1+2     0+1+2      3 -> 0   3 -> 1   3 -> 2  copy
+
+    What the server held at first (3) is overwritten. One vector more goes each way than in the naive plan over those
+    that have a part. It is no all-reduce of all ``devices``.
+
+    >>> print(server(3))
+    server: 3 devices, 1 chunk, 3 steps
+    step 1: 0 -> 2 chunk 0
+    step 2: 1 +> 2 chunk 0
+    step 3: 2 -> 0 chunk 0, 2 -> 1 chunk 0
+
+    Source: Dive into Deep Learning, "Parameter Servers", where the GPUs' gradients are added up on the CPU.
+
+    Raises:
+        ValueError: ``devices`` is less than two.
+    """
+    if devices < 2:
+        raise ValueError(f"a server needs at least one device beside it: two in all, not {devices}")
+    last, others = devices - 1, range(devices - 1)
+    steps = (
+        (Send(0, last, 0, COPY),),
+        tuple(Send(device, last, 0, ADD) for device in others if device),
+        tuple(Send(last, device, 0, COPY) for device in others),
+    )
+    return Schedule("server", devices, 1, tuple(filter(None, steps)))
+
+
+def _gather_and_scatter(devices: int, owner: Sequence[int], gather: str) -> Tuple[Step, ...]:
+    """All to the owner of each chunk, and back. In turns, so that at no moment all send to the same device."""
+    if devices == 1 or not owner:
+        return ()
+    pairs = [(chunk, device, turn) for turn in range(1, devices) for chunk, device in enumerate(owner)]
+    return (
+        tuple(Send((device + turn) % devices, device, chunk, gather) for chunk, device, turn in pairs),
+        tuple(Send(device, (device + turn) % devices, chunk, COPY) for chunk, device, turn in pairs),
+    )

@@ -1,0 +1,101 @@
+"""Who sends which chunk to whom, step by step: the words in which every plan is written.
+
+A vector lies on each device, cut into chunks. A plan is a list of steps, a step a list of sends; the sends of one step
+happen at once: all that leaves is taken before anything that arrives is added. Plans are made in
+:mod:`mxdp.plans.collective.rings`, :mod:`mxdp.plans.collective.trees` and :mod:`mxdp.plans.collective.one_hop`; all by
+name: ``python -m mxdp.plans``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import List, Tuple
+
+from mxdp.plans.partition import Bounds, bounds, offsets
+
+ADD = "add"
+COPY = "copy"
+READ = "read"
+
+_ARROWS = {ADD: "+>", COPY: "->", READ: "=>"}
+
+
+@dataclass(frozen=True)
+class Send:
+    """``chunk`` goes from device ``source`` to ``target``, which does with it what ``action`` says.
+
+    ``ADD``: adds what arrives to its own. ``COPY``: overwrites its own with it. ``READ``: adds as well, but nothing is
+    sent: the target reads the source's memory where it is, which only devices that share one memory can.
+    """
+
+    source: int
+    target: int
+    chunk: int
+    action: str
+
+    def __str__(self) -> str:
+        return f"{self.source} {_ARROWS[self.action]} {self.target} chunk {self.chunk}"
+
+
+Step = Tuple[Send, ...]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A collective over ``devices`` vectors, each cut into ``chunks``.
+
+    ``sizes``: the chunks are whole arrays of so many elements, that need not lie side by side
+    (:func:`mxdp.plans.collective.one_hop.sharded`). Else the vector is cut evenly.
+    """
+
+    name: str
+    devices: int
+    chunks: int
+    steps: Tuple[Step, ...]
+    sizes: Tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        sizes = ((self.devices, "device"), (self.chunks, "chunk"), (len(self.steps), "step"))
+        lines = [f"{self.name}: " + ", ".join(f"{count} {thing}{'s' * (count != 1)}" for count, thing in sizes)]
+        lines += [f"step {number}: " + ", ".join(map(str, step)) for number, step in enumerate(self.steps, 1)]
+        return "\n".join(lines)
+
+    def borders(self, length: int) -> List[Bounds]:
+        """Where each chunk lies in a vector of ``length`` elements.
+
+        >>> Schedule("example", 2, 2, ()).borders(5)
+        [(0, 3), (3, 5)]
+
+        Raises:
+            ValueError: the plan was made for arrays of another length.
+        """
+        if not self.sizes:
+            return bounds(length, self.chunks)
+        ends = offsets(self.sizes)
+        if ends[-1] != length:
+            raise ValueError(f"{self.name} was planned for {ends[-1]} elements in all, not {length}")
+        return list(zip(ends, ends[1:]))
+
+    def sent(self, length: int) -> List[int]:
+        """How many elements each device sends, all steps together; what is read in place isn't sent.
+
+        >>> from mxdp.plans.collective.one_hop import naive
+        >>> naive(3).sent(10)
+        [20, 10, 10]
+        """
+        sizes = [stop - start for start, stop in self.borders(length)]
+        total = [0] * self.devices
+        for step in self.steps:
+            for send in step:
+                total[send.source] += sizes[send.chunk] if send.action != READ else 0
+        return total
+
+
+def check_devices(devices: int) -> None:
+    """A plan needs somebody to carry it out.
+
+    Raises:
+        ValueError: ``devices`` is less than one.
+    """
+    if devices < 1:
+        raise ValueError(f"a collective needs at least one device, not {devices}")

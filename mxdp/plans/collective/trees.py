@@ -1,0 +1,95 @@
+"""Trees: few steps of whole vectors, so little waiting; the best for small vectors on many devices."""
+
+from __future__ import annotations
+
+from typing import List
+
+from mxdp.plans.collective.schedule import ADD, COPY, Schedule, Send, Step, check_devices
+
+
+def tree(devices: int) -> Schedule:
+    """Up a binomial tree, adding, and down again, copying.
+
+    ::
+
+        device     0         1         2         3
+        start      0         1         2         3
+        step 1     0+1       1         2+3       3           1 -> 0   3 -> 2      add
+        step 2     0+1+2+3   1         2+3       3           2 -> 0               add
+        step 3     0+1+2+3   1         0+1+2+3   3           0 -> 2               copy
+        step 4     0+1+2+3   0+1+2+3   0+1+2+3   0+1+2+3     0 -> 1   2 -> 3      copy
+
+    2 ceil(log2(n)) steps of whole vectors, 2 (n - 1) vectors sent in all.
+
+    >>> print(tree(2))
+    tree: 2 devices, 1 chunk, 2 steps
+    step 1: 1 +> 0 chunk 0
+    step 2: 0 -> 1 chunk 0
+
+    Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", Int. J. High
+    Perform. Comput. Appl. 19 (2005).
+
+    Raises:
+        ValueError: ``devices`` is less than one.
+    """
+    down = broadcast(devices).steps
+    up = [tuple(Send(send.target, send.source, 0, ADD) for send in step) for step in reversed(down)]
+    return Schedule("tree", devices, 1, (*up, *down))
+
+
+def broadcast(devices: int, source: int = 0) -> Schedule:
+    """``source``'s vector to all the others: whoever has it passes it on, so that those who have it double each step.
+
+    >>> print(broadcast(4, source=3))
+    broadcast: 4 devices, 1 chunk, 2 steps
+    step 1: 3 -> 1 chunk 0
+    step 2: 3 -> 0 chunk 0, 1 -> 2 chunk 0
+
+    log2(n) steps (rounded up), n - 1 vectors sent in all.
+
+    Raises:
+        ValueError: ``devices`` is less than one, or ``source`` is not one of them.
+    """
+    check_devices(devices)
+    if not 0 <= source < devices:
+        raise ValueError(f"there is no device {source} among {devices}: source is 0 to {devices - 1}")
+    steps: List[Step] = []
+    distance = 1 << (devices - 1).bit_length()
+    while distance > 1:
+        have, distance = distance, distance // 2
+        pairs = ((near, near + distance) for near in range(0, devices, have) if near + distance < devices)
+        steps.append(tuple(Send((a + source) % devices, (b + source) % devices, 0, COPY) for a, b in pairs))
+    return Schedule("broadcast", devices, 1, tuple(steps))
+
+
+def doubling(devices: int) -> Schedule:
+    """Recursive doubling: partners exchange all they have and both add it; the distance to the partner doubles.
+
+    ::
+
+        device     0         1         2         3
+        start      0         1         2         3
+        step 1     0+1       0+1       2+3       2+3          0 <-> 1   2 <-> 3
+        step 2     0+1+2+3   0+1+2+3   0+1+2+3   0+1+2+3      0 <-> 2   1 <-> 3
+
+    log2(n) steps of whole vectors: the fewest steps there can be, and so the least waiting for small vectors; but
+    n log2(n) vectors sent in all. Devices beyond a power of two hand theirs to a device below it first, and get the sum
+    last: two steps more. Both partners add the same two numbers, so all devices end with the same bits.
+
+    >>> print(doubling(2))
+    doubling: 2 devices, 1 chunk, 1 step
+    step 1: 0 +> 1 chunk 0, 1 +> 0 chunk 0
+
+    Source: as for :func:`tree`.
+
+    Raises:
+        ValueError: ``devices`` is less than one.
+    """
+    check_devices(devices)
+    core = 1 << (devices.bit_length() - 1)
+    beyond = range(core, devices)
+    steps: List[Step] = [tuple(Send(device, device - core, 0, ADD) for device in beyond)]
+    for bit in range(core.bit_length() - 1):
+        steps.append(tuple(Send(device, device ^ (1 << bit), 0, ADD) for device in range(core)))
+    steps.append(tuple(Send(device - core, device, 0, COPY) for device in beyond))
+    return Schedule("doubling", devices, 1, tuple(step for step in steps if step))

@@ -1,0 +1,130 @@
+"""What it should cost: predictions made before anything is measured.
+
+A message of ``m`` bytes over one link takes ``alpha + m * beta`` seconds (alpha: the start-up time; beta: seconds a
+byte, one over the bandwidth). Source: Hockney, "The communication challenge for MPP", Parallel Computing 20 (1994);
+applied to collectives by Thakur, Rabenseifner and Gropp, Int. J. High Perform. Comput. Appl. 19 (2005).
+
+:func:`allreduce_seconds` is that textbook's model of a plan: every device can send one message and receive one at the
+same time. :mod:`mxdp.plans.cost.simulate` is a finer one, of one machine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Sequence, Tuple
+
+from mxdp.plans.collective.schedule import READ, Schedule
+
+
+@dataclass(frozen=True)
+class Link:
+    """``alpha``: seconds to start a message; ``beta``: seconds a byte."""
+
+    alpha: float
+    beta: float
+
+    def seconds(self, nbytes: float) -> float:
+        """One message of ``nbytes`` bytes.
+
+        >>> Link(alpha=1e-5, beta=1e-9).seconds(1_000_000)
+        0.00101
+        """
+        return self.alpha + nbytes * self.beta
+
+
+def fit_link(samples: Sequence[Tuple[float, float]]) -> Link:
+    """The link that comes nearest to ``samples``, each (bytes, seconds).
+
+    Least squares of the *relative* errors: each sample weighs 1 / seconds², so that a message of 4 bytes counts as much
+    as one of 64 MiB. What would be less than zero is zero.
+
+    >>> link = Link(alpha=1e-5, beta=2e-10)
+    >>> found = fit_link([(nbytes, link.seconds(nbytes)) for nbytes in (4, 4096, 4194304)])
+    >>> print(f"{found.alpha:.3g} {found.beta:.3g}")
+    1e-05 2e-10
+
+    Raises:
+        ValueError: fewer than two different sizes, or a time that is not more than zero.
+    """
+    if len({nbytes for nbytes, _ in samples}) < 2 or not all(seconds > 0 for _, seconds in samples):
+        raise ValueError("a link is fitted to times of more than zero, of messages of at least two different sizes")
+    # alpha * x + beta * y is to be near 1, in the mean over all samples.
+    x, y = [1 / seconds for _, seconds in samples], [nbytes / seconds for nbytes, seconds in samples]
+    xx, xy, yy = (sum(a * b for a, b in zip(*pair)) for pair in ((x, x), (x, y), (y, y)))
+    alpha = (sum(x) * yy - sum(y) * xy) / (xx * yy - xy * xy)
+    beta = (sum(y) * xx - sum(x) * xy) / (xx * yy - xy * xy)
+    if alpha < 0:
+        return Link(0.0, sum(y) / yy)
+    return Link(alpha, beta) if beta > 0 else Link(sum(x) / xx, 0.0)
+
+
+def allreduce_seconds(schedule: Schedule, nbytes: int, link: Link) -> float:
+    """Predicted time of a collective over vectors of ``nbytes`` bytes.
+
+    Steps follow one another; in a step a device sends its messages one after the other, and receives them so. Sums
+    cost nothing, nor does what is read in place.
+
+    >>> from mxdp.plans.collective.algorithms import plan
+    >>> link = Link(alpha=0.0, beta=1e-9)
+    >>> [round(allreduce_seconds(plan(name, 4), 4_000_000, link) * 1e3, 3) for name in ("naive", "ring")]
+    [24.0, 6.0]
+    """
+    sizes = [stop - start for start, stop in schedule.borders(sum(schedule.sizes) or schedule.chunks)]
+    unit = nbytes / sum(sizes)
+    total = 0.0
+    for step in schedule.steps:
+        ports = [0.0] * (2 * schedule.devices)
+        for send in step:
+            if send.action != READ:
+                seconds = link.seconds(sizes[send.chunk] * unit)
+                ports[2 * send.source] += seconds
+                ports[2 * send.target + 1] += seconds
+        total += max(ports)
+    return total
+
+
+def algorithm_bandwidth(nbytes: float, seconds: float) -> float:
+    """``algbw``: bytes of the vector a second.
+
+    >>> algorithm_bandwidth(8e9, 2.0)
+    4000000000.0
+    """
+    return nbytes / seconds
+
+
+def bus_bandwidth(nbytes: float, seconds: float, devices: int) -> float:
+    """``busbw``: what each device's link must have carried if every device sent as little as possible.
+
+    An all-reduce moves at least 2 (n - 1) / n of the vector over each device's link, so this can be compared with the
+    link's bandwidth, whatever n is. Source: NVIDIA's nccl-tests, "Performance reported by NCCL tests".
+
+    >>> bus_bandwidth(8e9, 2.0, devices=4)
+    6000000000.0
+    """
+    return algorithm_bandwidth(nbytes, seconds) * 2 * (devices - 1) / devices
+
+
+def speedup(devices: int, cores: int, exposed: float = 0.0) -> float:
+    """Predicted time of one device over time of ``devices`` devices, one core each, for the same whole batch.
+
+    ``exposed`` is the part of the one-device time that splitting can't shorten (Amdahl: input, Python, communication
+    that nothing hides). Devices beyond the cores bring nothing.
+
+    >>> speedup(2, cores=2)
+    2.0
+    >>> round(speedup(2, cores=2, exposed=0.05), 2)
+    1.9
+    >>> speedup(2, cores=1)
+    1.0
+    """
+    workers = min(devices, cores)
+    return 1.0 / ((1.0 - exposed) / workers + exposed)
+
+
+def jobs_ratio(jobs: int, cores: int) -> float:
+    """Predicted time of ``jobs`` equal independent jobs, a device each, over the time of one alone.
+
+    >>> [jobs_ratio(2, cores) for cores in (1, 2, 8)]
+    [2.0, 1.0, 1.0]
+    """
+    return max(1.0, jobs / cores)

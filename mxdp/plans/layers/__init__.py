@@ -1,0 +1,1 @@
+"""What a split inside a layer needs of the neighbours."""

@@ -1,0 +1,207 @@
+"""Pictures cut into a grid of tiles: which halos are sent before each layer, by whom and to whom.
+
+Along one axis :mod:`mxdp.plans.layers.halo_axis` says what a tile needs. In a grid, rows go first and columns second.
+What goes second is cut from what has arrived by then, so that a corner comes in two hops, by way of the tile between,
+and each tile talks to four others instead of eight. Tile 0 of 2 x 2, windows of three::
+
+               step 1         step 2
+    o o o      o o o          o o o 2        o: its own
+    o o o      o o o          o o o 2        1: from tile 2, below
+               1 1 1          1 1 1 2        2: from tile 1, which has the corner from tile 3 by then
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import List, Optional, Sequence, Tuple
+
+from mxdp.plans.layers.halo_axis import Piece, Window, cut_axis, span
+from mxdp.plans.partition import Bounds
+
+Grid = Tuple[int, int]
+"""Rows of tiles and columns of tiles; tile (i, j) is number i * columns + j, on the device of that number."""
+
+
+@dataclass(frozen=True)
+class Halo:
+    """Tile ``source`` sends ``target`` these rows and columns of the whole picture."""
+
+    source: int
+    target: int
+    rows: Bounds
+    columns: Bounds
+
+    @property
+    def elements(self) -> int:
+        """Numbers in it, for each channel of each sample."""
+        return (self.rows[1] - self.rows[0]) * (self.columns[1] - self.columns[0])
+
+    def __str__(self) -> str:
+        return f"{self.source} -> {self.target} [{span(self.rows)}, {span(self.columns)}]"
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """What is sent before one layer: ``rows`` and ``columns`` of tiles, ``window`` of the layer."""
+
+    window: Window
+    rows: Tuple[Piece, ...]
+    columns: Tuple[Piece, ...]
+
+    @property
+    def steps(self) -> Tuple[Tuple[Halo, ...], Tuple[Halo, ...]]:
+        """First rows, of the width that a tile holds; then columns, of the height that it needs."""
+        places = [(i, j) for i in range(len(self.rows)) for j in range(len(self.columns))]
+        vertical = [
+            Halo(self._tile(holder, j), self._tile(i, j), part, self.columns[j].own)
+            for i, j in places
+            for holder, part in self.rows[i].parts
+            if holder != i
+        ]
+        horizontal = [
+            Halo(self._tile(i, holder), self._tile(i, j), self.rows[i].needs, part)
+            for i, j in places
+            for holder, part in self.columns[j].parts
+            if holder != j
+        ]
+        return tuple(vertical), tuple(horizontal)
+
+    def pieces(self, tile: int) -> Tuple[Piece, Piece]:
+        """Rows and columns of a tile."""
+        return self.rows[tile // len(self.columns)], self.columns[tile % len(self.columns)]
+
+    def areas(self, tile: int) -> List[int]:
+        """Pixels of each array that is made on the way to what a tile's layer is given: rows joined, columns joined,
+        padded; those left out that are no change.
+
+        >>> exchange(5, 6, (2, 2), Window(3, padding=1)).areas(0)
+        [12, 16, 25]
+        """
+        row, column = self.pieces(tile)
+        height, width = (piece.needs[1] - piece.needs[0] for piece in (row, column))
+        own_width = column.own[1] - column.own[0]
+        made = [
+            (height * own_width, row.needs != row.own),
+            (height * width, column.needs != column.own),
+            ((height + sum(row.padding)) * (width + sum(column.padding)), any((*row.padding, *column.padding))),
+        ]
+        return [area for area, changed in made if changed]
+
+    def __str__(self) -> str:
+        sides = [f"{axis[-1].own[1]}" for axis in (self.rows, self.columns)]
+        after = [f"{axis[-1].makes[1]}" for axis in (self.rows, self.columns)]
+        lines = [
+            f"{' x '.join(sides)} in {len(self.rows)} x {len(self.columns)} tiles, window {self.window.kernel}, stride "
+            f"{self.window.stride}, padding {self.window.padding}: {' x '.join(after)}"
+        ]
+        for number, step in enumerate(self.steps, 1):
+            lines += [f"step {number}: {', '.join(map(str, step)) or 'nothing'}"]
+        return "\n".join(lines)
+
+    def drawn(self, tile: int) -> str:
+        """What a tile's layer is given: what it holds (o), what arrives in step 1 or 2, and padding (.).
+
+        >>> print(exchange(5, 6, (2, 2), Window(3, padding=1)).drawn(0))
+        . . . . .
+        . o o o 2
+        . o o o 2
+        . o o o 2
+        . 1 1 1 2
+        """
+        row, column = self.pieces(tile)
+
+        def mark(y: int, x: int) -> str:
+            if not (_within(y, row.needs) and _within(x, column.needs)):
+                return "."
+            if not _within(x, column.own):
+                return "2"
+            return "o" if _within(y, row.own) else "1"
+
+        ys, xs = (
+            range(piece.needs[0] - piece.padding[0], piece.needs[1] + piece.padding[1]) for piece in (row, column)
+        )
+        return "\n".join(" ".join(mark(y, x) for x in xs) for y in ys)
+
+    def _tile(self, i: int, j: int) -> int:
+        return i * len(self.columns) + j
+
+
+def exchange(height: int, width: int, grid: Grid, window: Window) -> Exchange:
+    """The exchange before one layer.
+
+    >>> print(exchange(5, 6, (2, 2), Window(3, padding=1)))
+    5 x 6 in 2 x 2 tiles, window 3, stride 1, padding 1: 5 x 6
+    step 1: 2 -> 0 [3:4, 0:3], 3 -> 1 [3:4, 3:6], 0 -> 2 [2:3, 0:3], 1 -> 3 [2:3, 3:6]
+    step 2: 1 -> 0 [0:4, 3:4], 0 -> 1 [0:4, 2:3], 3 -> 2 [2:5, 3:4], 2 -> 3 [2:5, 2:3]
+
+    Raises:
+        ValueError: as :func:`cut_axis`; the sentence begins with which axis it is.
+    """
+    pieces = []
+    for axis, length, parts in (("rows", height, grid[0]), ("columns", width, grid[1])):
+        try:
+            pieces.append(tuple(cut_axis(length, parts, window)))
+        except ValueError as error:
+            raise ValueError(f"{axis}: {error}") from None
+    return Exchange(window, *pieces)
+
+
+def exchanges(windows: Sequence[Optional[Window]], height: int, width: int, grid: Grid) -> List[Optional[Exchange]]:
+    """The exchange before each layer of a net, None before a layer that has no window (and keeps the size).
+
+    >>> for each in exchanges([Window(3), None, Window(2, stride=2)], 7, 4, (2, 1)):
+    ...     print(each)
+    7 x 4 in 2 x 1 tiles, window 3, stride 1, padding 0: 5 x 2
+    step 1: 1 -> 0 [4:5, 0:4], 0 -> 1 [3:4, 0:4]
+    step 2: nothing
+    None
+    5 x 2 in 2 x 1 tiles, window 2, stride 2, padding 0: 2 x 1
+    step 1: 0 -> 1 [2:3, 0:2]
+    step 2: nothing
+
+    Raises:
+        ValueError: a grid without tiles, or with more than the picture has; or as :func:`exchange`, with the layer's
+            number.
+    """
+    check_grid(grid)
+    if height < grid[0] or width < grid[1]:
+        raise ValueError(f"{height} x {width} can't be cut into {grid[0]} x {grid[1]} tiles: use fewer")
+    planned: List[Optional[Exchange]] = []
+    for number, window in enumerate(windows):
+        if window is None:
+            planned.append(None)
+            continue
+        try:
+            planned.append(exchange(height, width, grid, window))
+        except ValueError as error:
+            raise ValueError(f"layer {number}, {error}") from None
+        height, width = window.places(height), window.places(width)
+    return planned
+
+
+def squarest(tiles: int) -> Grid:
+    """The grid of so many tiles that is nearest to a square; more rows than columns, since rows lie together in memory.
+
+    >>> squarest(1), squarest(2), squarest(3), squarest(4), squarest(6)
+    ((1, 1), (2, 1), (3, 1), (2, 2), (3, 2))
+
+    Raises:
+        ValueError: there is to be none.
+    """
+    check_grid((tiles, 1))
+    columns = max(side for side in range(1, tiles + 1) if tiles % side == 0 and side * side <= tiles)
+    return tiles // columns, columns
+
+
+def check_grid(grid: Grid) -> None:
+    """Are there tiles?
+
+    Raises:
+        ValueError: a side of the grid is no whole number of at least one.
+    """
+    if len(grid) != 2 or any(not isinstance(side, int) or side < 1 for side in grid):
+        raise ValueError(f"a grid of tiles has two sides, whole numbers of at least 1, not {grid!r}")
+
+
+def _within(place: int, span: Bounds) -> bool:
+    return span[0] <= place < span[1]

@@ -1,0 +1,147 @@
+"""Where things are cut, and what travels together: shards, chunks, buckets and stages.
+
+Eleven samples on four devices, the longer shards first::
+
+    0  1  2 | 3  4  5 | 6  7  8 | 9 10
+    shard 0   shard 1   shard 2   shard 3
+
+Backward produces gradients from the last parameter to the first. Buckets are filled in that order, so that each is
+complete as early as possible::
+
+    parameters     0        1     2        3     4          of 6, 2, 3, 3 and 1 bytes; a bucket holds 6
+    buckets        |- 2 --| |---- 1 -----| |---- 0 ----|    4 and 3 have 4 bytes; with 2 they would have 7
+
+A pipeline is as slow as its slowest stage. Five layers of 1, 2, 3, 4 and 2 milliseconds on two devices::
+
+    layers     1   2   3 | 4   2
+    stages         6     |   6          any other cut has a stage of 7 or more
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import accumulate
+from typing import Callable, Dict, List, Optional, Sequence, Tuple
+
+Bounds = Tuple[int, int]
+Memory = Callable[[int, int, int], float]
+Best = Tuple[float, Tuple[int, ...]]
+"""The largest sum, and the inner borders that give it."""
+
+
+def bounds(length: int, parts: int) -> List[Bounds]:
+    """Cut ``range(length)`` into ``parts`` neighbouring pieces whose lengths differ by one at most, the longer ones
+    first.
+
+    A piece is ``(start, stop)``, ``stop`` not included; where ``length < parts`` the last pieces are empty.
+
+    >>> bounds(11, 4)
+    [(0, 3), (3, 6), (6, 9), (9, 11)]
+    >>> bounds(1, 3)
+    [(0, 1), (1, 1), (1, 1)]
+
+    Raises:
+        ValueError: ``length`` is negative or ``parts`` is less than one.
+    """
+    if length < 0 or parts < 1:
+        raise ValueError(f"can't cut {length} elements into {parts} parts: needs length >= 0 and parts >= 1")
+    short, longer = divmod(length, parts)
+    starts = [part * short + min(part, longer) for part in range(parts + 1)]
+    return list(zip(starts, starts[1:]))
+
+
+def cuts(length: int, parts: int) -> Tuple[int, ...]:
+    """The inner borders alone, as ``numpy.split`` wants them.
+
+    >>> cuts(11, 4)
+    (3, 6, 9)
+    """
+    return tuple(stop for _, stop in bounds(length, parts)[:-1])
+
+
+def offsets(sizes: Sequence[int]) -> List[int]:
+    """Where pieces of these sizes begin when they lie side by side, and last where they end.
+
+    >>> offsets([180, 20, 25000])
+    [0, 180, 200, 25200]
+    """
+    return [0, *accumulate(sizes)]
+
+
+def fill_buckets(nbytes: Sequence[int], kinds: Sequence[str], room: float) -> List[List[int]]:
+    """The numbers of the parameters in each bucket, both in the order in which backward produces the gradients.
+
+    ``nbytes``: of each gradient; one that is larger than ``room`` has a bucket of its own. ``kinds``: their dtypes;
+    gradients of different dtypes don't share a bucket.
+
+    >>> fill_buckets([6, 2, 3, 3, 1], ["float32"] * 5, room=6)
+    [[4, 3], [2, 1], [0]]
+    >>> fill_buckets([1, 1, 1], ["float32", "float64", "float32"], room=6)
+    [[2, 0], [1]]
+    """
+    buckets: List[List[int]] = []
+    filling: Dict[str, List[int]] = {}
+    for number in reversed(range(len(nbytes))):
+        bucket = filling.get(kinds[number])
+        if bucket is None or sum(nbytes[other] for other in bucket) + nbytes[number] > room:
+            bucket = filling[kinds[number]] = []
+            buckets.append(bucket)
+        bucket.append(number)
+    return buckets
+
+
+def balance(
+    times: Sequence[float], stages: int, nbytes: Optional[Memory] = None, limit: float = math.inf
+) -> Tuple[int, ...]:
+    """The inner borders of a cut into neighbouring pieces, none empty, whose largest sum of ``times`` is the smallest.
+
+    Of several such cuts the one whose borders come first. ``nbytes(stage, start, stop)``: what layers ``start`` to
+    ``stop - 1`` take as that stage (a schedule may have one stage keep more than another); none takes more than
+    ``limit``.
+
+    >>> balance([1, 2, 3, 4, 2], 2)
+    (3,)
+    >>> balance([1, 2, 3, 4, 2], 2, nbytes=lambda stage, start, stop: (2 - stage) * (stop - start), limit=4)
+    (2,)
+
+    Raises:
+        ValueError: fewer layers than stages, less than one stage, or no cut keeps to the limit.
+    """
+    if not 1 <= stages <= len(times):
+        raise ValueError(f"can't cut {len(times)} layers into {stages} stages: each needs at least one layer")
+    sums = [0.0, *accumulate(map(float, times))]
+    best: Dict[int, Best] = {0: (0.0, ())}  # by the border behind the stages so far
+    for stage in range(stages):
+        further: Dict[int, Best] = {}
+        for stop in range(stage + 1, len(times) - (stages - stage - 1) + 1):
+            found: List[Best] = []
+            for start, (largest, borders) in best.items():
+                if start < stop and (nbytes is None or nbytes(stage, start, stop) <= limit):
+                    found.append((max(largest, sums[stop] - sums[start]), (*borders, start)))
+            if found:
+                further[stop] = min(found)
+        best = further
+    answer: Optional[Best] = best.get(len(times))
+    if answer is None:
+        raise ValueError(
+            f"no cut of {len(times)} layers into {stages} stages keeps to {limit:,.0f} bytes each: use more devices or"
+            " smaller batches"
+        )
+    return answer[1][1:]
+
+
+def pieces(layers: int, borders: Sequence[int]) -> List[Tuple[int, int]]:
+    """(start, stop) of each stage, from the inner borders.
+
+    >>> pieces(5, (3,))
+    [(0, 3), (3, 5)]
+
+    Raises:
+        ValueError: the borders don't rise, or leave a stage without a layer.
+    """
+    ends = [0, *borders, layers]
+    if any(start >= stop for start, stop in zip(ends, ends[1:])):
+        raise ValueError(
+            f"cuts are rising layer numbers from 1 to {layers - 1} (a stage begins at each), not {tuple(borders)}"
+        )
+    return list(zip(ends, ends[1:]))

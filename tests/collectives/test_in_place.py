@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+
+import numpy as onp
+import pytest
+
+from mxdp.backend import mx, npx
+from mxdp.collectives import AllReduce, GradientSync, allreduce
+from mxdp.collectives import in_place as jobs
+from mxdp.collectives.program import Program, places
+from mxdp.plans.collective.one_hop import shared_memory
+from mxdp.plans.collective.rings import ring
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    """As if everything were large, with pieces of 64 bytes."""
+    monkeypatch.setattr("mxdp.plans.collective.operations.IN_PLACE_BYTES", 1)
+    monkeypatch.setattr(jobs, "PIECE_BYTES", 64)
+
+
+def numbers(rank, size, dtype="float32"):
+    return (onp.arange(size) * (rank + 1) % 101).astype(dtype)
+
+
+def vectors(devices, size, dtype="float32"):
+    return [mx.nd.array(numbers(rank, size, dtype), ctx=mx.cpu(rank), dtype=dtype) for rank in range(devices)]
+
+
+def total(devices, size, dtype="float32"):
+    return sum(numbers(rank, size, dtype) for rank in range(devices))
+
+
+def busy(device):
+    """Some 100 ms of work for ``device``: whatever it is given after that has to wait."""
+    x = mx.nd.ones((1500, 1500), ctx=device)
+    npx.waitall()
+    return [mx.nd.dot(x, x) for _ in range(2)]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int32", "int64"])
+@pytest.mark.parametrize(("devices", "size"), [(1, 5), (2, 1), (2, 33), (3, 100), (4, 7), (5, 999), (8, 64), (8, 3)])
+def test_all_hold_the_exact_sum_again_and_again(devices, size, dtype):
+    xs = vectors(devices, size, dtype)
+    run = AllReduce(xs, "shared-memory")
+    for round_number in range(3):
+        run()
+        for x in xs:
+            assert x.asnumpy().tolist() == total(devices, size, dtype).tolist(), round_number
+        for rank, x in enumerate(xs):
+            x[:] = mx.nd.array(numbers(rank, size, dtype), ctx=x.ctx, dtype=dtype)
+
+
+def test_one_call_does_not_wait_and_so_takes_boxes(monkeypatch):
+    monkeypatch.setattr(jobs, "alias", None)
+    xs = vectors(3, 10)
+    allreduce(xs, "shared-memory")
+    assert xs[2].asnumpy().tolist() == total(3, 10).tolist()
+
+
+def test_a_mean():
+    xs = vectors(2, 50)
+    AllReduce(xs, "shared-memory", op="mean")()
+    assert xs[1].asnumpy().tolist() == (total(2, 50) / 2).tolist()
+
+
+def test_gradients_in_buckets():
+    replicas = [[mx.np.ones(shape, ctx=mx.cpu(rank)) for shape in [(3, 5), (40,)]] for rank in range(3)]
+    sync = GradientSync(replicas, "shared-memory")
+    for rank, own in enumerate(sync.gradients):
+        for gradient in own.values():
+            gradient[:] = rank + 1
+    sync()
+    assert all((gradient.asnumpy() == 6).all() for own in sync.gradients for gradient in own.values())
+
+
+def check_who_reads_before(rank):
+    xs = vectors(2, 64)
+    run = AllReduce(xs, "shared-memory")
+    keep = busy(mx.cpu(rank))
+    before = xs[rank] + 0
+    run()
+    assert before.asnumpy().tolist() == numbers(rank, 64).tolist()
+    del keep
+
+
+def check_who_reads_after(rank):
+    xs = vectors(2, 64)
+    run = AllReduce(xs, "shared-memory")
+    keep = busy(mx.cpu(1 - rank))
+    run()
+    after = xs[rank] + 0
+    assert after.asnumpy().tolist() == total(2, 64).tolist()
+    del keep
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("check", [check_who_reads_before, check_who_reads_after])
+def test_other_work_sees_the_vector_before_or_after_the_sum(check, rank):
+    check(rank)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("check", [check_who_reads_before, check_who_reads_after])
+def test_without_the_guards_of_one_device_it_goes_wrong(monkeypatch, check, rank):
+    """Its opening guard, and its closing guards, which guard the other vector instead."""
+    guard, pairs = jobs._guard, []
+
+    def broken(vector, behind):
+        opening = vector is behind
+        pairs.append(vector)
+        wrong = opening == (check is check_who_reads_before) and vector.ctx == mx.cpu(rank)
+        return (lambda: None) if wrong else guard(vector, behind)
+
+    monkeypatch.setattr(jobs, "_guard", broken)
+    with pytest.raises(AssertionError):
+        check(rank)
+    npx.waitall()
+    assert len(pairs) == 2 + 4
+
+
+@pytest.mark.parametrize("spoil", [lambda calls: calls[:-1], lambda calls: calls[1:]], ids=["no copy", "no sum"])
+def test_a_move_left_out_is_found(monkeypatch, spoil):
+    whole = jobs._in_bulk
+    monkeypatch.setattr(jobs, "_in_bulk", lambda calls: whole(spoil(calls)))
+    with pytest.raises(AssertionError):
+        test_a_mean()
+
+
+BESIDE_A_BUSY_DEVICE = """
+import contextlib, sys
+import mxdp
+from mxdp.backend import mx, npx
+from mxdp.collectives import in_place as jobs
+
+devices, how = int(sys.argv[1]), sys.argv[2]
+if how == "profiler":
+    mx.profiler.set_config(profile_all=True, aggregate_stats=True, filename=sys.argv[3])
+    mx.profiler.set_state("run")
+if how == "without bulk":
+    mx.engine.bulk = lambda size: contextlib.nullcontext()
+if how == "copies that wait for nobody":
+    mx.engine.bulk = lambda size: contextlib.nullcontext()
+    copy = jobs._copy_behind
+    jobs._copy_behind = lambda source, behind, target: copy(source, source, target)
+xs = [mx.nd.full((2500000,), 1 + rank, ctx=mx.cpu(rank)) for rank in range(devices)]
+run = mxdp.AllReduce(xs, "shared-memory")
+matrix = mx.nd.ones((1500, 1500), ctx=mx.cpu(1))
+npx.waitall()
+keep = [mx.nd.dot(matrix, matrix) for _ in range(2)]
+run()
+behind = [x + 0 for x in xs]
+npx.waitall()
+total = devices * (devices + 1) // 2
+print(sum(int((x.asnumpy() != total).sum()) for x in [*xs, *behind]))
+"""
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(
+    ("how", "devices", "right"),
+    [
+        ("profiler", 2, True),
+        ("profiler", 3, True),
+        ("without bulk", 2, True),
+        ("copies that wait for nobody", 2, False),
+    ],
+)
+def test_the_engine_knows_the_order_without_a_bulk(how, devices, right, workers, tmp_path):
+    """MXNet's profiler switches bulks off while it keeps aggregate statistics."""
+    done = subprocess.run(
+        [sys.executable, "-c", BESIDE_A_BUSY_DEVICE, str(devices), how, str(tmp_path / "profile.json")],
+        env={**os.environ, "MXNET_CPU_WORKER_NTHREADS": str(workers)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (int(done.stdout) == 0) == right
+
+
+@pytest.mark.parametrize("algorithm", ["shared-memory", "ring"])
+@pytest.mark.parametrize("failed", [0, 1])
+@pytest.mark.parametrize("looked_at", [0, 1])
+def test_an_error_on_one_device_is_raised_on_every_device(algorithm, failed, looked_at):
+    xs = vectors(2, 64)
+    run = AllReduce(xs, algorithm)
+    mx.nd.random.normal(0, -1, shape=(64,), ctx=xs[failed].ctx, out=xs[failed])  # no such distribution
+    run()
+    with pytest.raises(mx.MXNetError, match="has to be positive"):
+        xs[looked_at].asnumpy()
+    with contextlib.suppress(mx.MXNetError):  # MXNet forgets an error that was raised, but not on all arrays
+        npx.waitall()
+    for rank, x in enumerate(xs):
+        x[:] = mx.nd.array(numbers(rank, 64), ctx=x.ctx)
+    run()
+    assert [x.asnumpy().tolist() for x in xs] == [total(2, 64).tolist()] * 2
+
+
+def test_a_bulk_asks_for_as_many_operators_as_it_has(monkeypatch):
+    """MXNet reserves memory for all that were asked for, in every bulk."""
+    asked, calls = [], []
+    bulk, copy, prepare_sum = mx.engine.bulk, jobs._copy_behind, jobs.prepare_sum
+    monkeypatch.setattr(mx.engine, "bulk", lambda size: asked.append(size) or bulk(size))
+    monkeypatch.setattr(jobs, "_copy_behind", lambda *args: calls.append(args) or copy(*args))
+    monkeypatch.setattr(jobs, "prepare_sum", lambda *args: calls.append(args) or prepare_sum(*args))
+    AllReduce(vectors(2, 100), "shared-memory")()
+    guards = 2 + 4
+    assert sum(asked) == len(calls) - guards
+    assert len(asked) == 2
+
+
+def test_jobs_and_guards():
+    def calls(schedule, size, again=True):
+        return Program(schedule, [places(schedule, vector) for vector in vectors(schedule.devices, size)], again).calls
+
+    assert len(calls(shared_memory(3), 100)) == 3 + 3 + 9
+    assert len(calls(shared_memory(3), 2)) == 3 + 2 + 6
+    assert len(calls(shared_memory(3), 100, again=False)) == 3 + 6 + 3
+    assert len(calls(ring(2), 100)) == 6
+
+
+def test_an_alias_is_the_same_memory():
+    x = mx.nd.zeros((4,), ctx=mx.cpu(1))
+    jobs.alias(x[1:3])[:] = 7
+    npx.waitall()
+    assert x.asnumpy().tolist() == [0, 7, 7, 0]

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mxdp import process
+from mxdp.backend import mx
+from mxdp.collectives import tuning as choice
+from mxdp.collectives.tuning import choose, resolve, usual_machine
+from mxdp.plans.collective.algorithms import ALGORITHMS, plan
+from mxdp.plans.cost.machine import CPU, GPU
+from mxdp.plans.cost.simulate import Machine, Rate, predict
+
+CPUS = [mx.cpu(rank) for rank in range(4)]
+GPUS = [mx.gpu(rank) for rank in range(4)]
+
+
+def machine(start, byte):
+    rate = Rate(start, ((1.0, byte),), ((1.0, byte),))
+    return Machine(push=0.0, copy=rate, add=rate, add_more=0.0, cores=4)
+
+
+@pytest.mark.parametrize("devices", [CPUS[:2], CPUS])
+@pytest.mark.parametrize("sizes", [[1], [1 << 24], [1000] * 8])
+@pytest.mark.parametrize("made_of", [machine(1.0, 1e-12), machine(1e-12, 1.0)])
+def test_it_is_the_least_of_all_predictions(devices, sizes, made_of):
+    predicted = {name: predict(plan(name, len(devices), sizes), 4 * sum(sizes), made_of) for name in ALGORITHMS}
+    assert predicted[choose(devices, sizes, 4, made_of)] == min(predicted.values())
+
+
+def test_where_starting_is_dear_few_steps_win_and_where_bytes_are_dear_little_is_sent():
+    assert choose(GPUS, [1], 4, machine(1.0, 1e-12)) in ("naive", "doubling")
+    assert choose(GPUS, [1 << 20], 4, machine(1e-12, 1.0)) in ("ring", "bidirectional-ring", "direct")
+
+
+def test_arrays_that_can_be_shared_out_are_sharded():
+    assert choose(GPUS, [1000] * 8, 4, machine(1e-12, 1.0)) == "sharded"
+
+
+def test_gpus_are_never_asked_to_read_each_others_memory():
+    mixed = [[CPUS[0], GPUS[0]], [GPUS[0], CPUS[0]]]
+    chosen = {choose(devices, [1 << 20], 4, machine(0.0, 1.0)) for devices in (GPUS, GPUS[:2], *mixed)}
+    assert "shared-memory" not in chosen
+    assert choose(CPUS, [1 << 20], 4, machine(0.0, 1.0)) == "shared-memory"
+
+
+def test_the_usual_machine_has_the_cores_of_this_one(monkeypatch):
+    monkeypatch.setattr(process, "cores", lambda: CPU.cores + 5)
+    assert usual_machine(on_cpu=True) == replace(CPU, cores=CPU.cores + 5)
+    assert usual_machine(on_cpu=False) == GPU
+
+
+def test_no_more_choices_are_kept_than_a_bound():
+    for size in range(2000):
+        choose(CPUS[:1], [size], 4, machine(1.0, 1.0))
+    assert choice._choose.cache_info().currsize < 2000
+
+
+def test_a_name_stays_and_auto_becomes_one():
+    name, schedule = resolve("ring", CPUS, [10], 4)
+    assert (name, schedule.name, schedule.devices) == ("ring", "ring", 4)
+    name, schedule = resolve("auto", CPUS, [10], 4)
+    assert name == schedule.name
+    with pytest.raises(ValueError, match="'autp'; did you mean 'auto'"):
+        resolve("autp", CPUS, [10], 4)

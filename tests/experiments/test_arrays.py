@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import numpy as onp
+import pytest
+
+from mxdp.backend import mx
+from mxdp.collectives import AllReduce
+from mxdp.experiments.allreduce.work.arrays import (
+    STORES,
+    count_wrong_sums,
+    numbers,
+    replicas,
+    seconds_a_call,
+    store_sync,
+)
+
+SHAPES = [(3, 300), (5,), ()]
+SEED = 3
+DEVICES = [mx.cpu(rank) for rank in range(3)]
+
+
+def filled():
+    return replicas(SHAPES, DEVICES, SEED)
+
+
+def one_by_one(arrays, op="sum"):
+    for same in zip(*arrays):
+        AllReduce(same, op=op)()
+
+
+def test_numbers_depend_on_rank_index_and_seed():
+    one = numbers((4, 2), 0, SEED)
+    assert one.shape == (4, 2)
+    assert (one == one.astype(int)).all()
+    assert len(set(one.ravel())) > 4
+    assert not (one == numbers((4, 2), 1, SEED)).all()
+    assert not (one == numbers((4, 2), 0, SEED + 1)).all()
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_a_store_sums_in_place(name):
+    arrays = filled()
+    store_sync(name, arrays)()
+    assert count_wrong_sums(arrays, SEED) == (3 * (900 + 5 + 1), 0)
+
+
+def test_wrong_sums_are_counted():
+    arrays = filled()
+    one_by_one(arrays)
+    assert count_wrong_sums(arrays, SEED) == (2718, 0)
+    arrays[1][1][2] += 1
+    assert count_wrong_sums(arrays, SEED) == (2718, 1)
+    arrays[2][0][0, :2] = float("nan"), float("inf")
+    assert count_wrong_sums(arrays, SEED) == (2718, 3)
+
+    means = filled()
+    one_by_one(means, op="mean")
+    assert count_wrong_sums(means, SEED)[1] > 2000
+
+    one_left_out = filled()
+    one_by_one([own[:-1] for own in one_left_out])
+    assert count_wrong_sums(one_left_out, SEED)[1] == 3
+
+    swapped = filled()
+    one_by_one(swapped)
+    swapped[2][0][:] = swapped[2][0][:, ::-1]
+    assert count_wrong_sums(swapped, SEED)[1] > 0
+
+
+def test_zeros_stay_zeros_however_often_they_are_summed():
+    arrays = replicas(SHAPES, DEVICES, seed=None)
+    assert seconds_a_call(lambda: one_by_one(arrays)) > 0
+    assert all(not array.asnumpy().any() for own in arrays for array in own)
+
+
+def test_a_call_is_repeated_and_each_is_waited_for():
+    calls = []
+    x = mx.np.zeros((10,))
+
+    def action():
+        calls.append(x.asnumpy().tolist())
+        onp.testing.assert_array_equal(x.asnumpy(), len(calls) - 1)
+        x.__iadd__(1)
+
+    seconds_a_call(action)
+    assert len(calls) >= 4

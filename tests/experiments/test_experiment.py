@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import pytest
+
+from mxdp.errors import UsageError
+from mxdp.experiments.harness import experiment as registry
+from mxdp.experiments.harness.experiment import Experiment, discover, experiment, find
+
+
+@pytest.fixture(autouse=True)
+def own_registry(monkeypatch):
+    discover()
+    monkeypatch.setattr(registry, "_registry", dict(registry._registry))
+
+
+def test_every_room_has_experiments():
+    rooms = {type(each).__module__.split(".")[2] for each in discover().values()}
+    assert rooms >= {"data_parallel", "allreduce", "automatic_parallelism", "other_splits"}
+    assert not rooms & set(registry.NO_ROOMS)
+
+
+def test_two_experiments_of_one_name_are_refused():
+    with pytest.raises(ValueError, match="two experiments are called 'epochs'"):
+
+        @experiment
+        class Epochs(Experiment):
+            name = "epochs"
+
+
+def test_a_name_must_be_fit_for_a_file():
+    with pytest.raises(ValueError, match=r"'\.\./x' has other than"):
+
+        @experiment
+        class Escapes(Experiment):
+            name = "../x"
+
+
+def test_the_same_class_may_register_twice():
+    cls = type(find("epochs"))
+    assert experiment(cls) is cls
+
+
+@pytest.mark.parametrize(("name", "near"), [("two-job", "two-jobs"), ("twojobs", "two-jobs"), ("Epochs", "epochs")])
+def test_the_nearest_name_is_suggested(name, near):
+    with pytest.raises(UsageError, match=f"did you mean '{near}'"):
+        find(name)
+
+
+def test_extra_modules(monkeypatch, tmp_path):
+    (tmp_path / "mine_too.py").write_text(
+        "from mxdp.experiments.harness.experiment import Experiment, experiment\n"
+        "@experiment\nclass Mine(Experiment):\n    name = 'mine-too'\n"
+    )
+    (tmp_path / "mine_broken.py").write_text("def (:\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("MXDP_EXPERIMENTS", " mine_too, ")
+    assert "mine-too" in discover()
+    monkeypatch.setenv("MXDP_EXPERIMENTS", "mine_broken")
+    with pytest.raises(UsageError, match="'mine_broken', which can't be imported: SyntaxError"):
+        discover()

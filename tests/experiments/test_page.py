@@ -1,0 +1,414 @@
+"""What people see: every number of the JSON, nothing else, and a page that stands alone."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Set, Tuple
+
+import pytest
+from rich.console import Console
+
+from mxdp.errors import MxdpError, UsageError
+from mxdp.experiments.harness import experiment as registry
+from mxdp.experiments.harness import results
+from mxdp.experiments.harness.experiment import Column, Experiment
+from mxdp.experiments.report import page as report
+from mxdp.experiments.report import style
+
+VOID = {"meta", "link", "br", "img", "hr"}
+
+
+class Fake(Experiment):
+    name = "fake"
+
+    def columns(self) -> List[Column]:
+        return [
+            Column("devices", lambda row: ", ".join(row["case"]["devices"])),
+            Column("median s", lambda row: style.number(row["seconds"]["median"])),
+            Column("speed-up", lambda row: f"{row['metrics']['speedup']:.2f}x"),
+            Column("accuracy", lambda row: f"{row['metrics']['accuracy']:.1%}"),
+        ]
+
+    def draw(self, result: Dict[str, Any], figure: Any) -> None:
+        rows = result["rows"]
+        seconds = [row["seconds"] for row in rows]
+        low, high = [each["min"] for each in seconds], [each["max"] for each in seconds]
+        axes = figure.subplots()
+        style.bars(axes, [row["label"] for row in rows], [each["median"] for each in seconds], low, high, "s")
+        axes.plot([0, 1], [0, 1], "o-")
+
+
+class Twin(Fake):
+    name = "twin"
+
+
+class Broken(Fake):
+    name = "broken"
+
+    def columns(self) -> List[Column]:
+        return [Column("missing", lambda row: row["metrics"]["nosuch"]), Column("wrong", lambda row: str(1 // 0))]
+
+    def draw(self, result: Dict[str, Any], figure: Any) -> None:
+        raise KeyError("<nosuch>")
+
+
+@pytest.fixture(autouse=True)
+def fakes() -> Iterator[None]:
+    """The fakes are experiments for one test: others walk through all that are registered."""
+    registry.discover()
+    for cls in (Fake, Twin, Broken):
+        registry.experiment(cls)
+    yield
+    for cls in (Fake, Twin, Broken):
+        del registry._registry[cls.name]
+
+
+def make(name: str = "fake", **changes: Any) -> Dict[str, Any]:
+    result = json.loads((Path(__file__).parent / "result.json").read_text(encoding="utf-8"))
+    return {**result, "experiment": name, **changes}
+
+
+def failed(name: str, status: str, error: str) -> Dict[str, Any]:
+    none = {"holds": None, "text": ""}
+    oracle = {"checked": 0, "wrong": 0, "text": ""}
+    return make(name, status=status, error=error, rows=[], references=[], oracle=oracle, verdict=none)
+
+
+def printed(result: Dict[str, Any], width: int = 80, styles: bool = False) -> str:
+    console = Console(width=width, record=True, file=io.StringIO(), color_system="standard", force_terminal=True)
+    report.print_result(result, console)
+    return console.export_text(styles=styles)
+
+
+class Page(HTMLParser):
+    """The parts of a page that tests ask for; a tag that is not closed in order is an error."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: List[str] = []
+        self.tags: List[Tuple[str, Dict[str, str]]] = []
+        self.text: List[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.tags.append((tag, {key: value or "" for key, value in attrs}))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: Any) -> None:
+        self.tags.append((tag, {key: value or "" for key, value in attrs}))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.text.append(data)
+
+    def words(self) -> str:
+        return " ".join(" ".join(self.text).split())
+
+    def attributes(self, name: str) -> List[str]:
+        return [attrs[name] for _, attrs in self.tags if name in attrs]
+
+
+def page(folder: Path, *found: Dict[str, Any]) -> Page:
+    for result in found:
+        results.write(result, folder)
+    path = report.write_report(folder)
+    assert path == folder / "report.html"
+    return Page(path.read_text(encoding="utf-8"))
+
+
+EXPECTED = """
+fake: Is it <b>faster</b> & [bold]right[/bold]?
+  prediction   About half the time: 0.52 of it on two cores.
+  how to read  Less is better.
+
+             devices         median s  speed-up  accuracy
+  ────────────────────────────────────────────────────────
+  1 device   cpu(0)              2.00     1.00x     83.0%
+  2 devices  cpu(0), cpu(1)      1.00     2.00x     84.0%
+
+  ceiling    cpu(0)             0.900     2.22x         –
+
+  oracle       equal to the serial run: 1,234 numbers checked, 0 wrong (every
+               [red] gradient)
+  verdict      holds. Two devices are 2.00 times as fast.
+"""
+
+
+def test_print_result_is_what_it_is() -> None:
+    assert "\n".join(line.rstrip() for line in printed(make()).splitlines()) == EXPECTED.rstrip("\n")
+
+
+@pytest.mark.parametrize("width", [30, 50, 80, 200])
+def test_print_result_loses_nothing_in_any_width(width: int) -> None:
+    lines = printed(make(), width).splitlines()
+    assert max(map(len, lines)) <= width
+    text = re.sub(r"\s", "", "".join(lines))
+    for cell in ("0.900", "2.22x", "84.0%", "1,234", "ceiling"):
+        assert cell in text or width < 50, cell
+    # In a narrow window cells are folded over lines: then each character is still there.
+    if width < 50:
+        wide = re.sub(r"[\s─]", "", printed(make(), 200))
+        assert sorted(text.replace("─", "")) == sorted(wide)
+
+
+VERDICTS = [
+    (make(), "holds", "1;32"),
+    (make(verdict={"holds": False, "text": ""}), "does not hold", "1;33"),
+    (make(verdict={"holds": None, "text": ""}), "can't tell", "1;36"),
+    (failed("fake", "failed", "it fell"), "failed", "1;31"),
+    (failed("fake", "timeout", "it hung"), "timed out", "1;31"),
+    (failed("fake", "skipped", "no GPU"), "skipped", "1;36"),
+    (make(oracle={"checked": 9, "wrong": 1, "text": ""}), "wrong numbers", "1;31"),
+]
+
+
+@pytest.mark.parametrize(("result", "words", "colour"), VERDICTS, ids=[words for _, words, _ in VERDICTS])
+def test_each_ending_has_its_words_and_colour(result: Dict[str, Any], words: str, colour: str, tmp_path: Path) -> None:
+    assert f"\x1b[{colour}m{words}\x1b[0m" in printed(result, styles=True)
+    assert report.mark(result)[1] == words
+    classes = {"1;32": "yes", "1;33": "no", "1;36": "unknown", "1;31": "bad"}
+    html = page(tmp_path, result)
+    assert html.attributes("class").count(f"badge {classes[colour]}") >= 2  # in the summary and in its own section
+    assert f"Verdict {result['question']} {words} fake" in html.words()
+
+
+def test_a_failure_says_why_in_red() -> None:
+    text = printed(failed("fake", "failed", "the child [1] was killed (out of memory?)"), styles=True)
+    assert "\x1b[31mthe child [1] was killed (out of memory?)\x1b[0m" in text
+    assert "serial run" not in text
+
+
+def test_the_colours_of_a_child_do_not_reach_the_reader(tmp_path: Path) -> None:
+    result = failed("fake", "failed", "it said \x1b[35mhelp\x1b[0m \udc80")
+    page(tmp_path, result)
+    for text in (printed(results.read(tmp_path / "fake.json")), (tmp_path / "report.html").read_text(encoding="utf-8")):
+        assert "it said help \\udc80" in text
+        assert "\x1b" not in text
+
+
+def test_a_wrong_result_and_an_unchecked_one_say_so() -> None:
+    assert report.oracle_line(make(oracle={"checked": 1000, "wrong": 3, "text": ""})) == (
+        "bad",
+        "not equal to the serial run: 1,000 numbers checked, 3 wrong",
+    )
+    assert report.oracle_line(make(oracle={"checked": 0, "wrong": 0, "text": ""})) == (
+        "unknown",
+        "not compared with the serial run",
+    )
+
+
+def test_an_unknown_experiment_has_columns_from_its_metrics() -> None:
+    result = make("nosuch")
+    result["rows"][0]["metrics"] = {"in_sync": True, "loss": None, "deep": {"a": 1}, "rate": 12345.678, "n": 60000}
+    cells = report.table(result, None)
+    assert cells.headings == ["", "median s", "in sync", "loss", "rate", "n", "speedup", "accuracy"]
+    assert cells.rows[0] == ["1 device", "2.00", "yes", "–", "12,345.7", "60,000", "–", "–"]
+    assert cells.references == [["ceiling", "0.900", "–", "–", "–", "–", "2.2222", "–"]]
+    assert cells.right == [False, True, False, False, True, True, True, True]
+    assert "12,345.7" in printed(result)
+
+
+def test_a_cell_that_raises_spoils_no_table() -> None:
+    assert report.table(make("broken"), Broken()).rows[0] == ["1 device", "–", "?"]
+
+
+NUMERIC = [
+    (["1.00x", "–"], True),
+    (["12 ms", "<1 ms"], True),
+    (["1,234", "-5"], True),
+    (["83 %", "3e-07"], True),
+    (["2 devices"], False),
+    (["1", "yes"], False),
+    (["cpu(0)"], False),
+    (["–"], False),
+]
+
+
+@pytest.mark.parametrize(("texts", "right"), NUMERIC)
+def test_columns_of_numbers_are_set_to_the_right(texts: List[str], right: bool) -> None:
+    row = make()["rows"][0]
+    result = make(rows=[{**row, "label": text} for text in texts], references=[])
+    experiment = Fake()
+    experiment.columns = lambda: [Column("x", lambda row: row["label"])]  # type: ignore[method-assign]
+    assert report.table(result, experiment).right == [False, right]
+
+
+def test_the_page_says_everything_of_a_result(tmp_path: Path) -> None:
+    result = make()
+    words = page(tmp_path, result).words()
+    for key in ("question", "source", "prediction", "how_to_read"):
+        assert result[key] in words, key
+    for text in (
+        "mxdp: 1 experiment ",
+        "2025-01-02 03:04 UTC, 12.5 s in all",
+        "Example <CPU>, 2 cores, 8.0 GiB of memory",
+        "Python 3.11.7, mxnet 1.9.1, numpy 1.23.5, mxdp 0.1.0",
+        "Commit 0123456789ab",
+        "devices median s speed-up accuracy 1 device cpu(0) 2.00 1.00x 83.0% 2 devices",
+        "ceiling cpu(0) 0.900 2.22x –",
+        "Equal to the serial run: 1,234 numbers checked, 0 wrong (every [red] gradient).",
+        "Two devices are 2.00 times as fast.",
+        "devices 1, 2 lr 0.2 data_dir –",
+        "OMP_NUM_THREADS 1",
+        "1 device 2.000, 1.000, 4.000",
+    ):
+        assert text in words, text
+
+
+def test_the_page_stands_alone(tmp_path: Path) -> None:
+    html = page(tmp_path, make(), make("twin"), failed("broken", "failed", "it fell"))
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert text.startswith("<!DOCTYPE html>\n<html lang=")
+    assert not re.search(r"https?:|@import|<script|\son\w+=", text)
+    local: Set[str] = {f"#{name}" for name in html.attributes("id")} | {"data:,"}
+    assert set(html.attributes("href")) <= local
+    assert html.attributes("src") == []
+    assert set(re.findall(r"url\(([^)]*)\)", text)) <= local
+
+
+def test_two_pictures_on_a_page_share_no_id(tmp_path: Path) -> None:
+    html = page(tmp_path, make(), make("twin"))
+    ids = html.attributes("id")
+    assert len(ids) == len(set(ids))
+    pictures = [attrs for tag, attrs in html.tags if tag == "svg"]
+    assert [attrs["id"] for attrs in pictures] == ["fake-svg-picture", "twin-svg-picture"]
+    assert all(attrs["role"] == "img" for attrs in pictures)
+    assert "Median times: 1 device: 2.00 s; 2 devices: 1.00 s." in pictures[0]["aria-label"]
+
+
+def test_the_page_is_accessible(tmp_path: Path) -> None:
+    html = page(tmp_path, make(), make("twin"))
+    assert dict(html.tags)["html"] == {"lang": "en"}
+    assert [tag for tag, _ in html.tags if re.fullmatch("h[1-6]", tag)] == ["h1", "h2", "h2"]
+    assert {attrs.get("scope") for tag, attrs in html.tags if tag == "th"} == {"row", "col"}
+    boxes = [attrs for _, attrs in html.tags if attrs.get("class") == "scroll"]
+    assert [(box["tabindex"], box["role"], box["aria-label"]) for box in boxes] == [
+        ("0", "region", "Table of fake"),
+        ("0", "region", "Table of twin"),
+    ]
+    ids = html.attributes("id")
+    assert all(name in ids for name in html.attributes("aria-labelledby"))
+
+
+def test_text_cannot_become_markup(tmp_path: Path) -> None:
+    evil = '<script>alert("x")</script>'
+    result = make("nosuch", source=evil, prediction=evil, error=evil, status="failed", settings={evil: evil})
+    result["rows"][0]["label"] = evil
+    html = page(tmp_path, result)
+    assert "script" not in {tag for tag, _ in html.tags}
+    assert html.words().count(evil) >= 6
+
+
+def test_the_same_results_give_the_same_files(tmp_path: Path) -> None:
+    page(tmp_path, make(), make("twin"))
+    first = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert sorted(first) == ["fake.json", "fake.svg", "report.html", "twin.json", "twin.svg"]
+    report.write_report(tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == first
+
+
+def test_a_picture_that_fails_is_a_sentence_and_the_rest_is_there(tmp_path: Path) -> None:
+    (tmp_path / "broken.svg").write_text("from a run before")
+    html = page(tmp_path, make("broken"), make())
+    assert "The picture could not be drawn (KeyError: '<nosuch>')." in html.words()
+    assert [attrs["id"] for tag, attrs in html.tags if tag == "svg"] == ["fake-svg-picture"]
+    assert not (tmp_path / "broken.svg").exists()
+    assert "Two devices are 2.00 times as fast." in html.words()
+
+
+def test_a_failed_and_an_unknown_experiment_have_no_picture(tmp_path: Path) -> None:
+    words = page(tmp_path, failed("fake", "timeout", "line one\nline two"), make("nosuch")).words()
+    assert "timed out line one line two" in words
+    assert "The picture could not be drawn (nothing was measured)." in words
+    assert "There is no picture: this installation has no experiment of that name." in words
+
+
+def test_what_differs_between_machines_is_not_said_of_all(tmp_path: Path) -> None:
+    other = make("twin", started="2024-01-02T03:04:05+00:00")
+    other["environment"] = {**other["environment"], "commit": "feedfacecafe"}
+    words = page(tmp_path, make(), other).words()
+    head = words[: words.index("The questions and what this run says")]
+    assert "Commit differs: see each experiment" in head
+    assert "0123456789ab" not in head
+    assert "Measured 2024-01-02 03:04 UTC, 25.0 s in all" in head
+    assert words.count("feedfacecafe") == 2  # in its box, and on paper
+
+
+def test_the_earliest_start_is_found_across_time_zones(tmp_path: Path) -> None:
+    east = make("twin", started="2025-01-02T04:00:00+02:00")
+    assert "Measured 2025-01-02 04:00 UTC+02:00, 25.0 s in all" in page(tmp_path, make(), east).words()
+
+
+def test_a_date_that_is_none_is_shown_as_it_is(tmp_path: Path) -> None:
+    html = page(tmp_path, make(started="2025-01-02"), make("twin", started="yesterday"))
+    assert "Measured 2025-01-02 00:00, 25.0 s in all" in html.words()
+    assert "measured yesterday, in 12.5 s" in html.words()
+
+
+def test_a_folder_with_nothing_or_with_damage_gives_no_report(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is no result in"):
+        report.write_report(tmp_path)
+    (tmp_path / "fake.json").write_text('{"experiment"')
+    with pytest.raises(MxdpError, match=r"fake\.json is damaged"):
+        report.write_report(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["fake.json"]
+
+
+def test_foreign_files_are_noted(tmp_path: Path) -> None:
+    results.write(make(), tmp_path)
+    (tmp_path / "trace.json").write_text("[]")
+    notes: List[str] = []
+    report.write_report(tmp_path, notes.append)
+    assert notes == [f"{tmp_path / 'trace.json'} is no result of mxdp and is passed over."]
+
+
+MODULE = """
+from mxdp.experiments.harness.experiment import Column, Experiment, experiment
+
+@experiment
+class Own(Experiment):
+    name = "own"
+    def columns(self):
+        return [Column("median", lambda row: str(row["seconds"]["median"]))]
+    def draw(self, result, figure):
+        figure.subplots().plot([1, 2])
+"""
+
+
+def test_a_report_needs_no_mxnet_and_knows_a_teachers_own_experiment(tmp_path: Path) -> None:
+    # A stand-in that can be imported anywhere: whoever imports it is found out, with or without MXNet installed.
+    (tmp_path / "mxnet.py").write_text("")
+    (tmp_path / "teachers_own.py").write_text(MODULE)
+    results.write(make("own"), tmp_path / "out")
+    code = (
+        "import sys; from rich.console import Console; from mxdp.experiments import report, results; "
+        "report.write_report(sys.argv[1]); "
+        "report.print_result(results.read_folder(sys.argv[1])[0], Console()); "
+        "print('mxnet' in sys.modules, 'matplotlib.pyplot' in sys.modules)"
+    )
+    path = os.pathsep.join([str(tmp_path), str(Path(report.__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path, registry.EXTRA_MODULES: "teachers_own"}
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "out")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        encoding="utf-8",
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "False False"
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["own.json", "own.svg", "report.html"]

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import numpy as onp
+import pytest
+from nets import devices
+
+from mxdp.backend import autograd, mx, np, upload
+from mxdp.collectives import ALGORITHMS
+from mxdp.layers import moments
+from mxdp.parallel import traffic
+from mxdp.plans.collective.algorithms import plan
+
+
+def parts(sizes, dtype="float64"):
+    """Parts of one batch of two channels, one on each device, and the whole; far from zero mean."""
+    whole = onp.random.RandomState(0).normal(100, 1, (sum(sizes), 2, 3, 5)).astype(dtype)
+    cut = onp.split(whole, onp.cumsum(sizes)[:-1])
+    return [upload(part, device) for part, device in zip(cut, devices(len(sizes)))], whole
+
+
+@pytest.mark.parametrize("sizes", [(4,), (3, 3), (4, 1), (3, 2, 1), (1, 1, 1, 5)])
+def test_statistics_are_those_of_the_whole_and_the_same_bits_on_all_devices(sizes):
+    xs, whole = parts(sizes)
+    found = traffic.moments_of_all(xs, traffic.Traffic(), back=False)
+    for (mean, variance), x in zip(found, xs):
+        assert mean.ctx == variance.ctx == x.ctx
+        onp.testing.assert_allclose(mean.asnumpy().ravel(), whole.mean((0, 2, 3)), rtol=1e-13)
+        onp.testing.assert_allclose(variance.asnumpy().ravel(), whole.var((0, 2, 3)), rtol=1e-11)
+        assert (mean.asnumpy() == found[0][0].asnumpy()).all()
+        assert (variance.asnumpy() == found[0][1].asnumpy()).all()
+
+
+def test_a_variance_much_smaller_than_the_mean_keeps_its_digits():
+    xs, whole = parts((3, 2), "float32")
+    variance = traffic.moments_of_all(xs, traffic.Traffic(), back=False)[0][1].asnumpy().ravel()
+    exact = whole.astype("float64").var((0, 2, 3))
+    onp.testing.assert_allclose(variance, exact, rtol=1e-4)
+    naive = (whole**2).mean((0, 2, 3)) - whole.mean((0, 2, 3)) ** 2  # "mean of squares less squared mean"
+    assert not onp.allclose(naive, exact, rtol=1e-4)
+
+
+def test_gradients_flow_through_the_statistics_to_every_part():
+    xs, whole = parts((3, 2, 1))
+    x = np.array(whole)
+    for array in (x, *xs):
+        array.attach_grad()
+    with autograd.record():
+        mean, variance = moments(x)
+        serial = (mean**2 + 3 * variance).sum()
+        found = traffic.moments_of_all(xs, traffic.Traffic(), back=True)
+        # The last device's: its gradient has to find the way to all the others.
+        split = (found[2][0] ** 2 + 3 * found[2][1]).sum()
+    serial.backward()
+    split.backward()
+    got = onp.concatenate([part.grad.asnumpy() for part in xs])
+    onp.testing.assert_allclose(got, x.grad.asnumpy(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_statistics_are_counted_as_predicted(back):
+    xs, _ = parts((3, 2, 1))
+    for x in xs:
+        x.attach_grad()
+    sent = traffic.Traffic()
+    with autograd.record():
+        traffic.moments_of_all(xs, sent, back)
+    assert sent.total() == traffic.statistics_bytes(3, 2, 8, back)
+    assert sent.messages["statistics", traffic.FORWARD] == 4
+
+
+def test_what_is_there_already_is_not_sent():
+    sent, x = traffic.Traffic(), np.ones((2, 3), ctx=mx.cpu(1))
+    assert sent.send(x, mx.cpu(1), "it", back=True) is x
+    assert sent.total() == 0
+
+
+def test_a_way_back_is_counted_only_where_there_is_one():
+    sent, x = traffic.Traffic(), np.ones((2, 3))
+    assert sent.send(x, mx.cpu(1), "it", back=True).ctx == mx.cpu(1)
+    assert dict(sent.nbytes) == {("it", traffic.FORWARD): 24}
+    with autograd.record():
+        sent.send(x, mx.cpu(1), "it", back=True)
+    assert dict(sent.nbytes) == {("it", traffic.FORWARD): 48, ("it", traffic.BACKWARD): 24}
+    sent.clear()
+    assert sent.total() == 0
+
+
+@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+def test_an_allreduce_moves_what_its_plan_sends(algorithm, n):
+    moved = traffic.allreduce_bytes(algorithm, devices(n), 1000, 4)
+    if algorithm == "shared-memory":  # half of it is read in place: it moves all the same
+        assert moved == 2 * (n - 1) * 4000
+    else:
+        assert moved == 4 * sum(plan(algorithm, n, [1000]).sent(1000))
+
+
+def test_an_empty_allreduce_moves_nothing():
+    assert traffic.allreduce_bytes("ring", devices(2), 0, 4) == 0
+
+
+@pytest.mark.parametrize("names", [(), (0, 0), (0, 1, 0)])
+def test_devices_are_different_and_at_least_one(names):
+    with pytest.raises(ValueError, match="different devices, at least one"):
+        traffic.check_devices([mx.cpu(number) for number in names])
+
+
+def test_parameters_keep_their_layers():
+    layers = [[1, 2], [], [3]]
+    assert traffic.like(layers, traffic.flat(layers)) == layers

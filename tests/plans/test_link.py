@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import pytest
+
+from mxdp.plans.collective.one_hop import direct, naive, sharded, shared_memory
+from mxdp.plans.collective.rings import ring
+from mxdp.plans.collective.trees import doubling, tree
+from mxdp.plans.cost.link import Link, allreduce_seconds, bus_bandwidth, fit_link, jobs_ratio, speedup
+
+LINK = Link(alpha=1e-5, beta=2e-10)
+
+
+@pytest.mark.parametrize("n", range(1, 9))
+def test_ring_is_the_textbook_formula(n):
+    nbytes = 840 * 1000
+    assert allreduce_seconds(ring(n), nbytes, LINK) == pytest.approx(2 * (n - 1) * (1e-5 + nbytes / n * 2e-10))
+
+
+@pytest.mark.parametrize("n", range(1, 9))
+def test_naive_is_the_textbook_formula(n):
+    assert allreduce_seconds(naive(n), 10**6, LINK) == pytest.approx(2 * (n - 1) * (1e-5 + 10**6 * 2e-10))
+
+
+@pytest.mark.parametrize(
+    ("schedule", "messages", "vectors"),
+    [(tree(4), 4, 4), (doubling(4), 2, 2), (direct(4), 6, 6 / 4), (shared_memory(4), 3, 3 / 4), (tree(8), 6, 6)],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_the_others_cost_what_their_docstrings_say(schedule, messages, vectors):
+    seconds = messages * 1e-5 + vectors * 10**6 * 2e-10
+    assert allreduce_seconds(schedule, 10**6, LINK) == pytest.approx(seconds)
+
+
+def test_sharded_costs_what_the_busiest_device_has_to_take_and_give():
+    link = Link(alpha=0.0, beta=1.0)
+    assert allreduce_seconds(sharded(2, [3, 1]), 4, link) == pytest.approx(3 + 3)
+    assert allreduce_seconds(sharded(2, [2, 2]), 4, link) == pytest.approx(2 + 2)
+
+
+@pytest.mark.parametrize("n", range(2, 9))
+def test_bus_bandwidth_of_a_perfect_ring_is_the_links(n):
+    link = Link(alpha=0.0, beta=2e-10)
+    assert bus_bandwidth(10**6, allreduce_seconds(ring(n), 10**6, link), n) == pytest.approx(1 / 2e-10)
+
+
+def test_small_messages_favour_fewer_steps_only_when_there_are_fewer():
+    assert allreduce_seconds(ring(4), 4, LINK) == pytest.approx(allreduce_seconds(naive(4), 4, LINK), rel=1e-3)
+    assert allreduce_seconds(ring(4), 10**7, LINK) < 0.3 * allreduce_seconds(naive(4), 10**7, LINK)
+
+
+@pytest.mark.parametrize(
+    ("devices", "cores", "exposed", "expected"),
+    [(1, 8, 0.3, 1.0), (2, 2, 0.0, 2.0), (4, 2, 0.0, 2.0), (2, 1, 0.0, 1.0), (8, 8, 1.0, 1.0), (2, 2, 0.5, 4 / 3)],
+)
+def test_speedup_is_amdahls(devices, cores, exposed, expected):
+    assert speedup(devices, cores, exposed) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("jobs", "cores", "expected"), [(1, 1, 1.0), (2, 1, 2.0), (2, 2, 1.0), (3, 2, 1.5)])
+def test_jobs_share_the_cores(jobs, cores, expected):
+    assert jobs_ratio(jobs, cores) == expected
+
+
+@pytest.mark.parametrize("link", [LINK, Link(0.0, 1e-9), Link(3e-6, 0.0)])
+def test_a_link_is_found_again_in_its_own_times(link):
+    found = fit_link([(nbytes, link.seconds(nbytes)) for nbytes in (4, 1024, 10**6, 10**8)])
+    assert found.alpha == pytest.approx(link.alpha, rel=1e-6, abs=1e-12)
+    assert found.beta == pytest.approx(link.beta, rel=1e-6, abs=1e-17)
+
+
+def test_the_largest_message_does_not_drown_the_smallest():
+    """Twice the time for the largest: an unweighted fit makes the start-up time negative, or 100 times too long."""
+    samples = [(nbytes, LINK.seconds(nbytes)) for nbytes in (4, 1024, 10**5, 10**6, 10**7)]
+    found = fit_link([*samples, (10**8, 2 * LINK.seconds(10**8))])
+    assert found.alpha == pytest.approx(LINK.alpha, rel=0.05)
+    assert LINK.beta < found.beta < 1.5 * LINK.beta
+
+
+def test_no_part_of_a_link_is_less_than_zero():
+    # Of these two lines through zero, 1e-8 and 1e-7 a byte, the relative errors let the first count more.
+    assert fit_link([(100, 1e-6), (1000, 1e-4)]) == Link(0.0, pytest.approx(1.1e8 / 1.01e16))
+    found = fit_link([(100, 2e-6), (1000, 1e-6)])
+    assert found.beta == 0.0
+    assert 1e-6 < found.alpha < 2e-6
+
+
+@pytest.mark.parametrize(
+    "samples", [[], [(4, 1e-6)], [(4, 1e-6), (4, 2e-6)], [(4, 1e-6), (8, 0.0)], [(4, -1.0), (8, 1.0)]]
+)
+def test_a_link_needs_two_sizes_and_times(samples):
+    with pytest.raises(ValueError, match="of more than zero, of messages of at least two different sizes"):
+        fit_link(samples)

@@ -1,0 +1,125 @@
+"""The operations are carried out on letters here, in orders in which MXNet might do it."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections import Counter
+
+import pytest
+
+from mxdp.plans.collective.algorithms import ALGORITHMS, plan
+from mxdp.plans.collective.operations import IN_PLACE_BYTES, MAX_PARTS, Operation, Slot, adds_in_place, operations
+from mxdp.plans.collective.schedule import COPY
+
+SIZES = [5, 4, 3]
+
+
+def arrays(operation, whole_arrays):
+    """What MXNet orders by: boxes, and whole vectors (or each chunk, where chunks are arrays of their own)."""
+    slots = [*operation.sources, operation.target]
+    return [slot if slot.box or whole_arrays else slot.device for slot in slots]
+
+
+def engine_order(todo, whole_arrays, seed):
+    """Some order that keeps: an operation that writes an array stays on its side of all others that touch it."""
+    left, order, choose = list(enumerate(todo)), [], random.Random(seed)
+
+    def may_start(place):
+        *reads, writes = arrays(left[place][1], whole_arrays)
+        for _, earlier in left[:place]:
+            *reads_before, writes_before = arrays(earlier, whole_arrays)
+            if writes_before in (*reads, writes) or writes in reads_before:
+                return False
+        return True
+
+    while left:
+        place = choose.choice([place for place in range(len(left)) if may_start(place)])
+        order.append(left.pop(place)[1])
+    return order
+
+
+def carry_out(schedule, order):
+    held = {}
+
+    def at(slot):
+        start = Counter({slot.device: 1}) if not slot.box else None
+        return held.get(slot, start)
+
+    for operation in order:
+        held[operation.target] = sum((at(slot) for slot in operation.sources), Counter())
+    return [[at(Slot(device, chunk)) for chunk in range(schedule.chunks)] for device in range(schedule.devices)]
+
+
+@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
+@pytest.mark.parametrize("devices", range(1, 9))
+def test_every_device_ends_with_each_part_exactly_once_in_any_order_the_engine_allows(algorithm, devices):
+    schedule = plan(algorithm, devices, SIZES)
+    todo = operations(schedule)
+    for order in (todo, *(engine_order(todo, bool(schedule.sizes), seed) for seed in range(2 if devices > 5 else 10))):
+        held = carry_out(schedule, order)
+        assert all(chunk == Counter(range(devices)) for device in held for chunk in device)
+
+
+@pytest.mark.parametrize("devices", range(1, 9))
+def test_in_place_each_device_has_one_job_and_the_jobs_may_run_in_any_order(devices):
+    """Each chunk is touched by one worker alone, so only the order within a job counts."""
+    schedule = plan("shared-memory", devices, SIZES)
+    todo = operations(schedule, in_place=True)
+    assert all(not slot.box for operation in todo for slot in (*operation.sources, operation.target))
+    assert len({(operation.worker, operation.target.chunk) for operation in todo}) == (devices if devices > 1 else 0)
+    for seed in range(10):
+        workers = [operation.worker for operation in todo]
+        random.Random(seed).shuffle(workers)
+        own = {worker: [operation for operation in todo if operation.worker == worker] for worker in workers}
+        held = carry_out(schedule, [own[worker].pop(0) for worker in workers])
+        assert all(chunk == Counter(range(devices)) for device in held for chunk in device)
+
+
+def test_only_large_sums_out_of_shared_memory_are_in_place():
+    assert adds_in_place(plan("shared-memory", 2), IN_PLACE_BYTES)
+    assert not adds_in_place(plan("shared-memory", 2), IN_PLACE_BYTES - 1)
+    assert not adds_in_place(plan("direct", 2), IN_PLACE_BYTES)
+
+
+@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
+def test_a_move_left_out_or_a_box_taken_twice_is_found(algorithm):
+    schedule = plan(algorithm, 3, SIZES)
+    todo = operations(schedule)
+    complete = [[Counter(range(3))] * schedule.chunks] * 3
+    for left_out in range(len(todo)):
+        with contextlib.suppress(TypeError):  # an empty box was read
+            assert carry_out(schedule, todo[:left_out] + todo[left_out + 1 :]) != complete
+
+
+@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
+@pytest.mark.parametrize("devices", [2, 3, 8])
+def test_sums_are_made_where_they_are_needed_of_at_most_four_parts(algorithm, devices):
+    for operation in operations(plan(algorithm, devices, SIZES)):
+        assert len(operation.sources) == 1 if operation.action == COPY else 2 <= len(operation.sources) <= MAX_PARTS
+        if operation.action != COPY:
+            assert operation.sources[0].device == operation.target.device
+            # MXNet's in-place sum is only right, and fast, where the first part is overwritten.
+            assert operation.target not in operation.sources[1:]
+
+
+def test_only_what_is_read_in_place_is_summed_across_devices():
+    for algorithm in ALGORITHMS:
+        across = [
+            operation
+            for operation in operations(plan(algorithm, 4, SIZES))
+            if operation.action != COPY and any(slot.device != operation.target.device for slot in operation.sources)
+        ]
+        assert bool(across) == (algorithm == "shared-memory")
+
+
+def test_a_ring_passes_on_from_boxes_so_that_no_send_waits_for_another():
+    """In the second half, a send that is passed on neither reads nor writes a vector that another one writes."""
+    passed_on = [
+        operation for operation in operations(plan("ring", 4)) if operation.action == COPY and operation.target.box
+    ]
+    assert len(passed_on) == 3 * 4 + 2 * 4
+
+
+def test_how_a_move_is_written():
+    assert str(Operation(COPY, (Slot(0, 1),), Slot(2, 1, box=1))) == "box 2.1.1 = 0.1"

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mxdp.plans import pipeline as pipelines
+from mxdp.plans.pipeline import (
+    BACKWARD,
+    FORWARD,
+    PIPELINES,
+    Task,
+    bubble,
+    cycles,
+    gpipe,
+    inference,
+    kept,
+    needs,
+    one_f_one_b,
+    order,
+    pipeline,
+)
+
+sizes = dict(stages=st.integers(1, 8), micro_batches=st.integers(1, 12))
+each_schedule = pytest.mark.parametrize("schedule", sorted(PIPELINES))
+
+
+def drawing(docstring):
+    """(cycle, stage) -> the task written there, by its column; and how many lines of stages there are."""
+    lines = [line for line in docstring.splitlines() if re.match(r"\s+(cycle|stage \d)\s", line)]
+    columns = {match.start(): int(match.group()) for match in re.finditer(r"\d+", lines[0])}
+    found = {}
+    for stage, line in enumerate(lines[1:]):
+        for match in re.finditer(r"[FB]\d+", line):
+            found[columns[match.start()], stage] = match.group()
+    return found, len(lines) - 1
+
+
+@pytest.mark.parametrize(
+    ("docstring", "plan"), [(pipelines.__doc__, gpipe(3, 4)), (one_f_one_b.__doc__, one_f_one_b(3, 4))]
+)
+def test_the_drawn_staircases(docstring, plan):
+    rows = cycles(plan)
+    drawn, stages = drawing(docstring)
+    assert stages == plan.stages
+    assert drawn == {
+        (cycle, stage): str(task) for cycle, row in enumerate(rows) for stage, task in enumerate(row) if task
+    }
+
+
+@each_schedule
+@given(**sizes)
+def test_every_stage_does_every_pass_once(schedule, stages, micro_batches):
+    plan = pipeline(schedule, stages, micro_batches)
+    assert (plan.name, plan.stages, plan.micro_batches) == (schedule, stages, micro_batches)
+    everything = {Task(kind, number) for kind in (FORWARD, BACKWARD) for number in range(micro_batches)}
+    for own in plan.tasks:
+        assert len(own) == 2 * micro_batches
+        assert set(own) == everything
+
+
+def broken_dependencies(plan):
+    """Tasks that don't come after what they need, in the staircase or in the order of pushes."""
+    cycle = {(stage, task): number for number, row in enumerate(cycles(plan)) for stage, task in enumerate(row) if task}
+    pushed = {place: number for number, place in enumerate(order(plan))}
+    found = []
+    for stage, own in enumerate(plan.tasks):
+        for before, task in zip((None, *own), own):
+            needed = needs(plan, stage, task) + ([(stage, before)] if before else [])
+            found += [(stage, task) for need in needed for at in (cycle, pushed) if not at[need] < at[stage, task]]
+    return found
+
+
+@given(**sizes)
+def test_every_dependency_is_kept(stages, micro_batches):
+    for plan in (gpipe(stages, micro_batches), one_f_one_b(stages, micro_batches), inference(stages, micro_batches)):
+        assert broken_dependencies(plan) == []
+        assert len(order(plan)) == sum(map(len, plan.tasks)) == len(set(order(plan)))
+
+
+def test_what_a_task_needs():
+    plan = gpipe(3, 2)
+    assert needs(plan, 0, Task(FORWARD, 1)) == []
+    assert needs(plan, 2, Task(FORWARD, 1)) == [(1, Task(FORWARD, 1))]
+    assert needs(plan, 2, Task(BACKWARD, 1)) == [(2, Task(FORWARD, 1))]
+    assert needs(plan, 0, Task(BACKWARD, 1)) == [(0, Task(FORWARD, 1)), (1, Task(BACKWARD, 1))]
+
+
+@each_schedule
+@given(**sizes)
+def test_the_bubble_is_the_formulas(schedule, stages, micro_batches):
+    rows = cycles(pipeline(schedule, stages, micro_batches))
+    empty = sum(task is None for row in rows for task in row)
+    assert len(rows) == 2 * (micro_batches + stages - 1)
+    assert empty / (len(rows) * stages) == pytest.approx(bubble(stages, micro_batches))
+
+
+@given(**sizes)
+def test_inference_is_half_a_staircase(stages, micro_batches):
+    assert len(cycles(inference(stages, micro_batches))) == micro_batches + stages - 1
+
+
+def most_alive(plan):
+    """As ``kept``, but counted in the staircase: micro-batches that are between F and B at the end of a cycle."""
+    alive, most = [set() for _ in range(plan.stages)], [0] * plan.stages
+    for row in cycles(plan):
+        for stage, task in enumerate(row):
+            if task:
+                (alive[stage].add if task.kind == FORWARD else alive[stage].remove)(task.micro_batch)
+            most[stage] = max(most[stage], len(alive[stage]))
+    return most
+
+
+@given(**sizes)
+def test_1f1b_keeps_no_more_than_it_says_and_gpipe_keeps_all(stages, micro_batches):
+    one, all_ = one_f_one_b(stages, micro_batches), gpipe(stages, micro_batches)
+    assert kept(one) == most_alive(one) == [min(micro_batches, stages - stage) for stage in range(stages)]
+    assert kept(all_) == most_alive(all_) == [micro_batches] * stages
+
+
+def test_with_one_micro_batch_there_is_one_schedule():
+    assert gpipe(4, 1).tasks == one_f_one_b(4, 1).tasks
+    assert bubble(4, 1) == 3 / 4
+
+
+def test_a_plan_that_waits_for_itself_is_found_out():
+    plan = gpipe(2, 2)
+    first, second = plan.tasks
+    with pytest.raises(ValueError, match="gpipe never ends: after cycle 0 every stage waits for another"):
+        cycles(replace(plan, tasks=(first[::-1], second)))
+
+
+def test_a_broken_plan_would_be_found():
+    """1F1B with one activation less: stage 0 goes back before stage 1 could have, and idles more."""
+    plan = one_f_one_b(3, 4)
+    broken = replace(plan, tasks=(one_f_one_b(2, 4).tasks[0], *plan.tasks[1:]))
+    assert kept(broken) != kept(plan)
+    assert len(cycles(broken)) > len(cycles(plan))
+
+
+@pytest.mark.parametrize(("stages", "micro_batches"), [(0, 1), (1, 0), (-1, 2)])
+@pytest.mark.parametrize("make", [gpipe, one_f_one_b, inference])
+def test_there_is_no_pipeline_of_nothing(make, stages, micro_batches):
+    with pytest.raises(ValueError, match=f"not {stages} stages and {micro_batches} micro-batches"):
+        make(stages, micro_batches)
+
+
+def test_an_unknown_schedule_is_named_with_the_nearest():
+    with pytest.raises(
+        ValueError, match="no schedule is called 'gpip'; did you mean 'gpipe'\\? There are: 1f1b, gpipe"
+    ):
+        pipeline("gpip", 2, 2)

@@ -1,0 +1,93 @@
+"""Times that can be worked out by hand: a copy or a sum of a byte takes one second, and starting takes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mxdp.plans.collective.algorithms import ALGORITHMS, plan
+from mxdp.plans.cost.simulate import Machine, Rate, predict
+
+UNIT = Rate(0.0, ((1.0, 1.0),), ((1.0, 1.0),))
+MANY = Machine(push=0.0, copy=UNIT, add=UNIT, add_more=0.0, cores=64)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "devices", "seconds"),
+    [
+        # Two vectors of 12: in, add, out.
+        ("naive", 2, 12 + 12 + 12),
+        ("doubling", 2, 12 + 12),
+        # Six in, six added on each; then one after the other, since each writes the vector the other reads.
+        ("direct", 2, 6 + 6 + 6 + 6),
+        # The copies from three senders run side by side; those out of device 0 are all its own work.
+        ("naive", 4, 12 + 12 + 3 * 12),
+        ("sharded", 4, 12 + 12 + 3 * 12),
+        # In, add, in, add, out, out. What arrives second lands in the box of the first, when that has been added.
+        ("tree", 3, 12 + 12 + 12 + 12 + 12 + 12),
+        ("tree", 4, 12 + 12 + 12 + 12 + 12 + 12),
+        # Read and add six out of the other's memory, then put it in both places.
+        ("shared-memory", 2, 6 + 6 + 6),
+    ],
+)
+def test_by_hand(algorithm, devices, seconds):
+    assert predict(plan(algorithm, devices, [12]), 12, MANY) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
+@pytest.mark.parametrize("devices", [2, 3, 4])
+def test_on_one_core_it_is_the_sum_of_all_work(algorithm, devices):
+    from mxdp.plans.collective.operations import operations
+
+    schedule = plan(algorithm, devices, [24])
+    chunk = 24 / schedule.chunks
+    assert predict(schedule, 24, replace(MANY, cores=1)) == pytest.approx(len(operations(schedule)) * chunk)
+
+
+@pytest.mark.parametrize(
+    ("push", "seconds"),
+    [
+        (5, 5 + 12 + 12 + 12),  # copy, add and copy are pushed at 5, 10 and 15, before they can begin
+        (20, 3 * 20 + 12),  # ... at 20, 40 and 60
+    ],
+)
+def test_nothing_begins_before_it_is_pushed(push, seconds):
+    assert predict(plan("naive", 2), 12, replace(MANY, push=push)) == pytest.approx(seconds)
+
+
+def test_the_footprint_counts_each_array_once():
+    """Two vectors of 12 bytes and a box: 36. A byte takes a second then, and longer with any other footprint."""
+    rate = Rate(0.0, ((35.0, 9.0), (36.0, 1.0), (37.0, 9.0)), ((35.0, 9.0), (36.0, 1.0), (37.0, 9.0)))
+    assert predict(plan("naive", 2), 12, replace(MANY, copy=rate, add=rate)) == pytest.approx(36)
+
+
+def test_together_is_slower_than_alone_only_while_two_run():
+    shared = replace(MANY, copy=Rate(0.0, ((1.0, 1.0),), ((1.0, 2.0),)))
+    assert predict(plan("naive", 2), 12, shared) == pytest.approx(36)
+    assert predict(plan("doubling", 2), 12, shared) == pytest.approx(24 + 12)
+
+
+def test_one_start_for_every_move():
+    slow_start = Rate(1.0, ((1.0, 0.0),), ((1.0, 0.0),))
+    assert predict(plan("doubling", 4), 8, replace(MANY, copy=slow_start, add=slow_start)) == pytest.approx(4)
+
+
+def test_more_parts_cost_more():
+    assert predict(plan("naive", 3), 10, replace(MANY, add_more=0.5)) == pytest.approx(10 + 15 + 20)
+
+
+def test_nothing_takes_no_time():
+    assert predict(plan("ring", 4), 0, MANY) == 0
+    assert predict(plan("ring", 1), 100, MANY) == 0
+
+
+def test_the_curve_is_read_between_its_points_and_held_beyond_them():
+    rate = Rate(0.0, ((1e3, 1.0), (1e5, 3.0)), ((1e3, 5.0),))
+    assert [rate.seconds(1, footprint, False) for footprint in (1, 1e3, 1e4, 1e5, 1e9)] == [1, 1, 2, 3, 3]
+    assert rate.seconds(1, 1e4, True) == 5
+
+
+def test_other_cores():
+    assert MANY.with_cores(3).cores == 3
+    assert MANY.with_cores(3).copy is MANY.copy

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import pytest
+
+from mxdp.backend import autograd, mx, np
+from mxdp.prepared import prepare, prepare_sum
+
+
+def test_the_call_is_made_on_what_the_arrays_hold_then():
+    a, b, out = (mx.nd.array(values) for values in ([1, 2], [10, 20], [0, 0]))
+    add = prepare("elemwise_add", [a, b], out)
+    assert out.asnumpy().tolist() == [0, 0]
+    add()
+    assert out.asnumpy().tolist() == [11, 22]
+    a[:] = 5
+    add()
+    add()
+    assert out.asnumpy().tolist() == [15, 25]
+
+
+def test_attributes_and_writing_in_place():
+    x = mx.nd.array([3.0, 6.0])
+    halve = prepare("_div_scalar", [x], x, scalar=2)
+    halve()
+    halve()
+    assert x.asnumpy().tolist() == [0.75, 1.5]
+
+
+def test_across_devices():
+    here, there = mx.nd.array([1, 2], ctx=mx.cpu(0)), mx.nd.zeros((2,), ctx=mx.cpu(1))
+    prepare("_copyto", [here], there)()
+    assert there.asnumpy().tolist() == [1, 2]
+
+
+def test_the_arrays_are_kept():
+    out = mx.nd.zeros((1000,))
+    add = prepare("elemwise_add", [mx.nd.ones((1000,)), mx.nd.ones((1000,))], out)
+    others = [mx.nd.full((1000,), 7) for _ in range(50)]
+    add()
+    assert set(out.asnumpy()) == {2.0}
+    assert len(others) == 50
+
+
+def test_an_unknown_operator_is_named():
+    with pytest.raises(ValueError, match="no operator 'elemwise_ad'"):
+        prepare("elemwise_ad", [], mx.nd.zeros((1,)))
+
+
+def test_what_the_operator_refuses_it_still_refuses():
+    call = prepare("elemwise_add", [mx.nd.zeros((2,)), mx.nd.zeros((3,))], mx.nd.zeros((2,)))
+    with pytest.raises(mx.MXNetError, match=r"expected \[2\], got \[3\]"):
+        call()
+
+
+def test_numpy_arrays_are_seen_through_their_classic_twin():
+    x = np.ones((2, 2))
+    prepare("_mul_scalar", [x.as_nd_ndarray()], x.as_nd_ndarray(), scalar=3)()
+    assert x.asnumpy().tolist() == [[3, 3], [3, 3]]
+    assert not autograd.is_recording()
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_a_sum_into_its_first_part(count):
+    parts = [mx.nd.array([1.0, 10.0]) * 2**number for number in range(count)]
+    prepare_sum(parts, parts[0])()
+    assert parts[0].asnumpy().tolist() == [2**count - 1, 10 * (2**count - 1)]
+    assert parts[-1].asnumpy().tolist() == [2 ** (count - 1), 10 * 2 ** (count - 1)]

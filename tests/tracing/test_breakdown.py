@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mxdp.errors import TraceError
+from mxdp.tracing.breakdown import DISPATCH, TRIGGER, Parts, split
+from mxdp.tracing.timeline import build
+
+ONE, TWO, PYTHON = "cpu(0)", "cpu(1)", "python"
+KINDS = {"C": "compute", "K": "copy", "R": "all-reduce", "U": "upload", "E": "engine"}
+
+
+def timeline(length, device=(), other=(), calls=(), waits=(), inputs=(), steps=()):
+    """Each argument is a list of (start, end), those of the devices with a kind's letter in front."""
+    events = [(ONE, letter, KINDS[letter], start, end) for letter, start, end in device]
+    events += [(TWO, letter, KINDS[letter], start, end) for letter, start, end in other]
+    events += [(PYTHON, "invoke", "call", *times) for times in calls]
+    events += [(PYTHON, "waitall", "wait", *times) for times in waits]
+    events += [(PYTHON, "input", "section", *times) for times in inputs]
+    events += [(PYTHON, "step", "section", *times) for times in steps]
+    return build(length, events)
+
+
+def parts(*arguments, of=ONE, **more):
+    """The parts that are not zero, in microseconds."""
+    found = split(timeline(*arguments, **more))[of].as_dict()
+    return {name: round(value * 1e6) for name, value in found.items() if value}
+
+
+def test_what_the_device_does():
+    work = [("C", 0, 400), ("K", 300, 600), ("R", 600, 700), ("U", 700, 800), ("C", 800, 1000)]
+    assert parts(1000, work) == {
+        "compute": 500,
+        "hidden_communication": 100,
+        "exposed_communication": 300,
+        "input": 100,
+    }
+
+
+@pytest.mark.parametrize("begin", [880, 899])
+def test_python_has_not_pushed_it(begin):
+    assert parts(1000, [("C", 0, 300), ("C", 900, 1000)], calls=[(begin, 910)]) == {"compute": 400, "front_end": 600}
+
+
+def test_python_was_in_the_input_path():
+    found = parts(1000, [("C", 0, 300), ("C", 900, 1000)], calls=[(880, 910)], inputs=[(200, 850)])
+    assert found == {"compute": 400, "input": 550, "front_end": 50}
+
+
+def test_python_was_in_a_wait_and_came_out_late():
+    """It waited from 100 to 400 while the device worked to 300: 200 of the 500 after the wait are the wait's."""
+    found = parts(1000, [("C", 0, 300), ("C", 900, 1000)], calls=[(880, 910)], waits=[(100, 400)])
+    assert found == {"compute": 400, "waiting": 100 + 200, "front_end": 300}
+
+
+def test_a_wait_owes_no_more_than_the_gap():
+    found = parts(1000, [("C", 0, 850), ("C", 900, 1000)], calls=[(880, 910)], waits=[(0, 860)])
+    assert found == {"compute": 950, "waiting": 50}
+
+
+def test_a_wait_owes_to_several_gaps():
+    """150 of Python's seconds were lost: 100 of the first gap and 50 of the second are the wait's."""
+    device = [("C", 0, 200), ("C", 310, 400), ("C", 500, 1000)]
+    found = parts(1000, device, calls=[(300, 310), (490, 500)], waits=[(50, 210)])
+    assert found == {"compute": 790, "waiting": 10 + 100 + 50, "front_end": 50}
+
+
+def test_a_wait_in_which_the_device_went_on_owes_nothing():
+    device = [("C", 0, 200), ("C", 205, 400), ("C", 500, 1000)]
+    found = parts(1000, device, calls=[(0, 10), (490, 500)], waits=[(50, 300)])
+    assert found == {"compute": 895, "rest": 5, "front_end": 100}
+
+
+def test_a_wait_that_ended_with_the_gap_owes_to_the_next_one():
+    device = [("C", 0, 300), ("C", 900, 950), ("C", 1200, 1300)]
+    found = parts(1300, device, calls=[(1190, 1210)], waits=[(100, 900)])
+    assert found == {"compute": 450, "rest": 600, "waiting": 200, "front_end": 50}
+
+
+@pytest.mark.parametrize("end", [290, 300])
+def test_a_wait_that_ended_while_the_device_worked_owes_nothing(end):
+    found = parts(1000, [("C", 0, 300), ("C", 900, 1000)], calls=[(880, 910)], waits=[(100, end)])
+    assert found == {"compute": 400, "front_end": 600}
+
+
+def test_input_after_a_wait_is_input():
+    found = parts(1000, [("C", 0, 300), ("C", 900, 1000)], calls=[(880, 910)], waits=[(0, 310)], inputs=[(320, 870)])
+    assert found == {"compute": 400, "waiting": 10 + 10 + 30, "input": 550}
+
+
+def test_it_was_pushed_and_waited_for_another_device():
+    found = parts(1000, [("C", 0, 300), ("C", 900, 1000)], [("C", 0, 890)], calls=[(0, 50)], waits=[(60, 1000)])
+    assert found == {"compute": 400, "waiting": 590, "rest": 10}
+
+
+def test_it_was_pushed_and_nobody_worked():
+    assert parts(1000, [("C", 0, 300), ("C", 900, 1000)], calls=[(0, 50)]) == {"compute": 400, "rest": 600}
+
+
+def test_short_gaps_are_the_engines_even_if_another_device_works():
+    work = [("C", 0, 300), ("C", 300 + DISPATCH - 1, 1000)]
+    assert parts(1000, work, [("C", 0, 1000)], calls=[(0, 50)])["rest"] == DISPATCH - 1
+    work = [("C", 0, 300), ("C", 300 + DISPATCH, 1000)]
+    assert parts(1000, work, [("C", 0, 1000)], calls=[(0, 50)])["waiting"] == DISPATCH
+
+
+def test_housekeeping_is_the_engines():
+    found = parts(1000, [("C", 0, 300), ("E", 400, 500), ("C", 900, 1000)], calls=[(880, 910)])
+    assert found == {"compute": 400, "rest": 100, "front_end": 500}
+
+
+def test_another_device_finished_just_before_although_python_pushed_too():
+    """Python pushes for other steps all the time; this operator waited for the other device, as long as that worked."""
+    calls = [(at, at + 20) for at in range(10, 990, 20)]
+    device = [("C", 0, 300), ("R", 900, 1000)]
+    found = parts(1000, device, [("C", 350, 890)], calls=calls)
+    assert found == {"compute": 300, "exposed_communication": 100, "front_end": 60, "waiting": 540}
+    at_once = parts(1000, device, [("C", 350, 900)], calls=calls)
+    assert at_once == {"compute": 300, "exposed_communication": 100, "front_end": 50, "waiting": 550}
+    in_time = parts(1000, device, [("C", 350, 900 - TRIGGER)], calls=calls)
+    assert in_time == {"compute": 300, "exposed_communication": 100, "front_end": 100, "waiting": 500}
+    early = parts(1000, device, [("C", 350, 900 - TRIGGER - 1)], calls=calls)
+    assert early == {"compute": 300, "exposed_communication": 100, "front_end": 600}
+
+
+def test_another_devices_housekeeping_triggers_nothing():
+    calls = [(at, at + 20) for at in range(10, 990, 20)]
+    other = [("C", 350, 600), ("E", 880, 890)]
+    assert "waiting" not in parts(1000, [("C", 0, 300), ("R", 900, 1000)], other, calls=calls)
+
+
+def test_steps_tell_what_had_been_pushed():
+    """The second operator is the first step's second, and that step was pushed by 200, whatever Python does later."""
+    calls = [(at, at + 20) for at in range(10, 990, 20)]
+    device = [("C", 0, 100), ("C", 500, 600), ("C", 600, 700), ("C", 700, 1000)]
+    assert parts(1000, device, calls=calls)["front_end"] == 400
+    assert parts(1000, device, calls=calls, steps=[(0, 200), (200, 1000)]) == {
+        "compute": 600,
+        "front_end": 100,
+        "rest": 300,
+    }
+    uneven = [(0, 200), (200, 800), (800, 1000)]
+    assert parts(1000, device, calls=calls, steps=uneven)["front_end"] == 400
+    device[0] = ("K", 0, 100)
+    assert parts(1000, device, calls=calls, steps=[(0, 200), (200, 1000)])["front_end"] == 400
+
+
+def test_before_the_first_and_after_the_last_operator():
+    found = parts(1000, [("C", 200, 500)], [("C", 0, 800)], calls=[(100, 210)], waits=[(600, 1000)])
+    assert found == {"compute": 300, "front_end": 200 + 100, "waiting": 200, "rest": 200}
+    found = parts(1000, [("C", 0, 500)], calls=[(0, 10)], waits=[(300, 510), (990, 1000)])
+    assert found == {"compute": 500, "waiting": 200, "front_end": 280, "rest": 20}
+    assert parts(1000, [("C", 0, 500)], inputs=[(400, 900)]) == {"compute": 500, "input": 400, "front_end": 100}
+
+
+def test_without_pythons_calls_nothing_is_laid_to_python():
+    assert parts(1000, [("C", 0, 300), ("C", 900, 1000)], [("C", 0, 500)]) == {
+        "compute": 400,
+        "waiting": 200,
+        "rest": 400,
+    }
+
+
+def test_every_device_has_its_own():
+    work = dict(device=[("C", 0, 1000)], other=[("K", 0, 400)], calls=[(0, 10)], waits=[(10, 1000)])
+    assert parts(1000, **work) == {"compute": 1000}
+    assert parts(1000, **work, of=TWO) == {"exposed_communication": 400, "waiting": 600}
+
+
+def test_no_work_no_split():
+    with pytest.raises(TraceError, match="no time to split"):
+        split(timeline(1000, [("E", 0, 3)], waits=[(0, 1000)]))
+
+
+def test_parts_and_shares():
+    found = Parts(compute=3.0, waiting=1.0)
+    assert found.total == 4.0
+    assert found.shares()["compute"] == 0.75
+    assert sum(found.shares().values()) == 1.0
+    assert list(found.as_dict()) == [
+        "compute",
+        "exposed_communication",
+        "hidden_communication",
+        "input",
+        "front_end",
+        "waiting",
+        "rest",
+    ]
+    assert set(Parts().shares().values()) == {0.0}
+
+
+END = 300
+SPAN = st.tuples(st.integers(0, END), st.integers(0, END)).map(sorted).map(tuple)
+SPANS = st.lists(SPAN, max_size=6)
+WORK = st.lists(st.tuples(st.sampled_from("CKRUE"), SPAN).map(lambda pair: (pair[0], *pair[1])), max_size=8)
+
+
+@given(WORK, WORK, SPANS, SPANS, SPANS, SPANS)
+def test_the_parts_add_up_and_work_is_counted_as_by_brute_force(device, other, calls, waits, inputs, steps):
+    drawn = timeline(END, device, other, calls, waits, inputs, steps)
+    if not drawn.devices:
+        return
+    for name, found in split(drawn).items():
+        us = {part: value * 1e6 for part, value in found.as_dict().items()}
+        assert sum(us.values()) == pytest.approx(END)
+        assert min(us.values()) >= 0
+        running = [{letter for letter, a, b in (device if name == ONE else other) if a <= m < b} for m in range(END)]
+        moving = [set("KRU") & now for now in running]
+        assert us["compute"] == pytest.approx(sum("C" in now and not m for now, m in zip(running, moving)))
+        assert us["hidden_communication"] == pytest.approx(
+            sum("C" in now and bool(m) for now, m in zip(running, moving))
+        )
+        assert us["exposed_communication"] == pytest.approx(
+            sum("C" not in now and bool(m & {"K", "R"}) for now, m in zip(running, moving))
+        )
+        # Idle moments in the input path, or in no wait, are never more than there are.
+        idle_input = sum(
+            not now & set("CKRU") and any(a <= m < b for a, b in inputs) for m, now in enumerate(running)
+        ) + sum(now - {"E"} == {"U"} for now in running)
+        assert us["input"] <= idle_input + 1e-6
