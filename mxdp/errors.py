@@ -1,4 +1,12 @@
-"""The errors that a person is meant to read: one sentence each, and no traceback from the command line."""
+"""The errors that a person is meant to read, and the words that messages share.
+
+Each error is one sentence; the command line prints it without a traceback.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import Collection
 
 
 class MxdpError(Exception):
@@ -23,3 +31,24 @@ class TraceError(MxdpError):
 
 class MemoryShortage(MxdpError):
     """A job needs more memory than there is; it was not started."""
+
+
+def plural(count: int, thing: str) -> str:
+    """A count and its noun.
+
+    >>> plural(1, "device"), plural(2, "device"), plural(2, "process"), plural(3, "micro-batch")
+    ('1 device', '2 devices', '2 processes', '3 micro-batches')
+    """
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}{'es' if thing.endswith(('s', 'ch')) else 's'}"
+
+
+def did_you_mean(given: object, allowed: Collection[str]) -> str:
+    """The end of a message about an unknown name: the nearest name if one is similar, then all ``allowed`` names.
+
+    >>> did_you_mean("rign", ["ring", "tree"])
+    "did you mean 'ring'? There are: ring, tree."
+    >>> did_you_mean("xyz", ["ring", "tree"])
+    'there are: ring, tree.'
+    """
+    near = difflib.get_close_matches(str(given), allowed, n=1, cutoff=0.5)
+    return f"{f'did you mean {near[0]!r}? There' if near else 'there'} are: {', '.join(allowed)}."

@@ -12,16 +12,30 @@ import signal
 import subprocess
 import sys
 import time
+from typing import Any, Mapping, NamedTuple, Sequence
 
 from mxdp.errors import DataError
-from mxdp.experiments.harness.experiment import Case, Column, Experiment, Oracle, Ready, Round, Verdict, experiment
-from mxdp.experiments.report.rows import metric, ratio
+from mxdp.experiments.harness.experiment import Case, Column, Experiment, Round, Verdict, Work, experiment
+from mxdp.experiments.report.rows import ratio
+
+
+class Ready(NamedTuple):
+    """What ``run`` yields first; then it yields the rounds."""
+
+    devices: Sequence[str]
+    case: Mapping[str, Any] = {}
+    shared: Mapping[str, Any] = {}
+
+
+def numbers(checked, wrong):
+    return [([1.0] * checked, [0.0] * wrong + [1.0] * (checked - wrong), 0.0)]
 
 
 class Made(Experiment):
     question = "How does it end?"
     source = "a test"
     how_to_read = "It is made up."
+    compared = "ten numbers"
     presets = {name: dict(devices=[1, 2], seed=0, rounds=3, timeout=20.0) for name in ("quick", "full")}
 
     def cases(self, settings):
@@ -31,14 +45,19 @@ class Made(Experiment):
         return f"Nothing, on {cores} cores."
 
     def oracle(self, case, settings):
-        return Oracle(10, 0, "ten numbers")
+        return numbers(10, 0)
+
+    def set_up(self, case, settings):
+        rounds = self.run(case, settings)
+        ready = next(rounds)
+        return Work(ready.devices, lambda: next(rounds), case=ready.case, shared=ready.shared)
 
     def run(self, case, settings):
         yield Ready([f"made({i})" for i in range(case.devices)])
         for number in range(1, 100):
             if case.settings["bad"] and number == 2:
                 self.go_wrong()
-            yield Round(1.0 / case.devices + number / 64, {"number": number})
+            yield Round(1.0 / case.devices + number / 64, {"number": number}, {"last_number": number})
 
     def go_wrong(self):
         """Only in those that do."""
@@ -51,7 +70,7 @@ class Made(Experiment):
         return Verdict(True, "It ended well.")
 
     def columns(self):
-        return [metric("speedup", "speed-up"), Column("devices", lambda row: ", ".join(row["case"]["devices"]))]
+        return [Column("speedup", "speed-up", ".2f"), Column("devices", "devices")]
 
     def draw(self, result, figure):
         figure.add_subplot().plot([len(result["rows"])])
@@ -231,7 +250,7 @@ class IsWrong(Made):
     name = "made-wrong"
 
     def oracle(self, case, settings):
-        return Oracle(10, 3 if case.settings["bad"] else 0, "ten numbers")
+        return numbers(10, 3 if case.settings["bad"] else 0)
 
 
 @experiment
@@ -239,7 +258,7 @@ class ChecksNothing(Made):
     name = "made-unchecked"
 
     def oracle(self, case, settings):
-        return Oracle(0 if case.settings["bad"] else 10, 0)
+        return numbers(0 if case.settings["bad"] else 10, 0)
 
 
 @experiment
@@ -262,7 +281,7 @@ class InTwos(Made):
         return [Case("together", processes=2, settings={"bad": False})]
 
     def oracle(self, case, settings):
-        return Oracle(10, 3 if case.process == settings.get("wrong_in") else 0, "ten numbers")
+        return numbers(10, 3 if case.process == settings.get("wrong_in") else 0)
 
     def run(self, case, settings):
         yield Ready([f"made({case.process})"], {"pid": os.getpid()})

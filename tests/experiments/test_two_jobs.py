@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from mxdp.backend import np
-from mxdp.experiments.automatic_parallelism import two_jobs
 from mxdp.experiments.automatic_parallelism.two_jobs import CLAIM, TwoJobs
-from mxdp.experiments.automatic_parallelism.work import products
+from mxdp.experiments.automatic_parallelism.work import two_jobs as work
+from mxdp.experiments.measure.oracle import count
 
 SETTINGS = dict(devices=[2], kind="cpu", seed=0, rounds=2, timeout=60.0, products=3, size=24, run_seconds=0.003)
 SCALED = {**SETTINGS, "size": None}
@@ -36,8 +36,7 @@ def test_the_deck_in_full_and_scaled_in_quick():
 
 @pytest.mark.parametrize(("label", "jobs"), [("job 2 of 2 alone", 1), ("both jobs at once", 2)])
 def test_the_oracle_compares_three_products_of_each_job(label, jobs):
-    oracle = TwoJobs().oracle(CASES[label], SETTINGS)
-    assert (oracle.checked, oracle.wrong) == (3 * 257 * 257 * jobs, 0)
+    assert count(work.oracle(CASES[label], SETTINGS)) == (3 * 257 * 257 * jobs, 0)
 
 
 def with_the_first_jobs_factor(jobs):
@@ -50,42 +49,50 @@ def with_a_product_of_the_wrong_order(jobs):
 
 @pytest.mark.parametrize("fault", [with_the_first_jobs_factor, with_a_product_of_the_wrong_order])
 def test_the_oracle_catches(fault, monkeypatch):
-    right = two_jobs._jobs
+    right = work._jobs
 
     def wrong(*more, **named):
         devices, jobs = right(*more, **named)
         return devices, fault(jobs)
 
-    monkeypatch.setattr(two_jobs, "_jobs", wrong)
-    assert TwoJobs().oracle(CASES["both jobs at once"], SETTINGS).wrong > 10_000
+    monkeypatch.setattr(work, "_jobs", wrong)
+    assert count(work.oracle(CASES["both jobs at once"], SETTINGS))[1] > 10_000
 
 
 def test_a_given_size_needs_no_rate(monkeypatch):
-    monkeypatch.setattr(products, "multiply_adds_a_second", lambda device: pytest.fail("measured"))
-    ready = next(TwoJobs().run(CASES["both jobs at once"], SETTINGS))
+    monkeypatch.setattr(work, "multiply_adds_a_second", lambda device: pytest.fail("measured"))
+    ready = work.set_up(CASES["both jobs at once"], SETTINGS)
     assert (dict(ready.case), dict(ready.shared)) == ({"size": 24}, {})
 
 
 def test_the_first_case_measures_the_rate_and_shares_it(monkeypatch):
-    monkeypatch.setattr(products, "multiply_adds_a_second", lambda device: 8e9)
-    ready = next(TwoJobs().run(CASES["job 1 of 2 alone"], SCALED))
+    monkeypatch.setattr(work, "multiply_adds_a_second", lambda device: 8e9)
+    ready = work.set_up(CASES["job 1 of 2 alone"], SCALED)
     assert (dict(ready.case), dict(ready.shared)) == ({"size": 200}, RATE)
 
 
 @pytest.mark.parametrize("label", CASES)
 def test_all_later_cases_do_equal_work(label, monkeypatch):
-    monkeypatch.setattr(products, "multiply_adds_a_second", lambda device: pytest.fail("measured again"))
+    monkeypatch.setattr(work, "multiply_adds_a_second", lambda device: pytest.fail("measured again"))
     told = replace(CASES[label], settings={**CASES[label].settings, **RATE})
-    ready = next(TwoJobs().run(told, SCALED))
+    ready = work.set_up(told, SCALED)
     assert (dict(ready.case), dict(ready.shared)) == ({"size": 200}, RATE)
 
 
 @pytest.mark.parametrize(("label", "recorded"), [("both jobs at once", True), ("both jobs, in turn", False)])
-def test_both_at_once_are_recorded_after_the_last_round(label, recorded):
-    rounds = TwoJobs().run(CASES[label], SETTINGS)
-    next(rounds)
-    assert "timeline" not in next(rounds).metrics
-    assert ("timeline" in next(rounds).metrics) is recorded
+def test_both_at_once_are_recorded(label, recorded):
+    assert (work.set_up(CASES[label], SETTINGS).record is not None) is recorded
+
+
+def test_its_timelines(timelines):
+    assert timelines("two-jobs") == 2
+
+
+def test_it_compares_three_products_of_every_job(measured):
+    _, result = measured("two-jobs")
+    jobs = 1 + 1 + 2 + 2 + 2  # two alone, in turn, at once, and the reference
+    assert result["oracle"]["checked"] == 3 * 257 * 257 * jobs
+    assert [row["case"]["run"] for row in result["rows"] if "both_over_one" in row["metrics"]] == ["at once"]
 
 
 def test_a_ratio_is_of_the_same_round():

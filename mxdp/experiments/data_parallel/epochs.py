@@ -10,24 +10,13 @@ each training alone on its part of the batch. No data-parallel program can be fa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Iterator, List
+from typing import TYPE_CHECKING, List
 
-from mxdp.experiments.harness.experiment import (
-    Case,
-    Column,
-    Experiment,
-    Oracle,
-    Ready,
-    Result,
-    Round,
-    Row,
-    Settings,
-    Verdict,
-    experiment,
-)
+from mxdp.errors import plural
+from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, Verdict, experiment
 from mxdp.experiments.report import style
-from mxdp.experiments.report.rows import find, metric, plural, ratio, row_bars
-from mxdp.plans.cost.link import speedup
+from mxdp.experiments.report.rows import ratio, row_bars, speedup
+from mxdp.plans.cost import link
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,6 +39,7 @@ class Epochs(Experiment):
         "many processes that share nothing, each on its part of the batch, at the same time: 1.00 is the best this "
         "machine can give."
     )
+    compared = "gradients and parameters of every replica, steps on an uneven batch"
     tour = True
     presets = {
         "quick": dict(
@@ -63,6 +53,7 @@ class Epochs(Experiment):
             batch_size=256, lr=0.2, samples=None,
         ),
     }  # fmt: skip
+    little = dict(samples=200, batch_size=40)
 
     def cases(self, settings: Settings) -> List[Case]:
         counts = settings["devices"]
@@ -76,45 +67,12 @@ class Epochs(Experiment):
 
     def predict(self, settings: Settings, cores: int) -> str:
         said = [
-            f"{speedup(n, cores):.2f} on {plural(n, 'device')} ({speedup(n, cores, UNSPLIT):.2f} if {UNSPLIT:.0%} of a "
-            "step can't be split)"
+            f"{link.speedup(n, cores):.2f} on {plural(n, 'device')} ({link.speedup(n, cores, UNSPLIT):.2f} if "
+            f"{UNSPLIT:.0%} of a step can't be split)"
             for n in settings["devices"]
             if n > 1
         ]
         return f"Speed-up over one device, on {plural(cores, 'core')}: {', '.join(said) or 'nothing to compare'}."
-
-    def oracle(self, case: Case, settings: Settings) -> Oracle:
-        from mxdp.experiments.measure.devices import devices_of
-        from mxdp.experiments.measure.oracle import check_step, synced_step
-
-        checked, wrong = check_step(devices_of(case, settings), 61, settings["seed"], step=synced_step())
-        return Oracle(checked, wrong, "gradients and parameters of every replica, steps on an uneven batch")
-
-    def run(self, case: Case, settings: Settings) -> Iterator[Any]:
-        import mxdp
-        from mxdp.experiments.measure.devices import devices_of
-        from mxdp.training import train_epochs
-
-        processes, devices = case.processes, devices_of(case, settings)
-        data = mxdp.load(settings["data"], settings["data_dir"], seed=settings["seed"])
-        batch_size = max(1, settings["batch_size"] // processes)
-        samples = (settings["samples"] or len(data.train.y)) // processes
-        params = mxdp.init_lenet(settings["seed"])
-
-        warm_up = [mxdp.get_params(params, device) for device in devices]
-        next(train_epochs(data.train, warm_up, devices, batch_size, settings["lr"], samples=4 * batch_size))
-        replicas = [mxdp.get_params(params, device) for device in devices]
-        yield Ready([str(device) for device in devices], {"data": data.name, "epoch_samples": len(data.train.y)})
-        epochs = train_epochs(data.train, replicas, devices, batch_size, settings["lr"], samples, settings["seed"])
-        for epoch in epochs:
-            metrics = {
-                "round_samples": processes * epoch.samples,
-                "loss": epoch.loss,
-                "in_sync": mxdp.in_sync(replicas),
-            }
-            if epoch.number == settings["rounds"] and not case.reference:
-                metrics["test_accuracy"] = mxdp.evaluate(data.test, replicas)
-            yield Round(epoch.seconds, metrics)
 
     def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
         first = next((row for row in rows if len(row["case"]["devices"]) == settings["devices"][0]), None)
@@ -124,8 +82,7 @@ class Epochs(Experiment):
             metrics["sec_per_epoch"] = row["case"]["epoch_samples"] / metrics["samples_per_sec"]
             metrics["speedup"] = ratio(first, row) if first else None
         for row in rows:
-            ceiling = find(references, processes=len(row["case"]["devices"]))
-            row["metrics"]["of_ceiling"] = ratio(ceiling, row) if ceiling else None
+            row["metrics"]["of_ceiling"] = speedup(references, row, processes=len(row["case"]["devices"]))
 
     def verdict(self, rows: List[Row], references: List[Row], settings: Settings) -> Verdict:
         first, last = rows[0]["metrics"], rows[-1]["metrics"]
@@ -146,12 +103,12 @@ class Epochs(Experiment):
 
     def columns(self) -> List[Column]:
         return [
-            metric("sec_per_epoch", "s/epoch"),
-            metric("samples_per_sec", "samples/s", "{:,.0f}"),
-            metric("speedup", "speed-up"),
-            metric("of_ceiling", "of ceiling"),
-            metric("test_accuracy", "accuracy", "{:.4f}"),
-            metric("in_sync", "in sync"),
+            Column("sec_per_epoch", "s/epoch", ".2f"),
+            Column("samples_per_sec", "samples/s", ",.0f"),
+            Column("speedup", "speed-up", ".2f"),
+            Column("of_ceiling", "of ceiling", ".2f"),
+            Column("test_accuracy", "accuracy", ".4f"),
+            Column("in_sync", "in sync"),
         ]
 
     def draw(self, result: Result, figure: Figure) -> None:

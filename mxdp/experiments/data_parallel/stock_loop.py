@@ -82,8 +82,8 @@ class StockLoop(Experiment):
 
     def oracle(self, case: Case, settings: Settings) -> Oracle:
         from mxdp.experiments.data_parallel.work import book_loop
+        from mxdp.experiments.data_parallel.work.serial_run import check_step, synced_step
         from mxdp.experiments.measure.devices import devices_of
-        from mxdp.experiments.measure.oracle import check_step, synced_step
 
         step: Any = book_loop.train_batch if case.settings["loop"] == "book" else synced_step()
         layout: Any = book_loop.book_layout if case.settings["loop"] == "book" else list

@@ -88,8 +88,8 @@ class WhereTheTimeWent(Experiment):
         )
 
     def oracle(self, case: Case, settings: Settings) -> Oracle:
+        from mxdp.experiments.data_parallel.work.serial_run import check_step, synced_step
         from mxdp.experiments.measure.devices import devices_of
-        from mxdp.experiments.measure.oracle import check_step, synced_step
         from mxdp.scratch import train_batch
 
         step = synced_step() if case.settings["sync"] == "buckets" else train_batch

@@ -1,21 +1,22 @@
-"""A process for one case, or for several that share it: ``python -m mxdp.experiments.harness.child``, started by the
-runner.
+"""A process for one case, or for several that share it: ``python -m mxdp.experiments.harness.child``.
 
-The runner writes a line, the child answers a command with a line of JSON: ``{"ok": ...}`` or ``{"error": ...}``::
+The runner starts it and writes lines; the child answers each command with a line of JSON, ``{"ok": ...}`` or
+``{"error": ...}``::
 
     runner                                   child
     {"module", "class", "settings"}    ->    (one instance of the experiment, for all its cases)
     case {"label", "devices", ...}     ->    (no answer: it is case 0, the next will be case 1)
-    oracle 0                           ->    {"ok": {"checked": 80, "wrong": 0, "text": "..."}}
+    oracle 0                           ->    {"ok": {"checked": 80, "wrong": 0}}
     ready 0                            ->    {"ok": {"devices": ["cpu(0)"], ...}}   set up and warmed up
-    round 0                            ->    {"ok": {"seconds": 1.2, "metrics": {...}}}   as often as asked
+    round 0                            ->    {"ok": {"seconds": 1.2, "metrics": {...}, "last": {...}}}
+    record 0                           ->    {"ok": {"timeline": ...}}   once more, recorded
     (end of input)                     ->    ends
 
 MXNet is loaded by the first command that needs it, under the environment the child was started with. After an error the
-child goes on: the runner decides whether other cases still need it. A case is told just before its first command, so
-that no line is longer than a pipe takes at once.
+child goes on: the runner decides whether other cases still need it. A case is sent just before its first command, so
+that no line is longer than a pipe holds.
 
-What anything else prints goes to stderr, which the runner keeps in a file.
+Whatever else the process prints goes to stderr, which the runner keeps in a file.
 """
 
 from __future__ import annotations
@@ -26,47 +27,75 @@ import json
 import os
 import signal
 import sys
+import time
 import traceback
-from dataclasses import asdict
-from typing import Any, Dict, Iterator, List, TextIO
+from typing import Any, Dict, List, Optional, TextIO
 
 from mxdp import process
 from mxdp.errors import MxdpError
-from mxdp.experiments.harness.experiment import Case, Experiment, Round, Settings
+from mxdp.experiments.harness.experiment import Case, Experiment, Round, Settings, Work
 
 PR_SET_PDEATHSIG = 1
 
 
 class Configuration:
-    """The child's side of one case: the experiment's ``oracle`` and ``run``, on demand."""
+    """The child's side of one case."""
 
     def __init__(self, experiment: Experiment, case: Case, settings: Settings) -> None:
         self.experiment, self.case, self.settings = experiment, case, settings
-        self._rounds: Iterator[Any] = iter(())
+        self.work: Optional[Work] = None
 
-    def oracle(self) -> Dict[str, Any]:
+    def oracle(self) -> Dict[str, int]:
         """Compare with the serial run."""
-        return asdict(self.experiment.oracle(self.case, self.settings))
+        from mxdp.experiments.measure.oracle import count
+
+        checked, wrong = count(self.experiment.oracle(self.case, self.settings))
+        return {"checked": checked, "wrong": wrong}
 
     def ready(self) -> Dict[str, Any]:
         """Set up, warm up, and say on which devices and under which variables."""
-        self._rounds = self.experiment.run(self.case, self.settings)
-        ready = next(self._rounds)
+        self.work = work = self.experiment.set_up(self.case, self.settings)
         return {
-            "devices": list(ready.devices),
-            "case": dict(ready.case),
-            "shared": dict(ready.shared),
+            "devices": [str(device) for device in work.devices],
+            "case": dict(work.case),
+            "shared": dict(work.shared),
+            "records": work.record is not None,
             "variables": process.describe(),
         }
 
     def round(self) -> Dict[str, Any]:
         """One measured round."""
-        measured: Round = next(self._rounds)
-        return {"seconds": measured.seconds, "metrics": dict(measured.metrics)}
+        assert self.work is not None
+        done = one_round(self.work)
+        return {"seconds": done.seconds, "metrics": dict(done.metrics), "last": dict(done.last)}
+
+    def record(self) -> Dict[str, Any]:
+        """One more run, recorded."""
+        from mxdp.experiments.measure.timelines import recorded
+
+        assert self.work is not None
+        assert self.work.record is not None
+        return recorded(self.work.record, self.work.devices)
 
     def drop(self) -> None:
         """Forget what a case that failed has set up; other cases may need the memory."""
-        self._rounds = iter(())
+        self.work = None
+
+
+def one_round(work: Work) -> Round:
+    """Do one round of ``work``. Unless it gives its own time, that is taken between two waits."""
+    _wait()
+    started = time.perf_counter()
+    done = work.round()
+    _wait()
+    return done or Round(time.perf_counter() - started)
+
+
+def _wait() -> None:
+    """Wait for all devices, if MXNet is loaded."""
+    backend = sys.modules.get("mxdp.backend")
+    if backend is not None:
+        backend.npx.waitall()
 
 
 def serve(commands: TextIO, answers: TextIO) -> None:
@@ -94,18 +123,12 @@ def _answer(configuration: Configuration, command: str) -> str:
         text = str(error) if isinstance(error, MxdpError) else f"{type(error).__name__}: {error}"
     configuration.drop()
     if configuration.experiment.together:
-        _settle()
-    return json.dumps({"error": text})
-
-
-def _settle() -> None:
-    """Wait for what a failed case has pushed. MXNet raises an operator's error at the next wait, whoever waits."""
-    backend = sys.modules.get("mxdp.backend")
-    if backend is not None:
+        # MXNet raises an operator's error at the next wait, whoever waits: here, not in the next case.
         try:
-            backend.npx.waitall()
+            _wait()
         except Exception:
             traceback.print_exc()
+    return json.dumps({"error": text})
 
 
 def _die_with_the_runner() -> None:

@@ -1,21 +1,22 @@
 """What an experiment is, and how it is found.
 
-An experiment is one question. It lives in one file of ``catalog/`` and registers itself with :func:`experiment`; there
-is no list to edit. The record is split by *where* its parts run:
+An experiment is one question. It has a file in a room of ``mxdp/experiments/`` and registers itself with
+:func:`experiment`; there is no list to edit. Its methods run in two places:
 
 ====================  ==========================================================================================
 in the parent         ``cases`` (what to compare), ``predict`` (before a number exists), ``finish`` (numbers that
                       need several rows), ``verdict``, ``columns`` and ``draw`` (from the JSON alone)
-in a child process    ``run`` (set up, then one measured round each time it is resumed) and ``oracle``
+in a child process    ``oracle`` and ``set_up``. By default they are the functions of these names in the module of
+                      the same name in the folder ``work`` beside the file.
 ====================  ==========================================================================================
 
-A catalog file must be cheap to import: ``list`` imports all of them and may not load MXNet. Import ``mxdp``'s floors
-inside ``run`` and ``oracle``.
+The file of the question imports neither MXNet nor anything that does, since ``list`` imports all of them. Its work
+imports MXNet at the top. A teacher's own experiment may be one file that overrides ``oracle`` and ``set_up`` and
+imports MXNet inside them.
 """
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 import pkgutil
@@ -26,7 +27,7 @@ from typing import (
     Callable,
     ClassVar,
     Dict,
-    Iterator,
+    Iterable,
     List,
     Mapping,
     Optional,
@@ -34,9 +35,10 @@ from typing import (
     Tuple,
     Type,
     TypeVar,
+    Union,
 )
 
-from mxdp.errors import UsageError
+from mxdp.errors import UsageError, did_you_mean
 from mxdp.experiments.harness.results import NAME
 
 if TYPE_CHECKING:
@@ -73,33 +75,30 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Ready:
-    """What ``run`` yields first, when it has set up and warmed up: the names of the devices it will use.
-
-    ``case`` goes into the row's ``case``. So does ``shared``, and all cases that are set up later have it among their
-    settings: what is measured once and must be the same for all, such as a rate that sizes are scaled by.
-    """
-
-    devices: Sequence[str]
-    case: Mapping[str, Any] = field(default_factory=dict)
-    shared: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Round:
-    """What ``run`` yields after each measured round. ``metrics`` of the last round become the row's."""
+    """One measured round. In the row stands the median of each of ``metrics`` over the rounds (of numbers in a dict,
+    each; ``all`` of booleans), and what ``last`` had in the last round."""
 
     seconds: float
     metrics: Mapping[str, Any] = field(default_factory=dict)
+    last: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Oracle:
-    """How many numbers were compared with the serial computation, how many differed, and in words what was compared."""
+class Work:
+    """What ``set_up`` has made ready, warmed up, for one case.
 
-    checked: int
-    wrong: int
-    text: str = ""
+    ``devices``: those it uses. ``round``: does one round. If it returns None, the harness takes its time, between two
+    waits for all devices. ``record``: is run once more after the last round, under MXNet's profiler; the row gets its
+    timeline. ``case`` goes into the row's ``case``. So does ``shared``, and all cases that are set up later have it
+    among their settings: what is measured once and must be the same for all, such as a rate that sizes are scaled by.
+    """
+
+    devices: Sequence[Any]
+    round: Callable[[], Optional[Round]]
+    record: Optional[Callable[[], Any]] = None
+    case: Mapping[str, Any] = field(default_factory=dict)
+    shared: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -112,13 +111,19 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Column:
-    """One column of the table: its heading, and how a row (with ``case``, ``seconds``, ``metrics``) is written in it.
+    """One column of the table: which number, its heading, and how it is written.
 
-    A ``cell`` that raises KeyError or TypeError lacks its number, and a dash is shown.
+    ``name``: of a metric, of an entry of the row's ``case``, ``seconds`` (the median) or ``seconds_range`` (with
+    minimum and maximum); of several names, the first that the row has. A number is multiplied by ``scale``, written by
+    the format ``form`` (default: three significant digits) and followed by ``unit``. A row without the number shows a
+    dash.
     """
 
+    name: Union[str, Sequence[str]]
     heading: str
-    cell: Callable[[Row], str]
+    form: str = ""
+    scale: float = 1.0
+    unit: str = ""
 
 
 class Experiment:
@@ -133,21 +138,27 @@ class Experiment:
     """True: cases of equal ``environment`` and one process share one child process, for many cases that work for
     milliseconds each.
 
-    Loading MXNet costs 1.5 s and 200 MB a child. The rounds still take turns case by case, and ``timeout`` still counts
-    for each (the first pays for loading). All cases of a child have the same instance of the experiment, which may keep
-    on itself what is needed once (a calibration). All stay set up to the end, so ``run`` must hold little memory
-    between its rounds. A case that raises leaves the others be; one that hangs or crashes takes those with it that were
-    not done.
+    Loading MXNet costs 1.5 s and 200 MB a child. The rounds still alternate case by case, and ``timeout`` still counts
+    for each case (the first pays for loading). All cases stay set up to the end, so a case must hold little memory
+    between its rounds. If a case raises, the others go on. If a case crashes or hangs, unfinished cases in the same
+    process fail too.
     """
     needs: ClassVar[Mapping[str, str]] = {}
     """Modules that it imports and mxdp does not require, each with the command that installs it. If one is not there,
     the experiment is skipped."""
+    compared: ClassVar[str] = ""
+    """What the oracle compares with the serial run, in words."""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]]
-    """``quick`` and ``full``: each a mapping of setting to value, with the same keys.
+    """``quick`` and ``full``: each a mapping of setting to value, with the same keys. The values declare the settings'
+    types; each number, also in a list, must be above 0.
 
     ``rounds`` and ``timeout`` (seconds that one case may work) are among them. The common options of the command line
     (``devices``, ``kind``, ``data``, ``data_dir``, ``of``, ``seed``, ``rounds``, ``timeout``) apply to those keys.
     """
+    checks: ClassVar[Mapping[str, Tuple[Callable[[Any], bool], str]]] = {}
+    """For settings that must meet more: a test of the value, and what is allowed, in words."""
+    little: ClassVar[Mapping[str, Any]] = {}
+    """In place of ``quick``'s values: settings with which the tests run it in a few seconds."""
 
     def cases(self, settings: Settings) -> List[Case]:
         """The configurations to compare, in the order of the rows."""
@@ -157,13 +168,20 @@ class Experiment:
         """What the cost model expects on ``cores`` cores, in words and numbers, before anything is measured."""
         raise NotImplementedError
 
-    def run(self, case: Case, settings: Settings) -> Iterator[Any]:
-        """In the child: yield one :class:`Ready`, then one :class:`Round` each time it is resumed."""
-        raise NotImplementedError
+    def oracle(self, case: Case, settings: Settings) -> Iterable[Tuple[Any, ...]]:
+        """In the child, before ``set_up``: compute as this case does, and serially. Yields ``(actual, expected,
+        tolerance)``, the arguments of :func:`mxdp.experiments.measure.oracle.count_wrong`."""
+        answers: Iterable[Tuple[Any, ...]] = self._work().oracle(case, settings)
+        return answers
 
-    def oracle(self, case: Case, settings: Settings) -> Oracle:
-        """In the child, before ``run``: compare this case's computation with the serial one."""
-        raise NotImplementedError
+    def set_up(self, case: Case, settings: Settings) -> Work:
+        """In the child: make everything ready, and warm up."""
+        work: Work = self._work().set_up(case, settings)
+        return work
+
+    def _work(self) -> Any:
+        package, _, name = type(self).__module__.rpartition(".")
+        return importlib.import_module(f"{package}.work.{name}")
 
     def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
         """In the parent: add to ``row["metrics"]``, in place, the numbers that need several rows (a speed-up).
@@ -179,8 +197,11 @@ class Experiment:
         raise NotImplementedError
 
     def draw(self, result: Result, figure: Figure) -> None:
-        """Draw the picture of a result, as read back from its JSON, on an empty matplotlib figure."""
-        raise NotImplementedError
+        """Draw the picture of a result, as read back from its JSON, on an empty matplotlib figure. By default a bar a
+        row, of its seconds."""
+        from mxdp.experiments.report.rows import row_bars
+
+        row_bars(figure, result["rows"] + result["references"], "s")
 
 
 _registry: Dict[str, Experiment] = {}
@@ -230,6 +251,9 @@ def find(name: str) -> Experiment:
     known = discover()
     if name in known:
         return known[name]
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}."
-    raise UsageError(f"no experiment is called {name!r}; {hint}")
+    raise UsageError(f"no experiment is called {name!r}; {did_you_mean(name, known)}")
+
+
+# TRANSITION: only so that experiments which are not converted yet can be imported. Goes with the last of them.
+Oracle: Any = None
+Ready: Any = None

@@ -20,9 +20,12 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Unio
 
 from mxdp.errors import MxdpError, UsageError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""2: a row has ``rounds``. A result of version 1 is read as one whose rounds were not kept."""
 STATUSES = ("ok", "failed", "timeout", "skipped")
 
+TIMELINE = "timeline"
+"""The metric in which a row keeps what was recorded (``Timeline.to_json``)."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 """What an experiment may be called: the name becomes a file's name and a part of identifiers in the report."""
 
@@ -30,7 +33,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 NULL = type(None)
 NUMBER = (int, float)
 SECONDS = {"median": NUMBER, "min": NUMBER, "max": NUMBER, "samples": [NUMBER]}
-ROW = {"label": str, "case": dict, "seconds": SECONDS, "metrics": dict}
+ROW = {"label": str, "case": dict, "seconds": SECONDS, "metrics": dict, "rounds": dict}
 ENVIRONMENT = {
     "cpu_model": (str, NULL),
     "cores": int,
@@ -75,6 +78,27 @@ def summary(samples: Sequence[float]) -> Dict[str, Any]:
     if bad or not values:
         raise ValueError(f"a row needs at least one sample, each finite and not negative; got {bad or values}")
     return {"median": statistics.median(values), "min": min(values), "max": max(values), "samples": values}
+
+
+def combined(values: Sequence[Any]) -> Any:
+    """What a row says of a metric that had these values in its rounds, of which None means that it had none.
+
+    The median of numbers; of dicts that of each entry; of booleans whether all were true; of anything else the last.
+
+    >>> combined([3, 1, 2]), combined([{"a": 1.0}, {"a": 2.0}]), combined([True, False]), combined(["x", "y"])
+    (2, {'a': 1.5}, False, 'y')
+    """
+    known = [value for value in values if value is not None]
+    if not known or all(value == known[0] for value in known):
+        return known[0] if known else None
+    if all(isinstance(value, bool) for value in known):
+        return all(known)
+    if all(isinstance(value, (int, float)) for value in known):
+        return math.nan if any(map(math.isnan, known)) else statistics.median(known)
+    if all(isinstance(value, dict) for value in known):
+        keys = dict.fromkeys(key for value in known for key in value)
+        return {key: combined([value.get(key) for value in known]) for key in keys}
+    return known[-1]
 
 
 def problem(result: Any) -> Optional[str]:
@@ -223,9 +247,14 @@ def _ours(record: Any) -> bool:
 def _checked(record: Dict[str, Any], path: Path) -> Dict[str, Any]:
     """``record``, of which :func:`_ours` is true, if nothing is wrong with it."""
     version = record["schema_version"]
+    if version == 1:
+        version = record["schema_version"] = SCHEMA_VERSION
+        for part in ("rows", "references"):
+            for row in record.get(part) or ():
+                row.setdefault("rounds", {})
     if version != SCHEMA_VERSION:
         raise MxdpError(
-            f"{path} is of schema_version {version!r} and this mxdp reads {SCHEMA_VERSION}; "
+            f"{path} is of schema_version {version!r} and this mxdp reads 1 and {SCHEMA_VERSION}; "
             "run its experiment again, or use the mxdp that wrote it."
         )
     wrong = problem(record)

@@ -1,12 +1,12 @@
-"""Runs experiments: children side by side, rounds in turn, oracle first, one JSON file each at the end.
+"""Runs experiments: one child process a case, the oracle first, alternating rounds, one JSON file at the end.
 
 For two cases A and B and three rounds, each case in a child of its own::
 
     A: load, oracle, warm up | wait               | round 1         | round 2         | round 3
     B:                  wait | load, oracle, warm |         round 1 |         round 2 |         round 3
 
-Only one configuration works at a time, and slow drifts of a shared machine meet all of them alike. The cases of an
-experiment that has them ``together`` take the same turns, in one child.
+Only one case works at a time, and a slow drift of a shared machine affects all of them alike. Cases that are
+``together`` alternate in the same way, in one child.
 """
 
 from __future__ import annotations
@@ -21,12 +21,10 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 from mxdp import process
-from mxdp.errors import MxdpError, UsageError
-from mxdp.experiments.harness import provenance as machine
-from mxdp.experiments.harness import results
+from mxdp.errors import MxdpError, UsageError, plural
+from mxdp.experiments.harness import provenance, results
 from mxdp.experiments.harness.children import ChildFailure, ChildGone, Children, Configuration
 from mxdp.experiments.harness.experiment import Case, Experiment, Result, Row, Settings, Verdict
-from mxdp.experiments.report.rows import plural
 
 Progress = Callable[[str, int, int], Any]
 """Called as (what is being done, steps done, steps in all)."""
@@ -48,11 +46,12 @@ class Measurement:
         self.prediction = ""
         self.cases: List[Case] = []
         self.failures: List[Failure] = []
-        self.oracle: Dict[str, Any] = {"checked": 0, "wrong": 0, "text": ""}
+        self.oracle: Dict[str, Any] = {"checked": 0, "wrong": 0, "text": experiment.compared}
         self.ready: Dict[str, Dict[str, Any]] = {}
         self.shared: Dict[str, Any] = {}
         self.samples: Dict[str, List[float]] = {}
-        self.metrics: Dict[str, Dict[str, Any]] = {}
+        self.rounds: Dict[str, Dict[str, List[Any]]] = {}
+        self.last: Dict[str, Dict[str, Any]] = {}
         self._progress = progress
         self._done = 0
 
@@ -83,6 +82,9 @@ class Measurement:
                     running.append(configuration)
             for number in range(1, self.settings["rounds"] + 1):
                 running = [each for each in running if self._attempt(self._round, each, number)]
+            for configuration in running:
+                if self.ready[configuration.case.label]["records"]:
+                    self._attempt(self._record, configuration)
 
     def _attempt(self, action: Callable[..., None], configuration: Configuration, *more: Any) -> bool:
         try:
@@ -101,7 +103,8 @@ class Measurement:
         self.failures.append(Failure(status, reason, label))
 
     def _step(self, doing: str) -> None:
-        self._progress(doing, self._done, len(self.cases) * (2 + self.settings["rounds"]))
+        records = sum(ready["records"] for ready in self.ready.values())
+        self._progress(doing, self._done, len(self.cases) * (2 + self.settings["rounds"]) + records)
         self._done += 1
 
     def _prepare(self, configuration: Configuration) -> None:
@@ -110,14 +113,13 @@ class Measurement:
         for answer in configuration.ask("oracle", "comparing with the serial run"):
             self.oracle["checked"] += answer["checked"]
             self.oracle["wrong"] += answer["wrong"]
-            self.oracle["text"] = self.oracle["text"] or answer["text"]
             if not answer["checked"]:
                 raise ChildFailure("failed", "nothing was compared with the serial run, so it was not timed")
             if answer["wrong"]:
                 raise ChildFailure(
                     "failed",
                     f"{answer['wrong']:,} of {answer['checked']:,} numbers differ from the serial run "
-                    f"({answer['text']}), so it was not timed",
+                    f"({self.oracle['text']}), so it was not timed",
                 )
         self._step(f"{label}: warming up")
         answers = configuration.ask("ready", "setting up and warming up")
@@ -135,19 +137,30 @@ class Measurement:
         if not all(0 <= each < math.inf for each in seconds):
             raise ChildFailure("failed", f"round {number} took {seconds} seconds; a time is finite and not negative")
         self.samples.setdefault(label, []).append(max(seconds))
-        self.metrics[label] = answers[0]["metrics"]
+        self.last[label] = answers[0]["last"]
+        kept = self.rounds.setdefault(label, {})
+        for name, value in {**answers[0]["metrics"], **answers[0]["last"]}.items():
+            kept.setdefault(name, [None] * (number - 1)).append(value)
+
+    def _record(self, configuration: Configuration) -> None:
+        label = configuration.case.label
+        self._step(f"{label}: recording")
+        self.last[label].update(configuration.ask("record", "recording one more run")[0])
 
     def rows(self, reference: bool) -> List[Row]:
         """The rows (or the references) of the cases that have been measured."""
         return [self._row(case) for case in self.cases if case.reference == reference and case.label in self.samples]
 
     def _row(self, case: Case) -> Row:
-        ready = self.ready[case.label]
+        ready, rounds, last = self.ready[case.label], self.rounds[case.label], self.last[case.label]
+        metrics = {name: results.combined(values) for name, values in rounds.items()}
+        numbers = {name: own for name, own in rounds.items() if all(isinstance(each, (int, float)) for each in own)}
         return {
             "label": case.label,
             "case": {"devices": ready["devices"], **case.settings, **ready["shared"], **ready["case"]},
             "seconds": results.summary(self.samples[case.label]),
-            "metrics": dict(self.metrics[case.label]),
+            "metrics": {**metrics, **last},
+            "rounds": {name: list(values) for name, values in numbers.items()},
         }
 
     def complete(self) -> bool:
@@ -162,7 +175,7 @@ class Measurement:
         threads = variables.get("OMP_NUM_THREADS", "")
         gpus = sorted({name for ready in self.ready.values() for name in ready["devices"] if name.startswith("gpu")})
         return {
-            **machine.describe(),
+            **provenance.describe(),
             "threads": int(threads) if threads.isdigit() else None,
             "gpus": gpus,
             "variables": variables,

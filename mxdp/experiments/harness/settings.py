@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from pathlib import Path
 from typing import Any, Dict, Mapping, Sequence, Tuple
 
-from mxdp.errors import UsageError
+from mxdp.errors import UsageError, did_you_mean
 from mxdp.experiments.harness.experiment import Experiment, Settings
 
 if sys.version_info >= (3, 11):
@@ -16,24 +15,6 @@ else:
     import tomli as tomllib
 
 BUILT_IN = ("quick", "full")
-POSITIVE = (
-    "rounds",
-    "timeout",
-    "batch_size",
-    "lr",
-    "samples",
-    "size",
-    "products",
-    "nbytes",
-    "images",
-    "steps",
-    "limit_bytes",
-    "additions",
-    "stream",
-    "run_seconds",
-    "round_seconds",
-)
-POSITIVE_LISTS = ("sizes", "bucket_mb", "micro_batches", "batches", "sides")
 
 
 def resolve(
@@ -73,9 +54,9 @@ def resolve(
 
 def _read(path: Path, known: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
     if not path.is_file():
-        near = difflib.get_close_matches(str(path), BUILT_IN, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else "it is 'quick', 'full' or a TOML file."
-        raise UsageError(f"--preset {path}: there is no such preset or file; {hint}")
+        raise UsageError(
+            f"--preset {path}: there is no such preset or file; {did_you_mean(path, [*BUILT_IN, 'a TOML file'])}"
+        )
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -100,14 +81,17 @@ def _checked(experiment: Experiment, key: str, value: Any) -> Any:
         value = float(value)
     if type(value) is not wanted:
         raise UsageError(f"{experiment.name}: {key} is of type {wanted.__name__}, not {value!r}")
-    if key in POSITIVE and not value > 0:
-        raise UsageError(f"{experiment.name}: {key} must be more than 0, not {value!r}")
-    if key in POSITIVE_LISTS and not (value and all(type(each) in (int, float) and each > 0 for each in value)):
-        raise UsageError(f"{experiment.name}: {key} must be one or more numbers above 0, not {value!r}")
     if key == "devices" and (
         not value or any(type(n) is not int or n < 1 for n in value) or len(set(value)) < len(value)
     ):
         raise UsageError(
             f"{experiment.name}: devices must be different numbers of at least 1, as in 1,2; not {value!r}"
         )
+    if wanted in (int, float) and key != "seed" and not value > 0:
+        raise UsageError(f"{experiment.name}: {key} must be more than 0, not {value!r}")
+    if wanted is list and not (value and all(type(each) in (int, float) and each > 0 for each in value)):
+        raise UsageError(f"{experiment.name}: {key} must be one or more numbers above 0, not {value!r}")
+    passes, allowed = experiment.checks.get(key, (lambda value: True, ""))
+    if not passes(value):
+        raise UsageError(f"{experiment.name}: {key} must be {allowed}, not {value!r}")
     return value

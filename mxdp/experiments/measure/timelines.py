@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, Mapping, Sequence
 
 from mxdp.backend import Device
 from mxdp.errors import TraceError
-from mxdp.experiments.report.pictures import TIMELINE
+from mxdp.experiments.harness.results import TIMELINE
 from mxdp.tracing import Timeline, record
 from mxdp.tracing.recording import can_record
 

@@ -24,7 +24,7 @@ from rich.text import Text
 
 from mxdp.experiments.harness import experiment as registry
 from mxdp.experiments.harness import results
-from mxdp.experiments.report import pictures, style
+from mxdp.experiments.report import pictures, rows, style
 
 Term = Tuple[str, str]
 """A term and what to say of it."""
@@ -69,17 +69,19 @@ def oracle_line(result: registry.Result) -> Tuple[str, str]:
 def table(result: registry.Result, experiment: Optional[registry.Experiment]) -> Cells:
     """The columns of ``experiment``, or without one (it is not installed here) the time and every plain metric.
 
-    A cell that raises KeyError or TypeError lacks its number (a yardstick has not all metrics; a NaN is null): a dash.
-    Anything else it raises is a defect, shown as ``?`` rather than thrown at a reader who waited for the other rows.
+    A row may lack a number (a reference has not all metrics; a NaN is null): the cell is a dash. A format that does not
+    fit its number is a defect, shown as ``?`` rather than thrown at a reader who waited for the other rows.
     """
     columns = experiment.columns() if experiment else _plain_columns(result)
-    rows = [[row["label"], *(_cell(column, row) for column in columns)] for row in result["rows"]]
-    references = [[row["label"], *(_cell(column, row) for column in columns)] for row in result["references"]]
+    lines, references = (
+        [[row["label"], *(_cell(column, row) for column in columns)] for row in result[part]]
+        for part in ("rows", "references")
+    )
     right = [False]
     for index in range(1, len(columns) + 1):
-        filled = [line[index] for line in rows + references if line[index] not in (NOTHING, "?", "")]
+        filled = [line[index] for line in lines + references if line[index] not in (NOTHING, "?", "")]
         right.append(bool(filled) and all(NUMERIC.fullmatch(text) for text in filled))
-    return Cells(["", *(column.heading for column in columns)], rows, references, right)
+    return Cells(["", *(column.heading for column in columns)], lines, references, right)
 
 
 def print_result(result: registry.Result, console: Console) -> None:
@@ -137,19 +139,18 @@ def _plain_columns(result: registry.Result) -> List[registry.Column]:
     for row in result["rows"] + result["references"]:
         keys.update({key: None for key, value in row["metrics"].items() if not isinstance(value, (dict, list))})
 
-    def metric(key: str) -> registry.Column:
-        return registry.Column(key.replace("_", " "), lambda row: _text(row["metrics"][key]))
-
-    return [registry.Column("median s", lambda row: style.number(row["seconds"]["median"])), *map(metric, keys)]
+    return [
+        registry.Column("seconds", "median s"),
+        *(registry.Column(key, key.replace("_", " "), ",.6g") for key in keys),
+    ]
 
 
 def _cell(column: registry.Column, row: registry.Row) -> str:
     try:
-        return column.cell(row)
-    except (KeyError, TypeError):
-        return NOTHING
-    except Exception:
+        found = rows.cell(column, row)
+    except (TypeError, ValueError):
         return "?"
+    return NOTHING if found is None else found
 
 
 def _text(value: Any) -> str:

@@ -13,9 +13,6 @@ from mxdp.experiments.report import style
 from mxdp.tracing import Timeline, draw
 from mxdp.tracing.chrome import write_chrome_trace
 
-TIMELINE = "timeline"
-"""The metric in which a row keeps what was recorded (``Timeline.to_json``)."""
-
 
 def picture(
     result: registry.Result, experiment: Optional[registry.Experiment], folder: Path
@@ -53,14 +50,14 @@ def timelines(result: registry.Result, folder: Path) -> List[Dict[str, object]]:
     return [
         _timeline(result["experiment"], slugs[row["label"]], row, folder)
         for row in rows
-        if row["metrics"].get(TIMELINE)
+        if row["metrics"].get(results.TIMELINE)
     ]
 
 
 def _timeline(name: str, slug: str, row: registry.Row, folder: Path) -> Dict[str, object]:
     alt = f"Timeline of {row['label']}: one lane for each device, copies and sums apart from compute."
     try:
-        recorded = Timeline.from_json(row["metrics"][TIMELINE])
+        recorded = Timeline.from_json(row["metrics"][results.TIMELINE])
         drawn = style.svg(lambda figure: draw(figure, recorded), salt=f"{name}-{slug}")
         page: Optional[Markup] = Markup(style.inline(drawn, f"{name}-{slug}-svg-", alt))
         beside = folder / "timelines"

@@ -1,25 +1,17 @@
-"""What several catalog files do with their rows: names, ratios, and cells of a table. Pure Python."""
+"""Rows of a result: finding them, their ratios, a table's cells, a picture's bars. Pure Python."""
 
 from __future__ import annotations
 
 import statistics
-from typing import TYPE_CHECKING, Any, List, Optional, Sequence
+from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence
 
+from mxdp import errors
 from mxdp.experiments.harness.experiment import Column, Row
 from mxdp.experiments.report import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-
-def plural(count: int, thing: str) -> str:
-    """``1 device``, ``2 devices``.
-
-    >>> plural(1, "device"), plural(2, "process")
-    ('1 device', '2 processes')
-    """
-    return f"{count} {thing}" if count == 1 else f"{count} {thing}{'es' if thing.endswith('s') else 's'}"
 
 
 def size(nbytes: int) -> str:
@@ -53,31 +45,50 @@ def ratio(above: Row, below: Row) -> float:
     return float(statistics.median(a / b for a, b in pairs))
 
 
-def metric(name: str, heading: str, form: str = "{:.2f}") -> Column:
-    """A column for ``row["metrics"][name]``; the error for a row that has none makes the report show a dash."""
-
-    def cell(row: Row) -> str:
-        value = row["metrics"][name]
-        return ("yes" if value else "no") if isinstance(value, bool) else form.format(value)
-
-    return Column(heading, cell)
+def over(rows: List[Row], row: Row, *same: str, **case: Any) -> Optional[float]:
+    """``row``'s time over that of the row whose case has these values, and ``row``'s own for the names in ``same``;
+    None without such a row."""
+    base = _like(rows, row, same, case)
+    return ratio(row, base) if base else None
 
 
-def seconds(heading: str = "seconds", form: str = "{:.2f}") -> Column:
-    """A column for the median of the row's times, with minimum and maximum."""
+def speedup(rows: List[Row], row: Row, *same: str, **case: Any) -> Optional[float]:
+    """How many times as fast ``row`` is as the row that :func:`over` would divide by."""
+    base = _like(rows, row, same, case)
+    return ratio(base, row) if base else None
 
-    def cell(row: Row) -> str:
-        times = row["seconds"]
-        return f"{form} ({form}-{form})".format(times["median"], times["min"], times["max"])
 
-    return Column(heading, cell)
+def _like(rows: List[Row], row: Row, same: Sequence[str], case: Mapping[str, Any]) -> Optional[Row]:
+    return find(rows, **case, **{name: row["case"].get(name) for name in same})
+
+
+def cell(column: Column, row: Row) -> Optional[str]:
+    """What a table shows of ``row`` in that column; None if the row has no such number."""
+    names = [column.name] if isinstance(column.name, str) else column.name
+    times = row["seconds"]
+    if column.name == "seconds_range":
+        return "{} ({}-{})".format(*(_written(times[each], column) for each in ("median", "min", "max")))
+    known = {**row["case"], **row["metrics"], "seconds": times["median"]}
+    value = next((known[name] for name in names if known.get(name) is not None), None)
+    return None if value is None else _written(value, column)
+
+
+def _written(value: Any, column: Column) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (list, tuple, dict)):
+        return ", ".join(_written(each, column) for each in (value.values() if isinstance(value, dict) else value))
+    if not isinstance(value, (int, float)):
+        return str(value)
+    scaled = value * column.scale if column.scale != 1 else value
+    return (f"{scaled:{column.form}}" if column.form else style.number(scaled)) + column.unit
 
 
 def row_bars(
     figure: Figure,
     rows: List[Row],
     unit: str,
-    colours: Sequence[str],
+    colours: Sequence[str] = (),
     scale: Sequence[float] = (),
     axes: Optional[Axes] = None,
     labels: Sequence[str] = (),
@@ -95,5 +106,19 @@ def row_bars(
         [max(samples) for samples in times],
         unit=unit,
         samples=times,
-        colours=colours,
+        colours=colours or [style.COLOURS[0]] * len(rows),
     )
+
+
+# TRANSITION: as in harness/experiment.py.
+plural = errors.plural
+
+
+def metric(name: str, heading: str, form: str = "{:.2f}") -> Column:
+    """Goes."""
+    return Column(name, heading, form[2:-1])
+
+
+def seconds(heading: str = "seconds", form: str = "{:.2f}") -> Column:
+    """Goes."""
+    return Column("seconds_range", heading, form[2:-1])

@@ -1,0 +1,41 @@
+"""Trains LeNet with :func:`mxdp.training.train_epochs`; the first batches warm up."""
+
+from __future__ import annotations
+
+from typing import Any, Iterator, Tuple
+
+from mxdp.datasets import load
+from mxdp.experiments.data_parallel.work.serial_run import check_step, synced_step
+from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
+from mxdp.experiments.measure.devices import devices_of
+from mxdp.scratch import evaluate, get_params, in_sync, init_lenet
+from mxdp.training import train_epochs
+
+
+def oracle(case: Case, settings: Settings) -> Iterator[Tuple[Any, ...]]:
+    """An uneven batch."""
+    return check_step(devices_of(case, settings), 61, settings["seed"], step=synced_step())
+
+
+def set_up(case: Case, settings: Settings) -> Work:
+    """A round is an epoch, or ``samples`` of one. The processes of a ceiling share the batch and the samples."""
+    processes, devices = case.processes, devices_of(case, settings)
+    data = load(settings["data"], settings["data_dir"], seed=settings["seed"])
+    batch_size, lr = max(1, settings["batch_size"] // processes), settings["lr"]
+    samples = (settings["samples"] or len(data.train.y)) // processes
+    params = init_lenet(settings["seed"])
+
+    warm_up = [get_params(params, device) for device in devices]
+    next(train_epochs(data.train, warm_up, devices, batch_size, lr, samples=4 * batch_size))
+    replicas = [get_params(params, device) for device in devices]
+    epochs = train_epochs(data.train, replicas, devices, batch_size, lr, samples, settings["seed"])
+
+    def one_round() -> Round:
+        epoch = next(epochs)
+        metrics = {"round_samples": processes * epoch.samples, "in_sync": in_sync(replicas)}
+        last = {"loss": epoch.loss}
+        if not case.reference:
+            last["test_accuracy"] = evaluate(data.test, replicas)
+        return Round(epoch.seconds, metrics, last)
+
+    return Work(devices, one_round, case={"data": data.name, "epoch_samples": len(data.train.y)})
