@@ -17,10 +17,11 @@ def test_every_module_has_tests_of_its_own():
     modules = mutants.modules([])
     assert len(modules) > 30
     assert [name for name in modules if not (ROOT / "tests" / mutants.tests_of(name)).exists()] == []
-    assert mutants.command("plans/rings.py").endswith(" mxdp/plans/rings.py tests/plans/test_rings.py")
+    ring = "mxdp/plans/collective/rings.py"
+    assert mutants.command("plans/collective/rings.py").endswith(f" {ring} tests/plans/test_rings.py")
 
 
 def test_a_part_of_the_modules_and_none():
-    assert mutants.modules(["plans/r", "scratch"]) == ["plans/replay.py", "plans/rings.py", "scratch.py"]
+    assert mutants.modules(["plans/collective/r", "scratch"]) == ["plans/collective/rings.py", "scratch.py"]
     with pytest.raises(SystemExit, match="no module begins with 'ring'; there are: plans/"):
         mutants.modules(["ring"])

@@ -1,7 +1,7 @@
 """How much do the tests notice? Changes the code at one place at a time, and runs the tests of the changed module.
 
     make mutants                                    400 changes, drawn from all modules below: about an hour
-    make mutants ARGS="plans/rings --sample 0"      all changes of one module; a folder stands for all in it
+    make mutants ARGS="plans/cost --sample 0"      all changes of one module; a folder stands for all in it
     make mutants ARGS="collectives --sample 50 --seed 3"
 
 cosmic-ray makes the changes ("mutants"), in a copy of the checkout. A mutant is killed if a test fails, or does not end
@@ -27,17 +27,18 @@ SCOPE = (
     "plans",
     "collectives",
     "scratch.py",
-    "experiments/oracles.py",
-    "experiments/runner.py",
+    "experiments/measure/oracle.py",
+    "experiments/harness/runner.py",
 )
 ELSEWHERE = {
     "scratch.py": "scratch",
     "collectives/__init__.py": "collectives/test_allreduce.py",
     "plans/__init__.py": "plans/test_algorithms.py",
     "plans/__main__.py": "plans/test_plans_main.py",
-    "plans/machines.py": "plans/test_replay.py",
+    "plans/pipeline.py": "plans/test_pipelines.py",
+    "plans/cost/machine.py": "plans/test_simulate.py",
 }
-"""Modules whose tests don't lie at their own place in ``tests``."""
+"""Modules whose tests are not ``test_<module>.py`` in the folder of ``tests`` that has the name of their room."""
 SAMPLE = 400
 LONGER, SPARE_SECONDS = 5, 20
 
@@ -45,8 +46,10 @@ LONGER, SPARE_SECONDS = 5, 20
 def modules(wanted: List[str]) -> List[str]:
     """The modules of ``SCOPE`` whose path in ``mxdp`` begins with one of ``wanted``; all if none is named."""
     scope = [ROOT / "mxdp" / part for part in SCOPE]
-    paths = [path for part in scope for path in (sorted(part.glob("*.py")) if part.is_dir() else [part])]
+    paths = [path for part in scope for path in (sorted(part.rglob("*.py")) if part.is_dir() else [part])]
+    # The file of an inner folder is its docstring.
     names = [path.relative_to(ROOT / "mxdp").as_posix() for path in paths]
+    names = [name for name in names if not (name.endswith("__init__.py") and name.count("/") > 1)]
     for start in wanted:
         if not any(name.startswith(start) for name in names):
             sys.exit(f"mutants: no module begins with {start!r}; there are: {', '.join(names)}")
@@ -56,7 +59,7 @@ def modules(wanted: List[str]) -> List[str]:
 def tests_of(module: str) -> str:
     """The module's test file, relative to ``tests``."""
     path = Path(module)
-    return ELSEWHERE.get(module, (path.parent / f"test_{path.name}").as_posix())
+    return ELSEWHERE.get(module, f"{path.parts[0]}/test_{path.name}")
 
 
 def command(module: str) -> str:
@@ -68,7 +71,7 @@ def command(module: str) -> str:
 def main() -> int:
     """Copy the checkout, and let its modules be changed there; the exit status."""
     parser = argparse.ArgumentParser(prog="make mutants", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("modules", nargs="*", metavar="MODULE", help="where its path begins, as in plans/rings")
+    parser.add_argument("modules", nargs="*", metavar="MODULE", help="where its path begins, as in plans/cost")
     parser.add_argument("--sample", type=int, default=SAMPLE, metavar="N", help=f"how many; 0: all (default: {SAMPLE})")
     parser.add_argument("--seed", type=int, default=0, help="draws the sample (default: 0)")
     options = parser.parse_args()

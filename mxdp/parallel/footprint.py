@@ -25,7 +25,7 @@ NORM_KEPT = 4
 """Arrays of the input's size, besides the input, that a batch normalisation keeps."""
 NORM_BACK, NORM_BACK_SPLIT = 9, 6
 """Those that its way back makes: on one device; and where the statistics of several are put together, so that copies
-cut it into pieces. Measured (:mod:`mxdp.experiments.measure.device_memory`)."""
+cut it into pieces. Measured (:mod:`mxdp.experiments.measure.memory`)."""
 
 
 class Footprint:

@@ -7,7 +7,7 @@ import pytest
 from mxdp import process
 from mxdp.backend import mx, np, npx
 from mxdp.errors import TraceError
-from mxdp.experiments.measure.device_memory import MARK, peak_bytes, read_peaks
+from mxdp.experiments.measure.memory import MARK, peak_bytes, read_peaks
 
 DEVICES = [mx.cpu(0), mx.cpu(1)]
 

@@ -30,10 +30,10 @@ class Fake(Experiment):
 
     def columns(self) -> List[Column]:
         return [
-            Column("devices", lambda row: ", ".join(row["case"]["devices"])),
-            Column("median s", lambda row: style.number(row["seconds"]["median"])),
-            Column("speed-up", lambda row: f"{row['metrics']['speedup']:.2f}x"),
-            Column("accuracy", lambda row: f"{row['metrics']['accuracy']:.1%}"),
+            Column("devices", "devices"),
+            Column("seconds", "median s"),
+            Column("speedup", "speed-up", ".2f", unit="x"),
+            Column("accuracy", "accuracy", ".1%"),
         ]
 
     def draw(self, result: Dict[str, Any], figure: Any) -> None:
@@ -53,7 +53,7 @@ class Broken(Fake):
     name = "broken"
 
     def columns(self) -> List[Column]:
-        return [Column("missing", lambda row: row["metrics"]["nosuch"]), Column("wrong", lambda row: str(1 // 0))]
+        return [Column("nosuch", "missing"), Column("seconds", "wrong", "no format")]
 
     def draw(self, result: Dict[str, Any], figure: Any) -> None:
         raise KeyError("<nosuch>")
@@ -240,9 +240,9 @@ NUMERIC = [
 @pytest.mark.parametrize(("texts", "right"), NUMERIC)
 def test_columns_of_numbers_are_set_to_the_right(texts: List[str], right: bool) -> None:
     row = make()["rows"][0]
-    result = make(rows=[{**row, "label": text} for text in texts], references=[])
+    result = make(rows=[{**row, "metrics": {"x": text}} for text in texts], references=[])
     experiment = Fake()
-    experiment.columns = lambda: [Column("x", lambda row: row["label"])]  # type: ignore[method-assign]
+    experiment.columns = lambda: [Column("x", "x")]  # type: ignore[method-assign]
     assert report.table(result, experiment).right == [False, right]
 
 
@@ -382,7 +382,7 @@ from mxdp.experiments.harness.experiment import Column, Experiment, experiment
 class Own(Experiment):
     name = "own"
     def columns(self):
-        return [Column("median", lambda row: str(row["seconds"]["median"]))]
+        return [Column("seconds", "median", ".2f")]
     def draw(self, result, figure):
         figure.subplots().plot([1, 2])
 """
@@ -394,7 +394,8 @@ def test_a_report_needs_no_mxnet_and_knows_a_teachers_own_experiment(tmp_path: P
     (tmp_path / "teachers_own.py").write_text(MODULE)
     results.write(make("own"), tmp_path / "out")
     code = (
-        "import sys; from rich.console import Console; from mxdp.experiments import report, results; "
+        "import sys; from rich.console import Console; from mxdp.experiments.harness import results; "
+        "from mxdp.experiments.report import page as report; "
         "report.write_report(sys.argv[1]); "
         "report.print_result(results.read_folder(sys.argv[1])[0], Console()); "
         "print('mxnet' in sys.modules, 'matplotlib.pyplot' in sys.modules)"

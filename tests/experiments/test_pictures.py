@@ -3,7 +3,8 @@ from __future__ import annotations
 import json
 import re
 
-from mxdp.experiments.report.pictures import TIMELINE, timelines
+from mxdp.experiments.harness.results import TIMELINE
+from mxdp.experiments.report.pictures import timelines
 from mxdp.tracing import Event, Timeline, read_trace
 
 RECORDED = Timeline(

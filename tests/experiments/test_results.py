@@ -95,7 +95,7 @@ BROKEN = [
     (("environment", "cores"), "2", "environment.cores is '2', not int"),
     (("status",), "fine", "status 'fine' is none of ok, failed, timeout, skipped"),
     (("experiment",), "../evil", "experiment '../evil' is not a name"),
-    (("schema_version",), 2, "its schema_version is 2, and this mxdp knows 1"),
+    (("schema_version",), 3, "its schema_version is 3, and this mxdp knows 2"),
 ]
 
 
@@ -177,13 +177,36 @@ def test_other_damage_is_named(tmp_path: Path) -> None:
         results.read(path)
 
 
-@pytest.mark.parametrize("version", [0, 2, "1", None])
+def test_version_1_is_read_as_one_whose_rounds_were_not_kept(tmp_path: Path) -> None:
+    result = make()
+    older = copy.deepcopy({**result, "schema_version": 1})
+    for row in older["rows"] + older["references"]:
+        del row["rounds"]
+    assert results.read(put(tmp_path, "fake.json", json.dumps(older))) == result
+
+
+@pytest.mark.parametrize("rows", [3, [3], None])
+def test_a_damaged_file_of_version_1_is_named(rows: Any, tmp_path: Path) -> None:
+    path = put(tmp_path, "fake.json", json.dumps({**make(), "schema_version": 1, "rows": rows}))
+    with pytest.raises(MxdpError, match="is damaged"):
+        results.read(path)
+
+
+def test_a_metric_over_the_rounds() -> None:
+    assert results.combined([1.0, None, 4.0]) == 2.5
+    assert results.combined([None, None]) is None
+    assert math.isnan(results.combined([1.0, math.nan]))
+    assert results.combined([{"a": {"b": 1}}, {"a": {"b": 3}, "c": "x"}]) == {"a": {"b": 2}, "c": "x"}
+    assert results.combined([[1], [2]]) == [2]
+
+
+@pytest.mark.parametrize("version", [0, 3, "1", None])
 def test_another_version_is_named(tmp_path: Path, version: Any) -> None:
     # All else may have changed with the version, so only the version may be complained of.
     path = put(tmp_path, "fake.json", json.dumps({"experiment": "fake", "schema_version": version}))
     with pytest.raises(MxdpError) as caught:
         results.read(path)
-    assert f"fake.json is of schema_version {version!r} and this mxdp reads 1" in str(caught.value)
+    assert f"fake.json is of schema_version {version!r} and this mxdp reads 1 and 2" in str(caught.value)
 
 
 def test_a_renamed_file_is_named(tmp_path: Path) -> None:

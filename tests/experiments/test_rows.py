@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import copy
+
 import pytest
 from matplotlib.figure import Figure
 
+from mxdp.experiments.harness.experiment import Column
 from mxdp.experiments.harness.results import summary
-from mxdp.experiments.report.rows import find, find_all, metric, plural, ratio, row_bars, seconds
+from mxdp.experiments.report.rows import cell, find, find_all, over, ratio, row_bars, speedup
 
 ROWS = [
     {"label": "a", "case": {"loop": "book", "n": 1}, "seconds": summary([4.0, 6.0, 5.0]), "metrics": {"x": 1.5}},
@@ -24,21 +27,32 @@ def test_the_ratio_is_of_rounds_that_ran_one_after_the_other():
     assert ratio(ROWS[0], longer) == 5.0
 
 
-@pytest.mark.parametrize(("count", "expected"), [(0, "0 processes"), (1, "1 process"), (3, "3 processes")])
-def test_plural(count, expected):
-    assert plural(count, "process") == expected
+def test_a_ratio_needs_its_row():
+    assert over(ROWS, ROWS[0], "n", loop="mxdp") == 2.0
+    assert speedup(ROWS, ROWS[1], "n", loop="book") == 2.0
+    assert over(ROWS, ROWS[0], "n", loop="none") is None
+    assert speedup([{**ROWS[1], "case": {"loop": "mxdp", "n": 2}}], ROWS[0], "n", loop="mxdp") is None
 
 
-def test_cells():
-    assert metric("x", "").cell(ROWS[0]) == "1.50"
-    assert metric("x", "").cell(ROWS[1]) == "yes"
-    assert metric("x", "").cell({"metrics": {"x": False}}) == "no"
-    assert metric("x", "", "{:,.0f}").cell({"metrics": {"x": 12345.6}}) == "12,346"
-    with pytest.raises(KeyError):  # shown as a dash, as registry.Column says
-        metric("missing", "").cell(ROWS[0])
-    with pytest.raises(TypeError):
-        metric("x", "").cell({"metrics": {"x": None}})
-    assert seconds().cell(ROWS[0]) == "5.00 (4.00-6.00)"
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        (Column("x", "", ".2f"), ["1.50", "yes"]),
+        (Column("x", "", ".0f", 1000, " ms"), ["1500 ms", "yes"]),
+        (Column(("y", "x"), ""), ["1.50", "no"]),
+        (Column("loop", ""), ["book", "mxdp"]),
+        (Column("missing", ""), [None, None]),
+        (Column("z", ""), [None, None]),
+        (Column("seconds", "", ".1f"), ["5.0", "2.0"]),
+        (Column("seconds_range", "", ".2f"), ["5.00 (4.00-6.00)", "2.00 (1.00-2.50)"]),
+        (Column("shares", "", ".0%"), ["50%, 100%", None]),
+    ],
+)
+def test_cells(column, expected):
+    first, second = copy.deepcopy(ROWS)
+    first["metrics"].update(z=None, shares={"a": 0.5, "b": 1.0})
+    second["metrics"]["y"] = False
+    assert [cell(column, row) for row in (first, second)] == expected
 
 
 def test_bars_show_medians_and_samples_in_scale():

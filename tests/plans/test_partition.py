@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from itertools import combinations
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mxdp.plans.partition import bounds, cuts, offsets
+from mxdp.plans.partition import balance, bounds, cuts, fill_buckets, offsets, pieces
 
 
 @given(length=st.integers(0, 500), parts=st.integers(1, 40))
@@ -39,3 +41,87 @@ def test_offsets_are_borders_of_neighbouring_pieces(sizes):
     borders = offsets(sizes)
     assert [stop - start for start, stop in zip(borders, borders[1:])] == sizes
     assert borders[0] == 0
+
+
+@given(gradients, st.integers(1, 20))
+def test_each_gradient_is_in_one_bucket_of_its_kind_that_has_room(gradients, room):
+    nbytes, kinds = [size for size, _ in gradients], [kind for _, kind in gradients]
+    buckets = fill_buckets(nbytes, kinds, room)
+    assert sorted(number for bucket in buckets for number in bucket) == list(range(len(gradients)))
+    for bucket in buckets:
+        assert bucket == sorted(bucket, reverse=True)
+        assert len({kinds[number] for number in bucket}) == 1
+        assert sum(nbytes[number] for number in bucket) <= room or len(bucket) == 1
+
+
+@given(gradients, st.integers(1, 20))
+def test_no_bucket_is_closed_before_it_is_full(gradients, room):
+    nbytes, kinds = [size for size, _ in gradients], [kind for _, kind in gradients]
+    for kind in set(kinds):
+        same = [bucket for bucket in fill_buckets(nbytes, kinds, room) if kinds[bucket[0]] == kind]
+        for bucket, following in zip(same, same[1:]):
+            assert sum(nbytes[number] for number in bucket) + nbytes[following[0]] > room
+
+
+def test_one_room_for_all_or_none_for_two():
+    assert fill_buckets([1, 1, 1], "aaa", room=3) == [[2, 1, 0]]
+    assert fill_buckets([1, 1, 1], "aaa", room=1) == [[2], [1], [0]]
+
+
+def every_cut(layers, stages):
+    return combinations(range(1, layers), stages - 1)
+
+
+def sums(values, borders):
+    return [sum(values[start:stop]) for start, stop in pieces(len(values), borders)]
+
+
+@given(times=times, data=st.data())
+def test_no_cut_is_better(times, data):
+    stages = data.draw(st.integers(1, len(times)))
+    borders = balance(times, stages)
+    best = min((max(sums(times, cut)), cut) for cut in every_cut(len(times), stages))
+    assert max(sums(times, borders)) == best[0]
+
+
+@given(times=times, data=st.data())
+def test_no_cut_within_the_limits_is_better(times, data):
+    stages = data.draw(st.integers(1, len(times)))
+    layers = data.draw(st.lists(st.integers(0, 9), min_size=len(times), max_size=len(times)))
+    limit = data.draw(st.integers(0, 90))
+
+    def nbytes(stage, start, stop):
+        return (stages - stage) * sum(layers[start:stop])
+
+    def fits(cut):
+        return all(nbytes(stage, *piece) <= limit for stage, piece in enumerate(pieces(len(times), cut)))
+
+    allowed = [cut for cut in every_cut(len(times), stages) if fits(cut)]
+    if not allowed:
+        with pytest.raises(ValueError, match=r"no cut of .* keeps to"):
+            balance(times, stages, nbytes, limit)
+        return
+    borders = balance(times, stages, nbytes, limit)
+    assert fits(borders)
+    assert max(sums(times, borders)) == min(max(sums(times, cut)) for cut in allowed)
+
+
+def test_of_equal_cuts_the_first_is_taken():
+    assert balance([0, 0, 0, 0], 3) == (1, 2)
+    assert balance([5, 0, 5], 2) == (1,)
+
+
+@pytest.mark.parametrize("stages", [0, -1, 4])
+def test_each_stage_needs_a_layer(stages):
+    with pytest.raises(ValueError, match=f"can't cut 3 layers into {stages} stages"):
+        balance([1, 1, 1], stages)
+
+
+@pytest.mark.parametrize("borders", [(0,), (5,), (3, 2), (2, 2), (-1,), (6,)])
+def test_cuts_that_leave_a_stage_empty_are_refused(borders):
+    with pytest.raises(ValueError, match="rising layer numbers from 1 to 4"):
+        pieces(5, borders)
+
+
+def test_pieces_of_one_stage():
+    assert pieces(5, ()) == [(0, 5)]

@@ -12,7 +12,7 @@ import pytest
 from mxdp.backend import mx, np, npx
 from mxdp.errors import TraceError
 from mxdp.experiments.measure import timelines
-from mxdp.experiments.measure.device_memory import peak_bytes
+from mxdp.experiments.measure.memory import peak_bytes
 from mxdp.process import cores
 from mxdp.tracing import read_trace, record, recording, section
 from mxdp.tracing.mxnet_trace import Pair, Trace

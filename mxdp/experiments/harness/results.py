@@ -249,9 +249,9 @@ def _checked(record: Dict[str, Any], path: Path) -> Dict[str, Any]:
     version = record["schema_version"]
     if version == 1:
         version = record["schema_version"] = SCHEMA_VERSION
-        for part in ("rows", "references"):
-            for row in record.get(part) or ():
-                row.setdefault("rounds", {})
+        lists = [part for part in (record.get("rows"), record.get("references")) if isinstance(part, list)]
+        for row in [row for part in lists for row in part if isinstance(row, dict)]:
+            row.setdefault("rounds", {})
     if version != SCHEMA_VERSION:
         raise MxdpError(
             f"{path} is of schema_version {version!r} and this mxdp reads 1 and {SCHEMA_VERSION}; "

@@ -17,8 +17,8 @@ import numpy as onp
 
 from mxdp import process
 from mxdp.backend import Device, HostArray, autograd, npx, upload
-from mxdp.experiments.measure.device_memory import peak_bytes
 from mxdp.experiments.measure.links import measured_link
+from mxdp.experiments.measure.memory import peak_bytes
 from mxdp.experiments.measure.oracle import count_wrong, largest
 from mxdp.layers import LENET, BatchNorm, Conv, Dense, LayerParams, Net, Pool, Relu, Shape, forward, init, outputs
 from mxdp.parallel.data import Data

@@ -7,7 +7,7 @@ from typing import Any, Callable, List, Optional, Sequence, Tuple
 import numpy as onp
 
 from mxdp.backend import Device, HostArray, autograd, upload
-from mxdp.experiments.measure.device_memory import peak_bytes
+from mxdp.experiments.measure.memory import peak_bytes
 from mxdp.experiments.measure.oracle import count_wrong
 from mxdp.layers import Conv, Dense, LayerParams, Net, Pool, Relu, forward, init
 from mxdp.parallel.pipeline import Pipeline
