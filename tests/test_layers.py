@@ -34,6 +34,18 @@ FLOORS = {
     "mxdp.experiments": 5,
 }
 NO_SIBLINGS = 3
+ROOMS = ("data_parallel", "allreduce", "automatic_parallelism", "other_splits")
+"""Of the experiments: a question's file is pure, and only ``work`` may load MXNet."""
+LOADS_MXNET = (
+    "mxdp.backend",
+    "mxdp.prepared",
+    "mxdp.collectives",
+    "mxdp.scratch",
+    "mxdp.parallel",
+    "mxdp.training",
+    "mxdp.gluon",
+)
+MOST_FILES = 15
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 
 
@@ -58,7 +70,16 @@ def imports(source):
 
 def violations(module, source):
     here = room(module)
+    parts = module.split(".") if here == "mxdp.experiments" else []
+    question = parts[2:3] and parts[2] in ROOMS and parts[3:4] != ["work"]
     for name in imports(source):
+        to = name.split(".")
+        if question and (name.startswith(LOADS_MXNET) or to[2:3] == ["measure"] or "work" in to[3:4]):
+            yield f"{module} imports {name}: a question is pure, its work does that"
+        if parts[2:3] in (["harness"], ["report"], ["measure"]) and to[2:3] and to[2] in ROOMS:
+            yield f"{module} imports {name}: what all experiments share knows none of them"
+        if parts[2:3] and parts[2] in ROOMS and to[2:3] and to[2] in ROOMS and to[2] != parts[2]:
+            yield f"{module} imports {name}: a room of its own"
         if name.split(".")[0] == "mxnet" and module != "mxdp.backend":
             yield f"{module} imports {name}: only mxdp.backend may"
         target = room(name)
@@ -102,6 +123,11 @@ def test_floor_zero_is_pure_python(path):
         ("mxdp.timing", "def f():\n    from mxnet import np"),
         ("mxdp.collectives.allreduce", "import mxdp.training"),
         ("mxdp.parallel.tile", "from mxdp import tracing"),
+        ("mxdp.experiments.allreduce.links", "from mxdp.experiments.allreduce.work import arrays"),
+        ("mxdp.experiments.allreduce.links", "def f():\n    from mxdp.experiments.measure.clock import seconds_of"),
+        ("mxdp.experiments.allreduce.links", "from mxdp.collectives import calibrate"),
+        ("mxdp.experiments.allreduce.work.links", "from mxdp.experiments.other_splits import tiles"),
+        ("mxdp.experiments.measure.clock", "from mxdp.experiments.allreduce.work import arrays"),
     ],
 )
 def test_a_violation_would_be_found(module, source):
@@ -111,3 +137,64 @@ def test_a_violation_would_be_found(module, source):
 @pytest.mark.parametrize("path", FILES, ids=module_of)
 def test_files_are_small_enough_to_read(path):
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 300
+
+
+def test_the_test_knows_every_room_of_the_experiments():
+    folders = {path.name for path in (PACKAGE / "experiments").iterdir() if (path / "__init__.py").exists()}
+    assert folders == {*ROOMS, "harness", "measure", "report"}
+
+
+def test_no_folder_holds_more_files_than_can_be_surveyed():
+    folders = [PACKAGE, *(path for path in PACKAGE.rglob("*") if (path / "__init__.py").exists())]
+    assert {str(path): count for path in folders if (count := len(list(path.glob("*.py")))) > MOST_FILES} == {}
+
+
+def test_only_plugin_and_gluon_import_each_other():
+    """MXNet asks ``plugin`` for a store by name. Only then does it import ``gluon``, and MXNet with it."""
+    assert [circle for module in sorted(GRAPH) for circle in circle_from(module, GRAPH)] == []
+    assert '"mxdp.gluon' in (PACKAGE / "plugin.py").read_text(encoding="utf-8")
+    assert any("mxdp.plugin" in imported for module, imported in GRAPH.items() if room(module) == "mxdp.gluon")
+
+
+MODULES = {module_of(path) for path in FILES}
+
+
+def run_time_imports(path):
+    """Modules of mxdp's that the file imports, anywhere but for its types."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    typing = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)]
+    hidden = {id(inner) for block in typing for inner in ast.walk(block)}
+    for node in ast.walk(tree):
+        if id(node) in hidden:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            inner = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from (name if name in MODULES else node.module for name in inner)
+
+
+GRAPH = {module_of(path): set(run_time_imports(path)) & MODULES - {module_of(path)} for path in FILES}
+
+
+def circle_from(start, graph):
+    """The modules on one way from ``start`` back to it, in a list; an empty list if there is none."""
+    before, todo = {start: None}, [start]
+    while todo:
+        module = todo.pop()
+        for other in sorted(graph[module]):
+            if other == start:
+                circle = []
+                while module is not None:
+                    circle.append(module)
+                    module = before[module]
+                return [circle]
+            if other not in before:
+                before[other] = module
+                todo.append(other)
+    return []
+
+
+def test_a_circle_would_be_found():
+    assert circle_from("a", {"a": {"b"}, "b": {"c"}, "c": {"a"}}) == [["c", "b", "a"]]
+    assert circle_from("a", {"a": {"b"}, "b": {"c"}, "c": {"b"}}) == []

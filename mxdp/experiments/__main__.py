@@ -93,9 +93,9 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
 
 def _list(as_json: bool) -> int:
-    from mxdp.experiments.harness import experiment as registry
+    from mxdp.experiments.harness.experiment import discover
 
-    experiments = registry.discover().values()
+    experiments = discover().values()
     if as_json:
         keys = ("name", "question", "source", "tour")
         print(json.dumps([{key: getattr(each, key) for key in keys} for each in experiments], indent=2))
@@ -113,23 +113,23 @@ def _list(as_json: bool) -> int:
 
 
 def _report(folder: Path) -> int:
-    from mxdp.experiments.report import page as report
+    from mxdp.experiments.report import page
 
-    print(report.write_report(folder))
+    print(page.write_report(folder))
     return OK
 
 
 def _run(options: argparse.Namespace) -> int:
     from mxdp.experiments import session
-    from mxdp.experiments.harness import experiment as registry
     from mxdp.experiments.harness import settings
+    from mxdp.experiments.harness.experiment import discover, find
 
     if options.command == "run":
-        experiments = list({name: registry.find(name) for name in options.names}.values())
+        experiments = list({name: find(name) for name in options.names}.values())
         given: Dict[str, Any] = {key: value for key in OPTIONS if (value := getattr(options, key)) is not None}
         preset, as_json, folder = options.preset, options.json, options.out
     else:
-        experiments = [each for each in registry.discover().values() if each.tour]
+        experiments = [each for each in discover().values() if each.tour]
         given, preset, as_json, folder = {}, "quick", False, None
     name, resolved = settings.resolve(experiments, preset, given)
     folder = folder or Path("runs") / datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S")

@@ -20,7 +20,7 @@ import psutil
 from mxdp import cuda, process
 from mxdp.datasets.fashion_mnist import DATA_DIR, FILES, FOLDER, given_folder
 from mxdp.experiments.data_parallel.stock_loop import BOOK
-from mxdp.experiments.harness import provenance as machine
+from mxdp.experiments.harness import provenance
 from mxdp.experiments.harness.children import environment_for
 from mxdp.experiments.harness.experiment import Case
 
@@ -70,7 +70,7 @@ def _python() -> Check:
 
 def _numpy() -> Check:
     """NumPy's version, and what is known not to work with it."""
-    version = machine.versions()["numpy"]
+    version = provenance.versions()["numpy"]
     if int(version.split(".")[0]) < 2:
         return Check("NumPy", GOOD, version)
     known = re.findall("^- (.*)", DIFFERENCES.read_text(encoding="utf-8"), re.M)
@@ -79,7 +79,7 @@ def _numpy() -> Check:
 
 
 def _book() -> Check:
-    versions = machine.versions()
+    versions = provenance.versions()
     if "d2l" in versions:
         return Check("d2l", GOOD, versions["d2l"])
     return Check("d2l", LIMIT, "not installed", f"stock-loop needs it: {BOOK}")
@@ -131,7 +131,7 @@ def _gpus(answer: Dict[str, Any]) -> Check:
 
 def _cores() -> Check:
     count = process.cores()
-    found = f"{count} ({machine.cpu_model()})"
+    found = f"{count} ({provenance.cpu_model()})"
     if count >= 2:
         return Check("cores", GOOD, f"{found}: up to {count} devices can work side by side")
     return Check("cores", LIMIT, found, "one core can't show a speed-up from 1 to 2 CPU devices; use two cores or more")

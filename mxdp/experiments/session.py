@@ -15,7 +15,7 @@ from mxdp import datasets
 from mxdp.errors import MxdpError, UsageError
 from mxdp.experiments.harness import runner
 from mxdp.experiments.harness.experiment import Experiment, Result, Settings
-from mxdp.experiments.report import page as report
+from mxdp.experiments.report import page
 
 
 def run(
@@ -39,7 +39,7 @@ def run(
                 try:
                     results.append(_run_one(experiment, preset, settings[experiment.name], folder, progress))
                     if not as_json:
-                        report.print_result(results[-1], progress.console if progress.console.is_terminal else console)
+                        page.print_result(results[-1], progress.console if progress.console.is_terminal else console)
                 except UsageError:
                     raise
                 except Exception as error:  # a defect of this experiment's must not cost the others
@@ -48,9 +48,9 @@ def run(
         # An exception in here would take the place of the KeyboardInterrupt that is under way.
         if any(folder.glob("*.json")):
             try:
-                page = report.write_report(folder)
+                path = page.write_report(folder)
                 if not as_json:
-                    console.print(f"Report: {page}", soft_wrap=True)
+                    console.print(f"Report: {path}", soft_wrap=True)
             except Exception as error:
                 said = str(error) if isinstance(error, MxdpError) else f"{type(error).__name__}: {error}"
                 well = _complain(f"there is no report: {said}")

@@ -8,6 +8,9 @@ from hypothesis import strategies as st
 
 from mxdp.plans.partition import balance, bounds, cuts, fill_buckets, offsets, pieces
 
+gradients = st.lists(st.tuples(st.integers(0, 9), st.sampled_from("ab")), max_size=12)
+times = st.lists(st.integers(0, 20), min_size=1, max_size=9)
+
 
 @given(length=st.integers(0, 500), parts=st.integers(1, 40))
 def test_pieces_cover_everything_once_in_order(length, parts):

@@ -1,4 +1,4 @@
-"""The runner's side of its child processes: start, ask, wait no longer than agreed, stop."""
+"""The runner's side of its child processes: start, ask, wait within the time limit, stop."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LONGEST_WAIT = 86400.0
 
 
 class ChildFailure(Exception):
-    """A configuration ended before its time; ``status`` is the result's: ``failed`` or ``timeout``."""
+    """A case can't be measured to its end; ``status`` is the result's: ``failed`` or ``timeout``."""
 
     def __init__(self, status: str, reason: str) -> None:
         super().__init__(reason)
@@ -34,20 +34,21 @@ class ChildFailure(Exception):
 
 
 class ChildGone(ChildFailure):
-    """The process died or was stopped: no case can go on in it."""
+    """The process died or was stopped, so no case can continue in it."""
 
 
 def environment_for(case: Case, environ: Mapping[str, str] = os.environ) -> Dict[str, str]:
-    """The user's environment, without what mxdp's own preparation put into it, and with the case's changes."""
+    """The user's environment, without the variables that mxdp itself set, and with the case's changes."""
     environment = {**process.unprepared(environ), **case.environment}
     return {name: value for name, value in environment.items() if value is not None}
 
 
 class Child:
-    """One process. Its stderr goes to ``log``; its own process group lets us stop what it may start."""
+    """One process. Its stderr goes to ``log``. It has a process group of its own, so that what it starts can be
+    stopped with it."""
 
     lost: Optional[Tuple[str, str]] = None
-    """Once a case has taken the process with it: the status and label of that case."""
+    """If a case made the process crash or hang: the status and label of that case."""
 
     def __init__(self, experiment: Experiment, settings: Settings, environment: Dict[str, str], log: Path) -> None:
         self.log = log
@@ -67,13 +68,13 @@ class Child:
         self.tell(order)
 
     def take(self, case: Case) -> int:
-        """Tell the process of a case; the number that commands name it by."""
+        """Send a case to the process; the number by which commands name it."""
         self.tell(f"case {json.dumps(asdict(case))}")
         self._cases += 1
         return self._cases - 1
 
     def tell(self, line: str) -> None:
-        """Send one line. A child that has died is found out by the next :meth:`answer`."""
+        """Send one line. If the child has died, the next :meth:`answer` says so."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(line.encode() + b"\n")
@@ -82,11 +83,11 @@ class Child:
             pass
 
     def answer(self, doing: str, deadline: float) -> Dict[str, Any]:
-        """The answer to what was told, by ``deadline`` (``time.monotonic``).
+        """The answer to the last command, by ``deadline`` (``time.monotonic``).
 
         Raises:
-            ChildGone: it took too long (then the child is stopped), or died.
-            ChildFailure: it answered with an error, and can be asked again.
+            ChildGone: it took too long (then the child is stopped) or died.
+            ChildFailure: it answered with an error, and accepts further commands.
         """
         assert self._process.stdout is not None
         descriptor = self._process.stdout.fileno()
@@ -127,7 +128,7 @@ class Child:
         return f"the process ended with exit status {code}{said}"
 
     def close(self) -> None:
-        """Tell the process that nothing more will come, so that it can end by itself; see that it does."""
+        """Close the process's input, so that it ends by itself; stop it if it does not."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
@@ -136,9 +137,9 @@ class Child:
         self.stop()
 
     def stop(self) -> None:
-        """End the process and all that it started. Nothing of it is left afterwards.
+        """Kill the process and all that it started, and wait for it.
 
-        A second call does nothing: the process has been waited for, so its number may belong to another one by then.
+        A second call does nothing: by then its number may belong to another process.
         """
         if self._stopped:
             return
@@ -166,7 +167,7 @@ class Child:
 
 
 class Configuration:
-    """One case in its processes (one, as a rule), told the same thing at the same time and waited for together."""
+    """One case in its processes (usually one), which get each command together and are waited for together."""
 
     def __init__(self, case: Case, children: List[Child], timeout: float, shared: bool = False) -> None:
         self.case = case
@@ -175,10 +176,10 @@ class Configuration:
         self._numbers: List[int] = []
 
     def check(self) -> None:
-        """See that no other case has taken the process with it.
+        """Check that no other case has made the shared process crash or hang.
 
         Raises:
-            ChildFailure: one has, and this one can't go on.
+            ChildFailure: one has.
         """
         for child in self._children:
             if child.lost:
@@ -189,7 +190,7 @@ class Configuration:
         """Have every process do ``command`` for this case; their answers.
 
         Raises:
-            ChildFailure: as :meth:`Child.answer`. The time limit counts only the time spent in here, over all calls.
+            ChildFailure: as :meth:`Child.answer`. The time limit counts the time spent in here, over all calls.
         """
         started = time.monotonic()
         if not self._numbers:
@@ -206,7 +207,7 @@ class Configuration:
             self.seconds_left -= time.monotonic() - started
 
     def give_up(self, failure: ChildFailure) -> None:
-        """After ``failure``: stop every process of the case, but let a shared one be as long as it works."""
+        """After ``failure``: stop every process of the case, except a shared one that still works."""
         if self._shared and not isinstance(failure, ChildGone):
             return
         for child in self._children:

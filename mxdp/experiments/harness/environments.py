@@ -1,6 +1,6 @@
-"""Environments for child processes that need another engine than mxdp's: MXNet reads them once, when it is loaded.
+"""Environment variables for child processes that need another engine than mxdp's. MXNet reads them when it is loaded.
 
-All of them have one OpenMP thread: a device keeps one core busy, and two products at the same time can't hang (see
+All have one OpenMP thread, so that a device keeps one core busy and two products at the same time can't hang (see
 :mod:`mxdp.process`). Pure Python.
 """
 
@@ -13,15 +13,15 @@ from mxdp import process
 Environment = Dict[str, Optional[str]]
 
 STOCK: Environment = {**dict.fromkeys(process.SETTINGS), "MXDP_PREPARE": "0", "OMP_NUM_THREADS": "1"}
-"""MXNet as it comes, but for the threads: its allocator, temporary space and single worker."""
+"""MXNet's own settings, except for the threads: its allocator, its temporary space, its single worker."""
 
-# mxdp would warn of just what this is to show.
+# mxdp would warn of what this shows.
 NAIVE: Environment = {"OMP_NUM_THREADS": "1", "MXNET_ENGINE_TYPE": "NaiveEngine", "PYTHONWARNINGS": "ignore"}
-"""No engine at all: an operator runs where it is called, before the call returns."""
+"""No engine: an operator runs in the thread that calls it, before the call returns."""
 
 
 def workers(count: int) -> Environment:
-    """mxdp's settings with so many workers for each device; MXNet's own numbers are 1 for a CPU device, 2 for a GPU.
+    """mxdp's settings with ``count`` workers for each device. MXNet's defaults are 1 for a CPU device and 2 for a GPU.
 
     >>> workers(2)["MXNET_CPU_WORKER_NTHREADS"]
     '2'

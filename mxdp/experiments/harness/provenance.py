@@ -1,4 +1,4 @@
-"""Where a result comes from: the machine, the versions, the commit. No MXNet: only what the system and pip know."""
+"""Where a result comes from: machine, versions, commit. Asks the system and pip, not MXNet."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def commit() -> Optional[str]:
 
 
 def describe() -> Dict[str, Any]:
-    """The ``environment`` of a result, but for what only a child can tell (its MXNet variables, its GPUs)."""
+    """The ``environment`` of a result, without what only a child knows (its MXNet variables, its GPUs)."""
     return {
         "cpu_model": cpu_model(),
         "cores": process.cores(),

@@ -1,10 +1,9 @@
-"""A result as a file: ``DIR/<experiment>.json``, one for each experiment.
+"""A result as a file: ``DIR/<experiment>.json``, one for each experiment. :data:`RESULT` is its format.
 
-:data:`RESULT` below is the whole format. What is written can be read back, and nothing else is taken for a result: a
-file that is damaged, foreign or of another version is named in one sentence, never half read.
+A file that is damaged, foreign or of an unknown version is named in one sentence, never half read.
 
-JSON knows neither NaN nor infinity. A metric may be either (a loss that diverged, say), so :func:`plain` turns them
-into ``null``, which the tables show as a dash. A *time* that is not finite is a defect of the harness and is refused.
+JSON has neither NaN nor infinity. A metric may be either (a loss may diverge), so :func:`plain` turns them into
+``null``, which tables show as a dash. A *time* that is not finite is a defect and is refused.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import os
 import re
 import statistics
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Union
 
@@ -23,13 +23,12 @@ from mxdp.errors import MxdpError, UsageError
 SCHEMA_VERSION = 2
 """2: a row has ``rounds``. A result of version 1 is read as one whose rounds were not kept."""
 STATUSES = ("ok", "failed", "timeout", "skipped")
-
 TIMELINE = "timeline"
 """The metric in which a row keeps what was recorded (``Timeline.to_json``)."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 """What an experiment may be called: the name becomes a file's name and a part of identifiers in the report."""
 
-# A type, a tuple of types that are allowed, a dict (these keys, others are let be) or a list of one shape.
+# A type, a tuple of allowed types, a dict (of at least these keys) or a list of one shape.
 NULL = type(None)
 NUMBER = (int, float)
 SECONDS = {"median": NUMBER, "min": NUMBER, "max": NUMBER, "samples": [NUMBER]}
@@ -73,8 +72,8 @@ def summary(samples: Sequence[float]) -> Dict[str, Any]:
     Raises:
         ValueError: there are no samples, or one is negative or not finite.
     """
-    values = [float(sample) for sample in samples]
-    bad = [value for value in values if not (math.isfinite(value) and value >= 0)]
+    values = [*map(float, samples)]
+    bad = [value for value in values if not 0 <= value < math.inf]
     if bad or not values:
         raise ValueError(f"a row needs at least one sample, each finite and not negative; got {bad or values}")
     return {"median": statistics.median(values), "min": min(values), "max": max(values), "samples": values}
@@ -102,7 +101,7 @@ def combined(values: Sequence[Any]) -> Any:
 
 
 def problem(result: Any) -> Optional[str]:
-    """What is wrong with ``result`` as a record of this version, in a few words; None if nothing is."""
+    """What is wrong with ``result`` as a record of this version; None if nothing is."""
     found = _mismatch(result, RESULT, "")
     if found:
         return found
@@ -118,19 +117,15 @@ def problem(result: Any) -> Optional[str]:
             if not seconds["samples"]:
                 return f"{part}[{index}].seconds.samples is empty"
             low, high = seconds["min"], seconds["max"]
-            # Written so that a NaN fails too; a picture's whiskers need the order.
-            if not (
-                0 <= low <= seconds["median"] <= high < math.inf and all(low <= s <= high for s in seconds["samples"])
-            ):
+            # A NaN fails too.
+            within = all(low <= sample <= high for sample in seconds["samples"])
+            if not (within and 0 <= low <= seconds["median"] <= high < math.inf):
                 return f"{part}[{index}].seconds is not 0 <= min <= median <= max, with all samples between"
     return None
 
 
 def write(result: Dict[str, Any], folder: Union[str, Path]) -> Path:
-    """Write ``result`` to ``folder/<experiment>.json``, beside and renamed; the folder is made if need be.
-
-    ``result`` itself stays as it is: in the file NumPy's scalars and arrays become plain numbers and lists, NaN and
-    infinities become null, and what can't be encoded of a text (the rest of a child's broken output) is spelt out.
+    """Write ``result``, made :func:`plain`, to ``folder/<experiment>.json``; the folder is made if it is missing.
 
     Raises:
         ValueError: the record is not complete (see :func:`problem`); nothing is written.
@@ -163,8 +158,8 @@ def read(path: Union[str, Path]) -> Dict[str, Any]:
 
 
 def read_folder(folder: Union[str, Path], note: Optional[Callable[[str], None]] = None) -> List[Dict[str, Any]]:
-    """All results in ``folder``, sorted by name. Hidden files are let be; foreign JSON is passed over, and ``note`` is
-    told so in a sentence (standard error by default).
+    """All results in ``folder``, sorted by name. Hidden files are ignored. So is foreign JSON, of which ``note`` gets a
+    sentence (standard error by default).
 
     Raises:
         UsageError: there is no such folder, or no result in it.
@@ -181,7 +176,7 @@ def read_folder(folder: Union[str, Path], note: Optional[Callable[[str], None]] 
         if _ours(record):
             found.append(_checked(record, path))
         else:
-            (note or _complain)(f"{path} is no result of mxdp and is passed over.")
+            (note or partial(print, file=sys.stderr))(f"{path} is no result of mxdp and is passed over.")
     if not found:
         raise UsageError(f"there is no result in {folder}; give a folder that `python -m mxdp.experiments run` wrote.")
     return sorted(found, key=lambda result: str(result["experiment"]))
@@ -245,7 +240,6 @@ def _ours(record: Any) -> bool:
 
 
 def _checked(record: Dict[str, Any], path: Path) -> Dict[str, Any]:
-    """``record``, of which :func:`_ours` is true, if nothing is wrong with it."""
     version = record["schema_version"]
     if version == 1:
         version = record["schema_version"] = SCHEMA_VERSION
@@ -260,7 +254,7 @@ def _checked(record: Dict[str, Any], path: Path) -> Dict[str, Any]:
     wrong = problem(record)
     if wrong:
         raise MxdpError(f"{path} is damaged ({wrong}); move it away or run its experiment again.")
-    # One name, one file: the report writes the picture beside it under the same name.
+    # The report writes the picture beside it under the same name.
     if record["experiment"] != path.stem:
         raise MxdpError(
             f"{path} holds the experiment {record['experiment']!r}; rename it to {record['experiment']}.json."
@@ -268,13 +262,9 @@ def _checked(record: Dict[str, Any], path: Path) -> Dict[str, Any]:
     return record
 
 
-def _complain(sentence: str) -> None:
-    print(sentence, file=sys.stderr)
-
-
 def plain(value: Any) -> Any:
-    """``value`` as JSON can hold it: NumPy's scalars and arrays become numbers and lists, NaN and infinity None, and
-    what JSON does not know its text."""
+    """``value`` for JSON: NumPy's scalars and arrays become numbers and lists, NaN and infinity None, anything else its
+    text, in which characters that UTF-8 can't encode (of a child's broken output) are spelt out."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, dict):

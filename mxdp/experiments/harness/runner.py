@@ -31,7 +31,7 @@ Progress = Callable[[str, int, int], Any]
 
 
 class Failure(NamedTuple):
-    """Why a case (with the empty label: all of them) ended before its time; ``status`` is a result's."""
+    """Why a case could not be measured to its end (with an empty label: all cases); ``status`` is a result's."""
 
     status: str
     reason: str
@@ -39,7 +39,7 @@ class Failure(NamedTuple):
 
 
 class Measurement:
-    """One experiment under way: what has been measured so far, at any moment."""
+    """One experiment being run: what has been measured so far."""
 
     def __init__(self, experiment: Experiment, settings: Settings, folder: Path, progress: Progress) -> None:
         self.experiment, self.settings, self.folder = experiment, settings, folder
@@ -56,7 +56,7 @@ class Measurement:
         self._done = 0
 
     def measure(self) -> None:
-        """Oracle and warm-up of every case, then the rounds in turn. A case that fails is left out of what follows."""
+        """Oracle and warm-up of every case, then alternating rounds. A case that fails is left out of what follows."""
         self.prediction = self.experiment.predict(self.settings, process.cores())
         self.cases = self.experiment.cases(self.settings)
         missing = [name for name in self.experiment.needs if find_spec(name) is None]
@@ -91,7 +91,7 @@ class Measurement:
             configuration.check()
             action(configuration, *more)
         except Exception as error:
-            # After an error of our own a question may still be unanswered, so the child can't be asked again.
+            # After an error of our own, an answer of the child may still be under way, so it can't be asked again.
             failure = error if isinstance(error, ChildFailure) else ChildGone("failed", _described(error))
             configuration.give_up(failure)
             self.fail(failure.status, str(failure), configuration.case.label)
@@ -99,7 +99,7 @@ class Measurement:
         return True
 
     def fail(self, status: str, reason: str, label: str = "") -> None:
-        """Note that a case (or all) ended before its time, and why."""
+        """Note why a case (or all of them) could not be measured to its end."""
         self.failures.append(Failure(status, reason, label))
 
     def _step(self, doing: str) -> None:
@@ -187,13 +187,13 @@ def run(
 ) -> Result:
     """Run one experiment and write ``folder/<name>.json``, whatever happens; returns what was written.
 
-    Failures are part of the result, never an exception; that the file can't be written is one, too. A
-    ``KeyboardInterrupt`` stops the children, writes what was measured so far, and goes on to the caller.
+    A failure is part of the result, not an exception, even if the file can't be written. A ``KeyboardInterrupt`` stops
+    the children, writes what was measured so far, and is raised again.
 
     Raises:
         UsageError: the experiment refuses its settings.
     """
-    # First of all what a defect of the experiment could make fail.
+    # First, because a defect of the experiment could make it fail.
     words = {key: getattr(experiment, key) for key in ("question", "source", "how_to_read")}
     started, clock = datetime.datetime.now().astimezone(), time.monotonic()
     measurement = Measurement(experiment, settings, folder, progress or (lambda doing, done, steps: None))
@@ -205,7 +205,7 @@ def run(
         measurement.fail("failed", "interrupted by the user")
     except UsageError:
         raise
-    except Exception as error:  # a defect of the experiment's or ours: what was measured must not be lost with it
+    except Exception as error:  # a defect of the experiment or of ours must not lose what was measured
         measurement.fail("failed", _described(error))
     result: Result = results.plain(
         {
@@ -253,7 +253,7 @@ def _judged(experiment: Experiment, measurement: Measurement) -> Dict[str, Any]:
         experiment.finish(*parts)
         if measurement.complete():
             found["verdict"] = vars(experiment.verdict(*parts))
-    except Exception as error:  # a defect of the experiment's: hours of measurements must not be lost with it
+    except Exception as error:  # a defect of the experiment must not lose hours of measurements
         measurement.fail("failed", f"the verdict could not be found: {_described(error)}")
     return {**found, **_ending(measurement)}
 
@@ -274,7 +274,7 @@ def _status(failures: Sequence[Failure]) -> str:
 
 
 def _error(failures: Sequence[Failure]) -> Optional[str]:
-    """The reasons, each once: of several cases the first is named, and the others are counted."""
+    """Each reason once, with the first case that gave it and the number of the others."""
     labels: Dict[str, List[str]] = {}
     for failure in failures:
         labels.setdefault(failure.reason, []).append(failure.label)

@@ -1,4 +1,4 @@
-"""Times of work that is pushed, once or again and again. Loads MXNet: import it inside ``run``."""
+"""Times of work that is pushed, once or repeatedly."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ FEWEST = 2
 
 
 class Mean(NamedTuple):
-    """Seconds: until the calls had returned, which is the front end's part, and until their work was done."""
+    """Seconds until the calls had returned (the front end's part), and until their work was done."""
 
     pushed: float
     done: float
 
 
 def seconds_of(push: Callable[[], None]) -> float:
-    """Time of what ``push`` pushes, waited for at both ends."""
+    """Time of what ``push`` pushes. Waits at both ends."""
     timer = Timer()
     with timer:
         push()
@@ -27,7 +27,7 @@ def seconds_of(push: Callable[[], None]) -> float:
 
 
 def mean_seconds(push: Callable[[], None], at_least: float) -> Mean:
-    """Means of ``push``, called again and again without a wait between, for about ``at_least`` seconds."""
+    """Means of ``push``, called repeatedly for about ``at_least`` seconds. Waits at both ends, not between calls."""
     push()
     times = max(FEWEST, round(at_least / max(seconds_of(push), 1e-6)))
     started = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Which devices a case runs on. Loads MXNet: import it inside ``oracle`` and ``run``."""
+"""The devices that a case runs on."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from mxdp.experiments.harness.experiment import Case, Settings
 
 
 def devices_of(case: Case, settings: Settings) -> List[Device]:
-    """The devices of this process of ``case``: of one kind in all cases of an experiment.
+    """The devices of this process of ``case``, of the same kind in all cases of an experiment.
 
     With ``kind="auto"`` on a machine with one GPU, ``devices(1)`` is that GPU and ``devices(2)`` are two CPU contexts,
-    which can't be compared. So the largest case decides for all. Processes of one case get a device each.
+    which can't be compared. So the largest case decides for all. The processes of one case get one device each.
     """
     found = devices(max(*settings["devices"], case.devices, case.processes), settings["kind"])
     return [found[case.process]] if case.processes > 1 else found[: case.devices]

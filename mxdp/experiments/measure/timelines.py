@@ -1,6 +1,6 @@
-"""One more run of what was measured, recorded: what a row can show of itself.
+"""Records one more run of what was measured, for a row's timeline.
 
-Loads MXNet: import it inside ``run``. The recording comes after the measured rounds, so that no time holds its cost.
+It comes after the measured rounds, so that no time includes its cost.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from mxdp.tracing import Timeline, record
 from mxdp.tracing.recording import can_record
 
 MOST_EVENTS = 20_000
-"""A timeline of more is left out of a result: nobody could read it, and its file would be large."""
+"""A longer timeline is left out of a result: nobody could read it, and the file would be large."""
 
 NO_WORK: Mapping[str, Any] = dict(busy={}, together=0.0, abreast=0.0, beside=0.0, hidden=0.0, critical="none")
 
 
 def recorded(action: Callable[[], Any], devices: Sequence[Device]) -> Dict[str, Any]:
-    """Run ``action`` in a recording: its timeline and what follows from it, for a row's ``metrics``. Waits.
+    """Run ``action`` in a recording: its timeline and the shares computed from it, for a row's ``metrics``. Waits.
 
-    Empty where MXNet's profiler can't follow so many CPU devices: it ends the process (see :mod:`mxdp.tracing`). Shares
-    of nothing, and no timeline, where no device had any work.
+    Empty if there are more CPU devices than MXNet's profiler supports: it would end the process (see
+    :mod:`mxdp.tracing`). Without a timeline, and with shares of 0, if no device had any work.
     """
     if not can_record(devices):
         return {}
@@ -31,15 +31,15 @@ def recorded(action: Callable[[], Any], devices: Sequence[Device]) -> Dict[str, 
         action()
     try:
         timeline = recording.timeline
-    except TraceError:  # the block is over, so it can only be that there is nothing in it
+    except TraceError:  # the recording is empty: the only reason after its block
         return dict(NO_WORK)
     return described(timeline)
 
 
 def described(timeline: Timeline) -> Dict[str, Any]:
-    """The shares of a timeline: of its length that each device was ``busy``, that two devices worked at a time
-    (``together``), two operators (``abreast``), compute beside communication (``beside``); and of the communication
-    (``hidden``)."""
+    """Shares of a timeline's length: each device was ``busy``; two devices worked at the same time (``together``); two
+    operators did (``abreast``); computation ran beside communication (``beside``). And the share of the communication
+    that did (``hidden``)."""
     overlap = timeline.overlap()
     metrics: Dict[str, Any] = {
         "busy": {name: timeline.busy(name) for name in timeline.devices},

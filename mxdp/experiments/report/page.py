@@ -22,8 +22,8 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from mxdp.experiments.harness import experiment as registry
 from mxdp.experiments.harness import results
+from mxdp.experiments.harness.experiment import Column, Experiment, Result, Row, discover
 from mxdp.experiments.report import pictures, rows, style
 
 Term = Tuple[str, str]
@@ -45,7 +45,7 @@ class Cells:
     right: List[bool]
 
 
-def mark(result: registry.Result) -> Tuple[str, str]:
+def mark(result: Result) -> Tuple[str, str]:
     """How it ended: a kind (``yes``, ``no``, ``unknown``, ``bad``) and words. A verdict over wrong numbers is none."""
     words = {"failed": ("bad", "failed"), "timeout": ("bad", "timed out"), "skipped": ("unknown", "skipped")}
     if result["oracle"]["wrong"]:
@@ -56,7 +56,7 @@ def mark(result: registry.Result) -> Tuple[str, str]:
     return verdicts[result["verdict"]["holds"]]
 
 
-def oracle_line(result: registry.Result) -> Tuple[str, str]:
+def oracle_line(result: Result) -> Tuple[str, str]:
     """A kind, and a sentence on the comparison with the serial run, empty if a failure came before it."""
     checked, wrong, text = (result["oracle"][key] for key in ("checked", "wrong", "text"))
     if not checked:
@@ -66,7 +66,7 @@ def oracle_line(result: registry.Result) -> Tuple[str, str]:
     return ("bad" if wrong else "yes"), f"{line} ({text})" if text else line
 
 
-def table(result: registry.Result, experiment: Optional[registry.Experiment]) -> Cells:
+def table(result: Result, experiment: Optional[Experiment]) -> Cells:
     """The columns of ``experiment``, or without one (it is not installed here) the time and every plain metric.
 
     A row may lack a number (a reference has not all metrics; a NaN is null): the cell is a dash. A format that does not
@@ -84,7 +84,7 @@ def table(result: registry.Result, experiment: Optional[registry.Experiment]) ->
     return Cells(["", *(column.heading for column in columns)], lines, references, right)
 
 
-def print_result(result: registry.Result, console: Console) -> None:
+def print_result(result: Result, console: Console) -> None:
     """Print one result: question, prediction, table, comparison with the serial run, verdict."""
     kind, words = mark(result)
     console.print()
@@ -92,7 +92,7 @@ def print_result(result: registry.Result, console: Console) -> None:
     before = [(key.replace("_", " "), Text(result[key], style="dim")) for key in ("prediction", "how_to_read")]
     console.print(_facts([fact for fact in before if fact[1]]))
     if result["rows"] or result["references"]:
-        cells = table(result, registry.discover().get(result["experiment"]))
+        cells = table(result, discover().get(result["experiment"]))
         console.print(Padding(_rich_table(cells, console.width - 2), (1, 0, 1, 2)))
     after = []
     oracle_kind, sentence = oracle_line(result)
@@ -121,7 +121,7 @@ def write_report(folder: Union[str, Path], note: Optional[Callable[[str], None]]
     """
     folder = Path(folder)
     found = results.read_folder(folder, note)
-    known = registry.discover()
+    known = discover()
     # Autoescape by hand: jinja2's select_autoescape goes by the ending, and would take ".j2" for plain text.
     loader = jinja2.FileSystemLoader(str(Path(__file__).parent / "templates"))
     environment = jinja2.Environment(
@@ -134,18 +134,18 @@ def write_report(folder: Union[str, Path], note: Optional[Callable[[str], None]]
     return folder / "report.html"
 
 
-def _plain_columns(result: registry.Result) -> List[registry.Column]:
+def _plain_columns(result: Result) -> List[Column]:
     keys: Dict[str, None] = {}
     for row in result["rows"] + result["references"]:
         keys.update({key: None for key, value in row["metrics"].items() if not isinstance(value, (dict, list))})
 
     return [
-        registry.Column("seconds", "median s"),
-        *(registry.Column(key, key.replace("_", " "), ",.6g") for key in keys),
+        Column("seconds", "median s"),
+        *(Column(key, key.replace("_", " "), ",.6g") for key in keys),
     ]
 
 
-def _cell(column: registry.Column, row: registry.Row) -> str:
+def _cell(column: Column, row: Row) -> str:
     try:
         found = rows.cell(column, row)
     except (TypeError, ValueError):
@@ -166,7 +166,7 @@ def _text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else str(value)
 
 
-def _reason(result: registry.Result) -> str:
+def _reason(result: Result) -> str:
     """Why it failed, without the colours of a child's terminal."""
     return Text.from_ansi(result["error"] or "").plain
 
@@ -201,9 +201,7 @@ def _rich_table(cells: Cells, width: int) -> RichTable:
     return made
 
 
-def _section(
-    result: registry.Result, experiment: Optional[registry.Experiment], folder: Path, shared: List[Term]
-) -> Dict[str, Any]:
+def _section(result: Result, experiment: Optional[Experiment], folder: Path, shared: List[Term]) -> Dict[str, Any]:
     """What the template shows of one result; ``shared`` is what stands at the top of the page."""
     kind, words = mark(result)
     oracle_kind, oracle = oracle_line(result)
@@ -249,13 +247,13 @@ def _machine(environment: Dict[str, Any]) -> List[Term]:
     ]
 
 
-def _shared(found: List[registry.Result]) -> List[Term]:
+def _shared(found: List[Result]) -> List[Term]:
     """What all results say alike of the machine."""
     machines = [_machine(result["environment"]) for result in found]
     return [term for term in machines[0] if all(term in machine for machine in machines)]
 
 
-def _about(found: List[registry.Result], shared: List[Term]) -> List[Term]:
+def _about(found: List[Result], shared: List[Term]) -> List[Term]:
     """When and where all of ``found`` were measured."""
     first = min((result["started"] for result in found), key=_seconds)
     seconds = sum(float(result["elapsed_seconds"]) for result in found)

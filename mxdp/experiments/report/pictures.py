@@ -7,16 +7,14 @@ from typing import Dict, List, Optional, Tuple
 
 from markupsafe import Markup
 
-from mxdp.experiments.harness import experiment as registry
 from mxdp.experiments.harness import results
+from mxdp.experiments.harness.experiment import Experiment, Result, Row
 from mxdp.experiments.report import style
 from mxdp.tracing import Timeline, draw
 from mxdp.tracing.chrome import write_chrome_trace
 
 
-def picture(
-    result: registry.Result, experiment: Optional[registry.Experiment], folder: Path
-) -> Tuple[Optional[Markup], str]:
+def picture(result: Result, experiment: Optional[Experiment], folder: Path) -> Tuple[Optional[Markup], str]:
     """Draw it to ``folder/<name>.svg``: the picture for the page, or None and a sentence on why there is none."""
     name = result["experiment"]
     if experiment is None:
@@ -39,7 +37,7 @@ def picture(
     return None, f"The picture could not be drawn ({why})."
 
 
-def timelines(result: registry.Result, folder: Path) -> List[Dict[str, object]]:
+def timelines(result: Result, folder: Path) -> List[Dict[str, object]]:
     """For each row with a timeline its label, its picture for the page, and the file for Perfetto.
 
     Writes ``<name>.<row>.svg`` and ``<name>.<row>.trace.json`` to ``folder/timelines``. A timeline that can't be
@@ -54,7 +52,7 @@ def timelines(result: registry.Result, folder: Path) -> List[Dict[str, object]]:
     ]
 
 
-def _timeline(name: str, slug: str, row: registry.Row, folder: Path) -> Dict[str, object]:
+def _timeline(name: str, slug: str, row: Row, folder: Path) -> Dict[str, object]:
     alt = f"Timeline of {row['label']}: one lane for each device, copies and sums apart from compute."
     try:
         recorded = Timeline.from_json(row["metrics"][results.TIMELINE])

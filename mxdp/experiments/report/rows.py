@@ -6,12 +6,13 @@ import statistics
 from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence
 
 from mxdp import errors
-from mxdp.experiments.harness.experiment import Column, Row
 from mxdp.experiments.report import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from mxdp.experiments.harness.experiment import Column, Row
 
 
 def size(nbytes: int) -> str:
@@ -116,9 +117,13 @@ plural = errors.plural
 
 def metric(name: str, heading: str, form: str = "{:.2f}") -> Column:
     """Goes."""
+    from mxdp.experiments.harness.experiment import Column
+
     return Column(name, heading, form[2:-1])
 
 
 def seconds(heading: str = "seconds", form: str = "{:.2f}") -> Column:
     """Goes."""
+    from mxdp.experiments.harness.experiment import Column
+
     return Column("seconds_range", heading, form[2:-1])
