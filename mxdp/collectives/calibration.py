@@ -13,7 +13,7 @@ from typing import Callable, Sequence
 
 from mxdp import process
 from mxdp.backend import Device, NDArray, mx, npx
-from mxdp.plans.cost.simulate import Curve, Machine, Rate
+from mxdp.plans.cost.machine import Curve, Machine, Rate
 from mxdp.prepared import Call, prepare
 
 MEBIBYTE = 1 << 20

@@ -30,7 +30,7 @@ from mxdp.collectives.program import Program, places
 from mxdp.collectives.tuning import resolve
 from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.collective.one_hop import owners
-from mxdp.plans.cost.simulate import Machine
+from mxdp.plans.cost.machine import Machine
 from mxdp.plans.partition import fill_buckets, offsets
 
 MEBIBYTE = 1 << 20

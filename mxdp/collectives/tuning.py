@@ -9,8 +9,8 @@ from mxdp import process
 from mxdp.backend import Device
 from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO, check_algorithm, plan
 from mxdp.plans.collective.schedule import READ, Schedule
-from mxdp.plans.cost.machine import CPU, GPU
-from mxdp.plans.cost.simulate import Machine, predict
+from mxdp.plans.cost.machine import CPU, GPU, Machine
+from mxdp.plans.cost.simulate import predict
 
 
 def resolve(

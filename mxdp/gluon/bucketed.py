@@ -12,7 +12,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from mxdp.backend import NDArray, mx
 from mxdp.collectives.gradients import GradientSync, address
-from mxdp.plans.cost.simulate import Machine
+from mxdp.plans.cost.machine import Machine
 from mxdp.prepared import prepare
 
 Parameter = Any

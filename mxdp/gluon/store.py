@@ -18,7 +18,7 @@ from mxdp.collectives.allreduce import made_ready
 from mxdp.collectives.gradients import address
 from mxdp.collectives.primitives import spread
 from mxdp.plans.collective.algorithms import AUTO, check_algorithm
-from mxdp.plans.cost.simulate import Machine
+from mxdp.plans.cost.machine import Machine
 from mxdp.plugin import store_name
 from mxdp.prepared import Call, prepare
 

@@ -14,7 +14,7 @@ from mxdp.backend import mx, np, npx
 from mxdp.collectives import ALGORITHMS, AllReduce, allreduce
 from mxdp.collectives.program import Program, flat, places
 from mxdp.plans.collective.algorithms import plan
-from mxdp.plans.cost.simulate import Machine, Rate
+from mxdp.plans.cost.machine import Machine, Rate
 
 DTYPES = ["float16", "float32", "float64", "int32", "int64"]
 each_algorithm = pytest.mark.parametrize("algorithm", [*sorted(ALGORITHMS), "auto"])

@@ -9,8 +9,8 @@ from mxdp.backend import mx
 from mxdp.collectives import tuning as choice
 from mxdp.collectives.tuning import choose, resolve, usual_machine
 from mxdp.plans.collective.algorithms import ALGORITHMS, plan
-from mxdp.plans.cost.machine import CPU, GPU
-from mxdp.plans.cost.simulate import Machine, Rate, predict
+from mxdp.plans.cost.machine import CPU, GPU, Machine, Rate
+from mxdp.plans.cost.simulate import predict
 
 CPUS = [mx.cpu(rank) for rank in range(4)]
 GPUS = [mx.gpu(rank) for rank in range(4)]

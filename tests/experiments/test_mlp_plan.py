@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from mxdp.experiments.automatic_parallelism.mlp_plan import plan
-from mxdp.experiments.automatic_parallelism.task_graph import length, one_by_one, simulate
+from mxdp.experiments.automatic_parallelism.task_graph import length, one_by_one
+from mxdp.plans.cost.simulate import simulate
 
 
 def needs(tasks):

@@ -8,8 +8,8 @@ from mxdp.experiments.automatic_parallelism.task_graph import (
     length,
     one_by_one,
     side_by_side,
-    simulate,
 )
+from mxdp.plans.cost.simulate import simulate
 
 FORK = [Task("a", 0, cost=2.0), Task("b", 1, ("a",), 3.0), Task("c", 0, ("a",), 1.0), Task("d", 0, ("b", "c"), 1.0)]
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from mxdp.plans.collective.algorithms import ALGORITHMS, plan
-from mxdp.plans.cost.simulate import Machine, Rate, predict
+from mxdp.plans.cost.machine import Machine, Rate
+from mxdp.plans.cost.simulate import Job, predict, simulate
 
 UNIT = Rate(0.0, ((1.0, 1.0),), ((1.0, 1.0),))
 MANY = Machine(push=0.0, copy=UNIT, add=UNIT, add_more=0.0, cores=64)
@@ -21,13 +22,13 @@ MANY = Machine(push=0.0, copy=UNIT, add=UNIT, add_more=0.0, cores=64)
         ("doubling", 2, 12 + 12),
         # Six in, six added on each; then one after the other, since each writes the vector the other reads.
         ("direct", 2, 6 + 6 + 6 + 6),
-        # The copies from three senders run side by side; those out of device 0 are all its own work.
+        # The copies from three senders run side by side; device 0 makes all copies from itself.
         ("naive", 4, 12 + 12 + 3 * 12),
         ("sharded", 4, 12 + 12 + 3 * 12),
-        # In, add, in, add, out, out. What arrives second lands in the box of the first, when that has been added.
+        # In, add, in, add, out, out. The second arrival uses the staging buffer of the first, once that is added.
         ("tree", 3, 12 + 12 + 12 + 12 + 12 + 12),
         ("tree", 4, 12 + 12 + 12 + 12 + 12 + 12),
-        # Read and add six out of the other's memory, then put it in both places.
+        # Read and add six from the other's memory, then copy the sum into both places.
         ("shared-memory", 2, 6 + 6 + 6),
     ],
 )
@@ -57,7 +58,7 @@ def test_nothing_begins_before_it_is_pushed(push, seconds):
 
 
 def test_the_footprint_counts_each_array_once():
-    """Two vectors of 12 bytes and a box: 36. A byte takes a second then, and longer with any other footprint."""
+    """Two vectors of 12 bytes and a staging buffer: 36. There a byte takes 1 s, and longer with any other footprint."""
     rate = Rate(0.0, ((35.0, 9.0), (36.0, 1.0), (37.0, 9.0)), ((35.0, 9.0), (36.0, 1.0), (37.0, 9.0)))
     assert predict(plan("naive", 2), 12, replace(MANY, copy=rate, add=rate)) == pytest.approx(36)
 
@@ -68,7 +69,7 @@ def test_together_is_slower_than_alone_only_while_two_run():
     assert predict(plan("doubling", 2), 12, shared) == pytest.approx(24 + 12)
 
 
-def test_one_start_for_every_move():
+def test_every_operation_pays_one_start():
     slow_start = Rate(1.0, ((1.0, 0.0),), ((1.0, 0.0),))
     assert predict(plan("doubling", 4), 8, replace(MANY, copy=slow_start, add=slow_start)) == pytest.approx(4)
 
@@ -91,3 +92,20 @@ def test_the_curve_is_read_between_its_points_and_held_beyond_them():
 def test_other_cores():
     assert MANY.with_cores(3).cores == 3
     assert MANY.with_cores(3).copy is MANY.copy
+
+
+@pytest.mark.parametrize(("needs_core", "ends"), [(True, [4, 6]), (False, [3, 5])])
+def test_python_takes_its_share_of_the_cores_or_takes_none(needs_core, ends):
+    """One core. Python pushes until 1, and then b: for 2 seconds beside a, or for 1."""
+    spans = simulate([[Job("a", 0, cost=2), Job("b", 0, cost=2)]], 1, push=1, python_needs_core=needs_core)
+    assert [end for _, end in spans.values()] == pytest.approx(ends)
+
+
+@pytest.mark.parametrize(("cores", "end"), [(1, 2), (2, 3)])
+def test_on_one_core_no_two_jobs_use_the_memory_at_the_same_time(cores, end):
+    spans = simulate([[Job(lane, lane, cost=1, together=3) for lane in (0, 1)]], cores)
+    assert spans == {0: (0, end), 1: (0, end)}
+
+
+def test_a_job_may_cost_nothing():
+    assert simulate([[Job("a", 0, cost=0.0), Job("b", 1, ("a",))]], 1) == {"a": (0, 0), "b": (0, 1)}

@@ -34,8 +34,8 @@ from mxdp.plans.collective import one_hop
 from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.collective.schedule import Schedule
 from mxdp.plans.cost.link import Link, allreduce_seconds
-from mxdp.plans.cost.machine import CPU
-from mxdp.plans.cost.simulate import Machine, predict
+from mxdp.plans.cost.machine import CPU, Machine
+from mxdp.plans.cost.simulate import predict
 from mxdp.plans.partition import bounds
 
 if TYPE_CHECKING:

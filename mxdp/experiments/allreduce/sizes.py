@@ -31,8 +31,8 @@ from mxdp.experiments.report import style
 from mxdp.experiments.report.rows import find_all, metric, plural, ratio, size
 from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO, plan
 from mxdp.plans.cost.link import algorithm_bandwidth, bus_bandwidth
-from mxdp.plans.cost.machine import CPU
-from mxdp.plans.cost.simulate import Machine, predict
+from mxdp.plans.cost.machine import CPU, Machine
+from mxdp.plans.cost.simulate import predict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

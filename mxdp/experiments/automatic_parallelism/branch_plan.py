@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from typing import Dict, Sequence
 
-from mxdp.experiments.automatic_parallelism.task_graph import Groups, Task, length, one_by_one, simulate
+from mxdp.experiments.automatic_parallelism.task_graph import Groups, Task, length, one_by_one
+from mxdp.plans.cost.simulate import simulate
 
 COPY = 0.02
 """What a copy takes, in products."""

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Iterator, List, Mapping, Tuple
 from mxdp import process
 from mxdp.experiments.automatic_parallelism import task_picture as graph_pictures
 from mxdp.experiments.automatic_parallelism.mlp_plan import SMALL, label, plan
-from mxdp.experiments.automatic_parallelism.task_graph import from_ends, length, one_by_one, side_by_side, simulate
+from mxdp.experiments.automatic_parallelism.task_graph import from_ends, length, one_by_one, side_by_side
 from mxdp.experiments.harness.experiment import (
     Case,
     Column,
@@ -37,6 +37,7 @@ from mxdp.experiments.harness.experiment import (
 )
 from mxdp.experiments.report import style
 from mxdp.experiments.report.rows import find, find_all, metric, plural, ratio, row_bars
+from mxdp.plans.cost.simulate import simulate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

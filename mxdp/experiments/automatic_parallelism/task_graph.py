@@ -1,4 +1,4 @@
-"""A computation as a graph of tasks, each on one device: planned as data, and played through before it is run.
+"""A computation as a graph of tasks, each on one device: planned as data, and simulated before it is run.
 
 ::
 
@@ -12,20 +12,14 @@ MXNet's engine, one for each task leaves nothing to it, and what a person would 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Dict, List, Mapping, Sequence, Tuple
+from typing import Dict, Mapping, Sequence
 
-Span = Tuple[float, float]
-"""From when to when, in seconds (or whatever the costs are in)."""
+from mxdp.plans.cost.simulate import Job, Span
 
 
 @dataclass(frozen=True)
-class Task:
-    """``needs``: names of the tasks whose results it takes; ``cost``: how long it takes alone, in any unit."""
-
-    name: str
-    lane: int
-    needs: Tuple[str, ...] = ()
-    cost: float = 1.0
+class Task(Job[str]):
+    """A job with a name that can be read."""
 
 
 Groups = Sequence[Sequence[Task]]
@@ -34,53 +28,6 @@ Groups = Sequence[Sequence[Task]]
 def one_by_one(tasks: Sequence[Task]) -> Groups:
     """A wait after each task."""
     return [[task] for task in tasks]
-
-
-def simulate(groups: Groups, cores: int, workers: int = 1) -> Dict[str, Span]:
-    """When each task would run, if a lane does what is ready in the order in which it became ready, as MXNet's do.
-
-    A lane runs one task at a time, or ``workers``. Where more tasks run than there are ``cores``, all go slower alike.
-
-    >>> long, short = Task("long", 0, cost=2.0), Task("short", 1)
-    >>> join = Task("join", 1, needs=("long", "short"))
-    >>> simulate([[long, short, join]], cores=2)["join"], simulate([[long, short, join]], cores=1)["join"]
-    ((2.0, 3.0), (3.0, 4.0))
-
-    Raises:
-        ValueError: a task needs one that is not there or comes in a later group.
-    """
-    spans: Dict[str, Span] = {}
-    clock = 0.0
-    for group in groups:
-        clock = _play(group, cores, workers, spans, clock)
-    return spans
-
-
-def _play(group: Sequence[Task], cores: int, workers: int, spans: Dict[str, Span], clock: float) -> float:
-    """Add the group's spans to ``spans``; returns when it is over."""
-    waiting = list(group)
-    queue: List[Task] = []
-    running: List[Tuple[Task, float, float]] = []  # what is left of each, and when it began
-    while True:
-        ready = [task for task in waiting if all(need in spans for need in task.needs)]
-        waiting = [task for task in waiting if task not in ready]
-        queue += ready
-        for task in list(queue):
-            if sum(other.lane == task.lane for other, _, _ in running) < workers:
-                running.append((task, task.cost, clock))
-                queue.remove(task)
-        if not running:
-            break
-        speed = min(1.0, cores / len(running))
-        least = min(left for _, left, _ in running)
-        clock += least / speed
-        for task, left, began in running:
-            if left - least <= 1e-9 * left:
-                spans[task.name] = (began, clock)
-        running = [(task, left - least, began) for task, left, began in running if task.name not in spans]
-    if waiting:
-        raise ValueError(f"{waiting[0].name!r} needs {', '.join(waiting[0].needs)}, which are not all done before it")
-    return clock
 
 
 def length(spans: Mapping[str, Span]) -> float:

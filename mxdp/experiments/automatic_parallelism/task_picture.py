@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Callable, Dict, Mapping, Sequence, Tuple
 
-from mxdp.experiments.automatic_parallelism.task_graph import Span, Task
+from mxdp.experiments.automatic_parallelism.task_graph import Task
 from mxdp.experiments.report import style
+from mxdp.plans.cost.simulate import Span
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -29,7 +29,7 @@ from mxdp.experiments.harness.experiment import (
 )
 from mxdp.experiments.report import style
 from mxdp.experiments.report.rows import find, find_all, metric, plural
-from mxdp.plans.cost.pipeline_times import predicted_seconds
+from mxdp.plans.cost.simulate import pipeline_seconds
 from mxdp.plans.pipeline import inference, pipeline
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class LatencyThroughput(Experiment):
         stream, said = settings["stream"], []
         for n in settings["devices"]:
             if n > 1:
-                seconds = predicted_seconds(inference(n, stream), [1 / n] * n, cores=cores)
+                seconds = pipeline_seconds(inference(n, stream), [1 / n] * n, cores=cores)
                 said.append(f"{n} equal stages give {stream / seconds:.2f} times the answers of one device")
         more = f"{' and '.join(said)} in a stream of {stream} batches" if said else "One device alone"
         return f"On {plural(cores, 'core')}: {more}. The latency of a batch stays what it is."
@@ -218,7 +218,7 @@ def _predicted(times: Any, stream: int, replicas: int, cores: int) -> float:
     plan = inference(len(times.forward), -(-stream // replicas))
     crowd = max(1.0, replicas / cores)
     forward = [seconds * crowd for seconds in times.forward]
-    return predicted_seconds(plan, forward, cores=cores, push=times.push * replicas)
+    return pipeline_seconds(plan, forward, cores=cores, push=times.push * replicas)
 
 
 def _numbers(row: Row) -> str:

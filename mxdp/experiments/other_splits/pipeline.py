@@ -30,7 +30,7 @@ from mxdp.experiments.harness.experiment import (
 )
 from mxdp.experiments.other_splits.stage_pictures import Panel, staircase
 from mxdp.experiments.report.rows import find_all, metric, plural, ratio
-from mxdp.plans.cost.pipeline_times import predicted_seconds, replay
+from mxdp.plans.cost.simulate import pipeline_seconds, pipeline_spans
 from mxdp.plans.pipeline import PIPELINES, bubble, pipeline
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class PipelineStages(Experiment):
             times = []
             for m in settings["micro_batches"]:
                 equal = [1 / (stages * m)] * stages
-                times.append(f"{predicted_seconds(pipeline('gpipe', stages, m), equal, equal, cores=cores) / 2:.2f}")
+                times.append(f"{pipeline_seconds(pipeline('gpipe', stages, m), equal, equal, cores=cores) / 2:.2f}")
             said.append(f"{stages} devices: {', '.join(times)}")
         counts = ", ".join(map(str, settings["micro_batches"]))
         return (
@@ -125,7 +125,7 @@ class PipelineStages(Experiment):
         lasting, cores = made.lasting_bytes(batch_size), workers(made)
 
         def predicted(times: Any) -> float:
-            return predicted_seconds(made.plan, times.forward, times.backward, (), cores, times.push)
+            return pipeline_seconds(made.plan, times.forward, times.backward, (), cores, times.push)
 
         found = {
             "predicted_end": predicted(measure_stages(made, X, y)),
@@ -269,8 +269,8 @@ def _planned(row: Row) -> List[Any]:
     """What the plan says, where nothing could be recorded."""
     case, times, cores = row["case"], row["metrics"]["stage_seconds"], row["metrics"]["workers"]
     plan = pipeline(case["schedule"], case["stages"], case["micro_batches"])
-    played = replay(plan, times["forward"], times["backward"], cores=cores, push=times["push"])
-    return [(span.stage, str(span.task), span.start, span.stop) for span in played]
+    spans = pipeline_spans(plan, times["forward"], times["backward"], cores=cores, push=times["push"])
+    return [(stage, str(task), *span) for (stage, task), span in spans.items()]
 
 
 def _title(row: Row) -> str:

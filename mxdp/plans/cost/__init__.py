@@ -1,1 +1,1 @@
-"""How long a plan should take."""
+"""How long a plan should take: predictions made before anything is measured."""

@@ -1,11 +1,11 @@
-"""What it should cost: predictions made before anything is measured.
+"""The textbook's cost model: a message of ``m`` bytes over one link takes ``alpha + m * beta`` seconds.
 
-A message of ``m`` bytes over one link takes ``alpha + m * beta`` seconds (alpha: the start-up time; beta: seconds a
-byte, one over the bandwidth). Source: Hockney, "The communication challenge for MPP", Parallel Computing 20 (1994);
-applied to collectives by Thakur, Rabenseifner and Gropp, Int. J. High Perform. Comput. Appl. 19 (2005).
+``alpha`` is the start-up time, ``beta`` the seconds a byte: one over the bandwidth. Source: Hockney, "The communication
+challenge for MPP", Parallel Computing 20 (1994); applied to collectives by Thakur, Rabenseifner and Gropp, Int. J. High
+Perform. Comput. Appl. 19 (2005).
 
-:func:`allreduce_seconds` is that textbook's model of a plan: every device can send one message and receive one at the
-same time. :mod:`mxdp.plans.cost.simulate` is a finer one, of one machine.
+:func:`allreduce_seconds` applies it to a plan: every device can send one message and receive one at the same time.
+:mod:`mxdp.plans.cost.simulate` is a finer model, of one machine.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class Link:
 
 
 def fit_link(samples: Sequence[Tuple[float, float]]) -> Link:
-    """The link that comes nearest to ``samples``, each (bytes, seconds).
+    """Fit a link to ``samples``, each (bytes, seconds).
 
-    Least squares of the *relative* errors: each sample weighs 1 / seconds², so that a message of 4 bytes counts as much
-    as one of 64 MiB. What would be less than zero is zero.
+    Least squares of the *relative* errors: each sample weighs 1 / seconds², so a message of 4 bytes counts as much as
+    one of 64 MiB. A negative ``alpha`` or ``beta`` is replaced by zero, and the other is fitted again.
 
     >>> link = Link(alpha=1e-5, beta=2e-10)
     >>> found = fit_link([(nbytes, link.seconds(nbytes)) for nbytes in (4, 4096, 4194304)])
@@ -44,11 +44,11 @@ def fit_link(samples: Sequence[Tuple[float, float]]) -> Link:
     1e-05 2e-10
 
     Raises:
-        ValueError: fewer than two different sizes, or a time that is not more than zero.
+        ValueError: fewer than two different sizes, or a time that is not positive.
     """
     if len({nbytes for nbytes, _ in samples}) < 2 or not all(seconds > 0 for _, seconds in samples):
         raise ValueError("a link is fitted to times of more than zero, of messages of at least two different sizes")
-    # alpha * x + beta * y is to be near 1, in the mean over all samples.
+    # Choose alpha and beta so that alpha * x + beta * y is close to 1 for all samples.
     x, y = [1 / seconds for _, seconds in samples], [nbytes / seconds for nbytes, seconds in samples]
     xx, xy, yy = (sum(a * b for a, b in zip(*pair)) for pair in ((x, x), (x, y), (y, y)))
     alpha = (sum(x) * yy - sum(y) * xy) / (xx * yy - xy * xy)
@@ -61,8 +61,8 @@ def fit_link(samples: Sequence[Tuple[float, float]]) -> Link:
 def allreduce_seconds(schedule: Schedule, nbytes: int, link: Link) -> float:
     """Predicted time of a collective over vectors of ``nbytes`` bytes.
 
-    Steps follow one another; in a step a device sends its messages one after the other, and receives them so. Sums
-    cost nothing, nor does what is read in place.
+    Steps follow one another. Within a step a device sends its messages one after another, and receives them one after
+    another. Sums cost nothing, and neither do chunks that are read in place.
 
     >>> from mxdp.plans.collective.algorithms import plan
     >>> link = Link(alpha=0.0, beta=1e-9)
@@ -93,10 +93,10 @@ def algorithm_bandwidth(nbytes: float, seconds: float) -> float:
 
 
 def bus_bandwidth(nbytes: float, seconds: float, devices: int) -> float:
-    """``busbw``: what each device's link must have carried if every device sent as little as possible.
+    """``busbw``: the bandwidth of each device's link, if every device sent as little as possible.
 
-    An all-reduce moves at least 2 (n - 1) / n of the vector over each device's link, so this can be compared with the
-    link's bandwidth, whatever n is. Source: NVIDIA's nccl-tests, "Performance reported by NCCL tests".
+    An all-reduce moves at least 2 (n - 1) / n of the vector over each device's link, so this number can be compared
+    with the link's bandwidth for any n. Source: NVIDIA's nccl-tests, "Performance reported by NCCL tests".
 
     >>> bus_bandwidth(8e9, 2.0, devices=4)
     6000000000.0
@@ -105,10 +105,10 @@ def bus_bandwidth(nbytes: float, seconds: float, devices: int) -> float:
 
 
 def speedup(devices: int, cores: int, exposed: float = 0.0) -> float:
-    """Predicted time of one device over time of ``devices`` devices, one core each, for the same whole batch.
+    """Predicted time of one device over that of ``devices`` devices, one core each, for the same whole batch.
 
-    ``exposed`` is the part of the one-device time that splitting can't shorten (Amdahl: input, Python, communication
-    that nothing hides). Devices beyond the cores bring nothing.
+    ``exposed``: the share of the one-device time that splitting can't shorten (Amdahl's law): input, Python, and
+    communication that nothing hides. Devices beyond the number of cores bring nothing.
 
     >>> speedup(2, cores=2)
     2.0
@@ -122,7 +122,7 @@ def speedup(devices: int, cores: int, exposed: float = 0.0) -> float:
 
 
 def jobs_ratio(jobs: int, cores: int) -> float:
-    """Predicted time of ``jobs`` equal independent jobs, a device each, over the time of one alone.
+    """Predicted time of ``jobs`` equal independent jobs, one on each device, over the time of one job alone.
 
     >>> [jobs_ratio(2, cores) for cores in (1, 2, 8)]
     [2.0, 1.0, 1.0]

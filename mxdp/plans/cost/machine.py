@@ -1,11 +1,79 @@
-"""Speeds to plan with where nothing was measured: ``auto`` works with them.
+"""A machine, as the simulator sees it: what a copy, a sum and a push cost, and how many cores share the work.
 
-``mxdp.collectives.calibrate`` measures those of the machine at hand, and the experiments plan with what it finds.
+:func:`mxdp.collectives.calibrate` measures these costs. :data:`CPU` and :data:`GPU` are used where nothing was
+measured.
 """
 
 from __future__ import annotations
 
-from mxdp.plans.cost.simulate import Curve, Machine, Rate
+import math
+from dataclasses import dataclass, replace
+from typing import Tuple
+
+from mxdp.plans.collective.operations import Operation
+from mxdp.plans.collective.schedule import COPY
+
+Curve = Tuple[Tuple[float, float], ...]
+"""Points (bytes in use on all devices, seconds a byte), by rising bytes. Memory that fits into a cache is faster."""
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Cost of one kind of operation: ``start`` seconds, and then seconds for each byte of its result.
+
+    ``alone``: when no other operation runs; ``together``: when every core runs one.
+    """
+
+    start: float
+    alone: Curve
+    together: Curve
+
+    def seconds(self, nbytes: float, footprint: float, others: bool) -> float:
+        """Time for a result of ``nbytes``. ``footprint``: bytes in use on all devices; ``others``: do other operations
+        run at the same time?
+
+        >>> Rate(1e-6, ((1e6, 1e-9),), ((1e6, 2e-9),)).seconds(1000, footprint=1e6, others=True)
+        3e-06
+        """
+        return self.start + nbytes * _at(self.together if others else self.alone, footprint)
+
+
+def _at(curve: Curve, footprint: float) -> float:
+    """Interpolate linearly over the logarithm of the bytes. Beyond an end of the curve, its last point counts."""
+    if footprint <= curve[0][0]:
+        return curve[0][1]
+    for (x0, y0), (x1, y1) in zip(curve, curve[1:]):
+        if footprint <= x1:
+            return y0 + (y1 - y0) * math.log(footprint / x0) / math.log(x1 / x0)
+    return curve[-1][1]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Costs in seconds.
+
+    ``push``: Python's time for one operation; ``copy``: a copy between devices; ``add``: a sum of two arrays;
+    ``add_more``: what each further array adds to ``add``, as a share of it; ``cores``: shared by all operations.
+    """
+
+    push: float
+    copy: Rate
+    add: Rate
+    add_more: float
+    cores: int
+    measured_on: str = ""
+
+    def with_cores(self, cores: int) -> Machine:
+        """The same speeds with another number of cores."""
+        return replace(self, cores=cores)
+
+    def seconds(self, operation: Operation, nbytes: float, footprint: float, others: bool) -> float:
+        """Time of one operation whose result has ``nbytes`` bytes; the other arguments as for :meth:`Rate.seconds`."""
+        if operation.action == COPY:
+            return self.copy.seconds(nbytes, footprint, others)
+        more = 1 + self.add_more * (len(operation.sources) - 2)
+        return self.add.seconds(nbytes * more, footprint, others)
+
 
 MIB = float(1 << 20)
 
@@ -23,7 +91,7 @@ CPU = Machine(
     cores=2,
     measured_on="two cores of an AMD EPYC with 32 MB of third-level cache",
 )
-"""CPU devices. Measured by ``calibrate``; the second lowest of seven runs."""
+"""CPU devices. ``calibrate`` measured it seven times; this is the second lowest of the seven."""
 
 _PCIE, _MEMORY = ((1.0, 1 / 16e9),), ((1.0, 3 / 900e9),)
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mxdp.plans.cost.pipeline_times import predicted_seconds, replay
+from mxdp.plans.cost.simulate import pipeline_seconds, pipeline_spans
 from mxdp.plans.pipeline import BACKWARD, FORWARD, PIPELINES, cycles, gpipe, inference, needs, one_f_one_b, pipeline
 
 seconds = st.integers(1, 9)
@@ -14,12 +14,12 @@ seconds = st.integers(1, 9)
 @given(stages=st.integers(1, 5), micro_batches=st.integers(1, 6))
 def test_equal_tasks_make_the_staircase(schedule, stages, micro_batches):
     plan = pipeline(schedule, stages, micro_batches)
-    spans = replay(plan, [1] * stages, [1] * stages)
+    spans = pipeline_spans(plan, [1] * stages, [1] * stages)
     expected = {
         (stage, task): number for number, row in enumerate(cycles(plan)) for stage, task in enumerate(row) if task
     }
-    assert {(span.stage, span.task): span.start for span in spans} == pytest.approx(expected)
-    assert all(span.stop - span.start == pytest.approx(1) for span in spans)
+    assert {place: start for place, (start, _) in spans.items()} == pytest.approx(expected)
+    assert all(stop - start == pytest.approx(1) for start, stop in spans.values())
 
 
 @pytest.mark.parametrize("schedule", sorted(PIPELINES))
@@ -28,15 +28,15 @@ def test_nothing_begins_before_what_it_needs_has_ended(schedule, data, stages, m
     plan = pipeline(schedule, stages, micro_batches)
     times = [data.draw(st.lists(seconds, min_size=n, max_size=n)) for n in (stages, stages, stages - 1)]
     cores, push = data.draw(st.integers(1, 5)), data.draw(st.sampled_from([0, 0.5, 2]))
-    spans = {(span.stage, span.task): span for span in replay(plan, *times, cores=cores, push=push)}
+    spans = pipeline_spans(plan, *times, cores=cores, push=push)
     assert len(spans) == 2 * stages * micro_batches
     for stage, own in enumerate(plan.tasks):
         for before, task in zip((None, *own), own):
-            start = spans[stage, task].start
+            start, _ = spans[stage, task]
             for need in needs(plan, stage, task) + ([(stage, before)] if before else []):
-                assert start >= spans[need].stop - 1e-9
+                assert start >= spans[need][1] - 1e-9
     busy = micro_batches * (sum(times[0]) + sum(times[1]) + 2 * sum(times[2])) + push * len(spans)
-    last = max(span.stop for span in spans.values())
+    last = max(stop for _, stop in spans.values())
     assert last >= busy / min(cores, stages + 1) - 1e-9
     assert last <= busy + 1e-9
 
@@ -46,36 +46,36 @@ def test_balanced_stages_take_what_the_bubble_says(micro_batches):
     """p stages, m micro-batches: (m + p - 1) / m of a stage's time for the whole batch."""
     for stages in (1, 2, 3, 4):
         plan = gpipe(stages, micro_batches)
-        got = predicted_seconds(plan, [1 / micro_batches] * stages, [2 / micro_batches] * stages)
+        got = pipeline_seconds(plan, [1 / micro_batches] * stages, [2 / micro_batches] * stages)
         assert got == pytest.approx(3 * (micro_batches + stages - 1) / micro_batches)
 
 
 def test_the_slowest_stage_sets_the_pace():
-    got = predicted_seconds(inference(3, 10), [1, 3, 2])
+    got = pipeline_seconds(inference(3, 10), [1, 3, 2])
     assert got == pytest.approx(1 + 10 * 3 + 2)
 
 
 def test_one_core_does_one_thing_at_a_time_whatever_the_schedule():
     for plan in (gpipe(3, 4), one_f_one_b(3, 4)):
-        assert predicted_seconds(plan, [1, 2, 3], [2, 3, 4], cores=1) == pytest.approx(4 * 15)
+        assert pipeline_seconds(plan, [1, 2, 3], [2, 3, 4], cores=1) == pytest.approx(4 * 15)
 
 
 def test_two_cores_among_three_devices():
     # All three are busy in the middle only: 3 tasks by 2 cores in 1.5.
-    assert predicted_seconds(inference(3, 3), [1, 1, 1], cores=2) == pytest.approx(1 + 1 + 1.5 + 1 + 1)
+    assert pipeline_seconds(inference(3, 3), [1, 1, 1], cores=2) == pytest.approx(1 + 1 + 1.5 + 1 + 1)
 
 
 def test_messages_cost_their_sender():
     # Forward once (1 + 0.5), then 2 behind it; back 1 + 0.5, then 1.
-    spans = replay(gpipe(2, 1), [1, 2], [1, 1], [0.5])
-    assert [span.stop for span in spans] == pytest.approx([1.5, 3.5, 5, 6])
+    spans = pipeline_spans(gpipe(2, 1), [1, 2], [1, 1], [0.5])
+    assert [stop for _, stop in spans.values()] == pytest.approx([1.5, 3.5, 5, 6])
 
 
 def test_python_pushes_one_task_after_another():
-    assert predicted_seconds(gpipe(1, 1), [1], [1], push=2) == pytest.approx(5)
-    # Enough of a start: what is pushed later is there before it's needed, and Python has a core of its own.
-    assert predicted_seconds(gpipe(1, 2), [9], [9], push=2) == pytest.approx(2 + 4 * 9)
-    assert predicted_seconds(gpipe(1, 2), [9], [9], push=2, cores=1) == pytest.approx(4 * 2 + 4 * 9)
+    assert pipeline_seconds(gpipe(1, 1), [1], [1], push=2) == pytest.approx(5)
+    # Later tasks are pushed before they are needed, and Python has a core of its own.
+    assert pipeline_seconds(gpipe(1, 2), [9], [9], push=2) == pytest.approx(2 + 4 * 9)
+    assert pipeline_seconds(gpipe(1, 2), [9], [9], push=2, cores=1) == pytest.approx(4 * 2 + 4 * 9)
 
 
 @pytest.mark.parametrize(
@@ -89,11 +89,11 @@ def test_python_pushes_one_task_after_another():
 )
 def test_missing_times_are_named(plan, times, problem):
     with pytest.raises(ValueError, match=problem):
-        replay(plan, *times)
+        pipeline_spans(plan, *times)
 
 
 def test_kinds_have_their_own_times():
-    spans = replay(gpipe(1, 2), [1], [3])
-    assert [(span.task.kind, span.stop - span.start) for span in spans] == [
+    spans = pipeline_spans(gpipe(1, 2), [1], [3])
+    assert [(task.kind, stop - start) for (_, task), (start, stop) in spans.items()] == [
         (FORWARD, 1), (FORWARD, 1), (BACKWARD, 3), (BACKWARD, 3),
     ]  # fmt: skip
