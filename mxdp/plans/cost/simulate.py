@@ -81,60 +81,48 @@ def simulate(
     spans: Dict[Name, Span] = {}
     now = 0.0
     for group in groups:
-        now = _play(group, spans, now, cores, workers, push, python_needs_core)
+        pushed, push_left = 0 if push else len(group), 1.0
+        waiting: List[Job[Name]] = list(group[:pushed])
+        ready: List[Job[Name]] = []
+        running: List[_Running[Name]] = []
+        while True:
+            blocked: List[Job[Name]] = []
+            for job in waiting:
+                (ready if all(need in spans for need in job.needs) else blocked).append(job)
+            waiting, queue, ready = blocked, ready, []
+            for job in queue:
+                if sum(each.job.lane == job.lane for each in running) < workers:
+                    running.append(_Running(job, now))
+                else:
+                    ready.append(job)
+            pushing = pushed < len(group)
+            if not running and not pushing:
+                break
+            # Go on to the next end of a job or of a push.
+            slower = max(1.0, (len(running) + (pushing and python_needs_core)) / cores)
+            shared = min(len(running), cores) > 1
+            seconds = [
+                slower * (each.job.cost if not shared or each.job.together is None else each.job.together)
+                for each in running
+            ]
+            push_seconds = push * (slower if python_needs_core else 1.0)
+            step = min([each.left * own for each, own in zip(running, seconds)] + [push_left * push_seconds] * pushing)
+            now += step
+            for each, own in zip(running, seconds):
+                each.left -= step / own if own else 1.0
+                if each.left <= 1e-12:
+                    spans[each.job.name] = (each.start, now)
+            running = [each for each in running if each.left > 1e-12]
+            if pushing:
+                push_left -= step / push_seconds
+                if push_left <= 1e-12:
+                    waiting.append(group[pushed])
+                    pushed, push_left = pushed + 1, 1.0
+        if waiting:
+            raise ValueError(
+                f"{waiting[0].name!r} needs {', '.join(map(str, waiting[0].needs))}: not all of them end before it"
+            )
     return spans
-
-
-def _play(
-    group: Sequence[Job[Name]],
-    spans: Dict[Name, Span],
-    now: float,
-    cores: int,
-    workers: int,
-    push: float,
-    python_needs_core: bool,
-) -> float:
-    """Add the spans of one group that begins at ``now``. Returns its end."""
-    pushed, push_left = 0 if push else len(group), 1.0
-    waiting: List[Job[Name]] = list(group[:pushed])
-    ready: List[Job[Name]] = []
-    running: List[_Running[Name]] = []
-    while True:
-        blocked: List[Job[Name]] = []
-        for job in waiting:
-            (ready if all(need in spans for need in job.needs) else blocked).append(job)
-        waiting, queue, ready = blocked, ready, []
-        for job in queue:
-            if sum(each.job.lane == job.lane for each in running) < workers:
-                running.append(_Running(job, now))
-            else:
-                ready.append(job)
-        pushing = pushed < len(group)
-        if not running and not pushing:
-            break
-        # Go on to the next end of a job or of a push.
-        slower = max(1.0, (len(running) + (pushing and python_needs_core)) / cores)
-        shared = min(len(running), cores) > 1
-        seconds = [
-            slower * (each.job.cost if not shared or each.job.together is None else each.job.together)
-            for each in running
-        ]
-        push_seconds = push * (slower if python_needs_core else 1.0)
-        step = min([each.left * own for each, own in zip(running, seconds)] + [push_left * push_seconds] * pushing)
-        now += step
-        for each, own in zip(running, seconds):
-            each.left -= step / own if own else 1.0
-            if each.left <= 1e-12:
-                spans[each.job.name] = (each.start, now)
-        running = [each for each in running if each.left > 1e-12]
-        if pushing:
-            push_left -= step / push_seconds
-            if push_left <= 1e-12:
-                waiting.append(group[pushed])
-                pushed, push_left = pushed + 1, 1.0
-    if waiting:
-        raise ValueError(f"{waiting[0].name!r} needs {', '.join(map(str, waiting[0].needs))}: not all end before it")
-    return now
 
 
 def predict(schedule: Schedule, nbytes: int, machine: Machine) -> float:
