@@ -35,7 +35,7 @@ ELSEWHERE = {
     "collectives/__init__.py": "collectives/test_allreduce.py",
     "plans/__init__.py": "plans/test_algorithms.py",
     "plans/__main__.py": "plans/test_plans_main.py",
-    "plans/pipeline.py": "plans/test_pipelines.py",
+    "plans/pipeline.py": "plans/test_plans_pipeline.py",
     "plans/cost/machine.py": "plans/test_simulate.py",
 }
 """Modules whose tests are not ``test_<module>.py`` in the folder of ``tests`` that has the name of their room."""
