@@ -1,5 +1,6 @@
-"""The ways to split a network over devices, each with the same form (:mod:`mxdp.parallel.strategy`).
+"""Four strategies to split a network over devices, all in the form of :class:`mxdp.parallel.strategy.Strategy`.
 
-``data`` cuts the batch, ``pipeline`` the list of layers, ``layerwise`` each layer, ``tile`` the pictures. The network
-is described once (:mod:`mxdp.layers`), and every way gives what the serial run gives.
+``data`` splits the batch, ``pipeline`` the list of layers, ``layerwise`` each layer, and ``tile`` the pictures. The
+network is described once (:mod:`mxdp.layers`), and every strategy gives the results of the serial run. What a strategy
+moves and keeps is counted beside it (:mod:`mxdp.parallel.counts`).
 """

@@ -1,12 +1,13 @@
-"""Data parallelism: all layers on every device, a shard of the batch on each.
+"""Data parallelism: each device has all layers, and computes on a shard of the batch.
 
 Two devices, a batch of five::
 
     device 0   samples 0 1 2   all parameters   forward, backward  |  gradients  |  the same SGD step
     device 1   samples 3 4     all parameters   forward, backward  |   summed    |  the same SGD step
 
-What :func:`mxdp.train_batch` does, as the common form. Sent: the gradients, whatever the batch; and for each batch
-normalisation two numbers a channel, there and back, since the statistics are the whole batch's.
+This is :func:`mxdp.train_batch` in the form of a strategy. The devices send their gradients, whose size does not depend
+on the batch. For each batch normalisation they also send two numbers a channel, there and back, because the statistics
+are those of the whole batch.
 
 Source: Dive into Deep Learning, "Training on Multiple GPUs".
 """
@@ -15,17 +16,16 @@ from __future__ import annotations
 
 from typing import List, Sequence
 
-from mxdp.backend import Batch, Device, NDArray, autograd, np
+from mxdp.backend import Batch, Device, NDArray, autograd
 from mxdp.collectives import GradientSync
 from mxdp.layers import BatchNorm, LayerParams, Net, Shape, apply, normalise, outputs
 from mxdp.parallel import traffic
-from mxdp.parallel.footprint import Footprint
-from mxdp.plans.partition import bounds
+from mxdp.parallel.counts import DataCounts
 from mxdp.scratch import cross_entropy, get_params, in_sync, sgd, split_and_load, split_batch
 
 
-class Data:
-    """A replica on each device. Fulfils :class:`mxdp.parallel.strategy.Strategy`; all parameters are tied.
+class Data(DataCounts):
+    """A replica on each device: a :class:`~mxdp.parallel.strategy.Strategy`. All parameters are tied.
 
     Args:
         net, params: the network and its parameters, which are copied.
@@ -47,14 +47,15 @@ class Data:
     ) -> None:
         traffic.check_devices(devices)
         self.net, self.devices, self.traffic = list(net), list(devices), traffic.Traffic()
-        self._shapes = [tuple(input_shape), *outputs(net, input_shape)]
+        self.shapes = [tuple(input_shape), *outputs(net, input_shape)]
+        self.held = [get_params(traffic.flat(params), device) for device in devices]
         self._layout = [list(layer) for layer in params]
-        self._replicas = [get_params(traffic.flat(params), device) for device in devices]
-        self._sync = GradientSync(self._replicas, algorithm)
+        self._sync = GradientSync(self.held, algorithm)
+        self.buckets = self._sync.buckets
         self._back = traffic.has_gradient(self.net)
 
     def step(self, X: Batch, y: Batch) -> NDArray:
-        """Forward, backward, gradients summed. Shards may be uneven.
+        """Forward, backward, all-reduce of the gradients. Shards may be uneven.
 
         Raises:
             ValueError: as :func:`mxdp.split_batch`.
@@ -65,66 +66,36 @@ class Data:
             losses = [cross_entropy(*pair) for pair in zip(self._forward(X_shards), y_shards)]
         autograd.backward(losses)
         self._sync()
-        for bucket in self._sync.buckets:
-            self.traffic.note("gradients", traffic.BACKWARD, self._bucket_bytes(bucket.algorithm, bucket.nbytes))
-        return self._join(losses, "losses")
+        for nbytes in self.gradient_bytes():
+            self.traffic.note("gradients", traffic.BACKWARD, nbytes)
+        return self._gather(losses, "losses")
 
     def update(self, lr: float, batch_size: int) -> None:
-        """The same step on every replica."""
-        for replica in self._replicas:
+        """The same SGD step on every replica."""
+        for replica in self.held:
             sgd(replica, lr, batch_size)
 
     def scores(self, X: Batch) -> NDArray:
-        """Forward pass of each shard on its device; joined on the first."""
+        """Forward pass of each shard on its device. The first device gathers the scores."""
         self.traffic.clear()
-        return self._join(self._forward(split_and_load(X, self.devices)), "scores")
+        return self._gather(self._forward(split_and_load(X, self.devices)), "scores")
 
     def params(self) -> List[LayerParams]:
         """A copy of the first replica, on ``cpu(0)``. Waits."""
-        return traffic.to_host(traffic.like(self._layout, self._replicas[0]))
+        return traffic.to_host(traffic.like(self._layout, self.held[0]))
 
     def gradients(self) -> List[LayerParams]:
         """A copy of the first replica's gradients, on ``cpu(0)``. Waits."""
-        return traffic.to_host(traffic.like(self._layout, [param.grad for param in self._replicas[0]]))
+        return traffic.to_host(traffic.like(self._layout, [param.grad for param in self.held[0]]))
 
     def in_step(self) -> bool:
-        """Are all replicas the same bits? Waits."""
-        return in_sync(self._replicas)
-
-    def bytes_moved(self, batch_size: int) -> int:
-        """Gradients, statistics, and the other devices' losses."""
-        itemsize = self._itemsize()
-        total = sum(self._bucket_bytes(bucket.algorithm, bucket.nbytes) for bucket in self._sync.buckets)
-        for layer, shape, back in zip(self.net, self._shapes, self._back):
-            if isinstance(layer, BatchNorm):
-                total += traffic.statistics_bytes(len(self.devices), shape[0], itemsize, back)
-        first = bounds(batch_size, len(self.devices))[0][1]
-        return total + (batch_size - first) * itemsize
-
-    def param_bytes(self) -> List[int]:
-        """All parameters, on every device."""
-        return [sum(map(traffic.nbytes, replica)) for replica in self._replicas]
-
-    def lasting_bytes(self, batch_size: int) -> List[int]:
-        """Parameters and gradients. What the gradients' all-reduce keeps for what arrives is left out."""
-        return [2 * each for each in self.param_bytes()]
-
-    def peak_bytes(self, batch_size: int) -> List[int]:
-        """Predicted (:mod:`mxdp.parallel.footprint`)."""
-        peaks = []
-        for start, stop in bounds(batch_size, len(self.devices)):
-            sizes = [(stop - start) * traffic.elements(shape) for shape in self._shapes]
-            footprint = Footprint(sizes[0])
-            footprint.keep()
-            for layer, size in zip(self.net, sizes[1:]):
-                footprint.add(layer, size, split=len(self.devices) > 1)
-            peaks.append(footprint.peak() * self._itemsize())
-        return peaks
+        """Are all replicas equal, bit for bit? Waits."""
+        return in_sync(self.held)
 
     def _forward(self, xs: Sequence[NDArray]) -> List[NDArray]:
-        """Scores of each shard, layer by layer on all devices, so that the statistics can be put together."""
-        per_device = [traffic.like(self._layout, replica) for replica in self._replicas]
-        for layer, back, *own in zip(self.net, self._back, *per_device):
+        """Scores of each shard. All devices pass a layer before the next one, for the statistics of the whole batch."""
+        replicas = [traffic.like(self._layout, replica) for replica in self.held]
+        for layer, back, *own in zip(self.net, self._back, *replicas):
             if isinstance(layer, BatchNorm):
                 statistics = traffic.moments_of_all(xs, self.traffic, back)
                 xs = [normalise(x, *both, *params) for x, both, params in zip(xs, statistics, own)]
@@ -132,14 +103,6 @@ class Data:
                 xs = [apply(layer, x, params) for x, params in zip(xs, own)]
         return list(xs)
 
-    def _join(self, parts: Sequence[NDArray], what: str) -> NDArray:
-        """In the batch's order, on the first device."""
-        arrived = [self.traffic.send(part, self.devices[0], what, back=False) for part in parts]
-        return np.concatenate(arrived) if len(arrived) > 1 else arrived[0]
-
-    def _bucket_bytes(self, algorithm: str, nbytes: int) -> int:
-        itemsize = self._itemsize()
-        return traffic.allreduce_bytes(algorithm, self.devices, nbytes // itemsize, itemsize)
-
-    def _itemsize(self) -> int:
-        return traffic.itemsize(self._replicas[0][0])
+    def _gather(self, parts: Sequence[NDArray], what: str) -> NDArray:
+        """All parts on the first device, in the batch's order."""
+        return traffic.joined([self.traffic.send(part, self.devices[0], what, back=False) for part in parts])

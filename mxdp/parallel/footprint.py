@@ -1,31 +1,41 @@
-"""How much memory a step will take on a device, from shapes alone, beside parameters and gradients, which stay there.
+"""How much memory a step takes on a device, predicted from shapes alone. Parameters and gradients are not in it.
 
-Between the forward and the backward pass MXNet keeps of a layer what its backward pass computes with::
+MXNet keeps for each layer, from its forward to its backward pass, what the backward pass computes with::
 
     convolution, dense    its input
     relu                  its output
-    pooling               its input and output; the largest value's place, too, if that is what is taken
+    pooling               its input and output; for a maximum, also the places of the largest values
     batch normalisation   its input, and four arrays as large: x - mean (twice), the quotient, and that times the scale
 
-What no backward pass needs is gone as soon as it was used. On the way back MXNet makes one piece of work of up to 15
-operators of a device, and all gradients that such a piece makes are there at its end. A copy between devices is no part
-of a piece, and a batch normalisation has operators enough for one of its own. So the peak is reached at the end of one
-of the pieces::
+It frees everything else as soon as it was used. MXNet runs the backward pass in bulks of up to 15 operators of a
+device, and all gradients that a bulk makes exist at its end. A copy between devices is not part of a bulk, and a batch
+normalisation has enough operators to fill a bulk of its own. So the peak is at the end of one of the bulks::
 
-    kept of all layers up to the next piece | gradients of the layers in this one
+    kept by all layers before the next bulk | gradients of the layers in this bulk
 
-Not counted are the operators' temporary spaces, and the zeros with which oneDNN fills up blocks of 8 or 16 channels.
+Not counted are the operators' temporary space, and the zeros with which oneDNN fills blocks of 8 or 16 channels.
+
+A pipeline's stage runs each pass as one bulk (:mod:`mxdp.parallel.stage`). So all outputs exist at the end of a forward
+pass, and all their gradients at the end of a backward pass.
 """
 
 from __future__ import annotations
 
-from mxdp.layers import BatchNorm, Conv, Dense, Layer, Pool, Relu
+from typing import NamedTuple
+
+from mxdp.layers import BatchNorm, Conv, Dense, Layer, Net, Pool, Relu, Shape, outputs, param_shapes
+from mxdp.parallel.traffic import elements
+from mxdp.plans.partition import bounds
+from mxdp.plans.pipeline import PipelinePlan, kept
 
 NORM_KEPT = 4
-"""Arrays of the input's size, besides the input, that a batch normalisation keeps."""
+"""Arrays of the input's size that a batch normalisation keeps besides the input."""
 NORM_BACK, NORM_BACK_SPLIT = 9, 6
-"""Those that its way back makes: on one device; and where the statistics of several are put together, so that copies
-cut it into pieces. Measured (:mod:`mxdp.experiments.measure.memory`)."""
+"""Arrays that its backward pass makes: on one device; and over several devices, where the copies of the statistics end
+bulks in its middle. Measured (:mod:`mxdp.experiments.measure.memory`)."""
+NORM_STAGE_FORWARD, NORM_STAGE_BACKWARD = 1, 3
+"""Arrays that a batch normalisation in a pipeline's stage adds: in the forward pass only; and in the backward pass,
+besides the gradient of its input."""
 
 
 class Footprint:
@@ -37,38 +47,35 @@ class Footprint:
 
     def __init__(self, inputs: int) -> None:
         self.kept = self._gone = 0
-        self._at_hand = inputs  # what the next layer is given, unless it's among what is kept
+        self._at_hand = inputs  # the next layer's input, unless it is already in `kept`
         self._gradients = self._normalising = self._peak = 0
 
     @property
     def passing(self) -> int:
-        """Made in the forward pass, or given to it, and needed by no backward pass."""
+        """Numbers of the forward pass that no backward pass needs."""
         return self._gone + self._at_hand
 
     def keep(self, numbers: int = 0) -> None:
-        """``numbers`` more, and what the next layer is given: something holds on to it."""
+        """The next layer's input is kept, and ``numbers`` more."""
         self.kept, self._at_hand = self.kept + self._at_hand + numbers, 0
 
     def replace(self, numbers: int, back: bool = True) -> None:
-        """The next layer is given another array, made of the one that it would have been given; ``back``: it has a
-        gradient."""
-        self._let_go()
-        self._at_hand = numbers
+        """The next layer's input is replaced by an array made from it; ``back``: the new array has a gradient."""
+        self._gone, self._at_hand = self._gone + self._at_hand, numbers
         self._gradients += numbers * back
 
     def add(self, layer: Layer, made: int, split: bool = False) -> None:
-        """A layer that makes ``made`` numbers. ``split``: statistics are put together over several devices."""
+        """A layer that makes ``made`` numbers. ``split``: its statistics are taken over several devices."""
         if isinstance(layer, BatchNorm):
             self.cut()
-        if needs_input(layer):
+        if isinstance(layer, (Conv, Dense, Pool, BatchNorm)):  # backward computes with the input
             self.keep()
-        self._let_go()
-        self._at_hand = made
         if isinstance(layer, BatchNorm):
+            self.replace(made, back=False)
             self.kept += NORM_KEPT * made
             self._normalising = (NORM_BACK_SPLIT if split else NORM_BACK) * made
             return
-        self._gradients += made
+        self.replace(made)
         if isinstance(layer, (Relu, Pool)):
             self.keep()
         if isinstance(layer, Pool) and layer.kind == "max":
@@ -76,19 +83,61 @@ class Footprint:
             self._gradients += made
 
     def cut(self) -> None:
-        """Here a piece of the way back begins, and another ends."""
+        """One bulk of the backward pass ends here, and another begins."""
         self._peak = max(self._peak, self.kept + max(self._gradients, self._normalising))
         self._gradients = self._normalising = 0
 
     def peak(self) -> int:
-        """The most at a time."""
+        """The most numbers at a time."""
         self.cut()
         return self._peak
 
-    def _let_go(self) -> None:
-        self._gone, self._at_hand = self._gone + self._at_hand, 0
+
+class MemoryUse(NamedTuple):
+    """Numbers for one sample. ``kept``: from forward to backward pass; ``forward``, ``backward``: the additional ones
+    while that pass runs."""
+
+    kept: int
+    forward: int
+    backward: int
 
 
-def needs_input(layer: Layer) -> bool:
-    """Does its backward pass compute with its input?"""
-    return isinstance(layer, (Conv, Dense, Pool, BatchNorm))
+def memory_use(net: Net, input_shape: Shape) -> MemoryUse:
+    """What the layers ``net`` need as one stage. Left out are the loss, which is small, and the gradient of the stage's
+    input, whose buffer stays from step to step.
+
+    >>> memory_use([Dense(100), Relu(), Dense(10)], (50,))
+    MemoryUse(kept=150, forward=110, backward=210)
+    """
+    sizes = [elements(shape) for shape in outputs(net, input_shape)]
+    footprint, normalised = Footprint(elements(input_shape)), 0
+    for layer, size in zip(net, sizes):
+        footprint.add(layer, size)
+        normalised += size * isinstance(layer, BatchNorm)
+    forward = footprint.passing + NORM_STAGE_FORWARD * normalised
+    return MemoryUse(footprint.kept, forward, sum(sizes) + NORM_STAGE_BACKWARD * normalised)
+
+
+def step_numbers(net: Net, input_shape: Shape, plan: PipelinePlan, stage: int, batch_size: int) -> int:
+    """The most numbers in use at a time for ``stage``, whose layers are ``net``, besides :func:`lasting_numbers`.
+
+    Counted are the activations of as many micro-batches as the plan keeps, what a pass needs while it runs, and inputs
+    that wait: the rest of the batch on the first stage, the next micro-batch on the others. Left out are gradients that
+    wait for a slower stage, and MXNet's temporary space, which no schedule changes.
+    """
+    samples, count = bounds(batch_size, plan.micro_batches)[0][1], kept(plan)[stage]
+    use = memory_use(net, input_shape)
+    waiting = max(0, batch_size - samples * count) if stage == 0 else samples * (count < plan.micro_batches)
+    return samples * (count * use.kept + max(use.forward, use.backward)) + waiting * elements(input_shape)
+
+
+def lasting_numbers(net: Net, input_shape: Shape, plan: PipelinePlan, stage: int, batch_size: int) -> int:
+    """Numbers that stay on the device of ``stage`` from step to step.
+
+    They are the parameters, their gradients, a buffer for one micro-batch's gradients if there are several
+    micro-batches, and, behind the first stage, buffers for the gradient of the stage's input.
+    """
+    params = sum(elements(shape) for own in param_shapes(net, input_shape) for shape in own)
+    gradients = 2 if plan.micro_batches > 1 else 1
+    sizes = {stop - start for start, stop in bounds(batch_size, plan.micro_batches)}
+    return params * (1 + gradients) + (sum(sizes) * elements(input_shape) if stage else 0)

@@ -11,7 +11,7 @@ import numpy as onp
 
 from mxdp.backend import Device, NDArray, autograd, upload
 from mxdp.layers import Layer, LayerParams, Net, Shape, apply, outputs
-from mxdp.parallel.activations import lasting_numbers, step_numbers
+from mxdp.parallel.footprint import lasting_numbers, step_numbers
 from mxdp.parallel.traffic import flat, has_gradient, itemsize, nbytes
 from mxdp.plans.partition import balance, bounds
 from mxdp.plans.pipeline import PipelinePlan
@@ -60,7 +60,7 @@ def find_cuts(
     training: bool = True,
 ) -> Tuple[int, ...]:
     """The cuts with which the slowest stage is as fast as can be, of those in which none needs more than ``limit``
-    bytes (as :mod:`mxdp.parallel.activations` predicts).
+    bytes (as :mod:`mxdp.parallel.footprint` predicts).
 
     The layers are measured on ``device``, with micro-batches of the size they will have; without ``training`` their
     forward passes alone count. Waits.

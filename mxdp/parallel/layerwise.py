@@ -1,46 +1,45 @@
-"""Layerwise partitioning: a part of every layer on each device, all samples on all of them.
+"""Layerwise partitioning: each device has a part of every layer, and computes on all samples.
 
-Layers with weights go in pairs, of which the first is cut by columns (outputs) and the second by rows (inputs), so that
-the devices meet once a pair and direction: :mod:`mxdp.plans.layers.column_row` draws it. Here each device passes a
-segment while autograd records; between two segments, where the devices meet, autograd begins anew, and what is summed
-is summed by :func:`mxdp.collectives.allreduce`. Backward goes through the segments in reverse order::
+Layers with weights go in pairs. The first of a pair is cut by columns (outputs) and the second by rows (inputs). This
+needs one all-reduce for each pair and direction (:mod:`mxdp.plans.layers.column_row` draws it).
+
+The layers between two exchanges are a segment. Each device passes a segment alone, while autograd records. Autograd
+begins anew behind each exchange, which :func:`mxdp.collectives.allreduce` does. The backward pass goes through the
+segments in reverse order::
 
     forward     segment 0 | sum | segment 1 | sum | segment 2, loss
-    backward    segment 0 | . . | segment 1 | sum | segment 2            behind a sum the gradient is whole everywhere
+    backward    segment 0 | . . | segment 1 | sum | segment 2            behind a sum each device has the whole gradient
 """
 
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass
-from typing import Dict, List, Optional, Sequence
+from typing import List, NamedTuple, Optional, Sequence
 
 from mxdp.backend import Batch, Device, NDArray, autograd, np
 from mxdp.collectives import allreduce
 from mxdp.layers import Conv, Dense, LayerParams, Net, Shape, apply, outputs
 from mxdp.parallel import traffic
-from mxdp.parallel.footprint import Footprint
-from mxdp.plans.layers.column_row import COLUMNS, GLUE, ROWS, SUM, WHOLE, Segment, cut_layers, segments
+from mxdp.parallel.counts import LayerwiseCounts
+from mxdp.plans.layers.column_row import ALL_GATHER, ALL_REDUCE, COLUMNS, ROWS, WHOLE, Segment, cut_layers, segments
 from mxdp.plans.partition import Bounds, bounds, offsets
 from mxdp.scratch import cross_entropy, get_params, in_sync, sgd
 
-ALGORITHM = "auto"
 
-
-@dataclass(frozen=True)
-class Passed:
-    """A segment in a step, with its inputs and outputs on each device: autograd knows what lies between them."""
+class Passed(NamedTuple):
+    """A segment in a step, with its inputs and outputs on each device. Autograd has recorded what is between them."""
 
     segment: Segment
     inputs: List[NDArray]
     outputs: List[NDArray]
 
 
-class Layerwise:
-    """Each layer over all devices. Fulfils :class:`mxdp.parallel.strategy.Strategy`.
+class Layerwise(LayerwiseCounts):
+    """Each layer over all devices: a :class:`~mxdp.parallel.strategy.Strategy`.
 
-    Weights are disjoint, and so are the biases: that of a layer cut by rows is added once, on the first device. Tied
-    are only the parameters of batch normalisations behind a pair; all devices come to their gradients by themselves.
+    The devices have disjoint weights and disjoint biases. The bias of a layer cut by rows is added once, on the first
+    device. Tied are only the parameters of batch normalisations behind a pair. All devices compute their gradients
+    alike, without an exchange.
 
     Args:
         net, params: the network and its parameters, which are copied.
@@ -48,40 +47,35 @@ class Layerwise:
         devices: one or more.
 
     Raises:
-        ValueError: no devices, or one twice; a net that doesn't fit ``input_shape``; a layer that is to be cut by
-            columns and has fewer outputs than there are devices.
+        ValueError: no devices, or one twice; a net that doesn't fit ``input_shape``; fewer outputs than devices in a
+            layer that is cut by columns.
     """
 
     def __init__(self, net: Net, params: Sequence[LayerParams], input_shape: Shape, devices: Sequence[Device]) -> None:
         traffic.check_devices(devices)
         self.net, self.devices, self.traffic = list(net), list(devices), traffic.Traffic()
-        self._shapes = [tuple(input_shape), *outputs(net, input_shape)]
+        self.shapes = [tuple(input_shape), *outputs(net, input_shape)]
         self.cuts = cut_layers([isinstance(layer, (Conv, Dense)) for layer in net])
-        self._spans = self._find_spans()
-        self._segments = segments(self.cuts, traffic.has_gradient(net))
+        self.spans = self._find_spans()
+        self.segments = segments(self.cuts, traffic.has_gradient(net))
         self._params = [
             [get_params(self._part(number, layer, rank), device) for number, layer in enumerate(params)]
             for rank, device in enumerate(devices)
         ]
+        self.held = [traffic.flat(own) for own in self._params]
         self._no_bias = {
             number: [np.zeros(layer[1].shape, dtype=layer[1].dtype, ctx=device) for device in devices]
             for number, layer in enumerate(params)
             if self.cuts[number] == ROWS
         }
 
-    @property
-    def allreduces(self) -> Dict[str, int]:
-        """All-reduces that the last step (or the last :meth:`scores`) has done, by direction."""
-        return {way: self.traffic.messages[SUM, way] for way in (traffic.FORWARD, traffic.BACKWARD)}
-
     def step(self, X: Batch, y: Batch) -> NDArray:
-        """Forward and backward; each device ends with the gradients of its own parameters.
+        """Forward and backward. Each device gets the gradients of its own parameters.
 
         Raises:
             ValueError: ``X`` and ``y`` differ in length.
         """
-        if len(X) != len(y):
-            raise ValueError(f"X has {len(X)} samples and y has {len(y)} labels: they must be as many")
+        traffic.check_labels(X, y)
         self.traffic.clear()
         labels = [traffic.load(y, device) for device in self.devices]
         trail = self._forward(X, labels)
@@ -90,186 +84,118 @@ class Layerwise:
 
     def update(self, lr: float, batch_size: int) -> None:
         """Each device steps its own parameters."""
-        for own in self._params:
-            sgd(traffic.flat(own), lr, batch_size)
+        for own in self.held:
+            sgd(own, lr, batch_size)
 
     def scores(self, X: Batch) -> NDArray:
-        """Forward pass. All devices have the scores at its end."""
+        """Forward pass. At its end all devices have the scores."""
         self.traffic.clear()
         return self._forward(X)[-1].outputs[0]
 
     def params(self) -> List[LayerParams]:
-        """The parts glued together, on ``cpu(0)``. Waits."""
+        """The devices' parts joined, on ``cpu(0)``. Waits."""
         return self._whole([traffic.to_host(own) for own in self._params])
 
     def gradients(self) -> List[LayerParams]:
-        """Likewise. Waits."""
+        """The gradients' parts joined, on ``cpu(0)``. Waits."""
         return self._whole([traffic.to_host([[p.grad for p in layer] for layer in own]) for own in self._params])
 
     def in_step(self) -> bool:
-        """Are the parameters of batch normalisations behind a pair the same bits everywhere? Waits."""
+        """Are the parameters of batch normalisations behind a pair equal on all devices, bit for bit? Waits."""
         whole = [number for number, cut in enumerate(self.cuts) if cut == WHOLE]
         return in_sync([traffic.flat([own[number] for number in whole]) for own in self._params])
 
-    def bytes_moved(self, batch_size: int) -> int:
-        """The all-reduces, and what is glued at the end."""
-        total, itemsize = 0, self._itemsize()
-        for segment in self._segments:
-            if not segment.split:
-                continue
-            before, behind = (
-                batch_size * traffic.elements(self._shapes[number])
-                for number in (segment.layers[0], segment.layers[-1] + 1)
-            )
-            if segment.back:
-                total += self._sum_bytes(before, itemsize)
-            if segment.meet == GLUE:
-                total += (len(self.devices) - 1) * behind * itemsize
-            else:
-                total += self._sum_bytes(behind, itemsize)
-        return total
-
-    def param_bytes(self) -> List[int]:
-        """Each device's own part."""
-        return [sum(map(traffic.nbytes, traffic.flat(own))) for own in self._params]
-
-    def lasting_bytes(self, batch_size: int) -> List[int]:
-        """Parameters and gradients, and zeros in place of other devices' biases."""
-        zeros = sum(traffic.nbytes(biases[0]) for biases in self._no_bias.values())
-        return [2 * each + zeros for each in self.param_bytes()]
-
-    def peak_bytes(self, batch_size: int) -> List[int]:
-        """Predicted (:mod:`mxdp.parallel.footprint`). What an all-reduce needs while it runs is left out."""
-        peaks = []
-        for rank in range(len(self.devices)):
-            footprint = Footprint(batch_size * traffic.elements(self._shapes[0]))
-            for segment in self._segments:
-                self._add(footprint, segment, rank, batch_size)
-            peaks.append(footprint.peak() * self._itemsize())
-        return peaks
-
-    def _add(self, footprint: Footprint, segment: Segment, rank: int, samples: int) -> None:
-        """A segment's inputs, with their gradients, and its outputs stay to the end (:class:`Passed`); at both ends an
-        array takes another shape, for which MXNet copies it (its gradient it does not)."""
-        sizes = [samples * traffic.elements(shape) for shape in self._shapes]
-        made = sizes[segment.layers[0] if segment.layers else -1]
-        footprint.keep(made * segment.back)
-        footprint.replace(made, back=False)
-        for number in segment.layers:
-            made = sizes[number + 1]
-            if segment.split and self.cuts[number] != ROWS:
-                start, stop = self._spans[number][rank]
-                made = made * (stop - start) // self._shapes[number + 1][0]
-            footprint.add(self.net[number], made)
-        if segment is not self._segments[-1]:
-            footprint.replace(made, back=False)
-        footprint.keep()
-        footprint.cut()
-        if segment.meet == GLUE:
-            footprint.replace(sizes[segment.layers[-1] + 1], back=False)
-
     def _forward(self, X: Batch, labels: Sequence[NDArray] = ()) -> List[Passed]:
-        """Through all segments. With ``labels`` autograd records, a segment at a time, and the last outputs are losses;
-        without, they are scores."""
+        """Through all segments. With ``labels`` autograd records each segment, and the last outputs are losses; without
+        them, the last outputs are scores."""
         xs, trail = [traffic.load(X, device) for device in self.devices], []
-        for segment in self._segments:
+        for segment in self.segments:
             if labels and segment.back:
                 for x in xs:
                     x.attach_grad()
             with autograd.record() if labels else nullcontext():
                 outputs = [self._pass(segment, rank, x) for rank, x in enumerate(xs)]
-                if labels and segment is self._segments[-1]:
+                if labels and segment is self.segments[-1]:
                     outputs = [cross_entropy(*pair) for pair in zip(outputs, labels)]
             trail.append(Passed(segment, xs, outputs))
-            xs = self._meet(segment, [output.detach() for output in outputs])
+            xs = self._exchange(segment, [output.detach() for output in outputs])
         return trail
 
     def _pass(self, segment: Segment, rank: int, x: NDArray) -> NDArray:
-        """One device's way through a segment. What devices exchange is (samples, numbers): only then does it lie in
-        memory as an all-reduce needs it, and not in blocks of channels, as oneDNN likes images."""
-        x = x.reshape(len(x), *self._shapes[segment.layers[0] if segment.layers else -1])
+        """One device passes a segment. Inputs and outputs have the shape (samples, numbers): only then are they stored
+        as an all-reduce needs them. Images are stored in blocks of channels, by oneDNN."""
+        x = x.reshape(len(x), *self.shapes[segment.layers[0] if segment.layers else -1])
         for number in segment.layers:
             own = self._params[rank][number]
             if self.cuts[number] == ROWS and rank:
                 own = [*own, self._no_bias[number][rank]]
             x = apply(self.net[number], x, own)
-        return x if segment is self._segments[-1] else x.reshape(len(x), -1)
+        return x if segment is self.segments[-1] else x.reshape(len(x), -1)
 
-    def _meet(self, segment: Segment, outputs: List[NDArray]) -> List[NDArray]:
-        """What the next segment is given. A sum is written over its parts: no layer with weights needs its output."""
-        if segment.meet == GLUE:
-            spread = [[self.traffic.send(x, device, GLUE, back=False) for x in outputs] for device in self.devices]
-            return [glue(parts, axis=1) for parts in spread]
-        if segment.meet == SUM:
+    def _exchange(self, segment: Segment, outputs: List[NDArray]) -> List[NDArray]:
+        """The next segment's inputs. An all-reduce overwrites the outputs: no layer with weights needs its output."""
+        if segment.then == ALL_GATHER:
+            send = self.traffic.send
+            gathered = [[send(x, device, ALL_GATHER, back=False) for x in outputs] for device in self.devices]
+            return [traffic.joined(parts, axis=1) for parts in gathered]
+        if segment.then == ALL_REDUCE:
             self._allreduce(outputs, traffic.FORWARD)
         return outputs
 
     def _backward(self, trail: Sequence[Passed]) -> None:
-        """The segments in reverse, each from the gradients of its outputs to those of its inputs."""
+        """The segments in reverse order, each from the gradients of its outputs to those of its inputs."""
         gradients: Optional[List[NDArray]] = None
-        for passed in reversed(trail):
-            if gradients is not None and passed.segment.meet == GLUE:
-                ends = offsets([output.shape[1] for output in passed.outputs])
+        for segment, inputs, outs in reversed(trail):
+            if gradients is not None and segment.then == ALL_GATHER:
+                ends = offsets([out.shape[1] for out in outs])
                 gradients = [each[:, start:stop] for each, start, stop in zip(gradients, ends, ends[1:])]
-            autograd.backward(passed.outputs, gradients)
-            if not passed.segment.back:
+            autograd.backward(outs, gradients)
+            if not segment.back:
                 return
-            gradients = [x.grad for x in passed.inputs]
-            if passed.segment.split:
+            gradients = [x.grad for x in inputs]
+            if segment.split:
                 self._allreduce(gradients, traffic.BACKWARD)
 
     def _allreduce(self, arrays: Sequence[NDArray], direction: str) -> None:
         if len(arrays) > 1:
-            allreduce(arrays, ALGORITHM)
-            self.traffic.note(SUM, direction, self._sum_bytes(arrays[0].size, traffic.itemsize(arrays[0])))
-
-    def _sum_bytes(self, count: int, itemsize: int) -> int:
-        return traffic.allreduce_bytes(ALGORITHM, self.devices, count, itemsize)
-
-    def _itemsize(self) -> int:
-        return traffic.itemsize(traffic.flat(self._params[0])[0])
+            allreduce(arrays, self.algorithm)
+            self.traffic.note(ALL_REDUCE, direction, self.allreduce_bytes(arrays[0].size))
 
     def _find_spans(self) -> List[List[Bounds]]:
-        """For each layer the channels that each device makes (or, by rows, that it takes in).
+        """For each layer, the channels that each device makes (or takes in, where the layer is cut by rows).
 
         Raises:
             ValueError: there are fewer channels than devices.
         """
+        n = len(self.devices)
         spans: List[List[Bounds]] = []
-        for number, (cut, layer, shape) in enumerate(zip(self.cuts, self.net, self._shapes[1:])):
-            if cut == COLUMNS:
-                if shape[0] < len(self.devices):
-                    raise ValueError(
-                        f"layer {number}, {layer}, has {shape[0]} outputs for {len(self.devices)} devices: each needs "
-                        "at least one; use fewer devices"
-                    )
-                spans.append(bounds(shape[0], len(self.devices)))
-            else:
-                spans.append([(0, shape[0])] * len(self.devices) if cut == WHOLE else spans[-1])
+        for number, (cut, layer, shape) in enumerate(zip(self.cuts, self.net, self.shapes[1:])):
+            if cut == COLUMNS and shape[0] < n:
+                raise ValueError(
+                    f"layer {number}, {layer}, has {shape[0]} outputs for {n} devices: each needs at least one; use "
+                    "fewer devices"
+                )
+            whole = [(0, shape[0])] * n
+            spans.append(bounds(shape[0], n) if cut == COLUMNS else whole if cut == WHOLE else spans[-1])
         return spans
 
     def _part(self, number: int, params: LayerParams, rank: int) -> LayerParams:
         """A device's part of one layer's parameters."""
-        start, stop = self._spans[number][rank]
+        start, stop = self.spans[number][rank]
         if self.cuts[number] != ROWS:
             return [param[start:stop] for param in params]
         weight, bias = params
-        each = weight.shape[1] // self._shapes[number][0]  # a dense layer has a column for each place of a channel
+        each = weight.shape[1] // self.shapes[number][0]  # a dense layer has a column for each pixel of a channel
         return [weight[:, start * each : stop * each], bias][: 1 if rank else 2]
 
     def _whole(self, parts: Sequence[Sequence[LayerParams]]) -> List[LayerParams]:
-        """``parts[device][layer]`` glued together."""
+        """``parts[device][layer]`` joined over the devices."""
         result: List[LayerParams] = []
         for cut, *layer in zip(self.cuts, *parts):
             if cut == ROWS:
-                result.append([glue([part[0] for part in layer], axis=1), layer[0][1]])
+                result.append([traffic.joined([part[0] for part in layer], axis=1), layer[0][1]])
             elif cut == WHOLE:
                 result.append(layer[0])
             else:
-                result.append([glue(same, axis=0) for same in zip(*layer)])
+                result.append([traffic.joined(same, axis=0) for same in zip(*layer)])
         return result
-
-
-def glue(parts: Sequence[NDArray], axis: int) -> NDArray:
-    """The devices' parts side by side, in the order of the devices."""
-    return np.concatenate(parts, axis=axis) if len(parts) > 1 else parts[0]

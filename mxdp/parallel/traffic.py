@@ -1,7 +1,7 @@
-"""What the ways to split a network share: copies from device to device, counted, and statistics over all of them.
+"""What the strategies share: copies from device to device, counted, and batch statistics over all devices.
 
-The copies are made while MXNet records (it differentiates a copy into one the other way), so that gradients flow back
-through them by themselves.
+MXNet records a copy and differentiates it into a copy the other way. So gradients flow back through the copies by
+themselves.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from mxdp.layers import BatchNorm, Conv, Dense, LayerParams, Net, Shape, moments
 
 FORWARD, BACKWARD = "forward", "backward"
 Moments = Tuple[NDArray, NDArray]
-"""Mean and variance of each channel, as :func:`mxdp.layers.moments` shapes them."""
+"""Mean and variance of each channel, in the shape that :func:`mxdp.layers.moments` gives them."""
 
 
 class Traffic:
     """What one step sends between devices, counted as it is sent: ``messages`` and ``nbytes``, by (what, direction).
 
-    A sum over devices (an all-reduce) is one message here, with the bytes of all its sends.
+    An all-reduce counts as one message, with the bytes of all its sends.
     """
 
     def __init__(self) -> None:
@@ -42,9 +42,9 @@ class Traffic:
         self.nbytes[what, direction] += nbytes
 
     def send(self, x: NDArray, device: Device, what: str, back: bool) -> NDArray:
-        """``x`` on ``device``: itself if it is there, else a copy; doesn't wait.
+        """``x`` if it is on ``device``, else a copy there. Doesn't wait.
 
-        ``back``: its gradient will be wanted, so that if this is recorded, backward sends as much the other way.
+        ``back``: the gradient of ``x`` is needed. While autograd records, this counts the gradient's message, too.
         """
         if x.ctx == device:
             return x
@@ -59,25 +59,25 @@ class Traffic:
 
 
 def set_apart(x: NDArray, back: bool) -> NDArray:
-    """``x``, or, if it is recorded and its gradient will be wanted (``back``), a copy of it on its own device. Doesn't
-    wait.
+    """A copy of ``x`` on its own device if autograd records and the gradient is needed (``back``), else ``x`` itself.
+    Doesn't wait.
 
-    In backward MXNet makes one piece of work of up to 15 operators of a device, and a piece begins when all that it
-    needs is there. Such a piece would go on from one layer's backward pass, over a sum with gradients that come from
-    other devices, into the layer before; and the devices would work in turn. A copy is no part of a piece, and so ends
-    it. LeNet in tiles on two devices takes 66 ms a step so, instead of 85; a stack with batch normalisation by data
-    parallelism 137 instead of 157.
+    The copy lets the devices work at the same time in the backward pass. There MXNet runs up to 15 operators of a
+    device as one bulk, which starts when all inputs of the bulk are ready. Without the copy, one bulk would span a
+    layer's backward pass, the sum with gradients from other devices, and the layer before: the devices would work
+    alternately. A copy is never part of a bulk, so it ends the bulk. LeNet in tiles on two devices then takes 66 ms a
+    step instead of 85; a stack with batch normalisation in data parallelism takes 137 instead of 157.
     """
     return x.copyto(x.ctx) if back and autograd.is_recording() else x
 
 
 def nbytes(x: NDArray) -> int:
-    """Bytes of an array's numbers."""
+    """Bytes of an array."""
     return int(x.size) * itemsize(x)
 
 
 def itemsize(x: NDArray) -> int:
-    """Bytes of one of an array's numbers."""
+    """Bytes of one number of an array."""
     return int(onp.dtype(x.dtype).itemsize)
 
 
@@ -91,18 +91,23 @@ def elements(shape: Shape) -> int:
 
 
 def flat(params: Sequence[LayerParams]) -> List[NDArray]:
-    """All layers' parameters in one list."""
+    """The parameters of all layers in one list."""
     return [param for layer in params for param in layer]
 
 
 def like(layers: Sequence[Sequence[object]], arrays: Sequence[NDArray]) -> List[LayerParams]:
-    """``arrays``, one for each entry of ``layers``, in lists as ``layers`` has them."""
+    """The opposite of :func:`flat`: ``arrays`` in lists as long as those of ``layers``."""
     left = iter(arrays)
     return [[next(left) for _ in layer] for layer in layers]
 
 
+def joined(parts: Sequence[NDArray], axis: int = 0) -> NDArray:
+    """Arrays on one device, side by side, in their order."""
+    return np.concatenate(parts, axis=axis) if len(parts) > 1 else parts[0]
+
+
 def load(x: Batch, device: Device) -> NDArray:
-    """A copy of a batch, or of a part of it, on ``device``. Doesn't wait."""
+    """A copy of a batch, or of a part of one, on ``device``. Doesn't wait."""
     return upload(x, device) if isinstance(x, onp.ndarray) else x.copyto(device)
 
 
@@ -115,8 +120,7 @@ def to_host(layers: Sequence[LayerParams]) -> List[LayerParams]:
 
 
 def has_gradient(net: Net) -> List[bool]:
-    """For each layer, and for what comes behind the last: does its input have a gradient? From behind the first layer
-    with parameters on.
+    """For each layer, and for the loss: does its input have a gradient? Yes behind the first layer with parameters.
 
     >>> from mxdp.layers import Pool
     >>> has_gradient([Pool(2), Dense(3), Dense(2)])
@@ -127,7 +131,7 @@ def has_gradient(net: Net) -> List[bool]:
 
 
 def check_devices(devices: Sequence[Device]) -> None:
-    """One device or more, each of them once?
+    """Is there at least one device, and is each there once?
 
     Raises:
         ValueError: no.
@@ -137,10 +141,20 @@ def check_devices(devices: Sequence[Device]) -> None:
         raise ValueError(f"a network is split over different devices, at least one, not {', '.join(names) or 'none'}")
 
 
-def allreduce_bytes(algorithm: str, devices: Sequence[Device], count: int, itemsize: int) -> int:
-    """Bytes that an all-reduce of ``count`` numbers moves from one device to another, over all devices.
+def check_labels(X: Batch, y: Batch) -> None:
+    """Is there a label for each sample?
 
-    What an algorithm reads out of another's memory in place counts too: it comes from there as well.
+    Raises:
+        ValueError: no.
+    """
+    if X.shape[:1] != y.shape[:1]:
+        raise ValueError(f"X has {X.shape[0]} samples and y has {y.shape[0]} labels: they must be as many")
+
+
+def allreduce_bytes(algorithm: str, devices: Sequence[Device], count: int, itemsize: int) -> int:
+    """Bytes that an all-reduce of ``count`` numbers moves between devices, all devices together.
+
+    What a device reads directly from another device's memory counts, too.
     """
     if not count:
         return 0
@@ -150,13 +164,13 @@ def allreduce_bytes(algorithm: str, devices: Sequence[Device], count: int, items
 
 
 def moments_of_all(xs: Sequence[NDArray], traffic: Traffic, back: bool) -> List[Moments]:
-    """Mean and variance of each channel over the samples and places of all ``xs``, on each one's device.
+    """Mean and variance of each channel over all samples and pixels of all ``xs``; a copy of both for each device.
 
-    ``xs``: parts of one batch, (samples, channels, height, width) each, one on each device; they may differ in size.
-    Each device finds its own mean m_i and variance v_i. With w_i for its share of the numbers, the first device finds
-    the mean m = sum w_i m_i and the variance sum w_i (v_i + (m_i - m)^2), and sends both to the others: one message
-    there and one back, and no difference of large sums, as there is in "mean of squares less squared mean". With one
-    device these are :func:`mxdp.layers.moments`.
+    ``xs``: parts of one batch, each (samples, channels, height, width) and on a device of its own; sizes may differ.
+    Device i computes its own mean m_i and variance v_i; its share of the numbers is w_i. The first device computes the
+    mean m = sum w_i m_i and the variance sum w_i (v_i + (m_i - m)^2), and sends both to the others. This takes one
+    message there and one back for each device. It subtracts no large sums, as "mean of squares less squared mean"
+    would. With one device these are :func:`mxdp.layers.moments`.
 
     Source: Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances",
     COMPSTAT 1982.
@@ -168,7 +182,7 @@ def moments_of_all(xs: Sequence[NDArray], traffic: Traffic, back: bool) -> List[
     shares = [x.size / total for x in xs]
     pairs = [np.concatenate(pair) for pair in own]
     arrived = [set_apart(pairs[0], back), *(traffic.send(pair, first, "statistics", back) for pair in pairs[1:])]
-    # The first device's own last: in backward MXNet then serves the others before this device goes on by itself.
+    # The first device's pair is added last. In backward MXNet then serves the other devices first.
     weighed = list(zip(shares, arrived))[::-1]
     mean = sum(share * pair[:1] for share, pair in weighed)
     variance = sum(share * (pair[1:] + (pair[:1] - mean) ** 2) for share, pair in weighed)
@@ -178,5 +192,5 @@ def moments_of_all(xs: Sequence[NDArray], traffic: Traffic, back: bool) -> List[
 
 
 def statistics_bytes(devices: int, channels: int, itemsize: int, back: bool) -> int:
-    """What :func:`moments_of_all` moves in a step."""
+    """Bytes that :func:`moments_of_all` moves in a step."""
     return (2 if back else 1) * 2 * (devices - 1) * 2 * channels * itemsize

@@ -57,7 +57,7 @@ def test_scores_may_be_pictures():
     ("net", "shape", "there", "back"),
     [
         (LENET, (1, 28, 28), 2, 1),
-        (STACK, (3, 17, 19), 1, 1),  # its last layer has no partner: glued forward, summed backward
+        (STACK, (3, 17, 19), 1, 1),  # its last layer has no partner: joined forward, summed backward
         (MIXED, (2, 6, 5), 2, 3),  # before its first pair there are parameters
         ((Dense(6), Relu(), Dense(10)), (7,), 1, 0),
     ],
@@ -114,17 +114,17 @@ def test_only_what_is_whole_is_tied():
     assert not strategy.in_step()
 
 
-def test_columns_glued_in_the_wrong_order_are_caught(monkeypatch):
+def test_columns_joined_in_the_wrong_order_are_caught(monkeypatch):
     net, shape, params, X, y, expected = serial("stack", "float32")
-    original = layerwise.glue
-    monkeypatch.setattr(layerwise, "glue", lambda parts, axis: original(parts[::-1] if axis == 1 else parts, axis))
+    original = traffic.joined
+    monkeypatch.setattr(traffic, "joined", lambda parts, axis: original(parts[::-1] if axis == 1 else parts, axis))
     assert {"scores", "losses"} <= set(wrong(run(Layerwise(net, params, shape, devices(2)), X, y), expected))
 
 
-def test_parameters_glued_in_the_wrong_order_are_caught(monkeypatch):
+def test_parameters_joined_in_the_wrong_order_are_caught(monkeypatch):
     net, shape, params, X, y, expected = serial("lenet", "float32")
-    original = layerwise.glue
-    monkeypatch.setattr(layerwise, "glue", lambda parts, axis: original(parts[::-1], axis))
+    original = traffic.joined
+    monkeypatch.setattr(traffic, "joined", lambda parts, axis: original(parts[::-1], axis))
     found = wrong(run(Layerwise(net, params, shape, devices(2)), X, y), expected)
     assert {"gradients 0.0", "gradients 3.0", "params 0.0", "params 3.0"} <= set(found)
 

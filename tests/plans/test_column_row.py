@@ -37,7 +37,7 @@ def test_segments_are_all_layers_in_order_and_end_whole(weights):
         assert segment.split == (COLUMNS in own)
         if segment.split:
             assert own[0] == COLUMNS
-            assert (segment.meet == "sum") == (own[-1] == ROWS)
+            assert (segment.then == "all-reduce") == (own[-1] == ROWS)
             assert set(own[1:-1]) <= {OWN}
         else:
             assert set(own) <= {WHOLE}
@@ -47,8 +47,8 @@ def test_segments_are_all_layers_in_order_and_end_whole(weights):
 def test_devices_meet_once_a_pair(weights):
     cuts = cut_layers(weights)
     found = segments(cuts, [True] * (len(cuts) + 1))
-    assert sum(segment.meet == "sum" for segment in found) == sum(weights) // 2
-    assert sum(segment.meet == "glue" for segment in found) == sum(weights) % 2
+    assert sum(segment.then == "all-reduce" for segment in found) == sum(weights) // 2
+    assert sum(segment.then == "all-gather" for segment in found) == sum(weights) % 2
 
 
 @given(data=st.data())

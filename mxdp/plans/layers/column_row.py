@@ -1,4 +1,4 @@
-"""Layers cut over devices, in pairs: which are cut how, and where the devices meet.
+"""Layers cut over devices, in pairs: which are cut how, and where the devices exchange results.
 
 Layers with weights go in pairs. The first of a pair is cut by columns, that is by its outputs, so each device makes
 some of the channels; what stands between works on each channel alone. The second is cut by rows, by just those inputs::
@@ -13,7 +13,7 @@ One all-reduce a pair and direction; of the first pair only the forward one, sin
 every layer were cut by its outputs, they would have to be gathered behind each: about as many bytes, twice as often.)
 Dense layers and convolutions are cut alike, and a pair may be one of each. Relu, pooling and batch normalisation
 between the two of a pair have their channels where they are made; behind a pair all devices do all channels, each the
-same. A last layer without a partner is cut by columns, and its outputs are glued together on every device.
+same. A last layer without a partner is cut by columns, and an all-gather gives its outputs to every device.
 
 Source: Shoeybi et al., "Megatron-LM: Training Multi-Billion Parameter Language Models Using Model Parallelism", 2019,
 section 3; its f is our backward all-reduce and its g the forward one.
@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import List, Sequence, Tuple
 
 WHOLE, COLUMNS, ROWS, OWN = "whole", "columns", "rows", "own"
-SUM, GLUE = "sum", "glue"
+ALL_REDUCE, ALL_GATHER = "all-reduce", "all-gather"
 
 
 def cut_layers(weights: Sequence[bool]) -> List[str]:
@@ -50,21 +50,21 @@ def cut_layers(weights: Sequence[bool]) -> List[str]:
 class Segment:
     """Neighbouring layers that each device passes alone.
 
-    ``meet``: what the devices do with its outputs: ``sum`` (behind a pair), ``glue`` (behind a layer without a partner)
-    or nothing, since each has the whole. ``back``: do its inputs have a gradient?
+    ``then``: what the devices do with its outputs: an ``all-reduce`` (behind a pair), an ``all-gather`` (behind a layer
+    without a partner), or nothing, since each has the whole. ``back``: do its inputs have a gradient?
     """
 
     layers: Tuple[int, ...]
-    meet: str
+    then: str
     back: bool
 
     @property
     def split(self) -> bool:
         """Has each device only a part of it? Then its inputs' gradients are parts of a sum."""
-        return bool(self.meet)
+        return bool(self.then)
 
     def __str__(self) -> str:
-        return f"layers {list(self.layers)}, then {self.meet or 'nothing'}{', then back' if self.back else ''}"
+        return f"layers {list(self.layers)}, then {self.then or 'nothing'}{', then back' if self.back else ''}"
 
 
 def segments(cuts: Sequence[str], back: Sequence[bool]) -> List[Segment]:
@@ -74,9 +74,9 @@ def segments(cuts: Sequence[str], back: Sequence[bool]) -> List[Segment]:
 
     >>> for each in segments(["columns", "own", "rows", "whole", "columns"], [False] + 5 * [True]):
     ...     print(each)
-    layers [0, 1, 2], then sum
+    layers [0, 1, 2], then all-reduce
     layers [3], then nothing, then back
-    layers [4], then glue, then back
+    layers [4], then all-gather, then back
     layers [], then nothing, then back
     """
     groups: List[List[int]] = []
@@ -89,6 +89,6 @@ def segments(cuts: Sequence[str], back: Sequence[bool]) -> List[Segment]:
     found = []
     for group in groups:
         split = bool(group) and cuts[group[0]] == COLUMNS
-        meet = (SUM if cuts[group[-1]] == ROWS else GLUE) if split else ""
-        found.append(Segment(tuple(group), meet, back[group[0] if group else len(cuts)]))
+        then = (ALL_REDUCE if cuts[group[-1]] == ROWS else ALL_GATHER) if split else ""
+        found.append(Segment(tuple(group), then, back[group[0] if group else len(cuts)]))
     return found

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import List, Optional, Sequence, Tuple
 
 from mxdp.plans.layers.halo_axis import Piece, Window, cut_axis, span
-from mxdp.plans.partition import Bounds
+from mxdp.plans.partition import Bounds, bounds
 
 Grid = Tuple[int, int]
 """Rows of tiles and columns of tiles; tile (i, j) is number i * columns + j, on the device of that number."""
@@ -177,6 +177,15 @@ def exchanges(windows: Sequence[Optional[Window]], height: int, width: int, grid
             raise ValueError(f"layer {number}, {error}") from None
         height, width = window.places(height), window.places(width)
     return planned
+
+
+def tiles(height: int, width: int, grid: Grid) -> List[Tuple[Bounds, Bounds]]:
+    """Rows and columns of each tile of a picture.
+
+    >>> tiles(5, 6, (2, 2))
+    [((0, 3), (0, 3)), ((0, 3), (3, 6)), ((3, 5), (0, 3)), ((3, 5), (3, 6))]
+    """
+    return [(rows, columns) for rows in bounds(height, grid[0]) for columns in bounds(width, grid[1])]
 
 
 def squarest(tiles: int) -> Grid:

@@ -27,7 +27,7 @@ PEAKS = [(name, number, schedule) for name in NETS for number in (1, 2, 4, 8) fo
 @pytest.fixture(scope="module")
 def peaks():
     """(measured, predicted) of each of ``PEAKS``, LeNet first: STACK's operators use oneDNN's temporary space."""
-    return results("test_activations", "measured_and_predicted", PEAKS)
+    return results("test_footprint_stages", "measured_and_predicted", PEAKS)
 
 
 @pytest.mark.parametrize("case", PEAKS, ids=str)
