@@ -1,4 +1,4 @@
-"""Where to cut a network into stages: by the time of each layer, measured alone, and by the memory of each stage."""
+"""Where to cut a network into stages: decided by each layer's measured time and each stage's predicted memory."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from mxdp.timing import Timer
 
 @dataclass(frozen=True)
 class LayerCost:
-    """Of one layer and so many samples: seconds (``backward`` is 0 where there is nothing to differentiate), and bytes
-    of its input, output and parameters."""
+    """Cost of one layer for the samples measured: seconds of both passes (``backward`` is 0 where nothing is to be
+    differentiated), and bytes of its input, output and parameters."""
 
     forward: float
     backward: float
@@ -39,7 +39,7 @@ class LayerCost:
 def measure_layers(
     net: Net, params: Sequence[LayerParams], input_shape: Shape, device: Device, samples: int, rounds: int = 3
 ) -> List[LayerCost]:
-    """Each layer alone on ``device``, forward and backward, the median of ``rounds`` after one more. Waits."""
+    """Measure each layer alone on ``device``: the median of ``rounds``, after one round of warm-up. Waits."""
     x = upload(onp.random.RandomState(0).uniform(-1, 1, (samples, *input_shape)), device)
     x = x.astype(flat(params)[0].dtype)
     costs = []
@@ -59,14 +59,14 @@ def find_cuts(
     limit: float = math.inf,
     training: bool = True,
 ) -> Tuple[int, ...]:
-    """The cuts with which the slowest stage is as fast as can be, of those in which none needs more than ``limit``
-    bytes (as :mod:`mxdp.parallel.footprint` predicts).
+    """The cuts that make the slowest stage as fast as possible, while no stage needs more than ``limit`` bytes (as
+    :mod:`mxdp.parallel.footprint` predicts).
 
-    The layers are measured on ``device``, with micro-batches of the size they will have; without ``training`` their
-    forward passes alone count. Waits.
+    The layers are measured on ``device``, with micro-batches of their later size. Without ``training`` only their
+    forward passes count. Waits.
 
     Raises:
-        ValueError: fewer layers than stages, or no cuts keep to the limit.
+        ValueError: fewer layers than stages, or no cuts within the limit.
     """
     samples = max(1, bounds(batch_size, plan.micro_batches)[0][1])
     costs = measure_layers(net, params, input_shape, device, samples)
@@ -82,7 +82,7 @@ def find_cuts(
 
 
 def _measure(layer: Layer, params: LayerParams, x: NDArray, back: bool, rounds: int) -> Tuple[LayerCost, NDArray]:
-    """The cost, and the layer's output."""
+    """The layer's cost and its output."""
     if back:
         x.attach_grad()
     forward, backward = Timer(), Timer()

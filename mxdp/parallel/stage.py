@@ -1,19 +1,20 @@
 """One stage of a pipeline: neighbouring layers on one device, whose tasks run in the order in which they are pushed.
 
-MXNet runs what is ready, in the order in which it became ready; and copies between CPU devices are queued with the
-source's other work. Of a first stage all forward passes are ready at once, so that by itself MXNet would do all of them
-before the first copy, or an operator of each in turn: nothing would reach the second stage before the last micro-batch
-were done. So a stage's tasks are chained by a *token*, an array of one number on its device::
+MXNet by itself would not keep this order. It runs operators in the order in which they become ready, and it queues a
+copy between CPU devices behind the source's other work. On the first stage all forward passes are ready at once. MXNet
+would run all of them before the first copy, and the second stage would wait for the last micro-batch. So a stage's
+tasks are chained by a *token*, an array of one number on the stage's device::
 
-    forward of 0     [ read token | convolution | relu ... ] -> output 0        one bulk: one piece of work for MXNet
+    forward of 0     [ read token | convolution | relu ... ] -> output 0        one bulk: MXNet runs it as a whole
     message          copy output 0 to the next device                           ready when output 0 is: queued first
     pass the token   token = number of elements of output 0                     ready then too: queued behind the copy
     forward of 1     [ read token | ...                                         waits for the token, so for the copy
 
 Nothing in Python waits.
 
-Gradients of micro-batches are added up here, not by MXNet (``grad_req="add"``): there backward passes of convolutions
-and dense layers ask for temporary space, of which :mod:`mxdp.process` lets MXNet keep many copies.
+This file adds up the gradients of micro-batches itself. MXNet could do it (``grad_req="add"``), but backward passes of
+convolutions and dense layers would then ask for temporary space, of which MXNet keeps many copies
+(:mod:`mxdp.process`).
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ from mxdp.scratch import cross_entropy, get_params
 
 
 class Kept(NamedTuple):
-    """What a micro-batch leaves behind until its backward pass: its input and its output (or loss). What lies between
-    them, as far as the backward pass needs it, is kept by MXNet."""
+    """A micro-batch's input and output (or loss), kept until its backward pass. MXNet itself keeps what the backward
+    pass needs between them."""
 
     x: NDArray
     out: NDArray
 
 
 class Stage:
-    """``layers`` on ``device``. ``params`` are copied there; ``param.grad`` is the sum over the step's micro-batches.
+    """``layers`` on ``device``, with a copy of ``params``; ``tasks`` are the stage's own tasks in the schedule.
 
-    ``tasks`` are the stage's in the schedule.
+    After a step, ``param.grad`` is the sum over all micro-batches.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class Stage:
         self.params = [get_params(own, device) for own in params]
         self.flat = [param for own in self.params for param in own]
         self._sums = [param.grad for param in self.flat]
-        # The first backward pass writes the sums, the others write these, to be added.
+        # The first backward pass writes the sums. The others write the addends, which are then added.
         self._addends = [np.empty(param.shape, dtype=param.dtype, ctx=device) for param in self.flat if len(back) > 1]
         self._add = [prepare("elemwise_add", pair, pair[0]) for pair in zip(self._sums, self._addends)]
         self.kept: Dict[int, Kept] = {}
@@ -60,23 +61,22 @@ class Stage:
 
     @property
     def learns(self) -> bool:
-        """Does anything here have a gradient, a parameter or what comes from the stage before?"""
+        """Does a parameter, or the input from the stage before, have a gradient here?"""
         return not self.first or bool(self.flat)
 
     def begin(self, lengths: Sequence[int]) -> None:
-        """Begin a step whose micro-batches have these ``lengths``; places for others, as of an epoch's last batch, are
-        let go."""
+        """Begin a step whose micro-batches have these ``lengths``. Buffers for other lengths are freed."""
         self.kept.clear()
         self._buffers = {length: buffer for length, buffer in self._buffers.items() if length in lengths}
 
     def forward(self, number: int, x: NDArray, target: Device, y: Optional[NDArray] = None) -> NDArray:
-        """Push the forward pass of micro-batch ``number``; the result, copied to ``target``.
+        """Push the forward pass of micro-batch ``number``; returns its output, copied to ``target``.
 
-        With labels ``y`` (the last stage) the result are the losses.
+        The last stage is given labels ``y``, and its output is the losses.
         """
         if not self.first:
             autograd.mark_variables([x], [self._buffer(x)])
-        # What is recorded now will put its gradients where they are to be put now.
+        # A recording writes its gradients where they are marked at the time of the recording.
         autograd.mark_variables(self.flat, self._sums if number == self._opening else self._addends)
         outs: List[NDArray] = []
         with mx.engine.bulk(ALL):
@@ -89,7 +89,7 @@ class Stage:
         return self._send(outs[-1], target)
 
     def infer(self, x: NDArray, target: Device) -> NDArray:
-        """Push a forward pass that keeps nothing; the result, copied to ``target``."""
+        """Push a forward pass that keeps nothing; returns its output, copied to ``target``."""
         outs: List[NDArray] = []
         with mx.engine.bulk(ALL):
             self._take_token()
@@ -99,7 +99,7 @@ class Stage:
     def backward(self, number: int, head: Optional[NDArray], target: Optional[Device]) -> Optional[NDArray]:
         """Push the backward pass of micro-batch ``number``, from the gradient ``head`` of its output (None: the loss).
 
-        The gradient of its input, copied to ``target``; None for the first stage.
+        Returns the gradient of its input, copied to ``target``; None on the first stage.
         """
         x, out = self.kept.pop(number)
         if not self.learns:
@@ -116,17 +116,17 @@ class Stage:
         return self._send(x.grad, target)
 
     def _buffer(self, x: NDArray) -> NDArray:
-        """Where a backward pass puts the gradient of ``x``: one place for all micro-batches of that length.
+        """The buffer for the gradient of ``x``: one for all micro-batches of that length.
 
-        The token comes after the message in which its content leaves. A new ``np.empty`` each time would take its
-        memory when it is called, long before the task runs.
+        It can be reused because the token follows the message that sends its content. A new ``np.empty`` each time
+        would take its memory when it is called, long before the task runs.
         """
         if len(x) not in self._buffers:
             self._buffers[len(x)] = np.empty(x.shape, dtype=x.dtype, ctx=self.device)
         return self._buffers[len(x)]
 
     def _run(self, x: NDArray, outs: List[NDArray]) -> None:
-        """All layers; ``outs`` keeps what they give until the bulk ends: to free an array would end it early."""
+        """All layers. ``outs`` keeps their outputs until the bulk ends: freeing an array would end the bulk early."""
         for layer, own in zip(self.layers, self.params):
             x = apply(layer, x, own)
             outs.append(x)

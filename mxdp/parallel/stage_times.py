@@ -1,4 +1,4 @@
-"""How long each stage of a pipeline takes when no other works: what a prediction of the whole starts from."""
+"""The time of each stage of a pipeline while no other stage works. Predictions of the whole pipeline use it."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Callable, List, Optional, Sequence, Tuple
 
-from mxdp.backend import Batch, Device, NDArray, np, npx
+from mxdp.backend import Batch, np, npx
 from mxdp.parallel.pipeline import Pipeline
 from mxdp.parallel.traffic import load
 
 AT_ONCE = 4
-"""Micro-batches that are pushed one after the other, so that Python's time for the next is hidden, as in a pipeline."""
+"""Micro-batches pushed one after the other. As in a pipeline, Python pushes the next while the device computes."""
 
 
 @dataclass(frozen=True)
 class StageTimes:
-    """Seconds of a pass of one micro-batch, stage by stage, its message to the next stage included; and of Python's
-    push of one task (the mean)."""
+    """Seconds of one micro-batch's passes, for each stage, with the message to the next stage; ``push``: mean seconds
+    that Python takes to push one task."""
 
     forward: List[float]
     backward: List[float]
@@ -26,74 +26,50 @@ class StageTimes:
 
 
 def measure_stages(pipeline: Pipeline, X: Batch, y: Optional[Batch]) -> StageTimes:
-    """One stage after the other, alone, with the first (and so a largest) micro-batch of the batch. Waits.
+    """Measure each stage alone, one after the other, with the batch's first micro-batch, which is a largest one. Waits.
 
-    A few passes follow one another, and their mean is taken. No warm-up: run a step before. The gradients that the
-    pipeline holds afterwards are of no use. Without labels ``y``: passes that keep nothing, as for scores, and no
-    ``backward``.
+    A time is the mean of a few passes in a row. There is no warm-up: run a step before. Afterwards the pipeline's
+    gradients are not valid. Without labels ``y`` forward passes keep nothing, as for scores, and ``backward`` is empty.
 
     Raises:
         ValueError: fewer samples than micro-batches.
     """
     start, stop = pipeline.pieces(len(X))[0]
-    x, labels = X[start:stop], None if y is None else y[start:stop]
+    x, devices = X[start:stop], pipeline.devices
+    numbers = range(min(AT_ONCE, pipeline.plan.micro_batches))
     forward: List[float] = []
     backward: List[float] = []
     pushes: List[float] = []
-    for place in range(len(pipeline.stages)):
-        if labels is None:
-            x = _ahead(pipeline, place, x, forward, pushes)
+    for place, stage in enumerate(pipeline.stages):
+        last, target = stage is pipeline.stages[-1], devices[(place + 1) % len(devices)]
+        if y is None:
+            passes = [partial(stage.infer, load(x, stage.device), target)] * AT_ONCE
         else:
-            x = _there_and_back(pipeline, place, x, labels, forward, backward, pushes)
+            # Each pass has arrays of its own: an array that two recordings share could be differentiated only once.
+            stage.kept.clear()
+            labels = [load(y[start:stop], stage.device) if last else None for _ in numbers]
+            passes = [partial(stage.forward, n, load(x, stage.device), target, labels[n]) for n in numbers]
+        seconds, push, results = _timed(passes)
+        forward.append(seconds)
+        pushes.append(push)
+        x = results[0]
+        if y is not None:
+            heads = [None if last else np.ones_like(stage.kept[n].out) for n in numbers]
+            before = devices[place - 1] if place else None
+            seconds, push, _ = _timed([partial(stage.backward, n, heads[n], before) for n in numbers])
+            backward.append(seconds)
+            pushes.append(push)
     return StageTimes(forward, backward, sum(pushes) / len(pushes))
 
 
-def _ahead(pipeline: Pipeline, place: int, x: Batch, forward: List[float], pushes: List[float]) -> NDArray:
-    """As :func:`_there_and_back`, without the way back."""
-    stage = pipeline.stages[place]
-    loaded = load(x, stage.device)
-    seconds, sent = _timed([partial(stage.infer, loaded, _onward(pipeline, place))] * AT_ONCE, pushes)
-    forward.append(seconds)
-    return sent[0]
-
-
-def _there_and_back(
-    pipeline: Pipeline,
-    place: int,
-    x: Batch,
-    y: Batch,
-    forward: List[float],
-    backward: List[float],
-    pushes: List[float],
-) -> NDArray:
-    """Measure the stage at ``place``, adding to the lists; what it gives to the next."""
-    stage, last, onward = pipeline.stages[place], place + 1 == len(pipeline.stages), _onward(pipeline, place)
-    behind = pipeline.devices[place - 1] if place else None
-    numbers = range(min(AT_ONCE, pipeline.plan.micro_batches))
-    # An array that two recordings share could be differentiated once only: each pass has its own.
-    xs = [load(x, stage.device) for _ in numbers]
-    ys = [load(y, stage.device) if last else None for _ in numbers]
-    stage.kept.clear()
-    seconds, sent = _timed([partial(stage.forward, n, xs[n], onward, ys[n]) for n in numbers], pushes)
-    forward.append(seconds)
-    heads = [None if last else np.ones_like(stage.kept[n].out) for n in numbers]
-    seconds, _ = _timed([partial(stage.backward, n, heads[n], behind) for n in numbers], pushes)
-    backward.append(seconds)
-    return sent[0]
-
-
-def _onward(pipeline: Pipeline, place: int) -> Device:
-    return pipeline.devices[(place + 1) % len(pipeline.devices)]
-
-
-def _timed(tasks: Sequence[Callable[[], Any]], pushes: List[float]) -> Tuple[float, List[Any]]:
-    """Mean seconds of a task, and what they give."""
+def _timed(tasks: Sequence[Callable[[], Any]]) -> Tuple[float, float, List[Any]]:
+    """Mean seconds of a task, mean seconds of its push, and the tasks' results."""
     npx.waitall()
     began = time.perf_counter()
     results = [tasks[0]()]
-    # MXNet begins with the first task now: a bulk is handed over as a whole.
+    # MXNet starts the first task only now: it receives a bulk as a whole.
     first = time.perf_counter()
     results += [task() for task in tasks[1:]]
-    pushes.append((time.perf_counter() - began) / len(tasks))
+    push = (time.perf_counter() - began) / len(tasks)
     npx.waitall()
-    return (time.perf_counter() - first) / len(tasks), results
+    return (time.perf_counter() - first) / len(tasks), push, results
