@@ -1,4 +1,4 @@
-"""Test accuracy by epoch, drawn while the training runs: live in a notebook, and to a file."""
+"""Draws test accuracy by epoch while the training runs: live in a notebook, and into a file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 
 
 class Curves:
-    """A picture with one curve for each training, drawn anew after each epoch. Source: the book's ``d2l.Animator``.
+    """A picture with one curve for each training, redrawn after each epoch. Source: the book's ``d2l.Animator``.
 
     ::
 
@@ -22,8 +22,8 @@ class Curves:
         for n in (1, 2):
             mxdp.scratch.train(n, batch_size=256, lr=0.2, draw=curves)
 
-    In a notebook the picture stands below the cell. With ``path`` it is also written to that file, beside the old one
-    and then renamed; the name's ending (``.png``, ``.svg``, ``.pdf``) chooses the format. Doesn't wait for a device.
+    In a notebook the picture appears below the cell. With ``path`` it is also written to that file: under another name
+    first, and then renamed. The ending (``.png``, ``.svg``, ``.pdf``) chooses the format. Doesn't wait for a device.
 
     Raises:
         ValueError: matplotlib has no such format.
@@ -32,14 +32,14 @@ class Curves:
     def __init__(self, path: Optional[Union[str, Path]] = None) -> None:
         self.path = Path(path) if path is not None else None
         self.accuracies: Dict[str, List[float]] = {}
-        """Test accuracies by the training's label."""
+        """Test accuracies, by the label of the training."""
         self._shown: Any = None
         formats = Figure().canvas.get_supported_filetypes()
         if self.path and self.path.suffix[1:] not in formats:
             raise ValueError(f"{self.path} must end in one of {', '.join(formats)}: it is a picture's file")
 
     def __call__(self, label: str, accuracies: Sequence[float]) -> None:
-        """Draw the curve ``label`` through ``accuracies``, one for each epoch so far, in place of its former one."""
+        """Draw the curve ``label`` again, through ``accuracies``, one for each epoch so far."""
         self.accuracies[label] = list(accuracies)
         figure = self.figure()
         if self.path:

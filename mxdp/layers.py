@@ -1,14 +1,14 @@
-"""A network described once, as a short list of layers, and its serial run: what every way to split it must equal.
+"""A network described once, as a short list of layers, and its serial run, which every way to split it must equal.
 
 ::
 
     net = [Conv(8, kernel=3, padding=1), BatchNorm(), Relu(), Pool(2), Dense(10)]
-    params = init(net, input_shape=(3, 16, 16))       a list a layer: weight and bias, scale and shift, or nothing
+    params = init(net, input_shape=(3, 16, 16))       for each layer a list: weight and bias, scale and shift, or none
     scores = forward(net, X, params)
 
-Each layer is a function of what it is given and of its parameters, and of nothing else: batch normalisation is always
-by the batch at hand, in training as in inference, and there is no dropout. So a split run can be compared number by
-number.
+Each layer is a function of its input and its parameters, and of nothing else. Batch normalisation always takes the
+statistics of the current batch, in training and in inference, and there is no dropout. So every number of a split run
+can be compared with the serial run.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Conv:
 
 @dataclass(frozen=True)
 class BatchNorm:
-    """Each channel to mean 0 and variance 1 over samples, height and width; then scaled and shifted."""
+    """Normalises each channel to mean 0 and variance 1 over samples, height and width; then scales and shifts it."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class Relu:
 
 @dataclass(frozen=True)
 class Pool:
-    """Largest or mean value of each window; windows step by their own size unless ``stride`` says otherwise.
+    """The largest or the mean value of each window. Without ``stride`` the windows lie side by side.
 
-    Padding counts as zeros in a mean, and for nothing in a maximum.
+    Padding counts as zeros in a mean, and does not count in a maximum.
     """
 
     kernel: int
@@ -59,13 +59,13 @@ class Pool:
 
     @property
     def step(self) -> int:
-        """The stride that holds."""
+        """The stride in use."""
         return self.stride or self.kernel
 
 
 @dataclass(frozen=True)
 class Dense:
-    """All inputs of a sample (flattened) to ``units`` outputs, with a bias."""
+    """Fully connected: all inputs of a sample (flattened) to ``units`` outputs, with a bias."""
 
     units: int
 
@@ -90,13 +90,13 @@ STACK: Net = (
 
 
 def outputs(net: Net, input_shape: Shape) -> List[Shape]:
-    """The shape of each layer's output for one sample of ``input_shape``, first layer first.
+    """The shape of each layer's output, for one sample of ``input_shape``.
 
     >>> outputs(LENET, (1, 28, 28))[2], outputs(LENET, (1, 28, 28))[-1]
     ((20, 13, 13), (10,))
 
     Raises:
-        ValueError: an image layer is given no image, or a window is larger than its image.
+        ValueError: a convolution or pooling whose input is not an image, or a window larger than its image.
     """
     shapes, shape = [], tuple(input_shape)
     for number, layer in enumerate(net):
@@ -116,7 +116,7 @@ def outputs(net: Net, input_shape: Shape) -> List[Shape]:
 
 
 def param_shapes(net: Net, input_shape: Shape) -> List[List[Shape]]:
-    """The shapes of each layer's parameters: none for relu and pooling.
+    """The shapes of each layer's parameters. Relu and pooling have none.
 
     >>> param_shapes([Conv(8, 3), BatchNorm(), Relu(), Dense(10)], (3, 4, 4))
     [[(8, 3, 3, 3), (8,)], [(8,), (8,)], [], [(10, 32), (10,)]]
@@ -134,10 +134,10 @@ def param_shapes(net: Net, input_shape: Shape) -> List[List[Shape]]:
 
 
 def init(net: Net, input_shape: Shape, seed: int = 0, dtype: str = "float32") -> List[LayerParams]:
-    """Parameters on ``cpu(0)``, the same for the same seed, whatever way the network is split later.
+    """Parameters on ``cpu(0)``. The same seed gives the same parameters, however the network is split later.
 
-    Weights are uniform within the square root of 6 / (inputs + outputs) (Glorot and Bengio, AISTATS 2010), biases and
-    shifts small and not zero, scales about 1: so that no gradient vanishes and a wrong one shows.
+    Weights are uniform within the square root of 6 / (inputs + outputs) (Glorot and Bengio, AISTATS 2010). Biases and
+    shifts are small but not zero, and scales are about 1, so that no gradient vanishes and a wrong gradient shows.
     """
     random = onp.random.RandomState(seed)
 
@@ -170,19 +170,19 @@ def apply(layer: Layer, x: NDArray, params: Sequence[NDArray]) -> NDArray:
 
 
 def moments(x: NDArray) -> Tuple[NDArray, NDArray]:
-    """Mean and variance of each channel over samples, height and width: (1, channels, 1, 1) each."""
+    """Mean and variance of each channel over samples, height and width. Both have the shape (1, channels, 1, 1)."""
     mean = x.mean(axis=(0, 2, 3), keepdims=True)
     return mean, ((x - mean) ** 2).mean(axis=(0, 2, 3), keepdims=True)
 
 
 def normalise(x: NDArray, mean: NDArray, variance: NDArray, scale: NDArray, shift: NDArray) -> NDArray:
-    """Batch normalisation with these statistics, wherever they come from."""
+    """Batch normalisation with the given statistics."""
     scale, shift = (param.reshape(1, -1, 1, 1) for param in (scale, shift))
     return (x - mean) / np.sqrt(variance + EPSILON) * scale + shift
 
 
 def forward(net: Net, X: NDArray, params: Sequence[Sequence[NDArray]]) -> NDArray:
-    """The serial run: (samples, ...) to (samples, outputs). Doesn't wait."""
+    """The serial run: from (samples, ...) to (samples, outputs). Doesn't wait."""
     for layer, own in zip(net, params):
         X = apply(layer, X, own)
     return X

@@ -1,14 +1,14 @@
-"""Does a job fit into memory? Asked before it starts, since afterwards the answer is a crash.
+"""Does a job fit into memory? Ask before the job starts: a job that does not fit crashes.
 
-The book's notebook for "Automatic Parallelism" died of it: 50 results of 64 MB on a card of 4 GB. So::
+The book's notebook for "Automatic Parallelism" crashed like this: it makes 50 results of 64 MB on a card of 4 GB. So::
 
     check_fits(50 * 64_000_000, device)                        raises MemoryShortage, with both numbers
     for start, stop in slices(50, 64_000_000, available_bytes(device)):
-        ...                                                    so many results at a time, waited for before the next
+        ...                                                    compute these results, and wait before the next slice
 
-What runs at the same time shares the memory, and MXNet runs ahead of Python: a slice is over when it was waited for.
-Make the arrays for what is kept before the first slice: small ones that are made later lie in the holes that the slice
-before has left, and a later slice takes a result's room more.
+Jobs that run at the same time share the memory, and Python runs ahead of MXNet: a slice has ended only after a wait.
+Make the arrays that are kept before the first slice. Small arrays made later lie in the holes that a slice has left,
+and a later slice then takes the room of one more result.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from mxdp.plans.partition import bounds
 
 CGROUPS, OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 UNLIMITED = 1 << 60
-"""cgroup v1 writes "no limit" as a number near 2**63."""
+"""Limits from here on mean "no limit", which cgroup v1 writes as a number near 2**63."""
 
 
 def available_bytes(device: Device) -> int:
-    """Bytes that a new job can have on ``device`` now, without swapping; other jobs may take them a moment later.
+    """Bytes that a new job can have on ``device`` now, without swapping. Other jobs may take them a moment later.
 
-    A GPU's free memory is what its driver says: what MXNet's own pool keeps for its next arrays is not in it. CPU
-    devices share one memory: what the system has, or what is left of this container's limit (cgroup v1 or v2), if that
-    is less.
+    For a GPU this is the driver's number, without the memory that MXNet's pool keeps for its next arrays. CPU devices
+    share one memory: the system's available memory, or the rest of this container's limit (cgroup v1 or v2) if that is
+    less.
     """
     if device.device_type == "gpu":
         free, _ = mx.context.gpu_memory_info(device.device_id)
@@ -43,12 +43,12 @@ def available_bytes(device: Device) -> int:
 
 
 def check_fits(needed: int, device: Device, limit: Optional[int] = None) -> None:
-    """Let a job that needs ``needed`` bytes go on only if ``device`` has them.
+    """Check that ``device`` has ``needed`` bytes for a job.
 
-    ``limit``: bytes that it may take at most, where that is less than what is available.
+    ``limit``: the most bytes that the job may take, if that is less than what is available.
 
     Raises:
-        MemoryShortage: they are not there; the message has both numbers.
+        MemoryShortage: it has not; the message gives both numbers.
     """
     available = available_bytes(device)
     room, has = available, f"{device} has {in_words(available)} left"
@@ -62,9 +62,9 @@ def check_fits(needed: int, device: Device, limit: Optional[int] = None) -> None
 
 
 def slices(items: int, item_bytes: int, available: int) -> List[Tuple[int, int]]:
-    """Cut ``items`` results of ``item_bytes`` each into as few slices as fit into ``available`` bytes one at a time.
+    """Cut ``items`` results of ``item_bytes`` each into slices, as few as possible, each within ``available`` bytes.
 
-    Returns (start, stop) of each, in order; their lengths differ by one at most.
+    Returns (start, stop) of each slice, in order. Their lengths differ by one at most.
 
     >>> slices(50, 64, 1000)
     [(0, 13), (13, 26), (26, 38), (38, 50)]
@@ -98,9 +98,10 @@ def in_words(nbytes: int) -> str:
 
 
 def cgroup_bytes(own: Path = OWN_CGROUPS, root: Path = CGROUPS) -> Optional[int]:
-    """What is left of this process's container's memory limit; None where there is no limit (or no cgroups).
+    """Bytes left of the memory limit of this process's container; None without a limit or without cgroups.
 
-    A group is limited by all above it, too. Cached files that nobody uses count as left: they go when memory is needed.
+    The limits of all groups above count, too. Unused cached files count as free: the system drops them when it needs
+    memory.
     """
     left = []
     for line in _text(own).splitlines():
@@ -120,7 +121,7 @@ def cgroup_bytes(own: Path = OWN_CGROUPS, root: Path = CGROUPS) -> Optional[int]
 
 
 def _left(group: Path, limit: str, usage: str, cached: str) -> Optional[int]:
-    """Of one group's limit, whose files have these names; None if it has none."""
+    """Bytes left of one group's limit, whose files have these names; None without a limit."""
     most, used = _text(group / limit).strip(), _text(group / usage).strip()
     if not (most.isdigit() and used.isdigit()) or int(most) >= UNLIMITED:
         return None

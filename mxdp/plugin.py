@@ -1,8 +1,8 @@
-"""mxdp as a guest in a program of MXNet's own: its stores by name, and the program's array semantics left alone.
+"""mxdp as a plug-in of MXNet: a program gets mxdp's stores by name, and keeps its own array semantics.
 
-``mx.kv.create("mxdpring")`` and ``gluon.Trainer(..., kvstore="mxdpring")`` look into MXNet's registry of stores. After
-``import mxdp`` there is a name in it for each all-reduce, ``mxdp`` followed by the all-reduce's, whichever of the two
-was imported first.
+``mx.kv.create("mxdpring")`` and ``gluon.Trainer(..., kvstore="mxdpring")`` look into MXNet's registry of stores.
+``import mxdp`` enters a name there for each all-reduce, ``mxdp`` followed by the name of the all-reduce. MXNet may be
+imported before or after mxdp.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import wrapt
 
 
 def store_name(algorithm: str) -> str:
-    """By which name MXNet makes the store that sums by this all-reduce.
+    """The name in MXNet's registry of the store that sums by this all-reduce.
 
     >>> store_name("ring")
     'mxdpring'
@@ -31,11 +31,11 @@ def register_stores() -> None:
 
 @contextmanager
 def semantics_kept() -> Iterator[None]:
-    """Leave MXNet's array semantics as they are, whatever is imported inside.
+    """Keep MXNet's array semantics, whatever is imported inside.
 
-    :mod:`mxdp.backend` turns NumPy semantics on, as all of mxdp needs it but what serves gluon. A program that has
-    imported MXNet and works with classic arrays would find its networks broken by the mere name of a store. Where MXNet
-    has not been imported yet nothing is kept: importing mxdp's things then means NumPy semantics, as ever.
+    :mod:`mxdp.backend` turns NumPy semantics on: all of mxdp needs them, except what serves gluon. In a program that
+    has imported MXNet and works with classic arrays, the use of a store's name would then break the networks. Where
+    MXNet has not been imported yet, nothing is kept: NumPy semantics are on after the import.
     """
     mxnet: Any = sys.modules.get("mxnet")
     if mxnet is None:
@@ -49,7 +49,7 @@ def semantics_kept() -> Iterator[None]:
 
 
 def _fill(mxnet: Any) -> None:
-    # Imported here, so that `import mxdp` stays as quick as it is.
+    # Imported here to keep `import mxdp` fast.
     from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO
 
     base = mxnet.kv.KVStoreBase
@@ -59,9 +59,9 @@ def _fill(mxnet: Any) -> None:
 
 
 def _name_for(algorithm: str) -> type:
-    """What stands in the registry, which takes classes only and calls them: it makes a store of another class.
+    """The entry in the registry. MXNet takes only classes and calls them; this one makes a store of another class.
 
-    That class is imported by then, and by its name in a string, since it lies above this floor: it needs all of MXNet.
+    That class is imported late and by a string, since it is on a higher floor and needs all of MXNet.
     """
 
     def make(cls: type) -> Any:

@@ -1,8 +1,8 @@
-"""Operator calls made ready once, to be made again and again.
+"""Prepared calls: operator calls whose arguments are converted once, for any number of calls.
 
-What an all-reduce of a small network costs is Python: through MXNet's own functions a call takes 11 to 16 microseconds,
-most of it spent on turning arguments into C. Where the arrays are the same each time that can be done once, and the
-call is 4 to 8 microseconds: one call of MXNet's C interface (``MXImperativeInvokeEx`` in its ``c_api.h``).
+The cost of an all-reduce of a small network is Python's. Through MXNet's own functions a call takes 11 to 16
+microseconds, mostly to convert the arguments to C. Where the arrays are the same each time, one conversion is enough. A
+prepared call takes 4 to 8 microseconds: one call of MXNet's C interface (``MXImperativeInvokeEx`` in its ``c_api.h``).
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from mxdp.backend import NDArray, mx
 Call = Callable[[], None]
 
 ALL = 1 << 12
-"""For ``mx.engine.bulk``: more operators than a stage of a pipeline has, so that they become one piece of work. MXNet
-reserves 30 bytes for each of them in every bulk."""
+"""For ``mx.engine.bulk``: more operators than a stage of a pipeline has, so that all of them become one bulk. MXNet
+reserves 30 bytes for each in every bulk."""
 
 
 def prepare(operator: str, inputs: Sequence[NDArray], out: NDArray, **attributes: Any) -> Call:
-    """``out = operator(inputs, attributes)``, to be called without arguments as often as wanted.
+    """A function without arguments that does ``out = operator(inputs, attributes)`` each time it is called.
 
-    A call pushes the work and doesn't wait. The arrays are kept alive by it, and are used as they stand: not what a
-    name is bound to later. Works in both of MXNet's array semantics.
+    A call pushes the work and doesn't wait. The function keeps the arrays alive, and always uses these arrays, even if
+    their names are bound to others later. It works in both of MXNet's array semantics.
 
     Args:
         operator: its name in MXNet's registry, such as ``_copyto`` or ``elemwise_add``.
 
     Raises:
-        ValueError: MXNet has no such operator. The call itself raises ``MXNetError`` as the operator's own would.
+        ValueError: MXNet has no such operator. A call raises ``MXNetError`` where the operator itself would.
     """
     library = mx.base._LIB
     handle = ctypes.c_void_p()
@@ -60,7 +60,7 @@ def prepare(operator: str, inputs: Sequence[NDArray], out: NDArray, **attributes
 
 
 def prepare_sum(parts: Sequence[NDArray], out: NDArray) -> Call:
-    """``out`` = the sum of two ``parts`` or more, made ready; ``out`` may be the first of them."""
+    """A prepared call for ``out`` = the sum of two or more ``parts``. ``out`` may be the first of them."""
     if len(parts) == 2:
         return prepare("elemwise_add", parts, out)
     return prepare("add_n", parts, out, num_args=len(parts))

@@ -1,4 +1,4 @@
-"""Honest times: MXNet returns before it has computed, so a clock is read only after ``npx.waitall``."""
+"""Honest times. MXNet returns before it has computed, so the clock is read only after ``npx.waitall``."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from mxdp.backend import npx
 
 
 class Timer:
-    """A stopwatch that waits for all devices before it starts and before it stops; it keeps every time in ``times``.
+    """A stopwatch that waits for all devices before it starts and before it stops. It keeps all times in ``times``.
 
-    Usable as a context manager, again and again. Source: the book's ``d2l.Timer``, which has no fence.
+    It can be used as a context manager, any number of times. Source: the book's ``d2l.Timer``, which has no fence.
     """
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class Timer:
         self._started = time.perf_counter()
 
     def stop(self) -> float:
-        """Wait for everything that was pushed, then stop: seconds since ``start``.
+        """Wait for everything that was pushed, then stop. Returns the seconds since ``start``.
 
         Raises:
             RuntimeError: the timer was not started.
@@ -38,11 +38,11 @@ class Timer:
         return self.times[-1]
 
     def sum(self) -> float:
-        """All times together, in seconds."""
+        """The sum of all times, in seconds."""
         return sum(self.times)
 
     def avg(self) -> float:
-        """Their mean, in seconds; 0.0 if there are none."""
+        """The mean time, in seconds; 0.0 if there is none."""
         return self.sum() / len(self.times) if self.times else 0.0
 
     def __enter__(self) -> Timer:
@@ -61,7 +61,7 @@ class Timer:
 class Benchmark(Timer):
     """``with Benchmark("on both"):`` prints ``on both: 0.1234 sec`` afterwards. Source: the book's ``d2l.Benchmark``.
 
-    Fenced on both sides, unlike the book's; still one sample, and so a look, not a measurement.
+    Unlike the book's it is fenced on both sides. It is still a single sample, so it is no measurement.
     """
 
     def __init__(self, description: str = "Done") -> None:
@@ -69,7 +69,7 @@ class Benchmark(Timer):
         self.description = description
 
     def stop(self) -> float:
-        """As :meth:`Timer.stop`, and print the line."""
+        """Stop as :meth:`Timer.stop` does, and print the line."""
         seconds = super().stop()
         print(f"{self.description}: {seconds:.4f} sec")
         return seconds

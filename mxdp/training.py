@@ -1,4 +1,4 @@
-"""The fast training loop: all gradients in a few messages, Python ahead of the devices, an epoch at a time."""
+"""The fast training loop: gradients summed in buckets, Python ahead of the devices, one epoch at a time."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from mxdp.sections import section
 from mxdp.timing import Timer
 
 RUN_AHEAD = 2
-"""Steps that Python may be ahead of the devices, so that they seldom wait for it, and the memory in use is bounded. (On
-CPU devices a wait takes its turn in the queue of ``cpu(0)``, so it may end later than what is waited for.)"""
+"""Steps that Python may be ahead of the devices. The devices then seldom wait for Python, and memory is bounded. On CPU
+devices ``wait_to_read`` queues behind all work on ``cpu(0)``, so it may return after the array is ready."""
 
 
 def train_steps(
@@ -29,10 +29,11 @@ def train_steps(
     lr: float,
     sync: Optional[GradientSync] = None,
 ) -> List[NDArray]:
-    """A :func:`train_batch` for each batch; Python runs at most ``RUN_AHEAD`` steps ahead of the slowest device.
+    """Run :func:`train_batch` on each batch. Python runs at most ``RUN_AHEAD`` steps ahead of the slowest device.
 
-    The bound is a wait for one step's losses, not for everything (``waitall``), so the devices stay busy; the last
-    steps are still running when this returns. Returns the losses of the last step, one array a device.
+    To stay within this bound Python waits for the losses of one step, not for everything (``waitall``), so the devices
+    stay busy. The last steps may still be running when this returns. Returns the losses of the last step, one array for
+    each device.
     """
     pending: Deque[List[NDArray]] = deque()
     for X, y in _marked(batches):
@@ -44,7 +45,7 @@ def train_steps(
 
 
 def _marked(batches: Iterable[Tuple[HostArray, HostArray]]) -> Iterator[Tuple[HostArray, HostArray]]:
-    """The same batches; making each is a section of a timeline, if one is being recorded."""
+    """The same batches. In a timeline, the making of each batch is a section."""
     source = iter(batches)
     while True:
         with section("input"):
@@ -56,7 +57,7 @@ def _marked(batches: Iterable[Tuple[HostArray, HostArray]]) -> Iterator[Tuple[Ho
 
 @dataclass(frozen=True)
 class Epoch:
-    """``seconds`` for ``samples`` samples, fenced; ``loss`` is the mean over the last step."""
+    """``seconds`` for ``samples`` samples, fenced on both sides; ``loss`` is the mean over the last step."""
 
     number: int
     seconds: float
@@ -66,7 +67,7 @@ class Epoch:
 
 @dataclass(frozen=True)
 class History:
-    """What :func:`train` leaves behind: the replicas, and for each finished epoch its times and its test accuracy."""
+    """The result of :func:`train`: the replicas, and for each finished epoch its times and its test accuracy."""
 
     devices: List[Device]
     device_params: List[List[NDArray]]
@@ -89,10 +90,10 @@ def train_epochs(
     seed: int = 0,
     algorithm: str = "auto",
 ) -> Iterator[Epoch]:
-    """Train without end: one epoch each time it is resumed.
+    """Train without end: this generator runs one epoch each time it is resumed.
 
-    Being a generator, several trainings can take turns, epoch by epoch. ``samples`` makes an "epoch" a part or a
-    multiple of the training set; the stream of batches goes on where it stopped.
+    Several trainings can so take turns, epoch by epoch. ``samples`` sets the length of an "epoch", which may be a part
+    or a multiple of the training set. The next epoch continues where the stream of batches stopped.
     """
     stream, sync = Stream(data, batch_size, seed), GradientSync(device_params, algorithm)
     samples = samples or len(data)
@@ -116,22 +117,22 @@ def train(
     algorithm: str = "auto",
     report: Callable[[str], Any] = print,
 ) -> History:
-    """Train LeNet on ``num_devices`` devices; a line is reported after each epoch.
+    """Train LeNet on ``num_devices`` devices, and report a line after each epoch.
 
     Args:
         num_devices, kind: as :func:`mxdp.devices` takes them.
-        batch_size: samples a step, over all devices together.
+        batch_size: samples in a step, over all devices together.
         data: a data set, or the name of one for :func:`mxdp.load`.
         seed: of the initial parameters and of the order of samples.
         algorithm: of the all-reduce, as :class:`mxdp.GradientSync` takes it.
 
     Returns:
-        The trained replicas and the finished epochs. Ctrl-C ends the training early, and is no error: ``train`` reports
-        it and returns. The replicas then hold what the unfinished epoch has done so far, each as a copy of the first.
+        The trained replicas and the finished epochs. Ctrl-C ends the training early and is not an error: ``train``
+        reports it and returns. All replicas are then copies of the first one, with the steps of the unfinished epoch.
 
     Raises:
-        ValueError: a number that must be positive is not, fewer samples a step than devices, or an unknown name.
-        BackendError, DataError: devices or data that can't be had.
+        ValueError: a number that must be positive is not, a step has fewer samples than devices, or an unknown name.
+        BackendError, DataError: devices or data are not available.
     """
     for name, value in (("batch_size", batch_size), ("lr", lr), ("num_epochs", num_epochs)):
         if not value > 0:
@@ -156,7 +157,7 @@ def train(
                 f"loss {epoch.loss:.3f}, test accuracy {accuracy:.4f}"
             )
     except KeyboardInterrupt:
-        # It may have come when some replicas had made the step and others had not.
+        # Perhaps some replicas have made the step and others have not.
         for params in device_params[1:]:
             for first, own in zip(device_params[0], params):
                 first.copyto(own)
