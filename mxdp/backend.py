@@ -1,7 +1,7 @@
-"""The only ``import mxnet`` of the project, the devices it offers, and what brings an array to one of them.
+"""The only ``import mxnet`` of the project, MXNet's devices, and the upload of an array to one of them.
 
 Importing this file prepares the process (:mod:`mxdp.process`), loads CUDA's libraries where ``mxnet-cu112`` is
-installed (:mod:`mxdp.cuda`), imports MXNet and turns its NumPy semantics on. Where that can't work it raises
+installed (:mod:`mxdp.cuda`), imports MXNet and turns its NumPy semantics on. If that fails it raises
 :class:`~mxdp.errors.BackendError`: one sentence, with the cure.
 """
 
@@ -16,10 +16,10 @@ from mxdp.errors import BackendError
 
 
 def _import_mxnet() -> Any:
-    """Prepare, and import MXNet.
+    """Prepare the process and import MXNet.
 
     Raises:
-        BackendError: MXNet is not installed, twice installed or can't be loaded.
+        BackendError: MXNet is not installed, is installed twice, or can't be loaded.
     """
     process.warn(process.prepare().warnings)
     problem = process.install_problem()
@@ -45,7 +45,7 @@ autograd: Any = mx.autograd
 gluon: Any = mx.gluon
 npx.set_np()
 
-# Behind MXNet, whose absence is said in a sentence: a Python without it may lack NumPy too.
+# After MXNet: a Python without MXNet may lack NumPy, too, and BackendError should come first.
 import numpy as onp  # noqa: E402
 import numpy.typing as npt  # noqa: E402
 
@@ -60,12 +60,12 @@ Batch = Union[HostArray, NDArray]
 
 
 def num_gpus() -> int:
-    """How many GPUs MXNet sees, usable or not; 0 where its own count fails."""
+    """How many GPUs MXNet sees, usable or not; 0 if MXNet can't count them."""
     return _count_gpus()[0]
 
 
 def usable_gpus() -> List[Device]:
-    """The GPUs that this MXNet holds code for, in MXNet's order. Where it sees any, CUDA starts: then do not fork."""
+    """The GPUs that this MXNet has code for, in MXNet's order. If there are any, this starts CUDA: do not fork then."""
     seen = num_gpus()
     if seen == 0:
         return []
@@ -75,15 +75,15 @@ def usable_gpus() -> List[Device]:
 def devices(n: int, kind: str = "auto") -> List[Device]:
     """``n`` distinct devices of one kind.
 
-    ``"auto"``: GPUs where at least ``n`` are usable, else CPU contexts; ``"cpu"``; ``"gpu"``. CPU contexts cost
-    nothing, so there may be more of them than processors; they then share the processors.
+    ``kind`` is ``"cpu"``, ``"gpu"``, or ``"auto"``: GPUs if at least ``n`` are usable, else CPU contexts. There may be
+    more CPU contexts than processors; they share the processors.
 
     Raises:
         ValueError: ``n`` is not a whole number of at least 1, or ``kind`` is unknown.
-        BackendError: ``"gpu"``, and fewer than ``n`` are usable; the message says how many there are, and why.
+        BackendError: ``kind`` is ``"gpu"`` and fewer than ``n`` are usable; the message says how many, and why.
 
     Warns:
-        MxdpWarning: two or more CPU devices, and a setting with which they wait for each other or hang; once a process.
+        MxdpWarning: a setting makes two or more CPU devices wait for each other or hang. Issued once per process.
     """
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:
         raise ValueError(f"devices(n) takes a whole number of at least 1, not {n!r}")
@@ -96,20 +96,19 @@ def devices(n: int, kind: str = "auto") -> List[Device]:
         if kind == "gpu":
             raise BackendError(_shortage(n, len(gpus)))
     if n >= 2:
-        # A setting that is missing here came too late, and the import of mxdp has said so.
+        # SETTINGS fill in what the environment lacks: the import of mxdp has warned of that already.
         process.warn(process.concurrency_warnings({**process.SETTINGS, **os.environ}))
     return [mx.cpu(index) for index in range(n)]
 
 
 def upload(host: HostArray, device: Device) -> NDArray:
-    """A copy of a NumPy array, in whatever layout and byte order, on ``device``. Doesn't wait.
+    """A copy on ``device`` of a NumPy array in any layout and byte order. Doesn't wait.
 
-    ``host`` may be written to as soon as this returns.
+    ``host`` may be overwritten as soon as this returns.
 
-    ``np.array(host, ctx=device)`` gives the same, but queues an empty job on ``cpu(0)`` and waits for it: for as long
-    as what runs there takes, whichever device is meant (MXNet's ``NDArray::WaitToWrite``). Here the bytes go into a new
-    array, on which nothing can be pending. A GPU's copy then starts from that array, in the background (not run on a
-    GPU).
+    ``np.array(host, ctx=device)`` gives the same array. But it queues an empty job on ``cpu(0)`` and waits for it, so
+    for all work there, whatever ``device`` is (MXNet's ``NDArray::WaitToWrite``). Here the bytes go into a new array,
+    for which no work can be pending. For a GPU, a copy of that array then starts in the background (not run on a GPU).
     """
     host = onp.asarray(host, dtype=host.dtype.newbyteorder("="), order="C")
     on_cpu = device.device_type == "cpu"
@@ -122,7 +121,7 @@ def upload(host: HostArray, device: Device) -> NDArray:
 
 
 def _count_gpus() -> Tuple[int, Optional[str]]:
-    """MXNet's count of GPUs, and what it said if the count failed."""
+    """MXNet's count of GPUs, and its message if the count failed."""
     try:
         return int(mx.context.num_gpus()), None
     except mx.MXNetError as error:
@@ -130,7 +129,7 @@ def _count_gpus() -> Tuple[int, Optional[str]]:
 
 
 def _shortage(n: int, usable: int) -> str:
-    """Why there are not ``n`` usable GPUs, in one sentence."""
+    """One sentence that says why there are fewer than ``n`` usable GPUs."""
     driver = cuda.query_driver()
     there = len(driver.gpus)
     asked = f"{n} GPU{'s were' if n > 1 else ' was'} asked for, this machine has {there} and MXNet can use {usable}"

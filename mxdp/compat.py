@@ -1,15 +1,15 @@
-"""MXNet 1.9.1 on Python and NumPy releases that are younger than it.
+"""Makes MXNet 1.9.1 work with later releases of Python and NumPy.
 
-MXNet takes names from NumPy that NumPy has removed since, imports ``distutils``, which Python 3.12 removed, and writes
-operator attributes as text, where NumPy 2 spells its scalars ``np.int64(2)``. :func:`install` makes Python load
-MXNet's modules in a slightly different way, whoever imports them:
+MXNet uses names that NumPy has removed since. It imports ``distutils``, which Python 3.12 removed. And it writes
+operator attributes as text, where NumPy 2 spells its scalars ``np.int64(2)``. :func:`install` changes how Python loads
+MXNet's modules, whoever imports them:
 
-- Their ``import numpy`` gives a module with everything that NumPy has and the removed names (:func:`numpy_for_mxnet`).
-  Every other module gets NumPy itself. Nothing is added to NumPy, and its print options stay as they are.
+- Their ``import numpy`` gives a module with all of NumPy and the removed names (:func:`numpy_for_mxnet`). Every other
+  module gets NumPy itself. NumPy and its print options are not changed.
 - Their ``distutils.version`` is a stand-in.
-- Where they write attributes, NumPy's scalars are written as plain numbers (:func:`attribute_text`).
+- They write NumPy's scalars in attributes as plain numbers (:func:`attribute_text`).
 
-The hook is Python's own: each module may have an ``__import__`` of its own, in its ``__builtins__``.
+The hook is a feature of Python: each module may have its own ``__import__``, in its ``__builtins__``.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
 FINANCIAL = ("mirr", "npv", "pmt", "ppmt", "pv", "rate")
-"""NumPy removed these in 1.20. MXNet lists them among its fallbacks and never calls them itself."""
+"""NumPy 1.20 removed these. MXNet lists them among its fallbacks and never calls them itself."""
 
 WRITES_ATTRIBUTES = ("mxnet._ctypes.ndarray", "mxnet._ctypes.symbol", "mxnet.symbol.symbol", "mxnet.io.io")
-"""MXNet's modules that turn attributes into text by ``str(value)``, and use the name ``str`` for nothing else."""
+"""The modules of MXNet that write attributes by ``str(value)``. They use the name ``str`` for nothing else."""
 
 
 def install() -> None:
-    """Let Python load MXNet's modules as described above. Cheap: imports neither NumPy nor MXNet.
+    """Make Python load MXNet's modules as described above. This is fast: it imports neither NumPy nor MXNet.
 
-    What has been imported already stays as it is. A second call does nothing.
+    Modules that are imported already do not change. A second call does nothing.
     """
     if not any(isinstance(finder, Finder) for finder in sys.meta_path):
-        # Behind the finders of others, such as wrapt's, which calls those who wait for MXNet.
+        # Behind other finders, such as wrapt's, which runs the hooks that wait for MXNet.
         sys.meta_path.insert(sys.meta_path.index(PathFinder), Finder())
 
 
 class Finder(MetaPathFinder):
-    """Finds the modules of ``packages`` where Python would, and lets :class:`Loader` load them."""
+    """Finds the modules of ``packages`` as Python does, and lets :class:`Loader` load them."""
 
     def __init__(self, *packages: str) -> None:
         self.packages = packages or ("mxnet",)
@@ -49,7 +49,7 @@ class Finder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Optional[Sequence[str]] = None, target: Any = None
     ) -> Optional[ModuleSpec]:
-        """The module's specification; None for modules of other packages."""
+        """The module's specification; None for a module of another package."""
         if fullname.partition(".")[0] not in self.packages:
             return None
         spec = PathFinder.find_spec(fullname, path, target)
@@ -59,7 +59,7 @@ class Finder(MetaPathFinder):
 
 
 class Loader(SourceFileLoader):
-    """Loads a module of MXNet's, with an ``__import__`` of its own."""
+    """Loads a module of MXNet with an ``__import__`` of its own."""
 
     def exec_module(self, module: ModuleType) -> None:
         """Run the module's code."""
@@ -71,7 +71,7 @@ class Loader(SourceFileLoader):
 
 
 def attribute_text(value: Any = "") -> str:
-    """``str(value)`` as NumPy 1 would have it, with plain numbers in tuples and lists.
+    """``str(value)`` as with NumPy 1: plain numbers in tuples and lists.
 
     >>> import numpy
     >>> attribute_text((numpy.int64(2), [numpy.float32(0.1)]))
@@ -82,13 +82,13 @@ def attribute_text(value: Any = "") -> str:
 
 @functools.lru_cache(maxsize=None)
 def numpy_for_mxnet() -> ModuleType:
-    """A module with all that NumPy has, and the names that MXNet 1.9.1 needs besides, with their old meaning."""
+    """A module with all of NumPy, and the other names that MXNet 1.9.1 needs, with their old meaning."""
     import numpy
 
     module = ModuleType("numpy")
     names = vars(module)
     names.update(vars(numpy))
-    # Up to NumPy 1.23 this was Python's bool, from 2.0 on it is NumPy's: mx.np.bool stays what it was.
+    # Up to NumPy 1.23 `bool` is Python's, from 2.0 on it is NumPy's. So mx.np.bool stays Python's.
     names.update(bool=bool, int=int)
     for name, value in _removed(numpy).items():
         names.setdefault(name, value)

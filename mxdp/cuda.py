@@ -1,8 +1,8 @@
-"""What ``mxnet-cu112`` needs around it: CUDA 11's libraries, NVIDIA's driver, and a GPU that it holds code for.
+"""What ``mxnet-cu112`` needs: CUDA 11's libraries, NVIDIA's driver, and a GPU that it has code for.
 
-The libraries come with pip, in the ``nvidia-*-cu11`` packages, where the dynamic loader does not look. So they are
-loaded here, before MXNet is imported; MXNet's own library then finds them by name. Nothing here imports MXNet.
-Not run on a GPU: checked with the real packages and a stand-in driver.
+pip installs the libraries in the ``nvidia-*-cu11`` packages, where the dynamic loader does not look. So they are loaded
+here, before MXNet is imported, and MXNet's own library then finds them by name. Nothing here imports MXNet. This file
+was not run on a GPU: it was checked with the real packages and a stand-in driver.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from pathlib import Path
 from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 Loader = Callable[..., Any]
-"""Loads a shared library by path or name, as :class:`ctypes.CDLL` does; raises OSError where it can't."""
+"""Loads a shared library by path or name, as :class:`ctypes.CDLL` does; raises OSError if it can't."""
 
 DRIVER = "libcuda.so.1"
 
 
 @dataclass(frozen=True)
 class Library:
-    """A shared library that MXNet's own is linked to, and the pip requirement that brings it."""
+    """A shared library that MXNet's library is linked to, and the pip requirement that installs it."""
 
     name: str
     package: str
 
 
-# In the order of loading: a library after those that it needs itself. libcudnn.so.8 opens its parts by itself, from its
-# own folder; cusolver of CUDA 11 is linked to cublas, not to cusparse.
+# In the order of loading: each library after those that it needs. libcudnn.so.8 opens its parts itself, from its own
+# folder. CUDA 11's cusolver is linked to cublas, not to cusparse.
 LIBRARIES: Tuple[Library, ...] = (
     Library("libcudart.so.11.0", "nvidia-cuda-runtime-cu11"),
     Library("libnvToolsExt.so.1", "nvidia-nvtx-cu11"),
@@ -43,7 +43,7 @@ LIBRARIES: Tuple[Library, ...] = (
     Library("libnccl.so.2", "nvidia-nccl-cu11"),
 )
 
-# What the CPU build needs too, where a small container may lack it: the name of the package in Debian and Ubuntu.
+# The CPU build needs these, too, and a small container may lack them. The value is the package in Debian and Ubuntu.
 SYSTEM_LIBRARIES = {
     "libgomp.so.1": "libgomp1",
     "libquadmath.so.0": "libquadmath0",
@@ -52,7 +52,7 @@ SYSTEM_LIBRARIES = {
     "libz.so.1": "zlib1g",
 }
 
-# Compute capabilities that the wheel holds machine code for. It has no PTX, so nothing can be compiled for others.
+# Compute capabilities that the wheel has machine code for. It has no PTX, so nothing can be compiled for others.
 COMPILED: Tuple[Tuple[int, int], ...] = ((5, 0), (6, 0), (7, 0), (8, 0), (8, 6))
 # CUDA 11.2 runs on any driver of CUDA 11 (minor version compatibility).
 OLDEST_DRIVER = 11000
@@ -69,7 +69,7 @@ NO_GPU = "NVIDIA's driver sees no GPU: see `nvidia-smi` and CUDA_VISIBLE_DEVICES
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU as the driver sees it."""
+    """A GPU, by the driver's information."""
 
     index: int
     name: str
@@ -77,13 +77,13 @@ class Gpu:
 
     @property
     def usable(self) -> bool:
-        """Does the wheel hold code for it? Code for X.Y runs on X.Z with Z >= Y, and on no other X."""
+        """Does the wheel have code for it? Code for X.Y runs on X.Z with Z >= Y, and on no other X."""
         return any(self.capability[0] == major and self.capability[1] >= minor for major, minor in COMPILED)
 
 
 @dataclass(frozen=True)
 class Driver:
-    """The state of NVIDIA's driver: is it installed, what is wrong with it in one sentence, and its GPUs."""
+    """The state of NVIDIA's driver: whether it is installed, its problem in one sentence, and its GPUs."""
 
     installed: bool
     problem: Optional[str] = None
@@ -98,10 +98,10 @@ def package_folders() -> List[Path]:
 
 
 def preload(folders: Optional[Sequence[Path]] = None, loader: Loader = ctypes.CDLL) -> List[str]:
-    """Load CUDA's libraries into this process, for MXNet's library to find; return what is wrong, a sentence each.
+    """Load CUDA's libraries into this process, where MXNet's library finds them. Returns a sentence for each problem.
 
-    A library that is in none of the ``folders`` (by default the pip packages') is looked for where the system has its
-    libraries. One that is loaded stays loaded, so calling this twice does no harm.
+    A library that is in none of the ``folders`` (by default those of the pip packages) is searched among the system's
+    libraries. A loaded library stays loaded, so this may be called twice.
     """
     folders = package_folders() if folders is None else folders
     missing, broken = [], []
@@ -119,7 +119,7 @@ def preload(folders: Optional[Sequence[Path]] = None, loader: Loader = ctypes.CD
 
 
 def driver_installed(loader: Loader = ctypes.CDLL) -> bool:
-    """Is NVIDIA's driver library there? Does not start CUDA, so this process may still fork."""
+    """Is NVIDIA's driver library installed? Does not start CUDA, so this process may still fork."""
     try:
         loader(DRIVER)
     except OSError:
@@ -128,9 +128,9 @@ def driver_installed(loader: Loader = ctypes.CDLL) -> bool:
 
 
 def query_driver(loader: Loader = ctypes.CDLL) -> Driver:
-    """Ask NVIDIA's driver for its GPUs, through ctypes. Starts CUDA: a process that has done this may not fork.
+    """Ask NVIDIA's driver for its GPUs, through ctypes. This starts CUDA: the process must not fork afterwards.
 
-    ``CUDA_VISIBLE_DEVICES`` counts here as it does for MXNet, and the numbering is the same.
+    ``CUDA_VISIBLE_DEVICES`` has the same effect here as in MXNet, and the numbering is the same.
     """
     try:
         cuda = loader(DRIVER)
@@ -151,7 +151,7 @@ def query_driver(loader: Loader = ctypes.CDLL) -> Driver:
 
 
 def gpu_problem(gpu: Gpu) -> Optional[str]:
-    """Why the wheel can't run on this GPU, in one sentence; None if it can."""
+    """One sentence that says why the wheel can't run on this GPU; None if it can."""
     if gpu.usable:
         return None
     held = ", ".join(f"{major}.{minor}" for major, minor in COMPILED)
@@ -164,9 +164,9 @@ def gpu_problem(gpu: Gpu) -> Optional[str]:
 
 
 def problems(folders: Optional[Sequence[Path]] = None, loader: Loader = ctypes.CDLL) -> List[str]:
-    """All that keeps ``mxnet-cu112`` from this machine's GPUs, a sentence each.
+    """A sentence for each problem that keeps ``mxnet-cu112`` from using this machine's GPUs.
 
-    Does what its parts do: :func:`preload` loads the libraries, :func:`query_driver` starts CUDA.
+    Side effects: :func:`preload` loads the libraries, and :func:`query_driver` starts CUDA.
     """
     driver = query_driver(loader)
     found = preload(folders, loader) + ([driver.problem] if driver.problem else [])
@@ -174,7 +174,7 @@ def problems(folders: Optional[Sequence[Path]] = None, loader: Loader = ctypes.C
 
 
 def import_problem(error: OSError) -> str:
-    """What to do about the OSError of an ``import mxnet``: in one sentence, which library is missing and who has it."""
+    """One sentence for the OSError of an ``import mxnet``: which library is missing, and what installs it."""
     match = re.search(r"(lib\S+?\.so[.\d]*): cannot open shared object file", str(error))
     name = match.group(1) if match else ""
     if name == DRIVER:

@@ -1,8 +1,8 @@
-"""Prepares this process for MXNet, before MXNet is imported: only then are two CPU contexts two devices.
+"""Prepares this process for MXNet, before MXNet is imported. Only then do two CPU contexts work as two devices.
 
-MXNet reads its variables once, when its library is loaded, and glibc's allocator is best told before the first worker
-thread starts. Nothing here imports MXNet, so a command that never computes stays quick. What the user has set is left
-as it is; ``MXDP_PREPARE=0`` switches all of this off (MXNet as it comes, for comparisons).
+MXNet reads its environment variables once, when its library is loaded, and glibc's allocator is best tuned before the
+first worker thread starts. Nothing here imports MXNet, so a command that does not compute stays fast. The user's own
+settings are kept. ``MXDP_PREPARE=0`` switches all of this off, for comparisons with unchanged MXNet.
 """
 
 from __future__ import annotations
@@ -19,34 +19,35 @@ from importlib.util import find_spec
 from typing import Any, Callable, Dict, Iterable, List, Mapping, MutableMapping, Optional, Set, Tuple
 
 SETTINGS: Mapping[str, str] = {
-    # All cpu(i) share these copies of the operators' temporary space, used in turn: an operator waits for the one that
-    # had its copy before. With MXNet's 4, a second device waits for the first (source: src/resource.cc). As many will
-    # do as one device is given operators before the next one is given any: ResNet-18 has 21 layers that ask. More cost
-    # memory, for each keeps the largest size it ever had: with ResNet-18 some 12 MB each, 12 GB for 1000.
+    # All cpu(i) share these copies of the operators' temporary space and use them one after the other: an operator
+    # waits for the previous user of its copy. With MXNet's 4 copies, a second device waits for the first (source:
+    # src/resource.cc). There should be as many copies as operators that are pushed to one device before the next device
+    # gets one: ResNet-18 has 21 layers that ask for a copy. More copies cost memory, because each keeps the largest
+    # size it ever had: with ResNet-18 about 12 MB each, or 12 GB for 1000.
     "MXNET_CPU_TEMP_COPY": "128",
-    # One thread a device: with two, two devices that run a large np.dot at the same time hang for ever in OpenBLAS.
+    # One thread per device. With two, two devices that run a large np.dot at the same time hang forever in OpenBLAS.
     "OMP_NUM_THREADS": "1",
-    # One worker a device: its operators run one after the other. It is MXNet's default, set to stand in records.
+    # One worker per device: its operators run one after the other. This is MXNet's default, set to appear in records.
     "MXNET_CPU_WORKER_NTHREADS": "1",
 }
 
 MARK = "MXDP_PREPARED"
-"""Environment variable: the names that :func:`prepare` set, so that a child process can tell them from the user's."""
+"""Environment variable with the names that :func:`prepare` set. By it a child process knows them from the user's."""
 
 _WITHOUT = {
     "MXNET_CPU_TEMP_COPY": "CPU devices wait for each other",
     "OMP_NUM_THREADS": "two CPU devices that run a large np.dot may hang for ever",
 }
-"""Setting -> what happens without it."""
+"""For each setting, what happens without it."""
 
-# Below this many copies, the 50 products that the book's section queues on one device meet those of the next.
+# With fewer copies, the 50 products that the book's section queues on one device share copies with the next device's.
 SMALL_TEMP_COPY = 100
 MXNET_TEMP_COPY = 4
 
-# Per option of mallopt(3): its number, the values to try, the user's variable, glibc's tunable.
-#   MMAP_THRESHOLD, TRIM_THRESHOLD  large blocks stay with the process instead of going back to the system at each free.
-#     glibc before 2.35 takes no more than 32 MiB, half of a heap; to be refused would leave 128 KiB, and fixed.
-#   ARENA_MAX  worker threads share the main heap: their own heaps are of 64 MB and shrink at each free. A LeNet step
+# For each option of mallopt(3): its number, the values to try, the user's variable, glibc's tunable.
+#   MMAP_THRESHOLD, TRIM_THRESHOLD  The process keeps large blocks and does not return them to the system at each free.
+#     glibc before 2.35 accepts at most 32 MiB, half of a heap. A refused value would leave 128 KiB, and fixed.
+#   ARENA_MAX  Worker threads share the main heap. Their own heaps have 64 MB and shrink at each free. A LeNet step
 #     (batch 256, one device) took 3,400 to 10,000 page faults and 84 to 98 ms; with one arena none, and 79 ms.
 MALLOPT: Mapping[str, Tuple[int, Tuple[int, ...], str, str]] = {
     "M_MMAP_THRESHOLD": (-3, (1 << 30, 1 << 25), "MALLOC_MMAP_THRESHOLD_", "glibc.malloc.mmap_threshold"),
@@ -68,8 +69,8 @@ _issued: Set[str] = set()
 class Prepared:
     """What :func:`prepare` found and did.
 
-    ``set``: variables that mxdp set, here or in the parent process. ``kept``: the user's own, left alone.
-    ``warnings``: a text each, which ``import mxdp`` issues. ``malloc``: option of mallopt to whether we set it.
+    ``set``: variables that mxdp set, here or in the parent process. ``kept``: the user's own, unchanged. ``warnings``:
+    texts that ``import mxdp`` issues. ``malloc``: for each option of mallopt, whether mxdp set it.
     """
 
     set: Dict[str, str]
@@ -81,12 +82,12 @@ class Prepared:
 def prepare(
     environ: MutableMapping[str, str] = os.environ, modules: Mapping[str, Any] = sys.modules, libc: Any = None
 ) -> Prepared:
-    """Set in ``environ``, in place, what MXNet needs and the user has not set; tune glibc's allocator of this process.
+    """Set in ``environ``, in place, what MXNet needs and the user has not set, and tune this process's allocator.
 
-    Cheap, and safe to call again. An empty variable counts as not set, as it does for MXNet. If ``modules`` shows that
-    MXNet is loaded already, a variable would come too late: it is not set, and a warning says what to do. ``libc``
-    stands in for the C library in tests. With ``MXDP_PREPARE=0`` in ``environ`` it does nothing at all; a child process
-    that is to see MXNet as it comes has to be started with that and :func:`unprepared`.
+    This is fast and may be called again. An empty variable counts as not set, as it does for MXNet. If ``modules``
+    shows that MXNet is loaded already, it is too late for variables: none is set, and a warning says what to do.
+    ``libc`` replaces the C library in tests. With ``MXDP_PREPARE=0`` in ``environ`` nothing is done; to run a child
+    process with unchanged MXNet, start it with this variable and the environment of :func:`unprepared`.
     """
     if environ.get("MXDP_PREPARE") == "0":
         return Prepared({}, {}, [], {})
@@ -104,8 +105,8 @@ def prepare(
 
 
 def warn(texts: Iterable[str], stacklevel: int = 2) -> None:
-    """Issue each text as a :class:`MxdpWarning`, unless this process has issued it before: Python's own filter would
-    let it through again in every cell of a notebook. ``stacklevel`` as ``warnings.warn`` takes it."""
+    """Issue each text as a :class:`MxdpWarning`, once per process. (Python's own filter would let it through again in
+    every cell of a notebook.) ``stacklevel``: as in ``warnings.warn``."""
     for text in texts:
         if text not in _issued:
             _issued.add(text)
@@ -113,16 +114,16 @@ def warn(texts: Iterable[str], stacklevel: int = 2) -> None:
 
 
 def unprepared(environ: Mapping[str, str] = os.environ) -> Dict[str, str]:
-    """A copy of ``environ`` as the user gave it, without what :func:`prepare` set; for a child of another setting."""
+    """A copy of the user's ``environ``, without what :func:`prepare` set; for a child process with other settings."""
     ours = {MARK, *_ours(environ)}
     return {name: value for name, value in environ.items() if name not in ours}
 
 
 def tune_malloc(environ: Mapping[str, str] = os.environ, libc: Any = None) -> Dict[str, bool]:
-    """Keep freed memory in this process (see :data:`MALLOPT`); option to whether it was set.
+    """Make this process keep freed memory (see :data:`MALLOPT`). Returns for each option whether it was set.
 
-    False: the user has set it by a ``MALLOC_*`` variable or ``GLIBC_TUNABLES``, the allocator refused, or this C
-    library has no ``mallopt`` (macOS, musl).
+    It is not set if the user has set it by a ``MALLOC_*`` variable or ``GLIBC_TUNABLES``, if the allocator refused, or
+    if this C library has no ``mallopt`` (macOS, musl).
     """
     mallopt = _mallopt(libc)
     tunables = {part.partition("=")[0] for part in environ.get("GLIBC_TUNABLES", "").split(":")}
@@ -134,9 +135,9 @@ def tune_malloc(environ: Mapping[str, str] = os.environ, libc: Any = None) -> Di
 
 
 def concurrency_warnings(environ: Mapping[str, str] = os.environ, processors: Optional[int] = None) -> List[str]:
-    """A sentence for each setting that spoils two or more CPU devices; ``processors`` are those this process may use.
+    """A sentence for each setting that makes two or more CPU devices wait or hang; ``processors``: for this process.
 
-    Nothing to say with ``MXDP_PREPARE=0``, which asks for MXNet as it comes.
+    Empty with ``MXDP_PREPARE=0``, which asks for unchanged MXNet.
     """
     if environ.get("MXDP_PREPARE") == "0":
         return []
@@ -159,12 +160,12 @@ def concurrency_warnings(environ: Mapping[str, str] = os.environ, processors: Op
 
 
 def describe(environ: Mapping[str, str] = os.environ) -> Dict[str, str]:
-    """The variables now in force that change how MXNet and its libraries behave, by name; for environment records."""
+    """The variables now set that change how MXNet and its libraries behave, by name; for environment records."""
     return {name: environ[name] for name in sorted(environ) if _IN_FORCE.match(name)}
 
 
 def installed_backends() -> Dict[str, str]:
-    """The MXNet distributions installed here, name to version (``{"mxnet": "1.9.1"}``), without importing MXNet."""
+    """The installed MXNet distributions and their versions (``{"mxnet": "1.9.1"}``). Doesn't import MXNet."""
     found = {}
     for distribution in metadata.distributions():
         name = re.sub(r"[-_.]+", "-", distribution.metadata["Name"] or "").lower()
@@ -179,10 +180,10 @@ def install_problem(
     version: Callable[[str], str] = metadata.version,
     importable: Callable[[str], Any] = find_spec,
 ) -> Optional[str]:
-    """Why MXNet can't be imported here, in one sentence with its cure; None if nothing stands in the way.
+    """One sentence that says why MXNet can't be imported here, with the cure; None if it can be.
 
-    The arguments are what it looks at: the installed distributions, Python's version, a distribution's version by name,
-    and whether a module can be found (a MXNet built from source is no distribution).
+    The arguments are what this function looks at: the installed distributions, Python's version, a distribution's
+    version by name, and whether a module can be found (MXNet built from source is not a distribution).
     """
     backends = installed_backends() if backends is None else backends
     if not backends and importable("mxnet") is None:
@@ -213,7 +214,7 @@ def _not_installed(python: Tuple[int, ...]) -> str:
 
 
 def _ours(environ: Mapping[str, str]) -> List[str]:
-    """Names of the variables that still have the value that :func:`prepare` gave them, here or in a parent process."""
+    """Names of the variables that still have the value from :func:`prepare`, here or in a parent process."""
     marked = environ.get(MARK, "").split(",")
     return [name for name in SETTINGS if name in marked and environ.get(name) == SETTINGS[name]]
 
@@ -249,7 +250,7 @@ def _value_warnings(kept: Mapping[str, str]) -> List[str]:
 
 
 def cores() -> int:
-    """Processors that this process may use (its affinity mask, where the system has one)."""
+    """How many processors this process may use (by its affinity mask, where the system has one)."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # macOS
@@ -261,7 +262,7 @@ def _number(text: str) -> Optional[int]:
 
 
 def _default_threads(processors: Optional[int]) -> int:
-    """How many OpenMP threads MXNet takes when nobody says (source: src/engine/openmp.cc)."""
+    """MXNet's default number of OpenMP threads (source: src/engine/openmp.cc)."""
     processors = cores() if processors is None else processors
     return processors // 2 if platform.machine().lower() in ("x86_64", "amd64") else processors
 

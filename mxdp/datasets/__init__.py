@@ -1,4 +1,4 @@
-"""Data sets in memory: Fashion-MNIST, scikit-learn's digits, synthetic pictures. NumPy only, no MXNet.
+"""Data sets in memory: Fashion-MNIST, scikit-learn's digits, and synthetic pictures. They need NumPy, but not MXNet.
 
 >>> data = load("synthetic", seed=1)
 >>> data.train.X.shape, data.train.X.dtype.name, data.train.y.dtype.name
@@ -35,23 +35,23 @@ def load(
     notify: Optional[Notify] = None,
     progress: Optional[Progress] = None,
 ) -> Dataset:
-    """The data set of that name, whole and in memory.
+    """The whole data set of that name, in memory.
 
-    ``auto`` is Fashion-MNIST if it is cached or can be downloaded, else the digits, which it says to ``notify`` in one
-    line; the result's ``name`` tells which. A folder that the user named is never passed over: what is wrong there is
-    an error. Waits for the network where nothing is cached.
+    ``auto`` is Fashion-MNIST if it is cached or can be downloaded, else the digits, with one line to ``notify``. The
+    ``name`` of the result says which it is. If the user named a folder, a problem there is an error, and ``auto`` does
+    not take the digits instead. Waits for the network if nothing is cached.
 
     Args:
         name: one of ``NAMES``.
-        data_dir: a folder with ``fashion-mnist/`` or the four files; default ``$MXDP_DATA_DIR``, else the cache. Only
+        data_dir: a folder with ``fashion-mnist/`` or its four files; default ``$MXDP_DATA_DIR``, else the cache. Only
             Fashion-MNIST is read from a folder.
-        seed: draws the split of the digits and all of the synthetic data; Fashion-MNIST has a fixed split.
-        notify: gets messages of one line; by default they go to stderr.
+        seed: of the digits' split, and of the synthetic data. Fashion-MNIST has a fixed split.
+        notify: receives messages of one line; by default they go to stderr.
         progress: ``progress(description, done_bytes, total_bytes)`` while downloading.
 
     Raises:
         ValueError: there is no such data set.
-        DataError: it can't be had; the message says what is wrong and what to do.
+        DataError: the data set is not available; the message says what is wrong and what to do.
     """
     if name not in NAMES:
         near = difflib.get_close_matches(str(name), NAMES, n=1, cutoff=0.4)

@@ -1,7 +1,7 @@
-"""The folder into which mxdp itself downloads: safe for two processes at once, and it deletes only what mxdp wrote.
+"""The folder for mxdp's own downloads. Two processes may use it at once, and mxdp deletes only what mxdp wrote.
 
-``mxdp-wrote.json`` lists the files that mxdp put here. A listed file that is damaged is deleted and fetched again; any
-other file is somebody else's and stays as it is.
+``mxdp-wrote.json`` lists the files that mxdp wrote here. A listed file that is damaged is deleted and downloaded again.
+Any other file is not mxdp's, and stays.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Notify = Callable[[str], None]
 
 
 def cache_root() -> Path:
-    """``mxdp`` under ``$XDG_CACHE_HOME``, or under ``~/.cache`` where that is unset or not absolute.
+    """``mxdp`` in ``$XDG_CACHE_HOME``, or in ``~/.cache`` if that is unset or not absolute.
 
     Raises:
         DataError: there is no home folder.
@@ -40,7 +40,7 @@ def cache_root() -> Path:
 
 
 def offline() -> bool:
-    """Whether the environment forbids the network: ``MXDP_OFFLINE`` is set, and not to 0."""
+    """Does the environment forbid the network? ``MXDP_OFFLINE`` is then set, and not to 0."""
     return os.environ.get("MXDP_OFFLINE", "0") not in ("", "0")
 
 
@@ -52,14 +52,14 @@ def obtain(
     progress: Optional[Progress] = None,
     limits: Limits = LIMITS,
 ) -> List[bytes]:
-    """The contents of ``files`` in order, from ``folder``, where what is missing or damaged is downloaded first.
+    """The contents of ``files``, in order, from ``folder``. Missing and damaged files are downloaded first.
 
-    A whole cache is read without a lock and without writing anything. Else this waits: for the lock while another
-    process downloads, and for the network, within ``limits``. What is done to a damaged file is said to ``notify``.
+    A complete cache is read without a lock, and nothing is written. Otherwise this waits, within ``limits``, for the
+    lock while another process downloads, and for the network. ``notify`` is told what happens to a damaged file.
 
     Raises:
-        DataError: a wrong file that mxdp did not write; nothing could be downloaded, or MXDP_OFFLINE forbids it; the
-            lock was not free in time; the folder can't be written.
+        DataError: a wrong file that mxdp did not write; the download failed or MXDP_OFFLINE forbids it; the lock was
+            not free in time; the folder can't be written.
     """
     try:
         return _read(folder, files)
@@ -84,7 +84,7 @@ def _read(folder: Path, files: Sequence[KnownFile]) -> List[bytes]:
 
 
 def _sweep(folder: Path, files: Sequence[KnownFile], notify: Notify) -> List[KnownFile]:
-    """Which files must be fetched; damaged ones of ours are deleted, anybody else's are an error."""
+    """The files to be downloaded. Damaged files that mxdp wrote are deleted; any other damaged file is an error."""
     ours = _manifest(folder)
     wanted = []
     for file in files:
@@ -106,7 +106,7 @@ def _sweep(folder: Path, files: Sequence[KnownFile], notify: Notify) -> List[Kno
 
 
 def _manifest(folder: Path) -> Dict[str, Dict[str, str]]:
-    """File name -> what we noted when we wrote it. An unreadable list claims nothing: then we delete nothing."""
+    """For each file that mxdp wrote, what it noted then. Empty if the list can't be read: then nothing is deleted."""
     try:
         files = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
     except (FileNotFoundError, ValueError, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""scikit-learn's handwritten digits: 1797 real pictures that come with the library, so no network is needed.
+"""scikit-learn's handwritten digits: 1797 real pictures. They come with the library and need no network.
 
 Each 8 x 8 picture (values 0 to 16) is enlarged to 24 x 24 by repeating every pixel 3 x 3, inside a border of 2::
 
@@ -19,7 +19,7 @@ _ONE_IN = 5
 
 
 def load_digits(seed: int = 0) -> Dataset:
-    """1437 digits to train and 360 to test, drawn by ``seed``; each class gives one in five of its samples to the test.
+    """1437 training and 360 test digits, drawn by ``seed``. Of each class, every fifth sample is for the test.
 
     Raises:
         DataError: scikit-learn is not installed.

@@ -1,13 +1,13 @@
-"""Fetch files whose bytes are known beforehand from whichever mirror has them.
+"""Downloads files whose bytes are known beforehand, from any mirror that has them.
 
 ::
 
-    all mirrors are asked at once whether they are there    5 s for all of them, so no network costs 5 s in all
-    for each file, mirror by mirror:                        a mirror that failed goes to the back of the row
-        GET from where the .mxdp-part ends                  and once more if that broke off or did not fit
-        sha256 right: rename to its name                    wrong: drop the part, next mirror
+    ask all mirrors at once whether they answer     5 s for all of them, so a missing network costs 5 s in all
+    for each file, mirror by mirror:                a mirror that failed goes to the end of the row
+        GET from where the .mxdp-part ends          once more if it broke off or did not fit
+        sha256 right: rename to its name            wrong: delete the part, next mirror
 
-A part that broke off stays and is resumed, by another mirror or on another day: the sum at the end tells whether it
+A part that broke off is kept and resumed later, from the same or another mirror. The sha256 at the end shows whether it
 fits.
 """
 
@@ -32,7 +32,7 @@ PART = ".mxdp-part"
 _BLOCK = 1 << 16
 
 Progress = Callable[[str, int, int], None]
-"""``progress(description, done_bytes, total_bytes)``; both numbers are over all files of one call."""
+"""``progress(description, done_bytes, total_bytes)``; both numbers count all files of one call."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Limits:
     """Time limits in seconds."""
 
     answer: float = 5.0
-    """Until the mirrors must have answered at all."""
+    """Until the mirrors have answered."""
     stall: float = 10.0
     """Between two pieces of a body."""
     total: float = 900.0
@@ -53,11 +53,11 @@ LIMITS = Limits()
 
 
 class _MirrorFailure(Exception):
-    """This mirror can't deliver this file; the message says why in a few words."""
+    """This mirror can't deliver this file. The message says why in a few words."""
 
 
 class _Broken(_MirrorFailure):
-    """The body ended early; what came is in the part."""
+    """The body ended early. The part holds what has arrived."""
 
 
 def fetch(
@@ -68,10 +68,11 @@ def fetch(
     progress: Optional[Progress] = None,
     arrived: Optional[Callable[[KnownFile, str], None]] = None,
 ) -> None:
-    """Put ``files`` into ``folder``, each written beside, checked and renamed, and then told to ``arrived(file, url)``.
+    """Put ``files`` into ``folder``: each is written to a part, checked and renamed; then ``arrived(file, url)`` is
+    called.
 
-    ``mirrors`` are addresses that end in a slash. Waits for the network: ``limits.total`` and one ``limits.stall`` at
-    most. One process at a time: the caller holds the folder's lock.
+    ``mirrors`` are addresses that end in a slash. Waits for the network, at most ``limits.total`` and one
+    ``limits.stall``. Only one process at a time: the caller holds the folder's lock.
 
     Raises:
         DataError: no mirror delivers a file (the message says what each did), or the time is over.
@@ -101,7 +102,7 @@ def fetch(
 
 
 class _Probe(threading.Thread):
-    """Asks one address whether it is there. A thread, since looking up a name has no time limit of its own."""
+    """Asks one address for an answer. This needs a thread, because a name look-up has no time limit of its own."""
 
     def __init__(self, url: str, limit: float) -> None:
         super().__init__(daemon=True, name=f"mxdp probe of {url}")
@@ -119,14 +120,14 @@ class _Probe(threading.Thread):
             self._failure = _in_few_words(error, self._limit)
 
     def check(self) -> None:
-        """Wait for the answer, whatever it is; the limit runs from the start of the thread, not from here."""
+        """Wait for any answer. The limit counts from the start of the thread, not from here."""
         self.join(max(0.0, self._deadline - time.monotonic()))
         if self._failure:
             raise _MirrorFailure(self._failure)
 
 
 class _Transfer:
-    """What the downloads of one call have in common: the time that is left and the progress over all files."""
+    """What the downloads of one call share: the time left and the progress over all files."""
 
     def __init__(self, limits: Limits, progress: Optional[Progress], total: int) -> None:
         self.before = 0
@@ -136,9 +137,9 @@ class _Transfer:
         self._total = total
 
     def get(self, url: str, folder: Path, file: KnownFile) -> None:
-        """Bring the part to its end with at most two requests, check it and rename it.
+        """Complete the part with at most two requests, check it and rename it.
 
-        Two: the first may break off, or resume a part whose first bytes are another mirror's or another file's.
+        The first request may break off, or may resume a part that began with another mirror's or another file's bytes.
         """
         part = folder / (file.name + PART)
         for last in (False, True):
@@ -163,9 +164,9 @@ class _Transfer:
             return
 
     def _receive(self, url: str, part: Path, start: int, file: KnownFile) -> bool:
-        """Append to the part, or write it afresh where the server ignores the range; whether it is a resumed one.
+        """Append to the part, or write it anew if the server ignores the range. Returns whether it was resumed.
 
-        A part that the server can't resume is left as it is, and its sum will be wrong.
+        A part that the server can't resume is not changed, and its sha256 will be wrong.
         """
         headers = {"Accept-Encoding": "identity"}
         if start:
@@ -193,7 +194,7 @@ class _Transfer:
                 self._progress(f"{file.name} from {host}", self.before + min(done, file.size), self._total)
             self._check_time(file)
             try:
-                # read1 returns after one piece: a server that drips can't outlast the deadline by more than one stall.
+                # read1 returns after one piece: a slow server can exceed the deadline by one stall at most.
                 block = response.raw.read1(_BLOCK, decode_content=False)
             except (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError) as error:
                 raise _Broken(f"broke off after {done} of {file.size} bytes") from error

@@ -1,4 +1,4 @@
-"""Fashion-MNIST: 60000 + 10000 pictures of clothes, from a folder of yours, from the cache, or from the network.
+"""Fashion-MNIST: 60000 + 10000 pictures of clothes, from your own folder, from the cache, or from the network.
 
 Source: H. Xiao, K. Rasul, R. Vollgraf, "Fashion-MNIST: a Novel Image Dataset for Benchmarking Machine Learning
 Algorithms", 2017, https://github.com/zalandoresearch/fashion-mnist (MIT licence).
@@ -31,7 +31,7 @@ FILES = (
     KnownFile("t10k-images-idx3-ubyte.gz", 4422102, "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073"),
     KnownFile("t10k-labels-idx1-ubyte.gz", 5148, "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5"),
 )
-"""The official files. The files that these sums were taken from have the md5 sums that the authors' README gives."""
+"""The official files. These sums are of files whose md5 sums are those in the authors' README."""
 
 MIRRORS = (
     "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/",
@@ -57,7 +57,7 @@ CLASSES = (
 
 
 def given_folder(data_dir: Optional[Union[str, Path]]) -> Optional[Path]:
-    """The folder that the user named, by ``data_dir`` or by ``MXDP_DATA_DIR``; None if neither."""
+    """The folder that the user named, by ``data_dir`` or by ``MXDP_DATA_DIR``; None without either."""
     named = data_dir or os.environ.get(DATA_DIR)
     return Path(named).expanduser() if named else None
 
@@ -67,18 +67,19 @@ def load_fashion_mnist(
 ) -> Dataset:
     """The official Fashion-MNIST, checked by sha256.
 
-    A folder that the user named is only read: the files lie in its ``fashion-mnist``, or in itself. Without one the
-    cache is used, and may be filled from the network (this waits, see :func:`mxdp.datasets.cache.obtain`).
+    If the user named a folder, it is only read: the files are in its ``fashion-mnist`` or in the folder itself.
+    Otherwise the cache is used, and filled from the network if needed (this waits, see
+    :func:`mxdp.datasets.cache.obtain`).
 
     Raises:
-        DataError: the named folder lacks a file or holds a wrong one; nothing cached and nothing could be downloaded.
+        DataError: the named folder lacks a file or has a wrong one; or nothing is cached and the download failed.
     """
     named = given_folder(data_dir)
     if named is not None:
         folder = _folder_in(named)
         contents = _read_all(folder)
     else:
-        # Here and not above: requests takes 0.1 s to import, and most runs have no use for it.
+        # Imported here because requests takes 0.1 s to import, and most runs don't need it.
         from mxdp.datasets.cache import cache_root, obtain
 
         folder = cache_root() / FOLDER

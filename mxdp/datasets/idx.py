@@ -1,8 +1,8 @@
-"""Read gzipped IDX files, the format of MNIST: a header of big-endian 32-bit numbers, then one byte a value.
+"""Reads gzipped IDX files, the format of MNIST: a header of big-endian 32-bit numbers, then one byte for each value.
 
 ::
 
-    images   00 00 08 03 | n | 28 | 28 | n * 28 * 28 pixels, 0 is background, 255 is full
+    images   00 00 08 03 | n | 28 | 28 | n * 28 * 28 pixels, from 0 (background) to 255
     labels   00 00 08 01 | n | n bytes, each 0 to 9
 
 Source: http://yann.lecun.com/exdb/mnist/, "File formats".
@@ -27,12 +27,12 @@ _CLASSES = 10
 
 
 def parse_images(data: bytes, name: str) -> Images:
-    """Pixels of a gzipped IDX image file as float32 (n, 1, 28, 28) in [0, 1]; ``name`` is for the error's sentence.
+    """Pixels of a gzipped IDX image file as float32 (n, 1, 28, 28) in [0, 1]. ``name`` is for error messages.
 
-    The pixels are divided straight out of the unpacked bytes into the result.
+    The division reads the unpacked bytes and writes directly into the result.
 
     Raises:
-        DataError: not gzip, cut short, not an image file, not 28 x 28, or header and body disagree.
+        DataError: not gzip, truncated, not an image file, not 28 x 28, or header and body disagree.
     """
     unpacked = _unpack(data, name)
     count, height, width = _header(unpacked, _IMAGES, 3, name)
@@ -49,7 +49,7 @@ def parse_labels(data: bytes, name: str) -> Labels:
     """Labels of a gzipped IDX label file as int32 (n,).
 
     Raises:
-        DataError: not gzip, cut short, not a label file, header and body disagree, or a label is not 0 to 9.
+        DataError: not gzip, truncated, not a label file, header and body disagree, or a label is not 0 to 9.
     """
     unpacked = _unpack(data, name)
     (count,) = _header(unpacked, _LABELS, 1, name)
@@ -62,10 +62,10 @@ def parse_labels(data: bytes, name: str) -> Labels:
 
 
 def parse_split(images: bytes, labels: bytes, images_name: str, labels_name: str) -> Split:
-    """The split made of an image file and its label file.
+    """The split from an image file and its label file.
 
     Raises:
-        DataError: either file is wrong, or they don't hold equally many samples.
+        DataError: one of the files is wrong, or they differ in the number of samples.
     """
     y = parse_labels(labels, labels_name)
     X = parse_images(images, images_name)

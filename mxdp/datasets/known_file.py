@@ -1,4 +1,4 @@
-"""A file whose bytes are known beforehand: is what lies on the disk really it, and if not, what is wrong?"""
+"""A file whose bytes are known beforehand: is the file on the disk the right one, and if not, what is wrong?"""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ class MissingFile(DataError):
 
 
 class WrongFile(DataError):
-    """There is one, but its bytes are not those of the official file, or it can't be read."""
+    """The file's bytes are not those of the official file, or it can't be read."""
 
 
 @dataclass(frozen=True)
 class KnownFile:
-    """A gzipped file by its name, its size in bytes and the sha256 of its bytes, in hexadecimal."""
+    """A gzipped file: its name, its size in bytes, and the sha256 of its bytes in hexadecimal."""
 
     name: str
     size: int
     sha256: str
 
     def read(self, path: Path) -> bytes:
-        """The bytes at ``path``, which are those of the official file.
+        """The bytes of the file at ``path``, checked to be the official ones.
 
         Raises:
-            MissingFile: nothing is there.
+            MissingFile: there is no file.
             WrongFile: truncated, damaged, another file, or unreadable; the message starts with the path and says which.
         """
         try:
             with path.open("rb") as file:
-                # One byte too many shows that it is another file, however long that is.
+                # One byte too many is enough to show that it is another file.
                 data = file.read(self.size + 1)
             length = path.stat().st_size
         except FileNotFoundError as error:
@@ -55,7 +55,7 @@ class KnownFile:
 
 
 def _lacks_its_end(data: bytes) -> bool:
-    """Whether these are the first bytes of a gzip stream; an empty file is one cut to nothing."""
+    """Are these the first bytes of a gzip stream? No bytes at all count as a truncated stream."""
     unpacker = zlib.decompressobj(wbits=31)
     try:
         unpacker.decompress(data)

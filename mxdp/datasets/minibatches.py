@@ -1,4 +1,4 @@
-"""From a split in memory to batches: an epoch is a seeded permutation, a batch is one gather.
+"""Batches from a split in memory. An epoch is a seeded permutation, and a batch is one gather.
 
 ::
 
@@ -6,9 +6,9 @@
     Stream.take(4)     5 2 0 | 4                  a round may end inside a batch ...
     Stream.take(4)     1 3 6 | 2' ...             ... and the next goes on there; no batch holds two epochs' samples
 
-A gathered batch is a fresh array that is the caller's to keep. One reused buffer was measured too: with the allocator
-settings of ``mxdp.backend`` it is no faster (0.07 ms for 256 pictures either way), and it would go wrong as soon as
-somebody kept a batch, or handed it to a copy that has not finished.
+A gathered batch is a new array, which the caller may keep. One reused buffer was measured, too: with the allocator
+settings of ``mxdp.backend`` it is not faster (0.07 ms for 256 pictures either way). And it would give wrong results if
+somebody kept a batch, or passed it to a copy that has not ended.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Batch = Tuple[Images, Labels]
 
 
 def permutation(n: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
-    """The order in which ``epoch`` visits ``n`` samples: each index once; the same numbers give the same order.
+    """The order in which ``epoch`` visits ``n`` samples, each once. The same arguments give the same order.
 
-    It comes from ``RandomState``, whose streams NumPy has frozen, so it does not depend on NumPy's version.
+    NumPy has frozen the streams of ``RandomState``, so the order does not depend on NumPy's version.
 
     Raises:
         ValueError: ``seed`` or ``epoch`` is not an int from 0 to 2**32 - 1, or ``n`` is negative.
@@ -38,7 +38,7 @@ def permutation(n: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
 
 
 def minibatches(split: Split, batch_size: int, seed: int, epoch: int) -> Iterator[Batch]:
-    """One epoch of shuffled batches ``X, y``, the short last one included; each batch is a fresh copy.
+    """One epoch of shuffled batches ``X, y``, with the short last one. Each batch is a new copy.
 
     Raises:
         ValueError: ``batch_size`` is not a positive int; ``seed`` or ``epoch`` is out of range.
@@ -49,7 +49,7 @@ def minibatches(split: Split, batch_size: int, seed: int, epoch: int) -> Iterato
 
 
 def sequential(split: Split, batch_size: int) -> Iterator[Batch]:
-    """The whole split in its stored order, as for evaluation; batches are views, nothing is copied.
+    """The whole split in its stored order, as for evaluation. Batches are views: nothing is copied.
 
     Raises:
         ValueError: ``batch_size`` is not a positive int.
@@ -59,10 +59,10 @@ def sequential(split: Split, batch_size: int) -> Iterator[Batch]:
 
 
 class Stream:
-    """Epoch after epoch of shuffled batches, handed out in rounds of so many samples; keeps its place between rounds.
+    """Epoch after epoch of shuffled batches, delivered in rounds. The stream keeps its place between rounds.
 
-    ``epoch`` and ``position`` tell the place: ``position`` samples of ``epoch`` have been delivered. As long as no
-    round ends inside a batch, the batches are those of :func:`minibatches` for epochs 0, 1, 2, ...
+    The place is ``epoch`` and ``position``: ``position`` samples of ``epoch`` have been delivered. As long as no round
+    ends inside a batch, the batches are those of :func:`minibatches` for epochs 0, 1, 2, ...
 
     Raises:
         ValueError: ``batch_size`` is not a positive int, ``seed`` is out of range, or the split is empty.
@@ -79,9 +79,9 @@ class Stream:
         self._order = permutation(len(split), seed, 0)
 
     def take(self, samples: int) -> Iterator[Batch]:
-        """The next batches with exactly ``samples`` samples in all, the last one cut if needed; each is a fresh copy.
+        """The next batches, with exactly ``samples`` samples in all: the last one is cut if needed. All are new copies.
 
-        A batch counts as delivered once it was handed out: a caller that stops early loses nothing.
+        Only a batch that the caller has received counts as delivered: a caller that stops early loses nothing.
 
         Raises:
             ValueError: ``samples`` is not a positive int.

@@ -1,4 +1,4 @@
-"""What every data set looks like once it is in memory: two splits of 28 x 28 pictures, one array each."""
+"""A data set in memory: two splits of 28 x 28 pictures and their labels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def positive_int(what: str, value: Any) -> int:
     """``value`` as a plain int.
 
     Raises:
-        ValueError: it is not an int (a bool is not one here), or it is less than 1; the message calls it ``what``.
+        ValueError: it is not an int (a bool does not count) or less than 1. The message calls it ``what``.
     """
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
         raise ValueError(f"{what} must be a positive int, not {value!r}")
@@ -25,7 +25,7 @@ def positive_int(what: str, value: Any) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Pictures ``X``, float32 (n, 1, 28, 28) in [0, 1], C-contiguous, and their labels ``y``, int32 (n,).
+    """Pictures ``X``: float32 (n, 1, 28, 28) in [0, 1], C-contiguous; and their labels ``y``: int32 (n,).
 
     Raises:
         ValueError: ``X`` or ``y`` has another shape, type or layout, or their lengths differ.
@@ -51,7 +51,7 @@ class Split:
         return f"<Split: {len(self)} pictures>"
 
     def take(self, n: int) -> Split:
-        """The first ``n`` samples, or all where there are fewer; a view, nothing is copied.
+        """The first ``n`` samples, or all if there are fewer. They are views: nothing is copied.
 
         Raises:
             ValueError: ``n`` is not a positive int.
@@ -62,9 +62,9 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A training and a test split, the names of the classes by label, and ``origin``: in words, where it came from.
+    """A training and a test split, the names of the classes by label, and in ``origin`` where the data came from.
 
-    ``name`` is what was really loaded, never ``auto``.
+    ``name`` is the data set that was loaded, never ``auto``.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Dataset:
         return f"<Dataset {self.name!r}: {len(self.train)} training and {len(self.test)} test pictures>"
 
     def take(self, n_train: int, n_test: Optional[int] = None) -> Dataset:
-        """At most ``n_train`` training and ``n_test`` test samples (None: all), from the front; views, no copies.
+        """The first ``n_train`` training and ``n_test`` test samples (None: all), or fewer. They are views.
 
         Raises:
             ValueError: a number is not a positive int.

@@ -1,8 +1,8 @@
-"""Made-up pictures that a small convolutional net can learn: a pattern for each class under noise.
+"""Synthetic pictures that a small convolutional network can learn: each class is a pattern, under noise.
 
-A class is a 7 x 7 grid of black and white, drawn once and enlarged to 28 x 28; a sample is its class's pattern, moved
-by up to two pixels each way (round the edges), mixed with noise. All chance comes from ``RandomState``, whose streams
-are frozen, and the rest is sums and products: the same seed gives the same data on every version of NumPy.
+A class is a random 7 x 7 grid of black and white, enlarged to 28 x 28. A sample is the pattern of its class, moved by
+up to two pixels in each direction (cyclically), and mixed with noise. All random numbers come from ``RandomState``,
+whose streams are frozen, and all else is sums and products. So a seed gives the same data with every version of NumPy.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SIGNAL = np.float32(0.75)
 
 
 def load_synthetic(seed: int = 0, n_train: int = 6000, n_test: int = 1000) -> Dataset:
-    """``n_train`` and ``n_test`` samples in ten classes, as equal in number as can be, all drawn by ``seed``.
+    """``n_train`` and ``n_test`` samples, drawn by ``seed``, in ten classes of equal size (or one sample more).
 
     Raises:
         ValueError: a number of samples is not a positive int, or ``seed`` is not from 0 to 2**32 - 1.
@@ -26,7 +26,7 @@ def load_synthetic(seed: int = 0, n_train: int = 6000, n_test: int = 1000) -> Da
     positive_int("n_train", n_train)
     positive_int("n_test", n_test)
     random = np.random.RandomState(seed)
-    # Classes differ in brightness as well: without that the book's small first weights keep LeNet at chance for longer.
+    # Classes also differ in brightness. Otherwise the book's small initial weights keep LeNet at chance for longer.
     white = np.arange(1, _CLASSES + 1).reshape(-1, 1, 1) / (_CLASSES + 1)
     patterns = (random.random_sample((_CLASSES, _GRID, _GRID)) < white).astype(np.float32)
     moved = _all_shifts(patterns.repeat(_CELL, axis=1).repeat(_CELL, axis=2))
@@ -40,7 +40,7 @@ def load_synthetic(seed: int = 0, n_train: int = 6000, n_test: int = 1000) -> Da
 
 
 def _all_shifts(patterns: Images) -> Images:
-    """(shifts, classes, 28, 28): every pattern in every place that a sample may have it."""
+    """(shifts, classes, 28, 28): every pattern, moved by every shift that a sample may have."""
     steps = range(-_SHIFT, _SHIFT + 1)
     return np.stack([np.roll(patterns, (down, right), axis=(1, 2)) for down in steps for right in steps])
 
