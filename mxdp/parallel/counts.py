@@ -1,14 +1,15 @@
 """What each strategy moves between devices and keeps on them, counted from its shape alone.
 
-What a step of B samples moves, and what grows with B::
+What a step moves, and which part of it grows with the batch::
 
-    data        an all-reduce of all gradients                       nothing (but a loss a sample)
-    pipeline    the activations at each cut, and their gradients     all of it
-    layerwise   an all-reduce for each pair of layers, both ways     all of it
-    tile        halos both ways; an all-reduce of gradients          the halos
+    data        an all-reduce of all gradients                         only one loss a sample
+    pipeline    the activations at each cut, and their gradients       everything
+    layerwise   an all-reduce for each pair of layers and direction    everything
+    tile        halos in both directions, an all-reduce of gradients   the halos
 
-A strategy is a subclass of its counts here. The counts read its public attributes and no array's content, and
-:class:`mxdp.parallel.strategy.Strategy` says what their methods return.
+``Data`` and ``Tile`` also move the statistics of batch normalisations, which do not grow with the batch. Each strategy
+inherits its counts from here. The counts read only its public attributes, and never an array's content.
+:class:`mxdp.parallel.strategy.Strategy` says what the methods return.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from mxdp.collectives.gradients import BucketSync
 from mxdp.layers import BatchNorm, Net, Shape
 from mxdp.parallel import traffic
 from mxdp.parallel.footprint import Footprint, lasting_numbers, step_numbers
-from mxdp.parallel.traffic import elements
+from mxdp.parallel.traffic import Traffic, elements
 from mxdp.plans.layers.column_row import ALL_GATHER, ALL_REDUCE, ROWS, Segment
 from mxdp.plans.layers.halo import Exchange, Grid, tiles
 from mxdp.plans.partition import Bounds, bounds, pieces
@@ -61,7 +62,7 @@ class Counts:
         return [self.itemsize * footprint.peak() for footprint in self.footprints(batch_size)]
 
     def footprints(self, batch_size: int) -> Iterator[Footprint]:
-        """The footprint on each device: here all layers, for a shard of the batch."""
+        """The footprint on each device. By default a shard of the batch passes all layers there."""
         n = len(self.devices)
         for start, stop in bounds(batch_size, n):
             inputs, *sizes = ((stop - start) * elements(shape) for shape in self.shapes)
@@ -135,7 +136,7 @@ class LayerwiseCounts(Counts):
     cuts: Sequence[str]
     spans: List[List[Bounds]]
     segments: List[Segment]
-    traffic: traffic.Traffic
+    traffic: Traffic
 
     @property
     def allreduces(self) -> Dict[str, int]:
@@ -149,7 +150,9 @@ class LayerwiseCounts(Counts):
     def bytes_moved(self, batch_size: int) -> int:
         """The all-reduces, and the all-gather at the end."""
         total = 0
-        for segment in filter(lambda segment: segment.split, self.segments):
+        for segment in self.segments:
+            if not segment.split:
+                continue
             ends = segment.layers[0], segment.layers[-1] + 1
             before, behind = (batch_size * elements(self.shapes[number]) for number in ends)
             total += self.allreduce_bytes(before) if segment.back else 0
@@ -165,8 +168,8 @@ class LayerwiseCounts(Counts):
         return [2 * each + zeros * self.itemsize for each in self.param_bytes()]
 
     def footprints(self, batch_size: int) -> Iterator[Footprint]:
-        """A segment's inputs, with their gradients, and its outputs stay to the end of the step. At both ends of a
-        segment the array takes another shape, for which MXNet copies it, but not its gradient."""
+        """Inputs of a segment, their gradients and the outputs are kept to the end of the step. At both ends of a
+        segment the array is reshaped: MXNet copies it, but not its gradient."""
         sizes = [batch_size * elements(shape) for shape in self.shapes]
         for rank in range(len(self.devices)):
             footprint = Footprint(sizes[0])
@@ -212,7 +215,7 @@ class TileCounts(Counts):
         return batch_size * numbers * self.itemsize + self.statistics_bytes() + sum(self.gradient_bytes())
 
     def footprints(self, batch_size: int) -> Iterator[Footprint]:
-        """Tiles up to the first dense layer; from there on whole samples on the first device."""
+        """Tiles before the first dense layer; from there on whole samples, on the first device."""
         n, backs, count = len(self.devices), traffic.has_gradient(self.net), len(self.exchanges)
         for tile in range(n):
             sizes = [batch_size * self._tile_size(tile, shape) for shape in self.shapes[: count + 1]]

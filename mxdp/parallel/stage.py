@@ -1,9 +1,9 @@
 """One stage of a pipeline: neighbouring layers on one device, whose tasks run in the order in which they are pushed.
 
 MXNet by itself would not keep this order. It runs operators in the order in which they become ready, and it queues a
-copy between CPU devices behind the source's other work. On the first stage all forward passes are ready at once. MXNet
-would run all of them before the first copy, and the second stage would wait for the last micro-batch. So a stage's
-tasks are chained by a *token*, an array of one number on the stage's device::
+copy between CPU devices with the source's other work. On the first stage all forward passes are ready at once. MXNet
+would run all of them before the first copy, or alternate between them operator by operator, and the second stage would
+wait for the last micro-batch. So a stage's tasks are chained by a *token*, an array of one number on its device::
 
     forward of 0     [ read token | convolution | relu ... ] -> output 0        one bulk: MXNet runs it as a whole
     message          copy output 0 to the next device                           ready when output 0 is: queued first

@@ -1,5 +1,5 @@
-"""Work for a process of its own: once an operator has used oneDNN's temporary space, all later ones ask for as much,
-and MXNet books it under cpu(0); so what is counted of memory depends on what ran before."""
+"""Runs work in a process of its own. Once an operator has used oneDNN's temporary space, all later ones ask for as
+much, and MXNet counts it for cpu(0). So the memory that is counted depends on what ran before."""
 
 from __future__ import annotations
 

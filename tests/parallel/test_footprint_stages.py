@@ -1,4 +1,4 @@
-"""Predicted memory, held against MXNet's own counters."""
+"""The predicted memory of a pipeline's stages, compared with MXNet's own counters."""
 
 from __future__ import annotations
 

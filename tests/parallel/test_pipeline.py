@@ -1,4 +1,4 @@
-"""Pipelines equal the serial run of the same micro-batches; what would make them unequal is found."""
+"""Pipelines equal the serial run of the same micro-batches, and broken variants are found."""
 
 from __future__ import annotations
 

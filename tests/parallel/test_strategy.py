@@ -1,4 +1,4 @@
-"""What holds for all ways to split a network."""
+"""What holds for all strategies."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ SIBLINGS = {"data", "layerwise", "pipeline", "tile"}
 
 
 def used(module, seen=()):
-    """Modules of ``mxdp.parallel`` that this one imports, and those that they import."""
+    """Modules of ``mxdp.parallel`` that this one imports, directly or through others."""
     tree = ast.parse(SOURCES[module].read_text(encoding="utf-8"))
     nodes = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
     names = {node.module.split(".")[-1] for node in nodes if node.module.startswith("mxdp.parallel.")}
