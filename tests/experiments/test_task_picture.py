@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from matplotlib.figure import Figure
 
-from mxdp.experiments.automatic_parallelism import task_picture as graph_pictures
+from mxdp.experiments.automatic_parallelism import task_picture
 from mxdp.experiments.automatic_parallelism.task_graph import Task
 from mxdp.experiments.report import style
 from mxdp.plans.cost.simulate import simulate
@@ -15,7 +15,7 @@ SPANS = {"a 0": (1.0, 2.0), "b 0": (2.0, 2.5), "c 0": (2.0, 3.25), "d 0": (3.25,
 def drawn(columns=()):
     figure = Figure()
     axes = figure.subplots(2, 1)
-    graph_pictures.graph(axes[0], TASKS, SPANS, ["cpu(0)", "gpu(1)"], lambda name: name[0], columns)
+    task_picture.graph(axes[0], TASKS, SPANS, ["cpu(0)", "gpu(1)"], lambda name: name[0], columns)
     return figure, axes[0]
 
 
@@ -24,7 +24,7 @@ def texts(axes):
 
 
 def test_a_task_is_below_what_it_needs_and_below_what_ran_before_it():
-    assert graph_pictures.rows_of(TASKS, SPANS) == {"a 0": 0, "b 0": 1, "c 0": 1, "d 0": 2}
+    assert task_picture.rows_of(TASKS, SPANS) == {"a 0": 0, "b 0": 1, "c 0": 1, "d 0": 2}
 
 
 def test_boxes_have_names_and_times_in_their_devices_column():
@@ -51,13 +51,13 @@ def test_every_need_has_an_arrow_and_those_across_another_colour():
 
 def test_the_figure_gets_the_height_that_both_parts_need():
     figure, _ = drawn()
-    graph_pictures.fit(figure, bars=3)
+    task_picture.fit(figure, bars=3)
     low = figure.get_figheight()
-    graph_pictures.fit(figure, bars=5, width=7.0)
+    task_picture.fit(figure, bars=5, width=7.0)
     assert figure.get_figheight() - low == pytest.approx(2 * style.BAR_HEIGHT)
     assert figure.get_figwidth() == 7.0
 
 
 def test_a_simulated_graph_can_be_drawn_too():
     tasks = TASKS[:3]
-    assert graph_pictures.rows_of(tasks, simulate([tasks], cores=2))["c 0"] == 1
+    assert task_picture.rows_of(tasks, simulate([tasks], cores=2))["c 0"] == 1

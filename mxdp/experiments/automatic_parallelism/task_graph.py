@@ -36,11 +36,11 @@ def length(spans: Mapping[str, Span]) -> float:
 
 
 def from_ends(tasks: Sequence[Task], ends: Mapping[str, float]) -> Dict[str, Span]:
-    """Spans from the moments at which the tasks ended, counted from the moment of the first push.
+    """Spans from the moments at which the tasks ended, counted from the first push.
 
-    A lane does one thing at a time and never waits with work at hand, so a task began when the last of what it needs
-    was done, or the task that ended before it on its lane. A moment noted too late is put right as far as others prove
-    it: whatever needs the task ended later. ``tasks`` come after all that they need.
+    A lane runs one task at a time and is never idle while a task is ready. So a task began when its last need was done
+    and the task before it on its lane had ended. A moment that was noted too late is corrected as far as others prove
+    it: a task ends before any task that needs it. Each of ``tasks`` comes after all that it needs.
     """
     moments = dict(ends)
     for task in reversed(tasks):

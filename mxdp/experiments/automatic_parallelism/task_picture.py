@@ -1,4 +1,4 @@
-"""A graph of tasks as a picture: a column for each device, time goes down, and each box says when its task ran."""
+"""A picture of a graph of tasks: each device is a column, time runs down, and each box says when its task ran."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BOX_WIDTH, BOX_HEIGHT = 0.78, 0.62
-"""Of a column's and a row's size, which are 1."""
+"""A column is 1 wide and a row 1 high."""
 ROW_INCHES = 0.5
-ACROSS = "#D55E00"
+TRAFFIC = "#D55E00"
 FAINT = "#B6BCC6"
 FILLS = ("#E5E7EB", "#CFE5F5", "#FBE3B5", "#CDEBDD", "#F3DCEA")
 
 
 def rows_of(tasks: Sequence[Task], spans: Mapping[str, Span]) -> Dict[str, int]:
-    """In which row each task is drawn: below all that it needs, and below what ran before it on its lane.
+    """Each task's row: below all that it needs, and below the task that ran before it on its lane.
 
     >>> tasks = [Task("a", 0), Task("b", 1, ("a",)), Task("c", 0)]
     >>> rows_of(tasks, {"a": (0, 1), "b": (1, 2), "c": (1, 3)})
@@ -44,10 +44,10 @@ def graph(
     label: Callable[[str], str] = str,
     columns: Sequence[int] = (),
 ) -> None:
-    """Draw ``tasks``; the needs that are not among them are left out.
+    """Draw ``tasks``. Needs that are not among them are left out.
 
-    ``spans`` are in seconds, and are shown in ms since the first of these tasks began. ``columns``: the lanes from left
-    to right, in another order than theirs.
+    ``spans`` are in seconds; the picture shows ms since the first of these tasks began. ``columns``: the lanes from
+    left to right, if not in their own order.
     """
     columns = columns or range(len(lanes))
     rows = rows_of(tasks, spans)
@@ -72,7 +72,7 @@ def graph(
 
 
 def fit(figure: Figure, bars: int, width: float = style.WIDTH) -> None:
-    """Give a figure of two axes, a graph above so many bars, the size that they need."""
+    """Set the size of a figure with a graph above ``bars`` bars."""
     upper = figure.axes[0]
     heights = [ROW_INCHES * abs(upper.get_ylim()[0] - upper.get_ylim()[1]), style.BAR_HEIGHT * bars + 0.9]
     upper.get_gridspec().set_height_ratios(heights)
@@ -88,11 +88,11 @@ def _box(axes: Axes, x: float, y: float, fill: str) -> None:
 
 
 def _arrow(axes: Axes, start: Tuple[float, float], end: Tuple[float, float]) -> None:
-    """Within a lane from box to box, straight down; to another lane from the side, in another colour, bent a little."""
+    """Straight down to the next row of the lane, in a curve past other rows, and from side to side between lanes."""
     (x0, y0), (x1, y1) = start, end
     if x0 != x1:
         side = BOX_WIDTH / 2 if x1 > x0 else -BOX_WIDTH / 2
-        tail, head, bend, colour = (x0 + side, y0), (x1 - side, y1 - 0.08), 0.0, ACROSS
+        tail, head, bend, colour = (x0 + side, y0), (x1 - side, y1 - 0.08), 0.0, TRAFFIC
     elif y1 - y0 <= 1:
         tail, head, bend, colour = (x0, y0 + BOX_HEIGHT / 2), (x1, y1 - BOX_HEIGHT / 2), 0.0, style.GREY
     else:  # past the boxes between them
