@@ -331,9 +331,9 @@ def is_the_last_gradient_summed_before_backward_is_done(bucket_mb, limit):
     gate = Gate(inputs[0])
     autograd.backward(losses)
     sync()
-    stamps = [CompletionEvent([params[-1].grad]) for params in device_params]
+    events = [CompletionEvent([params[-1].grad]) for params in device_params]
     try:
-        times = [stamp.wait(limit) for stamp in stamps]
+        times = [event.wait(limit) for event in events]
     except BackendError:
         return False
     finally:

@@ -12,17 +12,17 @@ from mxdp.experiments.measure.completion import CompletionEvent, Gate
 from mxdp.tracing import record
 
 
-def test_a_stamp_is_set_when_its_arrays_are_written_and_not_before():
+def test_an_event_is_set_when_its_arrays_are_written_and_not_before():
     x = np.ones((2, 2))
     gate = Gate(x)
     y = x + 1
-    stamp = CompletionEvent([y])
+    event = CompletionEvent([y])
     time.sleep(0.05)
-    assert stamp.at is None
+    assert event.at is None
     opened = time.perf_counter()
     gate.open()
-    assert opened < stamp.wait(10) <= time.perf_counter()
-    assert stamp.at == stamp.wait(0)
+    assert opened < event.wait(10) <= time.perf_counter()
+    assert event.at == event.wait(0)
     assert (y.asnumpy() == 2).all()
 
 
@@ -46,7 +46,7 @@ def test_recorded_it_is_no_work():
 
 
 def test_it_does_not_wait_for_what_is_queued_on_the_first_device():
-    """MXNet's own ``wait_to_read`` does, and that is why there are stamps."""
+    """MXNet's own ``wait_to_read`` does, and that is why there are completion events."""
     blocked, other = np.ones((2,)), np.ones((2,), ctx=mx.cpu(1))
     npx.waitall()
     gate = Gate(blocked)
@@ -61,11 +61,11 @@ def test_waiting_has_an_end():
     x = np.ones((2,))
     npx.waitall()
     gate = Gate(x)
-    stamp = CompletionEvent([x])
+    event = CompletionEvent([x])
     with pytest.raises(BackendError, match=r"not written within 0\.05 s"):
-        stamp.wait(0.05)
+        event.wait(0.05)
     gate.open()
-    stamp.wait(10)
+    event.wait(10)
 
 
 def test_a_gate_that_is_forgotten_opens_by_itself():
@@ -75,21 +75,21 @@ def test_a_gate_that_is_forgotten_opens_by_itself():
 
 
 def test_an_array_that_failed_is_told_from_one_that_is_late():
-    stamp = CompletionEvent([np.random.normal(0, -1, (2, 2))])
-    with pytest.raises(BackendError, match="should have written it failed"):
-        stamp.wait(10)
+    event = CompletionEvent([np.random.normal(0, -1, (2, 2))])
+    with pytest.raises(BackendError, match="its operator failed"):
+        event.wait(10)
     with pytest.raises(ValueError, match="scale"):
         npx.waitall()
 
 
-def test_a_stamp_may_be_pushed_and_forgotten():
+def test_an_event_may_be_pushed_and_forgotten():
     x = np.ones((300, 300))
     watched = []
     for _ in range(50):
         x = np.dot(x, x) * 0
-        stamp = CompletionEvent([x])
-        watched.append(weakref.ref(stamp))
-    del stamp
+        event = CompletionEvent([x])
+        watched.append(weakref.ref(event))
+    del event
     for _ in range(100):
         npx.waitall()
         gc.collect()

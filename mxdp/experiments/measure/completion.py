@@ -1,10 +1,9 @@
-"""When was it done? A stamp is a note that MXNet's engine leaves behind its arrays, off the devices' queues.
+"""Completion events: when did MXNet's engine finish an array? They stay out of the devices' queues.
 
-``wait_to_read`` is itself a job in the queue of ``cpu(0)`` (source: ``ThreadedEngine::WaitForVar``), so it returns when
-all that was queued there before has run: it can't wait for a step before the last, nor tell when an array was written.
-A stamp runs on the engine's threads for urgent work. A gate is the reverse: nobody gets past it until it is opened.
-
-Loads MXNet: import it inside ``oracle`` and ``run``.
+``wait_to_read`` is itself a job in the queue of ``cpu(0)`` (source: ``ThreadedEngine::WaitForVar``). It returns after
+all work that was queued there before, so it can't wait for an earlier step alone, nor tell when an array was written. A
+completion event runs on the engine's threads for urgent work. A gate is the reverse: it holds back whatever uses its
+array until it is opened.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ class _Context(ctypes.Structure):
 
 
 class _Job:
-    """A function of Python's that the engine calls when its turn has come."""
+    """A Python function that the engine calls when its arrays are ready."""
 
     NAME = JOB.encode()
-    """For MXNet's profiler, which keeps the pointer."""
+    """The name in MXNet's profiler, which keeps this pointer."""
 
     def __init__(self) -> None:
         self._over = threading.Event()
@@ -43,7 +42,7 @@ class _Job:
             (ctypes.c_void_p * len(arrays))(*[array.handle for array in arrays]) for arrays in (read, written)
         )
         cpu, urgent = _Context(1, 0), ctypes.c_int(URGENT)
-        # The engine holds us until it has dropped the job: a stamp may be pushed and forgotten.
+        # The engine holds a reference until it drops the job, so the caller need not keep a completion event.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
         mx.base.check_call(
             mx.base._LIB.MXEnginePushSyncND(
@@ -56,28 +55,28 @@ class _Job:
         raise NotImplementedError
 
     def _drop(self) -> None:
-        """The job is gone; without a call before, if an operator that writes one of its arrays has failed."""
+        """The engine has dropped the job. It was never called if an operator that writes one of its arrays failed."""
 
 
 class CompletionEvent(_Job):
-    """Pushed behind whatever writes ``arrays``; doesn't wait. Costs Python some tens of microseconds."""
+    """Happens when ``arrays`` are written. Making one doesn't wait; it costs Python some tens of microseconds."""
 
     def __init__(self, arrays: Sequence[NDArray]) -> None:
         super().__init__()
         self.at: Optional[float] = None
-        """``time.perf_counter`` when the last array was written."""
+        """``time.perf_counter()`` when the last array was written; None before."""
         self._push(arrays, ())
 
     def wait(self, limit: float = LIMIT_SECONDS) -> float:
-        """Wait for the arrays, and for nothing else; the time at which the last was written.
+        """Wait for the arrays alone; returns the time at which the last was written.
 
         Raises:
-            BackendError: they were never written, since what writes them failed; or not within ``limit`` seconds.
+            BackendError: an operator that writes them failed, or they were not written within ``limit`` seconds.
         """
         if not self._over.wait(limit):
             raise BackendError(f"an array was not written within {limit:g} s; stopped waiting for it")
         if self.at is None:
-            raise BackendError("an array was not written: what should have written it failed (npx.waitall says how)")
+            raise BackendError("an array was not written: its operator failed (npx.waitall raises the error)")
         return self.at
 
     def _call(self) -> None:
@@ -89,7 +88,7 @@ class CompletionEvent(_Job):
 
 
 class Gate(_Job):
-    """Whatever uses ``array`` after this waits until the gate is opened, or ``limit`` seconds have gone by."""
+    """Operators that use ``array`` and are pushed later wait until the gate opens, at most ``limit`` seconds."""
 
     def __init__(self, array: NDArray, limit: float = LIMIT_SECONDS) -> None:
         super().__init__()
@@ -97,7 +96,7 @@ class Gate(_Job):
         self._push((), (array,))
 
     def open(self) -> None:
-        """Let them pass."""
+        """Let them run."""
         self._over.set()
 
     def _call(self) -> None:
