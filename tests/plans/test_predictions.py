@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from mxdp.experiments.automatic_parallelism import branch_plan, mlp_plan
+from mxdp.experiments.automatic_parallelism import graph, mixed_devices
 from mxdp.experiments.automatic_parallelism.task_graph import length, one_by_one
 from mxdp.plans.collective.algorithms import ALGORITHMS, plan
 from mxdp.plans.cost.machine import CPU
@@ -40,8 +40,8 @@ def piped(schedule, stages, cores, variant):
 
 def nets(cores, workers):
     """The net with branches in each order, then training steps with 0 to 3 workers, with and without waits."""
-    steps = [mlp_plan.plan(count, 3) for count in range(4)]
-    groups = [*branch_plan.WAYS.values(), *([tasks] for tasks in steps), *map(one_by_one, steps)]
+    steps = [mixed_devices.plan(count, 3) for count in range(4)]
+    groups = [*graph.WAYS.values(), *([tasks] for tasks in steps), *map(one_by_one, steps)]
     return [length(simulate(each, cores, workers)) for each in groups]
 
 
