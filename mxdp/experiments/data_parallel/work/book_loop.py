@@ -1,12 +1,11 @@
-"""The loop that the book's chapter arrives at, told again with the book's own library, as a yardstick.
+"""The loop that the book's chapter ends with, in the book's own library: a yardstick.
 
-Everything here is as the chapter has it, good or bad: ``d2l``'s data loader, ``npx.relu``, ``np.dot``,
-``split_and_load`` of gluon, the naive all-reduce with a fresh copy each time, a loss of gluon's, ``d2l.sgd``, and
-``npx.waitall`` after each step.
+Everything is as in the chapter, good or bad: ``d2l``'s data loader, ``npx.relu``, ``np.dot``, gluon's
+``split_and_load`` and loss, the naive all-reduce with a fresh copy each time, ``d2l.sgd``, and ``npx.waitall`` after
+each step.
 
-One thing is not: the loader wants to download copies of Fashion-MNIST that gluon's authors compressed again (other
-bytes, same pictures), from a host that may be gone. In this process it is given files with the pictures that mxdp has
-loaded.
+One thing differs. The book's loader downloads Fashion-MNIST as gluon's authors compressed it (other bytes, same
+pictures), from a host that may be gone. Here it reads files that are written from the pictures that mxdp has loaded.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from mxdp.datasets import Split
 
 
 def write_idx(split: Split, folder: Path, prefix: str) -> None:
-    """Pictures and labels as the two gzip files in IDX format that MNIST came in."""
+    """Write pictures and labels as two gzip files in MNIST's format, IDX."""
     pixels = onp.rint(split.X * 255).astype("uint8")
     labels = split.y.astype("uint8")
     header = struct.pack(">IIII", 0x803, len(pixels), *pixels.shape[2:])
@@ -59,7 +58,7 @@ def data_loader(train: Split, test: Split, batch_size: int) -> Any:
 
 
 def book_layout(params: Sequence[Any]) -> List[Any]:
-    """mxdp's parameters in the book's layout, where dense weights are (inputs, outputs); and back."""
+    """mxdp's parameters in the book's layout, where dense weights are (inputs, outputs), and the way back."""
     return [param.T.copy() if param.ndim == 2 else param for param in params]
 
 
@@ -75,15 +74,17 @@ def lenet(X: NDArray, params: Sequence[NDArray]) -> NDArray:
 
 
 def allreduce(data: List[NDArray]) -> None:
-    """The chapter's: add all to the first, copy it to the others."""
+    """The chapter's: add all arrays to the first, then copy it to the others."""
     for i in range(1, len(data)):
         data[0][:] += data[i].copyto(data[0].ctx)
     for i in range(1, len(data)):
         data[0].copyto(data[i])
 
 
-def train_batch(X: NDArray, y: NDArray, device_params: List[List[NDArray]], devices: List[Device], lr: float) -> None:
-    """The chapter's step. An uneven batch is an error of gluon's ``split_and_load``."""
+def train_batch(
+    X: NDArray, y: NDArray, device_params: List[List[NDArray]], devices: Sequence[Device], lr: float
+) -> None:
+    """The chapter's step. gluon's ``split_and_load`` refuses an uneven batch."""
     from d2l import mxnet as d2l
 
     loss = gluon.loss.SoftmaxCrossEntropyLoss()
