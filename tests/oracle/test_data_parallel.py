@@ -12,6 +12,7 @@ from mxdp.collectives import allreduce
 from mxdp.experiments.data_parallel.work.book_loop import book_layout
 from mxdp.experiments.data_parallel.work.book_loop import train_batch as book_train_batch
 from mxdp.experiments.data_parallel.work.serial_run import check_step, synced_step
+from mxdp.experiments.measure.oracle import count
 from mxdp.scratch import cross_entropy, lenet, sgd, split_batch, train_batch
 
 
@@ -23,20 +24,20 @@ def cpus(n):
 @pytest.mark.parametrize("devices", [1, 2, 3, 4])
 def test_equals_the_serial_run(algorithm, devices):
     step = partial(train_batch, allreduce=partial(allreduce, algorithm=algorithm))
-    checked, wrong = check_step(cpus(devices), batch_size=13, step=step)
+    checked, wrong = count(check_step(cpus(devices), batch_size=13, step=step))
     assert checked == 129068 * (2 * devices + 2 * (devices - 1))
     assert wrong == 0
 
 
 @pytest.mark.parametrize("devices", [1, 2, 3, 4])
 def test_one_allreduce_for_all_gradients_equals_it(devices):
-    checked, wrong = check_step(cpus(devices), batch_size=13, step=synced_step())
+    checked, wrong = count(check_step(cpus(devices), batch_size=13, step=synced_step()))
     assert checked == 129068 * (2 * devices + 2 * (devices - 1))
     assert wrong == 0
 
 
 def test_the_books_loop_equals_it_too():
-    checked, wrong = check_step(cpus(2), batch_size=12, step=book_train_batch, layout=book_layout)
+    checked, wrong = count(check_step(cpus(2), batch_size=12, step=book_train_batch, layout=book_layout))
     assert checked > 0
     assert wrong == 0
 
@@ -74,5 +75,5 @@ BROKEN = {
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_broken_variants_are_caught(name):
-    _, wrong = check_step(cpus(2), batch_size=13, step=BROKEN[name])
+    _, wrong = count(check_step(cpus(2), batch_size=13, step=BROKEN[name]))
     assert wrong > 1000

@@ -1,6 +1,6 @@
 """What does a second device bring to an epoch?
 
-The deck of the book's chapter says that the time of an epoch roughly halves; the book's own results for this very
+The slides of the book's chapter say that the time of an epoch roughly halves; the book's own results for this very
 network say that it grew. The cost model: the compute of a batch divides by the devices, as far as there are cores; the
 all-reduce, the input and Python's own time don't, and are small beside the convolutions.
 
@@ -96,7 +96,7 @@ class Epochs(Experiment):
         text = (
             f"An epoch takes {first['sec_per_epoch']:.2f} s on {rows[0]['label']} and {last['sec_per_epoch']:.2f} s on "
             f"{rows[-1]['label']}: {last['speedup']:.2f} times as fast{best}. Test accuracy {accuracies}, replicas in "
-            "step. The deck says that the time roughly halves; the book's own run on GPUs went from 1.8 s to 2.5 s "
+            "step. The slides say that the time roughly halves; the book's own run on GPUs went from 1.8 s to 2.5 s "
             "an epoch (slower)."
         )
         return Verdict(last["speedup"] >= CLAIM or (last["of_ceiling"] or 0.0) >= OF_CEILING, text)

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import pytest
+
+from mxdp.errors import UsageError
+from mxdp.experiments.data_parallel.where_the_time_went import CLAIM, PARTS, WhereTheTimeWent
+from mxdp.experiments.data_parallel.work import where_the_time_went as work
+
+
+def rows(rest=(0.01, 0.03)):
+    """One device and two, whose second round is the slower one."""
+    return [
+        {
+            "label": f"{n} devices",
+            "case": {"devices": [f"cpu({rank})" for rank in range(n)], "sync": "buckets"},
+            "seconds": {"samples": [4.0 / n, 9.0 / n], "median": 6.5 / n},
+            "metrics": {},
+            "rounds": {**{name: [0.0, 0.0] for name in PARTS}, "compute": [1 - each for each in rest], "rest": rest},
+        }
+        for n in (1, 2)
+    ]
+
+
+def test_its_timelines(timelines):
+    assert timelines("where-the-time-went") == 3
+
+
+def test_the_shares_of_a_row_add_up_to_one(measured):
+    _, result = measured("where-the-time-went")
+    for row in result["rows"]:
+        assert sum(row["metrics"][name] for name in PARTS) == pytest.approx(1)
+        assert row["metrics"]["rest_most"] == max(row["rounds"]["rest"])
+    assert [row["case"]["sync"] for row in result["rows"]] == ["buckets", "buckets", "book"]
+
+
+@pytest.mark.parametrize(("most", "holds"), [(CLAIM, True), (CLAIM + 0.01, False)])
+def test_it_holds_if_no_round_has_much_that_is_unexplained(most, holds):
+    found = rows(rest=(0.01, most))
+    WhereTheTimeWent().finish(found, [], {})
+    verdict = WhereTheTimeWent().verdict(found, [], {})
+    assert verdict.holds is holds
+    assert f"A step on 2 devices: compute {1 - (0.01 + most) / 2:.1%}" in verdict.text
+    assert f"2.00 times as fast as one device. At most {most:.1%} of any round" in verdict.text
+
+
+def test_more_devices_than_the_profiler_can_follow_are_refused(monkeypatch):
+
+    monkeypatch.setattr(work, "can_record", lambda devices: False)
+    settings = {**WhereTheTimeWent.presets["quick"], "kind": "cpu"}
+    with pytest.raises(UsageError, match="can't follow 2 CPU devices on this machine: ask for fewer"):
+        work.set_up(WhereTheTimeWent().cases(settings)[1], settings)
