@@ -5,14 +5,9 @@ import pytest
 
 from mxdp.backend import mx
 from mxdp.collectives import AllReduce
-from mxdp.experiments.allreduce.work.arrays import (
-    STORES,
-    count_wrong_sums,
-    numbers,
-    replicas,
-    seconds_a_call,
-    store_sync,
-)
+from mxdp.experiments.allreduce.sizes import STORES
+from mxdp.experiments.allreduce.work.arrays import exact_sums, numbers, replicas, seconds_a_call, store_sync
+from mxdp.experiments.measure.oracle import count
 
 SHAPES = [(3, 300), (5,), ()]
 SEED = 3
@@ -41,30 +36,30 @@ def test_numbers_depend_on_rank_index_and_seed():
 def test_a_store_sums_in_place(name):
     arrays = filled()
     store_sync(name, arrays)()
-    assert count_wrong_sums(arrays, SEED) == (3 * (900 + 5 + 1), 0)
+    assert count(exact_sums(arrays, SEED)) == (3 * (900 + 5 + 1), 0)
 
 
 def test_wrong_sums_are_counted():
     arrays = filled()
     one_by_one(arrays)
-    assert count_wrong_sums(arrays, SEED) == (2718, 0)
+    assert count(exact_sums(arrays, SEED)) == (2718, 0)
     arrays[1][1][2] += 1
-    assert count_wrong_sums(arrays, SEED) == (2718, 1)
+    assert count(exact_sums(arrays, SEED)) == (2718, 1)
     arrays[2][0][0, :2] = float("nan"), float("inf")
-    assert count_wrong_sums(arrays, SEED) == (2718, 3)
+    assert count(exact_sums(arrays, SEED)) == (2718, 3)
 
     means = filled()
     one_by_one(means, op="mean")
-    assert count_wrong_sums(means, SEED)[1] > 2000
+    assert count(exact_sums(means, SEED))[1] > 2000
 
     one_left_out = filled()
     one_by_one([own[:-1] for own in one_left_out])
-    assert count_wrong_sums(one_left_out, SEED)[1] == 3
+    assert count(exact_sums(one_left_out, SEED))[1] == 3
 
     swapped = filled()
     one_by_one(swapped)
     swapped[2][0][:] = swapped[2][0][:, ::-1]
-    assert count_wrong_sums(swapped, SEED)[1] > 0
+    assert count(exact_sums(swapped, SEED))[1] > 0
 
 
 def test_zeros_stay_zeros_however_often_they_are_summed():

@@ -1,31 +1,29 @@
-"""What the experiments on collectives measure: all-reduces, ours and MXNet's stores, on arrays they can check.
-
-Loads MXNet: import it inside ``oracle`` and ``run``.
-"""
+"""What the experiments on all-reduces share: arrays with exact sums, MXNet's stores, and the time of a sum."""
 
 from __future__ import annotations
 
 import time
-from typing import Callable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as onp
 
 from mxdp.backend import Device, HostArray, NDArray, mx, np, npx, upload
-from mxdp.experiments.measure.oracle import count_wrong, whole_numbers
+from mxdp.experiments.allreduce.sizes import STORES
+from mxdp.experiments.measure.oracle import whole_numbers
 
 Sync = Callable[[], object]
 Shape = Tuple[int, ...]
 
-STORES = ("local", "device")
-"""MXNet's own stores for one machine."""
-
 ROUND_SECONDS = 0.03
-"""A round repeats a call until about so much time has gone by."""
+"""A round repeats a call for about this time."""
 
 
 def replicas(shapes: Sequence[Shape], devices: Sequence[Device], seed: Optional[int]) -> List[List[NDArray]]:
-    """``arrays[rank][number]`` on each device: whole numbers that depend on rank, index and seed, so that sums are
-    exact and a swapped chunk shows; or without a seed zeros, whose sums stay zeros."""
+    """``arrays[rank][number]`` on each device.
+
+    With a seed they hold whole numbers that depend on rank, index and seed: sums are exact, and a swapped chunk shows.
+    Without a seed they hold zeros, whose sums stay zeros.
+    """
     if seed is None:
         return [[np.zeros(shape, ctx=device) for shape in shapes] for device in devices]
     return [[upload(numbers(shape, rank, seed), device) for shape in shapes] for rank, device in enumerate(devices)]
@@ -37,8 +35,9 @@ def numbers(shape: Shape, rank: int, seed: int) -> HostArray:
 
 
 def store_sync(name: str, arrays: Sequence[Sequence[NDArray]]) -> Sync:
-    """What ``gluon.Trainer`` does with one of MXNet's stores: a key for each array, in place, the first ones first."""
-    store = mx.kv.create(name)
+    """What ``gluon.Trainer`` does with the store of that name in the table: a key for each array, summed in place, the
+    first arrays first."""
+    store = mx.kv.create(STORES[name])
     keys = [list(same) for same in zip(*arrays)]
     for key, same in enumerate(keys):
         store.init(key, same[0])
@@ -50,17 +49,16 @@ def store_sync(name: str, arrays: Sequence[Sequence[NDArray]]) -> Sync:
     return sync
 
 
-def count_wrong_sums(arrays: Sequence[Sequence[NDArray]], seed: int) -> Tuple[int, int]:
-    """(numbers compared, numbers wrong): every element of every replica against the exact sum of all ranks."""
-    counts = []
+def exact_sums(arrays: Sequence[Sequence[NDArray]], seed: int) -> Iterator[Tuple[HostArray, HostArray, float]]:
+    """For an oracle: every array of every replica, and the exact sum over all ranks."""
     for same in zip(*arrays):
-        total = sum(numbers(same[0].shape, rank, seed) for rank in range(len(same)))
-        counts += [count_wrong(x.asnumpy(), total, tolerance=0.0) for x in same]
-    return sum(checked for checked, _ in counts), sum(wrong for _, wrong in counts)
+        total: Any = sum(numbers(same[0].shape, rank, seed) for rank in range(len(same)))
+        for x in same:
+            yield x.asnumpy(), total, 0.0
 
 
 def seconds_a_call(sync: Sync) -> float:
-    """Mean over as many calls as a round has room for, each waited for: a training step needs the sums, too."""
+    """Mean over the calls of a round. Each is waited for, as a training step needs the sums, too."""
     sync()
     npx.waitall()
     once = _timed(sync, 1)

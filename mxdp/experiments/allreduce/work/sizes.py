@@ -1,0 +1,62 @@
+"""Sums one array over the devices, by one algorithm or by one of MXNet's stores."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, Dict, Iterator, List, Optional, Tuple
+
+from mxdp.backend import Device, NDArray
+from mxdp.collectives import AllReduce, calibrate
+from mxdp.experiments.allreduce.sizes import STORES
+from mxdp.experiments.allreduce.work.arrays import Sync, exact_sums, replicas, seconds_a_call, store_sync
+from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
+from mxdp.experiments.measure.devices import devices_of
+from mxdp.plans.collective.algorithms import plan
+from mxdp.plans.cost.simulate import Machine, predict
+
+
+def oracle(case: Case, settings: Settings) -> Iterator[Tuple[Any, ...]]:
+    """One sum of whole numbers."""
+    arrays = replicas([_shape(case)], devices_of(case, settings), settings["seed"])
+    _sync(case, arrays)[0]()
+    return exact_sums(arrays, settings["seed"])
+
+
+def set_up(case: Case, settings: Settings) -> Work:
+    """A round makes its own arrays: the cases share a process, and none may hold memory while another is measured."""
+    devices, numbers = devices_of(case, settings), itertools.count()
+    several = next((n for n in settings["devices"] if n > 1), 1)
+    calibrated = tuple(devices_of(replace(case, devices=several), settings))
+
+    def one_round() -> Round:
+        first, now = (_machine(calibrated, number) for number in (0, next(numbers)))
+        arrays = replicas([_shape(case)], devices, seed=None)
+        sync, chosen = _sync(case, arrays, first)
+        metrics: Dict[str, Any] = {"chosen": chosen} if chosen else {}
+        if chosen and now and len(devices) > 1:
+            nbytes = case.settings["bytes"]
+            metrics["predicted_ms"] = predict(plan(chosen, case.devices, [nbytes // 4]), nbytes, now) * 1e3
+        return Round(seconds_a_call(sync), metrics)
+
+    return Work(devices, one_round)
+
+
+def _shape(case: Case) -> Tuple[int]:
+    return (max(1, case.settings["bytes"] // 4),)
+
+
+def _sync(case: Case, arrays: List[List[NDArray]], machine: Optional[Machine] = None) -> Tuple[Sync, Optional[str]]:
+    """The sum, and the algorithm, which ``auto`` chooses for ``machine``; none for a store."""
+    name = case.settings["algorithm"]
+    if name in STORES:
+        return store_sync(name, arrays), None
+    sync = AllReduce([own[0] for own in arrays], name, machine=machine)
+    return sync, sync.algorithm
+
+
+@lru_cache(maxsize=None)
+def _machine(devices: Tuple[Device, ...], number: int) -> Optional[Machine]:
+    """The machine's speeds in round ``number``, for all cases: a shared machine is not equally fast at all times."""
+    return calibrate(devices) if len(devices) > 1 else None

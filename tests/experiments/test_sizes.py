@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import pytest
+
+from mxdp.backend import mx
+from mxdp.collectives import AllReduce
+from mxdp.experiments.allreduce.sizes import CLAIM, MODEL_ERROR, STORES, AllReduceSizes
+from mxdp.experiments.allreduce.work import sizes as work
+from mxdp.experiments.harness.child import one_round
+from mxdp.experiments.measure.oracle import count
+from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO
+from mxdp.plans.cost.machine import CPU
+
+SETTINGS = dict(devices=[2, 3], kind="cpu", seed=0, rounds=2, timeout=60.0, sizes=[4, 1 << 20])
+CASES = {case.label: case for case in AllReduceSizes().cases(SETTINGS)}
+
+
+def finished(ours=0.5, error=0.1):
+    times = {**dict.fromkeys(ALGORITHMS, 2.0), "ring": ours, AUTO: 1.0, **dict.fromkeys(STORES, 1.0)}
+    rows = [
+        {
+            "label": f"{n} x {nbytes} {name}",
+            "case": {"algorithm": name, "bytes": nbytes, "devices": [f"cpu({rank})" for rank in range(n)]},
+            "seconds": {"median": seconds, "samples": [seconds]},
+            "metrics": {} if name in STORES else {"predicted_ms": 1e3 * seconds * (1 + error), "chosen": name},
+        }
+        for n in (2, 3)
+        for nbytes in SETTINGS["sizes"]
+        for name, seconds in times.items()
+    ]
+    AllReduceSizes().finish(rows, [], SETTINGS)
+    return rows
+
+
+@pytest.mark.parametrize("label", [label for label in CASES if label.startswith("3 x 1 MiB")])
+def test_the_oracle_compares_every_element_of_every_replica(label):
+    assert count(work.oracle(CASES[label], SETTINGS)) == (3 << 18, 0)
+
+
+def test_the_oracle_catches_a_device_that_is_left_out(monkeypatch):
+    class Fewer(AllReduce):
+        def __init__(self, data, *more, **named):
+            super().__init__(data[:-1], *more, **named)
+
+    monkeypatch.setattr(work, "AllReduce", Fewer)
+    checked, wrong = count(work.oracle(CASES["3 x 1 MiB ring"], SETTINGS))
+    assert checked == wrong == 3 << 18
+
+
+def test_the_machine_is_measured_once_a_round_and_auto_chooses_by_the_first(monkeypatch):
+    asked, given, machines = [], [], [CPU.with_cores(1), CPU.with_cores(4)]
+    monkeypatch.setattr(work, "calibrate", lambda devices: asked.append(list(devices)) or machines[len(asked) - 1])
+    right = work._sync
+    monkeypatch.setattr(
+        work, "_sync", lambda case, arrays, machine: given.append(machine) or right(case, arrays, machine)
+    )
+    work._machine.cache_clear()
+    cases = [work.set_up(CASES[label], SETTINGS) for label in ("2 x 4 B auto", "3 x 4 B ring", "3 x 4 B mxnet-local")]
+    first, second = ([one_round(case) for case in cases] for _ in range(2))
+    work._machine.cache_clear()
+    assert asked == [[mx.cpu(0), mx.cpu(1)]] * 2
+    assert given == [machines[0]] * 6
+    for auto, ring, store in (first, second):
+        assert auto.metrics["chosen"] in ALGORITHMS
+        assert ring.metrics["chosen"] == "ring"
+        assert min(auto.metrics["predicted_ms"], ring.metrics["predicted_ms"]) > 0
+        assert dict(store.metrics) == {}
+    assert first[1].metrics["predicted_ms"] != second[1].metrics["predicted_ms"]
+
+
+def test_one_device_is_not_measured_against_a_model():
+    settings = {**SETTINGS, "devices": [1]}
+    ring = next(case for case in AllReduceSizes().cases(settings) if case.settings["algorithm"] == "ring")
+    assert dict(one_round(work.set_up(ring, settings)).metrics) == {"chosen": "ring"}
+    assert AllReduceSizes().verdict([], [], settings).holds is None
+
+
+@pytest.mark.parametrize(
+    ("ours", "error", "holds"),
+    [(CLAIM, MODEL_ERROR, True), (CLAIM + 0.01, 0.1, False), (0.5, -MODEL_ERROR - 0.01, False)],
+)
+def test_it_holds_if_our_best_is_faster_and_the_model_near(ours, error, holds):
+    found = AllReduceSizes().verdict(finished(ours, error), [], SETTINGS)
+    assert found.holds is holds
+    assert f"On 3 devices ring sums 1 MiB in {ours:.2f} of the time" in found.text
+    assert f"off by {abs(error):.0%}" in found.text
+
+
+def test_where_the_store_wins_the_verdict_says_why():
+    assert "one call of C++" not in AllReduceSizes().verdict(finished(1.0), [], SETTINGS).text
+    assert "one call of C++" in AllReduceSizes().verdict(finished(1.1), [], SETTINGS).text
