@@ -139,7 +139,7 @@ def _mb(size: float) -> str:
 
 
 def _summed(rows: List[Row], net: str, devices: int) -> List[Row]:
-    """The rows that sum that network's gradients on so many devices, without a backward pass."""
+    """The rows without a backward pass, for that network and number of devices."""
     return [row for row in find_all(rows, net=net, run=None) if len(row["case"]["devices"]) == devices]
 
 

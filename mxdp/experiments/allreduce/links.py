@@ -1,46 +1,35 @@
-"""How fast do devices talk? A copy's start-up time and bandwidth, between every two devices and all at once.
+"""How fast do devices talk? A copy's start-up time and bandwidth, between every two devices and for all at once.
 
 The cost model of :mod:`mxdp.plans.cost.link` gives every link the same alpha and beta. That is right where all links
-are alike, and so the claim is that they are. Between GPUs they often are not: two may be joined by NVLink or a PCIe
-switch, two others only through the processors. CPU devices have one memory between them, and so one link.
+are alike, and the claim is that they are. Between GPUs they often are not: some pairs are joined by NVLink or a PCIe
+switch, others only through the processors. CPU devices share one memory, and so one link.
 
-A copy on CPU devices is the work of its source's worker, on one of the machine's cores: copies at the same time share
-the cores and the memory's bandwidth. The rows "at once" measure that, and carry what :func:`mxdp.collectives.calibrate`
-finds out about this machine, with which ``auto`` and the experiment ``allreduce`` plan.
+On CPU devices the source's worker makes the copy, on one of the machine's cores. Copies at the same time share the
+cores and the memory's bandwidth. The rows "at once" measure that. They also carry what
+:func:`mxdp.collectives.calibrate` finds out about this machine, with which ``auto`` and the experiment ``allreduce``
+plan.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping
+from typing import TYPE_CHECKING, Dict, List, Mapping
 
-from mxdp.experiments.allreduce import link_pictures
-from mxdp.experiments.harness.experiment import (
-    Case,
-    Column,
-    Experiment,
-    Oracle,
-    Ready,
-    Result,
-    Round,
-    Row,
-    Settings,
-    Verdict,
-    experiment,
-)
+from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, Verdict, experiment
 from mxdp.experiments.report import style
-from mxdp.experiments.report.rows import metric, size
+from mxdp.experiments.report.rows import size
 from mxdp.plans.cost.link import fit_link
 from mxdp.plans.cost.machine import CPU
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 ALIKE = 1.5
-"""Links count as alike while the slowest pair of different devices takes at most so many times as long as the fastest,
-for the largest size. Twelve pairs of CPU devices, which are equal, came out 1.05 times apart, and 1.4 times while
-others worked on the machine; the book's NVLink (100 GB/s) and PCIe 3.0 (16 GB/s) are 6 times apart."""
+"""Links count as alike while the slowest pair of different devices takes at most 1.5 times as long as the fastest, for
+the largest size. Twelve pairs of equal CPU devices came out 1.05 times apart, and 1.4 times while others worked on the
+machine. The book's NVLink (100 GB/s) and PCIe 3.0 (16 GB/s) are 6 times apart."""
 
 
 @experiment
@@ -52,9 +41,10 @@ class Links(Experiment):
     source = "Slides 'Multi-GPU', communications"
     how_to_read = (
         "Copies follow one another on one pair of arrays, so that no worker has to be woken. µs: of the smallest copy; "
-        "GB/s: of the largest. A copy of m bytes takes alpha + m beta: fitted to all sizes, 'off' by so much (median; "
-        "caches bend the line). At once: every device copies to the next one, and the numbers are of one device."
+        "GB/s: of the largest. alpha + m beta: the time of a copy of m bytes, fitted to all sizes; 'off': the fit's "
+        "median error (caches bend the line). At once: every device copies to the next; the numbers are of one device."
     )
+    compared = "what arrived, against what was sent"
     together = True
     presets = {
         "quick": dict(
@@ -63,6 +53,13 @@ class Links(Experiment):
         ),
         "full": dict(devices=[4], kind="auto", seed=0, rounds=9, timeout=3600.0, sizes=[4**k for k in range(1, 14)]),
     }  # fmt: skip
+    little = dict(sizes=[4, 4096])
+    checks = {
+        "sizes": (
+            lambda sizes: len(set(sizes)) > 1 and all(type(each) is int and each % 4 == 0 for each in sizes),
+            "two or more different multiples of 4, the bytes of a float32",
+        )
+    }
 
     def cases(self, settings: Settings) -> List[Case]:
         n = max(settings["devices"])
@@ -92,29 +89,10 @@ class Links(Experiment):
             text += f"; all {n} at once, on {cores} of its cores, {together / alone:.1f} times as long"
         return f"{text} (measured on the reference machine)."
 
-    def oracle(self, case: Case, settings: Settings) -> Oracle:
-        counts = [_copies(case, settings, nbytes).compare() for nbytes in settings["sizes"]]
-        text = "what arrived, against what was sent"
-        return Oracle(sum(checked for checked, _ in counts), sum(wrong for _, wrong in counts), text)
-
-    def run(self, case: Case, settings: Settings) -> Iterator[Any]:
-        from mxdp.collectives import calibrate
-        from mxdp.experiments.measure.devices import devices_of
-
-        found, pairs, sizes = devices_of(case, settings), case.settings["pairs"], sorted(settings["sizes"])
-        more = {"machine": asdict(calibrate(found))} if len(pairs) > 1 else {}
-        times: Dict[int, List[float]] = {nbytes: [] for nbytes in sizes}
-        _copies(case, settings, sizes[0]).seconds()
-        yield Ready([str(found[rank]) for rank in sorted({rank for pair in pairs for rank in pair})])
-        while True:
-            for nbytes in sizes:
-                times[nbytes].append(_copies(case, settings, nbytes).seconds())
-            medians = {nbytes: statistics.median(each) for nbytes, each in times.items()}
-            yield Round(times[sizes[-1]][-1], {**describe(medians), **more})
-
     def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
         alone = _between_different(rows)
         for row in rows:
+            row["metrics"].update(describe(row["metrics"]["seconds_by_bytes"]))
             if len(row["case"]["pairs"]) > 1 and alone:
                 pairs = statistics.median(each["seconds"]["median"] for each in alone)
                 row["metrics"]["over_alone"] = row["seconds"]["median"] / pairs
@@ -141,31 +119,32 @@ class Links(Experiment):
         ]
         if alone[0]["case"]["devices"][0].startswith("cpu"):
             said.append(
-                "CPU devices share one memory: where their links differ, other work on the machine or NUMA is the "
-                "reason; at once they share the cores and the caches, too. GPUs were not measured here; there the "
+                "CPU devices share one memory: where their links differ, the reason is other work on the machine, or "
+                "NUMA. At once they share the cores and the caches, too. GPUs were not measured here; there the "
                 "matrix would show which of them are joined directly."
             )
         return Verdict(apart <= ALIKE, " ".join(said))
 
     def columns(self) -> List[Column]:
         return [
-            metric("latency_us", "µs", "{:.1f}"),
-            metric("bandwidth_gbs", "GB/s", "{:.1f}"),
-            Column("alpha µs", lambda row: f"{row['metrics']['alpha'] * 1e6:.1f}"),
-            Column("beta ps/B", lambda row: f"{row['metrics']['beta'] * 1e12:.0f}"),
-            metric("fit_error", "off", "{:.0%}"),
-            metric("over_alone", "over alone", "{:.1f}"),
+            Column("latency_us", "µs", ".1f"),
+            Column("bandwidth_gbs", "GB/s", ".1f"),
+            Column("alpha", "alpha µs", ".1f", 1e6),
+            Column("beta", "beta ps/B", ".0f", 1e12),
+            Column("fit_error", "off", ".0%"),
+            Column("over_alone", "over alone", ".1f"),
         ]
 
     def draw(self, result: Result, figure: Figure) -> None:
         figure.set_size_inches(style.WIDTH, 2 * style.HEIGHT)
         upper, lower = figure.subplots(2, 1)
-        link_pictures.matrix(upper, [row for row in result["rows"] if len(row["case"]["pairs"]) == 1])
-        link_pictures.times(lower, result["rows"], _between_different(result["rows"]) or result["rows"])
+        _matrix(upper, [row for row in result["rows"] if len(row["case"]["pairs"]) == 1])
+        _times(lower, result["rows"], _between_different(result["rows"]) or result["rows"])
 
 
-def describe(times: Mapping[int, float]) -> Dict[str, Any]:
+def describe(seconds_by_bytes: Mapping[str, float]) -> Dict[str, float]:
     """A row's numbers, from the seconds of a copy by its bytes."""
+    times = {int(nbytes): seconds for nbytes, seconds in seconds_by_bytes.items()}
     link = fit_link(list(times.items()))
     smallest, largest = min(times), max(times)
     return {
@@ -174,19 +153,45 @@ def describe(times: Mapping[int, float]) -> Dict[str, Any]:
         "fit_error": statistics.median(abs(link.seconds(nbytes) / seconds - 1) for nbytes, seconds in times.items()),
         "latency_us": times[smallest] * 1e6,
         "bandwidth_gbs": largest / times[largest] / 1e9,
-        "seconds_by_bytes": {str(nbytes): seconds for nbytes, seconds in times.items()},
     }
-
-
-def _copies(case: Case, settings: Settings, nbytes: int) -> Any:
-    """The case's copies of that size, on fresh arrays."""
-    from mxdp.experiments.measure.devices import devices_of
-    from mxdp.experiments.measure.links import Copies
-
-    found = devices_of(case, settings)
-    return Copies([(found[i], found[j]) for i, j in case.settings["pairs"]], nbytes, settings["seed"])
 
 
 def _between_different(rows: List[Row]) -> List[Row]:
     """The rows of one pair of two different devices."""
     return [row for row in rows if len(row["case"]["pairs"]) == 1 and len(row["case"]["devices"]) == 2]
+
+
+def _matrix(axes: Axes, rows: List[Row]) -> None:
+    """GB/s from each device to each device; each of ``rows`` is of one pair."""
+    n = 1 + max(rank for row in rows for pair in row["case"]["pairs"] for rank in pair)
+    speeds = [[math.nan] * n for _ in range(n)]
+    for row in rows:
+        ((source, target),) = row["case"]["pairs"]
+        speeds[source][target] = row["metrics"]["bandwidth_gbs"]
+    most = max(value for line in speeds for value in line if not math.isnan(value))
+    axes.imshow(speeds, cmap="Blues", vmin=0, vmax=most, aspect="auto")
+    for source, line in enumerate(speeds):
+        for target, value in enumerate(line):
+            text = "" if math.isnan(value) else style.number(value, 3 if n <= 6 else 2)
+            axes.text(target, source, text, ha="center", va="center", color="white" if value > most / 2 else style.INK)
+    axes.grid(visible=False)
+    axes.set(xticks=range(n), yticks=range(n), xlabel="to device", ylabel="from device", title="GB/s, largest copy")
+
+
+def _times(axes: Axes, rows: List[Row], alone: List[Row]) -> None:
+    """Time by bytes: a thin line for every pair of ``alone``, their medians with the line fitted to these, and the
+    ``rows`` in which all copy at once."""
+    by_bytes = [{int(nbytes): t for nbytes, t in row["metrics"]["seconds_by_bytes"].items()} for row in alone]
+    for each in by_bytes:
+        axes.plot(list(each), [t * 1e6 for t in each.values()], color=style.GREY, linewidth=0.6, alpha=0.6)
+    medians = {nbytes: statistics.median(each[nbytes] for each in by_bytes) for nbytes in by_bytes[0]}
+    link = fit_link(list(medians.items()))
+    axes.plot(list(medians), [t * 1e6 for t in medians.values()], "o", label="one pair, median of all")
+    for row in rows:
+        if len(row["case"]["pairs"]) > 1:
+            many = row["metrics"]["seconds_by_bytes"]
+            axes.plot([int(nbytes) for nbytes in many], [t * 1e6 for t in many.values()], "^", label=row["label"])
+    line = [min(medians) * (max(medians) / min(medians)) ** (k / 50) for k in range(51)]
+    axes.plot(line, [link.seconds(nbytes) * 1e6 for nbytes in line], color=style.COLOURS[0], label="alpha + m beta")
+    axes.set(xscale="log", yscale="log", xlabel="bytes", ylabel="µs")
+    axes.legend()

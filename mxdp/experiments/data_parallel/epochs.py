@@ -28,13 +28,13 @@ CLAIM, OF_CEILING = 1.8, 0.95
 
 @experiment
 class Epochs(Experiment):
-    """LeNet on one and on several devices, round by round in turn."""
+    """LeNet on one and on several devices, and the ceiling."""
 
     name = "epochs"
     question = "What does a second device bring to an epoch?"
     source = "Dive into Deep Learning, 'Training on Multiple GPUs'"
     how_to_read = (
-        "A round is an epoch, or the part of one that the setting 'samples' asks for, on each row in turn. "
+        "A round is an epoch, or the part of one that the setting 'samples' asks for; the rows take turns. "
         "'Speed-up' is the first row's time over this row's, the median over the rounds. 'Of ceiling' compares with as "
         "many processes that share nothing, each on its part of the batch, at the same time: 1.00 is the best this "
         "machine can give."

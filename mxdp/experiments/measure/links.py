@@ -1,27 +1,25 @@
-"""Copies between devices, timed and compared. Loads MXNet: import it inside ``oracle`` and ``run``."""
+"""Copies between devices, timed and compared. Loads MXNet: only ``work`` imports it."""
 
 from __future__ import annotations
 
-from typing import Sequence, Tuple
+from typing import Iterator, Sequence, Tuple
 
-from mxdp.backend import Device, mx
-from mxdp.experiments.measure.oracle import count_wrong, whole_numbers
+from mxdp.backend import Device, HostArray, mx
+from mxdp.experiments.measure.oracle import whole_numbers
 from mxdp.plans.cost.link import Link, fit_link
 from mxdp.prepared import prepare
 from mxdp.timing import Timer
 
 FEWEST, MOST, ENOUGH = 2, 200, 1 << 25
-"""Copies in one measurement: as many as move ``ENOUGH`` bytes, but not fewer or more than these."""
-
-
+"""Copies in one measurement: enough to move ``ENOUGH`` bytes, within these limits."""
 PARTS = (1, 4, 16, 64)
-"""A link is measured with a message that long as it is to be used for, with these parts of it, and with 4 bytes."""
+"""A link is measured with its largest message, with a 4th, a 16th and a 64th of that, and with 4 bytes."""
 
 
 class Copies:
-    """One copy for each of ``pairs`` (from, to), all at the same time: arrays of their own, made ready.
+    """One copy for each of ``pairs`` (from, to), all at the same time, between arrays of their own that are made ready.
 
-    The time of a copy counts what a plan meets when it sends: MXNet's engine, and Python's call if that takes longer.
+    The time of a copy is what a plan pays to send: MXNet's engine, or Python's call if that takes longer.
 
     Raises:
         ValueError: ``nbytes`` is not a positive multiple of 4, the bytes of a float32.
@@ -37,8 +35,10 @@ class Copies:
         self._calls = [prepare("_copyto", [source], target) for source, target in zip(sources, self._targets)]
 
     def seconds(self) -> float:
-        """Mean time of one copy of each pair, in seconds. Waits at both ends, not between the copies of a pair: each
-        writes the same array, and so comes after the one before by itself."""
+        """Mean time of one copy of each pair, in seconds. Waits at both ends.
+
+        The copies of a pair write the same array, so they follow one another without a wait.
+        """
         self._copy(1)
         repeats = max(FEWEST, min(MOST, ENOUGH // self.nbytes))
         timer = Timer()
@@ -46,11 +46,11 @@ class Copies:
             self._copy(repeats)
         return timer.times[-1] / repeats
 
-    def compare(self) -> Tuple[int, int]:
-        """Copy, wait, and compare every element that arrived with what was sent: (compared, wrong)."""
+    def compare(self) -> Iterator[Tuple[HostArray, HostArray, float]]:
+        """For an oracle: copy, wait, and yield what arrived with what was sent."""
         self._copy(1)
-        counts = [count_wrong(got.asnumpy(), sent, 0.0) for got, sent in zip(self._targets, self._sent)]
-        return sum(checked for checked, _ in counts), sum(wrong for _, wrong in counts)
+        for got, sent in zip(self._targets, self._sent):
+            yield got.asnumpy(), sent, 0.0
 
     def _copy(self, repeats: int) -> None:
         for _ in range(repeats):
