@@ -7,9 +7,11 @@ import pytest
 
 from mxdp import cuda, process
 from mxdp.backend import mx
-from mxdp.experiments.allreduce.parameter_server import BOOK_LINK, BOOK_MS, CLAIM, ODD, ParameterServer, _plan
-from mxdp.experiments.allreduce.work import gradient_sums
-from mxdp.experiments.allreduce.work.gradient_sums import summed
+from mxdp.experiments.allreduce.parameter_server import BOOK_LINK, BOOK_MS, CLAIM, ParameterServer, schedule_of
+from mxdp.experiments.allreduce.work import parameter_server as work
+from mxdp.experiments.allreduce.work.parameter_server import ODD, summed
+from mxdp.experiments.harness.child import one_round
+from mxdp.experiments.measure.oracle import count
 from mxdp.plans.collective.one_hop import naive, server, sharded
 from mxdp.plans.collective.rings import ring
 from mxdp.plans.collective.schedule import ADD
@@ -35,7 +37,8 @@ def row(algorithm, ms, replicas=4, wrong=0, device="cpu"):
             "replicas": replicas,
         },
         "seconds": {"median": ms / 1e3, "samples": [ms / 1e3]},
-        "metrics": {"predicted_ms": 1.5 * ms, "wrong": wrong},
+        "metrics": {"predicted_ms": 1.5 * ms, "wrong": 0},
+        "rounds": {"wrong": [0, wrong, 0]},
     }
 
 
@@ -47,26 +50,27 @@ def verdict(rows, devices=(4,)):
 
 def test_the_books_arithmetic():
     for name, ms in BOOK_MS.items():
-        assert allreduce_seconds(_plan(CASES[name], 40_000_000), 160_000_000, BOOK_LINK) * 1e3 == pytest.approx(ms)
+        assert allreduce_seconds(schedule_of(CASES[name], 40_000_000), 160_000_000, BOOK_LINK) * 1e3 == pytest.approx(
+            ms
+        )
     assert BOOK_MS["server"] / BOOK_MS["sharded"] == pytest.approx(5.3, abs=0.05)
 
 
 def test_sharded_is_dealt_as_many_equal_arrays_as_there_are_devices():
-    assert _plan(CASES["sharded"], 10).sizes == (3, 3, 2, 2)
-    assert _plan(CASES["server"], 10).devices == 5
+    assert schedule_of(CASES["sharded"], 10).sizes == (3, 3, 2, 2)
+    assert schedule_of(CASES["server"], 10).devices == 5
 
 
 @pytest.mark.parametrize("algorithm", CASES)
 def test_the_oracle_compares_every_element_of_every_replica(algorithm):
-    oracle = ParameterServer().oracle(CASES[algorithm], SETTINGS)
-    assert (oracle.checked, oracle.wrong) == (4 * ODD, 0)
+    assert count(work.oracle(CASES[algorithm], SETTINGS)) == (4 * ODD, 0)
 
 
 @pytest.mark.parametrize("replicas", [1, 2, 3, 6])
 def test_a_server_sums_what_the_others_have(replicas):
-    seconds, checked, wrong = summed(server(replicas + 1), cpus(replicas + 1), replicas, 1000, seed=1)
+    seconds, compared = summed(server(replicas + 1), cpus(replicas + 1), replicas, 1000, seed=1)
     assert seconds > 0
-    assert (checked, wrong) == (replicas * 1000, 0)
+    assert count(compared) == (replicas * 1000, 0)
 
 
 def server_adds_its_own(schedule):
@@ -102,31 +106,31 @@ def a_chunk_off_by_one(schedule):
 def test_a_broken_plan_is_caught(broken, least):
     sizes = [400] * 3 if broken.name == "sharded" else ()
     broken = replace(broken, sizes=tuple(sizes))
-    _, checked, wrong = summed(broken, cpus(broken.devices), 3, 1200, seed=0)
+    checked, wrong = count(summed(broken, cpus(broken.devices), 3, 1200, seed=0)[1])
     assert checked == 3600
     assert least <= wrong <= checked
 
 
 def test_a_sum_that_is_not_made_again_is_caught(monkeypatch):
-    class Once(gradient_sums.Program):
+    class Once(work.Program):
         def __call__(self):
             super().__call__()
             self.calls = []
 
-    monkeypatch.setattr(gradient_sums, "Program", Once)
-    _, checked, wrong = summed(ring(2), cpus(2), 2, 1000, seed=0)
+    monkeypatch.setattr(work, "Program", Once)
+    checked, wrong = count(summed(ring(2), cpus(2), 2, 1000, seed=0)[1])
     assert wrong == checked == 2000
 
 
 def test_whole_arrays_are_arrays_of_their_own(monkeypatch):
     seen = []
 
-    class Watched(gradient_sums.Program):
+    class Watched(work.Program):
         def __init__(self, schedule, places):
             seen.append(places)
             super().__init__(schedule, places)
 
-    monkeypatch.setattr(gradient_sums, "Program", Watched)
+    monkeypatch.setattr(work, "Program", Watched)
     for schedule in (sharded(2, [5, 5]), ring(2)):
         summed(schedule, cpus(2), 2, 10, seed=0)
     for places, views in zip(seen, (False, True)):
@@ -145,13 +149,13 @@ def _address(array):
 def test_a_round_has_its_predictions_and_the_machine_is_measured_once(monkeypatch):
     asked = []
     link = Link(1e-6, 1e-10)
-    monkeypatch.setattr("mxdp.collectives.calibrate", lambda devices: asked.append(devices) or CPU)
-    monkeypatch.setattr("mxdp.experiments.measure.links.measured_link", lambda *_: link)
-    experiment = ParameterServer()
+    monkeypatch.setattr(work, "calibrate", lambda devices: asked.append(list(devices)) or CPU)
+    monkeypatch.setattr(work, "measured_link", lambda *_: link)
+    work._measured.cache_clear()
     for name in ("server", "ring"):
-        rounds = experiment.run(CASES[name], SETTINGS)
-        assert next(rounds).devices == [f"cpu({rank})" for rank in range(5 if name == "server" else 4)]
-        first, second = next(rounds), next(rounds)
+        ready = work.set_up(CASES[name], SETTINGS)
+        assert ready.devices == cpus(5 if name == "server" else 4)
+        first, second = one_round(ready), one_round(ready)
         schedule = server(5) if name == "server" else ring(4)
         assert first.seconds > 0
         assert (
@@ -165,15 +169,20 @@ def test_a_round_has_its_predictions_and_the_machine_is_measured_once(monkeypatc
                 "wrong": 0,
             }
         )
+    work._measured.cache_clear()
     assert asked == [cpus(4)]
 
 
-def test_wrong_sums_of_all_rounds_are_counted(monkeypatch):
-    monkeypatch.setattr("mxdp.collectives.calibrate", lambda devices: CPU)
-    monkeypatch.setattr("mxdp.experiments.allreduce.work.gradient_sums.summed", lambda *_: (1.0, 16000, 3))
-    rounds = ParameterServer().run(CASES["ring"], SETTINGS)
-    next(rounds)
-    assert [next(rounds).metrics["wrong"] for _ in range(2)] == [3, 6]
+def test_wrong_sums_of_a_round_are_counted(monkeypatch):
+    monkeypatch.setattr(work, "_measured", lambda *_: (CPU, BOOK_LINK))
+    monkeypatch.setattr(work, "summed", lambda *_: (1.0, iter([([1, 2, 3], [1, 5, 6], 0.0)])))
+    assert one_round(work.set_up(CASES["ring"], SETTINGS)).metrics["wrong"] == 2
+
+
+def test_wrong_sums_of_all_rounds_are_added_up():
+    wrong = {**row("ring", 1.0), "rounds": {"wrong": [0, 3, 0, 0, 6]}}
+    ParameterServer().finish([wrong], [], SETTINGS)
+    assert wrong["metrics"]["wrong"] == 9
 
 
 @pytest.mark.parametrize(
