@@ -17,7 +17,8 @@ from mxdp.experiments.measure.links import measured_link
 from mxdp.experiments.measure.oracle import count, whole_numbers
 from mxdp.plans.collective.schedule import Schedule
 from mxdp.plans.cost.link import Link, allreduce_seconds
-from mxdp.plans.cost.simulate import Machine, predict
+from mxdp.plans.cost.machine import Machine
+from mxdp.plans.cost.simulate import predict
 from mxdp.timing import Timer
 
 Compared = Iterator[Tuple[Any, ...]]

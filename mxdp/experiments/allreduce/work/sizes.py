@@ -14,7 +14,8 @@ from mxdp.experiments.allreduce.work.arrays import Sync, exact_sums, replicas, s
 from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
 from mxdp.experiments.measure.devices import devices_of
 from mxdp.plans.collective.algorithms import plan
-from mxdp.plans.cost.simulate import Machine, predict
+from mxdp.plans.cost.machine import Machine
+from mxdp.plans.cost.simulate import predict
 
 
 def oracle(case: Case, settings: Settings) -> Iterator[Tuple[Any, ...]]:

@@ -1,14 +1,20 @@
-"""Networks split in several ways, as the experiments use them; and what these make of their numbers."""
+"""Networks split in several ways, and what ``strategies`` and ``layerwise`` make of their numbers."""
 
 from __future__ import annotations
 
+import numpy as onp
 import pytest
 
 from mxdp.backend import devices
+from mxdp.errors import UsageError
+from mxdp.experiments.harness.child import one_round
 from mxdp.experiments.harness.experiment import find
-from mxdp.experiments.other_splits import layerwise, strategies
-from mxdp.experiments.other_splits.work import splits
-from mxdp.experiments.other_splits.work.splits import Speeds, Split, Steps, network, predict_step
+from mxdp.experiments.harness.settings import resolve
+from mxdp.experiments.measure.oracle import count
+from mxdp.experiments.other_splits.split import wide_numbers
+from mxdp.experiments.other_splits.strategies import LENET_NUMBERS
+from mxdp.experiments.other_splits.work.split import Speeds, Split, network, predict_step, scaled, set_up_steps
+from mxdp.experiments.other_splits.work.strategies import ODD, oracle
 from mxdp.layers import param_shapes
 from mxdp.parallel import traffic
 from mxdp.parallel.layer_costs import LayerCost
@@ -24,31 +30,39 @@ def split(name, options, net="lenet", n=2):
 
 @pytest.mark.parametrize(("name", "options"), WAYS)
 def test_a_strategy_is_held_against_the_serial_run_number_by_number(name, options):
-    checked, wrong = split(name, options).check(5)
+    checked, wrong = count(split(name, options).compare(5))
     parameters = sum(traffic.elements(shape) for own in param_shapes(*network("lenet")) for shape in own)
     assert (checked, wrong) == (5 * 10 + 5 + 2 * parameters, 0)
 
 
 def test_a_wrong_one_is_caught(monkeypatch):
     monkeypatch.setattr(Layerwise, "_allreduce", lambda self, arrays, direction: None)
-    checked, wrong = split("layerwise", {}).check(5)
+    checked, wrong = count(split("layerwise", {}).compare(5))
     assert 0 < wrong <= checked
 
 
 def test_an_unfinished_net_of_pictures_is_right_too():
-    assert split("tile", {"grid": (1, 2)}, "pictures").check(3)[1] == 0
+    assert count(split("tile", {"grid": (1, 2)}, "pictures").compare(3))[1] == 0
 
 
 def test_a_step_is_counted_as_predicted():
     for name, options in WAYS[1:4]:
-        metrics = Steps(split(name, options), 6).metrics()
+        metrics = one_round(set_up_steps(split(name, options), 6, steps=1)).last
         assert metrics["bytes_counted"] == metrics["bytes_moved"] > 0
         assert metrics["peak_bytes"] == max(metrics["peak_bytes_by_device"]) > 0
         assert 0.5 < metrics["predicted_peak_bytes"] / metrics["peak_bytes"] < 2
 
 
-def test_steps_take_time():
-    assert Steps(split("data", {}), 4).seconds(1) > 0
+def test_steps_take_time_and_carry_more():
+    done = one_round(set_up_steps(split("data", {}), 4, steps=1, more=7))
+    assert done.seconds > 0
+    assert done.last["more"] == 7
+
+
+def test_the_sums_of_layerwise_partitioning_are_counted():
+    counts = [one_round(set_up_steps(split(name, {}), 4, steps=1)).last for name in ("layerwise", "data")]
+    assert (counts[0]["allreduces_forward"], counts[0]["allreduces_backward"]) == (2, 1)
+    assert "allreduces_forward" not in counts[1]
 
 
 # The prediction: ten layers of LeNet's that take 1 s forward and 2 s backward each, 0.5 s for the update.
@@ -91,13 +105,12 @@ def test_uneven_shards_take_as_long_as_the_largest():
 
 
 def test_the_numbers_of_the_cost_model_are_those_of_the_networks():
-    params, sums = strategies.LENET_NUMBERS
+    params, sums = LENET_NUMBERS
     assert params == sum(traffic.elements(shape) for own in param_shapes(*network("lenet")) for shape in own)
     assert split("layerwise", {}).make().bytes_moved(7) == 2 * 4 * 7 * sums
-    for module in (strategies, layerwise):
-        params, sums = module._numbers(12)
-        assert params == sum(traffic.elements(shape) for own in param_shapes(*network("wide", 12)) for shape in own)
-        assert split("layerwise", {}, "wide").make().bytes_moved(7) == 2 * 4 * 7 * sums
+    params, sums = wide_numbers(12)
+    assert params == sum(traffic.elements(shape) for own in param_shapes(*network("wide", 12)) for shape in own)
+    assert split("layerwise", {}, "wide").make().bytes_moved(7) == 2 * 4 * 7 * sums
 
 
 def rows(times):
@@ -152,11 +165,28 @@ def test_one_device_alone_can_be_asked_for(name):
 
 
 def test_the_tolerance_is_of_the_layers_largest_number():
-    import numpy as onp
-
     weight, bias = onp.array([1.0, -4.0]), onp.array([1e-8])
-    assert splits._count([weight, bias + 1e-6], [weight, bias]) == (3, 0)
-    assert splits._count([weight + 1.2e-4, bias], [weight, bias]) == (3, 2)
-    assert splits._count([weight, bias], [onp.array([1.0, onp.inf]), bias]) == (3, 1)
-    assert splits._count([weight * 7, bias], [weight * onp.inf, bias]) == (3, 2)
-    assert splits._count([weight[:1], bias], [weight, bias]) == (3, 2)
+    assert count(scaled([weight, bias + 1e-6], [weight, bias])) == (3, 0)
+    assert count(scaled([weight + 1.2e-4, bias], [weight, bias])) == (3, 2)
+    assert count(scaled([weight, bias], [onp.array([1.0, onp.inf]), bias])) == (3, 1)
+    assert count(scaled([weight * 7, bias], [weight * onp.inf, bias])) == (3, 2)
+    assert count(scaled([weight[:1], bias], [weight, bias])) == (3, 2)
+
+
+@pytest.mark.parametrize("name", ["strategies", "layerwise"])
+def test_every_case_is_compared_with_an_uneven_batch(name):
+    experiment = find(name)
+    settings = {**experiment.presets["quick"], "kind": "cpu", **experiment.little}
+    for case in experiment.cases(settings):
+        net = network(case.settings["net"], settings["units"])
+        parameters = sum(traffic.elements(shape) for own in param_shapes(*net) for shape in own)
+        assert count(oracle(case, settings)) == (ODD * 10 + ODD + 2 * parameters, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    [("layerwise", "batch_sizes"), ("pipeline", "micro_batches"), ("latency-throughput", "batches")],
+)
+def test_batches_are_whole(name, setting):
+    with pytest.raises(UsageError, match=f"{setting} must be whole numbers"):
+        resolve([find(name)], "quick", {setting: [1, 1.5]})

@@ -1,0 +1,56 @@
+"""What ``strategies``, ``layerwise`` and ``tiles`` share: what is compared, finished and shown of a step."""
+
+from __future__ import annotations
+
+from typing import ClassVar, List, Sequence, Tuple
+
+from mxdp.experiments.harness.experiment import Column, Experiment, Row, Settings
+from mxdp.experiments.report.rows import speedup
+
+SERIAL = "serial"
+COMPARED = "losses, scores, each gradient and, after three steps, each parameter"
+COLUMNS = (
+    "The column 'ms' is the time of a step (forward, backward, update), and 'pred.' what the cost model expects. "
+    "'Faster' compares with one device. 'Moved' is what a step sends between devices, calculated from the shapes. 'MB' "
+    "is the memory of the device that needs most, as MXNet counts it, and 'MB pred.' the same calculated from the "
+    "shapes."
+)
+"""For ``how_to_read``."""
+WHOLE_NUMBERS = (lambda values: all(type(each) is int for each in values), "whole numbers")
+"""A check of a setting."""
+
+
+class SplitExperiment(Experiment):
+    """One network, split in several ways. A row is a way to split it, and a round some steps."""
+
+    together = True
+    compared = COMPARED
+    alike: ClassVar[Sequence[str]] = ()
+    """What a row's case has in common with that of the serial row it is compared with."""
+
+    def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
+        for row in rows:
+            metrics = row["metrics"]
+            metrics["seconds_per_step"] = row["seconds"]["median"]
+            metrics["predicted_over_measured"] = metrics["predicted_seconds"] / metrics["seconds_per_step"]
+            metrics["speedup"] = speedup(rows, row, *self.alike, strategy=SERIAL)
+
+    def columns(self) -> List[Column]:
+        return [
+            Column("seconds", "ms", scale=1e3),
+            Column("predicted_seconds", "pred.", scale=1e3),
+            Column("speedup", "faster", ".2f", unit="x"),
+            Column("bytes_moved", "moved MB", scale=1e-6),
+            Column("peak_bytes", "MB", scale=1e-6),
+            Column("predicted_peak_bytes", "MB pred.", scale=1e-6),
+        ]
+
+
+def wide_numbers(units: int) -> Tuple[int, int]:
+    """Of three dense layers of ``units`` units, from 784 inputs to 10 outputs: the parameters, and the numbers that
+    layerwise partitioning sums over devices for one sample, forward and backward.
+
+    >>> wide_numbers(512)
+    (932362, 1034)
+    """
+    return (784 + 1) * units + 2 * (units + 1) * units + 10 * (units + 1), 2 * units + 10
