@@ -1,86 +1,124 @@
-"""``mxdp/experiments/stages.py``, and what the experiments on pipelines make of their rows."""
+"""What ``pipeline`` and ``latency-throughput`` run, compare and make of their rows."""
 
 from __future__ import annotations
 
 import pytest
+from matplotlib.figure import Figure
 
 from mxdp.backend import mx
+from mxdp.experiments.harness.child import one_round
+from mxdp.experiments.measure.oracle import count
 from mxdp.experiments.other_splits.latency_throughput import LatencyThroughput
-from mxdp.experiments.other_splits.pipeline import PipelineStages, idle
-from mxdp.experiments.other_splits.work.stages import (
-    INPUT,
-    NET,
-    check_pipeline,
-    memory,
-    problem,
-    recorded_spans,
-    spans,
-    workers,
-)
-from mxdp.layers import init, outputs
-from mxdp.parallel.pipeline import Pipeline
-from mxdp.plans.pipeline import pipeline
+from mxdp.experiments.other_splits.pipeline import Panel, PipelineStages, idle, staircase
+from mxdp.experiments.other_splits.work import latency_throughput, pipeline
+from mxdp.experiments.other_splits.work.pipeline import recorded_spans, spans
+from mxdp.experiments.other_splits.work.split import Split, memory, network, workers
+from mxdp.layers import outputs, param_shapes
+from mxdp.parallel.traffic import elements
+from mxdp.plans.pipeline import pipeline as planned
 from mxdp.process import cores
 from mxdp.tracing import record
 
 DEVICES = [mx.cpu(0), mx.cpu(1)]
 SETTINGS = dict(devices=[2], kind="cpu", seed=0, rounds=2, timeout=60.0, batch_size=16, micro_batches=[1, 4])
+CASES = {case.label: case for case in PipelineStages().cases(SETTINGS)}
+ANSWERS = {**SETTINGS, "batches": [1, 3], "stream": 3}
+ANSWERED = {case.label: case for case in LatencyThroughput().cases(ANSWERS)}
+OPTIONS = {"micro_batches": 4, "schedule": "1f1b", "cuts": (4,)}
+NUMBERS = 16 * 11 + 2 * sum(elements(shape) for own in param_shapes(*network("stages")) for shape in own)
+"""That the oracle of ``pipeline`` compares."""
 
 
 @pytest.fixture
-def made():
-    return Pipeline(NET, problem(1, 0)[0], INPUT, DEVICES, 4, "1f1b", cuts=(4,))
+def split():
+    return Split("pipeline", *network("stages"), DEVICES, 0, OPTIONS)
 
 
 def test_the_network_ends_in_ten_scores():
-    assert outputs(NET, INPUT)[-1] == (10,)
+    assert outputs(*network("stages"))[-1] == (10,)
 
 
-def test_a_pipeline_equals_one_device(made):
-    params, X, y = problem(16, 0)
-    checked, wrong = check_pipeline(made, params, X, y)
-    assert checked == 16 * 11 + 2 * sum(param.size for own in init(NET, INPUT) for param in own)
-    assert wrong == 0
+@pytest.mark.parametrize("label", CASES)
+def test_a_pipeline_equals_one_device(label):
+    assert count(pipeline.oracle(CASES[label], SETTINGS)) == (NUMBERS, 0)
 
 
-@pytest.mark.parametrize("breaks", ["gradients", "update", "scores"])
-def test_a_broken_pipeline_is_found(made, breaks, monkeypatch):
-    params, X, y = problem(16, 0)
-    if breaks == "gradients":
-        for stage in made.stages:
-            stage._addends, stage._add = stage._sums, []
-    elif breaks == "update":
-        made.stages[1].flat = []
-    else:
-        monkeypatch.setattr(made, "scores", lambda X, scores=made.scores: scores(X[::-1]))
-    assert check_pipeline(made, params, X, y)[1] > 10
+def without_gradients(made):
+    for stage in made.stages:
+        stage._addends, stage._add = stage._sums, []
 
 
-def test_spans_are_the_plans_tasks(made):
-    _, X, y = problem(16, 0)
+def without_an_update(made):
+    made.stages[1].flat = []
+
+
+def with_other_scores(made):
+    right = made.scores
+    made.scores = lambda X: right(X[::-1])
+
+
+@pytest.mark.parametrize("fault", [without_gradients, without_an_update, with_other_scores])
+def test_a_broken_pipeline_is_found(fault, monkeypatch):
+    right = Split.make
+
+    def wrong(self):
+        made = right(self)
+        fault(made)
+        return made
+
+    monkeypatch.setattr(Split, "make", wrong)
+    assert count(pipeline.oracle(CASES["2 x 1f1b, m = 4"], SETTINGS))[1] > 10
+    if fault is with_other_scores:
+        assert count(latency_throughput.oracle(ANSWERED["2 stages, batch 3"], ANSWERS))[1] > 10
+
+
+@pytest.mark.parametrize(("label", "replicas"), [("1 device", 1), ("2 stages", 1), ("2 replicas", 2)])
+def test_every_replica_is_compared(label, replicas):
+    assert count(latency_throughput.oracle(ANSWERED[f"{label}, batch 3"], ANSWERS)) == (3 * 10 * replicas, 0)
+
+
+def test_a_round_has_its_own_prediction():
+    work = pipeline.set_up(CASES["2 x gpipe, m = 4"], SETTINGS)
+    first, second = one_round(work), one_round(work)
+    for done in (first, second):
+        expected, ratio = done.metrics["predicted_seconds"], done.metrics["predicted_over_measured"]
+        assert ratio == pytest.approx(expected / done.seconds)
+    assert first.metrics != second.metrics
+    assert [len(second.last["stage_seconds"][way]) for way in ("forward", "backward")] == [2, 2]
+
+
+def test_answers_are_those_of_the_stream():
+    done = one_round(latency_throughput.set_up(ANSWERED["2 replicas, batch 3"], ANSWERS))
+    assert done.metrics["seconds_per_step"] == pytest.approx(done.seconds / 3)
+    assert done.metrics["answers_per_second"] == pytest.approx(9 / done.seconds)
+    assert done.metrics["latency_seconds"] > 0
+
+
+def test_spans_are_the_plans_tasks(split):
+    made, (X, y) = split.make(), split.batch(16)
     made.step(X, y)
     with record(made.devices) as recording:
         made.step(X, y)
     for found in (spans(recording.timeline, made), recorded_spans(made, X, y)):
         for stage in (0, 1):
             own = [span for span in found if span[0] == stage]
-            assert [span[1] for span in own] == [str(task) for task in pipeline("1f1b", 2, 4).tasks[stage]]
+            assert [span[1] for span in own] == [str(task) for task in planned("1f1b", 2, 4).tasks[stage]]
             assert all(start < stop for _, _, start, stop in own)
             assert all(before[3] <= after[2] for before, after in zip(own, own[1:]))
         assert min(span[2] for span in found) == 0
 
 
-def test_what_stays_counts_as_memory(made):
-    _, X, y = problem(16, 0)
+def test_what_stays_counts_as_memory(split):
+    made, (X, y) = split.make(), split.batch(16)
     made.step(X, y)
     assert memory(DEVICES, [7, 8], lambda: None) == [7, 8]
     assert memory(DEVICES, [0, 8], lambda: made.step(X, y))[1] > 8 + 4 * 20 * 24 * 24 * 4
 
 
 def test_memory_is_not_counted_where_mxnet_would_abort():
-    many = Pipeline(NET, problem(1, 0)[0], INPUT, [mx.cpu(0), mx.cpu(1000)], cuts=(4,))
+    many = Split("pipeline", *network("stages"), [mx.cpu(0), mx.cpu(1000)], 0, {"cuts": (4,)})
     assert memory(many.devices, [0, 0], lambda: None) is None
-    assert recorded_spans(many, *problem(2, 0)[1:]) == []
+    assert recorded_spans(many.make(), *many.batch(2)) == []
 
 
 def row(schedule="gpipe", m=1, seconds=1.0, over=1.0, peak=(1, 2), cores=2):
@@ -129,11 +167,11 @@ def test_nothing_is_claimed_for_more_stages_than_cores():
     verdict = judged([*four(), *rows])
     assert verdict.holds is True
     assert "off by 0% at most" in verdict.text
-    assert "more stages than cores, for which nothing is claimed, by 50%" in verdict.text
+    assert "more stages than cores, for which nothing is claimed, it is off by 50%" in verdict.text
 
 
-def test_python_and_cpu_devices_share_the_cores(made, monkeypatch):
-    assert workers(made) == cores()
+def test_python_and_cpu_devices_share_the_cores():
+    assert workers(DEVICES) == cores()
 
 
 def test_one_schedule_that_is_no_faster_is_enough_to_refute_it():
@@ -184,3 +222,19 @@ def test_stages_give_more_answers_and_none_sooner(latency, per_second, holds):
     experiment.finish(rows, [], settings)
     assert experiment.verdict(rows, [], settings).holds is holds
     assert experiment.verdict(rows[:1], [], settings).holds is None
+
+
+SPANS = [(0, "F0", 0.0, 0.1), (1, "F0", 0.1, 0.101), (1, "B0", 0.101, 0.15), (0, "B0", 0.15, 0.2)]
+
+
+def test_the_boxes_of_the_picture_are_the_tasks():
+    figure = Figure(layout="constrained")
+    staircase(figure, [Panel("first", SPANS, 0.25), Panel("second", SPANS[:1], 0.1)])
+    first, second = figure.axes
+    assert [each.get_title(loc=place) for each, place in ((first, "center"), (second, "center"))] == ["first", "second"]
+    boxes = [(round(box.get_y() + 0.4), box.get_x(), box.get_width()) for box in first.patches]
+    assert boxes == [(stage, 1e3 * start, pytest.approx(1e3 * (stop - start))) for stage, _, start, stop in SPANS]
+    assert [text.get_text() for text in first.texts] == ["F0", "B0", "B0"], "a box too narrow has no name"
+    assert [axes.lines[0].get_xdata()[0] for axes in figure.axes] == [250.0, 100.0]
+    assert len({box.get_facecolor() for box in first.patches}) == 2
+    assert first.get_xlim() == second.get_xlim()

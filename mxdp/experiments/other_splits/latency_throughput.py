@@ -1,40 +1,30 @@
-"""How long does one answer take, and how many come out in a second? By batch, and by what a second device is used for.
+"""How long does one answer take, and how many come out in a second? By batch, and by the use of a second device.
 
-Answers are forward passes alone. A batch is sent in by itself and waited for (latency), and then a stream of them, with
-no wait in between (throughput). A second device can take half of the layers (stages) or every other batch (replicas).
+Answers are forward passes alone. A batch is sent alone and waited for (latency), and then a stream of batches without a
+wait in between (throughput). A second device can take half of the layers (stages) or every other batch (replicas).
 
-Expected: a larger batch gives more answers a second, until the device is busy all the time, and each later. Stages
-don't shorten the way of a batch: it still goes through all layers, and over a link besides; but the next follows close
-behind, so that p balanced stages give up to p times as many answers. Replicas give as many without the link, if the
-whole network fits on each device. For small batches Python's time for the calls is what counts, and no device helps.
+Expected: a larger batch gives more answers a second, until the device is always busy, and each answer comes later.
+Stages don't shorten the way of a batch: it still goes through all layers, and over a link too. But the next batch
+follows close behind, so p balanced stages give up to p times as many answers. Replicas give the same without the link,
+if the whole network fits on each device. For small batches Python's time for the calls dominates, and no device helps.
 """
 
 from __future__ import annotations
 
-import statistics
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Tuple
+from typing import TYPE_CHECKING, List
 
-from mxdp.experiments.harness.experiment import (
-    Case,
-    Column,
-    Experiment,
-    Oracle,
-    Ready,
-    Result,
-    Round,
-    Row,
-    Settings,
-    Verdict,
-    experiment,
-)
+from mxdp.errors import plural
+from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, Verdict, experiment
+from mxdp.experiments.other_splits.split import WHOLE_NUMBERS
 from mxdp.experiments.report import style
-from mxdp.experiments.report.rows import find, find_all, metric, plural
-from mxdp.plans.cost.simulate import pipeline_seconds
-from mxdp.plans.pipeline import inference, pipeline
+from mxdp.experiments.report.rows import find, find_all
+from mxdp.plans.cost.pipeline_times import predicted_seconds
+from mxdp.plans.pipeline import inference
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+ONE = "1 device"
 MORE = 1.2
 """Answers a second with stages over those of one device, at the largest batch, for the claim to hold; on two cores."""
 NO_SOONER = 0.9
@@ -49,24 +39,25 @@ class LatencyThroughput(Experiment):
     question = "How long does one answer take, and how many come out in a second?"
     source = "Slides 'Multi-GPU', latency and throughput"
     how_to_read = (
-        "A batch alone, from the call to its answers: latency. A stream of batches, none of which is waited for: "
-        "answers a second. Stages: every batch goes through all devices. Replicas: each device has the whole network, "
-        "and gets every other batch. 'Off': how far the plan, played through with the stages' times, each measured "
-        "alone just before, is from the stream's time. MB: of the device that needs most, counted by MXNet."
+        "Latency is the time of one batch alone, from the call to its answers. Answers a second are those of a stream "
+        "of batches, none of which is waited for. With stages every batch goes through all devices. With replicas each "
+        "device has the whole network, and gets every other batch. 'Pred./time' is the stream's predicted over its "
+        "measured time; the prediction plays the plan through with the times of the stages, each measured alone just "
+        "before. 'MB' is the memory of the device that needs most, as MXNet counts it."
     )
     together = True
+    compared = "scores of every replica"
     presets = {
         "quick": dict(devices=[2], kind="auto", seed=0, rounds=5, timeout=120.0, batches=[1, 8, 64], stream=8),
         "full": dict(
             devices=[2, 4], kind="auto", seed=0, rounds=9, timeout=1200.0, batches=[1, 4, 16, 64, 256], stream=16
         ),
     }
-
-    def __init__(self) -> None:
-        self._cuts: Dict[int, Tuple[int, ...]] = {}
+    checks = {"batches": WHOLE_NUMBERS}
+    little = dict(batches=[1, 2], stream=2)
 
     def cases(self, settings: Settings) -> List[Case]:
-        layouts = [("1 device", 1, 1)]
+        layouts = [(ONE, 1, 1)]
         for n in settings["devices"]:
             if n > 1:
                 layouts += [(f"{n} stages", n, 1), (f"{n} replicas", 1, n)]
@@ -85,107 +76,45 @@ class LatencyThroughput(Experiment):
             if n > 1:
                 seconds = pipeline_seconds(inference(n, stream), [1 / n] * n, cores=cores)
                 said.append(f"{n} equal stages give {stream / seconds:.2f} times the answers of one device")
-        more = f"{' and '.join(said)} in a stream of {stream} batches" if said else "One device alone"
-        return f"On {plural(cores, 'core')}: {more}. The latency of a batch stays what it is."
-
-    def oracle(self, case: Case, settings: Settings) -> Oracle:
-        from mxdp.backend import upload
-        from mxdp.experiments.measure.oracle import count_wrong
-        from mxdp.experiments.other_splits.work.stages import NET, problem
-        from mxdp.layers import forward
-
-        pipes = self._pipes(case, settings)
-        params, X, _ = problem(case.settings["batch"], settings["seed"])
-        expected = forward(NET, upload(X, params[0][0].ctx), params).asnumpy()
-        counts = [count_wrong(made.scores(X).asnumpy(), expected) for made in pipes]
-        text = "scores of every replica, against the plain run on one device"
-        return Oracle(sum(checked for checked, _ in counts), sum(wrong for _, wrong in counts), text)
-
-    def run(self, case: Case, settings: Settings) -> Iterator[Any]:
-        from mxdp import Timer
-        from mxdp.experiments.other_splits.work.stages import memory, problem, workers
-        from mxdp.parallel.stage_times import measure_stages
-
-        pipes, batch, stream = self._pipes(case, settings), case.settings["batch"], settings["stream"]
-        _, X, _ = problem(batch, settings["seed"])
-
-        def send(batches: int) -> List[Any]:
-            return [pipes[number % len(pipes)].scores(X) for number in range(batches)]
-
-        send(stream)
-        devices = [device for made in pipes for device in made.devices]
-        peaks = memory(devices, [2 * own for made in pipes for own in made.param_bytes()], lambda: send(stream))
-        found = {"bytes_moved": pipes[0].scores_bytes(batch), "peak_bytes": max(peaks) if peaks else None}
-        yield Ready(list(map(str, devices)))
-        timer, history = Timer(), []
-        while True:
-            times = measure_stages(pipes[0], X, None)
-            with timer:
-                send(1)
-            with timer:
-                send(stream)
-            latency, together = timer.times[-2:]
-            expected = _predicted(times, stream, len(pipes), workers(pipes[0]))
-            history.append((latency, together / stream, expected / together))
-            names = ("latency_seconds", "seconds_per_step", "predicted_over_measured")
-            found.update(zip(names, map(statistics.median, zip(*history))))
-            found["answers_per_second"] = batch / found["seconds_per_step"]
-            yield Round(together, found)
-
-    def _pipes(self, case: Case, settings: Settings) -> List[Any]:
-        """A pipeline for each replica; with one replica its stages are on all devices."""
-        from mxdp.experiments.measure.devices import devices_of
-        from mxdp.experiments.other_splits.work.stages import INPUT, NET, problem
-        from mxdp.parallel.layer_costs import find_cuts
-        from mxdp.parallel.pipeline import Pipeline
-
-        devices, stages = devices_of(case, settings), case.settings["stages"]
-        params, _, _ = problem(1, settings["seed"])
-        if stages not in self._cuts:
-            plan, most = pipeline("gpipe", stages, 1), max(settings["batches"])
-            self._cuts[stages] = find_cuts(NET, params, INPUT, devices[0], plan, most, training=False)
-        groups = [devices[first : first + stages] for first in range(0, len(devices), stages)]
-        return [Pipeline(NET, params, INPUT, group, cuts=self._cuts[stages]) for group in groups]
+        more = f"{' and '.join(said)}, in a stream of {stream} batches" if said else "one device is measured alone"
+        return f"On {plural(cores, 'core')} {more}. The latency of a batch stays the same."
 
     def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
         for row in rows:
-            one = find(rows, layout="1 device", batch=row["case"]["batch"])
+            one = find(rows, layout=ONE, batch=row["case"]["batch"])
             if one:
                 metrics, single = row["metrics"], one["metrics"]
                 metrics["answers_of_one"] = metrics["answers_per_second"] / single["answers_per_second"]
                 metrics["latency_of_one"] = metrics["latency_seconds"] / single["latency_seconds"]
 
     def verdict(self, rows: List[Row], references: List[Row], settings: Settings) -> Verdict:
-        least, most = min(settings["batches"]), max(settings["batches"])
-        small, large = (find(rows, layout="1 device", batch=batch) for batch in (least, most))
-        assert small is not None
-        assert large is not None
-        said = [f"On one device {_numbers(small)}, {_numbers(large)}."]
-        many = [row for row in find_all(rows, batch=most) if row["case"]["layout"] != "1 device"]
+        largest = max(settings["batches"])
+        said = [f"On one device {_numbers(rows, min(settings['batches']))}, and {_numbers(rows, largest)}."]
+        many = [row for row in find_all(rows, batch=largest) if row["case"]["layout"] != ONE]
+        if not many:
+            return Verdict(None, f"{said[0]} A second device was not tried: run it with --devices 2.")
         for row in many:
             metrics = row["metrics"]
             said.append(
                 f"With {row['case']['layout']} there are {metrics['answers_of_one']:.2f} times as many answers, each "
                 f"after {metrics['latency_of_one']:.2f} of the time."
             )
-        if not many:
-            return Verdict(None, f"{said[0]} A second device was not tried: run it with --devices 2.")
         stages = [row["metrics"] for row in many if row["case"]["stages"] > 1]
         holds = all(each["answers_of_one"] >= MORE and each["latency_of_one"] >= NO_SOONER for each in stages)
         said.append(
-            "For an answer soon: small batches, on one device. For many: large batches, on replicas if the network "
-            "fits on each device, else on stages."
+            "For an answer soon, use small batches on one device. For many answers, use large batches: on replicas if "
+            "the network fits on each device, otherwise on stages."
         )
         return Verdict(holds, " ".join(said))
 
     def columns(self) -> List[Column]:
         return [
-            Column("latency ms", lambda row: style.number(row["metrics"]["latency_seconds"] * 1e3)),
-            Column("answers/s", lambda row: style.number(row["metrics"]["answers_per_second"])),
-            metric("answers_of_one", "of 1 dev."),
-            Column("off", lambda row: f"{row['metrics']['predicted_over_measured'] - 1:+.0%}"),
-            Column("kB sent", lambda row: style.number(row["metrics"]["bytes_moved"] / 1e3)),
-            Column("MB", lambda row: f"{row['metrics']['peak_bytes'] / 1e6:.1f}"),
+            Column("latency_seconds", "latency ms", scale=1e3),
+            Column("answers_per_second", "answers/s"),
+            Column("answers_of_one", "of 1 dev.", ".2f"),
+            Column("predicted_over_measured", "pred./time", ".2f"),
+            Column("bytes_moved", "kB sent", scale=1e-3),
+            Column("peak_bytes", "MB", ".1f", 1e-6),
         ]
 
     def draw(self, result: Result, figure: Figure) -> None:
@@ -213,17 +142,10 @@ class LatencyThroughput(Experiment):
         axes.legend()
 
 
-def _predicted(times: Any, stream: int, replicas: int, cores: int) -> float:
-    """Seconds of a stream. Replicas: each has its share of it, and Python pushes for all of them in turn."""
-    plan = inference(len(times.forward), -(-stream // replicas))
-    crowd = max(1.0, replicas / cores)
-    forward = [seconds * crowd for seconds in times.forward]
-    return pipeline_seconds(plan, forward, cores=cores, push=times.push * replicas)
-
-
-def _numbers(row: Row) -> str:
+def _numbers(rows: List[Row], batch: int) -> str:
+    (row,) = find_all(rows, layout=ONE, batch=batch)
     metrics = row["metrics"]
     return (
-        f"{style.number(metrics['answers_per_second'])} answers a second by batches of {row['case']['batch']}, each "
-        f"after {style.number(metrics['latency_seconds'] * 1e3)} ms"
+        f"{style.number(metrics['answers_per_second'])} answers a second come out in batches of {batch}, each after "
+        f"{style.number(metrics['latency_seconds'] * 1e3)} ms"
     )

@@ -1,36 +1,25 @@
-"""What do stages and micro-batches bring, and does the plan know it beforehand?
+"""What do stages and micro-batches bring, and does the plan predict it?
 
 A network is cut into stages, one on each device, and a batch into micro-batches that follow one another through them.
 The plan (``python -m mxdp.plans gpipe 2 --micro-batches 4``) says how long a device idles: (p - 1) of m + p - 1 cycles.
-With one micro-batch, plain model parallelism, one device works and the others wait; with many, p devices take little
-more than 1/p of the time, if their stages are balanced and there is a core for each. GPipe and 1F1B take as long; 1F1B
-keeps fewer activations.
+With one micro-batch (plain model parallelism) one device works and the others wait. With many, p devices take little
+more than 1/p of the time, if the stages are balanced and each has a core. GPipe and 1F1B take the same time; 1F1B keeps
+fewer activations.
 
-The prediction of a row is the plan played through with the times of its stages, each measured alone in the same
-process, a moment before.
+The prediction of a row plays the plan through with the times of its stages, each measured alone in the same process, a
+moment before.
 """
 
 from __future__ import annotations
 
-import statistics
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, List, NamedTuple, Optional, Sequence, Tuple
 
-from mxdp.experiments.harness.experiment import (
-    Case,
-    Column,
-    Experiment,
-    Oracle,
-    Ready,
-    Result,
-    Round,
-    Row,
-    Settings,
-    Verdict,
-    experiment,
-)
-from mxdp.experiments.other_splits.stage_pictures import Panel, staircase
-from mxdp.experiments.report.rows import find_all, metric, plural, ratio
-from mxdp.plans.cost.simulate import pipeline_seconds, pipeline_spans
+from mxdp.errors import plural
+from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, Verdict, experiment
+from mxdp.experiments.other_splits.split import COMPARED, WHOLE_NUMBERS
+from mxdp.experiments.report import style
+from mxdp.experiments.report.rows import find_all, over, ratio
+from mxdp.plans.cost.pipeline_times import predicted_seconds, replay
 from mxdp.plans.pipeline import PIPELINES, bubble, pipeline
 
 if TYPE_CHECKING:
@@ -40,8 +29,8 @@ CLAIM = 0.15
 """How far the prediction may be off."""
 SEVERAL = 4
 """Micro-batches that must be faster than one."""
-CHECKED = 16
-"""Samples that are compared with the serial run, at least."""
+WIDE_ENOUGH = 0.05
+"""The share of the picture's width from which a box has room for its name."""
 
 
 @experiment
@@ -52,29 +41,25 @@ class PipelineStages(Experiment):
     question = "What do stages and micro-batches bring, and does the plan know it beforehand?"
     source = "Slides 'Multi-GPU', model parallelism; Dive into Deep Learning, 'Training on Multiple GPUs', the figure"
     how_to_read = (
-        "A step is forward, backward and update of one batch. 'Pred.' is the plan played through with the stages' "
-        "times, each measured alone just before; 'off' is how far that is from the time. Idle: of all devices' time "
-        "in one recorded step, and of the plan's cycles (the bubble). MB: of the device that needs most, counted by "
-        "MXNet, and predicted from the shapes; parameters and gradients included."
+        "A step is forward, backward and update of one batch. 'Pred.' is the time of the plan, played through with the "
+        "times of the stages, each measured alone just before; 'pred./ms' is that over the measured time. 'Idle' is the "
+        "share of all devices' time in which they do nothing: measured in one recorded step, and predicted from the "
+        "plan's cycles (the bubble). 'MB' is the memory of the device that needs most, with parameters and gradients, "
+        "as MXNet counts it, and 'MB pred.' the same calculated from the shapes."
     )
     together = True
+    compared = COMPARED
     presets = {
         "quick": dict(
-            devices=[2], kind="auto", seed=0, rounds=5, timeout=120.0, batch_size=128, micro_batches=[1, 2, 4, 8]
+            devices=[2], kind="auto", seed=0, rounds=5, timeout=120.0, batch_size=128, micro_batches=[1, 2, 4, 8],
         ),
         "full": dict(
-            devices=[2, 4],
-            kind="auto",
-            seed=0,
-            rounds=9,
-            timeout=1200.0,
-            batch_size=256,
+            devices=[2, 4], kind="auto", seed=0, rounds=9, timeout=1200.0, batch_size=256,
             micro_batches=[1, 2, 4, 8, 16],
         ),
-    }
-
-    def __init__(self) -> None:
-        self._cuts: Dict[int, Tuple[int, ...]] = {}
+    }  # fmt: skip
+    checks = {"micro_batches": WHOLE_NUMBERS}
+    little = dict(batch_size=40, micro_batches=[1, 4])
 
     def cases(self, settings: Settings) -> List[Case]:
         one = {"schedule": "gpipe", "stages": 1, "micro_batches": 1}
@@ -92,80 +77,19 @@ class PipelineStages(Experiment):
 
     def predict(self, settings: Settings, cores: int) -> str:
         said = []
-        for stages in settings["devices"]:
-            if stages == 1:
-                continue
+        for stages in [n for n in settings["devices"] if n > 1]:
             times = []
             for m in settings["micro_batches"]:
                 equal = [1 / (stages * m)] * stages
-                times.append(f"{pipeline_seconds(pipeline('gpipe', stages, m), equal, equal, cores=cores) / 2:.2f}")
-            said.append(f"{stages} devices: {', '.join(times)}")
+                times.append(f"{predicted_seconds(pipeline('gpipe', stages, m), equal, equal, cores=cores) / 2:.2f}")
+            said.append(f"{', '.join(times)} of one device's time on {stages} devices")
+        if not said:
+            return "One device has one stage, and takes its own time."
         counts = ", ".join(map(str, settings["micro_batches"]))
         return (
-            f"With equal stages, on {plural(cores, 'core')}, m = {counts} micro-batches take of one device's time: "
-            f"{'; '.join(said) or 'all of it, with one stage'}. Both schedules alike."
+            f"With m = {counts} micro-batches, a step takes {'; '.join(said)} (equal stages, on "
+            f"{plural(cores, 'core')}). Both schedules take the same time."
         )
-
-    def oracle(self, case: Case, settings: Settings) -> Oracle:
-        from mxdp.experiments.other_splits.work.stages import check_pipeline, problem
-
-        samples = max(CHECKED, case.settings["micro_batches"])
-        params, X, y = problem(samples, settings["seed"])
-        checked, wrong = check_pipeline(self._pipeline(case, settings), params, X, y)
-        return Oracle(checked, wrong, "scores, losses, gradients and updated parameters, against one device's")
-
-    def run(self, case: Case, settings: Settings) -> Iterator[Any]:
-        from mxdp import Timer
-        from mxdp.experiments.other_splits.work.stages import LR, memory, problem, recorded_spans, workers
-        from mxdp.parallel.stage_times import measure_stages
-
-        made, batch_size = self._pipeline(case, settings), settings["batch_size"]
-        _, X, y = problem(batch_size, settings["seed"])
-        made.step(X, y)
-        lasting, cores = made.lasting_bytes(batch_size), workers(made)
-
-        def predicted(times: Any) -> float:
-            return pipeline_seconds(made.plan, times.forward, times.backward, (), cores, times.push)
-
-        found = {
-            "predicted_end": predicted(measure_stages(made, X, y)),
-            "bytes_moved": made.bytes_moved(batch_size),
-            "peak_by_device": memory(made.devices, lasting, lambda: made.step(X, y)),
-            "predicted_peak_by_device": [sum(both) for both in zip(lasting, made.peak_bytes(batch_size))],
-            "spans": recorded_spans(made, X, y),
-            "cuts": list(made.cuts),
-            "workers": cores,
-        }
-        yield Ready([str(device) for device in made.devices])
-        timer, history = Timer(), []
-        while True:
-            times = measure_stages(made, X, y)
-            with timer:
-                made.update(0.0, batch_size)
-            update = timer.times[-1]
-            made.step(X, y)
-            with timer:
-                made.step(X, y)
-                made.update(LR, batch_size)
-            expected = predicted(times) + update
-            history.append((expected, expected / timer.times[-1]))
-            found["predicted_seconds"], found["predicted_over_measured"] = map(statistics.median, zip(*history))
-            found["stage_seconds"] = {"forward": times.forward, "backward": times.backward, "push": times.push}
-            yield Round(timer.times[-1], found)
-
-    def _pipeline(self, case: Case, settings: Settings) -> Any:
-        from mxdp.experiments.measure.devices import devices_of
-        from mxdp.experiments.other_splits.work.stages import INPUT, NET, problem
-        from mxdp.parallel.layer_costs import find_cuts
-        from mxdp.parallel.pipeline import Pipeline
-
-        devices, stages = devices_of(case, settings), case.settings["stages"]
-        params, _, _ = problem(1, settings["seed"])
-        if stages not in self._cuts:
-            plan = pipeline("gpipe", stages, SEVERAL)
-            self._cuts[stages] = find_cuts(NET, params, INPUT, devices[0], plan, settings["batch_size"])
-        m, schedule = case.settings["micro_batches"], case.settings["schedule"]
-        return Pipeline(NET, params, INPUT, devices, m, schedule, self._cuts[stages])
 
     def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
         for row in rows + references:
@@ -176,12 +100,11 @@ class PipelineStages(Experiment):
             for name in ("peak", "predicted_peak"):
                 by_device = metrics[f"{name}_by_device"]
                 metrics[f"{name}_bytes"] = max(by_device) if by_device else None
-            if references:
-                metrics["of_one_device"] = ratio(row, references[0])
+            metrics["of_one_device"] = over(references, row)
 
     def verdict(self, rows: List[Row], references: List[Row], settings: Settings) -> Verdict:
         if not find_all(rows, stages=max(settings["devices"])) or max(settings["devices"]) == 1:
-            return Verdict(None, "A pipeline needs 2 devices at least: run it with --devices 2.")
+            return Verdict(None, "A pipeline needs at least 2 devices: run it with --devices 2.")
         roomy = [row for row in rows if row["case"]["stages"] <= row["metrics"]["workers"]]
         if not roomy:
             return Verdict(None, f"More stages than the {plural(rows[0]['metrics']['workers'], 'core')}: no claim.")
@@ -189,45 +112,44 @@ class PipelineStages(Experiment):
         said = [f"The plan's time is off by {off:.0%} at most (claim: {CLAIM:.0%})."]
         if len(roomy) < len(rows):
             crowded = [row for row in rows if row not in roomy]
-            said.append(f"With more stages than cores, for which nothing is claimed, by {_off(crowded):.0%}.")
+            said.append(f"With more stages than cores, for which nothing is claimed, it is off by {_off(crowded):.0%}.")
+        fewest, several = _ends(settings)
         for stages in sorted({row["case"]["stages"] for row in rows}):
             own = find_all(rows, stages=stages)
-            one, several = (find_all(own, micro_batches=m) for m in _ends(settings))
-            if one != several:
-                shares = [ratio(many, single) for many, single in zip(several, one)]
-                faster = faster and (max(shares) < 1 or several[0] not in roomy)
+            if fewest != several:
+                pairs = zip(*(find_all(own, micro_batches=m) for m in (several, fewest)))
+                share = max(ratio(many, one) for many, one in pairs)
+                faster = faster and (share < 1 or own[0] not in roomy)
                 best = min(own, key=lambda row: row["seconds"]["median"])
                 said.append(
-                    f"On {stages} devices {_ends(settings)[1]} micro-batches take {max(shares):.2f} of one's time; the "
-                    f"fastest, {best['label']}, takes {best['metrics']['of_one_device']:.2f} of one device's."
+                    f"On {stages} devices {several} micro-batches take {share:.2f} of the time of {fewest}; the "
+                    f"fastest, {best['label']}, takes {best['metrics']['of_one_device']:.2f} of one device's time."
                 )
             said.append(_memory(own))
         said.append(
-            "Take stages when the network does not fit on one device; as many micro-batches as leave each enough work; "
+            "Use stages when the network does not fit on one device, as many micro-batches as leave each enough work, "
             "and 1F1B rather than GPipe when memory is short."
         )
         return Verdict(off <= CLAIM and faster, " ".join(filter(None, said)))
 
     def columns(self) -> List[Column]:
         return [
-            Column("ms", lambda row: f"{row['metrics']['seconds_per_step'] * 1e3:.1f}"),
-            Column("pred.", lambda row: f"{row['metrics']['predicted_seconds'] * 1e3:.1f}"),
-            Column("off", lambda row: f"{row['metrics']['predicted_over_measured'] - 1:+.0%}"),
-            metric("idle", "idle", "{:.0%}"),
-            metric("bubble", "plan", "{:.0%}"),
-            Column("MB", lambda row: f"{row['metrics']['peak_bytes'] / 1e6:.1f}"),
-            Column("MB pred.", lambda row: f"{row['metrics']['predicted_peak_bytes'] / 1e6:.1f}"),
+            Column("seconds_per_step", "ms", ".1f", 1e3),
+            Column("predicted_seconds", "pred.", ".1f", 1e3),
+            Column("predicted_over_measured", "pred./ms", ".2f"),
+            Column("idle", "idle", ".0%"),
+            Column("bubble", "idle pred.", ".0%"),
+            Column("peak_bytes", "MB", ".1f", 1e-6),
+            Column("predicted_peak_bytes", "MB pred.", ".1f", 1e-6),
         ]
 
     def draw(self, result: Result, figure: Figure) -> None:
-        rows = [row for row in result["rows"] if row["case"]["stages"] == result["rows"][0]["case"]["stages"]]
-        first, last = _ends(result["settings"])
-        chosen = find_all(rows, micro_batches=first)[:1] + (find_all(rows, micro_batches=last) if last != first else [])
-        panels = [
-            Panel(_title(row), row["metrics"]["spans"] or _planned(row), row["metrics"]["predicted_end"])
-            for row in chosen
-        ]
-        staircase(figure, panels)
+        rows = find_all(result["rows"], stages=result["rows"][0]["case"]["stages"])
+        fewest, several = _ends(result["settings"])
+        chosen = find_all(rows, micro_batches=fewest)[:1]
+        if several != fewest:
+            chosen += find_all(rows, micro_batches=several)
+        staircase(figure, [_panel(row) for row in chosen])
 
 
 def idle(spans: List[Any], stages: int) -> Optional[float]:
@@ -248,31 +170,60 @@ def _off(rows: List[Row]) -> float:
 
 
 def _ends(settings: Settings) -> Tuple[int, int]:
-    """The fewest micro-batches, and those that are to be faster."""
+    """The fewest micro-batches, and those that must be faster."""
     counts = sorted(settings["micro_batches"])
     return counts[0], SEVERAL if SEVERAL in counts else counts[-1]
 
 
 def _memory(rows: List[Row]) -> str:
-    """How much less 1F1B needs with the most micro-batches."""
+    """How much less memory 1F1B needs with the most micro-batches."""
     most = find_all(rows, micro_batches=max(row["case"]["micro_batches"] for row in rows))
     peaks = {row["case"]["schedule"]: row["metrics"]["peak_bytes"] for row in most}
     if None in peaks.values() or len(peaks) < 2:
         return ""
     return (
-        f"With {most[0]['case']['micro_batches']} micro-batches GPipe needs {peaks['gpipe'] / 1e6:.1f} MB on its "
-        f"fullest device, 1F1B {peaks['1f1b'] / 1e6:.1f}."
+        f"With {most[0]['case']['micro_batches']} micro-batches the fullest device needs {peaks['gpipe'] / 1e6:.1f} MB "
+        f"with GPipe and {peaks['1f1b'] / 1e6:.1f} MB with 1F1B."
     )
 
 
-def _planned(row: Row) -> List[Any]:
-    """What the plan says, where nothing could be recorded."""
-    case, times, cores = row["case"], row["metrics"]["stage_seconds"], row["metrics"]["workers"]
-    plan = pipeline(case["schedule"], case["stages"], case["micro_batches"])
-    spans = pipeline_spans(plan, times["forward"], times["backward"], cores=cores, push=times["push"])
-    return [(stage, str(task), *span) for (stage, task), span in spans.items()]
+class Panel(NamedTuple):
+    """A title, tasks (stage, name, start and end in seconds), and the predicted end of the last task."""
+
+    title: str
+    spans: Sequence[Any]
+    expected: float
 
 
-def _title(row: Row) -> str:
-    how = "measured" if row["metrics"]["spans"] else "as planned"
-    return f"{row['case']['schedule']}, m = {row['case']['micro_batches']}, {how}"
+def _panel(row: Row) -> Panel:
+    """The recorded tasks, or the planned ones where nothing could be recorded."""
+    case, metrics = row["case"], row["metrics"]
+    title, spans = f"{case['schedule']}, m = {case['micro_batches']}", metrics["spans"]
+    if spans:
+        return Panel(f"{title}, measured", spans, metrics["predicted_end"])
+    times, plan = metrics["stage_seconds"], pipeline(case["schedule"], case["stages"], case["micro_batches"])
+    played = replay(plan, times["forward"], times["backward"], cores=metrics["workers"], push=times["push"])
+    planned = [(span.stage, str(span.task), span.start, span.stop) for span in played]
+    return Panel(f"{title}, as planned", planned, metrics["predicted_end"])
+
+
+def staircase(figure: Figure, panels: Sequence[Panel]) -> None:
+    """One panel above the other, with one time axis. Forward passes are blue, backward passes orange, and idle time
+    white. A dashed line marks the predicted end of the last task."""
+    stages = 1 + max(span[0] for panel in panels for span in panel.spans)
+    end = 1e3 * max([*(span[3] for panel in panels for span in panel.spans), *(each.expected for each in panels)])
+    figure.set_size_inches(style.WIDTH, len(panels) * (0.65 + 0.4 * stages) + 0.75)
+    for axes, panel in zip(figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0], panels):
+        for stage, name, start, stop in panel.spans:
+            left, width = 1e3 * start, 1e3 * (stop - start)
+            colour, light = (style.COLOURS[0], "white") if name.startswith("F") else (style.COLOURS[1], style.INK)
+            axes.barh(stage, width, left=left, height=0.8, color=colour, edgecolor="white", linewidth=0.8)
+            if width > WIDE_ENOUGH * end:
+                axes.annotate(name, (left + width / 2, stage), ha="center", va="center", color=light, fontsize=10)
+        axes.axvline(1e3 * panel.expected, color=style.INK, linestyle="--", linewidth=1.5, label="predicted end")
+        axes.set(title=panel.title, xlim=(0, 1.01 * end), ylim=(stages - 0.4, -0.6))
+        axes.set_yticks(range(stages), [f"stage {stage}" for stage in range(stages)])
+        axes.grid(axis="y", visible=False)
+    axes.set_xlabel("ms")
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower right")

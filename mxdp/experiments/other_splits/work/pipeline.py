@@ -1,0 +1,101 @@
+"""Trains a network that is cut into stages; plays its plan through; records when each task of a step runs."""
+
+from __future__ import annotations
+
+from typing import Any, Iterator, List, Tuple
+
+from mxdp.backend import HostArray
+from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
+from mxdp.experiments.measure.clock import seconds_of
+from mxdp.experiments.measure.devices import devices_of
+from mxdp.experiments.other_splits.pipeline import SEVERAL
+from mxdp.experiments.other_splits.work.split import LR, Split, memory, network, stage_cuts, workers
+from mxdp.parallel.pipeline import Pipeline
+from mxdp.parallel.stage_times import StageTimes, measure_stages
+from mxdp.plans.cost.pipeline_times import predicted_seconds
+from mxdp.tracing import Timeline, record
+from mxdp.tracing.recording import can_record
+
+CHECKED = 16
+"""Samples that are compared with the serial run, at least."""
+RECORDED = 3
+
+Span = Tuple[int, str, float, float]
+"""Stage, task, start and end in seconds."""
+
+
+def oracle(case: Case, settings: Settings) -> Iterator[Tuple[Any, ...]]:
+    """A sample for each micro-batch, at least. There is no batch normalisation, so micro-batches change nothing."""
+    return _split(case, settings).compare(max(CHECKED, case.settings["micro_batches"]))
+
+
+def set_up(case: Case, settings: Settings) -> Work:
+    """A round measures the stages alone, for the prediction, and then a step with its update."""
+    split, batch_size = _split(case, settings), settings["batch_size"]
+    made, (X, y) = split.make(), split.batch(batch_size)
+    made.step(X, y)
+    cores, lasting = workers(made.devices), made.lasting_bytes(batch_size)
+
+    def predicted(times: StageTimes) -> float:
+        return predicted_seconds(made.plan, times.forward, times.backward, cores=cores, push=times.push)
+
+    def step_and_update() -> None:
+        made.step(X, y)
+        made.update(LR, batch_size)
+
+    found = {
+        "predicted_end": predicted(measure_stages(made, X, y)),
+        "bytes_moved": made.bytes_moved(batch_size),
+        "peak_by_device": memory(made.devices, lasting, lambda: made.step(X, y)),
+        "predicted_peak_by_device": [sum(both) for both in zip(lasting, made.peak_bytes(batch_size))],
+        "spans": recorded_spans(made, X, y),
+        "cuts": list(made.cuts),
+        "workers": cores,
+    }
+
+    def one_round() -> Round:
+        times = measure_stages(made, X, y)
+        expected = predicted(times) + seconds_of(lambda: made.update(0.0, batch_size))
+        made.step(X, y)
+        seconds = seconds_of(step_and_update)
+        metrics = {"predicted_seconds": expected, "predicted_over_measured": expected / seconds}
+        return Round(seconds, metrics, {**found, "stage_seconds": vars(times)})
+
+    return Work(made.devices, one_round)
+
+
+def recorded_spans(made: Pipeline, X: HostArray, y: HostArray) -> List[Span]:
+    """When each task of a step ran, in the quickest of three recorded steps; empty where MXNet's profiler can't follow
+    the devices. Waits."""
+    if not can_record(made.devices):
+        return []
+    found = []
+    for _ in range(RECORDED):
+        with record(made.devices) as recording:
+            made.step(X, y)
+        found.append(spans(recording.timeline, made))
+    return min(found, key=lambda each: max(stop for _, _, _, stop in each))
+
+
+def spans(timeline: Timeline, made: Pipeline) -> List[Span]:
+    """The tasks in a recording. On each device they follow the plan's order, and each ends when its stage's token is
+    passed on."""
+    found: List[Span] = []
+    for stage, device in enumerate(made.devices):
+        tasks = list(made.plan.tasks[stage])
+        work: List[Any] = []
+        for event in timeline.lanes[str(device)]:
+            if event.name == "ImperativeBulk":
+                work.append(event)
+            elif event.name == "size_array" and work:
+                found.append((stage, str(tasks.pop(0)), work[0].start, work[-1].end))
+                work = []
+    began = min(start for _, _, start, _ in found)
+    return [(stage, task, start - began, stop - began) for stage, task, start, stop in found]
+
+
+def _split(case: Case, settings: Settings) -> Split:
+    devices, own, seed = devices_of(case, settings), case.settings, settings["seed"]
+    cuts = stage_cuts(devices[0], own["stages"], SEVERAL, settings["batch_size"], seed)
+    options = {"micro_batches": own["micro_batches"], "schedule": own["schedule"], "cuts": cuts}
+    return Split("pipeline", *network("stages"), devices, seed, options)
