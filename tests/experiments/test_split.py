@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as onp
 import pytest
+from matplotlib.figure import Figure
 
 from mxdp.backend import devices
 from mxdp.errors import UsageError
@@ -12,7 +13,7 @@ from mxdp.experiments.harness.experiment import find
 from mxdp.experiments.harness.settings import resolve
 from mxdp.experiments.measure.oracle import count
 from mxdp.experiments.other_splits.split import wide_numbers
-from mxdp.experiments.other_splits.strategies import LENET_NUMBERS
+from mxdp.experiments.other_splits.strategies import LENET_NUMBERS, ROOM
 from mxdp.experiments.other_splits.work.split import Speeds, Split, network, predict_step, scaled, set_up_steps
 from mxdp.experiments.other_splits.work.strategies import ODD, oracle
 from mxdp.layers import param_shapes
@@ -190,3 +191,46 @@ def test_every_case_is_compared_with_an_uneven_batch(name):
 def test_batches_are_whole(name, setting):
     with pytest.raises(UsageError, match=f"{setting} must be whole numbers"):
         resolve([find(name)], "quick", {setting: [1, 1.5]})
+
+
+@pytest.fixture
+def axes():
+    """Of a picture with two rows for each network."""
+    drawn = []
+    for net in ("lenet", "wide"):
+        for strategy, times, predicted, peak in (("serial", (9, 10, 12), 11, 1e6), ("data", (3, 4, 8), 30, None)):
+            low, median, high = (each / 1e3 for each in times)
+            metrics = {"seconds_per_step": median, "predicted_seconds": predicted / 1e3, "bytes_moved": 0}
+            metrics.update(peak_bytes=peak, predicted_peak_bytes=0.5e6)
+            case = {"net": net, "strategy": strategy, "batch": 8}
+            seconds = {"median": median, "min": low, "max": high}
+            drawn.append({"label": f"{net}, {strategy}", "case": case, "seconds": seconds, "metrics": metrics})
+    figure = Figure(layout="constrained")
+    find("strategies").draw({"rows": drawn}, figure)
+    return figure.axes
+
+
+def texts(axes):
+    return [text.get_text() for text in axes.texts]
+
+
+def test_each_network_has_its_panels_with_one_set_of_labels(axes):
+    headings = ["ms a step", "MB moved", "MB a device"]
+    assert [each.get_title(loc="left") or each.get_title() for each in axes] == headings * 2
+    labels = [[label.get_text() for label in each.get_yticklabels()] for each in axes]
+    assert labels == [["serial", "data"], ["", ""], ["", ""]] * 2
+
+
+def test_bars_are_as_long_as_their_numbers(axes):
+    assert [bar.get_width() for bar in axes[0].patches] == [10.0, 4.0]
+    assert [texts(each) for each in axes[:3]] == [["10.0", "4.00"], ["0", "0"], ["1.00", "?"]]
+
+
+def test_whiskers_and_predictions_are_where_they_belong(axes):
+    *whiskers, predicted = [list(line.get_xdata()) for line in axes[0].lines]
+    assert whiskers == [[9.0, 12.0], [3.0, 8.0]]
+    assert predicted == [11.0, 30.0]
+    assert axes[0].get_xlim() == (0, 30.0)
+    assert axes[0].get_xlim()[1] >= ROOM * 12.0
+    assert axes[1].get_xlim() == (0, ROOM)
+    assert not axes[1].lines

@@ -13,16 +13,16 @@ from the strategy (:mod:`mxdp.experiments.other_splits.work.split`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, List
+from typing import TYPE_CHECKING, List
 
 from mxdp.errors import plural
 from mxdp.experiments.harness.experiment import Case, Result, Row, Settings, Verdict, experiment
 from mxdp.experiments.other_splits.split import COLUMNS, SERIAL, SplitExperiment, wide_numbers
-from mxdp.experiments.other_splits.split_pictures import Block, Panel, side_by_side
 from mxdp.experiments.report import style
 from mxdp.experiments.report.rows import find_all
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 NETS = {"lenet": "LeNet", "wide": "Wide net"}
@@ -37,6 +37,16 @@ SMALLER = 8
 MICRO_BATCHES = 4
 CLOSE = 1.1
 """Times the fastest row's time: as fast as the fastest, within the noise."""
+PANELS = (
+    ("ms a step", "seconds_per_step", "predicted_seconds", 1e3),
+    ("MB moved", "bytes_moved", "", 1e-6),
+    ("MB a device", "peak_bytes", "predicted_peak_bytes", 1e-6),
+)
+"""Of the picture: a heading, a metric, its prediction, and what both are multiplied by."""
+BAR = 0.34
+"""Inches that a bar takes, with the space to the next one."""
+ROOM = 1.75
+"""The length of an axis over its longest bar: the number behind the bar needs room."""
 
 
 @experiment
@@ -103,27 +113,44 @@ class Strategies(SplitExperiment):
         return Verdict(all(right), " ".join(said))
 
     def draw(self, result: Result, figure: Figure) -> None:
-        blocks = []
-        for net, title in NETS.items():
-            rows = find_all(result["rows"], net=net)
-            if rows:
-                colours = [style.COLOURS[STRATEGIES["lenet"].index(row["case"]["strategy"])] for row in rows]
-                labels = [_strategy(row) for row in rows]
-                blocks.append(Block(f"{title}, batch {rows[0]['case']['batch']}", labels, colours, _panels(rows)))
-        side_by_side(figure, blocks)
+        blocks = [(title, find_all(result["rows"], net=net)) for net, title in NETS.items()]
+        blocks = [(title, rows) for title, rows in blocks if rows]
+        heights = [BAR * len(rows) + 1.0 for _, rows in blocks]
+        figure.set_size_inches(style.WIDTH, sum(heights) + 0.35)
+        parts = figure.subfigures(len(blocks), 1, height_ratios=heights, squeeze=False)[:, 0]
+        for (title, rows), part in zip(blocks, parts):
+            part.suptitle(f"{title}, batch {rows[0]['case']['batch']}", x=0.01, ha="left", weight="bold", size=13)
+            labels = [_strategy(row) for row in rows]
+            for axes, panel in zip(part.subplots(1, len(PANELS)), PANELS):
+                _draw_panel(axes, rows, *panel)
+                axes.set_yticks(range(len(rows)), labels)
+                labels = []
+        figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center")
 
 
-def _panels(rows: List[Row]) -> List[Panel]:
-    def all_of(name: str, factor: float) -> List[Any]:
-        found = [row["metrics"][name] for row in rows]
-        return [value if value is None else value * factor for value in found]
-
-    low, high = ([row["seconds"][end] * 1e3 for row in rows] for end in ("min", "max"))
-    return [
-        Panel("ms a step", all_of("seconds_per_step", 1e3), low, high, all_of("predicted_seconds", 1e3)),
-        Panel("MB moved", all_of("bytes_moved", 1e-6)),
-        Panel("MB a device", all_of("peak_bytes", 1e-6), predicted=all_of("predicted_peak_bytes", 1e-6)),
-    ]
+def _draw_panel(axes: Axes, rows: List[Row], heading: str, name: str, predicted: str, scale: float) -> None:
+    """A bar a row. Times have whiskers from the shortest to the longest; a triangle under a bar is the prediction."""
+    limit = 0.0
+    for y, row in enumerate(rows):
+        known = row["metrics"][name]
+        value = end = (known or 0.0) * scale
+        axes.barh(y, value, height=0.5, color=style.COLOURS[STRATEGIES["lenet"].index(row["case"]["strategy"])])
+        if name == "seconds_per_step":
+            low, end = (row["seconds"][which] * scale for which in ("min", "max"))
+            axes.plot([low, end], [y, y], color=style.INK, linewidth=1.2, marker="|", markersize=7)
+        text = "?" if known is None else style.number(value)
+        axes.annotate(text, (end, y), (5, 0), textcoords="offset points", va="center", size=10.5, weight="bold")
+        limit = max(limit, ROOM * end)
+    if predicted:
+        values = [row["metrics"][predicted] * scale for row in rows]
+        below = [y + 0.38 for y in range(len(rows))]
+        axes.plot(values, below, "^", color=style.INK, markersize=5, label="predicted", clip_on=False)
+        limit = max(limit, *values)
+    axes.set_title(heading, weight="normal", size=11.5)
+    axes.set(xlim=(0, limit or ROOM), ylim=(len(rows) - 0.4, -0.6), xticks=[])
+    axes.tick_params(axis="y", length=0)
+    axes.grid(visible=False)
+    axes.spines["bottom"].set_visible(False)
 
 
 def _strategy(row: Row) -> str:
