@@ -18,7 +18,7 @@ from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result
 from mxdp.experiments.other_splits.split import WHOLE_NUMBERS
 from mxdp.experiments.report import style
 from mxdp.experiments.report.rows import find, find_all
-from mxdp.plans.cost.pipeline_times import predicted_seconds
+from mxdp.plans.cost.simulate import pipeline_seconds
 from mxdp.plans.pipeline import inference
 
 if TYPE_CHECKING:

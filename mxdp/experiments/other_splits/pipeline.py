@@ -19,7 +19,7 @@ from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result
 from mxdp.experiments.other_splits.split import COMPARED, WHOLE_NUMBERS
 from mxdp.experiments.report import style
 from mxdp.experiments.report.rows import find_all, over, ratio
-from mxdp.plans.cost.pipeline_times import predicted_seconds, replay
+from mxdp.plans.cost.simulate import pipeline_seconds, pipeline_spans
 from mxdp.plans.pipeline import PIPELINES, bubble, pipeline
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class PipelineStages(Experiment):
             times = []
             for m in settings["micro_batches"]:
                 equal = [1 / (stages * m)] * stages
-                times.append(f"{predicted_seconds(pipeline('gpipe', stages, m), equal, equal, cores=cores) / 2:.2f}")
+                times.append(f"{pipeline_seconds(pipeline('gpipe', stages, m), equal, equal, cores=cores) / 2:.2f}")
             said.append(f"{', '.join(times)} of one device's time on {stages} devices")
         if not said:
             return "One device has one stage, and takes its own time."
@@ -202,7 +202,7 @@ def _panel(row: Row) -> Panel:
     if spans:
         return Panel(f"{title}, measured", spans, metrics["predicted_end"])
     times, plan = metrics["stage_seconds"], pipeline(case["schedule"], case["stages"], case["micro_batches"])
-    played = replay(plan, times["forward"], times["backward"], cores=metrics["workers"], push=times["push"])
+    spans = pipeline_spans(plan, times["forward"], times["backward"], cores=metrics["workers"], push=times["push"])
     planned = [(span.stage, str(span.task), span.start, span.stop) for span in played]
     return Panel(f"{title}, as planned", planned, metrics["predicted_end"])
 

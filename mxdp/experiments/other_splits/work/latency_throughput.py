@@ -10,7 +10,7 @@ from mxdp.experiments.measure.devices import devices_of
 from mxdp.experiments.other_splits.work.split import Split, memory, network, stage_cuts, workers
 from mxdp.layers import forward, init
 from mxdp.parallel.stage_times import StageTimes, measure_stages
-from mxdp.plans.cost.pipeline_times import predicted_seconds
+from mxdp.plans.cost.simulate import pipeline_seconds
 from mxdp.plans.pipeline import inference
 from mxdp.timing import Timer
 
@@ -66,7 +66,7 @@ def predicted_stream(times: StageTimes, stream: int, replicas: int, cores: int) 
     crowd = max(1.0, replicas / cores)
     forward = [seconds * crowd for seconds in times.forward]
     plan = inference(len(forward), -(-stream // replicas))
-    return predicted_seconds(plan, forward, cores=cores, push=times.push * replicas)
+    return pipeline_seconds(plan, forward, cores=cores, push=times.push * replicas)
 
 
 def _splits(case: Case, settings: Settings) -> List[Split]:

@@ -12,7 +12,7 @@ from mxdp.experiments.other_splits.pipeline import SEVERAL
 from mxdp.experiments.other_splits.work.split import LR, Split, memory, network, stage_cuts, workers
 from mxdp.parallel.pipeline import Pipeline
 from mxdp.parallel.stage_times import StageTimes, measure_stages
-from mxdp.plans.cost.pipeline_times import predicted_seconds
+from mxdp.plans.cost.simulate import pipeline_seconds
 from mxdp.tracing import Timeline, record
 from mxdp.tracing.recording import can_record
 
@@ -37,7 +37,7 @@ def set_up(case: Case, settings: Settings) -> Work:
     cores, lasting = workers(made.devices), made.lasting_bytes(batch_size)
 
     def predicted(times: StageTimes) -> float:
-        return predicted_seconds(made.plan, times.forward, times.backward, cores=cores, push=times.push)
+        return pipeline_seconds(made.plan, times.forward, times.backward, cores=cores, push=times.push)
 
     def step_and_update() -> None:
         made.step(X, y)

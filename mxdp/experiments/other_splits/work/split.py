@@ -30,7 +30,7 @@ from mxdp.parallel.pipeline import Pipeline
 from mxdp.parallel.tile import Tile
 from mxdp.parallel.traffic import flat
 from mxdp.plans.cost.link import Link
-from mxdp.plans.cost.pipeline_times import predicted_seconds
+from mxdp.plans.cost.simulate import pipeline_seconds
 from mxdp.plans.layers.column_row import WHOLE
 from mxdp.plans.partition import pieces
 from mxdp.plans.pipeline import pipeline
@@ -207,7 +207,7 @@ def predict_step(split: Split, made: Any, samples: int, speeds: Speeds, cores: i
             for way in ("forward", "backward")
         )
         update = float(speeds.update * max(made.param_bytes()) / sum(made.param_bytes()))
-        return predicted_seconds(made.plan, there, back, cores=cores) + sent + update
+        return pipeline_seconds(made.plan, there, back, cores=cores) + sent + update
     if split.strategy == "layerwise":
         whole = sum(seconds for seconds, cut in zip(work, made.cuts) if cut == WHOLE)
         return crowd * ((sum(work) - whole) / n + whole + speeds.update / n) + sent
