@@ -36,10 +36,11 @@ class MemoryShortage(MxdpError):
 def plural(count: int, thing: str) -> str:
     """A count and its noun.
 
-    >>> plural(1, "device"), plural(2, "device"), plural(2, "process"), plural(3, "micro-batch")
-    ('1 device', '2 devices', '2 processes', '3 micro-batches')
+    >>> plural(1, "device"), plural(2, "epoch"), plural(2, "process"), plural(3, "micro-batch")
+    ('1 device', '2 epochs', '2 processes', '3 micro-batches')
     """
-    return f"{count} {thing}" if count == 1 else f"{count} {thing}{'es' if thing.endswith(('s', 'ch')) else 's'}"
+    ending = "" if count == 1 else "es" if thing.endswith(("s", "tch", "nch")) else "s"
+    return f"{count} {thing}{ending}"
 
 
 def did_you_mean(given: object, allowed: Collection[str]) -> str:

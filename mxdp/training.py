@@ -13,6 +13,7 @@ from mxdp.backend import devices as find_devices
 from mxdp.collectives import GradientSync
 from mxdp.datasets import Dataset, Split, load
 from mxdp.datasets.minibatches import Stream
+from mxdp.errors import plural
 from mxdp.scratch import Params, evaluate, get_params, in_sync, init_lenet, train_batch
 from mxdp.sections import section
 from mxdp.timing import Timer
@@ -76,7 +77,7 @@ class History:
 
     def __repr__(self) -> str:
         last = f", the last with test accuracy {self.test_accuracies[-1]:.4f}" if self.test_accuracies else ""
-        epochs = f"{len(self.epochs)} epoch{'' if len(self.epochs) == 1 else 's'}"
+        epochs = plural(len(self.epochs), "epoch")
         return f"<History: {epochs} on {', '.join(map(str, self.devices))}{last}>"
 
 

@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional, Union
@@ -17,7 +16,7 @@ from mxdp.datasets.digits import load_digits
 from mxdp.datasets.minibatches import Stream, minibatches, permutation, sequential
 from mxdp.datasets.records import Dataset, Split
 from mxdp.datasets.synthetic import load_synthetic
-from mxdp.errors import DataError
+from mxdp.errors import DataError, did_you_mean
 
 if TYPE_CHECKING:
     from mxdp.datasets.cache import Notify
@@ -54,9 +53,7 @@ def load(
         DataError: the data set is not available; the message says what is wrong and what to do.
     """
     if name not in NAMES:
-        near = difflib.get_close_matches(str(name), NAMES, n=1, cutoff=0.4)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"no data set is called {name!r}, there are: {', '.join(NAMES)}{hint}")
+        raise ValueError(f"no data set is called {name!r}; {did_you_mean(name, NAMES)}")
     say = notify or _to_stderr
     if name == "digits":
         return load_digits(seed)

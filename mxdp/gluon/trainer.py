@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import warnings
 from contextlib import contextmanager
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 from mxdp.backend import gluon, mx
+from mxdp.errors import did_you_mean, plural
 from mxdp.gluon.bucketed import BucketedGradients, astray, follow
 from mxdp.gluon.store import Store
 from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO
@@ -143,9 +143,9 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         """
         for param in self._params:
             if param._deferred_init:
-                n, where = len(self._contexts), ", ".join(map(str, self._contexts))
+                devices, where = plural(len(self._contexts), "device"), ", ".join(map(str, self._contexts))
                 raise gluon.parameter.DeferredInitializationError(
-                    f"the parameter {param.name} has no values yet, and will have them on {n} device{'s' * (n > 1)} "
+                    f"the parameter {param.name} has no values yet, and will have them on {devices} "
                     f"({where}): run a forward pass there first, or for other devices call net.initialize(ctx=devices) "
                     "before the trainer is made"
                 )
@@ -228,9 +228,7 @@ def _bucketing_store(kvstore: Any) -> Optional[Store]:
     known = sorted({*MXNET_STORES, *mx.kv.KVStoreBase.kv_registry, *ours})
     name = kvstore.lower()
     if name not in known:
-        near = [store_name(name)] if store_name(name) in ours else difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise ValueError(f"no store is called {kvstore!r}; {hint}There are: {', '.join(known)}.")
+        raise ValueError(f"no store is called {kvstore!r}; {did_you_mean(name, known)}")
     return Store(ours[name]) if name in ours else None
 
 

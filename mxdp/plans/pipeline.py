@@ -16,9 +16,10 @@ The empty places are the *bubble*: of m + p - 1 cycles in each direction a stage
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from typing import Callable, Dict, List, Optional, Tuple
+
+from mxdp.errors import did_you_mean
 
 FORWARD, BACKWARD = "F", "B"
 
@@ -135,9 +136,7 @@ def pipeline(schedule: str, stages: int, micro_batches: int) -> PipelinePlan:
         ValueError: there is no such schedule (the message names all), or less than one stage or micro-batch.
     """
     if schedule not in PIPELINES:
-        near = difflib.get_close_matches(str(schedule), PIPELINES, n=1)
-        hint = f"did you mean {near[0]!r}? There" if near else "there"
-        raise ValueError(f"no schedule is called {schedule!r}; {hint} are: {', '.join(sorted(PIPELINES))}")
+        raise ValueError(f"no schedule is called {schedule!r}; {did_you_mean(schedule, sorted(PIPELINES))}")
     return PIPELINES[schedule](stages, micro_batches)
 
 

@@ -36,19 +36,20 @@ def test_what_needs_no_file_is_drawn_by_the_seed_and_says_nothing(name, capsys):
 
 
 @pytest.mark.parametrize(
-    ("name", "end"),
+    ("name", "hint"),
     [
-        ("fashion_mnist", "; did you mean 'fashion-mnist'?"),
-        ("digit", "; did you mean 'digits'?"),
-        ("", "synthetic"),
-        ("xyz", "synthetic"),
-        (None, "synthetic"),
+        ("fashion_mnist", "did you mean 'fashion-mnist'? There"),
+        ("digit", "did you mean 'digits'? There"),
+        ("", "there"),
+        ("xyz", "there"),
+        (None, "there"),
     ],
 )
-def test_an_unknown_name(name, end):
-    with pytest.raises(ValueError, match=r"there are: auto, fashion-mnist, digits, synthetic") as caught:
+def test_an_unknown_name(name, hint):
+    with pytest.raises(ValueError, match="no data set") as caught:
         load(name)
 
+    end = f"is called {name!r}; {hint} are: auto, fashion-mnist, digits, synthetic."
     assert str(caught.value).endswith(end)
 
 

@@ -275,7 +275,7 @@ def test_sparse_gradients_on_one_device_are_mxnets_business():
 )
 def test_a_mistyped_store_is_refused_with_the_nearest(wrong, right):
     with pytest.raises(
-        ValueError, match=f"^no store is called '{wrong}'; did you mean '{right}'. There are: "
+        ValueError, match=f"^no store is called '{wrong}'; did you mean '{right}'\\? There are: "
     ) as caught:
         Trainer(parameters(2), *SGD, kvstore=wrong)
     listed = str(caught.value).split("There are: ")[1].rstrip(".").split(", ")
@@ -283,7 +283,7 @@ def test_a_mistyped_store_is_refused_with_the_nearest(wrong, right):
 
 
 def test_a_store_that_resembles_none():
-    with pytest.raises(ValueError, match=r"^no store is called '12345'; There are: "):
+    with pytest.raises(ValueError, match=r"^no store is called '12345'; there are: "):
         Trainer(parameters(2), *SGD, kvstore="12345")
     with pytest.raises(TypeError, match="a store's name, a store or None, not 5"):
         Trainer(parameters(2), *SGD, kvstore=5)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Callable, Dict, Sequence
 
+from mxdp.errors import did_you_mean
 from mxdp.plans.collective import one_hop, rings, trees
 from mxdp.plans.collective.schedule import Schedule
 
@@ -50,6 +50,4 @@ def check_algorithm(algorithm: str, also: Sequence[str] = ()) -> None:
     """
     known = sorted([*ALGORITHMS, *also])
     if algorithm not in known:
-        near = difflib.get_close_matches(str(algorithm), known, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}? There" if near else "there"
-        raise ValueError(f"no plan is called {algorithm!r}; {hint} are: {', '.join(known)}.")
+        raise ValueError(f"no plan is called {algorithm!r}; {did_you_mean(algorithm, known)}")

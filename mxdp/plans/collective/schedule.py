@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import List, Tuple
 
+from mxdp.errors import plural
 from mxdp.plans.partition import Bounds, bounds, offsets
 
 ADD = "add"
@@ -56,7 +57,7 @@ class Schedule:
 
     def __str__(self) -> str:
         sizes = ((self.devices, "device"), (self.chunks, "chunk"), (len(self.steps), "step"))
-        lines = [f"{self.name}: " + ", ".join(f"{count} {thing}{'s' * (count != 1)}" for count, thing in sizes)]
+        lines = [f"{self.name}: " + ", ".join(plural(*size) for size in sizes)]
         lines += [f"step {number}: " + ", ".join(map(str, step)) for number, step in enumerate(self.steps, 1)]
         return "\n".join(lines)
 

@@ -6,6 +6,7 @@ from typing import List
 
 from rich.console import Console
 
+from mxdp.errors import plural
 from mxdp.plans.pipeline import PipelinePlan, bubble, cycles, kept
 
 
@@ -28,8 +29,8 @@ def headline(plan: PipelinePlan) -> str:
     idle, counts = bubble(plan.stages, plan.micro_batches), [str(count) for count in kept(plan)]
     stages = f"stages 0 to {plan.stages - 1}" if plan.stages > 1 else "stage 0"
     return (
-        f"{plan.name}: {_count(plan.stages, 'stage')}, {_count(plan.micro_batches, 'micro-batch')}, "
-        f"{_count(len(cycles(plan)), 'cycle')}\n"
+        f"{plan.name}: {plural(plan.stages, 'stage')}, {plural(plan.micro_batches, 'micro-batch')}, "
+        f"{plural(len(cycles(plan)), 'cycle')}\n"
         f"Idle: {100 * idle:.3g} % of all cycles (the bubble). Activations kept by {stages}: of {', '.join(counts)} "
         f"micro-batch{'' if counts == ['1'] else 'es'}."
     )
@@ -63,7 +64,3 @@ def staircase(plan: PipelinePlan, width: int = 80) -> List[str]:
         )
         blocks.append("\n".join(line.rstrip() for line in lines))
     return blocks
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}" + ("" if number == 1 else "es" if thing.endswith("ch") else "s")

@@ -11,6 +11,7 @@ from typing import Any, Dict, Iterator, List, Sequence, Tuple
 from rich.console import Console
 from rich.table import Table
 
+from mxdp.errors import plural
 from mxdp.plans.collective.schedule import COPY, READ, Schedule, Send, Step
 from mxdp.plans.show.contents import Held, holdings, letter, written
 
@@ -28,7 +29,7 @@ def print_plans(rows: Sequence[Dict[str, Any]], devices: int) -> None:
     """All plans for so many devices. A row has ``name``, ``steps``, ``sent`` (vectors, by the busiest device) and
     ``what``."""
     console = Console(highlight=False)
-    console.print(f"{_count(devices, 'device')}; sent: vectors that leave the busiest device, in all steps together\n")
+    console.print(f"{plural(devices, 'device')}; sent: vectors that leave the busiest device, in all steps together\n")
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("plan", no_wrap=True)
     table.add_column("steps", no_wrap=True, justify="right")
@@ -37,7 +38,7 @@ def print_plans(rows: Sequence[Dict[str, Any]], devices: int) -> None:
     for row in rows:
         table.add_row(row["name"], str(row["steps"]), f"{row['sent']:.3g}", row["what"])
     console.print(table)
-    console.print(f"\nsharded is given {_count(devices, 'equal array')}. One plan: python -m mxdp.plans NAME {devices}")
+    console.print(f"\nsharded is given {plural(devices, 'equal array')}. One plan: python -m mxdp.plans NAME {devices}")
 
 
 def print_plan(schedule: Schedule) -> None:
@@ -91,12 +92,12 @@ def headline(schedule: Schedule) -> str:
         sent = f"Each device sends {numbers[0]} vector{'' if numbers[0] == '1' else 's'}."
     else:
         sent = f"Devices 0 to {schedule.devices - 1} send {', '.join(numbers)} vectors."
-    chunks = _count(schedule.chunks, "chunk")
+    chunks = plural(schedule.chunks, "chunk")
     if schedule.sizes:
         chunks += f" (whole arrays, elements: {', '.join(map(str, schedule.sizes))})"
     if any(send.action == READ for step in schedule.steps for send in step):
         sent += " What is read in place is not sent."
-    devices, steps = _count(schedule.devices, "device"), _count(len(schedule.steps), "step")
+    devices, steps = plural(schedule.devices, "device"), plural(len(schedule.steps), "step")
     return f"{schedule.name}: {devices}, {chunks}, {steps}\n{sent}"
 
 
@@ -190,10 +191,6 @@ def _legend(schedule: Schedule) -> str:
     if sums:
         parts += ["a01: devices 0 and 1 added up"] * (schedule.devices > 2) + ["A: all devices added up"]
     return "; ".join(parts) + "."
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}" + "s" * (number != 1)
 
 
 def _width(rows: Rows, gap: int = 2) -> int:
