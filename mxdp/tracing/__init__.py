@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from mxdp.tracing.events import Event
     from mxdp.tracing.gantt import draw
     from mxdp.tracing.mxnet_trace import read_trace
-    from mxdp.tracing.nsys import nsys_command
     from mxdp.tracing.recording import Recording, record
     from mxdp.tracing.timeline import Overlap, Timeline
     from mxdp.tracing.where import Cost, TimeSplit, split_steps, tracing_cost, where_the_time_went
@@ -38,7 +37,6 @@ _HOME = {
     "TimeSplit": "where",
     "Timeline": "timeline",
     "draw": "gantt",
-    "nsys_command": "nsys",
     "read_trace": "mxnet_trace",
     "record": "recording",
     "split": "breakdown",
@@ -55,7 +53,6 @@ __all__ = [
     "TimeSplit",
     "Timeline",
     "draw",
-    "nsys_command",
     "read_trace",
     "record",
     "section",

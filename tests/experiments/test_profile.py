@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import shlex
+
 import pytest
 
 from mxdp.errors import UsageError
+from mxdp.experiments.__main__ import parser
+from mxdp.experiments.automatic_parallelism.profile import nsys_command
 from mxdp.experiments.harness.experiment import find
 
 PROFILE = find("profile")
@@ -29,3 +33,13 @@ def test_what_it_cannot_record():
         PROFILE.cases(settings(of="two-job"))
     with pytest.raises(UsageError, match="profile can't record itself"):
         PROFILE.cases(settings(of="profile"))
+
+
+def test_the_nsys_command_runs_the_same_experiment():
+    words = shlex.split(nsys_command("two-jobs", ["--preset", "full", "--data-dir", "my data"]))
+    assert words[:2] == ["nsys", "profile"]
+    assert "--output=two-jobs" in words
+    start = words.index("python")
+    assert words[start : start + 3] == ["python", "-m", "mxdp.experiments"]
+    options = parser().parse_args(words[start + 3 :])
+    assert (options.names, options.preset, str(options.data_dir)) == (["two-jobs"], "full", "my data")

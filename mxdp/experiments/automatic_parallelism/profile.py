@@ -9,7 +9,8 @@ devices were, how long two of them were at the same time, and how much of the co
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Iterator, List, Tuple
+import shlex
+from typing import TYPE_CHECKING, Any, Iterator, List, Sequence, Tuple
 
 from mxdp.errors import UsageError
 from mxdp.experiments.harness.experiment import (
@@ -28,7 +29,6 @@ from mxdp.experiments.harness.experiment import (
 )
 from mxdp.experiments.report import style
 from mxdp.experiments.report.rows import metric
-from mxdp.tracing import nsys_command
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -133,3 +133,16 @@ def _other(settings: Settings) -> Tuple[Experiment, Settings]:
 def _kind_and_number(device: str) -> Any:
     kind, _, number = device.rstrip(")").partition("(")
     return kind, int(number)
+
+
+def nsys_command(name: str, arguments: Sequence[str] = ()) -> str:
+    """The shell command that runs experiment ``name`` under NVIDIA's Nsight Systems. It only returns the text.
+
+    Nsight Systems records what MXNet's profiler does not see: CUDA calls, kernels and copies, cuDNN, cuBLAS and the
+    waits of the operating system, in child processes too. MXNet's operators have names in it if MXNet's build has NVTX
+    and its profiler runs. ``nsys-ui`` opens the report. The command was never run on a GPU. Source: the User Guide of
+    Nsight Systems, "CLI profile command switch options".
+    """
+    command = ["nsys", "profile", "--trace=cuda,cudnn,cublas,nvtx,osrt", "--sample=none", "--force-overwrite=true"]
+    command += [f"--output={name}", "python", "-m", "mxdp.experiments", "run", name, *arguments]
+    return " ".join(map(shlex.quote, command))
