@@ -82,8 +82,8 @@ def _copy(device: Device, other: Device, elements: int) -> Call:
 
 
 def _sum_of_two(device: Device, other: Device, elements: int) -> Call:
-    mine, box = _buffer(device, elements), _buffer(device, elements)
-    return prepare("elemwise_add", [mine, box], mine)
+    mine, other = _buffer(device, elements), _buffer(device, elements)
+    return prepare("elemwise_add", [mine, other], mine)
 
 
 def _sum_of_four(device: Device, other: Device, elements: int) -> Call:

@@ -1,4 +1,4 @@
-"""A plan bound to arrays: its operations, made ready as MXNet calls."""
+"""A plan bound to arrays: its operations, prepared as MXNet calls."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ OPS = ("sum", "mean")
 
 
 class Program:
-    """Carries out one plan on the same arrays, in place, whenever it is called.
+    """Carries out one plan on the same arrays, in place, at each call.
 
-    The boxes in which parts arrive are made once and kept: fresh ones would be fresh memory at every call. A call
-    doesn't wait: MXNet starts each operation when what it needs is there.
+    The staging buffers are allocated once and kept. A call doesn't wait: MXNet starts each operation when its inputs
+    are ready.
 
     Args:
         places: where the chunks lie. Empty chunks are left out.
-        again: it is worth the while to make ready what costs time once: large sums out of the others' memory are then
-            made in place, which waits here until the arrays are there, and takes each device's chunks for views of one
-            vector that keeps its memory (:mod:`mxdp.collectives.in_place`).
+        again: the program will be called many times, so a costly preparation pays off. Large vectors in shared memory
+            are then summed in place (:mod:`mxdp.collectives.in_place`). This waits here until the arrays are ready, and
+            each device's chunks must be views of one vector that keeps its memory.
 
     Raises:
         ValueError: the plan reads other devices' memory, and the arrays are not all on CPU devices.
@@ -38,9 +38,9 @@ class Program:
 
     def __init__(self, schedule: Schedule, places: Places, again: bool = False) -> None:
         _check_memory(schedule, places)
-        boxes: Dict[Slot, NDArray] = {}
+        buffers: Dict[Slot, NDArray] = {}
         self.calls: List[Call] = []
-        self.box_bytes = 0
+        self.staging_bytes = 0
         if again and adds_in_place(schedule, sum(map(_nbytes, places[0]))):
             todo = operations(schedule, in_place=True)
             self.calls = jobs(
@@ -51,11 +51,11 @@ class Program:
 
         def array(slot: Slot) -> NDArray:
             place = places[slot.device][slot.chunk]
-            if not slot.box:
+            if not slot.buffer:
                 return place
-            if slot not in boxes:
-                boxes[slot] = mx.nd.empty(place.shape, place.ctx, place.dtype)
-            return boxes[slot]
+            if slot not in buffers:
+                buffers[slot] = mx.nd.empty(place.shape, place.ctx, place.dtype)
+            return buffers[slot]
 
         for operation in operations(schedule):
             if not places[operation.target.device][operation.target.chunk].size:
@@ -65,7 +65,7 @@ class Program:
                 self.calls.append(prepare("_copyto", sources, target))
             else:
                 self.calls.append(prepare_sum(sources, target))
-        self.box_bytes = sum(map(_nbytes, boxes.values()))
+        self.staging_bytes = sum(map(_nbytes, buffers.values()))
 
     def __call__(self) -> None:
         """Push all operations; doesn't wait."""
@@ -78,27 +78,27 @@ def _nbytes(x: NDArray) -> int:
 
 
 def flat(x: NDArray) -> NDArray:
-    """``x`` as one vector: a view of the same memory, as one of MXNet's classic arrays (whose reshape is a view)."""
+    """``x`` as one vector: a view of the same memory. It is a classic MXNet array, whose reshape is a view."""
     for call in plain_layout([x]):
         call()
     return x.as_nd_ndarray().reshape((-1,))
 
 
 def plain_layout(data: Sequence[NDArray]) -> List[Call]:
-    """Calls that put ``data`` into the plain order of elements, in place: what is in it already stays untouched.
+    """Calls that store ``data`` in MXNet's default layout, in place. An array that has this layout stays untouched.
 
-    On CPU devices oneDNN keeps some arrays in an order of its own: a convolution's output, or its weights after an
-    inference pass. MXNet fails on a view of such an array. Its ``Reshape`` in place puts it right without waiting, up
-    to four dimensions; an array of five or more is waited for.
+    On CPU devices oneDNN keeps some arrays in a layout of its own: a convolution's output, or its weights after an
+    inference pass. MXNet fails on a view of such an array. Up to four dimensions, ``Reshape`` in place restores the
+    default layout without waiting; an array of five or more dimensions is waited for.
     """
     return [
-        prepare("Reshape", [x], x, shape=x.shape) if x.ndim <= 4 else partial(_put_right_now, x)
+        prepare("Reshape", [x], x, shape=x.shape) if x.ndim <= 4 else partial(_default_layout_now, x)
         for x in data
         if x.ndim > 1 and x.size and onp.dtype(x.dtype) == onp.float32 and x.ctx.device_type.startswith("cpu")
     ]
 
 
-def _put_right_now(x: NDArray) -> None:
+def _default_layout_now(x: NDArray) -> None:
     x.wait_to_read()
     mx.base.check_call(mx.base._LIB.MXNDArrayGetData(x.handle, ctypes.byref(ctypes.c_void_p())))
 
@@ -109,10 +109,10 @@ def places(schedule: Schedule, vector: NDArray) -> List[NDArray]:
 
 
 def divisions(vectors: Sequence[NDArray], op: str) -> List[Call]:
-    """What is to be done after the sum: nothing, or for ``"mean"`` a division of each vector by their number.
+    """The calls after the sum: none, or for ``"mean"`` a division of each vector by the number of vectors.
 
     Raises:
-        ValueError: ``op`` is unknown, or a mean of integers is asked for.
+        ValueError: ``op`` is unknown, or ``"mean"`` of integers.
     """
     if op not in OPS:
         raise ValueError(f"op is 'sum' or 'mean', not {op!r}")
@@ -120,7 +120,7 @@ def divisions(vectors: Sequence[NDArray], op: str) -> List[Call]:
         return []
     kind = onp.dtype(vectors[0].dtype)
     if kind.kind != "f":
-        raise ValueError(f"a mean of {kind} would be cut off: sum, or convert to a float dtype first")
+        raise ValueError(f"the mean of {kind} would be truncated: use op='sum', or convert to a float dtype first")
     return [prepare("_div_scalar", [vector], vector, scalar=len(vectors)) for vector in vectors if vector.size]
 
 
@@ -130,6 +130,6 @@ def _check_memory(schedule: Schedule, places: Places) -> None:
     devices = [chunks[0].ctx for chunks in places if chunks]
     if not all(device.device_type.startswith("cpu") for device in devices):
         raise ValueError(
-            f"{schedule.name} reads the other devices' memory, which only CPU devices can, not "
-            f"{', '.join(map(str, devices))}: use 'direct', which sends"
+            f"{schedule.name} reads the other devices' memory, which only CPU devices can do, not "
+            f"{', '.join(map(str, devices))}: use 'direct', which sends copies"
         )

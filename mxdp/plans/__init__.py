@@ -1,5 +1,4 @@
-"""Floor 0: what will happen, as data. Pure Python: no arrays, no MXNet.
+"""Floor 0: what will happen, as data. Pure Python, without arrays or MXNet.
 
-What is printed for a lecture, what the engine is given, and what the cost model predicts all come from the same plan,
-so they can't drift apart.
+One plan is printed for a lecture, given to the engine and used by the cost model, so the three always agree.
 """

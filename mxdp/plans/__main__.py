@@ -1,4 +1,4 @@
-"""``python -m mxdp.plans``: prints a plan, to look at or for a slide. The command line, nothing else."""
+"""The command line of ``python -m mxdp.plans``, which prints a plan, for example for a slide."""
 
 from __future__ import annotations
 
@@ -24,44 +24,46 @@ PARTS: Dict[str, Callable[[int], Schedule]] = {
     "broadcast": trees.broadcast,
     "reduce-scatter": rings.reduce_scatter,
 }
-"""Plans that are no all-reduce, but a part of one."""
+"""Plans that are a part of an all-reduce."""
 
 NAMES = sorted([*ALGORITHMS, *PARTS])
-"""All that sums over devices, or is a part of that. Pipelines are no such plans and have a drawing of their own."""
+"""All plans of collectives. Pipelines are another kind of plan and are drawn as staircases."""
 _PIPELINES = ", ".join(sorted(PIPELINES))
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """One sentence, without the grammar above it."""
+        """Report the error as one sentence, without the usage text."""
         raise UsageError(f"{message} (see --help)")
 
 
 def parser() -> argparse.ArgumentParser:
-    """The whole grammar."""
+    """The parser of all arguments."""
     top = _Parser(
         prog="python -m mxdp.plans",
-        description="Who sends what to whom, step by step; for a pipeline, who works on what. Without a name: a table "
-        "of all plans but the pipelines.",
+        description="Prints who sends what to whom in each step, or for a pipeline which stage works on what. "
+        "Without a name: a table of all collectives.",
     )
     top.add_argument("name", nargs="?", metavar="NAME", help=f"{', '.join(NAMES)}; pipelines: {_PIPELINES}")
     top.add_argument(
         "devices", nargs="?", metavar="DEVICES", help=f"1 to {MOST_DEVICES} (default: {DEVICES}); a pipeline's stages"
     )
-    top.add_argument("--list", nargs="?", const=DEVICES, metavar="DEVICES", help="all plans, for so many devices")
+    top.add_argument("--list", nargs="?", const=DEVICES, metavar="DEVICES", help="all collectives")
     top.add_argument(
-        "--sizes", metavar="N,N", help="sharded: elements of each array (default: as many arrays of one as devices)"
+        "--sizes",
+        metavar="N,N",
+        help="sharded: elements of each array (default: 1 for each device)",
     )
-    top.add_argument("--source", metavar="DEVICE", help="broadcast: the device that begins (default: 0)")
+    top.add_argument("--source", metavar="DEVICE", help="broadcast: the device that has the vector (default: 0)")
     top.add_argument(
         "--micro-batches", metavar="M", help=f"pipelines: 1 to {MOST_MICRO_BATCHES} (default: {MICRO_BATCHES})"
     )
-    top.add_argument("--json", action="store_true", help="for programs")
+    top.add_argument("--json", action="store_true", help="print JSON")
     return top
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
-    """Print what is asked for; the exit status: 0 all well, 2 usage."""
+    """Print the plan or the table. Return the exit status: 0 for success, 2 for wrong arguments."""
     try:
         options = parser().parse_args(arguments)
         _check(options)
@@ -78,7 +80,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Do the name and the options go together?"""
+    """Check that the options fit the name."""
     if options.name is not None:
         if options.list is not None:
             raise UsageError(f"--list shows all plans and {options.name!r} names one: give one of the two")

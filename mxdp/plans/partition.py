@@ -1,12 +1,12 @@
-"""Where things are cut, and what travels together: shards, chunks, buckets and stages.
+"""Where batches, vectors and networks are cut: shards, chunks, buckets and stages.
 
 Eleven samples on four devices, the longer shards first::
 
     0  1  2 | 3  4  5 | 6  7  8 | 9 10
     shard 0   shard 1   shard 2   shard 3
 
-Backward produces gradients from the last parameter to the first. Buckets are filled in that order, so that each is
-complete as early as possible::
+Backward produces gradients from the last parameter to the first. Buckets are filled in this order, so each is complete
+as early as possible::
 
     parameters     0        1     2        3     4          of 6, 2, 3, 3 and 1 bytes; a bucket holds 6
     buckets        |- 2 --| |---- 1 -----| |---- 0 ----|    4 and 3 have 4 bytes; with 2 they would have 7
@@ -30,10 +30,9 @@ Best = Tuple[float, Tuple[int, ...]]
 
 
 def bounds(length: int, parts: int) -> List[Bounds]:
-    """Cut ``range(length)`` into ``parts`` neighbouring pieces whose lengths differ by one at most, the longer ones
-    first.
+    """Cut ``range(length)`` into ``parts`` neighbouring pieces. Their lengths differ by at most one; longer ones first.
 
-    A piece is ``(start, stop)``, ``stop`` not included; where ``length < parts`` the last pieces are empty.
+    A piece is ``(start, stop)`` without ``stop``. If ``length < parts``, the last pieces are empty.
 
     >>> bounds(11, 4)
     [(0, 3), (3, 6), (6, 9), (9, 11)]
@@ -51,7 +50,7 @@ def bounds(length: int, parts: int) -> List[Bounds]:
 
 
 def cuts(length: int, parts: int) -> Tuple[int, ...]:
-    """The inner borders alone, as ``numpy.split`` wants them.
+    """The inner borders of :func:`bounds`, as ``numpy.split`` takes them.
 
     >>> cuts(11, 4)
     (3, 6, 9)
@@ -60,7 +59,7 @@ def cuts(length: int, parts: int) -> Tuple[int, ...]:
 
 
 def offsets(sizes: Sequence[int]) -> List[int]:
-    """Where pieces of these sizes begin when they lie side by side, and last where they end.
+    """The start of each piece if pieces of these sizes lie side by side, then the end of the last.
 
     >>> offsets([180, 20, 25000])
     [0, 180, 200, 25200]
@@ -69,10 +68,10 @@ def offsets(sizes: Sequence[int]) -> List[int]:
 
 
 def fill_buckets(nbytes: Sequence[int], kinds: Sequence[str], room: float) -> List[List[int]]:
-    """The numbers of the parameters in each bucket, both in the order in which backward produces the gradients.
+    """The parameter numbers in each bucket. Buckets and numbers are in the order in which backward produces gradients.
 
-    ``nbytes``: of each gradient; one that is larger than ``room`` has a bucket of its own. ``kinds``: their dtypes;
-    gradients of different dtypes don't share a bucket.
+    ``nbytes``: the size of each gradient; one that is larger than ``room`` has a bucket of its own. ``kinds``: the
+    dtypes; gradients of different dtypes don't share a bucket.
 
     >>> fill_buckets([6, 2, 3, 3, 1], ["float32"] * 5, room=6)
     [[4, 3], [2, 1], [0]]
@@ -93,11 +92,11 @@ def fill_buckets(nbytes: Sequence[int], kinds: Sequence[str], room: float) -> Li
 def balance(
     times: Sequence[float], stages: int, nbytes: Optional[Memory] = None, limit: float = math.inf
 ) -> Tuple[int, ...]:
-    """The inner borders of a cut into neighbouring pieces, none empty, whose largest sum of ``times`` is the smallest.
+    """The inner borders of the best cut into stages: the slowest stage takes the least time, and no stage is empty.
 
-    Of several such cuts the one whose borders come first. ``nbytes(stage, start, stop)``: what layers ``start`` to
-    ``stop - 1`` take as that stage (a schedule may have one stage keep more than another); none takes more than
-    ``limit``.
+    Among equally good cuts, the one with the earliest borders. ``nbytes(stage, start, stop)``: the memory of layers
+    ``start`` to ``stop - 1`` as stage number ``stage`` (a schedule may let one stage keep more than another). No stage
+    takes more than ``limit`` bytes.
 
     >>> balance([1, 2, 3, 4, 2], 2)
     (3,)
@@ -105,7 +104,7 @@ def balance(
     (2,)
 
     Raises:
-        ValueError: fewer layers than stages, less than one stage, or no cut keeps to the limit.
+        ValueError: fewer layers than stages, less than one stage, or every cut exceeds the limit.
     """
     if not 1 <= stages <= len(times):
         raise ValueError(f"can't cut {len(times)} layers into {stages} stages: each needs at least one layer")
@@ -137,7 +136,7 @@ def pieces(layers: int, borders: Sequence[int]) -> List[Tuple[int, int]]:
     [(0, 3), (3, 5)]
 
     Raises:
-        ValueError: the borders don't rise, or leave a stage without a layer.
+        ValueError: the borders are not in rising order, or a stage has no layer.
     """
     ends = [0, *borders, layers]
     if any(start >= stop for start, stop in zip(ends, ends[1:])):

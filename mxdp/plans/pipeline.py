@@ -1,16 +1,16 @@
-"""Pipelines: a network cut into stages, a batch into micro-batches; who works on what, and when.
+"""Pipelines: a network in stages and a batch in micro-batches; which stage works on which micro-batch, and when.
 
-Stage s lies on device s. A micro-batch goes forward through all stages (``F``), and its gradients back again (``B``).
-With one micro-batch only one device works at a time; with several, one can follow the other. Three stages, four
-micro-batches, and a forward pass as long as a backward pass (see :func:`gpipe`)::
+Stage s lies on device s. A micro-batch passes forward through all stages (``F``), and its gradients pass back (``B``).
+With one micro-batch, only one device works at a time; with several, the devices overlap. Three stages, four
+micro-batches, and a forward pass that takes as long as a backward pass (see :func:`gpipe`)::
 
     cycle     0   1   2   3   4   5   6   7   8   9   10  11
     stage 0   F0  F1  F2  F3                  B3  B2  B1  B0
     stage 1       F0  F1  F2  F3          B3  B2  B1  B0
     stage 2           F0  F1  F2  F3  B3  B2  B1  B0
 
-The empty places are the *bubble*: of m + p - 1 cycles in each direction a stage idles for p - 1, whatever the schedule
-(:func:`bubble`). What schedules differ in is the memory: from F to B a stage keeps the micro-batch's activations
+The empty places are the *bubble*: in each direction a stage idles for p - 1 of m + p - 1 cycles, with either schedule
+(:func:`bubble`). The schedules differ in memory: a stage keeps the activations of a micro-batch from F to B
 (:func:`kept`).
 """
 
@@ -37,7 +37,7 @@ class Task:
 
 @dataclass(frozen=True)
 class PipelinePlan:
-    """``tasks[stage]``: what the stage's device does, one after the other."""
+    """``tasks[stage]``: the tasks of this stage's device, in their order."""
 
     name: str
     stages: int
@@ -55,7 +55,7 @@ Place = Tuple[int, Task]
 
 
 def gpipe(stages: int, micro_batches: int) -> PipelinePlan:
-    """All forward passes, then all backward passes, the last micro-batch first. Drawn above.
+    """All forward passes, then all backward passes, the last micro-batch first. The drawing above is ``gpipe(3, 4)``.
 
     A stage keeps the activations of all m micro-batches. Source: Huang et al., "GPipe: efficient training of giant
     neural networks using pipeline parallelism", NeurIPS 2019.
@@ -75,7 +75,7 @@ def gpipe(stages: int, micro_batches: int) -> PipelinePlan:
 
 
 def one_f_one_b(stages: int, micro_batches: int) -> PipelinePlan:
-    """Some forward passes to fill the pipeline, then one backward and one forward in turn, so that it stays filled.
+    """Some forward passes to fill the pipeline, then one backward pass and one forward pass alternately.
 
     ::
 
@@ -84,9 +84,10 @@ def one_f_one_b(stages: int, micro_batches: int) -> PipelinePlan:
         stage 1       F0  F1      B0  F2  B1  F3  B2      B3
         stage 2           F0  B0  F1  B1  F2  B2  F3  B3
 
-    As long as GPipe, but stage s keeps the activations of min(m, p - s) micro-batches only: as many as there are stages
-    from it to the end. Source: Fan et al., "DAPPLE: a pipelined data parallel approach for training large models",
-    PPoPP 2021; Narayanan et al., "Memory-efficient pipeline-parallel DNN training", ICML 2021 (PipeDream-Flush).
+    It takes as many cycles as GPipe, but stage s keeps the activations of only min(m, p - s) micro-batches: at most one
+    for each stage from s to the last. Source: Fan et al., "DAPPLE: a pipelined data parallel approach for training
+    large models", PPoPP 2021; Narayanan et al., "Memory-efficient pipeline-parallel DNN training", ICML 2021
+    (PipeDream-Flush).
 
     >>> print(one_f_one_b(2, 3))
     1f1b: 2 stages, 3 micro-batches
@@ -110,7 +111,7 @@ def one_f_one_b(stages: int, micro_batches: int) -> PipelinePlan:
 
 
 def inference(stages: int, micro_batches: int) -> PipelinePlan:
-    """Forward passes alone; m + p - 1 cycles.
+    """Only forward passes, in m + p - 1 cycles.
 
     >>> print(inference(2, 3))
     inference: 2 stages, 3 micro-batches
@@ -130,10 +131,10 @@ PIPELINES: Dict[str, Callable[[int, int], PipelinePlan]] = {"1f1b": one_f_one_b,
 
 
 def pipeline(schedule: str, stages: int, micro_batches: int) -> PipelinePlan:
-    """The plan of the schedule with that name.
+    """The plan of the schedule with this name.
 
     Raises:
-        ValueError: there is no such schedule (the message names all), or less than one stage or micro-batch.
+        ValueError: there is no such schedule, or less than one stage or micro-batch.
     """
     if schedule not in PIPELINES:
         raise ValueError(f"no schedule is called {schedule!r}; {did_you_mean(schedule, sorted(PIPELINES))}")
@@ -141,7 +142,7 @@ def pipeline(schedule: str, stages: int, micro_batches: int) -> PipelinePlan:
 
 
 def needs(plan: PipelinePlan, stage: int, task: Task) -> List[Place]:
-    """What has to be done before the task, besides the tasks before it in its own stage.
+    """The tasks that must end before this one, apart from the earlier tasks of its own stage.
 
     >>> plan = gpipe(3, 2)
     >>> [(stage, str(task)) for stage, task in needs(plan, 1, Task("F", 0))]
@@ -156,7 +157,7 @@ def needs(plan: PipelinePlan, stage: int, task: Task) -> List[Place]:
 
 
 def cycles(plan: PipelinePlan) -> List[Tuple[Optional[Task], ...]]:
-    """The staircase: for each clock cycle what each stage does, None where it idles. Every task takes one cycle.
+    """The staircase: for each clock cycle the task of each stage, or None if it idles. Every task takes one cycle.
 
     >>> for row in cycles(gpipe(2, 1)):
     ...     print([str(task) for task in row])
@@ -181,7 +182,7 @@ def cycles(plan: PipelinePlan) -> List[Tuple[Optional[Task], ...]]:
 
 
 def order(plan: PipelinePlan) -> List[Place]:
-    """All tasks in an order in which one after the other would do: cycle by cycle, the first stage first.
+    """All tasks in an order in which one device could run them all: cycle by cycle, the first stage first.
 
     >>> [f"{stage}:{task}" for stage, task in order(gpipe(2, 2))]
     ['0:F0', '0:F1', '1:F0', '1:F1', '1:B1', '0:B1', '1:B0', '0:B0']
@@ -190,7 +191,7 @@ def order(plan: PipelinePlan) -> List[Place]:
 
 
 def bubble(stages: int, micro_batches: int) -> float:
-    """The share of all places in the staircase that are empty: (p - 1) / (m + p - 1), for GPipe and 1F1B alike.
+    """The share of empty places in the staircase: (p - 1) / (m + p - 1), for GPipe and for 1F1B.
 
     >>> bubble(2, 1), bubble(2, 4), bubble(3, 4)
     (0.5, 0.2, 0.3333333333333333)
@@ -199,9 +200,9 @@ def bubble(stages: int, micro_batches: int) -> float:
 
 
 def kept(plan: PipelinePlan) -> List[int]:
-    """For each stage, of how many micro-batches it keeps the activations at most: those between F and B.
+    """For each stage, the largest number of micro-batches between F and B, whose activations it keeps.
 
-    GPipe: m. 1F1B: min(m, p - s). A plan without backward passes keeps none.
+    GPipe: m. 1F1B: min(m, p - s). A plan without backward passes: 0.
 
     >>> kept(gpipe(3, 4)), kept(one_f_one_b(3, 4)), kept(inference(3, 4))
     ([4, 4, 4], [3, 2, 1], [0, 0, 0])

@@ -239,5 +239,5 @@ def test_an_unknown_algorithm_is_named():
 def test_an_unknown_op_and_a_mean_of_integers_are_refused():
     with pytest.raises(ValueError, match="op is 'sum' or 'mean', not 'max'"):
         allreduce([np.zeros(3)], op="max")
-    with pytest.raises(ValueError, match="a mean of int32 would be cut off"):
+    with pytest.raises(ValueError, match="the mean of int32 would be truncated"):
         allreduce([np.zeros(3, dtype="int32")], op="mean")

@@ -55,7 +55,7 @@ def test_all_hold_the_exact_sum_again_and_again(devices, size, dtype):
             x[:] = mx.nd.array(numbers(rank, size, dtype), ctx=x.ctx, dtype=dtype)
 
 
-def test_one_call_does_not_wait_and_so_takes_boxes(monkeypatch):
+def test_a_single_call_does_not_wait_and_so_uses_staging_buffers(monkeypatch):
     monkeypatch.setattr(jobs, "alias", None)
     xs = vectors(3, 10)
     allreduce(xs, "shared-memory")

@@ -25,7 +25,7 @@ def program(schedule, size):
         (naive(3), 2 + 1 + 2),
         (direct(3), 6 + 3 + 6),
         (shared_memory(3), 3 + 6 + 3),
-        (ring(3), 6 + 6 + 6 + 3),  # the last three put in place what was passed on from a box
+        (ring(3), 6 + 6 + 6 + 3),  # the last three put in place what was forwarded from a staging buffer
         (naive(8), 7 + 3 + 7),  # eight parts are added in three sums, of at most four each
     ],
     ids=lambda value: getattr(value, "name", value),
@@ -38,14 +38,14 @@ def test_empty_chunks_are_left_out():
     assert len(program(direct(3), 1).calls) == 2 + 1 + 2
 
 
-def test_boxes_hold_what_the_docstrings_say():
+def test_staging_buffers_hold_what_the_docstrings_say():
     """Naive: every other device's vector on the first one. Direct: the others' chunks. Shared memory: the sums."""
-    assert program(naive(4), 100).box_bytes == 3 * 400
-    assert program(direct(4), 100).box_bytes == 4 * 3 * 100
-    assert program(shared_memory(4), 100).box_bytes == 4 * 100
+    assert program(naive(4), 100).staging_bytes == 3 * 400
+    assert program(direct(4), 100).staging_bytes == 4 * 3 * 100
+    assert program(shared_memory(4), 100).staging_bytes == 4 * 100
 
 
-def test_boxes_lie_on_the_device_that_adds_and_are_kept():
+def test_staging_buffers_lie_on_the_device_that_adds_and_are_kept():
     run = program(direct(2), 10)
     before = list(run.calls)
     run()
@@ -54,11 +54,11 @@ def test_boxes_lie_on_the_device_that_adds_and_are_kept():
 
 
 def test_large_vectors_are_summed_in_place_where_that_is_worth_making_ready():
-    """From 8 MiB a vector, however many chunks it has; then there are no boxes."""
+    """From 8 MiB a vector, however many chunks it has; then there are no staging buffers."""
     schedule, large = shared_memory(2), 2 << 20
-    for size, again, boxes in [(large, True, 0), (large - 1, True, 1), (large, False, 1)]:
+    for size, again, staged in [(large, True, 0), (large - 1, True, 1), (large, False, 1)]:
         chunks = [places(schedule, vector) for vector in vectors(2, size)]
-        assert bool(Program(schedule, chunks, again).box_bytes) == boxes
+        assert bool(Program(schedule, chunks, again).staging_bytes) == staged
 
 
 @pytest.mark.parametrize("kinds", [(mx.gpu, mx.gpu), (mx.cpu, mx.gpu), (mx.gpu, mx.cpu)])
@@ -66,7 +66,7 @@ def test_only_cpu_devices_share_memory(kinds):
     devices = [kind(rank) for rank, kind in enumerate(kinds)]
     chunks = [[SimpleNamespace(ctx=device, size=1)] * 2 for device in devices]
     with pytest.raises(
-        ValueError, match=r"shared-memory reads .* which only CPU devices can, not .*: use 'direct'"
+        ValueError, match=r"shared-memory reads .* which only CPU devices can do, not .*: use 'direct'"
     ) as caught:
         Program(shared_memory(2), chunks)
     assert ", ".join(map(str, devices)) in str(caught.value)

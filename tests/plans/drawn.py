@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from mxdp.plans.show.contents import holdings, written
+from mxdp.plans.show.contents import contents, written
 from mxdp.plans.show.tables import sends
 
 ROW = re.compile(r"^\s*(start|step \d+)\s+(.*)$", re.MULTILINE)
@@ -34,7 +34,7 @@ def check_drawing(docstring, schedule):
     """Every row of the drawing is what the plan does, and no row is missing."""
     rows = drawing(docstring)
     if rows[0].label == "start":
-        after = holdings(schedule)
+        after = contents(schedule)
         assert [row.held for row in rows] == [
             [text for chunks in held for text in written(chunks, schedule.devices)] for held in after
         ]
@@ -53,7 +53,7 @@ def check_drawing(docstring, schedule):
 def is_allreduce(schedule):
     """Does every device end with each device's part of each chunk, exactly once?"""
     complete = tuple(range(schedule.devices))
-    return all(parts == complete for chunks in holdings(schedule)[-1] for parts in chunks)
+    return all(parts == complete for chunks in contents(schedule)[-1] for parts in chunks)
 
 
 def with_step(schedule, number, step):

@@ -44,7 +44,7 @@ def test_segments_are_all_layers_in_order_and_end_whole(weights):
 
 
 @given(weights=nets)
-def test_devices_meet_once_a_pair(weights):
+def test_there_is_one_all_reduce_a_pair(weights):
     cuts = cut_layers(weights)
     found = segments(cuts, [True] * (len(cuts) + 1))
     assert sum(segment.then == "all-reduce" for segment in found) == sum(weights) // 2

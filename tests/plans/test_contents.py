@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 
 from mxdp.plans.collective.schedule import ADD, COPY, READ, Schedule, Send
-from mxdp.plans.show.contents import holdings, letter, written
+from mxdp.plans.show.contents import contents, letter, written
 
 
 def after(*steps, devices=3, chunks=1):
-    return holdings(Schedule("example", devices, chunks, steps))
+    return contents(Schedule("example", devices, chunks, steps))
 
 
 def test_at_the_start_each_device_holds_its_own_part_of_every_chunk():

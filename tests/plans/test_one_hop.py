@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mxdp.plans.collective.one_hop import direct, naive, owners, server, sharded, shared_memory
 from mxdp.plans.collective.schedule import ADD, COPY, READ
-from mxdp.plans.show.contents import holdings
+from mxdp.plans.show.contents import contents
 
 LENGTH = 840
 """Can be cut into 1 to 8 chunks of one length."""
@@ -66,7 +66,7 @@ def test_shared_memory_sends_half_of_that(devices):
 @pytest.mark.parametrize("devices", range(2, 9))
 def test_each_chunk_is_added_up_on_the_device_of_its_number(planner, devices):
     complete = tuple(range(devices))
-    for device, chunks in enumerate(holdings(planner(devices))[1]):
+    for device, chunks in enumerate(contents(planner(devices))[1]):
         assert [chunk for chunk, parts in enumerate(chunks) if parts == complete] == [device]
 
 
@@ -146,11 +146,11 @@ def test_no_devices(planner):
 @pytest.mark.parametrize("devices", range(2, 9))
 def test_a_server_adds_up_the_others_parts_and_none_of_its_own(devices):
     others = tuple(range(devices - 1))
-    assert holdings(server(devices))[-1] == ((others,),) * devices
+    assert contents(server(devices))[-1] == ((others,),) * devices
     assert server(devices).sent(10) == [10] * (devices - 1) + [10 * (devices - 1)]
 
 
 @pytest.mark.parametrize("devices", [0, 1])
 def test_a_server_alone_serves_nobody(devices):
-    with pytest.raises(ValueError, match=f"a server needs at least one device beside it: two in all, not {devices}"):
+    with pytest.raises(ValueError, match=f"a server needs at least one other device: two in all, not {devices}"):
         server(devices)

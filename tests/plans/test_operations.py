@@ -16,9 +16,9 @@ SIZES = [5, 4, 3]
 
 
 def arrays(operation, whole_arrays):
-    """What MXNet orders by: boxes, and whole vectors (or each chunk, where chunks are arrays of their own)."""
+    """What MXNet orders by: staging buffers, and whole vectors (or each chunk, if chunks are arrays of their own)."""
     slots = [*operation.sources, operation.target]
-    return [slot if slot.box or whole_arrays else slot.device for slot in slots]
+    return [slot if slot.buffer or whole_arrays else slot.device for slot in slots]
 
 
 def engine_order(todo, whole_arrays, seed):
@@ -43,7 +43,7 @@ def carry_out(schedule, order):
     held = {}
 
     def at(slot):
-        start = Counter({slot.device: 1}) if not slot.box else None
+        start = Counter({slot.device: 1}) if not slot.buffer else None
         return held.get(slot, start)
 
     for operation in order:
@@ -66,7 +66,7 @@ def test_in_place_each_device_has_one_job_and_the_jobs_may_run_in_any_order(devi
     """Each chunk is touched by one worker alone, so only the order within a job counts."""
     schedule = plan("shared-memory", devices, SIZES)
     todo = operations(schedule, in_place=True)
-    assert all(not slot.box for operation in todo for slot in (*operation.sources, operation.target))
+    assert all(not slot.buffer for operation in todo for slot in (*operation.sources, operation.target))
     assert len({(operation.worker, operation.target.chunk) for operation in todo}) == (devices if devices > 1 else 0)
     for seed in range(10):
         workers = [operation.worker for operation in todo]
@@ -83,12 +83,12 @@ def test_only_large_sums_out_of_shared_memory_are_in_place():
 
 
 @pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
-def test_a_move_left_out_or_a_box_taken_twice_is_found(algorithm):
+def test_an_operation_that_is_left_out_is_found(algorithm):
     schedule = plan(algorithm, 3, SIZES)
     todo = operations(schedule)
     complete = [[Counter(range(3))] * schedule.chunks] * 3
     for left_out in range(len(todo)):
-        with contextlib.suppress(TypeError):  # an empty box was read
+        with contextlib.suppress(TypeError):  # an empty buffer was read
             assert carry_out(schedule, todo[:left_out] + todo[left_out + 1 :]) != complete
 
 
@@ -113,13 +113,13 @@ def test_only_what_is_read_in_place_is_summed_across_devices():
         assert bool(across) == (algorithm == "shared-memory")
 
 
-def test_a_ring_passes_on_from_boxes_so_that_no_send_waits_for_another():
-    """In the second half, a send that is passed on neither reads nor writes a vector that another one writes."""
-    passed_on = [
-        operation for operation in operations(plan("ring", 4)) if operation.action == COPY and operation.target.box
+def test_a_ring_forwards_from_staging_buffers_so_that_no_send_waits_for_another():
+    """In the second half, a chunk that is sent on neither reads nor writes a vector that another one writes."""
+    forwarded = [
+        operation for operation in operations(plan("ring", 4)) if operation.action == COPY and operation.target.buffer
     ]
-    assert len(passed_on) == 3 * 4 + 2 * 4
+    assert len(forwarded) == 3 * 4 + 2 * 4
 
 
-def test_how_a_move_is_written():
-    assert str(Operation(COPY, (Slot(0, 1),), Slot(2, 1, box=1))) == "box 2.1.1 = 0.1"
+def test_how_an_operation_is_written():
+    assert str(Operation(COPY, (Slot(0, 1),), Slot(2, 1, buffer=1))) == "buffer 2.1.1 = 0.1"

@@ -8,7 +8,7 @@ from drawn import check_drawing, drawing
 from mxdp.plans.collective import rings
 from mxdp.plans.collective.rings import all_gather, bidirectional_ring, reduce_scatter, ring
 from mxdp.plans.collective.schedule import ADD, COPY
-from mxdp.plans.show.contents import holdings
+from mxdp.plans.show.contents import contents
 
 LENGTH = 840
 """Can be cut into 1 to 8 chunks of one length."""
@@ -51,14 +51,14 @@ def test_the_ring_is_its_two_halves(devices):
 @pytest.mark.parametrize("devices", range(1, 9))
 def test_reduce_scatter_leaves_the_sum_of_chunk_i_on_device_i_and_no_other(devices):
     complete = tuple(range(devices))
-    for device, chunks in enumerate(holdings(reduce_scatter(devices))[-1]):
+    for device, chunks in enumerate(contents(reduce_scatter(devices))[-1]):
         assert [chunk for chunk, parts in enumerate(chunks) if parts == complete] == [device]
 
 
 @pytest.mark.parametrize("devices", range(1, 9))
 def test_all_gather_leaves_chunk_i_of_device_i_everywhere(devices):
     gathered = tuple((chunk,) for chunk in range(devices))
-    assert holdings(all_gather(devices))[-1] == (gathered,) * devices
+    assert contents(all_gather(devices))[-1] == (gathered,) * devices
 
 
 @pytest.mark.parametrize("devices", range(1, 9))

@@ -7,7 +7,7 @@ from drawn import check_drawing
 
 from mxdp.plans.collective.schedule import ADD, COPY
 from mxdp.plans.collective.trees import broadcast, doubling, tree
-from mxdp.plans.show.contents import holdings
+from mxdp.plans.show.contents import contents
 
 
 @pytest.mark.parametrize("planner", [tree, doubling])
@@ -26,14 +26,14 @@ def test_tree_costs_what_the_docstring_says(devices):
 def test_the_sum_is_complete_at_the_root_when_the_tree_turns(devices):
     schedule = tree(devices)
     half = len(schedule.steps) // 2
-    assert holdings(schedule)[half][0] == (tuple(range(devices)),)
+    assert contents(schedule)[half][0] == (tuple(range(devices)),)
     assert [{send.action for send in step} for step in schedule.steps] == [{ADD}] * half + [{COPY}] * half
 
 
 @pytest.mark.parametrize(("devices", "source"), [(n, source) for n in range(1, 9) for source in range(n)])
 def test_broadcast_reaches_all_from_each_source(devices, source):
     schedule = broadcast(devices, source)
-    assert holdings(schedule)[-1] == (((source,),),) * devices
+    assert contents(schedule)[-1] == (((source,),),) * devices
     assert len(schedule.steps) == ceil(log2(devices))
     assert sum(schedule.sent(1)) == devices - 1
     assert {send.action for step in schedule.steps for send in step} <= {COPY}

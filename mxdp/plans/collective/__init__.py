@@ -1,1 +1,1 @@
-"""Sums over devices: who sends which chunk to whom, and each device's copies and sums."""
+"""Collectives as data: who sends which chunk to whom, and the copies and sums of each device."""

@@ -9,11 +9,11 @@ from mxdp.plans.collective import one_hop, rings, trees
 from mxdp.plans.collective.schedule import Schedule
 
 Planner = Callable[[int, Sequence[int]], Schedule]
-"""From the number of devices, and the sizes of the arrays that are to be summed, to the plan."""
+"""Makes a plan from the number of devices and the sizes of the arrays that are summed."""
 
 
 def _evenly(planner: Callable[[int], Schedule]) -> Planner:
-    """A plan that takes the arrays as one vector, which it cuts without regard to where one array ends."""
+    """A plan that takes all arrays as one vector and cuts it evenly, also inside an array."""
     return lambda devices, sizes: planner(devices)
 
 
@@ -27,26 +27,26 @@ ALGORITHMS: Dict[str, Planner] = {
     "shared-memory": _evenly(one_hop.shared_memory),
     "tree": _evenly(trees.tree),
 }
-"""By name, the plan for n devices. ``naive`` is the book's."""
+"""All all-reduces by name. ``naive`` is the book's."""
 
 AUTO = "auto"
 
 
 def plan(algorithm: str, devices: int, sizes: Sequence[int] = (1,)) -> Schedule:
-    """The plan of that name for so many devices and arrays of these sizes.
+    """The plan of this all-reduce for ``devices`` devices and arrays of ``sizes`` elements.
 
     Raises:
-        ValueError: there is no such algorithm (the message names all), or ``devices`` is less than one.
+        ValueError: there is no such algorithm, or ``devices`` is less than one.
     """
     check_algorithm(algorithm)
     return ALGORITHMS[algorithm](devices, sizes)
 
 
 def check_algorithm(algorithm: str, also: Sequence[str] = ()) -> None:
-    """Is there an all-reduce of that name? Names in ``also`` are allowed too.
+    """Check that there is an all-reduce of this name. Names in ``also`` are allowed too.
 
     Raises:
-        ValueError: there is none; the message suggests the nearest name and lists all.
+        ValueError: there is none. The message suggests the nearest name and lists all.
     """
     known = sorted([*ALGORITHMS, *also])
     if algorithm not in known:

@@ -1,4 +1,4 @@
-"""One hop: whoever adds gets the parts straight from all the others, and sends the sum straight back."""
+"""One-hop all-reduces: the device that adds receives all parts directly and sends the sum directly to all devices."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mxdp.plans.collective.schedule import ADD, COPY, READ, Schedule, Send, Step
 
 
 def naive(devices: int) -> Schedule:
-    """The book's: every device sends the whole vector to device 0, which adds them up and sends the sum back.
+    """The book's all-reduce: every device sends its vector to device 0, which adds them up and sends the sum back.
 
     ::
 
@@ -17,7 +17,7 @@ def naive(devices: int) -> Schedule:
         step 1     0+1+2     1         2          1 -> 0   2 -> 0     add
         step 2     0+1+2     0+1+2     0+1+2      0 -> 1   0 -> 2     copy
 
-    Two steps, but all traffic crosses device 0: n - 1 whole vectors in, n - 1 out, while the others wait.
+    Two steps, but all traffic passes device 0: it receives n - 1 vectors and sends n - 1, while the others wait.
 
     >>> print(naive(3))
     naive: 3 devices, 1 chunk, 2 steps
@@ -34,7 +34,7 @@ def naive(devices: int) -> Schedule:
 
 
 def sharded(devices: int, sizes: Sequence[int] = (1,)) -> Schedule:
-    """Naive, but each array is added up on another device: the one that has least to do, the largest arrays first.
+    """Naive, but the arrays are added up on different devices: each on the least loaded one, the largest arrays first.
 
     Five arrays of 5, 4, 3, 3 and 1 elements on three devices::
 
@@ -42,9 +42,9 @@ def sharded(devices: int, sizes: Sequence[int] = (1,)) -> Schedule:
         elements         5    4    3    3    1          device 0 adds 5, device 1 adds 4 + 1, device 2 adds 3 + 3
         added up on      0    1    2    2    1
 
-    Two steps; where the arrays can be shared out evenly, each device sends 2 (n - 1) / n of them all, like the ring. A
-    single array is the naive plan. The answer to an exercise of the book's "Parameter Servers": aggregate different
-    parameters on different devices. MXNet's ``device`` store does the same.
+    Two steps. If the load is even, each device sends 2 (n - 1) / n of all elements, like the ring. With a single array
+    it is the naive plan. It answers an exercise of the book's "Parameter Servers": aggregate different parameters on
+    different devices. MXNet's ``device`` store does the same.
 
     >>> print(sharded(2, [3, 5]))
     sharded: 2 devices, 2 chunks, 2 steps
@@ -60,13 +60,13 @@ def sharded(devices: int, sizes: Sequence[int] = (1,)) -> Schedule:
 
 
 def owners(devices: int, sizes: Sequence[int]) -> List[int]:
-    """For each array the device that has least to do when it is dealt out, the largest first.
+    """The device that adds up each array. Arrays are assigned largest first, each to the least loaded device.
 
     >>> owners(3, [5, 4, 3, 3, 1])
     [0, 1, 2, 2, 1]
 
-    Source: Graham, "Bounds on multiprocessing timing anomalies", SIAM J. Appl. Math. 17 (1969): at most 4/3 of the
-    best.
+    Source: Graham, "Bounds on multiprocessing timing anomalies", SIAM J. Appl. Math. 17 (1969): the largest load
+    is at most 4/3 of the best.
     """
     load, owner = [0] * devices, [0] * len(sizes)
     for array in sorted(range(len(sizes)), key=lambda array: -sizes[array]):
@@ -76,7 +76,7 @@ def owners(devices: int, sizes: Sequence[int]) -> List[int]:
 
 
 def direct(devices: int) -> Schedule:
-    """Every device adds up its own chunk, which all the others send it, and sends the sum to all.
+    """Every device adds up one chunk: it receives this chunk from all others and sends the sum to all.
 
     ::
 
@@ -85,8 +85,8 @@ def direct(devices: int) -> Schedule:
         step 1    A   b0  c0      a1  B   c1      a2  b2  C      1 -a-> 0   2 -b-> 1   0 -c-> 2   and 3 more: add
         step 2    A   B   C       A   B   C       A   B   C      0 -a-> 1   1 -b-> 2   2 -c-> 0   and 3 more: copy
 
-    As much is sent as in the ring, 2 (n - 1) / n of the vector by each device, but in two steps instead of 2 (n - 1):
-    better where every device reaches every other equally well, worse where they have only neighbours.
+    Each device sends 2 (n - 1) / n of the vector, as in the ring, but in two steps instead of 2 (n - 1). It is better
+    than the ring where all links are equally fast, and worse where only neighbours have a fast link.
 
     >>> print(direct(2))
     direct: 2 devices, 2 chunks, 2 steps
@@ -101,17 +101,17 @@ def direct(devices: int) -> Schedule:
 
 
 def shared_memory(devices: int) -> Schedule:
-    """:func:`direct` without its first messages: a device adds up its chunk out of the others' memory.
+    """:func:`direct` without its first messages: a device reads its chunk in the memory of all others and adds it up.
 
     ::
 
                   device 0        device 1
         start     a0  b0          a1  b1
-        step 1    A   b0          a1  B          0 reads a1   1 reads b0    (the sums stand beside, nothing is lost)
+        step 1    A   b0          a1  B          0 reads a1   1 reads b0    (each sum is made in a staging buffer)
         step 2    A   B           A   B          0 -a-> 1     1 -b-> 0      copy
 
-    (n - 1) / n of the vector is sent by each device, half of what a message-passing all-reduce needs. MXNet's CPU
-    devices can do it; its GPUs can't read each other's memory. Large sums are made in place, and nothing stands beside
+    Each device sends (n - 1) / n of the vector, half of what an all-reduce by messages needs. MXNet's CPU devices can
+    do this; its GPUs can't read each other's memory. Large vectors are summed in place, without staging buffers
     (:mod:`mxdp.collectives.in_place`).
 
     >>> print(shared_memory(2))
@@ -127,7 +127,7 @@ def shared_memory(devices: int) -> Schedule:
 
 
 def server(devices: int) -> Schedule:
-    """The last device is a server: it has no part of its own, adds up what all the others send, and sends it back.
+    """A parameter server: the last device has no part of its own, adds up the others' vectors and sends the sum back.
 
     ::
 
@@ -137,8 +137,8 @@ def server(devices: int) -> Schedule:
         step 2     0         1         2         0+1+2      1 -> 3   2 -> 3           add
         step 3     0+1+2     0+1+2     0+1+2     0+1+2      3 -> 0   3 -> 1   3 -> 2  copy
 
-    What the server held at first (3) is overwritten. One vector more goes each way than in the naive plan over those
-    that have a part. It is no all-reduce of all ``devices``.
+    The server's first content (3) is overwritten. One more vector is sent in each direction than in the naive plan over
+    the devices without the server. This is no all-reduce of all ``devices``.
 
     >>> print(server(3))
     server: 3 devices, 1 chunk, 3 steps
@@ -146,13 +146,13 @@ def server(devices: int) -> Schedule:
     step 2: 1 +> 2 chunk 0
     step 3: 2 -> 0 chunk 0, 2 -> 1 chunk 0
 
-    Source: Dive into Deep Learning, "Parameter Servers", where the GPUs' gradients are added up on the CPU.
+    Source: Dive into Deep Learning, "Parameter Servers", which adds up the GPUs' gradients on the CPU.
 
     Raises:
         ValueError: ``devices`` is less than two.
     """
     if devices < 2:
-        raise ValueError(f"a server needs at least one device beside it: two in all, not {devices}")
+        raise ValueError(f"a server needs at least one other device: two in all, not {devices}")
     last, others = devices - 1, range(devices - 1)
     steps = (
         (Send(0, last, 0, COPY),),
@@ -163,7 +163,8 @@ def server(devices: int) -> Schedule:
 
 
 def _gather_and_scatter(devices: int, owner: Sequence[int], gather: str) -> Tuple[Step, ...]:
-    """All to the owner of each chunk, and back. In turns, so that at no moment all send to the same device."""
+    """All devices send each chunk to its owner, which sends the sum back. The sends are ordered by distance, so that
+    not all devices send to the same owner at once."""
     if devices == 1 or not owner:
         return ()
     pairs = [(chunk, device, turn) for turn in range(1, devices) for chunk, device in enumerate(owner)]

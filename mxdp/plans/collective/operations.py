@@ -1,13 +1,15 @@
 """From a plan to the work of each device: which array is copied where, and what is added to what.
 
-A plan says who sends which chunk to whom; MXNet wants arrays. What arrives to be added lands in a *box* beside the
-device's own vector, since it must not overwrite anything, and all that arrives for one chunk in one step is added at
-once. MXNet orders work by whole arrays, and the chunks of a vector are one array to it, so that two things decide how
-much can run at the same time:
+A plan says who sends which chunk to whom; MXNet works on arrays. A chunk that is to be added is received into a
+*staging buffer* beside the device's own vector, where it overwrites nothing. All that arrives for one chunk in one step
+is added at once. MXNet orders work by whole arrays, and to MXNet all chunks of a vector are one array. This has two
+consequences:
 
-- In a ring's second half every device receives a chunk while it passes another on. If both were in the vector, each
-  send would wait for the next one's. There the chunk lands in a box, goes on from it, and is put in its place last.
-- A sum out of the others' memory (``READ``) goes to a box: in its place, it would wait for all who read that vector.
+- In the second half of a ring every device receives a chunk while it forwards another. If both lay in the vector, each
+  send would wait for the next device's send. So the chunk is received into a staging buffer, forwarded from there, and
+  copied into place last.
+- A sum that reads the other devices' memory (``READ``) is written to a staging buffer. Written into the vector, it
+  would wait for all devices that read that vector.
 """
 
 from __future__ import annotations
@@ -18,24 +20,24 @@ from typing import Dict, List, Tuple
 from mxdp.plans.collective.schedule import ADD, COPY, READ, Schedule, Send
 
 MAX_PARTS = 4
-"""Arrays in one sum. MXNet's ``add_n`` goes once over up to four, but over more once for each (source:
-src/operator/tensor/elemwise_sum.h)."""
+"""Arrays in one sum. MXNet's ``add_n`` adds up to four in one pass, but makes one pass for each if there are more
+(source: src/operator/tensor/elemwise_sum.h)."""
 
 IN_PLACE_BYTES = 8 << 20
-"""From this size of a vector on, a sum out of the others' memory is made in place (:func:`adds_in_place`)."""
+"""Vectors of this size and more are summed in place where memory is shared (:func:`adds_in_place`)."""
 
 
 @dataclass(frozen=True)
 class Slot:
-    """Where a chunk can lie on a device: ``box`` 0 is its place in the device's vector, the others are beside it."""
+    """Where a chunk lies on a device. ``buffer`` 0 is its place in the device's vector; others are staging buffers."""
 
     device: int
     chunk: int
-    box: int = 0
+    buffer: int = 0
 
     def __str__(self) -> str:
         where = f"{self.device}.{self.chunk}"
-        return f"box {where}.{self.box}" if self.box else where
+        return f"buffer {where}.{self.buffer}" if self.buffer else where
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class Operation:
 
     @property
     def worker(self) -> int:
-        """The device that does the work: MXNet's CPU copies run on their source's worker."""
+        """The device that does the work. MXNet runs a CPU copy on the worker of its source."""
         return self.sources[0].device if self.action == COPY else self.target.device
 
     def __str__(self) -> str:
@@ -56,70 +58,72 @@ class Operation:
 
 
 def adds_in_place(schedule: Schedule, nbytes: int) -> bool:
-    """Are the sums of a vector of ``nbytes`` made where they stay, out of the others' memory? Then each device has one
-    job, of which nothing waits for another's (:mod:`mxdp.collectives.in_place`); below :data:`IN_PLACE_BYTES` the boxes
-    cost less than what keeps the jobs apart from other work."""
+    """Is a vector of ``nbytes`` summed in place, with the other devices' memory as input?
+
+    Then each device has one job, and no job waits for another (:mod:`mxdp.collectives.in_place`). Below
+    :data:`IN_PLACE_BYTES` staging buffers cost less than the guards that keep the jobs apart from other work.
+    """
     reads = any(send.action == READ for step in schedule.steps for send in step)
     return reads and nbytes >= IN_PLACE_BYTES
 
 
 def operations(schedule: Schedule, in_place: bool = False) -> List[Operation]:
-    """The plan's operations, in an order in which one after the other would do; what needn't wait may run side by side.
+    """The plan's operations, in an order that would be right one by one. Independent ones may run at the same time.
 
-    ``in_place``: sums out of the others' memory go to their place, not to a box.
+    ``in_place``: a sum that reads other devices' memory is written to its place, not to a staging buffer.
 
     >>> from mxdp.plans.collective.rings import ring
     >>> for operation in operations(ring(2)):
     ...     print(operation)
-    box 1.1.1 = 0.1
-    box 0.0.1 = 1.0
-    1.1 = 1.1 + box 1.1.1
-    0.0 = 0.0 + box 0.0.1
+    buffer 1.1.1 = 0.1
+    buffer 0.0.1 = 1.0
+    1.1 = 1.1 + buffer 1.1.1
+    0.0 = 0.0 + buffer 0.0.1
     1.0 = 0.0
     0.1 = 1.1
     """
     done: List[Operation] = []
-    moved: Dict[Tuple[int, int], Slot] = {}  # chunks that are not in their place now
+    latest: Dict[Tuple[int, int], Slot] = {}  # where a chunk lies after it was received or summed
 
     def here(device: int, chunk: int) -> Slot:
-        return moved.get((device, chunk), Slot(device, chunk))
+        return latest.get((device, chunk), Slot(device, chunk))
 
     for number, step in enumerate(schedule.steps):
         arrivals: Dict[Tuple[int, int], List[Slot]] = {}
-        landed: Dict[Tuple[int, int], Slot] = {}
+        received: Dict[Tuple[int, int], Slot] = {}
         for send in step:
             key, source = (send.target, send.chunk), here(send.source, send.chunk)
             if send.action == READ:
                 arrivals.setdefault(key, []).append(source)
                 continue
-            box = 0
+            buffer = 0
             if send.action == ADD:
-                box = len(arrivals.setdefault(key, [])) + 1
-                arrivals[key].append(Slot(*key, box))
-            elif _passed_on_while_receiving(schedule, number, send):
-                box = 1
-            landed[key] = Slot(*key, box)
-            done.append(Operation(COPY, (source,), landed[key]))
+                buffer = len(arrivals.setdefault(key, [])) + 1
+                arrivals[key].append(Slot(*key, buffer))
+            elif _forwarded_while_receiving(schedule, number, send):
+                buffer = 1
+            received[key] = Slot(*key, buffer)
+            done.append(Operation(COPY, (source,), received[key]))
         for key, parts in arrivals.items():
             own = all(part.device == key[0] for part in parts)
             target = here(*key) if own or in_place else Slot(*key, 1)
             done += _sum([here(*key), *parts], target)
-            landed[key] = target
-        moved.update(landed)
-    done += [Operation(COPY, (slot,), Slot(*key)) for key, slot in moved.items() if slot.box]
+            received[key] = target
+        latest.update(received)
+    done += [Operation(COPY, (slot,), Slot(*key)) for key, slot in latest.items() if slot.buffer]
     return done
 
 
 def _sum(parts: List[Slot], target: Slot) -> List[Operation]:
-    """``target`` = the sum of ``parts``, in operations of at most ``MAX_PARTS`` each."""
+    """``target`` = the sum of ``parts``, at most ``MAX_PARTS`` of them in each operation."""
     result = [Operation(ADD, tuple(parts[:MAX_PARTS]), target)]
     for first in range(MAX_PARTS, len(parts), MAX_PARTS - 1):
         result.append(Operation(ADD, (target, *parts[first : first + MAX_PARTS - 1]), target))
     return result
 
 
-def _passed_on_while_receiving(schedule: Schedule, number: int, send: Send) -> bool:
-    """Does the target send this chunk on, in a later step, in which something arrives there too?"""
+def _forwarded_while_receiving(schedule: Schedule, number: int, send: Send) -> bool:
+    """Does the target forward this chunk in a later step in which it also receives something?"""
     return any(
         any(later.source == send.target and later.chunk == send.chunk for later in step)
         and any(later.target == send.target for later in step)

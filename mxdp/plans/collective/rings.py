@@ -1,6 +1,6 @@
-"""Rings: every device sends to its neighbour only, a chunk a step, all at the same time.
+"""Rings: in each step every device sends one chunk to its neighbour, all at the same time.
 
-A ring of three devices, each of which holds its own vector in chunks a, b, c (written here as ``a0`` for device 0's)::
+Three devices, each with a vector of its own in chunks a, b, c (``a0`` is chunk a of device 0)::
 
               device 0        device 1        device 2
     start     a0  b0  c0      a1  b1  c1      a2  b2  c2
@@ -11,9 +11,9 @@ A ring of three devices, each of which holds its own vector in chunks a, b, c (w
     step 3    A   b02 C       A   B   c01     a12 B   C           0 -a-> 1   1 -b-> 2   2 -c-> 0
     step 4    A   B   C       A   B   C       A   B   C           0 -c-> 1   1 -a-> 2   2 -b-> 0
 
-Capitals are complete sums. Every device sends one chunk a step, 2 (n - 1) steps: 2 (n - 1) / n of the vector. No
-all-reduce by messages can have its busiest device send less. Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce
-algorithms for clusters of workstations", J. Parallel Distrib. Comput. 69 (2009).
+Capitals are complete sums. Every device sends one chunk in each of 2 (n - 1) steps, 2 (n - 1) / n of the vector in all.
+In no all-reduce by messages does the busiest device send less. Source: Patarasuk and Yuan, "Bandwidth optimal
+all-reduce algorithms for clusters of workstations", J. Parallel Distrib. Comput. 69 (2009).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from mxdp.plans.collective.schedule import ADD, COPY, Schedule, Send, Step, chec
 
 
 def reduce_scatter(devices: int) -> Schedule:
-    """The first half of the ring: afterwards device i holds the sum of chunk i, and parts of sums in the others.
+    """The first half of the ring: afterwards device i holds the sum of chunk i; its other chunks hold partial sums.
 
     >>> print(reduce_scatter(2))
     reduce-scatter: 2 devices, 2 chunks, 1 step
     step 1: 0 +> 1 chunk 1, 1 +> 0 chunk 0
 
-    n - 1 step, (n - 1) / n of the vector from each device.
+    n - 1 steps, (n - 1) / n of the vector from each device.
 
     Raises:
         ValueError: ``devices`` is less than one.
@@ -40,13 +40,13 @@ def reduce_scatter(devices: int) -> Schedule:
 
 
 def all_gather(devices: int) -> Schedule:
-    """The second half of the ring: device i's chunk i goes to all the others.
+    """The second half of the ring: chunk i of device i is copied to all others.
 
     >>> print(all_gather(2))
     all-gather: 2 devices, 2 chunks, 1 step
     step 1: 0 -> 1 chunk 0, 1 -> 0 chunk 1
 
-    n - 1 step, (n - 1) / n of the vector from each device.
+    n - 1 steps, (n - 1) / n of the vector from each device.
 
     Raises:
         ValueError: ``devices`` is less than one.
@@ -73,17 +73,17 @@ def ring(devices: int) -> Schedule:
 
 
 def bidirectional_ring(devices: int) -> Schedule:
-    """Two rings at once: one half of the vector goes round one way, the other half the other way.
+    """Two rings at once, one for each half of the vector, in opposite directions.
 
-    Three devices, chunks a, b, c as in the ring above, and d, e, f the other way::
+    Three devices, with chunks a, b, c as in the ring above and d, e, f in the opposite direction::
 
         step 1   0 -c-> 1   1 -a-> 2   2 -b-> 0      0 -e-> 2   1 -f-> 0   2 -d-> 1    add
         step 2   0 -b-> 1   1 -c-> 2   2 -a-> 0      0 -f-> 2   1 -d-> 0   2 -e-> 1    add
         step 3   0 -a-> 1   1 -b-> 2   2 -c-> 0      0 -d-> 2   1 -e-> 0   2 -f-> 1    copy
         step 4   0 -c-> 1   1 -a-> 2   2 -b-> 0      0 -e-> 2   1 -f-> 0   2 -d-> 1    copy
 
-    As many steps as the ring and as much sent, but by both links of each device: half the time a step where links carry
-    traffic both ways at once, and no gain where they don't (nor on two devices, which have one neighbour).
+    As many steps as the ring and as many bytes, but over both links of each device. A step takes half the time if links
+    carry traffic in both directions at once. Otherwise nothing is gained, nor on two devices, which have one link.
 
     >>> print(bidirectional_ring(2))
     bidirectional-ring: 2 devices, 4 chunks, 2 steps
@@ -98,7 +98,7 @@ def bidirectional_ring(devices: int) -> Schedule:
     for action in (ADD, COPY):
         forward = _round_trip(devices, action)
         for step in forward:
-            # The same seen in a mirror: device and chunk i are -i there.
+            # The opposite direction is the mirror image: device and chunk i become -i.
             mirrored = (
                 Send(-send.source % devices, -send.target % devices, devices + -send.chunk % devices, action)
                 for send in step
@@ -108,8 +108,7 @@ def bidirectional_ring(devices: int) -> Schedule:
 
 
 def _round_trip(devices: int, action: str) -> Tuple[Step, ...]:
-    """n - 1 step to the next device; what is added ends where chunk and device have one number, what is copied begins
-    there."""
+    """n - 1 steps to the next device. Sums of chunk i end on device i; copies of chunk i begin there."""
     ahead = 1 if action == ADD else 0
     return tuple(
         tuple(

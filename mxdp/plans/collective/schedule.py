@@ -1,9 +1,9 @@
-"""Who sends which chunk to whom, step by step: the words in which every plan is written.
+"""The schedule of a collective: who sends which chunk to whom, step by step.
 
-A vector lies on each device, cut into chunks. A plan is a list of steps, a step a list of sends; the sends of one step
-happen at once: all that leaves is taken before anything that arrives is added. Plans are made in
-:mod:`mxdp.plans.collective.rings`, :mod:`mxdp.plans.collective.trees` and :mod:`mxdp.plans.collective.one_hop`; all by
-name: ``python -m mxdp.plans``.
+Each device holds a vector, cut into chunks. A plan is a list of steps, and a step is a list of sends. All sends of a
+step happen at once: each sends what its source held before the step. The plans are made in
+:mod:`mxdp.plans.collective.rings`, :mod:`mxdp.plans.collective.trees` and :mod:`mxdp.plans.collective.one_hop`;
+``python -m mxdp.plans`` prints them.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _ARROWS = {ADD: "+>", COPY: "->", READ: "=>"}
 
 @dataclass(frozen=True)
 class Send:
-    """``chunk`` goes from device ``source`` to ``target``, which does with it what ``action`` says.
+    """Device ``source`` sends ``chunk`` to device ``target``, which applies ``action`` to it.
 
-    ``ADD``: adds what arrives to its own. ``COPY``: overwrites its own with it. ``READ``: adds as well, but nothing is
-    sent: the target reads the source's memory where it is, which only devices that share one memory can.
+    ``ADD``: the target adds the chunk to its own. ``COPY``: it overwrites its own. ``READ``: it adds, but nothing is
+    sent: the target reads the memory of the source, so both devices must share one memory.
     """
 
     source: int
@@ -45,8 +45,8 @@ Step = Tuple[Send, ...]
 class Schedule:
     """A collective over ``devices`` vectors, each cut into ``chunks``.
 
-    ``sizes``: the chunks are whole arrays of so many elements, that need not lie side by side
-    (:func:`mxdp.plans.collective.one_hop.sharded`). Else the vector is cut evenly.
+    ``sizes``: the chunks are whole arrays with these numbers of elements, which need not lie side by side
+    (:func:`mxdp.plans.collective.one_hop.sharded`). Without ``sizes`` the vector is cut evenly.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Schedule:
         return list(zip(ends, ends[1:]))
 
     def sent(self, length: int) -> List[int]:
-        """How many elements each device sends, all steps together; what is read in place isn't sent.
+        """The number of elements that each device sends in all steps. What is read in place is not sent.
 
         >>> from mxdp.plans.collective.one_hop import naive
         >>> naive(3).sent(10)
@@ -93,7 +93,7 @@ class Schedule:
 
 
 def check_devices(devices: int) -> None:
-    """A plan needs somebody to carry it out.
+    """Check the number of devices.
 
     Raises:
         ValueError: ``devices`` is less than one.

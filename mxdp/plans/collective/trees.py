@@ -1,4 +1,4 @@
-"""Trees: few steps of whole vectors, so little waiting; the best for small vectors on many devices."""
+"""Trees: few steps with whole vectors, which suits small vectors on many devices."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mxdp.plans.collective.schedule import ADD, COPY, Schedule, Send, Step, chec
 
 
 def tree(devices: int) -> Schedule:
-    """Up a binomial tree, adding, and down again, copying.
+    """Add up a binomial tree to its root, then copy the sum down the tree.
 
     ::
 
@@ -19,7 +19,7 @@ def tree(devices: int) -> Schedule:
         step 3     0+1+2+3   1         0+1+2+3   3           0 -> 2               copy
         step 4     0+1+2+3   0+1+2+3   0+1+2+3   0+1+2+3     0 -> 1   2 -> 3      copy
 
-    2 ceil(log2(n)) steps of whole vectors, 2 (n - 1) vectors sent in all.
+    2 ceil(log2(n)) steps with whole vectors; 2 (n - 1) vectors are sent in all.
 
     >>> print(tree(2))
     tree: 2 devices, 1 chunk, 2 steps
@@ -38,14 +38,14 @@ def tree(devices: int) -> Schedule:
 
 
 def broadcast(devices: int, source: int = 0) -> Schedule:
-    """``source``'s vector to all the others: whoever has it passes it on, so that those who have it double each step.
+    """Copy the vector of ``source`` to all: every device that has it forwards it, so their number doubles each step.
 
     >>> print(broadcast(4, source=3))
     broadcast: 4 devices, 1 chunk, 2 steps
     step 1: 3 -> 1 chunk 0
     step 2: 3 -> 0 chunk 0, 1 -> 2 chunk 0
 
-    log2(n) steps (rounded up), n - 1 vectors sent in all.
+    ceil(log2(n)) steps; n - 1 vectors are sent in all.
 
     Raises:
         ValueError: ``devices`` is less than one, or ``source`` is not one of them.
@@ -63,7 +63,7 @@ def broadcast(devices: int, source: int = 0) -> Schedule:
 
 
 def doubling(devices: int) -> Schedule:
-    """Recursive doubling: partners exchange all they have and both add it; the distance to the partner doubles.
+    """Recursive doubling: partners exchange their sums and both add them; the distance to the partner doubles.
 
     ::
 
@@ -72,9 +72,10 @@ def doubling(devices: int) -> Schedule:
         step 1     0+1       0+1       2+3       2+3          0 <-> 1   2 <-> 3
         step 2     0+1+2+3   0+1+2+3   0+1+2+3   0+1+2+3      0 <-> 2   1 <-> 3
 
-    log2(n) steps of whole vectors: the fewest steps there can be, and so the least waiting for small vectors; but
-    n log2(n) vectors sent in all. Devices beyond a power of two hand theirs to a device below it first, and get the sum
-    last: two steps more. Both partners add the same two numbers, so all devices end with the same bits.
+    log2(n) steps with whole vectors, the smallest possible number, which suits small vectors; but n log2(n) vectors are
+    sent in all. If n is no power of two, the devices beyond the largest power first send their vectors to a device
+    below it, and receive the sum last: two more steps. Both partners add the same two numbers, so all devices end with
+    the same bits.
 
     >>> print(doubling(2))
     doubling: 2 devices, 1 chunk, 1 step

@@ -155,7 +155,7 @@ def _collective_jobs(schedule: Schedule, nbytes: int, machine: Machine) -> List[
 
     def array(slot: Slot) -> Hashable:
         """What MXNet takes as one array: a staging buffer, or a device's whole vector."""
-        return slot if slot.box or schedule.sizes or in_place else slot.device
+        return slot if slot.buffer or schedule.sizes or in_place else slot.device
 
     wrote: Dict[Hashable, int] = {}
     read: Dict[Hashable, Set[int]] = {}

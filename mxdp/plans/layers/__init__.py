@@ -1,1 +1,1 @@
-"""What a split inside a layer needs of the neighbours."""
+"""Splits inside a layer: what each device computes, and what it needs from the others."""

@@ -1,7 +1,8 @@
-"""Layers cut over devices, in pairs: which are cut how, and where the devices exchange results.
+"""Layers cut over devices, in pairs: how each layer is cut, and where the devices exchange data.
 
-Layers with weights go in pairs. The first of a pair is cut by columns, that is by its outputs, so each device makes
-some of the channels; what stands between works on each channel alone. The second is cut by rows, by just those inputs::
+Layers with weights form pairs. The first of a pair is cut by columns, that is by its outputs: each device computes some
+of the channels. The layers between the two work on each channel alone. The second is cut by rows, that is by the same
+channels, its inputs::
 
                  whole           own columns            own rows             whole
     device 0     x  ---->  W1[:h]   relu   ----->  W2[:, :h]  partial  \\  y = sum of the partial ones
@@ -9,11 +10,11 @@ some of the channels; what stands between works on each channel alone. The secon
                  ^                                                     ^
                  backward: one all-reduce of x's gradient              forward: one all-reduce
 
-One all-reduce a pair and direction; of the first pair only the forward one, since pictures need no gradient. (If
-every layer were cut by its outputs, they would have to be gathered behind each: about as many bytes, twice as often.)
-Dense layers and convolutions are cut alike, and a pair may be one of each. Relu, pooling and batch normalisation
-between the two of a pair have their channels where they are made; behind a pair all devices do all channels, each the
-same. A last layer without a partner is cut by columns, and an all-gather gives its outputs to every device.
+Each pair needs one all-reduce forward and one backward; the first pair needs only the forward one, since pictures need
+no gradient. (If every layer were cut by its outputs, each would need an all-gather: about as many bytes, twice as
+often.) Dense layers and convolutions are cut alike, and a pair may have one of each. Relu, pooling and batch
+normalisation inside a pair work on each device's own channels; after a pair every device computes all channels. A last
+layer without a partner is cut by columns, and an all-gather brings its outputs to every device.
 
 Source: Shoeybi et al., "Megatron-LM: Training Multi-Billion Parameter Language Models Using Model Parallelism", 2019,
 section 3; its f is our backward all-reduce and its g the forward one.
@@ -29,9 +30,9 @@ ALL_REDUCE, ALL_GATHER = "all-reduce", "all-gather"
 
 
 def cut_layers(weights: Sequence[bool]) -> List[str]:
-    """How each layer is cut: by ``columns``, by ``rows``, its ``own`` channels, or not (``whole``).
+    """How each layer is cut: by ``columns``, by ``rows``, to the device's ``own`` channels, or not (``whole``).
 
-    ``weights``: has it weights (convolution, dense)? Any other works on each channel alone.
+    ``weights``: for each layer, has it weights (convolution, dense)? A layer without works on each channel alone.
 
     >>> cut_layers([True, False, True, False, True])
     ['columns', 'own', 'rows', 'whole', 'columns']
@@ -48,10 +49,10 @@ def cut_layers(weights: Sequence[bool]) -> List[str]:
 
 @dataclass(frozen=True)
 class Segment:
-    """Neighbouring layers that each device passes alone.
+    """Neighbouring layers that each device computes without the others.
 
-    ``then``: what the devices do with its outputs: an ``all-reduce`` (behind a pair), an ``all-gather`` (behind a layer
-    without a partner), or nothing, since each has the whole. ``back``: do its inputs have a gradient?
+    ``then``: what its outputs need: an ``all-reduce`` (after a pair), an ``all-gather`` (after a layer without a
+    partner), or nothing (``""``), if each device has the whole. ``back``: do its inputs have a gradient?
     """
 
     layers: Tuple[int, ...]
@@ -60,7 +61,7 @@ class Segment:
 
     @property
     def split(self) -> bool:
-        """Has each device only a part of it? Then its inputs' gradients are parts of a sum."""
+        """Has each device only a part of the layers? Then the gradients of its inputs are partial sums."""
         return bool(self.then)
 
     def __str__(self) -> str:
@@ -68,7 +69,7 @@ class Segment:
 
 
 def segments(cuts: Sequence[str], back: Sequence[bool]) -> List[Segment]:
-    """The layers in segments; the last one, empty if need be, is where the loss is found.
+    """The layers in segments. The last segment, which may be empty, computes the loss.
 
     ``back``: for each layer and for the loss, does its input have a gradient?
 

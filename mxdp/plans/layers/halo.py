@@ -1,13 +1,13 @@
-"""Pictures cut into a grid of tiles: which halos are sent before each layer, by whom and to whom.
+"""Pictures cut into a grid of tiles: which halos each tile sends to which tile before each layer.
 
-Along one axis :mod:`mxdp.plans.layers.halo_axis` says what a tile needs. In a grid, rows go first and columns second.
-What goes second is cut from what has arrived by then, so that a corner comes in two hops, by way of the tile between,
-and each tile talks to four others instead of eight. Tile 0 of 2 x 2, windows of three::
+:mod:`mxdp.plans.layers.halo_axis` computes what a tile needs along one axis. In a grid, rows are sent first and columns
+second. The columns include the rows that arrived first, so a corner arrives in two hops, by way of the tile between,
+and each tile exchanges data with four others instead of eight. Tile 0 of 2 x 2, windows of three::
 
                step 1         step 2
-    o o o      o o o          o o o 2        o: its own
+    o o o      o o o          o o o 2        o: its own pixels
     o o o      o o o          o o o 2        1: from tile 2, below
-               1 1 1          1 1 1 2        2: from tile 1, which has the corner from tile 3 by then
+               1 1 1          1 1 1 2        2: from tile 1, which has received the corner from tile 3
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from mxdp.plans.layers.halo_axis import Piece, Window, cut_axis, span
 from mxdp.plans.partition import Bounds, bounds
 
 Grid = Tuple[int, int]
-"""Rows of tiles and columns of tiles; tile (i, j) is number i * columns + j, on the device of that number."""
+"""Rows and columns of tiles. Tile (i, j) is number i * columns + j and lies on the device of that number."""
 
 
 @dataclass(frozen=True)
 class Halo:
-    """Tile ``source`` sends ``target`` these rows and columns of the whole picture."""
+    """Tile ``source`` sends tile ``target`` these rows and columns of the whole picture."""
 
     source: int
     target: int
@@ -33,7 +33,7 @@ class Halo:
 
     @property
     def elements(self) -> int:
-        """Numbers in it, for each channel of each sample."""
+        """Pixels in the halo, for each channel of each sample."""
         return (self.rows[1] - self.rows[0]) * (self.columns[1] - self.columns[0])
 
     def __str__(self) -> str:
@@ -42,7 +42,7 @@ class Halo:
 
 @dataclass(frozen=True)
 class Exchange:
-    """What is sent before one layer: ``rows`` and ``columns`` of tiles, ``window`` of the layer."""
+    """All halos before one layer. ``rows`` and ``columns``: the tiles along each axis. ``window``: the layer's."""
 
     window: Window
     rows: Tuple[Piece, ...]
@@ -50,7 +50,7 @@ class Exchange:
 
     @property
     def steps(self) -> Tuple[Tuple[Halo, ...], Tuple[Halo, ...]]:
-        """First rows, of the width that a tile holds; then columns, of the height that it needs."""
+        """First the rows, as wide as what a tile holds; then the columns, as high as what it needs."""
         places = [(i, j) for i in range(len(self.rows)) for j in range(len(self.columns))]
         vertical = [
             Halo(self._tile(holder, j), self._tile(i, j), part, self.columns[j].own)
@@ -67,12 +67,12 @@ class Exchange:
         return tuple(vertical), tuple(horizontal)
 
     def pieces(self, tile: int) -> Tuple[Piece, Piece]:
-        """Rows and columns of a tile."""
+        """The rows and the columns of a tile."""
         return self.rows[tile // len(self.columns)], self.columns[tile % len(self.columns)]
 
     def areas(self, tile: int) -> List[int]:
-        """Pixels of each array that is made on the way to what a tile's layer is given: rows joined, columns joined,
-        padded; those left out that are no change.
+        """Pixels of the arrays that are made for the input of a tile's layer: with rows joined, with columns joined,
+        with padding. A step that changes nothing is left out.
 
         >>> exchange(5, 6, (2, 2), Window(3, padding=1)).areas(0)
         [12, 16, 25]
@@ -99,7 +99,7 @@ class Exchange:
         return "\n".join(lines)
 
     def drawn(self, tile: int) -> str:
-        """What a tile's layer is given: what it holds (o), what arrives in step 1 or 2, and padding (.).
+        """The input of a tile's layer: what the tile holds (o), what arrives in step 1 or 2, and padding (.).
 
         >>> print(exchange(5, 6, (2, 2), Window(3, padding=1)).drawn(0))
         . . . . .
@@ -135,7 +135,7 @@ def exchange(height: int, width: int, grid: Grid, window: Window) -> Exchange:
     step 2: 1 -> 0 [0:4, 3:4], 0 -> 1 [0:4, 2:3], 3 -> 2 [2:5, 3:4], 2 -> 3 [2:5, 2:3]
 
     Raises:
-        ValueError: as :func:`cut_axis`; the sentence begins with which axis it is.
+        ValueError: as :func:`cut_axis`; the message begins with the axis.
     """
     pieces = []
     for axis, length, parts in (("rows", height, grid[0]), ("columns", width, grid[1])):
@@ -147,7 +147,7 @@ def exchange(height: int, width: int, grid: Grid, window: Window) -> Exchange:
 
 
 def exchanges(windows: Sequence[Optional[Window]], height: int, width: int, grid: Grid) -> List[Optional[Exchange]]:
-    """The exchange before each layer of a net, None before a layer that has no window (and keeps the size).
+    """The exchange before each layer of a net, or None before a layer without a window, which keeps the size.
 
     >>> for each in exchanges([Window(3), None, Window(2, stride=2)], 7, 4, (2, 1)):
     ...     print(each)
@@ -160,8 +160,8 @@ def exchanges(windows: Sequence[Optional[Window]], height: int, width: int, grid
     step 2: nothing
 
     Raises:
-        ValueError: a grid without tiles, or with more than the picture has; or as :func:`exchange`, with the layer's
-            number.
+        ValueError: a grid without tiles, or with more tiles than pixels along an axis; or as :func:`exchange`, with the
+            layer's number.
     """
     check_grid(grid)
     if height < grid[0] or width < grid[1]:
@@ -189,13 +189,14 @@ def tiles(height: int, width: int, grid: Grid) -> List[Tuple[Bounds, Bounds]]:
 
 
 def squarest(tiles: int) -> Grid:
-    """The grid of so many tiles that is nearest to a square; more rows than columns, since rows lie together in memory.
+    """The grid of ``tiles`` tiles that is nearest to a square. It never has more columns than rows, since the pixels of
+    a row lie together in memory.
 
     >>> squarest(1), squarest(2), squarest(3), squarest(4), squarest(6)
     ((1, 1), (2, 1), (3, 1), (2, 2), (3, 2))
 
     Raises:
-        ValueError: there is to be none.
+        ValueError: ``tiles`` is less than one.
     """
     check_grid((tiles, 1))
     columns = max(side for side in range(1, tiles + 1) if tiles % side == 0 and side * side <= tiles)
@@ -203,10 +204,10 @@ def squarest(tiles: int) -> Grid:
 
 
 def check_grid(grid: Grid) -> None:
-    """Are there tiles?
+    """Check the grid.
 
     Raises:
-        ValueError: a side of the grid is no whole number of at least one.
+        ValueError: a side of the grid is not a whole number of at least one.
     """
     if len(grid) != 2 or any(not isinstance(side, int) or side < 1 for side in grid):
         raise ValueError(f"a grid of tiles has two sides, whole numbers of at least 1, not {grid!r}")

@@ -1,18 +1,18 @@
-"""Windows over a picture in tiles, along one axis: what each piece holds, what its windows see, and who has that.
+"""Halos along one axis of a picture in tiles: what each tile holds, what its windows see, and which tile holds that.
 
-A convolution or a pooling looks through windows, and near an inner border a window reaches into the neighbour's piece.
-What it sees there, the *halo*, has to be sent before the layer. Nine rows in two pieces, windows of three with a
-padding of one::
+A convolution or a pooling moves a window over the picture. Near an inner border the window reaches into the neighbour's
+tile. The rows that it sees there, the *halo*, must be sent before the layer. Nine rows in two tiles, windows of three
+rows with a padding of one::
 
     row              0  1  2  3  4  5  6  7  8
     tile 0 holds     o  o  o  o  o                       0:5
-    tile 0 needs  .  o  o  o  o  o  h                    0:6 and one of padding before
+    tile 0 needs  .  o  o  o  o  o  h                    0:6 and one row of padding before
     tile 1 holds                    o  o  o  o           5:9
-    tile 1 needs                 h  o  o  o  o  .        4:9 and one of padding behind
+    tile 1 needs                 h  o  o  o  o  .        4:9 and one row of padding after
 
-Each layer's output is cut anew by :func:`mxdp.plans.partition.bounds`, so that the tiles stay alike however odd the
-sizes are. Where the cuts of input and output don't match (a stride, a window without padding), what a tile is sent may
-be more than half a window, and some of what it holds may be of no use to it.
+The output of each layer is cut anew by :func:`mxdp.plans.partition.bounds`, so the tiles stay nearly equal for all
+sizes. With a stride, or with a window without padding, the cuts of input and output don't match. Then a halo may be
+larger than half a window, and a tile may hold rows that it does not need.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Window:
     """A square of side ``kernel`` that moves by ``stride`` over a picture with ``padding`` around it.
 
     Raises:
-        ValueError: no such window; or so much padding that it sees nothing else somewhere.
+        ValueError: a number out of range, or so much padding that a window sees nothing else.
     """
 
     kernel: int
@@ -40,7 +40,7 @@ class Window:
             raise ValueError(f"a window needs kernel >= 1, stride >= 1 and a padding from 0 to kernel - 1, not {self}")
 
     def places(self, length: int) -> int:
-        """How many places it has along an axis of that length.
+        """The number of places that the window takes along an axis of this length.
 
         >>> Window(3, stride=2).places(9), Window(3, padding=1).places(9)
         (4, 9)
@@ -48,7 +48,7 @@ class Window:
         return (length + 2 * self.padding - self.kernel) // self.stride + 1
 
     def reach(self, start: int, stop: int) -> Bounds:
-        """What the places from ``start`` to ``stop`` see: less than 0 or more than the length is padding.
+        """The rows that the places from ``start`` to ``stop`` see. Rows below 0 or beyond the length are padding.
 
         >>> Window(3, padding=1).reach(0, 5)
         (-1, 6)
@@ -58,10 +58,10 @@ class Window:
 
 @dataclass(frozen=True)
 class Piece:
-    """A tile along one axis, before one layer; all numbers are rows (or columns) of the whole picture.
+    """A tile along one axis, before one layer. All numbers are rows (or columns) of the whole picture.
 
-    ``own``: what it holds; ``needs``: what the layer is to be given, beside ``padding`` (before, behind); ``parts``: by
-    whom that is held, in order, as (piece, from, to); ``makes``: its part of the layer's output.
+    ``own``: the rows that it holds. ``needs``: the rows that its layer takes, without ``padding`` (before, after).
+    ``parts``: which pieces hold these rows, in order, as (piece, (start, stop)). ``makes``: its rows of the output.
     """
 
     own: Bounds
@@ -72,7 +72,7 @@ class Piece:
 
     @property
     def kept(self) -> Bounds:
-        """What it needs of its own; empty if nothing."""
+        """The rows of its own that it needs; may be empty."""
         start, stop = _common(self.own, self.needs)
         return start, max(start, stop)
 
@@ -86,7 +86,7 @@ def cut_axis(length: int, parts: int, window: Window) -> List[Piece]:
     (5, 9) needs (4, 9) padding (0, 1) held by ((0, (4, 5)), (1, (5, 9)))
 
     Raises:
-        ValueError: more parts than rows, in or out; or a piece needs what none of its neighbours holds.
+        ValueError: more parts than rows of input or output, or a piece needs rows from beyond its neighbours.
     """
     places = window.places(length)
     if min(length, places) < parts:
@@ -108,7 +108,7 @@ def cut_axis(length: int, parts: int, window: Window) -> List[Piece]:
 
 
 def span(piece: Bounds) -> str:
-    """As in a slice.
+    """The piece as a slice.
 
     >>> span((0, 5))
     '0:5'

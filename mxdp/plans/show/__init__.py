@@ -1,1 +1,1 @@
-"""Plans as text."""
+"""Prints plans."""

@@ -1,4 +1,4 @@
-"""What each device holds after each step of a plan: whose parts were added up there, and how often."""
+"""The contents of each device after each step of a plan: which devices' parts are in which chunk."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import List, Sequence, Tuple
 from mxdp.plans.collective.schedule import COPY, Schedule
 
 Parts = Tuple[int, ...]
-"""The devices whose parts are in a sum, in order; twice where a part was added twice."""
+"""The devices whose parts are in a sum, in order. A part that was added twice is listed twice."""
 
 Held = Tuple[Tuple[Parts, ...], ...]
 """``held[device][chunk]``"""
 
 
-def holdings(schedule: Schedule) -> List[Held]:
-    """What each device holds at the start, where each has its own part of every chunk, and after each step.
+def contents(schedule: Schedule) -> List[Held]:
+    """The contents of each device at the start, when it has its own part of every chunk, and after each step.
 
-    What arrives is added, or overwrites if the action is ``COPY``. All that leaves in a step is what was there before
-    it.
+    A chunk that arrives is added, or overwrites if the action is ``COPY``. All sends of a step carry what their sources
+    held before the step.
 
     >>> from mxdp.plans.collective.one_hop import naive
-    >>> for held in holdings(naive(2)):
+    >>> for held in contents(naive(2)):
     ...     print(held)
     (((0,),), ((1,),))
     (((0, 1),), ((1,),))
@@ -40,7 +40,7 @@ def holdings(schedule: Schedule) -> List[Held]:
 
 
 def letter(chunk: int) -> str:
-    """The chunk's name in drawings: a, b, c ... z, aa, ab ...
+    """The name of a chunk in drawings: a, b, c ... z, aa, ab ...
 
     >>> letter(0), letter(25), letter(26), letter(127)
     ('a', 'z', 'aa', 'dx')
@@ -54,8 +54,10 @@ def letter(chunk: int) -> str:
 
 
 def written(chunks: Sequence[Parts], devices: int) -> List[str]:
-    """What a device holds, chunk by chunk, as the drawings have it: ``b02`` for the parts of devices 0 and 2 of chunk
-    b, ``B`` for the complete sum. A vector of one chunk is ``0+2``, its sum written out.
+    """The contents of a device, chunk by chunk, as in the drawings.
+
+    ``b02`` is the sum of chunk b of devices 0 and 2, ``B`` the complete sum. If the vector has only one chunk, the sum
+    is written out: ``0+2``.
 
     >>> written([(0,), (0, 2), (0, 1, 2)], devices=3)
     ['a0', 'b02', 'C']

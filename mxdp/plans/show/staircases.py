@@ -1,4 +1,4 @@
-"""Pipelines as staircases in the terminal, drawn as in :mod:`mxdp.plans.pipeline`."""
+"""Prints pipelines as staircases, as drawn in :mod:`mxdp.plans.pipeline`."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from mxdp.plans.pipeline import PipelinePlan, bubble, cycles, kept
 
 
 def print_pipeline(plan: PipelinePlan) -> None:
-    """Headline, staircase (in as many pieces as the terminal's width asks for) and what the letters mean."""
+    """Print the headline, the staircase (in pieces that fit the terminal) and a legend."""
     console = Console(highlight=False)
     console.print(headline(plan) + "\n")
     console.print("\n\n".join(staircase(plan, console.width)), soft_wrap=True)
-    console.print("\nF0: micro-batch 0 forward, B0: its gradients back. Every task drawn as long as any other.")
+    console.print("\nF0: micro-batch 0 forward, B0: its gradients back. All tasks are drawn equally long.")
 
 
 def headline(plan: PipelinePlan) -> str:
-    """Name and numbers of a plan.
+    """The name and the numbers of a plan.
 
     >>> from mxdp.plans.pipeline import one_f_one_b
     >>> print(headline(one_f_one_b(3, 4)))
@@ -37,7 +37,7 @@ def headline(plan: PipelinePlan) -> str:
 
 
 def staircase(plan: PipelinePlan, width: int = 80) -> List[str]:
-    """The drawing, cut into pieces that are no wider than ``width`` columns.
+    """The drawing, cut into pieces of at most ``width`` columns of text.
 
     >>> from mxdp.plans.pipeline import gpipe
     >>> print("\\n\\n".join(staircase(gpipe(2, 2), width=30)))

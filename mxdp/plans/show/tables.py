@@ -1,6 +1,6 @@
-"""Plans as tables in the terminal: who sends what, and what each device holds then.
+"""Prints plans as tables: who sends what in each step, and what each device then holds.
 
-Written as in the drawings of :mod:`mxdp.plans.collective.rings`, :mod:`mxdp.plans.collective.trees` and
+The notation is that of the drawings in :mod:`mxdp.plans.collective.rings`, :mod:`mxdp.plans.collective.trees` and
 :mod:`mxdp.plans.collective.one_hop`.
 """
 
@@ -13,23 +13,23 @@ from rich.table import Table
 
 from mxdp.errors import plural
 from mxdp.plans.collective.schedule import COPY, READ, Schedule, Send, Step
-from mxdp.plans.show.contents import Held, holdings, letter, written
+from mxdp.plans.show.contents import Held, contents, letter, written
 
 MOST_DRAWN = 8
-"""Devices whose holdings are shown; with more no screen is wide enough."""
+"""The contents are shown for at most this many devices; with more no terminal is wide enough."""
 
 MOST_LINES = 4
-"""Lines that what one device holds may take in a row."""
+"""Most lines of text in one row of the table of contents."""
 
 GAP = 3
-"""Spaces between two sends, as in the drawings; between columns too where there is room."""
+"""Spaces between two sends, and between columns if they fit."""
 
 
 def print_plans(rows: Sequence[Dict[str, Any]], devices: int) -> None:
-    """All plans for so many devices. A row has ``name``, ``steps``, ``sent`` (vectors, by the busiest device) and
-    ``what``."""
+    """Print all plans for ``devices`` devices. A row has ``name``, ``steps``, ``sent`` (vectors that the busiest device
+    sends) and ``what``."""
     console = Console(highlight=False)
-    console.print(f"{plural(devices, 'device')}; sent: vectors that leave the busiest device, in all steps together\n")
+    console.print(f"{plural(devices, 'device')}; sent: vectors that the busiest device sends, in all steps together\n")
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("plan", no_wrap=True)
     table.add_column("steps", no_wrap=True, justify="right")
@@ -42,13 +42,13 @@ def print_plans(rows: Sequence[Dict[str, Any]], devices: int) -> None:
 
 
 def print_plan(schedule: Schedule) -> None:
-    """The plan in one table if the terminal is wide enough for it, else in two: sends, and holdings."""
+    """Print the plan in one table if the terminal is wide enough, else in two: sends and contents."""
     console = Console(highlight=False)
     console.print(headline(schedule) + "\n")
     if not schedule.steps:
-        console.print("Nothing has to be sent.")
+        console.print("There is nothing to send.")
         return
-    after = holdings(schedule) if schedule.devices <= MOST_DRAWN else []
+    after = contents(schedule) if schedule.devices <= MOST_DRAWN else []
     if after and _print_first_that_fits(console, [_one_table(schedule, after)]):
         console.print("\n" + _legend(schedule))
         return
@@ -56,20 +56,20 @@ def print_plan(schedule: Schedule) -> None:
     if not after:
         console.print(f"\nWhat each device holds is shown for up to {MOST_DRAWN} devices.")
         return
-    tables = list(_holdings_tables(schedule, after))
+    tables = list(_contents_tables(schedule, after))
     console.print()
     if _print_first_that_fits(console, tables):
         console.print("\n" + _legend(schedule))
     else:
         needed = min(map(_width, tables))
         console.print(
-            f"What each device holds takes {needed} columns, and here are {console.width}: "
-            f"make the terminal wider, or set COLUMNS={needed}."
+            f"The table of what each device holds needs {needed} columns, and the terminal has {console.width}: "
+            f"make it wider, or set COLUMNS={needed}."
         )
 
 
 def shares(schedule: Schedule) -> List[float]:
-    """How many vectors each device sends, all steps together.
+    """The number of vectors that each device sends in all steps.
 
     >>> from mxdp.plans.collective.rings import ring
     >>> shares(ring(4))
@@ -80,7 +80,7 @@ def shares(schedule: Schedule) -> List[float]:
 
 
 def headline(schedule: Schedule) -> str:
-    """Name and numbers of a plan.
+    """The name and the numbers of a plan.
 
     >>> from mxdp.plans.collective.trees import tree
     >>> print(headline(tree(3)))
@@ -102,7 +102,7 @@ def headline(schedule: Schedule) -> str:
 
 
 def sends(step: Step, chunks: int) -> List[str]:
-    """The sends of a step as in the drawings; where two devices exchange the only chunk, that is one.
+    """The sends of a step as in the drawings. Two devices that exchange the only chunk make one entry.
 
     >>> sends((Send(0, 1, 2, "add"), Send(1, 0, 0, "read")), chunks=3)
     ['0 -c-> 1', '0 reads a1']
@@ -126,7 +126,7 @@ def sends(step: Step, chunks: int) -> List[str]:
 
 
 Rows = List[Tuple[str, ...]]
-"""A table: first the headings. A cell may have several lines."""
+"""A table; its first row has the headings. A cell may have several lines."""
 
 
 def _one_table(schedule: Schedule, after: Sequence[Held]) -> Rows:
@@ -144,8 +144,8 @@ def _sends_table(schedule: Schedule, width: int) -> Rows:
     return [(*row, folded) for row, folded in zip(left, right)]
 
 
-def _holdings_tables(schedule: Schedule, after: Sequence[Held]) -> Iterator[Rows]:
-    """The widest first: the chunks of a device in one line, then in two, and so on."""
+def _contents_tables(schedule: Schedule, after: Sequence[Held]) -> Iterator[Rows]:
+    """Tables of decreasing width: the chunks of a device in one line, then in two, and so on."""
     headings = ("device", *map(str, range(schedule.devices)))
     labels = ["start", *(f"step {number}" for number in range(1, len(after)))]
     for lines in range(1, min(MOST_LINES, schedule.chunks) + 1):
@@ -154,7 +154,7 @@ def _holdings_tables(schedule: Schedule, after: Sequence[Held]) -> Iterator[Rows
 
 
 def _cells(schedule: Schedule, after: Sequence[Held], a_line: int) -> Rows:
-    """What each device holds, so many chunks a line; chunks stand below each other."""
+    """The contents of each device, ``a_line`` chunks in a line, aligned in columns."""
     columns = []
     for device in range(schedule.devices):
         cells = [written(held[device], schedule.devices) for held in after]
@@ -170,7 +170,7 @@ def _lines(texts: Sequence[str], widths: Sequence[int], gap: str) -> Iterator[st
 
 
 def _fold(texts: Sequence[str], room: int, chunks: int) -> str:
-    """Sends in lines of equal length: in one if there is room, else one for every chunk a line if that comes out."""
+    """Sends in lines of equal length: one line if it fits, else one send for every chunk in a line if that divides."""
     widest = max(map(len, texts))
     most = max(1, (room + GAP) // (widest + GAP))
     a_line = -(-len(texts) // -(-len(texts) // most))
@@ -194,7 +194,7 @@ def _legend(schedule: Schedule) -> str:
 
 
 def _width(rows: Rows, gap: int = 2) -> int:
-    """Of the printed table: its columns, and so many spaces between them."""
+    """The width of the printed table: its columns with ``gap`` spaces between them."""
     columns = [max(len(line) for cell in column for line in cell.split("\n")) for column in zip(*rows)]
     return sum(columns) + gap * (len(columns) - 1)
 
