@@ -1,4 +1,4 @@
-"""Sums over replicas: planned on floor 0, carried out here."""
+"""All-reduces and other collectives on MXNet arrays. :mod:`mxdp.plans` makes the plans; this package runs them."""
 
 from mxdp.collectives.allreduce import AllReduce, allreduce
 from mxdp.collectives.calibration import calibrate

@@ -1,4 +1,4 @@
-"""All-reduce: afterwards every device holds the sum of what all devices held."""
+"""All-reduce: afterwards every device holds the sum of all devices' arrays."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from mxdp.prepared import Call
 
 
 class AllReduce:
-    """The same all-reduce again and again, on the same arrays: everything is made ready once.
+    """An all-reduce that is prepared once and then called many times on the same arrays.
 
-    Making it waits for arrays of 8 MiB and more if their memory is to be shared (:mod:`mxdp.collectives.in_place`);
-    don't write to such arrays by an operator that keeps its results in a layout of its own, as a convolution's ``out``.
+    The constructor waits for arrays of 8 MiB and more if they are summed in shared memory
+    (:mod:`mxdp.collectives.in_place`). Don't write to such arrays with an operator that stores its results in a layout
+    of its own, such as a convolution with ``out``.
 
     Args:
         data, algorithm, op: as for :func:`allreduce`.
@@ -31,7 +32,7 @@ class AllReduce:
         self, data: Sequence[NDArray], algorithm: str = "ring", op: str = "sum", machine: Optional[Machine] = None
     ) -> None:
         check_alike(data, "allreduce")
-        self.algorithm, self._calls = made_ready(data, algorithm, op, machine, again=True)
+        self.algorithm, self._calls = prepare_allreduce(data, algorithm, op, machine, again=True)
 
     def __call__(self) -> None:
         """Sum, in place; doesn't wait."""
@@ -40,48 +41,48 @@ class AllReduce:
 
 
 def allreduce(data: Sequence[NDArray], algorithm: str = "ring", op: str = "sum") -> None:
-    """Sum ``data``, in place: one array on each device, all of one shape and dtype; each becomes the sum of all.
+    """Sum ``data`` in place: each array becomes the sum of all arrays.
 
-    Returns None and doesn't wait: MXNet starts each sum when its inputs are there. The results are the same bits on
-    every device, but not always the bits of another algorithm, whose order of additions differs.
+    Returns None and doesn't wait: MXNet starts each sum when its inputs are ready. All devices get the same bits.
+    Another algorithm may give other last bits, since it adds in another order.
 
-    The default is the book's ring, which is easy to follow but not the fastest. For all gradients of LeNet and of
-    ResNet-18 on four CPU devices, the ring takes 1.41 and 1.05 of the time of MXNet's ``device`` store, and ``"auto"``
-    takes 0.67 and 0.41 (experiment ``buckets``: two cores, medians of 11 paired rounds).
+    The default is the ring, which is easy to follow but not the fastest. For all gradients of LeNet and of ResNet-18 on
+    four CPU devices, the ring takes 1.41 and 1.05 of the time of MXNet's ``device`` store, and ``"auto"`` takes 0.67
+    and 0.41 (experiment ``buckets``: two cores, medians of 11 paired rounds).
 
     Args:
-        data: at least one array, no two on the same device; any shape, also an empty one; float16/32/64 or int32/64.
+        data: one array on each device, all of one shape and dtype (float16/32/64 or int32/64); empty arrays too.
         algorithm: a name in ``ALGORITHMS``, or ``"auto"``: the one that the cost model expects to be the fastest.
         op: ``"sum"``, or ``"mean"``: the sum divided by the number of arrays (floats only).
 
     Raises:
         ValueError: an empty list, different shapes or dtypes, two arrays on the same device, an unknown algorithm or
-            op, or ``"shared-memory"`` on devices that are not CPU devices.
+            op, or ``"shared-memory"`` on other than CPU devices.
     """
     check_alike(data, "allreduce")
-    _, calls = made_ready(data, algorithm, op, machine=None, again=False)
+    _, calls = prepare_allreduce(data, algorithm, op, machine=None, again=False)
     for call in calls:
         call()
 
 
-def made_ready(
+def prepare_allreduce(
     data: Sequence[NDArray], algorithm: str, op: str, machine: Optional[Machine], again: bool
 ) -> Tuple[str, List[Call]]:
-    """The algorithm's name, and the calls that sum. ``data``: checked; here several arrays may lie on one device."""
+    """The algorithm's name, and the calls that sum. ``data`` is not checked: several arrays may lie on one device."""
     dtype = onp.dtype(data[0].dtype)
     algorithm, schedule = resolve(algorithm, [x.ctx for x in data], [data[0].size], dtype.itemsize, machine)
     vectors = [flat(x) for x in data] if data[0].size else []
     program = Program(schedule, [places(schedule, vector) for vector in vectors], again) if vectors else None
-    # The arrays may get another layout between two calls; `flat` has seen to the first.
+    # The arrays may get another layout between two calls. For the first call, `flat` has restored the default layout.
     layout = plain_layout(data) if again else []
     return algorithm, [*layout, *(program.calls if program else []), *divisions(vectors or data, op)]
 
 
 def check_alike(data: Sequence[NDArray], who: str) -> None:
-    """One array or more, all of one shape and dtype, each on a device of its own?
+    """Check that there is at least one array, that shapes and dtypes are equal, and that no two share a device.
 
     Raises:
-        ValueError: they are not; ``who`` begins the sentence.
+        ValueError: they do not fit; the message begins with ``who``.
     """
     if not data:
         raise ValueError(f"{who} needs at least one array, and the list is empty")
@@ -92,10 +93,10 @@ def check_alike(data: Sequence[NDArray], who: str) -> None:
 
 
 def check_apart(data: Sequence[NDArray], who: str) -> None:
-    """Does each array lie on a device of its own?
+    """Check that each array lies on a device of its own.
 
     Raises:
-        ValueError: two share one; ``who`` begins the sentence.
+        ValueError: two share a device; the message begins with ``who``.
     """
     devices = [str(x.ctx) for x in data]
     if len(set(devices)) < len(devices):

@@ -1,8 +1,8 @@
-"""What a copy and a sum cost on this machine: the numbers that the cost model works with.
+"""Measures what a copy and a sum cost on this machine, for the cost model.
 
-A rate depends on how much memory is in use in all (what fits into the caches is several times faster) and on whether
-the other cores are busy too (they share the memory's bandwidth). So each is measured over buffers that are gone through
-in turn, of several sizes in all, on one device and on as many as there are cores.
+A rate depends on the total memory in use (memory that fits into the caches is several times faster) and on whether the
+other cores are busy too (they share the memory's bandwidth). So each rate is measured with several total sizes of
+buffers, which are used alternately, on one device and on as many devices as there are cores.
 """
 
 from __future__ import annotations
@@ -18,22 +18,23 @@ from mxdp.prepared import Call, prepare
 
 MEBIBYTE = 1 << 20
 FOOTPRINTS = tuple(size * MEBIBYTE for size in (4, 16, 48, 160, 320))
-"""Bytes in use, over all devices: up to more than any cache holds. With fewer, calls take longer than the work."""
+"""Bytes in use on all devices together, up to more than any cache holds. With fewer than 4 MiB, the calls take longer
+than the work."""
 ENOUGH = 32 * MEBIBYTE
-"""Bytes in use times repeats: small footprints are gone through more often, so that each time is long enough."""
+"""Bytes in use times repeats. Small footprints are repeated more often, so that each measured time is long enough."""
 ROUNDS = 5
 
 PAIRS = 2
-"""Buffers that each device goes through in turn: pairs of source and target."""
+"""Pairs of buffers, source and target, that each device uses alternately."""
 
 Work = Callable[[Device, Device, int], Call]
-"""One call on the first device (to the second, if it is a copy), with buffers of so many elements of its own."""
+"""Makes one call on the first device (a copy goes to the second), with new buffers of this many elements."""
 
 
 def calibrate(devices: Sequence[Device], footprints: Sequence[int] = FOOTPRINTS) -> Machine:
-    """Measure this machine's copies between ``devices`` and sums on them. Takes about two seconds; waits.
+    """Measure copies between ``devices`` and sums on them. Takes about two seconds; waits.
 
-    ``footprints``: bytes in use at the points of the curves.
+    ``footprints``: the bytes in use at which each rate is measured.
 
     Raises:
         ValueError: fewer than two devices.
@@ -53,19 +54,19 @@ def calibrate(devices: Sequence[Device], footprints: Sequence[int] = FOOTPRINTS)
 
 
 def push_seconds(device: Device, calls: int = 500) -> float:
-    """Python's time for one call that is made ready: with tiny arrays, where the work itself takes no time."""
+    """Python's seconds for one prepared call, measured with tiny arrays, whose work takes almost no time."""
     call = prepare("_copyto", [_buffer(device, 1)], _buffer(device, 1))
     return _median_seconds([call] * calls) / calls
 
 
 def start_seconds(one: Device, other: Device, hops: int = 200) -> float:
-    """Start-up time of a copy: four bytes there and back again, each copy waiting for the one before."""
+    """Start-up seconds of a copy: four bytes go back and forth, and each copy waits for the one before."""
     here, there = _buffer(one, 1), _buffer(other, 1)
     return _median_seconds([prepare("_copyto", [here], there), prepare("_copyto", [there], here)] * (hops // 2)) / hops
 
 
 def seconds_a_byte(work: Work, devices: Sequence[Device], active: int, footprint: int) -> float:
-    """Seconds a byte of results on each of the first ``active`` devices, with ``footprint`` bytes in use in all."""
+    """Seconds for a byte of results on each of the first ``active`` devices, with ``footprint`` bytes in use in all."""
     elements = max(1, footprint // (4 * 2 * PAIRS * active))
     turns = [(devices[rank], devices[(rank + 1) % len(devices)]) for rank in range(active)]
     calls = [work(device, other, elements) for _ in range(PAIRS) for device, other in turns]

@@ -1,16 +1,16 @@
-"""All gradients of all replicas summed at once, in buckets.
+"""Sums all gradients of all replicas, in buckets.
 
-LeNet has eight gradients, most of them tiny. Summed one by one, each costs a few Python calls, and for each the devices
-wait for one another. Here the gradients of a replica lie side by side in buckets, filled from the last parameter to the
-first, which is the order in which backward produces them::
+LeNet has eight gradients, most of them tiny. Summed one by one, each costs several Python calls, and the devices wait
+for one another each time. Here the gradients of a replica lie side by side in buckets. The buckets are filled from the
+last parameter to the first, the order in which backward produces gradients::
 
-    replica 0   bucket 0 | b4 | W4 | b3 | W3 |    bucket 1 | b2 | W2 | b1 | W1 |      backward writes straight into
-    replica 1   bucket 0 | b4 | W4 | b3 | W3 |    bucket 1 | b2 | W2 | b1 | W1 |      its places
+    replica 0   bucket 0 | b4 | W4 | b3 | W3 |    bucket 1 | b2 | W2 | b1 | W1 |      backward writes directly
+    replica 1   bucket 0 | b4 | W4 | b3 | W3 |    bucket 1 | b2 | W2 | b1 | W1 |      into the buckets
 
-so that nothing is copied together or apart, and each bucket has one all-reduce. Nothing waits for all of backward: the
-engine starts a bucket's all-reduce when the bucket is complete, beside what backward still has to do. (MXNet pushes
-backward in bulks of 15 operators, and a gradient is there when its bulk is done. The environment variable
-``MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN_BWD``, set before Python starts, makes bulks smaller.)
+No gradient is copied, and each bucket has one all-reduce. The engine starts the all-reduce of a bucket when the bucket
+is complete, while backward still computes other gradients. (MXNet pushes backward in bulks of 15 operators, and a
+gradient is ready when its bulk is done. The environment variable ``MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN_BWD``, set
+before Python starts, makes the bulks smaller.)
 
 Source of the idea: Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020.
 """
@@ -35,14 +35,14 @@ from mxdp.plans.partition import fill_buckets, offsets
 
 MEBIBYTE = 1 << 20
 
-_ADDING_UP: List[GradientSync] = []
-"""Those inside a ``no_sync``, held here for the garbage collector: it frees the arrays of a dead cycle before it ends a
-generator in it, and the end of ``no_sync`` needs the arrays."""
+_ACCUMULATING: List[GradientSync] = []
+"""The objects inside a ``no_sync``. This list keeps them alive: the garbage collector frees the arrays of a dead cycle
+before it ends a generator in it, and the end of ``no_sync`` needs the arrays."""
 
 
 @dataclass(frozen=True)
 class BucketSync:
-    """One bucket: which parameters' gradients are in it, how many bytes, and by which algorithm they are summed."""
+    """One bucket: the numbers of its parameters, its size in bytes, and the algorithm and program that sum it."""
 
     params: Tuple[int, ...]
     nbytes: int
@@ -51,27 +51,27 @@ class BucketSync:
 
 
 class GradientSync:
-    """Sums the gradients of all replicas, in place, whenever it is called.
+    """Sums the gradients of all replicas in place, at each call.
 
-    Making it moves the gradients: afterwards each ``param.grad`` is a part of a bucket, and what stood in it is gone.
-    It doesn't wait, except for buckets of 8 MiB and more that are summed in shared memory.
+    The constructor moves the gradients into buckets: afterwards each ``param.grad`` is a part of a bucket, and its
+    earlier values are lost. It doesn't wait, except for buckets of 8 MiB and more that are summed in shared memory.
 
-    The gradients belong to the object that moved them last. After ``attach_grad``, or after another ``GradientSync`` or
-    :func:`mxdp.training.train_epochs` on the same replicas, backward writes elsewhere, and the object refuses to sum.
+    Only the last object that moved the gradients may sum them. After ``attach_grad``, or after another ``GradientSync``
+    or :func:`mxdp.training.train_epochs` on the same replicas, backward writes elsewhere, and a call raises an error.
 
     Args:
-        device_params: the replicas, as :func:`mxdp.get_params` makes them: alike in number, shapes and dtypes, each on
+        device_params: the replicas, as :func:`mxdp.get_params` makes them: equal in number, shapes and dtypes, each on
             a device of its own.
         algorithm: a name in ``ALGORITHMS``, or ``"auto"``: for each bucket the one that the cost model expects to be
             the fastest.
         bucket_mb: MiB that a bucket may hold; a larger gradient has a bucket of its own. ``math.inf``: one bucket for
             each dtype.
         machine: speeds for ``"auto"``, as :func:`mxdp.collectives.calibrate` measures them.
-        accumulate: gradients are added to what is there (``grad_req="add"``), and it is you who sets them to zero.
+        accumulate: backward adds to the gradients (``grad_req="add"``), and you set them to zero.
 
     Raises:
-        ValueError: no replicas, replicas that differ, share a device or are spread over several, an unknown algorithm,
-            or buckets without room.
+        ValueError: no replicas, replicas that differ, share a device or lie on several, an unknown algorithm, or a
+            ``bucket_mb`` that is not more than 0.
     """
 
     def __init__(
@@ -87,9 +87,9 @@ class GradientSync:
         self._accumulate = accumulate
         self._held_back = False
         self.accumulating = False
-        """Have backward passes inside :meth:`no_sync` added up gradients that are not summed yet?"""
+        """Are there gradients from :meth:`no_sync` that are not summed yet?"""
         self.gradients: List[Dict[int, NDArray]] = [{} for _ in device_params]
-        """For each replica the gradients, by the parameter's number."""
+        """For each replica, its gradients by parameter number."""
         self._vectors: List[NDArray] = []
         first = device_params[0]
         kinds = [str(onp.dtype(param.dtype)) for param in first]
@@ -105,33 +105,33 @@ class GradientSync:
         ]
 
     def __call__(self) -> None:
-        """Sum; doesn't wait. The sums are the same bits on every device. Inside :meth:`no_sync`: nothing.
+        """Sum; doesn't wait. All devices get the same bits. Inside :meth:`no_sync` a call does nothing.
 
         Raises:
-            RuntimeError: backward writes a gradient elsewhere than into its bucket.
+            RuntimeError: backward does not write a gradient into its bucket.
         """
         if self._held_back:
             return
         for bucket in self.buckets:
             bucket.program()
-        self._check_places()  # while the devices work; a sum of buckets that nobody uses does no harm
+        self._check_places()  # Checked while the devices work: a sum of unused buckets does no harm.
         self._end_accumulating()
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Accumulate: gradients of backward passes in here, and of those after it, add up until the next sum.
+        """Accumulate gradients: backward passes inside this context, and after it, add up until the next sum.
 
-        For k micro-batches with one all-reduce: k - 1 of them in here, the last one outside, then call the object. Both
-        forward and backward pass of a micro-batch belong inside. A call inside does nothing, nor does a ``no_sync``
-        inside another. An exception that leaves it drops what has been added up since the last sum: the next backward
-        pass overwrites. (Not with ``accumulate=True``, where you set gradients to zero.)
+        For k micro-batches with one all-reduce, run k - 1 of them inside and the last one after it, then call the
+        object. Forward and backward pass of a micro-batch both belong inside. Inside, calling the object or nesting
+        ``no_sync`` has no effect. If an exception leaves the context, the gradients since the last sum are dropped: the
+        next backward pass overwrites them. (With ``accumulate=True`` it does not: there you set gradients to zero.)
 
         Raises:
-            RuntimeError: backward writes a gradient elsewhere than into its bucket.
+            RuntimeError: backward does not write a gradient into its bucket.
         """
         self._check_places()
         outer = self._held_back
-        _ADDING_UP.append(self)
+        _ACCUMULATING.append(self)
         try:
             if not self.accumulating:
                 if not self._accumulate:
@@ -147,7 +147,7 @@ class GradientSync:
             raise
         finally:
             self._held_back = outer
-            _ADDING_UP.remove(self)
+            _ACCUMULATING.remove(self)
 
     def _end_accumulating(self) -> None:
         if self.accumulating and not self._accumulate:
@@ -155,12 +155,12 @@ class GradientSync:
         self.accumulating = False
 
     def _check_places(self) -> None:
-        """Does backward still write where this object sums?
+        """Check that backward still writes into the buckets.
 
         Raises:
             RuntimeError: it doesn't.
         """
-        # By MXNet's C interface: ``param.grad`` makes an object at each access, and costs twice the 2 us of this.
+        # MXNet's C interface takes 2 us. ``param.grad`` takes twice as long, since each access makes an object.
         library, grad, place = mx.base._LIB, ctypes.c_void_p(), ctypes.c_void_p()
         get, read, free = library.MXNDArrayGetGrad, library.MXNDArrayGetData, library.MXNDArrayFree
         at_grad, at_place = ctypes.byref(grad), ctypes.byref(place)
@@ -180,7 +180,7 @@ class GradientSync:
         name, schedule = resolve(algorithm, devices, sizes, dtype.itemsize, machine)
         groups = [list(numbers)]
         if schedule.sizes:
-            # What one device sums lies side by side: one message, instead of one for each gradient.
+            # The gradients that one device sums lie side by side: one message instead of one for each gradient.
             owner = owners(len(devices), sizes)
             groups = [[n for n, its in zip(numbers, owner) if its == rank] for rank in range(len(devices))]
             groups = [group for group in groups if group]
@@ -195,12 +195,12 @@ class GradientSync:
         """A vector of zeros in which these parameters' gradients lie side by side."""
         params = [self._device_params[rank][number] for number in numbers]
         borders = offsets([param.size for param in params])
-        # Not mx.nd.zeros, whose memory is allocated when the zeros are written: _check_places compares where it lies.
+        # mx.nd.zeros allocates only when it writes the zeros, and _check_places compares addresses. So: empty, then 0.
         vector = mx.nd.empty((borders[-1],), ctx=params[0].ctx, dtype=params[0].dtype)
         vector[:] = 0
         self._vectors.append(vector)
         for number, param, start, stop in zip(numbers, params, borders, borders[1:]):
-            # Only a classic array's reshape is a view.
+            # Only the reshape of a classic array is a view.
             self.gradients[rank][number] = vector[start:stop].reshape(param.shape).as_np_ndarray()
         return vector
 
@@ -211,7 +211,7 @@ class GradientSync:
 
 
 def address(array: NDArray) -> Optional[int]:
-    """Where the array's memory begins. To ask allocates it: ask only for arrays of ``empty``, or written ones."""
+    """The address of the array's memory. The call allocates the memory: use it for written arrays or ``empty`` ones."""
     pointer = ctypes.c_void_p()
     mx.base.check_call(mx.base._LIB.MXNDArrayGetData(array.handle, ctypes.byref(pointer)))
     return pointer.value

@@ -1,4 +1,4 @@
-"""The all-reduce's halves, and what starts a training: reduce-scatter, all-gather, broadcast."""
+"""Reduce-scatter and all-gather, the two halves of an all-reduce; and broadcast."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from mxdp.plans.partition import offsets
 
 
 def reduce_scatter(data: Sequence[NDArray], op: str = "sum") -> List[NDArray]:
-    """Device i's part of the sum of ``data``: chunk i of it as a vector, cut as :func:`mxdp.plans.partition.bounds`
-    cuts.
+    """Sum ``data`` and leave chunk i of the sum on device i. Doesn't wait.
 
-    ``data``: one array on each device, all of one shape and dtype; left as they are. Once round a ring; doesn't wait.
+    ``data``: one array on each device, all of one shape and dtype. They stay unchanged. The sum is cut as by
+    :func:`mxdp.plans.partition.bounds` and passes round a ring.
 
     Returns:
-        One new vector on each device; their lengths differ by one at most, and may be 0.
+        One new vector on each device. Their lengths differ by at most one, and may be 0.
 
     Raises:
         ValueError: an empty list, different shapes or dtypes, two arrays on the same device, an unknown ``op``, or the
@@ -36,12 +36,12 @@ def reduce_scatter(data: Sequence[NDArray], op: str = "sum") -> List[NDArray]:
 
 
 def all_gather(chunks: Sequence[NDArray]) -> List[NDArray]:
-    """All chunks, one after the other, as one vector on each device: what :func:`reduce_scatter` took apart.
+    """Bring all chunks to every device, the reverse of the cut by :func:`reduce_scatter`. Doesn't wait.
 
-    ``chunks``: one array on each device, of one dtype; their sizes may differ. Left as they are. Doesn't wait.
+    ``chunks``: one array on each device, all of one dtype; their sizes may differ. They stay unchanged.
 
     Returns:
-        One new vector on each device, with the elements of all chunks in the order of the devices.
+        One new vector on each device: the elements of all chunks in the order of the devices.
 
     Raises:
         ValueError: an empty list, different dtypes, or two arrays on the same device.
@@ -59,9 +59,9 @@ def all_gather(chunks: Sequence[NDArray]) -> List[NDArray]:
 
 
 def broadcast(data: Sequence[NDArray], source: int = 0) -> None:
-    """Overwrite all of ``data``, in place, with ``data[source]``: one array on each device, of one shape and dtype.
+    """Copy ``data[source]`` into all other arrays of ``data``, in place, down a binomial tree. Doesn't wait.
 
-    Down a binomial tree; doesn't wait.
+    ``data``: one array on each device, all of one shape and dtype.
 
     Raises:
         ValueError: an empty list, different shapes or dtypes, two arrays on the same device, or no such ``source``.
@@ -71,7 +71,7 @@ def broadcast(data: Sequence[NDArray], source: int = 0) -> None:
 
 
 def spread(data: Sequence[NDArray], source: int = 0) -> None:
-    """As :func:`broadcast`, for arrays that are checked; here several may lie on one device."""
+    """:func:`broadcast` without checks; several arrays may lie on one device."""
     schedule = trees.broadcast(len(data), source)
     if data[0].size:
         Program(schedule, [[flat(x)] for x in data])()

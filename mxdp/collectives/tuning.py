@@ -1,4 +1,4 @@
-"""Which all-reduce? By name, or for ``"auto"`` the one that the cost model expects to be the fastest."""
+"""Chooses an all-reduce: by name, or for ``"auto"`` the one that the cost model expects to be the fastest."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mxdp.plans.cost.simulate import predict
 def resolve(
     algorithm: str, devices: Sequence[Device], sizes: Sequence[int], itemsize: int, machine: Optional[Machine] = None
 ) -> Tuple[str, Schedule]:
-    """The algorithm's name (for ``"auto"``, the one chosen) and its plan for arrays of ``sizes`` elements.
+    """The name of the algorithm (for ``"auto"``, of the chosen one) and its plan for arrays of ``sizes`` elements.
 
     Raises:
         ValueError: there is no such algorithm.
@@ -30,8 +30,8 @@ def resolve(
 def choose(devices: Sequence[Device], sizes: Sequence[int], itemsize: int, machine: Optional[Machine] = None) -> str:
     """The all-reduce with the least predicted time for arrays of ``sizes`` elements of ``itemsize`` bytes.
 
-    ``machine``: what :func:`mxdp.collectives.calibrate` has measured; by default what was measured on the reference
-    machine, with this one's cores.
+    ``machine``: speeds as :func:`mxdp.collectives.calibrate` measures them; by default those of the reference machine,
+    with this machine's number of cores.
     """
     on_cpu = all(device.device_type.startswith("cpu") for device in devices)
     if machine is None:

@@ -1,6 +1,6 @@
-"""The same all-reduce for gluon's own networks: as a store for ``gluon.Trainer``, and as a ``Trainer`` with buckets.
+"""mxdp's all-reduces for gluon's networks: a store for ``gluon.Trainer``, and a ``Trainer`` with buckets.
 
-Works with classic arrays as with NumPy's: importing this leaves the program's semantics as they are.
+Both take classic arrays and NumPy arrays. The import does not change whether NumPy semantics are on.
 """
 
 from mxdp.plugin import semantics_kept

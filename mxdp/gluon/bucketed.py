@@ -1,8 +1,8 @@
-"""The gradients of a trainer's parameters, moved into buckets and watched: others may come to stand in their place.
+"""Moves the gradients of a trainer's parameters into buckets, and notices when they are replaced.
 
-gluon itself gives a parameter new gradients when it is cast, moved or initialised anew. And a network hybridised with
-``static_shape=True`` goes on writing to the arrays of its first backward pass, whatever they were replaced by: then
-autograd knows another gradient than the parameter does (source: ``StaticBackward`` in MXNet's ``cached_op.cc``).
+gluon gives a parameter new gradients when it is cast, moved or initialised again. A network hybridised with
+``static_shape=True`` keeps writing to the gradient arrays of its first backward pass, even after they were replaced.
+Then autograd and the parameter have different gradients (source: ``StaticBackward`` in MXNet's ``cached_op.cc``).
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ Parameter = Any
 
 
 class BucketedGradients:
-    """Sums the gradients of all ``params`` over their devices, whenever it is called.
+    """Sums the gradients of all ``params`` over their devices, at each call.
 
-    Making it moves the gradients, with what stands in them: ``param.grad()`` is then a part of a bucket, an array of
-    the same kind (classic or NumPy's) as before. Parameters without gradients stay out, and those that add up their
-    gradients (``grad_req="add"``) have buckets of their own. It waits only where making a ``GradientSync`` does.
+    The constructor moves the gradients with their values: ``param.grad()`` is then a part of a bucket, an array of the
+    same kind (classic or NumPy) as before. Parameters without gradients are left out. Parameters with
+    ``grad_req="add"`` have buckets of their own. It waits only where the constructor of ``GradientSync`` waits.
 
     Args:
-        params: gluon's parameters, all initialised, on the same devices, with dense gradients; in the order in which
-            the network uses them.
+        params: gluon parameters, all initialised, on the same devices, with dense gradients, in the order in which the
+            network uses them.
         algorithm, bucket_mb, machine: as for :class:`~mxdp.collectives.GradientSync`.
     """
 
@@ -54,14 +54,14 @@ class BucketedGradients:
 
     @property
     def accumulating(self) -> bool:
-        """Have backward passes inside :meth:`no_sync` added up gradients that are not summed yet?"""
+        """Are there gradients from :meth:`no_sync` that are not summed yet?"""
         return any(sync.accumulating for sync in self._syncs)
 
     def hold(self) -> bool:
         """Do all parameters still have the gradients that this object sums?
 
-        They don't after ``initialize(force_reinit=True)``, ``cast``, ``reset_ctx``, another ``grad_req``, or when
-        another trainer has moved them into its own buckets.
+        Not after ``initialize(force_reinit=True)``, ``cast``, ``reset_ctx`` or a new ``grad_req``, nor after another
+        trainer has moved the gradients into its own buckets.
         """
         return all(_same(param._grad, self._views.get(id(param))) for param in self._params)
 
@@ -85,28 +85,30 @@ class BucketedGradients:
 
 class _Watched(GradientSync):
     def _check_places(self) -> None:
-        """Nothing: the trainer looks for itself (:func:`astray`, :meth:`BucketedGradients.hold`) and makes new ones."""
+        """No check here: the trainer checks (:func:`astray`, :meth:`BucketedGradients.hold`) and makes new buckets."""
 
 
 def astray(params: Sequence[Parameter]) -> List[Parameter]:
-    """The parameters whose gradients backward writes elsewhere than where ``param.grad()`` reads them."""
-    return [param for param in params if param._grad is not None and not all(map(_meet, param._data, param._grad))]
+    """The parameters whose ``param.grad()`` is not the array that backward writes."""
+    return [
+        param for param in params if param._grad is not None and not all(map(_same_memory, param._data, param._grad))
+    ]
 
 
 def follow(params: Sequence[Parameter]) -> None:
-    """Let ``param.grad()`` read where backward writes."""
+    """Make ``param.grad()`` the array that backward writes."""
     for param in params:
         param._grad = [data.grad for data in param.list_data()]
 
 
-def _meet(data: NDArray, grad: NDArray) -> bool:
+def _same_memory(data: NDArray, grad: NDArray) -> bool:
     written = data.grad
     return written is None or address(written) == address(grad)
 
 
 @contextmanager
 def _freshness_kept(params: Sequence[Parameter]) -> Iterator[None]:
-    """Let the trainer still see which gradients backward has written: to mark a variable anew forgets it."""
+    """Keep the mark of gradients that backward has written, which the trainer reads: marking a variable clears it."""
     fresh: List[Tuple[NDArray, bool]] = [
         (array, array._fresh_grad) for param in params if param.grad_req != "null" for array in param.list_data()
     ]
@@ -116,7 +118,7 @@ def _freshness_kept(params: Sequence[Parameter]) -> Iterator[None]:
 
 
 def _alike(view: NDArray, grad: NDArray) -> NDArray:
-    """``view`` as the kind of array that ``grad`` is."""
+    """``view`` as an array of the kind of ``grad``, classic or NumPy."""
     return view if isinstance(grad, mx.np.ndarray) else view.as_nd_ndarray()
 
 

@@ -1,7 +1,7 @@
-"""mxdp's all-reduce behind the interface that MXNet asks of a store.
+"""mxdp's all-reduces with the interface of an MXNet key-value store.
 
-A store in MXNet is a server by its looks: values are pushed to a key, and pulled from it. There is no server here. What
-is pushed is summed by the devices among themselves, and a key says only that these arrays were seen before.
+In MXNet a store looks like a server: values are pushed to a key and pulled from it. Here is no server. The devices sum
+the pushed arrays by an all-reduce, and a key only identifies arrays that were prepared before.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Hashable, List, NoReturn, Optional, Sequence, Tuple
 import numpy as onp
 
 from mxdp.backend import NDArray, autograd, mx
-from mxdp.collectives.allreduce import made_ready
+from mxdp.collectives.allreduce import prepare_allreduce
 from mxdp.collectives.gradients import address
 from mxdp.collectives.primitives import spread
 from mxdp.plans.collective.algorithms import AUTO, check_algorithm
@@ -23,13 +23,13 @@ from mxdp.plugin import store_name
 from mxdp.prepared import Call, prepare
 
 MOST_KEYS = 4096
-"""So many keys are remembered, far more than a network has parameters; the one not used for longest goes first."""
+"""The store remembers this many keys, far more than a network has parameters, and drops the least recently used."""
 
 Arrays = Tuple[NDArray, ...]
 
 
 class _NoServer(mx.kv.KVStoreBase):  # type: ignore[misc]
-    """What MXNet's own stores have and mxdp's have not; each method says so, and what to use instead."""
+    """The methods of MXNet's stores that mxdp's stores lack. Each raises an error that names an alternative."""
 
     def set_optimizer(self, optimizer: Any) -> NoReturn:
         self._refuse("runs no optimiser", "leave update_on_kvstore out")
@@ -66,14 +66,14 @@ class Store(_NoServer):
     """A store for ``gluon.Trainer`` that sums by one of mxdp's all-reduces.
 
     ``gluon.Trainer(..., kvstore="mxdpring")`` makes one by name; ``kvstore=Store("ring")`` is the same. Each trainer
-    should have its own: what is made ready for a key is kept for the arrays that were given last.
+    should have a store of its own, since a key keeps only what was prepared for the last arrays.
 
-    It sums dense gradients of one process; the optimiser works outside, on each device. What it can't do raises
-    NotImplementedError, in one sentence. It works with classic arrays and with NumPy's. Only :meth:`pushpull` ever
-    waits.
+    The store sums dense gradients in one process; the optimiser runs outside it, on each device. It takes classic
+    arrays and NumPy arrays. Unsupported methods raise NotImplementedError. Only :meth:`pushpull` may wait.
 
     Args:
-        algorithm: a name in ``ALGORITHMS``, or ``"auto"``: for each key the one that is expected to be the fastest.
+        algorithm: a name in ``ALGORITHMS``, or ``"auto"``: for each key the one that the cost model expects to be the
+            fastest.
         machine: speeds for ``"auto"``, as :func:`mxdp.collectives.calibrate` measures them.
 
     Raises:
@@ -87,13 +87,13 @@ class Store(_NoServer):
         self._ready: OrderedDict[Hashable, _Ready] = OrderedDict()
 
     def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
-        """Copy ``value`` into ``out``: an array, or a list of arrays on any devices, perhaps with ``value`` among them.
+        """Copy ``value`` into ``out``: an array, or a list of arrays on any devices, which may contain ``value``.
 
-        ``key``: an int or str, of no effect. With a list of keys, the others are lists too, an item for each key.
-        ``priority`` has no effect: on CPU devices MXNet itself ignores it.
+        ``key``: an int or str, without effect. With a list of keys, ``value`` and ``out`` are lists with an item for
+        each key. ``priority`` has no effect: on CPU devices MXNet ignores it too.
 
         Raises:
-            ValueError: other shapes or dtypes, sparse arrays, or lists of different lengths.
+            ValueError: different shapes or dtypes, sparse arrays, or lists of different lengths.
         """
         if isinstance(key, (list, tuple)):
             for one in _by_key(key, value, out):
@@ -107,19 +107,19 @@ class Store(_NoServer):
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
         """Sum ``value``, the arrays of all devices, into every array of ``out``; without ``out``, into ``value``.
 
-        ``value`` and ``out`` are an array or a list of arrays; ``out`` may lie on more or on other devices. Where there
-        is an ``out``, the arrays of ``value`` stay as they are. What is made ready is kept under ``key``, an int or
-        str, for the next call with the same arrays. With a list of keys, the others are lists too, an item for each
+        ``value`` and ``out`` are an array or a list of arrays. ``out`` may lie on more or on other devices; with
+        ``out``, the arrays of ``value`` stay unchanged. The prepared calls are kept under ``key``, an int or str, for
+        the next call with the same arrays. With a list of keys, ``value`` and ``out`` are lists with an item for each
         key; the same arrays under several keys are summed once, as MXNet's stores do. ``priority``: as for
         :meth:`broadcast`.
 
-        It waits in two cases. New arrays of 8 MiB and more are waited for if they are summed in shared memory. And
-        ``[w.grad, ...]`` makes new objects at each call: the first call with such objects waits for the arrays that
-        were made ready, and from then on it compares where the memory lies.
+        It waits in two cases. It waits for new arrays of 8 MiB and more that are summed in shared memory. And
+        ``[w.grad, ...]`` makes new objects at each call: the first call with such objects waits for the prepared
+        arrays; later calls only compare addresses.
 
         Raises:
-            ValueError: other shapes or dtypes, sparse arrays, or lists of different lengths.
-            MXNetError: an operator has failed that wrote to an array that is waited for.
+            ValueError: different shapes or dtypes, sparse arrays, or lists of different lengths.
+            MXNetError: it waited for an array, and the operator that writes this array has failed.
         """
         if isinstance(key, (list, tuple)):
             self._pushpull_all(key, value, out)
@@ -137,7 +137,7 @@ class Store(_NoServer):
 
     @staticmethod
     def is_capable(capability: str) -> bool:
-        """Can the store run the ``"optimizer"``? It can't. MXNet asks for nothing else.
+        """Can the store run the ``"optimizer"``? It can't. MXNet asks for no other capability.
 
         Raises:
             ValueError: another capability.
@@ -171,7 +171,7 @@ class Store(_NoServer):
                 summed.add(arrays)
 
     def _prepare(self, values: Arrays, outs: Arrays) -> List[Call]:
-        """What sums ``values`` into ``outs``. Straight in the arrays that the sum is for, where it can be."""
+        """The calls that sum ``values`` into ``outs``, without further arrays if possible."""
         _check_dense([*values, *outs])
         if not outs and len(_distinct(values)) == len(values):
             return self._all_reduce(values)
@@ -188,12 +188,13 @@ class Store(_NoServer):
         return calls
 
     def _all_reduce(self, arrays: Sequence[NDArray]) -> List[Call]:
-        return made_ready(arrays, self.algorithm, "sum", self.machine, again=True)[1]
+        return prepare_allreduce(arrays, self.algorithm, "sum", self.machine, again=True)[1]
 
 
 @dataclass
 class _Ready:
-    """What was made ready for ``arrays``: values, then outs. They are held, so that no new array gets their memory."""
+    """The calls that were prepared for ``arrays``: values, then outs. The arrays are held, so their addresses stay
+    theirs."""
 
     arrays: Arrays
     values: int
@@ -201,7 +202,7 @@ class _Ready:
     places: Optional[List[Optional[int]]] = None
 
     def made_for(self, arrays: Arrays, values: int) -> bool:
-        """Are these the same arrays, or other objects for the same memory? Waits once, see :meth:`Store.pushpull`."""
+        """Are these the same arrays, or other objects with the same memory? Waits once, see :meth:`Store.pushpull`."""
         if values != self.values or len(arrays) != len(self.arrays):
             return False
         if all(this is that for this, that in zip(arrays, self.arrays)):
@@ -211,7 +212,7 @@ class _Ready:
         if list(map(_chunk, arrays)) != list(map(_chunk, self.arrays)):
             return False
         if self.places is None:
-            # To ask where memory begins allocates it, which must not happen while an operator does the same.
+            # Reading an address allocates the memory, which must not happen while an operator allocates it.
             for array in self.arrays:
                 array.wait_to_read()
             self.places = list(map(address, self.arrays))
@@ -224,7 +225,7 @@ def _chunk(array: NDArray) -> Optional[int]:
 
 
 def _kind(array: Any) -> List[str]:
-    """What two objects for the same memory have in common."""
+    """The properties that two objects with the same memory share."""
     return [str(getattr(array, name, None)) for name in ("shape", "dtype", "ctx", "stype")]
 
 
@@ -253,7 +254,7 @@ def _distinct(arrays: Sequence[NDArray]) -> List[NDArray]:
 
 
 def _check_dense(arrays: Sequence[NDArray]) -> None:
-    """Dense arrays of MXNet, one or more, all alike?
+    """Check that there is at least one array, and that all are dense MXNet arrays of one shape and dtype.
 
     Raises:
         ValueError: they are not.

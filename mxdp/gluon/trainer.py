@@ -1,4 +1,4 @@
-"""gluon's Trainer, with all gradients summed at once, in buckets, instead of one by one."""
+"""gluon's Trainer with buckets: it sums many gradients by one all-reduce instead of one by one."""
 
 from __future__ import annotations
 
@@ -29,34 +29,35 @@ MXNET_STORES = (
     "local_update_cpu",
     "nccl",
 )
-"""Names that MXNet knows by itself; any other name in which none of its words stands makes a local store."""
+"""The names of MXNet's own stores. For an unknown name MXNet would make a local store."""
 
 
 class Trainer(gluon.Trainer):  # type: ignore[misc]
-    """``gluon.Trainer`` with buckets: the same calls, the same results, one all-reduce for many gradients.
+    """``gluon.Trainer`` with buckets: the same calls and results, but one all-reduce for many gradients.
 
-    The gradients move into buckets (:class:`mxdp.collectives.GradientSync`), where backward writes them from then on:
-    ``param.grad()`` and ``zero_grad`` see them there. It happens here if all parameters are initialised, else at the
-    first step. When a parameter has been cast, moved or initialised anew, the next step makes the buckets anew.
+    The gradients move into buckets (:class:`mxdp.collectives.GradientSync`): backward writes them there, and
+    ``param.grad()`` and ``zero_grad`` use them there. The constructor moves them if all parameters are initialised,
+    otherwise the first step does. After a parameter was cast, moved or initialised again, the next step makes new
+    buckets.
 
-    A network hybridised with ``static_shape=True`` keeps the gradients of its first backward pass. If that came before
-    the move, they are summed one by one, as ``gluon.Trainer`` does, and a warning says so.
+    A network hybridised with ``static_shape=True`` keeps the gradient arrays of its first backward pass. If this pass
+    came before the move, the gradients are summed one by one, as by ``gluon.Trainer``, with a warning.
 
     Args:
         params, optimizer, optimizer_params: as for ``gluon.Trainer``. Buckets are filled in the order of ``params``.
-        kvstore: a store of mxdp's, by name (``"mxdpauto"``, ``"mxdpring"``, ...) or as a :class:`Store`. With anything
-            else that MXNet takes, a trainer of MXNet's own kind: without buckets.
-        compression_params, update_on_kvstore: for MXNet's stores; with mxdp's they must be left out.
+        kvstore: a store of mxdp, by name (``"mxdpauto"``, ``"mxdpring"``, ...) or as a :class:`Store`. With a store of
+            MXNet, or None, the trainer works as ``gluon.Trainer``, without buckets.
+        compression_params, update_on_kvstore: only for MXNet's stores.
         bucket_mb: MiB that a bucket may hold.
 
     Raises:
-        ValueError: a store's name that nobody knows (MXNet would make a local one), ``compression_params``,
-            ``update_on_kvstore=True`` or, on several devices, sparse parameters with one of mxdp's stores, or buckets
-            without room.
+        ValueError: an unknown name of a store (MXNet would make a local store); with a store of mxdp,
+            ``compression_params``, ``update_on_kvstore=True`` or, on several devices, sparse parameters; or a
+            ``bucket_mb`` that is not more than 0.
         TypeError: ``kvstore`` is neither a name nor a store nor None.
 
     Warns:
-        MxdpWarning: at a step, that gradients are summed one by one.
+        MxdpWarning: at a step, if gradients are summed one by one.
     """
 
     def __init__(
@@ -86,15 +87,15 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Accumulate: for k micro-batches with one all-reduce, k - 1 of them in here, the last one outside, then step.
+        """Accumulate gradients: run k - 1 of k micro-batches inside this context and the last one after it, then step.
 
-        Both forward and backward pass of a micro-batch belong inside. The gradients add up; ``step(batch_size)`` takes
-        the size of all micro-batches together. An exception that leaves it drops what has been added up since the last
-        step. (Not for parameters with ``grad_req="add"``, whose gradients you set to zero.)
+        Forward and backward pass of a micro-batch both belong inside. ``step(batch_size)`` takes the size of all
+        micro-batches together. If an exception leaves the context, the gradients since the last step are dropped.
+        (Those of parameters with ``grad_req="add"`` are not: there you set gradients to zero.)
 
         Raises:
             ValueError: the trainer has one of MXNet's stores.
-            DeferredInitializationError: a parameter's shape is not known yet; a forward pass makes it so.
+            DeferredInitializationError: the shape of a parameter is unknown until a forward pass.
         """
         if self._bucketing is None:
             store = self._kvstore_params["kvstore"]
@@ -103,7 +104,7 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             )
         self._check_initialised()
         buckets = self._ready_buckets()
-        self._one_by_one = False  # Backward that adds up instead of writing makes such a network take the new arrays.
+        self._one_by_one = False  # With grad_req="add", a static_shape network takes the new gradient arrays.
         outer, self._held_back = self._held_back, True
         try:
             with buckets.no_sync():
@@ -125,21 +126,21 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         super().step(batch_size, ignore_stale_grad)
 
     def update(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
-        """Update without a sum: the second half of :meth:`step`, after :meth:`allreduce_grads`."""
+        """Update the parameters: the second half of :meth:`step`, after :meth:`allreduce_grads`."""
         _check_batch_size(batch_size)
         self._check_initialised()
         super().update(batch_size, ignore_stale_grad)
 
     def allreduce_grads(self) -> None:
-        """Sum without an update: the first half of :meth:`step`."""
+        """Sum the gradients: the first half of :meth:`step`."""
         self._check_initialised()
         super().allreduce_grads()
 
     def _check_initialised(self) -> None:
-        """Have all parameters values?
+        """Check that all parameters have values.
 
         Raises:
-            DeferredInitializationError: one's shape is not known yet.
+            DeferredInitializationError: the shape of one is not known yet.
         """
         for param in self._params:
             if param._deferred_init:
@@ -168,10 +169,10 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             self._ready_buckets()()
 
     def _find_strays(self) -> None:
-        """Has backward written elsewhere than into ``param.grad()``? Then sum what it has written, without buckets.
+        """If backward has not written into ``param.grad()``, sum the arrays that it has written, without buckets.
 
         Raises:
-            RuntimeError: gradients that are being added up lie partly here, partly there.
+            RuntimeError: some accumulated gradients lie in buckets, and some do not.
         """
         strays = astray(self._in_order)
         if not strays:
@@ -181,18 +182,18 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         if not self._one_by_one:
             self._one_by_one = True
             warnings.warn(
-                "Backward writes this network's gradients elsewhere than into mxdp.Trainer's buckets, as it does where "
-                "a first backward pass after hybridize(static_shape=True) came before them, so they are summed one by "
-                "one: run a forward pass before the trainer is made, or leave static_shape out.",
+                "Backward does not write this network's gradients into mxdp.Trainer's buckets, so they are summed one "
+                "by one. This happens if the first backward pass after hybridize(static_shape=True) came before the "
+                "buckets: run a forward pass before the trainer is made, or leave static_shape out.",
                 MxdpWarning,
                 stacklevel=5,
             )
 
     def _ready_buckets(self) -> BucketedGradients:
-        """The buckets, made now if there are none or if gluon has given the parameters other gradients.
+        """The buckets. They are made now if there are none, or if gluon has given the parameters other gradients.
 
         Raises:
-            RuntimeError: gradients that are still being added up would get lost.
+            RuntimeError: accumulated gradients would be lost.
         """
         if self._buckets and self._buckets.hold():
             return self._buckets
@@ -207,17 +208,17 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         if self._buckets and self._buckets.accumulating:
             self._buckets = None
             raise RuntimeError(
-                "gradients added up inside no_sync are gone, since a parameter was initialised, cast or moved, has "
+                "gradients added up inside no_sync are lost, since a parameter was initialised, cast or moved, has "
                 "another grad_req or was taken by another trainer: call step before that"
             )
         self._buckets = None
 
 
 def _bucketing_store(kvstore: Any) -> Optional[Store]:
-    """mxdp's store of that name, or the one given; None if MXNet is to do it all.
+    """The store of mxdp with this name, or the given one; None for MXNet's stores.
 
     Raises:
-        ValueError: nobody knows a store of that name.
+        ValueError: no store has this name.
         TypeError: neither a name nor a store.
     """
     if kvstore is None or isinstance(kvstore, mx.kv.KVStoreBase):
@@ -251,9 +252,9 @@ def _check_options(store: Store, compression_params: Any, update_on_kvstore: Opt
 
 
 def _check_dense(params: Sequence[Any], always: bool = False) -> None:
-    """Are parameters and gradients dense?
+    """Check that parameters and gradients are dense.
 
-    Sparse gradients of a single device are left to gluon, which needs no store for them; not so with ``always``.
+    Sparse gradients on a single device are allowed, since gluon needs no store there, but not with ``always``.
 
     Raises:
         ValueError: they are sparse.

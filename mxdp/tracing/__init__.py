@@ -1,4 +1,4 @@
-"""See what ran where and when, instead of believing it.
+"""Record what ran on which device, and when.
 
 ::
 
@@ -9,7 +9,7 @@
     tracing.draw(figure, recording.timeline)
     tracing.where_the_time_went(step)
 
-A name is loaded when it is first used: timelines, traces and pictures need no MXNet, only recording does.
+A name is loaded when it is first used. Only recording needs MXNet; timelines, traces and pictures do not.
 """
 
 from __future__ import annotations

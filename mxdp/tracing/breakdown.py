@@ -1,31 +1,32 @@
-"""Where the time went: every moment of a device belongs to one part, so that the parts add up to the wall clock.
+"""Where the time went: every moment of a device belongs to one part, so the parts add up to the wall clock.
 
-A moment in which the device works is told by what works::
+A moment in which the device works is classified by its work::
 
     compute alone                   compute
     compute and communication       hidden_communication
     communication alone             exposed_communication
     an upload alone                 input
 
-A moment in which it is idle ends when its next operator starts, and is told by what that operator had to wait for. It
-had been pushed at the latest when Python's last call before it ended::
+An idle gap ends when the next operator starts, and is classified by what this operator waited for. The operator was
+pushed at the latest when Python's last call before it ended::
 
                                          last push        start
-    device   ...operator |    idle, perhaps    |  idle, surely  | operator...
+    device   ...operator |    idle, maybe      |  idle, surely  | operator...
                          |   not pushed yet    |     pushed     |
 
-Surely pushed: it waits for another device's result if one works (``waiting``), else for MXNet's engine (``rest``); less
-than :data:`DISPATCH` is always the engine's. Perhaps not pushed: if another device finished something just before the
-start, the operator waited for that, while that device worked (``waiting``). Otherwise it waited for Python:
+Surely pushed: while another device works, the operator waits for its result (``waiting``), otherwise for MXNet's engine
+(``rest``). A gap shorter than :data:`DISPATCH` always counts for the engine. Maybe not pushed: if another device
+finished something just before the start, the operator waited for this device while it worked (``waiting``). Otherwise
+it waited for Python:
 
     Python is in the section "input"                            input
     Python is in a call that waits (waitall, asnumpy ...)       waiting
-    Python came out of such a call late                         waiting
+    Python is late because of such a call                       waiting
     else Python is about to push                                front_end
 
-"Came out late": a wait that lasted w seconds delays all that Python does afterwards by w seconds. So after a wait in
-which the device ran dry, as many of the next idle seconds as the device had still worked during the wait are the
-wait's, not the front end's: without it Python would have had that lead.
+"Late": a wait of w seconds delays everything that Python does afterwards by w seconds. Suppose that the device worked
+for v seconds of a wait and then became idle. Then the next v idle seconds count for the wait and not for the front end:
+without the wait, Python would have been v seconds ahead of the device.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ from mxdp.tracing.intervals import intersect, merge, subtract, total, within
 from mxdp.tracing.timeline import Timeline
 
 DISPATCH = 20
-"""Microseconds: a gap after which an operator that was surely pushed starts is MXNet's own (2 to 10 were usual)."""
+"""Microseconds. A shorter gap before a surely pushed operator counts for MXNet's engine (2 to 10 are usual)."""
 TRIGGER = 50
-"""Microseconds: an operator that starts within them after another device's may have waited for that one."""
+"""Microseconds. An operator that starts this soon after the end of another device's may have waited for that one."""
 
 Span = Tuple[int, int]
 Spans = List[Span]
@@ -52,7 +53,7 @@ Spans = List[Span]
 
 @dataclass(frozen=True)
 class Parts:
-    """Seconds of one device; they add up to the wall clock. What counts where: :mod:`mxdp.tracing.breakdown`."""
+    """Seconds of one device, which add up to the wall clock. :mod:`mxdp.tracing.breakdown` defines the parts."""
 
     compute: float = 0.0
     exposed_communication: float = 0.0
@@ -64,7 +65,7 @@ class Parts:
 
     @property
     def total(self) -> float:
-        """All of them: the wall clock."""
+        """The sum of all parts: the wall clock."""
         return sum(self.as_dict().values())
 
     def as_dict(self) -> Dict[str, float]:
@@ -72,14 +73,14 @@ class Parts:
         return {part.name: getattr(self, part.name) for part in fields(self)}
 
     def shares(self) -> Dict[str, float]:
-        """Name to the part of the wall clock: they add up to 1."""
+        """Name to share of the wall clock. The shares add up to 1."""
         whole = self.total
         return {name: value / whole if whole else 0.0 for name, value in self.as_dict().items()}
 
 
 @dataclass(frozen=True)
 class _Python:
-    """What Python did, in microseconds. ``calls`` are those of MXNet that don't wait: each may push something."""
+    """What Python did, in microseconds. ``calls``: the calls of MXNet that don't wait; each may push an operator."""
 
     input: Spans
     waits: Spans
@@ -96,21 +97,21 @@ class _Python:
         return cls(merge(spans(SECTION, INPUT)), merge(spans(WAIT)), spans(CALL), spans(SECTION, STEP))
 
     def last_push(self, before: int) -> int:
-        """The latest moment up to ``before`` at which Python may have pushed an operator that started then."""
+        """The latest moment at which Python may have pushed an operator that started at ``before``."""
         number = bisect_right(self.calls, (before, before))
         return min(before, self.calls[number - 1][1]) if number else 0
 
     def waited(self, start: int, end: int) -> int:
-        """How long Python had been in a wait when a gap began, if that wait was over before the gap; else 0."""
+        """How long Python had waited when the gap began, if this wait ended before the gap did; else 0."""
         number = bisect_right(self.waits, (start, start)) - 1
         return start - self.waits[number][0] if number >= 0 and start < self.waits[number][1] <= end else 0
 
 
 def split(timeline: Timeline) -> Dict[str, Parts]:
-    """Each device's parts, in seconds of the whole timeline. Pure Python; needs Python's calls in the timeline.
+    """The parts of each device, in seconds of the whole timeline. Needs Python's calls in the timeline.
 
-    Steps that are marked (``section("step")``) make it sharper: what a device did is dealt out to them in turn, and an
-    operator of a step is pushed when the step's Python has ended.
+    Marked steps (``section("step")``) make it more exact: each device's operators are assigned to the steps in order,
+    and an operator of a step was pushed before Python ended this step.
 
     Raises:
         TraceError: no device worked.
@@ -150,7 +151,7 @@ def _split_device(timeline: Timeline, device: str, others: Spans, python: _Pytho
 
 
 class _Gaps:
-    """Sorts out the idle moments of one device, gap by gap, in their order."""
+    """Classifies the idle time of one device, gap by gap, in order of time."""
 
     def __init__(self, python: _Python, others: Spans, ended: Sequence[int], engine: Spans) -> None:
         self._python = python
@@ -161,7 +162,7 @@ class _Gaps:
         self.parts = {part.name: 0 for part in fields(Parts)}
 
     def sort_out(self, start: int, end: int, limit: Optional[int]) -> None:
-        """The gap from ``start`` to ``end``, whose operator is pushed by ``limit``; None: no operator follows."""
+        """Classify the gap from ``start`` to ``end``. Its operator was pushed by ``limit``; None: none follows."""
         own = within(self._engine, start, end)
         self.parts["rest"] += total(own)
         gap = subtract([(start, end)], own)
@@ -183,19 +184,19 @@ class _Gaps:
         self.parts["rest"] += total(gap) - waiting
 
     def _pythons(self, gap: Spans) -> None:
-        """Moments in which the device has nothing, since Python has not pushed it."""
+        """Time in which the device has no work, since Python has not pushed any."""
         gap = self._take("input", gap, self._python.input)
         self._late(self._take("waiting", gap, self._python.waits))
 
     def _late(self, gap: Spans) -> None:
-        """The device worked on while Python was waiting: for so long, Python would have been ahead of it."""
+        """Time by which Python is late after a wait during which the device still worked."""
         late = min(self._lead_lost, total(gap))
         self._lead_lost -= late
         self.parts["waiting"] += late
         self.parts["front_end"] += total(gap) - late
 
     def _at_the_end(self, gap: Spans) -> None:
-        """After the device's last operator: only the fence is to come, or work that is none of this device's."""
+        """Time after the device's last operator: what follows is the fence, or work of other devices."""
         gap = self._take("input", gap, self._python.input)
         fence = _both(gap, self._python.waits)
         waiting = total(_both(fence, self._others))
@@ -204,7 +205,7 @@ class _Gaps:
         self._late(subtract(gap, fence))
 
     def _take(self, part: str, gap: Spans, where: Spans) -> Spans:
-        """Count the moments of ``gap`` that are in ``where``; what remains."""
+        """Count the time of ``gap`` inside ``where`` as ``part``, and return the rest of the gap."""
         taken = _both(gap, where)
         self.parts[part] += total(taken)
         return subtract(gap, taken)
@@ -215,7 +216,7 @@ class _Gaps:
 
 
 def _push_limits(timeline: Timeline, device: str, python: _Python) -> Mapping[int, int]:
-    """Start of an operator -> when its step's Python ended. Empty unless each step did the same on this device."""
+    """Start of each operator -> end of its step in Python. Empty unless all steps ran the same operators here."""
     work = [event for event in timeline.lanes[device] if event.kind in WORK]
     steps = len(python.steps)
     if not steps or len(work) % steps:
@@ -228,7 +229,7 @@ def _push_limits(timeline: Timeline, device: str, python: _Python) -> Mapping[in
 
 
 def _both(gap: Spans, where: Spans) -> Spans:
-    """``intersect``, for few spans and many."""
+    """``intersect``, fast if ``gap`` has few spans and ``where`` many."""
     return intersect(gap, within(where, gap[0][0], gap[-1][1])) if gap else []
 
 

@@ -14,10 +14,10 @@ from mxdp.tracing.timeline import Timeline
 
 
 def chrome_trace(timeline: Timeline) -> Dict[str, Any]:
-    """The trace as a dict: one "process" a lane, one complete event (``X``) an event, its kind as category.
+    """The trace as a dict: each lane is a "process", each event a complete event (``X``) with its kind as category.
 
-    Events that overlap are in rows ("threads") of their own. Times are microseconds. Format: "Trace Event Format"
-    (Google), as Chrome and Perfetto read it.
+    Overlapping events are in separate rows ("threads"). Times are microseconds. Format: "Trace Event Format" (Google),
+    as Chrome and Perfetto read it.
     """
     records: List[Dict[str, Any]] = []
     for number, (lane, events) in enumerate(timeline.lanes.items(), start=1):
@@ -32,10 +32,10 @@ def chrome_trace(timeline: Timeline) -> Dict[str, Any]:
 
 
 def write_chrome_trace(timeline: Timeline, path: Path) -> Path:
-    """Write it to ``path``, beside and renamed.
+    """Write the trace to a temporary file beside ``path`` and rename it.
 
     Raises:
-        TraceError: it can't be written there.
+        TraceError: the file can't be written.
     """
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -51,7 +51,7 @@ def write_chrome_trace(timeline: Timeline, path: Path) -> Path:
 
 
 def _rows(events: Sequence[Event]) -> Iterator[Tuple[int, Event]]:
-    """Each event with its row; sections above all others."""
+    """Each event with its row; sections come first."""
     for first, sections in ((1, True), (101, False)):
         for track, event in tracks(each for each in events if (each.kind == SECTION) == sections):
             yield first + track, event

@@ -1,9 +1,9 @@
-"""What a timeline is made of: who did what, from when to when.
+"""The events of a timeline and their kinds.
 
-MXNet's profiler gives an operator's name and nothing of what it was for, so the kind is told by the name. A network of
-``mx.np`` operators adds with ``_npi_add``; ``elemwise_add``, ``add_n`` and ``ElementwiseSum`` are what all-reduces are
-made of, MXNet's own and ours. A network of classic operators may use them too: then say so with ``kinds={...}`` where a
-recording is made or read. The copies of an all-reduce have the same name as all others and are copies here.
+MXNet's profiler gives the name of an operator but not its purpose, so the name decides the kind. A network of ``mx.np``
+operators adds with ``_npi_add``. All-reduces, both MXNet's and mxdp's, add with ``elemwise_add``, ``add_n`` and
+``ElementwiseSum``. If a network of classic operators uses these too, pass ``kinds={...}`` when you record or read. The
+copies of an all-reduce have the same name as other copies and count as copies.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ ALL_REDUCE = "all-reduce"
 UPLOAD = "upload"
 """A copy from the host's memory to a GPU."""
 ENGINE = "engine"
-"""Housekeeping in a device's lane, MXNet's own (such as freeing memory) or mxdp's: no work, and not idle either."""
+"""Housekeeping in a device's lane by MXNet (such as freeing memory) or mxdp: neither work nor idle time."""
 SECTION = "section"
 """Python, inside :func:`mxdp.tracing.section`."""
 WAIT = "wait"
 """Python, in a call that waits for a device."""
 CALL = "call"
-"""Python, in any other call of MXNet: it may push work."""
+"""Python, in any other call of MXNet, which may push work."""
 
 DEVICE_KINDS = (COMPUTE, COPY, ALL_REDUCE, UPLOAD, ENGINE)
 PYTHON_KINDS = (SECTION, WAIT, CALL)
@@ -35,13 +35,13 @@ PYTHON = "python"
 OTHER_THREADS = "python, other threads"
 
 INPUT = "input"
-"""A section of this name is the input path: :mod:`mxdp.tracing.breakdown` counts its time as input."""
+"""The section of the input path: :mod:`mxdp.tracing.breakdown` counts its time as input."""
 STEP = "step"
-"""A section of this name is one step."""
+"""The section of one step."""
 
 JOB = "mxdp job"
-"""Python that mxdp has the engine call between operators, such as to note the time. It is in ``cpu(0)``'s lane, on a
-thread of its own."""
+"""Python code of mxdp that the engine calls between operators, for example to note the time. It appears in the lane of
+``cpu(0)``, on a thread of its own."""
 
 _SUMS = frozenset({"elemwise_add", "add_n", "ElementwiseSum"})
 _COPIES = ("Copy", "_copyto", "_CrossDeviceCopy")
@@ -66,13 +66,14 @@ class Event:
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """The duration."""
         return self.end - self.start
 
 
 def tracks(events: Iterable[Event]) -> Iterator[Tuple[int, Event]]:
-    """Each of ``events``, which come by start, with the first track in which nothing runs when it starts: so no two on
-    one track overlap, and there are as many tracks as events at the same time.
+    """Each event with the first track that is free when it starts. ``events`` are in order of their starts.
+
+    No two events on one track overlap, and there are as many tracks as events at the same time.
 
     >>> first, second, third = (Event("cpu(0)", "dot", COMPUTE, *span) for span in ((0, 2), (1, 3), (2, 4)))
     >>> [track for track, _ in tracks([first, second, third])]
@@ -86,7 +87,7 @@ def tracks(events: Iterable[Event]) -> Iterator[Tuple[int, Event]]:
 
 
 def operator_kind(name: str, kinds: Optional[Mapping[str, str]] = None) -> str:
-    """What an operator of this name is for; ``kinds`` (name to kind) goes first."""
+    """The kind of an operator by its name. ``kinds`` (name to kind) takes precedence."""
     if kinds and name in kinds:
         return kinds[name]
     if name in _ENGINE or name.startswith("Resource"):
@@ -102,10 +103,10 @@ def call_kind(name: str) -> str:
 
 
 def seconds(microseconds: int) -> float:
-    """Microseconds as seconds: the float that every event at that time has."""
+    """Microseconds as seconds. All events at the same time get the same float."""
     return microseconds / 1e6
 
 
 def microseconds(seconds: float) -> int:
-    """The other way round."""
+    """Seconds as whole microseconds."""
     return round(seconds * 1e6)

@@ -1,13 +1,13 @@
 """A timeline as a picture: one lane a device, and one for Python.
 
-A device's lane has compute in its upper part and copies and sums of all-reduces in its lower part, so that what runs
-beside what can be seen. Of a device that computes, or copies, several things at once, that part is cut into strips::
+The upper part of a device's lane shows compute, the lower part copies and the sums of all-reduces, so overlap is
+visible. If a device runs several operators of one part at once, this part is cut into strips::
 
     one worker     dot     dot     dot              two workers    dot   dot   dot
                        copy    copy    copy                          dot   dot
                                                                    copy        copy
 
-matplotlib is imported when something is drawn.
+matplotlib is imported when the first picture is drawn.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito, "Color Universal Design" (2008), as in all pictures of this project. Later ones are drawn over others.
+# Okabe and Ito, "Color Universal Design" (2008), as in all pictures of this project. Later kinds cover earlier ones.
 COLOURS: Dict[str, str] = {
     ENGINE: "#6B7280",
     COMPUTE: "#0072B2",
@@ -61,7 +61,7 @@ NAMES: Dict[str, str] = {
 }
 INK = "#1F2933"
 
-# Where in its lane a kind is drawn: bottom and height, of a lane that is 1 high.
+# The place of each kind in its lane: bottom and height, in a lane of height 1.
 UPPER, LOWER = (0.36, 0.56), (0.08, 0.28)
 Place = Tuple[float, float]
 PLACES: Dict[str, Place] = {
@@ -77,27 +77,29 @@ PLACES: Dict[str, Place] = {
 }
 
 STRIP_GAP = 0.02
-"""Between two strips, of a lane's height."""
+"""Gap between two strips, as a share of the lane's height."""
 LANE_INCHES, AROUND_INCHES, LEGEND_INCHES = 0.62, 0.95, 0.24
 LEGEND_COLUMN = 1.9
-"""Inches that one entry of the legend takes."""
+"""Width of one entry of the legend, in inches."""
 PIXELS = 1000
-"""The width is so many steps: what is closer than one is one bar, and a bar is at least one wide."""
+"""The width of the picture in pixels. Bars closer than one pixel are joined, and a bar is at least one wide."""
 WIDE = 6
-"""Steps from which a bar stands alone, with a thin line after it."""
+"""Pixels from which a bar is drawn alone, with a thin gap after it."""
 LABEL_POINTS = 8.0
 LETTER = 0.62
-"""Width of a letter over its height, for a label's length."""
+"""Width of a letter over its height, to estimate the length of a label."""
 
 Bar = Tuple[float, float]
 
 
 def draw(figure: Figure, timeline: Timeline, title: str = "", start: float = 0.0, stop: Optional[float] = None) -> None:
-    """Draw ``timeline`` from ``start`` to ``stop`` seconds (None: to its end) on ``figure``, which gets the height that
-    the lanes need and keeps its width. Made for about 1000 pixels of width; readable from half of it.
+    """Draw ``timeline`` from ``start`` to ``stop`` seconds (None: to its end) on ``figure``.
+
+    The figure keeps its width and gets the height that the lanes need. The picture is made for a width of about 1000
+    pixels and can be read from 500 on.
 
     Raises:
-        ValueError: ``start`` and ``stop`` are not a part of the timeline.
+        ValueError: ``start`` to ``stop`` is not inside the timeline.
         TraceError: no device worked in the timeline.
     """
     shown = timeline.between(start, timeline.length if stop is None else stop)
@@ -129,7 +131,7 @@ def draw(figure: Figure, timeline: Timeline, title: str = "", start: float = 0.0
 
 
 def shorten(name: str, letters: int) -> str:
-    """``name`` in at most ``letters`` letters, without MXNet's prefixes; "" where less than three would remain.
+    """``name`` in at most ``letters`` letters, without MXNet's prefixes; "" if fewer than three letters would remain.
 
     >>> shorten("_npi_multiply_scalar", 12), shorten("Convolution", 12), shorten("ImperativeBulk", 2)
     ('multiply_sc…', 'Convolution', '')
@@ -144,15 +146,15 @@ def shorten(name: str, letters: int) -> str:
 
 
 def _look(event: Event) -> str:
-    """The kind by which an event is drawn: input apart from other sections; "" for what is not drawn."""
+    """The kind as which an event is drawn. Input differs from other sections; "" is not drawn."""
     if event.kind == SECTION:
         return {INPUT: INPUT, STEP: ""}.get(event.name, SECTION)
     return event.kind
 
 
 def _strips(events: Sequence[Event], python: bool) -> List[Tuple[Place, List[Event]]]:
-    """The parts of a lane with what is drawn in each, first what is drawn below others. Python does one thing at a
-    time, and its sections lie in each other; MXNet's engine is drawn where there is no work."""
+    """The strips of a lane and the events in each, in the order in which they are drawn. Python needs no strips: it
+    does one thing at a time, and its sections are nested. MXNet's engine is drawn behind the work."""
     strips: List[Tuple[Place, List[Event]]] = []
     for bottom, height in (UPPER, LOWER):
         here = [event for event in events if _look(event) and PLACES[_look(event)] == (bottom, height)]
@@ -168,7 +170,7 @@ def _strips(events: Sequence[Event], python: bool) -> List[Tuple[Place, List[Eve
 
 
 def _bars(events: Sequence[Event], least: float) -> Dict[str, List[Bar]]:
-    """For each kind (start, length) of its bars: few enough for a picture, however many events there are."""
+    """For each kind, (start, length) of its bars. Close events are joined, so there are few enough to draw."""
     found: Dict[str, List[Bar]] = {}
     for event in events:
         kind = _look(event)
@@ -180,7 +182,7 @@ def _bars(events: Sequence[Event], least: float) -> Dict[str, List[Bar]]:
             bars[-1] = (before[0], max(sum(before), event.end) - before[0])
         else:
             bars.append((event.start, event.seconds))
-    # The engine does little, and often: at least a step wide, it would look like a good part of the time.
+    # The engine runs often and briefly: with bars of at least one pixel it would look like a large part of the time.
     found[ENGINE] = [bar for bar in found.get(ENGINE, []) if bar[1] >= least]
     return {kind: [_fit(bar, least) for bar in bars] for kind, bars in found.items() if bars}
 
@@ -191,7 +193,7 @@ def _fit(bar: Bar, least: float) -> Bar:
 
 
 def _label(axes: Axes, events: Sequence[Event], length: float, middle: float, scale: float, start: float) -> None:
-    """Names in the bars that are wide enough for them."""
+    """Write names into the bars that are wide enough."""
     letters_wide = axes.get_figure().get_figwidth() * 0.85 * 72 / (LABEL_POINTS * LETTER)
     for event in events:
         look = _look(event)
@@ -217,7 +219,7 @@ def _lane_text(shown: Timeline, lane: str) -> str:
 
 
 def _legend(figure: Figure, kinds: Sequence[str]) -> int:
-    """Below the picture; returns how many rows it has."""
+    """Draw the legend below the picture and return its number of rows."""
     from matplotlib.patches import Patch
 
     columns = max(1, min(len(kinds), int(figure.get_figwidth() / LEGEND_COLUMN)))

@@ -1,6 +1,6 @@
-"""Sets of moments, as sorted lists of intervals that do not touch: ``[(0, 3), (5, 6)]``.
+"""Sets of moments as sorted lists of intervals that do not touch: ``[(0, 3), (5, 6)]``.
 
-Intervals are half open, so ``(0, 3)`` and ``(3, 4)`` have no moment in common and together are ``(0, 4)``.
+Intervals are half open: ``(0, 3)`` and ``(3, 4)`` have no moment in common, and their union is ``(0, 4)``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ T = TypeVar("T", int, float)
 
 
 def merge(intervals: Iterable[Tuple[T, T]]) -> List[Tuple[T, T]]:
-    """The moments that are in any of ``intervals``, which may overlap and come in any order; empty ones count nothing.
+    """The moments in any of ``intervals``, which may overlap, be empty and have any order.
 
     >>> merge([(5, 6), (0, 2), (1, 3), (3, 4), (9, 9)])
     [(0, 4), (5, 6)]
@@ -29,7 +29,7 @@ def merge(intervals: Iterable[Tuple[T, T]]) -> List[Tuple[T, T]]:
 
 
 def intersect(left: Sequence[Tuple[T, T]], right: Sequence[Tuple[T, T]]) -> List[Tuple[T, T]]:
-    """The moments that are in both sets.
+    """The moments in both sets.
 
     >>> intersect([(0, 4), (6, 8)], [(3, 7)])
     [(3, 4), (6, 7)]
@@ -70,7 +70,7 @@ def subtract(left: Sequence[Tuple[T, T]], right: Sequence[Tuple[T, T]]) -> List[
 
 
 def within(intervals: Sequence[Tuple[T, T]], start: T, end: T) -> List[Tuple[T, T]]:
-    """The moments of a set from ``start`` to ``end``, found without going through all of it.
+    """The moments of a set from ``start`` to ``end``, found by bisection.
 
     >>> within([(0, 4), (6, 8), (9, 12)], 3, 10)
     [(3, 4), (6, 8), (9, 10)]
@@ -81,7 +81,7 @@ def within(intervals: Sequence[Tuple[T, T]], start: T, end: T) -> List[Tuple[T, 
 
 
 def at_least(count: int, sets: Iterable[Sequence[Tuple[T, T]]]) -> List[Tuple[T, T]]:
-    """The moments that are in at least ``count`` of the sets.
+    """The moments in at least ``count`` of the sets.
 
     >>> at_least(2, [[(0, 4)], [(3, 9)], [(8, 10)]])
     [(3, 4), (8, 9)]
@@ -100,7 +100,7 @@ def at_least(count: int, sets: Iterable[Sequence[Tuple[T, T]]]) -> List[Tuple[T,
 
 
 def total(intervals: Iterable[Tuple[T, T]]) -> T:
-    """How long all of them last together.
+    """The length of all intervals together.
 
     >>> total([(0, 3), (5, 6)])
     4

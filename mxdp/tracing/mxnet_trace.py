@@ -1,11 +1,11 @@
-"""Reads the Chrome trace that ``mx.profiler`` writes, as MXNet 1.9.1 really writes it.
+"""Reads the Chrome trace that ``mx.profiler`` of MXNet 1.9.1 writes. Its peculiarities:
 
-- A "process" of the trace is a device, numbered ``cpu/0, cpu/1 ... gpu/0 ..., cpu pinned/, cpu shared/``. There are as
-  many ``cpu/`` as processors; in a CPU build the next two CPU contexts are put under the last two names.
-- An operator is a pair of a begin and an end (``B``, ``E``), one after the other; a second pair (``b``, ``e``) of the
-  category "operator" says the same without the device. Calls of the C interface are such pairs of their own category.
+- A "process" of the trace is a device: ``cpu/0, cpu/1 ... gpu/0 ..., cpu pinned/, cpu shared/``. There are as many
+  ``cpu/`` as processors. In a CPU build the next two CPU contexts appear under the last two names.
+- An operator is a begin and an end (``B``, ``E``). A second pair (``b``, ``e``) of the category "operator" repeats it
+  without the device. Calls of the C interface are such pairs with a category of their own.
 - Names are written without escapes, and times are microseconds of the system's clock.
-- Only the first trace of a process has the processes' names, and every later one begins ``[,``, which is not JSON.
+- Only the first trace of a process names its devices. Every later trace begins with ``[,``, which is not JSON.
 
 Source: ``src/profiler/profiler.cc`` and ``profiler.h``.
 """
@@ -36,7 +36,7 @@ from mxdp.tracing.timeline import Timeline, build
 CALLS = "MXNET_C_API"
 PINNED, SHARED = "cpu pinned/", "cpu shared/"
 RECORDED = "mxdp"
-"""Where a file that mxdp has saved keeps its length."""
+"""The key under which a file saved by mxdp keeps the length of its timeline."""
 _DEVICE = re.compile(r"(cpu|gpu)/(\d+)$")
 _MARK = "instant_marker"
 
@@ -54,7 +54,7 @@ class Pair:
 
 @dataclass
 class Trace:
-    """What is in the file. ``marks``: name to time, with the thread that set the first."""
+    """The contents of a trace. ``marks``: name to time; ``thread``: the thread that set the first mark."""
 
     names: Mapping[int, str]
     operators: List[Pair] = field(default_factory=list)
@@ -68,7 +68,7 @@ class Trace:
         devices = _device_names(self.names, self.operators)
         placed = [(devices[_place(pair)], operator_kind(pair.name, kinds), pair) for pair in self.operators]
         if len({device for device, kind, _ in placed if kind != ENGINE}) == 1:
-            # Nothing is reduced on a single device: there a sum is a sum.
+            # A single device has no all-reduce, so its sums are compute.
             placed = [
                 (device, COMPUTE if kind == ALL_REDUCE and pair.name not in (kinds or {}) else kind, pair)
                 for device, kind, pair in placed
@@ -84,20 +84,20 @@ class Trace:
 
 
 def read_trace(path: Union[str, Path], kinds: Optional[Mapping[str, str]] = None) -> Timeline:
-    """The timeline in a trace that ``mx.profiler`` has written, or :meth:`mxdp.tracing.Recording.save`.
+    """The timeline in a trace file of ``mx.profiler`` or of :meth:`mxdp.tracing.Recording.save`.
 
-    MXNet's says nothing of when the recording began and ended: the timeline reaches from the first event to the last.
-    ``kinds``: kinds of operators by name, where :mod:`mxdp.tracing.events` would take them for something else.
+    A trace of MXNet does not say when the recording began and ended, so its timeline reaches from the first event to
+    the last. ``kinds``: kinds of operators by name, to override :mod:`mxdp.tracing.events`.
 
     Raises:
-        TraceError: there is no such file, it is empty, cut off or damaged, or it is not one of those two.
+        TraceError: there is no such file, it is empty, cut off or damaged, or it is another kind of file.
     """
     try:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise TraceError(f"can't read the trace {path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
-        raise TraceError(f"{path} is not a trace: it is no text; give the JSON file that mx.profiler wrote") from error
+        raise TraceError(f"{path} is not a trace: it is not text; give the JSON file that mx.profiler wrote") from error
     document = _document(text, str(path))
     if RECORDED in document.get("otherData", {}):
         return _saved(document, str(path))
@@ -109,16 +109,16 @@ def read_trace(path: Union[str, Path], kinds: Optional[Mapping[str, str]] = None
 
 
 def parse_text(text: str, source: str, names: Optional[Mapping[int, str]] = None) -> Trace:
-    """What is in the text of MXNet's trace; ``names`` are those of its processes, if it has none itself.
+    """Parse the text of MXNet's trace. ``names``: the names of its processes, if the text has none.
 
     Raises:
-        TraceError: it is not such a trace; ``source`` begins the sentence.
+        TraceError: it is not such a trace; the message begins with ``source``.
     """
     return parse(_document(text, source), source, names)
 
 
 def parse(document: Mapping[str, Any], source: str, names: Optional[Mapping[int, str]] = None) -> Trace:
-    """As :func:`parse_text`, from what JSON gave."""
+    """As :func:`parse_text`, for parsed JSON."""
     records = document["traceEvents"]
     try:
         named = {r["pid"]: r["args"]["name"] for r in records if r["ph"] == "M" and r["name"] == "process_name"}
@@ -137,7 +137,7 @@ def parse(document: Mapping[str, Any], source: str, names: Optional[Mapping[int,
 def _document(text: str, source: str) -> Mapping[str, Any]:
     if not text.strip():
         raise TraceError(f"{source} is empty: the profiler has written nothing; stop it with mx.profiler.dump()")
-    # Every trace of a process but its first begins with a comma.
+    # Every trace of a process after the first begins with a comma.
     text = re.sub(r'\A(\s*\{\s*"traceEvents":\s*\[)\s*,', r"\1", text)
     try:
         document = json.loads(text)
@@ -157,7 +157,7 @@ def _document(text: str, source: str) -> Mapping[str, Any]:
 
 
 def _sort_out(records: Sequence[Mapping[str, Any]], trace: Trace) -> None:
-    """Fill ``trace``. Ends follow their begins in the file, so that the order of times does not matter."""
+    """Fill ``trace``. In the file each end follows its begin, so the order of times does not matter."""
     open_: Dict[Tuple[int, int, str, str], int] = {}
     for record in records:
         phase = record["ph"]
@@ -200,8 +200,8 @@ def _place(pair: Pair) -> Place:
 def _device_names(names: Mapping[int, str], operators: Sequence[Pair]) -> Dict[Place, str]:
     """The device of each pair's process and thread, named as MXNet prints a context.
 
-    A CPU build with n processors puts ``cpu(n)`` under "cpu pinned/" and ``cpu(n + 1)`` under "cpu shared/". Pinned
-    memory, which MXNet's key-value store uses even there, is the business of ``cpu(0)``'s worker: its thread tells.
+    A CPU build with n processors puts ``cpu(n)`` under "cpu pinned/" and ``cpu(n + 1)`` under "cpu shared/". The worker
+    of ``cpu(0)`` also handles pinned memory, which MXNet's key-value store uses even there; its thread identifies it.
     """
     cpus = sum(1 for name in names.values() if name.startswith("cpu/"))
     has_gpus = any(name.startswith("gpu/") for name in names.values())
@@ -233,7 +233,7 @@ def _no_devices(records: Sequence[Mapping[str, Any]], source: str) -> str:
 
 
 def _saved(document: Mapping[str, Any], source: str) -> Timeline:
-    """What :meth:`mxdp.tracing.Recording.save` has written."""
+    """The timeline in a file of :meth:`mxdp.tracing.Recording.save`."""
     try:
         lanes: Dict[int, str] = {}
         events = []

@@ -1,11 +1,11 @@
-"""Records what a block of code makes the devices and Python do, with MXNet's own profiler.
+"""Records what the devices and Python do in a block of code, with MXNet's own profiler.
 
-MXNet has one profiler a process, and it has its ways (source: ``src/profiler/``, ``src/c_api/c_api_profile.cc``):
+MXNet has one profiler a process, with these limits (source: ``src/profiler/``, ``src/c_api/c_api_profile.cc``):
 
-- Its state can't be asked for. A recording leaves it stopped, whatever it was before; don't mix the two.
-- A CPU device that it has no place for (:func:`can_record`) aborts the process, or is taken for a GPU.
-- So does a start while another thread is inside a call of MXNet.
-- Its first dump alone is well-formed (see :mod:`mxdp.tracing.mxnet_trace`), and it puts an end to what was recorded.
+- Its state can't be read. A recording leaves it stopped, so don't use it yourself at the same time.
+- A CPU device without a place in it (:func:`can_record`) aborts the process, or appears as a GPU.
+- A start while another thread is inside a call of MXNet aborts the process.
+- Only its first dump is well-formed (see :mod:`mxdp.tracing.mxnet_trace`), and a dump ends the recording.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from mxdp.tracing.mxnet_trace import PINNED, SHARED, Trace, parse_text
 from mxdp.tracing.timeline import Timeline, build
 
 MARKS = 3
-"""Moments at each end of a recording at which both clocks are read, MXNet's and Python's; the closest pair counts."""
+"""Both clocks, MXNet's and Python's, are read this many times at each end of a recording. The closest pair counts."""
 CLOCK_LIMIT = 0.001
-"""Seconds that the two clocks may differ over a recording; more means that the system's clock was set."""
+"""Seconds by which the two clocks may drift apart in a recording. More means that the system's clock was set."""
 
 Reading = Tuple[str, float, float]
-"""A mark's name, Python's time, and how long it took to set the mark."""
+"""The name of a mark, Python's time, and the seconds that it took to set the mark."""
 
 
 class Recording:
-    """What :func:`record` gives: first the context manager, and after the block what was recorded."""
+    """The result of :func:`record`: a context manager, and after the block the recorded timeline."""
 
     def __init__(self, devices: Sequence[Device] = (), kinds: Optional[Mapping[str, str]] = None) -> None:
         self._devices = list(devices)
@@ -52,10 +52,10 @@ class Recording:
 
     @property
     def timeline(self) -> Timeline:
-        """What was recorded; from the fence before the block to the fence after it.
+        """The recorded timeline, from the fence before the block to the fence after it.
 
         Raises:
-            TraceError: the block has not ended, has failed, or nothing ran in it.
+            TraceError: the block has not ended or has failed, or nothing ran in it.
         """
         if self._timeline is None:
             raise TraceError(f"nothing is recorded: {self._problem}")
@@ -64,7 +64,7 @@ class Recording:
     def save(self, path: Union[str, Path]) -> Path:
         """Write a Chrome trace to ``path``, which https://ui.perfetto.dev and chrome://tracing open; returns ``path``.
 
-        Written beside and renamed. :func:`mxdp.tracing.read_trace` gives the same timeline again.
+        The file is written beside ``path`` and renamed. :func:`mxdp.tracing.read_trace` reads the timeline back.
 
         Raises:
             TraceError: as :attr:`timeline`; or the file can't be written.
@@ -121,7 +121,7 @@ class Recording:
             mx.profiler.dump()
 
     def _close(self) -> None:
-        """Stop the profiler if it runs, so that what it has does not come up in the next recording; and tidy up."""
+        """Stop the profiler if it runs, so that its events don't appear in the next recording, and clean up."""
         try:
             self._stop()
         finally:
@@ -134,18 +134,17 @@ class Recording:
 def record(devices: Sequence[Device] = (), kinds: Optional[Mapping[str, str]] = None) -> Recording:
     """Record a block: ``with record() as recording: ...``, then ``recording.timeline`` and ``recording.save(path)``.
 
-    Waits for all devices before the block and after it, and takes MXNet's profiler over: afterwards it is stopped. What
-    is recorded: every operator on every device, every call of MXNet from Python, and each
-    :func:`mxdp.tracing.section`.
+    It records every operator on every device, every call of MXNet from Python, and each :func:`mxdp.tracing.section`.
+    It waits for all devices before and after the block. MXNet's profiler is stopped afterwards.
 
-    What it costs (:func:`mxdp.tracing.tracing_cost`; two cores, medians of nine rounds in turn): a LeNet step of batch
-    256 took 0.0 to 0.4 % longer on one device and 0.5 to 1.5 % on two. It is 4.3 microseconds for an operator with
-    its calls: a stream of tiny operators, 17.5 microseconds each, took 25 % longer. Reading the trace when the block
-    has ended takes 25 microseconds for each event, and is in no time of the timeline.
+    Cost (:func:`mxdp.tracing.tracing_cost`; two cores, medians of nine alternating rounds): a LeNet step of batch 256
+    took 0.0 to 0.4 % longer on one device and 0.5 to 1.5 % longer on two. An operator with its calls takes 4.3
+    microseconds more: a stream of tiny operators of 17.5 microseconds each took 25 % longer. After the block, reading
+    the trace takes 25 microseconds for each event, which is not part of the timeline.
 
     Args:
-        devices: those that will work, if you know: MXNet aborts the process if it is to record a CPU device whose
-            number is more than the number of processors plus one, and this is where that is refused in words.
+        devices: the devices that will work, if known. MXNet aborts the process if it records a CPU device whose number
+            is more than the number of processors plus one. Such a device is refused here with a TraceError.
         kinds: kinds of operators by name, such as ``{"elemwise_add": "compute"}``; see :mod:`mxdp.tracing.events`.
 
     Raises:
@@ -156,10 +155,10 @@ def record(devices: Sequence[Device] = (), kinds: Optional[Mapping[str, str]] = 
 
 
 def check_devices(devices: Sequence[Device]) -> None:
-    """Can MXNet's profiler record these?
+    """Check that MXNet's profiler can record these devices.
 
     Raises:
-        TraceError: it would abort the process, or take a CPU device for a GPU.
+        TraceError: it would abort the process, or record a CPU device as a GPU.
     """
     for device in devices:
         if not can_record([device]):
@@ -170,18 +169,18 @@ def check_devices(devices: Sequence[Device]) -> None:
 
 
 def can_record(devices: Sequence[Device]) -> bool:
-    """Does MXNet's profiler know these devices? It knows every GPU, and the first few CPU devices."""
+    """Can MXNet's profiler record these devices? It records every GPU, and the first few CPU devices."""
     return all(device.device_type != "cpu" or device.device_id < _cpu_devices() for device in devices)
 
 
 def _cpu_devices() -> int:
-    """The profiler has a place for each processor, and after the GPUs two more for other memories (source:
-    ``src/profiler/profiler.h``). Without GPUs, the next two CPU devices take these two places."""
+    """The number of CPU devices that the profiler records: one for each processor, and in a CPU build two more, which
+    take the places of pinned and shared memory (source: ``src/profiler/profiler.h``)."""
     return process.cores() + (0 if mx.runtime.Features().is_enabled("CUDA") else 2)
 
 
 def process_names() -> Dict[int, str]:
-    """The names of a trace's "processes", by number: MXNet writes them into the first trace only."""
+    """The names of a trace's "processes" by number. MXNet writes them into the first trace only."""
     names = [f"cpu/{number}" for number in range(process.cores())]
     if mx.runtime.Features().is_enabled("CUDA"):
         names += [f"gpu/{number}" for number in range(32)]
@@ -194,10 +193,10 @@ def assemble(
     readings: Mapping[str, Sequence[Reading]],
     kinds: Optional[Mapping[str, str]] = None,
 ) -> Tuple[Optional[Timeline], str]:
-    """The timeline of what lies between the marks, with Python's sections on MXNet's clock; else why there is none.
+    """The timeline between the marks, with Python's sections on MXNet's clock; or None and the reason.
 
     Raises:
-        TraceError: the system's clock was set meanwhile.
+        TraceError: the system's clock was set during the recording.
     """
     began, ended = trace.marks[readings["begin"][-1][0]], trace.marks[readings["end"][0][0]]
     offsets = [_offset(trace, readings[end]) for end in ("begin", "end")]
@@ -214,12 +213,12 @@ def assemble(
     moved = [(*event[:3], event[3] - began, event[4] - began) for event in events]
     timeline = build(ended - began, moved)
     if not any(event.kind in WORK for event in timeline.events):
-        return None, "no operator ran in the block (and MXNet's key-value stores on other machines are not seen)"
+        return None, "no operator ran in the block (MXNet's key-value stores on other machines can't be recorded)"
     return timeline, ""
 
 
 def _offset(trace: Trace, readings: Sequence[Reading]) -> float:
-    """Microseconds from Python's clock to MXNet's, by the mark that was set fastest."""
+    """Microseconds to add to Python's clock for MXNet's, by the mark that was set fastest."""
     name, at, _ = min(readings, key=lambda reading: reading[2])
     return trace.marks[name] - at * 1e6
 
@@ -238,7 +237,7 @@ def _read_clocks(end: str) -> List[Reading]:
 
 @lru_cache(maxsize=None)
 def _domain() -> Any:
-    """MXNet never destroys a domain, so there is one for all recordings."""
+    """One domain for all recordings, since MXNet never destroys a domain."""
     return mx.profiler.Domain("mxdp")
 
 
@@ -250,9 +249,10 @@ def _check_environment() -> None:
 
 
 def _check_threads() -> None:
-    """Refuse where MXNet would abort the process: it finds the end of a call whose beginning it did not record.
+    """Refuse to start while another thread is inside a call of MXNet.
 
-    A thread that waits in C stands in the Python function that called it. A call that begins after this is not seen.
+    The profiler would find the end of a call whose begin it did not record, and abort the process. A thread that waits
+    in C still has MXNet's Python function as its frame. A call that begins after this check is not found.
     """
     home = os.path.dirname(mx.__file__)
     names = {thread.ident: thread.name for thread in threading.enumerate()}

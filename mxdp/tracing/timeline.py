@@ -1,4 +1,4 @@
-"""What ran where and when, and what follows from it: busy shares, overlap, gaps. Pure Python, no MXNet."""
+"""A timeline: what ran on which device and when, with its busy shares, overlap and gaps. Pure Python, no MXNet."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ FORMAT = "mxdp timeline 1"
 
 @dataclass(frozen=True)
 class Overlap:
-    """``communication``: seconds in which anything was copied or reduced. ``hidden``: those of them in which there was
-    also compute. ``share``: hidden / communication, 0.0 if there was none."""
+    """``communication``: seconds with any copy or all-reduce. ``hidden``: the part of them with compute at the same
+    time."""
 
     communication: float
     hidden: float
 
     @property
     def share(self) -> float:
-        """Which part of the communication was hidden."""
+        """The share of the communication that was hidden: 0.0 to 1.0, and 0.0 without communication."""
         return self.hidden / self.communication if self.communication else 0.0
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """All events of a recording of ``length`` seconds, by start. Times are seconds since it began."""
+    """All events of a recording of ``length`` seconds, ordered by start. Times are seconds since its begin."""
 
     length: float
     events: Tuple[Event, ...] = field(repr=False)
 
     @cached_property
     def lanes(self) -> Dict[str, Tuple[Event, ...]]:
-        """The events of each device, by start; Python's too, last."""
+        """The events of each device, ordered by start. Python's lanes come last."""
         found: Dict[str, List[Event]] = {}
         for event in self.events:
             found.setdefault(event.device, []).append(event)
@@ -63,10 +63,10 @@ class Timeline:
         ]
 
     def spans(self, device: Optional[str] = None, kinds: Sequence[str] = WORK) -> List[Span]:
-        """When ``device`` (None: any device) did something of these kinds: intervals that do not touch.
+        """When ``device`` (None: any device) ran events of these kinds: intervals that do not touch.
 
         Raises:
-            ValueError: no event is on a device of this name.
+            ValueError: no device with events has this name.
         """
         if device is None:
             chosen: Sequence[Event] = [e for e in self.events if not _is_python(e.device)]
@@ -75,7 +75,7 @@ class Timeline:
         return intervals.merge((event.start, event.end) for event in chosen if event.kind in kinds)
 
     def python(self, kind: str = SECTION, name: Optional[str] = None) -> List[Span]:
-        """When the recording's own thread was in an event of this kind (and name): intervals that do not touch."""
+        """When the thread that recorded was in an event of this kind (and name): intervals that do not touch."""
         chosen = (e for e in self.lanes.get(PYTHON, ()) if e.kind == kind and name in (None, e.name))
         return intervals.merge((event.start, event.end) for event in chosen)
 
@@ -90,25 +90,25 @@ class Timeline:
 
     def abreast(self, count: int = 2, device: Optional[str] = None, kinds: Sequence[str] = WORK) -> float:
         """Seconds in which at least ``count`` operators of these kinds ran at the same time, on ``device`` or (None) on
-        whichever: :meth:`together` counts devices, and a device with several workers does several things at once."""
+        all devices. :meth:`together` counts devices, and a device with several workers runs several operators."""
         chosen = self.events if device is None else self._lane(device)
         spans = [[(e.start, e.end)] for e in chosen if e.kind in kinds]
         return intervals.total(intervals.at_least(count, spans))
 
     def overlap(self, device: Optional[str] = None) -> Overlap:
-        """Communication beside compute: on ``device``, or (None) with both of them on any of the devices."""
+        """Communication and its overlap with compute: on ``device``, or (None) with each of them on any device."""
         communication = self.spans(device, COMMUNICATION)
         hidden = intervals.intersect(communication, self.spans(device, (COMPUTE,)))
         return Overlap(intervals.total(communication), intervals.total(hidden))
 
     def idle(self, device: str, least: float = 0.0) -> List[Span]:
-        """When ``device`` did no work, from the first to the last moment: gaps of at least ``least`` seconds."""
+        """When ``device`` did no work, over the whole timeline: gaps of at least ``least`` seconds."""
         gaps = intervals.subtract([(0.0, self.length)], self.spans(device))
         return [(start, end) for start, end in gaps if end - start >= least]
 
     @property
     def critical(self) -> str:
-        """The device that worked longest; of equals the first.
+        """The device that worked longest; the first of equals.
 
         Raises:
             TraceError: no device worked.
@@ -118,7 +118,7 @@ class Timeline:
         return max(self.devices, key=self.busy)
 
     def between(self, start: float, stop: float) -> Timeline:
-        """The part from ``start`` to ``stop``; times count from ``start``, and events that stick out are cut.
+        """The part from ``start`` to ``stop``. Its times count from ``start``, and events are cut at both ends.
 
         Raises:
             ValueError: not 0 <= start < stop <= length.
@@ -134,7 +134,7 @@ class Timeline:
         return Timeline(seconds(last - first), tuple(cut))
 
     def to_json(self) -> Dict[str, Any]:
-        """A compact dict for ``json.dump``, about 12 bytes an event; :meth:`from_json` gives an equal timeline."""
+        """A compact dict for ``json.dump``, about 12 bytes an event. :meth:`from_json` gives an equal timeline."""
         labels: Dict[Tuple[str, str], int] = {}
         lanes = []
         for name, events in self.lanes.items():
@@ -152,7 +152,7 @@ class Timeline:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Timeline:
-        """The timeline that :meth:`to_json` has written.
+        """The timeline of a dict that :meth:`to_json` made.
 
         Raises:
             TraceError: it is no such dict.
@@ -173,9 +173,9 @@ class Timeline:
 
 
 def build(length: int, events: Sequence[Tuple[str, str, str, int, int]]) -> Timeline:
-    """A timeline of ``length`` microseconds from (device, name, kind, start, end), also in microseconds.
+    """A timeline of ``length`` microseconds from events (device, name, kind, start, end), also in microseconds.
 
-    Events are cut at its two ends, and those that lie outside are left out.
+    Events are cut at both ends, and events outside are left out.
     """
     inside = (
         (max(start, 0), min(end, length), device, name, kind)

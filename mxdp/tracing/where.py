@@ -1,4 +1,4 @@
-"""Runs a step a few times, records it, and says where its wall clock went."""
+"""Records a few steps and splits the wall clock of a step into its parts."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Step = Callable[[], Any]
 
 @dataclass(frozen=True)
 class TimeSplit(Parts):
-    """Seconds a step, of the critical device: the one that worked longest, so that least of it is idle.
+    """Seconds a step of the critical device, the one that worked longest.
 
-    The parts (:class:`mxdp.tracing.Parts`) add up to ``wall_clock``, the time from fence to fence over the number of
-    steps. ``by_device`` has those of every device. ``timeline`` is what they were taken from.
+    The parts (:class:`mxdp.tracing.Parts`) add up to ``wall_clock``, the time from fence to fence divided by the number
+    of steps. ``by_device`` has the parts of every device. ``timeline`` is the recording.
     """
 
     wall_clock: float = 0.0
@@ -38,7 +38,7 @@ class TimeSplit(Parts):
 
 @dataclass(frozen=True)
 class Cost:
-    """Median seconds a step without and with a recording, measured in turn."""
+    """Median seconds a step without and with a recording, measured alternately."""
 
     plain: float
     recorded: float
@@ -56,14 +56,14 @@ def where_the_time_went(
     devices: Sequence[Device] = (),
     kinds: Optional[Mapping[str, str]] = None,
 ) -> TimeSplit:
-    """Call ``step`` ``warm_up`` times, then ``steps`` times in a recording: where the wall clock of a step went.
+    """Split the wall clock of a step: call ``step`` ``warm_up`` times, then ``steps`` times in a recording.
 
-    Waits before the first step and after the last, and nowhere else: where Python runs ahead of the devices it does so
-    here too. Mark the input path inside the step with ``section("input")``. Works for one device, for k, and for a
-    pipeline: what counts for the split is the device that worked longest.
+    It waits only before the first and after the last step, so Python may run ahead of the devices as usual. Mark the
+    input path inside the step with ``section("input")``. It works for any number of devices and for pipelines: the
+    result is the split of the device that worked longest.
 
     Args:
-        step: one step; what it returns is dropped.
+        step: one step; its result is dropped.
         devices, kinds: as :func:`mxdp.tracing.record` takes them.
 
     Raises:
@@ -103,10 +103,9 @@ def split_steps(timeline: Timeline, steps: int) -> TimeSplit:
 
 
 def tracing_cost(step: Step, steps: int = 5, rounds: int = 5, devices: Sequence[Device] = ()) -> Cost:
-    """What a recording costs: the step with and without one, in turn, fenced. Waits.
+    """Measure what a recording costs: fenced steps with and without a recording, alternately. Waits.
 
-    What it came to where it was measured stands at :func:`mxdp.tracing.record`. The time to read the trace afterwards
-    is not in it.
+    :func:`mxdp.tracing.record` gives measured values. The time to read the trace afterwards is not included.
 
     Raises:
         ValueError: less than one step or round.

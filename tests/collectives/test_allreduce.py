@@ -155,7 +155,7 @@ def test_the_mean_is_the_sum_divided_once(algorithm, n, dtype):
 
 
 @each_algorithm
-def test_made_ready_once_it_sums_what_is_there_each_time(algorithm):
+def test_prepared_once_it_sums_the_current_values_each_time(algorithm):
     arrays = inputs(4, (3, 3))
     data = on_devices(arrays)
     again = AllReduce(data, algorithm)

@@ -8,7 +8,7 @@ import pytest
 
 from mxdp.backend import autograd, gluon, mx, np, npx
 from mxdp.collectives import ALGORITHMS, AllReduce
-from mxdp.collectives.allreduce import made_ready
+from mxdp.collectives.allreduce import prepare_allreduce
 from mxdp.gluon import Store, store
 from mxdp.plans.cost.machine import CPU
 
@@ -232,13 +232,13 @@ def made(monkeypatch):
 
     def spy(data, algorithm, *options, **more):
         names.append(algorithm)
-        return made_ready(data, algorithm, *options, **more)
+        return prepare_allreduce(data, algorithm, *options, **more)
 
-    monkeypatch.setattr(store, "made_ready", spy)
+    monkeypatch.setattr(store, "prepare_allreduce", spy)
     return names
 
 
-def test_the_same_arrays_are_made_ready_once(made):
+def test_the_same_arrays_are_prepared_once(made):
     kv = Store("tree")
     values = values_of(4)
     arrays = [np.array(value, ctx=device) for value, device in zip(values, DEVICES)]
@@ -255,7 +255,7 @@ def test_the_same_arrays_are_made_ready_once(made):
 
 
 @pytest.mark.parametrize("out_of_place", [False, True])
-def test_other_objects_for_the_same_arrays_are_made_ready_once(made, out_of_place):
+def test_other_objects_for_the_same_arrays_are_prepared_once(made, out_of_place):
     """``param.grad`` is a new object each time. The 100 ms of work make the first look at the memory early."""
     kv = Store("ring")
     weights = [np.zeros((700, 700), ctx=device) for device in DEVICES[:2]]

@@ -190,7 +190,7 @@ def test_the_table_of_plans(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
     print_plans([{"name": "ring", "steps": 4, "sent": 4 / 3, "what": "Goes round."}], devices=3)
     assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == [
-        "3 devices; sent: vectors that leave the busiest device, in all steps together",
+        "3 devices; sent: vectors that the busiest device sends, in all steps together",
         "",
         "plan  steps  sent  what it does",
         "ring      4  1.33  Goes round.",
