@@ -2,12 +2,12 @@
 # # One network, two devices
 #
 # The chapter "Training on Multiple GPUs" of *Dive into Deep Learning*, piece by piece, on devices that every laptop
-# has: MXNet's contexts `cpu(0)` and `cpu(1)`, each with a worker thread of its own. Run the cells in order, in any
-# editor that knows `# %%` cells, or all at once: `python experiments/lessons/01_data_parallel.py`.
+# has: MXNet's contexts `cpu(0)` and `cpu(1)`, each with a worker thread of its own. Run the cells in order, in an
+# editor that supports `# %%` cells, or all at once: `python experiments/lessons/01_data_parallel.py`.
 #
-# All functions of this lesson stand on one page, `mxdp/scratch.py`. Read it beside the cells.
+# All functions of this lesson are in one file, `mxdp/scratch.py`. Read it beside the cells.
 #
-# `mxdp` comes first: it sets up the process, which has to happen before MXNet is loaded.
+# Import `mxdp` first: it sets up the process before MXNet is loaded.
 
 # %%
 import mxdp
@@ -35,8 +35,8 @@ print("replicas in sync:", mxdp.in_sync(device_params))
 # %% [markdown]
 # ## All-reduce
 #
-# Before: each device has its own numbers. After: each has the sum, in the same array as before. The book's all-reduce
-# sends everything to device 0 and back. In a ring, each device sends to its right neighbour only.
+# Before, each device has numbers of its own. Afterwards each device has the sum, in the same array. The book's
+# all-reduce sends everything to device 0 and back. In a ring, each device sends only to its right neighbour.
 
 # %%
 for allreduce in (naive_allreduce, ring_allreduce):
@@ -46,8 +46,8 @@ for allreduce in (naive_allreduce, ring_allreduce):
     print("after: ", *data, allreduce.__name__)
 
 # %% [markdown]
-# Both are loops over arrays. `mxdp.allreduce` gives the same sums by a plan, which can be printed before anything runs:
-# who sends what to whom. `+>` adds what arrives, `->` overwrites with it.
+# Both are loops over arrays. `mxdp.allreduce` computes the same sums by a plan, which you can print before anything
+# runs: who sends what to whom. `+>` adds the chunk that arrives, `->` overwrites with it.
 
 # %%
 print(ring(2))
@@ -57,8 +57,8 @@ print("after another all-reduce:", *data)
 # %% [markdown]
 # ## A minibatch in two shards
 #
-# Five samples on two devices: three and two. Nothing is dropped, and the result will still be exact, since gradients
-# are summed over all shards and divided once, by the whole batch.
+# Five samples on two devices: three and two. No sample is dropped, and the result is still exact, since gradients are
+# summed over all shards and divided once, by the size of the whole batch.
 
 # %%
 for shard in mxdp.split_and_load(np.arange(10).reshape(5, 2), devices):
@@ -67,8 +67,8 @@ for shard in mxdp.split_and_load(np.arange(10).reshape(5, 2), devices):
 # %% [markdown]
 # ## One step
 #
-# Split, forward and backward on both devices, all-reduce of every gradient, and the same SGD step on both. Afterwards
-# the replicas are equal, bit for bit.
+# `train_batch` splits the batch, runs forward and backward on both devices, sums every gradient by an all-reduce, and
+# takes the same SGD step on both devices. Afterwards the replicas are equal, bit for bit.
 
 # %%
 dataset = mxdp.load("digits")
@@ -80,9 +80,9 @@ print("replicas in sync:", mxdp.in_sync(device_params))
 # %% [markdown]
 # ## How long does it take?
 #
-# MXNet returns before it has computed, so a clock is only honest behind a fence: `Benchmark` waits for all devices
-# before it starts and before it stops. Two numbers are a look, not a measurement. For a measurement, with rounds in
-# turn and a comparison with what this machine could give at best: `python -m mxdp.experiments run epochs`.
+# MXNet returns before it has computed, so a time needs a fence: `Benchmark` waits for all devices before it starts and
+# before it stops. Two numbers are only a first look. For a measurement, with alternating rounds and a comparison with
+# the best possible on this machine: `python -m mxdp.experiments run epochs`.
 
 # %%
 for n in (1, 2):
@@ -96,9 +96,8 @@ for n in (1, 2):
 # %% [markdown]
 # ## Questions
 #
-# 1. Set the environment variable `MXNET_CPU_TEMP_COPY=4` (MXNet's own value) before you start Python, and run the last
-# cell
-#    again. What happens to the second device's advantage? `two-jobs` shows why.
+# 1. Set the environment variable `MXNET_CPU_TEMP_COPY=4` (MXNet's default) before you start Python, and run the last
+#    cell again. How much faster are two devices now? The experiment `two-jobs` shows why.
 # 2. Replace the all-reduce by one that does nothing: `train_batch(..., allreduce=lambda data: None)`. How long do the
 #    replicas stay in sync?
 # 3. Give `train_batch` another all-reduce: `allreduce=naive_allreduce`. When is the ring faster?

@@ -1,10 +1,11 @@
 # %% [markdown]
 # # Who sends what to whom?
 #
-# Every device has its own gradients, and every device needs the sum of all. The book does it in two loops: everything
-# to device 0, and the sum back. There are better ways, and each is a plan that can be printed before anything runs.
+# Every device has gradients of its own, and every device needs the sum of all. The book uses two loops: one sends
+# everything to device 0, the other sends the sum back. There are faster ways. Each is a plan that you can print before
+# anything runs.
 #
-# `python -m mxdp.plans ring 4` prints the same as tables for a slide, with what each device holds after each step.
+# `python -m mxdp.plans ring 4` prints a plan as a table for a slide, with the contents of each device after each step.
 
 # %%
 import mxdp
@@ -19,8 +20,8 @@ print(plan("ring", 4))
 # %% [markdown]
 # ## How much does the busiest device send?
 #
-# Of a vector of 1200 numbers. In the naive plan device 0 sends it to each of the others; around the ring nobody sends
-# it even twice.
+# The vector has 1200 numbers. In the naive plan, device 0 sends the whole vector to each of the others. In the ring,
+# each device sends less than two vectors.
 
 # %%
 for name in sorted(ALGORITHMS):
@@ -30,7 +31,7 @@ for name in sorted(ALGORITHMS):
 # %% [markdown]
 # ## The same sums, bit for bit on every device
 #
-# Whole numbers that depend on the device, so that the sum is exact and an exchanged chunk would show.
+# The inputs are whole numbers that depend on the device, so the sum is exact and swapped chunks would be found.
 
 # %%
 devices = mxdp.devices(4)
@@ -41,10 +42,10 @@ for name in sorted(ALGORITHMS):
 print("all algorithms:", data[0])
 
 # %% [markdown]
-# ## What a device really does
+# ## What each device does
 #
-# MXNet works on arrays, so a plan becomes operations. What arrives lands in a staging buffer, and all that arrives for
-# one chunk is added at once. MXNet orders the operations by the arrays they touch; none waits without a reason.
+# MXNet works on arrays, so a plan becomes a list of operations. A chunk that arrives is copied into a staging buffer,
+# and all chunks for one sum are added at once. MXNet orders the operations by the arrays that they use.
 
 # %%
 for operation in operations(plan("direct", 2)):
@@ -53,8 +54,8 @@ for operation in operations(plan("direct", 2)):
 # %% [markdown]
 # ## How long will it take?
 #
-# `calibrate` measures what a copy and a sum cost here. With that a plan can be played through on paper, and `"auto"`
-# takes the one that comes out best. How far off is it? `python -m mxdp.experiments run allreduce` says so.
+# `calibrate` measures what a copy and a sum cost on this machine. With these costs a plan is simulated, and `"auto"`
+# takes the plan with the least time. `python -m mxdp.experiments run allreduce` compares prediction and result.
 
 # %%
 machine = mxdp.calibrate(devices)
@@ -64,7 +65,7 @@ for name in sorted(ALGORITHMS):
 # %% [markdown]
 # ## All gradients of a network
 #
-# LeNet has eight, most of them tiny. `GradientSync` lays them side by side, so that a step has one all-reduce.
+# LeNet has eight gradients, most of them tiny. `GradientSync` stores them side by side, so a step has one all-reduce.
 
 # %%
 device_params = [mxdp.get_params(mxdp.init_lenet(seed=0), device) for device in devices]

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # What runs at the same time, and how would you know?
 #
-# Python only *pushes* work; MXNet's engine starts it when what it needs is there. The book times two jobs on two
-# devices and infers from the clock that they overlapped. Here MXNet's own profiler is asked.
+# Python only *pushes* work; MXNet's engine starts each operator when its inputs are ready. The book times two jobs on
+# two devices and concludes from the clock that they overlapped. Here MXNet's own profiler shows it.
 
 # %%
 import tempfile
@@ -20,11 +20,11 @@ npx.waitall()
 # %% [markdown]
 # ## Two jobs, with a wait between and without
 #
-# `together(2)` is the time in which two devices were busy at once. With a wait between it is nothing. Without one it
-# can be everything, if there are two cores.
+# `together(2)` is the time in which two devices were busy at once. With a wait between the jobs it is zero. Without a
+# wait it can be almost the whole time, if there are two cores.
 
 # %%
-with tracing.record(devices) as in_turn:
+with tracing.record(devices) as one_by_one:
     for x in factors:
         products = [np.dot(x, x) for _ in range(10)]
         npx.waitall()
@@ -32,10 +32,10 @@ with tracing.record(devices) as in_turn:
 with tracing.record(devices) as at_once:
     products = [np.dot(x, x) for x in factors for _ in range(10)]
 
-for name, recording in (("in turn", in_turn), ("at once", at_once)):
+for name, recording in (("one by one", one_by_one), ("at once", at_once)):
     timeline = recording.timeline
     print(f"{name}: {timeline.length * 1e3:.1f} ms, two devices busy {timeline.together(2) / timeline.length:.0%}")
-assert in_turn.timeline.together(2) == 0
+assert one_by_one.timeline.together(2) == 0
 trace = Path(tempfile.mkdtemp()) / "two-jobs.trace.json"
 at_once.save(trace)
 print(f"open {trace} in ui.perfetto.dev")
@@ -43,7 +43,7 @@ print(f"open {trace} in ui.perfetto.dev")
 # %% [markdown]
 # ## The engine knows what needs what
 #
-# A result of one device is copied to the other and used there. Nobody waits, and the answer is right all the same.
+# The result of one device is copied to the other and used there. Python does not wait, and the answer is still right.
 
 # %%
 there = np.dot(factors[0], factors[0]).copyto(devices[1])
@@ -69,7 +69,7 @@ assert abs(sum(split.as_dict().values()) - split.wall_clock) < 1e-9
 # %% [markdown]
 # ## Exercises
 #
-# 1. Put `npx.waitall()` between forward and backward pass of a step: which part grows?
-# 2. Record the jobs with `MXNET_CPU_TEMP_COPY=4` in the environment (MXNet's own value). Who waits for whom?
+# 1. Put `npx.waitall()` between the forward and the backward pass of a step. Which part grows?
+# 2. Record the jobs with `MXNET_CPU_TEMP_COPY=4` in the environment (MXNet's default). Which device waits for which?
 # 3. `python -m mxdp.experiments run copy-overlap`: when does it help not to wait for copies, and when does it not?
 # 4. `python -m mxdp.experiments run profile --of graph` records any experiment.

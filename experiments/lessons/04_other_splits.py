@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Four ways to split a network
 #
-# The book's figure: the original on one device, network partitioning, layerwise partitioning, data parallelism; and
-# from the slides, pictures in tiles. All of them give what one device gives. They differ in what has to be sent, and in
-# what each device has to keep.
+# The book's figure shows the original on one device, network partitioning, layerwise partitioning and data parallelism;
+# the slides add pictures in tiles. All give the same result as one device. They differ in what the devices send and in
+# what each device keeps.
 #
 # A network is described once, as a list of layers with parameters of their own.
 
@@ -30,7 +30,7 @@ for layer, made in zip(LENET, outputs(LENET, shape)):
     print(f"{made!s:14} {layer}")
 
 # %% [markdown]
-# ## What all must equal: the serial run
+# ## The serial run, which all splits must equal
 #
 # One device, one batch, forward and backward.
 
@@ -47,9 +47,9 @@ print(f"mean loss {float(losses.mean()):.4f}, {len(gradients)} gradients")
 # %% [markdown]
 # ## The same step, split in four ways
 #
-# Each is made from the network, its parameters, the shape of a sample, and the devices. `step` leaves gradients behind,
-# wherever the parameters lie; `gradients()` puts them together again. Each one is compared, since in a sum errors can
-# cancel. (They add in another order, so the last bits differ.)
+# Each strategy takes the network, its parameters, the shape of a sample, and the devices. `step` computes the gradients
+# where the parameters lie; `gradients()` collects them. Every gradient is compared elementwise, since errors can cancel
+# in a sum. (The splits add in another order than the serial run, so the last bits differ.)
 
 # %%
 strategies = {
@@ -66,8 +66,8 @@ for name, strategy in strategies.items():
     print(f"{name:10} every gradient is right; {moved / 1e6:5.2f} MB moved; kB of parameters on each device: {held}")
 
 # %% [markdown]
-# Data parallelism sends gradients: as many, whatever the batch. The others send activations: with one sample the order
-# is another.
+# Data parallelism sends gradients, whose number does not depend on the batch. The others send activations, which grow
+# with the batch. So for small batches the order is different.
 
 # %%
 for name, strategy in strategies.items():
@@ -78,8 +78,8 @@ assert strategies["data"].bytes_moved(1024) < strategies["layerwise"].bytes_move
 # %% [markdown]
 # ## A pipeline is a staircase
 #
-# With one micro-batch one device works and the others wait: plain model parallelism. With four they follow one another.
-# 1F1B is as long as GPipe, and keeps fewer activations.
+# With one micro-batch, one device works while the others wait: plain model parallelism. With four, the devices overlap.
+# 1F1B takes as many cycles as GPipe, but keeps fewer activations.
 
 # %%
 for plan in (gpipe(2, 1), gpipe(2, 4), one_f_one_b(2, 4)):
@@ -90,9 +90,9 @@ assert kept(one_f_one_b(2, 4)) == [2, 1]
 # %% [markdown]
 # ## Layer by layer: columns, then rows
 #
-# If the first of two layers is cut by its outputs and the second by just those inputs, the devices have to meet once
-# for both, in an all-reduce of what the second gives. Two pairs in LeNet: two sums forward; one back, since pictures
-# need no gradient.
+# If the first of two layers is cut by its outputs and the second by the same channels, its inputs, both layers together
+# need only one all-reduce, of the second layer's outputs. LeNet has two pairs: two all-reduces forward, and one
+# backward, since pictures need no gradient.
 
 # %%
 for layer, cut in zip(LENET, cut_layers([hasattr(layer, "units") or hasattr(layer, "channels") for layer in LENET])):
@@ -103,8 +103,8 @@ assert strategies["layerwise"].allreduces == {"forward": 2, "backward": 1}
 # %% [markdown]
 # ## Tiles and their halos
 #
-# A window of 3 x 3 looks one pixel over the seam. What it sees there has to be sent first: rows (1), then columns (2),
-# so that a corner comes in two hops. Dots are padding.
+# A window of 3 x 3 reaches one pixel over the border of a tile. These pixels, the halo, are sent first: rows (1), then
+# columns (2), so a corner arrives in two hops. Dots are padding.
 
 # %%
 before_a_layer = exchange(5, 6, (2, 2), Window(3, padding=1))
@@ -112,8 +112,9 @@ print(before_a_layer)
 print(before_a_layer.drawn(0))
 
 # %% [markdown]
-# Without halos the result is wrong at the seam, and two convolutions carry that two pixels far; further in it is right.
-# Numbers are whole, so that right means: exactly. Rows of a picture of 11 x 8 in two tiles, one above the other:
+# Without halos the result is wrong at the border between tiles. Two convolutions spread the error by two pixels; beyond
+# them the result is right. All numbers are whole, so "right" means exactly equal. Here are the rows of a picture of
+# 11 x 8 in two tiles, one above the other:
 
 # %%
 net = (Conv(1, kernel=3, padding=1), Relu(), Conv(1, kernel=3, padding=1))
@@ -130,9 +131,9 @@ assert [number for number, row in enumerate(without[0, 0] != whole[0, 0]) if row
 # %% [markdown]
 # ## Which one?
 #
-# `python -m mxdp.experiments run strategies` measures all of them on this machine, with what each moves and keeps.
+# `python -m mxdp.experiments run strategies` measures all four here, with the bytes that each sends and keeps.
 #
-# 1. From which batch on does data parallelism send less than layerwise partitioning? Compare with `layerwise`.
-# 2. Which of the four can split a batch of one? Which divide the parameters?
-# 3. Take 8 micro-batches for the pipeline. What falls, what rises? `pipeline` has the numbers.
+# 1. From which batch size on does data parallelism send less than layerwise partitioning? See `layerwise`.
+# 2. Which of the four can split a batch of one sample? Which of them split the parameters?
+# 3. Use 8 micro-batches for the pipeline. What falls, what rises? The experiment `pipeline` has the numbers.
 # 4. Put a `BatchNorm` between the convolutions of the last cell. Where is the picture wrong now, and why?

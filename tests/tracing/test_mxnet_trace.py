@@ -131,7 +131,7 @@ def test_a_trace_of_a_profiler_that_still_runs(refused):
         ('{"traceEvents": 3}', "not a trace"),
         ('{"answer": 42}', "not a trace"),
         ("<html></html>", "not JSON"),
-        (b"\x1f\x8b\x08\xff\xfe", "no text"),
+        (b"\x1f\x8b\x08\xff\xfe", "not text"),
         ('{"traceEvents": [{"ph": "X", "name": "a", "cat": "b", "ts": 1, "dur": 2, "pid": 1}]}', "none of MXNet's"),
         (FIRST.replace('"ts"', '"ts', 1), "not JSON"),
         (FIRST.replace('"ph": "E"', '"ph": "B"', 1), "is damaged"),
