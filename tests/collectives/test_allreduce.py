@@ -1,4 +1,4 @@
-"""Integer-valued inputs that depend on rank and index, so that sums are exact and a swapped chunk shows."""
+"""All-reduces on whole numbers that depend on rank and index: sums are exact, and a swapped chunk is found."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def on_devices(arrays):
 
 
 def wrong(reduce, n=3, shape=(10,)):
-    """How many numbers differ from the sum after ``reduce`` has worked on the arrays in place."""
+    """The number of elements that differ from the sum after ``reduce`` in place."""
     arrays = inputs(n, shape)
     data = on_devices(arrays)
     reduce(data)
@@ -106,7 +106,7 @@ def leaves_out(step):
 
 
 def sends_the_next_chunk(schedule):
-    """One send of the first step is off by one: by a chunk, or where there is but one chunk, by a device."""
+    """One send of the first step is off by one chunk, or by one device if there is only one chunk."""
     (first, *others), *steps = schedule.steps
     if schedule.chunks > 1:
         off = replace(first, chunk=(first.chunk + 1) % schedule.chunks)
@@ -172,7 +172,7 @@ def test_prepared_once_it_sums_the_current_values_each_time(algorithm):
 
 
 def turns_at(nbytes):
-    """A machine on which "auto" takes doubling, of few messages, up to so many bytes, and then shared memory."""
+    """A machine on which "auto" takes doubling, with few messages, up to this many bytes, and then shared memory."""
     curve = ((1.0, 0.3625 / nbytes),)
     rate = Rate(1.0, curve, curve)
     return Machine(push=0.0, copy=rate, add=rate, add_more=0.0, cores=4)
@@ -226,7 +226,7 @@ def test_what_does_not_fit_is_named(algorithm, arrays, message):
 
 @pytest.mark.parametrize("function", [allreduce, AllReduce])
 def test_two_arrays_on_one_device_are_refused(function):
-    """As where there are no two GPUs: the book's ``try_gpu(0)`` and ``try_gpu(1)`` are then both ``cpu(0)``."""
+    """Without two GPUs, the book's ``try_gpu(0)`` and ``try_gpu(1)`` are both ``cpu(0)``."""
     with pytest.raises(ValueError, match=r"^allreduce needs arrays on different devices, not on cpu\(0\), cpu\(0\): "):
         function([np.zeros(3), np.ones(3)])
 

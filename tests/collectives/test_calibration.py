@@ -1,4 +1,4 @@
-"""What is measured, on a device whose speeds are known, and that a real one can be measured."""
+"""Calibration on a device with known speeds, and on a real one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SMALL = (1 << 16, 1 << 18)
 
 
 class KnownDevice:
-    """A clock, and operators that take it a known time a byte, in the background: until the next fence."""
+    """A clock that operators advance by a known time for each byte, in the background until the next fence."""
 
     def __init__(self):
         self.push, self.start = 0.25, 0.5
@@ -75,7 +75,7 @@ def test_it_is_the_median_of_the_rounds_behind_a_warm_up(known):
     assert calibration._median_seconds([call]) == 0.25 + 0.5 + 8.0 + 3.0
 
 
-def test_a_machine_that_plans_can_be_played_through_on():
+def test_a_machine_on_which_plans_can_be_simulated():
     machine = calibrate([mx.cpu(0), mx.cpu(1)], SMALL)
     assert machine.cores == process.cores()
     assert machine.push > 0

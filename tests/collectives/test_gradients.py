@@ -49,7 +49,7 @@ def wrong(device_params, expected):
 def test_every_gradient_of_every_replica_is_the_sum(algorithm, n, dtypes, bucket_mb):
     device_params = replicas(n, dtypes)
     sync = GradientSync(device_params, algorithm, bucket_mb)
-    for _ in range(2):  # the second time with what the first has kept
+    for _ in range(2):  # the second time with the kept buffers
         expected = fill(device_params)
         assert sync() is None
         for rank, params in enumerate(device_params):
@@ -84,7 +84,7 @@ REPLACED = {
 
 @pytest.mark.parametrize("how", REPLACED)
 def test_gradients_that_were_replaced_are_not_summed_in_silence(how):
-    """Also where nothing has been computed yet: the new gradient's memory may still be to come."""
+    """Also before any computation, when the new gradient's memory may not be allocated yet."""
     device_params = replicas(2)
     sync = GradientSync(device_params)
     sync()
@@ -104,7 +104,7 @@ def test_while_gradients_are_added_up_none_may_be_replaced():
     sync = GradientSync(device_params)
     with sync.no_sync():
         device_params[1][0].attach_grad()
-        sync()  # nothing, in here
+        sync()  # has no effect here
     with pytest.raises(RuntimeError, match=r"the gradient of a parameter of shape \(2, 3\) on cpu\(1\) was replaced"):
         sync()
 
@@ -170,7 +170,7 @@ def test_the_default_is_auto_which_chooses_by_the_machine_that_is_given():
     assert fewest.algorithm != usual.algorithm
     assert GradientSync(device_params, "tree", machine=CPU).buckets[0].algorithm == "tree"
 
-    # A machine on which messages and bytes weigh the same at 0.36 s: shared memory behind that, doubling before.
+    # On this machine messages and bytes cost the same at 0.36 s: below that doubling wins, above it shared memory.
     for dtype, expected in [("float16", "doubling"), ("float32", "doubling"), ("float64", "shared-memory")]:
         rate = Rate(1.0, *[((1.0, 0.3625 / 6000),)] * 2)
         machine = Machine(push=0.0, copy=rate, add=rate, add_more=0.0, cores=4)
@@ -212,7 +212,7 @@ def test_one_all_reduce_for_three_micro_batches():
             for micro_batch in range(2):
                 for rank, params in enumerate(device_params):
                     backward(params, factor=1 + rank + micro_batch)
-                sync()  # nothing, in here
+                sync()  # has no effect here
             onp.testing.assert_array_equal(device_params[1][1].grad.asnumpy(), [[5 * (2 + 3)]])
         for rank, params in enumerate(device_params):
             backward(params, factor=3 + rank)
@@ -230,7 +230,7 @@ def two_replicas():
 
 
 class Stopped(KeyboardInterrupt):
-    """Ctrl-C, but pytest goes on."""
+    """Like Ctrl-C, but pytest does not stop."""
 
 
 def fail_in(sync, error, work):
@@ -242,7 +242,7 @@ def fail_in(sync, error, work):
 @pytest.mark.parametrize("error", [ZeroDivisionError, Stopped])
 @pytest.mark.parametrize("before", [0, 1])
 def test_what_was_added_up_is_forgotten_where_no_sync_ends_with_an_error(error, before):
-    """Also that of the micro-batches before: the step is begun again."""
+    """The earlier micro-batches are dropped too: the step starts again."""
     device_params = two_replicas()
     sync = GradientSync(device_params)
 
@@ -291,7 +291,7 @@ def test_a_no_sync_inside_another_changes_nothing():
 
 
 def test_the_garbage_collector_may_end_a_no_sync():
-    """It frees a dead cycle's arrays before it ends generators: to mark a freed array would destroy the heap."""
+    """It frees the arrays of a dead cycle before it ends generators. Marking a freed array would corrupt the heap."""
     marks = []
 
     class Spy(GradientSync):
@@ -314,7 +314,7 @@ def test_the_garbage_collector_may_end_a_no_sync():
 
 
 def is_the_last_gradient_summed_before_backward_is_done(bucket_mb, limit):
-    """Three products, each among more operators than MXNet pushes at once (15); the first one's gradient is held up."""
+    """Three products, each among more operators than one bulk of MXNet (15). The gradient of the first is delayed."""
     devices = [mx.cpu(0), mx.cpu(1)]
     device_params = [get_params([np.full((8, 8), 0.1) for _ in range(3)], device) for device in devices]
     sync = GradientSync(device_params, "direct", bucket_mb)

@@ -18,7 +18,7 @@ from mxdp.plans.collective.rings import ring
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    """As if everything were large, with pieces of 64 bytes."""
+    """All vectors count as large, with pieces of 64 bytes."""
     monkeypatch.setattr("mxdp.plans.collective.operations.IN_PLACE_BYTES", 1)
     monkeypatch.setattr(jobs, "PIECE_BYTES", 64)
 
@@ -36,7 +36,7 @@ def total(devices, size, dtype="float32"):
 
 
 def busy(device):
-    """Some 100 ms of work for ``device``: whatever it is given after that has to wait."""
+    """Some 100 ms of work for ``device``: all later work of this device waits."""
     x = mx.nd.ones((1500, 1500), ctx=device)
     npx.waitall()
     return [mx.nd.dot(x, x) for _ in range(2)]
@@ -107,7 +107,7 @@ def test_other_work_sees_the_vector_before_or_after_the_sum(check, rank):
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("check", [check_who_reads_before, check_who_reads_after])
 def test_without_the_guards_of_one_device_it_goes_wrong(monkeypatch, check, rank):
-    """Its opening guard, and its closing guards, which guard the other vector instead."""
+    """Without the opening guard of one device, or without its closing guards."""
     guard, pairs = jobs._guard, []
 
     def broken(vector, behind):
@@ -124,7 +124,7 @@ def test_without_the_guards_of_one_device_it_goes_wrong(monkeypatch, check, rank
 
 
 @pytest.mark.parametrize("spoil", [lambda calls: calls[:-1], lambda calls: calls[1:]], ids=["no copy", "no sum"])
-def test_a_move_left_out_is_found(monkeypatch, spoil):
+def test_an_operation_that_is_left_out_is_found(monkeypatch, spoil):
     whole = jobs._in_bulk
     monkeypatch.setattr(jobs, "_in_bulk", lambda calls: whole(spoil(calls)))
     with pytest.raises(AssertionError):
@@ -171,7 +171,7 @@ print(sum(int((x.asnumpy() != total).sum()) for x in [*xs, *behind]))
     ],
 )
 def test_the_engine_knows_the_order_without_a_bulk(how, devices, right, workers, tmp_path):
-    """MXNet's profiler switches bulks off while it keeps aggregate statistics."""
+    """MXNet's profiler switches bulks off while it collects aggregate statistics."""
     done = subprocess.run(
         [sys.executable, "-c", BESIDE_A_BUSY_DEVICE, str(devices), how, str(tmp_path / "profile.json")],
         env={**os.environ, "MXNET_CPU_WORKER_NTHREADS": str(workers)},
@@ -202,7 +202,7 @@ def test_an_error_on_one_device_is_raised_on_every_device(algorithm, failed, loo
 
 
 def test_a_bulk_asks_for_as_many_operators_as_it_has(monkeypatch):
-    """MXNet reserves memory for all that were asked for, in every bulk."""
+    """MXNet reserves memory for the requested number of operators in every bulk."""
     asked, calls = [], []
     bulk, copy, prepare_sum = mx.engine.bulk, jobs._copy_behind, jobs.prepare_sum
     monkeypatch.setattr(mx.engine, "bulk", lambda size: asked.append(size) or bulk(size))

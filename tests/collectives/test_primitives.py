@@ -38,7 +38,7 @@ def test_reduce_scatter_gives_each_device_its_chunk_and_changes_nothing(n, shape
 
 
 def test_reduce_scatter_of_means():
-    """Of four arrays, also where two of the devices get no chunk."""
+    """Four arrays; in one case two devices get an empty chunk."""
     short = reduce_scatter(on_devices(inputs(4, (2,))), op="mean")
     onp.testing.assert_array_equal(onp.concatenate([c.asnumpy() for c in short]), sum(inputs(4, (2,))) / 4)
     chunks = reduce_scatter(on_devices(inputs(4, (9,))), op="mean")
@@ -58,7 +58,7 @@ def test_all_gather_joins_chunks_of_any_size(sizes, dtype):
         onp.testing.assert_array_equal(x.asnumpy(), array)
 
 
-def test_all_gather_takes_back_together_what_reduce_scatter_took_apart():
+def test_all_gather_joins_what_reduce_scatter_cut():
     arrays = inputs(3, (2, 5))
     for x in all_gather(reduce_scatter(on_devices(arrays))):
         onp.testing.assert_array_equal(x.asnumpy(), sum(arrays).reshape(-1))

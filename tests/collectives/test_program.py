@@ -39,7 +39,7 @@ def test_empty_chunks_are_left_out():
 
 
 def test_staging_buffers_hold_what_the_docstrings_say():
-    """Naive: every other device's vector on the first one. Direct: the others' chunks. Shared memory: the sums."""
+    """Naive: all other devices' vectors on the first device. Direct: the others' chunks. Shared memory: the sums."""
     assert program(naive(4), 100).staging_bytes == 3 * 400
     assert program(direct(4), 100).staging_bytes == 4 * 3 * 100
     assert program(shared_memory(4), 100).staging_bytes == 4 * 100
@@ -53,7 +53,7 @@ def test_staging_buffers_lie_on_the_device_that_adds_and_are_kept():
     assert run.calls == before
 
 
-def test_large_vectors_are_summed_in_place_where_that_is_worth_making_ready():
+def test_large_vectors_are_summed_in_place_if_the_program_is_kept():
     """From 8 MiB a vector, however many chunks it has; then there are no staging buffers."""
     schedule, large = shared_memory(2), 2 << 20
     for size, again, staged in [(large, True, 0), (large - 1, True, 1), (large, False, 1)]:
@@ -79,7 +79,7 @@ def test_flat_is_a_view():
 
 
 def convolved(rank, dimensions):
-    """An array that oneDNN keeps in an order of its own, and its numbers."""
+    """An array in a layout of oneDNN, and its numbers."""
     mx.random.seed(rank)
     x = mx.np.random.uniform(size=(2, 16, *[6] * dimensions), ctx=mx.cpu(rank))
     weight = mx.np.random.uniform(size=(32, 16, *[3] * dimensions), ctx=mx.cpu(rank))
@@ -90,7 +90,7 @@ def convolved(rank, dimensions):
 @pytest.mark.parametrize("dimensions", [1, 2, 3])
 @pytest.mark.parametrize("algorithm", ["naive", "ring", "shared-memory"])
 @pytest.mark.parametrize("again", [False, True])
-def test_arrays_in_onednns_own_order(monkeypatch, algorithm, dimensions, again):
+def test_arrays_in_onednns_layout(monkeypatch, algorithm, dimensions, again):
     monkeypatch.setattr("mxdp.plans.collective.operations.IN_PLACE_BYTES", 1)
     xs, known = zip(*[convolved(rank, dimensions) for rank in range(2)])
     if again:
@@ -101,7 +101,7 @@ def test_arrays_in_onednns_own_order(monkeypatch, algorithm, dimensions, again):
         assert x.asnumpy().tolist() == (known[0] + known[1]).tolist()
 
 
-def test_the_other_collectives_take_onednns_order_too():
+def test_the_other_collectives_take_onednns_layout_too():
     (first, second), (known, _) = zip(*[convolved(rank, 2) for rank in range(2)])
     broadcast([first, second])
     assert second.asnumpy().tolist() == known.tolist()
@@ -112,7 +112,7 @@ def test_the_other_collectives_take_onednns_order_too():
     assert [*parts[0], *parts[1]] == (known[0] + known[1]).ravel().tolist()
 
 
-def test_weights_that_inference_lays_out_anew_between_two_sums():
+def test_weights_whose_layout_inference_changes_between_two_sums():
     weights = [mx.np.ones((32, 16, 3, 3), ctx=mx.cpu(rank)) for rank in range(2)]
     run = AllReduce(weights, "ring")
     for expected in (2, 4, 8):

@@ -29,7 +29,7 @@ def test_it_is_the_least_of_all_predictions(devices, sizes, made_of):
     assert predicted[choose(devices, sizes, 4, made_of)] == min(predicted.values())
 
 
-def test_where_starting_is_dear_few_steps_win_and_where_bytes_are_dear_little_is_sent():
+def test_expensive_starts_favour_few_steps_and_expensive_bytes_favour_little_traffic():
     assert choose(GPUS, [1], 4, machine(1.0, 1e-12)) in ("naive", "doubling")
     assert choose(GPUS, [1 << 20], 4, machine(1e-12, 1.0)) in ("ring", "bidirectional-ring", "direct")
 

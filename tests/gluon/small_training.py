@@ -1,4 +1,4 @@
-"""Small trainings by gluon, whose results are known: the helpers of the tests in here."""
+"""Small trainings with gluon whose results are known; helpers of the tests in this folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NAMES = [f"mxdp{name}" for name in sorted([*ALGORITHMS, "auto"])]
 
 SHAPES = [(3, 5), (5,), (2, 3, 2), (1,)]
 
-# Powers of two, so that with integers for gradients nothing is ever rounded: all sums are equal, in whatever order.
+# Powers of two: with integer gradients nothing is rounded, so sums are equal in any order.
 SGD = ("sgd", {"learning_rate": 0.5, "momentum": 0.5, "wd": 0.25})
 
 
@@ -32,7 +32,7 @@ def like(data, values):
 
 
 def slope(param, number, rank, step):
-    """The gradient that :func:`backward` brings about: integers that depend on all that there is."""
+    """The gradient that :func:`backward` computes: integers that depend on all arguments."""
     size = int(onp.prod(param.shape))
     return (onp.arange(size).reshape(param.shape) % 5 + 2 * rank - 3 * number + step).astype("float64")
 
@@ -76,7 +76,7 @@ def by_mxnet(params, *optimizer):
 
 
 def zero(params):
-    """As ``Parameter.zero_grad``, which MXNet 1.9.1 forgot to make ready for NumPy's arrays."""
+    """As ``Parameter.zero_grad``, which does not support NumPy arrays in MXNet 1.9.1."""
     for param in params:
         for grad in param._grad or []:
             grad[()] = 0
@@ -94,7 +94,7 @@ def deferred_net(norm=True):
 def train_net(make_trainer, n=2, steps=3, prepare=None, optimizer=SGD, micro_batches=lambda trainer, step: [step]):
     """A network with deferred initialisation; all data differ by device and step.
 
-    ``micro_batches(trainer, step)`` is gone through before each step, with a forward and a backward pass each time.
+    ``micro_batches(trainer, step)`` is iterated before each step, with a forward and a backward pass for each item.
     """
     onp.random.seed(0)
     mx.random.seed(0)

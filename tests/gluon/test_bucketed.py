@@ -1,4 +1,4 @@
-"""Where the gradients of ``mxdp.Trainer`` are, and what may become of them."""
+"""Where the gradients of ``mxdp.Trainer`` lie, and what may replace them."""
 
 from __future__ import annotations
 
@@ -114,9 +114,9 @@ CHANGES = {
 @pytest.mark.filterwarnings("ignore:Accumulating with float16")
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("when", ["before the first step", "between steps", "between backward and step"])
-def test_what_changes_the_gradients_makes_the_buckets_anew(change, when, semantics):
+def test_what_changes_the_gradients_makes_new_buckets(change, when, semantics):
     if (change, when) == ("move", "before the first step"):
-        pytest.skip("gluon's Trainer takes no parameters that moved before its first step")
+        pytest.skip("gluon's Trainer refuses parameters that moved before its first step")
 
     def run(make):
         params = parameters(2)
@@ -214,7 +214,7 @@ def test_no_sync_refuses_what_would_part_the_replicas():
 
 
 class Stopped(KeyboardInterrupt):
-    """Ctrl-C, but pytest goes on."""
+    """Like Ctrl-C, but pytest does not stop."""
 
 
 def fail_in(trainer, error, params):
@@ -301,7 +301,7 @@ def static(net):
 
 
 def dense_weights(params):
-    """Without the running statistics, which MXNet's static graphs let run on while they are broadcast."""
+    """Without the running statistics, which MXNet's static graphs still update while they are broadcast."""
     return weights([param for param in params if "running" not in param.name])
 
 
@@ -349,7 +349,7 @@ def test_no_sync_brings_a_static_graph_into_the_buckets():
     assert trainer._buckets.hold()
 
 
-def test_without_the_look_at_static_graphs_the_result_would_be_wrong(monkeypatch):
+def test_without_the_check_of_static_graphs_the_result_would_be_wrong(monkeypatch):
     expected, _ = train_net(by_mxnet, prepare=static)
     monkeypatch.setattr(Trainer, "_find_strays", lambda self: None)
     found, _ = train_net(Trainer, prepare=static)

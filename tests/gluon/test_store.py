@@ -19,7 +19,7 @@ DEVICES = [mx.cpu(rank) for rank in range(4)]
 
 @pytest.fixture(params=["numpy", "classic"])
 def array(request):
-    """Makes an array of either kind, while MXNet's semantics are of that kind."""
+    """Makes arrays of either kind, with MXNet's semantics set to that kind."""
     if request.param == "numpy":
         yield lambda values, device: np.array(values, dtype=values.dtype, ctx=device)
         return
@@ -29,7 +29,7 @@ def array(request):
 
 
 def values_of(ranks, shape=SHAPE, dtype="float32", salt=0):
-    """Integers that depend on rank and index: their sums are exact, and no two are alike."""
+    """Integers that depend on rank and index: their sums are exact, and no two are equal."""
     size = int(onp.prod(shape))
     return [(onp.arange(size).reshape(shape) % 97 + 100 * rank + salt).astype(dtype) for rank in range(ranks)]
 
@@ -118,7 +118,7 @@ def test_what_mxnet_asks_of_its_teststore(name):
     assert kv.type == name
 
 
-# More than that.
+# Further cases.
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -189,7 +189,7 @@ def test_outs_among_the_values(array):
 
 
 def test_outs_that_are_the_values_in_another_order(array):
-    """All on one device: to copy the values into the outs first would overwrite what is still to be read."""
+    """All on one device: copying the values into the outs first would overwrite values that are still needed."""
     values = values_of(2)
     arrays = [array(value, mx.cpu(0)) for value in values]
     Store("ring").pushpull("key", arrays, arrays[::-1])
@@ -227,7 +227,7 @@ def test_keys_are_kept_apart():
 
 @pytest.fixture
 def made(monkeypatch):
-    """The algorithm of each all-reduce that a store has made ready."""
+    """The algorithm of each all-reduce that a store has prepared."""
     names = []
 
     def spy(data, algorithm, *options, **more):
@@ -256,7 +256,7 @@ def test_the_same_arrays_are_prepared_once(made):
 
 @pytest.mark.parametrize("out_of_place", [False, True])
 def test_other_objects_for_the_same_arrays_are_prepared_once(made, out_of_place):
-    """``param.grad`` is a new object each time. The 100 ms of work make the first look at the memory early."""
+    """``param.grad`` is a new object each time. With 100 ms of work, the first comparison of addresses comes early."""
     kv = Store("ring")
     weights = [np.zeros((700, 700), ctx=device) for device in DEVICES[:2]]
     for w in weights:
@@ -273,7 +273,7 @@ def test_other_objects_for_the_same_arrays_are_prepared_once(made, out_of_place)
 
 
 def test_other_memory_is_never_taken_for_the_same(made):
-    """Parts of one array, and arrays whose memory is not there yet."""
+    """Parts of one array, and arrays whose memory is not allocated yet."""
     kv = Store("ring")
     values = values_of(2, (10,))
     whole = [np.array(value, ctx=device) for value, device in zip(values, DEVICES)]
@@ -292,7 +292,7 @@ def test_other_memory_is_never_taken_for_the_same(made):
 
 
 def test_other_arrays_under_the_same_key():
-    """An array that died may leave its id to a new one: what was made for the old one must not serve the new one."""
+    """A new array may get the id of a dead one; calls prepared for the old array must not be used for the new one."""
     kv = Store("ring")
     for salt in range(100):
         values = values_of(2, (3,), salt=salt)
@@ -395,7 +395,7 @@ def test_wrong_arrays_are_refused_in_one_sentence():
     assert len(kv._ready) == 0
 
 
-# Under MXNet's own Trainer.
+# With MXNet's own Trainer.
 
 
 def parameter(**options):

@@ -86,7 +86,7 @@ def test_broken_variants_are_caught(broken):
 @pytest.mark.parametrize("hybrid", [None, {}, {"static_alloc": True}], ids=str)
 @pytest.mark.parametrize("kind", ["store", "Trainer"])
 def test_deferred_initialisation_and_batch_norm(optimizer, hybrid, kind, semantics):
-    """On two devices nothing may differ: a sum of two has no order. The first step has to keep the first gradients."""
+    """On two devices nothing may differ, as a sum of two has no order. The first step keeps the first gradients."""
     prepare = None if hybrid is None else lambda net: net.hybridize(**hybrid)
     makers = {"store": lambda *args: gluon.Trainer(*args, kvstore="mxdpring"), "Trainer": Trainer}
     expected, _ = train_net(by_mxnet, prepare=prepare, optimizer=optimizer)

@@ -1,4 +1,4 @@
-"""Reads the drawings in docstrings and holds them against the plans; says whether a plan is an all-reduce."""
+"""Reads the drawings in docstrings and compares them with the plans; checks that a plan is an all-reduce."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SEND = re.compile(r"\d+ (?:-\w->|->|<->) \d+|\d+ reads \w\d+")
 
 @dataclass
 class Row:
-    """A line of a drawing: ``held`` by all devices, device by device; ``sends``; ``words`` behind them."""
+    """A line of a drawing: ``held``: the contents of all devices; ``sends``; ``words`` after them."""
 
     label: str
     held: list
@@ -31,7 +31,7 @@ def drawing(docstring):
 
 
 def check_drawing(docstring, schedule):
-    """Every row of the drawing is what the plan does, and no row is missing."""
+    """Check that every row of the drawing is what the plan does, and that no row is missing."""
     rows = drawing(docstring)
     if rows[0].label == "start":
         after = contents(schedule)
@@ -57,6 +57,6 @@ def is_allreduce(schedule):
 
 
 def with_step(schedule, number, step):
-    """The plan with another step there; none if it is ``()``."""
+    """The plan with another step at this place; without it if ``step`` is ``()``."""
     steps = [*schedule.steps[:number], step, *schedule.steps[number + 1 :]]
     return replace(schedule, steps=tuple(filter(None, steps)))

@@ -1,4 +1,4 @@
-"""What holds for every all-reduce, whatever its name: the plans are played on the numbers of the devices."""
+"""What holds for every all-reduce. The plans are carried out on the numbers of the devices."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_chunk_off_by_one_is_found(name, devices):
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("devices", range(2, 6))
-def test_adding_for_copying_is_found_and_the_other_way_round(name, devices):
+def test_adding_instead_of_copying_is_found_and_the_reverse(name, devices):
     schedule = plan(name, devices, SIZES)
     for number, (first, *others) in enumerate(schedule.steps):
         wrong = replace(first, action=ADD if first.action == COPY else COPY)
@@ -60,7 +60,7 @@ def test_adding_for_copying_is_found_and_the_other_way_round(name, devices):
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("devices", range(1, 9))
-def test_nobody_sends_to_himself_or_to_nobody(name, devices):
+def test_every_send_has_two_different_devices(name, devices):
     schedule = plan(name, devices, SIZES)
     for step in schedule.steps:
         assert step
@@ -89,14 +89,14 @@ def test_only_sharded_looks_at_the_sizes():
         assert plan(name, 3, SIZES).sizes == ()
 
 
-def test_an_unknown_name_gets_the_nearest_and_all():
+def test_an_unknown_name_gets_the_nearest_name_and_all_names():
     with pytest.raises(ValueError, match="no plan is called 'rign'") as error:
         plan("rign", 2)
     assert "did you mean 'ring'?" in str(error.value)
     assert ", ".join(NAMES) in str(error.value)
 
 
-def test_a_name_that_is_near_to_none_gets_all():
+def test_a_name_that_is_similar_to_none_gets_all_names():
     with pytest.raises(ValueError, match="no plan is called 'zzz'") as error:
         check_algorithm("zzz")
     assert "did you mean" not in str(error.value)

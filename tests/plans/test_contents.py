@@ -23,7 +23,7 @@ def test_only_the_chunk_that_is_sent_changes():
     assert after((Send(1, 0, 1, ADD),), devices=2, chunks=2)[-1] == (((0,), (0, 1)), ((1,), (1,)))
 
 
-def test_all_leaves_before_anything_arrives():
+def test_a_step_sends_what_was_held_before_it():
     assert after((Send(0, 1, 0, COPY), Send(1, 0, 0, COPY)), devices=2)[-1] == (((1,),), ((0,),))
     assert after((Send(0, 1, 0, ADD), Send(1, 2, 0, ADD)))[-1] == (((0,),), ((0, 1),), ((1, 2),))
 
@@ -41,7 +41,7 @@ def test_every_step_is_kept():
     assert [held[2] for held in found] == [((2,),), ((2,),), ((0, 1),)]
 
 
-def test_letters_go_on_behind_z():
+def test_letters_continue_after_z():
     assert [letter(chunk) for chunk in (0, 1, 25, 26, 27, 51, 52, 701, 702)] == [
         *"abz",
         "aa",

@@ -1,4 +1,4 @@
-"""Plans of tiles are held against NumPy: which numbers does a window really see, and who has them when?"""
+"""Plans of tiles, compared with NumPy: which numbers a window sees, and which tile has them after each step."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def cells(width, rows, columns):
 
 
 def play(plan, width):
-    """What each tile holds after both steps. A tile sends what it holds when the step begins, or it fails."""
+    """What each tile holds after both steps. A tile can only send what it holds when the step begins."""
     tiles = [(i, j) for i in range(len(plan.rows)) for j in range(len(plan.columns))]
     held = [cells(width, plan.rows[i].own, plan.columns[j].own) for i, j in tiles]
     for step in plan.steps:
@@ -90,7 +90,7 @@ def test_windows_over_the_tile_alone_give_its_part_of_the_output(plan):
 
 
 def sums(padded, window):
-    """The sum in each window, those at the end that don't fit left out."""
+    """The sum in each window, without windows at the end that don't fit."""
     views = onp.lib.stride_tricks.sliding_window_view(padded, (window.kernel, window.kernel))
     return views[:: window.stride, :: window.stride].sum(axis=(2, 3))
 

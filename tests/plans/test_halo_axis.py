@@ -1,4 +1,4 @@
-"""One axis of a tiled picture; whole pictures are in test_tiles.py."""
+"""One axis of a tiled picture; whole pictures are in test_halo.py."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from mxdp.plans.collective.schedule import ADD, COPY, READ
 from mxdp.plans.show.contents import contents
 
 LENGTH = 840
-"""Can be cut into 1 to 8 chunks of one length."""
+"""A length that 1 to 8 chunks divide evenly."""
 
 PLANNERS = [naive, sharded, direct, shared_memory]
 
@@ -72,7 +72,7 @@ def test_each_chunk_is_added_up_on_the_device_of_its_number(planner, devices):
 
 @pytest.mark.parametrize("devices", range(2, 9))
 def test_at_no_moment_all_send_to_the_same_device(devices):
-    """The sends of a step come in turns, in each of which every device sends once and receives once."""
+    """The sends of a step form groups in which every device sends once and receives once."""
     for step in direct(devices).steps:
         for start in range(0, len(step), devices):
             turn = step[start : start + devices]
@@ -117,7 +117,7 @@ def test_no_owner_has_more_than_the_least_busy_and_one_array(sizes, devices):
 
 @given(sizes=st.lists(st.integers(1, 20), min_size=1, max_size=6), devices=st.integers(1, 3))
 def test_owners_are_as_good_as_graham_says(sizes, devices):
-    """The busiest device has at most 4/3 - 1/(3n) of what it has in the best of all ways to share out."""
+    """The largest load is at most 4/3 - 1/(3n) of that of the best assignment."""
     best = min(
         max(sum(size for size, owner in zip(sizes, way) if owner == device) for device in range(devices))
         for way in product(range(devices), repeat=len(sizes))

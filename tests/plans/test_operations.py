@@ -1,4 +1,4 @@
-"""The operations are carried out on letters here, in orders in which MXNet might do it."""
+"""The operations are carried out on counters of parts, in orders in which MXNet might run them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def arrays(operation, whole_arrays):
 
 
 def engine_order(todo, whole_arrays, seed):
-    """Some order that keeps: an operation that writes an array stays on its side of all others that touch it."""
+    """A random order that MXNet allows: a write to an array is not reordered with other uses of this array."""
     left, order, choose = list(enumerate(todo)), [], random.Random(seed)
 
     def may_start(place):
@@ -63,7 +63,7 @@ def test_every_device_ends_with_each_part_exactly_once_in_any_order_the_engine_a
 
 @pytest.mark.parametrize("devices", range(1, 9))
 def test_in_place_each_device_has_one_job_and_the_jobs_may_run_in_any_order(devices):
-    """Each chunk is touched by one worker alone, so only the order within a job counts."""
+    """Only one worker uses each chunk, so only the order within a job matters."""
     schedule = plan("shared-memory", devices, SIZES)
     todo = operations(schedule, in_place=True)
     assert all(not slot.buffer for operation in todo for slot in (*operation.sources, operation.target))
@@ -99,7 +99,7 @@ def test_sums_are_made_where_they_are_needed_of_at_most_four_parts(algorithm, de
         assert len(operation.sources) == 1 if operation.action == COPY else 2 <= len(operation.sources) <= MAX_PARTS
         if operation.action != COPY:
             assert operation.sources[0].device == operation.target.device
-            # MXNet's in-place sum is only right, and fast, where the first part is overwritten.
+            # MXNet's in-place sum is right and fast only if the first part is overwritten.
             assert operation.target not in operation.sources[1:]
 
 

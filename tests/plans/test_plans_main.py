@@ -17,7 +17,7 @@ from mxdp.plans.show.tables import headline, shares
 
 @pytest.fixture
 def run(monkeypatch, capsys):
-    """What a call that goes well prints."""
+    """The output of a call that succeeds."""
     monkeypatch.setenv("COLUMNS", "80")
 
     def call(line):

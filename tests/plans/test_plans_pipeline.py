@@ -29,7 +29,7 @@ each_schedule = pytest.mark.parametrize("schedule", sorted(PIPELINES))
 
 
 def drawing(docstring):
-    """(cycle, stage) -> the task written there, by its column; and how many lines of stages there are."""
+    """(cycle, stage) -> the task in this column of the drawing; and the number of stages."""
     lines = [line for line in docstring.splitlines() if re.match(r"\s+(cycle|stage \d)\s", line)]
     columns = {match.start(): int(match.group()) for match in re.finditer(r"\d+", lines[0])}
     found = {}
@@ -63,7 +63,7 @@ def test_every_stage_does_every_pass_once(schedule, stages, micro_batches):
 
 
 def broken_dependencies(plan):
-    """Tasks that don't come after what they need, in the staircase or in the order of pushes."""
+    """Tasks that come before a task that they need, in the staircase or in the order of pushes."""
     cycle = {(stage, task): number for number, row in enumerate(cycles(plan)) for stage, task in enumerate(row) if task}
     pushed = {place: number for number, place in enumerate(order(plan))}
     found = []
@@ -134,7 +134,7 @@ def test_a_plan_that_waits_for_itself_is_found_out():
 
 
 def test_a_broken_plan_would_be_found():
-    """1F1B with one activation less: stage 0 goes back before stage 1 could have, and idles more."""
+    """1F1B with one activation less: stage 0 waits for B0 earlier, and idles more."""
     plan = one_f_one_b(3, 4)
     broken = replace(plan, tasks=(one_f_one_b(2, 4).tasks[0], *plan.tasks[1:]))
     assert kept(broken) != kept(plan)

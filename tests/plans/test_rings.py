@@ -11,7 +11,7 @@ from mxdp.plans.collective.schedule import ADD, COPY
 from mxdp.plans.show.contents import contents
 
 LENGTH = 840
-"""Can be cut into 1 to 8 chunks of one length."""
+"""A length that 1 to 8 chunks divide evenly."""
 
 
 def test_the_drawn_ring_of_three():
@@ -70,7 +70,7 @@ def test_both_ways_cost_what_one_way_costs(devices):
 
 @pytest.mark.parametrize("devices", range(3, 9))
 def test_both_ways_each_link_carries_one_chunk_a_step(devices):
-    """A ring of half the vector forward, and one back: that is where the time is won."""
+    """One ring forward and one back, each with half of the vector."""
     for step in bidirectional_ring(devices).steps:
         links = Counter((send.source, send.target) for send in step)
         forward = {(device, (device + 1) % devices) for device in range(devices)}

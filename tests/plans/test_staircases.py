@@ -12,7 +12,7 @@ from mxdp.plans.show.staircases import headline, staircase
 
 @pytest.fixture
 def run(monkeypatch, capsys):
-    """What a call that goes well prints."""
+    """The output of a call that succeeds."""
 
     def call(line, columns=80):
         monkeypatch.setenv("COLUMNS", str(columns))

@@ -1,4 +1,4 @@
-"""What a lecturer sees. The terminal has 80 columns where nothing else is said."""
+"""The printed tables. The terminal has 80 columns by default."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_else_two(printed):
 
 
 def cells(text):
-    """Of both kinds of table: what all devices hold, in a bag, row by row."""
+    """For both kinds of table: the contents of all devices, sorted, row by row."""
     if "device 0 " in text:
         start = text.split("\n\n")[1].index("device 0")
         rows = [line[start:] for line in text.split("\n\n")[1].splitlines()[1:]]
@@ -181,7 +181,7 @@ def test_an_exchange_is_one_arrow_only_if_both_do_the_same():
     assert sends((Send(1, 0, 0, ADD), Send(0, 1, 0, COPY)), 1) == ["1 -> 0", "0 -> 1"]
 
 
-def test_what_is_done_in_a_step_is_said_once_each(printed):
+def test_each_action_of_a_step_is_named_once(printed):
     step = (Send(1, 0, 0, ADD), Send(2, 0, 0, ADD), Send(0, 1, 0, COPY))
     assert "\n1       add, copy   1 -> 0   2 -> 0   0 -> 1   0+1+2 " in printed(Schedule("mixed", 3, 1, (step,)))
 

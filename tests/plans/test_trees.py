@@ -40,7 +40,7 @@ def test_broadcast_reaches_all_from_each_source(devices, source):
 
 
 @pytest.mark.parametrize("devices", range(1, 9))
-def test_nobody_passes_on_what_he_has_not_got(devices):
+def test_no_device_sends_what_it_does_not_have(devices):
     have = {0}
     for step in broadcast(devices).steps:
         assert {send.source for send in step} <= have
@@ -73,7 +73,7 @@ def test_doubling_beyond_a_power_of_two_costs_two_vectors_a_device(devices, vect
 
 @pytest.mark.parametrize("devices", range(2, 9))
 def test_doubling_adds_the_same_two_numbers_on_both_partners(devices):
-    """So that all devices end with the same bits: sums are compared with their order here."""
+    """All devices must end with the same bits, so sums are compared including their order."""
     held = [frozenset([device]) for device in range(devices)]
     for step in doubling(devices).steps:
         sent = [(send, held[send.source]) for send in step]

@@ -1,4 +1,4 @@
-"""Records ``traces/``, what MXNet 1.9.1 really writes. By hand: ``python tests/tracing/record_traces.py``.
+"""Records ``traces/`` with MXNet 1.9.1. Run it by hand: ``python tests/tracing/record_traces.py``.
 
 ``first.json``    a process's first trace: two devices, copies, a sum, a product, a wait
 ``second.json``   the same once more, in the same process: no names, and a comma too many
@@ -35,7 +35,7 @@ def stop():
 
 
 def work():
-    """The work, made ready and done once, so that the trace is small."""
+    """The work, prepared and run once, so that the trace is small."""
     from mxdp.backend import mx, np
     from mxdp.collectives import AllReduce
 

@@ -13,7 +13,7 @@ KINDS = {"C": "compute", "K": "copy", "R": "all-reduce", "U": "upload", "E": "en
 
 
 def timeline(length, device=(), other=(), calls=(), waits=(), inputs=(), steps=()):
-    """Each argument is a list of (start, end), those of the devices with a kind's letter in front."""
+    """Each argument is a list of (start, end), with the letter of a kind in front for devices."""
     events = [(ONE, letter, KINDS[letter], start, end) for letter, start, end in device]
     events += [(TWO, letter, KINDS[letter], start, end) for letter, start, end in other]
     events += [(PYTHON, "invoke", "call", *times) for times in calls]
@@ -49,8 +49,8 @@ def test_python_was_in_the_input_path():
     assert found == {"compute": 400, "input": 550, "front_end": 50}
 
 
-def test_python_was_in_a_wait_and_came_out_late():
-    """It waited from 100 to 400 while the device worked to 300: 200 of the 500 after the wait are the wait's."""
+def test_python_was_late_after_a_wait():
+    """Python waited from 100 to 400, and the device worked until 300: 200 of the next 500 count for the wait."""
     found = parts(1000, [("C", 0, 300), ("C", 900, 1000)], calls=[(880, 910)], waits=[(100, 400)])
     assert found == {"compute": 400, "waiting": 100 + 200, "front_end": 300}
 
@@ -61,7 +61,7 @@ def test_a_wait_owes_no_more_than_the_gap():
 
 
 def test_a_wait_owes_to_several_gaps():
-    """150 of Python's seconds were lost: 100 of the first gap and 50 of the second are the wait's."""
+    """Python lost 150: 100 of the first gap and 50 of the second count for the wait."""
     device = [("C", 0, 200), ("C", 310, 400), ("C", 500, 1000)]
     found = parts(1000, device, calls=[(300, 310), (490, 500)], waits=[(50, 210)])
     assert found == {"compute": 790, "waiting": 10 + 100 + 50, "front_end": 50}
@@ -112,7 +112,7 @@ def test_housekeeping_is_the_engines():
 
 
 def test_another_device_finished_just_before_although_python_pushed_too():
-    """Python pushes for other steps all the time; this operator waited for the other device, as long as that worked."""
+    """Python pushes for other steps all the time. This operator waited for the other device while that worked."""
     calls = [(at, at + 20) for at in range(10, 990, 20)]
     device = [("C", 0, 300), ("R", 900, 1000)]
     found = parts(1000, device, [("C", 350, 890)], calls=calls)
@@ -131,8 +131,8 @@ def test_another_devices_housekeeping_triggers_nothing():
     assert "waiting" not in parts(1000, [("C", 0, 300), ("R", 900, 1000)], other, calls=calls)
 
 
-def test_steps_tell_what_had_been_pushed():
-    """The second operator is the first step's second, and that step was pushed by 200, whatever Python does later."""
+def test_steps_show_what_was_pushed():
+    """The second operator belongs to the first step, which was pushed by 200, whatever Python does later."""
     calls = [(at, at + 20) for at in range(10, 990, 20)]
     device = [("C", 0, 100), ("C", 500, 600), ("C", 600, 700), ("C", 700, 1000)]
     assert parts(1000, device, calls=calls)["front_end"] == 400
@@ -155,7 +155,7 @@ def test_before_the_first_and_after_the_last_operator():
     assert parts(1000, [("C", 0, 500)], inputs=[(400, 900)]) == {"compute": 500, "input": 400, "front_end": 100}
 
 
-def test_without_pythons_calls_nothing_is_laid_to_python():
+def test_without_pythons_calls_no_time_counts_for_python():
     assert parts(1000, [("C", 0, 300), ("C", 900, 1000)], [("C", 0, 500)]) == {
         "compute": 400,
         "waiting": 200,
@@ -163,7 +163,7 @@ def test_without_pythons_calls_nothing_is_laid_to_python():
     }
 
 
-def test_every_device_has_its_own():
+def test_every_device_has_its_own_parts():
     work = dict(device=[("C", 0, 1000)], other=[("K", 0, 400)], calls=[(0, 10)], waits=[(10, 1000)])
     assert parts(1000, **work) == {"compute": 1000}
     assert parts(1000, **work, of=TWO) == {"exposed_communication": 400, "waiting": 600}
@@ -215,7 +215,7 @@ def test_the_parts_add_up_and_work_is_counted_as_by_brute_force(device, other, c
         assert us["exposed_communication"] == pytest.approx(
             sum("C" not in now and bool(m & {"K", "R"}) for now, m in zip(running, moving))
         )
-        # Idle moments in the input path, or in no wait, are never more than there are.
+        # The input and front-end parts never exceed the idle time inside the input path, or outside of waits.
         idle_input = sum(
             not now & set("CKRU") and any(a <= m < b for a, b in inputs) for m, now in enumerate(running)
         ) + sum(now - {"E"} == {"U"} for now in running)

@@ -48,7 +48,7 @@ def test_events_in_a_row_do_not_overlap():
         assert all(before["ts"] + before["dur"] <= after["ts"] for before, after in zip(row, row[1:]))
 
 
-def test_what_stood_there_stays_if_writing_fails(tmp_path, monkeypatch):
+def test_the_old_file_stays_if_writing_fails(tmp_path, monkeypatch):
     path = tmp_path / "trace.json"
     path.write_text("before")
 

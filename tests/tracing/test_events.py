@@ -29,7 +29,7 @@ def test_an_operator_is_known_by_its_name(name, kind):
     assert operator_kind(name) == kind
 
 
-def test_names_can_be_told_otherwise():
+def test_kinds_can_be_overridden():
     assert operator_kind("elemwise_add", {"elemwise_add": "compute"}) == "compute"
     assert operator_kind("add_n", {"elemwise_add": "compute"}) == "all-reduce"
 
@@ -56,5 +56,5 @@ def test_no_two_events_on_one_track_overlap_and_a_moment_takes_none():
     assert [(event.start, event.end) for _, event in found] == spans
 
 
-def test_microseconds_there_and_back():
+def test_seconds_and_microseconds_convert_exactly():
     assert [microseconds(seconds(n)) for n in (0, 1, 999_999, 10**12 + 1)] == [0, 1, 999_999, 10**12 + 1]

@@ -58,7 +58,7 @@ def test_a_lane_a_device_and_colours_that_tell_kinds_apart():
     assert [span[:2] for span in found[COLOURS["copy"]]] == [(40, 59.9)]
     assert [span[:2] for span in found[COLOURS["all-reduce"]]] == [(90, 99.9)]
     assert len({COLOURS[kind] for kind in ("compute", "copy", "all-reduce", "wait", "input")}) == 5
-    # Copies are below compute in the lane, so that what runs beside what is seen.
+    # Copies are below compute in the lane, so that overlap is visible.
     assert found[COLOURS["copy"]][0][2] >= found[COLOURS["compute"]][0][3]
     assert COLOURS["engine"] not in found
     assert [text.get_text() for text in figure.legends[0].get_texts()] == [
@@ -102,7 +102,7 @@ def test_what_runs_at_the_same_time_on_one_device_lies_in_strips():
     assert (left, right, other_left, other_right) == (0, 39.9, 10, 49.9)
     assert [top, bottom] == again
     assert bottom < other_top < other_bottom <= bars(figure)[COLOURS["copy"]][0][2]
-    # Copies keep their strip, and the engine all of the upper part: it is drawn where nothing else is.
+    # Copies keep their strip, and the engine all of the upper part: it is drawn behind the work.
     assert bars(figure)[COLOURS["copy"]] == [(20, 59.9, 0.64, 0.92)]
     assert bars(figure)[COLOURS["engine"]] == [(0, 29.9, 0.08, 0.64)]
     names = {(text.get_text(), round(float(text.get_position()[1]), 2)) for text in figure.axes[0].texts}

@@ -18,7 +18,7 @@ NAMES = {0: "cpu/0", 1: "cpu/1", 2: "cpu pinned/", 3: "cpu shared/"}
 
 @pytest.fixture
 def refused(tmp_path):
-    """The sentence with which a file of this text is refused."""
+    """The message with which a file of this text is refused."""
 
     def read(text):
         path = tmp_path / "trace.json"
@@ -62,13 +62,13 @@ def test_a_recorded_trace():
     assert max(event.end for event in timeline.events) == timeline.length
 
 
-def test_kinds_can_be_told_otherwise():
+def test_kinds_can_be_overridden():
     timeline = read_trace(TRACES / "first.json", {"elemwise_add": "compute"})
     assert ("elemwise_add", "compute") in operators(timeline, "cpu(1)")
 
 
 def test_devices_that_mxnet_puts_under_other_names():
-    """cpu(2) and cpu(3) on two processors; pinned memory is moved by cpu(0)'s worker."""
+    """cpu(2) and cpu(3) on two processors; cpu(0)'s worker handles pinned memory."""
     timeline = read_trace(TRACES / "other.json")
     assert timeline.devices == ["cpu(0)", "cpu(2)", "cpu(3)"]
     assert [name for name, _ in operators(timeline, "cpu(3)")] == ["_zeros"]

@@ -98,10 +98,10 @@ def test_what_was_pushed_before_is_waited_for_first(a):
     assert recorded.timeline.length < (time.perf_counter() - started) / 2
 
 
-def test_kinds_can_be_told_otherwise(a):
+def test_kinds_can_be_overridden(a):
     with record(kinds={"_npi_add": "copy"}) as recorded:
         a + a
-    # There may be engine's events from what an earlier test has left.
+    # An earlier test may have left events of the engine.
     assert {event.kind for event in recorded.timeline.lanes["cpu(0)"] if event.name == "_npi_add"} == {"copy"}
 
 
@@ -177,7 +177,7 @@ def test_a_device_that_would_abort_the_process_is_refused(a):
 
 
 def test_a_gpu_build_records_fewer_cpu_devices_and_all_who_ask_agree(monkeypatch):
-    """Where the profiler keeps its counts of the GPUs, a CPU build has those of two more CPU devices."""
+    """In the profiler's places for other memories, a CPU build has two more CPU devices."""
     last, beyond, gpu = mx.cpu(cores() - 1), mx.cpu(cores()), mx.gpu(31)
     assert recording.can_record([last, beyond, mx.cpu(cores() + 1), gpu])
     monkeypatch.setattr(mx.runtime, "Features", lambda: SimpleNamespace(is_enabled=lambda name: name == "CUDA"))
@@ -197,7 +197,7 @@ def test_a_profiler_that_started_with_the_process_is_refused(monkeypatch):
 
 
 def test_another_thread_inside_mxnet_is_refused(a):
-    """MXNet would abort. The thread stands in a function that says that it is MXNet's."""
+    """MXNet would abort. The thread's frame is a function whose file name is one of MXNet's."""
     file = os.path.join(os.path.dirname(mx.__file__), "ndarray", "x.py")
     leave = []
     thread = threading.Thread(target=lambda: exec(compile("while not leave: pass", file, "exec"), {"leave": leave}))

@@ -97,7 +97,7 @@ def test_an_unknown_device_is_refused():
 
 @given(timelines(), st.integers(1, 3))
 def test_shares_against_brute_force(timeline, count):
-    """Every microsecond is looked at by itself."""
+    """Every microsecond is checked on its own."""
     work = {"compute", "copy", "all-reduce", "upload"}
 
     def running(moment, kinds, device=None):
@@ -124,7 +124,7 @@ def test_shares_against_brute_force(timeline, count):
 
 
 @given(timelines())
-def test_json_there_and_back(timeline):
+def test_json_round_trip(timeline):
     assert Timeline.from_json(json.loads(json.dumps(timeline.to_json()))) == timeline
 
 

@@ -1,4 +1,4 @@
-"""Planted faults must show up in the right part; margins are half of what is planted."""
+"""Planted delays must appear in the right part; margins are half of the planted delay."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SLEEP = 0.05
 
 @pytest.fixture(scope="module")
 def busy():
-    """A function that keeps a device busy for about so many seconds; it doesn't wait."""
+    """A function that keeps a device busy for about this many seconds; it doesn't wait."""
     arrays = {device: np.ones((300, 300), ctx=device) / 300 for device in (ONE, TWO)}
 
     def push(device, count, x=None):
@@ -35,7 +35,7 @@ def busy():
         started = time.perf_counter()
         push(ONE, 20).wait_to_read()
         times.append((time.perf_counter() - started) / 20)
-    each = min(times)  # other programs can only make it look slower, and the work would come out too short
+    each = min(times)  # other programs can only make it slower, and then the work would be too short
     return lambda device, seconds, x=None: push(device, max(1, round(seconds / each)), x)
 
 
@@ -73,7 +73,7 @@ def test_a_sleep_in_the_input_path_that_the_device_hides_is_not_counted(busy):
 
 @pytest.mark.parametrize("wait", [lambda x: npx.waitall(), lambda x: x.wait_to_read(), lambda x: x.asnumpy()])
 def test_a_planted_wait(busy, wait):
-    """Python needs 50 ms a step: beside the device's work of 100 ms they are hidden, after a wait they are not."""
+    """Python needs 50 ms a step: the device's work of 100 ms hides them, but not after a wait."""
 
     def step(planted):
         x = busy(ONE, 0.1)
@@ -103,7 +103,7 @@ def test_a_planted_slow_copy(busy):
 
 
 def test_a_pipeline_of_two_stages(busy):
-    """The second stage has a third of the work; while it works the first has nothing, and the other way round."""
+    """The second stage has a third of the work; while one stage works, the other is idle."""
     last = []
 
     def step():
@@ -135,7 +135,7 @@ def test_a_lenet_step_is_explained(count, synchronised):
             assert parts.total == pytest.approx(run.wall_clock, abs=1e-9)
         assert run.total == pytest.approx(run.wall_clock, abs=1e-9)
         assert (run.exposed_communication > 0) == (count == 2)
-    # The median, since another program that takes a processor away from a worker between two operators is rest too.
+    # The median, since a worker that another program interrupts between two operators counts as rest too.
     assert statistics.median(run.shares()["rest"] for run in runs) <= 0.05
 
 
@@ -156,7 +156,7 @@ def test_steps_and_warm_up_are_counted_apart():
         where_the_time_went(step, 0)
 
 
-def test_the_cost_is_measured_in_turn():
+def test_the_cost_is_measured_alternately():
     calls = []
 
     def step():
