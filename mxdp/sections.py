@@ -1,7 +1,7 @@
-"""Names for what Python does: ``with section("input"): ...``.
+"""Sections name what Python does: ``with section("input"): ...``.
 
-A section costs a function call when nothing is recorded, so that it can stay where it stands. MXNet has one profiler a
-process, and so there is one recording at a time: who it is stands here, the one thing that this package keeps globally.
+Without a recording a section costs one function call, so it can stay in the code. MXNet has one profiler a process, so
+there is one recording at a time. This module holds it, in mxdp's only global variable for tracing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import ContextManager, List, Optional, Tuple, Type, Union
 from mxdp.errors import TraceError
 
 Marked = Tuple[str, float, float, bool]
-"""Name, start and end on ``time.perf_counter``, and whether it was the recording's own thread."""
+"""Name, start and end on ``time.perf_counter``, and whether the recording's own thread ran it."""
 
 _NOTHING: ContextManager[None] = nullcontext()
 
@@ -29,7 +29,7 @@ class Sections:
 
 
 class _Section:
-    """One section that is recorded."""
+    """One recorded section."""
 
     def __init__(self, name: str, sections: Sections) -> None:
         self._name = name
@@ -50,30 +50,30 @@ _recording: Optional[Sections] = None
 
 
 def section(name: str) -> Union[ContextManager[None], _Section]:
-    """A context manager: what Python does in it is ``name`` in the timeline of the recording, if there is one.
+    """A context manager that names what Python does in it, for the timeline of a recording, if there is one.
 
-    ``"input"`` is the input path: a device that has nothing to do meanwhile waits for input. Sections may lie in each
-    other. Doesn't wait.
+    ``"input"`` names the input path: a device that is idle during this section waits for input. Sections may be nested.
+    Doesn't wait.
     """
     return _NOTHING if _recording is None else _Section(name, _recording)
 
 
 def start() -> Sections:
-    """Collect from now on.
+    """Start to collect sections.
 
     Raises:
-        TraceError: somebody collects already.
+        TraceError: another recording collects sections.
     """
     global _recording
     if _recording is not None:
         raise TraceError(
-            "a recording is running already, and MXNet has one profiler for the whole process: end that one first"
+            "a recording is already running, and MXNet has one profiler for the whole process: end that recording first"
         )
     _recording = Sections()
     return _recording
 
 
 def stop() -> None:
-    """Stop to collect."""
+    """Stop collecting sections."""
     global _recording
     _recording = None

@@ -115,7 +115,7 @@ def test_saved_and_read_again(a, tmp_path):
 
 def test_two_at_a_time_are_refused_and_the_first_goes_on(a):
     with record() as recorded:
-        with pytest.raises(TraceError, match="a recording is running already"), record():
+        with pytest.raises(TraceError, match="a recording is already running"), record():
             pass
         a + a
     assert names(recorded.timeline) == ["_npi_add"]

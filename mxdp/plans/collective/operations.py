@@ -68,7 +68,7 @@ def adds_in_place(schedule: Schedule, nbytes: int) -> bool:
 
 
 def operations(schedule: Schedule, in_place: bool = False) -> List[Operation]:
-    """The plan's operations, in an order that would be right one by one. Independent ones may run at the same time.
+    """The plan's operations, in an order in which they could run one after the other. Independent ones may overlap.
 
     ``in_place``: a sum that reads other devices' memory is written to its place, not to a staging buffer.
 
