@@ -202,9 +202,9 @@ def _panel(row: Row) -> Panel:
     if spans:
         return Panel(f"{title}, measured", spans, metrics["predicted_end"])
     times, plan = metrics["stage_seconds"], pipeline(case["schedule"], case["stages"], case["micro_batches"])
-    spans = pipeline_spans(plan, times["forward"], times["backward"], cores=metrics["workers"], push=times["push"])
-    planned = [(span.stage, str(span.task), span.start, span.stop) for span in played]
-    return Panel(f"{title}, as planned", planned, metrics["predicted_end"])
+    planned = pipeline_spans(plan, times["forward"], times["backward"], cores=metrics["workers"], push=times["push"])
+    spans = [(stage, str(task), *span) for (stage, task), span in planned.items()]
+    return Panel(f"{title}, as planned", spans, metrics["predicted_end"])
 
 
 def staircase(figure: Figure, panels: Sequence[Panel]) -> None:
