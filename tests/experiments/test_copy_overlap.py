@@ -1,27 +1,60 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
+from matplotlib.figure import Figure
 
-from mxdp.experiments.automatic_parallelism.copy_overlap import BALANCE, CLAIM, CopyOverlap
-from mxdp.experiments.automatic_parallelism.overlap_model import describe
-from mxdp.experiments.automatic_parallelism.work import copies_away
+from mxdp import memory
+from mxdp.backend import mx, np
+from mxdp.errors import MemoryShortage
+from mxdp.experiments.automatic_parallelism.copy_overlap import (
+    BALANCE,
+    CLAIM,
+    CopyOverlap,
+    alike,
+    draw_parts,
+    expected_parts,
+)
+from mxdp.experiments.automatic_parallelism.work import copy_overlap as work
+from mxdp.experiments.automatic_parallelism.work.copy_overlap import (
+    Fresh,
+    Kept,
+    Size,
+    balanced,
+    described,
+    places,
+    seconds_of_parts,
+    square,
+)
+from mxdp.experiments.automatic_parallelism.work.products import factors
+from mxdp.experiments.harness.child import one_round
+from mxdp.experiments.measure.oracle import count
+from mxdp.experiments.measure.timelines import recorded
 from mxdp.prepared import prepare
 from mxdp.tracing import Timeline
 
+HERE, THERE = mx.cpu(0), mx.cpu(1)
 SETTINGS = dict(kind="cpu", seed=0, rounds=2, timeout=60.0, products=3, size=24, run_seconds=1e-4, nbytes=4096)
 CASES = {case.label: case for case in CopyOverlap().cases(SETTINGS)}
 
 
-def rows(chain=(1.0, 1.0, 1.05), device="cpu(0)", recorded=False):
+@pytest.fixture(autouse=True)
+def as_in_a_new_process():
+    """What the cases of a process share is measured anew."""
+    balanced.cache_clear()
+    work.kept_arrays.cache_clear()
+
+
+def rows(chain=(1.0, 1.0, 1.05), device="cpu(0)", timelines=False):
     found = []
     for case in CASES.values():
         parts = chain if case.label == "chain, 2 workers" else (1.0, 0.5, 1.5)
         place = {"devices": [device, "cpu(1)"], "products": 10, "copies": 2, "width": 24, "rate": 4e10}
         times = {"product_seconds": 0.1, "copy_seconds": 0.05}
         shares = {"beside": 0.8, "hidden": 0.9} if case.label == "chain, 2 workers" else {"beside": 0.01, "hidden": 0.0}
-        metrics = {**describe([parts]), **(shares if recorded else {})}
+        metrics = {**described(*parts), **(shares if timelines else {})}
         found.append({"label": case.label, "case": {**case.settings, **place, **times}, "metrics": metrics})
     CopyOverlap().finish(found, [], SETTINGS)
     return found
@@ -32,116 +65,115 @@ def verdict(**more):
 
 
 def test_each_work_on_each_engine():
-    assert list(CASES)[:3] == ["deck, stock", "deck, 1 worker", "deck, 2 workers"]
+    assert list(CASES)[:3] == ["slides, stock", "slides, 1 worker", "slides, 2 workers"]
     assert len(CASES) == 9
     assert {case.environment["MXNET_CPU_WORKER_NTHREADS"] for case in CASES.values()} == {None, "1", "2"}
 
 
 @pytest.mark.parametrize("label", CASES)
 def test_the_oracle_compares_every_result_and_every_copy(label):
-    copies = 1 if label.startswith("deck") else 3
-    oracle = CopyOverlap().oracle(CASES[label], SETTINGS)
-    assert (oracle.checked, oracle.wrong) == (4 * (1 + copies) * 33 * 33, 0)
+    copies = 1 if label.startswith("slides") else 3
+    assert count(work.oracle(CASES[label], SETTINGS)) == (4 * (1 + copies) * 33 * 33, 0)
 
 
 def copy_the_one_before(broken):
     """Each copy is of the result before: what happens if a copy doesn't wait for its own."""
 
-    def kept(lefts, w, chain, landed):
-        work = broken(lefts, w, chain, landed)
-        before = [work.results[0], *work.results[:-1]]
-        work._copies = [prepare("_copyto", [y], target) for y, own in zip(before, landed) for target in own]
-        return work
+    def kept(lefts, w, chain, landed, results):
+        job = broken(lefts, w, chain, landed, results)
+        before = [job.results[0], *job.results[:-1]]
+        job._copies = [prepare("_copyto", [y], target) for y, own in zip(before, landed) for target in own]
+        return job
 
     return kept
 
 
 def copy_nothing(broken):
-    def kept(lefts, w, chain, landed):
-        work = broken(lefts, w, chain, landed)
-        work._copies = []
-        return work
+    def kept(lefts, w, chain, landed, results):
+        job = broken(lefts, w, chain, landed, results)
+        job._copies = []
+        return job
 
     return kept
 
 
 def restart_the_chain(broken):
-    return lambda lefts, w, chain, landed: broken(lefts, w, not chain, landed)
+    return lambda lefts, w, chain, landed, results: broken(lefts, w, not chain, landed, results)
 
 
 @pytest.mark.parametrize("fault", [copy_the_one_before, copy_nothing, restart_the_chain])
 @pytest.mark.parametrize("label", ["chain, 1 worker", "indep., 1 worker"])
 def test_the_oracle_catches(fault, label, monkeypatch):
-    monkeypatch.setattr(copies_away, "Kept", fault(copies_away.Kept))
-    assert CopyOverlap().oracle(CASES[label], SETTINGS).wrong > 1000
+    monkeypatch.setattr(work, "Kept", fault(Kept))
+    assert count(work.oracle(CASES[label], SETTINGS))[1] > 1000
 
 
-def test_the_oracle_catches_an_old_result_in_the_decks_code(monkeypatch):
-    class Stale(copies_away.Fresh):
+def test_the_oracle_catches_an_old_result_in_the_slides_code(monkeypatch):
+    class Stale(Fresh):
         def run(self):
             super().run()
             self.results[2] = self.results[1]
 
-    monkeypatch.setattr(copies_away, "Fresh", Stale)
-    assert CopyOverlap().oracle(CASES["deck, stock"], SETTINGS).wrong > 1000
+    monkeypatch.setattr(work, "Fresh", Stale)
+    assert count(work.oracle(CASES["slides, stock"], SETTINGS))[1] > 1000
 
 
-@pytest.mark.parametrize(("label", "copies"), [("deck, 1 worker", 1), ("chain, 1 worker", None)])
+@pytest.mark.parametrize(("label", "copies"), [("slides, 1 worker", 1), ("chain, 1 worker", None)])
 def test_a_round_is_all_three_parts(label, copies):
-    rounds = CopyOverlap().run(CASES[label], SETTINGS)
-    ready = next(rounds)
-    assert ready.devices == ["cpu(0)", "cpu(1)"]
+    ready = work.set_up(CASES[label], SETTINGS)
+    assert list(map(str, ready.devices)) == ["cpu(0)", "cpu(1)"]
     assert ready.case["products"] == 3
     assert ready.case["copies"] == copies or copies is None
-    next(rounds)
-    second = next(rounds)
-    assert second.seconds > 0
-    # Of two rounds the median is the mean.
-    assert second.metrics["in_turn_seconds"] == pytest.approx(
-        second.metrics["run_seconds"] + second.metrics["copy_seconds"]
-    )
-    assert {"overlapped_over_longer", "overlapped_over_sum"} <= set(second.metrics)
+    for _ in range(2):
+        done = one_round(ready)
+        assert done.seconds == done.metrics["overlapped_seconds"] > 0
+        assert done.metrics == described(*(done.metrics[f"{part}_seconds"] for part in ("run", "copy", "overlapped")))
 
 
-def test_cases_of_a_child_share_one_size(monkeypatch):
-    experiment, asked = CopyOverlap(), []
-    monkeypatch.setattr(
-        copies_away, "balanced", lambda *more: asked.append(more) or copies_away.Size(8, 4, 2, 1.0, 0.5)
-    )
+def test_cases_of_a_process_share_one_size_and_the_arrays(monkeypatch):
+    asked, kept = [], []
+
+    class Noted(Kept):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            kept.append(self.results)
+
+    monkeypatch.setattr(work, "Kept", Noted)
+    monkeypatch.setattr(work, "_measured", lambda *more: asked.append(more) or Size(8, 4, 2, 1.0, 0.5))
+    monkeypatch.setattr(work, "multiply_adds_a_second", lambda device: 1e9)
     for label in ("indep., 1 worker", "chain, 1 worker"):
-        assert next(experiment.run(CASES[label], SETTINGS)).case["copies"] == 2
-    assert len(asked) == 1
+        assert work.set_up(CASES[label], SETTINGS).case["copies"] == 2
+    assert len(asked) == 2  # with a first number of copies, and with the number that follows
+    assert all(a is b for a, b in zip(kept[1], kept[3]))
 
 
 # A product of 1e-4 / 3 seconds has 60 x 60 x 60.
 @pytest.mark.parametrize(("size", "side"), [(24, 24), (None, 60)])
-def test_without_a_size_the_decks_products_are_scaled_by_one_rate_for_all(size, side, monkeypatch):
-    settings, case = {**SETTINGS, "size": size}, CASES["deck, 1 worker"]
-    monkeypatch.setattr(
-        "mxdp.experiments.automatic_parallelism.work.products.multiply_adds_a_second", lambda device: 6.5e9
-    )
-    ready = next(CopyOverlap().run(case, settings))
+def test_without_a_size_the_slides_products_are_scaled_by_one_rate_for_all(size, side, monkeypatch):
+    settings, case = {**SETTINGS, "size": size}, CASES["slides, 1 worker"]
+    monkeypatch.setattr(work, "multiply_adds_a_second", lambda device: 6.5e9)
+    ready = work.set_up(case, settings)
     assert (ready.case["width"], dict(ready.shared)) == (side, {"rate": 6.5e9})
-    monkeypatch.setattr(
-        "mxdp.experiments.automatic_parallelism.work.products.multiply_adds_a_second",
-        lambda device: pytest.fail("again"),
-    )
-    again = next(CopyOverlap().run(replace(case, settings={**case.settings, **ready.shared}), settings))
+    monkeypatch.setattr(work, "multiply_adds_a_second", lambda device: pytest.fail("again"))
+    again = work.set_up(replace(case, settings={**case.settings, **ready.shared}), settings)
     assert (again.case["width"], again.shared) == (side, ready.shared)
 
 
-@pytest.mark.parametrize("label", ["chain, 1 worker", "deck, stock", "indep., 1 worker"])
-def test_both_without_a_wait_are_recorded_after_the_last_round(label):
-    rounds = CopyOverlap().run(CASES[label], SETTINGS)
-    copies = next(rounds).case["copies"]
-    assert "timeline" not in next(rounds).metrics
-    metrics = next(rounds).metrics
+@pytest.mark.parametrize("label", ["chain, 1 worker", "slides, stock", "indep., 1 worker"])
+def test_both_without_a_wait_are_recorded(label):
+    ready = work.set_up(CASES[label], SETTINGS)
+    one_round(ready)
     if label.startswith("indep."):
-        assert "timeline" not in metrics
+        assert ready.record is None
         return
+    metrics = recorded(ready.record, ready.devices)
     kinds = [event.kind for event in Timeline.from_json(metrics["timeline"]).events]
-    assert (kinds.count("compute"), kinds.count("copy")) == (3, 3 * copies)
+    assert (kinds.count("compute"), kinds.count("copy")) == (3, 3 * ready.case["copies"])
     assert 0 <= metrics["beside"] < 1
+
+
+def test_its_timelines(timelines):
+    assert timelines("copy-overlap") == 6
 
 
 @pytest.mark.parametrize(("both", "start"), [(1.8, "It helps where"), (1.81, "It should help where")])
@@ -152,14 +184,14 @@ def test_where_nothing_was_hidden_it_is_not_said_to_help(both, start):
 def test_the_verdict_gives_the_share_that_lies_side_by_side():
     assert "Recorded" not in verdict().text
     assert (
-        "Recorded, products and copies run beside each other for 80% of the time, and 90% of the copies' time is "
-        "hidden so; on one worker 1%."
-    ) in verdict(recorded=True).text
+        "Recorded, products and copies run at the same time for 80% of the time, which hides 90% of the copies' time; "
+        "on one worker 1%."
+    ) in verdict(timelines=True).text
 
 
 def test_what_is_expected():
     expected = {row["label"]: row["metrics"]["expected_over_sum"] for row in rows()}
-    assert expected["chain, 1 worker"] == expected["indep., 2 workers"] == expected["deck, 2 workers"] == 1.0
+    assert expected["chain, 1 worker"] == expected["indep., 2 workers"] == expected["slides, 2 workers"] == 1.0
     # Ten products of 0.1 s and copies of 2 x 0.05 s each: 1.1 s of 2 s, on two cores.
     assert expected["chain, 2 workers"] in (pytest.approx(0.55), 1.0)
 
@@ -179,10 +211,10 @@ def test_it_holds_if_both_take_hardly_longer_than_one_of_two_equals(chain, holds
     assert f"{chain[2]:.2f} of the longer (asked for: at most 1.15" in found.text
 
 
-def test_the_decks_own_numbers_stand_beside_ours():
+def test_the_slides_own_numbers_stand_beside_ours():
     text = verdict().text
     assert "0.1232 s and 2.162 s alone, 3.1346 s both, 1.45 of the longer and 1.37 of the sum" in text
-    assert "In the deck's own work, 10 products of 24 x 24 (the deck: 50 of 4000 x 4000), its single" in text
+    assert "The slides' own work is 10 products of 24 x 24 (the slides: 50 of 4000 x 4000); its single" in text
     assert "copies are 33.3% of the sum here" in text
     assert "no GPU was measured here" in text
 
@@ -194,3 +226,151 @@ def test_nothing_is_said_of_missing_gpus_where_one_was_measured():
 def test_the_prediction_knows_the_cores():
     assert "1.02 of the longer for a chain" in CopyOverlap().predict({**SETTINGS, "products": 50}, 2)
     assert "2.00 of the longer for a chain" in CopyOverlap().predict({**SETTINGS, "products": 50}, 1)
+
+
+def kept(count=3, copies=2, chain=True):
+    x, w = factors(12, 5, HERE, seed=0)
+    landed = [[np.zeros(x.shape, ctx=THERE) for _ in range(copies)] for _ in range(count)]
+    return Kept([x] * count, w, chain, landed)
+
+
+def fresh(count=3):
+    x, w = factors(12, 5, HERE, seed=0)
+    return Fresh([x] * count, w, THERE)
+
+
+@pytest.mark.parametrize("make", [kept, fresh])
+def test_copies_equal_the_results_and_are_elsewhere(make):
+    job = make()
+    job.run()
+    job.copy()
+    assert len(job.results) == len(job.landed) == 3
+    for result, landed in zip(job.results, job.landed):
+        assert result.ctx == HERE
+        assert float(abs(result).sum()) > 0
+        for copy in landed:
+            assert copy.ctx == THERE
+            assert (copy.asnumpy() == result.asnumpy()).all()
+
+
+def test_what_is_fresh_is_forgotten_and_what_is_kept_stays():
+    for job, left in ((fresh(), 0), (kept(), 3)):
+        job.run()
+        job.copy()
+        job.forget()
+        assert (len(job.results), len(job.landed)) == (left, left)
+
+
+def test_the_parts_are_products_then_copies_then_both(monkeypatch):
+    calls, job = [], fresh()
+    monkeypatch.setattr(work, "seconds_of", lambda push: (calls.append("|"), push(), float(len(calls)))[2])
+    for name in ("run", "copy", "forget"):
+        monkeypatch.setattr(job, name, lambda name=name: calls.append(name))
+    assert seconds_of_parts(job) == (2.0, 4.0, 8.0)
+    assert calls == ["|", "run", "|", "copy", "forget", "|", "run", "copy"]
+
+
+def test_results_go_to_the_cpu_or_to_another_cpu_device():
+    assert places("cpu") == (HERE, THERE)
+
+
+@pytest.mark.parametrize(("room", "fits"), [(10**9, 50), (2 * 30 * 8 * 5000, 30), (2 * 8 * 5000, 1)])
+def test_as_many_results_as_half_the_memory_has_room_for(room, fits, monkeypatch):
+    monkeypatch.setattr(memory, "available_bytes", lambda device: room if device == HERE else 10**12)
+    assert Size(1000, 5, 1, 1.0, 1.0).fitting(50, HERE, THERE) == fits
+
+
+def test_where_not_one_fits_nothing_is_started(monkeypatch):
+    monkeypatch.setattr(memory, "available_bytes", lambda device: 2 * 8 * 5000 - 2)
+    with pytest.raises(MemoryShortage, match=r"this job needs 40\.0 kB"):
+        Size(1000, 5, 1, 1.0, 1.0).fitting(50, HERE, THERE)
+
+
+def test_results_and_copies_are_touched(monkeypatch):
+    touched = []
+    monkeypatch.setattr(work, "np", SimpleNamespace(zeros=lambda shape, ctx: touched.append((shape, ctx))))
+    Size(6, 4, 9, 1.0, 1.0).touch(2, HERE, THERE)
+    assert touched == [((6, 4), HERE)] * 2 + [((6, 4), THERE)] * 2
+
+
+def timed(monkeypatch, product, copy):
+    """Let a product and a copy take these seconds each."""
+
+    def seconds_of(push):
+        job = push.__self__
+        if isinstance(job, Kept):
+            return copy * sum(len(own) for own in job.landed)
+        return product * len(job.results)
+
+    monkeypatch.setattr(work, "seconds_of", seconds_of)
+
+
+def test_balanced_copies_take_as_long_as_the_product(monkeypatch):
+    timed(monkeypatch, product=2.0, copy=0.1)
+    size = balanced(2.0, 4 * 32 * 100, 3, rate=3200 * 16 / 2.0, device=HERE, host=THERE)
+    assert (size.height, size.width, size.copies) == (200, 16, 20)
+    assert (size.product_seconds, size.copy_seconds) == (pytest.approx(2.0), pytest.approx(0.1))
+
+
+def test_there_is_one_copy_at_least_and_matrices_are_never_wide(monkeypatch):
+    timed(monkeypatch, product=0.1, copy=3.0)
+    assert balanced(1e-9, 400, 2, rate=1e9, device=HERE, host=THERE).copies == 1
+    wide = balanced(1.0, 400, 2, rate=1e9, device=HERE, host=THERE)
+    assert (wide.height, wide.width) == (10, 10)
+
+
+def test_the_slides_results_are_copied_once(monkeypatch):
+    timed(monkeypatch, product=0.5, copy=0.25)
+    assert square(20, HERE, THERE) == Size(20, 20, 1, 0.5, 0.25)
+
+
+def test_a_real_measurement_has_times():
+    size = balanced(1e-4, 4096, 2, rate=1e9, device=HERE, host=THERE)
+    assert size.copies >= 1
+    assert size.copy_seconds > 0
+    assert size.product_seconds > 0
+
+
+@pytest.mark.parametrize(
+    ("at_once", "chain", "one_landing", "expected"),
+    [
+        (1, True, True, (8.0, 4.0, 12.0)),
+        (1, False, False, (8.0, 4.0, 12.0)),
+        (2, False, True, (4.0, 4.0, 8.0)),  # the products side by side, then the copies one after the other
+        (2, False, False, (4.0, 2.0, 6.0)),
+        (2, True, True, (8.0, 4.0, 2.0 + 3 * 2.0 + 1.0)),  # only the last copy has nothing to hide behind
+    ],
+)
+def test_what_four_pieces_of_two_seconds_should_take(at_once, chain, one_landing, expected):
+    assert expected_parts(4, 2.0, 1.0, at_once, chain, one_landing) == expected
+
+
+def test_copies_that_take_longer_hide_the_work():
+    assert expected_parts(4, 1.0, 2.0, 2, chain=True, one_landing=True) == (4.0, 8.0, 1.0 + 3 * 2.0 + 2.0)
+
+
+def test_the_ratios_of_a_round():
+    assert described(4.0, 1.0, 4.5) == {
+        "run_seconds": 4.0,
+        "copy_seconds": 1.0,
+        "in_turn_seconds": 5.0,
+        "overlapped_seconds": 4.5,
+        "overlapped_over_longer": 4.5 / 4.0,
+        "overlapped_over_sum": 4.5 / 5.0,
+    }
+
+
+def test_how_much_alike():
+    row = {"metrics": {"run_seconds": 4.0, "copy_seconds": 3.0}}
+    assert alike(row) == alike({"metrics": {"run_seconds": 3.0, "copy_seconds": 4.0}}) == 0.75
+
+
+def test_two_bars_a_row_and_one_label_for_each_part():
+    found = [{"label": name, "metrics": described(1.0, 3.0, both)} for name, both in (("hidden", 3.0), ("worse", 6.0))]
+    axes = Figure().add_subplot()
+    draw_parts(axes, found)
+    ends = [round(bar.get_x() + bar.get_width(), 6) for bar in axes.patches]
+    assert ends == [0.25, 1.0, 0.75, 0.25, 1.0, 1.5]
+    assert axes.get_legend_handles_labels()[1] == ["longer of the two", "products", "copies", "both, no wait"]
+    assert [text.get_text() for text in axes.texts] == ["hidden", "0.75", "worse", "1.50"]
+    assert axes.get_xlim()[1] > 1.5

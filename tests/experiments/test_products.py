@@ -7,12 +7,13 @@ from mxdp.backend import mx, np
 from mxdp.experiments.automatic_parallelism.work import products
 from mxdp.experiments.automatic_parallelism.work.products import (
     Products,
-    count_wrong_products,
+    compared,
     factors,
     multiply_adds_a_second,
     square_side,
     whole_factors,
 )
+from mxdp.experiments.measure import oracle
 
 CPU = mx.cpu(0)
 
@@ -34,7 +35,7 @@ def test_products_are_numpys(count, chain):
         x = (x if chain else left.asnumpy().astype("int64")) @ w.asnumpy().astype("int64")
         expected.append(x)
     assert [y.asnumpy().astype("int64").tolist() for y in made.results] == [each.tolist() for each in expected]
-    assert count_wrong_products([[y] for y in made.results], lefts, w, chain) == (count * 33 * 33, 0)
+    assert oracle.count(compared([[y] for y in made.results], lefts, w, chain)) == (count * 33 * 33, 0)
 
 
 def test_pushed_again_they_are_the_same():
@@ -45,19 +46,19 @@ def test_pushed_again_they_are_the_same():
 def test_a_chain_is_not_taken_for_independent_products_nor_the_other_way_round():
     for chain in (False, True):
         made, lefts, w = pushed(3, chain)
-        checked, wrong = count_wrong_products([[y] for y in made.results], lefts, w, not chain)
+        checked, wrong = oracle.count(compared([[y] for y in made.results], lefts, w, not chain))
         assert (checked, wrong > 1000) == (3 * 33 * 33, True)
 
 
 def test_one_wrong_number_is_found():
     made, lefts, w = pushed(3, chain=False)
     made.results[1][7, 8] += 1
-    assert count_wrong_products([[y] for y in made.results], lefts, w, chain=False) == (3 * 33 * 33, 1)
+    assert oracle.count(compared([[y] for y in made.results], lefts, w, chain=False)) == (3 * 33 * 33, 1)
 
 
 def test_a_result_in_the_place_of_another_is_found():
     made, lefts, w = pushed(3, chain=False)
-    assert count_wrong_products([[made.results[i]] for i in (0, 2, 1)], lefts, w, chain=False)[1] > 1000
+    assert oracle.count(compared([[made.results[i]] for i in (0, 2, 1)], lefts, w, chain=False))[1] > 1000
 
 
 def test_whole_factors_differ_and_their_longest_chain_is_exact():

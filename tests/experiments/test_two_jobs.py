@@ -28,7 +28,7 @@ def finished(both=(1.0, 2.0, 3.0), stock=(2.0, 4.0, 6.0), **more):
     return rows, references
 
 
-def test_the_deck_in_full_and_scaled_in_quick():
+def test_the_slides_in_full_and_scaled_in_quick():
     full, quick = TwoJobs.presets["full"], TwoJobs.presets["quick"]
     assert (full["products"], full["size"]) == (50, 4000)
     assert (quick["products"], quick["size"]) == (50, None)
@@ -108,9 +108,12 @@ def test_it_holds_if_both_take_as_long_as_one(over_one, holds):
     assert found.holds is holds
     assert f"Both jobs at once take {over_one:.2f} times as long as one alone" in found.text
     assert (
-        "temporary space 2.00 times. Recorded, two devices work at the same time 90% of the time, and 10%" in found.text
+        "temporary space 2.00 times. Recorded, two devices work at the same time for 90% of the time, and for 10%."
+        in found.text
     )
-    assert found.text.startswith("A job: 3 products of 24 x 24 (the deck: 50 of 4000 x 4000). ")
+    assert (
+        "A job is 3 products of 24 x 24 (the slides: 50 of 4000 x 4000). The slides, on two GPUs: 1" in found.text
+    )
 
 
 def test_the_verdict_says_that_the_size_was_scaled():

@@ -1,11 +1,11 @@
 """Two devices, two jobs that have nothing to do with each other: do they take as long as one?
 
-A job is a number of matrix products on one device. The deck times them on A, on B, and on both without a wait between;
-on its two GPUs both took 1.02 times as long as one. The cost model says 1.0 where each device has a core of its own,
-and 2.0 on a single core.
+A job is a number of matrix products on one device. The slides time a job on A, a job on B, and both without a wait
+between; on their two GPUs both took 1.02 times as long as one. The cost model says 1.0 where each device has a core of
+its own, and 2.0 on a single core.
 
-On CPU contexts the stock settings break this: MXNet gives all of them four pieces of temporary space to share, each
-product takes the next, and so waits for the other device's. The reference measures that.
+MXNet's own settings break this on CPU devices: all of them share four pieces of temporary space. Each product takes the
+next piece, and so waits for the other device's products. The reference measures that.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Dict, List
 
 from mxdp import process
 from mxdp.errors import plural
-from mxdp.experiments.automatic_parallelism import slides as deck
+from mxdp.experiments.automatic_parallelism import slides
 from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, Verdict, experiment
 from mxdp.experiments.report import style
 from mxdp.experiments.report.rows import find_all, row_bars
@@ -25,33 +25,33 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CLAIM = 1.08
-DECK = 1.02
-"""Both over one in the deck, on two GPUs."""
-# mxdp would warn of just what this is to show.
+SLIDES = 1.02
+"""Both over one in the slides, on two GPUs."""
+# mxdp would warn of exactly what the reference shows.
 STOCK_TEMP_SPACE = {"MXNET_CPU_TEMP_COPY": "4", "PYTHONWARNINGS": "ignore"}
 
 
 @experiment
 class TwoJobs(Experiment):
-    """Independent products on each device alone, on all in turn, and on all at once."""
+    """Independent products on each device alone, on one after the other, and on all at once."""
 
     name = "two-jobs"
     question = "Do independent jobs on two devices take as long as one?"
     source = "Dive into Deep Learning, 'Automatic Parallelism'"
     how_to_read = (
-        "'Over one' is a row's time over the mean time of a job alone, the median over the rounds, which take turns. "
-        "1 means that the devices work side by side, 2 that they wait for each other. The reference is the same with "
-        "MXNet's own MXNET_CPU_TEMP_COPY=4, which all CPU devices share."
+        "'Over one' is a row's time over the mean time of a job alone, the median over the rounds. 1 means that the "
+        "devices work side by side, 2 that they wait for each other. The reference runs the same jobs with MXNet's own "
+        "MXNET_CPU_TEMP_COPY=4, the pieces of temporary space that all CPU devices share."
     )
     compared = "products, against NumPy's, exactly"
     tour = True
-    # Without a size, products are scaled to the machine, by the rate of small ones: a job in so many seconds.
+    # Without a size, products are scaled to the machine, by the rate of small ones: a job takes `run_seconds`.
     presets = {
         "quick": dict(
             devices=[2], kind="auto", seed=0, rounds=7, timeout=120.0, products=50, size=None, run_seconds=0.3
         ),
         "full": dict(
-            devices=[2], kind="auto", seed=0, rounds=5, timeout=14400.0, products=50, size=deck.SIDE, run_seconds=60.0
+            devices=[2], kind="auto", seed=0, rounds=5, timeout=14400.0, products=50, size=slides.SIDE, run_seconds=60.0
         ),
     }
     little = dict(size=64, products=2, run_seconds=0.001)
@@ -92,8 +92,7 @@ class TwoJobs(Experiment):
             row["metrics"]["both_over_one" if row["case"]["run"] == "at once" else "over_one"] = over_one
 
     def verdict(self, rows: List[Row], references: List[Row], settings: Settings) -> Verdict:
-        case, worst = rows[0]["case"], 0.0
-        said = [f"A job: {deck.size_in_words(settings['products'], case['size'], case, settings)}."]
+        case, worst, said = rows[0]["case"], 0.0, []
         for together, stock in zip(find_all(rows, run="at once"), references):
             jobs, over_one = together["case"]["jobs"], together["metrics"]["both_over_one"]
             worst = max(worst, over_one)
@@ -101,7 +100,8 @@ class TwoJobs(Experiment):
                 f"{_all(jobs).capitalize()} at once take {over_one:.2f} times as long as one alone; with MXNet's own "
                 f"shared temporary space {stock['metrics']['both_over_one']:.2f} times. {_seen(together, stock)}"
             )
-        return Verdict(worst <= CLAIM, f"{' '.join(said)} The deck, on two GPUs: {DECK:.2f}.")
+        size = slides.size_in_words(settings["products"], case["size"], case, settings)
+        return Verdict(worst <= CLAIM, f"{' '.join(said)} A job is {size}. The slides, on two GPUs: {SLIDES:.2f}.")
 
     def columns(self) -> List[Column]:
         return [
@@ -117,11 +117,11 @@ class TwoJobs(Experiment):
 
 
 def _seen(together: Row, stock: Row) -> str:
-    """What the timelines show, where there are any."""
+    """What the timelines show, if there are any."""
     shares = [row["metrics"].get("together") for row in (together, stock)]
     if None in shares:
         return ""
-    return f"Recorded, two devices work at the same time {shares[0]:.0%} of the time, and {shares[1]:.0%}."
+    return f"Recorded, two devices work at the same time for {shares[0]:.0%} of the time, and for {shares[1]:.0%}."
 
 
 def _all(jobs: int) -> str:
@@ -129,6 +129,6 @@ def _all(jobs: int) -> str:
 
 
 def _temp_space(products: int) -> Dict[str, str]:
-    """More of what CPU devices share, if so many products are pushed before the last device is given its first one."""
+    """More pieces of temporary space, if more products than that are pushed before the last device gets its first."""
     usual = process.SETTINGS["MXNET_CPU_TEMP_COPY"]
     return {"MXNET_CPU_TEMP_COPY": str(products)} if products > int(usual) else {}

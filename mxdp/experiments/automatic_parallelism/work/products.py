@@ -1,42 +1,43 @@
-"""Matrix products on one device, made ready to be pushed again and again. Loads MXNet: import it inside ``run``."""
+"""Matrix products on one device, prepared once and pushed again and again."""
 
 from __future__ import annotations
 
-from typing import List, Sequence, Tuple
+from typing import Any, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as onp
 
 from mxdp.backend import Device, NDArray, np, upload
 from mxdp.experiments.measure.clock import seconds_of
-from mxdp.experiments.measure.oracle import count_wrong
 from mxdp.prepared import prepare
 
 PROBE_SIDE, PROBES = 256, 10
 
 
 class Products:
-    """A product with ``w`` for each of ``lefts``, into arrays of its own: ``results``. :meth:`push` doesn't wait.
+    """A product with ``w`` for each of ``lefts``, each into its own array of ``results``, which are made if not given.
 
-    As a ``chain`` it starts from the first of ``lefts``, and each result is what the next product starts from::
+    A ``chain`` starts from the first of ``lefts``; each result is the left factor of the next product::
 
         independent   x1 w, x2 w, x3 w           chain   x1 w, x1 w w, x1 w w w
     """
 
-    def __init__(self, lefts: Sequence[NDArray], w: NDArray, chain: bool) -> None:
-        self.results = [np.zeros(left.shape, ctx=left.ctx) for left in lefts]
+    def __init__(
+        self, lefts: Sequence[NDArray], w: NDArray, chain: bool, results: Optional[Sequence[NDArray]] = None
+    ) -> None:
+        self.results = list(results or [np.zeros(left.shape, ctx=left.ctx) for left in lefts])
         if chain:
             lefts = [lefts[0], *self.results[:-1]]
         self._calls = [prepare("_np_dot", [left, w], result) for left, result in zip(lefts, self.results)]
 
     def push(self) -> None:
-        """Push all products, the first one first."""
+        """Push all products in order. Doesn't wait."""
         for call in self._calls:
             call()
 
 
 def factors(height: int, width: int, device: Device, seed: int) -> Tuple[NDArray, NDArray]:
-    """Two random matrices, (height, width) and (width, width). The columns of the second sum to 1: however often the
-    first is multiplied by it, its numbers stay as large as they were."""
+    """Two random matrices, (height, width) and (width, width). The columns of the second sum to 1, so the numbers stay
+    as large as they are, however often the first is multiplied by it."""
     random = onp.random.RandomState(seed)
     x, w = (random.uniform(size=(rows, width)).astype("float32") for rows in (height, width))
     return upload(x, device), upload(w / w.sum(axis=0), device)
@@ -45,25 +46,26 @@ def factors(height: int, width: int, device: Device, seed: int) -> Tuple[NDArray
 def whole_factors(count: int, device: Device, seed: int) -> Tuple[List[NDArray], NDArray]:
     """``count`` different matrices and one more, (33, 33), of -1, 0 and 1.
 
-    Products of them, and a chain of four, are exact in float32, however they are added up: 33 ** 4 is below 2 ** 24.
+    Their products, and a chain of four, are exact in float32 in any order of additions: 33 ** 4 is below 2 ** 24.
     """
     *lefts, w = onp.random.RandomState(seed).randint(-1, 2, size=(count + 1, 33, 33)).astype("float32")
     return [upload(left, device) for left in lefts], upload(w, device)
 
 
-def count_wrong_products(
+def compared(
     found: Sequence[Sequence[NDArray]], lefts: Sequence[NDArray], w: NDArray, chain: bool
-) -> Tuple[int, int]:
-    """(numbers compared, numbers wrong): each array of ``found[i]`` against product i as NumPy finds it, exactly."""
-    right, weights, counts = lefts[0].asnumpy(), w.asnumpy(), []
+) -> Iterator[Tuple[Any, Any, float]]:
+    """For an oracle: each array of ``found[i]`` beside NumPy's product i, with tolerance 0."""
+    right, weights = lefts[0].asnumpy(), w.asnumpy()
     for left, arrays in zip(lefts, found):
         right = onp.dot(right if chain else left.asnumpy(), weights)
-        counts += [count_wrong(array.asnumpy(), right, tolerance=0.0) for array in arrays]
-    return sum(checked for checked, _ in counts), sum(wrong for _, wrong in counts)
+        for array in arrays:
+            yield array.asnumpy(), right, 0.0
 
 
 def square_side(seconds: float, rate: float) -> int:
-    """Of square matrices whose product takes about ``seconds``, at ``rate`` multiply-adds a second: a multiple of 20.
+    """The side of square matrices whose product takes about ``seconds`` at ``rate`` multiply-adds a second, as a
+    multiple of 20.
 
     >>> square_side(0.002, 5e10)
     460
@@ -73,7 +75,7 @@ def square_side(seconds: float, rate: float) -> int:
 
 
 def multiply_adds_a_second(device: Device) -> float:
-    """What one core does of a product: the best of a few chains of small ones."""
+    """The rate at which one core multiplies matrices: the best of a few chains of small products."""
     x, w = factors(PROBE_SIDE, PROBE_SIDE, device, 0)
     push = Products([x] * PROBES, w, chain=True).push
     return PROBES * float(PROBE_SIDE) ** 3 / min(seconds_of(push) for _ in range(4))
