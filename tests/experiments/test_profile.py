@@ -4,10 +4,13 @@ import shlex
 
 import pytest
 
+from mxdp.backend import mx, np
 from mxdp.errors import UsageError
 from mxdp.experiments.__main__ import parser
 from mxdp.experiments.automatic_parallelism.profile import nsys_command
-from mxdp.experiments.harness.experiment import find
+from mxdp.experiments.automatic_parallelism.work import profile as work
+from mxdp.experiments.harness.child import one_round
+from mxdp.experiments.harness.experiment import Round, Work, find
 
 PROFILE = find("profile")
 
@@ -43,3 +46,39 @@ def test_the_nsys_command_runs_the_same_experiment():
     assert words[start : start + 3] == ["python", "-m", "mxdp.experiments"]
     options = parser().parse_args(words[start + 3 :])
     assert (options.names, options.preset, str(options.data_dir)) == (["two-jobs"], "full", "my data")
+
+
+def test_its_timelines(timelines):
+    assert timelines("profile") == 5
+
+
+def test_a_round_is_a_plain_and_a_recorded_one_of_the_other(monkeypatch):
+    times, done = [0.5, 0.6], []
+    device = mx.cpu(0)
+
+    def add():
+        np.ones((4,), ctx=device)
+        done.append(times[len(done)])
+        return Round(done[-1])
+
+    others = Work([device], add, case={"size": 3}, shared={"rate": 2.0})
+    monkeypatch.setattr(type(find("two-jobs")), "set_up", lambda self, case, settings: others)
+    ready = work.set_up(PROFILE.cases(settings())[0], settings())
+    assert (ready.devices, ready.case, ready.shared, ready.record) == ([device], {"size": 3}, {"rate": 2.0}, None)
+    measured = one_round(ready)
+    assert (done, measured.seconds, measured.metrics) == (times, 0.6, {"cost": 0.6 / 0.5})
+    assert measured.last["timeline"]
+    assert measured.last["busy"]["cpu(0)"] > 0
+
+
+def test_devices_that_the_profiler_does_not_know_are_refused(monkeypatch):
+    monkeypatch.setattr(type(find("two-jobs")), "set_up", lambda *more: Work([mx.cpu(0)] * 99, lambda: Round(1.0)))
+    monkeypatch.setattr(work, "recorded", lambda action, devices: {})
+    with pytest.raises(UsageError, match="MXNet's profiler can't follow 99 CPU devices"):
+        one_round(work.set_up(PROFILE.cases(settings())[0], settings()))
+
+
+def test_its_oracle_is_that_of_the_other(monkeypatch):
+    monkeypatch.setattr(type(find("two-jobs")), "oracle", lambda self, case, its: [(its["products"], case.label, 0.0)])
+    case = PROFILE.cases(settings())[0]
+    assert list(work.oracle(case, settings())) == [(50, case.label, 0.0)]

@@ -111,9 +111,7 @@ def test_it_holds_if_both_take_as_long_as_one(over_one, holds):
         "temporary space 2.00 times. Recorded, two devices work at the same time for 90% of the time, and for 10%."
         in found.text
     )
-    assert (
-        "A job is 3 products of 24 x 24 (the slides: 50 of 4000 x 4000). The slides, on two GPUs: 1" in found.text
-    )
+    assert "A job is 3 products of 24 x 24 (the slides: 50 of 4000 x 4000). The slides, on two GPUs: 1" in found.text
 
 
 def test_the_verdict_says_that_the_size_was_scaled():

@@ -2,25 +2,22 @@
 
     python -m mxdp.experiments run profile --of two-jobs
 
-Each case of that experiment runs as it always does, in a process of its own kind, once for every round; the rounds are
-recorded by MXNet's profiler. What is expected is what that experiment expects, and what is measured is how busy the
-devices were, how long two of them were at the same time, and how much of the communication lay beside compute.
+Each case of that experiment runs in a process of its own, as always. A round runs it twice: once plain, and once
+recorded by MXNet's profiler. The prediction is that of the other experiment. Measured is how busy the devices are, how
+long two of them work at the same time, and how much of the communication lies beside compute.
 """
 
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Any, Iterator, List, Sequence, Tuple
+from typing import TYPE_CHECKING, List, Sequence, Tuple
 
 from mxdp.errors import UsageError
 from mxdp.experiments.harness.experiment import (
     Case,
     Column,
     Experiment,
-    Oracle,
-    Ready,
     Result,
-    Round,
     Row,
     Settings,
     Verdict,
@@ -28,13 +25,12 @@ from mxdp.experiments.harness.experiment import (
     find,
 )
 from mxdp.experiments.report import style
-from mxdp.experiments.report.rows import metric
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 OVERHEAD = 1.25
-"""A recorded round may take so many times as long as a plain one before the timeline is doubted."""
+"""Times as long as a plain round that a recorded one may take; beyond it the timeline is doubted."""
 
 
 @experiment
@@ -45,44 +41,24 @@ class Profile(Experiment):
     question = "What did each device do, and when?"
     source = "Dive into Deep Learning, 'Automatic Parallelism', exercise 4"
     how_to_read = (
-        "Busy: the share of the round in which each device worked. Together: in which at least two did. Hidden: how "
-        "much of the copies and sums lay beside compute. Cost: a recorded round over a plain one. The report has the "
-        "timelines, and a trace of each for ui.perfetto.dev."
+        "Busy: the share of the round in which each device worked. Together: the share in which at least two did. "
+        "Hidden: the share of the copies and sums that lay beside compute. Cost: a recorded round over a plain one, "
+        "the median over the rounds. The other numbers are of the last round, whose timelines are in the report, with "
+        "a trace of each for ui.perfetto.dev."
     )
+    compared = "what the recorded experiment compares"
     presets = {
         "quick": dict(devices=[2], kind="auto", seed=0, rounds=5, timeout=120.0, of="two-jobs"),
         "full": dict(devices=[2], kind="auto", seed=0, rounds=9, timeout=3600.0, of="two-jobs"),
     }
 
     def cases(self, settings: Settings) -> List[Case]:
-        other, its = _other(settings)
+        other, its = recorded_experiment(settings)
         return [case for case in other.cases(its) if case.processes == 1]
 
     def predict(self, settings: Settings, cores: int) -> str:
-        other, its = _other(settings)
+        other, its = recorded_experiment(settings)
         return f"What {other.name} expects: {other.predict(its, cores)}"
-
-    def oracle(self, case: Case, settings: Settings) -> Oracle:
-        other, its = _other(settings)
-        return other.oracle(case, its)
-
-    def run(self, case: Case, settings: Settings) -> Iterator[Any]:
-        from mxdp.backend import mx
-        from mxdp.experiments.measure.timelines import recorded
-
-        other, its = _other(settings)
-        rounds = other.run(case, {**its, "rounds": 2 * settings["rounds"] + 1})
-        ready: Ready = next(rounds)
-        yield ready
-        devices = [mx.Context(*_kind_and_number(name)) for name in ready.devices]
-        measured: List[Round] = []
-        while True:
-            plain: Round = next(rounds)
-            metrics = recorded(lambda: measured.append(next(rounds)), devices)
-            if not metrics:
-                raise UsageError(f"MXNet's profiler can't follow {len(devices)} CPU devices on this machine")
-            seconds = measured[-1].seconds
-            yield Round(seconds, {**metrics, "cost": seconds / plain.seconds})
 
     def verdict(self, rows: List[Row], references: List[Row], settings: Settings) -> Verdict:
         said = [f"{row['label']}: {row['metrics']['together']:.0%}" for row in rows + references]
@@ -96,13 +72,11 @@ class Profile(Experiment):
 
     def columns(self) -> List[Column]:
         return [
-            Column(
-                "busy", lambda row: ", ".join(f"{share:.0%}" for share in row["metrics"]["busy"].values()) or "none"
-            ),
-            metric("together", "together", "{:.0%}"),
-            metric("hidden", "hidden", "{:.0%}"),
-            Column("critical", lambda row: str(row["metrics"]["critical"])),
-            metric("cost", "cost"),
+            Column("busy", "busy", ".0%"),
+            Column("together", "together", ".0%"),
+            Column("hidden", "hidden", ".0%"),
+            Column("critical", "critical"),
+            Column("cost", "cost", ".2f"),
         ]
 
     def draw(self, result: Result, figure: Figure) -> None:
@@ -117,22 +91,17 @@ class Profile(Experiment):
         style.bars(axes, labels, values, unit="% busy", colours=colours)
 
 
-def _other(settings: Settings) -> Tuple[Experiment, Settings]:
-    """The experiment that is recorded, and its settings: its quick ones, with what both have in common.
+def recorded_experiment(settings: Settings) -> Tuple[Experiment, Settings]:
+    """The experiment to record, and its settings: its quick ones, but those of ``settings`` where it has the same.
 
     Raises:
-        UsageError: there is none of that name, or it is this one.
+        UsageError: no experiment has that name, or it is this one.
     """
     other = find(settings["of"])
     if isinstance(other, Profile):
         raise UsageError("profile can't record itself: set 'of' to another experiment")
     common = {key: value for key, value in settings.items() if key in other.presets["quick"] and key != "timeout"}
     return other, {**other.presets["quick"], **common}
-
-
-def _kind_and_number(device: str) -> Any:
-    kind, _, number = device.rstrip(")").partition("(")
-    return kind, int(number)
 
 
 def nsys_command(name: str, arguments: Sequence[str] = ()) -> str:

@@ -18,8 +18,8 @@ from mxdp import process
 from mxdp.backend import Device, HostArray, autograd, npx, upload
 from mxdp.experiments.harness.experiment import Round, Work
 from mxdp.experiments.measure.clock import seconds_of
-from mxdp.experiments.measure.memory import peak_bytes
 from mxdp.experiments.measure.links import measured_link
+from mxdp.experiments.measure.memory import peak_bytes
 from mxdp.experiments.measure.oracle import TOLERANCE, largest
 from mxdp.experiments.other_splits.split import SERIAL
 from mxdp.layers import LENET, BatchNorm, Conv, Dense, LayerParams, Net, Pool, Relu, Shape, forward, init, outputs
