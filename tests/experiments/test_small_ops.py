@@ -2,18 +2,27 @@ from __future__ import annotations
 
 import pytest
 
+from mxdp.backend import mx
+from mxdp.errors import UsageError
 from mxdp.experiments.automatic_parallelism.small_ops import BOTH, ENGINES, PAYS, SmallOps
-from mxdp.experiments.automatic_parallelism.work import additions
-from mxdp.experiments.automatic_parallelism.work.additions import COUNT
+from mxdp.experiments.automatic_parallelism.work import small_ops as work
+from mxdp.experiments.automatic_parallelism.work.small_ops import BULK, COUNT, Additions
+from mxdp.experiments.harness.child import one_round
+from mxdp.experiments.harness.settings import resolve
+from mxdp.experiments.measure.oracle import count
+from mxdp.experiments.measure.timelines import recorded
 from mxdp.tracing import Timeline
 
 SIZES = [4, 4096, 1 << 20]
 SETTINGS = dict(kind="cpu", seed=0, rounds=2, timeout=60.0, round_seconds=1e-3, sizes=SIZES)
 CASES = {case.label: case for case in SmallOps().cases(SETTINGS)}
 
+ONE, TWO = [mx.cpu(0)], [mx.cpu(0), mx.cpu(1)]
+WAYS = ("calls", "bulk", "ready", "graph")
+
 
 def rows(devices=(1.0, 1.0, 0.5), workers=(1.2, 0.7, 0.5)):
-    """Rows whose calls take 20 µs and whose ready ones take 5, and so many times that side by side."""
+    """Rows whose calls take 20 µs and whose ready ones take 5, and these times that side by side."""
     found = []
     for case in CASES.values():
         engine, number = case.settings["engine"], SIZES.index(case.settings["bytes"])
@@ -44,24 +53,23 @@ def test_each_engine_has_its_own_process():
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_oracle_compares_every_result_of_every_way(engine):
-    oracle = SmallOps().oracle(CASES[f"{engine}, 4 KiB"], SETTINGS)
-    assert (oracle.checked, oracle.wrong) == (len(ENGINES[engine][1]) * COUNT * 1024, 0)
+    assert count(work.oracle(CASES[f"{engine}, 4 KiB"], SETTINGS)) == (len(ENGINES[engine][1]) * COUNT * 1024, 0)
 
 
 def test_of_large_arrays_the_oracle_compares_smaller_ones():
-    assert SmallOps().oracle(CASES["bulk 1, 1 MiB"], SETTINGS).checked == 2 * COUNT * (1 << 16)
+    assert count(work.oracle(CASES["bulk 1, 1 MiB"], SETTINGS)) == (2 * COUNT * (1 << 16), 0)
 
 
 def test_the_oracle_catches_calls_that_all_write_one_array(monkeypatch):
-    prepare = additions.prepare
+    prepare = work.prepare
     first = []
 
     def into_the_first(operator, inputs, out, **more):
         first.append(out)
         return prepare(operator, inputs, first[0], **more)
 
-    monkeypatch.setattr(additions, "prepare", into_the_first)
-    wrong = SmallOps().oracle(CASES["no engine, 4 B"], SETTINGS).wrong
+    monkeypatch.setattr(work, "prepare", into_the_first)
+    _, wrong = count(work.oracle(CASES["no engine, 4 B"], SETTINGS))
     assert wrong == COUNT  # of 'ready', whose first array holds the last sum
 
 
@@ -76,11 +84,11 @@ def test_a_round_measures_every_way_on_its_devices(monkeypatch):
         asked.append(push)
         return 30e-6, 60e-6 * len(asked)
 
-    monkeypatch.setattr(additions, "Additions", Made)
-    monkeypatch.setattr("mxdp.experiments.measure.clock.mean_seconds", mean_seconds)
-    rounds = SmallOps().run(CASES["1 worker, 4 KiB"], {**SETTINGS, "rounds": 3})
-    assert next(rounds).devices == ["cpu(0)", "cpu(1)"]
-    first = next(rounds)
+    monkeypatch.setattr(work, "Additions", Made)
+    monkeypatch.setattr(work, "mean_seconds", mean_seconds)
+    ready = work.set_up(CASES["1 worker, 4 KiB"], {**SETTINGS, "sizes": [4, 4096, 1 << 18]})
+    assert list(map(str, ready.devices)) == ["cpu(0)", "cpu(1)"]
+    first = one_round(ready)
     one = [(way, 1, 4096) for way in ("calls", "bulk", "ready", "graph")]
     assert asked == [*one, ("calls", 2, 4096), ("ready", 2, 4096)]
     assert first.seconds == pytest.approx(60e-6 / COUNT)
@@ -88,11 +96,11 @@ def test_a_round_measures_every_way_on_its_devices(monkeypatch):
     assert first.metrics["calls_push_us"] == pytest.approx(30 / COUNT)
     assert first.metrics["ready_two_devices_us"] == pytest.approx(360 / COUNT)
     assert first.metrics["ops_per_sec"] == pytest.approx(COUNT / 60e-6)
-    # Each round's own: here 5 / 1 and 6 / 3, then 11 / 7 and 12 / 9, of which the median is the mean.
+    # Each round's own: here 5 / 1 and 6 / 3, then 11 / 7 and 12 / 9.
     assert first.metrics["calls_two_devices_over_one"] == pytest.approx(5.0)
-    second = next(rounds).metrics
-    assert second["calls_two_devices_over_one"] == pytest.approx((5 + 11 / 7) / 2)
-    assert second["ready_two_devices_over_one"] == pytest.approx((2 + 12 / 9) / 2)
+    second = one_round(ready).metrics
+    assert second["calls_two_devices_over_one"] == pytest.approx(11 / 7)
+    assert second["ready_two_devices_over_one"] == pytest.approx(12 / 9)
 
 
 @pytest.mark.parametrize(
@@ -103,17 +111,18 @@ def test_a_round_measures_every_way_on_its_devices(monkeypatch):
         ("bulk 1, 4 B", None),
     ],
 )
-def test_a_group_in_each_way_is_recorded_after_the_last_round(label, ways):
-    rounds = SmallOps().run(CASES[label], SETTINGS)
-    next(rounds)
-    assert "timeline" not in next(rounds).metrics
-    metrics = next(rounds).metrics
-    assert ("timeline" in metrics) is (ways is not None)
+def test_a_group_in_each_way_is_recorded(label, ways):
+    ready = work.set_up(CASES[label], SETTINGS)
+    assert (ready.record is not None) is (ways is not None)
     if ways:
-        timeline = Timeline.from_json(metrics["timeline"])
+        timeline = Timeline.from_json(recorded(ready.record, ready.devices)["timeline"])
         assert [event.name for event in timeline.events if event.kind == "section"] == ways
         assert sum(event.kind == "compute" for event in timeline.lanes["cpu(1)"]) == COUNT  # half of two groups
         assert timeline.python("section")[-1][1] <= timeline.length
+
+
+def test_its_timelines(timelines):
+    assert timelines("small-ops") == 6
 
 
 def test_ratios_are_to_one_device_with_one_worker():
@@ -153,11 +162,86 @@ def test_one_low_number_of_four_does_not_make_it_hold():
 
 def test_the_verdict_has_the_calls_and_the_sizes():
     text = verdict().text
-    assert "An addition of 4 B takes 20.0 µs, 20.0 of them until its call returns: 50,000 a second." in text
-    assert "12.0 µs in bulks, 5.0 made ready, 8.0 in a graph" in text
-    assert "over two devices from 1 MiB on, with calls made ready from 1 MiB on" in text
+    assert text.startswith(
+        "No: for additions of 4 B two devices take 1.00 times as long as one, two workers 1.20 times."
+    )
+    assert "An addition takes 20.0 µs, 20.0 of them until its call returns: 50,000 a second." in text
+    assert "12.0 µs in bulks, 5.0 prepared, 8.0 in a graph" in text
+    assert "on two devices from 1 MiB on, with prepared calls from 1 MiB on" in text
     assert "on two workers of one device from 4 KiB on and from 4 KiB on" in text
 
 
 def test_what_never_pays_is_said():
-    assert "over two devices not up to 1 MiB" in verdict(devices=(1.0, 0.5, 0.9)).text
+    assert "on two devices not up to 1 MiB" in verdict(devices=(1.0, 0.5, 0.9)).text
+
+
+@pytest.mark.parametrize("nbytes", [4, 40])
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_gives_numpys_sums(way, nbytes):
+    assert count(Additions(ONE, nbytes).compared(way)) == (COUNT * nbytes // 4, 0)
+
+
+@pytest.mark.parametrize("way", ["calls", "bulk", "ready"])
+def test_every_second_operator_is_on_the_second_device(way):
+    made = Additions(TWO, 40)
+    assert count(made.compared(way)) == (COUNT * 10, 0)
+    assert [out.ctx for out in made.out] == TWO * (COUNT // 2)
+
+
+def test_no_two_results_are_alike():
+    made = Additions(ONE, 40)
+    count(made.compared("ready"))
+    assert len({tuple(out.asnumpy()) for out in made.out}) == COUNT
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_was_there_before_does_not_count(way):
+    made = Additions(ONE, 40)
+    made.ways[way] = lambda: None
+    assert count(made.compared(way)) == (COUNT * 10, COUNT * 10)
+
+
+def test_results_that_change_places_are_found():
+    made = Additions(ONE, 40)
+    push = made.ways["calls"]
+
+    def swapped():
+        push()
+        made.out[3], made.out[4] = made.out[4], made.out[3]
+
+    made.ways["calls"] = swapped
+    assert count(made.compared("calls")) == (COUNT * 10, 20)
+
+
+def test_one_wrong_number_is_found():
+    made = Additions(ONE, 40)
+    push = made.ways["graph"]
+
+    def spoilt():
+        push()
+        made.out[29][7] += 1
+
+    made.ways["graph"] = spoilt
+    assert count(made.compared("graph")) == (COUNT * 10, 1)
+
+
+def test_a_bulk_has_its_number_of_operators(monkeypatch):
+    sizes = []
+    bulk = mx.engine.bulk
+    monkeypatch.setattr(work.mx.engine, "bulk", lambda size: (sizes.append(size), bulk(size))[1])
+    assert count(Additions(ONE, 4).compared("bulk")) == (COUNT, 0)
+    assert sizes == [BULK]
+
+
+def test_ready_calls_do_not_go_through_mxnets_function(monkeypatch):
+    made = Additions(ONE, 4)
+    monkeypatch.setattr(work.np, "add", None)
+    made.ways["ready"]()
+    with pytest.raises(TypeError):
+        made.ways["calls"]()
+
+
+@pytest.mark.parametrize("nbytes", [-4, 0, 2, 6, 4.0])
+def test_a_size_is_of_whole_float32_numbers(nbytes):
+    with pytest.raises(UsageError, match="small-ops: sizes must be "):
+        resolve([SmallOps()], "quick", {"sizes": [4, nbytes]})

@@ -1,36 +1,22 @@
 """Many tiny independent operators: does it help to run them side by side, and if not, what does?
 
 The exercise says that for a sufficiently small workload parallelization can help even on a single CPU or GPU. The cost
-model: an operator of n bytes costs its call, c, in Python and in MXNet's engine, one after the other for all; and its
-work, w(n), which k workers or devices share. So it takes max(c, w(n) / k): side by side pays once w(n) is more than c,
-and below that only cheaper calls do.
+model: an operator of n bytes costs its call, c, in Python and in MXNet's engine, one call after the other; and its
+work, w(n), which k workers or devices share. So it takes max(c, w(n) / k). Side by side pays once w(n) is more than c;
+below that only cheaper calls pay.
 
-Four ways to call are compared (see ``mxdp/experiments/additions.py``), on one device and on two, by one worker and by
-two, and without an engine.
+Four ways to call are compared, on one device and on two, with one worker and with two, and without an engine.
 """
 
 from __future__ import annotations
 
-import itertools
-import statistics
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Tuple
 
+from mxdp.errors import plural
 from mxdp.experiments.harness.environments import NAIVE, workers
-from mxdp.experiments.harness.experiment import (
-    Case,
-    Column,
-    Experiment,
-    Oracle,
-    Ready,
-    Result,
-    Round,
-    Row,
-    Settings,
-    Verdict,
-    experiment,
-)
+from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, Verdict, experiment
 from mxdp.experiments.report import style
-from mxdp.experiments.report.rows import find, find_all, metric, plural, size
+from mxdp.experiments.report.rows import find, find_all, size
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,20 +25,19 @@ PAYS = 0.75
 """Side by side pays where it takes at most this part of the time."""
 ONE, TWO, NONE, SINGLE = "1 worker", "2 workers", "no engine", "bulk 1"
 BOTH = "_two_devices"
-COMPARED = 1 << 18
-"""Bytes of an array, at most, where sums are compared with NumPy's: there are 30 in a group, and many groups."""
 SIDE_BY_SIDE = ("calls", "ready")
 WAYS = ("calls", "bulk", "ready", "graph", f"calls{BOTH}", f"ready{BOTH}")
 ENGINES: Dict[str, Tuple[Dict[str, Optional[str]], Sequence[str]]] = {
     ONE: (workers(1), WAYS),
     TWO: (workers(2), WAYS[:4]),
     NONE: (NAIVE, ("calls", "ready", "graph")),
-    # A graph's operators are otherwise handed to the engine in bulks of 15.
+    # By default a graph hands its operators to the engine in bulks of 15.
     SINGLE: ({**workers(1), "MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN": "1"}, ("calls", "graph")),
 }
-RECORDED, LARGE = (ONE, TWO, NONE), 1 << 18
-"""Engines of which a group of operators, in every way, is recorded: at the smallest size, and at this or the nearest to
-it."""
+
+
+def _whole_floats(sizes: Sequence[int]) -> bool:
+    return all(type(nbytes) is int and nbytes % 4 == 0 for nbytes in sizes)
 
 
 @experiment
@@ -65,9 +50,11 @@ class SmallOps(Experiment):
     how_to_read = (
         "µs an operator (x + i, into an array of its own; the size is its bytes). calls: MXNet's function; 'push' is "
         "the part of it until the call returns, the front end's. bulk: the same within mx.engine.bulk(15). ready: "
-        "calls made ready once (mxdp.prepared). graph: 30 operators in one hybrid call. '+': every second on another "
-        "device. Rows: the device's workers; NaiveEngine ('no engine'); graphs in bulks of 1 ('bulk 1'), not of 15."
+        "calls prepared once (mxdp.prepared). graph: 30 operators in one hybrid call. '+': every second operator on "
+        "another device. Rows: the device's workers; NaiveEngine ('no engine'); graphs in bulks of 1 ('bulk 1'), not "
+        "of 15."
     )
+    compared = "every way's sums, against NumPy's, exactly"
     together = True
     presets = {
         "quick": dict(
@@ -79,6 +66,8 @@ class SmallOps(Experiment):
             sizes=[4, 1 << 8, 1 << 12, *[1 << power for power in range(14, 23)]],
         ),
     }  # fmt: skip
+    little = dict(sizes=[4, 4096], round_seconds=0.001)
+    checks = {"sizes": (_whole_floats, "multiples of 4, the bytes of a float32")}
 
     def cases(self, settings: Settings) -> List[Case]:
         return [
@@ -89,43 +78,10 @@ class SmallOps(Experiment):
 
     def predict(self, settings: Settings, cores: int) -> str:
         return (
-            f"On {plural(cores, 'core')}: an operator takes the longer of its call and of its work over "
+            f"On {plural(cores, 'core')} an operator takes the longer of its call and of its work over "
             f"{plural(min(2, cores), 'worker')}. At 10 to 20 µs a call, and 20 GB/s read and written, two devices pay "
-            "from some 100 to 200 KB on; with calls made ready, at half the cost, from half of that."
+            "from some 100 to 200 KB on; with prepared calls, at half the cost, from half of that."
         )
-
-    def oracle(self, case: Case, settings: Settings) -> Oracle:
-        counts = []
-        for way in _ways(case):
-            additions, call = _additions(way, case, settings, largest=COMPARED)
-            counts.append(additions.compare(call))
-        text = "every way's sums, against NumPy's, exactly"
-        return Oracle(sum(checked for checked, _ in counts), sum(wrong for _, wrong in counts), text)
-
-    def run(self, case: Case, settings: Settings) -> Iterator[Any]:
-        from mxdp.backend import devices
-        from mxdp.experiments.automatic_parallelism.work.additions import COUNT
-        from mxdp.experiments.measure.clock import mean_seconds
-
-        yield Ready([str(device) for device in devices(2, settings["kind"])])
-        found: Dict[str, List[float]] = {}
-        ways = _ways(case)
-        for number in itertools.count(1):
-            for way in ways:
-                additions, call = _additions(way, case, settings)
-                pushed, done = mean_seconds(additions.ways[call], settings["round_seconds"])
-                del additions  # the cases share one process, so none may hold memory while another is measured
-                found.setdefault(f"{way}_us", []).append(1e6 * done / COUNT)
-                found.setdefault(f"{way}_push_us", []).append(1e6 * pushed / COUNT)
-            for way in SIDE_BY_SIDE:
-                if f"{way}{BOTH}" in ways:
-                    both, one = (found[f"{each}_us"][-1] for each in (f"{way}{BOTH}", way))
-                    found.setdefault(f"{way}_two_devices_over_one", []).append(both / one)
-            medians = {name: statistics.median(each) for name, each in found.items()}
-            shown = case.settings["engine"] in RECORDED and case.settings["bytes"] in _recorded_sizes(settings)
-            timeline = _timeline(case, settings) if shown and number == settings["rounds"] else {}
-            seconds = found["calls_us"][-1] / 1e6
-            yield Round(seconds, {**timeline, **medians, "ops_per_sec": 1e6 / medians["calls_us"]})
 
     def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
         for row in rows:
@@ -143,30 +99,31 @@ class SmallOps(Experiment):
             {way: _pays_from(find_all(rows, engine=engine), f"{way}_{more}_over_one") for way in SIDE_BY_SIDE}
             for engine, more in ((ONE, "two_devices"), (TWO, "two_workers"))
         )
+        # Both ways of calling must gain: one low number of four may be chance.
+        helps = min(max(over_devices), max(over_workers)) <= PAYS
         text = (
-            f"An addition of {size(min(settings['sizes']))} takes {one['calls_us']:.1f} µs, "
-            f"{one['calls_push_us']:.1f} of them until its call returns: {one['ops_per_sec']:,.0f} a second. Two "
-            f"devices take {over_devices[0]:.2f} times as long, two workers {over_workers[0]:.2f} times. What helps "
-            f"tiny operators is a cheaper call: {one['bulk_us']:.1f} µs in bulks, {one['ready_us']:.1f} made ready, "
-            f"{one['graph_us']:.1f} in a graph (in bulks of 1 {smallest[SINGLE]['graph_us']:.1f}); without an "
-            f"engine, which hands nothing over to a worker, {smallest[NONE]['calls_us']:.1f} and "
-            f"{smallest[NONE]['ready_us']:.1f}. Side by side pays (at most {PAYS} of the time) once the work is "
-            f"longer than the call: over two devices {devices['calls']}, with calls made ready {devices['ready']}; "
-            f"on two workers of one device {on_workers['calls']} and {on_workers['ready']}."
+            f"{'Yes' if helps else 'No'}: for additions of {size(min(settings['sizes']))} two devices take "
+            f"{over_devices[0]:.2f} times as long as one, two workers {over_workers[0]:.2f} times. An addition takes "
+            f"{one['calls_us']:.1f} µs, {one['calls_push_us']:.1f} of them until its call returns: "
+            f"{one['ops_per_sec']:,.0f} a second. What helps tiny operators is a cheaper call: {one['bulk_us']:.1f} µs "
+            f"in bulks, {one['ready_us']:.1f} prepared, {one['graph_us']:.1f} in a graph (in bulks of 1 "
+            f"{smallest[SINGLE]['graph_us']:.1f}); without an engine, which hands nothing to a worker, "
+            f"{smallest[NONE]['calls_us']:.1f} and {smallest[NONE]['ready_us']:.1f}. Side by side pays (at most {PAYS} "
+            f"of the time) once the work takes longer than the call: on two devices {devices['calls']}, with prepared "
+            f"calls {devices['ready']}; on two workers of one device {on_workers['calls']} and {on_workers['ready']}."
         )
-        # Whichever way they are called: one low number of four may be chance.
-        return Verdict(min(max(over_devices), max(over_workers)) <= PAYS, text)
+        return Verdict(helps, text)
 
     def columns(self) -> List[Column]:
         return [
-            metric("ops_per_sec", "ops/s", "{:,.0f}"),
-            metric("calls_us", "calls", "{:.1f}"),
-            metric("calls_push_us", "push", "{:.1f}"),
-            metric("bulk_us", "bulk", "{:.1f}"),
-            metric("ready_us", "ready", "{:.1f}"),
-            metric("graph_us", "graph", "{:.1f}"),
-            metric(f"calls{BOTH}_us", "calls+", "{:.1f}"),
-            metric(f"ready{BOTH}_us", "ready+", "{:.1f}"),
+            Column("ops_per_sec", "ops/s", ",.0f"),
+            Column("calls_us", "calls", ".1f"),
+            Column("calls_push_us", "push", ".1f"),
+            Column("bulk_us", "bulk", ".1f"),
+            Column("ready_us", "ready", ".1f"),
+            Column("graph_us", "graph", ".1f"),
+            Column(f"calls{BOTH}_us", "calls+", ".1f"),
+            Column(f"ready{BOTH}_us", "ready+", ".1f"),
         ]
 
     def draw(self, result: Result, figure: Figure) -> None:
@@ -178,10 +135,10 @@ class SmallOps(Experiment):
             (upper, "no engine", none, "calls", 1, "-"),
             (upper, "in bulks", one, "bulk", 2, "-"),
             (upper, "in a graph", one, "graph", 3, "-"),
-            (upper, "made ready", one, "ready", 4, "-"),
+            (upper, "prepared", one, "ready", 4, "-"),
             (lower, "calls", one, "calls", 0, "-"),
             (lower, "on 2 devices", one, f"calls{BOTH}", 0, "--"),
-            (lower, "made ready", one, "ready", 4, "-"),
+            (lower, "prepared", one, "ready", 4, "-"),
             (lower, "on 2 devices", one, f"ready{BOTH}", 4, "--"),
             (lower, "by 2 workers", two, "ready", 4, ":"),
         ):
@@ -193,45 +150,8 @@ class SmallOps(Experiment):
         lower.legend()
 
 
-def _ways(case: Case) -> Sequence[str]:
-    return ENGINES[case.settings["engine"]][1]
-
-
-def _additions(way: str, case: Case, settings: Settings, largest: Optional[int] = None) -> Tuple[Any, str]:
-    """Fresh arrays on the devices of this way, of ``largest`` bytes at most, and the name of its call."""
-    from mxdp.backend import devices
-    from mxdp.experiments.automatic_parallelism.work.additions import Additions
-
-    count = 2 if way.endswith(BOTH) else 1
-    places = devices(2, settings["kind"])[:count]
-    nbytes = min(case.settings["bytes"], largest or case.settings["bytes"])
-    return Additions(places, nbytes, settings["seed"]), way.replace(BOTH, "")
-
-
-def _recorded_sizes(settings: Settings) -> Sequence[int]:
-    return min(settings["sizes"]), min(settings["sizes"], key=lambda nbytes: abs(nbytes - LARGE))
-
-
-def _timeline(case: Case, settings: Settings) -> Dict[str, Any]:
-    """A group of operators in each way, one way after the other: a section of its own, named as its column is."""
-    from mxdp.backend import devices, npx
-    from mxdp.experiments.measure.timelines import recorded
-    from mxdp.tracing import section
-
-    made = {way: _additions(way, case, settings) for way in _ways(case)}
-
-    def push() -> None:
-        for way, (additions, call) in made.items():
-            with section(way.replace(BOTH, "+")):
-                additions.ways[call]()
-                npx.waitall()
-
-    push()  # a graph is built at its first call
-    return recorded(push, devices(2, settings["kind"]))
-
-
 def _pays_from(rows: List[Row], name: str) -> str:
-    """From which size on, in words: the smallest from which on all ratios are low enough."""
+    """In words, the smallest size from which on all ratios are low enough."""
     found = None
     for row in reversed(rows):
         if row["metrics"][name] > PAYS:
