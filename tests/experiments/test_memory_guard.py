@@ -2,22 +2,34 @@ from __future__ import annotations
 
 import json
 
+import numpy as onp
 import pytest
 
-from mxdp.experiments.automatic_parallelism.big_results import BigResults
-from mxdp.experiments.automatic_parallelism.memory_guard import OFF, MemoryGuard
+from mxdp import memory
+from mxdp.backend import mx, np, npx
+from mxdp.errors import MemoryShortage
+from mxdp.experiments.automatic_parallelism.memory_guard import OFF, Job, MemoryGuard
+from mxdp.experiments.automatic_parallelism.work import memory_guard as work
+from mxdp.experiments.automatic_parallelism.work.memory_guard import at_most, refused, serial, slices_of
+from mxdp.experiments.harness.child import one_round
+from mxdp.experiments.measure.memory import Peak
+from mxdp.experiments.measure.oracle import count
+from mxdp.experiments.measure.timelines import recorded
 from mxdp.tracing import Timeline
 
 SETTINGS = dict(devices=[1], kind="cpu", seed=0, rounds=2, timeout=60.0, size=400, products=40, limit_bytes=10_000_000)
 CASES = {case.settings["way"]: case for case in MemoryGuard().cases(SETTINGS)}
-JOB = BigResults(400, 40)
+JOB = Job(400, 40)
+CPU = mx.cpu(0)
+SMALL = Job(size=6, products=5)
 
 
-def measured(way):
-    rounds = MemoryGuard().run(CASES[way], SETTINGS)
-    assert next(rounds).devices == ["cpu(0)"]
-    next(rounds)
-    return next(rounds)
+def attempted(way, settings=SETTINGS):
+    """What a row would say after a round."""
+    ready = work.set_up(CASES[way], settings)
+    assert list(map(str, ready.devices)) == ["cpu(0)"]
+    done = one_round(ready)
+    return {**done.metrics, **done.last}
 
 
 def verdict(off=0.0, sliced_off=0.0, refused=0, at_once=0, limit=SETTINGS["limit_bytes"]):
@@ -38,73 +50,72 @@ def verdict(off=0.0, sliced_off=0.0, refused=0, at_once=0, limit=SETTINGS["limit
 
 @pytest.mark.parametrize("way", CASES)
 def test_the_oracle_compares_all_row_sums_and_the_guards_answer(way):
-    oracle = MemoryGuard().oracle(CASES[way], SETTINGS)
-    assert (oracle.checked, oracle.wrong) == (11 * 129 + 1, 0)
+    assert count(work.oracle(CASES[way], SETTINGS)) == (11 * 129 + 1, 0)
 
 
-def leaves_one_out(self, device, seed, pieces):
-    return run(self, device, seed, [*pieces[:-1], (pieces[-1][0] - 1, pieces[-1][1] - 1)])
+run = work.run
 
 
-run = BigResults.run
+def leaves_one_out(job, device, seed, pieces):
+    return run(job, device, seed, [*pieces[:-1], (pieces[-1][0] - 1, pieces[-1][1] - 1)])
 
 
 @pytest.mark.parametrize("way", ["sliced", "unguarded"])
 def test_the_oracle_catches_a_slice_that_is_off_by_one(monkeypatch, way):
-    monkeypatch.setattr(BigResults, "run", leaves_one_out)
-    assert MemoryGuard().oracle(CASES[way], SETTINGS).wrong > 0
+    monkeypatch.setattr(work, "run", leaves_one_out)
+    assert count(work.oracle(CASES[way], SETTINGS))[1] > 0
 
 
 def test_the_oracle_catches_a_guard_that_lets_all_pass(monkeypatch):
-    monkeypatch.setattr("mxdp.memory.check_fits", lambda needed, device, limit: None)
-    wrong = {way: MemoryGuard().oracle(case, SETTINGS).wrong for way, case in CASES.items()}
+    monkeypatch.setattr(memory, "check_fits", lambda needed, device, limit: None)
+    wrong = {way: count(work.oracle(case, SETTINGS))[1] for way, case in CASES.items()}
     assert wrong == {"fits": 0, "refused": 1, "sliced": 1, "unguarded": 0}
 
 
 def test_a_job_without_a_limit_runs_whole_and_takes_what_it_should():
-    found = measured("fits").metrics
+    found = attempted("fits")
     assert (found["at_once"], found["said"], found["predicted_bytes"]) == (40, "", JOB.needed(40))
     assert abs(found["measured_bytes"] / JOB.needed(40) - 1) < 0.15
 
 
 def test_refused_before_it_starts_it_takes_nothing_and_both_numbers_are_said():
-    found = measured("refused").metrics
+    found = attempted("refused")
     assert (found["at_once"], found["predicted_bytes"]) == (0, JOB.needed(40))
     assert found["measured_bytes"] < 2 << 20
     assert found["said"].startswith("this job needs 30.0 MB and may take 10.0 MB of the ")
 
 
 def test_in_slices_it_takes_that_much_less():
-    found = measured("sliced").metrics
+    found = attempted("sliced")
     assert found["at_once"] == 10
     assert found["predicted_bytes"] == JOB.needed(10) <= SETTINGS["limit_bytes"]
     # In a process that runs other tests the heap is full of holes; a child of its own comes within a few per cent.
     assert found["measured_bytes"] < JOB.needed(40) / 2
 
 
-def test_the_slices_are_recorded_after_the_last_round():
-    rounds = MemoryGuard().run(CASES["sliced"], SETTINGS)
-    next(rounds)
-    assert "timeline" not in next(rounds).metrics
-    metrics = next(rounds).metrics
+def test_the_slices_are_recorded():
+    ready = work.set_up(CASES["sliced"], SETTINGS)
+    at_once = one_round(ready).last["at_once"]
+    metrics = recorded(ready.record, ready.devices)
     events = Timeline.from_json(metrics["timeline"]).events
     assert sum(event.name == "FullyConnected" for event in events) == 40
     waits = [event.end for event in events if event.name == "MXNDArrayWaitAll"]
     products = [[event for event in events if event.name == "FullyConnected" and event.end <= end] for end in waits]
-    assert [len(each) for each in products[:3]] == [metrics["at_once"] * n for n in (1, 2, 3)]
-    assert "timeline" not in measured("fits").metrics
+    assert [len(each) for each in products[:3]] == [at_once * n for n in (1, 2, 3)]
+    assert work.set_up(CASES["fits"], SETTINGS).record is None
+
+
+def test_its_timelines(timelines):
+    assert timelines("memory-guard") == 1
 
 
 def test_with_nobody_asking_it_fails_under_a_limit_of_the_systems(monkeypatch):
-    monkeypatch.setattr("mxdp.experiments.automatic_parallelism.memory_guard.SLACK", 4 << 20)
+    monkeypatch.setattr(work, "SLACK", 4 << 20)
     # Much more than other tests can have left in this process's heap, which the limit does not count.
-    settings = {**SETTINGS, "size": 2000, "products": 60}
-    rounds = MemoryGuard().run(CASES["unguarded"], settings)
-    next(rounds)
-    found = next(rounds).metrics
+    found = attempted("unguarded", {**SETTINGS, "size": 2000, "products": 60})
     assert found["at_once"] == 0
     assert found["said"] == "MXNetError: Failed to allocate CPU Memory"
-    assert found["measured_bytes"] < BigResults(2000, 60).needed(60) / 2
+    assert found["measured_bytes"] < Job(2000, 60).needed(60) / 2
     assert json.dumps(found)
 
 
@@ -139,3 +150,62 @@ def test_the_prediction_says_what_fits():
     assert "40 results of 0.7 MB and their factors: 30 MB. Of a limit of 10 MB, at most 13 at a time." in (
         MemoryGuard().predict(SETTINGS, 2)
     )
+
+
+def test_bytes_are_those_of_its_arrays():
+    assert SMALL.result_bytes == 4 * (6 * 6 + 6 + 6 * 64)
+    assert SMALL.fixed_bytes == 4 * 2 * 6 * 64
+    assert SMALL.needed(3) == SMALL.fixed_bytes + 3 * SMALL.result_bytes
+
+
+@pytest.mark.parametrize("pieces", [[(0, 5)], [(0, 2), (2, 5)], [(number, number + 1) for number in range(5)]])
+def test_however_it_is_cut_it_gives_the_same(pieces):
+    sums = run(SMALL, CPU, 3, pieces)
+    assert sums.shape == (5, 6)
+    assert (sums == serial(SMALL, 3)).all()
+    assert len(onp.unique(sums[:, 0])) > 1
+
+
+def test_a_job_that_fits_is_not_cut():
+    assert slices_of(SMALL, CPU, None, cut=False) == [(0, 5)]
+    assert slices_of(SMALL, CPU, SMALL.needed(5), cut=True) == [(0, 5)]
+
+
+def test_one_that_does_not_is_refused_or_cut():
+    with pytest.raises(MemoryShortage):
+        slices_of(SMALL, CPU, SMALL.needed(5) - 1, cut=False)
+    assert slices_of(SMALL, CPU, SMALL.needed(5) - 1, cut=True) == [(0, 3), (3, 5)]
+    assert slices_of(SMALL, CPU, SMALL.needed(2), cut=True) == [(0, 2), (2, 4), (4, 5)]
+    with pytest.raises(MemoryShortage, match="one slice needs"):
+        slices_of(SMALL, CPU, SMALL.needed(1) - 1, cut=True)
+    assert [refused(SMALL, CPU, limit) for limit in (SMALL.needed(5) - 1, SMALL.needed(5))] == [True, False]
+
+
+def test_without_a_limit_the_machine_is_one(monkeypatch):
+    monkeypatch.setattr(memory, "available_bytes", lambda device: SMALL.needed(2))
+    assert slices_of(SMALL, CPU, None, cut=True) == [(0, 2), (2, 4), (4, 5)]
+    assert slices_of(SMALL, CPU, 10**9, cut=True) == [(0, 2), (2, 4), (4, 5)]
+
+
+@pytest.mark.parametrize(("pieces", "at_once"), [([(0, 20)], 20), ([(0, 10), (10, 20)], 10)])
+def test_the_bytes_are_what_a_job_takes(pieces, at_once):
+    job = Job(size=1000, products=20)
+    found = []
+    for _ in range(3):
+        with Peak() as peak:
+            run(job, CPU, 0, pieces)
+        found.append(peak.bytes)
+    # What other tests have left of the heap can only make it more.
+    assert job.needed(at_once) * 0.9 < min(found) < job.needed(at_once) * 1.1
+
+
+def arrays_of(megabytes):
+    arrays = [np.ones((1 << 18,)) for _ in range(megabytes)]
+    npx.waitall()
+    return arrays
+
+
+def test_the_system_refuses_more_than_it_was_told_to():
+    with at_most(64 << 20), pytest.raises((mx.MXNetError, MemoryError)):
+        arrays_of(megabytes=512)
+    assert arrays_of(megabytes=512)[-1][0] == 1
