@@ -14,7 +14,6 @@ from mxdp.experiments.automatic_parallelism.copy_overlap import (
     CLAIM,
     CopyOverlap,
     alike,
-    draw_parts,
     expected_parts,
 )
 from mxdp.experiments.automatic_parallelism.work import copy_overlap as work
@@ -367,8 +366,9 @@ def test_how_much_alike():
 
 def test_two_bars_a_row_and_one_label_for_each_part():
     found = [{"label": name, "metrics": described(1.0, 3.0, both)} for name, both in (("hidden", 3.0), ("worse", 6.0))]
-    axes = Figure().add_subplot()
-    draw_parts(axes, found)
+    figure = Figure(layout="constrained")
+    CopyOverlap().draw({"rows": found}, figure)
+    (axes,) = figure.axes
     ends = [round(bar.get_x() + bar.get_width(), 6) for bar in axes.patches]
     assert ends == [0.25, 1.0, 0.75, 0.25, 1.0, 1.5]
     assert axes.get_legend_handles_labels()[1] == ["longer of the two", "products", "copies", "both, no wait"]

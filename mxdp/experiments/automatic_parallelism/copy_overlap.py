@@ -19,7 +19,7 @@ as often as takes as long as its product: then overlapping can save the most, ha
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, List, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, List, Mapping, Tuple
 
 from mxdp import process
 from mxdp.errors import plural
@@ -29,7 +29,6 @@ from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result
 from mxdp.experiments.report import style
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Parts = Tuple[float, float, float]
@@ -161,8 +160,28 @@ class CopyOverlap(Experiment):
         ]
 
     def draw(self, result: Result, figure: Figure) -> None:
-        figure.set_figheight(0.95 * len(result["rows"]))
-        draw_parts(figure.add_subplot(), result["rows"])
+        """For each row two bars: products, then copies, which is 1; and below it both with no wait."""
+        rows = result["rows"]
+        figure.set_figheight(0.95 * len(rows))
+        axes = figure.add_subplot()
+        for y, row in enumerate(rows):
+            numbers = row["metrics"]
+            run = numbers["run_seconds"] / numbers["in_turn_seconds"]
+            both, longer = numbers["overlapped_over_sum"], max(run, 1 - run)
+            axes.barh(y - 0.1, run, height=0.2, color=style.COLOURS[0], label="products" if y == 0 else None)
+            axes.barh(
+                y - 0.1, 1 - run, left=run, height=0.2, color=style.COLOURS[1], label="copies" if y == 0 else None
+            )
+            axes.barh(y + 0.1, both, height=0.2, color=style.COLOURS[2], label="both, no wait" if y == 0 else None)
+            axes.plot([longer] * 2, [y, y + 0.2], color=style.INK, label="longer of the two" if y == 0 else None)
+            axes.annotate(row["label"], (0, y - 0.2), (2, 2), textcoords="offset points", va="bottom")
+            axes.annotate(f"{both:.2f}", (max(both, longer), y + 0.1), (6, 0), textcoords="offset points", va="center",
+                          weight="bold")  # fmt: skip
+        axes.set_ylim(len(rows) - 0.6, -0.6)
+        axes.set_xlim(0, max(1.15, 1.15 * max(row["metrics"]["overlapped_over_sum"] for row in rows)))
+        axes.set_yticks([])
+        axes.grid(axis="y", visible=False)
+        axes.set_xlabel("time; products, then copies = 1")
         figure.legend(loc="outside lower center", ncols=2)
 
 
@@ -194,26 +213,6 @@ def alike(row: Row) -> float:
     """The shorter of the products alone and the copies alone, over the longer."""
     alone = sorted(row["metrics"][f"{part}_seconds"] for part in ("run", "copy"))
     return float(alone[0] / alone[1])
-
-
-def draw_parts(axes: Axes, rows: Sequence[Row]) -> None:
-    """For each row two bars: products and copies one after the other, which is 1, and below it both with no wait."""
-    for y, row in enumerate(rows):
-        numbers = row["metrics"]
-        run = numbers["run_seconds"] / numbers["in_turn_seconds"]
-        both, longer = numbers["overlapped_over_sum"], max(run, 1 - run)
-        axes.barh(y - 0.1, run, height=0.2, color=style.COLOURS[0], label="products" if y == 0 else None)
-        axes.barh(y - 0.1, 1 - run, left=run, height=0.2, color=style.COLOURS[1], label="copies" if y == 0 else None)
-        axes.barh(y + 0.1, both, height=0.2, color=style.COLOURS[2], label="both, no wait" if y == 0 else None)
-        axes.plot([longer] * 2, [y, y + 0.2], color=style.INK, label="longer of the two" if y == 0 else None)
-        axes.annotate(row["label"], (0, y - 0.2), (2, 2), textcoords="offset points", va="bottom")
-        axes.annotate(f"{both:.2f}", (max(both, longer), y + 0.1), (6, 0), textcoords="offset points", va="center",
-                      weight="bold")  # fmt: skip
-    axes.set_ylim(len(rows) - 0.6, -0.6)
-    axes.set_xlim(0, max(1.15, 1.15 * max(row["metrics"]["overlapped_over_sum"] for row in rows)))
-    axes.set_yticks([])
-    axes.grid(axis="y", visible=False)
-    axes.set_xlabel("time; products, then copies = 1")
 
 
 def _seen(best: Row, one: Row) -> str:
