@@ -122,7 +122,7 @@ def test_it_holds_if_two_workers_share_the_products(two, holds, start):
 
 def test_the_verdict_says_what_one_worker_does_and_where_two_cost():
     found, rows = verdict((3.0, 0.6, 0.5))
-    assert found.text.startswith("Yes: with two workers 8 products take 0.50 of 8 times one at side 128")
+    assert found.text.startswith("With two workers 8 products take 0.50 of 8 times one at side 128")
     assert "With one worker, MXNet's own setting for a CPU device, they take 0.90 to 1.00 of 8 times one." in found.text
     assert "at side 8 the 8 products take 3.00 times as long as with one" in found.text
     assert [row["metrics"]["over_one_worker"] for row in rows[3:]] == pytest.approx([3.0, 0.6, 0.5])

@@ -97,7 +97,7 @@ class Operators(Experiment):
             else ""
         )
         text = (
-            f"{'Yes' if _over_k(best) <= ALONG else 'No'}: with two workers {count} products take {_over_k(best):.2f} "
+            f"With two workers {count} products take {_over_k(best):.2f} "
             f"of {count} times one at side {best['case']['side']}{from_on}. With one worker, MXNet's own setting for "
             f"a CPU device, they take {min(map(_over_k, one)):.2f} to {max(map(_over_k, one)):.2f} of {count} times "
             f"one.{_seen(rows)} Two workers can also cost time: at side {slowest['case']['side']} the {count} products "

@@ -102,7 +102,7 @@ class SmallOps(Experiment):
         # Both ways of calling must gain: one low number of four may be chance.
         helps = min(max(over_devices), max(over_workers)) <= PAYS
         text = (
-            f"{'Yes' if helps else 'No'}: for additions of {size(min(settings['sizes']))} two devices take "
+            f"For additions of {size(min(settings['sizes']))} two devices take "
             f"{over_devices[0]:.2f} times as long as one, two workers {over_workers[0]:.2f} times. An addition takes "
             f"{one['calls_us']:.1f} µs, {one['calls_push_us']:.1f} of them until its call returns: "
             f"{one['ops_per_sec']:,.0f} a second. What helps tiny operators is a cheaper call: {one['bulk_us']:.1f} µs "
