@@ -252,8 +252,3 @@ def find(name: str) -> Experiment:
     if name in known:
         return known[name]
     raise UsageError(f"no experiment is called {name!r}; {did_you_mean(name, known)}")
-
-
-# TRANSITION: only so that experiments which are not converted yet can be imported. Goes with the last of them.
-Oracle: Any = None
-Ready: Any = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence
 
-from mxdp import errors
 from mxdp.experiments.report import style
 
 if TYPE_CHECKING:
@@ -109,21 +108,3 @@ def row_bars(
         samples=times,
         colours=colours or [style.COLOURS[0]] * len(rows),
     )
-
-
-# TRANSITION: as in harness/experiment.py.
-plural = errors.plural
-
-
-def metric(name: str, heading: str, form: str = "{:.2f}") -> Column:
-    """Goes."""
-    from mxdp.experiments.harness.experiment import Column
-
-    return Column(name, heading, form[2:-1])
-
-
-def seconds(heading: str = "seconds", form: str = "{:.2f}") -> Column:
-    """Goes."""
-    from mxdp.experiments.harness.experiment import Column
-
-    return Column("seconds_range", heading, form[2:-1])
