@@ -43,7 +43,6 @@ CASES = {case.label: case for case in CopyOverlap().cases(SETTINGS)}
 def as_in_a_new_process():
     """What the cases of a process share is measured anew."""
     balanced.cache_clear()
-    work.kept_arrays.cache_clear()
 
 
 def rows(chain=(1.0, 1.0, 1.05), device="cpu(0)", timelines=False):
@@ -78,8 +77,8 @@ def test_the_oracle_compares_every_result_and_every_copy(label):
 def copy_the_one_before(broken):
     """Each copy is of the result before: what happens if a copy doesn't wait for its own."""
 
-    def kept(lefts, w, chain, landed, results):
-        job = broken(lefts, w, chain, landed, results)
+    def kept(lefts, w, chain, landed):
+        job = broken(lefts, w, chain, landed)
         before = [job.results[0], *job.results[:-1]]
         job._copies = [prepare("_copyto", [y], target) for y, own in zip(before, landed) for target in own]
         return job
@@ -88,8 +87,8 @@ def copy_the_one_before(broken):
 
 
 def copy_nothing(broken):
-    def kept(lefts, w, chain, landed, results):
-        job = broken(lefts, w, chain, landed, results)
+    def kept(lefts, w, chain, landed):
+        job = broken(lefts, w, chain, landed)
         job._copies = []
         return job
 
@@ -97,7 +96,7 @@ def copy_nothing(broken):
 
 
 def restart_the_chain(broken):
-    return lambda lefts, w, chain, landed, results: broken(lefts, w, not chain, landed, results)
+    return lambda lefts, w, chain, landed, results: broken(lefts, w, not chain, landed)
 
 
 @pytest.mark.parametrize("fault", [copy_the_one_before, copy_nothing, restart_the_chain])
@@ -129,21 +128,13 @@ def test_a_round_is_all_three_parts(label, copies):
         assert done.metrics == described(*(done.metrics[f"{part}_seconds"] for part in ("run", "copy", "overlapped")))
 
 
-def test_cases_of_a_process_share_one_size_and_the_arrays(monkeypatch):
-    asked, kept = [], []
-
-    class Noted(Kept):
-        def __init__(self, *arguments):
-            super().__init__(*arguments)
-            kept.append(self.results)
-
-    monkeypatch.setattr(work, "Kept", Noted)
+def test_cases_of_a_process_share_one_size(monkeypatch):
+    asked = []
     monkeypatch.setattr(work, "_measured", lambda *more: asked.append(more) or Size(8, 4, 2, 1.0, 0.5))
     monkeypatch.setattr(work, "multiply_adds_a_second", lambda device: 1e9)
     for label in ("indep., 1 worker", "chain, 1 worker"):
         assert work.set_up(CASES[label], SETTINGS).case["copies"] == 2
     assert len(asked) == 2  # with a first number of copies, and with the number that follows
-    assert all(a is b for a, b in zip(kept[1], kept[3]))
 
 
 # A product of 1e-4 / 3 seconds has 60 x 60 x 60.
@@ -165,7 +156,7 @@ def test_both_without_a_wait_are_recorded(label):
     if label.startswith("indep."):
         assert ready.record is None
         return
-    metrics = recorded(ready.record, ready.devices)
+    metrics = recorded(ready.record(), ready.devices)
     kinds = [event.kind for event in Timeline.from_json(metrics["timeline"]).events]
     assert (kinds.count("compute"), kinds.count("copy")) == (3, 3 * ready.case["copies"])
     assert 0 <= metrics["beside"] < 1

@@ -145,7 +145,7 @@ def test_a_pass_is_recorded(way, waits):
     ready = work.set_up(CASES[way], SETTINGS)
     assert (ready.record is not None) is (waits is not None)
     if waits:
-        events = Timeline.from_json(recorded(ready.record, ready.devices)["timeline"]).events
+        events = Timeline.from_json(recorded(ready.record(), ready.devices)["timeline"]).events
         assert sum(event.name == "FullyConnected" for event in events) == 15
         assert sum(event.name == "MXNDArrayWaitAll" for event in events) == waits
 

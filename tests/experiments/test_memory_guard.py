@@ -96,7 +96,7 @@ def test_in_slices_it_takes_that_much_less():
 def test_the_slices_are_recorded():
     ready = work.set_up(CASES["sliced"], SETTINGS)
     at_once = one_round(ready).last["at_once"]
-    metrics = recorded(ready.record, ready.devices)
+    metrics = recorded(ready.record(), ready.devices)
     events = Timeline.from_json(metrics["timeline"]).events
     assert sum(event.name == "FullyConnected" for event in events) == 40
     waits = [event.end for event in events if event.name == "MXNDArrayWaitAll"]

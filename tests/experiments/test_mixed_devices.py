@@ -101,7 +101,7 @@ def test_a_few_steps_are_recorded(run, waits):
     ready = work.set_up(CASES[run], {**SETTINGS, "steps": 4})
     assert (ready.record is not None) is (waits is not None)
     if waits:
-        timeline = Timeline.from_json(recorded(ready.record, ready.devices)["timeline"])
+        timeline = Timeline.from_json(recorded(ready.record(), ready.devices)["timeline"])
         updates = [event for event in timeline.lanes["cpu(0)"] if "subtract" in event.name]
         assert len(updates) == RECORDED_STEPS * 2  # two layers
         assert sum(event.name == "MXNDArrayWaitAll" for event in timeline.events) == waits

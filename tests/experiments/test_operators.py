@@ -84,7 +84,7 @@ def test_a_round_is_one_product_and_all_of_them(monkeypatch):
 def test_the_products_nearest_to_a_middle_size_are_recorded():
     assert work.set_up(CASES["2 workers, 64"], SETTINGS).record is None
     ready = work.set_up(CASES["2 workers, 128"], SETTINGS)
-    events = Timeline.from_json(recorded(ready.record, ready.devices)["timeline"]).events
+    events = Timeline.from_json(recorded(ready.record(), ready.devices)["timeline"]).events
     assert [event.kind for event in events if event.kind in ("compute", "copy")] == ["compute"] * 8
 
 

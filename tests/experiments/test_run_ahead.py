@@ -80,7 +80,7 @@ def test_a_few_steps_are_recorded(way, waits):
     ready = work.set_up(CASES[way], SETTINGS)
     assert (ready.record is not None) is (waits is not None)
     if waits:
-        events = Timeline.from_json(recorded(ready.record, ready.devices)["timeline"]).events
+        events = Timeline.from_json(recorded(ready.record(), ready.devices)["timeline"]).events
         assert sum(event.name == "MXNDArrayWaitAll" for event in events) == waits
         assert {event.kind for event in events if event.name == "mxdp job"} == {"engine"}
 

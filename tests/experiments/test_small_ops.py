@@ -115,7 +115,7 @@ def test_a_group_in_each_way_is_recorded(label, ways):
     ready = work.set_up(CASES[label], SETTINGS)
     assert (ready.record is not None) is (ways is not None)
     if ways:
-        timeline = Timeline.from_json(recorded(ready.record, ready.devices)["timeline"])
+        timeline = Timeline.from_json(recorded(ready.record(), ready.devices)["timeline"])
         assert [event.name for event in timeline.events if event.kind == "section"] == ways
         assert sum(event.kind == "compute" for event in timeline.lanes["cpu(1)"]) == COUNT  # half of two groups
         assert timeline.python("section")[-1][1] <= timeline.length

@@ -10,7 +10,7 @@ copies run on the same worker as backward. The rows with a backward pass show ho
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, List, Optional, Tuple
+from typing import Dict, List, Optional, Tuple
 
 from mxdp.errors import plural
 from mxdp.experiments.allreduce.sizes import STORES
@@ -18,9 +18,6 @@ from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result
 from mxdp.experiments.report import style
 from mxdp.experiments.report.rows import find_all, over, row_bars
 from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 ONE_BY_ONE = "one by one"
 WHOLE = 1024.0
@@ -117,7 +114,7 @@ class Buckets(Experiment):
             Column("adds_ms", "beside: ms", "+.1f"),
         ]
 
-    def draw(self, result: Result, figure: Figure) -> None:
+    def draw(self, result: Result, figure: style.Figure) -> None:
         few = min(len(row["case"]["devices"]) for row in result["rows"])
         panels = figure.subplots(1, len(CLAIMS))
         figure.set_figwidth(1.5 * style.WIDTH)

@@ -14,17 +14,13 @@ from __future__ import annotations
 
 import math
 import statistics
-from typing import TYPE_CHECKING, Dict, List, Mapping
+from typing import Dict, List, Mapping
 
 from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, Verdict, experiment
 from mxdp.experiments.report import style
 from mxdp.experiments.report.rows import size
 from mxdp.plans.cost.link import fit_link
 from mxdp.plans.cost.machine import CPU
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 ALIKE = 1.5
 """Links count as alike while the slowest pair of different devices takes at most 1.5 times as long as the fastest, for
@@ -135,7 +131,7 @@ class Links(Experiment):
             Column("over_alone", "over alone", ".1f"),
         ]
 
-    def draw(self, result: Result, figure: Figure) -> None:
+    def draw(self, result: Result, figure: style.Figure) -> None:
         figure.set_size_inches(style.WIDTH, 2 * style.HEIGHT)
         upper, lower = figure.subplots(2, 1)
         _matrix(upper, [row for row in result["rows"] if len(row["case"]["pairs"]) == 1])
@@ -161,7 +157,7 @@ def _between_different(rows: List[Row]) -> List[Row]:
     return [row for row in rows if len(row["case"]["pairs"]) == 1 and len(row["case"]["devices"]) == 2]
 
 
-def _matrix(axes: Axes, rows: List[Row]) -> None:
+def _matrix(axes: style.Axes, rows: List[Row]) -> None:
     """GB/s from each device to each device; each of ``rows`` is of one pair."""
     n = 1 + max(rank for row in rows for pair in row["case"]["pairs"] for rank in pair)
     speeds = [[math.nan] * n for _ in range(n)]
@@ -178,7 +174,7 @@ def _matrix(axes: Axes, rows: List[Row]) -> None:
     axes.set(xticks=range(n), yticks=range(n), xlabel="to device", ylabel="from device", title="GB/s, largest copy")
 
 
-def _times(axes: Axes, rows: List[Row], alone: List[Row]) -> None:
+def _times(axes: style.Axes, rows: List[Row], alone: List[Row]) -> None:
     """Time by bytes: a thin line for every pair of ``alone``, their medians with the line fitted to these, and the
     ``rows`` in which all copy at once."""
     by_bytes = [{int(nbytes): t for nbytes, t in row["metrics"]["seconds_by_bytes"].items()} for row in alone]

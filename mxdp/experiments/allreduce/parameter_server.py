@@ -12,7 +12,7 @@ process, and the plan simulated (:mod:`mxdp.plans.cost.simulate`) on the machine
 from __future__ import annotations
 
 import statistics
-from typing import TYPE_CHECKING, Dict, List
+from typing import Dict, List
 
 from mxdp import cuda, process
 from mxdp.errors import plural
@@ -26,9 +26,6 @@ from mxdp.plans.cost.link import Link, allreduce_seconds
 from mxdp.plans.cost.machine import CPU
 from mxdp.plans.cost.simulate import predict
 from mxdp.plans.partition import bounds
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 BOOK_LINK = Link(alpha=0.0, beta=1 / 16e9)
 BOOK_MS = {"server": 80.0, "naive": 60.0, "sharded": 15.0}
@@ -127,7 +124,7 @@ class ParameterServer(Experiment):
             Column("wrong", "wrong", "d"),
         ]
 
-    def draw(self, result: Result, figure: Figure) -> None:
+    def draw(self, result: Result, figure: style.Figure) -> None:
         rows = result["rows"]
         axes = figure.add_subplot()
         row_bars(figure, rows, "ms", [style.COLOURS[0]] * len(rows), [1e3] * len(rows), axes)

@@ -12,7 +12,7 @@ nccl-tests'.
 from __future__ import annotations
 
 import statistics
-from typing import TYPE_CHECKING, List, Tuple
+from typing import List, Tuple
 
 from mxdp.errors import plural
 from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, Verdict, experiment
@@ -22,9 +22,6 @@ from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO, plan
 from mxdp.plans.cost.link import algorithm_bandwidth, bus_bandwidth
 from mxdp.plans.cost.machine import CPU
 from mxdp.plans.cost.simulate import predict
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 STORES = {"mxnet-local": "local", "mxnet-device": "device"}
 """MXNet's own stores for one machine: name in the table to name in MXNet."""
@@ -126,7 +123,7 @@ class AllReduceSizes(Experiment):
             Column("wrong", "wrong", "d"),
         ]
 
-    def draw(self, result: Result, figure: Figure) -> None:
+    def draw(self, result: Result, figure: style.Figure) -> None:
         counts = sorted({len(row["case"]["devices"]) for row in result["rows"]})
         figure.set_size_inches(1.6 * style.WIDTH, 2.6 * style.HEIGHT)
         times, shares = figure.subplots(2, len(counts), sharey="row", sharex=True, squeeze=False)

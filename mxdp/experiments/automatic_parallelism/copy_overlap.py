@@ -19,7 +19,7 @@ as often as takes as long as its product: then overlapping can save the most, ha
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, List, Mapping, Tuple
+from typing import List, Mapping, Tuple
 
 from mxdp import process
 from mxdp.errors import plural
@@ -27,9 +27,6 @@ from mxdp.experiments.automatic_parallelism import slides
 from mxdp.experiments.harness.environments import STOCK, workers
 from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, Verdict, experiment
 from mxdp.experiments.report import style
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 Parts = Tuple[float, float, float]
 """Seconds of the products alone, of the copies alone, and of both with no wait between."""
@@ -159,7 +156,7 @@ class CopyOverlap(Experiment):
             Column("beside", "beside", ".0%"),
         ]
 
-    def draw(self, result: Result, figure: Figure) -> None:
+    def draw(self, result: Result, figure: style.Figure) -> None:
         """For each row two bars: products, then copies, which is 1; and below it both with no wait."""
         rows = result["rows"]
         figure.set_figheight(0.95 * len(rows))

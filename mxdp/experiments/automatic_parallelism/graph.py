@@ -20,7 +20,7 @@ Two workers a device let the copy overtake.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Sequence
+from typing import Any, Dict, List, Mapping, Sequence
 
 from mxdp import process
 from mxdp.errors import plural
@@ -30,9 +30,6 @@ from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result
 from mxdp.experiments.report import style
 from mxdp.experiments.report.rows import find, over, row_bars
 from mxdp.plans.cost.simulate import simulate
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 CLAIM = 1.05
 """The engine is as good as the order made by hand up to this ratio of their times."""
@@ -159,7 +156,7 @@ class Graph(Experiment):
             Column("model_ms", "model ms", ".1f"),
         ]
 
-    def draw(self, result: Result, figure: Figure) -> None:
+    def draw(self, result: Result, figure: style.Figure) -> None:
         rows = result["rows"]
         upper, lower = figure.subplots(2, 1)
         bars = [style.COLOURS[COLOURS[row["case"]["way"]]] for row in rows]

@@ -9,14 +9,11 @@ have.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, List
+from typing import Any, List
 
 from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, Verdict, experiment
 from mxdp.experiments.report import style
 from mxdp.experiments.report.rows import find
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 MB = 1e6
 OFF = 0.1
@@ -131,7 +128,7 @@ class MemoryGuard(Experiment):
             Column("seconds", "ms", scale=1e3),
         ]
 
-    def draw(self, result: Result, figure: Figure) -> None:
+    def draw(self, result: Result, figure: style.Figure) -> None:
         rows = result["rows"] + result["references"]
         axes = figure.add_subplot()
         values = [round(row["metrics"]["measured_bytes"] / MB, 1) for row in rows]

@@ -16,7 +16,7 @@ cores.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Tuple
+from typing import Any, Dict, List, Mapping, Tuple
 
 from mxdp import process
 from mxdp.errors import plural
@@ -32,9 +32,6 @@ from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result
 from mxdp.experiments.report import style
 from mxdp.experiments.report.rows import find, find_all, over, row_bars
 from mxdp.plans.cost.simulate import simulate
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 CLAIM = 0.8
 """Leaving the order to the engine pays up to this ratio of the times without and with waits."""
@@ -158,7 +155,7 @@ class MixedDevices(Experiment):
             Column("both_busy", "both busy", ".0%"),
         ]
 
-    def draw(self, result: Result, figure: Figure) -> None:
+    def draw(self, result: Result, figure: style.Figure) -> None:
         rows = result["rows"]
         shown = (find_all(rows, run="free") or rows)[-1]
         lanes, steps = shown["case"]["devices"], result["settings"]["steps"]

@@ -11,7 +11,7 @@ run one after the other.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, List, Optional
+from typing import List, Optional
 
 from mxdp.errors import plural
 from mxdp.experiments.harness.environments import workers
@@ -19,9 +19,6 @@ from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result
 from mxdp.experiments.report import style
 from mxdp.experiments.report.rows import find_all, over
 from mxdp.plans.cost.link import jobs_ratio
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 WORKERS = (1, 2)
 ALONG = 0.65
@@ -115,7 +112,7 @@ class Operators(Experiment):
             Column("gflops", "Gflop/s"),
         ]
 
-    def draw(self, result: Result, figure: Figure) -> None:
+    def draw(self, result: Result, figure: style.Figure) -> None:
         axes = figure.add_subplot()
         for count, colour in zip(WORKERS, style.COLOURS):
             rows = find_all(result["rows"], workers=count)

@@ -10,7 +10,7 @@ long two of them work at the same time, and how much of the communication lies b
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, List, Sequence, Tuple
+from typing import List, Sequence, Tuple
 
 from mxdp.errors import UsageError
 from mxdp.experiments.harness.experiment import (
@@ -25,9 +25,6 @@ from mxdp.experiments.harness.experiment import (
     find,
 )
 from mxdp.experiments.report import style
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 OVERHEAD = 1.25
 """Times as long as a plain round that a recorded one may take; beyond it the timeline is doubted."""
@@ -79,7 +76,7 @@ class Profile(Experiment):
             Column("cost", "cost", ".2f"),
         ]
 
-    def draw(self, result: Result, figure: Figure) -> None:
+    def draw(self, result: Result, figure: style.Figure) -> None:
         rows = result["rows"] + result["references"]
         axes = figure.add_subplot()
         labels, values, colours = [], [], []

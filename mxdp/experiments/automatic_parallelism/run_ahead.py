@@ -17,14 +17,11 @@ otherwise pushing takes the time.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, List, Mapping
+from typing import Any, List, Mapping
 
 from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, Verdict, experiment
 from mxdp.experiments.report import style
 from mxdp.experiments.report.rows import find_all, over, row_bars
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 POLICIES = ("never", "each epoch", "each step", "2 ahead", "2 ahead, events")
 WAITS = {"waitall": "waitall", "wait_to_read": "the first: wait_to_read", "event": "the first: completion event"}
@@ -133,7 +130,7 @@ class RunAhead(Experiment):
             Column("us_an_op", "µs an op", ".1f"),
         ]
 
-    def draw(self, result: Result, figure: Figure) -> None:
+    def draw(self, result: Result, figure: style.Figure) -> None:
         rows = [row for row in result["rows"] if "wait" in row["case"]]
         upper, lower = figure.subplots(2, 1)
         row_bars(figure, rows, "ms", scale=[1e3 / row["metrics"]["steps"] for row in rows], axes=upper)

@@ -10,16 +10,13 @@ Four ways to call are compared, on one device and on two, with one worker and wi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple
 
 from mxdp.errors import plural
 from mxdp.experiments.harness.environments import NAIVE, workers
 from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, Verdict, experiment
 from mxdp.experiments.report import style
 from mxdp.experiments.report.rows import find, find_all, size
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 PAYS = 0.75
 """Side by side pays where it takes at most this part of the time."""
@@ -126,7 +123,7 @@ class SmallOps(Experiment):
             Column(f"ready{BOTH}_us", "ready+", ".1f"),
         ]
 
-    def draw(self, result: Result, figure: Figure) -> None:
+    def draw(self, result: Result, figure: style.Figure) -> None:
         figure.set_size_inches(style.WIDTH, 2.2 * style.HEIGHT)
         upper, lower = figure.subplots(2, 1, sharex=True)
         one, two, none = (find_all(result["rows"], engine=engine) for engine in (ONE, TWO, NONE))

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Callable, Dict, Mapping, Sequence, Tuple
+from typing import Callable, Dict, Mapping, Sequence, Tuple
 
 from mxdp.experiments.automatic_parallelism.task_graph import Task
 from mxdp.experiments.report import style
 from mxdp.plans.cost.simulate import Span
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 BOX_WIDTH, BOX_HEIGHT = 0.78, 0.62
 """A column is 1 wide and a row 1 high."""
@@ -37,7 +33,7 @@ def rows_of(tasks: Sequence[Task], spans: Mapping[str, Span]) -> Dict[str, int]:
 
 
 def graph(
-    axes: Axes,
+    axes: style.Axes,
     tasks: Sequence[Task],
     spans: Mapping[str, Span],
     lanes: Sequence[str],
@@ -71,7 +67,7 @@ def graph(
     axes.set_axis_off()
 
 
-def fit(figure: Figure, bars: int, width: float = style.WIDTH) -> None:
+def fit(figure: style.Figure, bars: int, width: float = style.WIDTH) -> None:
     """Set the size of a figure with a graph above ``bars`` bars."""
     upper = figure.axes[0]
     heights = [ROW_INCHES * abs(upper.get_ylim()[0] - upper.get_ylim()[1]), style.BAR_HEIGHT * bars + 0.9]
@@ -79,7 +75,7 @@ def fit(figure: Figure, bars: int, width: float = style.WIDTH) -> None:
     figure.set_size_inches(width, sum(heights))
 
 
-def _box(axes: Axes, x: float, y: float, fill: str) -> None:
+def _box(axes: style.Axes, x: float, y: float, fill: str) -> None:
     from matplotlib.patches import FancyBboxPatch
 
     corner = (x - BOX_WIDTH / 2, y - BOX_HEIGHT / 2)
@@ -87,7 +83,7 @@ def _box(axes: Axes, x: float, y: float, fill: str) -> None:
     axes.add_patch(FancyBboxPatch(corner, BOX_WIDTH, BOX_HEIGHT, shape, facecolor=fill, edgecolor=style.GREY, zorder=3))
 
 
-def _arrow(axes: Axes, start: Tuple[float, float], end: Tuple[float, float]) -> None:
+def _arrow(axes: style.Axes, start: Tuple[float, float], end: Tuple[float, float]) -> None:
     """Straight down to the next row of the lane, in a curve past other rows, and from side to side between lanes."""
     (x0, y0), (x1, y1) = start, end
     if x0 != x1:

@@ -11,7 +11,7 @@ next piece, and so waits for the other device's products. The reference measures
 from __future__ import annotations
 
 import statistics
-from typing import TYPE_CHECKING, Dict, List
+from typing import Dict, List
 
 from mxdp import process
 from mxdp.errors import plural
@@ -20,9 +20,6 @@ from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result
 from mxdp.experiments.report import style
 from mxdp.experiments.report.rows import find_all, row_bars
 from mxdp.plans.cost.link import jobs_ratio
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 CLAIM = 1.08
 SLIDES = 1.02
@@ -110,7 +107,7 @@ class TwoJobs(Experiment):
             Column("devices", "devices"),
         ]
 
-    def draw(self, result: Result, figure: Figure) -> None:
+    def draw(self, result: Result, figure: style.Figure) -> None:
         colours = [style.COLOURS[0 if row["case"]["run"] == "alone" else 1] for row in result["rows"]]
         grey = [style.GREY] * len(result["references"])
         row_bars(figure, result["rows"] + result["references"], "s", colours + grey)

@@ -10,16 +10,13 @@ each training alone on its part of the batch. No data-parallel program can be fa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, List
+from typing import List
 
 from mxdp.errors import plural
 from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, Verdict, experiment
 from mxdp.experiments.report import style
 from mxdp.experiments.report.rows import ratio, row_bars, speedup
 from mxdp.plans.cost import link
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 UNSPLIT = 0.05
 CLAIM, OF_CEILING = 1.8, 0.95
@@ -111,7 +108,7 @@ class Epochs(Experiment):
             Column("in_sync", "in sync"),
         ]
 
-    def draw(self, result: Result, figure: Figure) -> None:
+    def draw(self, result: Result, figure: style.Figure) -> None:
         rows = result["rows"] + result["references"]
         colours = [style.COLOURS[0]] * len(result["rows"]) + [style.GREY] * len(result["references"])
         scale = [row["metrics"]["sec_per_epoch"] / row["seconds"]["median"] for row in rows]

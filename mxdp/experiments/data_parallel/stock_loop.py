@@ -12,7 +12,7 @@ long as one. mxdp's two take half. The book's loader adds its own time.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, List, Optional
+from typing import Dict, List, Optional
 
 from mxdp import process
 from mxdp.errors import plural
@@ -20,9 +20,6 @@ from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result
 from mxdp.experiments.report import style
 from mxdp.experiments.report.rows import find_all, over, row_bars
 from mxdp.plans.cost.link import speedup
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 CLAIM = 0.55
 HANGS_FROM = 4
@@ -97,7 +94,7 @@ class StockLoop(Experiment):
             Column("of_book", "of the book's", ".2f"),
         ]
 
-    def draw(self, result: Result, figure: Figure) -> None:
+    def draw(self, result: Result, figure: style.Figure) -> None:
         colours = [style.GREY if row["case"]["loop"] == "book" else style.COLOURS[0] for row in result["rows"]]
         row_bars(figure, result["rows"], "s/epoch", colours)
 

@@ -9,16 +9,13 @@ their times differ. Where the devices share memory, compute takes longer than ha
 from __future__ import annotations
 
 import statistics
-from typing import TYPE_CHECKING, List
+from typing import List
 
 from mxdp.errors import plural
 from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, Verdict, experiment
 from mxdp.experiments.report import style
 from mxdp.experiments.report.rows import find_all, ratio
 from mxdp.plans.cost.link import speedup
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 PARTS = {
     "compute": "compute",
@@ -101,7 +98,7 @@ class WhereTheTimeWent(Experiment):
             *(Column(name, words, ".1%") for name, words in PARTS.items()),
         ]
 
-    def draw(self, result: Result, figure: Figure) -> None:
+    def draw(self, result: Result, figure: style.Figure) -> None:
         axes = figure.add_subplot()
         rows = result["rows"]
         ends = [0.0] * len(rows)

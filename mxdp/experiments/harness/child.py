@@ -75,7 +75,7 @@ class Configuration:
 
         assert self.work is not None
         assert self.work.record is not None
-        return recorded(self.work.record, self.work.devices)
+        return recorded(self.work.record(), self.work.devices)
 
     def drop(self) -> None:
         """Forget what a case that failed has set up; other cases may need the memory."""

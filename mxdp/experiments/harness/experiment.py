@@ -89,14 +89,15 @@ class Work:
     """What ``set_up`` has made ready, warmed up, for one case.
 
     ``devices``: those it uses. ``round``: does one round. If it returns None, the harness takes its time, between two
-    waits for all devices. ``record``: is run once more after the last round, under MXNet's profiler; the row gets its
-    timeline. ``case`` goes into the row's ``case``. So does ``shared``, and all cases that are set up later have it
-    among their settings: what is measured once and must be the same for all, such as a rate that sizes are scaled by.
+    waits for all devices. ``record``: called after the last round, makes ready what is then run once more under MXNet's
+    profiler, and returns it; the row gets its timeline. ``case`` goes into the row's ``case``. So does ``shared``, and
+    all cases that are set up later have it among their settings: what is measured once and must be the same for all,
+    such as a rate that sizes are scaled by.
     """
 
     devices: Sequence[Any]
     round: Callable[[], Optional[Round]]
-    record: Optional[Callable[[], Any]] = None
+    record: Optional[Callable[[], Callable[[], Any]]] = None
     case: Mapping[str, Any] = field(default_factory=dict)
     shared: Mapping[str, Any] = field(default_factory=dict)
 

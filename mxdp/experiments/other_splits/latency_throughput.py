@@ -11,7 +11,7 @@ if the whole network fits on each device. For small batches Python's time for th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, List
+from typing import List
 
 from mxdp.errors import plural
 from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, Verdict, experiment
@@ -20,9 +20,6 @@ from mxdp.experiments.report import style
 from mxdp.experiments.report.rows import find, find_all
 from mxdp.plans.cost.simulate import pipeline_seconds
 from mxdp.plans.pipeline import inference
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 ONE = "1 device"
 MORE = 1.2
@@ -117,7 +114,7 @@ class LatencyThroughput(Experiment):
             Column("peak_bytes", "MB", ".1f", 1e-6),
         ]
 
-    def draw(self, result: Result, figure: Figure) -> None:
+    def draw(self, result: Result, figure: style.Figure) -> None:
         from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
         figure.set_size_inches(style.WIDTH, 1.3 * style.HEIGHT)

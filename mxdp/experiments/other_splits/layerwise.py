@@ -13,16 +13,13 @@ each device updates its own.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, List
+from typing import List
 
 from mxdp.errors import plural
 from mxdp.experiments.harness.experiment import Case, Column, Result, Row, Settings, Verdict, experiment
 from mxdp.experiments.other_splits.split import COLUMNS, SERIAL, WHOLE_NUMBERS, SplitExperiment, wide_numbers
 from mxdp.experiments.report import style
 from mxdp.experiments.report.rows import find_all, over
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 DATA, LAYERWISE = "data", "layerwise"
 
@@ -105,7 +102,7 @@ class LayerwiseExperiment(SplitExperiment):
             Column("allreduces_backward", "sums backward"),
         ]
 
-    def draw(self, result: Result, figure: Figure) -> None:
+    def draw(self, result: Result, figure: style.Figure) -> None:
         from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
         figure.set_figheight(2 * style.HEIGHT)

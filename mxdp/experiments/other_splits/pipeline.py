@@ -12,7 +12,7 @@ moment before.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 from mxdp.errors import plural
 from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, Verdict, experiment
@@ -21,9 +21,6 @@ from mxdp.experiments.report import style
 from mxdp.experiments.report.rows import find_all, over, ratio
 from mxdp.plans.cost.simulate import pipeline_seconds, pipeline_spans
 from mxdp.plans.pipeline import PIPELINES, bubble, pipeline
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 CLAIM = 0.15
 """How far the prediction may be off."""
@@ -143,7 +140,7 @@ class PipelineStages(Experiment):
             Column("predicted_peak_bytes", "MB pred.", ".1f", 1e-6),
         ]
 
-    def draw(self, result: Result, figure: Figure) -> None:
+    def draw(self, result: Result, figure: style.Figure) -> None:
         rows = find_all(result["rows"], stages=result["rows"][0]["case"]["stages"])
         fewest, several = _ends(result["settings"])
         chosen = find_all(rows, micro_batches=fewest)[:1]
@@ -207,7 +204,7 @@ def _panel(row: Row) -> Panel:
     return Panel(f"{title}, as planned", spans, metrics["predicted_end"])
 
 
-def staircase(figure: Figure, panels: Sequence[Panel]) -> None:
+def staircase(figure: style.Figure, panels: Sequence[Panel]) -> None:
     """One panel above the other, with one time axis. Forward passes are blue, backward passes orange, and idle time
     white. A dashed line marks the predicted end of the last task."""
     stages = 1 + max(span[0] for panel in panels for span in panel.spans)

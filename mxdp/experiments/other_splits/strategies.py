@@ -13,17 +13,13 @@ from the strategy (:mod:`mxdp.experiments.other_splits.work.split`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, List
+from typing import List
 
 from mxdp.errors import plural
 from mxdp.experiments.harness.experiment import Case, Result, Row, Settings, Verdict, experiment
 from mxdp.experiments.other_splits.split import COLUMNS, SERIAL, SplitExperiment, wide_numbers
 from mxdp.experiments.report import style
 from mxdp.experiments.report.rows import find_all
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 NETS = {"lenet": "LeNet", "wide": "Wide net"}
 LENET_NUMBERS = 129_068, 4_860
@@ -112,7 +108,7 @@ class Strategies(SplitExperiment):
         )
         return Verdict(all(right), " ".join(said))
 
-    def draw(self, result: Result, figure: Figure) -> None:
+    def draw(self, result: Result, figure: style.Figure) -> None:
         blocks = [(title, find_all(result["rows"], net=net)) for net, title in NETS.items()]
         blocks = [(title, rows) for title, rows in blocks if rows]
         heights = [BAR * len(rows) + 1.0 for _, rows in blocks]
@@ -128,7 +124,7 @@ class Strategies(SplitExperiment):
         figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center")
 
 
-def _draw_panel(axes: Axes, rows: List[Row], heading: str, name: str, predicted: str, scale: float) -> None:
+def _draw_panel(axes: style.Axes, rows: List[Row], heading: str, name: str, predicted: str, scale: float) -> None:
     """A bar a row. Times have whiskers from the shortest to the longest; a triangle under a bar is the prediction."""
     limit = 0.0
     for y, row in enumerate(rows):

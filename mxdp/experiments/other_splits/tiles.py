@@ -13,7 +13,7 @@ memory, on one device. (Data parallelism can't split a batch of one.)
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, List, Tuple
+from typing import Any, List, Tuple
 
 from mxdp.errors import plural
 from mxdp.experiments.harness.experiment import Case, Column, Result, Row, Settings, Verdict, experiment
@@ -22,11 +22,6 @@ from mxdp.experiments.report import style
 from mxdp.experiments.report.rows import find, find_all, row_bars
 from mxdp.plans.layers.halo import squarest
 from mxdp.plans.partition import cuts
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-    from matplotlib.image import AxesImage
 
 TILE = "tile"
 MAP_HEIGHT = 2.9
@@ -110,7 +105,7 @@ class Tiles(SplitExperiment):
         errors = [Column("worst_error", "error", "g"), Column("worst_error_inside", "inside", "g")]
         return super().columns() + errors
 
-    def draw(self, result: Result, figure: Figure) -> None:
+    def draw(self, result: Result, figure: style.Figure) -> None:
         rows = find_all(result["rows"], halo=True)
         maps = find_all(result["rows"], grid=rows[-1]["case"]["grid"])
         bar_height = len(rows) * style.BAR_HEIGHT + 0.9
@@ -124,7 +119,7 @@ class Tiles(SplitExperiment):
         figure.set_figheight(MAP_HEIGHT + bar_height)
 
 
-def _draw_map(axes: Axes, row: Row, worst: float) -> AxesImage:
+def _draw_map(axes: style.Axes, row: Row, worst: float) -> Any:
     """The error of each pixel, from white (none) to red (``worst``)."""
     errors = row["metrics"]["error_map"]
     axes.set(title=row["label"], xticks=[], yticks=[])

@@ -3,7 +3,8 @@
 The sizes are chosen for a phone: a picture is :data:`WIDTH` inches (about 375 points) wide, so on a screen of 360
 pixels its text is still some 10 pixels high. The background is white; a dark page shows it as a white card.
 
-Nothing here imports matplotlib before it draws, so a catalog file may import this module at its top.
+Nothing here imports matplotlib before it draws, so a question may import this module at its top, also for the types
+``style.Figure`` and ``style.Axes``.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import xml.etree.ElementTree as ET
 from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Sequence
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes as Axes
+    from matplotlib.figure import Figure as Figure
 
 # Okabe and Ito, "Color Universal Design" (2008): told apart with any kind of colour vision. Their yellow is left out
 # (too faint on white); the order puts the strongest contrasts first.

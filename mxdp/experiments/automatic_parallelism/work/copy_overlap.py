@@ -34,11 +34,8 @@ class Kept:
     If all targets are one array, one copy runs at a time, whatever the number of workers: as over one bus.
     """
 
-    def __init__(
-        self, lefts: Sequence[NDArray], w: NDArray, chain: bool, landed: Sequence[Sequence[NDArray]],
-        results: Sequence[NDArray] = (),
-    ) -> None:  # fmt: skip
-        products = Products(lefts, w, chain, results)
+    def __init__(self, lefts: Sequence[NDArray], w: NDArray, chain: bool, landed: Sequence[Sequence[NDArray]]) -> None:
+        products = Products(lefts, w, chain)
         self.results, self.landed, self.run = products.results, landed, products.push
         self._copies = [prepare("_copyto", [y], target) for y, own in zip(self.results, landed) for target in own]
 
@@ -124,39 +121,32 @@ def set_up(case: Case, settings: Settings) -> Work:
     rate = case.settings.get("rate") or multiply_adds_a_second(device)
     products, seed = settings["products"], settings["seed"]
     seconds = settings["run_seconds"] / products
-    results: Sequence[NDArray] = ()
-    landing = None
     if case.settings["work"] == SLIDES:
         size = square(settings["size"] or square_side(seconds, rate), device, host)
-        count = size.fitting(products, device, host)
-        size.touch(count, device, host)
     else:
         size = balanced(seconds, settings["nbytes"], products, rate, device, host)
-        results, landing = kept_arrays(size, products, device, host)
-        count = len(results)
-    x, w = factors(size.height, size.width, device, seed)
+    count = size.fitting(products, device, host)
 
     def job(count: int) -> Job:
-        return _job(case, [x] * count, w, host, [[landing] * size.copies] * count, results[:count])
+        x, w = factors(size.height, size.width, device, seed)
+        landing = np.zeros(x.shape, ctx=host)
+        return _job(case, [x] * count, w, host, [[landing] * size.copies] * count)
 
+    size.touch(count, device, host)
     seconds_of_parts(job(min(WARM_UP, count)))
-    whole = job(count)
 
-    def one_round() -> Round:
-        parts = seconds_of_parts(whole)
-        whole.forget()
+    def one_round() -> Round:  # the cases share one process, so none may hold memory while another is measured
+        parts = seconds_of_parts(job(count))
         return Round(parts[2], described(*parts))
 
-    record = partial(both, whole) if kind_of(case.settings) in RECORDED else None
+    record = (lambda: partial(both, job(count))) if kind_of(case.settings) in RECORDED else None
     return Work([device, host], one_round, record, {**asdict(size), "products": count}, {"rate": rate})
 
 
-def _job(
-    case: Case, lefts: Sequence[NDArray], w: NDArray, host: Device, landed: Any, results: Sequence[NDArray] = ()
-) -> Job:
+def _job(case: Case, lefts: Sequence[NDArray], w: NDArray, host: Device, landed: Any) -> Job:
     if case.settings["work"] == SLIDES:
         return Fresh(lefts, w, host)
-    return Kept(lefts, w, case.settings["work"] == CHAIN, landed, results)
+    return Kept(lefts, w, case.settings["work"] == CHAIN, landed)
 
 
 def places(kind: str) -> Tuple[Device, Device]:
@@ -185,15 +175,6 @@ def balanced(seconds: float, nbytes: int, products: int, rate: float, device: De
         found = _measured(elements // width, width, products, copies, device, host)
         copies = max(1, round(found.product_seconds / found.copy_seconds))
     return replace(found, copies=copies)
-
-
-@lru_cache(maxsize=None)
-def kept_arrays(size: Size, products: int, device: Device, host: Device) -> Tuple[List[NDArray], NDArray]:
-    """Arrays for as many results as fit, and one for all copies. They are large, so the cases of a process share them:
-    one case works at a time."""
-    shape = (size.height, size.width)
-    results = [np.zeros(shape, ctx=device) for _ in range(size.fitting(products, device, host))]
-    return results, np.zeros(shape, ctx=host)
 
 
 def _measured(height: int, width: int, products: int, copies: int, device: Device, host: Device) -> Size:

@@ -44,7 +44,7 @@ def set_up(case: Case, settings: Settings) -> Work:
         tasks = alone(TASKS, functions) if way == "waits" else ends(WAYS[way], functions)
         return Round(timer.times[-1], {"tasks": tasks})
 
-    return Work(devices, one_round, None if way in ("one", "waits") else one_pass)
+    return Work(devices, one_round, None if way in ("one", "waits") else lambda: one_pass)
 
 
 def net(tasks: Sequence[Task], weights: Weights, x: HostArray, devices: Sequence[Device]) -> Functions:

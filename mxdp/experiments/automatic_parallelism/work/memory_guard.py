@@ -61,7 +61,7 @@ def set_up(case: Case, settings: Settings) -> Work:
     def record() -> None:
         run(job, device, seed, pieces)
 
-    return Work([device], one_round, record if way == "sliced" else None)
+    return Work([device], one_round, (lambda: record) if way == "sliced" else None)
 
 
 def _attempt(job: Job, device: Device, seed: int, way: str, limit: Any) -> Tuple[Pieces, str]:

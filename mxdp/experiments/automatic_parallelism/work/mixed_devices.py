@@ -58,7 +58,7 @@ def set_up(case: Case, settings: Settings) -> Work:
         return Round(timer.times[-1], {"tasks": seconds})
 
     few = partial(run, _groups(case, min(RECORDED_STEPS, steps)), functions)
-    return Work(found, one_round, None if case.settings["run"] == "one" else few)
+    return Work(found, one_round, None if case.settings["run"] == "one" else lambda: few)
 
 
 def _lanes(case: Case, settings: Settings) -> List[Device]:

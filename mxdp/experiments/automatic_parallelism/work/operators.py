@@ -36,4 +36,4 @@ def set_up(case: Case, settings: Settings) -> Work:
         return Round(together, {"one_seconds": one, "over_k_times_one": together / (count * one)})
 
     recorded = side == min(settings["sides"], key=lambda each: abs(each - RECORDED))
-    return Work([device], one_round, products(count).push if recorded else None)
+    return Work([device], one_round, (lambda: products(count).push) if recorded else None)

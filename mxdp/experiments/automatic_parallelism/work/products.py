@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Iterator, List, Sequence, Tuple
 
 import numpy as onp
 
@@ -14,17 +14,15 @@ PROBE_SIDE, PROBES = 256, 10
 
 
 class Products:
-    """A product with ``w`` for each of ``lefts``, each into its own array of ``results``, which are made if not given.
+    """A product with ``w`` for each of ``lefts``, each into its own array of ``results``.
 
     A ``chain`` starts from the first of ``lefts``; each result is the left factor of the next product::
 
         independent   x1 w, x2 w, x3 w           chain   x1 w, x1 w w, x1 w w w
     """
 
-    def __init__(
-        self, lefts: Sequence[NDArray], w: NDArray, chain: bool, results: Optional[Sequence[NDArray]] = None
-    ) -> None:
-        self.results = list(results or [np.zeros(left.shape, ctx=left.ctx) for left in lefts])
+    def __init__(self, lefts: Sequence[NDArray], w: NDArray, chain: bool) -> None:
+        self.results = [np.zeros(left.shape, ctx=left.ctx) for left in lefts]
         if chain:
             lefts = [lefts[0], *self.results[:-1]]
         self._calls = [prepare("_np_dot", [left, w], result) for left, result in zip(lefts, self.results)]

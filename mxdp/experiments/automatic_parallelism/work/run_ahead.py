@@ -91,7 +91,8 @@ def _train(way: str, devices: Sequence[Device], settings: Settings) -> Work:
     train(samples)
     npx.waitall()
     # In a few steps, waiting each epoch is the same as never waiting.
-    return Work(devices, one_round, None if way == "each epoch" else partial(train, RECORDED_STEPS * batch_size))
+    record = None if way == "each epoch" else lambda: partial(train, RECORDED_STEPS * batch_size)
+    return Work(devices, one_round, record)
 
 
 def _multiply(way: str, devices: Sequence[Device], settings: Settings) -> Work:

@@ -5,6 +5,7 @@ Operator i adds i to an array, into array i. So no operator needs another's resu
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from mxdp.backend import Device, NDArray, devices, gluon, mx, np, npx, upload
@@ -104,7 +105,7 @@ def set_up(case: Case, settings: Settings) -> Work:
     sizes = settings["sizes"]
     recorded_sizes = min(sizes), min(sizes, key=lambda nbytes: abs(nbytes - LARGE))
     recorded = case.settings["engine"] in RECORDED and case.settings["bytes"] in recorded_sizes
-    return Work(devices(2, settings["kind"]), one_round, _groups(case, settings) if recorded else None)
+    return Work(devices(2, settings["kind"]), one_round, partial(_groups, case, settings) if recorded else None)
 
 
 def _groups(case: Case, settings: Settings) -> Callable[[], None]:

@@ -47,7 +47,7 @@ def set_up(case: Case, settings: Settings) -> Work:
             if case.settings["run"] == "in turn":
                 npx.waitall()
 
-    return Work(devices, push, push if case.settings["run"] == "at once" else None, {"size": size}, shared)
+    return Work(devices, push, (lambda: push) if case.settings["run"] == "at once" else None, {"size": size}, shared)
 
 
 def _shared(case: Case, settings: Settings) -> Dict[str, float]:
