@@ -96,7 +96,7 @@ def copy_nothing(broken):
 
 
 def restart_the_chain(broken):
-    return lambda lefts, w, chain, landed, results: broken(lefts, w, not chain, landed)
+    return lambda lefts, w, chain, landed: broken(lefts, w, not chain, landed)
 
 
 @pytest.mark.parametrize("fault", [copy_the_one_before, copy_nothing, restart_the_chain])
