@@ -21,10 +21,10 @@ from mxdp.experiments.report import page
 def run(
     experiments: Sequence[Experiment], preset: str, settings: Dict[str, Settings], folder: Path, as_json: bool
 ) -> bool:
-    """Run ``experiments`` in turn; True if every one ended well, met its oracle and could be shown, or was skipped.
+    """Run ``experiments`` one after the other; True if each was measured, met its oracle and was shown, or was skipped.
 
-    One that fails is reported, and the others go on. Prints tables to stdout (JSON, if asked for) and progress to
-    stderr. A ``KeyboardInterrupt`` is passed on after the results so far were written and reported.
+    If one fails, the others go on. Prints tables (or JSON) to stdout and progress to stderr. A ``KeyboardInterrupt`` is
+    raised again after the results so far were written and reported.
     """
     console, progress = Console(), _progress()
     results: List[Result] = []
@@ -32,7 +32,7 @@ def run(
     _make(folder)
     try:
         with progress:
-            # First of all: what is wrong with the data should be known before anything is measured.
+            # A problem with the data must show before anything is measured.
             for each in settings.values():
                 _find_data(each, progress)
             for experiment in experiments:
@@ -42,10 +42,10 @@ def run(
                         page.print_result(results[-1], progress.console if progress.console.is_terminal else console)
                 except UsageError:
                     raise
-                except Exception as error:  # a defect of this experiment's must not cost the others
+                except Exception as error:  # a defect of this experiment must not cost the others
                     well = _complain(f"{experiment.name}: {type(error).__name__}: {error}")
     finally:
-        # An exception in here would take the place of the KeyboardInterrupt that is under way.
+        # An exception in here would replace a KeyboardInterrupt.
         if any(folder.glob("*.json")):
             try:
                 path = page.write_report(folder)
@@ -87,7 +87,7 @@ def _make(folder: Path) -> None:
 
 
 def _find_data(settings: Settings, progress: Progress) -> None:
-    """Find (or download) the data once, before any child needs it, and let the children load just that."""
+    """Find (or download) the data before any child needs it; the children load what was found."""
     if "data" not in settings:
         return
     task = progress.add_task("looking for data", total=None)

@@ -56,12 +56,12 @@ EXTRA_MODULES = "MXDP_EXPERIMENTS"
 
 @dataclass(frozen=True)
 class Case:
-    """One configuration: it becomes one row. It has a child process of its own, or ``processes`` of them, resumed
-    together, or shares one with other cases (see :attr:`Experiment.together`).
+    """One configuration, which becomes one row. It has a child process of its own, or ``processes`` of them that work
+    at the same time, or shares one with other cases (see :attr:`Experiment.together`).
 
-    ``settings`` is what makes this case differ; it goes into the row's ``case``, beside the names of the devices, which
-    only the child can know. ``environment`` is laid over the user's environment; ``None`` takes a variable away.
-    A ``reference`` is a yardstick (a ceiling, say): measured in turn with the others, listed apart from the rows.
+    ``settings`` is what distinguishes this case; it goes into the row's ``case``, with the names of the devices.
+    ``environment`` changes the user's environment; ``None`` removes a variable. A ``reference`` is a yardstick, such as
+    a ceiling: it is measured alternately with the others and listed apart from the rows.
     """
 
     label: str
@@ -104,7 +104,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Does the claim hold here? ``None``: this run can't tell. ``text``: a few sentences, with the numbers."""
+    """Does the claim hold here? ``None``: this run can't tell. ``text``: the answer with its numbers."""
 
     holds: Optional[bool]
     text: str
@@ -145,8 +145,8 @@ class Experiment:
     process fail too.
     """
     needs: ClassVar[Mapping[str, str]] = {}
-    """Modules that it imports and mxdp does not require, each with the command that installs it. If one is not there,
-    the experiment is skipped."""
+    """Modules that it needs and mxdp does not, each with the command that installs it. Without one of them the
+    experiment is skipped."""
     compared: ClassVar[str] = ""
     """What the oracle compares with the serial run, in words."""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]]
@@ -166,7 +166,7 @@ class Experiment:
         raise NotImplementedError
 
     def predict(self, settings: Settings, cores: int) -> str:
-        """What the cost model expects on ``cores`` cores, in words and numbers, before anything is measured."""
+        """What the cost model expects on ``cores`` cores, in words and numbers. Called before anything is measured."""
         raise NotImplementedError
 
     def oracle(self, case: Case, settings: Settings) -> Iterable[Tuple[Any, ...]]:
@@ -185,12 +185,12 @@ class Experiment:
         return importlib.import_module(f"{package}.work.{name}")
 
     def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
-        """In the parent: add to ``row["metrics"]``, in place, the numbers that need several rows (a speed-up).
+        """In the parent: add to ``row["metrics"]``, in place, numbers that need several rows, such as a speed-up.
 
         After a failure rows may be missing, and one may have fewer samples than another."""
 
     def verdict(self, rows: List[Row], references: List[Row], settings: Settings) -> Verdict:
-        """In the parent, with all rows complete: what the numbers say about the question."""
+        """In the parent, if all rows are complete: the answer to the question."""
         raise NotImplementedError
 
     def columns(self) -> List[Column]:
@@ -198,8 +198,7 @@ class Experiment:
         raise NotImplementedError
 
     def draw(self, result: Result, figure: Figure) -> None:
-        """Draw the picture of a result, as read back from its JSON, on an empty matplotlib figure. By default a bar a
-        row, of its seconds."""
+        """Draw a result, read from its JSON, on an empty matplotlib figure. By default one bar a row, of its seconds."""
         from mxdp.experiments.report.rows import row_bars
 
         row_bars(figure, result["rows"] + result["references"], "s")
@@ -210,7 +209,7 @@ E_ = TypeVar("E_", bound=Type[Experiment])
 
 
 def experiment(cls: E_) -> E_:
-    """Class decorator: make the experiment known under its name."""
+    """Class decorator: registers the experiment under its name."""
     if not NAME.fullmatch(cls.name):
         raise ValueError(f"a file is named after an experiment: {cls.name!r} has other than letters, digits, - and _")
     known = _registry.get(cls.name)
@@ -225,7 +224,7 @@ def _address(cls: Type[Experiment]) -> Tuple[str, str]:
 
 
 def discover() -> Dict[str, Experiment]:
-    """Import every file of ``catalog/`` and every module in ``MXDP_EXPERIMENTS``; experiments by name, sorted."""
+    """Import every question and every module in ``MXDP_EXPERIMENTS``; experiments by name, sorted."""
     from mxdp import experiments
 
     for room in pkgutil.iter_modules(experiments.__path__, "mxdp.experiments."):
@@ -236,7 +235,7 @@ def discover() -> Dict[str, Experiment]:
     for name in filter(None, (part.strip() for part in os.environ.get(EXTRA_MODULES, "").split(","))):
         try:
             importlib.import_module(name)
-        except Exception as error:  # a teacher's file: whatever is wrong in it, say which file it is
+        except Exception as error:  # whatever is wrong in a teacher's file, name the file
             raise UsageError(
                 f"{EXTRA_MODULES} names {name!r}, which can't be imported: {type(error).__name__}: {error}"
             ) from error

@@ -137,10 +137,12 @@ class Measurement:
         if not all(0 <= each < math.inf for each in seconds):
             raise ChildFailure("failed", f"round {number} took {seconds} seconds; a time is finite and not negative")
         self.samples.setdefault(label, []).append(max(seconds))
-        self.last[label] = answers[0]["last"]
+        metrics, last = answers[0]["metrics"], answers[0]["last"]
+        self.last[label] = last
         kept = self.rounds.setdefault(label, {})
-        for name, value in {**answers[0]["metrics"], **answers[0]["last"]}.items():
-            kept.setdefault(name, [None] * (number - 1)).append(value)
+        for name, value in {**metrics, **last}.items():
+            if name in metrics or isinstance(value, (int, float)):
+                kept.setdefault(name, [None] * (number - 1)).append(value)
 
     def _record(self, configuration: Configuration) -> None:
         label = configuration.case.label

@@ -1,4 +1,4 @@
-"""From ``--preset`` and the options to one experiment's settings; what can't be is refused with what can."""
+"""Settings of an experiment from ``--preset`` and the options. A refusal says what is allowed."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ def resolve(
 ) -> Tuple[str, Dict[str, Settings]]:
     """Settings of each experiment, by name, and the preset's name.
 
-    ``options`` are those that were given on the command line; each must mean something to one of the experiments at
-    least.
+    ``options``: from the command line; each must apply to at least one of the experiments.
 
     Raises:
         UsageError: an unknown preset, experiment or setting, a value of another type, or an option without effect.

@@ -1,7 +1,6 @@
-"""What was measured, for people: on the terminal, and as ``report.html`` with a picture for each experiment.
+"""Results for people: on the terminal, and as ``report.html`` with a picture for each experiment.
 
-Everything here comes from the JSON (see :mod:`mxdp.experiments.harness.results`): nothing is measured; MXNet is not
-needed.
+All of it comes from the JSON (:mod:`mxdp.experiments.harness.results`). Nothing is measured; MXNet is not needed.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ COLOURS = {"yes": "bold green", "no": "bold yellow", "unknown": "bold cyan", "ba
 
 @dataclass(frozen=True)
 class Cells:
-    """The table of a result, written out: a line is a row's label and its cells; ``right`` marks columns of numbers."""
+    """A table in text: a line is a row's label and its cells; ``right`` marks columns of numbers."""
 
     headings: List[str]
     rows: List[List[str]]
@@ -46,7 +45,7 @@ class Cells:
 
 
 def mark(result: Result) -> Tuple[str, str]:
-    """How it ended: a kind (``yes``, ``no``, ``unknown``, ``bad``) and words. A verdict over wrong numbers is none."""
+    """How it ended: a kind (``yes``, ``no``, ``unknown``, ``bad``) and words. Wrong numbers allow no verdict."""
     words = {"failed": ("bad", "failed"), "timeout": ("bad", "timed out"), "skipped": ("unknown", "skipped")}
     if result["oracle"]["wrong"]:
         return "bad", "failed" if result["status"] == "failed" else "wrong numbers"
@@ -57,7 +56,7 @@ def mark(result: Result) -> Tuple[str, str]:
 
 
 def oracle_line(result: Result) -> Tuple[str, str]:
-    """A kind, and a sentence on the comparison with the serial run, empty if a failure came before it."""
+    """A kind, and a sentence on the comparison with the serial run; empty if the run failed before it."""
     checked, wrong, text = (result["oracle"][key] for key in ("checked", "wrong", "text"))
     if not checked:
         return "unknown", "" if result["status"] != "ok" else "not compared with the serial run"
@@ -122,7 +121,7 @@ def write_report(folder: Union[str, Path], note: Optional[Callable[[str], None]]
     folder = Path(folder)
     found = results.read_folder(folder, note)
     known = discover()
-    # Autoescape by hand: jinja2's select_autoescape goes by the ending, and would take ".j2" for plain text.
+    # Not select_autoescape: it goes by the ending, and ".j2" is plain text to it.
     loader = jinja2.FileSystemLoader(str(Path(__file__).parent / "templates"))
     environment = jinja2.Environment(
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -182,14 +181,14 @@ def _facts(facts: List[Tuple[str, Text]]) -> Padding:
 
 
 def _rich_table(cells: Cells, width: int) -> RichTable:
-    """For ``width`` characters: it wraps between words and keeps numbers whole, as far as there is room for that."""
+    """For ``width`` characters. It wraps between words and keeps numbers whole, if there is room."""
     lines = cells.rows + cells.references
     least = []
     for index, heading in enumerate(cells.headings):
         texts = [line[index] for line in lines]
         unbroken = [*heading.split(), *(texts if cells.right[index] else " ".join(texts).split())]
         least.append(max(map(cell_len, unbroken), default=0))
-    fits = sum(least) + 2 * len(least) - 1 <= width  # else rich would cut off what is too much
+    fits = sum(least) + 2 * len(least) - 1 <= width  # otherwise rich would cut off the rest
     made = RichTable(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for heading, right, unbreakable in zip(cells.headings, cells.right, least):
         side: Literal["right", "left"] = "right" if right else "left"
