@@ -198,7 +198,7 @@ class Experiment:
         raise NotImplementedError
 
     def draw(self, result: Result, figure: Figure) -> None:
-        """Draw a result, read from its JSON, on an empty matplotlib figure. By default one bar a row, of its seconds."""
+        """Draw a result, read from its JSON, on an empty matplotlib figure. By default one bar a row: its seconds."""
         from mxdp.experiments.report.rows import row_bars
 
         row_bars(figure, result["rows"] + result["references"], "s")
