@@ -2,10 +2,8 @@
 
 The slides of the book's chapter say that the time of an epoch roughly halves; the book's own results for this very
 network say that it grew. The cost model: the compute of a batch divides by the devices, as far as there are cores; the
-all-reduce, the input and Python's own time don't, and are small beside the convolutions.
-
-The ceiling is what the machine gives to processes that share nothing: as many as there are devices, at the same time,
-each training alone on its part of the batch. No data-parallel program can be faster than that here.
+all-reduce, the input and Python's own time don't, and are small beside the convolutions. The ceiling is measured:
+processes that share nothing, as many as there are devices, each train alone on their part of the batch.
 """
 
 from __future__ import annotations
@@ -17,10 +15,6 @@ from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result
 from mxdp.experiments.report import style
 from mxdp.experiments.report.rows import ratio, row_bars, speedup
 from mxdp.plans.cost import link
-
-UNSPLIT = 0.05
-CLAIM, OF_CEILING = 1.8, 0.95
-"""'Roughly halves' holds from this speed-up on, or this near the ceiling."""
 
 
 @experiment
@@ -38,34 +32,27 @@ class Epochs(Experiment):
     )
     compared = "gradients and parameters of every replica, steps on an uneven batch"
     tour = True
+    common = dict(devices=[1, 2], kind="auto", data="auto", data_dir=None)
     presets = {
-        "quick": dict(
-            devices=[1, 2], kind="auto", data="auto", data_dir=None, seed=0, rounds=6, timeout=300.0,
-            batch_size=128, lr=0.25, samples=12000,
-        ),
+        "quick": dict(common, seed=0, rounds=6, timeout=300.0, batch_size=128, lr=0.25, samples=12000),
         # At this learning rate the accuracy dips now and then, on one device as on two. From seeds 0 and 2 it does so
         # just before the tenth epoch (.789 then .824; .783 then .823), from seed 1 it doesn't (.836 then .840).
-        "full": dict(
-            devices=[1, 2], kind="auto", data="auto", data_dir=None, seed=1, rounds=10, timeout=7200.0,
-            batch_size=256, lr=0.2, samples=None,
-        ),
-    }  # fmt: skip
+        "full": dict(common, seed=1, rounds=10, timeout=7200.0, batch_size=256, lr=0.2, samples=None),
+    }
     little = dict(samples=200, batch_size=40)
 
     def cases(self, settings: Settings) -> List[Case]:
         counts = settings["devices"]
-        rows = [Case(plural(n, "device"), devices=n) for n in counts]
-        shared_nothing = [
+        return [Case(plural(n, "device"), devices=n) for n in counts] + [
             Case(f"{plural(n, 'process')}, nothing shared", processes=n, settings={"processes": n}, reference=True)
             for n in counts
             if n > 1
         ]
-        return rows + shared_nothing
 
     def predict(self, settings: Settings, cores: int) -> str:
         said = [
-            f"{link.speedup(n, cores):.2f} on {plural(n, 'device')} ({link.speedup(n, cores, UNSPLIT):.2f} if "
-            f"{UNSPLIT:.0%} of a step can't be split)"
+            f"{link.speedup(n, cores):.2f} on {plural(n, 'device')} ({link.speedup(n, cores, 0.05):.2f} if "
+            "5% of a step can't be split)"
             for n in settings["devices"]
             if n > 1
         ]
@@ -96,7 +83,8 @@ class Epochs(Experiment):
             "step. The slides say that the time roughly halves; the book's own run on GPUs went from 1.8 s to 2.5 s "
             "an epoch (slower)."
         )
-        return Verdict(last["speedup"] >= CLAIM or (last["of_ceiling"] or 0.0) >= OF_CEILING, text)
+        # "Roughly halves" holds from the speed-up 1.8 on, or from 0.95 of the ceiling on.
+        return Verdict(last["speedup"] >= 1.8 or (last["of_ceiling"] or 0.0) >= 0.95, text)
 
     def columns(self) -> List[Column]:
         return [

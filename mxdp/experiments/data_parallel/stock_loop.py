@@ -2,12 +2,10 @@
 
 Both train the same network on the same data, with equal batches, learning rate and start.
 
-- The book's loop (``work/book_loop.py``): its own data loader with four worker processes and a Python call for each
-  sample, its operators, a ``waitall`` after each step, and MXNet's default environment.
-- mxdp's: the data in memory, oneDNN's operators, and a process whose CPU contexts share nothing.
-
-The cost model: in the default environment the devices wait for each other (see ``two-jobs``), so two devices take as
-long as one. mxdp's two take half. The book's loader adds its own time.
+- The book's loop (``work/book_loop.py``): a data loader with four worker processes and a Python call for each sample,
+  the book's operators, a ``waitall`` after each step, and MXNet's default environment, in which the devices wait for
+  each other (see ``two-jobs``): two take as long as one.
+- mxdp's: the data in memory, oneDNN's operators, and a process whose CPU contexts share nothing: two take half.
 """
 
 from __future__ import annotations
@@ -22,8 +20,6 @@ from mxdp.experiments.report.rows import find_all, over, row_bars
 from mxdp.plans.cost.link import speedup
 
 CLAIM = 0.55
-HANGS_FROM = 4
-"""Cores from which MXNet takes two OpenMP threads. Then the book's ``np.dot`` on two CPU contexts hangs."""
 BOOK = "`pip install --no-deps d2l==1.0.3` and `pip install ipython matplotlib-inline pandas`, or `make run`"
 
 
@@ -42,29 +38,23 @@ class StockLoop(Experiment):
     )
     compared = "gradients and parameters of every replica, against mxdp on one device"
     needs = dict.fromkeys(("d2l", "IPython", "matplotlib_inline", "pandas"), BOOK)
-    presets = {
-        "quick": dict(
-            devices=[1, 2], kind="auto", data="auto", data_dir=None, seed=0, rounds=5, timeout=300.0,
-            batch_size=256, lr=0.2, samples=5120,
-        ),
-        "full": dict(
-            devices=[1, 2], kind="auto", data="auto", data_dir=None, seed=0, rounds=5, timeout=7200.0,
-            batch_size=256, lr=0.2, samples=None,
-        ),
-    }  # fmt: skip
+    full = dict(
+        devices=[1, 2], kind="auto", data="auto", data_dir=None, seed=0, rounds=5, timeout=7200.0,
+        batch_size=256, lr=0.2, samples=None,
+    )  # fmt: skip
+    presets = {"quick": dict(full, timeout=300.0, samples=5120), "full": full}
     little = dict(samples=200, batch_size=40)
 
     def cases(self, settings: Settings) -> List[Case]:
-        return [
-            Case(
-                f"{loop}, {plural(n, 'device')}",
-                n,
-                settings={"loop": loop, "num_devices": n},
-                environment=_stock(n) if loop == "book" else {},
-            )
-            for n in settings["devices"]
-            for loop in ("book", "mxdp")
-        ]
+        cases = []
+        for n in settings["devices"]:
+            stock: Dict[str, Optional[str]] = {**dict.fromkeys(process.SETTINGS), "MXDP_PREPARE": "0"}
+            if n > 1 and process.cores() >= 4:  # else MXNet takes two OpenMP threads, and np.dot on two contexts hangs
+                stock["OMP_NUM_THREADS"] = "1"
+            for loop, environment in (("book", stock), ("mxdp", {})):
+                settled = {"loop": loop, "num_devices": n}
+                cases.append(Case(f"{loop}, {plural(n, 'device')}", n, settings=settled, environment=environment))
+        return cases
 
     def predict(self, settings: Settings, cores: int) -> str:
         said = [f"{1 / speedup(n, cores):.2f} on {plural(n, 'device')}" for n in settings["devices"]]
@@ -97,11 +87,3 @@ class StockLoop(Experiment):
     def draw(self, result: Result, figure: style.Figure) -> None:
         colours = [style.GREY if row["case"]["loop"] == "book" else style.COLOURS[0] for row in result["rows"]]
         row_bars(figure, result["rows"], "s/epoch", colours)
-
-
-def _stock(devices: int) -> Dict[str, Optional[str]]:
-    """MXNet's default environment, with one thread where it would hang."""
-    environment: Dict[str, Optional[str]] = {**dict.fromkeys(process.SETTINGS), "MXDP_PREPARE": "0"}
-    if devices > 1 and process.cores() >= HANGS_FROM:
-        environment["OMP_NUM_THREADS"] = "1"
-    return environment

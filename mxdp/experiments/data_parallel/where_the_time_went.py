@@ -29,7 +29,6 @@ PARTS = {
 """Metric to its name in the table."""
 CLAIM = 0.05
 """The largest share that may remain unexplained."""
-WAYS = {"buckets": "one bucket", "book": "the book's loop"}
 
 
 @experiment
@@ -45,23 +44,18 @@ class WhereTheTimeWent(Experiment):
         "waited. Python: nothing had been pushed, so the device was idle. Input: the same, while a batch was made."
     )
     compared = "gradients and parameters of every replica, steps on an uneven batch"
-    presets = {
-        "quick": dict(
-            devices=[1, 2], kind="auto", data="synthetic", data_dir=None, seed=0, rounds=5, timeout=120.0,
-            batch_size=256, steps=8,
-        ),
-        "full": dict(
-            devices=[1, 2], kind="auto", data="auto", data_dir=None, seed=0, rounds=11, timeout=1200.0,
-            batch_size=256, steps=20,
-        ),
-    }  # fmt: skip
+    full = dict(
+        devices=[1, 2], kind="auto", data="auto", data_dir=None, seed=0, rounds=11, timeout=1200.0,
+        batch_size=256, steps=20,
+    )  # fmt: skip
+    presets = {"quick": dict(full, data="synthetic", rounds=5, timeout=120.0, steps=8), "full": full}
     little = dict(batch_size=40, steps=2)
 
     def cases(self, settings: Settings) -> List[Case]:
         return [
             Case(f"{plural(n, 'device')}, {words}", n, settings={"sync": way})
             for n in settings["devices"]
-            for way, words in WAYS.items()
+            for way, words in (("buckets", "one bucket"), ("book", "the book's loop"))
             if n > 1 or way == "buckets"
         ]
 
@@ -99,17 +93,13 @@ class WhereTheTimeWent(Experiment):
         ]
 
     def draw(self, result: Result, figure: style.Figure) -> None:
-        axes = figure.add_subplot()
-        rows = result["rows"]
+        axes, rows = figure.add_subplot(), result["rows"]
         ends = [0.0] * len(rows)
-        for number, (name, words) in enumerate(PARTS.items()):
+        for (name, words), colour in zip(PARTS.items(), (*style.COLOURS, style.GREY)):
             lengths = [row["metrics"][name] * row["seconds"]["median"] * 1e3 for row in rows]
-            colour = style.COLOURS[number] if number < len(style.COLOURS) else style.GREY
             axes.barh(range(len(rows)), lengths, left=ends, height=0.5, color=colour, label=words)
             ends = [end + length for end, length in zip(ends, lengths)]
-        axes.set_yticks(range(len(rows)))
-        axes.set_yticklabels([row["label"].replace(", ", "\n") for row in rows])
-        axes.set_ylim(len(rows) - 0.5, -0.5)
+        axes.set_yticks(range(len(rows)), [row["label"].replace(", ", "\n") for row in rows])
+        axes.set(ylim=(len(rows) - 0.5, -0.5), xlabel="ms a step")
         axes.grid(axis="y", visible=False)
-        axes.set_xlabel("ms a step")
         figure.legend(loc="outside lower center", ncols=4)

@@ -48,10 +48,10 @@ def check_step(
     def results(some: Sequence[Device], one_step: Step, params: Sequence[NDArray]) -> List[List[HostArray]]:
         replicas = [get_params(params, device) for device in some]
         one_step(X, y, replicas, some, 0.1)
-        gradients = [_to_host([param.grad for param in replica]) for replica in replicas]
+        gradients = [[param.grad.asnumpy() for param in replica] for replica in replicas]
         for _ in range(steps - 1):
             one_step(X, y, replicas, some, 0.1)
-        return [before + _to_host(replica) for before, replica in zip(gradients, replicas)]
+        return [before + [param.asnumpy() for param in replica] for before, replica in zip(gradients, replicas)]
 
     serial = results(devices[:1], train_batch, params)[0]
     parallel = [layout(replica) for replica in results(devices, step, layout(params))]
@@ -60,7 +60,3 @@ def check_step(
     for replica in parallel[1:]:
         for own, first in zip(replica, parallel[0]):
             yield own.view(f"u{own.itemsize}") != first.view(f"u{own.itemsize}"), onp.zeros(own.shape), 0.0
-
-
-def _to_host(arrays: Sequence[NDArray]) -> List[HostArray]:
-    return [array.asnumpy() for array in arrays]

@@ -19,9 +19,6 @@ from mxdp.tracing import section, where_the_time_went
 from mxdp.tracing.recording import can_record
 from mxdp.training import RUN_AHEAD
 
-FOR_EVER = 1 << 60
-"""Samples."""
-
 
 def oracle(case: Case, settings: Settings) -> Iterator[Tuple[Any, ...]]:
     """An uneven batch."""
@@ -37,7 +34,7 @@ def set_up(case: Case, settings: Settings) -> Work:
             f"MXNet's profiler can't follow {plural(len(devices), 'CPU device')} on this machine: ask for fewer"
         )
     data = load(settings["data"], settings["data_dir"], seed=settings["seed"])
-    batches = Stream(data.train, settings["batch_size"], settings["seed"]).take(FOR_EVER)
+    batches = Stream(data.train, settings["batch_size"], settings["seed"]).take(1 << 60)  # samples: it never ends
     params = init_lenet(settings["seed"])
     replicas = [get_params(params, device) for device in devices]
     sync = GradientSync(replicas, "auto") if case.settings["sync"] == "buckets" else None
