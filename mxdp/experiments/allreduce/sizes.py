@@ -3,16 +3,12 @@
 Each algorithm sums one array over the devices, as do MXNet's own stores. The cost model simulates every plan with the
 speeds that were measured in the same process (see ``links``). Small arrays cost calls and start-up times, so plans with
 few operations win. Large arrays cost bytes, so plans win that send little and keep all devices busy.
-
-How to read the table: ``algbw`` is the array's bytes over the time. ``busbw`` is what each device's link must have
-carried at least (algbw x 2 (n - 1) / n), and can be compared with a link's bandwidth for every n. Both are NVIDIA
-nccl-tests'.
 """
 
 from __future__ import annotations
 
 import statistics
-from typing import List, Tuple
+from typing import List
 
 from mxdp.errors import plural
 from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, Verdict, experiment
@@ -28,9 +24,7 @@ STORES = {"mxnet-local": "local", "mxnet-device": "device"}
 CLAIM = 0.75
 """Time of our best over MXNet's ``device`` store, for the largest array."""
 MODEL_ERROR = 0.25
-LARGE = 1 << 20
-"""Bytes from which on the cost model's error is judged."""
-KIB, MIB = 1 << 10, 1 << 20
+"""The cost model's median error, for arrays of 1 MiB or more."""
 
 
 @experiment
@@ -47,21 +41,22 @@ class AllReduceSizes(Experiment):
     )
     compared = "every element of every replica, against the exact sum"
     together = True
+    full = dict(
+        devices=[2, 4, 8], kind="auto", seed=0, rounds=9, timeout=1200.0,
+        sizes=[1 << k for k in (2, 6, 10, 14, 16, 18, 20, 22, 24, 26)],
+    )  # fmt: skip
     presets = {
         "quick": dict(
-            devices=[2, 4], kind="auto", seed=0, rounds=5, timeout=120.0,
-            sizes=[4, 4 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB],
+            full, devices=[2, 4], rounds=5, timeout=120.0, sizes=[1 << k for k in (2, 12, 18, 20, 22, 24, 26)]
         ),
-        "full": dict(
-            devices=[2, 4, 8], kind="auto", seed=0, rounds=9, timeout=1200.0,
-            sizes=[4, 64, KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB],
-        ),
-    }  # fmt: skip
+        "full": full,
+    }
     little = dict(sizes=[4, 4096])
 
     def cases(self, settings: Settings) -> List[Case]:
+        short = {"bidirectional-ring": "bidirect.-ring"}  # the table has to fit a terminal of 80 columns
         return [
-            Case(f"{n} x {size(nbytes)} {_short(name)}", n, settings={"algorithm": name, "bytes": nbytes})
+            Case(f"{n} x {size(nbytes)} {short.get(name, name)}", n, settings={"algorithm": name, "bytes": nbytes})
             for n in settings["devices"]
             for nbytes in settings["sizes"]
             for name in [*sorted(ALGORITHMS), AUTO, *STORES]
@@ -91,22 +86,31 @@ class AllReduceSizes(Experiment):
         counts = [n for n in settings["devices"] if n > 1]
         if not counts:
             return Verdict(None, "Nothing to sum on 1 device: run it with --devices 2,4.")
-        said, shares, store_wins = [], [], False
+        said, shares, small_shares = [], [], []
         for n in counts:
-            (name, share), (small_name, small) = _best(rows, n, largest), _best(rows, n, smallest)
-            shares.append(share)
-            store_wins = store_wins or small > 1
+            best, small = _fastest(rows, n, largest), _fastest(rows, n, smallest)
+            shares.append(best["metrics"]["of_device_store"])
+            small_shares.append(small["metrics"]["of_device_store"])
             said.append(
-                f"On {n} devices {name} sums {size(largest)} in {share:.2f} of the time of MXNet's device store, and "
-                f"{small_name} sums {size(smallest)} in {small:.2f}."
+                f"On {n} devices {best['case']['algorithm']} sums {size(largest)} in {shares[-1]:.2f} of the time of "
+                f"MXNet's device store, and {small['case']['algorithm']} sums {size(smallest)} in "
+                f"{small_shares[-1]:.2f}."
             )
-        large = [row["metrics"].get("error") for row in rows if row["case"]["bytes"] >= LARGE]
-        errors = [abs(error) for error in large if error is not None]
-        off = statistics.median(errors) if errors else 0.0
+        large = [row["metrics"] for row in rows if row["case"]["bytes"] >= 1 << 20]
+        errors = [abs(metrics["error"]) for metrics in large if "error" in metrics]
+        off = statistics.median(errors or [0.0])
         if errors:
-            said.append(f"The cost model is off by {off:.0%} (median from {size(LARGE)} on).")
-        said.append(_auto(rows))
-        if store_wins:
+            said.append(f"The cost model is off by {off:.0%} (median from 1 MiB on).")
+        ratios = [
+            row["seconds"]["median"]
+            / _fastest(rows, len(row["case"]["devices"]), row["case"]["bytes"])["seconds"]["median"]
+            for row in find_all(rows, algorithm=AUTO)
+        ]
+        said.append(
+            f"auto takes {statistics.median(ratios):.2f} times as long as the fastest of ours (median), at most "
+            f"{max(ratios):.2f}."
+        )
+        if max(small_shares) > 1:
             said.append(
                 "Where the store wins, at the smallest array, it makes one call of C++; each operation of ours is a "
                 "call from Python."
@@ -130,12 +134,15 @@ class AllReduceSizes(Experiment):
         for upper, lower, n in zip(times, shares, counts):
             rows = [row for row in result["rows"] if len(row["case"]["devices"]) == n]
             for number, name in enumerate([*sorted(ALGORITHMS), *STORES]):
-                colour, line = _look(name, number)
+                # The stores are grey; ours go through the colours, and then again with broken lines.
+                colour = style.GREY if name in STORES else style.COLOURS[number % len(style.COLOURS)]
+                usual = "-" if number < len(style.COLOURS) else "-."
+                line = {"mxnet-device": "--", "mxnet-local": ":"}.get(name, usual)
                 own = find_all(rows, algorithm=name)
                 bytes_ = [row["case"]["bytes"] for row in own]
                 look = dict(color=colour, linestyle=line, marker="o", markersize=3, linewidth=1.5, label=name)
-                upper.plot(bytes_, [row["metrics"]["ms"] for row in own], **look)
-                lower.plot(bytes_, [row["metrics"]["of_device_store"] for row in own], **look)
+                for axes, metric in ((upper, "ms"), (lower, "of_device_store")):
+                    axes.plot(bytes_, [row["metrics"][metric] for row in own], **look)
             upper.set(xscale="log", yscale="log", title=plural(n, "device"))
             lower.set(xscale="log", xlabel="bytes", ylim=(0, 3))
         times[0].set_ylabel("ms")
@@ -143,37 +150,11 @@ class AllReduceSizes(Experiment):
         figure.legend(*times[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
 
 
-def _look(name: str, number: int) -> Tuple[str, str]:
-    """Colour and line: the stores are grey; ours go through the colours, and then again with broken lines."""
-    if name in STORES:
-        return style.GREY, "--" if name == "mxnet-device" else ":"
-    return style.COLOURS[number % len(style.COLOURS)], "-" if number < len(style.COLOURS) else "-."
-
-
-def _short(algorithm: str) -> str:
-    """For the table, which has to fit a terminal of 80 columns."""
-    return algorithm.replace("bidirectional", "bidirect.")
-
-
-def _auto(rows: List[Row]) -> str:
-    """How near ``auto`` came to the fastest."""
-    ratios = []
-    for row in find_all(rows, algorithm=AUTO):
-        same = find_all(rows, bytes=row["case"]["bytes"], devices=row["case"]["devices"])
-        fastest = min(each["seconds"]["median"] for each in same if each["case"]["algorithm"] in ALGORITHMS)
-        ratios.append(row["seconds"]["median"] / fastest)
-    return (
-        f"auto takes {statistics.median(ratios):.2f} times as long as the fastest of ours (median), at most "
-        f"{max(ratios):.2f}."
-    )
-
-
-def _best(rows: List[Row], devices: int, nbytes: int) -> Tuple[str, float]:
-    """Our fastest algorithm there, and its time over that of MXNet's device store."""
+def _fastest(rows: List[Row], devices: int, nbytes: int) -> Row:
+    """The row of our fastest algorithm there."""
     ours = [
         row
         for row in find_all(rows, bytes=nbytes)
         if len(row["case"]["devices"]) == devices and row["case"]["algorithm"] in ALGORITHMS
     ]
-    row = min(ours, key=lambda row: row["seconds"]["median"])
-    return row["case"]["algorithm"], row["metrics"]["of_device_store"]
+    return min(ours, key=lambda row: row["seconds"]["median"])
