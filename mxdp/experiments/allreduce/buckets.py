@@ -10,7 +10,7 @@ copies run on the same worker as backward. The rows with a backward pass show ho
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional, Tuple
+from typing import List, Optional, Tuple
 
 from mxdp.errors import plural
 from mxdp.experiments.allreduce.sizes import STORES
@@ -19,19 +19,9 @@ from mxdp.experiments.report import style
 from mxdp.experiments.report.rows import find_all, over, row_bars
 from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO
 
-ONE_BY_ONE = "one by one"
-WHOLE = 1024.0
-"""MiB: a bucket that holds everything."""
-CLAIMS = {"lenet": 0.75, "resnet18": 0.65}
-"""Time of our best over MXNet's ``device`` store."""
-TITLES = {"lenet": "LeNet", "resnet18": "ResNet-18"}
+NETS = {"lenet": ("LeNet", 0.75), "resnet18": ("ResNet-18", 0.65)}
+"""Each network's title, and the claim: the time of our best over that of MXNet's ``device`` store."""
 BESIDE = "beside backward"
-Environment = Dict[str, Optional[str]]
-BULKS: Dict[str, Environment] = {
-    "bulks of 15": {},
-    "bulks of 1": {"MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN_BWD": "1"},
-}
-"""MXNet pushes backward in bulks of 15 operators, and a gradient is ready when its bulk is done."""
 
 
 @experiment
@@ -48,30 +38,34 @@ class Buckets(Experiment):
     )
     compared = "every gradient of every replica, against the exact sum"
     together = True
+    full = dict(
+        devices=[2, 4, 8], kind="auto", seed=0, rounds=11, timeout=900.0,
+        bucket_mb=[0.25, 1.0, 4.0, 25.0, 100.0], images=16,
+    )  # fmt: skip
     presets = {
-        "quick": dict(
-            devices=[2, 4], kind="auto", seed=0, rounds=5, timeout=120.0, bucket_mb=[1.0, 4.0, 25.0], images=4
-        ),
-        "full": dict(
-            devices=[2, 4, 8], kind="auto", seed=0, rounds=11, timeout=900.0,
-            bucket_mb=[0.25, 1.0, 4.0, 25.0, 100.0], images=16,
-        ),
-    }  # fmt: skip
+        "quick": dict(full, devices=[2, 4], rounds=5, timeout=120.0, bucket_mb=[1.0, 4.0, 25.0], images=4),
+        "full": full,
+    }
     little = dict(bucket_mb=[1.0], images=1)
 
     def cases(self, settings: Settings) -> List[Case]:
         cases = []
-        for net in CLAIMS:
+        ways: List[Tuple[str, str, Optional[float]]] = [(name, name, None) for name in (*STORES, "one by one")]
+        ways += [(f"auto, {mib:g} MiB", AUTO, mib) for mib in settings["bucket_mb"]]
+        ways += [(name, name, 1024.0) for name in sorted(ALGORITHMS)]  # a bucket that holds everything
+        for net in NETS:
             for n in settings["devices"]:
-                ways: List[Tuple[str, str, Optional[float]]] = [(name, name, None) for name in (*STORES, ONE_BY_ONE)]
-                ways += [(f"auto, {_mb(size)}", AUTO, size) for size in settings["bucket_mb"]]
-                ways += [(name, name, WHOLE) for name in sorted(ALGORITHMS)]
-                cases += [_case(net, n, way, {"algorithm": name, "bucket_mb": size}) for way, name, size in ways]
+                for way, name, mib in ways:
+                    case = {"net": net, "algorithm": name, "bucket_mb": mib}
+                    cases.append(Case(f"{net} x {n}: {way}", n, settings=case))
         n = settings["devices"][0]
-        for size in settings["bucket_mb"]:
-            for bulk, environment in BULKS.items():
-                settled = {"run": BESIDE, "algorithm": AUTO, "bucket_mb": size, "bulk": bulk}
-                cases.append(_case("resnet18", n, f"{BESIDE}, {_mb(size)}, {bulk}", settled, environment))
+        # MXNet pushes backward in bulks of 15 operators, and a gradient is ready when its bulk is done.
+        bulks = {"bulks of 15": {}, "bulks of 1": {"MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN_BWD": "1"}}
+        for mib in settings["bucket_mb"]:
+            for bulk, environment in bulks.items():
+                label = f"resnet18 x {n}: {BESIDE}, {mib:g} MiB, {bulk}"
+                case = {"net": "resnet18", "run": BESIDE, "algorithm": AUTO, "bucket_mb": mib, "bulk": bulk}
+                cases.append(Case(label, n, settings=case, environment=environment))
         return cases
 
     def predict(self, settings: Settings, cores: int) -> str:
@@ -93,16 +87,20 @@ class Buckets(Experiment):
 
     def verdict(self, rows: List[Row], references: List[Row], settings: Settings) -> Verdict:
         said, holds = [], True
-        for net, claim in CLAIMS.items():
+        for net, (title, claim) in NETS.items():
             for n in settings["devices"]:
                 ours = [row for row in _summed(rows, net, n) if row["case"]["bucket_mb"]]
                 best = min(ours, key=lambda row: row["metrics"]["of_device_store"])
                 share = best["metrics"]["of_device_store"]
                 holds = holds and (share <= claim or n not in (2, 4))
-                said.append(f"{TITLES[net]} on {n}: {share:.2f} ({_way(best)})")
+                said.append(f"{title} on {n}: {share:.2f} ({_way(best)})")
+        hidden = min(find_all(rows, run=BESIDE), key=lambda row: row["metrics"]["adds_ms"])
+        asked = " and ".join(f"{claim} ({title})" for title, claim in NETS.values())
         text = (
-            f"The best time over that of MXNet's device store: {'; '.join(said)}. Asked for: at most "
-            f"{CLAIMS['lenet']} (LeNet) and {CLAIMS['resnet18']} (ResNet-18) on 2 and on 4 devices. {_hidden(rows)}"
+            f"The best time over that of MXNet's device store: {'; '.join(said)}. Asked for: at most {asked} on 2 and "
+            f"on 4 devices. Beside ResNet-18's backward pass ({hidden['metrics']['alone_ms']:.0f} ms) the sum adds "
+            f"{hidden['metrics']['adds_ms']:.1f} ms with buckets of {hidden['case']['bucket_mb']:g} MiB and "
+            f"{hidden['case']['bulk']}, after it {hidden['metrics']['after_adds_ms']:.1f} ms."
         )
         return Verdict(holds, text)
 
@@ -116,23 +114,13 @@ class Buckets(Experiment):
 
     def draw(self, result: Result, figure: style.Figure) -> None:
         few = min(len(row["case"]["devices"]) for row in result["rows"])
-        panels = figure.subplots(1, len(CLAIMS))
+        panels = figure.subplots(1, len(NETS))
         figure.set_figwidth(1.5 * style.WIDTH)
-        for axes, net in zip(panels, CLAIMS):
+        for axes, (net, (title, _)) in zip(panels, NETS.items()):
             rows = _summed(result["rows"], net, few)
             colours = [style.COLOURS[0] if row["case"]["bucket_mb"] else style.GREY for row in rows]
             row_bars(figure, rows, "ms", colours, [1e3] * len(rows), axes, [_way(row) for row in rows])
-            axes.set_title(f"{TITLES[net]} on {plural(few, 'device')}")
-
-
-def _case(
-    net: str, devices: int, way: str, settings: Settings, environment: Environment = BULKS["bulks of 15"]
-) -> Case:
-    return Case(f"{net} x {devices}: {way}", devices, 1, {"net": net, **settings}, environment)
-
-
-def _mb(size: float) -> str:
-    return f"{size:g} MiB"
+            axes.set_title(f"{title} on {plural(few, 'device')}")
 
 
 def _summed(rows: List[Row], net: str, devices: int) -> List[Row]:
@@ -142,14 +130,3 @@ def _summed(rows: List[Row], net: str, devices: int) -> List[Row]:
 
 def _way(row: Row) -> str:
     return str(row["label"].partition(": ")[2])
-
-
-def _hidden(rows: List[Row]) -> str:
-    """What the sum adds beside backward, with the bucket size for which that is least."""
-    best = min(find_all(rows, run=BESIDE), key=lambda row: row["metrics"]["adds_ms"])
-    metrics = best["metrics"]
-    return (
-        f"Beside ResNet-18's backward pass ({metrics['alone_ms']:.0f} ms) the sum adds {metrics['adds_ms']:.1f} ms "
-        f"with buckets of {_mb(best['case']['bucket_mb'])} and {best['case']['bulk']}, "
-        f"after it {metrics['after_adds_ms']:.1f} ms."
-    )
