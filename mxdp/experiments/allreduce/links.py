@@ -42,13 +42,11 @@ class Links(Experiment):
     )
     compared = "what arrived, against what was sent"
     together = True
+    full = dict(devices=[4], kind="auto", seed=0, rounds=9, timeout=3600.0, sizes=[4**k for k in range(1, 14)])
     presets = {
-        "quick": dict(
-            devices=[4], kind="auto", seed=0, rounds=5, timeout=120.0,
-            sizes=[4, 64, 1 << 10, 1 << 14, 1 << 18, 1 << 20, 1 << 22, 1 << 24],
-        ),
-        "full": dict(devices=[4], kind="auto", seed=0, rounds=9, timeout=3600.0, sizes=[4**k for k in range(1, 14)]),
-    }  # fmt: skip
+        "quick": dict(full, rounds=5, timeout=120.0, sizes=[4**k for k in (1, 3, 5, 7, 9, 10, 11, 12)]),
+        "full": full,
+    }
     little = dict(sizes=[4, 4096])
     checks = {
         "sizes": (
