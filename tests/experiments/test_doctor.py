@@ -37,10 +37,10 @@ def test_a_python_that_nobody_tried_is_a_limit(probe, monkeypatch, python, expec
 
 
 def test_on_numpy_2_what_mxnet_fails_is_listed(probe, monkeypatch):
-    monkeypatch.setattr(doctor.machine, "versions", lambda: {"numpy": "1.26.4", "d2l": "1.0.3"})
+    monkeypatch.setattr(doctor.provenance, "versions", lambda: {"numpy": "1.26.4", "d2l": "1.0.3"})
     assert state("NumPy") == doctor.Check("NumPy", GOOD, "1.26.4")
     assert state("d2l") == doctor.Check("d2l", GOOD, "1.0.3")
-    monkeypatch.setattr(doctor.machine, "versions", lambda: {"numpy": "2.0.0"})
+    monkeypatch.setattr(doctor.provenance, "versions", lambda: {"numpy": "2.0.0"})
     check = state("NumPy")
     assert check.state == LIMIT
     assert check.found.startswith("2.0.0; ")
