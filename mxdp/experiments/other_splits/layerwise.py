@@ -3,12 +3,9 @@
 Data parallelism sums the gradients of all P parameters, whatever the batch. Layerwise partitioning sums activations:
 A numbers for each sample, in one all-reduce for each pair of layers and direction. Between n devices a sum of k numbers
 moves 2 (n - 1) k numbers. So layerwise partitioning sends less up to a batch of P / A, and data parallelism above it.
-Both divide the work alike. Three dense layers of u units, from 784 inputs to 10 outputs, have P of about 2 u^2 + 794 u
-parameters, and A = 2 u + 10: forward the u outputs of the second layer and the 10 scores, backward the u gradients of
-the third layer's input.
-
-There is a second difference. With data parallelism every device updates all parameters; with layerwise partitioning
-each device updates its own.
+Both divide the work alike, but only layerwise partitioning divides the update of the parameters. Three dense layers of
+u units, from 784 inputs to 10 outputs, have P of about 2 u^2 + 794 u, and A = 2 u + 10: forward the u outputs of the
+second layer and the 10 scores, backward the u gradients of the third layer's input.
 """
 
 from __future__ import annotations
@@ -17,7 +14,7 @@ from typing import List
 
 from mxdp.errors import plural
 from mxdp.experiments.harness.experiment import Case, Column, Result, Row, Settings, Verdict, experiment
-from mxdp.experiments.other_splits.split import COLUMNS, SERIAL, WHOLE_NUMBERS, SplitExperiment, wide_numbers
+from mxdp.experiments.other_splits.split import COLUMNS, FULL, INTEGERS, QUICK, SERIAL, SplitExperiment, wide_numbers
 from mxdp.experiments.report import style
 from mxdp.experiments.report.rows import find_all, over
 
@@ -37,15 +34,10 @@ class LayerwiseExperiment(SplitExperiment):
     )
     alike = ("batch",)
     presets = {
-        "quick": dict(
-            devices=[2], kind="auto", seed=0, rounds=7, timeout=120.0, units=512, batch_sizes=[16, 128, 2048], steps=3,
-        ),
-        "full": dict(
-            devices=[2, 4], kind="auto", seed=0, rounds=9, timeout=1200.0, units=1024,
-            batch_sizes=[8, 64, 512, 4096], steps=5,
-        ),
-    }  # fmt: skip
-    checks = {"batch_sizes": WHOLE_NUMBERS}
+        "quick": dict(QUICK, rounds=7, units=512, batch_sizes=[16, 128, 2048], steps=3),
+        "full": dict(FULL, units=1024, batch_sizes=[8, 64, 512, 4096], steps=5),
+    }
+    checks = {"batch_sizes": INTEGERS}
     little = dict(units=16, batch_sizes=[4, 16], steps=2)
 
     def cases(self, settings: Settings) -> List[Case]:
@@ -78,53 +70,44 @@ class LayerwiseExperiment(SplitExperiment):
         if not counts:
             return Verdict(None, "One device has nothing to split: run it with --devices 2.")
         params, sums = wide_numbers(settings["units"])
-        said, agree = [f"Layerwise partitioning sends less up to a batch of {params / sums:,.0f}."], []
+        holds, times = True, []
         for n in counts:
             own = find_all(rows, strategy=LAYERWISE, split=n)
-            times = ", ".join(f"{row['metrics']['of_data']:.2f} at {row['case']['batch']:,}" for row in own)
+            first, *_, last = (row["metrics"]["of_data"] for row in own + own[-1:])
             # It must be faster with the smallest batch, and lose ground from there to the largest.
-            first, last = own[0]["metrics"], own[-1]["metrics"]
-            agree.append(first["of_data"] < 1 and (first["of_data"] < last["of_data"] or len(own) == 1))
-            said.append(
-                f"On {n} devices its time over that of data parallelism is, by batch, {times}. A step does "
-                f"{first['allreduces_forward']} all-reduces forward and {first['allreduces_backward']} backward."
-            )
-        said.append(
-            "Use it for layers with many parameters and few samples, or where no device holds all parameters; "
-            "otherwise use data parallelism."
+            holds = holds and first < 1 and (first < last or len(own) == 1)
+            by_batch = ", ".join(f"{row['metrics']['of_data']:.2f} at {row['case']['batch']:,}" for row in own)
+            times.append(f"on {n} devices {by_batch}")
+        return Verdict(
+            holds,
+            f"Layerwise partitioning sends less up to a batch of {params / sums:,.0f}. Its time over that of data "
+            f"parallelism is, by batch: {'; '.join(times)}. A step does {own[0]['metrics']['allreduces_forward']} "
+            f"all-reduces forward and {own[0]['metrics']['allreduces_backward']} backward. Use it for layers with many "
+            "parameters and few samples, or where no device holds all parameters; otherwise use data parallelism.",
         )
-        return Verdict(all(agree), " ".join(said))
 
     def columns(self) -> List[Column]:
-        return [
-            *super().columns(),
-            Column("allreduces_forward", "sums forward"),
-            Column("allreduces_backward", "sums backward"),
-        ]
+        return super().columns() + [Column(f"allreduces_{way}", f"sums {way}") for way in ("forward", "backward")]
 
     def draw(self, result: Result, figure: style.Figure) -> None:
         from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
         figure.set_figheight(2 * style.HEIGHT)
         times, moved = figure.subplots(2, 1, sharex=True)
-        lines = list(dict.fromkeys((row["case"]["strategy"], row["case"]["split"]) for row in result["rows"]))
-        for number, (strategy, n) in enumerate(lines):
+        for strategy, n in dict.fromkeys((row["case"]["strategy"], row["case"]["split"]) for row in result["rows"]):
             rows = find_all(result["rows"], strategy=strategy, split=n)
             batches = [row["case"]["batch"] for row in rows]
-            colour = style.COLOURS[number % len(style.COLOURS)]
             each = [row["metrics"]["seconds_per_step"] * 1e6 / row["case"]["batch"] for row in rows]
-            times.plot(batches, each, "o-", color=colour, label=strategy + (f" x {n}" if n > 1 else ""))
+            (line,) = times.plot(batches, each, "o-", label=strategy + (f" x {n}" if n > 1 else ""))
             if strategy != SERIAL:
-                moved.plot(batches, [row["metrics"]["bytes_moved"] / 1e6 for row in rows], "o-", color=colour)
+                moved.plot(batches, [row["metrics"]["bytes_moved"] / 1e6 for row in rows], "o-", color=line.get_color())
         params, sums = wide_numbers(result["settings"]["units"])
         times.set(xscale="log", yscale="log", ylabel="microseconds a sample")
         moved.set(xscale="log", yscale="log", xlabel="samples in a batch", ylabel="MB moved a step")
-        moved.set_xticks(sorted({row["case"]["batch"] for row in result["rows"]}))
-        moved.xaxis.set_minor_locator(NullLocator())
         for axis in (moved.xaxis, moved.yaxis, times.yaxis):
-            axis.set_major_formatter(StrMethodFormatter("{x:,.6g}"))
-        for axis in (moved.yaxis, times.yaxis):
             axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             axis.set_minor_locator(NullLocator())
+            axis.set_major_formatter(StrMethodFormatter("{x:,.6g}"))
+        moved.set_xticks(sorted({row["case"]["batch"] for row in result["rows"]}))
         style.reference_line(moved, params / sums, f"{params / sums:,.0f}")
         figure.legend(loc="outside lower center", ncols=2)

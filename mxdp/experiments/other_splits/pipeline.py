@@ -16,7 +16,7 @@ from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 from mxdp.errors import plural
 from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, Verdict, experiment
-from mxdp.experiments.other_splits.split import COMPARED, WHOLE_NUMBERS
+from mxdp.experiments.other_splits.split import COMPARED, FULL, INTEGERS, QUICK
 from mxdp.experiments.report import style
 from mxdp.experiments.report.rows import find_all, over, ratio
 from mxdp.plans.cost.simulate import pipeline_seconds, pipeline_spans
@@ -47,15 +47,10 @@ class PipelineStages(Experiment):
     together = True
     compared = COMPARED
     presets = {
-        "quick": dict(
-            devices=[2], kind="auto", seed=0, rounds=5, timeout=120.0, batch_size=128, micro_batches=[1, 2, 4, 8],
-        ),
-        "full": dict(
-            devices=[2, 4], kind="auto", seed=0, rounds=9, timeout=1200.0, batch_size=256,
-            micro_batches=[1, 2, 4, 8, 16],
-        ),
-    }  # fmt: skip
-    checks = {"micro_batches": WHOLE_NUMBERS}
+        "quick": dict(QUICK, batch_size=128, micro_batches=[1, 2, 4, 8]),
+        "full": dict(FULL, batch_size=256, micro_batches=[1, 2, 4, 8, 16]),
+    }
+    checks = {"micro_batches": INTEGERS}
     little = dict(batch_size=40, micro_batches=[1, 4])
 
     def cases(self, settings: Settings) -> List[Case]:

@@ -16,7 +16,10 @@ COLUMNS = (
     "shapes."
 )
 """For ``how_to_read``."""
-WHOLE_NUMBERS = (lambda values: all(type(each) is int for each in values), "whole numbers")
+QUICK = dict(devices=[2], kind="auto", seed=0, rounds=5, timeout=120.0)
+FULL = dict(devices=[2, 4], kind="auto", seed=0, rounds=9, timeout=1200.0)
+"""What the presets of this room have in common."""
+INTEGERS = (lambda values: all(type(each) is int for each in values), "whole numbers")
 """A check of a setting."""
 
 

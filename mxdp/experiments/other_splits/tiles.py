@@ -17,7 +17,7 @@ from typing import Any, List, Tuple
 
 from mxdp.errors import plural
 from mxdp.experiments.harness.experiment import Case, Column, Result, Row, Settings, Verdict, experiment
-from mxdp.experiments.other_splits.split import COLUMNS, COMPARED, SERIAL, SplitExperiment
+from mxdp.experiments.other_splits.split import COLUMNS, COMPARED, FULL, QUICK, SERIAL, SplitExperiment
 from mxdp.experiments.report import style
 from mxdp.experiments.report.rows import find, find_all, row_bars
 from mxdp.plans.layers.halo import squarest
@@ -43,13 +43,9 @@ class Tiles(SplitExperiment):
     )
     compared = f"{COMPARED}; pixels of tiled pictures, exactly (without halos those away from the seams alone)"
     presets = {
-        "quick": dict(
-            devices=[2, 4], kind="auto", seed=0, rounds=7, timeout=120.0, size=192, pictures=2, steps=2,
-        ),
-        "full": dict(
-            devices=[2, 4], kind="auto", seed=0, rounds=9, timeout=1200.0, size=512, pictures=2, steps=2,
-        ),
-    }  # fmt: skip
+        "quick": dict(QUICK, devices=[2, 4], rounds=7, size=192, pictures=2, steps=2),
+        "full": dict(FULL, size=512, pictures=2, steps=2),
+    }
     little = dict(size=64, pictures=1, steps=2)
 
     def cases(self, settings: Settings) -> List[Case]:
