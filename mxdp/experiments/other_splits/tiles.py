@@ -7,25 +7,22 @@ everywhere, because the wrong pixels count in the statistics.
 
 A halo grows with the side of a tile, and the work with its area: the larger the picture, the less tiles cost. For
 square pictures of side s in r x c tiles, a layer with 3 x 3 windows sends 2 (r - 1 + c - 1) s of the s^2 pixels of each
-channel. Each device holds its part of all activations. Tiles are for single pictures that take too long, or too much
-memory, on one device. (Data parallelism can't split a batch of one.)
+channel. Each device holds its part of all activations. Data parallelism can't split a batch of one; tiles can.
 """
 
 from __future__ import annotations
 
-from typing import Any, List, Tuple
+from typing import Any, List
 
 from mxdp.errors import plural
 from mxdp.experiments.harness.experiment import Case, Column, Result, Row, Settings, Verdict, experiment
 from mxdp.experiments.other_splits.split import COLUMNS, COMPARED, FULL, QUICK, SERIAL, SplitExperiment
 from mxdp.experiments.report import style
-from mxdp.experiments.report.rows import find, find_all, row_bars
+from mxdp.experiments.report.rows import find_all, row_bars
 from mxdp.plans.layers.halo import squarest
 from mxdp.plans.partition import cuts
 
 TILE = "tile"
-MAP_HEIGHT = 2.9
-"""Inches of the picture for the maps of errors."""
 
 
 @experiment
@@ -52,8 +49,9 @@ class Tiles(SplitExperiment):
         cases = [Case("whole pictures", 1, settings={"strategy": SERIAL, "grid": [1, 1], "halo": True})]
         for n in [n for n in settings["devices"] if n > 1]:
             grids = sorted({squarest(n), (n, 1), (1, n)}, reverse=True) if n < 4 else [squarest(n)]
-            cases += [_case(n, grid, halo=True) for grid in grids]
-            cases.append(_case(n, squarest(n), halo=False))
+            for (r, c), halo in [*((grid, True) for grid in grids), (squarest(n), False)]:
+                label = f"{r} x {c}" + (" tiles" if halo else ", no halo")
+                cases.append(Case(label, n, settings={"strategy": TILE, "grid": [r, c], "halo": halo}))
         return cases
 
     def predict(self, settings: Settings, cores: int) -> str:
@@ -70,8 +68,7 @@ class Tiles(SplitExperiment):
     def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
         super().finish(rows, references, settings)
         for row in find_all(rows, halo=True):
-            without = find(rows, grid=row["case"]["grid"], halo=False)
-            if without:
+            for without in find_all(rows, grid=row["case"]["grid"], halo=False):
                 row["metrics"]["halo_bytes"] = row["metrics"]["bytes_moved"] - without["metrics"]["bytes_moved"]
 
     def verdict(self, rows: List[Row], references: List[Row], settings: Settings) -> Verdict:
@@ -85,11 +82,14 @@ class Tiles(SplitExperiment):
             f"{_worst(without, '_inside')} inside."
         ]
         for row in with_halos:
-            if "halo_bytes" in row["metrics"]:
-                moved, halos = (style.number(row["metrics"][name] / 1e6) for name in ("bytes_moved", "halo_bytes"))
+            metrics = row["metrics"]
+            if "halo_bytes" in metrics:
+                moved, halos = (style.number(metrics[name] / 1e6) for name in ("bytes_moved", "halo_bytes"))
+                own, whole = metrics["peak_bytes"], rows[0]["metrics"]["peak_bytes"]
+                memory = f", with {own / whole:.0%} of the memory on a device" if own and whole else ""
                 said.append(
-                    f"{row['label'].capitalize()} are {row['metrics']['speedup']:.2f} times as fast as whole pictures"
-                    f"{_memory(row, rows[0])}; {halos} of the {moved} MB moved are halos."
+                    f"{row['label'].capitalize()} are {metrics['speedup']:.2f} times as fast as whole pictures"
+                    f"{memory}; {halos} of the {moved} MB moved are halos."
                 )
         said.append(
             "Use tiles for few large pictures, where one takes too long or too much memory. For a batch of many, data "
@@ -104,15 +104,15 @@ class Tiles(SplitExperiment):
     def draw(self, result: Result, figure: style.Figure) -> None:
         rows = find_all(result["rows"], halo=True)
         maps = find_all(result["rows"], grid=rows[-1]["case"]["grid"])
-        bar_height = len(rows) * style.BAR_HEIGHT + 0.9
-        grid = figure.add_gridspec(2, len(maps), height_ratios=[MAP_HEIGHT, bar_height])
+        heights = [2.9, len(rows) * style.BAR_HEIGHT + 0.9]  # inches for the maps of errors, and for the bars
+        grid = figure.add_gridspec(2, len(maps), height_ratios=heights)
         worst = max(row["metrics"]["worst_error"] for row in maps) or 1.0
         above = [figure.add_subplot(grid[0, column]) for column in range(len(maps))]
         images = [_draw_map(axes, row, worst) for axes, row in zip(above, maps)]
         figure.colorbar(images[0], ax=above, label="error (dashed: the seams)", location="bottom", shrink=0.7)
         colours = [style.GREY if row["case"]["strategy"] == SERIAL else style.COLOURS[0] for row in rows]
         row_bars(figure, rows, "ms a step", colours, [1e3] * len(rows), figure.add_subplot(grid[1, :]))
-        figure.set_figheight(MAP_HEIGHT + bar_height)
+        figure.set_figheight(sum(heights))
 
 
 def _draw_map(axes: style.Axes, row: Row, worst: float) -> Any:
@@ -127,16 +127,5 @@ def _draw_map(axes: style.Axes, row: Row, worst: float) -> Any:
     return axes.imshow(errors, cmap="Reds", vmin=0, vmax=worst)
 
 
-def _case(n: int, grid: Tuple[int, int], halo: bool) -> Case:
-    label = f"{grid[0]} x {grid[1]}" + (" tiles" if halo else ", no halo")
-    return Case(label, n, settings={"strategy": TILE, "grid": list(grid), "halo": halo})
-
-
 def _worst(rows: List[Row], where: str = "") -> str:
     return f"{max(row['metrics'][f'worst_error{where}'] for row in rows):g}"
-
-
-def _memory(row: Row, serial: Row) -> str:
-    """The share of the memory that one device needs for whole pictures."""
-    own, whole = row["metrics"]["peak_bytes"], serial["metrics"]["peak_bytes"]
-    return f", with {own / whole:.0%} of the memory on a device" if own and whole else ""

@@ -40,7 +40,7 @@ class Seams(NamedTuple):
 def oracle(case: Case, settings: Settings) -> Iterator[Tuple[Any, ...]]:
     """Without halos, errors at the seams are intended; all other pixels must be right."""
     split = _split(case, settings, ODD_SIDE)
-    error, inside = _seams_of(case, settings, split)
+    error, inside = seams(split.devices, case.settings["grid"], case.settings["halo"], settings["seed"])
     compared = error if case.settings["halo"] else error[inside]
     yield compared, onp.zeros_like(compared), 0.0
     if case.settings["halo"]:
@@ -50,16 +50,9 @@ def oracle(case: Case, settings: Settings) -> Iterator[Tuple[Any, ...]]:
 def set_up(case: Case, settings: Settings) -> Work:
     """A round is some steps."""
     split = _split(case, settings, settings["size"])
-    error, inside = _seams_of(case, settings, split)
-    worst, worst_inside = float(error.max()), float(error[inside].max())
-    return set_up_steps(
-        split,
-        settings["pictures"],
-        settings["steps"],
-        worst_error=worst,
-        worst_error_inside=worst_inside,
-        error_map=error.tolist(),
-    )
+    error, inside = seams(split.devices, case.settings["grid"], case.settings["halo"], settings["seed"])
+    worst = {"worst_error": float(error.max()), "worst_error_inside": float(error[inside].max())}
+    return set_up_steps(split, settings["pictures"], settings["steps"], **worst, error_map=error.tolist())
 
 
 def seams(devices: Sequence[Device], grid: Grid, halo: bool, seed: int) -> Seams:
@@ -86,17 +79,7 @@ def _distance(place: int, seams: Tuple[int, ...]) -> int:
     return min((place - seam + 1 if place >= seam else seam - place for seam in seams), default=REACH + 1)
 
 
-def _seams_of(case: Case, settings: Settings, split: Split) -> Seams:
-    return seams(split.devices, _grid(case), case.settings["halo"], settings["seed"])
-
-
-def _grid(case: Case) -> Grid:
-    rows, columns = case.settings["grid"]
-    return rows, columns
-
-
 def _split(case: Case, settings: Settings, side: int) -> Split:
     strategy = case.settings["strategy"]
-    options = {"grid": _grid(case), "halo": case.settings["halo"]} if strategy == TILE else {}
-    net, shape = network("pictures", side)
-    return Split(strategy, net, shape, devices_of(case, settings), settings["seed"], options)
+    options = {name: case.settings[name] for name in ("grid", "halo")} if strategy == TILE else {}
+    return Split(strategy, *network("pictures", side), devices_of(case, settings), settings["seed"], options)
