@@ -9,7 +9,7 @@ from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
 from mxdp.experiments.measure.devices import devices_of
 from mxdp.experiments.other_splits.work.split import Split, memory, network, stage_cuts, workers
 from mxdp.layers import forward, init
-from mxdp.parallel.stage_times import StageTimes, measure_stages
+from mxdp.parallel.stage_times import measure_stages
 from mxdp.plans.cost.simulate import pipeline_seconds
 from mxdp.plans.pipeline import inference
 from mxdp.timing import Timer
@@ -40,6 +40,10 @@ def set_up(case: Case, settings: Settings) -> Work:
     peaks = memory(devices, [2 * own for made in pipes for own in made.param_bytes()], lambda: send(stream))
     found = {"bytes_moved": pipes[0].scores_bytes(batch), "peak_bytes": max(peaks) if peaks else None}
 
+    # Each replica gets its share of the stream, and Python pushes to one replica after the other.
+    plan = inference(case.settings["stages"], -(-stream // len(pipes)))
+    cores = workers(pipes[0].devices)
+    crowd = max(1.0, len(pipes) / cores)
     timer = Timer()
 
     def one_round() -> Round:
@@ -49,7 +53,8 @@ def set_up(case: Case, settings: Settings) -> Work:
         with timer:
             send(stream)
         latency, together = timer.times[-2:]
-        expected = predicted_stream(times, stream, len(pipes), workers(pipes[0].devices))
+        slowed = [crowd * seconds for seconds in times.forward]
+        expected = pipeline_seconds(plan, slowed, cores=cores, push=len(pipes) * times.push)
         metrics = {
             "latency_seconds": latency,
             "seconds_per_step": together / stream,
@@ -59,14 +64,6 @@ def set_up(case: Case, settings: Settings) -> Work:
         return Round(together, metrics, found)
 
     return Work(devices, one_round)
-
-
-def predicted_stream(times: StageTimes, stream: int, replicas: int, cores: int) -> float:
-    """Seconds of a stream. Each replica gets its share of it, and Python pushes to all replicas in turn."""
-    crowd = max(1.0, replicas / cores)
-    forward = [seconds * crowd for seconds in times.forward]
-    plan = inference(len(forward), -(-stream // replicas))
-    return pipeline_seconds(plan, forward, cores=cores, push=times.push * replicas)
 
 
 def _splits(case: Case, settings: Settings) -> List[Split]:
