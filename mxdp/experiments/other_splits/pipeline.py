@@ -5,9 +5,6 @@ The plan (``python -m mxdp.plans gpipe 2 --micro-batches 4``) says how long a de
 With one micro-batch (plain model parallelism) one device works and the others wait. With many, p devices take little
 more than 1/p of the time, if the stages are balanced and each has a core. GPipe and 1F1B take the same time; 1F1B keeps
 fewer activations.
-
-The prediction of a row plays the plan through with the times of its stages, each measured alone in the same process, a
-moment before.
 """
 
 from __future__ import annotations
@@ -26,8 +23,6 @@ CLAIM = 0.15
 """How far the prediction may be off."""
 SEVERAL = 4
 """Micro-batches that must be faster than one."""
-WIDE_ENOUGH = 0.05
-"""The share of the picture's width from which a box has room for its name."""
 
 
 @experiment
@@ -68,6 +63,8 @@ class PipelineStages(Experiment):
         ] + [Case("one device, whole batch", 1, settings=one, reference=max(settings["devices"]) > 1)]
 
     def predict(self, settings: Settings, cores: int) -> str:
+        if max(settings["devices"]) == 1:
+            return "One device has one stage, and takes its own time."
         said = []
         for stages in [n for n in settings["devices"] if n > 1]:
             times = []
@@ -75,8 +72,6 @@ class PipelineStages(Experiment):
                 equal = [1 / (stages * m)] * stages
                 times.append(f"{pipeline_seconds(pipeline('gpipe', stages, m), equal, equal, cores=cores) / 2:.2f}")
             said.append(f"{', '.join(times)} of one device's time on {stages} devices")
-        if not said:
-            return "One device has one stage, and takes its own time."
         counts = ", ".join(map(str, settings["micro_batches"]))
         return (
             f"With m = {counts} micro-batches, a step takes {'; '.join(said)} (equal stages, on "
@@ -102,27 +97,32 @@ class PipelineStages(Experiment):
             return Verdict(None, f"More stages than the {plural(rows[0]['metrics']['workers'], 'core')}: no claim.")
         off, faster = _off(roomy), True
         said = [f"The plan's time is off by {off:.0%} at most (claim: {CLAIM:.0%})."]
-        if len(roomy) < len(rows):
-            crowded = [row for row in rows if row not in roomy]
+        crowded = [row for row in rows if row not in roomy]
+        if crowded:
             said.append(f"With more stages than cores, for which nothing is claimed, it is off by {_off(crowded):.0%}.")
         fewest, several = _ends(settings)
         for stages in sorted({row["case"]["stages"] for row in rows}):
             own = find_all(rows, stages=stages)
             if fewest != several:
-                pairs = zip(*(find_all(own, micro_batches=m) for m in (several, fewest)))
-                share = max(ratio(many, one) for many, one in pairs)
+                share = max(map(ratio, find_all(own, micro_batches=several), find_all(own, micro_batches=fewest)))
                 faster = faster and (share < 1 or own[0] not in roomy)
                 best = min(own, key=lambda row: row["seconds"]["median"])
                 said.append(
                     f"On {stages} devices {several} micro-batches take {share:.2f} of the time of {fewest}; the "
                     f"fastest, {best['label']}, takes {best['metrics']['of_one_device']:.2f} of one device's time."
                 )
-            said.append(_memory(own))
+            most = max(settings["micro_batches"])
+            peaks = [row["metrics"]["peak_bytes"] for row in find_all(own, micro_batches=most)]
+            if None not in peaks:
+                said.append(
+                    f"With {most} micro-batches the fullest device needs {peaks[0] / 1e6:.1f} MB with GPipe and "
+                    f"{peaks[1] / 1e6:.1f} MB with 1F1B."
+                )
         said.append(
             "Use stages when the network does not fit on one device, as many micro-batches as leave each enough work, "
             "and 1F1B rather than GPipe when memory is short."
         )
-        return Verdict(off <= CLAIM and faster, " ".join(filter(None, said)))
+        return Verdict(off <= CLAIM and faster, " ".join(said))
 
     def columns(self) -> List[Column]:
         return [
@@ -167,18 +167,6 @@ def _ends(settings: Settings) -> Tuple[int, int]:
     return counts[0], SEVERAL if SEVERAL in counts else counts[-1]
 
 
-def _memory(rows: List[Row]) -> str:
-    """How much less memory 1F1B needs with the most micro-batches."""
-    most = find_all(rows, micro_batches=max(row["case"]["micro_batches"] for row in rows))
-    peaks = {row["case"]["schedule"]: row["metrics"]["peak_bytes"] for row in most}
-    if None in peaks.values() or len(peaks) < 2:
-        return ""
-    return (
-        f"With {most[0]['case']['micro_batches']} micro-batches the fullest device needs {peaks['gpipe'] / 1e6:.1f} MB "
-        f"with GPipe and {peaks['1f1b'] / 1e6:.1f} MB with 1F1B."
-    )
-
-
 class Panel(NamedTuple):
     """A title, tasks (stage, name, start and end in seconds), and the predicted end of the last task."""
 
@@ -210,12 +198,11 @@ def staircase(figure: style.Figure, panels: Sequence[Panel]) -> None:
             left, width = 1e3 * start, 1e3 * (stop - start)
             colour, light = (style.COLOURS[0], "white") if name.startswith("F") else (style.COLOURS[1], style.INK)
             axes.barh(stage, width, left=left, height=0.8, color=colour, edgecolor="white", linewidth=0.8)
-            if width > WIDE_ENOUGH * end:
+            if width > 0.05 * end:  # room for its name
                 axes.annotate(name, (left + width / 2, stage), ha="center", va="center", color=light, fontsize=10)
         axes.axvline(1e3 * panel.expected, color=style.INK, linestyle="--", linewidth=1.5, label="predicted end")
         axes.set(title=panel.title, xlim=(0, 1.01 * end), ylim=(stages - 0.4, -0.6))
         axes.set_yticks(range(stages), [f"stage {stage}" for stage in range(stages)])
         axes.grid(axis="y", visible=False)
     axes.set_xlabel("ms")
-    handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower right")
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower right")
