@@ -1,8 +1,8 @@
 """One network, split in several ways: made, compared with the serial run, timed, and predicted.
 
 The prediction takes the time of each layer, measured alone on one device, and divides it as the strategy does: the
-largest part counts, and a layer that is not divided counts whole. The bytes moved over the measured link are added
-(each device sends its share at the same time as the others), and the SGD step of all parameters that a device has. A
+largest part counts, and a layer that is not divided counts whole. It adds the bytes moved over the measured link (each
+device sends its share at the same time as the others), and the SGD step of all parameters that a device has. A
 pipeline's plan is played through. For the other strategies, waiting between devices is left out.
 """
 
@@ -134,9 +134,8 @@ def scaled(actual: Sequence[HostArray], expected: Sequence[HostArray]) -> Iterat
 def set_up_steps(split: Split, samples: int, steps: int, **more: Any) -> Work:
     """A round is ``steps`` steps with ``samples`` samples each; its seconds are those of one step.
 
-    The row's metrics are the bytes that a step moves (calculated from the shapes, and counted), the memory of each
-    device (measured, and predicted), the predicted seconds, and ``more``. The memory of a device is what stays between
-    steps, and the most that is in use at a time in a step and its update, which makes a number for each parameter.
+    The row's metrics get ``more``. The memory of a device is what stays between steps, and the most that is in use at a
+    time in a step and its update, which makes a number for each parameter.
     """
     made, (X, y) = split.make(), split.batch(samples)
 
