@@ -1,11 +1,10 @@
 """Compute, and copy the results away: does it help not to wait between the two?
 
-The slides run 50 products, copy the 50 results to the CPU, and then do both without a wait between, so that a result
-can travel while the next is computed. Their own numbers: run 0.1232 s, copy 2.1620 s, both 3.1346 s: *more* than one
-after the other. They say "Overlapping shaves real time" all the same.
+The slides run 50 products, copy the 50 results to the CPU, and then do both without a wait between. By their own
+numbers, both take *more* than one after the other. They say "Overlapping shaves real time" all the same.
 
-The cost model: what overlaps takes as long as the longer of the two, what doesn't takes as long as their sum. On CPU
-devices the worker of a copy's source does the copy, and a queue is first in, first out::
+The cost model: what overlaps takes the longer of the two times, what doesn't takes their sum. On CPU devices the worker
+of a copy's source does the copy, and a queue is first in, first out::
 
     one worker                  p1 p2 p3 c1 c2 c3    the sum, in whatever order they are pushed
     two workers, independent    p1 p3 c1 c3          the products fill both workers, and the copies come after them:
@@ -13,13 +12,13 @@ devices the worker of a copy's source does the copy, and a queue is first in, fi
     two workers, chain          p1 p2 p3             a product waits for the one before: one worker is free,
                                    c1 c2 c3          and a copy hides behind the next product
 
-A copy on a CPU is so much shorter than a product that there is next to nothing to hide. So each result is also copied
-as often as takes as long as its product: then overlapping can save the most, half of the sum.
+One copy on a CPU is short beside a product: little to hide. So each result is also copied as often as takes as long as
+its product: then overlapping can save the most, half of the sum.
 """
 
 from __future__ import annotations
 
-from typing import List, Mapping, Tuple
+from typing import List, Tuple
 
 from mxdp import process
 from mxdp.errors import plural
@@ -55,27 +54,20 @@ class CopyOverlap(Experiment):
     source = "Dive into Deep Learning, 'Automatic Parallelism'"
     how_to_read = (
         "In ms, run: the products alone; copy: the copies of their results; both: with no wait between. '/longer' is "
-        "both over the longer of the two (1: the other is hidden completely), '/sum' both over their sum (1: nothing "
-        "is hidden), 'exp.' the '/sum' expected from the rates measured at set-up, 'beside' the share of the timeline, "
-        "where there is one, in which products and copies run at the same time. slides: independent products of square "
-        "matrices, each result copied once; indep.: products of tall matrices, each result copied as often ('copies') "
-        "as takes as long as its product; chain: the same, but each product needs the one before. stock: MXNet's own "
-        "settings."
+        "both over the longer of the two (1: the other is hidden), '/sum' both over their sum (1: nothing is hidden), "
+        "'exp.' the '/sum' expected from the rates measured at set-up, 'beside' the share of a timeline in which "
+        "products and copies run at the same time. slides: independent products of square matrices, each result copied "
+        "once; indep.: products of tall matrices, each result copied as often ('copies') as takes as long as its "
+        "product; chain: the same, but each product needs the one before. stock: MXNet's own settings."
     )
     compared = "products, and every copy of them, against NumPy's products, exactly"
     together = True
-    # Without a size, products are scaled to the machine, by the rate of small ones: all in this many seconds. The
-    # slides' 50 took 0.12 s on their GPU.
+    # Without a size, products are scaled to the machine, by the rate of small ones: all take `run_seconds`.
+    common = dict(kind="auto", seed=0, rounds=5, products=slides.PRODUCTS)
     presets = {
-        "quick": dict(
-            kind="auto", seed=0, rounds=5, timeout=120.0,
-            products=slides.PRODUCTS, size=None, run_seconds=0.1, nbytes=1 << 22,
-        ),
-        "full": dict(
-            kind="auto", seed=0, rounds=5, timeout=14400.0,
-            products=slides.PRODUCTS, size=slides.SIDE, run_seconds=2.5, nbytes=64_000_000,
-        ),
-    }  # fmt: skip
+        "quick": dict(common, timeout=120.0, size=None, run_seconds=0.1, nbytes=1 << 22),
+        "full": dict(common, timeout=14400.0, size=slides.SIDE, run_seconds=2.5, nbytes=64_000_000),
+    }
     little = dict(size=64, products=2, run_seconds=0.001, nbytes=65536)
 
     def cases(self, settings: Settings) -> List[Case]:
@@ -112,11 +104,18 @@ class CopyOverlap(Experiment):
             row["metrics"]["expected_over_sum"] = both / (run + copy)
 
     def verdict(self, rows: List[Row], references: List[Row], settings: Settings) -> Verdict:
-        found = {kind_of(row["case"]): row for row in rows}
+        found = {(row["case"]["work"], row["case"]["engine"]): row for row in rows}
         over_sum = {key: f"{row['metrics']['overlapped_over_sum']:.2f}" for key, row in found.items()}
         best, square = found[CHAIN, "2 workers"], found[SLIDES, "1 worker"]["case"]
         stock, ours = (found[SLIDES, engine]["metrics"] for engine in ("stock", "1 worker"))
         balance, over_longer = alike(best), best["metrics"]["overlapped_over_longer"]
+        shares = [row["metrics"].get("beside") for row in (best, found[CHAIN, "1 worker"])]
+        seen = ""
+        if None not in shares:
+            seen = (
+                f" Recorded, products and copies run at the same time for {shares[0]:.0%} of the time, which hides "
+                f"{best['metrics']['hidden']:.0%} of the copies' time; on one worker {shares[1]:.0%}."
+            )
         said = [
             "It helps where a device has a free worker:"
             if best["metrics"]["overlapped_over_sum"] <= HELPS
@@ -124,10 +123,10 @@ class CopyOverlap(Experiment):
             "machine):",
             f"on two workers a chain of products and the copies take {over_longer:.2f} of the longer (asked for: at "
             f"most {CLAIM}; alone, the shorter took {balance:.2f} of the longer), {over_sum[CHAIN, '2 workers']} of "
-            f"the sum.{_seen(best, found[CHAIN, '1 worker'])}",
-            f"It does not help on one worker, which does one after the other: {over_sum[CHAIN, '1 worker']} of the "
-            f"sum, in stock settings {over_sum[CHAIN, 'stock']}. Nor does it for independent products, which fill both "
-            f"workers before any copy can start: {over_sum[INDEPENDENT, '2 workers']}.",
+            f"the sum.{seen} It does not help on one worker, which does one after the other: "
+            f"{over_sum[CHAIN, '1 worker']} of the sum, in stock settings {over_sum[CHAIN, 'stock']}. Nor does it for "
+            "independent products, which fill both workers before any copy can start: "
+            f"{over_sum[INDEPENDENT, '2 workers']}.",
             "Nor does it where there is little to hide. The slides' own work is "
             f"{slides.size_in_words(square['products'], square['width'], square, settings)}; its single copies are "
             f"{ours['copy_seconds'] / ours['in_turn_seconds']:.1%} of the sum here (in stock settings, into memory "
@@ -165,11 +164,9 @@ class CopyOverlap(Experiment):
             numbers = row["metrics"]
             run = numbers["run_seconds"] / numbers["in_turn_seconds"]
             both, longer = numbers["overlapped_over_sum"], max(run, 1 - run)
-            axes.barh(y - 0.1, run, height=0.2, color=style.COLOURS[0], label="products" if y == 0 else None)
-            axes.barh(
-                y - 0.1, 1 - run, left=run, height=0.2, color=style.COLOURS[1], label="copies" if y == 0 else None
-            )
-            axes.barh(y + 0.1, both, height=0.2, color=style.COLOURS[2], label="both, no wait" if y == 0 else None)
+            parts = (("products", 0, run, -0.1), ("copies", run, 1 - run, -0.1), ("both, no wait", 0, both, 0.1))
+            for (label, left, width, lower), colour in zip(parts, style.COLOURS):
+                axes.barh(y + lower, width, height=0.2, left=left, color=colour, label=label if y == 0 else None)
             axes.plot([longer] * 2, [y, y + 0.2], color=style.INK, label="longer of the two" if y == 0 else None)
             axes.annotate(row["label"], (0, y - 0.2), (2, 2), textcoords="offset points", va="bottom")
             axes.annotate(f"{both:.2f}", (max(both, longer), y + 0.1), (6, 0), textcoords="offset points", va="center",
@@ -180,11 +177,6 @@ class CopyOverlap(Experiment):
         axes.grid(axis="y", visible=False)
         axes.set_xlabel("time; products, then copies = 1")
         figure.legend(loc="outside lower center", ncols=2)
-
-
-def kind_of(case: Mapping[str, str]) -> Tuple[str, str]:
-    """The work and the engine of a case."""
-    return case["work"], case["engine"]
 
 
 def expected_parts(count: int, work: float, copy: float, at_once: int, chain: bool, one_landing: bool) -> Parts:
@@ -210,14 +202,3 @@ def alike(row: Row) -> float:
     """The shorter of the products alone and the copies alone, over the longer."""
     alone = sorted(row["metrics"][f"{part}_seconds"] for part in ("run", "copy"))
     return float(alone[0] / alone[1])
-
-
-def _seen(best: Row, one: Row) -> str:
-    """What the timelines of a chain on two workers and on one show, if there are any."""
-    shares = [row["metrics"].get("beside") for row in (best, one)]
-    if None in shares:
-        return ""
-    return (
-        f" Recorded, products and copies run at the same time for {shares[0]:.0%} of the time, which hides "
-        f"{best['metrics']['hidden']:.0%} of the copies' time; on one worker {shares[1]:.0%}."
-    )

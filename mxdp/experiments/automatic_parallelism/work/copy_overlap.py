@@ -9,7 +9,7 @@ from typing import Any, Dict, Iterator, List, Sequence, Tuple, Union
 
 from mxdp import memory
 from mxdp.backend import Device, NDArray, devices, mx, np, npx
-from mxdp.experiments.automatic_parallelism.copy_overlap import CHAIN, RECORDED, SLIDES, Parts, kind_of
+from mxdp.experiments.automatic_parallelism.copy_overlap import CHAIN, RECORDED, SLIDES, Parts
 from mxdp.experiments.automatic_parallelism.work.products import (
     Products,
     compared,
@@ -139,7 +139,8 @@ def set_up(case: Case, settings: Settings) -> Work:
         parts = seconds_of_parts(job(count))
         return Round(parts[2], described(*parts))
 
-    record = (lambda: partial(both, job(count))) if kind_of(case.settings) in RECORDED else None
+    recorded = (case.settings["work"], case.settings["engine"]) in RECORDED
+    record = (lambda: partial(both, job(count))) if recorded else None
     return Work([device, host], one_round, record, {**asdict(size), "products": count}, {"rate": rate})
 
 
