@@ -11,16 +11,15 @@ Each of the 15 tasks is a matrix product; a copy is added where a line crosses d
 runs, the engine only when. An order made by hand has phases: each gives work to both devices and ends with a wait.
 Here it takes the time of 9 products, and no order takes less: the stem, all seven on device 1, and the join.
 
-The engine runs tasks in the order in which they become ready; tasks that become ready together run in the order in
-which they were pushed. On CPU devices a copy waits in the queue of its source. With the long branch listed first the
-engine should also take 9. With the long branch last, the copy of the stem's result waits behind all short branches: 13.
-Two workers a device let the copy overtake.
+The engine runs the task that became ready first; of several, the one that was pushed first. On CPU devices a copy waits
+in the queue of its source. With the long branch listed first the engine should also take 9. With the long branch last,
+the copy of the stem's result waits behind all short branches: 13. Two workers a device let the copy overtake.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Dict, List, Mapping, Sequence
+from typing import Dict, List, Sequence
 
 from mxdp import process
 from mxdp.errors import plural
@@ -75,7 +74,6 @@ LABELS = {
     "long last": "engine, long branch last",
     "2 workers": "the same, 2 workers a CPU device",
 }
-COLOURS = dict(zip(WAYS, (0, 4, 1, 2, 3, 5)))
 
 
 def modelled(way: str, cores: int, tasks: Sequence[Task]) -> float:
@@ -128,22 +126,25 @@ class Graph(Experiment):
         by_way = {row["case"]["way"]: row["metrics"] for row in rows}
         if "engine" not in by_way:
             return Verdict(None, "Nothing to compare on 1 device: run it with --devices 2.")
-        engine, last, by_hand = (
-            by_way["engine"]["of_by_hand"],
-            by_way["long last"]["of_by_hand"],
-            by_way["by hand"]["ms"],
-        )
+        engine, by_hand = by_way["engine"]["of_by_hand"], by_way["by hand"]["ms"]
         if by_hand > SIDE_BY_SIDE * by_way["one"]["ms"]:
             return Verdict(
                 False,
                 f"Two devices by hand take {by_hand:.1f} ms and one device {by_way['one']['ms']:.1f} ms: nothing ran "
                 "side by side (one core, or other work on the machine), so there was no order to choose.",
             )
+        shares = [by_way[way].get("together") for way in ("by hand", "engine")]
+        seen = ""
+        if None not in shares:
+            seen = (
+                f" Recorded, both devices work for {shares[0]:.0%} of a pass by hand and {shares[1]:.0%} of one by the "
+                "engine."
+            )
         text = (
             f"The engine takes {engine:.2f} times as long as the phases made by hand ({by_hand:.1f} ms) if the longest "
-            f"branch is listed first, and {last:.2f} times if it is listed last "
+            f"branch is listed first, and {by_way['long last']['of_by_hand']:.2f} times if it is listed last "
             f"({by_way['2 workers']['of_by_hand']:.2f} with two workers a device). The results are the same. A wait "
-            f"after each task takes {by_way['waits']['of_by_hand']:.2f} times as long.{_seen(by_way)} The engine runs "
+            f"after each task takes {by_way['waits']['of_by_hand']:.2f} times as long.{seen} The engine runs "
             "tasks and copies in the order in which they become ready and can't see which branch is long: list the "
             f"longest first. Asked for: at most {CLAIM} times."
         )
@@ -159,19 +160,10 @@ class Graph(Experiment):
     def draw(self, result: Result, figure: style.Figure) -> None:
         rows = result["rows"]
         upper, lower = figure.subplots(2, 1)
-        bars = [style.COLOURS[COLOURS[row["case"]["way"]]] for row in rows]
+        colours = dict(zip(WAYS, (style.COLOURS[number] for number in (0, 4, 1, 2, 3, 5))))
+        bars = [colours[row["case"]["way"]] for row in rows]
         row_bars(figure, rows, "ms", bars, [1e3] * len(rows), lower)
         shown = find(rows, way="engine") or rows[0]
         spans = from_ends(WAYS[shown["case"]["way"]][-1], shown["metrics"]["tasks"])
         task_picture.graph(upper, TASKS, spans, ["device 0", "device 1"])
         task_picture.fit(figure, len(rows))
-
-
-def _seen(by_way: Mapping[str, Any]) -> str:
-    """What the timelines show, if there are any."""
-    shares = [by_way[way].get("together") for way in ("by hand", "engine")]
-    if None in shares:
-        return ""
-    return (
-        f" Recorded, both devices work for {shares[0]:.0%} of a pass by hand and {shares[1]:.0%} of one by the engine."
-    )
