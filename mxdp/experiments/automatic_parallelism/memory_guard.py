@@ -1,19 +1,17 @@
 """Does the job fit? The notebook of the book's section died on its card of 4 GB, over 50 results of 64 MB each.
 
-What a job needs can be added up before it starts: its arrays, at the worst moment. The memory that is left can be asked
-for. So a job that does not fit need not die halfway: it is refused with both numbers, or cut into slices that fit. The
-model is that sum. It leaves out MXNet's own bookkeeping, a few MB at most, and workspaces, which these operators do not
-have.
+The model adds up a job's arrays at the worst moment, before it starts. It leaves out MXNet's own bookkeeping, a few MB
+at most, and workspaces, which these operators do not have. A job that needs more than the memory that is left need not
+die halfway: it is refused with both numbers, or cut into slices that fit.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, List
+from typing import List
 
 from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, Verdict, experiment
 from mxdp.experiments.report import style
-from mxdp.experiments.report.rows import find
 
 MB = 1e6
 OFF = 0.1
@@ -23,7 +21,6 @@ INNER = 64
 ITEM = 4
 """Bytes of a float32."""
 LABELS = {"fits": "no limit", "refused": "refused", "sliced": "in slices"}
-UNGUARDED = "no guard"
 
 
 @dataclass(frozen=True)
@@ -66,20 +63,16 @@ class MemoryGuard(Experiment):
         "at a time. The reference runs into the same limit, set by the system, without having asked."
     )
     compared = "row sums against NumPy's, exactly; and the guard's own answer"
+    common = dict(devices=[1], kind="auto", seed=0, rounds=5, products=50)
     presets = {
-        "quick": dict(
-            devices=[1], kind="auto", seed=0, rounds=5, timeout=120.0, size=1000, products=50, limit_bytes=64_000_000
-        ),
-        "full": dict(
-            devices=[1], kind="auto", seed=0, rounds=5, timeout=1800.0, size=4000, products=50,
-            limit_bytes=1_000_000_000,
-        ),
-    }  # fmt: skip
+        "quick": dict(common, timeout=120.0, size=1000, limit_bytes=64_000_000),
+        "full": dict(common, timeout=1800.0, size=4000, limit_bytes=1_000_000_000),
+    }
     little = dict(size=64, products=2, limit_bytes=80000)
 
     def cases(self, settings: Settings) -> List[Case]:
         cases = [Case(label, settings={"way": way}) for way, label in LABELS.items()]
-        return [*cases, Case(UNGUARDED, settings={"way": "unguarded"}, reference=True)]
+        return [*cases, Case("no guard", settings={"way": "unguarded"}, reference=True)]
 
     def predict(self, settings: Settings, cores: int) -> str:
         job, limit = Job.of(settings), settings["limit_bytes"]
@@ -96,8 +89,8 @@ class MemoryGuard(Experiment):
                 metrics["off"] = metrics["measured_bytes"] / metrics["predicted_bytes"] - 1
 
     def verdict(self, rows: List[Row], references: List[Row], settings: Settings) -> Verdict:
-        fits, refused, sliced = (_metrics(rows, way) for way in LABELS)
-        unguarded = _metrics(references, "unguarded")
+        by_way = {row["case"]["way"]: row["metrics"] for row in rows + references}
+        fits, refused, sliced, unguarded = (by_way[way] for way in (*LABELS, "unguarded"))
         if not (fits["at_once"] and sliced["at_once"]):
             return Verdict(False, f"It could not be run: {fits['said'] or sliced['said']}")
         holds = (
@@ -139,17 +132,10 @@ class MemoryGuard(Experiment):
             needs = row["metrics"]["predicted_bytes"] / MB
             axes.barh(y, needs, height=style.THICK, fill=False, edgecolor=style.INK, linestyle=":", linewidth=1.2)
             if row["case"]["way"] != "fits":
-                axes.plot(
-                    limit, y + 0.7 * style.THICK, "^", color=style.COLOURS[1], markersize=9, zorder=5, clip_on=False
-                )
+                below = y + 0.7 * style.THICK
+                axes.plot(limit, below, "^", color=style.COLOURS[1], markersize=9, zorder=5, clip_on=False)
         axes.set_xlim(0, max([*values, *(row["metrics"]["predicted_bytes"] / MB for row in rows)]) * 1.3)
         axes.set_xlabel("MB measured (dotted: predicted; triangle: limit)")
-
-
-def _metrics(rows: List[Row], way: str) -> Any:
-    row = find(rows, way=way)
-    assert row is not None
-    return row["metrics"]
 
 
 def _mb(nbytes: int) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, Iterator, List, Optional, Tuple
 
@@ -58,21 +59,15 @@ def set_up(case: Case, settings: Settings) -> Work:
         last = {"predicted_bytes": job.needed(at_once or job.products), "at_once": at_once, "said": said}
         return Round(timer.times[-1], {"measured_bytes": measured}, last)
 
-    def record() -> None:
-        run(job, device, seed, pieces)
-
-    return Work([device], one_round, (lambda: record) if way == "sliced" else None)
+    return Work([device], one_round, (lambda: partial(run, job, device, seed, pieces)) if way == "sliced" else None)
 
 
 def _attempt(job: Job, device: Device, seed: int, way: str, limit: Any) -> Tuple[Pieces, str]:
     """The pieces in which the job ran; or none, and why."""
+    unguarded = way == "unguarded"
     try:
-        if way == "unguarded":
-            pieces = [(0, job.products)]
-            with at_most(limit + SLACK):
-                run(job, device, seed, pieces)
-        else:
-            pieces = slices_of(job, device, limit, cut=way == "sliced")
+        pieces = [(0, job.products)] if unguarded else slices_of(job, device, limit, cut=way == "sliced")
+        with at_most(limit + SLACK) if unguarded else nullcontext():
             run(job, device, seed, pieces)
     except MemoryShortage as shortage:
         return [], str(shortage)
