@@ -1,33 +1,25 @@
 """Can three devices compute and talk at once? They train the two-layer network of the book's figure, cut into tasks.
 
-One device (the figure's CPU) is the keeper of the data and the weights. It hands out the batch, sums the gradients,
-updates the weights and copies them back. The others (the figure's GPUs) run the layers, each on its share of the
-batch::
+The keeper (the figure's CPU) hands out the batch, sums the gradients, updates the weights and copies them back. The
+workers (its GPUs) run the layers, each on its share of the batch::
 
     keeper     batch ┬─────────────────────── fc2 sum, update, copy ── fc1 sum, update, copy ──┐ (next step)
     worker 0         ├─ fc1, fc2, loss, fc2 backward ┴ fc1 backward ────────┴
     worker 1         └─ fc1, fc2, loss, fc2 backward ┴ fc1 backward ────────┴
 
 While the workers compute the first layer's gradient, the keeper already sums the second layer's. The program only lists
-the tasks; MXNet's engine finds this order. The cost model simulates it with the tasks' own times, on this machine's
-cores.
+the tasks; MXNet's engine finds this order. The cost model simulates it with the tasks' times on this machine's cores.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Dict, List, Mapping, Tuple
+from typing import Dict, List, Tuple
 
 from mxdp import process
 from mxdp.errors import plural
 from mxdp.experiments.automatic_parallelism import task_picture
-from mxdp.experiments.automatic_parallelism.task_graph import (
-    Task,
-    from_ends,
-    length,
-    one_by_one,
-    side_by_side,
-)
+from mxdp.experiments.automatic_parallelism.task_graph import Task, from_ends, length, one_by_one, side_by_side
 from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, Verdict, experiment
 from mxdp.experiments.report import style
 from mxdp.experiments.report.rows import find, find_all, over, row_bars
@@ -135,11 +127,12 @@ class MixedDevices(Experiment):
         for row in free:
             metrics, n = row["metrics"], len(row["case"]["devices"])
             holds = holds and metrics["of_waits"] <= CLAIM and metrics["of_one"] < 1
+            recorded = f" (in the recorded steps {metrics['together']:.0%})" if "together" in metrics else ""
             said.append(
                 f"Without waits {n} devices take {metrics['ms_a_step']:.1f} ms a step: {metrics['of_waits']:.2f} of "
                 f"the time with waits and {metrics['of_one']:.2f} of one device's. The tasks' own times allow "
                 f"{metrics['model_ms']:.1f} ms. Two or more devices are busy for {metrics['both_busy']:.0%} of the "
-                f"time{_recorded(metrics)}."
+                f"time{recorded}."
             )
         said.append(
             "The book says that it would be painful to schedule this by hand. The program without waits lists the "
@@ -172,8 +165,3 @@ class MixedDevices(Experiment):
         # "fc2 backward 1 @0" is shown as "fc2 backward".
         task_picture.graph(upper, tasks, spans, lanes, lambda name: name.split(" @")[0].rpartition(" ")[0], middle)
         task_picture.fit(figure, len(rows), 1.3 * style.WIDTH)
-
-
-def _recorded(metrics: Mapping[str, Any]) -> str:
-    """The same share from the timeline, if there is one."""
-    return f" (in the recorded steps {metrics['together']:.0%})" if "together" in metrics else ""

@@ -29,7 +29,8 @@ EXACT = 1 << 24
 def oracle(case: Case, settings: Settings) -> Iterator[Tuple[Any, ...]]:
     """Summed gradients, updated weights, and their copies, of each step."""
     batches, weights, serial = whole_numbers_run(settings["seed"])
-    functions = mlp(_lanes(case, settings), batches, weights, lr=1.0)
+    found = lanes(case.devices, max(settings["devices"]), settings["kind"])
+    functions = mlp(found, batches, weights, lr=1.0)
     done = run(_groups(case, len(batches)), functions)
     for step, expected in enumerate(serial):
         for layer in (1, 2):
@@ -40,7 +41,8 @@ def oracle(case: Case, settings: Settings) -> Iterator[Tuple[Any, ...]]:
 
 def set_up(case: Case, settings: Settings) -> Work:
     """A round times the steps. With waits it times each task, too; without them, the steps run once more for that."""
-    found, steps, waits = _lanes(case, settings), settings["steps"], case.settings["run"] == "waits"
+    found = lanes(case.devices, max(settings["devices"]), settings["kind"])
+    steps, waits = settings["steps"], case.settings["run"] == "waits"
     batches, weights = random_floats(settings["seed"], settings["batch_size"], settings["size"], steps)
     functions = mlp(found, batches, weights, lr=0.1 / settings["batch_size"])
     tasks, timer = plan(case.devices - 1, steps), Timer()
@@ -59,10 +61,6 @@ def set_up(case: Case, settings: Settings) -> Work:
 
     few = partial(run, _groups(case, min(RECORDED_STEPS, steps)), functions)
     return Work(found, one_round, None if case.settings["run"] == "one" else lambda: few)
-
-
-def _lanes(case: Case, settings: Settings) -> List[Device]:
-    return lanes(case.devices, max(settings["devices"]), settings["kind"])
 
 
 def lanes(n: int, largest: int, kind: str) -> List[Device]:
