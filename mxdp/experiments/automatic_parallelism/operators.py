@@ -1,17 +1,17 @@
 """Do independent operators on one device run side by side?
 
-The exercise pushes eight products, none of which needs another's result, on one device. Do they run in parallel? The
-cost model: a device runs as many jobs at once as it has workers. A CPU device has one worker, unless
-``MXNET_CPU_WORKER_NTHREADS`` is set before MXNet is loaded: eight products then take eight times as long as one. With
-two workers and two cores they take four times as long, once a product is long enough to be worth waking a worker for.
+The exercise pushes eight products, none of which needs another's result, on one device. The cost model: a device runs
+as many jobs at once as it has workers. A CPU device has one worker, unless ``MXNET_CPU_WORKER_NTHREADS`` is set before
+MXNet is loaded: eight products then take eight times as long as one. With two workers and two cores they take four
+times as long, once a product is long enough to be worth waking a worker for.
 
-The yardstick is one product, again and again into one array. MXNet lets one operator at a time write an array, so these
-run one after the other.
+The yardstick is one product, repeated into one array: MXNet lets one operator at a time write an array.
 """
 
 from __future__ import annotations
 
-from typing import List, Optional
+from itertools import takewhile
+from typing import List
 
 from mxdp.errors import plural
 from mxdp.experiments.harness.environments import workers
@@ -35,20 +35,17 @@ class Operators(Experiment):
     how_to_read = (
         "one: a product, repeated into one array, so that the products run one after the other. all: k independent "
         "products, pushed without a wait. '/k x one': all over k times one, the median over the rounds; 1 means one "
-        "after the other, 0.5 two at a time. '/1 worker': all over the same on a device with one worker. The rows "
-        "differ in the number of workers, set in the environment of a child process, and in the side of the square "
-        "matrices."
+        "after the other, 0.5 two at a time. '/1 worker': all over the same on a device with one worker. A row is a "
+        "number of workers, set in the environment of a child process, and a side of the square matrices."
     )
     compared = "independent products, against NumPy's, exactly"
     together = True
+    common = dict(kind="auto", seed=0, products=8)
     presets = {
-        "quick": dict(
-            kind="auto", seed=0, rounds=7, timeout=120.0, products=8,
-            sides=[8, 32, 64, 128, 256, 512], round_seconds=0.03,
-        ),
+        "quick": dict(common, rounds=7, timeout=120.0, round_seconds=0.03, sides=[8, 32, 64, 128, 256, 512]),
         "full": dict(
-            kind="auto", seed=0, rounds=15, timeout=3600.0, products=8,
-            sides=[8, 16, 32, 48, 64, 96, 128, 256, 512, 1024, 2048], round_seconds=0.1,
+            common, rounds=15, timeout=3600.0, round_seconds=0.1,
+            sides=[8, 16, 32, 48, 64, 96, 128, 256, 512, 1024, 2048],
         ),
     }  # fmt: skip
     little = dict(sides=[8, 32], products=2, round_seconds=0.001)
@@ -86,18 +83,27 @@ class Operators(Experiment):
         one, two = (find_all(rows, workers=each) for each in WORKERS)
         best = min(two, key=_over_k)
         slowest = max(two, key=lambda row: float(row["metrics"]["over_one_worker"]))
-        start = _side_by_side_from(two)
-        from_on = (
-            f" (at most {ALONG} from side {start['case']['side']} on, where a product takes "
-            f"{style.number(start['metrics']['one_seconds'] * 1e6)} µs)"
-            if start
-            else ""
+        largest_first = sorted(two, key=lambda row: row["case"]["side"], reverse=True)
+        along = [*takewhile(lambda row: _over_k(row) <= ALONG, largest_first)]
+        from_on = seen = ""
+        if along:
+            start = along[-1]
+            from_on = (
+                f" (at most {ALONG} from side {start['case']['side']} on, where a product takes "
+                f"{style.number(start['metrics']['one_seconds'] * 1e6)} µs)"
+            )
+        shown = [row for row in rows if "abreast" in row["metrics"]]
+        shares = " and ".join(
+            f"{row['metrics']['abreast']:.0%} of the time with {plural(row['case']['workers'], 'worker')}"
+            for row in shown
         )
+        if shown:
+            seen = f" Recorded at side {shown[0]['case']['side']}, two products run at the same time for {shares}."
         text = (
             f"With two workers {count} products take {_over_k(best):.2f} "
             f"of {count} times one at side {best['case']['side']}{from_on}. With one worker, MXNet's own setting for "
             f"a CPU device, they take {min(map(_over_k, one)):.2f} to {max(map(_over_k, one)):.2f} of {count} times "
-            f"one.{_seen(rows)} Two workers can also cost time: at side {slowest['case']['side']} the {count} products "
+            f"one.{seen} Two workers can also cost time: at side {slowest['case']['side']} the {count} products "
             f"take {slowest['metrics']['over_one_worker']:.2f} times as long as with one, because MXNet wakes a worker "
             "for every operator, and Python, which pushes the operators, needs a core as well."
         )
@@ -126,26 +132,5 @@ class Operators(Experiment):
         axes.legend()
 
 
-def _seen(rows: List[Row]) -> str:
-    """What the timelines show, if there are any."""
-    shown = [row for row in rows if "abreast" in row["metrics"]]
-    if not shown:
-        return ""
-    shares = " and ".join(
-        f"{row['metrics']['abreast']:.0%} of the time with {plural(row['case']['workers'], 'worker')}" for row in shown
-    )
-    return f" Recorded at side {shown[0]['case']['side']}, two products run at the same time for {shares}."
-
-
 def _over_k(row: Row) -> float:
     return float(row["metrics"]["over_k_times_one"])
-
-
-def _side_by_side_from(rows: List[Row]) -> Optional[Row]:
-    """The row with the smallest side from which on all rows are fast enough; None if the last row is not."""
-    found = None
-    for row in sorted(rows, key=lambda row: row["case"]["side"], reverse=True):
-        if _over_k(row) > ALONG:
-            break
-        found = row
-    return found
