@@ -1,11 +1,10 @@
 """How far should Python run ahead of the devices?
 
-Python pushes a step in a fraction of the time that the devices need for it. If it never waits, what it pushes piles up:
-each batch's pictures, which Python writes itself, and the engine's records. Results don't pile up, since MXNet
-allocates them when they are computed. If Python waits at each step, the devices stand still while it pushes the next.
-The book's exercise lies between: up to two steps ahead. The model: never waiting piles up all steps but the first,
-a wait each epoch those of an epoch, a wait each step none, and a bound of two steps three. A wait at each step adds the
-time of pushing the step.
+Python pushes a step in a fraction of the time that the devices need for it. If it never waits, the engine's records and
+each batch's pictures, which Python writes itself, pile up. Results don't, since MXNet allocates them when they are
+computed. If Python waits at each step, the devices stand still while it pushes the next. The book's exercise lies
+between: up to two steps ahead. The model: never waiting piles up all steps but the first, a wait each epoch those of an
+epoch, a wait each step none, and a bound of two steps three. A wait at each step adds the time of pushing the step.
 
 ``wait_to_read`` is no good bound: on CPU devices it queues behind all work on ``cpu(0)``, so it waits for the last step
 and not only for an earlier one. A completion event does not (see ``mxdp.experiments.measure.completion``).
@@ -51,28 +50,22 @@ class RunAhead(Experiment):
         "parameters after 6 steps, bit for bit with a wait at each and against one device's; products and sums, exactly"
     )
     together = True
+    common = dict(devices=[2], kind="auto", seed=0, additions=10_000)
     presets = {
-        "quick": dict(
-            devices=[2], kind="auto", seed=0, rounds=5, timeout=120.0, batch_size=64, samples=1024, size=768,
-            products=10, additions=10_000,
-        ),
-        "full": dict(
-            devices=[2], kind="auto", seed=0, rounds=7, timeout=1800.0, batch_size=256, samples=12800, size=1000,
-            products=20, additions=10_000,
-        ),
-    }  # fmt: skip
+        "quick": dict(common, rounds=5, timeout=120.0, batch_size=64, samples=1024, size=768, products=10),
+        "full": dict(common, rounds=7, timeout=1800.0, batch_size=256, samples=12800, size=1000, products=20),
+    }
     little = dict(batch_size=40, samples=200, size=64, products=2, additions=20)
 
     def cases(self, settings: Settings) -> List[Case]:
         n, count = max(settings["devices"]), settings["additions"]
-        cases = [
-            Case(f"wait {name}" if name.startswith("each") else name, n, 1, {"wait": name}, {OWN_CHILD: name})
-            for name in POLICIES
+        labels = {name: f"wait {name}" if name.startswith("each") else name for name in POLICIES}
+        return [
+            *(Case(label, n, 1, {"wait": name}, {OWN_CHILD: name}) for name, label in labels.items()),
+            *(Case(label, n, settings={"products": name}) for name, label in WAITS.items()),
+            Case(f"{count:,} additions", 1, settings={"each": False}),
+            Case(f"{count:,}, a wait for each", 1, settings={"each": True}),
         ]
-        cases += [Case(label, n, settings={"products": name}) for name, label in WAITS.items()]
-        cases.append(Case(f"{count:,} additions", 1, settings={"each": False}))
-        cases.append(Case(f"{count:,}, a wait for each", 1, settings={"each": True}))
-        return cases
 
     def predict(self, settings: Settings, cores: int) -> str:
         steps = -(-settings["samples"] // settings["batch_size"])
