@@ -10,6 +10,7 @@ Four ways to call are compared, on one device and on two, with one worker and wi
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import Dict, List, Optional, Sequence, Tuple
 
 from mxdp.errors import plural
@@ -112,16 +113,9 @@ class SmallOps(Experiment):
         return Verdict(helps, text)
 
     def columns(self) -> List[Column]:
-        return [
-            Column("ops_per_sec", "ops/s", ",.0f"),
-            Column("calls_us", "calls", ".1f"),
-            Column("calls_push_us", "push", ".1f"),
-            Column("bulk_us", "bulk", ".1f"),
-            Column("ready_us", "ready", ".1f"),
-            Column("graph_us", "graph", ".1f"),
-            Column(f"calls{BOTH}_us", "calls+", ".1f"),
-            Column(f"ready{BOTH}_us", "ready+", ".1f"),
-        ]
+        calls, *others = [Column(f"{way}_us", way.replace(BOTH, "+"), ".1f") for way in WAYS]
+        push = Column("calls_push_us", "push", ".1f")
+        return [Column("ops_per_sec", "ops/s", ",.0f"), calls, push, *others]
 
     def draw(self, result: Result, figure: style.Figure) -> None:
         figure.set_size_inches(style.WIDTH, 2.2 * style.HEIGHT)
@@ -149,9 +143,5 @@ class SmallOps(Experiment):
 
 def _pays_from(rows: List[Row], name: str) -> str:
     """In words, the smallest size from which on all ratios are low enough."""
-    found = None
-    for row in reversed(rows):
-        if row["metrics"][name] > PAYS:
-            break
-        found = row
-    return f"from {size(found['case']['bytes'])} on" if found else f"not up to {size(rows[-1]['case']['bytes'])}"
+    pays = [*takewhile(lambda row: row["metrics"][name] <= PAYS, reversed(rows))]
+    return f"from {size(pays[-1]['case']['bytes'])} on" if pays else f"not up to {size(rows[-1]['case']['bytes'])}"

@@ -43,12 +43,9 @@ class Additions:
         self._ready = [prepare("_npi_add_scalar", [x], out, scalar=i) for (x, i), out in zip(self._jobs, self.out)]
         self._graph = _Graph()
         self._graph.hybridize(static_alloc=True, static_shape=True)
-        self.ways: Dict[str, Callable[[], None]] = {
-            "calls": self._calls,
-            "bulk": self._bulk,
-            "ready": self._call_ready,
-            "graph": self._call_graph,
-        }
+        self.ways: Dict[str, Callable[[], None]] = dict(
+            calls=self._calls, bulk=self._bulk, ready=self._call_ready, graph=self._call_graph
+        )
 
     def _calls(self) -> None:
         for (x, i), out in zip(self._jobs, self.out):
@@ -102,24 +99,21 @@ def set_up(case: Case, settings: Settings) -> Work:
                 found[f"{way}_two_devices_over_one"] = found[f"{way}{BOTH}_us"] / found[f"{way}_us"]
         return Round(found["calls_us"] / 1e6, {**found, "ops_per_sec": 1e6 / found["calls_us"]})
 
-    sizes = settings["sizes"]
-    recorded_sizes = min(sizes), min(sizes, key=lambda nbytes: abs(nbytes - LARGE))
-    recorded = case.settings["engine"] in RECORDED and case.settings["bytes"] in recorded_sizes
-    return Work(devices(2, settings["kind"]), one_round, partial(_groups, case, settings) if recorded else None)
-
-
-def _groups(case: Case, settings: Settings) -> Callable[[], None]:
-    """Pushes a group in each way, one way after the other, each in a section that is named as its column is."""
-    made = {way: _additions(way, case, settings) for way in _ways(case)}
-
-    def push() -> None:
+    def push(made: Dict[str, Tuple[Additions, str]]) -> None:
         for way, (additions, call) in made.items():
-            with section(way.replace(BOTH, "+")):
+            with section(way.replace(BOTH, "+")):  # named as its column is
                 additions.ways[call]()
                 npx.waitall()
 
-    push()  # a graph is built at its first call
-    return push
+    def record() -> Callable[[], None]:
+        again = partial(push, {way: _additions(way, case, settings) for way in ways})
+        again()  # a graph is built at its first call
+        return again
+
+    sizes = settings["sizes"]
+    recorded_sizes = min(sizes), min(sizes, key=lambda nbytes: abs(nbytes - LARGE))
+    recorded = case.settings["engine"] in RECORDED and case.settings["bytes"] in recorded_sizes
+    return Work(devices(2, settings["kind"]), one_round, record if recorded else None)
 
 
 def _ways(case: Case) -> Sequence[str]:
