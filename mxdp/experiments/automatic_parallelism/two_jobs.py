@@ -11,7 +11,7 @@ next piece, and so waits for the other device's products. The reference measures
 from __future__ import annotations
 
 import statistics
-from typing import Dict, List
+from typing import List
 
 from mxdp import process
 from mxdp.errors import plural
@@ -43,20 +43,20 @@ class TwoJobs(Experiment):
     compared = "products, against NumPy's, exactly"
     tour = True
     # Without a size, products are scaled to the machine, by the rate of small ones: a job takes `run_seconds`.
+    common = dict(devices=[2], kind="auto", seed=0, products=50)
     presets = {
-        "quick": dict(
-            devices=[2], kind="auto", seed=0, rounds=7, timeout=120.0, products=50, size=None, run_seconds=0.3
-        ),
-        "full": dict(
-            devices=[2], kind="auto", seed=0, rounds=5, timeout=14400.0, products=50, size=slides.SIDE, run_seconds=60.0
-        ),
+        "quick": dict(common, rounds=7, timeout=120.0, size=None, run_seconds=0.3),
+        "full": dict(common, rounds=5, timeout=14400.0, size=slides.SIDE, run_seconds=60.0),
     }
     little = dict(size=64, products=2, run_seconds=0.001)
 
     def cases(self, settings: Settings) -> List[Case]:
         cases = []
         for n in settings["devices"]:
-            jobs, environment = {"jobs": n}, _temp_space(n * settings["products"])
+            jobs, environment = {"jobs": n}, {}
+            # More pieces of temporary space, if more products than pieces are pushed before the last device's first.
+            if n * settings["products"] > int(process.SETTINGS["MXNET_CPU_TEMP_COPY"]):
+                environment = {"MXNET_CPU_TEMP_COPY": str(n * settings["products"])}
             cases += [
                 Case(f"job {job + 1} of {n} alone", n, 1, {**jobs, "run": "alone", "job": job}, environment)
                 for job in range(n)
@@ -64,9 +64,7 @@ class TwoJobs(Experiment):
             cases.append(Case(f"{_all(n)}, in turn", n, 1, {**jobs, "run": "in turn"}, environment))
             cases.append(Case(f"{_all(n)} at once", n, 1, {**jobs, "run": "at once"}, environment))
             stock = {**jobs, "run": "at once", "temp_space": "stock"}
-            cases.append(
-                Case(f"{_all(n)} at once, shared temp space", n, 1, stock, STOCK_TEMP_SPACE, reference=True),
-            )
+            cases.append(Case(f"{_all(n)} at once, shared temp space", n, 1, stock, STOCK_TEMP_SPACE, reference=True))
         return cases
 
     def predict(self, settings: Settings, cores: int) -> str:
@@ -78,15 +76,11 @@ class TwoJobs(Experiment):
 
     def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
         for row in rows + references:
-            jobs = row["case"]["jobs"]
-            alone = [each for each in rows if each["case"]["run"] == "alone" and each["case"]["jobs"] == jobs]
-            if not alone:
-                continue
-            over_one = statistics.median(
-                together / statistics.mean(ones)
-                for together, *ones in zip(row["seconds"]["samples"], *(each["seconds"]["samples"] for each in alone))
-            )
-            row["metrics"]["both_over_one" if row["case"]["run"] == "at once" else "over_one"] = over_one
+            alone = find_all(rows, run="alone", jobs=row["case"]["jobs"])
+            rounds = zip(*(each["seconds"]["samples"] for each in (row, *alone)))
+            name = "both_over_one" if row["case"]["run"] == "at once" else "over_one"
+            if alone:
+                row["metrics"][name] = statistics.median(mine / statistics.mean(ones) for mine, *ones in rounds)
 
     def verdict(self, rows: List[Row], references: List[Row], settings: Settings) -> Verdict:
         case, worst, said = rows[0]["case"], 0.0, []
@@ -95,8 +89,14 @@ class TwoJobs(Experiment):
             worst = max(worst, over_one)
             said.append(
                 f"{_all(jobs).capitalize()} at once take {over_one:.2f} times as long as one alone; with MXNet's own "
-                f"shared temporary space {stock['metrics']['both_over_one']:.2f} times. {_seen(together, stock)}"
+                f"shared temporary space {stock['metrics']['both_over_one']:.2f} times."
             )
+            shares = [row["metrics"].get("together") for row in (together, stock)]
+            if None not in shares:
+                said.append(
+                    f"Recorded, two devices work at the same time for {shares[0]:.0%} of the time, and for "
+                    f"{shares[1]:.0%}."
+                )
         size = slides.size_in_words(settings["products"], case["size"], case, settings)
         return Verdict(worst <= CLAIM, f"{' '.join(said)} A job is {size}. The slides, on two GPUs: {SLIDES:.2f}.")
 
@@ -113,19 +113,5 @@ class TwoJobs(Experiment):
         row_bars(figure, result["rows"] + result["references"], "s", colours + grey)
 
 
-def _seen(together: Row, stock: Row) -> str:
-    """What the timelines show, if there are any."""
-    shares = [row["metrics"].get("together") for row in (together, stock)]
-    if None in shares:
-        return ""
-    return f"Recorded, two devices work at the same time for {shares[0]:.0%} of the time, and for {shares[1]:.0%}."
-
-
 def _all(jobs: int) -> str:
     return "both jobs" if jobs == 2 else f"all {jobs} jobs"
-
-
-def _temp_space(products: int) -> Dict[str, str]:
-    """More pieces of temporary space, if more products than that are pushed before the last device gets its first."""
-    usual = process.SETTINGS["MXNET_CPU_TEMP_COPY"]
-    return {"MXNET_CPU_TEMP_COPY": str(products)} if products > int(usual) else {}

@@ -32,7 +32,10 @@ def oracle(case: Case, settings: Settings) -> Iterator[Tuple[Any, ...]]:
 
 def set_up(case: Case, settings: Settings) -> Work:
     """A round is every job of the case."""
-    shared = _shared(case, settings)
+    shared: Dict[str, float] = {}
+    if not settings["size"]:
+        # The first case measures the rate for all. If each process measured its own, they would do unequal work.
+        shared = {"rate": case.settings.get("rate") or multiply_adds_a_second(devices_of(case, settings)[0])}
     size = settings["size"] or square_side(settings["run_seconds"] / settings["products"], shared["rate"])
     random = onp.random.RandomState(settings["seed"])
     factors = random.uniform(size=(case.devices, size, size)).astype("float32")
@@ -48,17 +51,6 @@ def set_up(case: Case, settings: Settings) -> Work:
                 npx.waitall()
 
     return Work(devices, push, (lambda: push) if case.settings["run"] == "at once" else None, {"size": size}, shared)
-
-
-def _shared(case: Case, settings: Settings) -> Dict[str, float]:
-    """The rate by which all cases scale their products, measured by the first case; nothing, if they have a size.
-
-    The cases run in processes of their own. If each measured the rate, their sizes would differ, and unequal work would
-    be compared.
-    """
-    if settings["size"]:
-        return {}
-    return {"rate": case.settings.get("rate") or multiply_adds_a_second(devices_of(case, settings)[0])}
 
 
 def _jobs(case: Case, settings: Settings, factors: HostArray, products: int) -> Tuple[List[Device], List[Job]]:
