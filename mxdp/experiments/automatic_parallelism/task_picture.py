@@ -45,6 +45,8 @@ def graph(
     ``spans`` are in seconds; the picture shows ms since the first of these tasks began. ``columns``: the lanes from
     left to right, if not in their own order.
     """
+    from matplotlib.patches import FancyBboxPatch
+
     columns = columns or range(len(lanes))
     rows = rows_of(tasks, spans)
     begin = min(spans[task.name][0] for task in tasks)
@@ -55,7 +57,10 @@ def graph(
                 _arrow(axes, where[need], where[task.name])
     for task in tasks:
         x, y = where[task.name]
-        _box(axes, x, y, FILLS[task.lane % len(FILLS)])
+        corner = (x - BOX_WIDTH / 2, y - BOX_HEIGHT / 2)
+        box = FancyBboxPatch(corner, BOX_WIDTH, BOX_HEIGHT, "round,pad=0,rounding_size=0.08")
+        box.set(facecolor=FILLS[task.lane % len(FILLS)], edgecolor=style.GREY, zorder=3)
+        axes.add_patch(box)
         start, end = ((moment - begin) * 1e3 for moment in spans[task.name])
         axes.text(x, y - 0.13, label(task.name), ha="center", va="center", fontsize=9.5, weight="bold")
         axes.text(x, y + 0.16, f"{start:.1f} – {end:.1f} ms", ha="center", va="center", fontsize=8.8)
@@ -73,14 +78,6 @@ def fit(figure: style.Figure, bars: int, width: float = style.WIDTH) -> None:
     heights = [ROW_INCHES * abs(upper.get_ylim()[0] - upper.get_ylim()[1]), style.BAR_HEIGHT * bars + 0.9]
     upper.get_gridspec().set_height_ratios(heights)
     figure.set_size_inches(width, sum(heights))
-
-
-def _box(axes: style.Axes, x: float, y: float, fill: str) -> None:
-    from matplotlib.patches import FancyBboxPatch
-
-    corner = (x - BOX_WIDTH / 2, y - BOX_HEIGHT / 2)
-    shape = "round,pad=0,rounding_size=0.08"
-    axes.add_patch(FancyBboxPatch(corner, BOX_WIDTH, BOX_HEIGHT, shape, facecolor=fill, edgecolor=style.GREY, zorder=3))
 
 
 def _arrow(axes: style.Axes, start: Tuple[float, float], end: Tuple[float, float]) -> None:
