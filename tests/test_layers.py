@@ -198,3 +198,13 @@ def circle_from(start, graph):
 def test_a_circle_would_be_found():
     assert circle_from("a", {"a": {"b"}, "b": {"c"}, "c": {"a"}}) == [["c", "b", "a"]]
     assert circle_from("a", {"a": {"b"}, "b": {"c"}, "c": {"b"}}) == []
+
+
+def test_no_two_classes_have_one_name():
+    """Of those in ``mxdp``: one name, one thing."""
+    places = {}
+    for path in FILES:
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(module_of(path))
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}

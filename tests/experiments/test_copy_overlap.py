@@ -18,8 +18,8 @@ from mxdp.experiments.automatic_parallelism.copy_overlap import (
 )
 from mxdp.experiments.automatic_parallelism.work import copy_overlap as work
 from mxdp.experiments.automatic_parallelism.work.copy_overlap import (
-    Fresh,
-    Kept,
+    FreshArrays,
+    KeptArrays,
     Size,
     balanced,
     described,
@@ -102,17 +102,17 @@ def restart_the_chain(broken):
 @pytest.mark.parametrize("fault", [copy_the_one_before, copy_nothing, restart_the_chain])
 @pytest.mark.parametrize("label", ["chain, 1 worker", "indep., 1 worker"])
 def test_the_oracle_catches(fault, label, monkeypatch):
-    monkeypatch.setattr(work, "Kept", fault(Kept))
+    monkeypatch.setattr(work, "KeptArrays", fault(KeptArrays))
     assert count(work.oracle(CASES[label], SETTINGS))[1] > 1000
 
 
 def test_the_oracle_catches_an_old_result_in_the_slides_code(monkeypatch):
-    class Stale(Fresh):
+    class Stale(FreshArrays):
         def run(self):
             super().run()
             self.results[2] = self.results[1]
 
-    monkeypatch.setattr(work, "Fresh", Stale)
+    monkeypatch.setattr(work, "FreshArrays", Stale)
     assert count(work.oracle(CASES["slides, stock"], SETTINGS))[1] > 1000
 
 
@@ -221,12 +221,12 @@ def test_the_prediction_knows_the_cores():
 def kept(count=3, copies=2, chain=True):
     x, w = factors(12, 5, HERE, seed=0)
     landed = [[np.zeros(x.shape, ctx=THERE) for _ in range(copies)] for _ in range(count)]
-    return Kept([x] * count, w, chain, landed)
+    return KeptArrays([x] * count, w, chain, landed)
 
 
 def fresh(count=3):
     x, w = factors(12, 5, HERE, seed=0)
-    return Fresh([x] * count, w, THERE)
+    return FreshArrays([x] * count, w, THERE)
 
 
 @pytest.mark.parametrize("make", [kept, fresh])
@@ -288,7 +288,7 @@ def timed(monkeypatch, product, copy):
 
     def seconds_of(push):
         job = push.__self__
-        if isinstance(job, Kept):
+        if isinstance(job, KeptArrays):
             return copy * sum(len(own) for own in job.landed)
         return product * len(job.results)
 

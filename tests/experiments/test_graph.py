@@ -6,7 +6,7 @@ import pytest
 from mxdp.backend import mx
 from mxdp.experiments.automatic_parallelism import graph
 from mxdp.experiments.automatic_parallelism.graph import CLAIM, LABELS, SIDE_BY_SIDE, TASKS, WAYS, Graph, modelled
-from mxdp.experiments.automatic_parallelism.task_graph import Task
+from mxdp.experiments.automatic_parallelism.task_graph import GraphTask
 from mxdp.experiments.automatic_parallelism.work import graph as work
 from mxdp.experiments.automatic_parallelism.work.task_runs import run
 from mxdp.experiments.harness.child import one_round
@@ -17,11 +17,11 @@ from mxdp.tracing import Timeline
 SETTINGS = dict(devices=[2], kind="cpu", seed=0, rounds=2, timeout=60.0, size=8)
 CASES = {case.settings["way"]: case for case in Graph().cases(SETTINGS)}
 SMALL = [
-    Task("a", 0),
-    Task("copy for b", 0, ("a",)),
-    Task("b", 1, ("copy for b",)),
-    Task("copy for c", 1, ("b",)),
-    Task("c", 0, ("a", "copy for c")),
+    GraphTask("a", 0),
+    GraphTask("copy for b", 0, ("a",)),
+    GraphTask("b", 1, ("copy for b",)),
+    GraphTask("copy for c", 1, ("b",)),
+    GraphTask("c", 0, ("a", "copy for c")),
 ]
 
 

@@ -8,7 +8,7 @@ import pytest
 from mxdp import memory
 from mxdp.backend import mx, np, npx
 from mxdp.errors import MemoryShortage
-from mxdp.experiments.automatic_parallelism.memory_guard import OFF, Job, MemoryGuard
+from mxdp.experiments.automatic_parallelism.memory_guard import OFF, BigResults, MemoryGuard
 from mxdp.experiments.automatic_parallelism.work import memory_guard as work
 from mxdp.experiments.automatic_parallelism.work.memory_guard import at_most, refused, serial, slices_of
 from mxdp.experiments.harness.child import one_round
@@ -19,9 +19,9 @@ from mxdp.tracing import Timeline
 
 SETTINGS = dict(devices=[1], kind="cpu", seed=0, rounds=2, timeout=60.0, size=400, products=40, limit_bytes=10_000_000)
 CASES = {case.settings["way"]: case for case in MemoryGuard().cases(SETTINGS)}
-JOB = Job(400, 40)
+JOB = BigResults(400, 40)
 CPU = mx.cpu(0)
-SMALL = Job(size=6, products=5)
+SMALL = BigResults(size=6, products=5)
 
 
 def attempted(way, settings=SETTINGS):
@@ -115,7 +115,7 @@ def test_with_nobody_asking_it_fails_under_a_limit_of_the_systems(monkeypatch):
     found = attempted("unguarded", {**SETTINGS, "size": 2000, "products": 60})
     assert found["at_once"] == 0
     assert found["said"] == "MXNetError: Failed to allocate CPU Memory"
-    assert found["measured_bytes"] < Job(2000, 60).needed(60) / 2
+    assert found["measured_bytes"] < BigResults(2000, 60).needed(60) / 2
     assert json.dumps(found)
 
 
@@ -189,7 +189,7 @@ def test_without_a_limit_the_machine_is_one(monkeypatch):
 
 @pytest.mark.parametrize(("pieces", "at_once"), [([(0, 20)], 20), ([(0, 10), (10, 20)], 10)])
 def test_the_bytes_are_what_a_job_takes(pieces, at_once):
-    job = Job(size=1000, products=20)
+    job = BigResults(size=1000, products=20)
     found = []
     for _ in range(3):
         with Peak() as peak:

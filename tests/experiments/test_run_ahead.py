@@ -13,7 +13,7 @@ from mxdp.datasets.synthetic import load_synthetic
 from mxdp.experiments.automatic_parallelism.run_ahead import CLAIM, OWN_CHILD, POLICIES, WAITS, RunAhead
 from mxdp.experiments.automatic_parallelism.work import run_ahead as work
 from mxdp.experiments.automatic_parallelism.work.run_ahead import (
-    Products,
+    ProductsOnEach,
     Training,
     additions,
     policy,
@@ -207,7 +207,7 @@ def test_queued_additions_are_timed_from_when_they_may_begin(monkeypatch):
 
 
 def test_products_are_pushed_in_turn_on_each_device():
-    answers = Products([mx.cpu(0), mx.cpu(1)], 4, 2, seed=0).push()
+    answers = ProductsOnEach([mx.cpu(0), mx.cpu(1)], 4, 2, seed=0).push()
     assert [answer.ctx for answer in answers] == [mx.cpu(0), mx.cpu(1)] * 2
 
 
@@ -262,15 +262,15 @@ def test_products_are_compared(way):
 
 
 def test_a_wrong_product_is_caught(monkeypatch):
-    push = work.Products.push
-    monkeypatch.setattr(work.Products, "push", lambda self: [*push(self)[:-1], np.zeros((129, 129))])
+    push = work.ProductsOnEach.push
+    monkeypatch.setattr(work.ProductsOnEach, "push", lambda self: [*push(self)[:-1], np.zeros((129, 129))])
     # (In a few places the right product is zero, too.)
     assert 16000 < checked(products="waitall")[1] <= 129 * 129
 
 
 def test_the_last_sum_is_compared(monkeypatch):
     assert checked(1, each=True) == (2, 0)
-    wrong = work.Additions(1.0, 1.0, np.ones((1, 2)))
+    wrong = work.TimedAdditions(1.0, 1.0, np.ones((1, 2)))
     monkeypatch.setattr(work, "additions", lambda count, device, each: wrong)
     assert checked(1, each=False) == (2, 2)
 

@@ -14,7 +14,7 @@ from mxdp.experiments.harness.settings import resolve
 from mxdp.experiments.measure.oracle import count
 from mxdp.experiments.other_splits.split import wide_numbers
 from mxdp.experiments.other_splits.strategies import LENET_NUMBERS, ROOM
-from mxdp.experiments.other_splits.work.split import Speeds, Split, network, predict_step, scaled, set_up_steps
+from mxdp.experiments.other_splits.work.split import Speeds, SplitNet, network, predict_step, scaled, set_up_steps
 from mxdp.experiments.other_splits.work.strategies import ODD, oracle
 from mxdp.layers import param_shapes
 from mxdp.parallel import traffic
@@ -26,7 +26,7 @@ WAYS = [("serial", {}), ("data", {}), ("layerwise", {}), ("tile", {"grid": (2, 1
 
 
 def split(name, options, net="lenet", n=2):
-    return Split(name, *network(net, 12), devices(n, "cpu"), 0, options)
+    return SplitNet(name, *network(net, 12), devices(n, "cpu"), 0, options)
 
 
 @pytest.mark.parametrize(("name", "options"), WAYS)

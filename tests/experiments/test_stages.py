@@ -12,7 +12,7 @@ from mxdp.experiments.other_splits.latency_throughput import LatencyThroughput
 from mxdp.experiments.other_splits.pipeline import Panel, PipelineStages, idle, staircase
 from mxdp.experiments.other_splits.work import latency_throughput, pipeline
 from mxdp.experiments.other_splits.work.pipeline import recorded_spans, spans
-from mxdp.experiments.other_splits.work.split import Split, memory, network, workers
+from mxdp.experiments.other_splits.work.split import SplitNet, memory, network, workers
 from mxdp.layers import outputs, param_shapes
 from mxdp.parallel.traffic import elements
 from mxdp.plans.pipeline import pipeline as planned
@@ -31,7 +31,7 @@ NUMBERS = 16 * 11 + 2 * sum(elements(shape) for own in param_shapes(*network("st
 
 @pytest.fixture
 def split():
-    return Split("pipeline", *network("stages"), DEVICES, 0, OPTIONS)
+    return SplitNet("pipeline", *network("stages"), DEVICES, 0, OPTIONS)
 
 
 def test_the_network_ends_in_ten_scores():
@@ -59,14 +59,14 @@ def with_other_scores(made):
 
 @pytest.mark.parametrize("fault", [without_gradients, without_an_update, with_other_scores])
 def test_a_broken_pipeline_is_found(fault, monkeypatch):
-    right = Split.make
+    right = SplitNet.make
 
     def wrong(self):
         made = right(self)
         fault(made)
         return made
 
-    monkeypatch.setattr(Split, "make", wrong)
+    monkeypatch.setattr(SplitNet, "make", wrong)
     assert count(pipeline.oracle(CASES["2 x 1f1b, m = 4"], SETTINGS))[1] > 10
     if fault is with_other_scores:
         assert count(latency_throughput.oracle(ANSWERED["2 stages, batch 3"], ANSWERS))[1] > 10
@@ -116,7 +116,7 @@ def test_what_stays_counts_as_memory(split):
 
 
 def test_memory_is_not_counted_where_mxnet_would_abort():
-    many = Split("pipeline", *network("stages"), [mx.cpu(0), mx.cpu(1000)], 0, {"cuts": (4,)})
+    many = SplitNet("pipeline", *network("stages"), [mx.cpu(0), mx.cpu(1000)], 0, {"cuts": (4,)})
     assert memory(many.devices, [0, 0], lambda: None) is None
     assert recorded_spans(many.make(), *many.batch(2)) == []
 

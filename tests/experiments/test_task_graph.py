@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from mxdp.experiments.automatic_parallelism.task_graph import (
-    Task,
+    GraphTask,
     from_ends,
     length,
     one_by_one,
@@ -11,7 +11,12 @@ from mxdp.experiments.automatic_parallelism.task_graph import (
 )
 from mxdp.plans.cost.simulate import simulate
 
-FORK = [Task("a", 0, cost=2.0), Task("b", 1, ("a",), 3.0), Task("c", 0, ("a",), 1.0), Task("d", 0, ("b", "c"), 1.0)]
+FORK = [
+    GraphTask("a", 0, cost=2.0),
+    GraphTask("b", 1, ("a",), 3.0),
+    GraphTask("c", 0, ("a",), 1.0),
+    GraphTask("d", 0, ("b", "c"), 1.0),
+]
 
 
 def test_two_lanes_work_side_by_side():
@@ -31,23 +36,25 @@ def test_one_core_is_shared():
 
 
 def test_what_became_ready_first_runs_first_and_of_these_what_was_pushed_first():
-    tasks = [Task("x", 0), Task("late", 0, ("x",)), Task("y", 0), Task("z", 0)]
+    tasks = [GraphTask("x", 0), GraphTask("late", 0, ("x",)), GraphTask("y", 0), GraphTask("z", 0)]
     order = sorted(simulate([tasks], cores=4).items(), key=lambda item: item[1])
     assert [name for name, _ in order] == ["x", "y", "z", "late"]
 
 
 def test_two_workers_let_a_lane_do_two_things():
-    tasks = [Task("x", 0), Task("y", 0), Task("z", 0)]
+    tasks = [GraphTask("x", 0), GraphTask("y", 0), GraphTask("z", 0)]
     assert length(simulate([tasks], cores=4, workers=2)) == 2
     assert length(simulate([tasks], cores=1, workers=2)) == pytest.approx(3)
 
 
 def test_groups_come_one_after_the_other():
-    x, y = Task("x", 0, cost=2.0), Task("y", 1, cost=1.0)
+    x, y = GraphTask("x", 0, cost=2.0), GraphTask("y", 1, cost=1.0)
     assert simulate([[x], [y]], cores=2)["y"] == (2, 3)
 
 
-@pytest.mark.parametrize("groups", [[[Task("a", 0, ("missing",))]], [[Task("a", 0, ("b",))], [Task("b", 0)]]])
+@pytest.mark.parametrize(
+    "groups", [[[GraphTask("a", 0, ("missing",))]], [[GraphTask("a", 0, ("b",))], [GraphTask("b", 0)]]]
+)
 def test_a_task_whose_needs_do_not_come_is_named(groups):
     with pytest.raises(ValueError, match="'a' needs"):
         simulate(groups, cores=2)
@@ -64,7 +71,7 @@ def test_an_end_that_was_noted_late_is_put_right_by_those_that_needed_it():
 
 
 def test_a_lane_without_work_waits():
-    tasks = [Task("a", 0), Task("b", 1, ("a",))]
+    tasks = [GraphTask("a", 0), GraphTask("b", 1, ("a",))]
     assert from_ends(tasks, {"a": 1.0, "b": 3.0}) == {"a": (0, 1), "b": (1, 3)}
 
 

@@ -4,11 +4,16 @@ import pytest
 from matplotlib.figure import Figure
 
 from mxdp.experiments.automatic_parallelism import task_picture
-from mxdp.experiments.automatic_parallelism.task_graph import Task
+from mxdp.experiments.automatic_parallelism.task_graph import GraphTask
 from mxdp.experiments.report import style
 from mxdp.plans.cost.simulate import simulate
 
-TASKS = [Task("a 0", 0), Task("b 0", 1, ("a 0",)), Task("c 0", 0, ("a 0",)), Task("d 0", 0, ("b 0", "c 0", "not here"))]
+TASKS = [
+    GraphTask("a 0", 0),
+    GraphTask("b 0", 1, ("a 0",)),
+    GraphTask("c 0", 0, ("a 0",)),
+    GraphTask("d 0", 0, ("b 0", "c 0", "not here")),
+]
 SPANS = {"a 0": (1.0, 2.0), "b 0": (2.0, 2.5), "c 0": (2.0, 3.25), "d 0": (3.25, 4.0)}
 
 

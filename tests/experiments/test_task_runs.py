@@ -3,10 +3,10 @@ from __future__ import annotations
 import sys
 
 from mxdp.backend import mx, np, npx
-from mxdp.experiments.automatic_parallelism.task_graph import Task
+from mxdp.experiments.automatic_parallelism.task_graph import GraphTask
 from mxdp.experiments.automatic_parallelism.work.task_runs import alone, ends, run
 
-TASKS = [Task("one", 0), Task("two", 1, ("one",)), Task("three", 0, ("one", "two"))]
+TASKS = [GraphTask("one", 0), GraphTask("two", 1, ("one",)), GraphTask("three", 0, ("one", "two"))]
 FUNCTIONS = {
     "one": lambda: (np.ones((2,)),),
     "two": lambda one: (one[0].copyto(mx.cpu(1)) * 2,),

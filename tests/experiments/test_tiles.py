@@ -9,7 +9,7 @@ from mxdp.experiments.harness.experiment import find
 from mxdp.experiments.measure.oracle import count
 from mxdp.experiments.other_splits.tiles import Tiles
 from mxdp.experiments.other_splits.work import tiles as work
-from mxdp.experiments.other_splits.work.split import Split
+from mxdp.experiments.other_splits.work.split import SplitNet
 from mxdp.experiments.other_splits.work.tiles import ODD, SHAPE, Seams, seams
 
 SETTINGS = {**Tiles.presets["quick"], **Tiles.little, "devices": [2], "kind": "cpu"}
@@ -41,7 +41,7 @@ def test_an_error_inside_is_found(monkeypatch):
 
 
 def test_the_oracle_compares_pixels_and_with_halos_the_training(monkeypatch):
-    monkeypatch.setattr(Split, "compare", lambda self, samples: [(onp.zeros(samples), onp.ones(samples))])
+    monkeypatch.setattr(SplitNet, "compare", lambda self, samples: [(onp.zeros(samples), onp.ones(samples))])
     pixels = SHAPE[1] * SHAPE[2]
     for label, checked in (("whole pictures", pixels + ODD), ("2 x 1 tiles", pixels + ODD)):
         assert count(work.oracle(CASES[label], SETTINGS)) == (checked, ODD)
@@ -50,7 +50,7 @@ def test_the_oracle_compares_pixels_and_with_halos_the_training(monkeypatch):
 
 @pytest.mark.parametrize(("label", "wrong"), [("2 x 1 tiles", 2), ("2 x 1, no halo", 1)])
 def test_one_wrong_pixel_is_caught(label, wrong, monkeypatch):
-    monkeypatch.setattr(Split, "compare", lambda self, samples: [])
+    monkeypatch.setattr(SplitNet, "compare", lambda self, samples: [])
     error, inside = onp.zeros((2, 2)), onp.array([[True, True], [False, False]])
     error[:, 0] = 1e-30, onp.nan
     monkeypatch.setattr(work, "seams", lambda *more: Seams(error, inside))

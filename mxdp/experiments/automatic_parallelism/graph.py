@@ -24,7 +24,7 @@ from typing import Dict, List, Sequence
 from mxdp import process
 from mxdp.errors import plural
 from mxdp.experiments.automatic_parallelism import task_picture
-from mxdp.experiments.automatic_parallelism.task_graph import Groups, Task, from_ends, length, one_by_one
+from mxdp.experiments.automatic_parallelism.task_graph import GraphTask, Groups, from_ends, length, one_by_one
 from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, Verdict, experiment
 from mxdp.experiments.report import style
 from mxdp.experiments.report.rows import find, over, row_bars
@@ -37,19 +37,19 @@ SIDE_BY_SIDE = 0.9
 COPY = 0.02
 """The cost of a copy, in products."""
 LONG = [
-    Task("copy for long 1", 0, ("stem",), COPY),
-    Task("long 1", 1, ("copy for long 1",)),
-    *(Task(f"long {number}", 1, (f"long {number - 1}",)) for number in range(2, 7)),
-    Task("copy for join", 1, ("long 6",), COPY),
+    GraphTask("copy for long 1", 0, ("stem",), COPY),
+    GraphTask("long 1", 1, ("copy for long 1",)),
+    *(GraphTask(f"long {number}", 1, (f"long {number - 1}",)) for number in range(2, 7)),
+    GraphTask("copy for join", 1, ("long 6",), COPY),
 ]
 MID = [
-    Task("copy for mid 1", 0, ("stem",), COPY),
-    Task("mid 1", 1, ("copy for mid 1",)),
-    Task("copy for mid 2", 1, ("mid 1",), COPY),
-    Task("mid 2", 0, ("copy for mid 2",)),
+    GraphTask("copy for mid 1", 0, ("stem",), COPY),
+    GraphTask("mid 1", 1, ("copy for mid 1",)),
+    GraphTask("copy for mid 2", 1, ("mid 1",), COPY),
+    GraphTask("mid 2", 0, ("copy for mid 2",)),
 ]
-SHORT = [Task(f"short {number}", 0, ("stem",)) for number in range(1, 6)]
-STEM, JOIN = Task("stem", 0), Task("join", 0, ("copy for join", "mid 2", *(task.name for task in SHORT)))
+SHORT = [GraphTask(f"short {number}", 0, ("stem",)) for number in range(1, 6)]
+STEM, JOIN = GraphTask("stem", 0), GraphTask("join", 0, ("copy for join", "mid 2", *(task.name for task in SHORT)))
 TASKS = [STEM, *LONG, *MID, *SHORT, JOIN]
 LONG_LAST = [STEM, *MID, *SHORT, *LONG, JOIN]
 PHASES = [
@@ -76,7 +76,7 @@ LABELS = {
 }
 
 
-def modelled(way: str, cores: int, tasks: Sequence[Task]) -> float:
+def modelled(way: str, cores: int, tasks: Sequence[GraphTask]) -> float:
     """The length of a pass in this way, in the unit of the tasks' costs."""
     by_name = {task.name: task for task in tasks}
     groups = [[by_name[task.name] for task in group] for group in WAYS[way]]

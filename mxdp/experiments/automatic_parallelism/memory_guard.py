@@ -24,14 +24,14 @@ LABELS = {"fits": "no limit", "refused": "refused", "sliced": "in slices"}
 
 
 @dataclass(frozen=True)
-class Job:
+class BigResults:
     """``products`` products of (size, 64) by (64, size); of each only the sums of its rows are kept."""
 
     size: int
     products: int
 
     @classmethod
-    def of(cls, settings: Settings) -> Job:
+    def of(cls, settings: Settings) -> BigResults:
         """The job of these settings."""
         return cls(settings["size"], settings["products"])
 
@@ -75,7 +75,7 @@ class MemoryGuard(Experiment):
         return [*cases, Case("no guard", settings={"way": "unguarded"}, reference=True)]
 
     def predict(self, settings: Settings, cores: int) -> str:
-        job, limit = Job.of(settings), settings["limit_bytes"]
+        job, limit = BigResults.of(settings), settings["limit_bytes"]
         most = max(0, (limit - job.fixed_bytes) // job.result_bytes)
         return (
             f"{job.products} results of {job.result_bytes / MB:.1f} MB and their factors: "
@@ -97,7 +97,7 @@ class MemoryGuard(Experiment):
             all(abs(metrics["off"]) <= OFF for metrics in (fits, sliced))
             and sliced["measured_bytes"] <= settings["limit_bytes"]
             and not refused["at_once"]
-            and refused["measured_bytes"] < Job.of(settings).result_bytes
+            and refused["measured_bytes"] < BigResults.of(settings).result_bytes
         )
         end = f"fails with {unguarded['said']!r}" if unguarded["said"] else "runs to its end here"
         text = (

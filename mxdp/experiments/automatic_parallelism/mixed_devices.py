@@ -19,7 +19,7 @@ from typing import Dict, List, Tuple
 from mxdp import process
 from mxdp.errors import plural
 from mxdp.experiments.automatic_parallelism import task_picture
-from mxdp.experiments.automatic_parallelism.task_graph import Task, from_ends, length, one_by_one, side_by_side
+from mxdp.experiments.automatic_parallelism.task_graph import GraphTask, from_ends, length, one_by_one, side_by_side
 from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, Verdict, experiment
 from mxdp.experiments.report import style
 from mxdp.experiments.report.rows import find, find_all, over, row_bars
@@ -33,14 +33,14 @@ SMALL = 0.05
 """The cost of each of the keeper's tasks, in such products of the whole batch."""
 
 
-def plan(workers: int, steps: int) -> List[Task]:
+def plan(workers: int, steps: int) -> List[GraphTask]:
     """The tasks of ``steps`` steps, in the program's order. Lane 0 is the keeper, lane 1 + rank a worker. Without
     workers, lane 0 does everything."""
     ranks = range(max(1, workers))
-    tasks: List[Task] = []
+    tasks: List[GraphTask] = []
     for step in range(steps):
         before = {name: (f"{name} {step - 1}",) if step else () for name in ("fc1 copy", "fc2 copy")}
-        tasks.append(Task(f"batch {step}", 0, (), SMALL))
+        tasks.append(GraphTask(f"batch {step}", 0, (), SMALL))
         for rank in ranks:
             needs: Dict[str, Tuple[str, ...]] = {
                 "fc1 forward": (f"batch {step}", *before["fc1 copy"]),
@@ -50,16 +50,16 @@ def plan(workers: int, steps: int) -> List[Task]:
                 "fc1 backward": (f"fc2 backward {step} @{rank}", f"batch {step}"),
             }
             tasks += [
-                Task(f"{name} {step} @{rank}", 1 + rank if workers else 0, needs[name], products / len(ranks))
+                GraphTask(f"{name} {step} @{rank}", 1 + rank if workers else 0, needs[name], products / len(ranks))
                 for name, products in PRODUCTS.items()
             ]
         for name in ("fc2", "fc1"):
             gradients = tuple(f"{name} backward {step} @{rank}" for rank in ranks)
             weights = (f"{name} update {step - 1}",) if step else ()
             tasks += [
-                Task(f"{name} sum {step}", 0, gradients, SMALL),
-                Task(f"{name} update {step}", 0, (f"{name} sum {step}", *weights), SMALL),
-                Task(f"{name} copy {step}", 0, (f"{name} update {step}",), SMALL),
+                GraphTask(f"{name} sum {step}", 0, gradients, SMALL),
+                GraphTask(f"{name} update {step}", 0, (f"{name} sum {step}", *weights), SMALL),
+                GraphTask(f"{name} copy {step}", 0, (f"{name} update {step}",), SMALL),
             ]
     return tasks
 

@@ -18,14 +18,14 @@ from mxdp.plans.cost.simulate import Job, Span
 
 
 @dataclass(frozen=True)
-class Task(Job[str]):
+class GraphTask(Job[str]):
     """A job with a name that can be read."""
 
 
-Groups = Sequence[Sequence[Task]]
+Groups = Sequence[Sequence[GraphTask]]
 
 
-def one_by_one(tasks: Sequence[Task]) -> Groups:
+def one_by_one(tasks: Sequence[GraphTask]) -> Groups:
     """A wait after each task."""
     return [[task] for task in tasks]
 
@@ -35,7 +35,7 @@ def length(spans: Mapping[str, Span]) -> float:
     return max(end for _, end in spans.values()) - min(start for start, _ in spans.values())
 
 
-def from_ends(tasks: Sequence[Task], ends: Mapping[str, float]) -> Dict[str, Span]:
+def from_ends(tasks: Sequence[GraphTask], ends: Mapping[str, float]) -> Dict[str, Span]:
     """Spans from the moments at which the tasks ended, counted from the first push.
 
     A lane runs one task at a time and is never idle while a task is ready. So a task began when its last need was done
@@ -57,10 +57,10 @@ def from_ends(tasks: Sequence[Task], ends: Mapping[str, float]) -> Dict[str, Spa
     return spans
 
 
-def side_by_side(tasks: Sequence[Task], spans: Mapping[str, Span]) -> float:
+def side_by_side(tasks: Sequence[GraphTask], spans: Mapping[str, Span]) -> float:
     """The share of the time in which two or more lanes were busy.
 
-    >>> tasks = [Task("a", 0), Task("b", 1)]
+    >>> tasks = [GraphTask("a", 0), GraphTask("b", 1)]
     >>> side_by_side(tasks, {"a": (0.0, 3.0), "b": (2.0, 4.0)})
     0.25
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Callable, Dict, Mapping, Sequence, Tuple
 
-from mxdp.experiments.automatic_parallelism.task_graph import Task
+from mxdp.experiments.automatic_parallelism.task_graph import GraphTask
 from mxdp.experiments.report import style
 from mxdp.plans.cost.simulate import Span
 
@@ -16,10 +16,10 @@ FAINT = "#B6BCC6"
 FILLS = ("#E5E7EB", "#CFE5F5", "#FBE3B5", "#CDEBDD", "#F3DCEA")
 
 
-def rows_of(tasks: Sequence[Task], spans: Mapping[str, Span]) -> Dict[str, int]:
+def rows_of(tasks: Sequence[GraphTask], spans: Mapping[str, Span]) -> Dict[str, int]:
     """Each task's row: below all that it needs, and below the task that ran before it on its lane.
 
-    >>> tasks = [Task("a", 0), Task("b", 1, ("a",)), Task("c", 0)]
+    >>> tasks = [GraphTask("a", 0), GraphTask("b", 1, ("a",)), GraphTask("c", 0)]
     >>> rows_of(tasks, {"a": (0, 1), "b": (1, 2), "c": (1, 3)})
     {'a': 0, 'b': 1, 'c': 1}
     """
@@ -34,7 +34,7 @@ def rows_of(tasks: Sequence[Task], spans: Mapping[str, Span]) -> Dict[str, int]:
 
 def graph(
     axes: style.Axes,
-    tasks: Sequence[Task],
+    tasks: Sequence[GraphTask],
     spans: Mapping[str, Span],
     lanes: Sequence[str],
     label: Callable[[str], str] = str,

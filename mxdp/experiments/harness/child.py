@@ -38,7 +38,7 @@ from mxdp.experiments.harness.experiment import Case, Experiment, Round, Setting
 PR_SET_PDEATHSIG = 1
 
 
-class Configuration:
+class ServedCase:
     """The child's side of one case."""
 
     def __init__(self, experiment: Experiment, case: Case, settings: Settings) -> None:
@@ -102,17 +102,17 @@ def serve(commands: TextIO, answers: TextIO) -> None:
     """Answer each command until the input ends."""
     order = json.loads(commands.readline())
     experiment: Experiment = getattr(importlib.import_module(order["module"]), order["class"])()
-    cases: List[Configuration] = []
+    cases: List[ServedCase] = []
     for line in commands:
         command, _, rest = line.partition(" ")
         if command == "case":
-            cases.append(Configuration(experiment, Case(**json.loads(rest)), order["settings"]))
+            cases.append(ServedCase(experiment, Case(**json.loads(rest)), order["settings"]))
             continue
         answers.write(_answer(cases[int(rest)], command) + "\n")
         answers.flush()
 
 
-def _answer(configuration: Configuration, command: str) -> str:
+def _answer(configuration: ServedCase, command: str) -> str:
     """The line that answers ``command``."""
     try:
         return json.dumps({"ok": getattr(configuration, command)()})

@@ -28,7 +28,7 @@ WARM_UP = 5
 """Products that warm up. The slides' size takes minutes, so not all of them do."""
 
 
-class Kept:
+class KeptArrays:
     """Products, and copies of their results, on arrays that are kept: ``landed[i]`` are the targets for result i.
 
     If all targets are one array, one copy runs at a time, whatever the number of workers: as over one bus.
@@ -48,7 +48,7 @@ class Kept:
         """Nothing: the arrays are kept."""
 
 
-class Fresh:
+class FreshArrays:
     """The slides' code: each product and each copy makes an array of its own when it is pushed."""
 
     results: List[NDArray]
@@ -70,7 +70,7 @@ class Fresh:
         self.results, self.landed = [], []
 
 
-Job = Union[Kept, Fresh]
+Job = Union[KeptArrays, FreshArrays]
 
 
 @dataclass(frozen=True)
@@ -146,8 +146,8 @@ def set_up(case: Case, settings: Settings) -> Work:
 
 def _job(case: Case, lefts: Sequence[NDArray], w: NDArray, host: Device, landed: Any) -> Job:
     if case.settings["work"] == SLIDES:
-        return Fresh(lefts, w, host)
-    return Kept(lefts, w, case.settings["work"] == CHAIN, landed)
+        return FreshArrays(lefts, w, host)
+    return KeptArrays(lefts, w, case.settings["work"] == CHAIN, landed)
 
 
 def places(kind: str) -> Tuple[Device, Device]:
@@ -182,7 +182,7 @@ def _measured(height: int, width: int, products: int, copies: int, device: Devic
     """By a chain of ``products``, and ``copies`` of each result to one place: the better of two measurements."""
     x, w = factors(height, width, device, 0)
     landing = np.zeros(x.shape, ctx=host)
-    job = Kept([x] * products, w, True, [[landing] * copies] * products)
+    job = KeptArrays([x] * products, w, True, [[landing] * copies] * products)
     runs, away = zip(*[(seconds_of(job.run), seconds_of(job.copy)) for _ in range(2)])
     return Size(height, width, copies, min(runs) / products, min(away) / (products * copies))
 

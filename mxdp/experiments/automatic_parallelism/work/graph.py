@@ -9,7 +9,7 @@ import numpy as onp
 
 from mxdp.backend import Device, HostArray, NDArray, npx, upload
 from mxdp.experiments.automatic_parallelism.graph import TASKS, WAYS
-from mxdp.experiments.automatic_parallelism.task_graph import Task
+from mxdp.experiments.automatic_parallelism.task_graph import GraphTask
 from mxdp.experiments.automatic_parallelism.work.task_runs import Functions, Results, alone, ends, run
 from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
 from mxdp.experiments.measure.devices import devices_of
@@ -47,7 +47,7 @@ def set_up(case: Case, settings: Settings) -> Work:
     return Work(devices, one_round, None if way in ("one", "waits") else lambda: one_pass)
 
 
-def net(tasks: Sequence[Task], weights: Weights, x: HostArray, devices: Sequence[Device]) -> Functions:
+def net(tasks: Sequence[GraphTask], weights: Weights, x: HostArray, devices: Sequence[Device]) -> Functions:
     """Each task's function: add up the inputs and multiply the sum by the task's own weights.
 
     A task called "copy for ..." copies its input to that other task's device. If there is only one device, it runs all
@@ -76,7 +76,7 @@ def _product(weight: NDArray, *inputs: Results) -> Results:
     return (npx.fully_connected(total, weight, num_hidden=weight.shape[0], no_bias=True),)
 
 
-def whole_numbers(tasks: Sequence[Task], seed: int, rows: int = 67, k: int = 31) -> Tuple[HostArray, Weights]:
+def whole_numbers(tasks: Sequence[GraphTask], seed: int, rows: int = 67, k: int = 31) -> Tuple[HostArray, Weights]:
     """(x, weights) that make every product exact. The weights only permute columns and change signs, so numbers grow by
     additions alone, however deep the net is."""
     random = onp.random.RandomState(seed)
@@ -85,7 +85,7 @@ def whole_numbers(tasks: Sequence[Task], seed: int, rows: int = 67, k: int = 31)
     return random.randint(-99, 100, size=(rows, k)).astype("float32"), weights
 
 
-def serial(tasks: Sequence[Task], weights: Weights, x: HostArray) -> Dict[str, HostArray]:
+def serial(tasks: Sequence[GraphTask], weights: Weights, x: HostArray) -> Dict[str, HostArray]:
     """Every task's result in NumPy's integers. Each of ``tasks`` comes after all that it needs."""
     done: Dict[str, Any] = {}
     for task in tasks:

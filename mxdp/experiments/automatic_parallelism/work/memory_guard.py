@@ -13,7 +13,7 @@ import numpy as onp
 from mxdp import memory
 from mxdp.backend import Device, HostArray, NDArray, mx, npx, upload
 from mxdp.errors import MemoryShortage
-from mxdp.experiments.automatic_parallelism.memory_guard import INNER, Job
+from mxdp.experiments.automatic_parallelism.memory_guard import INNER, BigResults
 from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
 from mxdp.experiments.measure.devices import devices_of
 from mxdp.experiments.measure.memory import taken
@@ -28,7 +28,7 @@ Pieces = List[Tuple[int, int]]
 
 def oracle(case: Case, settings: Settings) -> Iterator[Tuple[Any, ...]]:
     """The row sums, and what the guard lets pass."""
-    job, (device,), seed = Job(size=129, products=11), devices_of(case, settings), settings["seed"]
+    job, (device,), seed = BigResults(size=129, products=11), devices_of(case, settings), settings["seed"]
     at_once = 3 if case.settings["way"] == "sliced" else 11
     pieces = slices_of(job, device, job.needed(at_once), cut=at_once < 11)
     yield run(job, device, seed, pieces), serial(job, seed), 0.0
@@ -40,7 +40,7 @@ def oracle(case: Case, settings: Settings) -> Iterator[Tuple[Any, ...]]:
 
 def set_up(case: Case, settings: Settings) -> Work:
     """A round tries to run the job in the way of this case."""
-    job, (device,), seed = Job.of(settings), devices_of(case, settings), settings["seed"]
+    job, (device,), seed = BigResults.of(settings), devices_of(case, settings), settings["seed"]
     way = case.settings["way"]
     limit = None if way == "fits" else settings["limit_bytes"]
     run(job, device, seed, [(0, 2)])
@@ -62,7 +62,7 @@ def set_up(case: Case, settings: Settings) -> Work:
     return Work([device], one_round, (lambda: partial(run, job, device, seed, pieces)) if way == "sliced" else None)
 
 
-def _attempt(job: Job, device: Device, seed: int, way: str, limit: Any) -> Tuple[Pieces, str]:
+def _attempt(job: BigResults, device: Device, seed: int, way: str, limit: Any) -> Tuple[Pieces, str]:
     """The pieces in which the job ran; or none, and why."""
     unguarded = way == "unguarded"
     try:
@@ -76,20 +76,20 @@ def _attempt(job: Job, device: Device, seed: int, way: str, limit: Any) -> Tuple
     return pieces, ""
 
 
-def factors(job: Job, seed: int) -> Tuple[HostArray, HostArray]:
+def factors(job: BigResults, seed: int) -> Tuple[HostArray, HostArray]:
     """(size, 64) each, of -1, 0 and 1: up to ``size`` 4000 and 50 products all sums are exact in float32."""
     random = onp.random.RandomState(seed)
     a, b = (random.randint(-1, 2, size=(job.size, INNER)).astype("float32") for _ in "ab")
     return a, b
 
 
-def serial(job: Job, seed: int) -> Any:
+def serial(job: BigResults, seed: int) -> Any:
     """The row sums (products, size) in NumPy's integers, one result after the other."""
     a, b = (factor.astype("int64") for factor in factors(job, seed))
     return onp.stack([((a + number) @ b.T).sum(axis=1) for number in range(job.products)])
 
 
-def run(job: Job, device: Device, seed: int, pieces: Pieces) -> HostArray:
+def run(job: BigResults, device: Device, seed: int, pieces: Pieces) -> HostArray:
     """The row sums, piece by piece. Waits for each piece: only then is its memory free again."""
     a, b = (upload(factor, device) for factor in factors(job, seed))
     # One array from the start for all that is kept. Small arrays kept between the slices would lie in the holes that
@@ -109,7 +109,7 @@ def _run_piece(a: NDArray, b: NDArray, start: int, kept: HostArray) -> None:
         row[:] = each.asnumpy()
 
 
-def slices_of(job: Job, device: Device, limit: Optional[int], cut: bool) -> Pieces:
+def slices_of(job: BigResults, device: Device, limit: Optional[int], cut: bool) -> Pieces:
     """How to run the job in at most ``limit`` bytes: whole, or with ``cut`` in slices that fit.
 
     Raises:
@@ -126,7 +126,7 @@ def slices_of(job: Job, device: Device, limit: Optional[int], cut: bool) -> Piec
     return [(0, job.products)]
 
 
-def refused(job: Job, device: Device, limit: int) -> bool:
+def refused(job: BigResults, device: Device, limit: int) -> bool:
     """Does the guard refuse to run the whole job?"""
     try:
         slices_of(job, device, limit, cut=False)

@@ -46,7 +46,7 @@ def oracle(case: Case, settings: Settings) -> Iterator[Tuple[Any, ...]]:
                 yield param, bits, 0.0
                 yield param, number
     elif "products" in case.settings:
-        products = Products(devices, 129, 3, seed)
+        products = ProductsOnEach(devices, 129, 3, seed)
         answers = products.push()
         WAITS[case.settings["products"]](answers)
         exact = products.factor.astype("int64") @ products.factor.T.astype("int64")
@@ -96,12 +96,12 @@ def _train(way: str, devices: Sequence[Device], settings: Settings) -> Work:
 
 
 def _multiply(way: str, devices: Sequence[Device], settings: Settings) -> Work:
-    products = Products(devices, settings["size"], settings["products"], settings["seed"])
+    products = ProductsOnEach(devices, settings["size"], settings["products"], settings["seed"])
     products.push()
     npx.waitall()
 
     def one_round() -> Round:
-        # Products that run after this wait don't count. The harness waits for them.
+        # ProductsOnEach that run after this wait don't count. The harness waits for them.
         started = time.perf_counter()
         WAITS[way](products.push())
         return Round(time.perf_counter() - started)
@@ -170,7 +170,7 @@ class Training:
         return ahead
 
 
-class Products:
+class ProductsOnEach:
     """``count`` independent products on each device."""
 
     def __init__(self, devices: Sequence[Device], size: int, count: int, seed: int) -> None:
@@ -187,7 +187,7 @@ class Products:
         ]
 
 
-class Additions(NamedTuple):
+class TimedAdditions(NamedTuple):
     """Seconds in all, seconds until Python had pushed everything, and the last sum."""
 
     seconds: float
@@ -195,7 +195,7 @@ class Additions(NamedTuple):
     last: NDArray
 
 
-def additions(count: int, device: Device, each: bool) -> Additions:
+def additions(count: int, device: Device, each: bool) -> TimedAdditions:
     """``y = x + 1``, ``count`` times, as in the book, with a wait for each or only at the end."""
     x = np.ones((1, 2), ctx=device)
     npx.waitall()
@@ -206,7 +206,7 @@ def additions(count: int, device: Device, each: bool) -> Additions:
             y.wait_to_read()
     pushed = time.perf_counter()
     npx.waitall()
-    return Additions(time.perf_counter() - started, pushed - started, y)
+    return TimedAdditions(time.perf_counter() - started, pushed - started, y)
 
 
 def queued_additions(count: int, device: Device) -> float:

@@ -7,7 +7,7 @@ import time
 from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 
 from mxdp.backend import NDArray, npx
-from mxdp.experiments.automatic_parallelism.task_graph import Groups, Task
+from mxdp.experiments.automatic_parallelism.task_graph import GraphTask, Groups
 from mxdp.experiments.measure.completion import CompletionEvent
 
 SWITCH_SECONDS = 2e-5
@@ -18,7 +18,7 @@ Functions = Mapping[str, Callable[..., Results]]
 
 
 def run(
-    groups: Groups, functions: Functions, after: Callable[[Task, Results], Any] = lambda task, results: None
+    groups: Groups, functions: Functions, after: Callable[[GraphTask, Results], Any] = lambda task, results: None
 ) -> Dict[str, Results]:
     """Push the tasks group by group, and return their results. Waits for all devices between groups, not at the end.
 
@@ -34,13 +34,13 @@ def run(
     return done
 
 
-def alone(tasks: Sequence[Task], functions: Functions) -> Dict[str, float]:
+def alone(tasks: Sequence[GraphTask], functions: Functions) -> Dict[str, float]:
     """Each task's own time in seconds, with a wait before and after it."""
     npx.waitall()
     begun: List[float] = [time.perf_counter()]
     seconds: Dict[str, float] = {}
 
-    def wait(task: Task, results: Results) -> None:
+    def wait(task: GraphTask, results: Results) -> None:
         npx.waitall()
         begun.append(time.perf_counter())
         seconds[task.name] = begun[-1] - begun[-2]
@@ -58,7 +58,7 @@ def ends(groups: Groups, functions: Functions) -> Dict[str, float]:
     npx.waitall()
     events: Dict[str, CompletionEvent] = {}
 
-    def note(task: Task, results: Results) -> None:
+    def note(task: GraphTask, results: Results) -> None:
         events[task.name] = CompletionEvent(results)
 
     # An event needs Python's lock, which the pushing thread may keep for a switch interval.

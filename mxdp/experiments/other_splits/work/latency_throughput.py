@@ -7,7 +7,7 @@ from typing import Any, Iterator, List, Tuple
 from mxdp.backend import NDArray, upload
 from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
 from mxdp.experiments.measure.devices import devices_of
-from mxdp.experiments.other_splits.work.split import Split, memory, network, stage_cuts, workers
+from mxdp.experiments.other_splits.work.split import SplitNet, memory, network, stage_cuts, workers
 from mxdp.layers import forward, init
 from mxdp.parallel.stage_times import measure_stages
 from mxdp.plans.cost.simulate import pipeline_seconds
@@ -66,9 +66,9 @@ def set_up(case: Case, settings: Settings) -> Work:
     return Work(devices, one_round)
 
 
-def _splits(case: Case, settings: Settings) -> List[Split]:
+def _splits(case: Case, settings: Settings) -> List[SplitNet]:
     """One for each replica; with one replica its stages are on all devices."""
     devices, stages, seed = devices_of(case, settings), case.settings["stages"], settings["seed"]
     cuts = stage_cuts(devices[0], stages, 1, max(settings["batches"]), seed, training=False)
     groups = [devices[first : first + stages] for first in range(0, len(devices), stages)]
-    return [Split("pipeline", *network("stages"), group, seed, {"cuts": cuts}) for group in groups]
+    return [SplitNet("pipeline", *network("stages"), group, seed, {"cuts": cuts}) for group in groups]

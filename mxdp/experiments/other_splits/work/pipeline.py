@@ -9,7 +9,7 @@ from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
 from mxdp.experiments.measure.clock import seconds_of
 from mxdp.experiments.measure.devices import devices_of
 from mxdp.experiments.other_splits.pipeline import SEVERAL
-from mxdp.experiments.other_splits.work.split import LR, Split, memory, network, stage_cuts, workers
+from mxdp.experiments.other_splits.work.split import LR, SplitNet, memory, network, stage_cuts, workers
 from mxdp.parallel.pipeline import Pipeline
 from mxdp.parallel.stage_times import StageTimes, measure_stages
 from mxdp.plans.cost.simulate import pipeline_seconds
@@ -94,8 +94,8 @@ def spans(timeline: Timeline, made: Pipeline) -> List[Span]:
     return [(stage, task, start - began, stop - began) for stage, task, start, stop in found]
 
 
-def _split(case: Case, settings: Settings) -> Split:
+def _split(case: Case, settings: Settings) -> SplitNet:
     devices, own, seed = devices_of(case, settings), case.settings, settings["seed"]
     cuts = stage_cuts(devices[0], own["stages"], SEVERAL, settings["batch_size"], seed)
     options = {"micro_batches": own["micro_batches"], "schedule": own["schedule"], "cuts": cuts}
-    return Split("pipeline", *network("stages"), devices, seed, options)
+    return SplitNet("pipeline", *network("stages"), devices, seed, options)

@@ -71,7 +71,7 @@ def network(name: str, size: int = 0) -> Tuple[Net, Shape]:
 
 
 @dataclass(frozen=True)
-class Split:
+class SplitNet:
     """A network for inputs of ``shape``, split by ``strategy`` over ``devices``; ``options`` are the strategy's own."""
 
     strategy: str
@@ -131,7 +131,7 @@ def scaled(actual: Sequence[HostArray], expected: Sequence[HostArray]) -> Iterat
         yield (*pair, TOLERANCE, scale)
 
 
-def set_up_steps(split: Split, samples: int, steps: int, **more: Any) -> Work:
+def set_up_steps(split: SplitNet, samples: int, steps: int, **more: Any) -> Work:
     """A round is ``steps`` steps with ``samples`` samples each; its seconds are those of one step.
 
     The row's metrics get ``more``. The memory of a device is what stays between steps, and the most that is in use at a
@@ -191,7 +191,7 @@ def measure_speeds(net: Net, shape: Shape, devices: Tuple[Device, ...], samples:
     return Speeds(measure_layers(net, params, shape, devices[0], samples), update, link)
 
 
-def predict_step(split: Split, made: Any, samples: int, speeds: Speeds, cores: int = 0) -> float:
+def predict_step(split: SplitNet, made: Any, samples: int, speeds: Speeds, cores: int = 0) -> float:
     """Predicted seconds of a step. ``made`` is the strategy, which has the plan; ``cores``: 0 means this machine's."""
     n = 1 if split.strategy == SERIAL else len(split.devices)
     cores = cores or process.cores()

@@ -7,7 +7,7 @@ from typing import Any, Iterator, Tuple
 from mxdp.experiments.harness.experiment import Case, Settings, Work
 from mxdp.experiments.measure.devices import devices_of
 from mxdp.experiments.other_splits.strategies import MICRO_BATCHES
-from mxdp.experiments.other_splits.work.split import Split, network, set_up_steps
+from mxdp.experiments.other_splits.work.split import SplitNet, network, set_up_steps
 
 ODD = 13
 """Samples that the oracle compares: a prime, so that shards and micro-batches are uneven."""
@@ -23,9 +23,9 @@ def set_up(case: Case, settings: Settings) -> Work:
     return set_up_steps(_split(case, settings), case.settings["batch"], settings["steps"])
 
 
-def _split(case: Case, settings: Settings) -> Split:
+def _split(case: Case, settings: Settings) -> SplitNet:
     own = case.settings
     pipeline = {"micro_batches": MICRO_BATCHES, "schedule": "gpipe", "batch_size": own["batch"]}
     options = pipeline if own["strategy"] == "pipeline" else {}
     net, shape = network(own["net"], settings["units"])
-    return Split(own["strategy"], net, shape, devices_of(case, settings), settings["seed"], options)
+    return SplitNet(own["strategy"], net, shape, devices_of(case, settings), settings["seed"], options)

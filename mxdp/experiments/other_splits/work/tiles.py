@@ -10,7 +10,7 @@ from mxdp.backend import Device, HostArray, np
 from mxdp.experiments.harness.experiment import Case, Settings, Work
 from mxdp.experiments.measure.devices import devices_of
 from mxdp.experiments.other_splits.tiles import TILE
-from mxdp.experiments.other_splits.work.split import Split, network, set_up_steps
+from mxdp.experiments.other_splits.work.split import SplitNet, network, set_up_steps
 from mxdp.layers import Conv, Net, Relu, forward, param_shapes
 from mxdp.parallel.tile import Tile
 from mxdp.plans.layers.halo import Grid
@@ -79,7 +79,7 @@ def _distance(place: int, seams: Tuple[int, ...]) -> int:
     return min((place - seam + 1 if place >= seam else seam - place for seam in seams), default=REACH + 1)
 
 
-def _split(case: Case, settings: Settings, side: int) -> Split:
+def _split(case: Case, settings: Settings, side: int) -> SplitNet:
     strategy = case.settings["strategy"]
     options = {name: case.settings[name] for name in ("grid", "halo")} if strategy == TILE else {}
-    return Split(strategy, *network("pictures", side), devices_of(case, settings), settings["seed"], options)
+    return SplitNet(strategy, *network("pictures", side), devices_of(case, settings), settings["seed"], options)
