@@ -8,12 +8,10 @@ BACKEND ?=
 PYTHON ?=
 VENV ?= .venv
 ARGS ?=
-# The committed results: one folder for each machine, named after its processor. The deck's 50 products of 4000 x 4000 make
+# The committed results: one folder for each machine, named after its processor. The slides' 50 products of 4000 x 4000 make
 # two-jobs and copy-overlap take an hour or so each.
 MACHINE ?= $(shell tools/machine.sh)
-REFERENCE_ARGS ?= run epochs stock-loop allreduce buckets links parameter-server where-the-time-went operators small-ops \
-	mixed-devices graph memory-guard run-ahead strategies pipeline layerwise tiles latency-throughput two-jobs \
-	copy-overlap --preset full
+REFERENCE_ARGS ?= run all --preset full
 
 python := $(VENV)/bin/python
 install = @PYTHON="$(PYTHON)" VENV="$(VENV)" tools/install.sh "$(BACKEND)"

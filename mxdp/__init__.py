@@ -35,7 +35,7 @@ _HOME = {
     "cross_entropy": "mxdp.scratch",
     "sgd": "mxdp.scratch",
     "load": "mxdp.datasets",
-    "Curves": "mxdp.curves",
+    "Curves": "mxdp.experiments.report.curves",
     "Timer": "mxdp.timing",
     "Benchmark": "mxdp.timing",
     "train_batch": "mxdp.scratch",

@@ -30,7 +30,7 @@ def parser() -> argparse.ArgumentParser:
     listing.add_argument("--json", action="store_true", help="for programs")
 
     run = commands.add_parser("run", help="run experiments: tables, and a report in --out")
-    run.add_argument("names", nargs="+", metavar="NAME", help="see 'list'")
+    run.add_argument("names", nargs="+", metavar="NAME", help="see 'list'; 'all' for all but profile")
     run.add_argument(
         "--preset", default="quick", help="quick (default), full, or a TOML file with a table per experiment"
     )
@@ -125,7 +125,10 @@ def _run(options: argparse.Namespace) -> int:
     from mxdp.experiments.harness.experiment import discover, find
 
     if options.command == "run":
-        experiments = list({name: find(name) for name in options.names}.values())
+        # An experiment with the setting `of` measures another one again.
+        every = [name for name, each in discover().items() if "of" not in each.presets["full"]]
+        names = [one for name in options.names for one in (every if name == "all" else [name])]
+        experiments = list({name: find(name) for name in names}.values())
         given: Dict[str, Any] = {key: value for key in OPTIONS if (value := getattr(options, key)) is not None}
         preset, as_json, folder = options.preset, options.json, options.out
     else:

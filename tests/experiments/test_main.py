@@ -17,6 +17,8 @@ import pytest
 
 from mxdp.errors import UsageError
 from mxdp.experiments import session
+from mxdp.experiments.__main__ import main
+from mxdp.experiments.harness.experiment import discover
 
 HERE = str(Path(__file__).parent)
 MADE = {"MXDP_EXPERIMENTS": "faulty", "PYTHONPATH": os.pathsep.join(filter(None, [HERE, os.environ.get("PYTHONPATH")]))}
@@ -49,6 +51,15 @@ def test_list_fits_80_columns():
     lines = run("list").stdout.splitlines()
     assert any(line.startswith("two-jobs") for line in lines)
     assert max(map(len, lines)) <= 80
+
+
+def test_all_runs_every_experiment_once_but_the_one_that_repeats_another(monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr(session, "run", lambda experiments, *more: asked.extend(experiments) or True)
+    assert main(["run", "epochs", "all", "--preset", "full", "--out", str(tmp_path)]) == 0
+    names = [each.name for each in asked]
+    assert names[0] == "epochs"
+    assert sorted(names) == sorted(set(discover()) - {"profile"})
 
 
 def test_one_failure_among_several_is_exit_status_1_and_the_others_complete(tmp_path):
