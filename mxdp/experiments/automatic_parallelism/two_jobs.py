@@ -68,8 +68,8 @@ class TwoJobs(Experiment):
         return cases
 
     def predict(self, settings: Settings, cores: int) -> str:
-        said = [f"{_all(n)} at once over one: {jobs_ratio(n, cores):.2f}" for n in settings["devices"]]
-        text = f"{'; '.join(said)} (on {plural(cores, 'core')}). In turn: as many times as there are jobs."
+        said = [f"{_all(n).capitalize()} at once over one: {jobs_ratio(n, cores):.2f}" for n in settings["devices"]]
+        text = f"{'; '.join(said)} (on {plural(cores, 'core')}). One after the other: as many times as there are jobs."
         if settings["size"]:
             return text
         return f"{text} Products are scaled to this machine, so that a job takes about {settings['run_seconds']:g} s."

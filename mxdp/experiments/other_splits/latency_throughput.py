@@ -32,7 +32,7 @@ class LatencyThroughput(Experiment):
         "Latency is the time of one batch alone, from the call to its answers. Answers a second are those of a stream "
         "of batches, none of which is waited for. With stages each batch goes through all devices. With replicas each "
         "device has the whole network, and they take the batches by turns. 'Pred./time' is the stream's predicted over "
-        "its measured time; the plan is played through with the times of the stages, each measured alone just before. "
+        "its measured time; the plan is simulated with the times of the stages, each measured alone just before. "
         "'MB' is the memory of the device that needs most, as MXNet counts it."
     )
     together = True

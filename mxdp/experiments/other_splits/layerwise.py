@@ -29,7 +29,7 @@ class LayerwiseExperiment(SplitExperiment):
     question = "Up to which batch is it better to split the layers than the batch?"
     source = "Dive into Deep Learning, 'Training on Multiple GPUs': layerwise partitioning"
     how_to_read = (
-        f"Three dense layers. {COLUMNS} 'Sums' counts the all-reduces of activations in a step. In the picture, the "
+        f"Three dense layers. {COLUMNS} 'Sums' counts a step's all-reduces, forward + backward. In the picture, the "
         "dashed line is the batch with which both ways move the same number of bytes."
     )
     alike = ("batch",)
@@ -63,7 +63,9 @@ class LayerwiseExperiment(SplitExperiment):
     def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
         super().finish(rows, references, settings)
         for row in find_all(rows, strategy=LAYERWISE):
-            row["metrics"]["of_data"] = over(rows, row, "batch", "split", strategy=DATA)
+            metrics = row["metrics"]
+            metrics["of_data"] = over(rows, row, "batch", "split", strategy=DATA)
+            metrics["allreduces"] = f"{metrics['allreduces_forward']} + {metrics['allreduces_backward']}"
 
     def verdict(self, rows: List[Row], references: List[Row], settings: Settings) -> Verdict:
         counts = [n for n in settings["devices"] if n > 1]
@@ -87,7 +89,7 @@ class LayerwiseExperiment(SplitExperiment):
         )
 
     def columns(self) -> List[Column]:
-        return super().columns() + [Column(f"allreduces_{way}", f"sums {way}") for way in ("forward", "backward")]
+        return [*super().columns(), Column("allreduces", "sums")]
 
     def draw(self, result: Result, figure: style.Figure) -> None:
         from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter

@@ -33,7 +33,7 @@ class PipelineStages(Experiment):
     question = "What do stages and micro-batches bring, and does the plan know it beforehand?"
     source = "Slides 'Multi-GPU', model parallelism; Dive into Deep Learning, 'Training on Multiple GPUs', the figure"
     how_to_read = (
-        "A step is forward, backward and update of one batch. 'Pred.' is the time of the plan, played through with the "
+        "A step is forward, backward and update of one batch. 'Pred.' is the time of the plan, simulated with the "
         "times of the stages, each measured alone just before; 'pred./ms' is that over the measured time. 'Idle' is "
         "the share of all devices' time in which they do nothing: measured in one recorded step, and predicted from "
         "the plan's cycles (the bubble). 'MB' is the memory of the device that needs most, with parameters and "

@@ -3,7 +3,7 @@
 The prediction takes the time of each layer, measured alone on one device, and divides it as the strategy does: the
 largest part counts, and a layer that is not divided counts whole. It adds the bytes moved over the measured link (each
 device sends its share at the same time as the others), and the SGD step of all parameters that a device has. A
-pipeline's plan is played through. For the other strategies, waiting between devices is left out.
+pipeline's plan is simulated. For the other strategies, waiting between devices is left out.
 """
 
 from __future__ import annotations
