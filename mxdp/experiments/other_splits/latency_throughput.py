@@ -31,7 +31,7 @@ class LatencyThroughput(Experiment):
     how_to_read = (
         "Latency is the time of one batch alone, from the call to its answers. Answers a second are those of a stream "
         "of batches, none of which is waited for. With stages each batch goes through all devices. With replicas each "
-        "device has the whole network, and they take the batches by turns. 'Pred./time' is the stream's predicted over "
+        "device has the whole network, and they take the batches by turns. 'Model' is the stream's predicted over "
         "its measured time; the plan is simulated with the times of the stages, each measured alone just before. "
         "'MB' is the memory of the device that needs most, as MXNet counts it."
     )
@@ -105,7 +105,7 @@ class LatencyThroughput(Experiment):
             Column("latency_seconds", "latency ms", scale=1e3),
             Column("answers_per_second", "answers/s"),
             Column("answers_of_one", "of 1 dev.", ".2f"),
-            Column("predicted_over_measured", "pred./time", ".2f"),
+            Column("predicted_over_measured", "model", ".2f"),
             Column("bytes_moved", "kB sent", scale=1e-3),
             Column("peak_bytes", "MB", ".1f", 1e-6),
         ]

@@ -38,7 +38,7 @@ class Tiles(SplitExperiment):
         "largest one more than two pixels from the seams. All numbers there are whole: 0 is exactly 0. Tiles without "
         "halos see zeros where halos would be: they show the error, and are not meant to be fast."
     )
-    compared = f"{COMPARED}; pixels of tiled pictures, exactly (without halos those away from the seams alone)"
+    compared = f"{COMPARED}; pixels of tiled pictures, exactly: without halos those away from the seams"
     presets = {
         "quick": dict(QUICK, devices=[2, 4], rounds=7, size=192, pictures=2, steps=2),
         "full": dict(FULL, size=512, pictures=2, steps=2),
