@@ -3,9 +3,8 @@ from __future__ import annotations
 import pytest
 
 from mxdp.collectives import GradientSync
-from mxdp.experiments.allreduce.buckets import BESIDE, Buckets
+from mxdp.experiments.allreduce.buckets import Buckets
 from mxdp.experiments.allreduce.work import buckets as work
-from mxdp.experiments.harness.child import one_round
 from mxdp.experiments.measure.oracle import count
 
 SETTINGS = dict(devices=[2], kind="cpu", seed=0, rounds=2, timeout=60.0, bucket_mb=[0.25], images=1)
@@ -30,8 +29,10 @@ def test_the_oracle_catches_a_bucket_that_is_not_summed(monkeypatch):
     assert 0 < wrong < checked
 
 
-def test_beside_backward_has_three_times_of_each_round():
-    case = next(case for case in CASES.values() if case.settings.get("run") == BESIDE)
-    found = one_round(work.set_up(case, SETTINGS))
-    assert set(found.metrics) == {"alone_ms", "after_ms", "beside_ms"}
-    assert found.seconds * 1e3 == found.metrics["beside_ms"] > 0
+def test_beside_backward_has_three_times_of_each_round(measured):
+    _, result = measured("buckets")
+    beside = [row for row in result["rows"] if "run" in row["case"]]
+    assert beside
+    for row in beside:
+        assert {"alone_ms", "after_ms", "beside_ms"} <= set(row["rounds"])
+        assert row["rounds"]["beside_ms"] == [seconds * 1e3 for seconds in row["seconds"]["samples"]]

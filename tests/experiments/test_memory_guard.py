@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as onp
 import pytest
@@ -109,14 +112,53 @@ def test_its_timelines(timelines):
     assert timelines("memory-guard") == 1
 
 
-def test_with_nobody_asking_it_fails_under_a_limit_of_the_systems(monkeypatch):
-    monkeypatch.setattr(work, "SLACK", 4 << 20)
-    # Much more than other tests can have left in this process's heap, which the limit does not count.
+def with_nobody_asking_it_fails_under_a_limit_of_the_systems():
+    work.SLACK = 4 << 20
     found = attempted("unguarded", {**SETTINGS, "size": 2000, "products": 60})
     assert found["at_once"] == 0
     assert found["said"] == "MXNetError: Failed to allocate CPU Memory"
     assert found["measured_bytes"] < BigResults(2000, 60).needed(60) / 2
     assert json.dumps(found)
+
+
+def the_bytes_are_what_a_job_takes():
+    job = BigResults(size=1000, products=20)
+    for pieces, at_once in (([(0, 20)], 20), ([(0, 10), (10, 20)], 10)):
+        found = []
+        for _ in range(3):
+            with Peak() as peak:
+                run(job, CPU, 0, pieces)
+            found.append(peak.bytes)
+        assert job.needed(at_once) * 0.9 < min(found) < job.needed(at_once) * 1.1
+
+
+def the_system_refuses_more_than_it_was_told_to():
+    with at_most(64 << 20), pytest.raises((mx.MXNetError, MemoryError)):
+        arrays_of(megabytes=512)
+    assert arrays_of(megabytes=512)[-1][0] == 1
+
+
+def arrays_of(megabytes):
+    arrays = [np.ones((1 << 18,)) for _ in range(megabytes)]
+    npx.waitall()
+    return arrays
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        with_nobody_asking_it_fails_under_a_limit_of_the_systems,
+        the_bytes_are_what_a_job_takes,
+        the_system_refuses_more_than_it_was_told_to,
+    ],
+)
+def test_in_a_process_whose_heap_holds_nothing_else(check):
+    """What other tests have freed stays in the heap of their process, and is used again unseen."""
+    code = (
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import {__name__} as t; t.{check.__name__}()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(
@@ -185,27 +227,3 @@ def test_without_a_limit_the_machine_is_one(monkeypatch):
     monkeypatch.setattr(memory, "available_bytes", lambda device: SMALL.needed(2))
     assert slices_of(SMALL, CPU, None, cut=True) == [(0, 2), (2, 4), (4, 5)]
     assert slices_of(SMALL, CPU, 10**9, cut=True) == [(0, 2), (2, 4), (4, 5)]
-
-
-@pytest.mark.parametrize(("pieces", "at_once"), [([(0, 20)], 20), ([(0, 10), (10, 20)], 10)])
-def test_the_bytes_are_what_a_job_takes(pieces, at_once):
-    job = BigResults(size=1000, products=20)
-    found = []
-    for _ in range(3):
-        with Peak() as peak:
-            run(job, CPU, 0, pieces)
-        found.append(peak.bytes)
-    # What other tests have left of the heap can only make it more.
-    assert job.needed(at_once) * 0.9 < min(found) < job.needed(at_once) * 1.1
-
-
-def arrays_of(megabytes):
-    arrays = [np.ones((1 << 18,)) for _ in range(megabytes)]
-    npx.waitall()
-    return arrays
-
-
-def test_the_system_refuses_more_than_it_was_told_to():
-    with at_most(64 << 20), pytest.raises((mx.MXNetError, MemoryError)):
-        arrays_of(megabytes=512)
-    assert arrays_of(megabytes=512)[-1][0] == 1
