@@ -28,7 +28,7 @@ class Library:
     package: str
 
 
-# In the order of loading: each library after those that it needs. libcudnn.so.8 opens its parts itself, from its own
+# In the order of loading: each library after its dependencies. libcudnn.so.8 opens its parts itself, from its own
 # folder. CUDA 11's cusolver is linked to cublas, not to cusparse.
 LIBRARIES: Tuple[Library, ...] = (
     Library("libcudart.so.11.0", "nvidia-cuda-runtime-cu11"),

@@ -46,4 +46,4 @@ class Strategy(Protocol):
         """Bytes that stay on each device from step to step: parameters, gradients, and buffers that are kept."""
 
     def peak_bytes(self, batch_size: int) -> List[int]:
-        """Predicted: the most bytes that :meth:`step` uses at a time on each device, besides those that stay."""
+        """Predicted: the most bytes that :meth:`step` uses at a time on each device, without the lasting ones."""

@@ -115,7 +115,7 @@ class Links(Experiment):
             said.append(
                 "CPU devices share one memory: where their links differ, the reason is other work on the machine, or "
                 "NUMA. At once they share the cores and the caches, too. GPUs were not measured here; there the "
-                "matrix would show which of them are joined directly."
+                "matrix would show which are joined directly."
             )
         return Verdict(apart <= ALIKE, " ".join(said))
 

@@ -162,7 +162,7 @@ def _off(rows: List[Row]) -> float:
 
 
 def _ends(settings: Settings) -> Tuple[int, int]:
-    """The fewest micro-batches, and those that must be faster."""
+    """The smallest number of micro-batches, and the number that must be faster."""
     counts = sorted(settings["micro_batches"])
     return counts[0], SEVERAL if SEVERAL in counts else counts[-1]
 

@@ -129,9 +129,9 @@ def predict(schedule: Schedule, nbytes: int, machine: Machine) -> float:
     """Seconds of a collective over vectors of ``nbytes`` bytes, from the first push to the end of the last operation.
 
     Unlike the textbook's formula (:func:`mxdp.plans.cost.link.allreduce_seconds`) it counts what a plan meets in MXNet:
-    a device does one operation after another; an operation that writes an array waits for those that read it, and all
-    chunks of a vector are one array; Python pushes one operation after another; sums take time; and devices share the
-    cores and the memory.
+    a device does one operation after another; an operation that writes an array waits for its readers, and all chunks
+    of a vector are one array; Python pushes one operation after another; sums take time; and devices share the cores
+    and the memory.
 
     >>> from mxdp.plans.collective.algorithms import plan
     >>> from mxdp.plans.cost.machine import Rate
