@@ -49,6 +49,8 @@ class Profile(Experiment):
         "full": dict(devices=[2], kind="auto", seed=0, rounds=9, timeout=3600.0, of="two-jobs"),
     }
 
+    little = dict(size=64, products=2, run_seconds=0.001)  # the recorded experiment's
+
     def cases(self, settings: Settings) -> List[Case]:
         other, its = recorded_experiment(settings)
         return [case for case in other.cases(its) if case.processes == 1]
