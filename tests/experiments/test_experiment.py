@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from mxdp.errors import UsageError
@@ -59,3 +61,15 @@ def test_extra_modules(monkeypatch, tmp_path):
     monkeypatch.setenv("MXDP_EXPERIMENTS", "mine_broken")
     with pytest.raises(UsageError, match="'mine_broken', which can't be imported: SyntaxError"):
         discover()
+
+
+def test_the_work_of_an_experiment_outside_a_package_is_in_the_folder_work(tmp_path, monkeypatch):
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "lone_question.py").write_text("def oracle(case, settings):\n    return [(1, 1, 0.0)]\n")
+    lone = type("Lone", (Experiment,), {"__module__": "lone_question"})()
+    with pytest.raises(ModuleNotFoundError, match="No module named 'work'"):
+        lone.oracle(None, {})
+    monkeypatch.syspath_prepend(tmp_path)
+    assert lone.oracle(None, {}) == [(1, 1, 0.0)]
+    for name in ("work.lone_question", "work"):
+        monkeypatch.delitem(sys.modules, name)

@@ -45,13 +45,13 @@ def test_a_ratio_needs_its_row():
         (Column("z", ""), [None, None]),
         (Column("seconds", "", ".1f"), ["5.0", "2.0"]),
         (Column("seconds_range", "", ".2f"), ["5.00 (4.00-6.00)", "2.00 (1.00-2.50)"]),
-        (Column("shares", "", ".0%"), ["50%, 100%", None]),
+        (Column("shares", "", ".0%"), ["50%, 100%", "none"]),
     ],
 )
 def test_cells(column, expected):
     first, second = copy.deepcopy(ROWS)
     first["metrics"].update(z=None, shares={"a": 0.5, "b": 1.0})
-    second["metrics"]["y"] = False
+    second["metrics"].update(y=False, shares={})
     assert [cell(column, row) for row in (first, second)] == expected
 
 

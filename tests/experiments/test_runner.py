@@ -45,6 +45,7 @@ def test_all_well(tmp_path):
     assert {"number": 2, "last_number": 3}.items() <= result["rows"][1]["metrics"].items()
     assert result["rows"][1]["rounds"] == {"number": [1, 2, 3], "last_number": [1, 2, 3]}
     assert result["oracle"] == {"checked": 20, "wrong": 0, "text": "ten numbers"}
+    assert [row["oracle"] for row in result["rows"]] == [{"checked": 10, "wrong": 0}] * 2
     assert result["verdict"] == {"holds": True, "text": "It ended well."}
     assert results.read(tmp_path / "made-good.json") == result
     assert os.listdir(tmp_path) == ["made-good.json"]

@@ -21,6 +21,7 @@ def finished(ours=0.5, error=0.1):
         {
             "label": f"{n} x {nbytes} {name}",
             "case": {"algorithm": name, "bytes": nbytes, "devices": [f"cpu({rank})" for rank in range(n)]},
+            "oracle": {"checked": 1, "wrong": 0},
             "seconds": {"median": seconds, "samples": [seconds]},
             "metrics": {} if name in STORES else {"predicted_ms": 1e3 * seconds * (1 + error), "chosen": name},
         }
@@ -89,3 +90,9 @@ def test_it_holds_if_our_best_is_faster_and_the_model_near(ours, error, holds):
 def test_where_the_store_wins_the_verdict_says_why():
     assert "one call of C++" not in AllReduceSizes().verdict(finished(1.0), [], SETTINGS).text
     assert "one call of C++" in AllReduceSizes().verdict(finished(1.1), [], SETTINGS).text
+
+
+def test_a_row_says_what_its_own_oracle_counted(measured):
+    _, result = measured("allreduce")
+    assert sum(row["oracle"]["checked"] for row in result["rows"]) == result["oracle"]["checked"]
+    assert {row["metrics"]["wrong"] for row in result["rows"]} == {0}

@@ -112,17 +112,17 @@ def serve(commands: TextIO, answers: TextIO) -> None:
         answers.flush()
 
 
-def _answer(configuration: ServedCase, command: str) -> str:
+def _answer(served: ServedCase, command: str) -> str:
     """The line that answers ``command``."""
     try:
-        return json.dumps({"ok": getattr(configuration, command)()})
+        return json.dumps({"ok": getattr(served, command)()})
     except Exception as error:
-        print(f"{configuration.case.label}, {command}:", file=sys.stderr)
+        print(f"{served.case.label}, {command}:", file=sys.stderr)
         traceback.print_exc()
         # A sentence of ours stands for itself; anything else needs its type to be understood.
         text = str(error) if isinstance(error, MxdpError) else f"{type(error).__name__}: {error}"
-    configuration.drop()
-    if configuration.experiment.together:
+    served.drop()
+    if served.experiment.together:
         # MXNet raises an operator's error at the next wait, whoever waits: here, not in the next case.
         try:
             _wait()

@@ -182,7 +182,7 @@ class Experiment:
 
     def _work(self) -> Any:
         package, _, name = type(self).__module__.rpartition(".")
-        return importlib.import_module(f"{package}.work.{name}")
+        return importlib.import_module(".".join(filter(None, (package, "work", name))))
 
     def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
         """In the parent: add to ``row["metrics"]``, in place, numbers that need several rows, such as a speed-up.

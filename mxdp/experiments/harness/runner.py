@@ -47,6 +47,7 @@ class Measurement:
         self.cases: List[Case] = []
         self.failures: List[Failure] = []
         self.oracle: Dict[str, Any] = {"checked": 0, "wrong": 0, "text": experiment.compared}
+        self.compared: Dict[str, Dict[str, int]] = {}
         self.ready: Dict[str, Dict[str, Any]] = {}
         self.shared: Dict[str, Any] = {}
         self.samples: Dict[str, List[float]] = {}
@@ -110,9 +111,10 @@ class Measurement:
     def _prepare(self, configuration: Configuration) -> None:
         label = configuration.case.label
         self._step(f"{label}: comparing with the serial run")
+        own = self.compared[label] = {"checked": 0, "wrong": 0}
         for answer in configuration.ask("oracle", "comparing with the serial run"):
-            self.oracle["checked"] += answer["checked"]
-            self.oracle["wrong"] += answer["wrong"]
+            for counts in (own, self.oracle):
+                counts.update({name: counts[name] + answer[name] for name in own})
             if not answer["checked"]:
                 raise ChildFailure("failed", "nothing was compared with the serial run, so it was not timed")
             if answer["wrong"]:
@@ -160,6 +162,7 @@ class Measurement:
         return {
             "label": case.label,
             "case": {"devices": ready["devices"], **case.settings, **ready["shared"], **ready["case"]},
+            "oracle": self.compared[case.label],
             "seconds": results.summary(self.samples[case.label]),
             "metrics": {**metrics, **last},
             "rounds": {name: list(values) for name, values in numbers.items()},

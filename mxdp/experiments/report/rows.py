@@ -77,7 +77,8 @@ def _written(value: Any, column: Column) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, (list, tuple, dict)):
-        return ", ".join(_written(each, column) for each in (value.values() if isinstance(value, dict) else value))
+        own = value.values() if isinstance(value, dict) else value
+        return ", ".join(_written(each, column) for each in own) or "none"
     if not isinstance(value, (int, float)):
         return str(value)
     scaled = value * column.scale if column.scale != 1 else value
