@@ -215,11 +215,13 @@ def test_what_train_is_given_arrives_and_each_step_is_synced_at_once(small, monk
             super().__call__()
 
     monkeypatch.setattr(training, "GradientSync", Spy)
-    for name in ("init_lenet", "Stream"):
+    for name in ("find_devices", "init_lenet", "Stream", "train_batch"):
         original = getattr(training, name)
-        monkeypatch.setattr(training, name, lambda *args, f=original: (given.append(args[-1]), f(*args))[1])
+        monkeypatch.setattr(
+            training, name, lambda *args, f=original, **more: (given.append(args[-1]), f(*args, **more))[1]
+        )
     train(2, 50, 0.3, 1, kind="cpu", data=small.take(100, 10), seed=7, algorithm="tree", report=lambda line: None)
-    assert sorted(map(str, given)) == ["7", "7", "sync", "sync", "tree"]
+    assert given == ["cpu", 7, 7, "tree", 0.3, "sync", 0.3, "sync"]
 
 
 def test_train_learns_on_two_devices(small, capsys):

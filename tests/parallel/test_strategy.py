@@ -14,6 +14,7 @@ import mxdp
 from mxdp import parallel
 from mxdp.backend import np
 from mxdp.layers import LENET
+from mxdp.parallel import data, layerwise, stage, tile
 from mxdp.parallel.data import Data
 from mxdp.parallel.layerwise import Layerwise
 from mxdp.parallel.pipeline import Pipeline
@@ -40,6 +41,30 @@ def test_made_with_nothing_but_the_common_arguments_it_equals_the_serial_run(str
     """With options of their own, on 1 to 4 devices, in float32 and float64: in each strategy's own test."""
     net, shape, params, X, y, expected = serial(name, "float32")
     assert_equal(run(strategy(net, params, shape, devices(n)), X, y), expected)
+
+
+@each_strategy
+def test_the_arrays_that_a_layer_takes_lie_on_one_device(strategy, monkeypatch):
+    """CPU devices read one another's memory, so that nothing else would show a missing copy."""
+    places = []
+
+    def noting(function):
+        def call(*arguments):
+            arrays = [x for each in arguments for x in (each if isinstance(each, list) else [each])]
+            places.append({x.ctx for x in arrays if isinstance(x, np.ndarray)})
+            return function(*arguments)
+
+        return call
+
+    for module in (data, layerwise, stage, tile):
+        for name in {"apply", "normalise", "cross_entropy"} & set(vars(module)):
+            monkeypatch.setattr(module, name, noting(getattr(module, name)))
+    net, shape, params, X, y, _ = serial("stack", "float32")
+    split = strategy(net, params, shape, devices(3), **({"cuts": (2, 6)} if strategy is Pipeline else {}))
+    split.step(X, y)
+    split.scores(X)
+    assert {len(each) for each in places} == {1}
+    assert len(set.union(*places)) == 3
 
 
 def test_data_is_what_train_batch_does():

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as onp
 import pytest
@@ -104,6 +105,21 @@ def test_training_ends_with_the_books_line_and_draws(allreduce, capsys):
 def test_replicas_out_of_sync_are_reported(capsys):
     train(2, 50, 0.2, 1, load("synthetic").take(100, 100), allreduce=lambda data: None)
     assert capsys.readouterr().out.endswith("; replicas OUT OF SYNC\n")
+
+
+def test_epochs_are_timed_between_fences_and_have_orders_of_their_own(monkeypatch, capsys):
+    """Epochs of 1 and of 4 seconds, two steps each."""
+    log, times = [], iter([10.0, 11.0, 20.0, 24.0])
+    monkeypatch.setattr(scratch.npx, "waitall", lambda: log.append("fence"))
+    monkeypatch.setattr(scratch, "time", SimpleNamespace(perf_counter=lambda: (log.append("clock"), next(times))[1]))
+    monkeypatch.setattr(scratch, "train_batch", lambda X, *more: log.append(X.tobytes()))
+    train(1, 4, 0.2, 2, load("synthetic").take(8, 1))
+    steps = [each for each in log if isinstance(each, bytes)]
+    assert len(set(steps)) == 4
+    assert [each if isinstance(each, str) else "step" for each in log] == [
+        "fence", "clock", "step", "fence", "step", "fence", "clock"
+    ] * 2  # fmt: skip
+    assert ", 2.5 sec/epoch on " in capsys.readouterr().out
 
 
 def run(*arguments):
