@@ -16,14 +16,12 @@ from typing import List
 from mxdp import process
 from mxdp.errors import plural
 from mxdp.experiments.automatic_parallelism import slides
-from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, Verdict, experiment
+from mxdp.experiments.harness.claims import Claim, estimate
+from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, experiment
 from mxdp.experiments.report import style
-from mxdp.experiments.report.rows import find_all, row_bars
+from mxdp.experiments.report.rows import find_all, keep, row_bars
 from mxdp.plans.cost.link import jobs_ratio
 
-CLAIM = 1.08
-SLIDES = 1.02
-"""Both over one in the slides, on two GPUs."""
 # mxdp would warn of exactly what the reference shows.
 STOCK_TEMP_SPACE = {"MXNET_CPU_TEMP_COPY": "4", "PYTHONWARNINGS": "ignore"}
 
@@ -40,13 +38,20 @@ class TwoJobs(Experiment):
         "devices work side by side, 2 that they wait for each other. The reference runs the same jobs with MXNet's own "
         "MXNET_CPU_TEMP_COPY=4, the pieces of temporary space that all CPU devices share."
     )
+    claims = {
+        "both_over_one": Claim(
+            "Jobs on several devices at once take as long as one: at most 1.08 times as long.",
+            "the slides, where both took 1.02 times as long on two GPUs",
+            1.08,
+        )
+    }
     compared = "products, against NumPy's, exactly"
     tour = True
     # Without a size, products are scaled to the machine, by the rate of small ones: a job takes `run_seconds`.
     common = dict(devices=[2], kind="auto", seed=0, products=50)
     presets = {
-        "quick": dict(common, rounds=7, timeout=120.0, size=None, run_seconds=0.3),
-        "full": dict(common, rounds=5, timeout=14400.0, size=slides.SIDE, run_seconds=60.0),
+        "quick": dict(common, rounds=6, timeout=120.0, size=None, run_seconds=0.3),
+        "full": dict(common, rounds=1, timeout=14400.0, size=slides.SIDE, run_seconds=20.0),
     }
     little = dict(size=64, products=2, run_seconds=0.001)
 
@@ -78,18 +83,18 @@ class TwoJobs(Experiment):
         for row in rows + references:
             alone = find_all(rows, run="alone", jobs=row["case"]["jobs"])
             rounds = zip(*(each["seconds"]["samples"] for each in (row, *alone)))
-            name = "both_over_one" if row["case"]["run"] == "at once" else "over_one"
+            once = row["case"]["run"] == "at once"
+            name = "over_one" if row in references or not once else "both_over_one"
             if alone:
-                row["metrics"][name] = statistics.median(mine / statistics.mean(ones) for mine, *ones in rounds)
+                keep(row, name, [mine / statistics.mean(ones) for mine, *ones in rounds])
 
-    def verdict(self, rows: List[Row], references: List[Row], settings: Settings) -> Verdict:
-        case, worst, said = rows[0]["case"], 0.0, []
+    def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
+        case, said = rows[0]["case"], []
         for together, stock in zip(find_all(rows, run="at once"), references):
-            jobs, over_one = together["case"]["jobs"], together["metrics"]["both_over_one"]
-            worst = max(worst, over_one)
             said.append(
-                f"{_all(jobs).capitalize()} at once take {over_one:.2f} times as long as one alone; with MXNet's own "
-                f"shared temporary space {stock['metrics']['both_over_one']:.2f} times."
+                f"{_all(together['case']['jobs']).capitalize()} at once take {estimate(together, 'both_over_one'):.2f} "
+                f"times as long as one alone; with MXNet's own shared temporary space "
+                f"{estimate(stock, 'over_one'):.2f} times."
             )
             shares = [row["metrics"].get("together") for row in (together, stock)]
             if None not in shares:
@@ -98,12 +103,12 @@ class TwoJobs(Experiment):
                     f"{shares[1]:.0%}."
                 )
         size = slides.size_in_words(settings["products"], case["size"], case, settings)
-        return Verdict(worst <= CLAIM, f"{' '.join(said)} A job is {size}. The slides, on two GPUs: {SLIDES:.2f}.")
+        return f"{' '.join(said)} A job is {size}."
 
     def columns(self) -> List[Column]:
         return [
-            Column("seconds_range", "seconds", ".3f"),
-            Column(("both_over_one", "over_one"), "over one", ".2f"),
+            Column("seconds", "seconds", ".3f", spread=True),
+            Column(("both_over_one", "over_one"), "over one", ".2f", spread=True),
             Column("devices", "devices"),
         ]
 

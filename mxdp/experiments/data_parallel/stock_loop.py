@@ -79,7 +79,7 @@ class StockLoop(Experiment):
     def columns(self) -> List[Column]:
         return [
             Column("sec_per_epoch", "s/epoch", ".2f"),
-            Column("seconds_range", "median (min-max)", ".2f"),
+            Column("seconds", "seconds", ".2f", spread=True),
             Column("samples_per_sec", "samples/s", ",.0f"),
             Column("of_book", "of the book's", ".2f"),
         ]

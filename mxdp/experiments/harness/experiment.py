@@ -5,7 +5,8 @@ An experiment is one question. It has a file in a room of ``mxdp/experiments/`` 
 
 ====================  ==========================================================================================
 in the parent         ``cases`` (what to compare), ``predict`` (before a number exists), ``finish`` (numbers that
-                      need several rows), ``verdict``, ``columns`` and ``draw`` (from the JSON alone)
+                      need several rows, and what the claims are about), ``answer``, ``columns`` and ``draw`` (from
+                      the JSON alone)
 in a child process    ``oracle`` and ``set_up``. By default they are the functions of these names in the module of
                       the same name in the folder ``work`` beside the file.
 ====================  ==========================================================================================
@@ -39,7 +40,8 @@ from typing import (
 )
 
 from mxdp.errors import UsageError, did_you_mean
-from mxdp.experiments.harness.results import NAME
+from mxdp.experiments.harness.claims import Claim
+from mxdp.experiments.harness.schema import NAME
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -103,21 +105,13 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """Does the claim hold here? ``None``: this run can't tell. ``text``: the answer with its numbers."""
-
-    holds: Optional[bool]
-    text: str
-
-
-@dataclass(frozen=True)
 class Column:
     """One column of the table: which number, its heading, and how it is written.
 
-    ``name``: of a metric, of an entry of the row's ``case``, ``seconds`` (the median) or ``seconds_range`` (with
-    minimum and maximum); of several names, the first that the row has. A number is multiplied by ``scale``, written by
-    the format ``form`` (default: three significant digits) and followed by ``unit``. A row without the number shows a
-    dash.
+    ``name``: of a metric, of an entry of the row's ``case``, or ``seconds`` (the median); of several names, the first
+    that the row has. ``spread``: with its interval, where it was kept in each round. A number is multiplied by
+    ``scale``, written by the format ``form`` (default: three significant digits) and followed by ``unit``. A row
+    without the number shows a dash.
     """
 
     name: Union[str, Sequence[str]]
@@ -125,6 +119,7 @@ class Column:
     form: str = ""
     scale: float = 1.0
     unit: str = ""
+    spread: bool = False
 
 
 class Experiment:
@@ -147,6 +142,9 @@ class Experiment:
     needs: ClassVar[Mapping[str, str]] = {}
     """Modules that it needs and mxdp does not, each with the command that installs it. Without one of them the
     experiment is skipped."""
+    claims: ClassVar[Mapping[str, Claim]] = {}
+    """What it judges, by name; ``finish`` writes the measured numbers. Without claims it has an answer, and no verdict.
+    """
     compared: ClassVar[str] = ""
     """What the oracle compares with the serial run, in words."""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]]
@@ -185,12 +183,14 @@ class Experiment:
         return importlib.import_module(".".join(filter(None, (package, "work", name))))
 
     def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
-        """In the parent: add to ``row["metrics"]``, in place, numbers that need several rows, such as a speed-up.
+        """In the parent: add to ``row["metrics"]``, in place, numbers that need several rows, and to ``row["rounds"]``
+        those that a claim is about, one a round (see :class:`.claims.Claim`). Called after each look.
 
         After a failure rows may be missing, and one may have fewer samples than another."""
 
-    def verdict(self, rows: List[Row], references: List[Row], settings: Settings) -> Verdict:
-        """In the parent, if all rows are complete: the answer to the question."""
+    def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
+        """In the parent, if all rows are complete: the answer to the question. Its first sentence gives the number and
+        its interval (:func:`.claims.estimate`), the second says why."""
         raise NotImplementedError
 
     def columns(self) -> List[Column]:

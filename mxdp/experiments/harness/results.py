@@ -1,4 +1,4 @@
-"""A result as a file: ``DIR/<experiment>.json``, one for each experiment. :data:`RESULT` is its format.
+"""A result as a file: ``DIR/<experiment>.json``, one for each experiment. :data:`.schema.RESULT` is its format.
 
 A file that is damaged, foreign or of an unknown version is named in one sentence, never half read.
 
@@ -19,51 +19,10 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Union
 
 from mxdp.errors import MxdpError, UsageError
+from mxdp.experiments.harness.schema import SCHEMA_VERSION, problem, upgraded
 
-SCHEMA_VERSION = 2
-"""2: a row has ``rounds``. A result of version 1 is read as one whose rounds were not kept."""
-STATUSES = ("ok", "failed", "timeout", "skipped")
 TIMELINE = "timeline"
 """The metric in which a row keeps what was recorded (``Timeline.to_json``)."""
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
-"""What an experiment may be called: the name becomes a file's name and a part of identifiers in the report."""
-
-# A type, a tuple of allowed types, a dict (of at least these keys) or a list of one shape.
-NULL = type(None)
-NUMBER = (int, float)
-SECONDS = {"median": NUMBER, "min": NUMBER, "max": NUMBER, "samples": [NUMBER]}
-ROW = {"label": str, "case": dict, "seconds": SECONDS, "metrics": dict, "rounds": dict}
-ENVIRONMENT = {
-    "cpu_model": (str, NULL),
-    "cores": int,
-    "memory_bytes": (int, NULL),
-    "platform": str,
-    "python": str,
-    "versions": dict,
-    "threads": (int, NULL),
-    "gpus": list,
-    "variables": dict,
-    "commit": (str, NULL),
-}
-RESULT = {
-    "schema_version": int,
-    "experiment": str,
-    "question": str,
-    "source": str,
-    "prediction": str,
-    "how_to_read": str,
-    "preset": str,
-    "settings": dict,
-    "environment": ENVIRONMENT,
-    "started": str,
-    "elapsed_seconds": NUMBER,
-    "status": str,
-    "error": (str, NULL),
-    "rows": [ROW],
-    "references": [ROW],
-    "oracle": {"checked": int, "wrong": int, "text": str},
-    "verdict": {"holds": (bool, NULL), "text": str},
-}
 
 
 def summary(samples: Sequence[float]) -> Dict[str, Any]:
@@ -98,30 +57,6 @@ def combined(values: Sequence[Any]) -> Any:
         keys = dict.fromkeys(key for value in known for key in value)
         return {key: combined([value.get(key) for value in known]) for key in keys}
     return known[-1]
-
-
-def problem(result: Any) -> Optional[str]:
-    """What is wrong with ``result`` as a record of this version; None if nothing is."""
-    found = _mismatch(result, RESULT, "")
-    if found:
-        return found
-    if result["schema_version"] != SCHEMA_VERSION:
-        return f"its schema_version is {result['schema_version']}, and this mxdp knows {SCHEMA_VERSION}"
-    if not NAME.fullmatch(result["experiment"]):
-        return f"experiment {result['experiment']!r} is not a name of letters, digits, '-' and '_'"
-    if result["status"] not in STATUSES:
-        return f"status {result['status']!r} is none of {', '.join(STATUSES)}"
-    for part in ("rows", "references"):
-        for index, row in enumerate(result[part]):
-            seconds = row["seconds"]
-            if not seconds["samples"]:
-                return f"{part}[{index}].seconds.samples is empty"
-            low, high = seconds["min"], seconds["max"]
-            # A NaN fails too.
-            within = all(low <= sample <= high for sample in seconds["samples"])
-            if not (within and 0 <= low <= seconds["median"] <= high < math.inf):
-                return f"{part}[{index}].seconds is not 0 <= min <= median <= max, with all samples between"
-    return None
 
 
 def write(result: Dict[str, Any], folder: Union[str, Path]) -> Path:
@@ -240,15 +175,11 @@ def _ours(record: Any) -> bool:
 
 
 def _checked(record: Dict[str, Any], path: Path) -> Dict[str, Any]:
+    record = upgraded(record)
     version = record["schema_version"]
-    if version == 1:
-        version = record["schema_version"] = SCHEMA_VERSION
-        lists = [part for part in (record.get("rows"), record.get("references")) if isinstance(part, list)]
-        for row in [row for part in lists for row in part if isinstance(row, dict)]:
-            row.setdefault("rounds", {})
     if version != SCHEMA_VERSION:
         raise MxdpError(
-            f"{path} is of schema_version {version!r} and this mxdp reads 1 and {SCHEMA_VERSION}; "
+            f"{path} is of schema_version {version!r} and this mxdp reads 1 to {SCHEMA_VERSION}; "
             "run its experiment again, or use the mxdp that wrote it."
         )
     wrong = problem(record)
@@ -276,25 +207,3 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, (int, float)):
         return value
     return str(value).encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def _mismatch(value: Any, shape: Any, where: str) -> Optional[str]:
-    """Where and how ``value`` first differs from ``shape``; None if it does not."""
-    if isinstance(shape, dict):
-        if not isinstance(value, dict):
-            return f"{where or 'the record'} is not an object"
-        for key, inner in shape.items():
-            name = f"{where}.{key}" if where else key
-            found = f"{name} is missing" if key not in value else _mismatch(value[key], inner, name)
-            if found:
-                return found
-        return None
-    if isinstance(shape, list):
-        if not isinstance(value, list):
-            return f"{where} is not a list"
-        return next(filter(None, (_mismatch(item, shape[0], f"{where}[{i}]") for i, item in enumerate(value))), None)
-    allowed = shape if isinstance(shape, tuple) else (shape,)
-    # True is an int to Python, but a count of true is a mistake.
-    if (isinstance(value, bool) and bool not in allowed) or not isinstance(value, allowed):
-        return f"{where} is {value!r:.40}, not {' or '.join('null' if t is NULL else t.__name__ for t in allowed)}"
-    return None

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Dict, Mapping, Sequence, Tuple
 
 from mxdp.errors import UsageError, did_you_mean
+from mxdp.experiments.harness.claims import LOOK_ERRORS
 from mxdp.experiments.harness.experiment import Experiment, Settings
 
 if sys.version_info >= (3, 11):
@@ -14,7 +15,11 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-BUILT_IN = ("quick", "full")
+BUILT_IN: Dict[str, Dict[str, Any]] = {
+    "quick": dict(looks=3, repeats=1, again=False),
+    "full": dict(looks=3, repeats=6, again=True),
+}
+"""The presets, and the settings that every experiment has (see :mod:`.measurement`)."""
 
 
 def resolve(
@@ -35,13 +40,15 @@ def resolve(
         base = "full"
     resolved = {}
     for experiment in experiments:
-        settings = dict(experiment.presets[base])
+        settings = {**BUILT_IN[base], **experiment.presets[base]}
         for key, value in overrides.get(experiment.name, {}).items():
             settings[key] = _checked(experiment, key, value)
         for key, value in options.items():
             if key in settings:
                 settings[key] = _checked(experiment, key, value)
         resolved[experiment.name] = settings
+        if "rounds" in options:
+            settings["looks"] = 1  # a number that somebody has fixed
     for key in options:
         if not any(key in settings for settings in resolved.values()):
             names = ", ".join(resolved)
@@ -71,10 +78,10 @@ def _read(path: Path, known: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
 
 
 def _checked(experiment: Experiment, key: str, value: Any) -> Any:
-    usual = experiment.presets["full"]
+    usual = {**BUILT_IN["full"], **experiment.presets["full"]}
     if key not in usual:
         raise UsageError(f"{experiment.name} has no setting {key!r}; it has: {', '.join(usual)}")
-    examples = [preset[key] for preset in experiment.presets.values() if preset[key] is not None]
+    examples = [preset[key] for preset in (usual, *experiment.presets.values()) if preset.get(key) is not None]
     wanted: Any = type(examples[0]) if examples else str
     if wanted is float and type(value) is int:
         value = float(value)
@@ -90,7 +97,8 @@ def _checked(experiment: Experiment, key: str, value: Any) -> Any:
         raise UsageError(f"{experiment.name}: {key} must be more than 0, not {value!r}")
     if wanted is list and not (value and all(type(each) in (int, float) and each > 0 for each in value)):
         raise UsageError(f"{experiment.name}: {key} must be one or more numbers above 0, not {value!r}")
-    passes, allowed = experiment.checks.get(key, (lambda value: True, ""))
+    checks = {"looks": (lambda value: value <= len(LOOK_ERRORS), f"at most {len(LOOK_ERRORS)}"), **experiment.checks}
+    passes, allowed = checks.get(key, (lambda value: True, ""))
     if not passes(value):
         raise UsageError(f"{experiment.name}: {key} must be {allowed}, not {value!r}")
     return value

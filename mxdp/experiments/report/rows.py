@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import statistics
-from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Iterable, List, Mapping, Optional, Sequence
 
+from mxdp.experiments.harness.claims import estimate
 from mxdp.experiments.report import style
 
 if TYPE_CHECKING:
@@ -41,8 +42,18 @@ def ratio(above: Row, below: Row) -> float:
     >>> ratio({"seconds": {"samples": [2.0, 4.0, 9.0]}}, {"seconds": {"samples": [1.0, 4.0, 3.0]}})
     2.0
     """
-    pairs = zip(above["seconds"]["samples"], below["seconds"]["samples"])
-    return float(statistics.median(a / b for a, b in pairs))
+    return float(statistics.median(ratios(above, below)))
+
+
+def keep(row: Row, name: str, values: Iterable[Optional[float]]) -> None:
+    """Keep a number that needs several rows: ``values``, one a round, and their median as the row's metric."""
+    row["rounds"][name] = list(values)
+    row["metrics"][name] = estimate(row, name).median
+
+
+def ratios(above: Row, below: Row) -> List[float]:
+    """``above``'s seconds over ``below``'s, round by round."""
+    return [a / b for a, b in zip(above["seconds"]["samples"], below["seconds"]["samples"])]
 
 
 def over(rows: List[Row], row: Row, *same: str, **case: Any) -> Optional[float]:
@@ -66,11 +77,15 @@ def cell(column: Column, row: Row) -> Optional[str]:
     """What a table shows of ``row`` in that column; None if the row has no such number."""
     names = [column.name] if isinstance(column.name, str) else column.name
     times = row["seconds"]
-    if column.name == "seconds_range":
-        return "{} ({}-{})".format(*(_written(times[each], column) for each in ("median", "min", "max")))
     known = {**row["case"], **row["metrics"], "seconds": times["median"]}
-    value = next((known[name] for name in names if known.get(name) is not None), None)
-    return None if value is None else _written(value, column)
+    name = next((name for name in names if known.get(name) is not None), None)
+    if name is None:
+        return None
+    if column.spread and (name == "seconds" or name in row["rounds"]):
+        median, *ends = estimate(row, name)
+        text = _written(median, column)
+        return text if None in ends else f"{text} ({'-'.join(_written(end, column) for end in ends)})"
+    return _written(known[name], column)
 
 
 def _written(value: Any, column: Column) -> str:

@@ -1,0 +1,131 @@
+"""What an experiment claims, and how sure its numbers are.
+
+A claim is judged from an interval, never from a point. The interval is one of order statistics, which asks nothing of
+the times but that rounds are independent: of n rounds, the r-th smallest and the r-th largest enclose the true median
+unless more than n - r of them fall on one side of it, and that is a question of coin tosses (Conover, "Practical
+Nonparametric Statistics", 3.2). Ratios are taken round by round before, so that a drift of the machine cancels.
+
+Where each case was measured in several processes, started anew (the setting ``repeats``), a process counts once, with
+the median of its rounds: a process can be faster or slower for its whole life.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import asdict, dataclass
+from itertools import count
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+Row = Dict[str, Any]
+
+LOOK_ERRORS = (0.0325, 0.00875, 0.00875)
+"""How often the interval of each look may miss: together 5 %, so 95 % hold however early the looking ends. Six rounds
+give the first (they miss in 3.1 %), twelve the second."""
+CONFIDENCE = 0.95
+"""Of an interval where the number of rounds is fixed."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One sentence that an experiment judges.
+
+    ``finish`` writes the measured quantity into ``row["rounds"]``, one number a round (None: this round says nothing),
+    under the claim's name, for each row that the claim is about. It holds if every such row's number is at most
+    ``bound``, or at least where ``least``. ``source``: who says so. Where the source is vague, the sentence says how it
+    is read. ``exact``: the number has no noise, such as a count of bytes, so each round's is compared itself.
+    """
+
+    sentence: str
+    source: str
+    bound: float
+    least: bool = False
+    exact: bool = False
+
+
+class Estimate(NamedTuple):
+    """A median and its interval; ``low`` and ``high`` are None where there are too few rounds for one.
+
+    >>> f"{Estimate(1.5, 1.25, 1.75):.2f} times, {Estimate(0.5, None, None):.0%}"
+    '1.50 (1.25 to 1.75) times, 50%'
+    """
+
+    median: float
+    low: Optional[float]
+    high: Optional[float]
+
+    def __format__(self, form: str) -> str:
+        if self.low is None:
+            return format(self.median, form)
+        return f"{self.median:{form}} ({self.low:{form}} to {self.high:{form}})"
+
+
+def interval(values: Sequence[float], error: float = 1 - CONFIDENCE) -> Optional[Tuple[float, float]]:
+    """The narrowest pair of order statistics that misses the true median in at most ``error`` of all cases; None if
+    there are too few values.
+
+    >>> interval([5, 1, 4, 2, 6, 3]), interval([5, 1, 4, 2, 3])
+    ((1, 6), None)
+    """
+    from scipy.special import bdtr  # takes longer to load than a command such as `list`
+
+    n = len(values)
+    rank = sum(bdtr(k, n, 0.5) <= error / 2 for k in range(n // 2))
+    ordered = sorted(values)
+    return (ordered[rank - 1], ordered[-rank]) if rank else None
+
+
+def estimate(row: Row, name: str = "seconds", sides: int = 1) -> Estimate:
+    """The median of that number over the rounds of ``row``, and its interval at the row's ``confidence``.
+
+    ``sides``: how many such intervals are judged at once; each is made wider so that all hold together.
+    """
+    values = row["seconds"]["samples"] if name == "seconds" else row["rounds"][name]
+    repeats: Dict[Any, List[float]] = {}
+    for value, repeat in zip(values, row["rounds"].get("repeat") or count()):
+        if value is not None and math.isfinite(value):
+            repeats.setdefault(repeat, []).append(value)
+    if not repeats:
+        return Estimate(math.nan, None, None)
+    medians = [statistics.median(own) for own in repeats.values()]
+    ends = interval(medians, (1 - row.get("confidence", CONFIDENCE)) / sides)
+    return Estimate(statistics.median(medians), *(ends or (None, None)))
+
+
+def judged(name: str, claim: Claim, rows: Sequence[Row], noise: float = 1.0) -> Dict[str, Any]:
+    """The claim with what was measured, for the JSON: ``holds`` is None where the intervals can't tell.
+
+    It holds if each row's interval is on the right side of the bound. It does not if one is on the wrong side, and
+    stays there when made wider for the number of rows: of many rows, one is on the wrong side by chance.
+    ``noise``: the factor by which a case differed from itself; each interval is widened by it.
+    """
+    about = [row for row in rows if any(value is not None for value in row["rounds"].get(name, ()))]
+    right = [_side(claim, row, name, 1, noise) is True for row in about]
+    wrong = [_side(claim, row, name, len(about), noise) is False for row in about]
+    holds = False if any(wrong) else True if about and all(right) else None
+    measured = [{"label": row["label"], **estimate(row, name)._asdict()} for row in about]
+    return {"name": name, **asdict(claim), "holds": holds, "measured": measured}
+
+
+def _side(claim: Claim, row: Row, name: str, sides: int, noise: float) -> Optional[bool]:
+    """Is the row's interval on the right side of the bound? None: the bound is inside it."""
+    if claim.exact:
+        known = [value for value in row["rounds"][name] if value is not None]
+        return bool(min(known) >= claim.bound if claim.least else max(known) <= claim.bound
+    _, low, high = estimate(row, name, sides)
+    if low is None or high is None:
+        return None
+    low, high = low / noise, high * noise
+    beyond = [claim.bound - end if claim.least else end - claim.bound for end in (low, high)]
+    return True if max(beyond) <= 0 else False if min(beyond) > 0 else None
+
+
+def overall(claims: Sequence[Mapping[str, Any]]) -> Optional[bool]:
+    """What all judged claims say together: one that fails decides, one that is open leaves it open."""
+    held = [claim["holds"] for claim in claims if claim["measured"]]
+    return False if False in held else None if None in held or not held else True
+
+
+def is_open(claims: Sequence[Mapping[str, Any]]) -> bool:
+    """Could more rounds decide a claim that is not decided yet?"""
+    return any(claim["measured"] and claim["holds"] is None for claim in claims)

@@ -1,0 +1,290 @@
+"""One experiment being measured: oracle, warm-up, alternating rounds, more of them while a claim is open.
+
+For two cases A and B and three rounds, each case in a child of its own::
+
+    A: load, oracle, warm up | wait               | round 1         | round 2         | round 3
+    B:                  wait | load, oracle, warm |         round 1 |         round 2 |         round 3
+
+Only one case works at a time, and a slow drift of a shared machine affects all of them alike. Cases that are
+``together`` alternate in the same way, in one child.
+
+Three settings are the harness's own. After ``rounds`` rounds the claims are judged, and where one is open, as many
+rounds again are measured: there are at most ``looks`` such looks, and only while the time limit allows them. With
+``repeats``, all children are started that many times, each time for ``rounds`` rounds. With ``again``, the first case
+is measured as two cases, which shows what differences are worth.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import ExitStack
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Callable, Dict, List, NamedTuple, Optional
+
+from mxdp import process
+from mxdp.errors import MxdpError
+from mxdp.experiments.harness import claims, disturbance, provenance, results
+from mxdp.experiments.harness.children import ChildFailure, ChildGone, Children, Configuration
+from mxdp.experiments.harness.experiment import Case, Experiment, Row, Settings
+
+NO_ANSWER = "No answer: not every case was measured."
+Progress = Callable[[str, int, int], Any]
+"""Called as (what is being done, steps done, steps in all)."""
+
+
+class Failure(NamedTuple):
+    """Why a case could not be measured to its end (with an empty label: all cases); ``status`` is a result's."""
+
+    status: str
+    reason: str
+    label: str = ""
+
+
+class Measurement:
+    """One experiment being run: what has been measured so far."""
+
+    def __init__(self, experiment: Experiment, settings: Settings, folder: Path, progress: Progress) -> None:
+        self.experiment, self.settings, self.folder = experiment, settings, folder
+        self.prediction = ""
+        self.cases: List[Case] = []
+        self.failures: List[Failure] = []
+        self.oracle: Dict[str, Any] = {"checked": 0, "wrong": 0, "text": experiment.compared}
+        self.compared: Dict[str, Dict[str, int]] = {}
+        self.ready: Dict[str, Dict[str, Any]] = {}
+        self.shared: Dict[str, Any] = {}
+        self.samples: Dict[str, List[float]] = {}
+        self.rounds: Dict[str, Dict[str, List[Any]]] = {}
+        self.last: Dict[str, Dict[str, Any]] = {}
+        self.looks = 1
+        self.watch = disturbance.Watch()
+        self._again: List[Case] = []
+        self._left: Dict[str, float] = {}
+        self._repeats = settings.get("repeats", 1)
+        self.repeat = 0
+        """How many times all children were started anew."""
+        self._started = self._done = self._steps = 0
+        self._progress = progress
+
+    def measure(self) -> None:
+        """Oracle and warm-up of every case, then alternating rounds. A case that fails is left out of what follows."""
+        self.prediction = self.experiment.predict(self.settings, process.cores())
+        self.cases = self.experiment.cases(self.settings)
+        missing = [name for name in self.experiment.needs if find_spec(name) is None]
+        if missing:
+            self.fail("skipped", f"{missing[0]} is not installed: {self.experiment.needs[missing[0]]}")
+            return
+        if self.settings.get("again"):
+            self._again = [replace(self.cases[0], label=f"{self.cases[0].label}, again")]
+        slugs = results.slugs(case.label for case in self.cases + self._again)
+        if len(slugs) < len(self.cases + self._again):
+            raise ValueError("two of its cases have the same label; each needs its own")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        while True:
+            for _ in range(self._repeats):
+                more = self._measure(slugs)
+                self.repeat += 1
+            if not more or self._repeats == 1:
+                return
+
+    def _measure(self, slugs: Dict[str, str]) -> bool:
+        """All cases in children started anew. True if a claim is still open, and there is time for another look."""
+        lost = {failure.label for failure in self.failures}
+        cases = [case for case in self.cases + self._again if case.label not in lost]
+        self._steps += len(cases) * (1 if self.repeat else 2)
+        with ExitStack() as stack:
+            children = Children(self.experiment, self.settings, self.folder, stack)
+            running: List[Configuration] = []
+            for case in cases:
+                own = {**case.settings, **self.shared, "repeat": self.repeat}
+                try:
+                    configuration = children.configuration(replace(case, settings=own), slugs[case.label])
+                except Exception as error:  # the system may have no process, no file or no room left
+                    self.fail("failed", f"its process could not be started: {described(error)}", case.label)
+                    continue
+                configuration.seconds_left = self._left.get(case.label, configuration.seconds_left)
+                if self._attempt(self._prepare, configuration):
+                    running.append(configuration)
+            if not self.repeat:
+                self._steps += sum(ready["records"] for ready in self.ready.values())
+            more = True
+            while more:
+                self._steps += len(running) * self.settings["rounds"]
+                for _ in range(self.settings["rounds"]):
+                    self.watch.restart()
+                    running = [each for each in running if self._attempt(self._round, each)]
+                    self.watch.round()
+                    self._started += 1
+                self._left = {each.case.label: each.seconds_left for each in running}
+                looking = (self.repeat + 1) % self._repeats == 0
+                more = looking and self._another_look()
+                if self._repeats > 1:
+                    break
+            if not self.repeat:
+                for configuration in running:
+                    if self.ready[configuration.case.label]["records"]:
+                        self._attempt(self._record, configuration)
+        return more
+
+    def _another_look(self) -> bool:
+        """Is a claim open, and is there time for as many rounds again?"""
+        limit = self.settings["timeout"]
+        enough = all(left >= (limit - left) / self.looks for left in self._left.values())
+        if self.looks >= self.settings.get("looks", 1) or not enough or not self.complete():
+            return False
+        try:
+            if not claims.is_open(self.judged()["verdict"]["claims"]):
+                return False
+        except Exception:  # a defect of the experiment: it is met, and named, at the end
+            return False
+        self.looks += 1
+        return True
+
+    def _attempt(self, action: Callable[..., None], configuration: Configuration, *more: Any) -> bool:
+        try:
+            configuration.check()
+            action(configuration, *more)
+        except Exception as error:
+            # After an error of our own, an answer of the child may still be under way, so it can't be asked again.
+            failure = error if isinstance(error, ChildFailure) else ChildGone("failed", described(error))
+            configuration.give_up(failure)
+            self.fail(failure.status, str(failure), configuration.case.label)
+            return False
+        return True
+
+    def fail(self, status: str, reason: str, label: str = "") -> None:
+        """Note why a case (or all of them) could not be measured to its end."""
+        self.failures.append(Failure(status, reason, label))
+
+    def _step(self, doing: str) -> None:
+        self._progress(doing, self._done, self._steps)
+        self._done += 1
+
+    def _prepare(self, configuration: Configuration) -> None:
+        label = configuration.case.label
+        if not self.repeat:
+            self._compare(configuration)
+        self._step(f"{label}: warming up")
+        answers = configuration.ask("ready", "setting up and warming up")
+        self.shared.update(answers[0]["shared"])
+        self.ready[label] = {
+            **answers[0],
+            "devices": [name for answer in answers for name in answer["devices"]],
+        }
+
+    def _compare(self, configuration: Configuration) -> None:
+        label = configuration.case.label
+        self._step(f"{label}: comparing with the serial run")
+        own = self.compared[label] = {"checked": 0, "wrong": 0}
+        for answer in configuration.ask("oracle", "comparing with the serial run"):
+            for counts in (own, self.oracle):
+                counts.update({name: counts[name] + answer[name] for name in own})
+            if not answer["checked"]:
+                raise ChildFailure("failed", "nothing was compared with the serial run, so it was not timed")
+            if answer["wrong"]:
+                raise ChildFailure(
+                    "failed",
+                    f"{answer['wrong']:,} of {answer['checked']:,} numbers differ from the serial run "
+                    f"({self.oracle['text']}), so it was not timed",
+                )
+
+    def _round(self, configuration: Configuration) -> None:
+        label = configuration.case.label
+        number = len(self.samples.get(label, ())) + 1
+        self._step(f"{label}: round {number}")
+        answers = configuration.ask("round", f"measuring round {number}")
+        seconds = [answer["seconds"] for answer in answers]
+        if not all(0 <= each < math.inf for each in seconds):
+            raise ChildFailure("failed", f"round {number} took {seconds} seconds; a time is finite and not negative")
+        self.samples.setdefault(label, []).append(max(seconds))
+        metrics, last = answers[0]["metrics"], answers[0]["last"]
+        self.last.setdefault(label, {}).update(last)
+        kept = self.rounds.setdefault(label, {})
+        if self._repeats > 1:
+            kept.setdefault("repeat", []).append(self.repeat)
+        for name, value in {**metrics, **last}.items():
+            if name in metrics or isinstance(value, (int, float)):
+                kept.setdefault(name, [None] * (number - 1)).append(value)
+
+    def _record(self, configuration: Configuration) -> None:
+        label = configuration.case.label
+        self._step(f"{label}: recording")
+        self.last[label].update(configuration.ask("record", "recording one more run")[0])
+
+    def rows(self, reference: bool) -> List[Row]:
+        """The rows (or the references) of the cases that have been measured."""
+        return [self._row(case) for case in self.cases if case.reference == reference and case.label in self.samples]
+
+    def _row(self, case: Case) -> Row:
+        ready, rounds, last = self.ready[case.label], self.rounds[case.label], self.last[case.label]
+        metrics = {name: results.combined(values) for name, values in rounds.items() if name != "repeat"}
+        numbers = {name: own for name, own in rounds.items() if all(isinstance(each, (int, float)) for each in own)}
+        fixed = self.settings.get("looks", 1) == 1
+        return {
+            "label": case.label,
+            "case": {"devices": ready["devices"], **case.settings, **ready["shared"], **ready["case"]},
+            "oracle": self.compared[case.label],
+            "seconds": results.summary(self.samples[case.label]),
+            "metrics": {**metrics, **last},
+            "rounds": {name: list(values) for name, values in numbers.items()},
+            "confidence": claims.CONFIDENCE if fixed else 1 - claims.LOOK_ERRORS[self.looks - 1],
+        }
+
+    def complete(self) -> bool:
+        """Has every case been measured in every round?"""
+        done = [len(self.samples.get(case.label, ())) == self._started for case in self.cases]
+        return bool(done) and all(done) and self._started > 0
+
+    def unjudged(self) -> Dict[str, Any]:
+        """The rows as they were measured, and no answer."""
+        verdict: Dict[str, Any] = {"holds": None, "text": NO_ANSWER, "claims": [], "busy": None, "noise": None}
+        return {"rows": self.rows(reference=False), "references": self.rows(reference=True), "verdict": verdict}
+
+    def judged(self) -> Dict[str, Any]:
+        """The rows, the noise, the claims and the answer, for the JSON. What the experiment raises goes through."""
+        found = self.unjudged()
+        rows, references, verdict = found["rows"], found["references"], found["verdict"]
+        self.experiment.finish(rows, references, self.settings)
+        noise = self._noise()
+        busy = disturbance.elsewhere(self.watch.rounds)
+        factor = max(noise["median"], 1 / noise["median"]) if noise and not noise["low"] <= 1 <= noise["high"] else 1.0
+        each = self.experiment.claims.items()
+        held = [claims.judged(name, claim, rows + references, factor) for name, claim in each]
+        for claim in held:
+            if busy and not claim["exact"]:
+                claim["holds"] = None
+        verdict.update(busy=busy, noise=noise)
+        if self.complete():
+            text = self.experiment.answer(rows, references, self.settings)
+            verdict.update(holds=claims.overall(held), text=text, claims=held)
+        return found
+
+    def _noise(self) -> Optional[Dict[str, Any]]:
+        """How the first case compares with itself, measured as two cases; None where there is no interval for it."""
+        for again in self._again:
+            first, second = (self._row(case) for case in (self.cases[0], again) if case.label in self.samples)
+            times = zip(*(row["seconds"]["samples"] for row in (first, second)))
+            first["rounds"]["again"] = [one / other for one, other in times]
+            found = claims.estimate(first, "again")
+            if found.low is not None:
+                return {"label": first["label"], **found._asdict()}
+        return None
+
+    def environment(self) -> Dict[str, Any]:
+        """The machine, and the MXNet variables of the first case that started."""
+        first = next(iter(self.ready.values()), {})
+        variables = first.get("variables", {})
+        threads = variables.get("OMP_NUM_THREADS", "")
+        gpus = sorted({name for ready in self.ready.values() for name in ready["devices"] if name.startswith("gpu")})
+        return {
+            **provenance.describe(),
+            "threads": int(threads) if threads.isdigit() else None,
+            "gpus": gpus,
+            "variables": variables,
+        }
+
+
+def described(error: Exception) -> str:
+    """An error in words: a sentence of ours stands for itself, anything else needs its type to be understood."""
+    return str(error) if isinstance(error, MxdpError) else f"{type(error).__name__}: {error}"
