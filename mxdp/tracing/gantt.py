@@ -60,6 +60,9 @@ NAMES: Dict[str, str] = {
     INPUT: "input",
 }
 INK = "#1F2933"
+BULK = "bulk"
+PLAIN = {"ImperativeBulk": BULK, "[ImperativeBulk]": BULK}
+"""MXNet's names that say little, and what is written instead."""
 
 # The place of each kind in its lane: bottom and height, in a lane of height 1.
 UPPER, LOWER = (0.36, 0.56), (0.08, 0.28)
@@ -123,7 +126,8 @@ def draw(figure: Figure, timeline: Timeline, title: str = "", start: float = 0.0
     axes.set_yticklabels([_lane_text(shown, lane) for lane in lanes])
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
-    axes.set_xlabel(unit)
+    bulk = any(text.get_text() == BULK for text in axes.texts)
+    axes.set_xlabel(f"{unit} (bulk: several operators run as one)" if bulk else unit)
     if title:
         axes.set_title(title)
     legend_rows = _legend(figure, [kind for kind in NAMES if kind in drawn])
@@ -131,18 +135,19 @@ def draw(figure: Figure, timeline: Timeline, title: str = "", start: float = 0.0
 
 
 def shorten(name: str, letters: int) -> str:
-    """``name`` in at most ``letters`` letters, without MXNet's prefixes; "" if fewer than three letters would remain.
+    """``name`` in at most ``letters`` letters, without MXNet's prefixes; "" if fewer than four letters would remain.
 
-    >>> shorten("_npi_multiply_scalar", 12), shorten("Convolution", 12), shorten("ImperativeBulk", 2)
-    ('multiply_sc…', 'Convolution', '')
+    >>> shorten("_npi_multiply_scalar", 12), shorten("Convolution", 4), shorten("ImperativeBulk", 4)
+    ('multiply_sc…', '', 'bulk')
     """
+    name = PLAIN.get(name, name)
     for prefix in ("_npi_", "_npx_", "_np_", "MXNDArray", "MX"):
         if name.startswith(prefix):
             name = name[len(prefix) :]
     name = name.lstrip("_")
     if len(name) <= letters:
         return name
-    return f"{name[: letters - 1]}…" if letters >= 3 else ""
+    return f"{name[: letters - 1]}…" if letters >= 5 else ""
 
 
 def _look(event: Event) -> str:

@@ -2,11 +2,18 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+from mxdp.experiments.harness.experiment import find
 from mxdp.experiments.harness.results import TIMELINE
+from mxdp.experiments.report import style
 from mxdp.experiments.report.pictures import timelines
 from mxdp.tracing import Event, Timeline, read_trace
 
+REFERENCE = Path(__file__).parents[2] / "experiments" / "reference"
 RECORDED = Timeline(
     0.003, (Event("cpu(0)", "dot", "compute", 0.0, 0.002), Event("cpu(1)", "dot", "compute", 0.001, 0.003))
 )
@@ -50,3 +57,27 @@ def test_a_damaged_one_is_named_in_its_place(tmp_path):
     (shown,) = timelines(result({TIMELINE: damaged}), tmp_path)
     assert (shown["picture"], shown["trace"]) == (None, "")
     assert "could not be drawn (TraceError: this timeline is damaged" in shown["problem"]
+
+
+@pytest.mark.parametrize("path", sorted(REFERENCE.glob("*/*.json")), ids=lambda path: path.stem)
+def test_in_a_committed_results_picture_no_text_is_cut_off_or_covered_by_another(path):
+    result = json.loads(path.read_text())
+    found = []
+
+    def draw(figure):
+        find(result["experiment"]).draw(result, figure)
+        canvas = FigureCanvasAgg(figure)
+        canvas.draw()
+        legends = [text for legend in figure.legends for text in legend.get_texts()]
+        texts = [text for axes in figure.axes for text in (*axes.texts, axes.xaxis.label, axes.yaxis.label)]
+        boxes = [text.get_window_extent() for text in texts + legends if text.get_text()]
+        found.append((figure.bbox, boxes))
+
+    style.svg(draw, "a")
+    whole, boxes = found[0]
+    assert boxes
+    for number, box in enumerate(boxes):
+        assert whole.padded(1).contains(*box.min), box
+        assert whole.padded(1).contains(*box.max), box
+        # A box has room for letters that go below the line: boxes of lines without them may touch.
+        assert not any(box.padded(-2).overlaps(other.padded(-2)) for other in boxes[:number])

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import pytest
+from matplotlib.figure import Figure
 
 from mxdp.backend import mx
 from mxdp.collectives import AllReduce
-from mxdp.experiments.allreduce.sizes import CLAIM, MODEL_ERROR, STORES, AllReduceSizes
+from mxdp.experiments.allreduce.sizes import CLAIM, MODEL_ERROR, SHOWN, STORES, AllReduceSizes
 from mxdp.experiments.allreduce.work import sizes as work
 from mxdp.experiments.harness.child import one_round
 from mxdp.experiments.measure.oracle import count
@@ -33,7 +34,7 @@ def finished(ours=0.5, error=0.1):
     return rows
 
 
-@pytest.mark.parametrize("label", [label for label in CASES if label.startswith("3 x 1 MiB")])
+@pytest.mark.parametrize("label", [label for label in CASES if label.startswith("3 arrays of 1 MiB,")])
 def test_the_oracle_compares_every_element_of_every_replica(label):
     assert count(work.oracle(CASES[label], SETTINGS)) == (3 << 18, 0)
 
@@ -44,7 +45,7 @@ def test_the_oracle_catches_a_device_that_is_left_out(monkeypatch):
             super().__init__(data[:-1], *more, **named)
 
     monkeypatch.setattr(work, "AllReduce", Fewer)
-    checked, wrong = count(work.oracle(CASES["3 x 1 MiB ring"], SETTINGS))
+    checked, wrong = count(work.oracle(CASES["3 arrays of 1 MiB, ring"], SETTINGS))
     assert checked == wrong == 3 << 18
 
 
@@ -56,7 +57,10 @@ def test_the_machine_is_measured_once_a_round_and_auto_chooses_by_the_first(monk
         work, "_sync", lambda case, arrays, machine: given.append(machine) or right(case, arrays, machine)
     )
     work._machine.cache_clear()
-    cases = [work.set_up(CASES[label], SETTINGS) for label in ("2 x 4 B auto", "3 x 4 B ring", "3 x 4 B mxnet-local")]
+    cases = [
+        work.set_up(CASES[label], SETTINGS)
+        for label in ("2 arrays of 4 bytes, auto", "3 arrays of 4 bytes, ring", "3 arrays of 4 bytes, mxnet-local")
+    ]
     first, second = ([one_round(case) for case in cases] for _ in range(2))
     work._machine.cache_clear()
     assert asked == [[mx.cpu(0), mx.cpu(1)]] * 2
@@ -96,3 +100,23 @@ def test_a_row_says_what_its_own_oracle_counted(measured):
     _, result = measured("allreduce")
     assert sum(row["oracle"]["checked"] for row in result["rows"]) == result["oracle"]["checked"]
     assert {row["metrics"]["wrong"] for row in result["rows"]} == {0}
+
+
+@pytest.mark.parametrize(("largest", "shown"), [(1 << 20, "1 MiB"), (1 << 27, "64 MiB")])
+def test_the_picture_has_bars_beside_their_predictions_and_curves_of_unlike_colours(largest, shown):
+    rows = finished()
+    for row in rows:
+        scale = {1 << 20: SHOWN, 4: largest}[row["case"]["bytes"]] if largest > SHOWN else row["case"]["bytes"]
+        row["case"]["bytes"] = scale
+    figure = Figure(layout="constrained")
+    AllReduceSizes().draw({"rows": rows}, figure)
+    bars, *curves = figure.axes
+    assert bars.get_title(loc="center") == f"An array of {shown} on each of 3 devices"
+    assert [text.get_text() for text in bars.texts].count("predicted 550") == 1, "the ring's, 1.1 times 0.5 s"
+    measured = [bar.get_facecolor() for bar in bars.patches if not bar.get_hatch()]
+    assert len(set(measured)) == len(measured) == len(ALGORITHMS) + 1 + len(STORES)
+    assert len(curves) == 2 * len(SETTINGS["devices"])
+    for axes in curves:
+        assert len({line.get_color() for line in axes.lines}) == len(axes.lines) == len(ALGORITHMS) + len(STORES)
+        bottom, top = axes.get_ylim()
+        assert all(bottom < value < top for line in axes.lines for value in line.get_ydata())

@@ -69,7 +69,7 @@ def test_the_oracle_catches_calls_that_all_write_one_array(monkeypatch):
         return prepare(operator, inputs, first[0], **more)
 
     monkeypatch.setattr(work, "prepare", into_the_first)
-    _, wrong = count(work.oracle(CASES["no engine, 4 B"], SETTINGS))
+    _, wrong = count(work.oracle(CASES["no engine, 4 bytes"], SETTINGS))
     assert wrong == COUNT  # of 'ready', whose first array holds the last sum
 
 
@@ -106,9 +106,9 @@ def test_a_round_measures_every_way_on_its_devices(monkeypatch):
 @pytest.mark.parametrize(
     ("label", "ways"),
     [
-        ("1 worker, 4 B", ["calls", "bulk", "ready", "graph", "calls+", "ready+"]),
+        ("1 worker, 4 bytes", ["calls", "bulk", "ready", "graph", "calls+", "ready+"]),
         ("no engine, 1 MiB", None),
-        ("bulk 1, 4 B", None),
+        ("bulk 1, 4 bytes", None),
     ],
 )
 def test_a_group_in_each_way_is_recorded(label, ways):
@@ -129,7 +129,7 @@ def test_ratios_are_to_one_device_with_one_worker():
     numbers = {row["label"]: row["metrics"] for row in rows()}
     assert numbers["1 worker, 1 MiB"]["calls_two_devices_over_one"] == 0.5
     assert numbers["2 workers, 4 KiB"]["ready_two_workers_over_one"] == pytest.approx(0.7)
-    assert not [name for name in numbers["no engine, 4 B"] if name.endswith("over_one")]
+    assert not [name for name in numbers["no engine, 4 bytes"] if name.endswith("over_one")]
 
 
 def test_a_failed_engine_leaves_the_others_their_ratios():
@@ -162,7 +162,9 @@ def test_one_low_number_of_four_does_not_make_it_hold():
 
 def test_the_verdict_has_the_calls_and_the_sizes():
     text = verdict().text
-    assert text.startswith("For additions of 4 B two devices take 1.00 times as long as one, two workers 1.20 times.")
+    assert text.startswith(
+        "For additions of 4 bytes two devices take 1.00 times as long as one, two workers 1.20 times."
+    )
     assert "An addition takes 20.0 µs, 20.0 of them until its call returns: 50,000 a second." in text
     assert "12.0 µs in bulks, 5.0 prepared, 8.0 in a graph" in text
     assert "on two devices from 1 MiB on, with prepared calls from 1 MiB on" in text

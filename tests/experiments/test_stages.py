@@ -238,3 +238,14 @@ def test_the_boxes_of_the_picture_are_the_tasks():
     assert [axes.lines[0].get_xdata()[0] for axes in figure.axes] == [250.0, 100.0]
     assert len({box.get_facecolor() for box in first.patches}) == 2
     assert first.get_xlim() == second.get_xlim()
+
+
+def test_a_narrow_box_has_the_number_alone_and_the_line_is_behind_the_boxes():
+    spans = [(0, "F0", 0.0, 0.1), (0, "F1", 0.1, 0.103), (0, "B1", 0.103, 0.15), (0, "B0", 0.15, 0.2)]
+    figure = Figure(layout="constrained")
+    staircase(figure, [Panel("one", spans, 0.12)])
+    (axes,) = figure.axes
+    assert [text.get_text() for text in axes.texts] == ["F0", "B1", "B0"], "1.5 % of the width hold no number"
+    assert axes.lines[0].get_zorder() < min(box.get_zorder() for box in axes.patches)
+    staircase(figure, [Panel("one", [(0, "F0", 0.0, 0.1), (0, "F1", 0.1, 0.106), *spans[2:]], 0.12)])
+    assert [text.get_text() for text in figure.axes[-1].texts] == ["0", "1", "B1", "B0"]

@@ -132,3 +132,15 @@ def test_a_reference_line_is_always_inside() -> None:
     style.reference_line(axes, 2.0, "floor", horizontal=True)
     assert list(axes.lines[-1].get_ydata()) == [2.0, 2.0]
     assert axes.texts[-1].get_text() == "floor"
+
+
+def test_no_colour_comes_twice_and_all_can_be_seen_on_white() -> None:
+    def luminance(colour: str) -> float:
+        parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    every = [*style.COLOURS, style.GREY, style.LIGHT_GREY, style.INK]
+    assert len({colour.upper() for colour in every}) == len(every)
+    assert max(map(luminance, every)) < 0.5
+    assert len(style.MARKERS) == len(style.COLOURS)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as onp
 import pytest
+from matplotlib.figure import Figure
 
 from mxdp.backend import devices
 from mxdp.experiments.harness.child import one_round
@@ -85,3 +86,13 @@ def rows(*errors):
 )
 def test_the_verdict(errors, holds):
     assert find("tiles").verdict(rows(*errors), [], {}).holds is holds
+
+
+def test_the_picture_has_every_row(measured):
+    _, result = measured("tiles")
+    figure = Figure(layout="constrained")
+    Tiles().draw(result, figure)
+    bars = figure.axes[-2] if figure.axes[-1].get_label() == "<colorbar>" else figure.axes[-1]
+    labels = [text.get_text() for text in bars.texts]
+    assert {row["label"] for row in result["rows"]} <= set(labels)
+    assert any("no halo" in label for label in labels)

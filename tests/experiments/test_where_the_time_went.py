@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from matplotlib.figure import Figure
 
 from mxdp.errors import UsageError
 from mxdp.experiments.data_parallel.where_the_time_went import CLAIM, PARTS, WhereTheTimeWent
@@ -49,3 +50,18 @@ def test_more_devices_than_the_profiler_can_follow_are_refused(monkeypatch):
     settings = {**WhereTheTimeWent.presets["quick"], "kind": "cpu"}
     with pytest.raises(UsageError, match="can't follow 2 CPU devices on this machine: ask for fewer"):
         work.set_up(WhereTheTimeWent().cases(settings)[1], settings)
+
+
+def test_the_picture_writes_the_numbers_in_plain_words():
+    found = rows(rest=(0.2, 0.2))
+    for row in found:
+        row["rounds"].update(exposed_communication=[0.01, 0.01], compute=[0.79, 0.79])
+    WhereTheTimeWent().finish(found, [], {})
+    figure = Figure(layout="constrained")
+    WhereTheTimeWent().draw({"rows": found}, figure)
+    texts = [text.get_text().replace("\N{NO-BREAK SPACE}", " ") for text in figure.axes[0].texts]
+    shares = "compute 79.0% · rest 20.0% · all-reduce, waited for 1.0%"
+    assert texts == ["5,135", "1,300", "1 devices", "6,500 ms", shares, "2,568", "650", "2 devices", "3,250 ms", shares]
+    named = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert len(named) == len(set(named)) == len(PARTS)
+    assert not {"hidden", "exposed"} & set(named)

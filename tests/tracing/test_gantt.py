@@ -154,3 +154,9 @@ def test_no_work_no_picture():
 )
 def test_shorten(name, letters, text):
     assert shorten(name, letters) == text
+
+
+def test_a_bulk_is_named_and_explained():
+    figure = drawn(build(100 * MS, [("cpu(0)", "ImperativeBulk", "compute", 0, 9 * MS)]))
+    assert [text.get_text() for text in figure.axes[0].texts] == ["bulk"]
+    assert figure.axes[0].get_xlabel() == "ms (bulk: several operators run as one)"

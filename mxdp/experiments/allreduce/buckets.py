@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import List, Optional, Tuple
 
 from mxdp.errors import plural
-from mxdp.experiments.allreduce.sizes import STORES
+from mxdp.experiments.allreduce.sizes import LOOKS, STORES
 from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, Verdict, experiment
 from mxdp.experiments.report import style
 from mxdp.experiments.report.rows import find_all, over, row_bars
@@ -118,7 +118,7 @@ class Buckets(Experiment):
         figure.set_figwidth(1.5 * style.WIDTH)
         for axes, (net, (title, _)) in zip(panels, NETS.items()):
             rows = _summed(result["rows"], net, few)
-            colours = [style.COLOURS[0] if row["case"]["bucket_mb"] else style.GREY for row in rows]
+            colours = [LOOKS[row["case"]["algorithm"]][0] for row in rows]
             row_bars(figure, rows, "ms", colours, [1e3] * len(rows), axes, [_way(row) for row in rows])
             axes.set_title(f"{title} on {plural(few, 'device')}")
 

@@ -130,7 +130,7 @@ class Links(Experiment):
         ]
 
     def draw(self, result: Result, figure: style.Figure) -> None:
-        figure.set_size_inches(style.WIDTH, 2 * style.HEIGHT)
+        figure.set_size_inches(style.WIDTH, 2.25 * style.HEIGHT)
         upper, lower = figure.subplots(2, 1)
         _matrix(upper, [row for row in result["rows"] if len(row["case"]["pairs"]) == 1])
         _times(lower, result["rows"], _between_different(result["rows"]) or result["rows"])
@@ -176,16 +176,22 @@ def _times(axes: style.Axes, rows: List[Row], alone: List[Row]) -> None:
     """Time by bytes: a thin line for every pair of ``alone``, their medians with the line fitted to these, and the
     ``rows`` in which all copy at once."""
     by_bytes = [{int(nbytes): t for nbytes, t in row["metrics"]["seconds_by_bytes"].items()} for row in alone]
-    for each in by_bytes:
-        axes.plot(list(each), [t * 1e6 for t in each.values()], color=style.GREY, linewidth=0.6, alpha=0.6)
+    for number, each in enumerate(by_bytes):
+        label = None if number else "each pair"
+        axes.plot(list(each), [t * 1e6 for t in each.values()], color=style.GREY, linewidth=0.6, label=label)
     medians = {nbytes: statistics.median(each[nbytes] for each in by_bytes) for nbytes in by_bytes[0]}
     link = fit_link(list(medians.items()))
-    axes.plot(list(medians), [t * 1e6 for t in medians.values()], "o", label="one pair, median of all")
+    axes.plot(list(medians), [t * 1e6 for t in medians.values()], "o", label="median of the pairs")
     for row in rows:
         if len(row["case"]["pairs"]) > 1:
             many = row["metrics"]["seconds_by_bytes"]
             axes.plot([int(nbytes) for nbytes in many], [t * 1e6 for t in many.values()], "^", label=row["label"])
     line = [min(medians) * (max(medians) / min(medians)) ** (k / 50) for k in range(51)]
-    axes.plot(line, [link.seconds(nbytes) * 1e6 for nbytes in line], color=style.COLOURS[0], label="alpha + m beta")
+    axes.plot(
+        line,
+        [link.seconds(nbytes) * 1e6 for nbytes in line],
+        color=style.COLOURS[0],
+        label="model: alpha + bytes x beta",
+    )
     axes.set(xscale="log", yscale="log", xlabel="bytes", ylabel="µs")
-    axes.legend()
+    axes.figure.legend(loc="outside lower center", ncols=2)

@@ -16,6 +16,7 @@ from typing import List
 
 from mxdp import cuda, process
 from mxdp.errors import plural
+from mxdp.experiments.allreduce.sizes import LOOKS
 from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, Verdict, experiment
 from mxdp.experiments.report import style
 from mxdp.experiments.report.rows import find_all, row_bars, size
@@ -136,13 +137,16 @@ class ParameterServer(Experiment):
     def draw(self, result: Result, figure: style.Figure) -> None:
         rows = result["rows"]
         axes = figure.add_subplot()
-        row_bars(figure, rows, "ms", [style.COLOURS[0]] * len(rows), [1e3] * len(rows), axes)
-        marks = (("predicted_ms", "^", "replayed"), ("textbook_ms", "D", "formula, measured link"))
+        colours = [LOOKS[row["case"]["algorithm"]][0] for row in rows]
+        labels = [row["label"].replace(": ", " devices: ") for row in rows]
+        row_bars(figure, rows, "ms", colours, [1e3] * len(rows), axes, labels)
+        marks = (("predicted_ms", "^", style.INK, "replayed (simulated)"), ("textbook_ms", "D", "white", "formula"))
         most = axes.get_xlim()[1]
-        for number, (name, marker, label) in enumerate(marks, 1):
+        for name, marker, colour, label in marks:
             values = [row["metrics"][name] for row in rows]
             below = [y + style.THICK / 2 + 0.09 for y in range(len(rows))]
-            axes.plot(values, below, marker, color=style.COLOURS[number], markersize=7, label=label, clip_on=False)
+            look = dict(color=colour, markeredgecolor=style.INK, markersize=7, clip_on=False)
+            axes.plot(values, below, marker, label=label, **look)
             most = max(most, max(values) * 1.05)
         axes.set_xlim(0, most)
         axes.set_ylim(len(rows) - 0.5, axes.get_ylim()[1])

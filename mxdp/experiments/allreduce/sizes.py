@@ -13,7 +13,7 @@ from typing import List
 from mxdp.errors import plural
 from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, Verdict, experiment
 from mxdp.experiments.report import style
-from mxdp.experiments.report.rows import find_all, over, size
+from mxdp.experiments.report.rows import find_all, over, row_bars, size
 from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO, plan
 from mxdp.plans.cost.link import algorithm_bandwidth, bus_bandwidth
 from mxdp.plans.cost.machine import CPU
@@ -25,6 +25,17 @@ CLAIM = 0.75
 """Time of our best over MXNet's ``device`` store, for the largest array."""
 MODEL_ERROR = 0.25
 """The cost model's median error, for arrays of 1 MiB or more."""
+SHOWN = 1 << 26
+"""Bytes of the arrays whose times the picture shows as bars, if they were measured."""
+BAR_INCHES = 0.7
+LOOKS = {
+    **{name: look for name, *look in zip([*sorted(ALGORITHMS), AUTO], style.COLOURS, style.MARKERS)},
+    "mxnet-local": (style.LIGHT_GREY, "d"),
+    "mxnet-device": (style.GREY, "d"),
+    "server": (style.GREY, "d"),
+    "one by one": ("#D5D9DF", "d"),
+}
+"""Each algorithm's colour and marker in the pictures of this room."""
 
 
 @experiment
@@ -54,9 +65,16 @@ class AllReduceSizes(Experiment):
     little = dict(sizes=[4, 4096])
 
     def cases(self, settings: Settings) -> List[Case]:
-        short = {"bidirectional-ring": "bidirect.-ring"}  # the table has to fit a terminal of 80 columns
+        short = {
+            "bidirectional-ring": "bidir. ring",
+            "shared-memory": "shared mem.",
+        }  # the table has to fit a terminal of 80 columns
         return [
-            Case(f"{n} x {size(nbytes)} {short.get(name, name)}", n, settings={"algorithm": name, "bytes": nbytes})
+            Case(
+                f"{n} arrays of {size(nbytes)}, {short.get(name, name)}",
+                n,
+                settings={"algorithm": name, "bytes": nbytes},
+            )
             for n in settings["devices"]
             for nbytes in settings["sizes"]
             for name in [*sorted(ALGORITHMS), AUTO, *STORES]
@@ -128,26 +146,50 @@ class AllReduceSizes(Experiment):
         ]
 
     def draw(self, result: Result, figure: style.Figure) -> None:
+        """Bars for one size on one number of devices; then for each number the times by size, and their ratios."""
         counts = sorted({len(row["case"]["devices"]) for row in result["rows"]})
-        figure.set_size_inches(1.6 * style.WIDTH, 2.6 * style.HEIGHT)
-        times, shares = figure.subplots(2, len(counts), sharey="row", sharex=True, squeeze=False)
-        for upper, lower, n in zip(times, shares, counts):
+        sizes = {row["case"]["bytes"] for row in result["rows"]}
+        middle, shown = counts[len(counts) // 2], SHOWN if SHOWN in sizes else max(sizes)
+        at_shown = [row for row in find_all(result["rows"], bytes=shown) if len(row["case"]["devices"]) == middle]
+        heights = [len(at_shown) * BAR_INCHES + 1, *(2.8 for _ in counts)]
+        grid = figure.add_gridspec(len(heights), 2, height_ratios=heights)
+        bars = figure.add_subplot(grid[0, :])
+        _measured_and_predicted(bars, at_shown)
+        bars.set_title(f"An array of {size(shown)} on each of {plural(middle, 'device')}")
+        for line, n in enumerate(counts, 1):
             rows = [row for row in result["rows"] if len(row["case"]["devices"]) == n]
-            for number, name in enumerate([*sorted(ALGORITHMS), *STORES]):
-                # The stores are grey; ours go through the colours, and then again with broken lines.
-                colour = style.GREY if name in STORES else style.COLOURS[number % len(style.COLOURS)]
-                usual = "-" if number < len(style.COLOURS) else "-."
-                line = {"mxnet-device": "--", "mxnet-local": ":"}.get(name, usual)
-                own = find_all(rows, algorithm=name)
-                bytes_ = [row["case"]["bytes"] for row in own]
-                look = dict(color=colour, linestyle=line, marker="o", markersize=3, linewidth=1.5, label=name)
-                for axes, metric in ((upper, "ms"), (lower, "of_device_store")):
-                    axes.plot(bytes_, [row["metrics"][metric] for row in own], **look)
-            upper.set(xscale="log", yscale="log", title=plural(n, "device"))
-            lower.set(xscale="log", xlabel="bytes", ylim=(0, 3))
-        times[0].set_ylabel("ms")
-        shares[0].set_ylabel("time / mxnet-device's")
-        figure.legend(*times[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+            times, shares = (figure.add_subplot(grid[line, column]) for column in (0, 1))
+            for axes, metric in ((times, "ms"), (shares, "of_device_store")):
+                for name in [*sorted(ALGORITHMS), *STORES]:
+                    colour, marker = LOOKS[name]
+                    own = [row for row in find_all(rows, algorithm=name) if row["metrics"].get(metric) is not None]
+                    axes.plot(
+                        [row["case"]["bytes"] for row in own], [row["metrics"][metric] for row in own],
+                        color=colour, marker=marker, markersize=4, linewidth=1.3, label=name,
+                    )  # fmt: skip
+                axes.set(xscale="log", yscale="log", xlabel="bytes")
+            times.set(title=plural(n, "device"), ylabel="ms")
+            shares.set_ylabel("time / mxnet-device's")
+            style.plain_logarithmic(times.yaxis, shares.yaxis)
+        figure.legend(*times.get_legend_handles_labels(), loc="outside lower center", ncols=4)
+        figure.set_size_inches(1.5 * style.WIDTH, sum(heights) + 0.9)
+
+
+def _measured_and_predicted(axes: style.Axes, rows: List[Row]) -> None:
+    """For each row a bar of its time, and below it a hatched one of what the cost model predicted."""
+    colours = [LOOKS[row["case"]["algorithm"]][0] for row in rows]
+    names = [row["case"]["algorithm"] for row in rows]
+    row_bars(axes.figure, rows, "ms", colours, [1e3] * len(rows), axes, names)
+    right = axes.get_xlim()[1]
+    for y, (row, colour) in enumerate(zip(rows, colours)):
+        predicted = row["metrics"].get("predicted_ms")
+        if predicted is not None:
+            below = y + style.THICK / 2 + 0.1
+            axes.barh(below, predicted, height=0.16, color="white", edgecolor=colour, hatch="//////")
+            text = f"predicted {style.number(predicted)}"
+            axes.annotate(text, (predicted, below), (5, -1), textcoords="offset points", va="center", size=10)
+            right = max(right, 1.2 * predicted)
+    axes.set(xlim=(0, right), ylim=(len(rows) - 0.55, axes.get_ylim()[1]))
 
 
 def _fastest(rows: List[Row], devices: int, nbytes: int) -> Row:

@@ -168,8 +168,9 @@ class CopyOverlap(Experiment):
             for (label, left, width, lower), colour in zip(parts, style.COLOURS):
                 axes.barh(y + lower, width, height=0.2, left=left, color=colour, label=label if y == 0 else None)
             axes.plot([longer] * 2, [y, y + 0.2], color=style.INK, label="longer of the two" if y == 0 else None)
-            axes.annotate(row["label"], (0, y - 0.2), (2, 2), textcoords="offset points", va="bottom")
-            axes.annotate(f"{both:.2f}", (max(both, longer), y + 0.1), (6, 0), textcoords="offset points", va="center",
+            label = row["label"].replace(INDEPENDENT, "independent")
+            axes.annotate(label, (0, y - 0.2), (2, 2), textcoords="offset points", va="bottom")
+            axes.annotate(f"{both:.2f}", (max(both, 1.0), y + 0.1), (6, 0), textcoords="offset points", va="center",
                           weight="bold")  # fmt: skip
         axes.set_ylim(len(rows) - 0.6, -0.6)
         axes.set_xlim(0, max(1.15, 1.15 * max(row["metrics"]["overlapped_over_sum"] for row in rows)))

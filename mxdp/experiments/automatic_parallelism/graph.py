@@ -160,7 +160,7 @@ class Graph(Experiment):
     def draw(self, result: Result, figure: style.Figure) -> None:
         rows = result["rows"]
         upper, lower = figure.subplots(2, 1)
-        colours = dict(zip(WAYS, (style.COLOURS[number] for number in (0, 4, 1, 2, 3, 5))))
+        colours = dict(zip(WAYS, (style.COLOURS[number] for number in (0, 6, 1, 2, 3, 5))))
         bars = [colours[row["case"]["way"]] for row in rows]
         row_bars(figure, rows, "ms", bars, [1e3] * len(rows), lower)
         shown = find(rows, way="engine") or rows[0]

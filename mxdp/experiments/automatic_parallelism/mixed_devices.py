@@ -155,7 +155,7 @@ class MixedDevices(Experiment):
         every, second = plan(len(lanes) - 1, steps), min(1, steps - 1)
         weights = (f"fc1 copy {second - 1}", f"fc2 copy {second - 1}")
         tasks = [task for task in every if str(second) in task.name.split() or task.name in weights]
-        colours = [style.COLOURS[{"one": 0, "waits": 4, "free": 2}[row["case"]["run"]]] for row in rows]
+        colours = [style.COLOURS[{"one": 0, "waits": 6, "free": 2}[row["case"]["run"]]] for row in rows]
         upper, lower = figure.subplots(2, 1)
         row_bars(figure, rows, "ms a step", colours, [1e3 / steps] * len(rows), lower)
         # The keeper in the middle, as in the book's figure.

@@ -127,9 +127,9 @@ class Operators(Experiment):
         axes.set(xscale="log", xlabel="side of the matrices", ylabel="k products / k times one", ylim=(0, None))
         axes.set_xticks(sides, [str(side) for side in sides])
         axes.minorticks_off()
-        style.reference_line(axes, 1.0, "one after the other", horizontal=True)
-        style.reference_line(axes, 0.5, "two at a time", horizontal=True)
-        axes.legend()
+        style.reference_line(axes, 1.0, "one after\nthe other", horizontal=True)
+        style.reference_line(axes, 0.5, "two at\na time", horizontal=True)
+        figure.legend(loc="outside lower center", ncols=2)
 
 
 def _over_k(row: Row) -> float:

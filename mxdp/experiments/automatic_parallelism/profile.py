@@ -82,12 +82,14 @@ class Profile(Experiment):
         rows = result["rows"] + result["references"]
         axes = figure.add_subplot()
         labels, values, colours = [], [], []
-        for number, row in enumerate(rows):
+        devices = sorted({device for row in rows for device in row["metrics"]["busy"]})
+        for row in rows:
             for device, share in row["metrics"]["busy"].items():
                 labels.append(f"{row['label']}: {device}")
                 values.append(100 * share)
-                colours.append(style.COLOURS[number % len(style.COLOURS)])
-        style.bars(axes, labels, values, unit="% busy", colours=colours)
+                colours.append(style.COLOURS[devices.index(device) % len(style.COLOURS)])
+        style.bars(axes, labels, values, unit="%", colours=colours)
+        axes.set(xlabel="share of the round in which the device works, %", xticks=range(0, 101, 20))
 
 
 def recorded_experiment(settings: Settings) -> Tuple[Experiment, Settings]:

@@ -128,17 +128,18 @@ class SmallOps(Experiment):
             (upper, "in a graph", one, "graph", 3, "-"),
             (upper, "prepared", one, "ready", 4, "-"),
             (lower, "calls", one, "calls", 0, "-"),
-            (lower, "on 2 devices", one, f"calls{BOTH}", 0, "--"),
+            (lower, "calls, 2 devices", one, f"calls{BOTH}", 5, "--"),
             (lower, "prepared", one, "ready", 4, "-"),
-            (lower, "on 2 devices", one, f"ready{BOTH}", 4, "--"),
-            (lower, "by 2 workers", two, "ready", 4, ":"),
+            (lower, "prepared, 2 devices", one, f"ready{BOTH}", 6, "--"),
+            (lower, "prepared, 2 workers", two, "ready", 7, ":"),
         ):
             x, y = zip(*[(row["case"]["bytes"], row["metrics"][f"{way}_us"]) for row in rows])
-            axes.plot(x, y, "o", linestyle=dashes, color=style.COLOURS[colour], label=label)
+            axes.plot(x, y, style.MARKERS[colour], linestyle=dashes, color=style.COLOURS[colour], label=label)
         upper.set(xscale="log", yscale="log", ylabel="µs an operator", title="Cheaper calls")
         lower.set(yscale="log", xlabel="bytes", ylabel="µs an operator", title="Side by side")
-        upper.legend()
-        lower.legend()
+        style.plain_logarithmic(upper.yaxis, lower.yaxis)
+        labelled = {line.get_label(): line for axes in (upper, lower) for line in axes.lines}
+        figure.legend(handles=[*labelled.values()], loc="outside lower center", ncols=2)
 
 
 def _pays_from(rows: List[Row], name: str) -> str:

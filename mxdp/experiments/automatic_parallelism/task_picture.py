@@ -12,8 +12,7 @@ BOX_WIDTH, BOX_HEIGHT = 0.78, 0.62
 """A column is 1 wide and a row 1 high."""
 ROW_INCHES = 0.5
 TRAFFIC = "#D55E00"
-FAINT = "#B6BCC6"
-FILLS = ("#E5E7EB", "#CFE5F5", "#FBE3B5", "#CDEBDD", "#F3DCEA")
+FILLS = ("#E5E7EB", "#CFE5F5", "#FBE3B5", "#CDEBDD", "#F3DCEA", "#E4C9D6", "#E6E6C4", "#D3CCEB", "#F7D3BF")
 
 
 def rows_of(tasks: Sequence[GraphTask], spans: Mapping[str, Span]) -> Dict[str, int]:
@@ -89,7 +88,7 @@ def _arrow(axes: style.Axes, start: Tuple[float, float], end: Tuple[float, float
     elif y1 - y0 <= 1:
         tail, head, bend, colour = (x0, y0 + BOX_HEIGHT / 2), (x1, y1 - BOX_HEIGHT / 2), 0.0, style.GREY
     else:  # past the boxes between them
-        tail, head, bend, colour = (x0 + BOX_WIDTH / 2, y0), (x1 + BOX_WIDTH / 2, y1), -0.25, FAINT
+        tail, head, bend, colour = (x0 + BOX_WIDTH / 2, y0), (x1 + BOX_WIDTH / 2, y1), -0.25, style.LIGHT_GREY
     axes.annotate(
         "", head, tail, zorder=2,
         arrowprops=dict(

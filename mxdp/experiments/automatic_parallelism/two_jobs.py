@@ -113,7 +113,8 @@ class TwoJobs(Experiment):
         ]
 
     def draw(self, result: Result, figure: style.Figure) -> None:
-        colours = [style.COLOURS[0 if row["case"]["run"] == "alone" else 1] for row in result["rows"]]
+        jobs = max(row["case"]["jobs"] for row in result["rows"])  # a colour each; then one for all of them
+        colours = [style.COLOURS[row["case"].get("job", jobs) % len(style.COLOURS)] for row in result["rows"]]
         grey = [style.GREY] * len(result["references"])
         row_bars(figure, result["rows"] + result["references"], "s", colours + grey)
 

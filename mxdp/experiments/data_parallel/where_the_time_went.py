@@ -9,6 +9,7 @@ their times differ. Where the devices share memory, compute takes longer than ha
 from __future__ import annotations
 
 import statistics
+import textwrap
 from typing import List
 
 from mxdp.errors import plural
@@ -27,6 +28,8 @@ PARTS = {
     "rest": "rest",
 }
 """Metric to its name in the table."""
+PLAIN = {"hidden_communication": "all-reduce, beside compute", "exposed_communication": "all-reduce, waited for"}
+"""The same in the picture, where there is room for more."""
 CLAIM = 0.05
 """The largest share that may remain unexplained."""
 
@@ -93,13 +96,28 @@ class WhereTheTimeWent(Experiment):
         ]
 
     def draw(self, result: Result, figure: style.Figure) -> None:
+        """A bar a row: in its parts the ms where there is room, at its end their sum, and below it the shares."""
         axes, rows = figure.add_subplot(), result["rows"]
-        ends = [0.0] * len(rows)
-        for (name, words), colour in zip(PARTS.items(), (*style.COLOURS, style.GREY)):
-            lengths = [row["metrics"][name] * row["seconds"]["median"] * 1e3 for row in rows]
-            axes.barh(range(len(rows)), lengths, left=ends, height=0.5, color=colour, label=words)
-            ends = [end + length for end, length in zip(ends, lengths)]
-        axes.set_yticks(range(len(rows)), [row["label"].replace(", ", "\n") for row in rows])
-        axes.set(ylim=(len(rows) - 0.5, -0.5), xlabel="ms a step")
+        colours = dict(zip(PARTS, (*style.COLOURS[:6], style.GREY)))
+        names = {**PARTS, **PLAIN}
+        longest = max(row["seconds"]["median"] * 1e3 for row in rows)
+        for y, row in enumerate(rows):
+            total, left = row["seconds"]["median"] * 1e3, 0.0
+            for name, colour in colours.items():
+                length = row["metrics"][name] * total
+                axes.barh(y, length, left=left, height=0.36, color=colour, label=None if y else names[name])
+                if length > 0.08 * longest:
+                    light = "white" if name in ("compute", "rest", "front_end") else style.INK
+                    axes.text(left + length / 2, y, style.number(length), color=light, ha="center", va="center")
+                left += length
+            shown = sorted((share, name) for name in PARTS if (share := row["metrics"][name]) >= 0.005)
+            parts = [f"{names[name]} {share:.1%}".replace(" ", "\N{NO-BREAK SPACE}") for share, name in reversed(shown)]
+            shares = textwrap.fill(" · ".join(parts), 66, break_on_hyphens=False)
+            axes.annotate(row["label"], (0, y - 0.18), (3, 2), textcoords="offset points", va="bottom")
+            axes.annotate(f"{style.number(total)} ms", (left, y), (7, 0), textcoords="offset points", va="center",
+                          weight="bold")  # fmt: skip
+            axes.annotate(shares, (0, y + 0.18), (3, -3), textcoords="offset points", va="top", size=9.5)
+        axes.set(xlim=(0, 1.2 * longest), ylim=(len(rows) - 0.45, -0.5), xlabel="ms a step", yticks=[])
         axes.grid(axis="y", visible=False)
-        figure.legend(loc="outside lower center", ncols=4)
+        figure.set_figheight(1.05 * len(rows) + 1.8)
+        figure.legend(loc="outside lower center", ncols=2)

@@ -111,7 +111,8 @@ class LatencyThroughput(Experiment):
         ]
 
     def draw(self, result: Result, figure: style.Figure) -> None:
-        from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
+        from matplotlib.patheffects import withStroke
+        from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
         figure.set_size_inches(style.WIDTH, 1.3 * style.HEIGHT)
         axes = figure.add_subplot()
@@ -124,13 +125,15 @@ class LatencyThroughput(Experiment):
             _, answers, latency = zip(*points)
             axes.plot(answers, latency, "o-", color=colour, label=layout)
             for batch, *point in points if layout == layouts[0] else ():
-                axes.annotate(str(batch), point, (-8, 4), textcoords="offset points", ha="right")
+                text = axes.annotate(
+                    str(batch), point, (-8, 4), textcoords="offset points", ha="right", color=colour, weight="bold",
+                    zorder=5,
+                )  # fmt: skip
+                text.set_path_effects([withStroke(linewidth=5, foreground="white")])  # no curve runs through it
         axes.set(yscale="log", xlabel="answers a second", ylabel="latency, ms")
         axes.set_xlim(left=0)
-        axes.set_title("at the points: the batch", loc="right", weight="normal", size=11.5)
+        axes.set_title("numbers: batch of each point", loc="right", weight="normal", size=11.5)
         axes.xaxis.set_major_locator(MaxNLocator(5))
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.yaxis.set_minor_formatter(NullFormatter())
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_formatter(StrMethodFormatter("{x:,.6g}"))
-        axes.legend()
+        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.6g}"))
+        style.plain_logarithmic(axes.yaxis)
+        figure.legend(loc="outside lower center", ncols=3)

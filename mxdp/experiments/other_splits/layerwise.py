@@ -92,8 +92,6 @@ class LayerwiseExperiment(SplitExperiment):
         return [*super().columns(), Column("allreduces", "sums")]
 
     def draw(self, result: Result, figure: style.Figure) -> None:
-        from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
-
         figure.set_figheight(2 * style.HEIGHT)
         times, moved = figure.subplots(2, 1, sharex=True)
         for strategy, n in dict.fromkeys((row["case"]["strategy"], row["case"]["split"]) for row in result["rows"]):
@@ -106,10 +104,7 @@ class LayerwiseExperiment(SplitExperiment):
         params, sums = wide_numbers(result["settings"]["units"])
         times.set(xscale="log", yscale="log", ylabel="microseconds a sample")
         moved.set(xscale="log", yscale="log", xlabel="samples in a batch", ylabel="MB moved a step")
-        for axis in (moved.xaxis, moved.yaxis, times.yaxis):
-            axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            axis.set_minor_locator(NullLocator())
-            axis.set_major_formatter(StrMethodFormatter("{x:,.6g}"))
+        style.plain_logarithmic(moved.xaxis, moved.yaxis, times.yaxis)
         moved.set_xticks(sorted({row["case"]["batch"] for row in result["rows"]}))
-        style.reference_line(moved, params / sums, f"{params / sums:,.0f}")
+        style.reference_line(moved, params / sums, f"{params / sums:,.0f}: both move as much")
         figure.legend(loc="outside lower center", ncols=2)

@@ -178,7 +178,8 @@ class Panel(NamedTuple):
 def _panel(row: Row) -> Panel:
     """The recorded tasks, or the planned ones where nothing could be recorded."""
     case, metrics = row["case"], row["metrics"]
-    title, spans = f"{case['schedule']}, m = {case['micro_batches']}", metrics["spans"]
+    schedule = {"gpipe": "GPipe", "1f1b": "1F1B"}.get(case["schedule"], case["schedule"])
+    title, spans = f"{schedule}, {plural(case['micro_batches'], 'micro-batch')}", metrics["spans"]
     if spans:
         return Panel(f"{title}, measured", spans, metrics["predicted_end"])
     times, plan = metrics["stage_seconds"], pipeline(case["schedule"], case["stages"], case["micro_batches"])
@@ -187,22 +188,37 @@ def _panel(row: Row) -> Panel:
     return Panel(f"{title}, as planned", spans, metrics["predicted_end"])
 
 
+def _room(text: str, end: float) -> float:
+    """How much of a time axis up to ``end`` the text in a box takes."""
+    return (0.006 + 0.017 * len(text)) * end
+
+
 def staircase(figure: style.Figure, panels: Sequence[Panel]) -> None:
     """One panel above the other, with one time axis. Forward passes are blue, backward passes orange, and idle time
-    white. A dashed line marks the predicted end of the last task."""
+    white. In a box stands its task, or only the micro-batch if a box of its colour is too narrow for the task, or
+    nothing. Behind the boxes, a dashed line marks the predicted end of the last task."""
+    from matplotlib.patches import Patch
+
     stages = 1 + max(span[0] for panel in panels for span in panel.spans)
     end = 1e3 * max([*(span[3] for panel in panels for span in panel.spans), *(each.expected for each in panels)])
     figure.set_size_inches(style.WIDTH, len(panels) * (0.65 + 0.4 * stages) + 0.75)
     for axes, panel in zip(figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0], panels):
+        narrow = {
+            name[0]
+            for _, name, start, stop in panel.spans
+            if _room(name[1:], end) < 1e3 * (stop - start) < _room(name, end)
+        }
         for stage, name, start, stop in panel.spans:
             left, width = 1e3 * start, 1e3 * (stop - start)
             colour, light = (style.COLOURS[0], "white") if name.startswith("F") else (style.COLOURS[1], style.INK)
             axes.barh(stage, width, left=left, height=0.8, color=colour, edgecolor="white", linewidth=0.8)
-            if width > 0.05 * end:  # room for its name
-                axes.annotate(name, (left + width / 2, stage), ha="center", va="center", color=light, fontsize=10)
-        axes.axvline(1e3 * panel.expected, color=style.INK, linestyle="--", linewidth=1.5, label="predicted end")
+            text = name[1:] if name[0] in narrow else name
+            if width > _room(text, end):
+                axes.annotate(text, (left + width / 2, stage), ha="center", va="center", color=light, fontsize=9.5)
+        axes.axvline(1e3 * panel.expected, color=style.INK, linestyle="--", zorder=0.9, label="predicted end")
         axes.set(title=panel.title, xlim=(0, 1.01 * end), ylim=(stages - 0.4, -0.6))
         axes.set_yticks(range(stages), [f"stage {stage}" for stage in range(stages)])
         axes.grid(axis="y", visible=False)
-    axes.set_xlabel("ms")
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower right")
+    axes.set_xlabel("ms; in the boxes: the number of the micro-batch")
+    passes = [Patch(color=colour, label=label) for colour, label in zip(style.COLOURS, ("F: forward", "B: backward"))]
+    figure.legend(handles=[*passes, axes.lines[0]], loc="outside lower center", ncols=3)

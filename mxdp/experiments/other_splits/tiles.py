@@ -102,15 +102,18 @@ class Tiles(SplitExperiment):
         return super().columns() + errors
 
     def draw(self, result: Result, figure: style.Figure) -> None:
-        rows = find_all(result["rows"], halo=True)
-        maps = find_all(result["rows"], grid=rows[-1]["case"]["grid"])
-        heights = [2.9, len(rows) * style.BAR_HEIGHT + 0.9]  # inches for the maps of errors, and for the bars
+        rows = result["rows"]
+        maps = find_all(rows, grid=rows[-1]["case"]["grid"])
+        heights = [3.1, len(rows) * style.BAR_HEIGHT + 0.9]  # inches for the maps of errors, and for the bars
         grid = figure.add_gridspec(2, len(maps), height_ratios=heights)
         worst = max(row["metrics"]["worst_error"] for row in maps) or 1.0
         above = [figure.add_subplot(grid[0, column]) for column in range(len(maps))]
         images = [_draw_map(axes, row, worst) for axes, row in zip(above, maps)]
         figure.colorbar(images[0], ax=above, label="error (dashed: the seams)", location="bottom", shrink=0.7)
-        colours = [style.GREY if row["case"]["strategy"] == SERIAL else style.COLOURS[0] for row in rows]
+        colours = [
+            style.GREY if row["case"]["strategy"] == SERIAL else style.COLOURS[0 if row["case"]["halo"] else 1]
+            for row in rows
+        ]
         row_bars(figure, rows, "ms a step", colours, [1e3] * len(rows), figure.add_subplot(grid[1, :]))
         figure.set_figheight(sum(heights))
 
@@ -118,7 +121,7 @@ class Tiles(SplitExperiment):
 def _draw_map(axes: style.Axes, row: Row, worst: float) -> Any:
     """The error of each pixel, from white (none) to red (``worst``)."""
     errors = row["metrics"]["error_map"]
-    axes.set(title=row["label"], xticks=[], yticks=[])
+    axes.set(title=f"{row['label']}:\nlargest error {row['metrics']['worst_error']:g}", xticks=[], yticks=[])
     axes.grid(visible=False)
     axes.spines[:].set_visible(True)
     for line, length, parts in zip((axes.axhline, axes.axvline), (len(errors), len(errors[0])), row["case"]["grid"]):

@@ -19,10 +19,10 @@ def size(nbytes: int) -> str:
     """Bytes in the largest unit of which they are a whole number.
 
     >>> size(4), size(65536), size(1 << 24), size(160_000_000)
-    ('4 B', '64 KiB', '16 MiB', '160 MB')
+    ('4 bytes', '64 KiB', '16 MiB', '160 MB')
     """
     units = ((1 << 30, "GiB"), (10**9, "GB"), (1 << 20, "MiB"), (10**6, "MB"), (1 << 10, "KiB"), (1000, "kB"))
-    unit, name = next((each for each in units if nbytes and nbytes % each[0] == 0), (1, "B"))
+    unit, name = next((each for each in units if nbytes and nbytes % each[0] == 0), (1, "bytes"))
     return f"{nbytes // unit:,} {name}"
 
 

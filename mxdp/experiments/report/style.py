@@ -16,12 +16,16 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Sequence
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure as Figure
 
-# Okabe and Ito, "Color Universal Design" (2008): told apart with any kind of colour vision. Their yellow is left out
-# (too faint on white); the order puts the strongest contrasts first.
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
+# The first six are from Okabe and Ito, "Color Universal Design" (2008), without their yellow (too faint on white). The
+# last three are from Paul Tol, "Colour Schemes" (2021), "muted". Both were made for any kind of colour vision.
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#882255", "#999933", "#332288")
 GREY = "#6B7280"
+LIGHT_GREY = "#A3A9B4"
+MARKERS = "os^DvP*Xp"
+"""One for each of :data:`COLOURS`."""
 INK = "#1F2933"
 
 WIDTH, HEIGHT = 5.2, 3.2
@@ -165,20 +169,30 @@ def bars(
 
 
 def reference_line(axes: Axes, value: float, text: str, horizontal: bool = False) -> None:
-    """A dashed line across ``axes`` at ``value`` (upright unless ``horizontal``), with ``text`` at its end, inside the
-    limits: call it after the data are drawn."""
+    """A dashed line across ``axes`` at ``value`` (upright unless ``horizontal``), with ``text`` outside at its end, so
+    that no curve runs through it. It is drawn inside the limits: call it after the data are drawn."""
     if horizontal:
         axes.axhline(value, color=GREY, linestyle="--", linewidth=1.5)
-        axes.annotate(text, (1, value), (0, 3), axes.get_yaxis_transform(), "offset points", ha="right", va="bottom")
+        axes.annotate(text, (1, value), (4, 0), axes.get_yaxis_transform(), "offset points", va="center")
         return
     left, right = axes.get_xlim()
     if value > right:
         axes.set_xlim(left, value * 1.05)
         left, right = axes.get_xlim()
     axes.axvline(value, color=GREY, linestyle="--", linewidth=1.5)
-    past_middle = value > (left + right) / 2
     where = axes.get_xaxis_transform()
+    past_middle = where.transform((value, 0))[0] > (axes.bbox.x0 + axes.bbox.x1) / 2
     axes.annotate(text, (value, 1), (0, 2), where, "offset points", ha="right" if past_middle else "left", va="bottom")
+
+
+def plain_logarithmic(*axes: Axis) -> None:
+    """Ticks at 1, 2, 5, 10, 20 ... with plain numbers, for axes in logarithmic scale."""
+    from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
+
+    for axis in axes:
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_minor_locator(NullLocator())
+        axis.set_major_formatter(StrMethodFormatter("{x:,.6g}"))
 
 
 def _make_room(axes: Axes, count: int) -> None:
