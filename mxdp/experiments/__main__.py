@@ -46,6 +46,7 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--timeout", type=float, metavar="S", help="seconds that one configuration may work, in all")
     run.add_argument("--out", type=Path, metavar="DIR", help="folder for results (default: runs/<date-time>)")
     run.add_argument("--json", action="store_true", help="print the results as JSON instead of tables")
+    run.add_argument("--explain", action="store_true", help="print how to read each table, too")
 
     report = commands.add_parser("report", help="make report.html and pictures from results; never measures")
     report.add_argument("folder", type=Path, metavar="DIR")
@@ -135,8 +136,11 @@ def _run(options: argparse.Namespace) -> int:
         experiments = [each for each in discover().values() if each.tour]
         given, preset, as_json, folder = {}, "quick", False, None
     name, resolved = settings.resolve(experiments, preset, given)
+    if options.command != "run":
+        for each in resolved.values():
+            each["again"] = True  # the tour shows what differences are worth
     folder = folder or Path("runs") / datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
-    well = session.run(experiments, name, resolved, folder, as_json)
+    well = session.run(experiments, name, resolved, folder, as_json, getattr(options, "explain", False))
     return OK if well else FAILED
 
 

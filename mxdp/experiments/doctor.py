@@ -22,6 +22,7 @@ from mxdp.datasets.fashion_mnist import DATA_DIR, FILES, FOLDER, given_folder
 from mxdp.experiments.data_parallel.stock_loop import BOOK
 from mxdp.experiments.harness import provenance
 from mxdp.experiments.harness.children import environment_for
+from mxdp.experiments.harness.disturbance import BUSY
 from mxdp.experiments.harness.experiment import Case
 
 GOOD, LIMIT, PROBLEM = "good", "limit", "problem"
@@ -57,7 +58,7 @@ class Check:
 def checks() -> List[Check]:
     """Look at everything. Starts one child process, and waits for it up to a minute."""
     backend, gpus = _mxnet()
-    return [_python(), backend, _numpy(), _book(), _cores(), _memory(), *_variables(), *gpus, _data()]
+    return [_python(), backend, _numpy(), _book(), _cores(), _busy(), _memory(), *_variables(), *gpus, _data()]
 
 
 def _python() -> Check:
@@ -135,6 +136,14 @@ def _cores() -> Check:
     if count >= 2:
         return Check("cores", GOOD, f"{found}: up to {count} devices can work side by side")
     return Check("cores", LIMIT, found, "one core can't show a speed-up from 1 to 2 CPU devices; use two cores or more")
+
+
+def _busy() -> Check:
+    share = psutil.cpu_percent(0.5) / 100
+    found = f"{share:.0%} busy with other work"
+    if share <= BUSY:
+        return Check("quiet", GOOD, found)
+    return Check("quiet", LIMIT, found, 'close other programs: a disturbed experiment says "can\'t tell"')
 
 
 def _memory() -> Check:

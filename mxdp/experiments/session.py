@@ -13,13 +13,18 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from mxdp import datasets
 from mxdp.errors import MxdpError, UsageError
-from mxdp.experiments.harness import runner
+from mxdp.experiments.harness import disturbance, runner
 from mxdp.experiments.harness.experiment import Experiment, Result, Settings
 from mxdp.experiments.report import page
 
 
 def run(
-    experiments: Sequence[Experiment], preset: str, settings: Dict[str, Settings], folder: Path, as_json: bool
+    experiments: Sequence[Experiment],
+    preset: str,
+    settings: Dict[str, Settings],
+    folder: Path,
+    as_json: bool,
+    explain: bool = False,
 ) -> bool:
     """Run ``experiments`` one after the other; True if each was measured, met its oracle and was shown, or was skipped.
 
@@ -32,6 +37,7 @@ def run(
     _make(folder)
     try:
         with progress:
+            progress.console.print(disturbance.now(), markup=False)
             # A problem with the data must show before anything is measured.
             for each in settings.values():
                 _find_data(each, progress)
@@ -39,7 +45,8 @@ def run(
                 try:
                     results.append(_run_one(experiment, preset, settings[experiment.name], folder, progress))
                     if not as_json:
-                        page.print_result(results[-1], progress.console if progress.console.is_terminal else console)
+                        terminal = progress.console if progress.console.is_terminal else console
+                        page.print_result(results[-1], terminal, explain)
                 except UsageError:
                     raise
                 except Exception as error:  # a defect of this experiment must not cost the others

@@ -46,7 +46,7 @@ def test_all_well(tmp_path):
     assert result["rows"][1]["rounds"] == {"number": [1, 2, 3], "last_number": [1, 2, 3]}
     assert result["oracle"] == {"checked": 20, "wrong": 0, "text": "ten numbers"}
     assert [row["oracle"] for row in result["rows"]] == [{"checked": 10, "wrong": 0}] * 2
-    assert result["verdict"] == {"holds": True, "text": "It ended well."}
+    assert (result["verdict"]["holds"], result["verdict"]["text"]) == (None, "It ended well.")
     assert results.read(tmp_path / "made-good.json") == result
     assert os.listdir(tmp_path) == ["made-good.json"]
     assert children() == []
@@ -83,7 +83,7 @@ def test_a_case_that_fails_is_reported_and_the_other_goes_on(cls, status, reason
     assert result["status"] == status
     assert reason in result["error"]
     assert [len(row["seconds"]["samples"]) for row in result["rows"]] == [3, 1]
-    assert result["verdict"] == {"holds": None, "text": "No verdict: not every case was measured."}
+    assert (result["verdict"]["claims"], result["verdict"]["text"]) == ([], "No answer: not every case was measured.")
     assert results.read(tmp_path / f"{cls.name}.json") == result
     assert children() == []
 

@@ -24,6 +24,7 @@ from rich.text import Text
 from mxdp.experiments.harness import results
 from mxdp.experiments.harness.experiment import Column, Experiment, Result, Row, discover
 from mxdp.experiments.report import pictures, rows, style
+from mxdp.experiments.report.words import answer, claim_lines, mark, oracle_line, sureness
 
 Term = Tuple[str, str]
 """A term and what to say of it."""
@@ -44,27 +45,6 @@ class Cells:
     right: List[bool]
 
 
-def mark(result: Result) -> Tuple[str, str]:
-    """How it ended: a kind (``yes``, ``no``, ``unknown``, ``bad``) and words. Wrong numbers allow no verdict."""
-    words = {"failed": ("bad", "failed"), "timeout": ("bad", "timed out"), "skipped": ("unknown", "skipped")}
-    if result["oracle"]["wrong"]:
-        return "bad", "failed" if result["status"] == "failed" else "wrong numbers"
-    if result["status"] in words:
-        return words[result["status"]]
-    verdicts = {True: ("yes", "holds"), False: ("no", "does not hold"), None: ("unknown", "can't tell")}
-    return verdicts[result["verdict"]["holds"]]
-
-
-def oracle_line(result: Result) -> Tuple[str, str]:
-    """A kind, and a sentence on the comparison with the serial run; empty if the run failed before it."""
-    checked, wrong, text = (result["oracle"][key] for key in ("checked", "wrong", "text"))
-    if not checked:
-        return "unknown", "" if result["status"] != "ok" else "not compared with the serial run"
-    start = "not equal" if wrong else "equal"
-    line = f"{start} to the serial run: {checked:,} numbers checked, {wrong:,} wrong"
-    return ("bad" if wrong else "yes"), f"{line} ({text})" if text else line
-
-
 def table(result: Result, experiment: Optional[Experiment]) -> Cells:
     """The columns of ``experiment``, or without one (it is not installed here) the time and every plain metric.
 
@@ -83,12 +63,15 @@ def table(result: Result, experiment: Optional[Experiment]) -> Cells:
     return Cells(["", *(column.heading for column in columns)], lines, references, right)
 
 
-def print_result(result: Result, console: Console) -> None:
-    """Print one result: question, prediction, table, comparison with the serial run, verdict."""
+def print_result(result: Result, console: Console, explain: bool = False) -> None:
+    """Print one result: question, prediction, table, comparison with the serial run, claims, answer; with ``explain``
+    how to read it, too."""
     kind, words = mark(result)
     console.print()
     console.print(Text.assemble((result["experiment"], "bold"), ": ", result["question"]))
-    before = [(key.replace("_", " "), Text(result[key], style="dim")) for key in ("prediction", "how_to_read")]
+    before = [
+        (key.replace("_", " "), Text(result[key], style="dim")) for key in ("prediction", *["how_to_read"] * explain)
+    ]
     console.print(_facts([fact for fact in before if fact[1]]))
     if result["rows"] or result["references"]:
         cells = table(result, discover().get(result["experiment"]))
@@ -99,8 +82,12 @@ def print_result(result: Result, console: Console) -> None:
         after.append(("oracle", Text(sentence, style="" if oracle_kind == "yes" else COLOURS[oracle_kind])))
     if result["error"]:
         after.append(("reason", Text(_reason(result), style="red" if kind == "bad" else "")))
-    said = result["verdict"]["text"]
-    after.append(("verdict", Text.assemble((words, COLOURS[kind]), f". {said}" if said else "")))
+    if sureness(result):
+        after.append(("rounds", Text(sureness(result), style="dim")))
+    for each, held, sentence in claim_lines(result):
+        after.append(("claim", Text.assemble((held, COLOURS[each]), f": {sentence}")))
+    said = answer(result)
+    after.append(("answer", Text.assemble((words, COLOURS[kind]), f". {said}" if said else "")))
     console.print(_facts(after))
 
 
@@ -210,6 +197,9 @@ def _section(result: Result, experiment: Optional[Experiment], folder: Path, sha
     return {
         **result,
         "error": _reason(result),
+        "claims": claim_lines(result),
+        "answer": answer(result),
+        "sureness": sureness(result),
         "kind": kind,
         "words": words,
         "oracle_kind": oracle_kind,

@@ -1,0 +1,80 @@
+"""What a result says, in words that the terminal and the report share."""
+
+from __future__ import annotations
+
+from typing import List, Tuple
+
+from mxdp.errors import plural
+from mxdp.experiments.harness.claims import Estimate
+from mxdp.experiments.harness.disturbance import disturbed
+from mxdp.experiments.harness.experiment import Result
+
+HELD = {True: ("yes", "holds"), False: ("no", "does not hold"), None: ("unknown", "can't tell")}
+SHOWN = 3
+"""So many rows' numbers stand beside a claim; all are in the JSON."""
+
+
+def mark(result: Result) -> Tuple[str, str]:
+    """How it ended: a kind (``yes``, ``no``, ``unknown``, ``bad``) and words. Wrong numbers allow no verdict."""
+    words = {"failed": ("bad", "failed"), "timeout": ("bad", "timed out"), "skipped": ("unknown", "skipped")}
+    if result["oracle"]["wrong"]:
+        return "bad", "failed" if result["status"] == "failed" else "wrong numbers"
+    if result["status"] in words:
+        return words[result["status"]]
+    return HELD[result["verdict"]["holds"]] if result["verdict"]["claims"] else ("unknown", "answered")
+
+
+def claim_lines(result: Result) -> List[Tuple[str, str, str]]:
+    """For each claim how it was judged, a kind and words, and the sentence with its source and the numbers."""
+    lines = []
+    for claim in result["verdict"]["claims"]:
+        shown = [
+            f"{each['label']} {Estimate(each['median'], each['low'], each['high']):.3g}"
+            for each in claim["measured"][:SHOWN]
+            if each["median"] is not None
+        ]
+        more = len(claim["measured"]) - SHOWN
+        measured = ", ".join(shown + ([f"and {plural(more, 'more row')}"] if more > 0 else []))
+        kind, words = HELD[claim["holds"]] if claim["measured"] else ("unknown", "not judged here")
+        lines.append(
+            (kind, words, f"{claim['sentence']} ({claim['source']})" + (f" Here: {measured}." if shown else ""))
+        )
+    return lines
+
+
+def sureness(result: Result) -> str:
+    """How many rounds there were, what they cover, and whether anything disturbed them; empty for an older result."""
+    rows, settings, verdict = result["rows"] + result["references"], result["settings"], result["verdict"]
+    if "repeats" not in settings or not rows:
+        return ""
+    rounds, repeats = max(len(row["seconds"]["samples"]) for row in rows), settings["repeats"]
+    if repeats > 1:
+        said = f"{rounds} of each case, in {rounds // settings['rounds']} processes, whose spread the intervals cover"
+    else:
+        said = f"{rounds} of each case, in one process, so the intervals do not cover how processes differ"
+    looks = f", after {plural(result['looks'], 'look')}" if settings["looks"] > 1 else ""
+    marks = [number for number, mark in enumerate(disturbed(result["disturbance"]), 1) if mark]
+    sentences = [f"{said}{looks}."]
+    if marks:
+        numbers = ", ".join(map(str, marks[:12])) + (", ..." if len(marks) > 12 else "")
+        sentences.append(f"Other programs disturbed {plural(len(marks), 'round')}: {numbers}.")
+    if verdict["noise"]:
+        same = Estimate(verdict["noise"]["median"], verdict["noise"]["low"], verdict["noise"]["high"])
+        sentences.append(f"{verdict['noise']['label']} measured twice, as two cases: {same:.3f} times as long.")
+    return " ".join(sentences)
+
+
+def answer(result: Result) -> str:
+    """The answer to the question, after what kept it from being one."""
+    busy, text = result["verdict"]["busy"], result["verdict"]["text"]
+    return f"This machine was busy: {busy:.0%} of its time went elsewhere. {text}" if busy else str(text)
+
+
+def oracle_line(result: Result) -> Tuple[str, str]:
+    """A kind, and a sentence on the comparison with the serial run; empty if the run failed before it."""
+    checked, wrong, text = (result["oracle"][key] for key in ("checked", "wrong", "text"))
+    if not checked:
+        return "unknown", "" if result["status"] != "ok" else "not compared with the serial run"
+    start = "not equal" if wrong else "equal"
+    line = f"{start} to the serial run: {checked:,} numbers checked, {wrong:,} wrong"
+    return ("bad" if wrong else "yes"), f"{line} ({text})" if text else line

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from mxdp.experiments.harness.claims import CONFIDENCE, LOOK_ERRORS, Claim, estimate, interval, is_open, judged, overall
+
+RUNS = 10_000
+SHAPES = {
+    "normal": (lambda rng, shape: rng.normal(1.0, 0.1, shape), 1.0),
+    "skewed": (lambda rng, shape: np.exp(rng.normal(0.0, 0.5, shape)), 1.0),
+    "outliers": (lambda rng, shape: rng.normal(1.0, 0.01, shape) + 5.0 * (rng.random(shape) < 0.15), None),
+}
+
+
+def ends(samples, error):
+    """Both ends of the interval of each line of ``samples``."""
+    n = samples.shape[1]
+    low, high = interval(range(n), error)
+    ordered = np.sort(samples, axis=1)
+    return ordered[:, low], ordered[:, high]
+
+
+def misses(samples, true, sizes_and_errors):
+    """In how many lines the interval misses ``true`` at any of the looks, as a share."""
+    missed = np.zeros(len(samples), bool)
+    for n, error in sizes_and_errors:
+        low, high = ends(samples[:, :n], error)
+        missed |= (true < low) | (true > high)
+    return missed.mean()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    "looks",
+    [
+        [(6, 1 - CONFIDENCE)],
+        [(11, 1 - CONFIDENCE)],
+        [*zip((6, 12, 18), LOOK_ERRORS)],
+        [*zip((10, 20, 30), LOOK_ERRORS)],
+    ],
+)
+def test_intervals_cover_the_median_however_early_the_looking_ends(shape, looks):
+    draw, true = SHAPES[shape]
+    rng = np.random.default_rng(0)
+    true = true or float(np.median(draw(rng, 2_000_000)))
+    samples = draw(rng, (RUNS, looks[-1][0]))
+    assert misses(samples, true, looks) <= 0.05
+
+
+@pytest.mark.parametrize("ratio", [1.0, 1.7])
+def test_intervals_cover_a_ratio_of_times_that_drift_together(ratio):
+    """With ``ratio`` 1 it is A against A: called different in at most 5 %."""
+    rng = np.random.default_rng(1)
+    drift = np.exp(np.cumsum(rng.normal(0, 0.2, (RUNS, 18)), axis=1))
+    one, other = (drift * np.exp(rng.normal(0, 0.1, drift.shape)) for _ in range(2))
+    assert misses(ratio * one / other, ratio, zip((6, 12, 18), LOOK_ERRORS)) <= 0.05
+
+
+def test_an_interval_that_is_too_narrow_is_caught():
+    samples = np.random.default_rng(2).normal(1.0, 0.1, (RUNS, 18))
+    assert misses(samples, 1.0, [(n, 0.05) for n in (6, 12, 18)]) > 0.05  # three looks, not corrected
+
+
+def test_five_rounds_cannot_give_it():
+    assert interval([1, 2, 3, 4, 5]) is None
+    assert interval([3, 1, 2, 6, 5, 4]) == (1, 6)
+    assert interval(range(12)) == (2, 9)
+    assert interval(range(12), LOOK_ERRORS[1]) == (1, 10)
+
+
+def row(values, label="a", **more):
+    return {"label": label, "seconds": {"samples": [1.0] * len(values)}, "rounds": {"x": list(values), **more}}
+
+
+def test_processes_count_once_each():
+    # Six processes of two rounds: the interval is of their medians, the spread between them.
+    values = [v + d for v in (1.0, 2.0, 3.0, 4.0, 5.0, 6.0) for d in (-0.1, 0.1)]
+    found = estimate(row(values, repeat=[n // 2 for n in range(12)]), "x")
+    assert found == pytest.approx((3.5, 1.0, 6.0))
+    three = estimate(row(values[:6], repeat=[0, 0, 1, 1, 2, 2]), "x")
+    assert (three.low, three.high) == (None, None)
+    assert f"{three:.1f}" == "2.0"
+
+
+def test_rounds_that_say_nothing_are_left_out():
+    assert estimate(row([None, 1.0, math.nan, 3.0]), "x").median == 2.0
+    assert math.isnan(estimate(row([None]), "x").median)
+
+
+AT_MOST = Claim("At most 2.", "ours", 2.0)
+AT_LEAST = Claim("At least 2.", "ours", 2.0, least=True)
+
+
+@pytest.mark.parametrize(
+    ("values", "at_most"),
+    [
+        ([1.0, 1.1, 1.2, 1.3, 1.4, 2.0], True),
+        ([1.0, 1.0, 1.0, 1.0, 1.0, 2.1], None),
+        ([2.1] * 6, False),
+        ([1.0] * 5, None),
+    ],
+)
+def test_a_claim_is_judged_by_the_interval(values, at_most):
+    assert judged("x", AT_MOST, [row(values)])["holds"] is at_most
+    mirrored = [4.0 - value for value in values]
+    assert judged("x", AT_LEAST, [row(mirrored)])["holds"] is at_most
+
+
+def test_all_rows_must_hold_and_one_that_fails_decides():
+    good, bad, open_ = row([1.0] * 8), row([3.0] * 8, "b"), row([1.0, 3.0] * 4, "c")
+    assert judged("x", AT_MOST, [good, good])["holds"] is True
+    assert judged("x", AT_MOST, [good, open_])["holds"] is None
+    assert judged("x", AT_MOST, [good, open_, bad])["holds"] is False
+    assert [each["label"] for each in judged("x", AT_MOST, [good, bad, {**good, "rounds": {}}])["measured"]] == [
+        "a",
+        "b",
+    ]
+
+
+def test_of_many_rows_one_may_be_on_the_wrong_side_by_chance():
+    rows = [row([3.0] * 6)] + [row([1.0] * 6)] * 9  # six rounds can't give an interval for ten rows at once
+    assert judged("x", AT_MOST, rows)["holds"] is None
+
+
+def test_what_differs_from_itself_widens_the_intervals():
+    assert judged("x", AT_MOST, [row([1.9] * 6)])["holds"] is True
+    assert judged("x", AT_MOST, [row([1.9] * 6)], noise=1.1)["holds"] is None
+    assert judged("x", AT_MOST, [row([2.1] * 6)], noise=1.1)["holds"] is None
+
+
+def test_a_count_has_no_noise():
+    exact = Claim("At most 2.", "ours", 2.0, exact=True)
+    assert [judged("x", exact, [row([n])])["holds"] for n in (2, 3)] == [True, False]
+    assert judged("x", exact, [row([2, 3])], noise=9.0)["holds"] is False
+
+
+def test_together():
+    def claim(holds, measured=True):
+        return {"holds": holds, "measured": [{}] if measured else []}
+
+    assert overall([]) is None
+    assert overall([claim(None, measured=False)]) is None
+    assert overall([claim(True), claim(None, measured=False)]) is True
+    assert overall([claim(True), claim(None)]) is None
+    assert overall([claim(None), claim(False)]) is False
+    assert is_open([claim(True), claim(None)])
+    assert not is_open([claim(True), claim(None, measured=False), claim(False)])

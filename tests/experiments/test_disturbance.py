@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from mxdp.experiments.harness import disturbance
+from mxdp.experiments.harness.disturbance import Watch, _Counters, disturbed, elsewhere
+
+SPIN = "while True: pass"
+
+
+def watched(monkeypatch, after):
+    counters = iter([_Counters(0.0, 0.0, 0.0, 0.0, 0), _Counters(*after)])
+    monkeypatch.setattr(disturbance, "_read", lambda: next(counters))
+    monkeypatch.setattr(disturbance, "_quota", lambda: False)
+    monkeypatch.setattr(disturbance.process, "cores", lambda: 2)
+    monkeypatch.setattr(psutil, "cpu_count", lambda: 2)
+    watch = Watch()
+    watch.round()
+    return watch.rounds
+
+
+def test_what_is_neither_idle_nor_ours_went_elsewhere(monkeypatch):
+    # 10 s of two processors: 8 s idle, 7 s ours, 5 s elsewhere, of which the host kept 1.
+    rounds = watched(monkeypatch, (10.0, 8.0, 1.0, 7.0, 42))
+    assert (rounds["elsewhere"], rounds["stolen"], rounds["page_faults"]) == ([0.25], [0.05], [42])
+    assert disturbed(rounds) == [True]
+
+
+def test_counters_that_run_ahead_are_no_negative_share(monkeypatch):
+    assert watched(monkeypatch, (10.0, 8.0, 0.0, 12.5, 0))["elsewhere"] == [0.0]
+
+
+@pytest.mark.parametrize("spoil", ["quota", "affinity"])
+def test_a_part_of_a_machine_can_not_be_told(monkeypatch, spoil):
+    counters = iter([_Counters(0.0, 0.0, 0.0, 0.0, 0), _Counters(10.0, 8.0, 1.0, 7.0, 0)])
+    monkeypatch.setattr(disturbance, "_read", lambda: next(counters))
+    monkeypatch.setattr(disturbance, "_quota", lambda: spoil == "quota")
+    monkeypatch.setattr(disturbance.process, "cores", lambda: 1 if spoil == "affinity" else 2)
+    monkeypatch.setattr(psutil, "cpu_count", lambda: 2)
+    watch = Watch()
+    watch.round()
+    assert watch.rounds["elsewhere"] == [None]
+    assert disturbed(watch.rounds) == [False]
+
+
+def test_only_if_most_rounds_were_disturbed():
+    assert elsewhere({"elsewhere": [0.3, 0.0, 0.4]}) == 0.3
+    assert elsewhere({"elsewhere": [0.3, 0.0]}) is None
+    assert elsewhere({"elsewhere": [None, None]}) is None
+    assert elsewhere({}) is None
+
+
+@pytest.mark.skipif(psutil.cpu_count() != disturbance.process.cores(), reason="a part of the machine can't be watched")
+def test_our_own_work_is_not_elsewhere():
+    """A child of ours that spins counts as ours, a process of somebody else's as elsewhere."""
+    watch = Watch()
+    child = subprocess.Popen([sys.executable, "-c", SPIN])
+    try:
+        time.sleep(0.3)
+        watch.restart()
+        before = psutil.cpu_times()
+        time.sleep(0.5)
+        after = psutil.cpu_times()
+        watch.round()
+    finally:
+        child.kill()
+        child.wait()
+    busy = 1 - (after.idle - before.idle) / (0.5 * psutil.cpu_count())
+    # The child's share, at least a third of one processor however busy the machine is, is not in it.
+    assert watch.rounds["elsewhere"][0] <= max(0.0, busy - 0.3 / psutil.cpu_count()) + 0.05
+    assert watch.rounds["page_faults"][0] >= 0
+
+
+def test_now_says_how_busy_it_is():
+    assert "busy with other work" in disturbance.now(0.05)
