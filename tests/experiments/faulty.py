@@ -15,6 +15,7 @@ import time
 from typing import Any, Mapping, NamedTuple, Sequence
 
 from mxdp.errors import DataError
+from mxdp.experiments.harness.claims import Claim
 from mxdp.experiments.harness.experiment import Case, Column, Experiment, Round, Work, experiment
 from mxdp.experiments.report.rows import ratio
 
@@ -458,3 +459,22 @@ class LightFailsLate(Light):
                 raise RuntimeError("out of luck")
             npx.waitall()
             yield Round(1.0)
+
+
+@experiment
+class Claims(Made):
+    """The first round of each look is on the wrong side, until ``settings["seed"]`` rounds were done."""
+
+    name = "made-claims"
+    presets = {name: dict(devices=[1, 2], seed=6, rounds=6, timeout=20.0, looks=3) for name in ("quick", "full")}
+    claims = {"fast": Claim("At most 2.", "a test", 2.0)}
+
+    def run(self, case, settings):
+        yield Ready([f"made({i})" for i in range(case.devices)])
+        for number in range(1, 100):
+            yield Round(1.0, {"number": number, "process": os.getpid(), "begun": case.settings["repeat"]})
+
+    def finish(self, rows, references, settings):
+        for row in rows[1:]:
+            numbers = row["rounds"]["number"]
+            row["rounds"]["fast"] = [3.0 if n == 1 and len(numbers) <= settings["seed"] else 1.0 for n in numbers]

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Set, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
 import pytest
 from rich.console import Console
@@ -20,7 +20,7 @@ from mxdp.experiments.harness import experiment as registry
 from mxdp.experiments.harness import results
 from mxdp.experiments.harness.experiment import Column, Experiment
 from mxdp.experiments.report import page as report
-from mxdp.experiments.report import style
+from mxdp.experiments.report import style, words
 
 VOID = {"meta", "link", "br", "img", "hr"}
 
@@ -76,7 +76,7 @@ def make(name: str = "fake", **changes: Any) -> Dict[str, Any]:
 
 
 def failed(name: str, status: str, error: str) -> Dict[str, Any]:
-    none = {"holds": None, "text": ""}
+    none = {"holds": None, "text": "", "claims": [], "busy": None, "noise": None}
     oracle = {"checked": 0, "wrong": 0, "text": ""}
     return make(name, status=status, error=error, rows=[], references=[], oracle=oracle, verdict=none)
 
@@ -132,7 +132,6 @@ def page(folder: Path, *found: Dict[str, Any]) -> Page:
 EXPECTED = """
 fake: Is it <b>faster</b> & [bold]right[/bold]?
   prediction   About half the time: 0.52 of it on two cores.
-  how to read  Less is better.
 
              devices         median s  speed-up  accuracy
   ────────────────────────────────────────────────────────
@@ -143,7 +142,9 @@ fake: Is it <b>faster</b> & [bold]right[/bold]?
 
   oracle       equal to the serial run: 1,234 numbers checked, 0 wrong (every
                [red] gradient)
-  verdict      holds. Two devices are 2.00 times as fast.
+  claim        holds: At least 1.8 times as <fast>. (a deck) Here: 2 devices 2
+               (1.9 to 2.1).
+  answer       holds. Two devices are 2.00 times as fast.
 """
 
 
@@ -164,10 +165,17 @@ def test_print_result_loses_nothing_in_any_width(width: int) -> None:
         assert sorted(text.replace("─", "")) == sorted(wide)
 
 
+def judged(holds: Optional[bool], **changes: Any) -> Dict[str, Any]:
+    verdict = make()["verdict"]
+    claims = [{**each, "holds": holds} for each in verdict["claims"]]
+    return make(verdict={**verdict, "holds": holds, "text": "", "claims": claims, **changes})
+
+
 VERDICTS = [
     (make(), "holds", "1;32"),
-    (make(verdict={"holds": False, "text": ""}), "does not hold", "1;33"),
-    (make(verdict={"holds": None, "text": ""}), "can't tell", "1;36"),
+    (judged(False), "does not hold", "1;33"),
+    (judged(None), "can't tell", "1;36"),
+    (judged(None, claims=[]), "answered", "1;36"),
     (failed("fake", "failed", "it fell"), "failed", "1;31"),
     (failed("fake", "timeout", "it hung"), "timed out", "1;31"),
     (failed("fake", "skipped", "no GPU"), "skipped", "1;36"),
@@ -175,14 +183,52 @@ VERDICTS = [
 ]
 
 
-@pytest.mark.parametrize(("result", "words", "colour"), VERDICTS, ids=[words for _, words, _ in VERDICTS])
-def test_each_ending_has_its_words_and_colour(result: Dict[str, Any], words: str, colour: str, tmp_path: Path) -> None:
-    assert f"\x1b[{colour}m{words}\x1b[0m" in printed(result, styles=True)
-    assert report.mark(result)[1] == words
+@pytest.mark.parametrize(("result", "said", "colour"), VERDICTS, ids=[said for _, said, _ in VERDICTS])
+def test_each_ending_has_its_words_and_colour(result: Dict[str, Any], said: str, colour: str, tmp_path: Path) -> None:
+    assert f"\x1b[{colour}m{said}\x1b[0m" in printed(result, styles=True)
+    assert report.mark(result)[1] == said
     classes = {"1;32": "yes", "1;33": "no", "1;36": "unknown", "1;31": "bad"}
     html = page(tmp_path, result)
     assert html.attributes("class").count(f"badge {classes[colour]}") >= 2  # in the summary and in its own section
-    assert f"Verdict {result['question']} {words} fake" in html.words()
+    text = f"{result['verdict']['text']} " if result["verdict"]["text"] else ""
+    assert f"Claims {result['question']} {text}{said}" in html.words()
+
+
+def sure(**changes: Any) -> Dict[str, Any]:
+    result = make(disturbance={"elsewhere": [0.31, 0.0, 0.4]}, looks=2)
+    return {**result, "settings": {**result["settings"], "repeats": 1, "rounds": 3, "looks": 3}, **changes}
+
+
+def test_it_says_how_sure_the_numbers_are(tmp_path: Path) -> None:
+    noise = {"label": "1 device", "median": 1.0, "low": 0.99, "high": 1.02}
+    result = sure(verdict={**make()["verdict"], "holds": None, "busy": 0.31, "noise": noise})
+    sentences = (
+        "3 of each case, in one process, so the intervals do not cover how processes differ, after 2 looks.",
+        "Other programs disturbed 2 rounds: 1, 3.",
+        "1 device measured twice, as two cases: 1.000 (0.990 to 1.020) times as long.",
+        "This machine was busy: 31% of its time went elsewhere. Two devices are 2.00 times as fast.",
+    )
+    for text in (" ".join(printed(result).split()), page(tmp_path, result).words()):
+        for sentence in sentences:
+            assert sentence in text
+    repeated = sure()
+    repeated["settings"].update(repeats=3, rounds=1)
+    assert "3 of each case, in 3 processes, whose spread the intervals cover" in words.sureness(repeated)
+
+
+def test_a_claim_of_many_rows_shows_the_first() -> None:
+    claim = make()["verdict"]["claims"][0]
+    many = [{"label": f"row {n}", "median": 2.0, "low": None, "high": None} for n in range(6)]
+    result = make(verdict={**make()["verdict"], "claims": [{**claim, "measured": many}, {**claim, "measured": []}]})
+    (_, _, first), (_, judged_here, _) = words.claim_lines(result)
+    assert first.endswith("Here: row 0 2, row 1 2, row 2 2, and 3 more rows.")
+    assert judged_here == "not judged here"
+
+
+def test_how_to_read_is_shown_on_request() -> None:
+    console = Console(width=80, record=True, file=io.StringIO())
+    report.print_result(make(), console, explain=True)
+    assert "how to read  Less is better." in console.export_text()
 
 
 def test_a_failure_says_why_in_red() -> None:

@@ -95,7 +95,8 @@ BROKEN = [
     (("environment", "cores"), "2", "environment.cores is '2', not int"),
     (("status",), "fine", "status 'fine' is none of ok, failed, timeout, skipped"),
     (("experiment",), "../evil", "experiment '../evil' is not a name"),
-    (("schema_version",), 3, "its schema_version is 3, and this mxdp knows 2"),
+    (("schema_version",), 4, "its schema_version is 4, and this mxdp knows 3"),
+    (("verdict", "claims", 0, "bound"), None, "verdict.claims[0].bound is missing"),
 ]
 
 
@@ -177,12 +178,17 @@ def test_other_damage_is_named(tmp_path: Path) -> None:
         results.read(path)
 
 
-def test_version_1_is_read_as_one_whose_rounds_were_not_kept(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_older_version_is_read_as_one_that_judged_no_claims(version: int, tmp_path: Path) -> None:
     result = make()
-    older = copy.deepcopy({**result, "schema_version": 1})
+    older = copy.deepcopy({**result, "schema_version": version, "verdict": {"holds": True, "text": "Twice as fast."}})
+    del older["looks"], older["disturbance"]
     for row in older["rows"] + older["references"]:
-        del row["rounds"]
-    assert results.read(put(tmp_path, "fake.json", json.dumps(older))) == result
+        del row["confidence"]
+        if version == 1:
+            del row["rounds"]
+    answered = {"holds": None, "text": "Twice as fast.", "claims": [], "busy": None, "noise": None}
+    assert results.read(put(tmp_path, "fake.json", json.dumps(older))) == {**result, "verdict": answered}
 
 
 @pytest.mark.parametrize("rows", [3, [3], None])
@@ -200,13 +206,13 @@ def test_a_metric_over_the_rounds() -> None:
     assert results.combined([[1], [2]]) == [2]
 
 
-@pytest.mark.parametrize("version", [0, 3, "1", None])
+@pytest.mark.parametrize("version", [0, 4, "1", None])
 def test_another_version_is_named(tmp_path: Path, version: Any) -> None:
     # All else may have changed with the version, so only the version may be complained of.
     path = put(tmp_path, "fake.json", json.dumps({"experiment": "fake", "schema_version": version}))
     with pytest.raises(MxdpError) as caught:
         results.read(path)
-    assert f"fake.json is of schema_version {version!r} and this mxdp reads 1 and 2" in str(caught.value)
+    assert f"fake.json is of schema_version {version!r} and this mxdp reads 1 to 3" in str(caught.value)
 
 
 def test_a_renamed_file_is_named(tmp_path: Path) -> None:

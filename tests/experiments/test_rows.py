@@ -7,11 +7,23 @@ from matplotlib.figure import Figure
 
 from mxdp.experiments.harness.experiment import Column
 from mxdp.experiments.harness.results import summary
-from mxdp.experiments.report.rows import cell, find, find_all, over, ratio, row_bars, speedup
+from mxdp.experiments.report.rows import cell, find, find_all, keep, over, ratio, ratios, row_bars, speedup
 
 ROWS = [
-    {"label": "a", "case": {"loop": "book", "n": 1}, "seconds": summary([4.0, 6.0, 5.0]), "metrics": {"x": 1.5}},
-    {"label": "b", "case": {"loop": "mxdp", "n": 1}, "seconds": summary([2.0, 1.0, 2.5]), "metrics": {"x": True}},
+    {
+        "label": "a",
+        "case": {"loop": "book", "n": 1},
+        "seconds": summary([4.0, 6.0, 5.0]),
+        "metrics": {"x": 1.5},
+        "rounds": {},
+    },
+    {
+        "label": "b",
+        "case": {"loop": "mxdp", "n": 1},
+        "seconds": summary([2.0, 1.0, 2.5]),
+        "metrics": {"x": True},
+        "rounds": {},
+    },
 ]
 
 
@@ -44,14 +56,17 @@ def test_a_ratio_needs_its_row():
         (Column("missing", ""), [None, None]),
         (Column("z", ""), [None, None]),
         (Column("seconds", "", ".1f"), ["5.0", "2.0"]),
-        (Column("seconds_range", "", ".2f"), ["5.00 (4.00-6.00)", "2.00 (1.00-2.50)"]),
+        (Column("seconds", "", ".2f", spread=True), ["5.00", "2.00 (1.00-3.00)"]),
+        (Column("kept", "", ".1f", spread=True), ["2.0", None]),
         (Column("shares", "", ".0%"), ["50%, 100%", "none"]),
     ],
 )
 def test_cells(column, expected):
-    first, second = copy.deepcopy(ROWS)
+    first, second = ({**row, "rounds": {}} for row in copy.deepcopy(ROWS))
     first["metrics"].update(z=None, shares={"a": 0.5, "b": 1.0})
     second["metrics"].update(y=False, shares={})
+    second["seconds"] = summary([1.0, 1.5, 1.5, 2.5, 2.5, 3.0])
+    keep(first, "kept", ratios({"seconds": summary([8.0, 12.0, 5.0])}, first))
     assert [cell(column, row) for row in (first, second)] == expected
 
 

@@ -12,7 +12,8 @@ EPOCHS, TWO_JOBS = find("epochs"), find("two-jobs")
 def test_a_built_in_preset_as_it_is():
     name, settings = resolve([EPOCHS, TWO_JOBS], "full", {})
     assert name == "full"
-    assert settings == {"epochs": dict(EPOCHS.presets["full"]), "two-jobs": dict(TWO_JOBS.presets["full"])}
+    harness = dict(looks=3, repeats=6, again=True)
+    assert settings == {each.name: {**each.presets["full"], **harness} for each in (EPOCHS, TWO_JOBS)}
     assert (settings["epochs"]["batch_size"], settings["epochs"]["lr"], settings["epochs"]["rounds"]) == (256, 0.2, 10)
 
 
@@ -34,8 +35,14 @@ def test_a_file_lays_its_tables_over_full(tmp_path):
     name, settings = resolve([EPOCHS, TWO_JOBS], str(path), {"seed": 7})
     assert name == "mine"
     changed = {"batch_size": 64, "lr": 1.0, "devices": [1, 4], "seed": 7}
-    assert settings["epochs"] == {**EPOCHS.presets["full"], **changed}
-    assert settings["two-jobs"] == {**TWO_JOBS.presets["full"], "seed": 7}
+    harness = dict(looks=3, repeats=6, again=True)
+    assert settings["epochs"] == {**EPOCHS.presets["full"], **harness, **changed}
+    assert settings["two-jobs"] == {**TWO_JOBS.presets["full"], **harness, "seed": 7}
+
+
+def test_a_number_of_rounds_that_is_asked_for_is_not_added_to():
+    assert resolve([EPOCHS], "quick", {"rounds": 9})[1]["epochs"]["looks"] == 1
+    assert resolve([EPOCHS], "quick", {"seed": 9})[1]["epochs"]["looks"] == 3
 
 
 @pytest.mark.parametrize(
@@ -45,6 +52,7 @@ def test_a_file_lays_its_tables_over_full(tmp_path):
         ("[epochs]\nbatch_size = 'many'", "batch_size is of type int, not 'many'"),
         ("[epochs]\nbatch_size = true", "batch_size is of type int, not True"),
         ("[epochs]\nbatch_size = 0", "batch_size must be more than 0, not 0"),
+        ("[epochs]\nlooks = 4", "epochs: looks must be at most 3, not 4"),
         ("[epochs]\nlr = nan", "lr must be more than 0, not nan"),
         ("[epochs]\ndevices = [1, 1]", "devices must be different numbers"),
         ("[epochs]\ndevices = []", "devices must be different numbers"),

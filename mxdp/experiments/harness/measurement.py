@@ -64,7 +64,7 @@ class Measurement:
         self._repeats = settings.get("repeats", 1)
         self.repeat = 0
         """How many times all children were started anew."""
-        self._started = self._done = self._steps = 0
+        self._started = self._done = 0
         self._progress = progress
 
     def measure(self) -> None:
@@ -92,7 +92,6 @@ class Measurement:
         """All cases in children started anew. True if a claim is still open, and there is time for another look."""
         lost = {failure.label for failure in self.failures}
         cases = [case for case in self.cases + self._again if case.label not in lost]
-        self._steps += len(cases) * (1 if self.repeat else 2)
         with ExitStack() as stack:
             children = Children(self.experiment, self.settings, self.folder, stack)
             running: List[Configuration] = []
@@ -106,11 +105,8 @@ class Measurement:
                 configuration.seconds_left = self._left.get(case.label, configuration.seconds_left)
                 if self._attempt(self._prepare, configuration):
                     running.append(configuration)
-            if not self.repeat:
-                self._steps += sum(ready["records"] for ready in self.ready.values())
             more = True
             while more:
-                self._steps += len(running) * self.settings["rounds"]
                 for _ in range(self.settings["rounds"]):
                     self.watch.restart()
                     running = [each for each in running if self._attempt(self._round, each)]
@@ -157,8 +153,15 @@ class Measurement:
         """Note why a case (or all of them) could not be measured to its end."""
         self.failures.append(Failure(status, reason, label))
 
+    def _planned(self) -> int:
+        """How many rounds each case will have, as far as that is known."""
+        return int(self.looks * self._repeats * self.settings["rounds"])
+
     def _step(self, doing: str) -> None:
-        self._progress(doing, self._done, self._steps)
+        processes = self.looks * self._repeats if self._repeats > 1 else 1
+        records = sum(ready["records"] for ready in self.ready.values())
+        steps = len(self.cases + self._again) * (1 + processes + self._planned()) + records
+        self._progress(doing, self._done, steps)
         self._done += 1
 
     def _prepare(self, configuration: Configuration) -> None:
@@ -192,7 +195,7 @@ class Measurement:
     def _round(self, configuration: Configuration) -> None:
         label = configuration.case.label
         number = len(self.samples.get(label, ())) + 1
-        self._step(f"{label}: round {number}")
+        self._step(f"{label}: round {number} of {self._planned()}")
         answers = configuration.ask("round", f"measuring round {number}")
         seconds = [answer["seconds"] for answer in answers]
         if not all(0 <= each < math.inf for each in seconds):

@@ -40,7 +40,7 @@ def resolve(
         base = "full"
     resolved = {}
     for experiment in experiments:
-        settings = {**BUILT_IN[base], **experiment.presets[base]}
+        settings = {**experiment.presets[base], **BUILT_IN[base], **experiment.presets[base]}
         for key, value in overrides.get(experiment.name, {}).items():
             settings[key] = _checked(experiment, key, value)
         for key, value in options.items():
@@ -78,7 +78,7 @@ def _read(path: Path, known: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
 
 
 def _checked(experiment: Experiment, key: str, value: Any) -> Any:
-    usual = {**BUILT_IN["full"], **experiment.presets["full"]}
+    usual = {**experiment.presets["full"], **BUILT_IN["full"]}
     if key not in usual:
         raise UsageError(f"{experiment.name} has no setting {key!r}; it has: {', '.join(usual)}")
     examples = [preset[key] for preset in (usual, *experiment.presets.values()) if preset.get(key) is not None]
