@@ -84,7 +84,7 @@ def estimate(row: Row, name: str = "seconds", sides: int = 1) -> Estimate:
     repeats: Dict[Any, List[float]] = {}
     for value, repeat in zip(values, row["rounds"].get("repeat") or count()):
         if value is not None and math.isfinite(value):
-            repeats.setdefault(repeat, []).append(value)
+            repeats.setdefault(repeat, []).append(float(value))
     if not repeats:
         return Estimate(math.nan, None, None)
     medians = [statistics.median(own) for own in repeats.values()]
