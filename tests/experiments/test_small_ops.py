@@ -7,6 +7,7 @@ from mxdp.errors import UsageError
 from mxdp.experiments.automatic_parallelism.small_ops import BOTH, ENGINES, PAYS, SmallOps
 from mxdp.experiments.automatic_parallelism.work import small_ops as work
 from mxdp.experiments.automatic_parallelism.work.small_ops import BULK, COUNT, Additions
+from mxdp.experiments.harness import claims
 from mxdp.experiments.harness.child import one_round
 from mxdp.experiments.harness.settings import resolve
 from mxdp.experiments.measure.oracle import count
@@ -32,13 +33,19 @@ def rows(devices=(1.0, 1.0, 0.5), workers=(1.2, 0.7, 0.5)):
             metrics.update({f"{way}_us": us * factor, f"{way}_push_us": us, f"{way}{BOTH}_us": us * devices[number]})
             if engine == "1 worker":
                 metrics[f"{way}_two_devices_over_one"] = devices[number]
-        found.append({"label": case.label, "case": {"devices": ["cpu(0)"], **case.settings}, "metrics": metrics})
+        rounds = {name: [value] * 6 for name, value in metrics.items()}
+        place = {"devices": ["cpu(0)"], **case.settings}
+        found.append({"label": case.label, "case": place, "metrics": metrics, "rounds": rounds})
     SmallOps().finish(found, [], SETTINGS)
     return found
 
 
-def verdict(**more):
-    return SmallOps().verdict(rows(**more), [], SETTINGS)
+def answer(**more):
+    return SmallOps().answer(rows(**more), [], SETTINGS)
+
+
+def held(found):
+    return {name: claims.judged(name, claim, found)["holds"] for name, claim in SmallOps.claims.items()}
 
 
 def test_each_engine_has_its_own_process():
@@ -135,44 +142,62 @@ def test_ratios_are_to_one_device_with_one_worker():
 def test_a_failed_engine_leaves_the_others_their_ratios():
     left = [row for row in rows() if row["case"]["engine"] != "1 worker"]
     for row in left:
-        row["metrics"] = {name: us for name, us in row["metrics"].items() if not name.endswith("over_one")}
+        for numbers in (row["metrics"], row["rounds"]):
+            for name in [name for name in numbers if name.endswith("over_one") or name in SmallOps.claims]:
+                del numbers[name]
     SmallOps().finish(left, [], SETTINGS)
     assert not [name for row in left for name in row["metrics"] if name.endswith("over_one")]
+    assert set(held(left).values()) == {None}
 
 
 @pytest.mark.parametrize(
-    ("more", "holds"),
+    ("more", "devices", "workers"),
     [
-        ({}, False),
-        ({"devices": (PAYS, 1.0, 1.0)}, True),
-        ({"devices": (PAYS + 0.01, 0.5, 0.5)}, False),
-        ({"workers": (PAYS, 1.0, 1.0)}, True),
-        ({"workers": (PAYS + 0.01, 1.0, 1.0)}, False),
+        ({}, False, False),
+        ({"devices": (PAYS, 1.0, 1.0)}, True, False),
+        ({"devices": (PAYS + 0.01, 0.5, 0.5)}, False, False),
+        ({"workers": (PAYS, 1.0, 1.0)}, False, True),
+        ({"workers": (PAYS + 0.01, 0.5, 0.5)}, False, False),
     ],
 )
-def test_it_holds_if_the_smallest_gain(more, holds):
-    assert verdict(**more).holds is holds
+def test_it_holds_if_the_smallest_gain(more, devices, workers):
+    found = held(rows(**more))
+    assert found["calls_two_devices"] is found["ready_two_devices"] is devices
+    assert found["calls_two_workers"] is found["ready_two_workers"] is workers
 
 
-def test_one_low_number_of_four_does_not_make_it_hold():
+def test_each_way_is_judged_on_its_own_and_on_the_smallest_row():
     found = rows()
-    found[0]["metrics"]["calls_two_devices_over_one"] = 0.5
-    assert SmallOps().verdict(found, [], SETTINGS).holds is False
+    found[0]["rounds"]["calls_two_devices_over_one"] = [0.5] * 6
+    SmallOps().finish(found, [], SETTINGS)
+    assert [name for name, holds in held(found).items() if holds] == ["calls_two_devices"]
+    for name, claim in SmallOps.claims.items():
+        (measured,) = claims.judged(name, claim, found)["measured"]
+        assert measured["label"].endswith(", 4 bytes")
 
 
-def test_the_verdict_has_the_calls_and_the_sizes():
-    text = verdict().text
+def test_the_times_with_two_workers_are_compared_round_by_round():
+    found = {row["label"]: row for row in rows()}
+    found["1 worker, 4 bytes"]["rounds"]["calls_us"] = [10.0, 20.0, 30.0, 40.0, 50.0, 60.0]
+    found["2 workers, 4 bytes"]["rounds"]["calls_us"] = [5.0, 10.0, 15.0, 40.0, 25.0, 30.0]
+    SmallOps().finish([*found.values()], [], SETTINGS)
+    assert found["2 workers, 4 bytes"]["rounds"]["calls_two_workers"] == [0.5, 0.5, 0.5, 1.0, 0.5, 0.5]
+
+
+def test_the_answer_has_the_calls_and_the_sizes():
+    text = answer()
     assert text.startswith(
-        "For additions of 4 bytes two devices take 1.00 times as long as one, two workers 1.20 times."
+        "For additions of 4 bytes two devices take 1.00 (1.00 to 1.00) times as long as one, two workers "
+        "1.20 (1.20 to 1.20) times."
     )
-    assert "An addition takes 20.0 µs, 20.0 of them until its call returns: 50,000 a second." in text
+    assert "An addition takes 20.0 µs, 20.0 of them until its call returns: a second device" in text
     assert "12.0 µs in bulks, 5.0 prepared, 8.0 in a graph" in text
     assert "on two devices from 1 MiB on, with prepared calls from 1 MiB on" in text
     assert "on two workers of one device from 4 KiB on and from 4 KiB on" in text
 
 
 def test_what_never_pays_is_said():
-    assert "on two devices not up to 1 MiB" in verdict(devices=(1.0, 0.5, 0.9)).text
+    assert "on two devices not up to 1 MiB" in answer(devices=(1.0, 0.5, 0.9))
 
 
 @pytest.mark.parametrize("nbytes", [4, 40])
