@@ -17,6 +17,7 @@ from mxdp.experiments.automatic_parallelism.work.mixed_devices import (
     whole_numbers_run,
 )
 from mxdp.experiments.automatic_parallelism.work.task_runs import run
+from mxdp.experiments.harness import claims
 from mxdp.experiments.harness.child import one_round
 from mxdp.experiments.measure.oracle import count
 from mxdp.experiments.measure.timelines import recorded
@@ -33,15 +34,20 @@ def row(run, devices, seconds, each):
     return {
         "label": run,
         "case": {"run": run, "devices": [f"cpu({number})" for number in range(devices)]},
-        "seconds": {"median": seconds, "samples": [seconds]},
+        "seconds": {"median": seconds, "samples": [seconds] * 6},
         "metrics": {"tasks": tasks if run == "waits" else ends},
+        "rounds": {},
     }
 
 
-def verdict(one, waits, free):
+def answer(one, waits, free):
     rows = [row("one", 1, one, 0.1), row("waits", 3, waits, 0.1), row("free", 3, free, 0.1)]
     MixedDevices().finish(rows, [], SETTINGS)
-    return rows, MixedDevices().verdict(rows, [], SETTINGS)
+    return rows, MixedDevices().answer(rows, [], SETTINGS)
+
+
+def held(rows):
+    return [claims.judged(name, claim, rows)["holds"] for name, claim in MixedDevices.claims.items()]
 
 
 def test_one_device_and_each_number_of_devices_with_waits_and_without():
@@ -120,35 +126,42 @@ def test_the_prediction_knows_the_cores():
 
 def test_rows_get_times_ratios_and_what_the_model_says(monkeypatch):
     monkeypatch.setattr(mixed_devices.process, "cores", lambda: 4)
-    rows, found = verdict(one=2.0, waits=4.0, free=1.0)
+    rows, found = answer(one=2.0, waits=4.0, free=1.0)
     free = rows[2]["metrics"]
-    assert (free["ms_a_step"], free["of_one"], free["of_waits"]) == (500, 0.5, 0.25)
+    assert (free["ms_a_step"], free["free_of_one"], free["of_waits"]) == (500, 0.5, 0.25)
+    assert [row["metrics"]["of_one"] for row in rows[:2]] == [1.0, 2.0]
     # 34 tasks of 0.1 s, two steps: side by side they take less than one after the other, and not less than half.
     assert 34 * 0.1 / 2 / 3 * 1e3 < free["model_ms"] < 34 * 0.1 / 2 * 1e3
     assert rows[0]["metrics"]["both_busy"] == 0
     assert "both_busy" not in rows[1]["metrics"]
-    assert found.holds
-    assert "500.0 ms a step: 0.25 of the time with waits" in found.text
+    assert held(rows) == [True, True]
+    assert found.startswith(
+        "Without waits 3 devices take 0.25 (0.25 to 0.25) of the time with waits and 0.50 (0.50 to 0.50) of one "
+        "device's."
+    )
+    assert "A step takes 500.0 ms" in found
 
 
-def test_the_verdict_says_what_the_timeline_shows():
-    rows, found = verdict(one=2.0, waits=4.0, free=1.0)
-    assert "of the time. The book" in found.text
+def test_the_answer_says_what_the_timeline_shows():
+    rows, found = answer(one=2.0, waits=4.0, free=1.0)
+    assert "of the time. A step" in found
     rows[2]["metrics"]["together"] = 0.875
-    assert "of the time (in the recorded steps 88%)." in MixedDevices().verdict(rows, [], SETTINGS).text
+    assert "of the time (in the recorded steps 88%)." in MixedDevices().answer(rows, [], SETTINGS)
 
 
 @pytest.mark.parametrize(
-    ("one", "free", "holds"), [(5.0, 4 * CLAIM, True), (5.0, 4 * CLAIM + 0.1, False), (3.0, 3.1, False)]
+    ("one", "free", "holds"),
+    [(5.0, 4 * CLAIM, [True, True]), (5.0, 4 * CLAIM + 0.1, [False, True]), (3.0, 3.1, [True, False])],
 )
 def test_without_waits_must_be_faster_than_with_and_than_one_device(one, free, holds):
-    assert verdict(one=one, waits=4.0, free=free)[1].holds is holds
+    assert held(answer(one=one, waits=4.0, free=free)[0]) == holds
 
 
 def test_one_device_can_not_tell():
     rows = [row("one", 1, 1.0, 0.1)]
     MixedDevices().finish(rows, [], SETTINGS)
-    assert MixedDevices().verdict(rows, [], SETTINGS).holds is None
+    assert held(rows) == [None, None]
+    assert "Nothing to compare" in MixedDevices().answer(rows, [], SETTINGS)
 
 
 def needs(tasks):

@@ -20,13 +20,14 @@ from mxdp import process
 from mxdp.errors import plural
 from mxdp.experiments.automatic_parallelism import task_picture
 from mxdp.experiments.automatic_parallelism.task_graph import GraphTask, from_ends, length, one_by_one, side_by_side
-from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, Verdict, experiment
+from mxdp.experiments.harness.claims import Claim, estimate
+from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, experiment
 from mxdp.experiments.report import style
-from mxdp.experiments.report.rows import find, find_all, over, row_bars
+from mxdp.experiments.report.rows import find, find_all, keep, ratios, row_bars
 from mxdp.plans.cost.simulate import simulate
 
 CLAIM = 0.8
-"""Leaving the order to the engine pays up to this ratio of the times without and with waits."""
+"""Leaving the order to the engine pays up to this ratio of the times without and with waits. Ours."""
 PRODUCTS = {"fc1 forward": 1.0, "fc2 forward": 1.0, "loss": 0.02, "fc2 backward": 2.0, "fc1 backward": 1.0}
 """A worker's tasks. The costs are in matrix products of the worker's share."""
 SMALL = 0.05
@@ -72,16 +73,27 @@ class MixedDevices(Experiment):
     question = "Can three devices compute and talk at once, with nobody scheduling them?"
     source = "Dive into Deep Learning, 'Automatic Parallelism', figure and exercise 3"
     how_to_read = (
-        "A task is one box of the picture. 'Of one' is a row's time over that of everything on one device, the median "
-        "over the rounds. 'Model' simulates the order without waits, with each task's own time, measured with waits. "
+        "A task is one box of the picture. 'Of one' is a row's time over that of everything on one device, round by "
+        "round. 'Model' simulates the order without waits, with each task's own time, measured with waits. "
         "'Both busy' is the share of the time in which two or more devices worked. The picture is the second step "
         "without waits: its batch is handed out long before it is needed. Orange arrows cross devices."
     )
+    claims = {
+        "of_waits": Claim(
+            "The engine finds the order by itself: several devices without waits take at most "
+            f"{CLAIM} of the time with a wait after each task.",
+            "the book, which gives no number; the bound is ours",
+            CLAIM,
+        ),
+        "free_of_one": Claim(
+            "Several devices without waits are faster than one: they take less than 1.00 of its time.", "ours", 1.0
+        ),
+    }
     compared = "gradients and all copies of the weights after two steps, against NumPy's integers, exactly"
     together = True
     presets = {
-        "quick": dict(devices=[3], kind="auto", seed=0, rounds=7, timeout=120.0, batch_size=512, size=1024, steps=4),
-        "full": dict(devices=[3], kind="auto", seed=0, rounds=11, timeout=900.0, batch_size=1024, size=2048, steps=8),
+        "quick": dict(devices=[3], kind="auto", seed=0, rounds=6, timeout=120.0, batch_size=512, size=1024, steps=4),
+        "full": dict(devices=[3], kind="auto", seed=0, rounds=2, timeout=900.0, batch_size=1024, size=2048, steps=8),
     }
     little = dict(batch_size=40, size=64, steps=2)
 
@@ -109,7 +121,9 @@ class MixedDevices(Experiment):
         for row in rows:
             metrics, devices = row["metrics"], row["case"]["devices"]
             metrics["ms_a_step"] = row["seconds"]["median"] * 1e3 / steps
-            metrics["of_one"] = over(rows, row, run="one")
+            one = find(rows, run="one")
+            if one:
+                keep(row, "free_of_one" if row["case"]["run"] == "free" else "of_one", ratios(row, one))
             tasks = plan(len(devices) - 1, steps)
             if row["case"]["run"] != "waits":
                 metrics["both_busy"] = side_by_side(tasks, from_ends(tasks, metrics["tasks"]))
@@ -117,33 +131,32 @@ class MixedDevices(Experiment):
             if row["case"]["run"] == "free" and waits:
                 own = [replace(task, cost=waits["metrics"]["tasks"][task.name]) for task in tasks]
                 metrics["model_ms"] = length(simulate([own], process.cores())) * 1e3 / steps
-                metrics["of_waits"] = over(rows, row, "devices", run="waits")
+                keep(row, "of_waits", ratios(row, waits))
 
-    def verdict(self, rows: List[Row], references: List[Row], settings: Settings) -> Verdict:
+    def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
         free = find_all(rows, run="free")
         if not free:
-            return Verdict(None, "Nothing to compare on 1 device: run it with --devices 3.")
-        said, holds = [], True
+            return "Nothing to compare on 1 device: run it with --devices 3."
+        said = []
         for row in free:
             metrics, n = row["metrics"], len(row["case"]["devices"])
-            holds = holds and metrics["of_waits"] <= CLAIM and metrics["of_one"] < 1
             recorded = f" (in the recorded steps {metrics['together']:.0%})" if "together" in metrics else ""
             said.append(
-                f"Without waits {n} devices take {metrics['ms_a_step']:.1f} ms a step: {metrics['of_waits']:.2f} of "
-                f"the time with waits and {metrics['of_one']:.2f} of one device's. The tasks' own times allow "
-                f"{metrics['model_ms']:.1f} ms. Two or more devices are busy for {metrics['both_busy']:.0%} of the "
-                f"time{recorded}."
+                f"Without waits {n} devices take {estimate(row, 'of_waits'):.2f} of the time with waits and "
+                f"{estimate(row, 'free_of_one'):.2f} of one device's. Two or more devices are busy for "
+                f"{metrics['both_busy']:.0%} of the time{recorded}. A step takes {metrics['ms_a_step']:.1f} ms; the "
+                f"tasks' own times allow {metrics['model_ms']:.1f} ms."
             )
         said.append(
             "The book says that it would be painful to schedule this by hand. The program without waits lists the "
-            f"same tasks in the same order. Asked for: at most {CLAIM} of the time with waits."
+            "same tasks in the same order."
         )
-        return Verdict(holds, " ".join(said))
+        return " ".join(said)
 
     def columns(self) -> List[Column]:
         return [
             Column("ms_a_step", "ms a step", ".1f"),
-            Column("of_one", "of one", ".2f"),
+            Column(("free_of_one", "of_one"), "of one", ".2f"),
             Column("model_ms", "model ms", ".1f"),
             Column("both_busy", "both busy", ".0%"),
         ]
