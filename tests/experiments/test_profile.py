@@ -82,3 +82,18 @@ def test_its_oracle_is_that_of_the_other(monkeypatch):
     monkeypatch.setattr(type(find("two-jobs")), "oracle", lambda self, case, its: [(its["products"], case.label, 0.0)])
     case = PROFILE.cases(settings())[0]
     assert list(work.oracle(case, settings())) == [(50, case.label, 0.0)]
+
+
+@pytest.mark.parametrize(("cost", "said"), [(1.1, " times as long. With"), (1.3, "more than 1.25: doubt")])
+def test_its_answer_is_the_share_of_time_together(cost, said):
+    shares, costs = [0.4, 0.5, 0.6, 0.7, 0.8, 0.9], [cost] * 6
+    row = {
+        "label": "at once",
+        "seconds": {"samples": [1.0] * 6},
+        "metrics": {"busy": {"cpu(0)": 0.9}, "cost": cost},
+        "rounds": {"together": shares, "cost": costs},
+    }
+    text = PROFILE.answer([row], [], settings())
+    assert "shares of a round: at once: 65% (40% to 90%). Recording made" in text
+    assert said in text
+    assert not PROFILE.claims
