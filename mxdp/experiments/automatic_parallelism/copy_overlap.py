@@ -73,8 +73,8 @@ class CopyOverlap(Experiment):
             CLAIM,
         ),
         "chain_alike": Claim(
-            "There is something to hide in that chain: alone, the shorter of products and copies takes at least "
-            f"{BALANCE} of the longer.",
+            "There is something to hide in that chain: alone, the shorter of products and copies, in each round, "
+            f"takes at least {BALANCE} of the longer.",
             "ours",
             BALANCE,
             least=True,
