@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import pytest
+
+from mxdp.experiments.data_parallel.stock_loop import StockLoop
+from mxdp.experiments.harness import claims
+
+
+def finished(two):
+    """The book's loop takes 10 s and 8 s, mxdp's 7 s on one device."""
+    rows = [
+        {
+            "label": f"{loop}, {devices}",
+            "case": {"loop": loop, "num_devices": devices, "epoch_samples": 100},
+            "seconds": {"median": seconds, "samples": [seconds * drift for drift in (1, 2, 3, 4, 5, 6)]},
+            "metrics": {},
+            "rounds": {},
+        }
+        for loop, devices, seconds in (("book", 1, 10.0), ("mxdp", 1, 7.0), ("book", 2, 8.0), ("mxdp", 2, two))
+    ]
+    StockLoop().finish(rows, [], {})
+    return rows
+
+
+@pytest.mark.parametrize(("two", "holds"), [(4.3, True), (4.5, False)])
+def test_on_several_devices_it_must_take_about_half_of_the_books_time(two, holds):
+    rows = finished(two)
+    found = claims.judged("halves", StockLoop.claims["halves"], rows)
+    assert (found["holds"], [each["label"] for each in found["measured"]]) == (holds, ["mxdp, 2"])
+    assert [row["metrics"]["of_book"] for row in rows] == [1.0, pytest.approx(0.7), 1.0, pytest.approx(two / 8)]
+
+
+def test_the_answer_begins_with_the_most_devices():
+    said = StockLoop().answer(finished(4.0), [], {})
+    assert said.startswith("mxdp takes 0.50 (0.50 to 0.50) of the book's time on 2 devices, 0.70 (0.70 to 0.70) of")
+    assert "takes 4.00 s, 7.00 s." in said
