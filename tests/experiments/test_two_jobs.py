@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from mxdp.backend import np
-from mxdp.experiments.automatic_parallelism.two_jobs import CLAIM, TwoJobs
+from mxdp.experiments.automatic_parallelism.two_jobs import TwoJobs
 from mxdp.experiments.automatic_parallelism.work import two_jobs as work
+from mxdp.experiments.harness import claims
 from mxdp.experiments.measure.oracle import count
 
 SETTINGS = dict(devices=[2], kind="cpu", seed=0, rounds=2, timeout=60.0, products=3, size=24, run_seconds=0.003)
@@ -17,7 +18,7 @@ RATE = {"rate": 8e9}  # a product of 1 ms has 200 x 200 x 200
 
 def row(run, samples, rate=None, **metrics):
     case = {"jobs": 2, "run": run, "size": 24, "devices": ["cpu(0)", "cpu(1)"], **({"rate": rate} if rate else {})}
-    return {"label": run, "case": case, "seconds": {"samples": samples}, "metrics": metrics}
+    return {"label": run, "case": case, "seconds": {"samples": samples * 2}, "metrics": metrics, "rounds": {}}
 
 
 def finished(both=(1.0, 2.0, 3.0), stock=(2.0, 4.0, 6.0), **more):
@@ -99,23 +100,28 @@ def test_a_ratio_is_of_the_same_round():
     rows, references = finished(both=(1.0, 4.0, 3.3))
     assert [each["metrics"].get("over_one") for each in rows] == [1.0, 1.0, 2.0, None]
     assert rows[3]["metrics"]["both_over_one"] == pytest.approx(1.1)
-    assert references[0]["metrics"]["both_over_one"] == 2.0
+    assert rows[3]["rounds"]["both_over_one"] == [pytest.approx(each) for each in (1.0, 2.0, 1.1)] * 2
+    assert references[0]["metrics"]["over_one"] == 2.0
 
 
-@pytest.mark.parametrize(("over_one", "holds"), [(CLAIM, True), (CLAIM + 0.01, False)])
+@pytest.mark.parametrize(("over_one", "holds"), [(1.07, True), (1.09, False)])
 def test_it_holds_if_both_take_as_long_as_one(over_one, holds):
-    found = TwoJobs().verdict(*finished(both=[over_one * each for each in (1.0, 2.0, 3.0)]), SETTINGS)
-    assert found.holds is holds
-    assert f"Both jobs at once take {over_one:.2f} times as long as one alone" in found.text
+    rows, references = finished(both=[over_one * each for each in (1.0, 2.0, 3.0)])
+    claim = TwoJobs.claims["both_over_one"]
+    found = claims.judged("both_over_one", claim, rows + references)
+    assert (found["holds"], [each["label"] for each in found["measured"]]) == (holds, ["at once"])
+    said = TwoJobs().answer(rows, references, SETTINGS)
+    assert f"Both jobs at once take {over_one:.2f} ({over_one:.2f} to {over_one:.2f}) times as long as one" in said
     assert (
-        "temporary space 2.00 times. Recorded, two devices work at the same time for 90% of the time, and for 10%."
-        in found.text
+        "temporary space 2.00 (2.00 to 2.00) times. Recorded, two devices work at the same time for 90% of the time, "
+        "and for 10%." in said
     )
-    assert "A job is 3 products of 24 x 24 (the slides: 50 of 4000 x 4000). The slides, on two GPUs: 1" in found.text
+    assert "A job is 3 products of 24 x 24 (the slides: 50 of 4000 x 4000)." in said
+    assert "1.02 times" in claim.source
 
 
-def test_the_verdict_says_that_the_size_was_scaled():
-    text = TwoJobs().verdict(*finished(rate=4e10), {**SCALED, "run_seconds": 0.5}).text
+def test_the_answer_says_that_the_size_was_scaled():
+    text = TwoJobs().answer(*finished(rate=4e10), {**SCALED, "run_seconds": 0.5})
     assert "scaled to about 0.5 s by the measured rate of 80 Gflop/s." in text
 
 
