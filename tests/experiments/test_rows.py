@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from mxdp.experiments.harness.experiment import Column
 from mxdp.experiments.harness.results import summary
-from mxdp.experiments.report.rows import cell, find, find_all, keep, over, ratio, ratios, row_bars, speedup
+from mxdp.experiments.report.rows import cell, fastest, find, find_all, keep, over, ratio, ratios, row_bars, speedup
 
 ROWS = [
     {
@@ -37,6 +37,18 @@ def test_the_ratio_is_of_rounds_that_ran_one_after_the_other():
     assert ratio(ROWS[0], ROWS[1]) == 2.0
     longer = {"seconds": summary([1.0] * 9)}
     assert ratio(ROWS[0], longer) == 5.0
+
+
+def test_the_fastest_is_chosen_on_odd_rounds_or_odd_processes_and_reported_on_the_others():
+    first, second = ({"seconds": summary(samples), "rounds": {}} for samples in ([1.0, 9.0, 1.0, 9.0], [3.0] * 4))
+    best, reported = fastest([second, first])
+    assert best is first
+    assert reported == [False, True, False, True]
+    for row in (first, second):
+        row["rounds"]["repeat"] = [1, 0, 1, 0]
+    best, reported = fastest([second, first])
+    assert best is second
+    assert reported == [True, False, True, False]
 
 
 def test_a_ratio_needs_its_row():
