@@ -14,8 +14,8 @@ from mxdp.experiments.measure.oracle import whole_numbers
 Sync = Callable[[], object]
 Shape = Tuple[int, ...]
 
-ROUND_SECONDS = 0.03
-"""A round repeats a call for about this time."""
+ROUND_SECONDS = 0.0125
+"""A round repeats a call for about this time. A call that takes longer is timed once."""
 
 
 def replicas(shapes: Sequence[Shape], devices: Sequence[Device], seed: Optional[int]) -> List[List[NDArray]]:
@@ -62,7 +62,8 @@ def seconds_a_call(sync: Sync) -> float:
     sync()
     npx.waitall()
     once = _timed(sync, 1)
-    return _timed(sync, max(2, min(500, int(ROUND_SECONDS / max(once, 1e-6)))))
+    calls = min(500, int(ROUND_SECONDS / max(once, 1e-6)))
+    return _timed(sync, max(2, calls)) if calls else once
 
 
 def _timed(sync: Sync, calls: int) -> float:
