@@ -6,6 +6,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from mxdp.backend import mx
+from mxdp.experiments.harness import claims
 from mxdp.experiments.harness.child import one_round
 from mxdp.experiments.measure.oracle import count
 from mxdp.experiments.other_splits.latency_throughput import LatencyThroughput
@@ -125,7 +126,7 @@ def row(schedule="gpipe", m=1, seconds=1.0, over=1.0, peak=(1, 2), cores=2):
     return {
         "label": f"2 x {schedule}, m = {m}",
         "case": {"schedule": schedule, "stages": 2, "micro_batches": m, "devices": ["cpu(0)", "cpu(1)"]},
-        "seconds": {"samples": [seconds] * 2, "median": seconds, "min": seconds, "max": seconds},
+        "seconds": {"samples": [seconds] * 12, "median": seconds, "min": seconds, "max": seconds},
         "metrics": {
             "predicted_over_measured": over,
             "spans": [],
@@ -133,13 +134,16 @@ def row(schedule="gpipe", m=1, seconds=1.0, over=1.0, peak=(1, 2), cores=2):
             "predicted_peak_by_device": [3, 4],
             "workers": cores,
         },
+        "rounds": {"predicted_over_measured": [over] * 12},
     }
 
 
-def judged(rows):
+def finished(rows):
+    """What each claim says, by name, and the answer."""
     experiment, references = PipelineStages(), [row(seconds=1.0)]
     experiment.finish(rows, references, SETTINGS)
-    return experiment.verdict(rows, references, SETTINGS)
+    held = {name: claims.judged(name, claim, rows)["holds"] for name, claim in experiment.claims.items()}
+    return held, experiment.answer(rows, references, SETTINGS)
 
 
 def four(several=0.6, over=1.0, peak=(1, 2)):
@@ -150,24 +154,35 @@ def four(several=0.6, over=1.0, peak=(1, 2)):
     ]
 
 
-def test_the_pipelines_claim():
-    assert judged(four()).holds is True
-    assert "off by 14% at most" in judged(four(over=0.86)).text
-    assert judged(four(over=0.86)).holds is True
-    assert judged(four(over=0.84)).holds is False
-    assert judged(four(over=1.16)).holds is False
-    assert judged(four(several=1.01)).holds is False
+def names(**wrong):
+    return {**dict.fromkeys(PipelineStages.claims, True), **wrong}
+
+
+def test_the_pipelines_claims():
+    held, text = finished(four())
+    assert held == names()
+    assert "a step with m = 4 takes 0.60 (0.60 to 0.60) with GPipe and 0.60 (0.60 to 0.60) with 1F1B of one" in text
+    assert "predicts 0.86 to 1.00 times" in finished(four(over=0.86))[1]
+    assert finished(four(over=0.86))[0] == names()
+    assert finished(four(over=0.84))[0] == names(predicted_at_least=False)
+    assert finished(four(over=1.16))[0] == names(predicted_at_most=False)
+    assert finished(four(several=1.01))[0] == names(several_of_one=False)
+
+
+def test_rounds_on_both_sides_leave_a_claim_open():
+    rows = four()
+    rows[1]["rounds"]["predicted_over_measured"] = [0.8, 1.0] * 6
+    assert finished(rows)[0] == names(predicted_at_least=None)
 
 
 def test_nothing_is_claimed_for_more_stages_than_cores():
-    assert judged([row(cores=1)]).holds is None
-    rows = four(over=0.5)
+    rows = four(several=1.1, over=0.5)
     for each in rows:
         each["metrics"]["workers"] = 1
-    verdict = judged([*four(), *rows])
-    assert verdict.holds is True
-    assert "off by 0% at most" in verdict.text
-    assert "more stages than cores, for which nothing is claimed, it is off by 50%" in verdict.text
+    held, text = finished(rows)
+    assert held == dict.fromkeys(PipelineStages.claims)
+    assert "With more stages than cores, for which nothing is claimed, it predicts 0.50 to 1.00 times" in text
+    assert "1.10 (1.10 to 1.10) with GPipe and 1.10 (1.10 to 1.10) with 1F1B of its time with m = 1" in text
 
 
 def test_python_and_cpu_devices_share_the_cores():
@@ -177,12 +192,12 @@ def test_python_and_cpu_devices_share_the_cores():
 def test_one_schedule_that_is_no_faster_is_enough_to_refute_it():
     rows = four()
     rows[3]["seconds"] = row(seconds=1.1)["seconds"]
-    assert judged(rows).holds is False
+    assert finished(rows)[0] == names(several_of_one=False)
 
 
 def test_rows_carry_what_other_programs_read():
     rows = four(peak=None)
-    judged(rows)
+    finished(rows)
     metrics = rows[1]["metrics"]
     assert (metrics["seconds_per_step"], metrics["peak_bytes"], metrics["predicted_peak_bytes"]) == (0.6, None, 4)
     assert metrics["bubble"] == pytest.approx(1 / 5)
@@ -195,33 +210,39 @@ def test_a_device_that_waits_is_idle():
     assert idle([(0, "F0", 1.0, 2.0), (1, "F0", 2.0, 3.0)], 2) == 0.5
 
 
-def test_without_a_second_device_there_is_no_verdict():
+def test_without_a_second_device_the_answer_asks_for_one():
     for experiment, settings in (
         (PipelineStages(), {**SETTINGS, "devices": [1]}),
         (LatencyThroughput(), {**SETTINGS, "devices": [1], "batches": [1], "stream": 2}),
     ):
         assert [case.devices for case in experiment.cases(settings)] == [1]
         assert experiment.predict(settings, 2)
+    assert "--devices 2" in PipelineStages().answer([row()], [], {**SETTINGS, "devices": [1]})
 
 
 def answers(layout, stages, latency, per_second):
     return {
         "case": {"layout": layout, "stages": stages, "batch": 8},
+        "label": layout,
         "metrics": {"latency_seconds": latency, "answers_per_second": per_second},
+        "rounds": {"latency_seconds": [latency] * 6, "answers_per_second": [per_second] * 6},
     }
 
 
 @pytest.mark.parametrize(
-    ("latency", "per_second", "holds"), [(1.0, 1.3, True), (0.95, 1.3, True), (0.5, 1.3, False), (1.0, 1.1, False)]
+    ("latency", "per_second", "later", "more"),
+    [(1.0, 1.3, True, True), (0.95, 1.3, True, True), (0.5, 1.3, False, True), (1.0, 1.1, True, False)],
 )
-def test_stages_give_more_answers_and_none_sooner(latency, per_second, holds):
+def test_stages_give_more_answers_and_none_sooner(latency, per_second, later, more):
     rows = [answers("1 device", 1, 1.0, 1.0), answers("2 stages", 2, latency, per_second)]
     rows.append(answers("2 replicas", 1, 1.0, 0.1))
     settings = {**SETTINGS, "batches": [8], "stream": 2}
     experiment = LatencyThroughput()
     experiment.finish(rows, [], settings)
-    assert experiment.verdict(rows, [], settings).holds is holds
-    assert experiment.verdict(rows[:1], [], settings).holds is None
+    held = {name: claims.judged(name, claim, rows)["holds"] for name, claim in experiment.claims.items()}
+    assert held == {"stages_answers": more, "stages_latency": later}
+    assert f"2 stages give {per_second:.2f} (" in experiment.answer(rows, [], settings)
+    assert "--devices 2" in experiment.answer(rows[:1], [], settings)
 
 
 SPANS = [(0, "F0", 0.0, 0.1), (1, "F0", 0.1, 0.101), (1, "B0", 0.101, 0.15), (0, "B0", 0.15, 0.2)]

@@ -12,15 +12,15 @@ from __future__ import annotations
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 from mxdp.errors import plural
-from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, Verdict, experiment
+from mxdp.experiments.harness.claims import Claim, estimate
+from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, experiment
 from mxdp.experiments.other_splits.split import COMPARED, FULL, INTEGERS, QUICK
 from mxdp.experiments.report import style
-from mxdp.experiments.report.rows import find_all, over, ratio
+from mxdp.experiments.report.rows import find, find_all, keep, ratios
 from mxdp.plans.cost.simulate import pipeline_seconds, pipeline_spans
 from mxdp.plans.pipeline import PIPELINES, bubble, pipeline
 
-CLAIM = 0.15
-"""How far the prediction may be off."""
+SCHEDULES = {"gpipe": "GPipe", "1f1b": "1F1B"}
 SEVERAL = 4
 """Micro-batches that must be faster than one."""
 
@@ -33,12 +33,34 @@ class PipelineStages(Experiment):
     question = "What do stages and micro-batches bring, and does the plan know it beforehand?"
     source = "Slides 'Multi-GPU', model parallelism; Dive into Deep Learning, 'Training on Multiple GPUs', the figure"
     how_to_read = (
-        "A step is forward, backward and update of one batch. 'Pred.' is the time of the plan, simulated with the "
-        "times of the stages, each measured alone just before; 'pred./ms' is that over the measured time. 'Idle' is "
-        "the share of all devices' time in which they do nothing: measured in one recorded step, and predicted from "
-        "the plan's cycles (the bubble). 'MB' is the memory of the device that needs most, with parameters and "
-        "gradients, as MXNet counts it, and 'MB pred.' the same calculated from the shapes."
+        "A step is forward, backward and update of one batch. 'Pred./ms' is the time of the plan, simulated with the "
+        "times of the stages, each measured alone just before, over the measured time. 'Idle' is the share of all "
+        "devices' time in which they do nothing: measured in one recorded step; 'bubble' is what the plan's cycles "
+        "predict for it. 'MB' is the memory of the device that needs most, with parameters and gradients, as MXNet "
+        "counts it, and 'MB pred.' the same calculated from the shapes."
     )
+    claims = {
+        "several_of_one": Claim(
+            f"Several micro-batches ({SEVERAL}, if measured, else the most) are faster than the fewest: with either "
+            "schedule a step takes at most as long.",
+            "the cost model",
+            1.0,
+        ),
+        "predicted_at_most": Claim(
+            "The plan knows the time of a step beforehand: it predicts at most 1.15 times the measured time, with each "
+            "schedule and number of micro-batches.",
+            "the cost model",
+            1.15,
+        ),
+        "predicted_at_least": Claim(
+            "The plan knows the time of a step beforehand: it predicts at least 0.85 times the measured time, with "
+            "each schedule and number of micro-batches.",
+            "the cost model",
+            0.85,
+            least=True,
+        ),
+    }
+    """Of as many stages as there are cores, at most; with more, nothing is claimed."""
     together = True
     compared = COMPARED
     presets = {
@@ -60,7 +82,7 @@ class PipelineStages(Experiment):
             if stages > 1
             for schedule in sorted(PIPELINES, reverse=True)
             for m in settings["micro_batches"]
-        ] + [Case("one device, whole batch", 1, settings=one, reference=max(settings["devices"]) > 1)]
+        ] + [Case("one device", 1, settings=one, reference=max(settings["devices"]) > 1)]
 
     def predict(self, settings: Settings, cores: int) -> str:
         if max(settings["devices"]) == 1:
@@ -87,50 +109,54 @@ class PipelineStages(Experiment):
             for name in ("peak", "predicted_peak"):
                 by_device = metrics[f"{name}_by_device"]
                 metrics[f"{name}_bytes"] = max(by_device) if by_device else None
-            metrics["of_one_device"] = over(references, row)
-
-    def verdict(self, rows: List[Row], references: List[Row], settings: Settings) -> Verdict:
-        if not find_all(rows, stages=max(settings["devices"])) or max(settings["devices"]) == 1:
-            return Verdict(None, "A pipeline needs at least 2 devices: run it with --devices 2.")
-        roomy = [row for row in rows if row["case"]["stages"] <= row["metrics"]["workers"]]
-        if not roomy:
-            return Verdict(None, f"More stages than the {plural(rows[0]['metrics']['workers'], 'core')}: no claim.")
-        off, faster = _off(roomy), True
-        said = [f"The plan's time is off by {off:.0%} at most (claim: {CLAIM:.0%})."]
-        crowded = [row for row in rows if row not in roomy]
-        if crowded:
-            said.append(f"With more stages than cores, for which nothing is claimed, it is off by {_off(crowded):.0%}.")
+            if references:
+                keep(row, "of_one_device", ratios(row, references[0]))
         fewest, several = _ends(settings)
+        for row in [row for row in rows if row["case"]["stages"] > 1]:
+            case, predicted = row["case"], row["rounds"]["predicted_over_measured"]
+            roomy = _roomy(row)
+            if roomy:
+                keep(row, "predicted_at_most", predicted)
+                keep(row, "predicted_at_least", predicted)
+            first = find(rows, stages=case["stages"], schedule=case["schedule"], micro_batches=fewest)
+            if first and case["micro_batches"] == several != fewest:
+                keep(row, "several_of_one" if roomy else "of_fewest", ratios(row, first))
+
+    def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
+        if max(settings["devices"]) == 1:
+            return "A pipeline needs at least 2 devices: run it with --devices 2."
+        said, (fewest, several), most = [], _ends(settings), max(settings["micro_batches"])
         for stages in sorted({row["case"]["stages"] for row in rows}):
-            own = find_all(rows, stages=stages)
+            own = find_all(rows, stages=stages, micro_batches=several)
+            times = _each(own, "of_one_device")
+            text = f"On {stages} devices a step with m = {several} takes {times} of one device's time"
             if fewest != several:
-                share = max(map(ratio, find_all(own, micro_batches=several), find_all(own, micro_batches=fewest)))
-                faster = faster and (share < 1 or own[0] not in roomy)
-                best = min(own, key=lambda row: row["seconds"]["median"])
-                said.append(
-                    f"On {stages} devices {several} micro-batches take {share:.2f} of the time of {fewest}; the "
-                    f"fastest, {best['label']}, takes {best['metrics']['of_one_device']:.2f} of one device's time."
-                )
-            most = max(settings["micro_batches"])
-            peaks = [row["metrics"]["peak_bytes"] for row in find_all(own, micro_batches=most)]
-            if None not in peaks:
-                said.append(
-                    f"With {most} micro-batches the fullest device needs {peaks[0] / 1e6:.1f} MB with GPipe and "
-                    f"{peaks[1] / 1e6:.1f} MB with 1F1B."
-                )
-        said.append(
-            "Use stages when the network does not fit on one device, as many micro-batches as leave each enough work, "
-            "and 1F1B rather than GPipe when memory is short."
-        )
-        return Verdict(off <= CLAIM and faster, " ".join(said))
+                name = "several_of_one" if _roomy(own[0]) else "of_fewest"
+                text += f", and {_each(own, name)} of its time with m = {fewest}"
+            said.append(f"{text}. By the plan a device idles {bubble(stages, several):.0%} of the time")
+            said[-1] += f", with m = {fewest} {bubble(stages, fewest):.0%}." if fewest != several else "."
+        for text, chosen in (
+            ("The plan predicts {} times the measured time.", [row for row in rows if _roomy(row)]),
+            ("With more stages than cores, for which nothing is claimed, it predicts {} times.",
+             [row for row in rows if not _roomy(row)]),
+        ):  # fmt: skip
+            if chosen:
+                said.append(text.format(_predicted(chosen)))
+        stages = rows[0]["case"]["stages"]
+        peaks = [row["metrics"]["peak_bytes"] for row in find_all(rows, stages=stages, micro_batches=most)]
+        if None not in peaks:
+            said.append(
+                f"On {stages} devices with m = {most} the fullest device needs {peaks[0] / 1e6:.1f} MB with GPipe and "
+                f"{peaks[1] / 1e6:.1f} MB with 1F1B: use that when memory is short."
+            )
+        return " ".join(said)
 
     def columns(self) -> List[Column]:
         return [
             Column("seconds_per_step", "ms", ".1f", 1e3),
-            Column("predicted_seconds", "pred.", ".1f", 1e3),
-            Column("predicted_over_measured", "pred./ms", ".2f"),
+            Column("predicted_over_measured", "pred./ms", ".2f", spread=True),
             Column("idle", "idle", ".0%"),
-            Column("bubble", "idle pred.", ".0%"),
+            Column("bubble", "bubble", ".0%"),
             Column("peak_bytes", "MB", ".1f", 1e-6),
             Column("predicted_peak_bytes", "MB pred.", ".1f", 1e-6),
         ]
@@ -156,9 +182,19 @@ def idle(spans: List[Any], stages: int) -> Optional[float]:
     return 1 - (sum(stops) - sum(starts)) / (stages * (max(stops) - min(starts)))
 
 
-def _off(rows: List[Row]) -> float:
-    """How far the worst prediction is off."""
-    return max(abs(float(row["metrics"]["predicted_over_measured"]) - 1) for row in rows)
+def _roomy(row: Row) -> bool:
+    """Has each of its stages a core?"""
+    return bool(row["case"]["stages"] <= row["metrics"]["workers"])
+
+
+def _each(rows: List[Row], name: str) -> str:
+    return " and ".join(f"{estimate(row, name):.2f} with {SCHEDULES[row['case']['schedule']]}" for row in rows)
+
+
+def _predicted(rows: List[Row]) -> str:
+    """What the plan predicts over what was measured, of all rows."""
+    each = [estimate(row, "predicted_over_measured").median for row in rows]
+    return f"{min(each):.2f} to {max(each):.2f}"
 
 
 def _ends(settings: Settings) -> Tuple[int, int]:
@@ -178,7 +214,7 @@ class Panel(NamedTuple):
 def _panel(row: Row) -> Panel:
     """The recorded tasks, or the planned ones where nothing could be recorded."""
     case, metrics = row["case"], row["metrics"]
-    schedule = {"gpipe": "GPipe", "1f1b": "1F1B"}.get(case["schedule"], case["schedule"])
+    schedule = SCHEDULES.get(case["schedule"], case["schedule"])
     title, spans = f"{schedule}, {plural(case['micro_batches'], 'micro-batch')}", metrics["spans"]
     if spans:
         return Panel(f"{title}, measured", spans, metrics["predicted_end"])
