@@ -5,6 +5,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from mxdp.backend import devices
+from mxdp.experiments.harness import claims
 from mxdp.experiments.harness.child import one_round
 from mxdp.experiments.harness.experiment import find
 from mxdp.experiments.measure.oracle import count
@@ -68,24 +69,30 @@ def rows(*errors):
         {
             "label": "2 x 2 tiles",
             "case": {"strategy": "tile", "grid": [2, 2], "halo": halo},
-            "metrics": {"worst_error": worst, "worst_error_inside": inside},
+            "metrics": {"worst_error": worst, "worst_error_inside": inside, "bytes_moved": 3},
+            "seconds": {"median": 1.0, "samples": [1.0]},
+            "rounds": {"worst_error": [worst], "worst_error_inside": [inside], "predicted_seconds": [1.0]},
         }
         for halo, worst, inside in errors
     ]
 
 
 @pytest.mark.parametrize(
-    ("errors", "holds"),
+    ("errors", "wrong"),
     [
-        ([(True, 0, 0), (False, 7, 0)], True),
-        ([(True, 1, 0), (False, 7, 0)], False),
-        ([(True, 0, 0), (False, 7, 1)], False),
-        ([(True, 0, 0), (False, 0, 0)], False),
-        ([(True, 0, 0)], None),
+        ([(True, 0, 0), (False, 7, 0)], {}),
+        ([(True, 1, 0), (False, 7, 0)], {"error_with_halos": False}),
+        ([(True, float("nan"), 0), (False, 7, 0)], {"error_with_halos": False}),
+        ([(True, 0, 0), (False, 7, 1)], {"error_inside": False}),
+        ([(True, 0, 0), (False, 0, 0)], {"error_without_halos": False}),
+        ([(True, 0, 0)], {"error_without_halos": None, "error_inside": None}),
     ],
 )
-def test_the_verdict(errors, holds):
-    assert find("tiles").verdict(rows(*errors), [], {}).holds is holds
+def test_the_claims(errors, wrong):
+    given, tiles = rows(*errors), find("tiles")
+    tiles.finish(given, [], {})
+    held = {name: claims.judged(name, claim, given)["holds"] for name, claim in tiles.claims.items()}
+    assert held == {**dict.fromkeys(tiles.claims, True), **wrong}
 
 
 def test_the_picture_has_every_row(measured):
