@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from mxdp.backend import devices
 from mxdp.errors import UsageError
+from mxdp.experiments.harness import claims
 from mxdp.experiments.harness.child import one_round
 from mxdp.experiments.harness.experiment import find
 from mxdp.experiments.harness.settings import resolve
@@ -119,43 +120,80 @@ def rows(times):
         {
             "label": f"{net}, {strategy}",
             "case": {"net": net, "strategy": strategy, "batch": 8, "devices": ["cpu(0)", "cpu(1)"]},
-            "seconds": {"median": seconds, "samples": [seconds]},
-            "metrics": {"predicted_seconds": predicted, "peak_bytes": 1e6 * seconds, "bytes_moved": 0},
+            "seconds": {"median": seconds, "samples": [seconds] * 24},
+            "metrics": {"peak_bytes": 1e6 * seconds, "bytes_moved": 0},
+            "rounds": {"predicted_seconds": [predicted] * 24},
         }
         for net, strategy, seconds, predicted in times
     ]
 
 
+def held(name, given, settings):
+    experiment = find(name)
+    experiment.finish(given, [], settings)
+    return {each: claims.judged(each, claim, given)["holds"] for each, claim in experiment.claims.items()}
+
+
 def test_the_fastest_is_recommended():
     given = rows([("lenet", "serial", 3, 3), ("lenet", "tile", 2, 2), ("wide", "serial", 5, 4), ("wide", "data", 6, 3)])
-    verdict = find("strategies").verdict(given, [], {"devices": [2]})
-    assert "LeNet, batch 8: use tile on 2 devices (ms a step: tile 2,000, serial 3,000)" in verdict.text
-    assert "Wide net, batch 8: use one device (ms a step: serial 5,000, data 6,000)" in verdict.text
-    assert "expected data on 2 devices" in verdict.text
-    assert verdict.holds is False  # of the wide net another was expected
-    assert find("strategies").verdict(rows([*TIED]), [], {"devices": [2]}).holds is True
-    assert find("strategies").verdict(rows([*TIED]), [], {"devices": [1]}).holds is None
+    assert held("strategies", given, {"devices": [2]}) == {"expected_of_fastest": False}  # of the wide net another was
+    text = find("strategies").answer(given, [], {"devices": [2]})
+    assert "LeNet, batch 8: use tile on 2 devices, 1.50 (1.50 to 1.50) times as fast as one device." in text
+    assert "Wide net, batch 8: use one device." in text
+    assert "(ms a step: tile 2,000, serial 3,000)" in text
+    assert "(ms a step: serial 5,000, data 6,000)" in text
+    assert "expected data on 2 devices, which takes 1.20 (1.20 to 1.20) of the fastest one's time" in text
+    assert "--devices 2" in find("strategies").answer(given, [], {"devices": [1]})
 
 
-TIED = (("lenet", "serial", 1.05, 1), ("lenet", "data", 1.0, 2), ("wide", "serial", 1, 1))
+def test_one_as_fast_as_the_fastest_was_expected_rightly():
+    times = (("lenet", "serial", 1.05, 1), ("lenet", "data", 1.0, 2), ("wide", "serial", 1, 1), ("wide", "data", 2, 2))
+    assert held("strategies", rows(times), {"devices": [2]}) == {"expected_of_fastest": True}
 
 
-def test_layerwise_has_to_be_faster_first_and_lose_ground():
-    def verdict(*of_data):
-        found = [
-            {
-                "case": {"strategy": "layerwise", "split": 2, "batch": 10**number},
-                "metrics": {"of_data": each, "allreduces_forward": 2, "allreduces_backward": 1},
-            }
-            for number, each in enumerate(of_data)
-        ]
-        return find("layerwise").verdict(found, [], {"devices": [1, 2], "units": 512})
+def test_the_rounds_that_chose_the_fastest_are_not_reported():
+    given = rows([("lenet", "serial", 1, 2), ("lenet", "data", 1, 1)])
+    given[0]["seconds"]["samples"] = [0.1, 1.0] * 12  # lucky in the rounds that choose
+    held("strategies", given, {"devices": [2]})
+    assert given[1]["rounds"]["expected_of_fastest"] == [None, 1.0] * 12
 
-    assert verdict(0.5, 0.7, 1.2).holds is True
-    assert verdict(0.5, 0.7, 0.4).holds is False
-    assert verdict(1.1, 1.2).holds is False
-    assert "0.50 at 1, 1.20 at 10" in verdict(0.5, 1.2).text
-    assert find("layerwise").verdict([], [], {"devices": [1], "units": 512}).holds is None
+
+def layerwise(*of_data):
+    """Rows by batch: 1, 10, 100; layerwise partitioning takes that share of the time of data parallelism."""
+    return [
+        {
+            "label": f"batch {10**number}, {strategy}",
+            "case": {"strategy": strategy, "split": 2, "batch": 10**number},
+            "seconds": {"median": seconds, "samples": [seconds] * 6},
+            "metrics": {"allreduces_forward": 2, "allreduces_backward": 1},
+            "rounds": {"predicted_seconds": [1.0] * 6},
+        }
+        for number, each in enumerate(of_data)
+        for strategy, seconds in (("data", 2.0), ("layerwise", 2.0 * each))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("of_data", "faster", "loses"),
+    [
+        ((0.5, 0.7, 1.2), True, True),
+        ((0.5, 0.7, 0.4), True, False),
+        ((1.1, 1.2), False, True),
+        ((0.5,), True, None),  # with one batch there is no ground to lose
+    ],
+)
+def test_layerwise_has_to_be_faster_first_and_lose_ground(of_data, faster, loses):
+    given = layerwise(*of_data)
+    settings = {"devices": [1, 2], "units": 512, "batch_sizes": [10**number for number in range(len(of_data))]}
+    assert held("layerwise", given, settings) == {"faster_when_small": faster, "loses_ground": loses}
+    assert f"is {of_data[0]:.2f} ({of_data[0]:.2f} to" in find("layerwise").answer(given, [], settings)
+    assert "--devices 2" in find("layerwise").answer([], [], {**settings, "devices": [1]})
+
+
+def test_above_the_batch_where_both_send_as_much_layerwise_need_not_be_faster():
+    settings = {"devices": [2], "units": 512, "batch_sizes": [1000]}
+    given = layerwise(1, 1, 1, 1.1)[6:]
+    assert held("layerwise", given, settings) == {"faster_when_small": None, "loses_ground": None}
 
 
 @pytest.mark.parametrize("name", ["strategies", "layerwise", "tiles"])

@@ -13,10 +13,11 @@ from __future__ import annotations
 from typing import List
 
 from mxdp.errors import plural
-from mxdp.experiments.harness.experiment import Case, Column, Result, Row, Settings, Verdict, experiment
+from mxdp.experiments.harness.claims import Claim, estimate
+from mxdp.experiments.harness.experiment import Case, Column, Result, Row, Settings, experiment
 from mxdp.experiments.other_splits.split import COLUMNS, FULL, INTEGERS, QUICK, SERIAL, SplitExperiment, wide_numbers
 from mxdp.experiments.report import style
-from mxdp.experiments.report.rows import find_all, over
+from mxdp.experiments.report.rows import find, find_all, keep, ratios
 
 DATA, LAYERWISE = "data", "layerwise"
 
@@ -32,9 +33,24 @@ class LayerwiseExperiment(SplitExperiment):
         f"Three dense layers. {COLUMNS} 'Sums' counts a step's all-reduces, forward + backward. In the picture, the "
         "dashed line is the batch with which both ways move the same number of bytes."
     )
+    claims = {
+        "faster_when_small": Claim(
+            "With few samples it is better to split the layers: with the smallest batch, if layerwise partitioning "
+            "sends less there, it takes at most as long as data parallelism.",
+            "the cost model",
+            1.0,
+        ),
+        "loses_ground": Claim(
+            "With more samples layerwise partitioning loses ground: its time over that of data parallelism is with the "
+            "largest batch at least what it is with the smallest.",
+            "the cost model",
+            1.0,
+            least=True,
+        ),
+    }
     alike = ("batch",)
     presets = {
-        "quick": dict(QUICK, rounds=7, units=512, batch_sizes=[16, 128, 2048], steps=3),
+        "quick": dict(QUICK, units=512, batch_sizes=[16, 128, 2048], steps=3),
         "full": dict(FULL, units=1024, batch_sizes=[8, 64, 512, 4096], steps=5),
     }
     checks = {"batch_sizes": INTEGERS}
@@ -62,30 +78,37 @@ class LayerwiseExperiment(SplitExperiment):
 
     def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
         super().finish(rows, references, settings)
+        params, sums = wide_numbers(settings["units"])
+        smallest, largest = min(settings["batch_sizes"]), max(settings["batch_sizes"])
         for row in find_all(rows, strategy=LAYERWISE):
-            metrics = row["metrics"]
-            metrics["of_data"] = over(rows, row, "batch", "split", strategy=DATA)
+            metrics, case = row["metrics"], row["case"]
             metrics["allreduces"] = f"{metrics['allreduces_forward']} + {metrics['allreduces_backward']}"
+            data = find(rows, strategy=DATA, split=case["split"], batch=case["batch"])
+            if data:
+                keep(row, "of_data", ratios(row, data))
+        for n in settings["devices"]:
+            first, last = (find(rows, strategy=LAYERWISE, split=n, batch=each) for each in (smallest, largest))
+            if first and "of_data" in first["rounds"] and smallest < params / sums:
+                keep(first, "faster_when_small", first["rounds"]["of_data"])
+            if first and last and first is not last and all("of_data" in each["rounds"] for each in (first, last)):
+                both = zip(last["rounds"]["of_data"], first["rounds"]["of_data"])
+                keep(last, "loses_ground", [late / early for late, early in both])
 
-    def verdict(self, rows: List[Row], references: List[Row], settings: Settings) -> Verdict:
+    def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
         counts = [n for n in settings["devices"] if n > 1]
         if not counts:
-            return Verdict(None, "One device has nothing to split: run it with --devices 2.")
+            return "One device has nothing to split: run it with --devices 2."
         params, sums = wide_numbers(settings["units"])
-        holds, times = True, []
+        times = []
         for n in counts:
             own = find_all(rows, strategy=LAYERWISE, split=n)
-            first, *_, last = (row["metrics"]["of_data"] for row in own + own[-1:])
-            # It must be faster with the smallest batch, and lose ground from there to the largest.
-            holds = holds and first < 1 and (first < last or len(own) == 1)
-            by_batch = ", ".join(f"{row['metrics']['of_data']:.2f} at {row['case']['batch']:,}" for row in own)
-            times.append(f"on {n} devices {by_batch}")
-        return Verdict(
-            holds,
-            f"Layerwise partitioning sends less up to a batch of {params / sums:,.0f}. Its time over that of data "
-            f"parallelism is, by batch: {'; '.join(times)}. A step does {own[0]['metrics']['allreduces_forward']} "
-            f"all-reduces forward and {own[0]['metrics']['allreduces_backward']} backward. Use it for layers with many "
-            "parameters and few samples, or where no device holds all parameters; otherwise use data parallelism.",
+            by_batch = ", ".join(f"{estimate(row, 'of_data'):.2f} with {row['case']['batch']:,}" for row in own)
+            times.append(f"{by_batch} samples in a batch on {n} devices")
+        return (
+            f"Layerwise partitioning's time over that of data parallelism is {'; '.join(times)}. It sends less up to a "
+            f"batch of {params / sums:,.0f}, in {own[0]['metrics']['allreduces_forward']} all-reduces forward and "
+            f"{own[0]['metrics']['allreduces_backward']} backward. Use it for layers with many parameters and few "
+            "samples, or where no device holds all parameters; otherwise use data parallelism."
         )
 
     def columns(self) -> List[Column]:
