@@ -5,6 +5,7 @@ import pytest
 from mxdp.collectives import GradientSync
 from mxdp.experiments.allreduce.buckets import Buckets
 from mxdp.experiments.allreduce.work import buckets as work
+from mxdp.experiments.harness import claims
 from mxdp.experiments.measure.oracle import count
 
 SETTINGS = dict(devices=[2], kind="cpu", seed=0, rounds=2, timeout=60.0, bucket_mb=[0.25], images=1)
@@ -36,3 +37,42 @@ def test_beside_backward_has_three_times_of_each_round(measured):
     for row in beside:
         assert {"alone_ms", "after_ms", "beside_ms"} <= set(row["rounds"])
         assert row["rounds"]["beside_ms"] == [seconds * 1e3 for seconds in row["seconds"]["samples"]]
+
+
+def finished(lenet, resnet18, devices=2):
+    """Rows of which ``ring`` is the fastest of ours: so many times the device store's time, on even rounds."""
+    experiment, settings, rows = Buckets(), {**SETTINGS, "devices": [devices]}, []
+    for case in experiment.cases(settings):
+        best = {"lenet": lenet, "resnet18": resnet18}[case.settings["net"]]
+        samples = [0.1, best] * 12 if case.label.endswith("ring") and "bidir" not in case.label else [1.0] * 24
+        parts = {"alone_ms": 10.0, "after_ms": 15.0, "beside_ms": 12.0} if "run" in case.settings else {}
+        rows.append(
+            {
+                "label": case.label,
+                "case": {"devices": [f"cpu({rank})" for rank in range(devices)], **case.settings},
+                "seconds": {"median": 1.0, "samples": samples},
+                "metrics": dict(parts),
+                "rounds": {name: [ms] * 24 for name, ms in parts.items()},
+            }
+        )
+    experiment.finish(rows, [], settings)
+    held = {name: claims.judged(name, claim, rows)["holds"] for name, claim in experiment.claims.items()}
+    return held, experiment.answer(rows, [], settings)
+
+
+@pytest.mark.parametrize(
+    ("lenet", "resnet18", "held"),
+    [(0.75, 0.65, (True, True)), (0.76, 0.65, (False, True)), (0.75, 0.66, (True, False))],
+)
+def test_the_best_is_judged_on_rounds_that_did_not_choose_it(lenet, resnet18, held):
+    found, text = finished(lenet, resnet18)
+    assert found == dict(zip(("lenet_best", "resnet18_best"), held))
+    assert f"LeNet on 2: {lenet:.2f} ({lenet:.2f} to {lenet:.2f}) (ring); ResNet-18 on 2: {resnet18:.2f}" in text
+    assert "adds 2.0 ms with buckets of 0.25 MiB" in text
+    assert "after it 5.0 (5.0 to 5.0) ms" in text
+
+
+def test_nothing_is_claimed_of_eight_devices():
+    found, text = finished(2.0, 2.0, devices=8)
+    assert set(found.values()) == {None}
+    assert "LeNet on 8: 2.00" in text

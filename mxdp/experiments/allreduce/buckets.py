@@ -10,17 +10,21 @@ copies run on the same worker as backward. The rows with a backward pass show ho
 
 from __future__ import annotations
 
+import statistics
 from typing import List, Optional, Tuple
 
 from mxdp.errors import plural
 from mxdp.experiments.allreduce.sizes import LOOKS, STORES
-from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, Verdict, experiment
+from mxdp.experiments.harness.claims import Claim, estimate
+from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, experiment
 from mxdp.experiments.report import style
-from mxdp.experiments.report.rows import find_all, over, row_bars
+from mxdp.experiments.report.rows import fastest, find, find_all, keep, ratios, row_bars
 from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO
 
 NETS = {"lenet": ("LeNet", 0.75), "resnet18": ("ResNet-18", 0.65)}
 """Each network's title, and the claim: the time of our best over that of MXNet's ``device`` store."""
+JUDGED = (2, 4)
+"""Numbers of devices that the claims are about."""
 BESIDE = "beside backward"
 
 
@@ -36,14 +40,23 @@ class Buckets(Experiment):
         "MXNet's device store, the median over the rounds, which take turns. Rows named after an algorithm have one "
         "bucket. The last rows: what the sum adds to ResNet-18's backward pass, waited for ('after') or not ('beside')."
     )
+    claims = {
+        f"{net}_best": Claim(
+            f"The fastest of ours sums {title}'s gradients in at most {bound} of the time of MXNet's device store, on "
+            "2 and on 4 devices. It is chosen on odd rounds (or processes) and timed on the others.",
+            "ours",
+            bound,
+        )
+        for net, (title, bound) in NETS.items()
+    }
     compared = "every gradient of every replica, against the exact sum"
     together = True
     full = dict(
-        devices=[2, 4, 8], kind="auto", seed=0, rounds=11, timeout=900.0,
+        devices=[2, 4, 8], kind="auto", seed=0, rounds=2, timeout=900.0,
         bucket_mb=[0.25, 1.0, 4.0, 25.0, 100.0], images=16,
     )  # fmt: skip
     presets = {
-        "quick": dict(full, devices=[2, 4], rounds=5, timeout=120.0, bucket_mb=[1.0, 4.0, 25.0], images=4),
+        "quick": dict(full, devices=[2, 4], rounds=12, timeout=120.0, bucket_mb=[4.0, 25.0], images=4),
         "full": full,
     }
     little = dict(bucket_mb=[1.0], images=1)
@@ -80,29 +93,39 @@ class Buckets(Experiment):
             case, metrics = row["case"], row["metrics"]
             metrics["ms"] = row["seconds"]["median"] * 1e3
             if "run" in case:
-                metrics["adds_ms"] = metrics["beside_ms"] - metrics["alone_ms"]
-                metrics["after_adds_ms"] = metrics["after_ms"] - metrics["alone_ms"]
+                alone, *both = (row["rounds"][f"{name}_ms"] for name in ("alone", "beside", "after"))
+                for name, times in zip(("adds_ms", "after_adds_ms"), both):
+                    keep(row, name, [time - least for time, least in zip(times, alone)])
             else:
-                metrics["of_device_store"] = over(rows, row, "net", "devices", algorithm="mxnet-device")
-
-    def verdict(self, rows: List[Row], references: List[Row], settings: Settings) -> Verdict:
-        said, holds = [], True
-        for net, (title, claim) in NETS.items():
+                store = find(rows, net=case["net"], devices=case["devices"], algorithm="mxnet-device", run=None)
+                if store:
+                    keep(row, "of_device_store", ratios(row, store))
+        for net in NETS:
             for n in settings["devices"]:
                 ours = [row for row in _summed(rows, net, n) if row["case"]["bucket_mb"]]
-                best = min(ours, key=lambda row: row["metrics"]["of_device_store"])
-                share = best["metrics"]["of_device_store"]
-                holds = holds and (share <= claim or n not in (2, 4))
-                said.append(f"{title} on {n}: {share:.2f} ({_way(best)})")
-        hidden = min(find_all(rows, run=BESIDE), key=lambda row: row["metrics"]["adds_ms"])
-        asked = " and ".join(f"{claim} ({title})" for title, claim in NETS.values())
-        text = (
-            f"The best time over that of MXNet's device store: {'; '.join(said)}. Asked for: at most {asked} on 2 and "
-            f"on 4 devices. Beside ResNet-18's backward pass ({hidden['metrics']['alone_ms']:.0f} ms) the sum adds "
-            f"{hidden['metrics']['adds_ms']:.1f} ms with buckets of {hidden['case']['bucket_mb']:g} MiB and "
-            f"{hidden['case']['bulk']}, after it {hidden['metrics']['after_adds_ms']:.1f} ms."
+                if ours:
+                    best, reported = fastest(ours)
+                    shares = zip(best["rounds"].get("of_device_store", []), reported)
+                    keep(best, "best_of_device_store", [share if even else None for share, even in shares])
+                    if n in JUDGED:
+                        keep(best, f"{net}_best", best["rounds"]["best_of_device_store"])
+
+    def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
+        best = [row for row in rows if "best_of_device_store" in row["rounds"]]
+        shares = [
+            f"{NETS[row['case']['net']][0]} on {len(row['case']['devices'])}: "
+            f"{estimate(row, 'best_of_device_store'):.2f} ({_way(row)})"
+            for row in best
+        ]
+        beside, reported = fastest(find_all(rows, run=BESIDE))
+        adds = [added for added, even in zip(beside["rounds"]["adds_ms"], reported) if even]
+        return (
+            f"The best time over that of MXNet's device store: {'; '.join(shares)}. Summed one by one, each array "
+            "costs its calls and a wait; in a bucket they cost little more than their bytes. Beside ResNet-18's backward "
+            f"pass ({beside['metrics']['alone_ms']:.0f} ms) the sum adds {statistics.median(adds):.1f} ms with buckets of "
+            f"{beside['case']['bucket_mb']:g} MiB and {beside['case']['bulk']}, after it "
+            f"{estimate(beside, 'after_adds_ms'):.1f} ms."
         )
-        return Verdict(holds, text)
 
     def columns(self) -> List[Column]:
         return [
