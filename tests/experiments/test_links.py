@@ -35,19 +35,21 @@ def copy_shifted(operator, inputs, out):
     return prepare(operator, [inputs[0][1:]], out[:-1]) if out.size > 1 else prepare(operator, inputs, out)
 
 
-def row(label, speed, devices=("cpu(0)", "cpu(1)"), pairs=((0, 1),), seconds=1.0):
-    metrics = {"seconds_by_bytes": {"4": 5e-6, "1000000": 1e-3 / speed}}
+def row(label, speed, devices=("cpu(0)", "cpu(1)"), pairs=((0, 1),)):
+    seconds = 1e-3 / speed
+    metrics = {"seconds_by_bytes": {"4": 5e-6, "1000000": seconds}}
     return {
         "label": label,
         "case": {"devices": list(devices), "pairs": [list(pair) for pair in pairs]},
-        "seconds": {"median": seconds, "samples": [seconds]},
+        "seconds": {"median": seconds, "samples": [seconds] * 6},
         "metrics": metrics,
+        "rounds": {},
     }
 
 
-def verdict(rows):
+def answer(rows):
     Links().finish(rows, [], SETTINGS)
-    return Links().verdict(rows, [], SETTINGS)
+    return Links().answer(rows, [], SETTINGS)
 
 
 def test_every_ordered_pair_has_a_case_and_so_has_every_number_of_devices_at_once():
@@ -146,27 +148,28 @@ def test_the_line_is_fitted_to_the_medians_of_all_rounds(measured):
         assert ("machine" in metrics) is ("over_alone" in metrics) is (len(row["case"]["pairs"]) > 1)
 
 
-@pytest.mark.parametrize(("slowest", "holds"), [(10.0 / ALIKE, True), (10.0 / ALIKE - 0.1, False)])
-def test_links_are_alike_up_to_the_threshold(slowest, holds):
+@pytest.mark.parametrize(("slowest", "alike"), [(10.0 / ALIKE + 0.001, True), (10.0 / ALIKE - 0.1, False)])
+def test_links_are_alike_up_to_the_threshold(slowest, alike):
     itself = row("0 to itself", 1.0, devices=["cpu(0)"], pairs=[(0, 0)])
-    found = verdict([itself, row("0 to 1", 10.0), row("1 to 0", slowest)])
-    assert found.holds is holds
-    assert f"{10 / slowest:.2f} times apart" in found.text
-    assert ("One link will do" in found.text) is holds
+    text = answer([itself, row("0 to 1", 10.0), row("1 to 0", slowest)])
+    apart = f"{10 / slowest:.2f}"
+    assert f"{apart} ({apart} to {apart}) times apart" in text
+    assert ("One link will do" in text) is alike
+    assert ("Links differ" in text) is not alike
 
 
-def test_the_verdict_says_what_all_at_once_cost():
-    ring = row("all 2 at once", 4.0, pairs=[(0, 1), (1, 0)], seconds=3.0)
-    found = verdict([row("0 to 1", 10.0), row("1 to 0", 10.0), ring])
-    assert ring["metrics"]["over_alone"] == 3.0
-    assert "All 2 at once, each takes 3.0 times as long as alone." in found.text
-    assert "GPUs were not measured" in found.text
+def test_the_answer_says_what_all_at_once_cost():
+    ring = row("all 2 at once", 4.0, pairs=[(0, 1), (1, 0)])
+    text = answer([row("0 to 1", 10.0), row("1 to 0", 10.0), ring])
+    assert ring["metrics"]["over_alone"] == 2.5
+    assert "All 2 at once, each takes 2.5 (2.5 to 2.5) times as long as alone." in text
+    assert "GPUs were not measured" in text
 
 
 def test_nothing_is_said_of_cpus_where_gpus_were_measured():
     gpus = ("gpu(0)", "gpu(1)")
-    assert "CPU" not in verdict([row("0 to 1", 10.0, gpus), row("1 to 0", 10.0, gpus)]).text
+    assert "CPU" not in answer([row("0 to 1", 10.0, gpus), row("1 to 0", 10.0, gpus)])
 
 
 def test_one_device_has_no_link():
-    assert verdict([row("0 to itself", 10.0, devices=["cpu(0)"], pairs=[(0, 0)])]).holds is None
+    assert "needs two devices" in answer([row("0 to itself", 10.0, devices=["cpu(0)"], pairs=[(0, 0)])])
