@@ -7,9 +7,10 @@ import pytest
 
 from mxdp import cuda, process
 from mxdp.backend import mx
-from mxdp.experiments.allreduce.parameter_server import BOOK_LINK, BOOK_MS, CLAIM, ParameterServer, schedule_of
+from mxdp.experiments.allreduce.parameter_server import BOOK_LINK, BOOK_MS, ParameterServer, schedule_of
 from mxdp.experiments.allreduce.work import parameter_server as work
 from mxdp.experiments.allreduce.work.parameter_server import ODD, summed
+from mxdp.experiments.harness import claims
 from mxdp.experiments.harness.child import one_round
 from mxdp.experiments.measure.oracle import count
 from mxdp.plans.collective.one_hop import naive, server, sharded
@@ -36,16 +37,18 @@ def row(algorithm, ms, replicas=4, wrong=0, device="cpu"):
             "bytes": 4000,
             "replicas": replicas,
         },
-        "seconds": {"median": ms / 1e3, "samples": [ms / 1e3]},
+        "seconds": {"median": ms / 1e3, "samples": [ms / 1e3] * 9},
         "metrics": {"predicted_ms": 1.5 * ms, "wrong": 0},
-        "rounds": {"wrong": [0, wrong, 0]},
+        "rounds": {"wrong": [0, wrong, *[0] * 7]},
     }
 
 
-def verdict(rows, devices=(4,)):
-    settings = {**SETTINGS, "devices": list(devices)}
-    ParameterServer().finish(rows, [], settings)
-    return ParameterServer().verdict(rows, [], settings)
+def judged(rows, devices=(4,)):
+    """The answer, and whether each claim holds."""
+    experiment, settings = ParameterServer(), {**SETTINGS, "devices": list(devices)}
+    experiment.finish(rows, [], settings)
+    held = {name: claims.judged(name, claim, rows)["holds"] for name, claim in experiment.claims.items()}
+    return experiment.answer(rows, [], settings), held
 
 
 def test_the_books_arithmetic():
@@ -186,45 +189,49 @@ def test_wrong_sums_of_all_rounds_are_added_up():
 
 
 @pytest.mark.parametrize(
-    ("server_ms", "naive_ms", "sharded_ms", "holds"),
+    ("server_ms", "naive_ms", "sharded_ms", "server_slower", "one_slower"),
     [
-        (8.0, 6.0, 1.5, True),
-        (CLAIM * CLAIM, CLAIM, 1.0, True),
-        (CLAIM * CLAIM - 0.01, CLAIM, 1.0, False),
-        (8.0, 6.0, 5.9, False),
-        (5.0, 6.0, 1.0, False),
+        (8.0, 6.0, 1.5, True, True),
+        (1.22, 1.101, 1.0, True, True),
+        (1.2, 1.1001, 1.0, False, True),
+        (8.0, 6.0, 5.9, True, False),
+        (5.0, 6.0, 1.0, False, True),
     ],
 )
-def test_the_books_order_needs_clear_steps(server_ms, naive_ms, sharded_ms, holds):
-    found = verdict([row("server", server_ms), row("naive", naive_ms), row("sharded", sharded_ms), row("ring", 2.0)])
-    assert found.holds is holds
-    assert f"{server_ms / sharded_ms:.1f} times apart (others: ring 2.00)" in found.text
-    assert "80, 60, 15 ms" in found.text
-    assert "off by 50%" in found.text
-    assert "one memory" in found.text
+def test_the_books_order_needs_clear_steps(server_ms, naive_ms, sharded_ms, server_slower, one_slower):
+    rows = [row("server", server_ms), row("naive", naive_ms), row("sharded", sharded_ms), row("ring", 2.0)]
+    text, held = judged(rows)
+    assert held == {"server_over_one": server_slower, "one_over_parts": one_slower, "wrong": True}
+    times = f"{server_ms / sharded_ms:.2f}"
+    assert f"{times} ({times} to {times}) times as long as in parts" in text
+    assert "(others: ring 2.00)" in text
+    assert "80, 60, 15 ms" in text
+    assert "off by 50%" in text
+    assert "one memory" in text
 
 
 def test_every_number_of_devices_must_show_the_order():
     rows = [row(name, ms, 4) for name, ms in BOOK_MS.items()] + [row(name, 1.0, 2) for name in BOOK_MS]
-    assert verdict(rows[:3]).holds is True
-    assert verdict(rows, devices=(1, 2, 4)).holds is False
+    assert set(judged(rows[:3])[1].values()) == {True}
+    assert judged(rows, devices=(1, 2, 4))[1] == {"server_over_one": False, "one_over_parts": False, "wrong": True}
 
 
-def test_wrong_sums_leave_no_verdict_to_hold():
-    found = verdict([row("server", 8.0), row("naive", 6.0, wrong=1), row("sharded", 1.5)])
-    assert found.holds is False
-    assert "naive" in found.text
+def test_wrong_sums_fail_a_claim_and_leave_no_answer():
+    text, held = judged([row("server", 8.0), row("naive", 6.0, wrong=1), row("sharded", 1.5)])
+    assert held["wrong"] is False
+    assert "naive" in text
+    assert "mean nothing" in text
 
 
 def test_gpus_get_no_explanation_made_for_cpus():
-    assert "CPU" not in verdict([row(name, ms, device="gpu") for name, ms in BOOK_MS.items()]).text
+    assert "CPU" not in judged([row(name, ms, device="gpu") for name, ms in BOOK_MS.items()])[0]
 
 
 def test_one_device_has_nothing_to_add_up():
     experiment, settings = ParameterServer(), {**SETTINGS, "devices": [1]}
     assert experiment.cases(settings) == []
     assert "nothing" in experiment.predict(settings, 2)
-    assert experiment.verdict([], [], settings).holds is None
+    assert "nothing to add up" in experiment.answer([], [], settings)
 
 
 @pytest.mark.parametrize(
