@@ -50,13 +50,13 @@ from mxdp import datasets
 from mxdp.experiments import session
 from mxdp.experiments.session import run
 
-def little(experiments, preset, settings, folder, as_json):
+def little(experiments, preset, settings, folder, as_json, explain):
     for each in experiments:
         mine = settings[each.name]
         assert each.cases(mine)
         assert mine.get("data", "auto") in datasets.NAMES
-        mine.update(rounds=1, samples=40, batch_size=20, devices=[1])
-    return str(folder) not in {reported!r} or run(experiments, preset, settings, folder, as_json)
+        mine.update(rounds=1, looks=1, repeats=1, samples=40, batch_size=20, devices=[1])
+    return str(folder) not in {reported!r} or run(experiments, preset, settings, folder, as_json, explain)
 
 session.run = little
 if sys.argv[2] == "mxdp.scratch":
@@ -159,7 +159,7 @@ def test_a_wrong_shell_block_is_caught(text, said, tmp_path):
 
 
 def test_commands_in_the_text_are_ones_that_the_programs_take(monkeypatch, capsys):
-    monkeypatch.setattr(session, "run", lambda experiments, preset, settings, folder, as_json: True)
+    monkeypatch.setattr(session, "run", lambda experiments, preset, settings, folder, as_json, explain: True)
     monkeypatch.chdir(ROOT)
     text = "\n".join(page.read_text(encoding="utf-8") for page in PROSE)
     found = re.findall(r"(?:`|^# +)(?:\w+=\S+ )*python -m mxdp\.(experiments|plans) ([^`\n]*)", text, re.MULTILINE)
@@ -169,3 +169,14 @@ def test_commands_in_the_text_are_ones_that_the_programs_take(monkeypatch, capsy
         assert main(shlex.split(arguments)) == 0, (arguments, capsys.readouterr().err)
     for command in set(re.findall(r"`make ([^`]*)`", text)):
         assert run(["make", "-n", *shlex.split(command)], ROOT).returncode == 0, command
+
+
+def test_the_list_of_claims_is_that_of_the_experiments():
+    """To write it anew: put what this test computes between the headings."""
+    lines = ["| experiment | claim | source |", "|---|---|---|"]
+    for name, experiment in discover().items():
+        claims = experiment.claims.values()
+        lines += [f"| `{name}` | {claim.sentence} | {claim.source} |" for claim in claims]
+        lines += [] if claims else [f"| `{name}` | (an answer, no claim) | |"]
+    page = (ROOT / "experiments" / "README.md").read_text(encoding="utf-8")
+    assert "\n".join(lines) in page.partition("## Claims")[2].partition("## ")[0]

@@ -105,14 +105,6 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """TEMPORARY: for rooms that are not converted yet."""
-
-    holds: Optional[bool]
-    text: str
-
-
-@dataclass(frozen=True)
 class Column:
     """One column of the table: which number, its heading, and how it is written.
 
