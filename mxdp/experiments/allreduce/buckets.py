@@ -121,9 +121,9 @@ class Buckets(Experiment):
         adds = [added for added, even in zip(beside["rounds"]["adds_ms"], reported) if even]
         return (
             f"The best time over that of MXNet's device store: {'; '.join(shares)}. Summed one by one, each array "
-            "costs its calls and a wait; in a bucket they cost little more than their bytes. Beside ResNet-18's backward "
-            f"pass ({beside['metrics']['alone_ms']:.0f} ms) the sum adds {statistics.median(adds):.1f} ms with buckets of "
-            f"{beside['case']['bucket_mb']:g} MiB and {beside['case']['bulk']}, after it "
+            "costs its calls and a wait; in a bucket they cost little more than their bytes. Beside ResNet-18's "
+            f"backward pass ({beside['metrics']['alone_ms']:.0f} ms) the sum adds {statistics.median(adds):.1f} ms "
+            f"with buckets of {beside['case']['bucket_mb']:g} MiB and {beside['case']['bulk']}, after it "
             f"{estimate(beside, 'after_adds_ms'):.1f} ms."
         )
 
