@@ -20,6 +20,7 @@ import pytest
 from mxdp import process
 from mxdp.experiments import __main__ as experiments_main
 from mxdp.experiments import session
+from mxdp.experiments.harness.experiment import discover
 from mxdp.plans import __main__ as plans_main
 
 ROOT = Path(__file__).resolve().parents[1]
