@@ -73,7 +73,7 @@ def test_one_failure_among_several_is_exit_status_1_and_the_others_complete(tmp_
     assert (tmp_path / "report.html").is_file()
     assert "Traceback" not in done.stdout + done.stderr
     assert max(map(len, done.stdout.splitlines())) <= 80 + len(str(tmp_path))
-    for reason in ("timed out", "memory runs out", "out of luck", "holds"):
+    for reason in ("timed out", "memory runs out", "out of luck", "answered"):
         assert reason in " ".join(done.stdout.split())
 
 

@@ -52,7 +52,7 @@ def sureness(result: Result) -> str:
         said = f"{rounds} of each case, in {rounds // settings['rounds']} processes, whose spread the intervals cover"
     else:
         said = f"{rounds} of each case, in one process, so the intervals do not cover how processes differ"
-    looks = f", after {plural(result['looks'], 'look')}" if settings["looks"] > 1 else ""
+    looks = f", after {plural(result['looks'], 'look')}" if settings.get("looks", 1) > 1 else ""
     marks = [number for number, mark in enumerate(disturbed(result["disturbance"]), 1) if mark]
     sentences = [f"{said}{looks}."]
     if marks:
