@@ -478,7 +478,13 @@ def test_rounds_are_added_while_a_claim_is_open(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("changes", "looks", "rounds"),
-    [(dict(seed=1), 1, 6), (dict(seed=99), 3, 18), (dict(seed=99, looks=1), 1, 6), (dict(rounds=2), 3, 6)],
+    [
+        (dict(seed=1), 1, 6),
+        (dict(seed=99), 3, 18),
+        (dict(seed=99, looks=1), 1, 6),
+        (dict(rounds=2), 3, 6),
+        (dict(seed=99, patience=1e-9), 1, 6),
+    ],
 )
 def test_there_is_an_end_to_looking(tmp_path, monkeypatch, changes, looks, rounds):
     monkeypatch.setattr(disturbance, "elsewhere", lambda rounds: None)

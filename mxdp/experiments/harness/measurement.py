@@ -8,8 +8,8 @@ For two cases A and B and three rounds, each case in a child of its own::
 Only one case works at a time, and a slow drift of a shared machine affects all of them alike. Cases that are
 ``together`` alternate in the same way, in one child.
 
-Three settings are the harness's own. After ``rounds`` rounds the claims are judged, and where one is open, as many
-rounds again are measured: there are at most ``looks`` such looks, and only while the time limit allows them. With
+Some settings are the harness's own. After ``rounds`` rounds the claims are judged, and where one is open, as many
+rounds again are measured: there are at most ``looks`` such looks, and none after ``patience`` seconds of rounds. With
 ``repeats``, all children are started that many times, each time for ``rounds`` rounds. With ``again``, the first case
 is measured as two cases, which shows what differences are worth.
 """
@@ -17,6 +17,7 @@ is measured as two cases, which shows what differences are worth.
 from __future__ import annotations
 
 import math
+import time
 from contextlib import ExitStack
 from dataclasses import replace
 from importlib.util import find_spec
@@ -65,6 +66,7 @@ class Measurement:
         self.repeat = 0
         """How many times all children were started anew."""
         self._started = self._done = 0
+        self._spent = 0.0
         self._progress = progress
 
     def measure(self) -> None:
@@ -107,11 +109,13 @@ class Measurement:
                     running.append(configuration)
             more = True
             while more:
+                begun = time.monotonic()
                 for _ in range(self.settings["rounds"]):
                     self.watch.restart()
                     running = [each for each in running if self._attempt(self._round, each)]
                     self.watch.round()
                     self._started += 1
+                self._spent += time.monotonic() - begun
                 self._left = {each.case.label: each.seconds_left for each in running}
                 looking = (self.repeat + 1) % self._repeats == 0
                 more = looking and self._another_look()
@@ -127,7 +131,8 @@ class Measurement:
         """Is a claim open, and is there time for as many rounds again?"""
         limit = self.settings["timeout"]
         enough = all(left >= (limit - left) / self.looks for left in self._left.values())
-        if self.looks >= self.settings.get("looks", 1) or not enough or not self.complete():
+        patient = self._spent <= self.settings.get("patience", math.inf)
+        if self.looks >= self.settings.get("looks", 1) or not (enough and patient and self.complete()):
             return False
         try:
             if not claims.is_open(self.judged()["verdict"]["claims"]):
