@@ -53,3 +53,8 @@ def did_you_mean(given: object, allowed: Collection[str]) -> str:
     """
     near = difflib.get_close_matches(str(given), allowed, n=1, cutoff=0.5)
     return f"{f'did you mean {near[0]!r}? There' if near else 'there'} are: {', '.join(allowed)}."
+
+
+def described(error: BaseException) -> str:
+    """An error in words: a sentence of ours stands for itself, anything else needs its type to be understood."""
+    return str(error) if isinstance(error, MxdpError) else f"{type(error).__name__}: {error}"

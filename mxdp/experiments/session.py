@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from mxdp import datasets
-from mxdp.errors import MxdpError, UsageError
+from mxdp.errors import UsageError, described
 from mxdp.experiments.harness import disturbance, runner
 from mxdp.experiments.harness.experiment import Experiment, Result, Settings
 from mxdp.experiments.report import page
@@ -59,8 +59,7 @@ def run(
                 if not as_json:
                     console.print(f"Report: {path}", soft_wrap=True)
             except Exception as error:
-                said = str(error) if isinstance(error, MxdpError) else f"{type(error).__name__}: {error}"
-                well = _complain(f"there is no report: {said}")
+                well = _complain(f"there is no report: {described(error)}")
     if as_json:
         print(json.dumps(results, indent=2))
     return well and all(result["status"] in ("ok", "skipped") and not result["oracle"]["wrong"] for result in results)

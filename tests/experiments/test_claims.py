@@ -134,7 +134,8 @@ def test_what_differs_from_itself_widens_the_intervals():
 def test_a_count_has_no_noise():
     exact = Claim("At most 2.", "ours", 2.0, exact=True)
     assert [judged("x", exact, [row([n])])["holds"] for n in (2, 3)] == [True, False]
-    assert judged("x", exact, [row([2, 3])], noise=9.0)["holds"] is False
+    mixed = judged("x", exact, [row([2, 2, 3])], noise=9.0)
+    assert (mixed["holds"], mixed["measured"]) == (False, [{"label": "a", "median": 2.0, "low": 2.0, "high": 3.0}])
 
 
 def test_together():

@@ -521,3 +521,9 @@ def test_the_first_case_is_compared_with_itself(tmp_path, monkeypatch):
     result = measure(faulty.Claims, tmp_path, seed=1, again=True)
     assert result["verdict"]["noise"] == {"label": "case 1", "median": 1.0, "low": 1.0, "high": 1.0}
     assert [row["label"] for row in result["rows"] + result["references"]] == ["case 1", "case 2"]
+
+
+def test_a_first_case_that_fails_has_no_comparison_with_itself(tmp_path):
+    result = measure(faulty.Exits, tmp_path, devices=[2], again=True)
+    assert "the answer could not be found" not in result["error"]
+    assert result["verdict"]["noise"] is None

@@ -76,7 +76,7 @@ class AllReduceSizes(Experiment):
         ),
         "full": full,
     }
-    little = dict(sizes=[4, 4096])
+    little = dict(sizes=[4, 1 << 20])
 
     def cases(self, settings: Settings) -> List[Case]:
         short = {

@@ -32,7 +32,7 @@ import traceback
 from typing import Any, Dict, List, Optional, TextIO
 
 from mxdp import process
-from mxdp.errors import MxdpError
+from mxdp.errors import described
 from mxdp.experiments.harness.experiment import Case, Experiment, Round, Settings, Work
 
 PR_SET_PDEATHSIG = 1
@@ -119,8 +119,7 @@ def _answer(served: ServedCase, command: str) -> str:
     except Exception as error:
         print(f"{served.case.label}, {command}:", file=sys.stderr)
         traceback.print_exc()
-        # A sentence of ours stands for itself; anything else needs its type to be understood.
-        text = str(error) if isinstance(error, MxdpError) else f"{type(error).__name__}: {error}"
+        text = described(error)
     served.drop()
     if served.experiment.together:
         # MXNet raises an operator's error at the next wait, whoever waits: here, not in the next case.

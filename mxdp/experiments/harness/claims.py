@@ -104,6 +104,10 @@ def judged(name: str, claim: Claim, rows: Sequence[Row], noise: float = 1.0) -> 
     wrong = [_side(claim, row, name, len(about), noise) is False for row in about]
     holds = False if any(wrong) else True if about and all(right) else None
     measured = [{"label": row["label"], **estimate(row, name)._asdict()} for row in about]
+    if claim.exact:  # judged by every round, so all are shown
+        for row, each in zip(about, measured):
+            known = [float(value) for value in row["rounds"][name] if value is not None]
+            each.update(low=min(known), high=max(known))
     return {"name": name, **asdict(claim), "holds": holds, "measured": measured}
 
 

@@ -184,7 +184,7 @@ class Experiment:
 
     def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
         """In the parent: add to ``row["metrics"]``, in place, numbers that need several rows, and to ``row["rounds"]``
-        those that a claim is about, one a round (see :class:`.claims.Claim`). Called after each look.
+        the numbers of its claims, one for each round (see :class:`.claims.Claim`). It is called after each look.
 
         After a failure rows may be missing, and one may have fewer samples than another."""
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from mxdp import process
-from mxdp.errors import MxdpError
+from mxdp.errors import described
 from mxdp.experiments.harness import claims, disturbance, provenance, results
 from mxdp.experiments.harness.children import ChildFailure, ChildGone, Children, Configuration
 from mxdp.experiments.harness.experiment import Case, Experiment, Row, Settings
@@ -271,8 +271,10 @@ class Measurement:
     def _noise(self) -> Optional[Dict[str, Any]]:
         """How the first case compares with itself, measured as two cases; None where there is no interval for it."""
         for again in self._again:
-            first, second = (self._row(case) for case in (self.cases[0], again) if case.label in self.samples)
-            times = zip(*(row["seconds"]["samples"] for row in (first, second)))
+            if not {self.cases[0].label, again.label} <= set(self.samples):
+                break  # one of them has failed
+            first = self._row(self.cases[0])
+            times = zip(self.samples[first["label"]], self.samples[again.label])
             first["rounds"]["again"] = [one / other for one, other in times]
             found = claims.estimate(first, "again")
             if found.low is not None:
@@ -291,8 +293,3 @@ class Measurement:
             "gpus": gpus,
             "variables": variables,
         }
-
-
-def described(error: Exception) -> str:
-    """An error in words: a sentence of ours stands for itself, anything else needs its type to be understood."""
-    return str(error) if isinstance(error, MxdpError) else f"{type(error).__name__}: {error}"

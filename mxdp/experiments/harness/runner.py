@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence
 
-from mxdp.errors import MxdpError, UsageError, plural
+from mxdp.errors import MxdpError, UsageError, described, plural
 from mxdp.experiments.harness import results, schema
 from mxdp.experiments.harness.experiment import Experiment, Result, Settings
-from mxdp.experiments.harness.measurement import Failure, Measurement, Progress, described
+from mxdp.experiments.harness.measurement import Failure, Measurement, Progress
 
 
 def run(

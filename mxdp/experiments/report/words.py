@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import List, Tuple
+from typing import Dict, List, Optional, Tuple
 
 from mxdp.errors import plural
 from mxdp.experiments.harness.claims import Estimate
@@ -29,7 +29,7 @@ def claim_lines(result: Result) -> List[Tuple[str, str, str]]:
     lines = []
     for claim in result["verdict"]["claims"]:
         shown = [
-            f"{each['label']} {Estimate(each['median'], each['low'], each['high']):.3g}"
+            f"{each['label']} {Estimate(*_ends(each)):.3g}"
             for each in claim["measured"][:SHOWN]
             if each["median"] is not None
         ]
@@ -40,6 +40,12 @@ def claim_lines(result: Result) -> List[Tuple[str, str, str]]:
             (kind, words, f"{claim['sentence']} ({claim['source']})" + (f" Here: {measured}." if shown else ""))
         )
     return lines
+
+
+def _ends(measured: Dict[str, float]) -> Tuple[float, Optional[float], Optional[float]]:
+    """Its median and interval; of a count that was the same in every round, no interval."""
+    median, low, high = (measured[key] for key in ("median", "low", "high"))
+    return (median, None, None) if low == high else (median, low, high)
 
 
 def sureness(result: Result) -> str:
