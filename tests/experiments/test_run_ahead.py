@@ -22,7 +22,7 @@ from mxdp.experiments.automatic_parallelism.work.run_ahead import (
 from mxdp.experiments.harness import claims
 from mxdp.experiments.harness.child import one_round
 from mxdp.experiments.harness.experiment import Case
-from mxdp.experiments.measure.completion import CompletionEvent, Gate
+from mxdp.engine import CompletionEvent, Gate
 from mxdp.experiments.measure.oracle import count
 from mxdp.experiments.measure.timelines import recorded
 from mxdp.tracing import Timeline

@@ -15,7 +15,7 @@ from mxdp.datasets.minibatches import Stream
 from mxdp.datasets.synthetic import load_synthetic
 from mxdp.experiments.automatic_parallelism.run_ahead import EPOCHS
 from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
-from mxdp.experiments.measure.completion import CompletionEvent, Gate
+from mxdp.engine import CompletionEvent, Gate
 from mxdp.experiments.measure.devices import devices_of
 from mxdp.experiments.measure.memory import Peak
 from mxdp.scratch import get_params, init_lenet, train_batch

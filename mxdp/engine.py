@@ -1,6 +1,6 @@
-"""Completion events: when did MXNet's engine finish an array? They stay out of the devices' queues.
+"""Python functions as jobs of MXNet's engine, which runs them when their arrays are ready, outside the devices' queues.
 
-``wait_to_read`` is itself a job in the queue of ``cpu(0)`` (source: ``ThreadedEngine::WaitForVar``). It returns after
+A completion event tells when an array was finished. ``wait_to_read`` is itself a job in the queue of ``cpu(0)`` (source: ``ThreadedEngine::WaitForVar``). It returns after
 all work that was queued there before, so it can't wait for an earlier step alone, nor tell when an array was written. A
 completion event runs on the engine's threads for urgent work. A gate is the reverse: it holds back whatever uses its
 array until it is opened.
@@ -15,7 +15,7 @@ from typing import Any, Optional, Sequence
 
 from mxdp.backend import NDArray, mx
 from mxdp.errors import BackendError
-from mxdp.tracing.events import JOB
+from mxdp.sections import JOB
 
 URGENT = 3
 """``FnProperty::kCPUPrioritized`` of MXNet's ``engine.h``."""
@@ -28,7 +28,7 @@ class _Context(ctypes.Structure):
     _fields_ = [("kind", ctypes.c_int), ("number", ctypes.c_int32)]
 
 
-class _Job:
+class Job:
     """A Python function that the engine calls when its arrays are ready."""
 
     NAME = JOB.encode()
@@ -58,7 +58,7 @@ class _Job:
         """The engine has dropped the job. It was never called if an operator that writes one of its arrays failed."""
 
 
-class CompletionEvent(_Job):
+class CompletionEvent(Job):
     """Happens when ``arrays`` are written. Making one doesn't wait; it costs Python some tens of microseconds."""
 
     def __init__(self, arrays: Sequence[NDArray]) -> None:
@@ -87,7 +87,7 @@ class CompletionEvent(_Job):
         self._over.set()
 
 
-class Gate(_Job):
+class Gate(Job):
     """Operators that use ``array`` and are pushed later wait until the gate opens, at most ``limit`` seconds."""
 
     def __init__(self, array: NDArray, limit: float = LIMIT_SECONDS) -> None:
