@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import statistics
+import zlib
 from collections import deque
 from dataclasses import dataclass
+from importlib import metadata
 from typing import Any, Callable, Deque, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 import numpy as onp
 
-from mxdp.backend import Device, HostArray, NDArray
-from mxdp.backend import devices as find_devices
+from mxdp.backend import Device, HostArray, NDArray, mx
 from mxdp.collectives import GradientSync
 from mxdp.datasets import Dataset, Split, load
 from mxdp.datasets.minibatches import Stream
 from mxdp.errors import plural
+from mxdp.processes import World
 from mxdp.scratch import Params, evaluate, get_params, in_sync, init_lenet, train_batch
 from mxdp.sections import section
 from mxdp.timing import Timer
@@ -29,16 +32,19 @@ def train_steps(
     devices: Sequence[Device],
     lr: float,
     sync: Optional[GradientSync] = None,
+    world: Optional[World] = None,
 ) -> List[NDArray]:
     """Run :func:`train_batch` on each batch. Python runs at most ``RUN_AHEAD`` steps ahead of the slowest device.
 
     To stay within this bound Python waits for the losses of one step, not for everything (``waitall``), so the devices
     stay busy. The last steps may still be running when this returns. Returns the losses of the last step, one array for
-    each device.
+    each device that had samples. ``batches`` are those of all ranks of ``world``: each rank trains on its own part.
     """
     pending: Deque[List[NDArray]] = deque()
+    ranks = world or World()
     for X, y in _marked(batches):
-        pending.append(train_batch(X, y, device_params, devices, lr, sync=sync))
+        own = ranks.shard(len(X))
+        pending.append(train_batch(X[own], y[own], device_params, devices, lr, sync=sync, samples=len(X)))
         if len(pending) > RUN_AHEAD:
             for losses in pending.popleft():
                 losses.wait_to_read()
@@ -90,20 +96,26 @@ def train_epochs(
     samples: Optional[int] = None,
     seed: int = 0,
     algorithm: str = "auto",
+    world: Optional[World] = None,
 ) -> Iterator[Epoch]:
     """Train without end: this generator runs one epoch each time it is resumed.
 
     Several trainings can so take turns, epoch by epoch. ``samples`` sets the length of an "epoch", which may be a part
-    or a multiple of the training set. The next epoch continues where the stream of batches stopped.
+    or a multiple of the training set. The next epoch continues where the stream of batches stopped. With a ``world`` of
+    several ranks, every rank calls it alike; all ranks' parameters become rank 0's.
     """
-    stream, sync = Stream(data, batch_size, seed), GradientSync(device_params, algorithm)
+    ranks = world or World()
+    stream, sync = Stream(data, batch_size, seed), GradientSync(device_params, algorithm, world=ranks)
+    for params in device_params:
+        ranks.broadcast(params)
     samples = samples or len(data)
     timer, number = Timer(), 0
     while True:
         number += 1
         with timer:
-            losses = train_steps(stream.take(samples), device_params, devices, lr, sync)
-        loss = float(onp.concatenate([shard.asnumpy() for shard in losses]).mean())
+            losses = train_steps(stream.take(samples), device_params, devices, lr, sync, ranks)
+        own = [float(loss) for shard in losses for loss in shard.asnumpy()]
+        loss = statistics.mean(loss for rank in ranks.gather(own) for loss in rank)
         yield Epoch(number, timer.times[-1], samples, loss)
 
 
@@ -117,6 +129,7 @@ def train(
     seed: int = 0,
     algorithm: str = "auto",
     report: Callable[[str], Any] = print,
+    world: Optional[World] = None,
 ) -> History:
     """Train LeNet on ``num_devices`` devices, and report a line after each epoch.
 
@@ -126,6 +139,8 @@ def train(
         data: a data set, or the name of one for :func:`mxdp.load`.
         seed: of the initial parameters and of the order of samples.
         algorithm: of the all-reduce, as :class:`mxdp.GradientSync` takes it.
+        world: of several processes (:func:`mxdp.world`): each trains on ``num_devices`` devices of its own and its part
+            of every batch; rank 0 reports.
 
     Returns:
         The trained replicas and the finished epochs. Ctrl-C ends the training early and is not an error: ``train``
@@ -138,30 +153,65 @@ def train(
     for name, value in (("batch_size", batch_size), ("lr", lr), ("num_epochs", num_epochs)):
         if not value > 0:
             raise ValueError(f"{name} must be more than 0, not {value}")
-    devices = find_devices(num_devices, kind)
-    if batch_size < num_devices:
+    ranks = world or World()
+    devices = ranks.devices(num_devices, kind)
+    in_all = num_devices * ranks.size
+    if batch_size < in_all:
         raise ValueError(
-            f"batch_size {batch_size} gives {num_devices} devices less than a sample each: use a larger batch or fewer "
+            f"batch_size {batch_size} gives {in_all} devices less than a sample each: use a larger batch or fewer "
             "devices"
         )
     dataset = load(data) if isinstance(data, str) else data
+    ranks.agree(
+        {
+            "mxdp, MXNet, NumPy": [metadata.version("mxdp"), mx.__version__, onp.__version__],
+            "the data set": f"{dataset.name} of {len(dataset.train)} pictures, checksum {_checksum(dataset)}",
+            "num_devices": num_devices,
+            "batch_size": batch_size,
+            "lr": lr,
+            "num_epochs": num_epochs,
+            "seed": seed,
+            "algorithm": algorithm,
+        }
+    )
     params = init_lenet(seed)
     device_params = [get_params(params, device) for device in devices]
-    training = train_epochs(dataset.train, device_params, devices, batch_size, lr, seed=seed, algorithm=algorithm)
+    training = train_epochs(
+        dataset.train, device_params, devices, batch_size, lr, seed=seed, algorithm=algorithm, world=ranks
+    )
+    say = report if ranks.rank == 0 else lambda line: None
     finished: List[Tuple[Epoch, float]] = []
     try:
         for _, epoch in zip(range(num_epochs), training):
-            accuracy = evaluate(dataset.test, device_params)
+            accuracy = _accuracy(dataset.test, device_params, ranks)
             finished.append((epoch, accuracy))
-            report(
+            say(
                 f"epoch {epoch.number}: {epoch.seconds:.2f} s, {epoch.samples / epoch.seconds:,.0f} samples/s, "
                 f"loss {epoch.loss:.3f}, test accuracy {accuracy:.4f}"
             )
     except KeyboardInterrupt:
+        if ranks.size > 1:
+            raise  # the other ranks may be in another step
         # Perhaps some replicas have made the step and others have not.
         for params in device_params[1:]:
             for first, own in zip(device_params[0], params):
                 first.copyto(own)
-        report(f"stopped by Ctrl-C after {len(finished)} of {num_epochs} epochs")
-    report(f"trained on {', '.join(map(str, devices))}; replicas in sync: {in_sync(device_params)}")
+        say(f"stopped by Ctrl-C after {len(finished)} of {num_epochs} epochs")
+    bits = ranks.gather([zlib.crc32(param.asnumpy()) for param in device_params[0]])
+    equal = in_sync(device_params) and all(each == bits[0] for each in bits)
+    processes = f" in each of {plural(ranks.size, 'process')}" if ranks.size > 1 else ""
+    say(f"trained on {', '.join(map(str, devices))}{processes}; replicas in sync: {equal}")
     return History(devices, device_params, [epoch for epoch, _ in finished], [accuracy for _, accuracy in finished])
+
+
+def _accuracy(test: Split, device_params: Sequence[Params], ranks: World) -> float:
+    """:func:`evaluate`, each rank on its own part."""
+    own = ranks.shard(len(test))
+    part = Split(test.X[own], test.y[own])
+    right = round(evaluate(part, device_params) * len(part)) if len(part) else 0
+    return float(sum(ranks.gather(right)) / len(test))
+
+
+def _checksum(data: Dataset) -> str:
+    """Of all labels and every hundredth picture: enough to tell other files, or another order, apart."""
+    return f"{zlib.crc32(data.train.X[::100].tobytes(), zlib.crc32(data.train.y.tobytes())):08x}"

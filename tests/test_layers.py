@@ -17,10 +17,12 @@ FLOORS = {
     "mxdp.cuda": 1,
     "mxdp.compat": 1,
     "mxdp.backend": 1,
+    "mxdp.engine": 1,
     "mxdp.prepared": 1,
     "mxdp.plugin": 1,
     "mxdp.collectives": 2,
     "mxdp.layers": 2,
+    "mxdp.processes": 2,
     "mxdp.scratch": 2,
     "mxdp.datasets": 2,
     "mxdp.timing": 2,
@@ -37,8 +39,10 @@ ROOMS = ("data_parallel", "allreduce", "automatic_parallelism", "other_splits")
 """Of the experiments: a question's file is pure, and only ``work`` may load MXNet."""
 LOADS_MXNET = (
     "mxdp.backend",
+    "mxdp.engine",
     "mxdp.prepared",
     "mxdp.collectives",
+    "mxdp.processes",
     "mxdp.scratch",
     "mxdp.parallel",
     "mxdp.training",

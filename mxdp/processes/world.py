@@ -185,5 +185,9 @@ def _end_all_ranks(kind: Type[BaseException], error: BaseException, trace: Optio
 def _abort(text: str) -> None:
     from mpi4py import MPI
 
-    print(f"rank {MPI.COMM_WORLD.rank} of {plural(MPI.COMM_WORLD.size, 'rank')} failed:\n{text}", file=sys.stderr, flush=True)
+    print(
+        f"rank {MPI.COMM_WORLD.rank} of {plural(MPI.COMM_WORLD.size, 'rank')} failed:\n{text}",
+        file=sys.stderr,
+        flush=True,
+    )
     MPI.COMM_WORLD.Abort(1)
