@@ -1,9 +1,9 @@
 """Python functions as jobs of MXNet's engine, which runs them when their arrays are ready, outside the devices' queues.
 
-A completion event tells when an array was finished. ``wait_to_read`` is itself a job in the queue of ``cpu(0)`` (source:
-``ThreadedEngine::WaitForVar``). It returns after all work that was queued there before, so it can't wait for an earlier
-step alone, nor tell when an array was written. A completion event runs on the engine's threads for urgent work. A gate
-is the reverse: it holds back whatever uses its array until it is opened.
+A completion event tells when an array was finished. ``wait_to_read`` is itself a job in the queue of ``cpu(0)``, which
+returns after all work that was queued there before (source: ``ThreadedEngine::WaitForVar``). So it can't wait for an
+earlier step alone, nor tell when an array was written. A completion event runs on the engine's threads for urgent work.
+A gate is the reverse: it holds back whatever uses its array until it is opened.
 """
 
 from __future__ import annotations
