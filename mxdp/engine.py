@@ -37,16 +37,20 @@ class Job:
     def __init__(self) -> None:
         self._over = threading.Event()
 
-    def _push(self, read: Sequence[NDArray], written: Sequence[NDArray]) -> None:
+    def _push(self, read: Sequence[NDArray], written: Sequence[NDArray], kept: bool = False) -> None:
+        """``kept``: the caller keeps this object until it was called, and :meth:`_drop` is not called. At the end of
+        the process this is needed: a job is dropped some time after its arrays are ready, perhaps without Python."""
         read_handles, written_handles = (
             (ctypes.c_void_p * len(arrays))(*[array.handle for array in arrays]) for arrays in (read, written)
         )
         cpu, urgent = _Context(1, 0), ctypes.c_int(URGENT)
         # The engine holds a reference until it drops the job, so the caller need not keep a completion event.
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
+        if not kept:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
+        dropped = None if kept else _DROPPED
         mx.base.check_call(
             mx.base._LIB.MXEnginePushSyncND(
-                _CALLED, ctypes.c_void_p(id(self)), _DROPPED, ctypes.byref(cpu), read_handles, len(read),
+                _CALLED, ctypes.c_void_p(id(self)), dropped, ctypes.byref(cpu), read_handles, len(read),
                 written_handles, len(written), ctypes.byref(urgent), 0, self.NAME,
             )
         )  # fmt: skip

@@ -20,7 +20,7 @@ import os
 import sys
 import traceback
 from types import TracebackType
-from typing import Any, Callable, Dict, List, Optional, Sequence, Type
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Type
 
 import numpy as onp
 
@@ -39,16 +39,18 @@ class _MpiJob(Job):
 
     NAME = RANK_SUM.encode()
 
-    def __init__(self, do: Callable[[], Any], array: NDArray, token: NDArray) -> None:
+    def __init__(self, do: Callable[[], Any], array: NDArray, token: NDArray, pending: Set[_MpiJob]) -> None:
         super().__init__()
-        self._do = do
-        self._push((), (array, token))
+        self._do, self._pending = do, pending
+        pending.add(self)
+        self._push((), (array, token), kept=True)
 
     def _call(self) -> None:
         try:
             self._do()
         except BaseException:  # in a thread of MXNet nobody would see it, and the other ranks would wait for ever
             _abort(traceback.format_exc())
+        self._pending.discard(self)
 
 
 class World:
@@ -70,6 +72,7 @@ class World:
         self.local_rank = host.rank
         host.Free()
         self._token = mx.nd.zeros((1,), ctx=mx.cpu())
+        self._pending: Set[_MpiJob] = set()
         self._staging: Dict[int, NDArray] = {}
         atexit.register(npx.waitall)  # before MPI ends
         sys.excepthook = _end_all_ranks
@@ -135,14 +138,14 @@ class World:
         if not array.size:
             return
         number = onp.dtype(array.dtype)
-        if number.char not in self._mpi.__dict__.get("_typedict", "bhilqBHILQfd"):
-            raise TypeError(f"MPI can't add numbers of dtype {number}: sum float32, float64 or whole numbers")
+        if number.kind not in "iuf" or number.char not in self._mpi._typedict:  # not every MPI adds float16
+            raise TypeError(f"MPI can't add numbers of dtype {number}: use float32, float64 or whole numbers")
         if array.ctx.device_type == "cpu":
-            _MpiJob(lambda: call(_view(array)), array, self._token)
+            _MpiJob(lambda: call(_view(array)), array, self._token, self._pending)
             return
         staging = self._staging.setdefault(id(array), mx.nd.empty(array.shape, ctx=mx.cpu(), dtype=array.dtype))
         array.copyto(staging)
-        _MpiJob(lambda: call(_view(staging)), staging, self._token)
+        _MpiJob(lambda: call(_view(staging)), staging, self._token, self._pending)
         staging.copyto(array)
 
 
