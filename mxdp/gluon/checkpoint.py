@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
-from typing import Any, Callable, Mapping, Optional, Union
+from typing import Any, Mapping, Optional, Union
 
 import numpy as onp
 
 from mxdp.backend import HostArray, mx
 from mxdp.errors import plural
 from mxdp.processes import World
-from mxdp.processes.checkpoint import CheckpointFolder, Facts
+from mxdp.processes.checkpoint import CheckpointFolder, Facts, Report
 
 STATES = "optimizer"
 
@@ -39,7 +39,7 @@ class Checkpoint(CheckpointFolder):
         keep: int = 3,
         training: Optional[Mapping[str, Any]] = None,
         world: Optional[World] = None,
-        report: Callable[[str], Any] = print,
+        report: Report = print,
     ) -> None:
         super().__init__(folder, keep, world, report)
         self._training = dict(training or {})
@@ -47,8 +47,9 @@ class Checkpoint(CheckpointFolder):
     def save(self, net: Any, trainer: Any, **facts: Any) -> None:
         """Save the parameters of a gluon network and the state of its ``Trainer``; ``facts`` come back from ``load``.
 
-        Running means and variances are saved for each device. Waits for the optimiser's state, not for the disk.
-        MXNet's random numbers can't be saved: a training with dropout must set ``mx.random.seed`` after each ``save``.
+        Running means and variances are saved for each device, all else for one, since replicas are equal (with MXNet's
+        Nadam on several devices they are not). Waits for the optimiser's state, not for the disk. MXNet's random
+        numbers can't be saved: with dropout, set ``mx.random.seed`` where a training starts and after each ``save``.
         """
         params = net._collect_params_with_prefix()
         own = {
@@ -67,7 +68,7 @@ class Checkpoint(CheckpointFolder):
                 trainer.save_states(os.path.join(folder, STATES))
                 arrays[STATES] = onp.fromfile(os.path.join(folder, STATES), "uint8")
         except OSError as error:
-            self._say(f"no checkpoint was written, since the optimiser's state could not be: {error}")
+            self._report(f"no checkpoint was written, since the optimiser's state could not be: {error}")
             return
         self.write(self._header(trainer), arrays, facts)
 
@@ -95,11 +96,12 @@ class Checkpoint(CheckpointFolder):
         for name, param in params.items():
             param.set_data(make(values[name], dtype=values[name].dtype))
             param._finish_deferred_init()
-            for number, x in enumerate(param.list_data() if same_replicas else ()):
-                x[:] = arrays.get(_of_replica(name, self._world.rank, number), values[name])
         with tempfile.TemporaryDirectory() as folder:
             arrays[STATES].tofile(os.path.join(folder, STATES))
-            trainer.load_states(os.path.join(folder, STATES))
+            trainer.load_states(os.path.join(folder, STATES))  # copies the first device's parameters to the others
+        for name, param in params.items() if same_replicas else ():
+            for number, x in enumerate(param.list_data()):
+                x[:] = arrays.get(_of_replica(name, self._world.rank, number), values[name])
         return facts
 
     def _header(self, trainer: Any) -> Facts:

@@ -31,11 +31,12 @@ from mxdp.engine import CompletionEvent
 from mxdp.errors import MxdpError
 from mxdp.processes.world import World, _view
 
-NAME = re.compile(r"checkpoint-(\d{6,})\.npz")
+NAME = re.compile(r"checkpoint-\d{6}\.npz")
 COMMENT = (64).to_bytes(2, "little")
 """The length of a zip's comment, before the comment itself: the SHA-256 in hexadecimal digits."""
 Arrays = Dict[str, HostArray]
 Facts = Dict[str, Any]
+Report = Callable[[str], Any]
 
 
 class CheckpointFolder:
@@ -53,14 +54,11 @@ class CheckpointFolder:
     """
 
     def __init__(
-        self,
-        folder: Union[str, Path],
-        keep: int = 3,
-        world: Optional[World] = None,
-        report: Callable[[str], Any] = print,
+        self, folder: Union[str, Path], keep: int = 3, world: Optional[World] = None, report: Report = print
     ) -> None:
         self.folder, self._keep = Path(folder), positive_int("keep", keep)
-        self._world, self._report = world or World(), report
+        self._world = world or World()
+        self._report: Report = report if self._world.rank == 0 else lambda line: None
         self._refused: Set[Path] = set()
         self._thread: Optional[threading.Thread] = None
         self._failure: Optional[Exception] = None
@@ -83,7 +81,8 @@ class CheckpointFolder:
         self.wait()
         if self._world.rank > 0:
             return
-        copies = {name: x if isinstance(x, onp.ndarray) else _copied(x) for name, x in arrays.items()}
+        # A GPU's copy goes on to the host's memory (not run on a GPU).
+        copies = {n: x if isinstance(x, onp.ndarray) else x.copy().as_in_context(mx.cpu()) for n, x in arrays.items()}
         shapes = {name: x.shape for name, x in copies.items()}
         copied = CompletionEvent([x for x in copies.values() if not isinstance(x, onp.ndarray)])
         text = json.dumps({**header, "facts": facts}, default=float)
@@ -119,9 +118,9 @@ class CheckpointFolder:
             return None
         path, arrays, was = found
         self._match(was["training"], json.loads(json.dumps(header["training"], default=float)))
-        self._say(f"continuing from {path}")
+        self._report(f"continuing from {path}")
         if was["replicas"] != header["replicas"]:
-            self._say(
+            self._report(
                 f"the checkpoint is of {was['replicas']} and this run of {header['replicas']}: the state is the same, "
                 "but sums may differ in the last bits"
             )
@@ -139,13 +138,12 @@ class CheckpointFolder:
         if isinstance(failure, OSError):
             files = self._files()
             stays = f"{files[-1].name} stays the newest" if files else "there is none before it"
-            self._say(f"a checkpoint could not be written ({failure}): {stays}, and the training goes on")
+            self._report(f"a checkpoint could not be written ({failure}): {stays}, and the training goes on")
         elif failure:
             raise failure
 
     def _files(self) -> List[Path]:
-        """The oldest first."""
-        return sorted(path for path in self.folder.iterdir() if NAME.fullmatch(path.name))
+        return sorted(path for path in self.folder.glob("*.npz") if NAME.fullmatch(path.name))
 
     def _newest(self) -> Optional[Tuple[Path, Arrays, Facts]]:
         files = self._files()
@@ -156,27 +154,15 @@ class CheckpointFolder:
             except (OSError, ValueError) as error:
                 self._refused.add(path)
                 instead = f"{files[-1].name}, the one before it, is taken" if files else "there is none before it"
-                self._say(f"{path} {error}: {instead}")
+                self._report(f"{path} is not used ({error}): {instead}")
         return None
 
     def _match(self, there: Facts, here: Facts) -> None:
         differ = [name for name in [*here, *(set(there) - set(here))] if there.get(name) != here.get(name)]
         if differ:
             what = ", ".join(f"{name} is {there.get(name)} there and {here.get(name)} here" for name in differ[:3])
-            more = f" ({len(differ) - 3} more differ)" if len(differ) > 3 else ""
-            raise MxdpError(
-                f"the checkpoint in {self.folder} is of another training: {what}{more}; use another folder, or train "
-                "as before"
-            )
-
-    def _say(self, line: str) -> None:
-        if self._world.rank == 0:
-            self._report(line)
-
-
-def _copied(x: NDArray) -> NDArray:
-    """A copy that ends up in the host's memory, from a GPU by way of a copy there (not run on a GPU). Doesn't wait."""
-    return x.copy() if x.ctx.device_type == "cpu" else x.copy().copyto(mx.cpu())
+            what += ", ..." if len(differ) > 3 else ""
+            raise MxdpError(f"{self.folder} holds another training: {what}; use another folder, or train as before")
 
 
 def _encoded(arrays: Arrays, facts: str) -> bytes:
@@ -189,7 +175,7 @@ def _encoded(arrays: Arrays, facts: str) -> bytes:
 def _decoded(file: bytes) -> Tuple[Arrays, Facts]:
     content, comment, digest = file[:-66], file[-66:-64], file[-64:]
     if comment != COMMENT or digest != hashlib.sha256(content).hexdigest().encode():
-        raise ValueError("is damaged, or no checkpoint of mxdp (its checksum is wrong)")
+        raise ValueError("damaged, or no checkpoint of mxdp: its checksum is wrong")
     with onp.load(io.BytesIO(file), allow_pickle=False) as members:
         arrays = {name: members[name] for name in members.files}
     return arrays, json.loads(str(arrays.pop("facts")))
