@@ -142,8 +142,7 @@ def train_batch(
     """One step on a batch, samples ``X`` (n, ...) and labels ``y`` (n,). Returns the losses of each shard's samples.
 
     ``allreduce`` sums, in place, a list of one parameter's gradients on all devices; ``sync`` instead sums all of them
-    at once (:class:`mxdp.GradientSync`). The sum is divided once, by the whole batch: uneven shards are exact. The
-    whole batch has ``samples``, if ``X`` is one process's part of it, which may be empty.
+    at once (:class:`mxdp.GradientSync`). The sum is divided once, by the whole batch (``samples``, if ``X`` is a part).
     """
     if len(device_params) != len(devices):
         raise ValueError(f"{len(device_params)} replicas for {len(devices)} devices: there must be one for each")
@@ -189,8 +188,7 @@ def train(
     if num_epochs < 1:
         raise ValueError(f"num_epochs must be at least 1, not {num_epochs}")
     devices, dataset = find_devices(num_devices), load(data) if isinstance(data, str) else data
-    device_params = [get_params(init_lenet(), device) for device in devices]
-    seconds, accuracies = [], []
+    device_params, seconds, accuracies = [get_params(init_lenet(), device) for device in devices], [], []
     for epoch in range(num_epochs):
         npx.waitall()
         start = time.perf_counter()

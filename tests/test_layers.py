@@ -18,7 +18,6 @@ FLOORS = {
     "mxdp.compat": 1,
     "mxdp.backend": 1,
     "mxdp.engine": 1,
-    "mxdp.prepared": 1,
     "mxdp.plugin": 1,
     "mxdp.collectives": 2,
     "mxdp.layers": 2,
@@ -40,7 +39,6 @@ ROOMS = ("data_parallel", "allreduce", "automatic_parallelism", "other_splits")
 LOADS_MXNET = (
     "mxdp.backend",
     "mxdp.engine",
-    "mxdp.prepared",
     "mxdp.collectives",
     "mxdp.processes",
     "mxdp.scratch",

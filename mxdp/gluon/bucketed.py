@@ -12,8 +12,8 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from mxdp.backend import NDArray, mx
 from mxdp.collectives.gradients import GradientSync, address
+from mxdp.engine import prepare
 from mxdp.plans.cost.machine import Machine
-from mxdp.prepared import prepare
 from mxdp.processes import World
 
 Parameter = Any

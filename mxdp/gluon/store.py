@@ -17,10 +17,10 @@ from mxdp.backend import NDArray, autograd, mx
 from mxdp.collectives.allreduce import prepare_allreduce
 from mxdp.collectives.gradients import address
 from mxdp.collectives.primitives import spread
+from mxdp.engine import Call, prepare
 from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO, check_algorithm
 from mxdp.plans.cost.machine import Machine
 from mxdp.plugin import MPI_STORE, store_name
-from mxdp.prepared import Call, prepare
 from mxdp.processes import World
 from mxdp.processes import world as find_world
 

@@ -26,7 +26,7 @@ import numpy as onp
 
 from mxdp.backend import Device, NDArray, mx, npx, usable_gpus
 from mxdp.backend import devices as find_devices
-from mxdp.engine import Job
+from mxdp.engine import EngineJob
 from mxdp.errors import MxdpError, plural
 from mxdp.sections import RANK_SUM
 
@@ -34,7 +34,7 @@ LAUNCHED = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "MPI_LOCALNRANKS")
 """Variables by which MPI's launchers tell a process that it is one of several."""
 
 
-class _MpiJob(Job):
+class _MpiJob(EngineJob):
     """Calls ``do`` when ``array`` is written, and after all earlier such jobs. It is itself a write to the array."""
 
     NAME = RANK_SUM.encode()
