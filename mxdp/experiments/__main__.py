@@ -51,6 +51,11 @@ def parser() -> argparse.ArgumentParser:
     report = commands.add_parser("report", help="make report.html and pictures from results; never measures")
     report.add_argument("folder", type=Path, metavar="DIR")
 
+    compare = commands.add_parser("compare", help="two runs side by side: which cases became faster or slower")
+    compare.add_argument("a", type=Path, metavar="A", help="folder (or file) of results")
+    compare.add_argument("b", type=Path, metavar="B", help="the same of another run")
+    compare.add_argument("--json", action="store_true", help="for programs")
+
     doctor = commands.add_parser("doctor", help="what this machine and installation can and cannot show")
     doctor.add_argument("--json", action="store_true", help="for programs")
     return top
@@ -77,6 +82,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
             return _list(options.json)
         if options.command == "report":
             return _report(options.folder)
+        if options.command == "compare":
+            return _compare(options.a, options.b, options.json)
         if options.command == "doctor":
             from mxdp.experiments import doctor
 
@@ -127,6 +134,19 @@ def _report(folder: Path) -> int:
     from mxdp.experiments.report import page
 
     print(page.write_report(folder))
+    return OK
+
+
+def _compare(a: Path, b: Path, as_json: bool) -> int:
+    from rich.console import Console
+
+    from mxdp.experiments.report import compare
+
+    found = compare.compared(a, b)
+    if as_json:
+        print(json.dumps(found, indent=2))
+    else:
+        compare.show(found, Console())
     return OK
 
 

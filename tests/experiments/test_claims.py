@@ -5,7 +5,18 @@ import math
 import numpy as np
 import pytest
 
-from mxdp.experiments.harness.claims import CONFIDENCE, LOOK_ERRORS, Claim, estimate, interval, is_open, judged, overall
+from mxdp.experiments.harness.claims import (
+    CONFIDENCE,
+    LOOK_ERRORS,
+    Claim,
+    Estimate,
+    estimate,
+    interval,
+    is_open,
+    judged,
+    overall,
+    unpaired_ratio,
+)
 
 RUNS = 10_000
 SHAPES = {
@@ -62,6 +73,59 @@ def test_intervals_cover_a_ratio_of_times_that_drift_together(ratio):
 def test_an_interval_that_is_too_narrow_is_caught():
     samples = np.random.default_rng(2).normal(1.0, 0.1, (RUNS, 18))
     assert misses(samples, 1.0, [(n, 0.05) for n in (6, 12, 18)]) > 0.05  # three looks, not corrected
+
+
+def bimodal(side):
+    """Half of the times are close to the median, which is 1, on one side of it; half are far away on the other."""
+
+    def draw(rng, shape):
+        return np.where(rng.random(shape) < 0.5, 1 - side * rng.random(shape) / 1000, 1 + side * rng.uniform(0.5, 0.8))
+
+    return draw, 1.0
+
+
+UNPAIRED = {
+    **SHAPES,
+    "steady": (lambda rng, shape: rng.normal(1.0, 1e-9, shape), 1.0),
+    "far above": bimodal(1),
+    "far below": bimodal(-1),
+}
+
+
+def ratio_misses(above, below, looks, others=None):
+    """In how many of ``RUNS`` pairs of runs :func:`unpaired_ratio` misses at any of the looks, as a share."""
+    rng = np.random.default_rng(3)
+    samples, medians = [], []
+    for (draw, true), last in zip((above, below), (looks[-1][0], (others or looks)[-1][0])):
+        medians.append(true or float(np.median(draw(rng, 2_000_000))))
+        samples.append(draw(rng, (RUNS, last)))
+    missed = np.zeros(RUNS, bool)
+    for (n, error), (m, other) in zip(looks, others or looks):
+        (low, high), (least, most) = ends(samples[0][:, :n], error), ends(samples[1][:, :m], other)
+        true = medians[0] / medians[1]
+        missed |= (low / most > true) | (high / least < true)
+    return missed.mean()
+
+
+@pytest.mark.parametrize("above", UNPAIRED)
+@pytest.mark.parametrize("below", UNPAIRED)
+def test_intervals_cover_the_ratio_of_two_runs_whatever_their_shapes(above, below):
+    shapes = UNPAIRED[above], UNPAIRED[below]
+    assert ratio_misses(*shapes, [(6, 0.05)]) <= 0.05
+    assert ratio_misses(*shapes, [(9, 0.05)], [(25, 0.05)]) <= 0.05
+    assert ratio_misses(*shapes, [*zip((6, 12, 18), LOOK_ERRORS)]) <= 0.05
+
+
+def test_a_ratio_of_two_runs_that_is_too_narrow_is_caught():
+    assert ratio_misses(UNPAIRED["steady"], UNPAIRED["normal"], [(9, 0.2)]) > 0.05
+
+
+def test_a_ratio_of_two_runs_uses_the_ends_of_both():
+    assert unpaired_ratio(Estimate(6.0, 4.0, 8.0), Estimate(2.0, 1.0, 4.0)) == (3.0, 1.0, 8.0)
+    for other in (Estimate(2.0, None, None), Estimate(2.0, 0.0, 4.0)):
+        assert unpaired_ratio(Estimate(6.0, 4.0, 8.0), other) == (3.0, None, None)
+    assert unpaired_ratio(Estimate(6.0, None, None), Estimate(2.0, 1.0, 4.0)) == (3.0, None, None)
+    assert math.isnan(unpaired_ratio(Estimate(6.0, 4.0, 8.0), Estimate(0.0, 0.0, 0.0)).median)
 
 
 def test_five_rounds_cannot_give_it():

@@ -85,7 +85,7 @@ def print_result(result: Result, console: Console, explain: bool = False) -> Non
     if result["rows"] or result["references"]:
         experiment = discover().get(result["experiment"])
         for cells in filter(None, (table(result, experiment), more(result, experiment))):
-            console.print(Padding(_rich_table(cells, console.width - 2), (1, 0, 1, 2)))
+            console.print(Padding(rich_table(cells, console.width - 2), (1, 0, 1, 2)))
     after = []
     oracle_kind, sentence = oracle_line(result)
     if sentence:
@@ -149,8 +149,8 @@ def _cell(column: Column, row: Row) -> str:
     return NOTHING if found is None else found
 
 
-def _text(value: Any) -> str:
-    """A value of a metric or a setting."""
+def written(value: Any) -> str:
+    """A value of a metric or a setting, for people."""
     if value is None:
         return NOTHING
     if isinstance(value, bool):
@@ -158,7 +158,7 @@ def _text(value: Any) -> str:
     if isinstance(value, (int, float)):
         return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
     if isinstance(value, list):
-        return ", ".join(map(_text, value)) or "none"
+        return ", ".join(map(written, value)) or "none"
     return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else str(value)
 
 
@@ -177,7 +177,7 @@ def _facts(facts: List[Tuple[str, Text]]) -> Padding:
     return Padding(grid, (0, 0, 0, 2))
 
 
-def _rich_table(cells: Cells, width: int) -> RichTable:
+def rich_table(cells: Cells, width: int) -> RichTable:
     """For ``width`` characters. It wraps between words and keeps numbers whole, if there is room."""
     lines = cells.rows + cells.references
     least = []
@@ -218,7 +218,7 @@ def _section(result: Result, experiment: Optional[Experiment], folder: Path, sha
         "picture": picture,
         "no_picture": no_picture,
         "timelines": pictures.timelines(result, folder),
-        "settings": [(key, _text(value)) for key, value in result["settings"].items()],
+        "settings": [(key, written(value)) for key, value in result["settings"].items()],
         "environment": machine + variables,
         "own_environment": [term for term in machine if term not in shared] + variables,
         "samples": [
@@ -238,10 +238,10 @@ def _machine(environment: Dict[str, Any]) -> List[Term]:
     versions = {"Python": environment["python"], **environment["versions"]}
     return [
         ("Machine", ", ".join(parts)),
-        ("GPUs", _text(environment["gpus"])),
+        ("GPUs", written(environment["gpus"])),
         ("System", environment["platform"]),
         ("Versions", ", ".join(f"{name} {version or 'unknown'}" for name, version in versions.items())),
-        ("Threads", _text(environment["threads"])),
+        ("Threads", written(environment["threads"])),
         ("Commit", environment["commit"] or "unknown"),
     ]
 
