@@ -50,6 +50,7 @@ def parser() -> argparse.ArgumentParser:
 
     report = commands.add_parser("report", help="make report.html and pictures from results; never measures")
     report.add_argument("folder", type=Path, metavar="DIR")
+    report.add_argument("--slides", action="store_true", help="make slides.html instead: one picture a page")
 
     compare = commands.add_parser("compare", help="two runs side by side: which cases became faster or slower")
     compare.add_argument("a", type=Path, metavar="A", help="folder (or file) of results")
@@ -81,7 +82,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         if options.command == "list":
             return _list(options.json)
         if options.command == "report":
-            return _report(options.folder)
+            return _report(options.folder, options.slides)
         if options.command == "compare":
             return _compare(options.a, options.b, options.json)
         if options.command == "doctor":
@@ -130,10 +131,10 @@ def _list(as_json: bool) -> int:
     return OK
 
 
-def _report(folder: Path) -> int:
+def _report(folder: Path, slides: bool) -> int:
     from mxdp.experiments.report import page
 
-    print(page.write_report(folder))
+    print(page.write_report(folder, slides=slides))
     return OK
 
 

@@ -265,6 +265,8 @@ def test_report_makes_the_page_again(tmp_path):
     assert done.returncode == 0
     assert Path(done.stdout.strip()) == tmp_path / "report.html"
     assert (tmp_path / "report.html").is_file()
+    assert Path(run("report", tmp_path, "--slides", **MADE).stdout.strip()) == tmp_path / "slides.html"
+    assert (tmp_path / "slides.html").is_file()
 
 
 def test_wrong_data_are_told_before_anything_is_measured(tmp_path):

@@ -21,6 +21,7 @@ from mxdp.experiments.harness import results
 from mxdp.experiments.harness.experiment import Column, Experiment
 from mxdp.experiments.report import page as report
 from mxdp.experiments.report import style, words
+from mxdp.tracing import Event, Timeline
 
 VOID = {"meta", "link", "br", "img", "hr"}
 
@@ -121,11 +122,11 @@ class Page(HTMLParser):
         return [attrs[name] for _, attrs in self.tags if name in attrs]
 
 
-def page(folder: Path, *found: Dict[str, Any]) -> Page:
+def page(folder: Path, *found: Dict[str, Any], slides: bool = False) -> Page:
     for result in found:
         results.write(result, folder)
-    path = report.write_report(folder)
-    assert path == folder / "report.html"
+    path = report.write_report(folder, slides=slides)
+    assert path == folder / ("slides.html" if slides else "report.html")
     return Page(path.read_text(encoding="utf-8"))
 
 
@@ -323,6 +324,59 @@ def test_the_page_stands_alone(tmp_path: Path) -> None:
     assert set(html.attributes("href")) <= local
     assert html.attributes("src") == []
     assert set(re.findall(r"url\(([^)]*)\)", text)) <= local
+
+
+def test_slides_have_one_picture_a_page(tmp_path: Path) -> None:
+    text = "Two devices are 2.00 times as fast, 0.9 of the best. The rest waits."
+    result = sure(verdict={**make()["verdict"], "text": text})
+    stopped = failed("twin", "timeout", "line one\nline two")
+    html = page(tmp_path, result, stopped, make("broken"), slides=True)
+    assert sorted(path.name for path in tmp_path.glob("*.[hs]*")) == ["fake.svg", "slides.html"]
+    assert [tag for tag, _ in html.tags if tag in ("section", "h2", "figure")] == [
+        *("section", "h2"),  # broken: its picture fails
+        *("section", "h2", "figure"),
+        *("section", "h2"),
+    ]
+    words = html.words()
+    assert (
+        f"{result['question']} Two devices are 2.00 times as fast, 0.9 of the best. holds At least 1.8 times as "
+        "<fast>. (a deck) Here: 2 devices 2 (1.9 to 2.1). The rest waits. Rounds: 3 of each case"
+    ) in words
+    assert "line one line two timed out" in words
+    assert "The picture could not be drawn (KeyError: '<nosuch>')." in words
+    source = (tmp_path / "slides.html").read_text(encoding="utf-8")
+    assert "@page { size: 1280px 720px; margin: 0; }" in source
+    assert not re.search(r"https?:|@import|<script|\son\w+=", source)
+
+
+def test_slides_show_each_timeline(tmp_path: Path) -> None:
+    result = make()
+    result["rows"][0]["metrics"]["timeline"] = Timeline(1.0, [Event("cpu(0)", "sgd", "compute", 0.0, 0.5)]).to_json()
+    html = page(tmp_path, result, slides=True)
+    assert [tag for tag, _ in html.tags if tag in ("section", "figure")] == ["section", "figure"] * 2
+    assert html.words().count(result["question"]) == 2
+    assert "1 device, once more and recorded" in html.words()
+
+
+def test_a_tall_picture_stands_in_two_columns_on_a_slide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def draw(self: Fake, result: Dict[str, Any], figure: Any) -> None:
+        figure.set_size_inches(4, 8)
+        for axes in figure.subplots(2, 1, height_ratios=[2, 1]):
+            axes.plot([0, 1], [0, 1], "o-")
+            axes.set(title="title", xlabel="label")
+
+    monkeypatch.setattr(Fake, "draw", draw)
+    first, second, third = [attrs for tag, attrs in page(tmp_path, make(), slides=True).tags if tag == "svg"]
+    _, _, width, height = map(float, first["viewbox"].split())
+    assert width == 2 * 4 * 72
+    assert float(second["height"]) == height
+    assert 0.6 < height / (8 * 72) < 0.7
+    assert (float(third["x"]), third["viewbox"].split()[1]) == (4 * 72, second["height"])
+    html = Page((tmp_path / "slides.html").read_text(encoding="utf-8"))
+    ids = html.attributes("id")
+    assert len(ids) == len(set(ids))
+    assert {f"#{name}" for name in ids} >= set(html.attributes("href")) - {"data:,"}
+    assert [tag for tag, _ in page(tmp_path).tags].count("svg") == 1  # the report shows it as it is
 
 
 def test_two_pictures_on_a_page_share_no_id(tmp_path: Path) -> None:

@@ -101,15 +101,16 @@ def print_result(result: Result, console: Console, explain: bool = False) -> Non
     console.print(_facts(after))
 
 
-def write_report(folder: Union[str, Path], note: Optional[Callable[[str], None]] = None) -> Path:
+def write_report(folder: Union[str, Path], note: Optional[Callable[[str], None]] = None, slides: bool = False) -> Path:
     """Read the results in ``folder``; write ``<experiment>.svg`` for each and ``report.html``, beside and renamed.
 
     Args:
         folder: what a run wrote.
         note: is told, in a sentence each, which files are passed over (standard error by default).
+        slides: write ``slides.html`` instead, with one picture a page.
 
     Returns:
-        The path of ``report.html``.
+        The path of the page.
 
     Raises:
         UsageError: there is no such folder, or no result in it.
@@ -124,10 +125,11 @@ def write_report(folder: Union[str, Path], note: Optional[Callable[[str], None]]
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     shared = _shared(found)
-    sections = [_section(result, known.get(result["experiment"]), folder, shared) for result in found]
-    page = environment.get_template("report.html.j2").render(sections=sections, about=_about(found, shared))
-    results.write_beside(folder / "report.html", page)
-    return folder / "report.html"
+    sections = [_section(result, known.get(result["experiment"]), folder, shared, slides) for result in found]
+    path = folder / ("slides.html" if slides else "report.html")
+    page = environment.get_template(f"{path.name}.j2").render(sections=sections, about=_about(found, shared))
+    results.write_beside(path, page)
+    return path
 
 
 def _plain_columns(result: Result) -> List[Column]:
@@ -197,11 +199,13 @@ def rich_table(cells: Cells, width: int) -> RichTable:
     return made
 
 
-def _section(result: Result, experiment: Optional[Experiment], folder: Path, shared: List[Term]) -> Dict[str, Any]:
+def _section(
+    result: Result, experiment: Optional[Experiment], folder: Path, shared: List[Term], slides: bool
+) -> Dict[str, Any]:
     """What the template shows of one result; ``shared`` is what stands at the top of the page."""
     kind, words = mark(result)
     oracle_kind, oracle = oracle_line(result)
-    picture, no_picture = pictures.picture(result, experiment, folder)
+    picture, no_picture = pictures.picture(result, experiment, folder, wide=slides)
     machine = _machine(result["environment"])
     variables = [(key, str(value)) for key, value in result["environment"]["variables"].items()]
     return {
@@ -209,6 +213,7 @@ def _section(result: Result, experiment: Optional[Experiment], folder: Path, sha
         "error": _reason(result),
         "claims": claim_lines(result),
         "answer": answer(result),
+        "sentences": re.split(r"(?<=[.!?]) (?=[A-Z0-9])", answer(result)),
         "sureness": sureness(result),
         "kind": kind,
         "words": words,

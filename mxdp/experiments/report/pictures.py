@@ -14,8 +14,12 @@ from mxdp.tracing import Timeline, draw
 from mxdp.tracing.chrome import write_chrome_trace
 
 
-def picture(result: Result, experiment: Optional[Experiment], folder: Path) -> Tuple[Optional[Markup], str]:
-    """Draw it to ``folder/<name>.svg``: the picture for the page, or None and a sentence on why there is none."""
+def picture(
+    result: Result, experiment: Optional[Experiment], folder: Path, wide: bool = False
+) -> Tuple[Optional[Markup], str]:
+    """Draw it to ``folder/<name>.svg``: the picture for the page, or None and a sentence on why there is none.
+
+    ``wide``: on the page the lower part of a tall picture stands beside the upper one."""
     name = result["experiment"]
     if experiment is None:
         return None, "There is no picture: this installation has no experiment of that name."
@@ -25,8 +29,16 @@ def picture(result: Result, experiment: Optional[Experiment], folder: Path) -> T
     why = "nothing was measured"
     if result["rows"]:
         try:
-            drawn = style.svg(lambda figure: experiment.draw(result, figure), salt=name)
-            page = Markup(style.inline(drawn, f"{name}-svg-", alt))
+            figures: List[style.Figure] = []
+
+            def draw(figure: style.Figure) -> None:
+                figures.append(figure)
+                experiment.draw(result, figure)
+
+            drawn = style.svg(draw, salt=name)
+            share = style.gap(figures[0]) if wide else None
+            shown = style.side_by_side(drawn, share) if share else drawn
+            page = Markup(style.inline(shown, f"{name}-svg-", alt))
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
         else:

@@ -104,6 +104,35 @@ def inline(svg: str, prefix: str, alt: str) -> str:
     return ET.tostring(root, encoding="unicode")
 
 
+def gap(figure: Figure) -> Optional[float]:
+    """Where a drawn figure that is taller than wide falls into an upper and a lower part, as a share of its height from
+    the top: the gap nearest the middle. None if it is not that tall, or if the parts share an axis."""
+    width, height = figure.get_size_inches()
+    parts = [figure, *figure.subfigs]
+    shared = any(len(axes.get_shared_x_axes().get_siblings(axes)) > 1 for axes in figure.axes)
+    drawn = [*figure.axes, *(each for part in parts for each in (*part.texts, *part.legends))]
+    boxes = sorted((each.get_tightbbox() for each in drawn), key=lambda box: -box.y1)
+    lowest = [min(box.y0 for box in boxes[: number + 1]) for number in range(len(boxes))]
+    gaps = [1 - (low + box.y1) / 2 / figure.bbox.height for low, box in zip(lowest, boxes[1:]) if box.y1 <= low]
+    tall = height > 1.1 * width and not shared
+    return min(gaps, key=lambda share: abs(share - 0.5)) if tall and gaps else None
+
+
+def side_by_side(svg: str, share: float) -> str:
+    """SVG text in which the part below ``share`` of the height stands beside the part above."""
+    root = ET.fromstring(svg)
+    _, _, width, height = map(float, root.attrib["viewBox"].split())
+    top, bottom = share * height, (1 - share) * height
+    root.set("viewBox", f"0 0 {2 * width} {max(top, bottom)}")
+    (whole,) = (child for child in root if child.get("id") == "figure_1")
+    root.remove(whole)
+    for x, y, part in ((0.0, 0.0, top), (width, top, bottom)):
+        box = f"0 {y} {width} {part}"
+        inner = ET.SubElement(root, "svg", {"x": str(x), "width": str(width), "height": str(part), "viewBox": box})
+        inner.append(ET.Element("use", {"href": "#figure_1"}) if y else whole)
+    return ET.tostring(root, encoding="unicode")
+
+
 def number(value: float, digits: int = 3) -> str:
     """``value`` for a reader: ``digits`` significant ones, thousands apart, an exponent only for the very small and
     large; an int is written out.
