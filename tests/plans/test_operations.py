@@ -56,7 +56,7 @@ def carry_out(schedule, order):
 def test_every_device_ends_with_each_part_exactly_once_in_any_order_the_engine_allows(algorithm, devices):
     schedule = plan(algorithm, devices, SIZES)
     todo = operations(schedule)
-    for order in (todo, *(engine_order(todo, bool(schedule.sizes), seed) for seed in range(2 if devices > 5 else 10))):
+    for order in (todo, *(engine_order(todo, bool(schedule.sizes), seed) for seed in range(1 if devices > 5 else 10))):
         held = carry_out(schedule, order)
         assert all(chunk == Counter(range(devices)) for device in held for chunk in device)
 

@@ -60,7 +60,7 @@ class Buckets(Experiment):
         "quick": dict(full, devices=[2, 4], rounds=12, repeats=1, timeout=120.0, bucket_mb=[4.0, 25.0], images=4),
         "full": full,
     }
-    little = dict(bucket_mb=[1.0], images=1)
+    little = dict(devices=[2], bucket_mb=[1.0], images=1)
 
     def cases(self, settings: Settings) -> List[Case]:
         cases = []
