@@ -5,17 +5,20 @@ Planted work sleeps on the device's thread, so its length does not depend on the
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import subprocess
+import sys
 import time
 
 import numpy as onp
 import pytest
 
-from mxdp import devices, get_params, train_batch
+from mxdp import devices, get_params, process, train_batch
 from mxdp.backend import mx, np, npx
 from mxdp.collectives import GradientSync
 from mxdp.scratch import init_lenet
-from mxdp.tracing import section, tracing_cost, where_the_time_went
+from mxdp.tracing import section, tracing_cost, where, where_the_time_went
 from mxdp.tracing.where import Cost
 
 ONE, TWO = mx.cpu(0), mx.cpu(1)
@@ -189,3 +192,54 @@ def test_the_cost_is_measured_alternately():
     assert Cost(2.0, 2.5).share == 0.25
     with pytest.raises(ValueError, match="at least one"):
         tracing_cost(step, rounds=0)
+
+
+@contextlib.contextmanager
+def other_programs():
+    """Two for each processor, which do nothing but take its time."""
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * process.cores())]
+    try:
+        yield
+    finally:
+        for each in loops:
+            each.kill()
+            each.wait()
+
+
+def on_processor(busy):
+    """The share of a device's working time in which it had a processor: the most without other programs of ours, and
+    the least beside them. What else the machine does may change at any time, so both are measured alternately."""
+    alone, beside = [], []
+    for _ in range(3):
+        alone.append(where_the_time_went(lambda: busy(ONE, 0.1), 1, 1).on_processor)
+        with other_programs():
+            beside.append(where_the_time_went(lambda: busy(ONE, 0.1), 1, 1).on_processor)
+    return max(alone), min(beside)
+
+
+needs_linux = pytest.mark.skipif(
+    not any(where.TASKS.glob("*/schedstat")), reason="this system does not tell how long a thread waited"
+)
+
+
+@needs_linux
+def test_other_programs_take_the_processor_from_a_device_that_works(busy):
+    alone, beside = on_processor(busy)
+    assert 0 < beside < 0.8
+    assert beside < alone <= 1
+
+
+@needs_linux
+def test_a_share_that_counts_no_waiting_is_noticed(busy, monkeypatch):
+    right = where._threads
+    monkeypatch.setattr(where, "_threads", lambda: {thread: (ran, 0) for thread, (ran, _) in right().items()})
+    assert on_processor(busy) == (1, 1)
+
+
+@pytest.mark.parametrize("text", [None, "0 0 0", "nonsense"])
+def test_where_the_system_does_not_tell_the_share_is_unknown(busy, monkeypatch, tmp_path, text):
+    if text:
+        (tmp_path / "7").mkdir()
+        (tmp_path / "7" / "schedstat").write_text(text)
+    monkeypatch.setattr(where, "TASKS", tmp_path if text else tmp_path / "none")
+    assert where_the_time_went(lambda: busy(ONE, 0.01), 1, 1).on_processor is None
