@@ -171,6 +171,8 @@ def test_its_timelines(timelines):
 @pytest.mark.parametrize(("both", "start"), [(1.8, "It helps where"), (1.81, "It should help where")])
 def test_where_nothing_was_hidden_it_is_not_said_to_help(both, start):
     assert answer(chain=(1.0, 1.0, both)).startswith(start)
+    busy = CopyOverlap().answer([{**row, "busy": 0.3} for row in rows(chain=(1.0, 1.0, both))], [], SETTINGS)
+    assert busy.startswith("One can't tell if it helps (this machine was busy): on two workers")
 
 
 def test_the_answer_gives_the_share_that_lies_side_by_side():

@@ -44,6 +44,7 @@ def test_a_busy_machine_can_not_tell(tmp_path, monkeypatch):
     monkeypatch.setattr(disturbance, "elsewhere", lambda rounds: 0.31)
     result = measure(faulty.Claims, tmp_path, seed=1, looks=1)
     assert (result["verdict"]["holds"], result["verdict"]["busy"]) == (None, 0.31)
+    assert {row["busy"] for row in result["rows"]} == {0.31}  # so that an answer can know
 
 
 def test_processes_are_started_anew(tmp_path):

@@ -198,6 +198,8 @@ def test_the_answer_has_the_calls_and_the_sizes():
 
 def test_what_never_pays_is_said():
     assert "on two devices not up to 1 MiB" in answer(devices=(1.0, 0.5, 0.9))
+    busy = SmallOps().answer([{**row, "busy": 0.3} for row in rows()], [], SETTINGS)
+    assert "on two devices one can't tell (this machine was busy)" in busy
 
 
 @pytest.mark.parametrize("nbytes", [4, 40])

@@ -26,7 +26,7 @@ from typing import List, Tuple
 from mxdp import process
 from mxdp.errors import plural
 from mxdp.experiments.automatic_parallelism import slides
-from mxdp.experiments.harness.claims import Claim, estimate
+from mxdp.experiments.harness.claims import Claim, at_most, estimate, unsure
 from mxdp.experiments.harness.environments import STOCK, workers
 from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, experiment
 from mxdp.experiments.report import style
@@ -140,11 +140,11 @@ class CopyOverlap(Experiment):
                 f" Recorded, products and copies run at the same time for {shares[0]:.0%} of the time; on one worker "
                 f"{shares[1]:.0%}."
             )
-        helps = (
-            "It helps where a device has a free worker:"
-            if best["metrics"]["overlapped_over_sum"] <= HELPS
-            else "It should help where a device has a free worker, but did not here:"
-        )
+        helps = {
+            True: "It helps where a device has a free worker:",
+            False: "It should help where a device has a free worker, but did not here:",
+            None: f"One can't tell if it helps ({unsure(best, 'overlapped_over_sum')}):",
+        }[at_most(best, "overlapped_over_sum", HELPS)]
         said = [
             f"{helps} on two workers a chain of products and the copies take {estimate(best, 'chain_over_longer'):.2f} "
             f"of the longer, {estimate(best, 'overlapped_over_sum'):.2f} of the sum (the shorter alone took "

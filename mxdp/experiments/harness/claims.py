@@ -114,6 +114,27 @@ def noise_factor(noise: Optional[Mapping[str, Any]]) -> float:
     return max(noise["median"], 1 / noise["median"]) if noise and differs else 1.0
 
 
+def at_most(row: Row, name: str, bound: float) -> Optional[bool]:
+    """Is that number at most ``bound``? None, can't tell: :func:`unsure` says why. An answer gives advice only where
+    this is known.
+
+    >>> row = {"seconds": {"samples": []}, "rounds": {"x": [0.7, 0.7, 0.8, 0.8, 0.9, 0.9]}}
+    >>> at_most(row, "x", 0.9), at_most(row, "x", 0.6), at_most(row, "x", 0.8), at_most({**row, "busy": 0.3}, "x", 0.9)
+    (True, False, None, None)
+    """
+    _, low, high = estimate(row, name)
+    if low is None or high is None or row.get("busy"):
+        return None
+    return True if high <= bound else False if low > bound else None
+
+
+def unsure(row: Row, name: str = "seconds") -> str:
+    """Why one can't tell, in a few words."""
+    if row.get("busy"):
+        return "this machine was busy"
+    return "too few rounds" if estimate(row, name).low is None else "the intervals overlap"
+
+
 def judged(name: str, claim: Claim, rows: Sequence[Row], noise: float = 1.0) -> Dict[str, Any]:
     """The claim with what was measured, for the JSON: ``holds`` is None where the intervals can't tell.
 

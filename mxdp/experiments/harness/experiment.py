@@ -190,7 +190,9 @@ class Experiment:
 
     def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
         """In the parent, if all rows are complete: the answer to the question. Its first sentence gives the number and
-        its interval (:func:`.claims.estimate`), the second says why."""
+        its interval (:func:`.claims.estimate`), the second says why. Advice is given only where it is known to be right
+        (:func:`.claims.at_most`): on a busy machine, and where intervals overlap, one can't tell
+        (:func:`.claims.unsure`)."""
         raise NotImplementedError
 
     def columns(self) -> List[Column]:

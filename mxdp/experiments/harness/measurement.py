@@ -236,6 +236,7 @@ class Measurement:
             "seconds": results.summary(self.samples[case.label]),
             "metrics": {**metrics, **last},
             "rounds": {name: list(values) for name, values in numbers.items()},
+            "busy": disturbance.elsewhere(self.watch.rounds),
             "confidence": claims.CONFIDENCE if fixed else 1 - claims.LOOK_ERRORS[self.looks - 1],
         }
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 from typing import List
 
 from mxdp.errors import plural
-from mxdp.experiments.harness.claims import Claim, estimate
+from mxdp.experiments.harness.claims import Claim, estimate, unsure
 from mxdp.experiments.harness.experiment import Case, Result, Row, Settings, experiment
 from mxdp.experiments.other_splits.split import COLUMNS, FULL, QUICK, SERIAL, SplitExperiment, wide_numbers
 from mxdp.experiments.report import style
-from mxdp.experiments.report.rows import fastest, find_all, keep, ratios
+from mxdp.experiments.report.rows import contenders, fastest, find_all, keep, ratios
 
 NETS = {"lenet": "LeNet", "wide": "Wide net"}
 LENET_NUMBERS = 129_068, 4_860
@@ -104,16 +104,24 @@ class Strategies(SplitExperiment):
         first, detail = [], []
         for net, title in NETS.items():
             own = sorted(find_all(rows, net=net), key=lambda row: float(row["seconds"]["median"]))
-            best, expected = fastest(own)[0], _expected(own)
-            first.append(f"{title}, batch {best['case']['batch']}: use {_named(best)}")
-            if best["case"]["strategy"] != SERIAL:
+            (best, reported), expected = fastest(own), _expected(own)
+            close = contenders(own, best, reported)
+            sure = close == [best] and not best.get("busy")
+            advice = f"use {_named(best)}"
+            if not sure:
+                why, names = unsure(expected, "expected_of_fastest"), " or ".join(map(_named, close))
+                advice = f"can't tell what to use ({why}): the fastest may be {names}"
+            elif best["case"]["strategy"] != SERIAL:
                 serial = find_all(own, strategy=SERIAL)[0]
-                first[-1] += f", {estimate(serial, 'serial_of_fastest'):.2f} times as fast as one device"
+                advice += f", {estimate(serial, 'serial_of_fastest'):.2f} times as fast as one device"
+            first.append(f"{title}, batch {best['case']['batch']}: {advice}")
             times = ", ".join(f"{_strategy(row)} {style.number(row['seconds']['median'] * 1e3)}" for row in own)
             peaks = [(row["metrics"]["peak_bytes"], _strategy(row)) for row in own if row["metrics"]["peak_bytes"]]
             least = [f"; least memory a device: {name} ({style.number(peak / 1e6)} MB)" for peak, name in sorted(peaks)]
             of_fastest = f"which takes {estimate(expected, 'expected_of_fastest'):.2f} of the fastest one's time"
-            said = "it, too" if expected is best else f"{_named(expected)}, {of_fastest}"
+            said = f"{_named(expected)}, {of_fastest}"
+            if expected in close:  # if it is sure, only the best is close
+                said = "it, too" if sure else "one of these"
             detail.append(f"{title}: the cost model expected {said} (ms a step: {times}){''.join(least[:1])}.")
         return (
             f"{'. '.join(first)}. {' '.join(detail)} A pipeline and layerwise partitioning also divide the parameters, "

@@ -80,6 +80,18 @@ def fastest(rows: Sequence[Row]) -> Tuple[Row, List[bool]]:
     return best, even if any(even) else [True] * len(even)
 
 
+def contenders(rows: Sequence[Row], best: Row, reported: Sequence[bool]) -> List[Row]:
+    """``best`` (of :func:`fastest`) and all rows that may be as fast: their time over its, in the rounds that may be
+    reported, has an interval that reaches down to 1, or none."""
+    close = [best]
+    for row in rows:
+        values = [each if even else None for each, even in zip(ratios(row, best), reported)]
+        low = estimate({**row, "rounds": {**row["rounds"], "over": values}}, "over").low
+        if row is not best and (low is None or low <= 1):
+            close.append(row)
+    return close
+
+
 def over(rows: List[Row], row: Row, *same: str, **case: Any) -> Optional[float]:
     """``row``'s time over that of the row whose case has these values, and ``row``'s own for the names in ``same``;
     None without such a row."""
