@@ -146,8 +146,8 @@ class AllReduceSizes(Experiment):
         models = [row for row in rows if "model_off" in row["rounds"]]
         text = (
             f"{size(max(settings['sizes']))} take {_shares(largest, rows)} of the time of MXNet's device store. Large "
-            f"arrays cost bytes, so plans win that send little and keep all devices busy; {size(min(settings['sizes']))} "
-            f"take {_shares(smallest, rows)}"
+            f"arrays cost bytes, so plans win that send little and keep all devices busy; "
+            f"{size(min(settings['sizes']))} take {_shares(smallest, rows)}"
         )
         if any(at_most(row, "best_of_device_store", 1.0) is False for row in smallest):
             text += ": the store makes one call of C++, and each operation of ours is a call from Python"
