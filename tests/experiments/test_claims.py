@@ -14,6 +14,7 @@ from mxdp.experiments.harness.claims import (
     interval,
     is_open,
     judged,
+    off,
     overall,
     unpaired_ratio,
 )
@@ -193,6 +194,25 @@ def test_what_differs_from_itself_widens_the_intervals():
     assert judged("x", AT_MOST, [row([1.9] * 6)])["holds"] is True
     assert judged("x", AT_MOST, [row([1.9] * 6)], noise=1.1)["holds"] is None
     assert judged("x", AT_MOST, [row([2.1] * 6)], noise=1.1)["holds"] is None
+
+
+@pytest.mark.parametrize(
+    ("predicted", "apart"),
+    [
+        ([1.5, 2.5], 0.0),
+        ([2.0, 4.0], 0.0),  # the ends touch
+        ([2.2, 4.0], 0.1),  # above: 2.2 over 2
+        ([0.5, 0.9], -0.1),  # below: 0.9 over 1
+    ],
+)
+def test_a_prediction_is_off_by_the_distance_of_the_intervals(predicted, apart):
+    given = {"label": "a", "seconds": {"samples": [1.0, 2.0] * 3}, "rounds": {"x": predicted * 3}}
+    assert off(given, "x") == pytest.approx(apart)
+    given["rounds"]["x"] = [1e3 * each for each in given["rounds"]["x"]]
+    assert off(given, "x", 1e-3) == pytest.approx(apart)
+    assert off(given, "y") is None
+    given["rounds"]["x"] = given["rounds"]["x"][:5]  # too few for an interval
+    assert off(given, "x") is None
 
 
 def test_a_count_has_no_noise():

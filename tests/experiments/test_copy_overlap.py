@@ -164,6 +164,15 @@ def test_both_without_a_wait_are_recorded(label):
     assert 0 <= metrics["beside"] < 1
 
 
+def test_noise_alone_does_not_leave_nothing_to_hide():
+    given = rows(chain=(1.0, 1.0, 1.1))
+    best = next(row for row in given if (row["case"]["work"], row["case"]["engine"]) == ("chain", "2 workers"))
+    count = len(best["rounds"]["run_seconds"])
+    best["rounds"]["run_seconds"] = [1.5, 1 / 1.5, 1.0][:count] * (count // 3)
+    CopyOverlap().finish(given, [], SETTINGS)
+    assert best["metrics"]["chain_alike"] == 1.0  # each round for itself: 0.67
+
+
 def test_its_timelines(timelines):
     assert timelines("copy-overlap") == 6
 

@@ -15,6 +15,7 @@ from mxdp.experiments.harness.settings import resolve
 from mxdp.experiments.measure.oracle import count
 from mxdp.experiments.other_splits.split import wide_numbers
 from mxdp.experiments.other_splits.strategies import LENET_NUMBERS, ROOM
+from mxdp.experiments.other_splits.work import split as work
 from mxdp.experiments.other_splits.work.split import Speeds, SplitNet, network, predict_step, scaled, set_up_steps
 from mxdp.experiments.other_splits.work.strategies import ODD, oracle
 from mxdp.layers import param_shapes
@@ -103,6 +104,18 @@ def test_uneven_shards_take_as_long_as_the_largest():
     assert predict_step(own, own.make(), 6, FAST, 4) == pytest.approx(27 * 2 / 6 + 0.5)
 
 
+def test_the_speeds_are_measured_once_a_round_for_all_cases(monkeypatch):
+    asked = []
+    right = work.measure_layers
+    monkeypatch.setattr(work, "measure_layers", lambda *args: asked.append(args[3]) or right(*args))
+    work._measure_work.cache_clear()
+    ready = [set_up_steps(split(name, {}), 6, steps=1) for name in ("serial", "data")]
+    first, second = ([one_round(each).metrics["predicted_seconds"] for each in ready] for _ in range(2))
+    assert asked == devices(1, "cpu") * 2
+    assert first[1] != second[1]
+    assert min(first + second) > 0
+
+
 # What the catalog says without MXNet
 
 
@@ -150,7 +163,7 @@ def test_the_fastest_is_recommended():
     ("changes", "why", "names"),
     [
         ({"samples": [2.1, 1.9] * 12}, "the intervals overlap", "tile on 2 devices or data on 2 devices"),
-        ({"samples": [2.1] * 4}, "too few rounds", "tile on 2 devices or data on 2 devices or one device"),
+        ({"samples": [2.1] * 4}, "too few rounds", "tile on 2 devices, data on 2 devices or one device"),
         ({"busy": 0.4}, "this machine was busy", "tile on 2 devices"),
     ],
 )
@@ -276,7 +289,8 @@ def axes():
             metrics.update(peak_bytes=peak, predicted_peak_bytes=0.5e6)
             case = {"net": net, "strategy": strategy, "batch": 8}
             seconds = {"median": median, "min": low, "max": high}
-            drawn.append({"label": f"{net}, {strategy}", "case": case, "seconds": seconds, "metrics": metrics})
+            row = {"label": f"{net}, {strategy}", "case": case, "seconds": seconds, "metrics": metrics, "rounds": {}}
+            drawn.append(row)
     figure = Figure(layout="constrained")
     find("strategies").draw({"rows": drawn}, figure)
     return figure.axes

@@ -30,7 +30,7 @@ from mxdp.experiments.harness.claims import Claim, at_most, estimate, unsure
 from mxdp.experiments.harness.environments import STOCK, workers
 from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, experiment
 from mxdp.experiments.report import style
-from mxdp.experiments.report.rows import find, keep
+from mxdp.experiments.report.rows import find, keep, one_way
 
 Parts = Tuple[float, float, float]
 """Seconds of the products alone, of the copies alone, and of both with no wait between."""
@@ -73,8 +73,8 @@ class CopyOverlap(Experiment):
             CLAIM,
         ),
         "chain_alike": Claim(
-            "There is something to hide in that chain: alone, the shorter of products and copies, in each round, "
-            f"takes at least {BALANCE} of the longer.",
+            "There is something to hide in that chain: alone, the shorter of products and copies takes at least "
+            f"{BALANCE} of the longer. Which is the shorter is decided once, over all rounds.",
             "ours",
             BALANCE,
             least=True,
@@ -126,7 +126,7 @@ class CopyOverlap(Experiment):
         if chain:
             alone = zip(chain["rounds"]["run_seconds"], chain["rounds"]["copy_seconds"])
             keep(chain, "chain_over_longer", chain["rounds"]["overlapped_over_longer"])
-            keep(chain, "chain_alike", [min(parts) / max(parts) for parts in alone])
+            keep(chain, "chain_alike", [1 / each for each in one_way([run / copy for run, copy in alone])])
 
     def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
         found = {(row["case"]["work"], row["case"]["engine"]): row for row in rows}

@@ -114,6 +114,25 @@ def noise_factor(noise: Optional[Mapping[str, Any]]) -> float:
     return max(noise["median"], 1 / noise["median"]) if noise and differs else 1.0
 
 
+def off(row: Row, name: str, scale: float = 1.0) -> Optional[float]:
+    """How far the prediction ``name``, times ``scale`` in seconds, is off the time that was measured: 0 where their
+    intervals overlap, otherwise the ratio of the nearest ends, less 1. None without a prediction, or with too few
+    rounds.
+
+    A prediction's interval comes from measuring what it is calculated from anew in each round (or process).
+
+    >>> row = {"seconds": {"samples": [2, 3] * 3}, "rounds": {"near": [3, 4] * 3, "more": [6, 9] * 3, "less": [1] * 6}}
+    >>> off(row, "near"), off(row, "more"), off(row, "less")
+    (0.0, 1.0, -0.5)
+    """
+    if name not in row["rounds"]:
+        return None
+    (_, low, high), (_, least, most) = estimate(row, name), estimate(row)
+    if low is None or high is None or least is None or most is None:
+        return None
+    return max(0.0, scale * low / most - 1) + min(0.0, scale * high / least - 1)
+
+
 def at_most(row: Row, name: str, bound: float) -> Optional[bool]:
     """Is that number at most ``bound``? None, can't tell: :func:`unsure` says why. An answer gives advice only where
     this is known.

@@ -17,7 +17,7 @@ from mxdp.experiments.harness.claims import Claim, estimate, unsure
 from mxdp.experiments.harness.experiment import Case, Result, Row, Settings, experiment
 from mxdp.experiments.other_splits.split import COLUMNS, FULL, QUICK, SERIAL, SplitExperiment, wide_numbers
 from mxdp.experiments.report import style
-from mxdp.experiments.report.rows import contenders, fastest, find_all, keep, ratios
+from mxdp.experiments.report.rows import contenders, either, fastest, find_all, keep, ratios
 
 NETS = {"lenet": "LeNet", "wide": "Wide net"}
 LENET_NUMBERS = 129_068, 4_860
@@ -109,7 +109,7 @@ class Strategies(SplitExperiment):
             sure = close == [best] and not best.get("busy")
             advice = f"use {_named(best)}"
             if not sure:
-                why, names = unsure(expected, "expected_of_fastest"), " or ".join(map(_named, close))
+                why, names = unsure(expected, "expected_of_fastest"), either(map(_named, close))
                 advice = f"can't tell what to use ({why}): the fastest may be {names}"
             elif best["case"]["strategy"] != SERIAL:
                 serial = find_all(own, strategy=SERIAL)[0]
@@ -145,7 +145,8 @@ class Strategies(SplitExperiment):
 
 
 def _draw_panel(axes: style.Axes, rows: List[Row], heading: str, name: str, predicted: str, scale: float) -> None:
-    """A bar a row. Times have whiskers from the shortest to the longest; a triangle under a bar is the prediction."""
+    """A bar a row. Times have whiskers from the shortest to the longest; a triangle under a bar is the prediction, and
+    a line through it its interval."""
     limit = 0.0
     for y, row in enumerate(rows):
         known = row["metrics"][name]
@@ -162,6 +163,11 @@ def _draw_panel(axes: style.Axes, rows: List[Row], heading: str, name: str, pred
         below = [y + 0.38 for y in range(len(rows))]
         axes.plot(values, below, "^", color=style.INK, markersize=5, label="predicted", clip_on=False)
         limit = max(limit, *values)
+        for height, row in zip(below, rows):
+            _, low, high = estimate(row, predicted) if predicted in row["rounds"] else (0, None, None)
+            if low is not None and high is not None:
+                limit = max(limit, high * scale)
+                axes.plot([low * scale, high * scale], [height, height], color=style.INK, linewidth=1)
     axes.set_title(heading, weight="normal", size=11.5)
     axes.set(xlim=(0, limit or ROOM), ylim=(len(rows) - 0.4, -0.6), xticks=[])
     axes.tick_params(axis="y", length=0)

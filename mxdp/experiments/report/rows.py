@@ -52,6 +52,25 @@ def keep(row: Row, name: str, values: Iterable[Optional[float]]) -> None:
     row["metrics"][name] = estimate(row, name).median
 
 
+def either(names: Iterable[str]) -> str:
+    """
+    >>> either(["a"]), either(["a", "b", "c"])
+    ('a', 'a, b or c')
+    """
+    *others, last = names
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+def one_way(values: Sequence[float]) -> List[float]:
+    """``values``, or the inverse of each if their median is less than 1: how far two things are apart, whichever is the
+    larger. If each round chose by itself, noise alone would drive them apart.
+
+    >>> one_way([0.5, 2.0, 4.0]), one_way([0.5, 0.25, 2.0])
+    ([0.5, 2.0, 4.0], [2.0, 4.0, 0.5])
+    """
+    return list(values) if statistics.median(values) >= 1 else [1 / value for value in values]
+
+
 def ratios(above: Row, below: Row) -> List[float]:
     """``above``'s seconds over ``below``'s, round by round."""
     return [a / b for a, b in zip(above["seconds"]["samples"], below["seconds"]["samples"])]
