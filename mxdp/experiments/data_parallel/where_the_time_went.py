@@ -46,7 +46,7 @@ class WhereTheTimeWent(Experiment):
         "Mean shares of the wall clock of the device that works longest; they add up to 100 %. Communication is "
         "beside compute where it runs at the same time, otherwise it is waited for. Waiting: for another device's "
         "result, or because Python waited. Python: nothing had been pushed, so the device was idle. Input: the same, "
-        "while a batch was made. 'On CPU': the share of the devices' working time in which they had a processor; in "
+        "while a batch was made. 'CPU': the share of the devices' working time in which they had a processor; in "
         "the rest other programs ran, or Python."
     )
     claims = {
@@ -104,7 +104,7 @@ class WhereTheTimeWent(Experiment):
         return [
             Column("seconds", "ms", ".1f", 1e3),
             *(Column(name, words, ".1%") for name, words in PARTS.items()),
-            Column("on_processor", "on CPU", ".0%"),
+            Column("on_processor", "CPU", ".0%"),
         ]
 
     def draw(self, result: Result, figure: style.Figure) -> None:
