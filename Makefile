@@ -8,7 +8,7 @@ BACKEND ?=
 PYTHON ?=
 VENV ?= .venv
 ARGS ?=
-# The committed results: one folder for each machine, named after its processor. The slides' 50 products of 4000 x 4000 make
+# The committed results: one folder for each machine, named after its processor, with those of `quick` inside. The slides' 50 products of 4000 x 4000 make
 # two-jobs and copy-overlap take an hour or so each.
 MACHINE ?= $(shell tools/machine.sh)
 REFERENCE_ARGS ?= run all --preset full
@@ -47,9 +47,11 @@ mutants: ## how much do the tests notice? change the code at 400 places, one at 
 	$(install) test mutants
 	$(python) tools/mutants.py $(ARGS)
 
-reference: ## measure the committed results of this machine again, in full size (hours)
+reference: ## measure the committed results of this machine again, full and quick (hours), and write the tables
 	$(install)
 	$(python) -m mxdp.experiments $(REFERENCE_ARGS) --out experiments/reference/$(MACHINE) $(ARGS)
+	$(python) -m mxdp.experiments $(REFERENCE_ARGS:full=quick) --out experiments/reference/$(MACHINE)/quick $(ARGS)
+	$(python) tools/tables.py
 
 clean: ## remove what these targets made, .venv too; results in runs/ and downloaded data stay
 	rm -rf .venv .venv-* build dist *.egg-info .coverage .coverage.* htmlcov .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -314,6 +314,10 @@ def test_targets_install_first_and_hand_on_what_they_are_given() -> None:
     assert make("-n", "mutants", *given) == [f"{install} test mutants", ".venv/bin/python tools/mutants.py -k ring"]
     reference = make("-n", "reference", "REFERENCE_ARGS=run epochs", "MACHINE=here")
     assert reference[1].split()[2:] == ["mxdp.experiments", "run", "epochs", "--out", "experiments/reference/here"]
+    _, full, quick, tables = make("-n", "reference", "MACHINE=here")
+    assert full.split()[3:] == ["run", "all", "--preset", "full", "--out", "experiments/reference/here"]
+    assert quick.split()[3:] == ["run", "all", "--preset", "quick", "--out", "experiments/reference/here/quick"]
+    assert tables == ".venv/bin/python tools/tables.py"
 
 
 def test_a_machine_s_name_can_be_a_folder_s() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import configparser
 import importlib.util
 import os
 import subprocess
@@ -43,3 +44,14 @@ def test_a_script_beside_the_clone_finds_the_package_and_not_the_clone(words, tm
     done = subprocess.run([sys.executable, *words], cwd=str(tmp_path), env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "cpu(0)" in done.stdout or "stock-loop" in done.stdout
+
+
+def test_a_wheel_has_every_file_that_is_no_module():
+    config = configparser.ConfigParser()
+    config.read(Path(__file__).parents[1] / "setup.cfg")
+    declared, root = set(), Path(mxdp.__file__).parents[1]
+    for package, patterns in config["options.package_data"].items():
+        for pattern in patterns.split(","):
+            declared |= set(root.joinpath(*package.split(".")).glob(pattern.strip()))
+    files = {path for path in (root / "mxdp").rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")}
+    assert files == declared

@@ -173,12 +173,12 @@ def test_commands_in_the_text_are_ones_that_the_programs_take(monkeypatch, capsy
 
 
 def test_the_list_of_claims_is_that_of_the_experiments():
-    """To write it anew: put what this test computes between the headings."""
-    lines = ["| experiment | claim | source |", "|---|---|---|"]
+    lines = ["| experiment | claim | source |", "| --- | --- | --- |"]
     ours = {name: each for name, each in discover().items() if type(each).__module__.startswith("mxdp.")}
     for name, experiment in ours.items():
         claims = experiment.claims.values()
         lines += [f"| `{name}` | {claim.sentence} | {claim.source} |" for claim in claims]
         lines += [] if claims else [f"| `{name}` | (an answer, no claim) | |"]
     page = (ROOT / "experiments" / "README.md").read_text(encoding="utf-8")
-    assert "\n".join(lines) in page.partition("## Claims")[2].partition("## ")[0]
+    found = [line for line in page.partition("## Claims")[2].partition("## ")[0].splitlines() if line[:1] == "|"]
+    assert [line[: line.rindex("|", 0, -1) + 1] for line in found] == lines  # the last column is the verdict

@@ -47,8 +47,8 @@ def allreduce(data: Sequence[NDArray], algorithm: str = "ring", op: str = "sum")
     Another algorithm may give other last bits, since it adds in another order.
 
     The default is the ring, which is easy to follow but not the fastest. For all gradients of LeNet and of ResNet-18 on
-    four CPU devices, the ring takes 1.41 and 1.05 of the time of MXNet's ``device`` store, and ``"auto"`` takes 0.67
-    and 0.41 (experiment ``buckets``: two cores, medians of 11 paired rounds).
+    four CPU devices, the ring takes longer than MXNet's ``device`` store, and ``"auto"`` takes less (experiment
+    ``buckets``, on two cores).
 
     Args:
         data: one array on each device, all of one shape and dtype (float16/32/64 or int32/64); empty arrays too.

@@ -26,7 +26,7 @@ def parser() -> argparse.ArgumentParser:
     )
     commands = top.add_subparsers(dest="command", metavar="COMMAND")
 
-    listing = commands.add_parser("list", help="all experiments and their questions")
+    listing = commands.add_parser("list", help="all experiments, their questions and how long they take")
     listing.add_argument("--json", action="store_true", help="for programs")
 
     run = commands.add_parser("run", help="run experiments: tables, and a report in --out")
@@ -95,21 +95,31 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
 def _list(as_json: bool) -> int:
     from mxdp.experiments.harness.experiment import discover
+    from mxdp.experiments.report.words import duration
 
     experiments = discover().values()
+    # Written by tools/tables.py, since an installed mxdp has no reference results.
+    known = json.loads(Path(__file__).with_name("durations.json").read_text(encoding="utf-8"))
+    presets = ("quick", "full")
+    seconds = {each.name: {preset: known[preset].get(each.name) for preset in presets} for each in experiments}
     if as_json:
         keys = ("name", "question", "source", "tour")
-        print(json.dumps([{key: getattr(each, key) for key in keys} for each in experiments], indent=2))
+        found = [{**{key: getattr(each, key) for key in keys}, "seconds": seconds[each.name]} for each in experiments]
+        print(json.dumps(found, indent=2))
         return OK
     from rich.console import Console
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
-    for heading in ("name", "question", "tour"):
-        table.add_column(heading, no_wrap=heading == "name")
+    for heading in ("name", "question", *presets, "tour"):
+        table.add_column(heading, no_wrap=heading != "question", justify="right" if heading in presets else "left")
     for each in experiments:
-        table.add_row(each.name, each.question, "yes" if each.tour else "")
-    Console().print(table)
+        times = map(duration, seconds[each.name].values())
+        table.add_row(each.name, each.question, *times, "yes" if each.tour else "")
+    console = Console()
+    console.print(table)
+    where = f"quick, full: how long it takes with that preset on {known['machine']}"
+    console.print(where, highlight=False, markup=False)
     return OK
 
 

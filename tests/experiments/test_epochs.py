@@ -2,8 +2,11 @@ from __future__ import annotations
 
 import pytest
 
+from mxdp.experiments.data_parallel.account import LOST
 from mxdp.experiments.data_parallel.epochs import Epochs
 from mxdp.experiments.harness import claims
+from mxdp.experiments.report import page
+from mxdp.tracing import Parts
 
 SETTINGS = dict(devices=[1, 2])
 
@@ -65,3 +68,70 @@ def test_accuracy_and_loss_of_every_round_are_kept(measured):
     for row in result["rows"]:
         assert len(row["rounds"]["test_accuracy"]) == len(row["rounds"]["loss"]) == 2
         assert row["metrics"]["test_accuracy"] == row["rounds"]["test_accuracy"][-1]
+
+
+def recorded(own, **parts):
+    """``own`` with a share of each part in every round."""
+    own["rounds"].update({name: [share] * 6 for name, share in parts.items()})
+    return own
+
+
+def lossy(two=1.25, ceiling=1.1):
+    """One device takes 2 s; two of them ``two``, of which 10 % goes to the all-reduce."""
+    rows = [row(1, 2.0), recorded(row(2, two), exposed_communication=0.10, waiting=0.04, front_end=0.06, input=0.01)]
+    alone = dict(exposed_communication=0.0, waiting=0.02 * two / ceiling, front_end=0.0, input=0.0)
+    references = [recorded(row(1, ceiling, processes=2), **alone)]
+    Epochs().finish(rows, references, SETTINGS)
+    return rows, references
+
+
+def test_the_account_of_what_is_lost_adds_up():
+    rows, _ = lossy()
+    metrics = rows[1]["metrics"]
+    assert [metrics[name] for name in LOST] == pytest.approx([0.16, 0.2, 0.04, 0.12, 0.02, -0.14])
+    assert metrics["possible"] - sum(metrics[name] for name in LOST) == pytest.approx(metrics["speedup"])
+    assert "reached" not in rows[0]["metrics"]
+
+
+def test_the_largest_loss_is_named_with_what_to_change():
+    said = Epochs().answer(*lossy(), SETTINGS)
+    assert "Of the 2.00 times that are possible, 0.40 is lost: 0.20 to the all-reduce, 0.16 to the machine, " in said
+    assert "0.02 to the input, -0.14 to the rest. Most of it goes to the all-reduce: a larger batch" in said
+    said = Epochs().answer(*lossy(1.9, 1.85), SETTINGS)
+    assert "More devices bring nothing here. Most of it goes to the machine" in said
+
+
+@pytest.mark.parametrize(
+    ("variable", "cores", "reason"),
+    [
+        (("MXNET_ENGINE_TYPE", "NaiveEngine"), 2, "MXNET_ENGINE_TYPE is NaiveEngine"),
+        (("OMP_NUM_THREADS", "2"), 2, "MXNet uses 2 OpenMP threads"),
+        (("NOTHING", ""), 1, "2 devices share 1 core"),
+    ],
+)
+def test_a_setting_or_a_lack_of_cores_is_the_reason(monkeypatch, variable, cores, reason):
+    monkeypatch.setenv(*variable)
+    monkeypatch.setattr("mxdp.process.cores", lambda: cores)
+    assert f"The reason: {reason}" in Epochs().answer(*lossy(), SETTINGS)
+
+
+def test_accuracy_is_compared_seed_by_seed():
+    rows, references = lossy()
+    repeats = [0, 0, 1, 1, 2, 2]
+    for own, accuracies in zip(rows, ([0.1, 0.80, 0.1, 0.70, 0.1, 0.90], [0.9, 0.81, 0.9, 0.72, 0.9, 0.89])):
+        own["rounds"].update(repeat=repeats, test_accuracy=accuracies)
+    Epochs().finish(rows, references, SETTINGS)
+    assert [own["metrics"]["test_accuracy"] for own in rows] == [0.80, 0.81]
+    assert rows[1]["metrics"]["accuracy_gain"] == pytest.approx(0.01)
+    assert "+0.0100 on 2 devices against one device, seed by seed" in Epochs().answer(rows, references, SETTINGS)
+
+
+def test_the_second_table_and_the_recorded_steps(measured):
+    _, result = measured("epochs")
+    second = page.more(result, Epochs())
+    assert [line[0] for line in second.rows] == ["2 devices"]
+    possible, *lost, reached = map(float, second.rows[0][1:])
+    assert possible + sum(lost) == pytest.approx(reached, abs=0.04)
+    for own in result["rows"] + result["references"]:
+        shares = [own["rounds"][name] for name in Parts().as_dict()]
+        assert [sum(each) for each in zip(*shares)] == pytest.approx([1, 1])

@@ -15,10 +15,12 @@ from pathlib import Path
 import faulty
 import pytest
 
+from mxdp import experiments
 from mxdp.errors import UsageError
 from mxdp.experiments import session
 from mxdp.experiments.__main__ import main
 from mxdp.experiments.harness.experiment import discover
+from mxdp.experiments.report.words import duration
 
 HERE = str(Path(__file__).parent)
 MADE = {"MXDP_EXPERIMENTS": "faulty", "PYTHONPATH": os.pathsep.join(filter(None, [HERE, os.environ.get("PYTHONPATH")]))}
@@ -51,6 +53,19 @@ def test_list_fits_80_columns():
     lines = run("list").stdout.splitlines()
     assert any(line.startswith("two-jobs") for line in lines)
     assert max(map(len, lines)) <= 80
+
+
+def test_list_says_how_long_each_takes_and_on_which_machine():
+    known = json.loads(Path(experiments.__file__).with_name("durations.json").read_text(encoding="utf-8"))
+    found = {each["name"]: each["seconds"] for each in json.loads(run("list", "--json", **MADE).stdout)}
+    assert found["made-good"] == {"quick": None, "full": None}
+    assert {name: own["full"] for name, own in found.items() if own["full"]} == known["full"]
+    assert {name: own["quick"] for name, own in found.items() if own["quick"]} == known["quick"]
+    *lines, machine = run("list", **MADE).stdout.splitlines()
+    assert machine.endswith(f"on {known['machine']}")
+    (epochs,), (own,) = ([line for line in lines if line.startswith(f"{name} ")] for name in ("epochs", "made-good"))
+    assert duration(known["full"].get("epochs")) in epochs
+    assert own.count("–") == 2
 
 
 def test_all_runs_every_experiment_once_but_the_one_that_repeats_another(monkeypatch, tmp_path):

@@ -8,9 +8,11 @@ processes that share nothing, as many as there are devices, each train alone on 
 
 from __future__ import annotations
 
-from typing import List
+import statistics
+from typing import Dict, List
 
 from mxdp.errors import plural
+from mxdp.experiments.data_parallel import account as accounts
 from mxdp.experiments.harness.claims import Claim, estimate
 from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, experiment
 from mxdp.experiments.report import style
@@ -29,7 +31,9 @@ class Epochs(Experiment):
         "A round is an epoch, or the part of one that the setting 'samples' asks for; the rows take turns. "
         "'Speed-up' is the first row's time over this row's, round by round. 'Of ceiling' compares with as many "
         "processes that share nothing, each on its part of the batch, at the same time: 1.00 is the best this machine "
-        "can give."
+        "can give. The second table: k devices could be k times as fast, and lose so much of that to each part. The "
+        "machine's part is what processes that share nothing lose as well; the others are seen in a few recorded steps "
+        "after each round, less what they take in those processes; the rest is what remains."
     )
     claims = {
         "halves": Claim(
@@ -89,6 +93,10 @@ class Epochs(Experiment):
             ceiling = find(references, processes=devices)
             if ceiling:
                 keep(row, "of_ceiling", ratios(ceiling, row))
+            if ceiling and "halves" in row["rounds"]:
+                accounts.account(row, ceiling, devices)
+            if "repeat" in row["rounds"]:
+                _accuracy_of_each_seed(row, rows[0])
 
     def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
         accuracies = " and ".join(f"{row['metrics']['test_accuracy']:.3f}" for row in rows)
@@ -100,9 +108,14 @@ class Epochs(Experiment):
             return f"Nothing to compare: run it with --devices 1,2. Test accuracy {accuracies}."
         said = [f"{estimate(row, 'speedup'):.2f} times as fast on {row['label']}" for row in several]
         best = [f"{estimate(row, 'of_ceiling'):.2f}" for row in several]
+        gained = [
+            f"; {estimate(row, 'accuracy_gain'):+.4f} on {row['label']} against one device, seed by seed"
+            for row in several
+            if "accuracy_gain" in row["rounds"]
+        ]
         return (
             f"An epoch is {', '.join(said)}. That is {', '.join(best)} of what processes that share nothing reach on "
-            f"this machine. Test accuracy {accuracies}."
+            f"this machine. {accounts.losses(several[-1])} Test accuracy {accuracies}{''.join(gained)}."
         )
 
     def columns(self) -> List[Column]:
@@ -115,8 +128,65 @@ class Epochs(Experiment):
             Column("in_sync", "in sync"),
         ]
 
+    def more_columns(self) -> List[Column]:
+        return [
+            Column("possible", "could be", ".2f"),
+            Column("lost_machine", "machine", "+.2f", -1),
+            Column("lost_all_reduce", "all-reduce", "+.2f", -1),
+            Column("lost_waiting", "waiting", "+.2f", -1),
+            Column("lost_python", "Python", "+.2f", -1),
+            Column("lost_input", "input", "+.2f", -1),
+            Column("lost_rest", "rest", "+.2f", -1),
+            Column("reached", "is", ".2f"),
+        ]
+
     def draw(self, result: Result, figure: style.Figure) -> None:
+        """Bars of the times; what became of the possible speed-up; the accuracy by epoch, as the book draws it."""
         rows = result["rows"] + result["references"]
+        accounted = [row for row in result["rows"] if "reached" in row["metrics"]]
+        curves = [row for row in result["rows"] if len(row["rounds"].get("test_accuracy", ())) > 1]
+        heights = [len(rows) * style.BAR_HEIGHT + 0.9]
+        heights += [accounts.HEIGHT] * bool(accounted) + [2.8] * bool(curves)
+        parts = figure.subplots(len(heights), squeeze=False, height_ratios=heights)[:, 0]
         colours = [style.COLOURS[0]] * len(result["rows"]) + [style.GREY] * len(result["references"])
         scale = [row["metrics"]["sec_per_epoch"] / row["seconds"]["median"] for row in rows]
-        row_bars(figure, rows, "s/epoch", colours, scale)
+        row_bars(figure, rows, "s/epoch", colours, scale, parts[0])
+        if accounted:
+            accounts.draw(parts[1], accounted[-1])
+        if curves:
+            _draw_accuracies(parts[-1], curves)
+        figure.set_figheight(sum(heights))
+
+
+def _accuracy_of_each_seed(row: Row, first: Row) -> None:
+    """Each process trained from a seed of its own: the accuracy after its last round, and how far that is above
+    ``first``'s."""
+    own, base = _last_accuracies(row), _last_accuracies(first)
+    row["metrics"]["test_accuracy"] = statistics.median(own.values())
+    if row is not first:
+        gains = {repeat: own[repeat] - base[repeat] for repeat in own if repeat in base}
+        repeats = row["rounds"]["repeat"]
+        keep(row, "accuracy_gain", [gains.get(repeat) for repeat in repeats])
+
+
+def _last_accuracies(row: Row) -> Dict[int, float]:
+    return dict(zip(row["rounds"]["repeat"], row["rounds"]["test_accuracy"]))
+
+
+def _draw_accuracies(axes: style.Axes, rows: List[Row]) -> None:
+    """Test accuracy by epoch, a curve for each number of devices: the median over the seeds. Equal curves lie on
+    each other, so the later ones are dashed."""
+    for number, row in enumerate(rows):
+        values = row["rounds"]["test_accuracy"]
+        seeds: Dict[int, List[float]] = {}
+        for seed, value in zip(row["rounds"].get("repeat") or [0] * len(values), values):
+            seeds.setdefault(seed, []).append(value)
+        each = row["metrics"]["round_samples"] / row["case"]["epoch_samples"]
+        median = [statistics.median(at) for at in zip(*seeds.values())]
+        axes.plot(
+            [each * step for step in range(1, len(median) + 1)], median,
+            "-" if not number else "--", marker=style.MARKERS[number], markersize=9 - 2 * number,
+            color=style.COLOURS[number], label=row["label"],
+        )  # fmt: skip
+    axes.set(xlabel="epochs", ylabel="test accuracy")
+    axes.legend()

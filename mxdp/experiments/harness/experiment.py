@@ -197,6 +197,10 @@ class Experiment:
         """The columns of the table, after the row's label."""
         raise NotImplementedError
 
+    def more_columns(self) -> List[Column]:
+        """Of a second table, for the rows that have such numbers, where one table would be too wide."""
+        return []
+
     def draw(self, result: Result, figure: Figure) -> None:
         """Draw a result, read from its JSON, on an empty matplotlib figure. By default one bar a row: its seconds."""
         from mxdp.experiments.report.rows import row_bars

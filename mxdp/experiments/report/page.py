@@ -51,10 +51,19 @@ def table(result: Result, experiment: Optional[Experiment]) -> Cells:
     A row may lack a number (a reference has not all metrics; a NaN is null): the cell is a dash. A format that does not
     fit its number is a defect, shown as ``?`` rather than thrown at a reader who waited for the other rows.
     """
-    columns = experiment.columns() if experiment else _plain_columns(result)
+    return _cells(experiment.columns() if experiment else _plain_columns(result), result["rows"], result["references"])
+
+
+def more(result: Result, experiment: Optional[Experiment]) -> Optional[Cells]:
+    """The second table, if ``experiment`` has one and any row has its numbers."""
+    columns = experiment.more_columns() if experiment else []
+    cells = _cells(columns, [row for row in result["rows"] if any(rows.cell(column, row) for column in columns)], [])
+    return cells if cells.rows else None
+
+
+def _cells(columns: List[Column], own: List[Row], others: List[Row]) -> Cells:
     lines, references = (
-        [[row["label"], *(_cell(column, row) for column in columns)] for row in result[part]]
-        for part in ("rows", "references")
+        [[row["label"], *(_cell(column, row) for column in columns)] for row in part] for part in (own, others)
     )
     right = [False]
     for index in range(1, len(columns) + 1):
@@ -74,8 +83,9 @@ def print_result(result: Result, console: Console, explain: bool = False) -> Non
     ]
     console.print(_facts([fact for fact in before if fact[1]]))
     if result["rows"] or result["references"]:
-        cells = table(result, discover().get(result["experiment"]))
-        console.print(Padding(_rich_table(cells, console.width - 2), (1, 0, 1, 2)))
+        experiment = discover().get(result["experiment"])
+        for cells in filter(None, (table(result, experiment), more(result, experiment))):
+            console.print(Padding(_rich_table(cells, console.width - 2), (1, 0, 1, 2)))
     after = []
     oracle_kind, sentence = oracle_line(result)
     if sentence:
@@ -204,7 +214,7 @@ def _section(result: Result, experiment: Optional[Experiment], folder: Path, sha
         "words": words,
         "oracle_kind": oracle_kind,
         "oracle": oracle,
-        "cells": table(result, experiment),
+        "tables": list(filter(None, (table(result, experiment), more(result, experiment)))),
         "picture": picture,
         "no_picture": no_picture,
         "timelines": pictures.timelines(result, folder),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from typing import TYPE_CHECKING, Any, Iterable, List, Mapping, Optional, Sequence, Tuple
 
@@ -120,7 +121,8 @@ def _written(value: Any, column: Column) -> str:
     if not isinstance(value, (int, float)):
         return str(value)
     scaled = value * column.scale if column.scale != 1 else value
-    return (f"{scaled:{column.form}}" if column.form else style.number(scaled)) + column.unit
+    text = f"{scaled:{column.form}}" if column.form else style.number(scaled)
+    return (text if re.search("[1-9]", text) else text.lstrip("-")) + column.unit
 
 
 def row_bars(

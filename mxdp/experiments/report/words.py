@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from mxdp.errors import plural
 from mxdp.experiments.harness.claims import Estimate
@@ -28,18 +28,22 @@ def claim_lines(result: Result) -> List[Tuple[str, str, str]]:
     """For each claim how it was judged, a kind and words, and the sentence with its source and the numbers."""
     lines = []
     for claim in result["verdict"]["claims"]:
-        shown = [
-            f"{each['label']} {Estimate(*_ends(each)):.3g}"
-            for each in claim["measured"][:SHOWN]
-            if each["median"] is not None
-        ]
-        more = len(claim["measured"]) - SHOWN
-        measured = ", ".join(shown + ([f"and {plural(more, 'more row')}"] if more > 0 else []))
-        kind, words = HELD[claim["holds"]] if claim["measured"] else ("unknown", "not judged here")
-        lines.append(
-            (kind, words, f"{claim['sentence']} ({claim['source']})" + (f" Here: {measured}." if shown else ""))
-        )
+        kind, words, numbers = verdict(claim)
+        here = f" Here: {numbers}." if numbers else ""
+        lines.append((kind, words, f"{claim['sentence']} ({claim['source']}){here}"))
     return lines
+
+
+def verdict(claim: Mapping[str, Any]) -> Tuple[str, str, str]:
+    """How a claim was judged: a kind, words, and the numbers of the first rows (empty if there are none)."""
+    shown = [
+        f"{each['label']} {Estimate(*_ends(each)):.3g}"
+        for each in claim["measured"][:SHOWN]
+        if each["median"] is not None
+    ]
+    more = len(claim["measured"]) - SHOWN
+    numbers = ", ".join(shown + ([f"and {plural(more, 'more row')}"] if more > 0 else [])) if shown else ""
+    return (*(HELD[claim["holds"]] if claim["measured"] else ("unknown", "not judged here")), numbers)
 
 
 def _ends(measured: Dict[str, float]) -> Tuple[float, Optional[float], Optional[float]]:
@@ -74,6 +78,23 @@ def answer(result: Result) -> str:
     """The answer to the question, after what kept it from being one."""
     busy, text = result["verdict"]["busy"], result["verdict"]["text"]
     return f"This machine was busy: {busy:.0%} of its time went elsewhere. {text}" if busy else str(text)
+
+
+def duration(seconds: Optional[float]) -> str:
+    """A time that is planned with, rounded; a dash if it is not known.
+
+    >>> duration(28.3), duration(394), duration(3590), duration(4830), duration(None)
+    ('28 s', '7 min', '1 h', '1 h 20', '–')
+    """
+    if seconds is None:
+        return "–"
+    if seconds < 59.5:
+        return f"{max(1, round(seconds))} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, rest = divmod(round(minutes, -1), 60)
+    return f"{hours} h {rest}" if rest else f"{hours} h"
 
 
 def oracle_line(result: Result) -> Tuple[str, str]:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator, Tuple
+from typing import Any, Dict, Iterator, Tuple
 
+from mxdp.collectives import GradientSync
 from mxdp.datasets import load
+from mxdp.experiments.data_parallel.work.recorded_steps import recorder
 from mxdp.experiments.data_parallel.work.serial_run import check_step, synced_step
 from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
 from mxdp.experiments.measure.devices import devices_of
 from mxdp.scratch import evaluate, get_params, in_sync, init_lenet
+from mxdp.tracing.recording import can_record
 from mxdp.training import train_epochs
+
+RECORDED_STEPS = 10
+"""After each round, outside the clock, to see what the time goes for."""
 
 
 def oracle(case: Case, settings: Settings) -> Iterator[Tuple[Any, ...]]:
@@ -18,12 +24,14 @@ def oracle(case: Case, settings: Settings) -> Iterator[Tuple[Any, ...]]:
 
 
 def set_up(case: Case, settings: Settings) -> Work:
-    """A round is an epoch, or ``samples`` of one. The processes of a ceiling share the batch and the samples."""
+    """A round is an epoch, or ``samples`` of one, and then a few steps more, recorded. The processes of a ceiling share
+    the batch and the samples. Processes that are started anew train from another seed."""
     processes, devices = case.processes, devices_of(case, settings)
     data = load(settings["data"], settings["data_dir"], seed=settings["seed"])
     batch_size, lr = max(1, settings["batch_size"] // processes), settings["lr"]
     samples = (settings["samples"] or len(data.train.y)) // processes
-    params = init_lenet(settings["seed"])
+    seed = settings["seed"] + case.settings["repeat"]
+    params = init_lenet(seed)
 
     warm_up = [get_params(params, device) for device in devices]
     next(train_epochs(data.train, warm_up, devices, batch_size, lr, samples=4 * batch_size))
@@ -31,11 +39,16 @@ def set_up(case: Case, settings: Settings) -> Work:
         for _ in range(2):  # takes 350 to 550 MB, by the order in which the worker runs the batches' operators
             evaluate(data.test, warm_up)
     replicas = [get_params(params, device) for device in devices]
-    epochs = train_epochs(data.train, replicas, devices, batch_size, lr, samples, settings["seed"])
+    epochs = train_epochs(data.train, replicas, devices, batch_size, lr, samples, seed)
+
+    # On the replicas of the warm-up, since a recorded step is a step of training.
+    record = recorder(data.train, batch_size, seed, warm_up, devices, GradientSync(warm_up, "auto"))
 
     def one_round() -> Round:
         epoch = next(epochs)
-        metrics = {"round_samples": processes * epoch.samples, "in_sync": in_sync(replicas)}
+        metrics: Dict[str, Any] = {"round_samples": processes * epoch.samples, "in_sync": in_sync(replicas)}
+        if can_record(devices):
+            metrics.update(record(RECORDED_STEPS).shares())
         last = {"loss": epoch.loss}
         if not case.reference:
             last["test_accuracy"] = evaluate(data.test, replicas)

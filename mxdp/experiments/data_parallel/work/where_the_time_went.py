@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections import deque
-from typing import Any, Deque, Iterator, List, Tuple
+from typing import Any, Iterator, Tuple
 
-from mxdp.backend import NDArray
 from mxdp.collectives import GradientSync
 from mxdp.datasets import load
-from mxdp.datasets.minibatches import Stream
 from mxdp.errors import UsageError, plural
+from mxdp.experiments.data_parallel.work.recorded_steps import recorder
 from mxdp.experiments.data_parallel.work.serial_run import check_step, synced_step
 from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
 from mxdp.experiments.measure.devices import devices_of
 from mxdp.experiments.measure.timelines import described
 from mxdp.scratch import get_params, init_lenet, train_batch
-from mxdp.tracing import section, where_the_time_went
 from mxdp.tracing.recording import can_record
-from mxdp.training import RUN_AHEAD
 
 
 def oracle(case: Case, settings: Settings) -> Iterator[Tuple[Any, ...]]:
@@ -34,23 +30,13 @@ def set_up(case: Case, settings: Settings) -> Work:
             f"MXNet's profiler can't follow {plural(len(devices), 'CPU device')} on this machine: ask for fewer"
         )
     data = load(settings["data"], settings["data_dir"], seed=settings["seed"])
-    batches = Stream(data.train, settings["batch_size"], settings["seed"]).take(1 << 60)  # samples: it never ends
     params = init_lenet(settings["seed"])
     replicas = [get_params(params, device) for device in devices]
     sync = GradientSync(replicas, "auto") if case.settings["sync"] == "buckets" else None
-    pending: Deque[List[NDArray]] = deque()
-
-    def step() -> None:
-        """As :func:`mxdp.train` does it: Python runs at most ``RUN_AHEAD`` steps ahead."""
-        with section("input"):
-            X, y = next(batches)
-        pending.append(train_batch(X, y, replicas, devices, lr=0.1, sync=sync))
-        if len(pending) > RUN_AHEAD:
-            for losses in pending.popleft():
-                losses.wait_to_read()
+    record = recorder(data.train, settings["batch_size"], settings["seed"], replicas, devices, sync)
 
     def one_round() -> Round:
-        split = where_the_time_went(step, settings["steps"], devices=devices)
+        split = record(settings["steps"])
         three_steps = split.timeline.between(0.0, min(split.timeline.length, 3 * split.wall_clock))
         return Round(split.wall_clock, split.shares(), described(three_steps))
 

@@ -1,0 +1,129 @@
+"""What quotes the reference results is what they give: ``tools/tables.py``."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mxdp.errors import MxdpError
+from mxdp.experiments.harness import results
+
+ROOT = Path(__file__).resolve().parents[1]
+SPEC = importlib.util.spec_from_file_location("tables", ROOT / "tools" / "tables.py")
+tables = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(tables)
+README, EXPERIMENTS = tables.PAGES
+
+
+@pytest.fixture
+def epochs():
+    result = results.read(tables.FOLDER / "epochs.json")
+    result["verdict"].update(holds=None, claims=[], busy=None)
+    return result
+
+
+@pytest.mark.parametrize("path", [tables.DURATIONS, *tables.PAGES], ids=lambda path: str(path.relative_to(ROOT)))
+def test_what_quotes_the_results_is_neither_edited_by_hand_nor_older_than_they_are(path):
+    same = path.read_text(encoding="utf-8") == tables.written()[path]
+    assert same, f"{path} is not what the reference results give: run `python tools/tables.py`"
+
+
+def test_every_comment_in_a_page_is_of_a_table():
+    found = []
+    for path in tables.PAGES:
+        text = path.read_text(encoding="utf-8")
+        found.append([block[2] for block in tables.BLOCK.finditer(text)])
+        assert text.count("<!--") == 2 * len(found[-1])
+    assert found == [["answers", "table", "table"], ["experiments", "claims"]]
+
+
+def test_a_number_edited_by_hand_is_put_right_and_the_text_around_it_stays(tmp_path, monkeypatch):
+    copy, text = tmp_path / "README.md", README.read_text(encoding="utf-8")
+    line = next(line for line in text.splitlines() if line.startswith("| 2 devices |"))
+    copy.write_text(text.replace(line, "| 2 devices | 1 |").replace("## Try it", "## Try"), encoding="utf-8")
+    monkeypatch.setattr(tables, "PAGES", [copy])
+    assert tables.written()[copy] == text.replace("## Try it", "## Try")
+
+
+def test_newer_results_change_every_file(epochs, tmp_path):
+    folder = Path(shutil.copytree(tables.FOLDER, tmp_path / "reference", ignore=shutil.ignore_patterns("quick")))
+    epochs.update(elapsed_seconds=5000.4)
+    epochs["verdict"]["text"] = "An epoch is 7 times as fast. So it is."
+    epochs["rows"][0]["metrics"]["sec_per_epoch"] = 123.456
+    results.write(epochs, folder)
+    made = tables.written(folder)
+    before, after = (json.loads(texts[tables.DURATIONS])["full"] for texts in (tables.written(), made))
+    assert after == {**before, "epochs": 5000}
+    assert "| 123.46 |" in made[README]
+    for path in tables.PAGES:
+        assert "An epoch is 7 times as fast. |" in made[path]
+    assert "run epochs` | – | 1 h 20 |" in made[EXPERIMENTS]
+
+
+def test_results_of_quick_stand_in_and_claims_have_verdicts(epochs, tmp_path):
+    judged = dict(sentence="", source="", bound=0.9, least=True, exact=False, holds=False)
+    measured = [{"label": "2 devices", "median": 0.5, "low": 0.4, "high": 0.6}]
+    epochs["verdict"].update(
+        holds=False,
+        text="It is slow.",
+        claims=[
+            {**judged, "name": "halves", "measured": measured},
+            {**judged, "name": "of_ceiling", "measured": measured},  # today's bound is another
+        ],
+    )
+    epochs.update(preset="quick", elapsed_seconds=42)
+    results.write(epochs, tmp_path / "quick")
+    made = tables.written(tmp_path)
+    durations = json.loads(made[tables.DURATIONS])
+    assert (durations["full"], durations["quick"]) == ({}, {"epochs": 42})
+    assert durations["machine"].endswith(" cores")
+    assert "run epochs` | 42 s | – | **does not hold.** It is slow. (quick) |" in made[EXPERIMENTS]
+    assert "| **does not hold** (quick): 2 devices 0.5 (0.4 to 0.6) |" in made[EXPERIMENTS]
+    assert made[EXPERIMENTS].count("**does not hold**") == 1
+    assert "What does a second device bring to an epoch?** (quick)" in made[README]
+    assert "`buckets` was not measured yet." in made[README]
+    assert "Gradients one by one" not in made[README]
+
+
+def test_a_failed_run_says_so_and_its_time_is_none(epochs, tmp_path):
+    epochs.update(status="timeout")
+    results.write(epochs, tmp_path)
+    made = tables.written(tmp_path)
+    assert json.loads(made[tables.DURATIONS])["full"] == {}
+    assert "run epochs` | – | – | **timed out.** " in made[EXPERIMENTS]
+
+
+def test_a_table_has_the_rows_and_columns_that_say_something(epochs):
+    known = {("full", "epochs"): epochs}
+    _, _, headings, _, *lines = tables.table(known, "epochs 2 processes.*", README)
+    assert headings == "| | s/epoch | samples/s | speed-up | in sync |"
+    assert [line.split(" | ")[0] for line in lines] == ["| 2 processes, nothing shared"]
+    with pytest.raises(MxdpError, match=r"no row of epochs matches '3 devices'; the first one is '1 device'\."):
+        tables.table(known, "epochs 3 devices", README)
+
+
+def test_the_tool_writes_what_differs_and_names_it(tmp_path):
+    for name in ("README.md", "experiments", "mxdp", "tools"):
+        (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, tmp_path / name)
+    folder = tmp_path / tables.FOLDER.relative_to(ROOT)
+    results.write({**results.read(folder / "epochs.json"), "elapsed_seconds": 1}, folder)
+
+    def tool():
+        command = [sys.executable, "tools/tables.py"]
+        return subprocess.run(command, cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True)
+
+    done = tool()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == ["written: mxdp/experiments/durations.json", "written: experiments/README.md"]
+    assert tool().stdout == ""
+    (folder / "epochs.json").write_text("{", encoding="utf-8")
+    done = tool()
+    assert done.returncode == 1
+    assert done.stderr.startswith("mxdp: ")
+    assert "epochs.json is damaged" in done.stderr

@@ -1,0 +1,174 @@
+"""Write from the reference results what quotes them: the tables of both READMEs, and how long each experiment takes.
+
+    python tools/tables.py
+
+A page marks each table. What lies between ``<!-- KIND: WORDS -->`` and ``<!-- end -->`` is written by the function of
+that KIND. ``tests/test_tables.py`` fails where a file differs from what would be written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any, Dict, List, Sequence, Tuple
+
+from mxdp.errors import MxdpError
+from mxdp.experiments.harness import results
+from mxdp.experiments.harness.experiment import Experiment, Result, discover, find
+from mxdp.experiments.report import page, words
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "experiments" / "reference" / "amd-epyc-2-cores"
+"""The machine whose results are shown. Its results in ``quick`` are in the folder ``quick`` inside."""
+PAGES = (ROOT / "README.md", ROOT / "experiments" / "README.md")
+DURATIONS = ROOT / "mxdp" / "experiments" / "durations.json"
+PRESETS = ("full", "quick")
+Known = Dict[Tuple[str, str], Result]
+"""Results by preset and name."""
+
+
+def answers(known: Known, names: str, path: Path) -> List[str]:
+    """The answers of these experiments, of those that were measured."""
+    lines = [[find(name).question, _answer(known, name)] for name in names.split() if _result(known, name)[1]]
+    return [_measured(known), "", *_markdown(["question", "answer"], lines)]
+
+
+def experiments(known: Known, _: str, path: Path) -> List[str]:
+    """Every experiment of mxdp, those of a lesson together."""
+    lessons = {lesson.stem[3:]: lesson for lesson in (ROOT / "experiments" / "lessons").glob("*.py")}
+    lines = []
+    for each in _ours():
+        lesson = lessons[type(each).__module__.split(".")[2]]
+        link = f"[{lesson.stem[:2]}]({Path(os.path.relpath(lesson, path.parent)).as_posix()})"
+        times = [words.duration(_seconds(known, preset).get(each.name)) for preset in PRESETS[::-1]]
+        command = f"`python -m mxdp.experiments run {each.name}`"
+        lines.append([link, each.question, command, *times, _answer(known, each.name)])
+    lines.sort(key=lambda line: line[0])
+    return [_measured(known), "", *_markdown(["lesson", "question", "command", *PRESETS[::-1], "answer"], lines)]
+
+
+def claims(known: Known, _: str, path: Path) -> List[str]:
+    """What each experiment claims, and how that was judged. A verdict on another bound than today's is not shown."""
+    lines = []
+    for each in _ours():
+        preset, result = _result(known, each.name)
+        judged = {claim["name"]: claim for claim in result["verdict"]["claims"]} if result else {}
+        for name, claim in each.claims.items():
+            own = judged.get(name)
+            here = page.NOTHING
+            if own and (own["bound"], own["least"]) == (claim.bound, claim.least):
+                _, verdict, numbers = words.verdict(own)
+                here = f"**{verdict}**{_quick(preset)}{numbers and ': '}{numbers}"
+            lines.append([f"`{each.name}`", claim.sentence, claim.source, here])
+        if not each.claims:
+            lines.append([f"`{each.name}`", "(an answer, no claim)", "", ""])
+    return _markdown(["experiment", "claim", "source", "verdict"], lines)
+
+
+def table(known: Known, chosen: str, path: Path) -> List[str]:
+    """The table of the experiment that is the first word; of its rows those whose label the other words, a regular
+    expression, match. Columns in which these rows have nothing are left out."""
+    name, _, pattern = chosen.partition(" ")
+    preset, result = _result(known, name)
+    if not result:
+        return [f"`{name}` was not measured yet."]
+    cells = page.table(result, find(name))
+    lines = [line for line in cells.rows + cells.references if re.fullmatch(pattern or ".*", line[0])]
+    if not lines:
+        raise MxdpError(f"{path}: no row of {name} matches {pattern!r}; the first one is {cells.rows[0][0]!r}.")
+    kept = [index for index in range(len(cells.headings)) if any(line[index] != page.NOTHING for line in lines)]
+    headings, right, *lines = ([line[index] for index in kept] for line in (cells.headings, cells.right, *lines))
+    return [f"**{result['question']}**{_quick(preset)}", "", *_markdown(headings, lines, right)]
+
+
+KINDS = {each.__name__: each for each in (answers, experiments, claims, table)}
+BLOCK = re.compile(rf"(<!-- ({'|'.join(KINDS)})(?:: (.*?))? -->\n)(?:(?!<!--).)*(<!-- end -->)", re.S)
+
+
+def written(folder: Path = FOLDER) -> Dict[Path, str]:
+    """What each file must hold, by its path."""
+    paths = sorted(folder.glob("*.json")) + sorted(folder.glob("quick/*.json"))
+    known = {(result["preset"], result["experiment"]): result for result in map(results.read, paths)}
+    if not known:
+        raise MxdpError(f"there is no result in {folder}; name another folder in tools/tables.py, or `make reference`.")
+    durations = {"machine": _machine(known), **{preset: _seconds(known, preset) for preset in PRESETS}}
+    texts = {DURATIONS: json.dumps(durations, indent=1, ensure_ascii=False) + "\n"}
+    for path in PAGES:
+
+        def fill(block: Any, path: Path = path) -> str:
+            lines = KINDS[block[2]](known, block[3] or "", path)
+            return "\n".join([block[1], *lines, "", block[4]])
+
+        texts[path] = BLOCK.sub(fill, path.read_text(encoding="utf-8"))
+    return texts
+
+
+def _ours() -> List[Experiment]:
+    return [each for each in discover().values() if type(each).__module__.startswith("mxdp.")]
+
+
+def _result(known: Known, name: str) -> Tuple[str, Any]:
+    """In full if it was measured so, otherwise in quick; and which; ``("", None)`` without any."""
+    return next(((preset, known[preset, name]) for preset in PRESETS if (preset, name) in known), ("", None))
+
+
+def _seconds(known: Known, preset: str) -> Dict[str, int]:
+    """How long each experiment took that ended well."""
+    return {
+        name: round(result["elapsed_seconds"])
+        for (of, name), result in sorted(known.items())
+        if of == preset and result["status"] == "ok"
+    }
+
+
+def _answer(known: Known, name: str) -> str:
+    """Up to the first sentence with a number, after what the claims say."""
+    preset, result = _result(known, name)
+    if not result:
+        return page.NOTHING
+    said, whole = words.mark(result)[1], words.answer(result)
+    start = re.match(r".*?\d.*?\.(?=\s|$)", whole, re.S)
+    return ("" if said == "answered" else f"**{said}.** ") + (start[0] if start else whole) + _quick(preset)
+
+
+def _quick(preset: str) -> str:
+    return " (quick)" if preset == "quick" else ""
+
+
+def _machine(known: Known) -> str:
+    """Where the results were measured, in a few words."""
+    places = []
+    for result in known.values():
+        machine = result["environment"]
+        model = machine["cpu_model"] or "unknown processor"
+        places.append(", ".join([model, f"{machine['cores']} cores", *map(str, machine["gpus"])]))
+    return "; ".join(dict.fromkeys(places))
+
+
+def _measured(known: Known) -> str:
+    days = sorted(result["started"][:10] for result in known.values())
+    return f"Measured on {_machine(known)}, from {days[0]} to {days[-1]}."
+
+
+def _markdown(headings: Sequence[str], lines: Sequence[Sequence[str]], right: Sequence[Any] = ()) -> List[str]:
+    rule = ["---:" if each else "---" for each in right] or ["---"] * len(headings)
+    cells = [[cell.replace("|", r"\|") for cell in line] for line in lines]
+    return [re.sub(r" +", " ", f"| {' | '.join(line)} |") for line in [headings, rule, *cells]]
+
+
+def main() -> None:
+    """Write each file that differs."""
+    for path, text in written().items():
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            results.write_beside(path, text)
+            print(f"written: {path.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except MxdpError as error:
+        sys.exit(f"mxdp: {error}")
