@@ -4,7 +4,9 @@ import pytest
 
 from mxdp.experiments.data_parallel.account import LOST
 from mxdp.experiments.data_parallel.epochs import Epochs
+from mxdp.experiments.data_parallel.work import epochs as work
 from mxdp.experiments.harness import claims
+from mxdp.experiments.harness.experiment import Case
 from mxdp.experiments.report import page
 from mxdp.tracing import Parts
 
@@ -135,3 +137,14 @@ def test_the_second_table_and_the_recorded_steps(measured):
     for own in result["rows"] + result["references"]:
         shares = [own["rounds"][name] for name in Parts().as_dict()]
         assert [sum(each) for each in zip(*shares)] == pytest.approx([1, 1])
+
+
+@pytest.mark.parametrize("reference", [False, True])
+def test_the_warm_up_evaluates_if_a_round_does(reference, monkeypatch):
+    evaluated = []
+    monkeypatch.setattr(work, "evaluate", lambda data, replicas: evaluated.append(len(data)) or 0.5)
+    settings = {**Epochs.presets["quick"], **Epochs.little, "data": "synthetic"}
+    ready = work.set_up(Case("x", settings={"repeat": 0}, reference=reference), settings)
+    warm_up = evaluated.copy()
+    ready.round()
+    assert (set(warm_up), evaluated[len(warm_up) :]) == ((set(), []) if reference else ({evaluated[0]}, [evaluated[0]]))

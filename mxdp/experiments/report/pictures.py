@@ -8,8 +8,10 @@ from typing import Dict, List, Optional, Tuple
 from markupsafe import Markup
 
 from mxdp.experiments.harness import results
+from mxdp.experiments.harness.disturbance import disturbed
 from mxdp.experiments.harness.experiment import Experiment, Result, Row
 from mxdp.experiments.report import style
+from mxdp.experiments.report.rows import answering
 from mxdp.tracing import Timeline, draw
 from mxdp.tracing.chrome import write_chrome_trace
 
@@ -20,12 +22,13 @@ def picture(result: Result, experiment: Optional[Experiment], folder: Path) -> T
     if experiment is None:
         return None, "There is no picture: this installation has no experiment of that name."
     path = folder / f"{name}.svg"
-    numbers = "; ".join(f"{row['label']}: {style.number(row['seconds']['median'])} s" for row in result["rows"])
+    short = answering(result, experiment)["rows"]
+    numbers = "; ".join(f"{row['label']}: {style.number(row['seconds']['median'])} s" for row in short)
     alt = f"Picture for the question: {result['question']} Median times: {numbers}. All numbers are in the table."
     why = "nothing was measured"
     if result["rows"]:
         try:
-            drawn = style.svg(lambda figure: experiment.draw(result, figure), salt=name)
+            drawn = style.svg(lambda figure: experiment.draw(marked(result), figure), salt=name)
             page = Markup(style.inline(drawn, f"{name}-svg-", alt))
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
@@ -35,6 +38,13 @@ def picture(result: Result, experiment: Optional[Experiment], folder: Path) -> T
     if path.exists():
         path.unlink()  # one from an earlier report would show other numbers than the table
     return None, f"The picture could not be drawn ({why})."
+
+
+def marked(result: Result) -> Result:
+    """``result`` for :func:`.rows.row_bars`: if any rounds were disturbed, each row says which."""
+    marks = disturbed(result["disturbance"])
+    parts = ("rows", "references") if any(marks) else ()
+    return {**result, **{part: [{**row, "disturbed": marks} for row in result[part]] for part in parts}}
 
 
 def timelines(result: Result, folder: Path) -> List[Dict[str, object]]:
