@@ -196,3 +196,8 @@ def test_the_picture_has_bars_beside_their_predictions_and_curves_of_unlike_colo
         assert len({line.get_color() for line in axes.lines}) == len(axes.lines) == len(ALGORITHMS) + len(STORES)
         bottom, top = axes.get_ylim()
         assert all(bottom < value < top for line in axes.lines for value in line.get_ydata())
+
+
+def test_the_largest_arrays_answer():
+    rows = finished()
+    assert AllReduceSizes().answering(rows) == [row for row in rows if " x 1048576 " in row["label"]]

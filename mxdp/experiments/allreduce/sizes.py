@@ -183,6 +183,10 @@ class AllReduceSizes(Experiment):
             Column("wrong", "wrong", "d"),
         ]
 
+    def answering(self, rows: List[Row]) -> List[Row]:
+        """The largest arrays."""
+        return find_all(rows, bytes=max(row["case"]["bytes"] for row in rows))
+
     def draw(self, result: Result, figure: style.Figure) -> None:
         """Bars for one size on one number of devices; then for each number the times by size, and their ratios."""
         counts = sorted({len(row["case"]["devices"]) for row in result["rows"]})

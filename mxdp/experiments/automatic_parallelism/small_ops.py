@@ -129,6 +129,11 @@ class SmallOps(Experiment):
         push = Column("calls_push_us", "push", ".1f")
         return [Column("ops_per_sec", "ops/s", ",.0f"), calls, push, *others]
 
+    def answering(self, rows: List[Row]) -> List[Row]:
+        """The smallest arrays, and the largest for comparison."""
+        ends = [end(row["case"]["bytes"] for row in rows) for end in (min, max)]
+        return [row for row in rows if row["case"]["bytes"] in ends]
+
     def draw(self, result: Result, figure: style.Figure) -> None:
         figure.set_size_inches(style.WIDTH, 2.2 * style.HEIGHT)
         upper, lower = figure.subplots(2, 1, sharex=True)

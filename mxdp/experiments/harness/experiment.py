@@ -5,8 +5,8 @@ An experiment is one question. It has a file in a room of ``mxdp/experiments/`` 
 
 ====================  ==========================================================================================
 in the parent         ``cases`` (what to compare), ``predict`` (before a number exists), ``finish`` (numbers that
-                      need several rows, and what the claims are about), ``answer``, ``columns`` and ``draw`` (from
-                      the JSON alone)
+                      need several rows, and what the claims are about), ``answer``, ``columns``, ``answering`` and
+                      ``draw`` (from the JSON alone)
 in a child process    ``oracle`` and ``set_up``. By default they are the functions of these names in the module of
                       the same name in the folder ``work`` beside the file.
 ====================  ==========================================================================================
@@ -202,6 +202,10 @@ class Experiment:
     def more_columns(self) -> List[Column]:
         """Of a second table, for the rows that have such numbers, where one table would be too wide."""
         return []
+
+    def answering(self, rows: List[Row]) -> List[Row]:
+        """Of a long table, the rows that answer the question: these are shown first. By default all."""
+        return rows
 
     def draw(self, result: Result, figure: Figure) -> None:
         """Draw a result, read from its JSON, on an empty matplotlib figure. By default one bar a row: its seconds."""

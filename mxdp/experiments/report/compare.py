@@ -18,7 +18,8 @@ from mxdp.experiments.harness import results
 from mxdp.experiments.harness.claims import Estimate, estimate, noise_factor, unpaired_ratio
 from mxdp.experiments.harness.experiment import Result, Row
 from mxdp.experiments.report import style
-from mxdp.experiments.report.page import NOTHING, Cells, rich_table, written
+from mxdp.experiments.report.page import written
+from mxdp.experiments.report.tables import NOTHING, Cells, for_terminal
 
 SAME_WORK = {"rounds", "repeats", "looks", "patience", "again", "timeout", "seed", "kind", "data_dir"}
 """Settings that may differ. ``seed``: other numbers of the same shapes. ``kind``: rows are matched by their devices."""
@@ -137,7 +138,7 @@ def show(found: Dict[str, Any], console: Console) -> None:
         changed = [row for row in rows if row["verdict"] != OPEN]
         shown = rows if len(rows) <= MOST else changed
         if shown:
-            console.print(Padding(rich_table(_cells(shown), console.width - 2), (1, 0, 1, 2)))
+            console.print(Padding(for_terminal(_cells(shown), console.width - 2), (1, 0, 1, 2)))
         faster = [row["verdict"] for row in changed].count(FASTER)
         said = f"B is faster in {faster}, slower in {len(changed) - faster}; can't tell in {len(rows) - len(changed)}"
         lines = [f"{said}{'' if shown == rows else ' (--json prints those, too)'}."]

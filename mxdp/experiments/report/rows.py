@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from mxdp.experiments.harness.experiment import Column, Row
+    from mxdp.experiments.harness.experiment import Column, Experiment, Result, Row
 
 
 def size(nbytes: int) -> str:
@@ -156,6 +156,14 @@ def _written(value: Any, column: Column) -> str:
     return (text if re.search("[1-9]", text) else text.lstrip("-")) + column.unit
 
 
+def answering(result: Result, experiment: Optional[Experiment]) -> Result:
+    """``result`` with the rows that answer its question. With all, if the experiment can't say which."""
+    try:
+        return {**result, "rows": experiment.answering(result["rows"])} if experiment else result
+    except Exception:  # a defect, or an old result: the reader gets a longer table
+        return result
+
+
 def row_bars(
     figure: Figure,
     rows: List[Row],
@@ -166,6 +174,7 @@ def row_bars(
     labels: Sequence[str] = (),
 ) -> None:
     """One bar a row: the median of its times, with whiskers and samples, each times its row's ``scale`` (default 1).
+    Samples of the rounds in ``row["disturbed"]``, if the report has put it there, are crosses.
 
     ``axes``: where, if not on the whole figure; ``labels``: in place of the rows' own."""
     factors = scale or [1.0] * len(rows)
@@ -179,4 +188,5 @@ def row_bars(
         unit=unit,
         samples=times,
         colours=colours or [style.COLOURS[0]] * len(rows),
+        disturbed=[row.get("disturbed", ()) for row in rows],
     )
