@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
+from mxdp.experiments.harness import results
 from mxdp.experiments.harness.experiment import find
 from mxdp.experiments.harness.results import TIMELINE
 from mxdp.experiments.report import style
@@ -69,7 +70,7 @@ def test_a_damaged_one_is_named_in_its_place(tmp_path):
 
 @pytest.mark.parametrize("path", sorted(REFERENCE.glob("*/*.json")), ids=lambda path: path.stem)
 def test_in_a_committed_results_picture_no_text_is_cut_off_or_covered_by_another(path):
-    result = json.loads(path.read_text())
+    result = results.read(path)
     found = []
 
     def draw(figure):

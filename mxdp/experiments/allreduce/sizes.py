@@ -235,9 +235,10 @@ def _measured_and_predicted(axes: style.Axes, rows: List[Row]) -> None:
         if predicted is not None:
             below = y + style.THICK / 2 + 0.1
             axes.barh(below, predicted, height=0.16, color="white", edgecolor=colour, hatch="//////")
-            _, low, high = estimate(row, "predicted_ms")
-            if low is not None:
-                axes.plot([low, high], [below, below], color=style.INK, linewidth=1.2, marker="|", markersize=7)
+            if "predicted_ms" in row["rounds"]:
+                _, *ends = estimate(row, "predicted_ms")
+                if None not in ends:
+                    axes.plot(ends, [below, below], color=style.INK, linewidth=1.2, marker="|", markersize=7)
             text = f"predicted {style.number(predicted)}"
             axes.annotate(text, (predicted, below), (5, -1), textcoords="offset points", va="center", size=10)
             right = max(right, 1.2 * predicted)
