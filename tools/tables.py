@@ -3,7 +3,7 @@
     python tools/tables.py
 
 A page marks each table. What lies between ``<!-- KIND: WORDS -->`` and ``<!-- end -->`` is written by the function of
-that KIND. ``tests/test_tables.py`` fails where a file differs from what would be written.
+that KIND. ``tests/test_page_tables.py`` fails where a file differs from what would be written.
 """
 
 from __future__ import annotations
