@@ -92,7 +92,8 @@ def run(command, folder, **variables):
 
 
 def run_python(text, folder):
-    (folder / "script.py").write_text(text, encoding="utf-8")
+    """In ``text``, a training of many epochs becomes one of two."""
+    (folder / "script.py").write_text(re.sub(r"num_epochs=\d+", "num_epochs=2", text), encoding="utf-8")
     return run([sys.executable, "script.py"], folder)
 
 

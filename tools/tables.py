@@ -3,7 +3,7 @@
     python tools/tables.py
 
 A page marks each table. What lies between ``<!-- KIND: WORDS -->`` and ``<!-- end -->`` is written by the function of
-that KIND. ``tests/test_tables.py`` fails where a file differs from what would be written.
+that KIND. ``tests/test_page_tables.py`` fails where a file differs from what would be written.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import Any, Dict, List, Sequence, Tuple
 from mxdp.errors import MxdpError
 from mxdp.experiments.harness import results
 from mxdp.experiments.harness.experiment import Experiment, Result, discover, find
-from mxdp.experiments.report import page, words
+from mxdp.experiments.report import tables as shown
+from mxdp.experiments.report import words
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "experiments" / "reference" / "amd-epyc-2-cores"
@@ -58,7 +59,7 @@ def claims(known: Known, _: str, path: Path) -> List[str]:
         judged = {claim["name"]: claim for claim in result["verdict"]["claims"]} if result else {}
         for name, claim in each.claims.items():
             own = judged.get(name)
-            here = page.NOTHING
+            here = shown.NOTHING
             if own and (own["bound"], own["least"]) == (claim.bound, claim.least):
                 _, verdict, numbers = words.verdict(own)
                 here = f"**{verdict}**{_quick(preset)}{numbers and ': '}{numbers}"
@@ -75,11 +76,11 @@ def table(known: Known, chosen: str, path: Path) -> List[str]:
     preset, result = _result(known, name)
     if not result:
         return [f"`{name}` was not measured yet."]
-    cells = page.table(result, find(name))
+    cells = shown.table(result, find(name))
     lines = [line for line in cells.rows + cells.references if re.fullmatch(pattern or ".*", line[0])]
     if not lines:
         raise MxdpError(f"{path}: no row of {name} matches {pattern!r}; the first one is {cells.rows[0][0]!r}.")
-    kept = [index for index in range(len(cells.headings)) if any(line[index] != page.NOTHING for line in lines)]
+    kept = [index for index in range(len(cells.headings)) if any(line[index] != shown.NOTHING for line in lines)]
     headings, right, *lines = ([line[index] for index in kept] for line in (cells.headings, cells.right, *lines))
     return [f"**{result['question']}**{_quick(preset)}", "", *_markdown(headings, lines, right)]
 
@@ -128,7 +129,7 @@ def _answer(known: Known, name: str) -> str:
     """Up to the first sentence with a number, after what the claims say."""
     preset, result = _result(known, name)
     if not result:
-        return page.NOTHING
+        return shown.NOTHING
     said, whole = words.mark(result)[1], words.answer(result)
     start = re.match(r".*?\d.*?\.(?=\s|$)", whole, re.S)
     return ("" if said == "answered" else f"**{said}.** ") + (start[0] if start else whole) + _quick(preset)

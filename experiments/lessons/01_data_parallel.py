@@ -82,7 +82,9 @@ print("replicas in sync:", mxdp.in_sync(device_params))
 #
 # MXNet returns before it has computed, so a time needs a fence: `Benchmark` waits for all devices before it starts and
 # before it stops. Two numbers are only a first look. For a measurement, with alternating rounds and a comparison with
-# the best possible on this machine: `python -m mxdp.experiments run epochs`.
+# the best possible on this machine: `python -m mxdp.experiments run epochs`. It ends with an account that adds up: of
+# the two-fold speed-up that two devices could give, how much is lost to the machine, to the all-reduce, to waiting, to
+# Python and to the input, and what to change.
 
 # %%
 for n in (1, 2):

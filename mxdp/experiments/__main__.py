@@ -50,6 +50,12 @@ def parser() -> argparse.ArgumentParser:
 
     report = commands.add_parser("report", help="make report.html and pictures from results; never measures")
     report.add_argument("folder", type=Path, metavar="DIR")
+    report.add_argument("--slides", action="store_true", help="make slides.html instead: one picture a page")
+
+    compare = commands.add_parser("compare", help="two runs side by side: which cases became faster or slower")
+    compare.add_argument("a", type=Path, metavar="A", help="folder (or file) of results")
+    compare.add_argument("b", type=Path, metavar="B", help="the same of another run")
+    compare.add_argument("--json", action="store_true", help="for programs")
 
     doctor = commands.add_parser("doctor", help="what this machine and installation can and cannot show")
     doctor.add_argument("--json", action="store_true", help="for programs")
@@ -76,7 +82,9 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         if options.command == "list":
             return _list(options.json)
         if options.command == "report":
-            return _report(options.folder)
+            return _report(options.folder, options.slides)
+        if options.command == "compare":
+            return _compare(options.a, options.b, options.json)
         if options.command == "doctor":
             from mxdp.experiments import doctor
 
@@ -123,10 +131,23 @@ def _list(as_json: bool) -> int:
     return OK
 
 
-def _report(folder: Path) -> int:
+def _report(folder: Path, slides: bool) -> int:
     from mxdp.experiments.report import page
 
-    print(page.write_report(folder))
+    print(page.write_report(folder, slides=slides))
+    return OK
+
+
+def _compare(a: Path, b: Path, as_json: bool) -> int:
+    from rich.console import Console
+
+    from mxdp.experiments.report import compare
+
+    found = compare.compared(a, b)
+    if as_json:
+        print(json.dumps(found, indent=2))
+    else:
+        compare.show(found, Console())
     return OK
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
+import threading
 import time
-from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mxdp.backend import Device, npx
 from mxdp.sections import section
@@ -14,7 +17,11 @@ from mxdp.tracing.events import STEP
 from mxdp.tracing.recording import record
 from mxdp.tracing.timeline import Timeline
 
+TASKS = Path("/proc/self/task")
+"""Where Linux tells, for each thread, how long it ran."""
 Step = Callable[[], Any]
+Threads = Mapping[int, Tuple[int, int]]
+"""For each thread the nanoseconds that it ran, and that it was ready to run but had no processor."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +30,10 @@ class TimeSplit(Parts):
 
     The parts (:class:`mxdp.tracing.Parts`) add up to ``wall_clock``, the time from fence to fence divided by the number
     of steps. ``by_device`` has the parts of every device. ``timeline`` is the recording.
+
+    A profiler sees when an operator starts and ends, and not whether it ran all the time. ``on_processor`` is the share
+    of the devices' working time in which they had a processor; in the rest other threads or programs ran. It is None
+    for GPUs, and where the system does not tell: only Linux does.
     """
 
     wall_clock: float = 0.0
@@ -30,6 +41,7 @@ class TimeSplit(Parts):
     device: str = ""
     by_device: Mapping[str, Parts] = field(default_factory=dict)
     timeline: Timeline = field(default_factory=lambda: Timeline(0.0, ()), repr=False)
+    on_processor: Optional[float] = None
 
     def as_dict(self) -> Dict[str, float]:
         """The parts by name, in seconds a step."""
@@ -75,10 +87,37 @@ def where_the_time_went(
     for _ in range(warm_up):
         step()
     with record(devices, kinds) as recording:
+        before = _threads()
         for _ in range(steps):
             with section(STEP):
                 step()
-    return split_steps(recording.timeline, steps)
+    found = split_steps(recording.timeline, steps)
+    on_cpu = all(device.startswith("cpu") for device in found.by_device)
+    return replace(found, on_processor=on_processor(before, _threads()) if on_cpu else None)
+
+
+def on_processor(before: Threads, after: Threads) -> Optional[float]:
+    """The share of the threads' working time in which they had a processor; None if nothing is known.
+
+    >>> on_processor({1: (100, 50)}, {1: (400, 50), 2: (300, 200)})
+    0.75
+    """
+    ran, waited = (
+        sum(now[which] - before.get(thread, (0, 0))[which] for thread, now in after.items()) for which in (0, 1)
+    )
+    return ran / (ran + waited) if ran > 0 else None
+
+
+def _threads() -> Threads:
+    """All threads but Python's, which are those of the devices; none where the system does not tell."""
+    own = {thread.native_id for thread in threading.enumerate()}
+    found = {}
+    with contextlib.suppress(OSError):
+        for path in TASKS.iterdir():
+            with contextlib.suppress(OSError, ValueError):  # it has just ended
+                ran, waited = map(int, (path / "schedstat").read_text().split()[:2])
+                found[int(path.name)] = (ran, waited)
+    return {thread: times for thread, times in found.items() if thread not in own}
 
 
 def split_steps(timeline: Timeline, steps: int) -> TimeSplit:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -38,3 +39,10 @@ def timelines(measured):
         return sum(results.TIMELINE in row["metrics"] for row in result["rows"] + result["references"])
 
     return count
+
+
+@pytest.fixture
+def importable(monkeypatch):
+    """The children import ``faulty`` by name."""
+    here = str(Path(__file__).parent)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")])))

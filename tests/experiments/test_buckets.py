@@ -39,6 +39,16 @@ def test_beside_backward_has_three_times_of_each_round(measured):
         assert row["rounds"]["beside_ms"] == [seconds * 1e3 for seconds in row["seconds"]["samples"]]
 
 
+def test_a_yardstick_one_by_one_and_the_fastest_of_each_answer(measured):
+    _, result = measured("buckets")
+    best = [row["label"] for row in result["rows"] if "best_of_device_store" in row["rounds"]]
+    *summed, beside = [row["label"] for row in Buckets().answering(result["rows"])]
+    ways = [f"{net} x {n}" for net in ("lenet", "resnet18") for n in (2, 4)]
+    assert set(summed) == {*best, *(f"{way}: {name}" for way in ways for name in ("mxnet-device", "one by one"))}
+    assert len(summed) == 12
+    assert "beside backward" in beside
+
+
 def finished(lenet, resnet18, devices=2):
     """Rows of which ``ring`` is the fastest of ours: so many times the device store's time, on even rounds."""
     experiment, settings, rows = Buckets(), {**SETTINGS, "devices": [devices]}, []

@@ -5,7 +5,19 @@ import math
 import numpy as np
 import pytest
 
-from mxdp.experiments.harness.claims import CONFIDENCE, LOOK_ERRORS, Claim, estimate, interval, is_open, judged, overall
+from mxdp.experiments.harness.claims import (
+    CONFIDENCE,
+    LOOK_ERRORS,
+    Claim,
+    Estimate,
+    estimate,
+    interval,
+    is_open,
+    judged,
+    off,
+    overall,
+    unpaired_ratio,
+)
 
 RUNS = 10_000
 SHAPES = {
@@ -62,6 +74,59 @@ def test_intervals_cover_a_ratio_of_times_that_drift_together(ratio):
 def test_an_interval_that_is_too_narrow_is_caught():
     samples = np.random.default_rng(2).normal(1.0, 0.1, (RUNS, 18))
     assert misses(samples, 1.0, [(n, 0.05) for n in (6, 12, 18)]) > 0.05  # three looks, not corrected
+
+
+def bimodal(side):
+    """Half of the times are close to the median, which is 1, on one side of it; half are far away on the other."""
+
+    def draw(rng, shape):
+        return np.where(rng.random(shape) < 0.5, 1 - side * rng.random(shape) / 1000, 1 + side * rng.uniform(0.5, 0.8))
+
+    return draw, 1.0
+
+
+UNPAIRED = {
+    **SHAPES,
+    "steady": (lambda rng, shape: rng.normal(1.0, 1e-9, shape), 1.0),
+    "far above": bimodal(1),
+    "far below": bimodal(-1),
+}
+
+
+def ratio_misses(above, below, looks, others=None):
+    """In how many of ``RUNS`` pairs of runs :func:`unpaired_ratio` misses at any of the looks, as a share."""
+    rng = np.random.default_rng(3)
+    samples, medians = [], []
+    for (draw, true), last in zip((above, below), (looks[-1][0], (others or looks)[-1][0])):
+        medians.append(true or float(np.median(draw(rng, 2_000_000))))
+        samples.append(draw(rng, (RUNS, last)))
+    missed = np.zeros(RUNS, bool)
+    for (n, error), (m, other) in zip(looks, others or looks):
+        (low, high), (least, most) = ends(samples[0][:, :n], error), ends(samples[1][:, :m], other)
+        true = medians[0] / medians[1]
+        missed |= (low / most > true) | (high / least < true)
+    return missed.mean()
+
+
+@pytest.mark.parametrize("above", UNPAIRED)
+@pytest.mark.parametrize("below", UNPAIRED)
+def test_intervals_cover_the_ratio_of_two_runs_whatever_their_shapes(above, below):
+    shapes = UNPAIRED[above], UNPAIRED[below]
+    assert ratio_misses(*shapes, [(6, 0.05)]) <= 0.05
+    assert ratio_misses(*shapes, [(9, 0.05)], [(25, 0.05)]) <= 0.05
+    assert ratio_misses(*shapes, [*zip((6, 12, 18), LOOK_ERRORS)]) <= 0.05
+
+
+def test_a_ratio_of_two_runs_that_is_too_narrow_is_caught():
+    assert ratio_misses(UNPAIRED["steady"], UNPAIRED["normal"], [(9, 0.2)]) > 0.05
+
+
+def test_a_ratio_of_two_runs_uses_the_ends_of_both():
+    assert unpaired_ratio(Estimate(6.0, 4.0, 8.0), Estimate(2.0, 1.0, 4.0)) == (3.0, 1.0, 8.0)
+    for other in (Estimate(2.0, None, None), Estimate(2.0, 0.0, 4.0)):
+        assert unpaired_ratio(Estimate(6.0, 4.0, 8.0), other) == (3.0, None, None)
+    assert unpaired_ratio(Estimate(6.0, None, None), Estimate(2.0, 1.0, 4.0)) == (3.0, None, None)
+    assert math.isnan(unpaired_ratio(Estimate(6.0, 4.0, 8.0), Estimate(0.0, 0.0, 0.0)).median)
 
 
 def test_five_rounds_cannot_give_it():
@@ -129,6 +194,25 @@ def test_what_differs_from_itself_widens_the_intervals():
     assert judged("x", AT_MOST, [row([1.9] * 6)])["holds"] is True
     assert judged("x", AT_MOST, [row([1.9] * 6)], noise=1.1)["holds"] is None
     assert judged("x", AT_MOST, [row([2.1] * 6)], noise=1.1)["holds"] is None
+
+
+@pytest.mark.parametrize(
+    ("predicted", "apart"),
+    [
+        ([1.5, 2.5], 0.0),
+        ([2.0, 4.0], 0.0),  # the ends touch
+        ([2.2, 4.0], 0.1),  # above: 2.2 over 2
+        ([0.5, 0.9], -0.1),  # below: 0.9 over 1
+    ],
+)
+def test_a_prediction_is_off_by_the_distance_of_the_intervals(predicted, apart):
+    given = {"label": "a", "seconds": {"samples": [1.0, 2.0] * 3}, "rounds": {"x": predicted * 3}}
+    assert off(given, "x") == pytest.approx(apart)
+    given["rounds"]["x"] = [1e3 * each for each in given["rounds"]["x"]]
+    assert off(given, "x", 1e-3) == pytest.approx(apart)
+    assert off(given, "y") is None
+    given["rounds"]["x"] = given["rounds"]["x"][:5]  # too few for an interval
+    assert off(given, "x") is None
 
 
 def test_a_count_has_no_noise():

@@ -164,6 +164,15 @@ def test_both_without_a_wait_are_recorded(label):
     assert 0 <= metrics["beside"] < 1
 
 
+def test_noise_alone_does_not_leave_nothing_to_hide():
+    given = rows(chain=(1.0, 1.0, 1.1))
+    best = next(row for row in given if (row["case"]["work"], row["case"]["engine"]) == ("chain", "2 workers"))
+    count = len(best["rounds"]["run_seconds"])
+    best["rounds"]["run_seconds"] = [1.5, 1 / 1.5, 1.0][:count] * (count // 3)
+    CopyOverlap().finish(given, [], SETTINGS)
+    assert best["metrics"]["chain_alike"] == 1.0  # each round for itself: 0.67
+
+
 def test_its_timelines(timelines):
     assert timelines("copy-overlap") == 6
 
@@ -171,6 +180,8 @@ def test_its_timelines(timelines):
 @pytest.mark.parametrize(("both", "start"), [(1.8, "It helps where"), (1.81, "It should help where")])
 def test_where_nothing_was_hidden_it_is_not_said_to_help(both, start):
     assert answer(chain=(1.0, 1.0, both)).startswith(start)
+    busy = CopyOverlap().answer([{**row, "busy": 0.3} for row in rows(chain=(1.0, 1.0, both))], [], SETTINGS)
+    assert busy.startswith("One can't tell if it helps (this machine was busy): on two workers")
 
 
 def test_the_answer_gives_the_share_that_lies_side_by_side():

@@ -4,8 +4,10 @@ import pytest
 
 from mxdp.experiments.data_parallel.account import LOST
 from mxdp.experiments.data_parallel.epochs import Epochs
+from mxdp.experiments.data_parallel.work import epochs as work
 from mxdp.experiments.harness import claims
-from mxdp.experiments.report import page
+from mxdp.experiments.harness.experiment import Case
+from mxdp.experiments.report import tables
 from mxdp.tracing import Parts
 
 SETTINGS = dict(devices=[1, 2])
@@ -128,10 +130,21 @@ def test_accuracy_is_compared_seed_by_seed():
 
 def test_the_second_table_and_the_recorded_steps(measured):
     _, result = measured("epochs")
-    second = page.more(result, Epochs())
+    second = tables.more(result, Epochs())
     assert [line[0] for line in second.rows] == ["2 devices"]
     possible, *lost, reached = map(float, second.rows[0][1:])
     assert possible + sum(lost) == pytest.approx(reached, abs=0.04)
     for own in result["rows"] + result["references"]:
         shares = [own["rounds"][name] for name in Parts().as_dict()]
         assert [sum(each) for each in zip(*shares)] == pytest.approx([1, 1])
+
+
+@pytest.mark.parametrize("reference", [False, True])
+def test_the_warm_up_evaluates_if_a_round_does(reference, monkeypatch):
+    evaluated = []
+    monkeypatch.setattr(work, "evaluate", lambda data, replicas: evaluated.append(len(data)) or 0.5)
+    settings = {**Epochs.presets["quick"], **Epochs.little, "data": "synthetic"}
+    ready = work.set_up(Case("x", settings={"repeat": 0}, reference=reference), settings)
+    warm_up = evaluated.copy()
+    ready.round()
+    assert (set(warm_up), evaluated[len(warm_up) :]) == ((set(), []) if reference else ({evaluated[0]}, [evaluated[0]]))

@@ -169,6 +169,9 @@ def test_rows_are_compared_with_by_hand_and_with_the_model(monkeypatch):
     assert by_way["by hand"]["model_ms"] == pytest.approx(9.04e3, rel=0.01)
     assert "model_ms" not in by_way["one"]
     said = Graph().answer(rows, [], SETTINGS)
+    assert "long: list the longest first." in said
+    busy = Graph().answer([{**row, "busy": 0.3} for row in rows], [], SETTINGS)
+    assert "if the order of the list matters, one can't tell here (this machine was busy)." in busy
     assert "and 1.30 (1.30 to 1.30) times if it is listed last (1.10 (1.10 to 1.10) with two workers a device)" in said
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from mxdp.experiments.harness import experiment as harness
 from mxdp.experiments.harness import runner
-from mxdp.experiments.report import page
+from mxdp.experiments.report import page, tables
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,6 +39,6 @@ def test_the_experiment_of_the_guide_runs_meets_its_oracle_and_is_shown(guide, t
     result = runner.run(guide, "quick", {**guide.presets["quick"], "rounds": 2, **guide.little}, tmp_path)
     assert (result["status"], result["error"], result["oracle"]["wrong"]) == ("ok", None, 0)
     assert result["oracle"]["checked"] > 0
-    assert page.table(result, guide).rows[0][2] == "1.00"
+    assert tables.table(result, guide).rows[0][2] == "1.00"
     page.write_report(tmp_path)
     assert (tmp_path / "batch-size.svg").exists()

@@ -158,6 +158,12 @@ def test_links_are_alike_up_to_the_threshold(slowest, alike):
     assert ("Links differ" in text) is not alike
 
 
+def test_on_a_busy_machine_one_cannot_tell_if_links_differ():
+    text = answer([{**row(label, speed), "busy": 0.3} for label, speed in (("0 to 1", 10.0), ("1 to 0", 2.0))])
+    assert "One can't tell if links differ (this machine was busy): alpha" in text
+    assert not {"One link will do", "Links differ"} & set(text.split(". "))
+
+
 def test_the_answer_says_what_all_at_once_cost():
     ring = row("all 2 at once", 4.0, pairs=[(0, 1), (1, 0)])
     text = answer([row("0 to 1", 10.0), row("1 to 0", 10.0), ring])

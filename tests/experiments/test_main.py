@@ -208,9 +208,19 @@ def test_ctrl_c_and_its_like_keep_what_was_measured(number, tmp_path):
         (["report", "/nowhere/at/all"], "/nowhere/at/all"),
     ],
 )
-def test_bad_usage_is_one_sentence_and_exit_status_2(arguments, expected, tmp_path):
+def test_bad_usage_is_one_sentence_and_exit_status_2(arguments, expected, tmp_path, capsys):
     out = ["--out", str(tmp_path / "out")] if arguments[:1] == ["run"] else []
-    assert expected in sentence(run(*arguments, *out))
+    try:
+        status = main([*arguments, *out])
+    except SystemExit as stop:  # argparse's way
+        status = stop.code
+    said = capsys.readouterr()
+    assert expected in sentence(subprocess.CompletedProcess(arguments, status, said.out, said.err))
+
+
+@pytest.mark.parametrize("arguments", [["run", "epoch"], ["runn"]])
+def test_the_process_exits_with_status_2_and_the_sentence(arguments):
+    assert arguments[-1] in sentence(run(*arguments))
 
 
 def test_a_folder_that_cannot_be_made_or_written_to_is_refused_before_anything_is_measured(tmp_path, monkeypatch):
@@ -246,11 +256,11 @@ def test_make_run_finds_an_experiment_in_the_folder_that_it_was_called_from(tmp_
 
 
 def test_gpus_that_are_not_there_are_a_failure_that_says_how_many_there_are(tmp_path):
-    done = run("run", "two-jobs", "--kind", "gpu", "--out", tmp_path)
+    done = run("run", "links", "--kind", "gpu", "--out", tmp_path)
     if done.returncode == 0:
         pytest.skip("this machine has GPUs that MXNet can use")
     assert done.returncode == 1
-    assert "MXNet can use 0" in json.loads((tmp_path / "two-jobs.json").read_text())["error"]
+    assert "MXNet can use 0" in json.loads((tmp_path / "links.json").read_text())["error"]
     assert "Traceback" not in done.stdout + done.stderr
 
 
@@ -265,6 +275,8 @@ def test_report_makes_the_page_again(tmp_path):
     assert done.returncode == 0
     assert Path(done.stdout.strip()) == tmp_path / "report.html"
     assert (tmp_path / "report.html").is_file()
+    assert Path(run("report", tmp_path, "--slides", **MADE).stdout.strip()) == tmp_path / "slides.html"
+    assert (tmp_path / "slides.html").is_file()
 
 
 def test_wrong_data_are_told_before_anything_is_measured(tmp_path):

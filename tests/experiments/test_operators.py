@@ -120,6 +120,9 @@ def test_it_holds_if_two_workers_share_the_products(two, holds, start):
     judged = claims.judged("two_workers", Operators.claims["two_workers"], rows)
     assert judged["holds"] is holds
     assert [(each["label"], each["median"]) for each in judged["measured"]] == [("2, 128", two[-1])]
+    busy = Operators().answer([{**row, "busy": 0.3} for row in rows], [], SETTINGS)
+    assert "from side" not in busy
+    assert "also cost time" not in busy
     assert ("from side" in found) is (start is not None)
     assert start is None or start in found
 

@@ -20,7 +20,8 @@ from mxdp.experiments.harness import experiment as registry
 from mxdp.experiments.harness import results
 from mxdp.experiments.harness.experiment import Column, Experiment
 from mxdp.experiments.report import page as report
-from mxdp.experiments.report import style, words
+from mxdp.experiments.report import style, tables, words
+from mxdp.tracing import Event, Timeline
 
 VOID = {"meta", "link", "br", "img", "hr"}
 
@@ -121,11 +122,11 @@ class Page(HTMLParser):
         return [attrs[name] for _, attrs in self.tags if name in attrs]
 
 
-def page(folder: Path, *found: Dict[str, Any]) -> Page:
+def page(folder: Path, *found: Dict[str, Any], slides: bool = False) -> Page:
     for result in found:
         results.write(result, folder)
-    path = report.write_report(folder)
-    assert path == folder / "report.html"
+    path = report.write_report(folder, slides=slides)
+    assert path == folder / ("slides.html" if slides else "report.html")
     return Page(path.read_text(encoding="utf-8"))
 
 
@@ -204,7 +205,7 @@ def test_it_says_how_sure_the_numbers_are(tmp_path: Path) -> None:
     result = sure(verdict={**make()["verdict"], "holds": None, "busy": 0.31, "noise": noise})
     sentences = (
         "3 of each case, in one process, so the intervals do not cover how processes differ, after 2 looks.",
-        "Other programs disturbed 2 rounds: 1, 3.",
+        "Rounds 1 and 3 were disturbed: 31% and 40% of the processors' time went elsewhere.",
         "1 device measured twice, as two cases: 1.000 (0.990 to 1.020) times as long.",
         "This machine was busy: 31% of its time went elsewhere. Two devices are 2.00 times as fast.",
     )
@@ -214,6 +215,82 @@ def test_it_says_how_sure_the_numbers_are(tmp_path: Path) -> None:
     repeated = sure()
     repeated["settings"].update(repeats=3, rounds=1)
     assert "3 of each case, in 3 processes, whose spread the intervals cover" in words.sureness(repeated)
+
+
+@pytest.mark.parametrize(
+    ("shares", "said"),
+    [
+        ([], None),
+        ([0.1, None, 0.0], None),
+        ([0.0, 0.111], "Round 2 was disturbed: 11% of"),
+        ([0.2, None, 0.3, 0.5], "Rounds 1, 3 and 4 were disturbed: 20%, 30% and 50% of"),
+        ([0.9, 0.3, 0.4, 0.0, 0.8, 0.2], "Rounds 1, 2, 3 and 2 more were disturbed: 20% to 90% of"),
+    ],
+)
+def test_disturbed_rounds_are_named_and_their_shares(shares: List[Optional[float]], said: Optional[str]) -> None:
+    assert words.disturbances({}) == []
+    found = words.disturbances({"elsewhere": shares})
+    assert found == ([f"{said} the processors' time went elsewhere."] if said else [])
+
+
+def test_the_page_marks_disturbed_rounds_and_keeps_them(tmp_path: Path) -> None:
+    rounds = {"elsewhere": [0.02, 0.31, None], "stolen": [0.0, 0.25, None], "page_faults": [12, 3456, 7]}
+    html = page(tmp_path, make(disturbance={**rounds, "mhz": [2596.0, 2595.6, None]}))
+    assert (
+        "Rounds: what else the machine did (*: disturbed) round elsewhere stolen by the host page faults MHz "
+        "1 2% 0% 12 2,596 2* 31% 25% 3,456 2,596 3 – – 7 –"
+    ) in html.words()
+    assert "Samples, in seconds (*: in a disturbed round)" in html.words()
+    assert "1 device 2.000, 1.000*, 4.000" in html.words()
+    calm = page(tmp_path, make(disturbance={**rounds, "elsewhere": [0.0, 0.0, 0.0], "mhz": [None] * 3})).words()
+    assert "what else the machine did round" in calm
+    assert "*" not in calm
+    assert "what else the machine did" not in page(tmp_path, make(disturbance={})).words()
+
+
+def test_a_long_table_shows_the_rows_that_answer_and_the_page_has_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Fake, "answering", lambda self, rows: rows[1:])
+    text = printed(make())
+    assert "1 more row: in report.html and fake.json" in text
+    table, _ = text.split("1 more row")
+    assert ("1 device " in table, "2 devices" in table, "ceiling" in table) == (False, True, True)
+    html = page(tmp_path, make())
+    assert re.search(r"accuracy 2 devices .*ceiling .*All 2 rows .*accuracy 1 device .*2 devices", html.words())
+    pictures = [attrs for tag, attrs in html.tags if tag == "svg"]
+    assert "Median times: 2 devices: 1.00 s." in pictures[0]["aria-label"]
+
+
+@pytest.mark.parametrize("answering", [lambda self, rows: rows, lambda self, rows: rows[0]["nosuch"]])
+def test_a_table_is_whole_where_all_rows_answer_or_nobody_knows_which(
+    answering: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Fake, "answering", answering)
+    assert "more row" not in printed(make())
+    assert "1 device" in printed(make())
+    assert "All 2 rows" not in page(tmp_path, make()).words()
+
+
+WIDE = [
+    ["one bucket on 2 devices", "12.3 (11.9-13.0)", "100"],
+    ["one bucket on 4 devices", "–", "1,234,567"],
+]
+NARROW = [
+    (63, [23, 20, 15]),  # nothing is broken
+    (62, [23, 16, 9]),  # headings
+    (52, [22, 16, 9]),  # labels
+    (48, [18, 16, 9]),
+    (47, [22, 11, 9]),  # numbers with intervals
+    (32, [7, 11, 9]),
+    (31, [None] * 3),  # there is no room for whole words
+]
+
+
+@pytest.mark.parametrize(("width", "widths"), NARROW)
+def test_a_narrow_table_breaks_headings_then_labels_then_intervals(width: int, widths: List[Optional[int]]) -> None:
+    cells = tables.Cells(["", "ms, with an interval", "numbers checked"], WIDE, [], [False, False, True])
+    assert tables._widths(cells, width) == widths
 
 
 def test_a_claim_of_many_rows_shows_the_first() -> None:
@@ -323,6 +400,59 @@ def test_the_page_stands_alone(tmp_path: Path) -> None:
     assert set(html.attributes("href")) <= local
     assert html.attributes("src") == []
     assert set(re.findall(r"url\(([^)]*)\)", text)) <= local
+
+
+def test_slides_have_one_picture_a_page(tmp_path: Path) -> None:
+    text = "Two devices are 2.00 times as fast, 0.9 of the best. The rest waits."
+    result = sure(verdict={**make()["verdict"], "text": text})
+    stopped = failed("twin", "timeout", "line one\nline two")
+    html = page(tmp_path, result, stopped, make("broken"), slides=True)
+    assert sorted(path.name for path in tmp_path.glob("*.[hs]*")) == ["fake.svg", "slides.html"]
+    assert [tag for tag, _ in html.tags if tag in ("section", "h2", "figure")] == [
+        *("section", "h2"),  # broken: its picture fails
+        *("section", "h2", "figure"),
+        *("section", "h2"),
+    ]
+    words = html.words()
+    assert (
+        f"{result['question']} Two devices are 2.00 times as fast, 0.9 of the best. holds At least 1.8 times as "
+        "<fast>. (a deck) Here: 2 devices 2 (1.9 to 2.1). The rest waits. Rounds: 3 of each case"
+    ) in words
+    assert "line one line two timed out" in words
+    assert "The picture could not be drawn (KeyError: '<nosuch>')." in words
+    source = (tmp_path / "slides.html").read_text(encoding="utf-8")
+    assert "@page { size: 1280px 720px; margin: 0; }" in source
+    assert not re.search(r"https?:|@import|<script|\son\w+=", source)
+
+
+def test_slides_show_each_timeline(tmp_path: Path) -> None:
+    result = make()
+    result["rows"][0]["metrics"]["timeline"] = Timeline(1.0, [Event("cpu(0)", "sgd", "compute", 0.0, 0.5)]).to_json()
+    html = page(tmp_path, result, slides=True)
+    assert [tag for tag, _ in html.tags if tag in ("section", "figure")] == ["section", "figure"] * 2
+    assert html.words().count(result["question"]) == 2
+    assert "1 device, once more and recorded" in html.words()
+
+
+def test_a_tall_picture_stands_in_two_columns_on_a_slide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def draw(self: Fake, result: Dict[str, Any], figure: Any) -> None:
+        figure.set_size_inches(4, 8)
+        for axes in figure.subplots(2, 1, height_ratios=[2, 1]):
+            axes.plot([0, 1], [0, 1], "o-")
+            axes.set(title="title", xlabel="label")
+
+    monkeypatch.setattr(Fake, "draw", draw)
+    first, second, third = [attrs for tag, attrs in page(tmp_path, make(), slides=True).tags if tag == "svg"]
+    _, _, width, height = map(float, first["viewbox"].split())
+    assert width == 2 * 4 * 72
+    assert float(second["height"]) == height
+    assert 0.6 < height / (8 * 72) < 0.7
+    assert (float(third["x"]), third["viewbox"].split()[1]) == (4 * 72, second["height"])
+    html = Page((tmp_path / "slides.html").read_text(encoding="utf-8"))
+    ids = html.attributes("id")
+    assert len(ids) == len(set(ids))
+    assert {f"#{name}" for name in ids} >= set(html.attributes("href")) - {"data:,"}
+    assert [tag for tag, _ in page(tmp_path).tags].count("svg") == 1  # the report shows it as it is
 
 
 def test_two_pictures_on_a_page_share_no_id(tmp_path: Path) -> None:

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
+from mxdp.experiments.harness import results
 from mxdp.experiments.harness.experiment import find
 from mxdp.experiments.harness.results import TIMELINE
 from mxdp.experiments.report import style
-from mxdp.experiments.report.pictures import timelines
+from mxdp.experiments.report.pictures import marked, timelines
 from mxdp.tracing import Event, Timeline, read_trace
 
 REFERENCE = Path(__file__).parents[2] / "experiments" / "reference"
@@ -22,6 +23,14 @@ RECORDED = Timeline(
 def result(*metrics):
     rows = [{"label": f"Row {number}, so", "metrics": each} for number, each in enumerate(metrics)]
     return {"experiment": "some", "rows": rows[:1], "references": rows[1:]}
+
+
+def test_rows_say_which_rounds_were_disturbed_if_any_were():
+    for elsewhere in ([], [0.0, None]):
+        calm = {**result({}, {}), "disturbance": {"elsewhere": elsewhere}}
+        assert marked(calm) == calm
+    rows = marked({**result({}, {}), "disturbance": {"elsewhere": [0.5, 0.0]}})
+    assert [row["disturbed"] for row in rows["rows"] + rows["references"]] == [[True, False]] * 2
 
 
 def test_a_row_with_a_timeline_gets_a_picture_and_a_trace(tmp_path):
@@ -61,7 +70,7 @@ def test_a_damaged_one_is_named_in_its_place(tmp_path):
 
 @pytest.mark.parametrize("path", sorted(REFERENCE.glob("*/*.json")), ids=lambda path: path.stem)
 def test_in_a_committed_results_picture_no_text_is_cut_off_or_covered_by_another(path):
-    result = json.loads(path.read_text())
+    result = results.read(path)
     found = []
 
     def draw(figure):

@@ -49,7 +49,7 @@ def test_the_nsys_command_runs_the_same_experiment():
 
 
 def test_its_timelines(timelines):
-    assert timelines("profile") == 5
+    assert timelines("profile") == 3
 
 
 def test_a_round_is_a_plain_and_a_recorded_one_of_the_other(monkeypatch):

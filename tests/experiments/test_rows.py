@@ -90,3 +90,13 @@ def test_bars_show_medians_and_samples_in_scale():
     whiskers, dots = axes.lines[0::2], axes.lines[1::2]
     assert [list(line.get_xdata()) for line in whiskers] == [[40.0, 60.0], [3.0, 7.5]]
     assert [list(line.get_xdata()) for line in dots] == [[40.0, 60.0, 50.0], [6.0, 3.0, 7.5]]
+
+
+def test_disturbed_rounds_are_crosses():
+    figure = Figure()
+    row_bars(figure, [{**ROWS[0], "disturbed": [False, True, False, True]}, ROWS[1]], "s")
+    (axes,) = figure.axes
+    _, dots, crosses, _, others = axes.lines
+    assert [list(line.get_xdata()) for line in (dots, crosses, others)] == [[4.0, 5.0], [6.0], [2.0, 1.0, 2.5]]
+    assert [line.get_marker() for line in (dots, crosses, others)] == ["o", "X", "o"]
+    assert axes.get_xlabel() == "s; crosses: disturbed rounds"

@@ -127,6 +127,8 @@ def test_the_books_condition_is_judged(front, back, said):
     text = RunAhead().answer(finished(front=front, back=back), [], SETTINGS)
     assert said in text
     assert ("is not met" in text) is (front > back)
+    busy = RunAhead().answer([{**row, "busy": 0.3} for row in finished(front=front, back=back)], [], SETTINGS)
+    assert "which is slower one can't tell (this machine was busy)." in busy
 
 
 def test_the_prediction_counts_batches():

@@ -8,33 +8,19 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import faulty
 import psutil
 import pytest
+from measuring import children, lengths, measure
 
 from mxdp.experiments import session
 from mxdp.experiments.harness import children as children_module
-from mxdp.experiments.harness import disturbance, results, runner
+from mxdp.experiments.harness import results, runner
 from mxdp.experiments.harness.children import Child, ChildGone, environment_for
-from mxdp.experiments.harness.claims import LOOK_ERRORS
 from mxdp.experiments.harness.experiment import Case
 
-
-@pytest.fixture(autouse=True)
-def importable(monkeypatch):
-    """The children import these experiments by name."""
-    here = str(Path(__file__).parent)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")])))
-
-
-def measure(cls, folder, **changes):
-    return runner.run(cls(), "quick", {**cls.presets["quick"], **changes}, folder)
-
-
-def children():
-    return psutil.Process().children(recursive=True)
+pytestmark = pytest.mark.usefixtures("importable")
 
 
 def test_all_well(tmp_path):
@@ -275,11 +261,6 @@ def test_rounds_take_turns(tmp_path):
 FOUR = [f"case {n}" for n in (1, 2, 3, 4)]
 
 
-def lengths(result):
-    """How many rounds each case has."""
-    return {row["label"]: len(row["seconds"]["samples"]) for row in result["rows"]}
-
-
 def test_cases_together_share_a_child_and_an_instance_and_take_turns(tmp_path):
     result = measure(faulty.LightGood, tmp_path)
     assert (result["status"], result["error"]) == ("ok", None)
@@ -462,68 +443,3 @@ def test_an_experiment_whose_module_is_not_there_is_skipped_with_the_command(tmp
     assert results.read(tmp_path / "made-good.json") == result
     settings = {"made-good": dict(faulty.Good.presets["quick"])}
     assert session.run([faulty.Good()], "quick", settings, tmp_path, as_json=True)
-
-
-def test_rounds_are_added_while_a_claim_is_open(tmp_path, monkeypatch):
-    monkeypatch.setattr(disturbance, "elsewhere", lambda rounds: None)
-    result = measure(faulty.Claims, tmp_path)
-    assert (result["looks"], lengths(result)) == (2, {"case 1": 12, "case 2": 12})
-    (claim,) = result["verdict"]["claims"]
-    measured = [{"label": "case 2", "median": 1.0, "low": 1.0, "high": 1.0}]
-    assert (claim["holds"], claim["measured"]) == (True, measured)
-    assert result["verdict"]["holds"] is True
-    assert {row["confidence"] for row in result["rows"]} == {1 - LOOK_ERRORS[1]}
-    assert len(result["disturbance"]["elsewhere"]) == 12
-
-
-@pytest.mark.parametrize(
-    ("changes", "looks", "rounds"),
-    [
-        (dict(seed=1), 1, 6),
-        (dict(seed=99), 3, 18),
-        (dict(seed=99, looks=1), 1, 6),
-        (dict(rounds=2), 3, 6),
-        (dict(seed=99, patience=1e-9), 1, 6),
-    ],
-)
-def test_there_is_an_end_to_looking(tmp_path, monkeypatch, changes, looks, rounds):
-    monkeypatch.setattr(disturbance, "elsewhere", lambda rounds: None)
-    result = measure(faulty.Claims, tmp_path, **changes)
-    assert (result["looks"], len(result["rows"][0]["seconds"]["samples"])) == (looks, rounds)
-
-
-def test_a_busy_machine_can_not_tell(tmp_path, monkeypatch):
-    monkeypatch.setattr(disturbance, "elsewhere", lambda rounds: 0.31)
-    result = measure(faulty.Claims, tmp_path, seed=1, looks=1)
-    assert (result["verdict"]["holds"], result["verdict"]["busy"]) == (None, 0.31)
-
-
-def test_processes_are_started_anew(tmp_path):
-    result = measure(faulty.Claims, tmp_path, seed=1, rounds=2, looks=1, repeats=3)
-    for row in result["rows"]:
-        assert row["rounds"]["repeat"] == row["rounds"]["begun"] == [0, 0, 1, 1, 2, 2]
-        assert row["rounds"]["number"] == [1, 2] * 3
-        assert len(set(row["rounds"]["process"])) == 3
-        assert row["oracle"]["checked"] == 10  # once, not in every process
-    assert "repeat" not in result["rows"][0]["metrics"]
-    assert children() == []
-
-
-def test_what_failed_is_not_started_again(tmp_path):
-    result = measure(faulty.Exits, tmp_path, rounds=2, repeats=3)
-    assert result["error"].count("exit status 7") == 1
-    assert lengths(result) == {"case 1": 6, "case 2": 1}
-    assert result["verdict"]["text"] == "No answer: not every case was measured."
-
-
-def test_the_first_case_is_compared_with_itself(tmp_path, monkeypatch):
-    monkeypatch.setattr(disturbance, "elsewhere", lambda rounds: None)
-    result = measure(faulty.Claims, tmp_path, seed=1, again=True)
-    assert result["verdict"]["noise"] == {"label": "case 1", "median": 1.0, "low": 1.0, "high": 1.0}
-    assert [row["label"] for row in result["rows"] + result["references"]] == ["case 1", "case 2"]
-
-
-def test_a_first_case_that_fails_has_no_comparison_with_itself(tmp_path):
-    result = measure(faulty.Exits, tmp_path, devices=[2], again=True)
-    assert "the answer could not be found" not in result["error"]
-    assert result["verdict"]["noise"] is None

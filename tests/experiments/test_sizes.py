@@ -118,6 +118,44 @@ def test_the_fastest_is_not_reported_in_the_rounds_that_chose_it():
     assert claims.judged("largest_of_device_store", claim, rows)["holds"] is False
 
 
+def test_noise_alone_does_not_make_the_model_wrong():
+    """Each prediction is right but for noise of 40 % both ways, which is more than the bound of 25 %."""
+    rows = finished(error=0.0)
+    for number, row in enumerate(rows):
+        if "predicted_ms" in row["rounds"]:
+            right = 1e3 * row["seconds"]["median"]
+            row["rounds"]["predicted_ms"] = [right * (1.4 if (k + number) % 2 else 1 / 1.4) for k in range(ROUNDS)]
+    AllReduceSizes().finish(rows, [], SETTINGS)
+    auto = next(row for row in rows if row["label"] == f"2 x 1048576 {AUTO}")
+    assert auto["metrics"]["model_off"] == pytest.approx(1, abs=0.1)  # each round for itself: 1.4
+    assert auto["metrics"]["error"] == 0
+    assert "(9 of 9 predictions agree)" in AllReduceSizes().answer(rows, [], SETTINGS)
+
+
+def test_predictions_that_are_off_do_not_cancel():
+    rows = finished(error=0.0)
+    for row in rows:
+        if "predicted_ms" in row["rounds"]:
+            factor = 1.5 if row["case"]["algorithm"] < "naive" else 1 / 1.5
+            row["rounds"]["predicted_ms"] = [1e3 * factor * row["seconds"]["median"]] * ROUNDS
+    AllReduceSizes().finish(rows, [], SETTINGS)
+    auto = next(row for row in rows if row["label"] == f"2 x 1048576 {AUTO}")
+    assert auto["metrics"]["model_off"] == pytest.approx(1.5)
+    assert auto["metrics"]["error"] == pytest.approx(0.5)
+    assert "(0 of 9 predictions agree)" in AllReduceSizes().answer(rows, [], SETTINGS)
+
+
+def test_all_that_may_be_the_fastest_are_named():
+    rows = finished()
+    for row in rows:
+        if row["case"]["algorithm"] in ("ring", "direct"):
+            row["seconds"]["samples"] = [0.49, 0.49, 0.51, 0.51] * (ROUNDS // 4)
+        if row["case"]["algorithm"] == "tree":
+            row["seconds"]["samples"] = [0.5] * ROUNDS
+    AllReduceSizes().finish(rows, [], SETTINGS)
+    assert "on 3 devices (direct, ring or tree)" in AllReduceSizes().answer(rows, [], SETTINGS)
+
+
 def test_one_round_has_an_answer_and_decides_nothing():
     rows = finished()
     for row in rows:
@@ -158,3 +196,8 @@ def test_the_picture_has_bars_beside_their_predictions_and_curves_of_unlike_colo
         assert len({line.get_color() for line in axes.lines}) == len(axes.lines) == len(ALGORITHMS) + len(STORES)
         bottom, top = axes.get_ylim()
         assert all(bottom < value < top for line in axes.lines for value in line.get_ydata())
+
+
+def test_the_largest_arrays_answer():
+    rows = finished()
+    assert AllReduceSizes().answering(rows) == [row for row in rows if " x 1048576 " in row["label"]]

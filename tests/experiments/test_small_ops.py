@@ -198,6 +198,8 @@ def test_the_answer_has_the_calls_and_the_sizes():
 
 def test_what_never_pays_is_said():
     assert "on two devices not up to 1 MiB" in answer(devices=(1.0, 0.5, 0.9))
+    busy = SmallOps().answer([{**row, "busy": 0.3} for row in rows()], [], SETTINGS)
+    assert "on two devices one can't tell (this machine was busy)" in busy
 
 
 @pytest.mark.parametrize("nbytes", [4, 40])
@@ -270,3 +272,8 @@ def test_ready_calls_do_not_go_through_mxnets_function(monkeypatch):
 def test_a_size_is_of_whole_float32_numbers(nbytes):
     with pytest.raises(UsageError, match="small-ops: sizes must be "):
         resolve([SmallOps()], "quick", {"sizes": [4, nbytes]})
+
+
+def test_the_smallest_and_the_largest_arrays_answer():
+    rows = [{"case": {"bytes": nbytes}} for nbytes in (4, 64, 4096) * 2]
+    assert [row["case"]["bytes"] for row in SmallOps().answering(rows)] == [4, 4096, 4, 4096]

@@ -15,6 +15,7 @@ from mxdp.experiments.harness.settings import resolve
 from mxdp.experiments.measure.oracle import count
 from mxdp.experiments.other_splits.split import wide_numbers
 from mxdp.experiments.other_splits.strategies import LENET_NUMBERS, ROOM
+from mxdp.experiments.other_splits.work import split as work
 from mxdp.experiments.other_splits.work.split import Speeds, SplitNet, network, predict_step, scaled, set_up_steps
 from mxdp.experiments.other_splits.work.strategies import ODD, oracle
 from mxdp.layers import param_shapes
@@ -103,6 +104,18 @@ def test_uneven_shards_take_as_long_as_the_largest():
     assert predict_step(own, own.make(), 6, FAST, 4) == pytest.approx(27 * 2 / 6 + 0.5)
 
 
+def test_the_speeds_are_measured_once_a_round_for_all_cases(monkeypatch):
+    asked = []
+    right = work.measure_layers
+    monkeypatch.setattr(work, "measure_layers", lambda *args: asked.append(args[3]) or right(*args))
+    work._measure_work.cache_clear()
+    ready = [set_up_steps(split(name, {}), 6, steps=1) for name in ("serial", "data")]
+    first, second = ([one_round(each).metrics["predicted_seconds"] for each in ready] for _ in range(2))
+    assert asked == devices(1, "cpu") * 2
+    assert first[1] != second[1]
+    assert min(first + second) > 0
+
+
 # What the catalog says without MXNet
 
 
@@ -144,6 +157,28 @@ def test_the_fastest_is_recommended():
     assert "(ms a step: serial 5,000, data 6,000)" in text
     assert "expected data on 2 devices, which takes 1.20 (1.20 to 1.20) of the fastest one's time" in text
     assert "--devices 2" in find("strategies").answer(given, [], {"devices": [1]})
+
+
+@pytest.mark.parametrize(
+    ("changes", "why", "names"),
+    [
+        ({"samples": [2.1, 1.9] * 12}, "the intervals overlap", "tile on 2 devices or data on 2 devices"),
+        ({"samples": [2.1] * 4}, "too few rounds", "tile on 2 devices, data on 2 devices or one device"),
+        ({"busy": 0.4}, "this machine was busy", "tile on 2 devices"),
+    ],
+)
+def test_what_cannot_be_told_apart_is_not_recommended(changes, why, names):
+    times = (("lenet", "serial", 3, 3), ("lenet", "tile", 2, 2), ("lenet", "data", 2.1, 3))
+    given = rows([*times, ("wide", "serial", 5, 4), ("wide", "data", 6, 5)])
+    for row in given:
+        row["busy"] = changes.get("busy")
+        if "samples" in changes:
+            row["seconds"]["samples"] = row["seconds"]["samples"][: len(changes["samples"])]
+    given[2]["seconds"]["samples"] = changes.get("samples", [2.1] * 24)
+    held("strategies", given, {"devices": [2]})
+    text = find("strategies").answer(given, [], {"devices": [2]})
+    assert f"LeNet, batch 8: can't tell what to use ({why}): the fastest may be {names}." in text
+    assert "LeNet: the cost model expected one of these" in text
 
 
 def test_one_as_fast_as_the_fastest_was_expected_rightly():
@@ -188,6 +223,18 @@ def test_layerwise_has_to_be_faster_first_and_lose_ground(of_data, faster, loses
     assert held("layerwise", given, settings) == {"faster_when_small": faster, "loses_ground": loses}
     assert f"is {of_data[0]:.2f} ({of_data[0]:.2f} to" in find("layerwise").answer(given, [], settings)
     assert "--devices 2" in find("layerwise").answer([], [], {**settings, "devices": [1]})
+
+
+def test_up_to_which_batch_is_said_as_far_as_it_is_known():
+    given = layerwise(0.5, 1.0, 1.2)
+    given[3]["seconds"]["samples"] = [1.9, 2.1] * 3
+    settings = {"devices": [2], "units": 512, "batch_sizes": [1, 10, 100]}
+    held("layerwise", given, settings)
+    text = find("layerwise").answer(given, [], settings)
+    told = "use it with 1; use data parallelism with 100; one can't tell with 10 (the intervals overlap) samples on 2"
+    assert told in text
+    busy = find("layerwise").answer([{**row, "busy": 0.3} for row in given], [], settings)
+    assert "one can't tell with 1, 10, 100 (this machine was busy) samples on 2 devices" in busy
 
 
 def test_above_the_batch_where_both_send_as_much_layerwise_need_not_be_faster():
@@ -242,7 +289,8 @@ def axes():
             metrics.update(peak_bytes=peak, predicted_peak_bytes=0.5e6)
             case = {"net": net, "strategy": strategy, "batch": 8}
             seconds = {"median": median, "min": low, "max": high}
-            drawn.append({"label": f"{net}, {strategy}", "case": case, "seconds": seconds, "metrics": metrics})
+            row = {"label": f"{net}, {strategy}", "case": case, "seconds": seconds, "metrics": metrics, "rounds": {}}
+            drawn.append(row)
     figure = Figure(layout="constrained")
     find("strategies").draw({"rows": drawn}, figure)
     return figure.axes

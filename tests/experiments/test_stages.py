@@ -242,6 +242,9 @@ def test_stages_give_more_answers_and_none_sooner(latency, per_second, later, mo
     held = {name: claims.judged(name, claim, rows)["holds"] for name, claim in experiment.claims.items()}
     assert held == {"stages_answers": more, "stages_latency": later}
     assert f"2 stages give {per_second:.2f} (" in experiment.answer(rows, [], settings)
+    assert "for many answers, large batches on 2 stages (each" in experiment.answer(rows, [], settings)
+    busy = experiment.answer([{**row, "busy": 0.3} for row in rows], [], settings)
+    assert "on one device; one can't tell what to use for many answers (this machine was busy)." in busy
     assert "--devices 2" in experiment.answer(rows[:1], [], settings)
 
 

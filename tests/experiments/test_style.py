@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
-from typing import Any
+from typing import Any, List
 
 import pytest
 from matplotlib.figure import Figure
@@ -144,3 +144,26 @@ def test_no_colour_comes_twice_and_all_can_be_seen_on_white() -> None:
     assert len({colour.upper() for colour in every}) == len(every)
     assert max(map(luminance, every)) < 0.5
     assert len(style.MARKERS) == len(style.COLOURS)
+
+
+@pytest.mark.parametrize(
+    ("height", "rows", "sharex", "cut"),
+    [(8.0, 2, False, True), (8.0, 2, True, False), (3.0, 2, False, False), (8.0, 1, False, False)],
+)
+def test_a_tall_picture_is_cut_only_between_its_parts(height: float, rows: int, sharex: bool, cut: bool) -> None:
+    figures: List[Figure] = []
+
+    def draw(figure: Figure) -> None:
+        figures.append(figure)
+        figure.set_size_inches(4, height)
+        for axes in figure.subplots(rows, 1, sharex=sharex, squeeze=False)[:, 0]:
+            axes.set(title="title", xlabel="label")
+
+    style.svg(draw, "a")
+    share = style.gap(figures[0])
+    assert (share is not None) == cut
+    if share:
+        edge = (1 - share) * figures[0].bbox.height
+        boxes = [axes.get_tightbbox() for axes in figures[0].axes]
+        assert [box.y0 > edge for box in boxes] == [True, False]
+        assert boxes[1].y1 < edge

@@ -45,6 +45,17 @@ def test_it_holds_if_no_round_has_much_that_is_unexplained(rest, holds):
     most = max(rest)
     assert f"A step on 2 devices: compute {1 - sum(rest) / 2:.1%} ({1 - most:.1%} to {1 - min(rest):.1%}), rest" in said
     assert f"2.00 (2.00 to 2.00) times as fast as one device. At most {most:.1%} of any round" in said
+    assert "processor" not in said
+
+
+@pytest.mark.parametrize(("share", "told"), [(0.61, True), (0.94, True), (0.95, False)])
+def test_compute_without_a_processor_is_told(share, told):
+    found = rows()
+    for row in found:
+        row["rounds"]["on_processor"] = [share] * 12
+    WhereTheTimeWent().finish(found, [], {})
+    text = f"had a processor for {share:.0%} ({share:.0%} to {share:.0%}) of their working time"
+    assert (text in WhereTheTimeWent().answer(found, [], {})) is told
 
 
 def test_more_devices_than_the_profiler_can_follow_are_refused(monkeypatch):

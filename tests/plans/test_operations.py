@@ -23,19 +23,17 @@ def arrays(operation, whole_arrays):
 
 def engine_order(todo, whole_arrays, seed):
     """A random order that MXNet allows: a write to an array is not reordered with other uses of this array."""
-    left, order, choose = list(enumerate(todo)), [], random.Random(seed)
+    left, order, choose = set(range(len(todo))), [], random.Random(seed)
+    used = [arrays(operation, whole_arrays) for operation in todo]
 
-    def may_start(place):
-        *reads, writes = arrays(left[place][1], whole_arrays)
-        for _, earlier in left[:place]:
-            *reads_before, writes_before = arrays(earlier, whole_arrays)
-            if writes_before in (*reads, writes) or writes in reads_before:
-                return False
-        return True
+    def conflict(earlier, later):
+        return used[earlier][-1] in used[later] or used[later][-1] in used[earlier]
 
+    waits_for = [{earlier for earlier in range(later) if conflict(earlier, later)} for later in left]
     while left:
-        place = choose.choice([place for place in range(len(left)) if may_start(place)])
-        order.append(left.pop(place)[1])
+        place = choose.choice([place for place in sorted(left) if left.isdisjoint(waits_for[place])])
+        left.remove(place)
+        order.append(todo[place])
     return order
 
 

@@ -16,7 +16,7 @@ import math
 import statistics
 from typing import Dict, List, Mapping
 
-from mxdp.experiments.harness.claims import estimate
+from mxdp.experiments.harness.claims import at_most, estimate, unsure
 from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, experiment
 from mxdp.experiments.report import style
 from mxdp.experiments.report.rows import keep, ratios, size
@@ -108,10 +108,12 @@ class Links(Experiment):
         said = [
             f"The slowest pair copies {size(max(settings['sizes']))} at {speeds[0]:.1f} GB/s, the fastest at "
             f"{speeds[-1]:.1f}: {apart:.2f} times apart (alike: up to {ALIKE}).",
-            f"One link will do for all: {link}; the smallest copy takes {starts[0]:.1f} to {starts[-1]:.1f} µs."
-            if apart.median <= ALIKE
-            else f"Links differ: {link} are only their median, and the smallest copy takes {starts[0]:.1f} to "
-            f"{starts[-1]:.1f} µs.",
+            {
+                True: f"One link will do for all: {link}",
+                False: f"Links differ: {link} are only their median",
+                None: f"One can't tell if links differ ({unsure(slow, 'over_fastest')}): {link} are their median",
+            }[at_most(slow, "over_fastest", ALIKE)]
+            + f"; the smallest copy takes {starts[0]:.1f} to {starts[-1]:.1f} µs.",
         ]
         said += [
             f"{row['label'].capitalize()}, each takes {estimate(row, 'over_alone'):.1f} times as long as alone."

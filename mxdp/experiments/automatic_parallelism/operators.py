@@ -14,7 +14,7 @@ from itertools import takewhile
 from typing import List
 
 from mxdp.errors import plural
-from mxdp.experiments.harness.claims import Claim, estimate
+from mxdp.experiments.harness.claims import Claim, at_most, estimate
 from mxdp.experiments.harness.environments import workers
 from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, experiment
 from mxdp.experiments.report import style
@@ -100,7 +100,7 @@ class Operators(Experiment):
         alone = find_all(one, side=largest["case"]["side"])[0]
         slowest = max(two, key=lambda row: float(row["metrics"]["over_one_worker"]))
         largest_first = sorted(two, key=lambda row: row["case"]["side"], reverse=True)
-        along = [*takewhile(lambda row: _over_k(row) <= ALONG, largest_first)]
+        along = [*takewhile(lambda row: at_most(row, "over_k_times_one", ALONG) is True, largest_first)]
         from_on = seen = ""
         if along:
             start = along[-1]
@@ -108,6 +108,13 @@ class Operators(Experiment):
                 f" They take at most {ALONG} from side {start['case']['side']} on, where a product takes "
                 f"{style.number(start['metrics']['one_seconds'] * 1e6)} µs."
             )
+        cost = (
+            f" Two workers can also cost time: at side {slowest['case']['side']} the {count} products take "
+            f"{estimate(slowest, 'over_one_worker'):.2f} times as long as with one, because MXNet wakes a worker for "
+            "every operator, and Python, which pushes the operators, needs a core as well."
+        )
+        if at_most(slowest, "over_one_worker", 1.0) is not False:
+            cost = ""
         shown = [row for row in rows if "abreast" in row["metrics"]]
         shares = " and ".join(
             f"{row['metrics']['abreast']:.0%} of the time with {plural(row['case']['workers'], 'worker')}"
@@ -119,9 +126,7 @@ class Operators(Experiment):
             f"With two workers {count} products take {estimate(largest, 'over_k_times_one'):.2f} of {count} times one "
             f"at side {largest['case']['side']}; with one worker, MXNet's own setting for a CPU device, "
             f"{estimate(alone, 'over_k_times_one'):.2f}. A device runs as many operators at once as it has workers."
-            f"{from_on}{seen} Two workers can also cost time: at side {slowest['case']['side']} the {count} products "
-            f"take {estimate(slowest, 'over_one_worker'):.2f} times as long as with one, because MXNet wakes a worker "
-            "for every operator, and Python, which pushes the operators, needs a core as well."
+            f"{from_on}{seen}{cost}"
         )
 
     def columns(self) -> List[Column]:

@@ -49,7 +49,7 @@ class Profile(Experiment):
         "full": dict(devices=[2], kind="auto", seed=0, rounds=2, timeout=3600.0, of="two-jobs"),
     }
 
-    little = dict(size=64, products=2, run_seconds=0.001)  # the recorded experiment's
+    little = dict(of="layerwise", units=16, batch_sizes=[4], steps=2)  # the last three are the recorded experiment's
 
     def cases(self, settings: Settings) -> List[Case]:
         other, its = recorded_experiment(settings)

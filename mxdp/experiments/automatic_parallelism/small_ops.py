@@ -14,7 +14,7 @@ from itertools import takewhile
 from typing import Dict, List, Optional, Sequence, Tuple
 
 from mxdp.errors import plural
-from mxdp.experiments.harness.claims import Claim, estimate
+from mxdp.experiments.harness.claims import Claim, at_most, estimate, unsure
 from mxdp.experiments.harness.environments import NAIVE, workers
 from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, experiment
 from mxdp.experiments.report import style
@@ -129,6 +129,11 @@ class SmallOps(Experiment):
         push = Column("calls_push_us", "push", ".1f")
         return [Column("ops_per_sec", "ops/s", ",.0f"), calls, push, *others]
 
+    def answering(self, rows: List[Row]) -> List[Row]:
+        """The smallest arrays, and the largest for comparison."""
+        ends = [end(row["case"]["bytes"] for row in rows) for end in (min, max)]
+        return [row for row in rows if row["case"]["bytes"] in ends]
+
     def draw(self, result: Result, figure: style.Figure) -> None:
         figure.set_size_inches(style.WIDTH, 2.2 * style.HEIGHT)
         upper, lower = figure.subplots(2, 1, sharex=True)
@@ -155,6 +160,10 @@ class SmallOps(Experiment):
 
 
 def _pays_from(rows: List[Row], name: str) -> str:
-    """In words, the smallest size from which on all ratios are low enough."""
-    pays = [*takewhile(lambda row: row["metrics"][name] <= PAYS, reversed(rows))]
-    return f"from {size(pays[-1]['case']['bytes'])} on" if pays else f"not up to {size(rows[-1]['case']['bytes'])}"
+    """In words, the smallest size from which on all ratios are low enough for sure."""
+    pays = [*takewhile(lambda row: at_most(row, name, PAYS) is True, reversed(rows))]
+    if pays:
+        return f"from {size(pays[-1]['case']['bytes'])} on"
+    if at_most(rows[-1], name, PAYS) is None:
+        return f"one can't tell ({unsure(rows[-1], name)})"
+    return f"not up to {size(rows[-1]['case']['bytes'])}"

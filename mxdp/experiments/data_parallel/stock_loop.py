@@ -50,7 +50,7 @@ class StockLoop(Experiment):
         batch_size=256, lr=0.2, samples=None,
     )  # fmt: skip
     presets = {"quick": dict(full, rounds=6, timeout=300.0, samples=4352), "full": full}
-    little = dict(samples=200, batch_size=40)
+    little = dict(devices=[2], samples=80, batch_size=40)
 
     def cases(self, settings: Settings) -> List[Case]:
         cases = []

@@ -29,6 +29,8 @@ PARTS = {
     "rest": "rest",
 }
 """Metric to its name in the table."""
+ON_PROCESSOR = 0.95
+"""With less of their working time on a processor, the answer says how much the devices had."""
 PLAIN = {"hidden_communication": "all-reduce, beside compute", "exposed_communication": "all-reduce, waited for"}
 """The same in the picture, where there is room for more."""
 
@@ -44,7 +46,8 @@ class WhereTheTimeWent(Experiment):
         "Mean shares of the wall clock of the device that works longest; they add up to 100 %. Communication is "
         "beside compute where it runs at the same time, otherwise it is waited for. Waiting: for another device's "
         "result, or because Python waited. Python: nothing had been pushed, so the device was idle. Input: the same, "
-        "while a batch was made."
+        "while a batch was made. 'CPU': the share of the devices' working time in which they had a processor; in "
+        "the rest other programs ran, or Python."
     )
     claims = {
         "rest": Claim(
@@ -92,12 +95,16 @@ class WhereTheTimeWent(Experiment):
             else ""
         )
         worst = max(row["metrics"]["rest_most"] for row in rows)
-        return f"A step on {last['label']}: {', '.join(said)}.{fast} At most {worst:.1%} of any round is unexplained."
+        return (
+            f"A step on {last['label']}: {', '.join(said)}.{_without_processor(last)}{fast} At most {worst:.1%} of any "
+            "round is unexplained."
+        )
 
     def columns(self) -> List[Column]:
         return [
             Column("seconds", "ms", ".1f", 1e3),
             *(Column(name, words, ".1%") for name, words in PARTS.items()),
+            Column("on_processor", "CPU", ".0%"),
         ]
 
     def draw(self, result: Result, figure: style.Figure) -> None:
@@ -126,3 +133,13 @@ class WhereTheTimeWent(Experiment):
         axes.grid(axis="y", visible=False)
         figure.set_figheight(1.05 * len(rows) + 1.8)
         figure.legend(loc="outside lower center", ncols=2)
+
+
+def _without_processor(row: Row) -> str:
+    """What is to be said of compute, if the devices had a processor for a part of it only."""
+    if "on_processor" not in row["rounds"] or estimate(row, "on_processor").median >= ON_PROCESSOR:
+        return ""
+    return (
+        f" Not all of this is compute: the devices had a processor for {estimate(row, 'on_processor'):.0%} of their "
+        "working time; in the rest other programs ran, or Python."
+    )

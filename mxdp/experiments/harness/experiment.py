@@ -5,8 +5,8 @@ An experiment is one question. It has a file in a room of ``mxdp/experiments/`` 
 
 ====================  ==========================================================================================
 in the parent         ``cases`` (what to compare), ``predict`` (before a number exists), ``finish`` (numbers that
-                      need several rows, and what the claims are about), ``answer``, ``columns`` and ``draw`` (from
-                      the JSON alone)
+                      need several rows, and what the claims are about), ``answer``, ``columns``, ``answering`` and
+                      ``draw`` (from the JSON alone)
 in a child process    ``oracle`` and ``set_up``. By default they are the functions of these names in the module of
                       the same name in the folder ``work`` beside the file.
 ====================  ==========================================================================================
@@ -190,7 +190,9 @@ class Experiment:
 
     def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
         """In the parent, if all rows are complete: the answer to the question. Its first sentence gives the number and
-        its interval (:func:`.claims.estimate`), the second says why."""
+        its interval (:func:`.claims.estimate`), the second says why. Advice is given only where it is known to be right
+        (:func:`.claims.at_most`): on a busy machine, and where intervals overlap, one can't tell
+        (:func:`.claims.unsure`)."""
         raise NotImplementedError
 
     def columns(self) -> List[Column]:
@@ -200,6 +202,10 @@ class Experiment:
     def more_columns(self) -> List[Column]:
         """Of a second table, for the rows that have such numbers, where one table would be too wide."""
         return []
+
+    def answering(self, rows: List[Row]) -> List[Row]:
+        """Of a long table, the rows that answer the question: these are shown first. By default all."""
+        return rows
 
     def draw(self, result: Result, figure: Figure) -> None:
         """Draw a result, read from its JSON, on an empty matplotlib figure. By default one bar a row: its seconds."""

@@ -236,6 +236,7 @@ class Measurement:
             "seconds": results.summary(self.samples[case.label]),
             "metrics": {**metrics, **last},
             "rounds": {name: list(values) for name, values in numbers.items()},
+            "busy": disturbance.elsewhere(self.watch.rounds),
             "confidence": claims.CONFIDENCE if fixed else 1 - claims.LOOK_ERRORS[self.looks - 1],
         }
 
@@ -256,7 +257,7 @@ class Measurement:
         self.experiment.finish(rows, references, self.settings)
         noise = self._noise()
         busy = disturbance.elsewhere(self.watch.rounds)
-        factor = max(noise["median"], 1 / noise["median"]) if noise and not noise["low"] <= 1 <= noise["high"] else 1.0
+        factor = claims.noise_factor(noise)
         each = self.experiment.claims.items()
         held = [claims.judged(name, claim, rows + references, factor) for name, claim in each]
         for claim in held:

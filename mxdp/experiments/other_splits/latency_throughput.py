@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import List
 
 from mxdp.errors import plural
-from mxdp.experiments.harness.claims import Claim, estimate
+from mxdp.experiments.harness.claims import Claim, at_most, estimate, unsure
 from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, experiment
 from mxdp.experiments.other_splits.split import FULL, INTEGERS, QUICK
 from mxdp.experiments.report import style
@@ -109,10 +109,16 @@ class LatencyThroughput(Experiment):
             f"each after {estimate(row, 'latency_of_one'):.2f} of its time"
             for row in many
         )
+        more = [row for row in many if at_most(row, "answers_of_one", 1.0) is False]
+        advice = ""
+        if more:
+            layouts = " or ".join(row["case"]["layout"] for row in more)
+            advice = f"; for many answers, large batches on {layouts} (each replica needs room for the whole network)"
+        elif any(at_most(row, "answers_of_one", 1.0) is None for row in many):
+            advice = f"; one can't tell what to use for many answers ({unsure(many[0], 'answers_of_one')})"
         return (
             f"In batches of {largest}, {others}. A batch still goes through all layers, but the next one follows "
-            f"close behind. One device gives {single}. For an answer soon, use small batches on one device; for many "
-            "answers, large batches, on replicas if the network fits on each device, otherwise on stages."
+            f"close behind. One device gives {single}. For an answer soon, use small batches on one device{advice}."
         )
 
     def columns(self) -> List[Column]:

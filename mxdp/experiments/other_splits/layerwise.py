@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import List
 
 from mxdp.errors import plural
-from mxdp.experiments.harness.claims import Claim, estimate
+from mxdp.experiments.harness.claims import Claim, at_most, estimate, unsure
 from mxdp.experiments.harness.experiment import Case, Column, Result, Row, Settings, experiment
 from mxdp.experiments.other_splits.split import COLUMNS, FULL, INTEGERS, QUICK, SERIAL, SplitExperiment, wide_numbers
 from mxdp.experiments.report import style
@@ -99,16 +99,24 @@ class LayerwiseExperiment(SplitExperiment):
         if not counts:
             return "One device has nothing to split: run it with --devices 2."
         params, sums = wide_numbers(settings["units"])
-        times = []
+        times, advice = [], []
         for n in counts:
             own = find_all(rows, strategy=LAYERWISE, split=n)
             by_batch = ", ".join(f"{estimate(row, 'of_data'):.2f} with {row['case']['batch']:,}" for row in own)
             times.append(f"{by_batch} samples in a batch on {n} devices")
+            known = {True: "use it with", False: "use data parallelism with", None: "one can't tell with"}
+            for less, words in known.items():
+                batches = [row for row in own if at_most(row, "of_data", 1.0) is less]
+                if batches:
+                    counts_of = ", ".join(f"{row['case']['batch']:,}" for row in batches)
+                    why = f" ({unsure(batches[0], 'of_data')})" if less is None else ""
+                    advice.append(f"{words} {counts_of}{why}")
+            advice[-1] += f" samples on {n} devices"
         return (
             f"Layerwise partitioning's time over that of data parallelism is {'; '.join(times)}. It sends less up to a "
             f"batch of {params / sums:,.0f}, in {own[0]['metrics']['allreduces_forward']} all-reduces forward and "
-            f"{own[0]['metrics']['allreduces_backward']} backward. Use it for layers with many parameters and few "
-            "samples, or where no device holds all parameters; otherwise use data parallelism."
+            f"{own[0]['metrics']['allreduces_backward']} backward. By these times, {'; '.join(advice)}. It also "
+            "divides the parameters, for layers that no device holds."
         )
 
     def columns(self) -> List[Column]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 from mxdp.errors import plural
-from mxdp.experiments.harness.claims import Claim, estimate
+from mxdp.experiments.harness.claims import Claim, estimate, off
 from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, experiment
 from mxdp.experiments.other_splits.split import COMPARED, FULL, INTEGERS, QUICK
 from mxdp.experiments.report import style
@@ -114,6 +114,7 @@ class PipelineStages(Experiment):
         fewest, several = _ends(settings)
         for row in [row for row in rows if row["case"]["stages"] > 1]:
             case, predicted = row["case"], row["rounds"]["predicted_over_measured"]
+            row["metrics"]["off"] = off(row, "predicted_seconds")
             roomy = _roomy(row)
             if roomy:
                 keep(row, "predicted_at_most", predicted)
@@ -142,6 +143,9 @@ class PipelineStages(Experiment):
         ):  # fmt: skip
             if chosen:
                 said.append(text.format(_predicted(chosen)))
+                errors = [each for row in chosen if (each := row["metrics"].get("off")) is not None]
+                if errors:
+                    said.append(f"{errors.count(0)} of {len(errors)} predictions agree (the intervals overlap).")
         stages = rows[0]["case"]["stages"]
         peaks = [row["metrics"]["peak_bytes"] for row in find_all(rows, stages=stages, micro_batches=most)]
         if None not in peaks:

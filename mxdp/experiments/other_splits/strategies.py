@@ -13,11 +13,11 @@ from __future__ import annotations
 from typing import List
 
 from mxdp.errors import plural
-from mxdp.experiments.harness.claims import Claim, estimate
+from mxdp.experiments.harness.claims import Claim, estimate, unsure
 from mxdp.experiments.harness.experiment import Case, Result, Row, Settings, experiment
 from mxdp.experiments.other_splits.split import COLUMNS, FULL, QUICK, SERIAL, SplitExperiment, wide_numbers
 from mxdp.experiments.report import style
-from mxdp.experiments.report.rows import fastest, find_all, keep, ratios
+from mxdp.experiments.report.rows import contenders, either, fastest, find_all, keep, ratios
 
 NETS = {"lenet": "LeNet", "wide": "Wide net"}
 LENET_NUMBERS = 129_068, 4_860
@@ -104,16 +104,24 @@ class Strategies(SplitExperiment):
         first, detail = [], []
         for net, title in NETS.items():
             own = sorted(find_all(rows, net=net), key=lambda row: float(row["seconds"]["median"]))
-            best, expected = fastest(own)[0], _expected(own)
-            first.append(f"{title}, batch {best['case']['batch']}: use {_named(best)}")
-            if best["case"]["strategy"] != SERIAL:
+            (best, reported), expected = fastest(own), _expected(own)
+            close = contenders(own, best, reported)
+            sure = close == [best] and not best.get("busy")
+            advice = f"use {_named(best)}"
+            if not sure:
+                why, names = unsure(expected, "expected_of_fastest"), either(map(_named, close))
+                advice = f"can't tell what to use ({why}): the fastest may be {names}"
+            elif best["case"]["strategy"] != SERIAL:
                 serial = find_all(own, strategy=SERIAL)[0]
-                first[-1] += f", {estimate(serial, 'serial_of_fastest'):.2f} times as fast as one device"
+                advice += f", {estimate(serial, 'serial_of_fastest'):.2f} times as fast as one device"
+            first.append(f"{title}, batch {best['case']['batch']}: {advice}")
             times = ", ".join(f"{_strategy(row)} {style.number(row['seconds']['median'] * 1e3)}" for row in own)
             peaks = [(row["metrics"]["peak_bytes"], _strategy(row)) for row in own if row["metrics"]["peak_bytes"]]
             least = [f"; least memory a device: {name} ({style.number(peak / 1e6)} MB)" for peak, name in sorted(peaks)]
             of_fastest = f"which takes {estimate(expected, 'expected_of_fastest'):.2f} of the fastest one's time"
-            said = "it, too" if expected is best else f"{_named(expected)}, {of_fastest}"
+            said = f"{_named(expected)}, {of_fastest}"
+            if expected in close:  # if it is sure, only the best is close
+                said = "it, too" if sure else "one of these"
             detail.append(f"{title}: the cost model expected {said} (ms a step: {times}){''.join(least[:1])}.")
         return (
             f"{'. '.join(first)}. {' '.join(detail)} A pipeline and layerwise partitioning also divide the parameters, "
@@ -137,7 +145,8 @@ class Strategies(SplitExperiment):
 
 
 def _draw_panel(axes: style.Axes, rows: List[Row], heading: str, name: str, predicted: str, scale: float) -> None:
-    """A bar a row. Times have whiskers from the shortest to the longest; a triangle under a bar is the prediction."""
+    """A bar a row. Times have whiskers from the shortest to the longest; a triangle under a bar is the prediction, and
+    a line through it its interval."""
     limit = 0.0
     for y, row in enumerate(rows):
         known = row["metrics"][name]
@@ -154,6 +163,11 @@ def _draw_panel(axes: style.Axes, rows: List[Row], heading: str, name: str, pred
         below = [y + 0.38 for y in range(len(rows))]
         axes.plot(values, below, "^", color=style.INK, markersize=5, label="predicted", clip_on=False)
         limit = max(limit, *values)
+        for height, row in zip(below, rows):
+            _, low, high = estimate(row, predicted) if predicted in row["rounds"] else (0, None, None)
+            if low is not None and high is not None:
+                limit = max(limit, high * scale)
+                axes.plot([low * scale, high * scale], [height, height], color=style.INK, linewidth=1)
     axes.set_title(heading, weight="normal", size=11.5)
     axes.set(xlim=(0, limit or ROOM), ylim=(len(rows) - 0.4, -0.6), xticks=[])
     axes.tick_params(axis="y", length=0)

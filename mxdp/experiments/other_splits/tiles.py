@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Any, List
 
 from mxdp.errors import plural
-from mxdp.experiments.harness.claims import Claim, estimate
+from mxdp.experiments.harness.claims import Claim, at_most, estimate, unsure
 from mxdp.experiments.harness.experiment import Case, Column, Result, Row, Settings, experiment
 from mxdp.experiments.other_splits.split import COLUMNS, COMPARED, FULL, QUICK, SERIAL, SplitExperiment
 from mxdp.experiments.report import style
@@ -112,11 +112,17 @@ class Tiles(SplitExperiment):
                     f"{row['label']} are {estimate(row, 'speedup'):.2f} times as fast as whole pictures{memory}"
                 )
                 costs.append(f"{halos} of {moved} MB")
+        slower = [at_most(row, "speedup", 1.0) for row in with_halos if "halo_bytes" in row["metrics"]]
+        advice = "Use tiles for few large pictures, where one takes too long or too much memory"
+        if None in slower:
+            why = unsure(with_halos[-1], "speedup")
+            advice = f"One can't tell if tiles are faster ({why}); use them where a picture takes too much memory"
+        elif any(slower):
+            advice = "Use tiles where a picture takes too much memory"
         return (
             f"With halos the largest error is {_worst(with_halos)}; without, {_worst(without)} at the seams and "
             f"{_worst(without, '_inside')} inside, as the windows reach two pixels. {'; '.join(said)}. Of what they "
-            f"move, {' and '.join(costs)} are halos. Use tiles for few large pictures, where one takes too long or too "
-            "much memory; for a batch of many, data parallelism sends less."
+            f"move, {' and '.join(costs)} are halos. {advice}; for a batch of many, data parallelism sends less."
         )
 
     def columns(self) -> List[Column]:

@@ -8,25 +8,40 @@ from typing import Dict, List, Optional, Tuple
 from markupsafe import Markup
 
 from mxdp.experiments.harness import results
+from mxdp.experiments.harness.disturbance import disturbed
 from mxdp.experiments.harness.experiment import Experiment, Result, Row
 from mxdp.experiments.report import style
+from mxdp.experiments.report.rows import answering
 from mxdp.tracing import Timeline, draw
 from mxdp.tracing.chrome import write_chrome_trace
 
 
-def picture(result: Result, experiment: Optional[Experiment], folder: Path) -> Tuple[Optional[Markup], str]:
-    """Draw it to ``folder/<name>.svg``: the picture for the page, or None and a sentence on why there is none."""
+def picture(
+    result: Result, experiment: Optional[Experiment], folder: Path, wide: bool = False
+) -> Tuple[Optional[Markup], str]:
+    """Draw it to ``folder/<name>.svg``: the picture for the page, or None and a sentence on why there is none.
+
+    ``wide``: on the page the lower part of a tall picture stands beside the upper one."""
     name = result["experiment"]
     if experiment is None:
         return None, "There is no picture: this installation has no experiment of that name."
     path = folder / f"{name}.svg"
-    numbers = "; ".join(f"{row['label']}: {style.number(row['seconds']['median'])} s" for row in result["rows"])
+    short = answering(result, experiment)["rows"]
+    numbers = "; ".join(f"{row['label']}: {style.number(row['seconds']['median'])} s" for row in short)
     alt = f"Picture for the question: {result['question']} Median times: {numbers}. All numbers are in the table."
     why = "nothing was measured"
     if result["rows"]:
         try:
-            drawn = style.svg(lambda figure: experiment.draw(result, figure), salt=name)
-            page = Markup(style.inline(drawn, f"{name}-svg-", alt))
+            figures: List[style.Figure] = []
+
+            def draw(figure: style.Figure) -> None:
+                figures.append(figure)
+                experiment.draw(marked(result), figure)
+
+            drawn = style.svg(draw, salt=name)
+            share = style.gap(figures[0]) if wide else None
+            shown = style.side_by_side(drawn, share) if share else drawn
+            page = Markup(style.inline(shown, f"{name}-svg-", alt))
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
         else:
@@ -35,6 +50,13 @@ def picture(result: Result, experiment: Optional[Experiment], folder: Path) -> T
     if path.exists():
         path.unlink()  # one from an earlier report would show other numbers than the table
     return None, f"The picture could not be drawn ({why})."
+
+
+def marked(result: Result) -> Result:
+    """``result`` for :func:`.rows.row_bars`: if any rounds were disturbed, each row says which."""
+    marks = disturbed(result["disturbance"])
+    parts = ("rows", "references") if any(marks) else ()
+    return {**result, **{part: [{**row, "disturbed": marks} for row in result[part]] for part in parts}}
 
 
 def timelines(result: Result, folder: Path) -> List[Dict[str, object]]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from mxdp.experiments.harness.experiment import Column, Row
+    from mxdp.experiments.harness.experiment import Column, Experiment, Result, Row
 
 
 def size(nbytes: int) -> str:
@@ -52,6 +52,25 @@ def keep(row: Row, name: str, values: Iterable[Optional[float]]) -> None:
     row["metrics"][name] = estimate(row, name).median
 
 
+def either(names: Iterable[str]) -> str:
+    """
+    >>> either(["a"]), either(["a", "b", "c"])
+    ('a', 'a, b or c')
+    """
+    *others, last = names
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+def one_way(values: Sequence[float]) -> List[float]:
+    """``values``, or the inverse of each if their median is less than 1: how far two things are apart, whichever is the
+    larger. If each round chose by itself, noise alone would drive them apart.
+
+    >>> one_way([0.5, 2.0, 4.0]), one_way([0.5, 0.25, 2.0])
+    ([0.5, 2.0, 4.0], [2.0, 4.0, 0.5])
+    """
+    return list(values) if statistics.median(values) >= 1 else [1 / value for value in values]
+
+
 def ratios(above: Row, below: Row) -> List[float]:
     """``above``'s seconds over ``below``'s, round by round."""
     return [a / b for a, b in zip(above["seconds"]["samples"], below["seconds"]["samples"])]
@@ -78,6 +97,18 @@ def fastest(rows: Sequence[Row]) -> Tuple[Row, List[bool]]:
     best = min(rows, key=seconds)
     even = reported(best)
     return best, even if any(even) else [True] * len(even)
+
+
+def contenders(rows: Sequence[Row], best: Row, reported: Sequence[bool]) -> List[Row]:
+    """``best`` (of :func:`fastest`) and all rows that may be as fast: their time over its, in the rounds that may be
+    reported, has an interval that reaches down to 1, or none."""
+    close = [best]
+    for row in rows:
+        values = [each if even else None for each, even in zip(ratios(row, best), reported)]
+        low = estimate({**row, "rounds": {**row["rounds"], "over": values}}, "over").low
+        if row is not best and (low is None or low <= 1):
+            close.append(row)
+    return close
 
 
 def over(rows: List[Row], row: Row, *same: str, **case: Any) -> Optional[float]:
@@ -125,6 +156,14 @@ def _written(value: Any, column: Column) -> str:
     return (text if re.search("[1-9]", text) else text.lstrip("-")) + column.unit
 
 
+def answering(result: Result, experiment: Optional[Experiment]) -> Result:
+    """``result`` with the rows that answer its question. With all, if the experiment can't say which."""
+    try:
+        return {**result, "rows": experiment.answering(result["rows"])} if experiment else result
+    except Exception:  # a defect, or an old result: the reader gets a longer table
+        return result
+
+
 def row_bars(
     figure: Figure,
     rows: List[Row],
@@ -135,6 +174,7 @@ def row_bars(
     labels: Sequence[str] = (),
 ) -> None:
     """One bar a row: the median of its times, with whiskers and samples, each times its row's ``scale`` (default 1).
+    Samples of the rounds in ``row["disturbed"]``, if the report has put it there, are crosses.
 
     ``axes``: where, if not on the whole figure; ``labels``: in place of the rows' own."""
     factors = scale or [1.0] * len(rows)
@@ -148,4 +188,5 @@ def row_bars(
         unit=unit,
         samples=times,
         colours=colours or [style.COLOURS[0]] * len(rows),
+        disturbed=[row.get("disturbed", ()) for row in rows],
     )

@@ -12,7 +12,8 @@ from __future__ import annotations
 import io
 import re
 import xml.etree.ElementTree as ET
-from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Sequence
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes
@@ -104,6 +105,35 @@ def inline(svg: str, prefix: str, alt: str) -> str:
     return ET.tostring(root, encoding="unicode")
 
 
+def gap(figure: Figure) -> Optional[float]:
+    """Where a drawn figure that is taller than wide falls into an upper and a lower part, as a share of its height from
+    the top: the gap nearest the middle. None if it is not that tall, or if the parts share an axis."""
+    width, height = figure.get_size_inches()
+    parts = [figure, *figure.subfigs]
+    shared = any(len(axes.get_shared_x_axes().get_siblings(axes)) > 1 for axes in figure.axes)
+    drawn = [*figure.axes, *(each for part in parts for each in (*part.texts, *part.legends))]
+    boxes = sorted((each.get_tightbbox() for each in drawn), key=lambda box: -box.y1)
+    lowest = [min(box.y0 for box in boxes[: number + 1]) for number in range(len(boxes))]
+    gaps = [1 - (low + box.y1) / 2 / figure.bbox.height for low, box in zip(lowest, boxes[1:]) if box.y1 <= low]
+    tall = height > 1.1 * width and not shared
+    return min(gaps, key=lambda share: abs(share - 0.5)) if tall and gaps else None
+
+
+def side_by_side(svg: str, share: float) -> str:
+    """SVG text in which the part below ``share`` of the height stands beside the part above."""
+    root = ET.fromstring(svg)
+    _, _, width, height = map(float, root.attrib["viewBox"].split())
+    top, bottom = share * height, (1 - share) * height
+    root.set("viewBox", f"0 0 {2 * width} {max(top, bottom)}")
+    (whole,) = (child for child in root if child.get("id") == "figure_1")
+    root.remove(whole)
+    for x, y, part in ((0.0, 0.0, top), (width, top, bottom)):
+        box = f"0 {y} {width} {part}"
+        inner = ET.SubElement(root, "svg", {"x": str(x), "width": str(width), "height": str(part), "viewBox": box})
+        inner.append(ET.Element("use", {"href": "#figure_1"}) if y else whole)
+    return ET.tostring(root, encoding="unicode")
+
+
 def number(value: float, digits: int = 3) -> str:
     """``value`` for a reader: ``digits`` significant ones, thousands apart, an exponent only for the very small and
     large; an int is written out.
@@ -128,11 +158,12 @@ def bars(
     unit: str = "",
     samples: Optional[Sequence[Sequence[float]]] = None,
     colours: Optional[Sequence[str]] = None,
+    disturbed: Optional[Sequence[Sequence[bool]]] = None,
 ) -> None:
     """Lying bars, the first at the top: the label above each, the value with ``unit`` at its end.
 
-    ``low`` and ``high`` give whiskers (minimum to maximum); ``samples`` are drawn as dots on the whisker. The figure
-    gets the height that the bars need.
+    ``low`` and ``high`` give whiskers (minimum to maximum); ``samples`` are drawn as dots on the whisker, those that
+    are ``disturbed`` as crosses. The figure gets the height that the bars need.
 
     Raises:
         ValueError: the sequences differ in length, or a value is outside its whisker.
@@ -147,14 +178,21 @@ def bars(
     for label, least, value, most in zip(labels, low, values, high):
         if not least <= value <= most:
             raise ValueError(f"{label!r}: {value} is not between {least} and {most}")
+    marks: Sequence[Sequence[bool]] = [()] * count if disturbed is None else disturbed
     ends = [max([most, *points]) for most, points in zip(high, dots)]
     longest = max(ends, default=0) or 1
     for y, label in enumerate(labels):
         axes.barh(y, values[y], height=THICK, color=colours[y])
         axes.plot([low[y], high[y]], [y, y], color=INK, linewidth=1.2, marker="|", markersize=9)
-        axes.plot(
-            dots[y], [y] * len(dots[y]), "o", color="white", markeredgecolor=INK, markersize=4, markeredgewidth=0.9
-        )
+        parts: Dict[bool, List[float]] = {False: [], True: []}
+        for dot, mark in zip(dots[y], chain(marks[y], repeat(False))):
+            parts[mark].append(dot)
+        for mark, shape, points in ((False, "o", 4.0), (True, "X", 6.5)):
+            if parts[mark] or not mark:
+                axes.plot(
+                    parts[mark], [y] * len(parts[mark]), shape,
+                    color="white", markeredgecolor=INK, markersize=points, markeredgewidth=0.9,
+                )  # fmt: skip
         axes.annotate(label, (0, y - THICK / 2), (3, 2), textcoords="offset points", va="bottom", zorder=4)
         text = f"{number(values[y])} {unit}".rstrip()
         axes.annotate(text, (ends[y], y), (7, 0), textcoords="offset points", va="center", weight="bold", zorder=4)
@@ -163,8 +201,8 @@ def bars(
     axes.set_yticks([])
     axes.grid(axis="y", visible=False)
     axes.spines["left"].set_color(INK)
-    if unit:
-        axes.set_xlabel(unit)
+    crosses = "crosses: disturbed rounds" if any(map(any, marks)) else ""
+    axes.set_xlabel("; ".join(filter(None, (unit, crosses))))
     _make_room(axes, count)
 
 

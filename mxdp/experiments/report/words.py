@@ -11,7 +11,7 @@ from mxdp.experiments.harness.experiment import Result
 
 HELD = {True: ("yes", "holds"), False: ("no", "does not hold"), None: ("unknown", "can't tell")}
 SHOWN = 3
-"""So many rows' numbers stand beside a claim; all are in the JSON."""
+"""How many rows' numbers stand beside a claim, and how many disturbed rounds are named; all are in the JSON."""
 
 
 def mark(result: Result) -> Tuple[str, str]:
@@ -63,15 +63,29 @@ def sureness(result: Result) -> str:
     else:
         said = f"{rounds} of each case, in one process, so the intervals do not cover how processes differ"
     looks = f", after {plural(result['looks'], 'look')}" if settings.get("looks", 1) > 1 else ""
-    marks = [number for number, mark in enumerate(disturbed(result["disturbance"]), 1) if mark]
-    sentences = [f"{said}{looks}."]
-    if marks:
-        numbers = ", ".join(map(str, marks[:12])) + (", ..." if len(marks) > 12 else "")
-        sentences.append(f"Other programs disturbed {plural(len(marks), 'round')}: {numbers}.")
+    sentences = [f"{said}{looks}.", *disturbances(result["disturbance"])]
     if verdict["noise"]:
         same = Estimate(verdict["noise"]["median"], verdict["noise"]["low"], verdict["noise"]["high"])
         sentences.append(f"{verdict['noise']['label']} measured twice, as two cases: {same:.3f} times as long.")
     return " ".join(sentences)
+
+
+def disturbances(rounds: Mapping[str, List[Any]]) -> List[str]:
+    """A sentence on the disturbed rounds, if there are any."""
+    marks = disturbed(rounds)
+    numbers = [number for number, mark in enumerate(marks, 1) if mark]
+    shares = [share for share, mark in zip(rounds.get("elsewhere", ()), marks) if mark]
+    if not numbers:
+        return []
+    more = len(numbers) - SHOWN
+    which = _and([*map(str, numbers[:SHOWN]), *([f"{more} more"] if more > 0 else [])])
+    share = f"{min(shares):.0%} to {max(shares):.0%}" if more > 0 else _and([f"{each:.0%}" for each in shares])
+    start = f"Round {which} was" if len(numbers) == 1 else f"Rounds {which} were"
+    return [f"{start} disturbed: {share} of the processors' time went elsewhere."]
+
+
+def _and(texts: List[str]) -> str:
+    return " and ".join(filter(None, [", ".join(texts[:-1]), texts[-1]]))
 
 
 def answer(result: Result) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import lru_cache
 from typing import Any, Iterator, List, Sequence, Tuple
 
@@ -38,15 +39,16 @@ def set_up(case: Case, settings: Settings) -> Work:
     """A round makes its own vectors: the cases share a process, and none may hold memory while another is measured."""
     devices, nbytes, seed = _devices(case, settings), settings["nbytes"] // 4 * 4, settings["seed"]
     schedule = schedule_of(case, nbytes // 4)
-    machine, link = _measured(tuple(devices[: case.devices]), settings["nbytes"], seed)
-    expected = {
-        "predicted_ms": predict(schedule, nbytes, machine) * 1e3,
-        "textbook_ms": allreduce_seconds(schedule, nbytes, link) * 1e3,
-        "book_ms": allreduce_seconds(schedule, nbytes, BOOK_LINK) * 1e3,
-        "sent_bytes_busiest": 4 * max(schedule.sent(nbytes // 4)),
-    }
+    numbers = itertools.count()
 
     def one_round() -> Round:
+        machine, link = _measured(tuple(devices[: case.devices]), settings["nbytes"], seed, next(numbers))
+        expected = {
+            "predicted_ms": predict(schedule, nbytes, machine) * 1e3,
+            "textbook_ms": allreduce_seconds(schedule, nbytes, link) * 1e3,
+            "book_ms": allreduce_seconds(schedule, nbytes, BOOK_LINK) * 1e3,
+            "sent_bytes_busiest": 4 * max(schedule.sent(nbytes // 4)),
+        }
         seconds, compared = summed(schedule, devices, case.devices, nbytes // 4, seed)
         return Round(seconds, {**expected, "wrong": count(compared)[1]})
 
@@ -60,8 +62,9 @@ def _devices(case: Case, settings: Settings) -> List[Device]:
 
 
 @lru_cache(maxsize=None)
-def _measured(devices: Tuple[Device, ...], nbytes: int, seed: int) -> Tuple[Machine, Link]:
-    """This machine's speeds, and the link from the first device to the second, for all cases with these devices."""
+def _measured(devices: Tuple[Device, ...], nbytes: int, seed: int, number: int) -> Tuple[Machine, Link]:
+    """This machine's speeds in round ``number``, and the link from the first device to the second, for all cases with
+    these devices."""
     link = measured_link(devices[0], devices[1], nbytes, seed)
     return calibrate(devices), link
 

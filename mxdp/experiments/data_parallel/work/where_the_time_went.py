@@ -38,6 +38,7 @@ def set_up(case: Case, settings: Settings) -> Work:
     def one_round() -> Round:
         split = record(settings["steps"])
         three_steps = split.timeline.between(0.0, min(split.timeline.length, 3 * split.wall_clock))
-        return Round(split.wall_clock, split.shares(), described(three_steps))
+        metrics = {**split.shares(), "on_processor": split.on_processor}
+        return Round(split.wall_clock, metrics, described(three_steps))
 
     return Work(devices, one_round)

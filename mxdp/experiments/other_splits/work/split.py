@@ -8,6 +8,7 @@ pipeline's plan is simulated. For the other strategies, waiting between devices 
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Callable, Iterator, List, Mapping, Optional, Sequence, Tuple
@@ -146,7 +147,6 @@ def set_up_steps(split: SplitNet, samples: int, steps: int, **more: Any) -> Work
 
     run(2)
     npx.waitall()
-    speeds = measure_speeds(split.net, split.shape, tuple(split.devices), samples, split.seed)
     lasting, work = made.lasting_bytes(samples), map(max, made.peak_bytes(samples), made.param_bytes())
     predicted = [sum(both) for both in zip(lasting, work)]
     measured = memory(split.devices[: len(lasting)], lasting, lambda: run(1))
@@ -157,11 +157,17 @@ def set_up_steps(split: SplitNet, samples: int, steps: int, **more: Any) -> Work
         "peak_bytes_by_device": measured,
         "predicted_peak_bytes": max(predicted),
         "predicted_peak_bytes_by_device": predicted,
-        "predicted_seconds": predict_step(split, made, samples, speeds),
         **{f"allreduces_{way}": count for way, count in getattr(made, "allreduces", {}).items()},
         **more,
     }
-    return Work(split.devices, lambda: Round(seconds_of(lambda: run(steps)) / steps, last=found))
+    numbers = itertools.count()
+
+    def one_round() -> Round:
+        speeds = measure_speeds(split.net, split.shape, tuple(split.devices), samples, split.seed, next(numbers))
+        expected = {"predicted_seconds": predict_step(split, made, samples, speeds)}
+        return Round(seconds_of(lambda: run(steps)) / steps, expected, found)
+
+    return Work(split.devices, one_round)
 
 
 def memory(devices: Sequence[Device], lasting: Sequence[int], work: Callable[[], Any]) -> Optional[List[int]]:
@@ -181,14 +187,27 @@ class Speeds:
     link: Link
 
 
+def measure_speeds(net: Net, shape: Shape, devices: Tuple[Device, ...], samples: int, seed: int, number: int) -> Speeds:
+    """Measured once a round for all cases of a process, on the first device, and to the second if there is one.
+    Waits."""
+    layers, update = _measure_work(net, shape, devices[0], samples, seed, number)
+    return Speeds(layers, update, _measure_link(devices[:2], seed, number))
+
+
 @lru_cache(maxsize=None)
-def measure_speeds(net: Net, shape: Shape, devices: Tuple[Device, ...], samples: int, seed: int) -> Speeds:
-    """Measured once for all cases of a process, on the first device, and to the second if there is one. Waits."""
+def _measure_work(
+    net: Net, shape: Shape, device: Device, samples: int, seed: int, number: int
+) -> Tuple[Sequence[LayerCost], float]:
+    """Each layer, and the SGD step of all parameters."""
     params = init(net, shape, seed)
-    own = flat([get_params(layer, devices[0]) for layer in params])
+    own = flat([get_params(layer, device) for layer in params])
     update = min(seconds_of(lambda: sgd(own, LR, samples)) for _ in range(3))
-    link = measured_link(devices[0], devices[1], LINK_BYTES, seed) if len(devices) > 1 else Link(0.0, 0.0)
-    return Speeds(measure_layers(net, params, shape, devices[0], samples), update, link)
+    return measure_layers(net, params, shape, device, samples), update
+
+
+@lru_cache(maxsize=None)
+def _measure_link(devices: Tuple[Device, ...], seed: int, number: int) -> Link:
+    return measured_link(devices[0], devices[1], LINK_BYTES, seed) if len(devices) > 1 else Link(0.0, 0.0)
 
 
 def predict_step(split: SplitNet, made: Any, samples: int, speeds: Speeds, cores: int = 0) -> float:

@@ -1,0 +1,20 @@
+"""Runs the experiments of ``faulty`` as the runner's tests do."""
+
+from __future__ import annotations
+
+import psutil
+
+from mxdp.experiments.harness import runner
+
+
+def measure(cls, folder, **changes):
+    return runner.run(cls(), "quick", {**cls.presets["quick"], **changes}, folder)
+
+
+def children():
+    return psutil.Process().children(recursive=True)
+
+
+def lengths(result):
+    """How many rounds each case has."""
+    return {row["label"]: len(row["seconds"]["samples"]) for row in result["rows"]}
