@@ -81,7 +81,11 @@ def run(options: argparse.Namespace, command: List[str]) -> int:
         raise UsageError(f"--silent-after is 0 (never) or at least 2 seconds, not {options.silent_after:g}")
     address, interface = bound(options.interface, options.hosts)
     added = {name: interface for name in INTERFACES if interface and name not in os.environ}
-    words = [*mpiexec(options.n, options.hosts, interface, added), *shlex.split(options.mpiexec)]
+    try:
+        more = shlex.split(options.mpiexec)
+    except ValueError as error:
+        raise UsageError(f"--mpiexec {options.mpiexec}: {error}") from error
+    words = [*mpiexec(options.n, options.hosts, interface, added), *more]
     if options.print:
         print(shlex.join([*map("=".join, added.items()), *words, *command]))
         return 0
@@ -115,7 +119,9 @@ def bound(interface: Optional[str], hosts: Optional[str]) -> Tuple[str, Optional
     }
     if interface:
         if interface not in found:
-            raise UsageError(f"no network interface {interface!r} with an IPv4 address; {did_you_mean(interface, found)}")
+            raise UsageError(
+                f"no network interface {interface!r} with an IPv4 address; {did_you_mean(interface, found)}"
+            )
         return found[interface], interface
     if hosts is None:
         return "127.0.0.1", next((name for name, address in found.items() if address == "127.0.0.1"), None)
@@ -157,7 +163,9 @@ def mpiexec(size: int, hosts: Optional[str], interface: Optional[str], added: Ma
         for layer in ("btl", "oob") if interface else ():
             words += ["--mca", f"{layer}_tcp_if_include", str(interface)]
         return [*words, *(word for name in (guard.ADDRESS, "PYTHONUNBUFFERED", *added) for word in ("-x", name))]
-    raise MxdpError(f"{program} is of no MPI known here (MPICH and its kin, Open MPI): start the command by it yourself")
+    raise MxdpError(
+        f"{program} is of no MPI known here (MPICH and its kin, Open MPI): start the command by it yourself"
+    )
 
 
 if __name__ == "__main__":

@@ -80,11 +80,15 @@ class Guard:
         assert child.stdout is not None
         assert child.stderr is not None
         streams = {child.stdout.fileno(): "out", child.stderr.fileno(): "err"}
-        texts = {stream: b"" for stream in streams}
+        texts = dict.fromkeys(streams, b"")
         heard = time.monotonic()
         next_beat, until, status = heard, float("inf"), None
         while (streams or status is None) and time.monotonic() < until:
-            readable = [wake, self.launcher.fileno(), *(streams if status is not None or len(self.unsent) < LONGEST else ())]
+            readable = [
+                wake,
+                self.launcher.fileno(),
+                *(streams if status is not None or len(self.unsent) < LONGEST else ()),
+            ]
             ready = select.select(readable, [self.launcher] if self.unsent else [], [], self.beat)[0]
             now = time.monotonic()
             if self.launcher.fileno() in ready:

@@ -128,9 +128,11 @@ class Job:
                 self.note(guard, **json.loads(message))
         except (TypeError, ValueError, PermissionError):
             guard.rank, read = None, b""  # somebody else
-        if not read or (guard.rank is None and guard.unread):
+        if not read or (guard.rank is None and len(guard.unread) > LONGEST):
             guard.closed = True
             self.selector.unregister(guard.socket)
+            self.connections.remove(guard)
+            guard.socket.close()
 
     def note(
         self,
@@ -197,6 +199,7 @@ class Job:
     def unexplained(self) -> Optional[Failure]:
         """``mpiexec`` has ended, and no rank has said that it failed. Did it end well?"""
         status = self.mpiexec.wait()
+        status = status if status >= 0 else 128 - status
         for guard in self.ranks.values():
             if guard.exit is None and any("MPI_Abort" in line for line in guard.last):  # which kills the guards, too
                 return Failure(status or 1, f"{guard} called MPI_Abort", guard.last)
@@ -215,7 +218,7 @@ class Job:
     def end(self) -> None:
         """End all processes: first by the guards, which hear that the launcher is gone; then by ``mpiexec``."""
         until = time.monotonic() + 1
-        failed = [guard for guard in self.connections if guard.exit]
+        failed = [guard for guard in self.ranks.values() if guard.exit]
         while self.failure and failed and not failed[0].closed and time.monotonic() < until:
             self.wait()  # for its last lines
         self.listener.close()
