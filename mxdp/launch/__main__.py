@@ -18,14 +18,14 @@ import psutil
 from mxdp import process
 from mxdp.errors import MxdpError, UsageError, did_you_mean
 from mxdp.launch import guard
-from mxdp.launch.job import Job, Stopped, stop
+from mxdp.launch.job import Launch, Stopped, stop
 
 USAGE = 2
 INTERFACES = ("UCX_NET_DEVICES", "FI_TCP_IFACE")
 """Variables by which MPICH's two transports bind their sockets to a network interface."""
 
 
-class _Parser(argparse.ArgumentParser):
+class _SentenceParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(message)
 
@@ -50,7 +50,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The options."""
-    found = _Parser(
+    found = _SentenceParser(
         prog="python -m mxdp.launch",
         usage="%(prog)s -n N [options] -- COMMAND",
         description="Start COMMAND in N processes by mpiexec, show their output, and end all if one fails.",
@@ -67,7 +67,7 @@ def parser() -> argparse.ArgumentParser:
         help="end all if a rank is stopped or cut off for S seconds (default %(default)s; at least 2, or 0: never)",
     )
     found.add_argument("--interface", metavar="IF", help="network interface for all sockets; on one host the loopback")
-    found.add_argument("--mpiexec", default="", metavar="ARGS", help='more for mpiexec, as in "-bind-to core"')
+    found.add_argument("--mpiexec", default="", metavar="ARGS", help='more for it, as in --mpiexec="-bind-to core"')
     found.add_argument("--print", action="store_true", help="show mpiexec's command line and run nothing")
     return found
 
@@ -92,18 +92,19 @@ def run(options: argparse.Namespace, command: List[str]) -> int:
     environ = {"PYTHONUNBUFFERED": "1", **process.unprepared(), **added}
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, stop)
+    guarded = [*words, sys.executable, guard.__file__, *command]
     try:
         for restart in range(options.restarts + 1):
-            guarded = [*words, sys.executable, guard.__file__, *command]
-            failure = Job(guarded, environ, options.n, address, options.silent_after).run()
+            if restart:
+                again = f"restart {restart} of {options.restarts}, from the last checkpoint if there is one"
+                print(f"mxdp.launch: starts all ranks again: {again}", file=sys.stderr, flush=True)
+            failure = Launch(guarded, environ, options.n, address, options.silent_after).run()
             if failure is None:
                 return 0
             print(f"mxdp.launch: {failure.what}; all ranks are ended", end="", file=sys.stderr)
             print("; its last lines:" if failure.lines else "", *failure.lines, sep="\n", file=sys.stderr, flush=True)
-            if restart < options.restarts:
-                again = f"restart {restart + 1} of {options.restarts}, from the last checkpoint if there is one"
-                print(f"mxdp.launch: starts all ranks again: {again}", file=sys.stderr, flush=True)
-        return failure.status
+            status = failure.status
+        return status
     except Stopped as stopped:
         print(f"mxdp.launch: ended by {signal.Signals(stopped.args[0]).name}; so are all ranks", file=sys.stderr)
         return 128 + int(stopped.args[0])
@@ -160,7 +161,7 @@ def mpiexec(size: int, hosts: Optional[str], interface: Optional[str], added: Ma
         return [*words, *(["-f", hosts] if hosts else []), *(["-iface", interface] if interface else [])]
     if "Open MPI" in done.stdout or "OpenRTE" in done.stdout:
         words += ["--hostfile", hosts] if hosts else []
-        for layer in ("btl", "oob") if interface else ():
+        for layer in ("btl", "oob") if interface and hosts else ():  # it refuses the loopback
             words += ["--mca", f"{layer}_tcp_if_include", str(interface)]
         return [*words, *(word for name in (guard.ADDRESS, "PYTHONUNBUFFERED", *added) for word in ("-x", name))]
     raise MxdpError(

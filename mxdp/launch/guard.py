@@ -47,7 +47,7 @@ class Guard:
         self.stopped: Optional[float] = None
         launcher.setblocking(False)
         # Its file is shared with the command; a file of a name could be left behind.
-        self.file = tempfile.TemporaryFile()
+        self.file = tempfile.TemporaryFile()  # noqa: SIM115
         self.file.truncate(8)
         self.steps = mmap.mmap(self.file.fileno(), 8)
         os.set_inheritable(self.file.fileno(), True)

@@ -51,7 +51,7 @@ class Guarded:
 
 
 @dataclass
-class Failure:
+class LaunchFailure:
     """Why a job ended: in words, with the exit status and the last lines of the one that failed."""
 
     status: int
@@ -59,7 +59,7 @@ class Failure:
     lines: Sequence[str] = ()
 
 
-class Job:
+class Launch:
     """``size`` ranks, started by ``mpiexec``, a command line to which the guards' own is added.
 
     ``silent``: seconds after which a rank that says nothing, or is stopped, is an end; 0: never.
@@ -70,7 +70,7 @@ class Job:
         self.ranks: Dict[int, Guarded] = {}
         self.connections: List[Guarded] = []
         self.own: Deque[str] = deque(maxlen=LAST_LINES)
-        self.failure: Optional[Failure] = None
+        self.failure: Optional[LaunchFailure] = None
         self.password = secrets.token_hex(16)
         self.selector = selectors.DefaultSelector()
         self.listener = socket.create_server((address, 0), backlog=size)
@@ -89,7 +89,7 @@ class Job:
         self.output = self.mpiexec.stdout.fileno()
         self.selector.register(self.output, selectors.EVENT_READ, self.hear_mpiexec)
 
-    def run(self) -> Optional[Failure]:
+    def run(self) -> Optional[LaunchFailure]:
         """Show the ranks' output until all have ended. Returns the first failure. Nothing is left behind."""
         done = threading.Event()
         threading.Thread(target=self.reassure, args=(done,), daemon=True).start()
@@ -164,7 +164,7 @@ class Job:
             guard.exit = exit
             if exit and self.failure is None:
                 status = exit if exit > 0 else 128 - exit
-                self.failure = Failure(status, f"{guard} {ending(exit)}", guard.last)
+                self.failure = LaunchFailure(status, f"{guard} {ending(exit)}", guard.last)
 
     def hear_mpiexec(self, output: int) -> None:
         """What ``mpiexec`` itself says is shown while all is well. (After a failure it says that there was one.)"""
@@ -177,7 +177,7 @@ class Job:
             self.selector.unregister(output)
             self.output = -1
 
-    def silence(self) -> Optional[Failure]:
+    def silence(self) -> Optional[LaunchFailure]:
         """The ranks that are silent for too long, if any."""
         now = time.monotonic()
         if not self.silent:
@@ -185,28 +185,30 @@ class Job:
         alive = [guard for guard in self.ranks.values() if not guard.closed and guard.exit is None]
         for guard in alive:
             if guard.stopped >= self.silent:
-                return Failure(SILENT, f"{guard} has been stopped for {guard.stopped:.0f} s", guard.last)
+                return LaunchFailure(SILENT, f"{guard} has been stopped for {guard.stopped:.0f} s", guard.last)
         cut = [guard for guard in alive if now - guard.heard >= self.silent]
         if cut:
             what = f"{', '.join(map(str, cut))}: not heard of for {now - cut[0].heard:.0f} s (stopped, or cut off)"
-            return Failure(SILENT, what, cut[0].last)
+            return LaunchFailure(SILENT, what, cut[0].last)
         late = [rank for rank in range(self.size) if rank not in self.ranks]
         limit = max(self.silent, START)
         if late and now - self.started >= limit:
-            return Failure(SILENT, f"rank {', '.join(map(str, late))} did not start within {limit:.0f} s", self.own)
+            return LaunchFailure(
+                SILENT, f"rank {', '.join(map(str, late))} did not start within {limit:.0f} s", self.own
+            )
         return None
 
-    def unexplained(self) -> Optional[Failure]:
+    def unexplained(self) -> Optional[LaunchFailure]:
         """``mpiexec`` has ended, and no rank has said that it failed. Did it end well?"""
         status = self.mpiexec.wait()
         status = status if status >= 0 else 128 - status
         for guard in self.ranks.values():
             if guard.exit is None and any("MPI_Abort" in line for line in guard.last):  # which kills the guards, too
-                return Failure(status or 1, f"{guard} called MPI_Abort", guard.last)
+                return LaunchFailure(status or 1, f"{guard} called MPI_Abort", guard.last)
         lost = [guard for guard in self.ranks.values() if guard.exit is None]
         if lost:
-            return Failure(status or 1, f"{', '.join(map(str, lost))}: killed, and the guard too", lost[0].last)
-        return Failure(status, f"mpiexec failed with exit status {status}", self.own) if status else None
+            return LaunchFailure(status or 1, f"{', '.join(map(str, lost))}: killed, and the guard too", lost[0].last)
+        return LaunchFailure(status, f"mpiexec failed with exit status {status}", self.own) if status else None
 
     def reassure(self, done: threading.Event) -> None:
         """Tell the guards every second that the launcher is there. In a thread: to print may take long."""
