@@ -164,9 +164,7 @@ def mpiexec(size: int, hosts: Optional[str], interface: Optional[str], added: Ma
         for layer in ("btl", "oob") if interface and hosts else ():  # it refuses the loopback
             words += ["--mca", f"{layer}_tcp_if_include", str(interface)]
         return [*words, *(word for name in (guard.ADDRESS, "PYTHONUNBUFFERED", *added) for word in ("-x", name))]
-    raise MxdpError(
-        f"{program} is of no MPI known here (MPICH and its kin, Open MPI): start the command by it yourself"
-    )
+    raise MxdpError(f"{program} is not of MPICH, its kin or Open MPI: start the command by it yourself")
 
 
 if __name__ == "__main__":

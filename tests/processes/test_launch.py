@@ -285,7 +285,7 @@ def test_each_mpi_gets_its_own_options(says, expected, monkeypatch, tmp_path, ca
     if expected is None:
         monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
         assert launch.main(["-n", "1", "--", "true"]) == 1
-        assert f"{program} is neither MPICH's" in capsys.readouterr().err
+        assert f"{program} is not of MPICH, its kin or Open MPI" in capsys.readouterr().err
     else:
         assert " ".join(launch.mpiexec(3, "hosts", "eth1", {})).startswith(f"{program} -n 3 {expected}")
 
