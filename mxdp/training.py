@@ -48,6 +48,7 @@ def train_steps(
     for X, y in _marked(batches):
         own = ranks.shard(len(X))
         pending.append(train_batch(X[own], y[own], device_params, devices, lr, sync=sync, samples=len(X)))
+        ranks.step_done()
         if len(pending) > RUN_AHEAD:
             for losses in pending.popleft():
                 losses.wait_to_read()

@@ -140,6 +140,8 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         _check_batch_size(batch_size)
         self._check_initialised()
         super().step(batch_size, ignore_stale_grad)
+        if self._bucketing:
+            self._bucketing.world.step_done()
 
     def update(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
         """Update the parameters: the second half of :meth:`step`, after :meth:`allreduce_grads`."""

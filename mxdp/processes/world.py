@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import mmap
 import os
 import sys
 import traceback
@@ -32,6 +33,10 @@ from mxdp.sections import RANK_SUM
 
 LAUNCHED = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "MPI_LOCALNRANKS")
 """Variables by which MPI's launchers tell a process that it is one of several."""
+
+
+STEPS = "MXDP_LAUNCH_STEPS"
+"""Variable in which ``python -m mxdp.launch`` gives the number of an open file of 8 bytes: the steps of this rank."""
 
 
 class _MpiJob(EngineJob):
@@ -61,6 +66,7 @@ class World:
 
     def __init__(self, mpi: Optional[Any] = None) -> None:
         self.rank, self.size, self.local_rank = 0, 1, 0
+        self._steps = _steps()
         if mpi is None or mpi.COMM_WORLD.size == 1:
             return
         if mpi.Query_thread() < mpi.THREAD_MULTIPLE:
@@ -104,6 +110,11 @@ class World:
     def barrier(self) -> None:
         """Wait until all ranks have called this."""
         self.gather(None)
+
+    def step_done(self) -> None:
+        """Count a step, for ``python -m mxdp.launch``, which names the last step of a rank that fails."""
+        if self._steps is not None:
+            self._steps[0] += 1
 
     def shard(self, samples: int) -> slice:
         """This rank's part of ``samples`` samples, which may be empty. Lengths differ by one, longer parts first."""
@@ -180,6 +191,17 @@ def _view(array: NDArray) -> Any:
     return onp.frombuffer(memory, dtype)
 
 
+def _steps() -> Optional[Any]:
+    """The number in the launcher's file, as a sequence of one; None without a launcher. All Worlds count in one."""
+    try:
+        file = int(os.environ[STEPS])
+        found = os.fstat(file)
+        # Another file may have this number in a process that one of ours has started.
+        return memoryview(mmap.mmap(file, 8)).cast("q") if found.st_size == 8 and found.st_nlink == 0 else None
+    except (KeyError, ValueError, OSError):
+        return None
+
+
 def _end_all_ranks(kind: Type[BaseException], error: BaseException, trace: Optional[TracebackType]) -> None:
     """Where one rank fails, the others would wait for it for ever."""
     _abort("".join(traceback.format_exception(kind, error, trace)))
@@ -193,4 +215,7 @@ def _abort(text: str) -> None:
         file=sys.stderr,
         flush=True,
     )
+    if STEPS in os.environ:  # MPI would kill the launcher's guard before it says which rank failed
+        sys.stdout.flush()
+        os._exit(1)
     MPI.COMM_WORLD.Abort(1)
