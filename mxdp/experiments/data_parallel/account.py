@@ -71,7 +71,7 @@ def losses(row: Row) -> str:
         return ""
     possible, reached = metrics["possible"], metrics["reached"]
     lost = sorted(((metrics[name], name) for name in LOST if name in metrics), reverse=True)
-    said = ", ".join(f"{value:.2f} to {LOST[name][0]}" for value, name in lost)
+    said = ", ".join(f"{value:.2f} to {LOST[name][0]}" for value, name in lost).replace("-0.00", "0.00")
     text = f"Of the {possible:.2f} times that are possible, {possible - reached:.2f} is lost: {said}."
     speedup, (most, name) = estimate(row, "speedup"), lost[0]
     if (speedup.high or reached) < BRINGS_SOMETHING:

@@ -127,11 +127,15 @@ class Child:
         said = f": {last[-1].decode(errors='replace')}" if last else ""
         return f"the process ended with exit status {code}{said}"
 
-    def close(self) -> None:
-        """Close the process's input, so that it ends by itself; stop it if it does not."""
+    def hang_up(self) -> None:
+        """Close the process's input, so that it ends by itself."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
+
+    def close(self) -> None:
+        """Hang up, and stop the process if it does not end."""
+        self.hang_up()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(GRACE_SECONDS)
         self.stop()
@@ -224,6 +228,12 @@ class Children:
     def __init__(self, experiment: Experiment, settings: Settings, folder: Path, stack: ExitStack) -> None:
         self._experiment, self._settings, self._folder, self._stack = experiment, settings, folder, stack
         self._shared: Dict[FrozenSet[Tuple[str, Optional[str]]], Child] = {}
+        self._started: List[Child] = []
+
+    def hang_up(self) -> None:
+        """Let all processes end, at the same time: each takes some tenths of a second."""
+        for child in self._started:
+            child.hang_up()
 
     def configuration(self, case: Case, slug: str) -> Configuration:
         """``case``, in processes of its own or, with ``together``, in the one that its environment has.
@@ -240,7 +250,8 @@ class Children:
 
     def _start(self, case: Case, name: str) -> Child:
         log = self._folder / f"{self._experiment.name}.{name}.stderr.txt"
-        return self._stack.enter_context(Child(self._experiment, self._settings, environment_for(case), log))
+        self._started.append(Child(self._experiment, self._settings, environment_for(case), log))
+        return self._stack.enter_context(self._started[-1])
 
 
 def _address(experiment: Experiment) -> Dict[str, str]:

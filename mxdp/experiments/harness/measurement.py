@@ -125,6 +125,7 @@ class Measurement:
                 for configuration in running:
                     if self.ready[configuration.case.label]["records"]:
                         self._attempt(self._record, configuration)
+            children.hang_up()
         return more
 
     def _another_look(self) -> bool:

@@ -14,7 +14,7 @@ from mxdp.scratch import evaluate, get_params, in_sync, init_lenet
 from mxdp.tracing.recording import can_record
 from mxdp.training import train_epochs
 
-RECORDED_STEPS = 10
+RECORDED_STEPS = 6
 """After each round, outside the clock, to see what the time goes for."""
 
 
