@@ -21,7 +21,7 @@ from mxdp.plans.cost.link import speedup
 
 PARTS = {
     "compute": "compute",
-    "hidden_communication": "comm. beside compute",
+    "hidden_communication": "comm. beside",
     "exposed_communication": "comm. waited for",
     "input": "input",
     "front_end": "Python",
@@ -102,10 +102,13 @@ class WhereTheTimeWent(Experiment):
 
     def columns(self) -> List[Column]:
         return [
-            Column("seconds", "ms", ".1f", 1e3),
-            *(Column(name, words, ".1%") for name, words in PARTS.items()),
-            Column("on_processor", "CPU", ".0%"),
+            Column("seconds", "ms", ".1f", 1e3, spread=True),
+            Column("speedup", "speed-up", ".2f", spread=True),
+            Column("on_processor", "on CPU", ".0%"),
         ]
+
+    def more_columns(self) -> List[Column]:
+        return [Column(name, words, ".1%") for name, words in PARTS.items()]
 
     def draw(self, result: Result, figure: style.Figure) -> None:
         """A bar a row: in its parts the ms where there is room, at its end their sum, and below it the shares."""
