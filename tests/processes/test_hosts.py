@@ -66,15 +66,15 @@ def test_training_on_two_hosts_equals_two_processes_on_one(hosts, tmp_path):
     script.write_text(TRAINING)
     launch = [sys.executable, "-m", "mxdp.launch", "-n", "2"]
     far = ["--hosts", file, "--interface", "mxdp0", f"--mpiexec=-ppn 1 -launcher ssh -launcher-exec {shell}"]
-    environment = {**os.environ, "UCX_TLS": "tcp,self"}
 
-    def lines(*command):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+    def lines(*command, **environment):
+        environ = {**os.environ, **environment}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environ)
         assert done.returncode == 0, done.stdout + done.stderr
         return [line.split(maxsplit=3) for line in sorted(done.stdout.splitlines())]
 
     inside = ["ip", "netns", "exec", NAMES[0], "unshare", "--uts", "sh", "-c", f'hostname {NAMES[0]}; exec "$@"', "sh"]
-    ranks = lines(*inside, *launch, *far, "--", sys.executable, script)
+    ranks = lines(*inside, *launch, *far, "--", sys.executable, script, UCX_TLS="tcp,self")
     assert [line[:3] for line in ranks] == [["[0]", "0", NAMES[0]], ["[1]", "1", NAMES[1]]]
     near = lines(*launch, "--", sys.executable, script)
     assert [line[3] for line in ranks] == [line[3] for line in near]
