@@ -20,7 +20,6 @@ import math
 import time
 from contextlib import ExitStack
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
@@ -28,7 +27,7 @@ from mxdp import process
 from mxdp.errors import described
 from mxdp.experiments.harness import claims, disturbance, provenance, results
 from mxdp.experiments.harness.children import ChildFailure, ChildGone, Children, Configuration
-from mxdp.experiments.harness.experiment import Case, Experiment, Row, Settings
+from mxdp.experiments.harness.experiment import Case, Experiment, Row, Settings, missing
 
 NO_ANSWER = "No answer: not every case was measured."
 Progress = Callable[[str, int, int], Any]
@@ -51,6 +50,7 @@ class Measurement:
         self.prediction = ""
         self.cases: List[Case] = []
         self.failures: List[Failure] = []
+        self.skipped: Dict[str, str] = {}  # by label: what the case lacks, and what to do
         self.oracle: Dict[str, Any] = {"checked": 0, "wrong": 0, "text": experiment.compared}
         self.compared: Dict[str, Dict[str, int]] = {}
         self.ready: Dict[str, Dict[str, Any]] = {}
@@ -73,10 +73,12 @@ class Measurement:
         """Oracle and warm-up of every case, then alternating rounds. A case that fails is left out of what follows."""
         self.prediction = self.experiment.predict(self.settings, process.cores())
         self.cases = self.experiment.cases(self.settings)
-        missing = [name for name in self.experiment.needs if find_spec(name) is None]
-        if missing:
-            self.fail("skipped", f"{missing[0]} is not installed: {self.experiment.needs[missing[0]]}")
+        lacking = missing(self.experiment.needs)
+        if lacking:
+            self.fail("skipped", lacking)
             return
+        self.skipped = {case.label: why for case in self.cases for why in [missing(case.needs)] if why}
+        self.cases = [case for case in self.cases if case.label not in self.skipped]
         if self.settings.get("again"):
             self._again = [replace(self.cases[0], label=f"{self.cases[0].label}, again")]
         slugs = results.slugs(case.label for case in self.cases + self._again)
@@ -266,7 +268,8 @@ class Measurement:
                 claim["holds"] = None
         verdict.update(busy=busy, noise=noise)
         if self.complete():
-            text = self.experiment.answer(rows, references, self.settings)
+            said = [f" Skipped: {label} ({why})." for label, why in self.skipped.items()]
+            text = self.experiment.answer(rows, references, self.settings) + "".join(said)
             verdict.update(holds=claims.overall(held), text=text, claims=held)
         return found
 
