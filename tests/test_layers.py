@@ -34,7 +34,7 @@ FLOORS = {
     "mxdp.experiments": 5,
 }
 NO_SIBLINGS = 3
-ROOMS = ("data_parallel", "allreduce", "automatic_parallelism", "many_processes", "other_splits")
+ROOMS = ("data_parallel", "allreduce", "automatic_parallelism", "many_processes", "other_splits", "twins")
 """Of the experiments: a question's file is pure, and only ``work`` may load MXNet."""
 LOADS_MXNET = (
     "mxdp.backend",

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from mxdp.errors import MxdpError
-from mxdp.experiments.many_processes.work import crew
+from mxdp.experiments.measure import crew
 
 RANKS = """
 import os, time

@@ -12,7 +12,7 @@ from mxdp.datasets import load
 from mxdp.experiments.harness import claims
 from mxdp.experiments.harness.experiment import Case
 from mxdp.experiments.many_processes.async_sgd import EVEN, ONE_SLOW, AsyncSgd
-from mxdp.experiments.many_processes.engines import ALONE, ASYNC, MPI, ONE, SYNC
+from mxdp.experiments.engines import ALONE, ASYNC, MPI, ONE, SYNC
 from mxdp.experiments.many_processes.loader import Loader
 from mxdp.experiments.many_processes.lost_worker import KILLED, STOPPED, LostWorker
 from mxdp.experiments.many_processes.machines import Machines

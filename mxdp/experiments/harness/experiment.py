@@ -47,6 +47,11 @@ from mxdp.experiments.harness.schema import NAME
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+
+class Skipped(Exception):
+    """Raised by ``oracle`` or ``set_up`` where this machine can't do the case: what is missing, and what to do."""
+
+
 Row = Dict[str, Any]
 Result = Dict[str, Any]
 Settings = Dict[str, Any]

@@ -25,7 +25,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from mxdp import process
 from mxdp.errors import described
-from mxdp.experiments.harness import claims, disturbance, provenance, results
+from mxdp.experiments.harness import claims, disturbance, results
 from mxdp.experiments.harness.children import ChildFailure, ChildGone, Children, Configuration
 from mxdp.experiments.harness.experiment import Case, Experiment, Row, Settings, missing
 
@@ -77,9 +77,10 @@ class Measurement:
         if lacking:
             self.fail("skipped", lacking)
             return
-        self.skipped = {case.label: why for case in self.cases for why in [missing(case.needs)] if why}
-        self.cases = [case for case in self.cases if case.label not in self.skipped]
-        if self.settings.get("again"):
+        for case, why in [(case, missing(case.needs)) for case in self.cases]:
+            if why:
+                self.fail("skipped", why, case.label)
+        if self.settings.get("again") and self.cases:
             self._again = [replace(self.cases[0], label=f"{self.cases[0].label}, again")]
         slugs = results.slugs(case.label for case in self.cases + self._again)
         if len(slugs) < len(self.cases + self._again):
@@ -90,7 +91,9 @@ class Measurement:
                 more = self._measure(slugs)
                 self.repeat += 1
             if not more or self._repeats == 1:
-                return
+                break
+        if not self.cases:
+            self.fail("skipped", next(iter(self.skipped.values()), "it has no cases"))
 
     def _measure(self, slugs: Dict[str, str]) -> bool:
         """All cases in children started anew. True if a claim is still open, and there is time for another look."""
@@ -158,8 +161,14 @@ class Measurement:
         return True
 
     def fail(self, status: str, reason: str, label: str = "") -> None:
-        """Note why a case (or all of them) could not be measured to its end."""
-        self.failures.append(Failure(status, reason, label))
+        """Note why a case (or all of them) could not be measured to its end. A skipped case is as if it had not been
+        there; the answer says so."""
+        if status != "skipped" or not label:
+            self.failures.append(Failure(status, reason, label))
+            return
+        self.skipped[label] = reason
+        self.cases = [case for case in self.cases if case.label != label]
+        self._again = [case for case in self._again if case.label != label]
 
     def _planned(self) -> int:
         """How many rounds each case will have, as far as that is known."""
@@ -285,16 +294,3 @@ class Measurement:
             if found.low is not None:
                 return {"label": first["label"], **found._asdict()}
         return None
-
-    def environment(self) -> Dict[str, Any]:
-        """The machine, and the MXNet variables of the first case that started."""
-        first = next(iter(self.ready.values()), {})
-        variables = first.get("variables", {})
-        threads = variables.get("OMP_NUM_THREADS", "")
-        gpus = sorted({name for ready in self.ready.values() for name in ready["devices"] if name.startswith("gpu")})
-        return {
-            **provenance.describe(),
-            "threads": int(threads) if threads.isdigit() else None,
-            "gpus": gpus,
-            "variables": variables,
-        }

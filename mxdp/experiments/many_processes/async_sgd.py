@@ -17,7 +17,7 @@ from typing import List
 from mxdp.errors import plural
 from mxdp.experiments.harness.claims import Claim, estimate
 from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, experiment
-from mxdp.experiments.many_processes.engines import ASYNC, SYNC
+from mxdp.experiments.engines import ASYNC, SYNC
 from mxdp.experiments.report import style
 from mxdp.experiments.report.rows import find, keep, ratios, row_bars
 

@@ -19,7 +19,7 @@ from mxdp import process
 from mxdp.errors import plural
 from mxdp.experiments.harness.claims import Claim, estimate
 from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, experiment
-from mxdp.experiments.many_processes.engines import MPI, NEEDS, ONE
+from mxdp.experiments.engines import MPI, NEEDS, ONE
 from mxdp.experiments.report import style
 from mxdp.experiments.report.rows import find, keep, ratios, row_bars
 

@@ -18,7 +18,7 @@ from typing import List
 from mxdp.errors import plural
 from mxdp.experiments.harness.claims import Claim, estimate
 from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, experiment
-from mxdp.experiments.many_processes.engines import DDP, HOROVOD, MPI, NEEDS, SYNC, WORDS
+from mxdp.experiments.engines import DDP, HOROVOD, MPI, NEEDS, SYNC, WORDS
 from mxdp.experiments.report import style
 from mxdp.experiments.report.rows import find_all, row_bars
 

@@ -21,7 +21,7 @@ from mxdp import process
 from mxdp.errors import plural
 from mxdp.experiments.harness.claims import Claim, estimate
 from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, experiment
-from mxdp.experiments.many_processes.engines import ALONE, DDP, HOROVOD, MPI, NEEDS, ONE, SYNC, WORDS
+from mxdp.experiments.engines import ALONE, DDP, HOROVOD, MPI, NEEDS, ONE, SYNC, WORDS
 from mxdp.experiments.report import style
 from mxdp.experiments.report.rows import find, find_all, keep, ratios, row_bars
 

@@ -13,8 +13,8 @@ from mxdp.datasets import Split, load
 from mxdp.datasets.minibatches import Stream
 from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
 from mxdp.experiments.many_processes.async_sgd import ONE_SLOW, SLOW
-from mxdp.experiments.many_processes.engines import SYNC
-from mxdp.experiments.many_processes.work.crew import Crew
+from mxdp.experiments.engines import SYNC
+from mxdp.experiments.measure.crew import Crew
 from mxdp.scratch import evaluate, get_params, init_lenet, train_batch
 
 TEST = 2000

@@ -8,7 +8,7 @@ from typing import Any, Callable, List, Sequence, Tuple
 
 from mxdp.backend import mx
 from mxdp.collectives import GradientSync
-from mxdp.experiments.many_processes.engines import ALONE, HOROVOD, MPI, ONE, SYNC
+from mxdp.experiments.engines import ALONE, HOROVOD, MPI, ONE, SYNC
 from mxdp.processes import World, world
 from mxdp.scratch import Params
 

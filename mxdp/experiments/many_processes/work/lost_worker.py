@@ -14,7 +14,7 @@ from typing import Any, Dict, Iterator, List, Tuple
 import numpy as onp
 
 from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
-from mxdp.experiments.many_processes.engines import MPI
+from mxdp.experiments.engines import MPI
 from mxdp.experiments.many_processes.work import machines, victim
 
 ENDLESS = 10**6

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Iterator, List, Mapping, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Tuple
 
 import numpy as onp
 
@@ -11,8 +11,8 @@ from mxdp.backend import HostArray, NDArray, devices, mx, npx, upload
 from mxdp.datasets import load
 from mxdp.datasets.minibatches import Stream
 from mxdp.experiments.harness.experiment import Case, Settings, Work
-from mxdp.experiments.many_processes.engines import ALONE, DDP, ONE
-from mxdp.experiments.many_processes.work.crew import Crew
+from mxdp.experiments.engines import ALONE, DDP, ONE
+from mxdp.experiments.measure.crew import Crew
 from mxdp.experiments.many_processes.work.exchanges import join, placed
 from mxdp.processes import World
 from mxdp.scratch import get_params, init_lenet
@@ -58,13 +58,13 @@ class Rank:
 def crew(case: Case, settings: Settings, module: str = __name__) -> Crew:
     """The ranks of ``case``, each a ``Rank`` of ``module``."""
     engine, n = case.settings["engine"], case.settings["processes"]
-    order = {
+    order: Dict[str, Any] = {
         **settings,
         **case.settings,
         "devices": case.settings["devices_in_all"] // n,
         "params": [param.asnumpy() for param in init_lenet(settings["seed"])],
     }
-    return Crew(engine, n, f"{__package__}.torch_ddp" if engine == DDP else module, order)
+    return Crew(engine, n, "mxdp.experiments.measure.torch_ddp" if engine == DDP else module, order)
 
 
 def oracle(case: Case, settings: Settings, module: str = __name__) -> Iterator[Tuple[Any, ...]]:

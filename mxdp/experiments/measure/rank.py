@@ -1,4 +1,4 @@
-"""A rank of a :class:`.crew.Crew`: ``python -m mxdp.experiments.many_processes.work.rank MODULE``.
+"""A rank of a :class:`.crew.Crew`: ``python -m mxdp.experiments.measure.rank MODULE``.
 
 ``MODULE`` has a class ``Rank``. It is made from the order that the child sends, has a ``number``, and its methods are
 the commands. Imports no MXNet itself.
@@ -15,7 +15,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 
 from mxdp.errors import described
-from mxdp.experiments.many_processes.work.crew import SOCKET
+from mxdp.experiments.measure.crew import SOCKET
 
 
 def main() -> None:
