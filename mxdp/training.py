@@ -34,7 +34,7 @@ def train_steps(
     device_params: Sequence[Params],
     devices: Sequence[Device],
     lr: float,
-    sync: Optional[GradientSync] = None,
+    sync: Optional[Callable[[], Any]] = None,
     world: Optional[World] = None,
 ) -> List[NDArray]:
     """Run :func:`train_batch` on each batch. Python runs at most ``RUN_AHEAD`` steps ahead of the slowest device.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -14,7 +15,7 @@ from mxdp.experiments.measure import crew
 RANKS = """
 import os, time
 
-class Rank:
+class Obeys:
     def __init__(self, order):
         self.number = int(os.environ["RANK"])
         self.order = order
@@ -41,7 +42,7 @@ class Rank:
 def start(tmp_path, monkeypatch):
     (tmp_path / "some_ranks.py").write_text(RANKS)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH")))))
-    return lambda **order: crew.Crew("alone", 3, "some_ranks", order)
+    return lambda **order: crew.Crew("alone", 3, SimpleNamespace(__module__="some_ranks", __qualname__="Obeys"), order)
 
 
 def test_answers_come_in_the_order_of_ranks(start):

@@ -9,11 +9,11 @@ import pytest
 
 from mxdp import process
 from mxdp.datasets import load
+from mxdp.experiments.engines import ALONE, ASYNC, MPI, ONE, SYNC
 from mxdp.experiments.harness import claims
 from mxdp.experiments.harness.experiment import Case
 from mxdp.experiments.many_processes.async_sgd import EVEN, ONE_SLOW, AsyncSgd
-from mxdp.experiments.engines import ALONE, ASYNC, MPI, ONE, SYNC
-from mxdp.experiments.many_processes.loader import Loader
+from mxdp.experiments.many_processes.loader import Loaders
 from mxdp.experiments.many_processes.lost_worker import KILLED, STOPPED, LostWorker
 from mxdp.experiments.many_processes.machines import Machines
 from mxdp.experiments.many_processes.work import async_sgd, loader, lost_worker, machines
@@ -87,7 +87,7 @@ def trained():
     random = np.random.RandomState(0)
     X, y = random.uniform(size=(60, 1, 28, 28)).astype("float32"), random.randint(0, 10, 60).astype("int32")
     params = [param.asnumpy() for param in init_lenet(0, scale=0.1)]
-    rank = machines.Rank({**SETTINGS, "engine": ONE, "devices": 1, "params": params})
+    rank = machines.TrainingRank({**SETTINGS, "engine": ONE, "devices": 1, "params": params})
     return rank.check(X, y, params)[0]
 
 
@@ -137,17 +137,17 @@ def loader_rows(dear):
         place = {"devices_in_all": 2, "scale": scale}
         rows.append(row(one, metrics=parts, engine=ONE, processes=1, **place))
         rows.append(row(own, metrics=parts, engine=MPI, processes=2, **place))
-    Loader().finish(rows, [], {**SETTINGS, "scales": [1, 24]})
+    Loaders().finish(rows, [], {**SETTINGS, "scales": [1, 24]})
     return rows
 
 
 def test_loader_judges_the_cheapest_and_the_dearest_decoding(monkeypatch):
     monkeypatch.setattr(process, "cores", lambda: 2)
-    assert judged(Loader, loader_rows(3.0)) == {"dear": True, "free": True}
-    assert judged(Loader, loader_rows(3.5)) == {"dear": False, "free": True}
+    assert judged(Loaders, loader_rows(3.0)) == {"dear": True, "free": True}
+    assert judged(Loaders, loader_rows(3.5)) == {"dear": False, "free": True}
     rows = loader_rows(3.0)
     assert [each["metrics"].get("expected") for each in rows] == [None, 1.0, None, 0.75]
-    said = Loader().answer(rows, [], {**SETTINGS, "scales": [1, 24]})
+    said = Loaders().answer(rows, [], {**SETTINGS, "scales": [1, 24]})
     assert said.startswith("A loader for each process takes 1.00 (1.00 to 1.00) of the time at x 1, 0.75 (")
     assert "1 ms to load beside 100 ms to compute and 400 ms" in said
 

@@ -115,7 +115,7 @@ class Measurement:
             more = True
             while more:
                 begun = time.monotonic()
-                for _ in range(self.settings["rounds"]):
+                for _ in range(self.settings["rounds"] if running else 0):
                     self.watch.restart()
                     running = [each for each in running if self._attempt(self._round, each)]
                     self.watch.round()
@@ -277,7 +277,10 @@ class Measurement:
                 claim["holds"] = None
         verdict.update(busy=busy, noise=noise)
         if self.complete():
-            said = [f" Skipped: {label} ({why})." for label, why in self.skipped.items()]
+            reasons: Dict[str, List[str]] = {}
+            for label, why in self.skipped.items():
+                reasons.setdefault(why, []).append(label)
+            said = [f" Skipped: {'; '.join(labels)} ({why})." for why, labels in reasons.items()]
             text = self.experiment.answer(rows, references, self.settings) + "".join(said)
             verdict.update(holds=claims.overall(held), text=text, claims=held)
         return found

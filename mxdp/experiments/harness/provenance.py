@@ -13,7 +13,19 @@ import psutil
 
 from mxdp import process
 
-PACKAGES = ("mxdp", "mxnet", "mxnet-cu112", "numpy", "d2l", "matplotlib", "scikit-learn", "mpi4py", "mpich", "horovod", "torch")
+PACKAGES = (
+    "mxdp",
+    "mxnet",
+    "mxnet-cu112",
+    "numpy",
+    "d2l",
+    "matplotlib",
+    "scikit-learn",
+    "mpi4py",
+    "mpich",
+    "horovod",
+    "torch",
+)
 
 
 def cpu_model() -> str:

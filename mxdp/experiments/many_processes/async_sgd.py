@@ -1,12 +1,12 @@
 """What if nobody waits for the others?
 
 Synchronous training adds up the gradients of all workers and steps once: every worker waits for the slowest. With
-``dist_async`` the server updates the parameters with each gradient as it comes. Nobody waits, but a gradient was computed
-from parameters that others have changed since: it is stale by as many updates.
+``dist_async`` the server updates the parameters with each gradient as it comes. Nobody waits, but a gradient was
+computed from parameters that others have changed since: it is stale by as many updates.
 
-To be compared, one asynchronous update moves the parameters by its own part of the batch alone: k of them together go as
-far as one synchronous update. With k equal workers, then, nothing is gained. If one of them takes f times as long as the
-others, the synchronous rate is that of the slow one, k / f parts of a batch a unit of time, the asynchronous
+To be compared, one asynchronous update moves the parameters by its own part of the batch alone: k of them together go
+as far as one synchronous update. With k equal workers, then, nothing is gained. If one of them takes f times as long as
+the others, the synchronous rate is that of the slow one, k / f parts of a batch a unit of time, the asynchronous
 k - 1 + 1 / f.
 """
 
@@ -15,9 +15,9 @@ from __future__ import annotations
 from typing import List
 
 from mxdp.errors import plural
+from mxdp.experiments.engines import ASYNC, SYNC
 from mxdp.experiments.harness.claims import Claim, estimate
 from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, experiment
-from mxdp.experiments.engines import ASYNC, SYNC
 from mxdp.experiments.report import style
 from mxdp.experiments.report.rows import find, keep, ratios, row_bars
 
@@ -35,15 +35,15 @@ class AsyncSgd(Experiment):
     source = "Dive into Deep Learning, 'Parameter Servers', exercise 2"
     how_to_read = (
         "A round trains from the start until the test accuracy is reached; its time leaves out the evaluations. "
-        "'Updates' counts parts of batches: k workers' parts make a synchronous step. A gradient is stale by the updates "
-        "that the server has made between the worker's pull of the parameters and its own update, in the median and at "
-        "most. The slow worker sleeps after it has computed, so that it takes twice as long. One server, one device a "
-        "worker."
+        "'Updates' counts parts of batches: k workers' parts make a synchronous step. A gradient is stale by the "
+        "updates that the server has made between the worker's pull of the parameters and its own update, in the "
+        "median and at most. The slow worker sleeps after it has computed, so that it takes twice as long. One server, "
+        "one device a worker."
     )
     claims = {
         "slow_gain": Claim(
-            "Beside a worker of half the speed nobody should wait: to the same accuracy, asynchronous training takes at "
-            "most 0.9 of the synchronous time.",
+            "Beside a worker of half the speed nobody should wait: to the same accuracy, asynchronous training takes "
+            "at most 0.9 of the synchronous time.",
             "ours, from the rates at which workers deliver (2 / 3 of the time with two workers)",
             0.9,
         ),
@@ -72,8 +72,8 @@ class AsyncSgd(Experiment):
         n = max(settings["devices"])
         rate = n / SLOW / (n - 1 + 1 / SLOW)
         return (
-            f"To as many updates, asynchronous over synchronous time: 1.00 with equal workers; {rate:.2f} with a worker "
-            f"that takes {SLOW:g} times as long. More updates are needed, as gradients are stale by about "
+            f"To as many updates, asynchronous over synchronous time: 1.00 with equal workers; {rate:.2f} with a "
+            f"worker that takes {SLOW:g} times as long. More updates are needed, as gradients are stale by about "
             f"{plural(n - 1, 'update')}."
         )
 

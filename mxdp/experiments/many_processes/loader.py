@@ -1,14 +1,14 @@
 """One loader that feeds all devices, or a loader for each process: when does that matter?
 
 The slides name one process that loads for all GPUs as the bottleneck of DataParallel. Here the pictures are stored
-compressed, and to load one means to decompress it and scale it down: work for a processor, while devices compute. With D
-seconds of loading a batch, C of computing on k devices, and p cores, nothing is faster than
+compressed, and to load one means to decompress it and scale it down: work for a processor, while devices compute. With
+D seconds of loading a batch, C of computing on k devices, and p cores, nothing is faster than
 
 - one loader: max(D, C, (D + k C) / p), since one thread decodes everything;
 - a loader for each of k processes: max(D / k, C, (D + k C) / p).
 
-So own loaders win only where the one can't keep up with the devices. On CPU devices, which compute on the same cores, that
-takes a dear decoding; GPUs compute faster, and get there sooner.
+So own loaders win only where the one can't keep up with the devices. On CPU devices, which compute on the same cores,
+that takes a dear decoding; GPUs compute faster, and get there sooner.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import List
 
 from mxdp import process
 from mxdp.errors import plural
+from mxdp.experiments.engines import MPI, NEEDS, ONE
 from mxdp.experiments.harness.claims import Claim, estimate
 from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, experiment
-from mxdp.experiments.engines import MPI, NEEDS, ONE
 from mxdp.experiments.report import style
 from mxdp.experiments.report.rows import find, keep, ratios, row_bars
 
@@ -27,7 +27,7 @@ PARTS = ("input", "compute", "exchange")
 
 
 @experiment
-class Loader(Experiment):
+class Loaders(Experiment):
     """One loader and one for each process, at several costs of decoding."""
 
     name = "loader"
@@ -57,7 +57,7 @@ class Loader(Experiment):
     compared = "decoded pictures, exactly; parameters of every replica in every process after three steps"
     common = dict(devices=[2], kind="auto", data="auto", data_dir=None, seed=0, batch_size=64, lr=0.1)
     presets = {
-        "quick": dict(common, rounds=6, timeout=300.0, steps=8, scales=[1, 8, 24]),
+        "quick": dict(common, rounds=6, timeout=300.0, steps=16, scales=[1, 8, 32]),
         "full": dict(common, rounds=2, timeout=3600.0, steps=20, scales=[1, 4, 8, 16, 24, 32]),
     }
     checks = {"scales": (lambda scales: len(set(scales)) == len(scales), "different whole numbers")}
@@ -122,7 +122,9 @@ class Loader(Experiment):
     def draw(self, result: Result, figure: style.Figure) -> None:
         rows = result["rows"]
         colours = [style.COLOURS[row["case"]["engine"] == MPI] for row in rows]
-        row_bars(figure, rows, "ms/step", colours, [row["metrics"]["step_ms"] / row["seconds"]["median"] for row in rows])
+        row_bars(
+            figure, rows, "ms/step", colours, [row["metrics"]["step_ms"] / row["seconds"]["median"] for row in rows]
+        )
 
 
 def expected(load: float, compute: float, devices: int, loaders: int, cores: int) -> float:

@@ -3,8 +3,8 @@
 A worker can die (killed, out of memory, its machine is gone), or stop without dying: its connections stay open, and it
 says nothing. What the others do is up to the engine:
 
-- ``python -m mxdp.launch`` ends the job by MPI's ``mpiexec``, and a guard beside each rank tells when one is stopped. With
-  ``--restarts`` it starts all ranks again, and :func:`mxdp.train` goes on from its last checkpoint.
+- ``python -m mxdp.launch`` ends the job by MPI's ``mpiexec``, and a guard beside each rank tells when one is stopped.
+  With ``--restarts`` it starts all ranks again, and :func:`mxdp.train` goes on from its last checkpoint.
 - MXNet's ``dist_sync`` waits for the worker's gradients.
 - Horovod's launcher ends the job when a process dies. PyTorch's DDP gets an error from a connection that closes.
 
@@ -16,9 +16,9 @@ from __future__ import annotations
 from typing import List
 
 from mxdp.errors import plural
+from mxdp.experiments.engines import DDP, HOROVOD, MPI, NEEDS, SYNC, WORDS
 from mxdp.experiments.harness.claims import Claim, estimate
 from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, experiment
-from mxdp.experiments.engines import DDP, HOROVOD, MPI, NEEDS, SYNC, WORDS
 from mxdp.experiments.report import style
 from mxdp.experiments.report.rows import find_all, row_bars
 
@@ -96,8 +96,8 @@ class LostWorker(Experiment):
         deaf = [row["label"] for row in rows if not row["metrics"]["noticed"]]
         more = f" Not noticed within {settings['wait']:g} s: {'; '.join(deaf)}." if deaf else ""
         return (
-            f"mxdp's launcher notices {' and '.join(said) or 'nothing, since MPI is missing'}. A guard beside each rank "
-            f"reports what the rank can't, and the training goes on from its last checkpoint.{more}"
+            f"mxdp's launcher notices {' and '.join(said) or 'nothing, since MPI is missing'}. A guard beside each "
+            f"rank reports what the rank can't, and the training goes on from its last checkpoint.{more}"
         )
 
     def columns(self) -> List[Column]:

@@ -9,8 +9,8 @@ end with the same parameters:
 - MXNet's ``dist_sync``: a server process adds up, and the parameters' keys go over TCP;
 - Horovod and PyTorch's DDP, both over Gloo, if they are installed.
 
-The yardstick is k processes that exchange nothing, each on its part of the batch. A process of MPI's that waits spins on
-its core, so more processes than cores cost more than devices in one process do.
+The yardstick is k processes that exchange nothing, each on its part of the batch. A process of MPI's that waits spins
+on its core, so more processes than cores cost more than devices in one process do.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import List
 
 from mxdp import process
 from mxdp.errors import plural
+from mxdp.experiments.engines import ALONE, DDP, HOROVOD, MPI, NEEDS, ONE, SYNC, WORDS
 from mxdp.experiments.harness.claims import Claim, estimate
 from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, experiment
-from mxdp.experiments.engines import ALONE, DDP, HOROVOD, MPI, NEEDS, ONE, SYNC, WORDS
 from mxdp.experiments.report import style
 from mxdp.experiments.report.rows import find, find_all, keep, ratios, row_bars
 
@@ -42,8 +42,8 @@ class Machines(Experiment):
     )
     claims = {
         "exchange": Claim(
-            "Where each process has a core, the exchange by MPI costs little: a step takes at most 1.05 times as long as "
-            "in processes that exchange nothing.",
+            "Where each process has a core, the exchange by MPI costs little: a step takes at most 1.05 times as long "
+            "as in processes that exchange nothing.",
             "ours",
             1.05,
         ),
@@ -103,8 +103,8 @@ class Machines(Experiment):
         judged = [row for row in rows if "exchange" in row["rounds"]]
         shown = judged or find_all(rows, engine=MPI, devices_in_all=n)
         said = [
-            f"By MPI a step of {plural(row['case']['processes'], 'process')} takes {estimate(row, 'of_alone'):.2f} times "
-            f"as long as without any exchange, and {estimate(row, 'of_one'):.2f} times as long as in one process."
+            f"By MPI a step of {plural(row['case']['processes'], 'process')} takes {estimate(row, 'of_alone'):.2f} "
+            f"times as long as without any exchange, and {estimate(row, 'of_one'):.2f} times as long as in one process."
             for row in shown
         ] or ["Nothing was measured by MPI."]
         others = [
@@ -113,9 +113,7 @@ class Machines(Experiment):
             if row["case"]["engine"] not in (MPI, ONE) and "of_alone" in row["rounds"]
         ]
         more = f" As many processes by {', '.join(others)} times as long." if others else ""
-        return (
-            f"{' '.join(said)} The sums are jobs of MXNet's engine, which run while backward still computes.{more}"
-        )
+        return f"{' '.join(said)} The sums are jobs of MXNet's engine, which run while backward still computes.{more}"
 
     def columns(self) -> List[Column]:
         return [

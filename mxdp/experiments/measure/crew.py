@@ -36,13 +36,13 @@ SOCKET = "MXDP_CREW"
 
 
 class Crew:
-    """``size`` ranks of ``engine``, each a ``module.Rank(number, order)`` for what :meth:`ask` has them do.
+    """``size`` ranks of ``engine``, each an object of the class ``what``, made from ``order``.
 
     Raises:
         MxdpError: a rank did not start; what it has printed is in the child's log.
     """
 
-    def __init__(self, engine: str, size: int, module: str, order: Mapping[str, Any]) -> None:
+    def __init__(self, engine: str, size: int, what: Type[Any], order: Mapping[str, Any]) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="mxdp-crew-"))
         self._processes: List[subprocess.Popen[bytes]] = []
         self.ranks: List[Connection] = []
@@ -52,7 +52,11 @@ class Crew:
             listener.listen(size)
             listener.settimeout(0.2)
             try:
-                self._start(engine, size, [sys.executable, "-m", f"{__package__}.rank", module])
+                self._start(
+                    engine,
+                    size,
+                    [sys.executable, "-m", f"{__package__}.rank", f"{what.__module__}:{what.__qualname__}"],
+                )
                 self._accept(listener, size, {**order, "engine": engine, "size": size})
             except BaseException:
                 self.close()
@@ -73,10 +77,11 @@ class Crew:
             ready = wait(open_, max(0.0, until - time.monotonic()))
             if not ready:
                 raise MxdpError(f"ranks that did not {command} within {limit:g} s: {len(open_)} of {len(self.ranks)}")
-            for rank in ready:
-                number = self.ranks.index(rank)  # type: ignore[arg-type]
+            for number, rank in enumerate(self.ranks):
+                if rank not in ready:
+                    continue
                 try:
-                    answers[number], failed = rank.recv()  # type: ignore[union-attr]
+                    answers[number], failed = rank.recv()
                 except (EOFError, ConnectionError):
                     raise MxdpError(f"rank {number} has ended while it was to {command}") from None
                 if failed:

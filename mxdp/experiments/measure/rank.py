@@ -1,7 +1,7 @@
-"""A rank of a :class:`.crew.Crew`: ``python -m mxdp.experiments.measure.rank MODULE``.
+"""A rank of a :class:`.crew.Crew`: ``python -m mxdp.experiments.measure.rank MODULE:CLASS``.
 
-``MODULE`` has a class ``Rank``. It is made from the order that the child sends, has a ``number``, and its methods are
-the commands. Imports no MXNet itself.
+An object of the class is made from the order that the child sends. It has a ``number``, and its methods are the
+commands. Imports no MXNet itself.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ def main() -> None:
     client.connect(os.environ[SOCKET])
     connection = Connection(client.detach())
     with suppress(EOFError, ConnectionError):
-        rank = importlib.import_module(sys.argv[1]).Rank(connection.recv())
+        module, _, name = sys.argv[1].partition(":")
+        rank = getattr(importlib.import_module(module), name)(connection.recv())
         connection.send((rank.number, os.getpid()))
         while True:
             command, arguments = connection.recv()

@@ -21,8 +21,8 @@ STEPS = 3
 """That are compared with the serial run."""
 
 
-class Rank:
-    """As ``many_processes``' ``machines.Rank``. With ``threads``, a process has so many; with ``data_parallel``, the one
+class TorchRank:
+    """As ``many_processes``' ``TrainingRank``. With ``threads``, a process has so many; with ``data_parallel``, the one
     process has so many GPUs."""
 
     def __init__(self, order: Mapping[str, Any]) -> None:

@@ -60,8 +60,8 @@ class TorchCopyOverlap(Experiment):
 
     def predict(self, settings: Settings, cores: int) -> str:
         return (
-            "The sum of both for pageable memory and for one stream; the longer of the two for pinned memory and a side "
-            "stream."
+            "The sum of both for pageable memory and for one stream; the longer of the two for pinned memory and a "
+            "side stream."
         )
 
     def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:

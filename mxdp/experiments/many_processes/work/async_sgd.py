@@ -11,9 +11,9 @@ import numpy as onp
 from mxdp.backend import HostArray, NDArray, devices, mx, npx
 from mxdp.datasets import Split, load
 from mxdp.datasets.minibatches import Stream
+from mxdp.experiments.engines import SYNC
 from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
 from mxdp.experiments.many_processes.async_sgd import ONE_SLOW, SLOW
-from mxdp.experiments.engines import SYNC
 from mxdp.experiments.measure.crew import Crew
 from mxdp.scratch import evaluate, get_params, init_lenet, train_batch
 
@@ -22,7 +22,7 @@ TEST = 2000
 CHECKED = 5
 
 
-class Rank:
+class ServedWorker:
     """One worker, with its own part of the training set. The last key on the server counts the updates."""
 
     def __init__(self, order: Mapping[str, Any]) -> None:
@@ -68,9 +68,9 @@ class Rank:
     def check(self) -> List[HostArray]:
         """The parameters after a few gradients from each worker, filled with its number plus 1."""
         self.start()
-        for param in self._params:
-            param.grad[:] = self.number + 1
         for _ in range(CHECKED):
+            for param in self._params:
+                param.grad[:] = self.number + 1
             self._exchange()
         self.store._barrier()
         self._pull()
@@ -78,15 +78,18 @@ class Rank:
 
     def _begin(self, values: List[NDArray], gradients: List[NDArray]) -> None:
         self._values = [*values, mx.nd.zeros((1,))]
-        # By such a gradient the server's step adds 1.
-        self._gradients = [*gradients, mx.nd.full((1,), -self.batch_size / self.lr)]
+        self._gradients = [*gradients, mx.nd.zeros((1,))]
         for value in self._values:
             self.store.init(self._keys, value)
             self._keys += 1
         self._pull()
 
     def _exchange(self) -> int:
-        """Push the gradients, pull the parameters; how many updates the server has made. Waits."""
+        """Push the gradients, pull the parameters; how many updates the server has made. Waits.
+
+        MXNet's store keeps the array that was pushed as its buffer, and a pull overwrites it.
+        """
+        self._gradients[-1][:] = -self.batch_size / self.lr  # by which the server's step adds 1
         for key, gradient in self._numbered(self._gradients):
             self.store.push(key, gradient)
         return self._pull()
@@ -138,4 +141,4 @@ def set_up(case: Case, settings: Settings) -> Work:
 
 
 def _crew(case: Case, settings: Settings) -> Crew:
-    return Crew(case.settings["engine"], case.settings["processes"], __name__, {**settings, **case.settings})
+    return Crew(case.settings["engine"], case.settings["processes"], ServedWorker, {**settings, **case.settings})

@@ -37,7 +37,7 @@ class Stored:
         return found / onp.float32(255)
 
 
-class Rank(machines.Rank):
+class LoadingRank(machines.TrainingRank):
     """One process that decodes what its own devices need."""
 
     def __init__(self, order: Mapping[str, Any]) -> None:
@@ -82,12 +82,12 @@ def oracle(case: Case, settings: Settings) -> Iterator[Tuple[Any, ...]]:
     """Decoded pictures against those that were stored; then as ``machines``."""
     split = load(settings["data"], settings["data_dir"], seed=settings["seed"]).take(20, 1).train
     yield Stored(split, case.settings["scale"]).decode(onp.arange(len(split))), split.X, 1e-6
-    yield from machines.oracle(case, settings, __name__)
+    yield from machines.oracle(case, settings, LoadingRank)
 
 
 def set_up(case: Case, settings: Settings) -> Work:
-    """A round is some steps, and then as many of each part alone. (The replicas then differ, which no time depends on.)"""
-    ranks, steps = machines.crew(case, settings, __name__), settings["steps"]
+    """A round is some steps, and then as many of each part alone. (Replicas then differ, which no time depends on.)"""
+    ranks, steps = machines.crew(case, settings, LoadingRank), settings["steps"]
 
     def seconds(command: str) -> float:
         started = time.perf_counter()

@@ -13,8 +13,8 @@ from typing import Any, Dict, Iterator, List, Tuple
 
 import numpy as onp
 
-from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
 from mxdp.experiments.engines import MPI
+from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
 from mxdp.experiments.many_processes.work import machines, victim
 
 ENDLESS = 10**6

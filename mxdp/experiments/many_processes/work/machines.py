@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any, Dict, Iterator, List, Mapping, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Tuple, Type
 
 import numpy as onp
 
 from mxdp.backend import HostArray, NDArray, devices, mx, npx, upload
 from mxdp.datasets import load
 from mxdp.datasets.minibatches import Stream
+from mxdp.experiments.engines import ALONE, DDP
 from mxdp.experiments.harness.experiment import Case, Settings, Work
-from mxdp.experiments.engines import ALONE, DDP, ONE
-from mxdp.experiments.measure.crew import Crew
 from mxdp.experiments.many_processes.work.exchanges import join, placed
+from mxdp.experiments.measure.crew import Crew
 from mxdp.processes import World
 from mxdp.scratch import get_params, init_lenet
 from mxdp.training import train_steps
@@ -22,7 +21,7 @@ STEPS = 3
 """That are compared with the serial run."""
 
 
-class Rank:
+class TrainingRank:
     """One process: its devices, its replicas, and its part of each batch of one stream of batches."""
 
     def __init__(self, order: Mapping[str, Any]) -> None:
@@ -55,8 +54,8 @@ class Rank:
         return [get_params([upload(param, mx.cpu()) for param in params], device) for device in self.devices]
 
 
-def crew(case: Case, settings: Settings, module: str = __name__) -> Crew:
-    """The ranks of ``case``, each a ``Rank`` of ``module``."""
+def crew(case: Case, settings: Settings, rank: Type[TrainingRank] = TrainingRank) -> Crew:
+    """The ranks of ``case``."""
     engine, n = case.settings["engine"], case.settings["processes"]
     order: Dict[str, Any] = {
         **settings,
@@ -64,22 +63,26 @@ def crew(case: Case, settings: Settings, module: str = __name__) -> Crew:
         "devices": case.settings["devices_in_all"] // n,
         "params": [param.asnumpy() for param in init_lenet(settings["seed"])],
     }
-    return Crew(engine, n, "mxdp.experiments.measure.torch_ddp" if engine == DDP else module, order)
+    if engine == DDP:
+        from mxdp.experiments.measure.torch_ddp import TorchRank
+
+        return Crew(engine, n, TorchRank, order)
+    return Crew(engine, n, rank, order)
 
 
-def oracle(case: Case, settings: Settings, module: str = __name__) -> Iterator[Tuple[Any, ...]]:
+def oracle(case: Case, settings: Settings, rank: Type[TrainingRank] = TrainingRank) -> Iterator[Tuple[Any, ...]]:
     """All replicas of all ranks after a few steps, against one device of this process, and bit for bit with each other.
     Processes that exchange nothing: each against a device that gets the same part of the batch."""
     random = onp.random.RandomState(settings["seed"])
     X, y = random.uniform(size=(60, 1, 28, 28)).astype("float32"), random.randint(0, 10, 60).astype("int32")
     params = init_lenet(settings["seed"], scale=0.1)  # see :mod:`mxdp.experiments.data_parallel.work.serial_run`
-    with crew(case, settings, module) as ranks:
+    with crew(case, settings, rank) as ranks:
         found = ranks.ask("check", X, y, [param.asnumpy() for param in params])
     (device,) = devices(1, settings["kind"])
     alone = case.settings["engine"] == ALONE
-    for rank, replicas in enumerate(found):
+    for number, replicas in enumerate(found):
         serial = get_params(params, device)
-        train_steps([(X, y)] * STEPS, [serial], [device], 0.1, world=placed(rank, len(found)) if alone else World())
+        train_steps([(X, y)] * STEPS, [serial], [device], 0.1, world=placed(number, len(found)) if alone else World())
         for replica in replicas:
             for own, expected, first in zip(replica, serial, found[0][0]):
                 yield own, expected.asnumpy()
@@ -90,8 +93,11 @@ def oracle(case: Case, settings: Settings, module: str = __name__) -> Iterator[T
 def set_up(case: Case, settings: Settings) -> Work:
     """A round is some steps of training, from the order to the last rank's answer."""
     ranks = crew(case, settings)
-    one_round = partial(ranks.ask, "train", settings["steps"])
+
+    def one_round() -> None:
+        ranks.ask("train", settings["steps"])
+
     one_round()
     facts = ranks.ask("facts")
     names = [name for _, own in facts for name in own]
-    return Work(names, lambda: None if one_round() else None, case={"data": facts[0][0]})
+    return Work(names, one_round, case={"data": facts[0][0]})

@@ -32,7 +32,7 @@ def main() -> None:
             (folder / "harmed").write_text(repr(time.time()))
             os.kill(os.getpid(), SIGNALS[harm])
 
-    ranks.step_done = step_done  # type: ignore[method-assign]
+    ranks.step_done = step_done
     data = load(settings["data"], settings["data_dir"], seed=settings["seed"]).take(settings["samples"], 10)
     history = train(
         1,

@@ -11,7 +11,7 @@ from mxdp.experiments.twins.torch_copy_overlap import PINNED, SIDE
 from mxdp.experiments.twins.work.places import Place, factors, places, processor, seconds
 
 
-class Overlap:
+class ProductsAndCopies:
     """``products`` results of one product each, and where they are copied to."""
 
     def __init__(self, case: Case, settings: Settings, size: int) -> None:
@@ -54,7 +54,7 @@ class Overlap:
 
 def oracle(case: Case, settings: Settings) -> Iterator[Tuple[Any, ...]]:
     """Every copy."""
-    own = Overlap(case, settings, min(settings["size"], 500))
+    own = ProductsAndCopies(case, settings, min(settings["size"], 500))
     seconds(own.both)
     expected = own.x.cpu().numpy() @ own.w.cpu().numpy()
     for copied in own.host:
@@ -63,7 +63,7 @@ def oracle(case: Case, settings: Settings) -> Iterator[Tuple[Any, ...]]:
 
 def set_up(case: Case, settings: Settings) -> Work:
     """A round does both, and then each alone."""
-    own = Overlap(case, settings, settings["size"])
+    own = ProductsAndCopies(case, settings, settings["size"])
 
     def one_round() -> Round:
         both = seconds(own.both)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, Iterator, Tuple
 
 import numpy as np
@@ -18,7 +17,7 @@ def _crew(case: Case, settings: Settings) -> Crew:
     if gpus > (torch.cuda.device_count() if settings["kind"] != "cpu" else 0):
         raise Skipped(f"DataParallel needs {gpus} GPUs, and PyTorch finds {torch.cuda.device_count()}")
     order = {**settings, **case.settings, "params": torch_ddp.initial(settings["seed"], 0.1)}
-    return Crew("torch", case.settings["processes"], torch_ddp.__name__, order)
+    return Crew("torch", case.settings["processes"], torch_ddp.TorchRank, order)
 
 
 def oracle(case: Case, settings: Settings) -> Iterator[Tuple[Any, ...]]:
@@ -41,7 +40,10 @@ def oracle(case: Case, settings: Settings) -> Iterator[Tuple[Any, ...]]:
 def set_up(case: Case, settings: Settings) -> Work:
     """A round is some steps of training, from the order to the last process's answer."""
     ranks = _crew(case, settings)
-    one_round = partial(ranks.ask, "train", settings["steps"])
+
+    def one_round() -> None:
+        ranks.ask("train", settings["steps"])
+
     one_round()
     facts = ranks.ask("facts")
-    return Work([name for _, own in facts for name in own], lambda: None if one_round() else None)
+    return Work([name for _, own in facts for name in own], one_round)
