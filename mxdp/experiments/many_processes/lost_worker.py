@@ -6,7 +6,7 @@ says nothing. What the others do is up to the engine:
 - ``python -m mxdp.launch`` ends the job by MPI's ``mpiexec``, and a guard beside each rank tells when one is stopped.
   With ``--restarts`` it starts all ranks again, and :func:`mxdp.train` goes on from its last checkpoint.
 - MXNet's ``dist_sync`` waits for the worker's gradients.
-- Horovod's launcher ends the job when a process dies. PyTorch's DDP gets an error from a connection that closes.
+- Horovod's launcher ends the job when a process dies.
 
 Only the first starts again by itself. With the others somebody has to notice, and to have kept checkpoints.
 """
@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import List
 
 from mxdp.errors import plural
-from mxdp.experiments.engines import DDP, HOROVOD, MPI, NEEDS, SYNC, WORDS
+from mxdp.experiments.engines import HOROVOD, MPI, NEEDS, SYNC, WORDS
 from mxdp.experiments.harness.claims import Claim, estimate
 from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, experiment
 from mxdp.experiments.report import style
@@ -72,7 +72,7 @@ class LostWorker(Experiment):
             )
             for n in settings["devices"]
             for harm in (KILLED, STOPPED)
-            for engine in (MPI, SYNC, HOROVOD, DDP)
+            for engine in (MPI, SYNC, HOROVOD)
         ]
 
     def predict(self, settings: Settings, cores: int) -> str:

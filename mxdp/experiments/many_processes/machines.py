@@ -7,7 +7,7 @@ end with the same parameters:
 - one process with k devices, as everywhere else in mxdp;
 - k processes of one device by MPI (``mxdp.world()``): the sums are jobs of MXNet's engine, so nothing waits;
 - MXNet's ``dist_sync``: a server process adds up, and the parameters' keys go over TCP;
-- Horovod and PyTorch's DDP, both over Gloo, if they are installed.
+- Horovod over Gloo, if it is installed.
 
 The yardstick is k processes that exchange nothing, each on its part of the batch. A process of MPI's that waits spins
 on its core, so more processes than cores cost more than devices in one process do.
@@ -19,7 +19,7 @@ from typing import List
 
 from mxdp import process
 from mxdp.errors import plural
-from mxdp.experiments.engines import ALONE, DDP, HOROVOD, MPI, NEEDS, ONE, SYNC, WORDS
+from mxdp.experiments.engines import ALONE, HOROVOD, MPI, NEEDS, ONE, SYNC, WORDS
 from mxdp.experiments.harness.claims import Claim, estimate
 from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, experiment
 from mxdp.experiments.report import style
@@ -32,13 +32,13 @@ class Machines(Experiment):
 
     name = "machines"
     question = "What does it cost to train in several processes, and by which engine?"
-    source = "Slides 'Multi-GPU', DistributedDataParallel; 'Parameter Servers' in Dive into Deep Learning"
+    source = "Slides 'Multi-GPU'; Dive into Deep Learning, 'Parameter Servers'"
     how_to_read = (
         "A round is some steps of LeNet; the rows take turns. 'Of alone' is the row's time over that of as many "
         "processes that exchange nothing, each on its part of the batch (with one process: the training alone). The "
         "batch is the same for all, so k devices have a k-th of it each. dist_sync has one server process beside the "
-        "workers. Horovod averages over processes by default and is asked for sums; DDP averages, so its loss is "
-        "multiplied by the number of processes: all have the same parameters after a step."
+        "workers. Horovod averages over processes by default and is asked for sums: all have the same parameters after "
+        "a step."
     )
     claims = {
         "exchange": Claim(
@@ -69,7 +69,7 @@ class Machines(Experiment):
         for n in settings["devices"]:
             one = {"engine": ONE, "processes": 1, "devices_in_all": n}
             cases.append(Case(f"{plural(n, 'device')}: one process", n, settings=one))
-            for engine in (MPI, SYNC, HOROVOD, DDP, ALONE):
+            for engine in (MPI, SYNC, HOROVOD, ALONE):
                 settled = {"engine": engine, "processes": n, "devices_in_all": n}
                 words, needs = WORDS[engine], NEEDS.get(engine, {})
                 label = f"{plural(n, 'device')}: {words}"

@@ -50,7 +50,7 @@ class ServedWorker:
         """Train until the server has made that many updates; how stale each gradient was."""
         stale = []
         while self.seen < updates:
-            ((X, y),) = self._stream.take(self.batch_size // self.store.num_workers)
+            X, y = next(self._stream.take(self.batch_size // self.store.num_workers))
             started = time.perf_counter()
             # With a step of 0 no parameter moves here: the server's do.
             train_batch(X, y, [self._params], [self.device], 0.0)
@@ -72,6 +72,7 @@ class ServedWorker:
             for param in self._params:
                 param.grad[:] = self.number + 1
             self._exchange()
+        npx.waitall()
         self.store._barrier()
         self._pull()
         return [param.asnumpy() for param in self._params]

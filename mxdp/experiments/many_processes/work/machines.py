@@ -9,7 +9,7 @@ import numpy as onp
 from mxdp.backend import HostArray, NDArray, devices, mx, npx, upload
 from mxdp.datasets import load
 from mxdp.datasets.minibatches import Stream
-from mxdp.experiments.engines import ALONE, DDP
+from mxdp.experiments.engines import ALONE
 from mxdp.experiments.harness.experiment import Case, Settings, Work
 from mxdp.experiments.many_processes.work.exchanges import join, placed
 from mxdp.experiments.measure.crew import Crew
@@ -63,10 +63,6 @@ def crew(case: Case, settings: Settings, rank: Type[TrainingRank] = TrainingRank
         "devices": case.settings["devices_in_all"] // n,
         "params": [param.asnumpy() for param in init_lenet(settings["seed"])],
     }
-    if engine == DDP:
-        from mxdp.experiments.measure.torch_ddp import TorchRank
-
-        return Crew(engine, n, TorchRank, order)
     return Crew(engine, n, rank, order)
 
 
