@@ -88,6 +88,12 @@ class Crew:
                     raise MxdpError(f"rank {number}: {answers[number]}")
         return [answers[number] for number in range(len(self.ranks))]
 
+    def timed(self, command: str, *arguments: Any) -> float:
+        """:meth:`ask`, and the seconds until the last answer."""
+        started = time.perf_counter()
+        self.ask(command, *arguments)
+        return time.perf_counter() - started
+
     def close(self) -> None:
         """End all ranks, and what was started for them."""
         for rank in self.ranks:

@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 from mxdp.datasets import load
-from mxdp.datasets.minibatches import Stream
+from mxdp.datasets.minibatches import Stream, sequential
 
 STEPS = 3
 """That are compared with the serial run."""
@@ -35,6 +35,7 @@ class TorchRank:
         self.batch_size, self.lr = order["batch_size"], order["lr"]
         data = load(order["data"], order["data_dir"], seed=order["seed"])
         self._stream, self.data = Stream(data.train, self.batch_size, order["seed"]), data.name
+        self._test = data.test
         self._net, self._sgd = self._trained(order["params"], self.lr)
 
     def facts(self) -> Tuple[str, List[str]]:
@@ -55,6 +56,20 @@ class TorchRank:
             self._step(X, y, net, sgd)
         return [[param.detach().cpu().numpy() for param in net.parameters()]]
 
+    def losses(self, X: Any, y: Any, params: Sequence[Any], lr: float, steps: int) -> List[float]:
+        """Before each of so many steps on one batch: the sum of the losses of this rank's samples."""
+        net, sgd = self._trained(params, lr)
+        return [self._step(X, y, net, sgd) * len(X) / self.size for _ in range(steps)]
+
+    def accuracy(self) -> float:
+        """Of what was trained, on the test set."""
+        right = 0
+        with torch.no_grad():
+            for X, y in sequential(self._test, 1000):
+                scores = self._net(torch.from_numpy(X).to(self.device)).cpu().numpy()
+                right += int((scores.argmax(axis=1) == y).sum())
+        return right / len(self._test)
+
     def _trained(self, params: Sequence[Any], lr: float) -> Tuple[nn.Module, torch.optim.Optimizer]:
         net = lenet(params).to(self.device)
         sgd = torch.optim.SGD(net.parameters(), lr)
@@ -62,19 +77,20 @@ class TorchRank:
             return nn.DataParallel(net, list(range(self._gpus))), sgd
         return (DistributedDataParallel(net) if self.size > 1 else net), sgd
 
-    def _step(self, X: Any, y: Any, net: nn.Module, sgd: torch.optim.Optimizer) -> None:
+    def _step(self, X: Any, y: Any, net: nn.Module, sgd: torch.optim.Optimizer) -> float:
         own = slice(self.number * len(X) // self.size, (self.number + 1) * len(X) // self.size)
         # DDP averages over the processes, whose losses are sums over a part of the batch.
-        step(net, sgd, X[own], y[own], self.size / len(X), self.device)
+        return step(net, sgd, X[own], y[own], self.size / len(X), self.device)
 
 
-def step(net: nn.Module, sgd: torch.optim.Optimizer, X: Any, y: Any, scale: float, device: torch.device) -> None:
-    """One step on the sum of the losses times ``scale``."""
+def step(net: nn.Module, sgd: torch.optim.Optimizer, X: Any, y: Any, scale: float, device: torch.device) -> float:
+    """One step on the sum of the losses times ``scale``, which it returns. Waits."""
     labels = torch.from_numpy(y.astype(np.int64)).to(device)
     loss = cross_entropy(net(torch.from_numpy(X).to(device)), labels, reduction="sum") * scale
     sgd.zero_grad()
     loss.backward()
     sgd.step()
+    return float(loss)
 
 
 def lenet(params: Sequence[Any]) -> nn.Module:

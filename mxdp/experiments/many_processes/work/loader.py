@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import zlib
 from typing import Any, Iterator, List, Mapping, Tuple
 
@@ -89,14 +88,9 @@ def set_up(case: Case, settings: Settings) -> Work:
     """A round is some steps, and then as many of each part alone. (Replicas then differ, which no time depends on.)"""
     ranks, steps = machines.crew(case, settings, LoadingRank), settings["steps"]
 
-    def seconds(command: str) -> float:
-        started = time.perf_counter()
-        ranks.ask(command, steps)
-        return time.perf_counter() - started
-
     def one_round() -> Round:
-        whole = seconds("all")
-        return Round(whole, {f"{part}_ms": seconds(part) / steps * 1e3 for part in PARTS})
+        whole = ranks.timed("all", steps)
+        return Round(whole, {f"{part}_ms": ranks.timed(part, steps) / steps * 1e3 for part in PARTS})
 
     one_round()
     facts: List[Any] = ranks.ask("facts")

@@ -14,7 +14,7 @@ from mxdp.experiments.harness.experiment import Case, Settings, Work
 from mxdp.experiments.many_processes.work.exchanges import join, placed
 from mxdp.experiments.measure.crew import Crew
 from mxdp.processes import World
-from mxdp.scratch import get_params, init_lenet
+from mxdp.scratch import evaluate, get_params, init_lenet
 from mxdp.training import train_steps
 
 STEPS = 3
@@ -31,6 +31,7 @@ class TrainingRank:
         self.batch_size, self.lr = order["batch_size"], order["lr"]
         data = load(order["data"], order["data_dir"], seed=order["seed"])
         self._stream, self.data = Stream(data.train, self.batch_size, order["seed"]), data.name
+        self._test = data.test
         self._replicas = self._copies(order["params"])
         self._own = self._sync(self._replicas)
 
@@ -49,6 +50,19 @@ class TrainingRank:
         replicas = self._copies(params)
         train_steps([(X, y)] * STEPS, replicas, self.devices, 0.1, self._sync(replicas), self.ranks)
         return [[param.asnumpy() for param in replica] for replica in replicas]
+
+    def losses(self, X: HostArray, y: HostArray, params: List[HostArray], lr: float, steps: int) -> List[float]:
+        """Before each of so many steps on one batch: the sum of the losses of this rank's samples."""
+        replicas = self._copies(params)
+        sync, found = self._sync(replicas), []
+        for _ in range(steps):
+            shards = train_steps([(X, y)], replicas, self.devices, lr, sync, self.ranks)
+            found.append(sum(float(losses.sum()) for losses in shards))
+        return found
+
+    def accuracy(self) -> float:
+        """Of what was trained, on the test set."""
+        return evaluate(self._test, self._replicas)
 
     def _copies(self, params: List[HostArray]) -> List[List[NDArray]]:
         return [get_params([upload(param, mx.cpu()) for param in params], device) for device in self.devices]
