@@ -9,14 +9,15 @@ import pytest
 
 from mxdp import process
 from mxdp.datasets import load
-from mxdp.experiments.engines import ALONE, ASYNC, MPI, ONE, SYNC
+from mxdp.experiments.engines import ALONE, ASYNC, DDP, MPI, ONE, SYNC
 from mxdp.experiments.harness import claims
 from mxdp.experiments.harness.experiment import Case
 from mxdp.experiments.many_processes.async_sgd import EVEN, ONE_SLOW, AsyncSgd
 from mxdp.experiments.many_processes.loader import Loaders
 from mxdp.experiments.many_processes.lost_worker import KILLED, STOPPED, LostWorker
 from mxdp.experiments.many_processes.machines import Machines
-from mxdp.experiments.many_processes.work import async_sgd, loader, lost_worker, machines
+from mxdp.experiments.many_processes.peers import BOOK, CEILING, HYBRID, MXDP, MXDP_MPI, TORCH, Peers
+from mxdp.experiments.many_processes.work import async_sgd, loader, lost_worker, machines, peers
 from mxdp.experiments.measure.oracle import count
 from mxdp.scratch import init_lenet
 
@@ -200,12 +201,44 @@ def test_a_lost_worker_must_be_noticed_and_the_training_end_as_if_nothing_had_ha
     assert judged(LostWorker, lost_rows()) == {"notice": True, "same_end": True}
     assert judged(LostWorker, lost_rows(same=False)) == {"notice": True, "same_end": False}
     said = LostWorker().answer(lost_rows(), [], {"wait": 8.0})
-    assert "a killed worker after 3.5 (1.0 to 6.0) s, with 3 steps lost" in said
+    assert "a worker that is killed after 3.5 (1.0 to 6.0) s, with 3 steps lost" in said
     assert said.endswith("Not noticed within 8 s: killed: dist_sync; stopped: dist_sync.")
 
 
 def test_the_bits_of_undisturbed_trainings_are_compared(monkeypatch):
-    case = Case("", 2, settings={"engine": MPI, "processes": 2})
+    case = Case("", 2, settings={"engine": MPI, "processes": 2, "harm": KILLED})
     for bits, wrong in (([[1, 2], [1, 2]], 0), ([[1, 2], [1, 3]], 2)):
         monkeypatch.setattr(lost_worker, "undisturbed", lambda *_, bits=bits: (bits, 10))
         assert count(lost_worker.oracle(case, SETTINGS)) == (6, wrong)
+
+
+def peer_rows(mxdp):
+    seconds = {BOOK: 4.0, HYBRID: 1.9, TORCH: 1.8, DDP: 2.0, MXDP: mxdp, MXDP_MPI: 1.6, CEILING: 1.58}
+    rows = [row(each, peer, peer=peer, devices_in_all=2, steps=10) for peer, each in seconds.items()]
+    Peers().finish(rows[:-1], rows[-1:], {"samples": None})
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("mxdp", "fails"), [(1.6, set()), (1.75, {"of_torch", "of_ceiling"}), (1.95, {"of_hybrid", "of_book"})]
+)
+def test_peers_are_compared_with_mxdp(mxdp, fails):
+    rows = peer_rows(mxdp)
+    found = judged(Peers, rows)
+    assert {name for name, holds in found.items() if not holds} >= fails
+    assert found["of_ddp"]
+    said = Peers().answer(rows[:-1], rows[-1:], {"devices": [2]})
+    assert f"On 2 devices, in times of mxdp's time: the book's loop {4 / mxdp:.2f} (" in said
+    assert rows[0]["metrics"]["sec_per_step"] == pytest.approx(4.0 * 3.5 / 10)
+
+
+@pytest.mark.parametrize(("factor", "right"), [(1.0, True), (1.01, False)])
+def test_a_peer_that_computes_something_else_is_not_timed(monkeypatch, factor, right):
+    random = np.random.RandomState(0)
+    X, y = random.uniform(size=(60, 1, 28, 28)).astype("float32"), random.randint(0, 10, 60).astype("int32")
+    params = [param.asnumpy() for param in init_lenet(0, scale=0.1)]
+    rank = machines.TrainingRank({**SETTINGS, "engine": ONE, "devices": 1, "params": params})
+    losses = rank.losses(X, y, params, peers.LR * factor, peers.STEPS)
+    ask_instead(monkeypatch, peers, [losses])
+    case = Case("", 1, settings={"engine": ONE, "peer": MXDP})
+    assert (count(peers.oracle(case, SETTINGS))[1] == 0) == right

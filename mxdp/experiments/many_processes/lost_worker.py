@@ -1,7 +1,7 @@
 """A worker is lost in the middle of a training: who notices, when, and what is lost?
 
-A worker can die (killed, out of memory, its machine is gone), or stop without dying: its connections stay open, and it
-says nothing. What the others do is up to the engine:
+A worker can die (killed, out of memory), stop without dying, or be cut off with its machine: then its connections stay
+open, and it says nothing. What the others do is up to the engine:
 
 - ``python -m mxdp.launch`` ends the job by MPI's ``mpiexec``, and a guard beside each rank tells when one is stopped.
   With ``--restarts`` it starts all ranks again, and :func:`mxdp.train` goes on from its last checkpoint.
@@ -22,7 +22,7 @@ from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result
 from mxdp.experiments.report import style
 from mxdp.experiments.report.rows import find_all, row_bars
 
-KILLED, STOPPED = "killed", "stopped"
+KILLED, STOPPED, CUT_OFF = "killed", "stopped", "cut off"
 WITHIN = 30
 
 
@@ -34,15 +34,16 @@ class LostWorker(Experiment):
     question = "A worker is lost in the middle of a training: who notices, when, and what is lost?"
     source = "MXNet issue 9709 and ps-lite issue 68, where lost workers and servers are reported; the launcher is ours"
     how_to_read = (
-        "A round is a training of two processes, of which the last is killed (SIGKILL) or stopped (SIGSTOP) in the "
-        "middle. 'Seconds' is the time until the engine ends the job or raises an error in the other process; where "
+        "A round is a training of two processes, of which the last is killed (SIGKILL), stopped (SIGSTOP) or cut off in "
+        "the middle: then each process is in a network namespace of its own, as if on two hosts, and the cable between "
+        "them goes down until the launcher has noticed. 'Seconds' is the time until the engine ends the job or raises an error in the other process; where "
         "that did not happen, the time that was waited for it, and 'noticed' says no. 'Lost' counts steps that are "
         "done again or were for nothing. 'Same' says whether the training came to its end, with the parameters of an "
         "undisturbed one, bit for bit."
     )
     claims = {
         "notice": Claim(
-            f"mxdp's launcher notices a killed and a stopped worker within {WITHIN} s.",
+            f"mxdp's launcher notices a worker that is killed, stopped or cut off within {WITHIN} s.",
             "ours",
             WITHIN,
         ),
@@ -71,15 +72,15 @@ class LostWorker(Experiment):
                 needs=NEEDS.get(engine, {}),
             )
             for n in settings["devices"]
-            for harm in (KILLED, STOPPED)
-            for engine in (MPI, SYNC, HOROVOD)
+            for harm, engines in ((KILLED, (MPI, SYNC, HOROVOD)), (STOPPED, (MPI, SYNC, HOROVOD)), (CUT_OFF, (MPI,)))
+            for engine in engines
         ]
 
     def predict(self, settings: Settings, cores: int) -> str:
         return (
             "A connection that closes is noticed at once, one that is silent only by who asks: mxdp's launcher names a "
-            f"killed worker within 2 s and a stopped one after its --silent-after, here {settings['silent']:g} s. "
-            "dist_sync notices neither."
+            "killed worker within 2 s, a stopped one and one that is cut off after its --silent-after, here "
+            f"{settings['silent']:g} s. dist_sync notices none."
         )
 
     def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
@@ -89,7 +90,7 @@ class LostWorker(Experiment):
 
     def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
         said = [
-            f"a {row['case']['harm']} worker after {estimate(row, 'notice'):.1f} s, with "
+            f"a worker that is {row['case']['harm']} after {estimate(row, 'notice'):.1f} s, with "
             f"{plural(round(row['metrics']['lost']), 'step')} lost"
             for row in find_all(rows, engine=MPI)
         ]

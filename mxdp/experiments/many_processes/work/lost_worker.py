@@ -9,13 +9,15 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 import numpy as onp
 
 from mxdp.experiments.engines import MPI
 from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
+from mxdp.experiments.many_processes.lost_worker import CUT_OFF
 from mxdp.experiments.many_processes.work import machines, victim
+from mxdp.experiments.measure.hosts import two_hosts
 
 ENDLESS = 10**6
 """Steps of a training that does not end by itself."""
@@ -57,7 +59,7 @@ def by_engine(case: Case, settings: Settings) -> Round:
 def undisturbed(case: Case, settings: Settings) -> Tuple[List[List[int]], int]:
     """The bits of each process, and the number of steps."""
     with tempfile.TemporaryDirectory(prefix="mxdp-lost-") as name:
-        launch(case, settings, Path(name), "no", 0)
+        launch(case, settings, Path(name), "", 0)
         found = results(Path(name), case)
     return [each["bits"] for each in found], found[0]["steps"]
 
@@ -77,14 +79,26 @@ def launch(case: Case, settings: Settings, folder: Path, harm: str, at: int) -> 
     """Train by the launcher, to the end; when it said that a rank is lost (``time.time``)."""
     n, options = str(case.settings["processes"]), ["--restarts", "1", "--silent-after", str(settings["silent"])]
     training = [sys.executable, "-m", victim.__name__, str(folder), harm, str(at), json.dumps(settings)]
-    command = [sys.executable, "-m", "mxdp.launch", "-n", n, *options, "--", *training]
+    command = [sys.executable, "-m", "mxdp.launch", "-n", n, *options]
+    if case.settings["harm"] != CUT_OFF:
+        return heard([*command, "--", *training], dict(os.environ), lambda: None)
+    with two_hosts(folder) as hosts:
+        command = [*hosts.inside, *command, *hosts.options, "--", *training]
+        return heard(command, hosts.environ, lambda: hosts.cable("up"))
+
+
+def heard(command: List[str], environ: Dict[str, str], then: Callable[[], Any]) -> float:
+    """Run a launcher to its end, and do ``then`` when it says that a rank is lost; when that was."""
     noticed, said = 0.0, []
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as launcher:
+    with subprocess.Popen(
+        command, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as launcher:
         assert launcher.stderr is not None
         for line in launcher.stderr:
             said.append(line)
             if line.startswith("mxdp.launch: rank "):
                 noticed = time.time()
+                then()
     if launcher.returncode:
         raise RuntimeError(f"the training ended with status {launcher.returncode}: {''.join(said[-5:])}")
     return noticed

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 import zlib
 from pathlib import Path
 
 from mxdp import load, train, world
-from mxdp.experiments.many_processes.lost_worker import KILLED, STOPPED
+from mxdp.experiments.many_processes.lost_worker import CUT_OFF, KILLED, STOPPED
+from mxdp.experiments.measure.hosts import CABLE
 
 EPOCHS = 2
 SIGNALS = {KILLED: signal.SIGKILL, STOPPED: signal.SIGSTOP}
@@ -28,9 +30,12 @@ def main() -> None:
         nonlocal made
         made += 1
         count()
-        if harm in SIGNALS and ranks.rank == ranks.size - 1 and made == at and not (folder / "harmed").exists():
+        if harm and ranks.rank == ranks.size - 1 and made == at and not (folder / "harmed").exists():
             (folder / "harmed").write_text(repr(time.time()))
-            os.kill(os.getpid(), SIGNALS[harm])
+            if harm == CUT_OFF:
+                subprocess.run(["ip", "link", "set", CABLE, "down"], check=True)
+            else:
+                os.kill(os.getpid(), SIGNALS[harm])
 
     ranks.step_done = step_done
     data = load(settings["data"], settings["data_dir"], seed=settings["seed"]).take(settings["samples"], 10)
