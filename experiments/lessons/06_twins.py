@@ -23,8 +23,8 @@ for name in TWINS:
 # %% [markdown]
 # ## What this machine can do
 #
-# Without a GPU, `torch-data-parallel` runs two processes on the CPU. The other two are skipped, unless `--kind cpu` asks
-# for them: then they show what a device without a queue does, where nothing overlaps.
+# Without a GPU, `torch-data-parallel` runs two processes on the CPU. The other two are skipped, unless `--kind cpu`
+# asks for them: then they show what a device without a queue does, where nothing overlaps.
 
 # %%
 if find_spec("torch") is None:

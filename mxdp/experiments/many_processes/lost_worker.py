@@ -34,12 +34,12 @@ class LostWorker(Experiment):
     question = "A worker is lost in the middle of a training: who notices, when, and what is lost?"
     source = "MXNet issue 9709 and ps-lite issue 68, where lost workers and servers are reported; the launcher is ours"
     how_to_read = (
-        "A round is a training of two processes, of which the last is killed (SIGKILL), stopped (SIGSTOP) or cut off in "
-        "the middle: then each process is in a network namespace of its own, as if on two hosts, and the cable between "
-        "them goes down until the launcher has noticed. 'Seconds' is the time until the engine ends the job or raises an error in the other process; where "
-        "that did not happen, the time that was waited for it, and 'noticed' says no. 'Lost' counts steps that are "
-        "done again or were for nothing. 'Same' says whether the training came to its end, with the parameters of an "
-        "undisturbed one, bit for bit."
+        "A round is a training of two processes, of which the last is killed (SIGKILL), stopped (SIGSTOP) or cut off "
+        "in the middle. To be cut off, each process is in a network namespace of its own, as if on two hosts, and the "
+        "cable between them goes down until the launcher has noticed. 'Seconds' is the time until the engine ends the "
+        "job or raises an error in the other process; where that did not happen, the time that was waited for it, and "
+        "'noticed' says no. 'Lost' counts steps that are done again. 'Same' says whether the training came to its end, "
+        "with the parameters of an undisturbed one, bit for bit."
     )
     claims = {
         "notice": Claim(
