@@ -30,8 +30,8 @@ ALL = 1 << 12
 reserves 30 bytes for each in every bulk."""
 
 
-def prepare(operator: str, inputs: Sequence[NDArray], out: NDArray, **attributes: Any) -> Call:
-    """A function without arguments that does ``out = operator(inputs, attributes)`` each time it is called.
+def prepare(operator: str, inputs: Sequence[NDArray], *outs: NDArray, **attributes: Any) -> Call:
+    """A function without arguments that does ``outs = operator(inputs, attributes)`` each time it is called.
 
     A call pushes the work and doesn't wait. The function keeps the arrays alive, and always uses these arrays, even if
     their names are bound to others later. It works in both of MXNet's array semantics.
@@ -46,13 +46,13 @@ def prepare(operator: str, inputs: Sequence[NDArray], out: NDArray, **attributes
     handle = ctypes.c_void_p()
     if library.NNGetOpHandle(operator.encode(), ctypes.byref(handle)):
         raise ValueError(f"MXNet has no operator {operator!r}")
-    outputs = (ctypes.c_void_p * 1)(out.handle)
+    outputs = (ctypes.c_void_p * len(outs))(*[out.handle for out in outs])
     storage_types = ctypes.POINTER(ctypes.c_int)()
     arguments = (
         handle,
         ctypes.c_int(len(inputs)),
         (ctypes.c_void_p * len(inputs))(*[array.handle for array in inputs]),
-        ctypes.byref(ctypes.c_int(1)),
+        ctypes.byref(ctypes.c_int(len(outs))),
         ctypes.byref(ctypes.cast(outputs, ctypes.POINTER(ctypes.c_void_p))),
         ctypes.c_int(len(attributes)),
         _strings(list(attributes)),
@@ -60,7 +60,7 @@ def prepare(operator: str, inputs: Sequence[NDArray], out: NDArray, **attributes
         ctypes.byref(storage_types),
     )
     invoke, check = library.MXImperativeInvokeEx, mx.base.check_call
-    keep = (tuple(inputs), out, outputs)
+    keep = (tuple(inputs), outs, outputs)
 
     def call(keep: Any = keep) -> None:
         status = invoke(*arguments)
@@ -75,6 +75,13 @@ def prepare_sum(parts: Sequence[NDArray], out: NDArray) -> Call:
     if len(parts) == 2:
         return prepare("elemwise_add", parts, out)
     return prepare("add_n", parts, out, num_args=len(parts))
+
+
+def prepare_update(params: Sequence[NDArray], lr: float) -> Call:
+    """A prepared call for ``param -= lr * param.grad``, for all of them. Their gradients stay where they are."""
+    pairs = [array for param in params for array in (param, param.grad)]
+    rates, decays = [lr] * len(params), [0.0] * len(params)
+    return prepare("multi_sgd_update", pairs, *params, lrs=rates, wds=decays, num_weights=len(params))
 
 
 def _strings(values: Sequence[Any]) -> Any:
