@@ -8,8 +8,7 @@ BACKEND ?=
 PYTHON ?=
 VENV ?= .venv
 ARGS ?=
-# The committed results: one folder for each machine, named after its processor, with those of `quick` inside. The slides' 50 products of 4000 x 4000 make
-# two-jobs and copy-overlap take an hour or so each.
+# The committed results: one folder for each machine, named after its processor, with those of `quick` inside.
 MACHINE ?= $(shell tools/machine.sh)
 REFERENCE_ARGS ?= run all --preset full
 

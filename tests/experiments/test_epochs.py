@@ -117,6 +117,13 @@ def test_a_setting_or_a_lack_of_cores_is_the_reason(monkeypatch, variable, cores
     assert f"The reason: {reason}" in Epochs().answer(*lossy(), SETTINGS)
 
 
+def test_a_setting_is_no_reason_where_nothing_is_lost(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    said = Epochs().answer(*finished(), SETTINGS)
+    assert "0.10 is lost" in said
+    assert "The reason" not in said
+
+
 def test_accuracy_is_compared_seed_by_seed():
     rows, references = lossy()
     repeats = [0, 0, 1, 1, 2, 2]

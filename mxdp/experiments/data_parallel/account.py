@@ -46,7 +46,7 @@ RECORDED = {
 BRINGS_SOMETHING = 1.1
 """A speed-up below this is called none."""
 NOTABLE = 0.05
-"""Share of the possible speed-up from which on a loss gets a word of advice."""
+"""Share of the possible speed-up from which on what is lost gets a word of advice."""
 HEIGHT = 0.3 * (len(LOST) + 2) + 1.2
 """Inches of the picture."""
 
@@ -73,13 +73,12 @@ def losses(row: Row) -> str:
     lost = sorted(((metrics[name], name) for name in LOST if name in metrics), reverse=True)
     said = ", ".join(f"{value:.2f} to {LOST[name][0]}" for value, name in lost).replace("-0.00", "0.00")
     text = f"Of the {possible:.2f} times that are possible, {possible - reached:.2f} is lost: {said}."
-    speedup, (most, name) = estimate(row, "speedup"), lost[0]
-    if (speedup.high or reached) < BRINGS_SOMETHING:
+    if (estimate(row, "speedup").high or reached) < BRINGS_SOMETHING:
         text += " More devices bring nothing here."
-    hindrance = _hindrance(row)
-    if hindrance:
-        return f"{text} The reason: {hindrance}."
-    return f"{text} Most of it goes to {LOST[name][0]}: {LOST[name][1]}." if most > NOTABLE * possible else text
+    if possible - reached <= NOTABLE * possible:
+        return text
+    hindrance, (what, advice) = _hindrance(row), LOST[lost[0][1]]
+    return f"{text} The reason: {hindrance}." if hindrance else f"{text} Most of it goes to {what}: {advice}."
 
 
 def _hindrance(row: Row) -> Optional[str]:

@@ -166,7 +166,7 @@ class Measurement:
         if status != "skipped" or not label:
             self.failures.append(Failure(status, reason, label))
             return
-        self.skipped[label] = reason
+        self.skipped.update({case.label: reason for case in self.cases if case.label == label})
         self.cases = [case for case in self.cases if case.label != label]
         self._again = [case for case in self._again if case.label != label]
 

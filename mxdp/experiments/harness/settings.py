@@ -17,7 +17,7 @@ else:
 
 BUILT_IN: Dict[str, Dict[str, Any]] = {
     "quick": dict(looks=3, patience=60.0, repeats=1, again=False),
-    "full": dict(looks=3, patience=900.0, repeats=6, again=True),
+    "full": dict(looks=3, patience=300.0, repeats=6, again=True),
 }
 """The presets, and the settings that every experiment has (see :mod:`.measurement`)."""
 
