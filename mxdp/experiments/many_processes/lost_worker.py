@@ -55,7 +55,7 @@ class LostWorker(Experiment):
             exact=True,
         ),
     }
-    compared = "parameters of the processes of undisturbed trainings, with each other, bit for bit"
+    compared = "parameters of the processes of an undisturbed training, with each other, bit for bit"
     common = dict(devices=[2], kind="cpu", data="synthetic", data_dir=None, seed=0, batch_size=20, lr=0.3)
     presets = {
         "quick": dict(common, rounds=6, timeout=600.0, samples=400, silent=3.0, wait=8.0),

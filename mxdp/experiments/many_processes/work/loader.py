@@ -80,7 +80,8 @@ class LoadingRank(machines.TrainingRank):
 def oracle(case: Case, settings: Settings) -> Iterator[Tuple[Any, ...]]:
     """Decoded pictures against those that were stored; then as ``machines``."""
     split = load(settings["data"], settings["data_dir"], seed=settings["seed"]).take(20, 1).train
-    yield Stored(split, case.settings["scale"]).decode(onp.arange(len(split))), split.X, 1e-6
+    decoded = Stored(split, case.settings["scale"]).decode(onp.arange(len(split)))
+    yield decoded, onp.rint(split.X * 255) / 255, 1e-6
     yield from machines.oracle(case, settings, LoadingRank)
 
 
