@@ -103,13 +103,17 @@ class Crew:
             for process in self._processes:
                 process.wait(max(0.0, until - time.monotonic()))
         except subprocess.TimeoutExpired:
-            for pid in self.pids:  # those that somebody else has started
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            for process in self._processes:
-                process.kill()
-                process.wait()
+            self.kill()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def kill(self) -> None:
+        """End all processes at once, whatever they do."""
+        for pid in self.pids:  # also those that somebody else has started
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for process in self._processes:
+            process.kill()
+            process.wait()
 
     def __enter__(self) -> Crew:
         return self

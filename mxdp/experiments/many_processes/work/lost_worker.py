@@ -53,6 +53,7 @@ def by_engine(case: Case, settings: Settings) -> Round:
         os.kill(ranks.pids[-1], victim.SIGNALS[case.settings["harm"]])
         noticed = ranks.ranks[0].poll(settings["wait"])
         seconds = time.monotonic() - started
+        ranks.kill()
     return Round(seconds, {"noticed": noticed, "lost": None, "same": False})
 
 
