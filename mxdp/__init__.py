@@ -42,6 +42,8 @@ _HOME = {
     "train": "mxdp.training",
     "evaluate": "mxdp.scratch",
     "Trainer": "mxdp.gluon",
+    "Checkpoint": "mxdp.gluon",
+    "world": "mxdp.processes",
 }
 __all__ = sorted(_HOME)
 

@@ -14,6 +14,9 @@ from typing import Any, Iterator
 
 import wrapt
 
+MPI_STORE = "mxdpmpi"
+"""The name of the store that sums by ``auto`` over the devices, and then over all ranks of :func:`mxdp.world`."""
+
 
 def store_name(algorithm: str) -> str:
     """The name in MXNet's registry of the store that sums by this all-reduce.
@@ -53,18 +56,18 @@ def _fill(mxnet: Any) -> None:
     from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO
 
     base = mxnet.kv.KVStoreBase
-    for algorithm in sorted([*ALGORITHMS, AUTO]):
-        if store_name(algorithm) not in base.kv_registry:  # mxdp may be imported anew, by importlib.reload
-            base.register(_name_for(algorithm))
+    for name in [*map(store_name, sorted([*ALGORITHMS, AUTO])), MPI_STORE]:
+        if name not in base.kv_registry:  # mxdp may be imported anew, by importlib.reload
+            base.register(_entry(name))
 
 
-def _name_for(algorithm: str) -> type:
+def _entry(name: str) -> type:
     """The entry in the registry. MXNet takes only classes and calls them; this one makes a store of another class.
 
     That class is imported late and by a string, since it is on a higher floor and needs all of MXNet.
     """
 
     def make(cls: type) -> Any:
-        return importlib.import_module("mxdp.gluon").Store(algorithm)
+        return importlib.import_module("mxdp.gluon.store").by_name(name)
 
-    return type(store_name(algorithm), (), {"__new__": make, "__module__": __name__})
+    return type(name, (), {"__new__": make, "__module__": __name__})

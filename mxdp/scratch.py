@@ -137,17 +137,18 @@ def train_batch(
     sync: Optional[Function] = None,
     net: Function = lenet,
     loss: Function = cross_entropy,
+    samples: Optional[int] = None,
 ) -> List[NDArray]:
     """One step on a batch, samples ``X`` (n, ...) and labels ``y`` (n,). Returns the losses of each shard's samples.
 
     ``allreduce`` sums, in place, a list of one parameter's gradients on all devices; ``sync`` instead sums all of them
-    at once (:class:`mxdp.GradientSync`). The sum is divided once, by the whole batch: uneven shards are exact.
+    at once (:class:`mxdp.GradientSync`). The sum is divided once, by the whole batch (``samples``, if ``X`` is a part).
     """
     if len(device_params) != len(devices):
         raise ValueError(f"{len(device_params)} replicas for {len(devices)} devices: there must be one for each")
     if net is lenet and X.dtype != device_params[0][0].dtype:
         raise ValueError(f"X is {onp.dtype(X.dtype)}, which lenet can't take: convert it, by X.astype('float32')")
-    X_shards, y_shards = split_batch(X, y, devices[: len(X)] or devices)
+    X_shards, y_shards = split_batch(X, y, devices[: len(X)] or devices) if len(X) or not samples else ([], [])
     with autograd.record():
         losses = [loss(net(X, params), y) for X, y, params in zip(X_shards, y_shards, device_params)]
         idle = [np.zeros_like(param) for params in device_params[len(losses) :] for param in params]
@@ -158,7 +159,7 @@ def train_batch(
         for same_param in zip(*device_params):
             allreduce([param.grad for param in same_param])
     for params in device_params:
-        sgd(params, lr, len(X))
+        sgd(params, lr, samples or len(X))
     return losses
 
 
@@ -187,8 +188,7 @@ def train(
     if num_epochs < 1:
         raise ValueError(f"num_epochs must be at least 1, not {num_epochs}")
     devices, dataset = find_devices(num_devices), load(data) if isinstance(data, str) else data
-    device_params = [get_params(init_lenet(), device) for device in devices]
-    seconds, accuracies = [], []
+    device_params, seconds, accuracies = [get_params(init_lenet(), device) for device in devices], [], []
     for epoch in range(num_epochs):
         npx.waitall()
         start = time.perf_counter()

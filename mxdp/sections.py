@@ -17,6 +17,12 @@ from mxdp.errors import TraceError
 Marked = Tuple[str, float, float, bool]
 """Name, start and end on ``time.perf_counter``, and whether the recording's own thread ran it."""
 
+JOB = "mxdp job"
+"""Python code of mxdp that the engine calls between operators, for example to note the time. It appears in the lane of
+``cpu(0)``, on a thread of its own."""
+RANK_SUM = "mxdp sum over ranks"
+"""The same, where it sums an array over all processes."""
+
 _NOTHING: ContextManager[None] = nullcontext()
 
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import math
+import statistics
+import time
+import zlib
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from importlib import metadata
+from pathlib import Path
 from typing import Any, Callable, Deque, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 import numpy as onp
 
-from mxdp.backend import Device, HostArray, NDArray
-from mxdp.backend import devices as find_devices
+from mxdp.backend import Device, HostArray, NDArray, mx, upload
 from mxdp.collectives import GradientSync
 from mxdp.datasets import Dataset, Split, load
 from mxdp.datasets.minibatches import Stream
 from mxdp.errors import plural
+from mxdp.processes import CheckpointFolder, World
 from mxdp.scratch import Params, evaluate, get_params, in_sync, init_lenet, train_batch
 from mxdp.sections import section
 from mxdp.timing import Timer
@@ -28,17 +34,21 @@ def train_steps(
     device_params: Sequence[Params],
     devices: Sequence[Device],
     lr: float,
-    sync: Optional[GradientSync] = None,
+    sync: Optional[Callable[[], Any]] = None,
+    world: Optional[World] = None,
 ) -> List[NDArray]:
     """Run :func:`train_batch` on each batch. Python runs at most ``RUN_AHEAD`` steps ahead of the slowest device.
 
     To stay within this bound Python waits for the losses of one step, not for everything (``waitall``), so the devices
     stay busy. The last steps may still be running when this returns. Returns the losses of the last step, one array for
-    each device.
+    each device that had samples. ``batches`` are those of all ranks of ``world``: each rank trains on its own part.
     """
     pending: Deque[List[NDArray]] = deque()
+    ranks = world or World()
     for X, y in _marked(batches):
-        pending.append(train_batch(X, y, device_params, devices, lr, sync=sync))
+        own = ranks.shard(len(X))
+        pending.append(train_batch(X[own], y[own], device_params, devices, lr, sync=sync, samples=len(X)))
+        ranks.step_done()
         if len(pending) > RUN_AHEAD:
             for losses in pending.popleft():
                 losses.wait_to_read()
@@ -90,21 +100,47 @@ def train_epochs(
     samples: Optional[int] = None,
     seed: int = 0,
     algorithm: str = "auto",
+    world: Optional[World] = None,
+    start: Tuple[int, int] = (0, 0),
+    between: Callable[[int, int], Any] = lambda epoch, position: None,
 ) -> Iterator[Epoch]:
     """Train without end: this generator runs one epoch each time it is resumed.
 
     Several trainings can so take turns, epoch by epoch. ``samples`` sets the length of an "epoch", which may be a part
-    or a multiple of the training set. The next epoch continues where the stream of batches stopped.
+    or a multiple of the training set. The next epoch continues where the stream of batches stopped. With a ``world`` of
+    several ranks, every rank calls it alike; all ranks' parameters become rank 0's.
+
+    ``start`` is the place where an earlier training stopped: the stream's epoch and position. The first epoch is then
+    the rest of the one that was stopped. Between two steps of an epoch, ``between`` is called with the place: the steps
+    up to there are pushed, and no later one.
     """
-    stream, sync = Stream(data, batch_size, seed), GradientSync(device_params, algorithm)
-    samples = samples or len(data)
-    timer, number = Timer(), 0
+    ranks = world or World()
+    stream = Stream(data, batch_size, seed, epoch=start[0], position=start[1])
+    sync = GradientSync(device_params, algorithm, world=ranks)
+    for params in device_params:
+        ranks.broadcast(params)
+    samples, timer = samples or len(data), Timer()
+    number, done = divmod(start[0] * len(data) + start[1], samples)
     while True:
         number += 1
         with timer:
-            losses = train_steps(stream.take(samples), device_params, devices, lr, sync)
-        loss = float(onp.concatenate([shard.asnumpy() for shard in losses]).mean())
-        yield Epoch(number, timer.times[-1], samples, loss)
+            batches = _with_breaks(stream, samples - done, between)
+            losses = train_steps(batches, device_params, devices, lr, sync, ranks)
+        own = [float(loss) for shard in losses for loss in shard.asnumpy()]
+        loss = statistics.mean(loss for rank in ranks.gather(own) for loss in rank)
+        yield Epoch(number, timer.times[-1], samples - done, loss)
+        done = 0
+
+
+def _with_breaks(
+    stream: Stream, left: int, between: Callable[[int, int], Any]
+) -> Iterator[Tuple[HostArray, HostArray]]:
+    """``stream.take(left)``. ``between`` is called when the step of a batch is pushed and more follow."""
+    for X, y in stream.take(left):
+        yield X, y
+        left -= len(X)
+        if left:
+            between(stream.epoch, stream.position)
 
 
 def train(
@@ -117,6 +153,9 @@ def train(
     seed: int = 0,
     algorithm: str = "auto",
     report: Callable[[str], Any] = print,
+    world: Optional[World] = None,
+    checkpoint: Optional[Union[str, Path]] = None,
+    checkpoint_every: float = 1,
 ) -> History:
     """Train LeNet on ``num_devices`` devices, and report a line after each epoch.
 
@@ -126,6 +165,13 @@ def train(
         data: a data set, or the name of one for :func:`mxdp.load`.
         seed: of the initial parameters and of the order of samples.
         algorithm: of the all-reduce, as :class:`mxdp.GradientSync` takes it.
+        world: of several processes (:func:`mxdp.world`): each trains on ``num_devices`` devices of its own and its part
+            of every batch; rank 0 reports.
+        checkpoint: a folder. If it holds checkpoints of this training, the training continues from the newest that is
+            whole: bit for bit with as many processes and devices, else with sums that may differ in the last bits.
+            The last three are kept. They are written by rank 0 in the background; if the disk is full, this is
+            reported and the training goes on.
+        checkpoint_every: epochs from one checkpoint to the next, or the part of an epoch's steps (0.25: four an epoch).
 
     Returns:
         The trained replicas and the finished epochs. Ctrl-C ends the training early and is not an error: ``train``
@@ -134,34 +180,117 @@ def train(
     Raises:
         ValueError: a number that must be positive is not, a step has fewer samples than devices, or an unknown name.
         BackendError, DataError: devices or data are not available.
+        MxdpError: ``checkpoint`` holds another training's checkpoint; the message says what differs.
     """
     for name, value in (("batch_size", batch_size), ("lr", lr), ("num_epochs", num_epochs)):
         if not value > 0:
             raise ValueError(f"{name} must be more than 0, not {value}")
-    devices = find_devices(num_devices, kind)
-    if batch_size < num_devices:
+    if not (0 < checkpoint_every < 1 or (checkpoint_every >= 1 and checkpoint_every == int(checkpoint_every))):
+        raise ValueError(f"checkpoint_every is a whole number of epochs, or a part of one, not {checkpoint_every}")
+    ranks = world or World()
+    devices = ranks.devices(num_devices, kind)
+    in_all = num_devices * ranks.size
+    if batch_size < in_all:
         raise ValueError(
-            f"batch_size {batch_size} gives {num_devices} devices less than a sample each: use a larger batch or fewer "
+            f"batch_size {batch_size} gives {in_all} devices less than a sample each: use a larger batch or fewer "
             "devices"
         )
     dataset = load(data) if isinstance(data, str) else data
-    params = init_lenet(seed)
-    device_params = [get_params(params, device) for device in devices]
-    training = train_epochs(dataset.train, device_params, devices, batch_size, lr, seed=seed, algorithm=algorithm)
+    this = {
+        "the data set": f"{dataset.name} of {len(dataset.train)} pictures, checksum {_checksum(dataset)}",
+        "batch_size": batch_size,
+        "lr": lr,
+        "seed": seed,
+    }
+    ranks.agree(
+        {
+            "mxdp, MXNet, NumPy": [metadata.version("mxdp"), mx.__version__, onp.__version__],
+            **this,
+            "num_devices": num_devices,
+            "num_epochs": num_epochs,
+            "algorithm": algorithm,
+            "checkpoints": checkpoint is not None and checkpoint_every,
+        }
+    )
+    say = report if ranks.rank == 0 else lambda line: None
+    params, start, seconds = init_lenet(seed), (0, 0), 0.0
     finished: List[Tuple[Epoch, float]] = []
+    this["parameters"] = ", ".join(str(param.shape) for param in params)
+    replicas = f"{plural(ranks.size, 'process')} of {plural(num_devices, 'device')}, algorithm {algorithm}"
+    header = {"training": this, "replicas": replicas}
+    saved = None if checkpoint is None else CheckpointFolder(checkpoint, world=ranks, report=say)
+    found = saved and saved.read(header)
+    if found:
+        arrays, facts, _ = found
+        params = [upload(arrays[f"parameters/{number}"], mx.cpu()) for number in range(len(params))]
+        start, seconds = (facts["epoch"], facts["position"]), facts["seconds"]
+        finished = [(Epoch(**epoch), accuracy) for epoch, accuracy in facts["finished"]]
+        if len(finished) >= num_epochs:
+            say(f"nothing is left to train: {plural(len(finished), 'epoch')} of {num_epochs} are finished")
+    steps, started = math.ceil(len(dataset.train) / batch_size), time.perf_counter()
+
+    def save(epoch: int, position: int, seconds: float) -> None:
+        place = {"epoch": epoch, "position": position, "step": epoch * steps + math.ceil(position / batch_size)}
+        done = [(asdict(epoch), accuracy) for epoch, accuracy in finished]
+        if saved:
+            arrays = {f"parameters/{number}": param for number, param in enumerate(device_params[0])}
+            saved.write(header, arrays, {**place, "seconds": seconds, "finished": done})
+
+    def between(epoch: int, position: int) -> None:
+        step, each = position // batch_size, checkpoint_every * steps
+        if checkpoint_every < 1 and step // each > (step - 1) // each:
+            save(epoch, position, seconds + time.perf_counter() - started)
+
+    device_params = [get_params(params, device) for device in devices]
+    training = train_epochs(
+        dataset.train,
+        device_params,
+        devices,
+        batch_size,
+        lr,
+        seed=seed,
+        algorithm=algorithm,
+        world=ranks,
+        start=start,
+        between=between,
+    )
     try:
-        for _, epoch in zip(range(num_epochs), training):
-            accuracy = evaluate(dataset.test, device_params)
+        for _, part in zip(range(len(finished), num_epochs), training):
+            epoch = replace(part, seconds=seconds + part.seconds, samples=len(dataset.train))
+            accuracy = _accuracy(dataset.test, device_params, ranks)
             finished.append((epoch, accuracy))
-            report(
+            say(
                 f"epoch {epoch.number}: {epoch.seconds:.2f} s, {epoch.samples / epoch.seconds:,.0f} samples/s, "
                 f"loss {epoch.loss:.3f}, test accuracy {accuracy:.4f}"
             )
+            if epoch.number % max(1, checkpoint_every) == 0 or epoch.number == num_epochs:
+                save(epoch.number - 1, len(dataset.train), 0.0)
+            seconds, started = 0.0, time.perf_counter()
     except KeyboardInterrupt:
+        if ranks.size > 1:
+            raise  # the other ranks may be in another step
         # Perhaps some replicas have made the step and others have not.
         for params in device_params[1:]:
             for first, own in zip(device_params[0], params):
                 first.copyto(own)
-        report(f"stopped by Ctrl-C after {len(finished)} of {num_epochs} epochs")
-    report(f"trained on {', '.join(map(str, devices))}; replicas in sync: {in_sync(device_params)}")
+        say(f"stopped by Ctrl-C after {len(finished)} of {num_epochs} epochs")
+    if saved:
+        saved.wait()
+    bits = ranks.gather([zlib.crc32(param.asnumpy()) for param in device_params[0]])
+    equal = in_sync(device_params) and all(each == bits[0] for each in bits)
+    processes = f" in each of {plural(ranks.size, 'process')}" if ranks.size > 1 else ""
+    say(f"trained on {', '.join(map(str, devices))}{processes}; replicas in sync: {equal}")
     return History(devices, device_params, [epoch for epoch, _ in finished], [accuracy for _, accuracy in finished])
+
+
+def _accuracy(test: Split, device_params: Sequence[Params], ranks: World) -> float:
+    """:func:`evaluate`, each rank on its own part."""
+    own = ranks.shard(len(test))
+    part = Split(test.X[own], test.y[own])
+    right = round(evaluate(part, device_params) * len(part)) if len(part) else 0
+    return float(sum(ranks.gather(right)) / len(test))
+
+
+def _checksum(data: Dataset) -> str:
+    """Of all labels and every hundredth picture: enough to tell other files, or another order, apart."""
+    return f"{zlib.crc32(data.train.X[::100].tobytes(), zlib.crc32(data.train.y.tobytes())):08x}"

@@ -17,10 +17,11 @@ FLOORS = {
     "mxdp.cuda": 1,
     "mxdp.compat": 1,
     "mxdp.backend": 1,
-    "mxdp.prepared": 1,
+    "mxdp.engine": 1,
     "mxdp.plugin": 1,
     "mxdp.collectives": 2,
     "mxdp.layers": 2,
+    "mxdp.processes": 2,
     "mxdp.scratch": 2,
     "mxdp.datasets": 2,
     "mxdp.timing": 2,
@@ -33,12 +34,13 @@ FLOORS = {
     "mxdp.experiments": 5,
 }
 NO_SIBLINGS = 3
-ROOMS = ("data_parallel", "allreduce", "automatic_parallelism", "other_splits")
+ROOMS = ("data_parallel", "allreduce", "automatic_parallelism", "many_processes", "other_splits", "twins")
 """Of the experiments: a question's file is pure, and only ``work`` may load MXNet."""
 LOADS_MXNET = (
     "mxdp.backend",
-    "mxdp.prepared",
+    "mxdp.engine",
     "mxdp.collectives",
+    "mxdp.processes",
     "mxdp.scratch",
     "mxdp.parallel",
     "mxdp.training",

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import sys
+
 import numpy as onp
 import pytest
 
@@ -88,12 +90,13 @@ def test_python_runs_ahead_by_a_bounded_number_of_steps(monkeypatch):
             waited.append((self.step, self.device))
             assert self.step == len(pushed) - 1 - training.RUN_AHEAD
 
-    def push(X, y, *more, sync):
-        pushed.append(X)
-        return [Losses(X, device) for device in range(2)]
+    def push(X, y, *more, sync, samples):
+        (step,) = X
+        pushed.append(step)
+        return [Losses(step, device) for device in range(2)]
 
     monkeypatch.setattr(training, "train_batch", push)
-    last = train_steps(((step, None) for step in range(6)), [], [], 0.1)
+    last = train_steps((([step], [None]) for step in range(6)), [], [], 0.1)
     assert waited == [(step, device) for step in range(4) for device in range(2)]
     assert [losses.step for losses in last] == [5, 5]
 
@@ -206,20 +209,21 @@ def test_what_train_is_given_arrives_and_each_step_is_synced_at_once(small, monk
     given = []
 
     class Spy(GradientSync):
-        def __init__(self, device_params, algorithm):
+        def __init__(self, device_params, algorithm, world):
             given.append(algorithm)
-            super().__init__(device_params, algorithm)
+            super().__init__(device_params, algorithm, world=world)
 
         def __call__(self):
             given.append("sync")
             super().__call__()
 
     monkeypatch.setattr(training, "GradientSync", Spy)
-    for name in ("find_devices", "init_lenet", "Stream", "train_batch"):
-        original = getattr(training, name)
-        monkeypatch.setattr(
-            training, name, lambda *args, f=original, **more: (given.append(args[-1]), f(*args, **more))[1]
-        )
+    for home, name in (
+        (sys.modules["mxdp.processes.world"], "find_devices"),
+        *((training, n) for n in ("init_lenet", "Stream", "train_batch")),
+    ):
+        original = getattr(home, name)
+        monkeypatch.setattr(home, name, lambda *args, f=original, **more: (given.append(args[-1]), f(*args, **more))[1])
     train(2, 50, 0.3, 1, kind="cpu", data=small.take(100, 10), seed=7, algorithm="tree", report=lambda line: None)
     assert given == ["cpu", 7, 7, "tree", 0.3, "sync", 0.3, "sync"]
 

@@ -9,8 +9,8 @@ import numpy as onp
 from mxdp.backend import NDArray
 from mxdp.collectives.program import Program, divisions, flat, places, plain_layout
 from mxdp.collectives.tuning import resolve
+from mxdp.engine import Call
 from mxdp.plans.cost.machine import Machine
-from mxdp.prepared import Call
 
 
 class AllReduce:

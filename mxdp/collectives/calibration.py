@@ -13,8 +13,8 @@ from typing import Callable, Sequence
 
 from mxdp import process
 from mxdp.backend import Device, NDArray, mx, npx
+from mxdp.engine import Call, prepare
 from mxdp.plans.cost.machine import Curve, Machine, Rate
-from mxdp.prepared import Call, prepare
 
 MEBIBYTE = 1 << 20
 FOOTPRINTS = tuple(size * MEBIBYTE for size in (4, 16, 48, 160, 320))

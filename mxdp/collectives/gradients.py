@@ -32,6 +32,7 @@ from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.collective.one_hop import owners
 from mxdp.plans.cost.machine import Machine
 from mxdp.plans.partition import fill_buckets, offsets
+from mxdp.processes import World
 
 MEBIBYTE = 1 << 20
 
@@ -42,12 +43,14 @@ before it ends a generator in it, and the end of ``no_sync`` needs the arrays.""
 
 @dataclass(frozen=True)
 class BucketSync:
-    """One bucket: the numbers of its parameters, its size in bytes, and the algorithm and program that sum it."""
+    """One bucket: the numbers of its parameters, its size in bytes, the algorithm and program that sum it over this
+    process's devices, and its vectors on each device (several where one device sums whole gradients)."""
 
     params: Tuple[int, ...]
     nbytes: int
     algorithm: str
     program: Program
+    vectors: Tuple[Tuple[NDArray, ...], ...]
 
 
 class GradientSync:
@@ -68,6 +71,8 @@ class GradientSync:
             each dtype.
         machine: speeds for ``"auto"``, as :func:`mxdp.collectives.calibrate` measures them.
         accumulate: backward adds to the gradients (``grad_req="add"``), and you set them to zero.
+        world: sum over its ranks, too: a bucket over this process's devices first, then from the first device over all
+            ranks, then back to the devices. Every rank has replicas of the same shapes.
 
     Raises:
         ValueError: no replicas, replicas that differ, share a device or lie on several, an unknown algorithm, or a
@@ -81,10 +86,12 @@ class GradientSync:
         bucket_mb: float = 25,
         machine: Optional[Machine] = None,
         accumulate: bool = False,
+        world: Optional[World] = None,
     ) -> None:
         _check(device_params, bucket_mb)
         self._device_params = [list(params) for params in device_params]
         self._accumulate = accumulate
+        self._world = world or World()
         self._held_back = False
         self.accumulating = False
         """Are there gradients from :meth:`no_sync` that are not summed yet?"""
@@ -114,6 +121,12 @@ class GradientSync:
             return
         for bucket in self.buckets:
             bucket.program()
+            if self._world.size > 1:
+                first, *others = bucket.vectors
+                self._world.sum(first)
+                for device in others:
+                    for vector, summed in zip(device, first):
+                        summed.copyto(vector)
         self._check_places()  # Checked while the devices work: a sum of unused buckets does no harm.
         self._end_accumulating()
 
@@ -185,11 +198,10 @@ class GradientSync:
             groups = [[n for n, its in zip(numbers, owner) if its == rank] for rank in range(len(devices))]
             groups = [group for group in groups if group]
             schedule = plan(name, len(devices), [sum(first[n].size for n in group) for group in groups])
-        chunks = []
-        for rank in range(len(devices)):
-            vectors = [self._lay_out(rank, group) for group in groups]
-            chunks.append(vectors if schedule.sizes else places(schedule, vectors[0]))
-        return BucketSync(tuple(numbers), sum(sizes) * dtype.itemsize, name, Program(schedule, chunks, again=True))
+        vectors = tuple(tuple(self._lay_out(rank, group) for group in groups) for rank in range(len(devices)))
+        chunks = [list(own) if schedule.sizes else places(schedule, own[0]) for own in vectors]
+        program = Program(schedule, chunks, again=True)
+        return BucketSync(tuple(numbers), sum(sizes) * dtype.itemsize, name, program, vectors)
 
     def _lay_out(self, rank: int, numbers: Sequence[int]) -> NDArray:
         """A vector of zeros in which these parameters' gradients lie side by side."""

@@ -25,9 +25,9 @@ from typing import List, Mapping, Sequence
 import numpy as onp
 
 from mxdp.backend import NDArray, mx
+from mxdp.engine import Call, prepare, prepare_sum
 from mxdp.plans.collective.operations import Operation, Slot
 from mxdp.plans.collective.schedule import COPY
-from mxdp.prepared import Call, prepare, prepare_sum
 
 PIECE_BYTES = 4 << 20
 """Smaller pieces cost more calls, and larger ones miss the cache: 64 MiB on two devices took 0.55, 0.46 and 0.60 of the

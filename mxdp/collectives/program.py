@@ -10,9 +10,9 @@ import numpy as onp
 
 from mxdp.backend import NDArray, mx
 from mxdp.collectives.in_place import jobs
+from mxdp.engine import Call, prepare, prepare_sum
 from mxdp.plans.collective.operations import Slot, adds_in_place, operations
 from mxdp.plans.collective.schedule import COPY, READ, Schedule
-from mxdp.prepared import Call, prepare, prepare_sum
 
 Places = Sequence[Sequence[NDArray]]
 """``places[device][chunk]``: a flat array, or a view of a part of one."""

@@ -62,21 +62,24 @@ class Stream:
     """Epoch after epoch of shuffled batches, delivered in rounds. The stream keeps its place between rounds.
 
     The place is ``epoch`` and ``position``: ``position`` samples of ``epoch`` have been delivered. As long as no round
-    ends inside a batch, the batches are those of :func:`minibatches` for epochs 0, 1, 2, ...
+    ends inside a batch, the batches are those of :func:`minibatches` for epochs 0, 1, 2, ... A stream that starts at
+    another's place continues it.
 
     Raises:
-        ValueError: ``batch_size`` is not a positive int, ``seed`` is out of range, or the split is empty.
+        ValueError: ``batch_size`` is not a positive int, ``seed`` or the place is out of range, or the split is empty.
     """
 
-    def __init__(self, split: Split, batch_size: int, seed: int) -> None:
+    def __init__(self, split: Split, batch_size: int, seed: int, epoch: int = 0, position: int = 0) -> None:
         if not len(split):
             raise ValueError("a stream needs at least one sample, and the split is empty")
-        self.epoch = 0
-        self.position = 0
+        if not 0 <= position <= len(split):
+            raise ValueError(f"position {position} is not in an epoch of {len(split)} samples")
+        self.epoch = epoch
+        self.position = position
         self._split = split
         self._size = positive_int("batch_size", batch_size)
         self._seed = seed
-        self._order = permutation(len(split), seed, 0)
+        self._order = permutation(len(split), seed, epoch)
 
     def take(self, samples: int) -> Iterator[Batch]:
         """The next batches, with exactly ``samples`` samples in all: the last one is cut if needed. All are new copies.

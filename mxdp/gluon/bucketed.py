@@ -12,8 +12,9 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from mxdp.backend import NDArray, mx
 from mxdp.collectives.gradients import GradientSync, address
+from mxdp.engine import prepare
 from mxdp.plans.cost.machine import Machine
-from mxdp.prepared import prepare
+from mxdp.processes import World
 
 Parameter = Any
 
@@ -28,11 +29,16 @@ class BucketedGradients:
     Args:
         params: gluon parameters, all initialised, on the same devices, with dense gradients, in the order in which the
             network uses them.
-        algorithm, bucket_mb, machine: as for :class:`~mxdp.collectives.GradientSync`.
+        algorithm, bucket_mb, machine, world: as for :class:`~mxdp.collectives.GradientSync`.
     """
 
     def __init__(
-        self, params: Sequence[Parameter], algorithm: str, bucket_mb: float, machine: Optional[Machine]
+        self,
+        params: Sequence[Parameter],
+        algorithm: str,
+        bucket_mb: float,
+        machine: Optional[Machine],
+        world: Optional[World] = None,
     ) -> None:
         self._params = list(params)
         self._views: Dict[int, List[NDArray]] = {}
@@ -42,7 +48,7 @@ class BucketedGradients:
             if members:
                 replicas = list(zip(*[param.list_data() for param in members]))
                 with _freshness_kept(members):
-                    sync = _Watched(replicas, algorithm, bucket_mb, machine, accumulate=request == "add")
+                    sync = _Watched(replicas, algorithm, bucket_mb, machine, accumulate=request == "add", world=world)
                     self._move(members, sync)
                 self._syncs.append(sync)
 

@@ -17,10 +17,12 @@ from mxdp.backend import NDArray, autograd, mx
 from mxdp.collectives.allreduce import prepare_allreduce
 from mxdp.collectives.gradients import address
 from mxdp.collectives.primitives import spread
-from mxdp.plans.collective.algorithms import AUTO, check_algorithm
+from mxdp.engine import Call, prepare
+from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO, check_algorithm
 from mxdp.plans.cost.machine import Machine
-from mxdp.plugin import store_name
-from mxdp.prepared import Call, prepare
+from mxdp.plugin import MPI_STORE, store_name
+from mxdp.processes import World
+from mxdp.processes import world as find_world
 
 MOST_KEYS = 4096
 """The store remembers this many keys, far more than a network has parameters, and drops the least recently used."""
@@ -68,26 +70,32 @@ class Store(_NoServer):
     ``gluon.Trainer(..., kvstore="mxdpring")`` makes one by name; ``kvstore=Store("ring")`` is the same. Each trainer
     should have a store of its own, since a key keeps only what was prepared for the last arrays.
 
-    The store sums dense gradients in one process; the optimiser runs outside it, on each device. It takes classic
+    The store sums dense gradients over this process's devices and, with a ``world`` of several ranks, over all ranks;
+    then its name is ``mxdpmpi``, every rank calls it alike, and ``step(batch_size)`` takes the whole batch over all
+    ranks. Give ``gluon.Trainer`` the store itself then, or ``mx.kv.create("mxdpmpi")``: for a name, and a single device
+    in each process, MXNet makes no store at all. The optimiser runs outside it, on each device. It takes classic
     arrays and NumPy arrays. Unsupported methods raise NotImplementedError. Only :meth:`pushpull` may wait.
 
     Args:
         algorithm: a name in ``ALGORITHMS``, or ``"auto"``: for each key the one that the cost model expects to be the
             fastest.
         machine: speeds for ``"auto"``, as :func:`mxdp.collectives.calibrate` measures them.
+        world: the ranks to sum over, too (:func:`mxdp.world`).
 
     Raises:
         ValueError: there is no such algorithm.
     """
 
-    def __init__(self, algorithm: str = AUTO, machine: Optional[Machine] = None) -> None:
+    def __init__(self, algorithm: str = AUTO, machine: Optional[Machine] = None, world: Optional[World] = None) -> None:
         check_algorithm(algorithm, also=[AUTO])
+        self.world = world or World()
         self.algorithm = algorithm
         self.machine = machine
         self._ready: OrderedDict[Hashable, _Ready] = OrderedDict()
 
     def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
-        """Copy ``value`` into ``out``: an array, or a list of arrays on any devices, which may contain ``value``.
+        """Copy ``value`` into ``out``: an array, or a list of arrays on any devices, which may contain ``value``. With
+        several ranks, it is rank 0's ``value``.
 
         ``key``: an int or str, without effect. With a list of keys, ``value`` and ``out`` are lists with an item for
         each key. ``priority`` has no effect: on CPU devices MXNet ignores it too.
@@ -103,6 +111,10 @@ class Store(_NoServer):
         _check_dense(arrays)
         with autograd.pause():
             spread(arrays)
+            if self.world.size > 1:
+                outs = _distinct(_several(out))
+                self.world.broadcast(outs[:1])
+                spread(outs)
 
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
         """Sum ``value``, the arrays of all devices, into every array of ``out``; without ``out``, into ``value``.
@@ -134,6 +146,10 @@ class Store(_NoServer):
         with autograd.pause():
             for call in kept.calls:
                 call()
+            if self.world.size > 1:
+                summed = _distinct(outs or values)
+                self.world.sum(summed[:1])
+                spread(summed)
 
     @staticmethod
     def is_capable(capability: str) -> bool:
@@ -149,17 +165,17 @@ class Store(_NoServer):
     @property
     def type(self) -> str:
         """The name by which MXNet makes such a store, such as ``"mxdpring"``."""
-        return store_name(self.algorithm)
+        return MPI_STORE if self.world.size > 1 else store_name(self.algorithm)
 
     @property
     def rank(self) -> int:
-        """0: there is one process."""
-        return 0
+        """This process's number."""
+        return self.world.rank
 
     @property
     def num_workers(self) -> int:
-        """1: there is one process."""
-        return 1
+        """The number of processes."""
+        return self.world.size
 
     def _pushpull_all(self, keys: Sequence[Any], value: Any, out: Any) -> None:
         summed = set()
@@ -189,6 +205,14 @@ class Store(_NoServer):
 
     def _all_reduce(self, arrays: Sequence[NDArray]) -> List[Call]:
         return prepare_allreduce(arrays, self.algorithm, "sum", self.machine, again=True)[1]
+
+
+def by_name(name: str, world: Optional[World] = None) -> Optional[Store]:
+    """The store of mxdp with this name in MXNet's registry; None if it is none of mxdp's."""
+    if name == MPI_STORE:
+        return Store(world=world or find_world())
+    ours = {store_name(algorithm): algorithm for algorithm in (*ALGORITHMS, AUTO)}
+    return Store(ours[name], world=world) if name in ours else None
 
 
 @dataclass

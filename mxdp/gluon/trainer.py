@@ -9,10 +9,9 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence
 from mxdp.backend import gluon, mx
 from mxdp.errors import did_you_mean, plural
 from mxdp.gluon.bucketed import BucketedGradients, astray, follow
-from mxdp.gluon.store import Store
-from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO
-from mxdp.plugin import store_name
+from mxdp.gluon.store import Store, by_name
 from mxdp.process import MxdpWarning
+from mxdp.processes import World
 
 MXNET_STORES = (
     "device",
@@ -45,10 +44,13 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
 
     Args:
         params, optimizer, optimizer_params: as for ``gluon.Trainer``. Buckets are filled in the order of ``params``.
-        kvstore: a store of mxdp, by name (``"mxdpauto"``, ``"mxdpring"``, ...) or as a :class:`Store`. With a store of
-            MXNet, or None, the trainer works as ``gluon.Trainer``, without buckets.
+        kvstore: a store of mxdp, by name (``"mxdpauto"``, ``"mxdpring"``, ``"mxdpmpi"``, ...) or as a :class:`Store`.
+            With a store of MXNet, or None, the trainer works as ``gluon.Trainer``, without buckets.
         compression_params, update_on_kvstore: only for MXNet's stores.
         bucket_mb: MiB that a bucket may hold.
+        world: sum over its ranks, too (:func:`mxdp.world`): every rank makes a trainer alike, all start with rank 0's
+            parameters, and ``step`` takes the whole batch over all ranks. Not together with a :class:`Store`, which has
+            a world of its own.
 
     Raises:
         ValueError: an unknown name of a store (MXNet would make a local store); with a store of mxdp,
@@ -69,8 +71,10 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         compression_params: Optional[Dict[str, Any]] = None,
         update_on_kvstore: Optional[bool] = None,
         bucket_mb: float = 25,
+        world: Optional[World] = None,
     ) -> None:
-        self._bucketing = _bucketing_store(kvstore)
+        self._bucketing = _bucketing_store(kvstore, world)
+        self._alone = not self._bucketing or self._bucketing.world.size == 1
         if self._bucketing:
             _check_options(self._bucketing, compression_params, update_on_kvstore)
             _check_dense(_listed(params))
@@ -80,10 +84,22 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         self._buckets: Optional[BucketedGradients] = None
         self._held_back = False
         self._one_by_one = False
-        super().__init__(params, optimizer, optimizer_params, kvstore, compression_params, update_on_kvstore)
+        # For the name of a store and a single device, MXNet makes no store.
+        store = kvstore if self._alone else self._bucketing
+        super().__init__(params, optimizer, optimizer_params, store, compression_params, update_on_kvstore)
         self._in_order = _listed(params)
-        if self._bucketing and len(self._contexts) > 1 and all(param._data for param in self._in_order):
+        several = len(self._contexts) > 1 or not self._alone
+        ready = all(param._data for param in self._in_order)
+        if not (self._alone or ready):
+            raise ValueError(
+                "with several ranks a parameter needs its values before the trainer is made, so that all ranks start "
+                "with rank 0's: run a forward pass first"
+            )
+        if self._bucketing and several and ready:
             self._ready_buckets()
+        if not self._alone:
+            self._init_kvstore()
+            self._init_params()
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -115,7 +131,7 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
     def step(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
         """Sum the gradients, divide them by ``batch_size``, and update the parameters, as ``gluon.Trainer`` does.
 
-        ``batch_size``: the samples of all devices together.
+        ``batch_size``: the samples of all devices, and of all ranks, together.
 
         Raises:
             ValueError: ``batch_size`` is not more than 0.
@@ -124,6 +140,8 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         _check_batch_size(batch_size)
         self._check_initialised()
         super().step(batch_size, ignore_stale_grad)
+        if self._bucketing:
+            self._bucketing.world.step_done()
 
     def update(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
         """Update the parameters: the second half of :meth:`step`, after :meth:`allreduce_grads`."""
@@ -160,7 +178,7 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
                 "a step or allreduce_grads inside no_sync would leave each device with its own gradients: call it "
                 "after no_sync"
             )
-        if len(self._contexts) == 1 and not self._buckets:
+        if len(self._contexts) == 1 and self._alone and not self._buckets:
             return  # Nothing to sum: a single device has buckets only after no_sync.
         self._find_strays()
         if self._one_by_one:
@@ -201,7 +219,7 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         assert self._bucketing is not None
         _check_dense(self._in_order, always=True)
         store = self._bucketing
-        self._buckets = BucketedGradients(self._in_order, store.algorithm, self._bucket_mb, store.machine)
+        self._buckets = BucketedGradients(self._in_order, store.algorithm, self._bucket_mb, store.machine, store.world)
         return self._buckets
 
     def _drop_buckets(self) -> None:
@@ -214,23 +232,24 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         self._buckets = None
 
 
-def _bucketing_store(kvstore: Any) -> Optional[Store]:
+def _bucketing_store(kvstore: Any, world: Optional[World]) -> Optional[Store]:
     """The store of mxdp with this name, or the given one; None for MXNet's stores.
 
     Raises:
-        ValueError: no store has this name.
+        ValueError: no store has this name, or the store takes no ``world``.
         TypeError: neither a name nor a store.
     """
+    if world and world.size > 1 and not (isinstance(kvstore, str) and kvstore.lower().startswith("mxdp")):
+        raise ValueError(f"world is for mxdp's stores by name, such as 'mxdpauto', not for kvstore={kvstore!r}")
     if kvstore is None or isinstance(kvstore, mx.kv.KVStoreBase):
         return kvstore if isinstance(kvstore, Store) else None
     if not isinstance(kvstore, str):
         raise TypeError(f"kvstore is a store's name, a store or None, not {kvstore!r}")
-    ours = {store_name(algorithm): algorithm for algorithm in (*ALGORITHMS, AUTO)}
-    known = sorted({*MXNET_STORES, *mx.kv.KVStoreBase.kv_registry, *ours})
+    known = sorted({*MXNET_STORES, *mx.kv.KVStoreBase.kv_registry})
     name = kvstore.lower()
     if name not in known:
         raise ValueError(f"no store is called {kvstore!r}; {did_you_mean(name, known)}")
-    return Store(ours[name]) if name in ours else None
+    return by_name(name, world)
 
 
 def _check_batch_size(batch_size: float) -> None:

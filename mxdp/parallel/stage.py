@@ -22,9 +22,9 @@ from __future__ import annotations
 from typing import Dict, List, NamedTuple, Optional, Sequence
 
 from mxdp.backend import Device, NDArray, autograd, mx, np
+from mxdp.engine import ALL, prepare
 from mxdp.layers import LayerParams, Net, apply
 from mxdp.plans.pipeline import BACKWARD, Task
-from mxdp.prepared import ALL, prepare
 from mxdp.scratch import cross_entropy, get_params
 
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Iterable, Iterator, List, Mapping, Optional, Tuple
 
+from mxdp.sections import JOB, RANK_SUM
+
 COMPUTE = "compute"
 COPY = "copy"
 ALL_REDUCE = "all-reduce"
@@ -39,11 +41,7 @@ INPUT = "input"
 STEP = "step"
 """The section of one step."""
 
-JOB = "mxdp job"
-"""Python code of mxdp that the engine calls between operators, for example to note the time. It appears in the lane of
-``cpu(0)``, on a thread of its own."""
-
-_SUMS = frozenset({"elemwise_add", "add_n", "ElementwiseSum"})
+_SUMS = frozenset({"elemwise_add", "add_n", "ElementwiseSum", RANK_SUM})
 _COPIES = ("Copy", "_copyto", "_CrossDeviceCopy")
 _ENGINE = frozenset({"DeleteVariable", "DeleteOperator", "WaitForVar", "SetupExec", JOB})
 

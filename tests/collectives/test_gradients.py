@@ -12,8 +12,8 @@ from mxdp.backend import autograd, mx, np, npx
 from mxdp.collectives import ALGORITHMS, GradientSync
 from mxdp.collectives.tuning import choose
 from mxdp.datasets import load
+from mxdp.engine import CompletionEvent, Gate
 from mxdp.errors import BackendError
-from mxdp.experiments.measure.completion import CompletionEvent, Gate
 from mxdp.plans.cost.machine import CPU, Machine, Rate
 from mxdp.scratch import get_params, init_lenet
 from mxdp.training import train_epochs

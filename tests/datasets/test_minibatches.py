@@ -181,3 +181,19 @@ def test_a_stream_refuses_bad_rounds_at_the_call(bad):
 def test_a_stream_of_nothing():
     with pytest.raises(ValueError, match="the split is empty"):
         Stream(numbered(0), 2, 0)
+
+
+@pytest.mark.parametrize("taken", [3, 4, 7, 9, 14, 20])
+def test_a_stream_that_starts_at_anothers_place_continues_it(taken):
+    stream = Stream(numbered(7), 3, seed=5)
+    list(stream.take(taken))
+    other = Stream(numbered(7), 3, seed=5, epoch=stream.epoch, position=stream.position)
+    for (X, y), (its_X, its_y) in zip(stream.take(30), other.take(30)):
+        np.testing.assert_array_equal(X, its_X)
+        np.testing.assert_array_equal(y, its_y)
+
+
+@pytest.mark.parametrize("position", [-1, 8])
+def test_a_stream_starts_inside_an_epoch(position):
+    with pytest.raises(ValueError, match=f"position {position} is not in an epoch of 7 samples"):
+        Stream(numbered(7), 3, seed=0, position=position)

@@ -12,11 +12,12 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from typing import Any, Mapping, NamedTuple, Sequence
 
 from mxdp.errors import DataError
 from mxdp.experiments.harness.claims import Claim
-from mxdp.experiments.harness.experiment import Case, Column, Experiment, Round, Work, experiment
+from mxdp.experiments.harness.experiment import Case, Column, Experiment, Round, Skipped, Work, experiment
 from mxdp.experiments.report.rows import ratio
 
 
@@ -478,3 +479,19 @@ class Claims(Made):
         for row in rows[1:]:
             numbers = row["rounds"]["number"]
             row["rounds"]["fast"] = [3.0 if n % 3 == 1 and len(numbers) <= settings["seed"] else 1.0 for n in numbers]
+
+
+@experiment
+class HereAndThere(Made):
+    """Of its cases one needs a module, and another one a machine that this is not."""
+
+    name = "made-here-and-there"
+
+    def cases(self, settings):
+        one, two, three = super().cases({**settings, "devices": [1, 2, 3]})
+        return [replace(one, needs={"no_such_module": "`pip install it`"}), two, three]
+
+    def set_up(self, case, settings):
+        if case.settings["bad"]:
+            raise Skipped("there is no GPU")
+        return super().set_up(case, settings)

@@ -8,7 +8,7 @@ import pytest
 from mxdp.backend import gluon, mx
 from mxdp.datasets import load
 from mxdp.datasets.idx import parse_split
-from mxdp.experiments.data_parallel.work import book_loop
+from mxdp.experiments.measure import book_loop
 from mxdp.scratch import get_params, init_lenet
 
 

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from mxdp import memory
 from mxdp.backend import mx, np
+from mxdp.engine import prepare
 from mxdp.errors import MemoryShortage
 from mxdp.experiments.automatic_parallelism.copy_overlap import (
     BALANCE,
@@ -31,7 +32,6 @@ from mxdp.experiments.harness import claims
 from mxdp.experiments.harness.child import one_round
 from mxdp.experiments.measure.oracle import count
 from mxdp.experiments.measure.timelines import recorded
-from mxdp.prepared import prepare
 from mxdp.tracing import Timeline
 
 HERE, THERE = mx.cpu(0), mx.cpu(1)

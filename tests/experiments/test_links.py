@@ -6,6 +6,7 @@ from dataclasses import asdict
 import pytest
 
 from mxdp.backend import mx
+from mxdp.engine import prepare
 from mxdp.errors import UsageError
 from mxdp.experiments.allreduce.links import ALIKE, Links, describe
 from mxdp.experiments.allreduce.work import links as work
@@ -16,7 +17,6 @@ from mxdp.experiments.measure.links import Copies, measured_link
 from mxdp.experiments.measure.oracle import count
 from mxdp.plans.cost.link import Link
 from mxdp.plans.cost.machine import CPU
-from mxdp.prepared import prepare
 
 SETTINGS = dict(devices=[3], kind="cpu", seed=0, rounds=2, timeout=60.0, sizes=[4, 12, 4000])
 CASES = {case.label: case for case in Links().cases(SETTINGS)}

@@ -10,6 +10,7 @@ import pytest
 from mxdp.backend import mx, np, npx
 from mxdp.datasets.minibatches import Stream
 from mxdp.datasets.synthetic import load_synthetic
+from mxdp.engine import CompletionEvent, Gate
 from mxdp.experiments.automatic_parallelism.run_ahead import OWN_CHILD, POLICIES, WAITS, RunAhead
 from mxdp.experiments.automatic_parallelism.work import run_ahead as work
 from mxdp.experiments.automatic_parallelism.work.run_ahead import (
@@ -22,7 +23,6 @@ from mxdp.experiments.automatic_parallelism.work.run_ahead import (
 from mxdp.experiments.harness import claims
 from mxdp.experiments.harness.child import one_round
 from mxdp.experiments.harness.experiment import Case
-from mxdp.experiments.measure.completion import CompletionEvent, Gate
 from mxdp.experiments.measure.oracle import count
 from mxdp.experiments.measure.timelines import recorded
 from mxdp.tracing import Timeline

@@ -443,3 +443,21 @@ def test_an_experiment_whose_module_is_not_there_is_skipped_with_the_command(tmp
     assert results.read(tmp_path / "made-good.json") == result
     settings = {"made-good": dict(faulty.Good.presets["quick"])}
     assert session.run([faulty.Good()], "quick", settings, tmp_path, as_json=True)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_case_that_can_not_be_is_skipped_and_the_others_are_measured(tmp_path, again):
+    result = measure(faulty.HereAndThere, tmp_path, again=again)
+    assert (result["status"], result["error"]) == ("ok", None)
+    assert [row["label"] for row in result["rows"]] == ["case 3"]
+    assert result["verdict"]["text"] == (
+        "It ended well. Skipped: case 1 (no_such_module is not installed: `pip install it`). "
+        "Skipped: case 2 (there is no GPU)."
+    )
+
+
+def test_without_any_case_that_can_be_the_experiment_is_skipped(tmp_path, monkeypatch):
+    monkeypatch.setattr(faulty.HereAndThere, "cases", lambda self, settings: faulty.Made.cases(self, {"devices": [2]}))
+    result = measure(faulty.HereAndThere, tmp_path)
+    assert (result["status"], result["error"]) == ("skipped", "there is no GPU")
+    assert result["verdict"]["text"].startswith("No answer")

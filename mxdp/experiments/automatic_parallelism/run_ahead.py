@@ -7,7 +7,7 @@ between: up to two steps ahead. The model: never waiting piles up all steps but 
 epoch, a wait each step none, and a bound of two steps three. A wait at each step adds the time of pushing the step.
 
 ``wait_to_read`` is no good bound: on CPU devices it queues behind all work on ``cpu(0)``, so it waits for the last step
-and not only for an earlier one. A completion event does not (see ``mxdp.experiments.measure.completion``).
+and not only for an earlier one. A completion event does not (see ``mxdp.engine``).
 
 The last rows are additions. One costs t1 to push, t2 to compute, and t3 until Python hears of its end. The book: n of
 them with a wait for each take n (t1 + t2 + t3). Pushed at once they take t1 + n t2 + t3, *if* n t2 > (n - 1) t1;

@@ -49,7 +49,7 @@ class SmallOps(Experiment):
     how_to_read = (
         "µs an operator (x + i, into an array of its own; the size is its bytes). calls: MXNet's function; 'push' is "
         "the part of it until the call returns, the front end's. bulk: the same within mx.engine.bulk(15). ready: "
-        "calls prepared once (mxdp.prepared). graph: 30 operators in one hybrid call. '+': every second operator on "
+        "calls prepared once (mxdp.engine). graph: 30 operators in one hybrid call. '+': every second operator on "
         "another device. Rows: the device's workers; NaiveEngine ('no engine'); graphs in bulks of 1 ('bulk 1'), not "
         "of 15."
     )

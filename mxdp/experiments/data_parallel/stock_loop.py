@@ -2,9 +2,9 @@
 
 Both train the same network on the same data, with equal batches, learning rate and start.
 
-- The book's loop (``work/book_loop.py``): a data loader with four worker processes and a Python call for each sample,
-  the book's operators, a ``waitall`` after each step, and MXNet's default environment, in which the devices wait for
-  each other (see ``two-jobs``): two take as long as one.
+- The book's loop (``measure/book_loop.py``): a data loader with four worker processes and a Python call for each
+  sample, the book's operators, a ``waitall`` after each step, and MXNet's default environment, in which the devices
+  wait for each other (see ``two-jobs``): two take as long as one.
 - mxdp's: the data in memory, oneDNN's operators, and a process whose CPU contexts share nothing: two take half.
 """
 

@@ -1,7 +1,7 @@
 """A process for one case, or for several that share it: ``python -m mxdp.experiments.harness.child``.
 
 The runner starts it and writes lines; the child answers each command with a line of JSON, ``{"ok": ...}`` or
-``{"error": ...}``::
+``{"error": ...}``, or ``{"skipped": ...}`` where this machine can't do it::
 
     runner                                   child
     {"module", "class", "settings"}    ->    (one instance of the experiment, for all its cases)
@@ -33,7 +33,7 @@ from typing import Any, Dict, List, Optional, TextIO
 
 from mxdp import process
 from mxdp.errors import described
-from mxdp.experiments.harness.experiment import Case, Experiment, Round, Settings, Work
+from mxdp.experiments.harness.experiment import Case, Experiment, Round, Settings, Skipped, Work
 
 PR_SET_PDEATHSIG = 1
 
@@ -116,6 +116,8 @@ def _answer(served: ServedCase, command: str) -> str:
     """The line that answers ``command``."""
     try:
         return json.dumps({"ok": getattr(served, command)()})
+    except Skipped as error:
+        return json.dumps({"skipped": str(error)})
     except Exception as error:
         print(f"{served.case.label}, {command}:", file=sys.stderr)
         traceback.print_exc()

@@ -26,7 +26,7 @@ LONGEST_WAIT = 86400.0
 
 
 class ChildFailure(Exception):
-    """A case can't be measured to its end; ``status`` is the result's: ``failed`` or ``timeout``."""
+    """A case can't be measured to its end; ``status`` is the result's: ``failed``, ``timeout`` or ``skipped``."""
 
     def __init__(self, status: str, reason: str) -> None:
         super().__init__(reason)
@@ -107,6 +107,8 @@ class Child:
             self._buffer += block
         line, _, self._buffer = self._buffer.partition(b"\n")
         answer: Dict[str, Any] = json.loads(line)
+        if "skipped" in answer:
+            raise ChildFailure("skipped", answer["skipped"])
         if "error" in answer:
             raise ChildFailure("failed", f"{answer['error']} (while {doing})")
         result: Dict[str, Any] = answer["ok"]

@@ -22,6 +22,7 @@ import importlib
 import os
 import pkgutil
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -46,6 +47,11 @@ from mxdp.experiments.harness.schema import NAME
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+
+class Skipped(Exception):
+    """Raised by ``oracle`` or ``set_up`` where this machine can't do the case: what is missing, and what to do."""
+
+
 Row = Dict[str, Any]
 Result = Dict[str, Any]
 Settings = Dict[str, Any]
@@ -63,7 +69,8 @@ class Case:
 
     ``settings`` is what distinguishes this case; it goes into the row's ``case``, with the names of the devices.
     ``environment`` changes the user's environment; ``None`` removes a variable. A ``reference`` is a yardstick, such as
-    a ceiling: it is measured alternately with the others and listed apart from the rows.
+    a ceiling: it is measured alternately with the others and listed apart from the rows. ``needs`` is as
+    :attr:`Experiment.needs`; without a module the case alone is skipped, and the answer says so.
     """
 
     label: str
@@ -72,6 +79,7 @@ class Case:
     settings: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, Optional[str]] = field(default_factory=dict)
     reference: bool = False
+    needs: Mapping[str, str] = field(default_factory=dict)
     process: int = 0
     """Which of ``processes`` this is; set by the runner."""
 
@@ -212,6 +220,12 @@ class Experiment:
         from mxdp.experiments.report.rows import row_bars
 
         row_bars(figure, result["rows"] + result["references"], "s")
+
+
+def missing(needs: Mapping[str, str]) -> Optional[str]:
+    """The first of these modules that is not installed, and the command that installs it, in words."""
+    first = next((name for name in needs if find_spec(name) is None), None)
+    return f"{first} is not installed: {needs[first]}" if first else None
 
 
 _registry: Dict[str, Experiment] = {}

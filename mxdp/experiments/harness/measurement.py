@@ -20,15 +20,14 @@ import math
 import time
 from contextlib import ExitStack
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from mxdp import process
 from mxdp.errors import described
-from mxdp.experiments.harness import claims, disturbance, provenance, results
+from mxdp.experiments.harness import claims, disturbance, results
 from mxdp.experiments.harness.children import ChildFailure, ChildGone, Children, Configuration
-from mxdp.experiments.harness.experiment import Case, Experiment, Row, Settings
+from mxdp.experiments.harness.experiment import Case, Experiment, Row, Settings, missing
 
 NO_ANSWER = "No answer: not every case was measured."
 Progress = Callable[[str, int, int], Any]
@@ -51,6 +50,7 @@ class Measurement:
         self.prediction = ""
         self.cases: List[Case] = []
         self.failures: List[Failure] = []
+        self.skipped: Dict[str, str] = {}  # by label: what the case lacks, and what to do
         self.oracle: Dict[str, Any] = {"checked": 0, "wrong": 0, "text": experiment.compared}
         self.compared: Dict[str, Dict[str, int]] = {}
         self.ready: Dict[str, Dict[str, Any]] = {}
@@ -73,11 +73,14 @@ class Measurement:
         """Oracle and warm-up of every case, then alternating rounds. A case that fails is left out of what follows."""
         self.prediction = self.experiment.predict(self.settings, process.cores())
         self.cases = self.experiment.cases(self.settings)
-        missing = [name for name in self.experiment.needs if find_spec(name) is None]
-        if missing:
-            self.fail("skipped", f"{missing[0]} is not installed: {self.experiment.needs[missing[0]]}")
+        lacking = missing(self.experiment.needs)
+        if lacking:
+            self.fail("skipped", lacking)
             return
-        if self.settings.get("again"):
+        for case, why in [(case, missing(case.needs)) for case in self.cases]:
+            if why:
+                self.fail("skipped", why, case.label)
+        if self.settings.get("again") and self.cases:
             self._again = [replace(self.cases[0], label=f"{self.cases[0].label}, again")]
         slugs = results.slugs(case.label for case in self.cases + self._again)
         if len(slugs) < len(self.cases + self._again):
@@ -88,7 +91,9 @@ class Measurement:
                 more = self._measure(slugs)
                 self.repeat += 1
             if not more or self._repeats == 1:
-                return
+                break
+        if not self.cases:
+            self.fail("skipped", next(iter(self.skipped.values()), "it has no cases"))
 
     def _measure(self, slugs: Dict[str, str]) -> bool:
         """All cases in children started anew. True if a claim is still open, and there is time for another look."""
@@ -110,7 +115,7 @@ class Measurement:
             more = True
             while more:
                 begun = time.monotonic()
-                for _ in range(self.settings["rounds"]):
+                for _ in range(self.settings["rounds"] if running else 0):
                     self.watch.restart()
                     running = [each for each in running if self._attempt(self._round, each)]
                     self.watch.round()
@@ -156,8 +161,14 @@ class Measurement:
         return True
 
     def fail(self, status: str, reason: str, label: str = "") -> None:
-        """Note why a case (or all of them) could not be measured to its end."""
-        self.failures.append(Failure(status, reason, label))
+        """Note why a case (or all of them) could not be measured to its end. A skipped case is as if it had not been
+        there; the answer says so."""
+        if status != "skipped" or not label:
+            self.failures.append(Failure(status, reason, label))
+            return
+        self.skipped.update({case.label: reason for case in self.cases if case.label == label})
+        self.cases = [case for case in self.cases if case.label != label]
+        self._again = [case for case in self._again if case.label != label]
 
     def _planned(self) -> int:
         """How many rounds each case will have, as far as that is known."""
@@ -266,7 +277,11 @@ class Measurement:
                 claim["holds"] = None
         verdict.update(busy=busy, noise=noise)
         if self.complete():
-            text = self.experiment.answer(rows, references, self.settings)
+            reasons: Dict[str, List[str]] = {}
+            for label, why in self.skipped.items():
+                reasons.setdefault(why, []).append(label)
+            said = [f" Skipped: {'; '.join(labels)} ({why})." for why, labels in reasons.items()]
+            text = self.experiment.answer(rows, references, self.settings) + "".join(said)
             verdict.update(holds=claims.overall(held), text=text, claims=held)
         return found
 
@@ -282,16 +297,3 @@ class Measurement:
             if found.low is not None:
                 return {"label": first["label"], **found._asdict()}
         return None
-
-    def environment(self) -> Dict[str, Any]:
-        """The machine, and the MXNet variables of the first case that started."""
-        first = next(iter(self.ready.values()), {})
-        variables = first.get("variables", {})
-        threads = variables.get("OMP_NUM_THREADS", "")
-        gpus = sorted({name for ready in self.ready.values() for name in ready["devices"] if name.startswith("gpu")})
-        return {
-            **provenance.describe(),
-            "threads": int(threads) if threads.isdigit() else None,
-            "gpus": gpus,
-            "variables": variables,
-        }

@@ -7,13 +7,25 @@ import re
 import subprocess
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Mapping, Optional, Sequence
 
 import psutil
 
 from mxdp import process
 
-PACKAGES = ("mxdp", "mxnet", "mxnet-cu112", "numpy", "d2l", "matplotlib", "scikit-learn")
+PACKAGES = (
+    "mxdp",
+    "mxnet",
+    "mxnet-cu112",
+    "numpy",
+    "d2l",
+    "matplotlib",
+    "scikit-learn",
+    "mpi4py",
+    "mpich",
+    "horovod",
+    "torch",
+)
 
 
 def cpu_model() -> str:
@@ -65,4 +77,16 @@ def describe() -> Dict[str, Any]:
         "python": platform.python_version(),
         "versions": versions(),
         "commit": commit(),
+    }
+
+
+def measured(ready: Sequence[Mapping[str, Any]]) -> Dict[str, Any]:
+    """:func:`describe`, with what the children have said when they were ready: GPUs, and the first one's variables."""
+    variables = ready[0]["variables"] if ready else {}
+    threads = variables.get("OMP_NUM_THREADS", "")
+    return {
+        **describe(),
+        "threads": int(threads) if threads.isdigit() else None,
+        "gpus": sorted({name for each in ready for name in each["devices"] if name.startswith(("gpu", "cuda"))}),
+        "variables": variables,
     }

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence
 
 from mxdp.errors import MxdpError, UsageError, described, plural
-from mxdp.experiments.harness import results, schema
+from mxdp.experiments.harness import provenance, results, schema
 from mxdp.experiments.harness.experiment import Experiment, Result, Settings
 from mxdp.experiments.harness.measurement import Failure, Measurement, Progress
 
@@ -46,7 +46,7 @@ def run(
             "prediction": measurement.prediction,
             "preset": preset,
             "settings": settings,
-            "environment": measurement.environment(),
+            "environment": provenance.measured(list(measurement.ready.values())),
             "started": started.isoformat(timespec="seconds"),
             "elapsed_seconds": round(time.monotonic() - clock, 3),
             "oracle": measurement.oracle,

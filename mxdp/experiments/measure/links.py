@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Iterator, Sequence, Tuple
 
 from mxdp.backend import Device, HostArray, mx
+from mxdp.engine import prepare
 from mxdp.experiments.measure.oracle import whole_numbers
 from mxdp.plans.cost.link import Link, fit_link
-from mxdp.prepared import prepare
 from mxdp.timing import Timer
 
 FEWEST, MOST, ENOUGH = 2, 200, 1 << 25

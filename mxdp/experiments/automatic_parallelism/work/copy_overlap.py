@@ -9,6 +9,7 @@ from typing import Any, Dict, Iterator, List, Sequence, Tuple, Union
 
 from mxdp import memory
 from mxdp.backend import Device, NDArray, devices, mx, np, npx
+from mxdp.engine import prepare
 from mxdp.experiments.automatic_parallelism.copy_overlap import CHAIN, RECORDED, SLIDES, Parts
 from mxdp.experiments.automatic_parallelism.work.products import (
     Products,
@@ -20,7 +21,6 @@ from mxdp.experiments.automatic_parallelism.work.products import (
 )
 from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
 from mxdp.experiments.measure.clock import seconds_of
-from mxdp.prepared import prepare
 
 FIRST_COPIES = 5
 """Copies of each result that are measured first, for an idea of what one costs."""

@@ -7,8 +7,8 @@ from typing import Any, Iterator, List, Sequence, Tuple
 import numpy as onp
 
 from mxdp.backend import Device, NDArray, np, upload
+from mxdp.engine import prepare
 from mxdp.experiments.measure.clock import seconds_of
-from mxdp.prepared import prepare
 
 PROBE_SIDE, PROBES = 256, 10
 

@@ -13,9 +13,9 @@ from mxdp.backend import Device, HostArray, NDArray, np, npx, upload
 from mxdp.collectives import GradientSync
 from mxdp.datasets.minibatches import Stream
 from mxdp.datasets.synthetic import load_synthetic
+from mxdp.engine import CompletionEvent, Gate
 from mxdp.experiments.automatic_parallelism.run_ahead import EPOCHS
 from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
-from mxdp.experiments.measure.completion import CompletionEvent, Gate
 from mxdp.experiments.measure.devices import devices_of
 from mxdp.experiments.measure.memory import Peak
 from mxdp.scratch import get_params, init_lenet, train_batch

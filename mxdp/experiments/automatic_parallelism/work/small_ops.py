@@ -9,11 +9,11 @@ from functools import partial
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from mxdp.backend import Device, NDArray, devices, gluon, mx, np, npx, upload
+from mxdp.engine import prepare
 from mxdp.experiments.automatic_parallelism.small_ops import BOTH, ENGINES, NONE, ONE, SIDE_BY_SIDE, TWO
 from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
 from mxdp.experiments.measure.clock import mean_seconds
 from mxdp.experiments.measure.oracle import whole_numbers
-from mxdp.prepared import prepare
 from mxdp.tracing import section
 
 COUNT, BULK = 30, 15
@@ -29,7 +29,7 @@ class Additions:
 
     calls   MXNet's own function
     bulk    the same, ``BULK`` of them handed to the engine as one job
-    ready   calls that were prepared once (:func:`mxdp.prepared.prepare`)
+    ready   calls that were prepared once (:func:`mxdp.engine.prepare`)
     graph   one call of a hybridised block: its results are arrays of its own
 
     With two devices, every second operator is on the second.

@@ -7,8 +7,8 @@ import time
 from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 
 from mxdp.backend import NDArray, npx
+from mxdp.engine import CompletionEvent
 from mxdp.experiments.automatic_parallelism.task_graph import GraphTask, Groups
-from mxdp.experiments.measure.completion import CompletionEvent
 
 SWITCH_SECONDS = 2e-5
 

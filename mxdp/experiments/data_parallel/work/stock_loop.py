@@ -6,9 +6,9 @@ from functools import partial
 from typing import Any, Callable, Iterator, Optional, Tuple
 
 from mxdp.datasets import load
-from mxdp.experiments.data_parallel.work import book_loop
 from mxdp.experiments.data_parallel.work.serial_run import check_step, synced_step
 from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
+from mxdp.experiments.measure import book_loop
 from mxdp.experiments.measure.devices import devices_of
 from mxdp.scratch import get_params, init_lenet
 from mxdp.training import train_epochs

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from mxdp.backend import autograd, mx, np
-from mxdp.prepared import prepare, prepare_sum
+from mxdp.engine import prepare, prepare_sum
 
 
 def test_the_call_is_made_on_what_the_arrays_hold_then():

@@ -7,8 +7,8 @@ import weakref
 import pytest
 
 from mxdp.backend import mx, np, npx
+from mxdp.engine import CompletionEvent, Gate
 from mxdp.errors import BackendError
-from mxdp.experiments.measure.completion import CompletionEvent, Gate
 from mxdp.tracing import record
 
 

@@ -1,0 +1,1 @@
+"""Questions about training in several processes."""

@@ -1,0 +1,161 @@
+"""Would a user be better off with something else?
+
+The same network, initial weights, batch size, learning rate, data and machine, by what a reader of the book might
+pick: the book's own loop, ``gluon.Trainer``, Horovod, PyTorch, and mxdp. Each uses its own data path. All must follow
+the same losses: a peer that computes something else is not compared.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Dict, List, Optional
+
+from mxdp import process
+from mxdp.errors import plural
+from mxdp.experiments.engines import ALONE, DDP, HOROVOD, MPI, NEEDS, ONE
+from mxdp.experiments.harness.claims import Claim, estimate
+from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, experiment
+from mxdp.experiments.report import style
+from mxdp.experiments.report.rows import find, keep, ratios, row_bars
+
+BOOK, GLUON, HYBRID, TORCH, MXDP, MXDP_MPI, CEILING = (
+    "book", "gluon", "gluon-hybrid", "torch", "mxdp", "mxdp-mpi", "ceiling",
+)  # fmt: skip
+BOOK_NEEDS = {"d2l": '`make`, or `pip install --no-deps d2l==1.0.3` and `pip install "mxdp[book]"`'}
+ENGINES = {HOROVOD: HOROVOD, DDP: DDP, MXDP_MPI: MPI, CEILING: ALONE}
+"""Of the peers that have a process for each device; the others have one."""
+ORDER = (BOOK, GLUON, HYBRID, HOROVOD, TORCH, DDP, MXDP, MXDP_MPI, CEILING)
+WORDS = {
+    BOOK: "the book's loop",
+    GLUON: "gluon.Trainer",
+    HYBRID: "gluon.Trainer, hybridised",
+    HOROVOD: "Horovod",
+    TORCH: "PyTorch",
+    DDP: "PyTorch's DDP",
+    MXDP: "mxdp",
+    MXDP_MPI: "mxdp by MPI",
+    CEILING: "nothing exchanged",
+}
+
+
+@experiment
+class Peers(Experiment):
+    """mxdp beside what a user would pick instead, on one and on two devices."""
+
+    name = "peers"
+    question = "Would a user be better off with something else?"
+    source = "ours"
+    how_to_read = (
+        "A round is so many steps of LeNet with each peer's own data path; the rows take turns. The book's loop is "
+        "d2l's loader and helpers in MXNet's default environment. gluon.Trainer has the store 'device', two contexts "
+        "of one process and mxdp's settings; hybridised, with static memory and shapes. PyTorch has a thread for each "
+        "device; DDP, Horovod and mxdp by MPI a process. 'Of mxdp' is the row's time over mxdp's in one process on as "
+        "many devices: above 1 mxdp is faster."
+    )
+    claims = {
+        "of_book": Claim("On two devices mxdp takes at most 0.45 of the book's time.", "ours", 0.45),
+        "of_ddp": Claim("Two processes by MPI take at most 0.82 of the time of PyTorch's DDP.", "ours", 0.82),
+        "of_torch": Claim("On one and on two devices mxdp takes at most 0.95 of PyTorch's time.", "ours", 0.95),
+        "of_hybrid": Claim(
+            "On two devices mxdp is no slower than a hybridised gluon.Trainer: at most 1.00 of its time.", "ours", 1.0
+        ),
+        "of_ceiling": Claim(
+            "On two devices mxdp is at least 0.97 times as fast as processes that exchange nothing.",
+            "ours",
+            0.97,
+            least=True,
+        ),
+    }
+    compared = "the losses of five steps on one batch, against mxdp on one device"
+    common = dict(devices=[1, 2], kind="auto", data="auto", data_dir=None, seed=0, batch_size=256, lr=0.2)
+    presets = {
+        "quick": dict(common, rounds=6, timeout=600.0, samples=2560),
+        "full": dict(common, rounds=1, timeout=7200.0, samples=None),
+    }
+    little = dict(devices=[2], data="digits", batch_size=24, samples=48)
+
+    def cases(self, settings: Settings) -> List[Case]:
+        cases = []
+        for n in settings["devices"]:
+            for peer in ORDER:
+                if n == 1 and peer in (DDP, MXDP_MPI, CEILING):
+                    continue
+                engine = ENGINES.get(peer, ONE)
+                needs = {BOOK: BOOK_NEEDS, TORCH: NEEDS[DDP]}.get(peer, NEEDS.get(engine, {}))
+                settled = {
+                    "peer": peer,
+                    "engine": engine,
+                    "processes": n if peer in ENGINES else 1,
+                    "devices_in_all": n,
+                }
+                environment = stock(n) if peer == BOOK else {}
+                label = f"{plural(n, 'device')}: {WORDS[peer]}"
+                cases.append(Case(label, n, 1, settled, environment, reference=peer == CEILING, needs=needs))
+        return cases
+
+    def predict(self, settings: Settings, cores: int) -> str:
+        return (
+            "All compute the same convolutions. On two devices of a machine with two cores the book's loop takes twice "
+            "as long or more, as its devices wait for each other; the others should be within a fifth of mxdp."
+        )
+
+    def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
+        for row in rows + references:
+            case, metrics = row["case"], row["metrics"]
+            metrics["sec_per_step"] = row["seconds"]["median"] / case["steps"]
+            if settings["samples"] is None:
+                metrics["sec_per_epoch"] = row["seconds"]["median"]
+            same = {"devices_in_all": case["devices_in_all"]}
+            mxdp = find(rows, peer=MXDP, **same)
+            if mxdp:
+                keep(row, "of_mxdp", ratios(row, mxdp))
+            judged = {BOOK: "of_book", TORCH: "of_torch", HYBRID: "of_hybrid"}.get(case["peer"])
+            if mxdp and judged and (case["devices_in_all"] > 1 or judged == "of_torch"):
+                row["rounds"][judged] = ratios(mxdp, row)
+            by_mpi = find(rows, peer=MXDP_MPI, **same)
+            if by_mpi and case["peer"] == DDP:
+                row["rounds"]["of_ddp"] = ratios(by_mpi, row)
+            if mxdp and case["peer"] == CEILING:
+                row["rounds"]["of_ceiling"] = ratios(row, mxdp)
+
+    def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
+        said = []
+        for n in settings["devices"]:
+            others = [
+                f"{WORDS[row['case']['peer']]} {estimate(row, 'of_mxdp'):.2f}"
+                for row in rows + references
+                if row["case"]["devices_in_all"] == n and row["case"]["peer"] != MXDP and "of_mxdp" in row["rounds"]
+            ]
+            said.append(f"On {plural(n, 'device')}, in times of mxdp's time: {', '.join(others)}.")
+        return f"{' '.join(said)} Above 1 mxdp is faster. All followed the same losses."
+
+    def columns(self) -> List[Column]:
+        return [
+            Column("sec_per_step", "ms/step", ".1f", 1e3),
+            Column("sec_per_epoch", "s/epoch", ".2f"),
+            Column("of_mxdp", "of mxdp", ".2f", spread=True),
+            Column("test_accuracy", "accuracy", ".4f"),
+        ]
+
+    def draw(self, result: Result, figure: style.Figure) -> None:
+        rows = result["rows"] + result["references"]
+        colours = [style.COLOURS[0] if row["case"]["peer"] in (MXDP, MXDP_MPI) else style.GREY for row in rows]
+        row_bars(figure, rows, "ms/step", colours, [1e3 / row["case"]["steps"] for row in rows])
+
+
+def stock(devices: int) -> Dict[str, Optional[str]]:
+    """MXNet's default environment. With four cores or more it takes two OpenMP threads, and ``np.dot`` on two contexts
+    would hang."""
+    found: Dict[str, Optional[str]] = {**dict.fromkeys(process.SETTINGS), "MXDP_PREPARE": "0"}
+    if devices > 1 and process.cores() >= 4:
+        found["OMP_NUM_THREADS"] = "1"
+    return found
+
+
+def steps_of(samples: int, batch_size: int) -> int:
+    """Steps for so many samples.
+
+    >>> steps_of(60000, 256), steps_of(2560, 256)
+    (235, 10)
+    """
+    return math.ceil(samples / batch_size)

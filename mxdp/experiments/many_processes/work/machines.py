@@ -1,0 +1,113 @@
+"""Trains LeNet in the processes of an engine."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterator, List, Mapping, Tuple, Type
+
+import numpy as onp
+
+from mxdp.backend import HostArray, NDArray, devices, mx, npx, upload
+from mxdp.datasets import load
+from mxdp.datasets.minibatches import Stream
+from mxdp.experiments.engines import ALONE
+from mxdp.experiments.harness.experiment import Case, Settings, Work
+from mxdp.experiments.many_processes.work.exchanges import join, placed
+from mxdp.experiments.measure.crew import Crew
+from mxdp.processes import World
+from mxdp.scratch import evaluate, get_params, init_lenet
+from mxdp.training import train_steps
+
+STEPS = 3
+"""That are compared with the serial run."""
+
+
+class TrainingRank:
+    """One process: its devices, its replicas, and its part of each batch of one stream of batches."""
+
+    def __init__(self, order: Mapping[str, Any]) -> None:
+        self.ranks, self._sync = join(order["engine"])
+        self.number = self.ranks.rank
+        self.devices = self.ranks.devices(order["devices"], order["kind"])
+        self.batch_size, self.lr = order["batch_size"], order["lr"]
+        data = load(order["data"], order["data_dir"], seed=order["seed"])
+        self._stream, self.data = Stream(data.train, self.batch_size, order["seed"]), data.name
+        self._test = data.test
+        self._replicas = self._copies(order["params"])
+        self._own = self._sync(self._replicas)
+
+    def facts(self) -> Tuple[str, List[str]]:
+        """What it trains on: the data, and its devices."""
+        return self.data, [str(device) for device in self.devices]
+
+    def train(self, steps: int) -> None:
+        """``steps`` steps of training, to their end."""
+        batches = self._stream.take(steps * self.batch_size)
+        train_steps(batches, self._replicas, self.devices, self.lr, self._own, self.ranks)
+        npx.waitall()
+
+    def check(self, X: HostArray, y: HostArray, params: List[HostArray]) -> List[List[HostArray]]:
+        """The parameters of its replicas after a few steps on one batch."""
+        replicas = self._copies(params)
+        train_steps([(X, y)] * STEPS, replicas, self.devices, 0.1, self._sync(replicas), self.ranks)
+        return [[param.asnumpy() for param in replica] for replica in replicas]
+
+    def losses(self, X: HostArray, y: HostArray, params: List[HostArray], lr: float, steps: int) -> List[float]:
+        """Before each of so many steps on one batch: the sum of the losses of this rank's samples."""
+        replicas = self._copies(params)
+        sync, found = self._sync(replicas), []
+        for _ in range(steps):
+            shards = train_steps([(X, y)], replicas, self.devices, lr, sync, self.ranks)
+            found.append(sum(float(losses.sum()) for losses in shards))
+        return found
+
+    def accuracy(self) -> float:
+        """Of what was trained, on the test set."""
+        return evaluate(self._test, self._replicas)
+
+    def _copies(self, params: List[HostArray]) -> List[List[NDArray]]:
+        return [get_params([upload(param, mx.cpu()) for param in params], device) for device in self.devices]
+
+
+def crew(case: Case, settings: Settings, rank: Type[TrainingRank] = TrainingRank) -> Crew:
+    """The ranks of ``case``."""
+    engine, n = case.settings["engine"], case.settings["processes"]
+    order: Dict[str, Any] = {
+        **settings,
+        **case.settings,
+        "devices": case.settings["devices_in_all"] // n,
+        "params": [param.asnumpy() for param in init_lenet(settings["seed"])],
+    }
+    return Crew(engine, n, rank, order)
+
+
+def oracle(case: Case, settings: Settings, rank: Type[TrainingRank] = TrainingRank) -> Iterator[Tuple[Any, ...]]:
+    """All replicas of all ranks after a few steps, against one device of this process, and bit for bit with each other.
+    Processes that exchange nothing: each against a device that gets the same part of the batch."""
+    random = onp.random.RandomState(settings["seed"])
+    X, y = random.uniform(size=(60, 1, 28, 28)).astype("float32"), random.randint(0, 10, 60).astype("int32")
+    params = init_lenet(settings["seed"], scale=0.1)  # see :mod:`mxdp.experiments.data_parallel.work.serial_run`
+    with crew(case, settings, rank) as ranks:
+        found = ranks.ask("check", X, y, [param.asnumpy() for param in params])
+    (device,) = devices(1, settings["kind"])
+    alone = case.settings["engine"] == ALONE
+    for number, replicas in enumerate(found):
+        serial = get_params(params, device)
+        train_steps([(X, y)] * STEPS, [serial], [device], 0.1, world=placed(number, len(found)) if alone else World())
+        for replica in replicas:
+            for own, expected, first in zip(replica, serial, found[0][0]):
+                yield own, expected.asnumpy()
+                if not alone:
+                    yield own.view("u4") != first.view("u4"), onp.zeros(own.shape), 0.0
+
+
+def set_up(case: Case, settings: Settings) -> Work:
+    """A round is some steps of training, from the order to the last rank's answer."""
+    ranks = crew(case, settings)
+
+    def one_round() -> None:
+        ranks.ask("train", settings["steps"])
+
+    one_round()
+    facts = ranks.ask("facts")
+    names = [name for _, own in facts for name in own]
+    return Work(names, one_round, case={"data": facts[0][0]})

@@ -1,0 +1,76 @@
+"""Two network namespaces of this machine that stand in for two hosts: names, addresses and a cable of their own.
+
+Linux with ``ip``, and root, can make them. MPI's messages between them go over TCP.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Dict, Iterator, List, NamedTuple
+
+from mxdp.experiments.harness.experiment import Skipped
+
+ADDRESSES = ("10.213.77.1", "10.213.77.2")
+CABLE = "mxdp0"
+# In place of ssh: its options, the host, the command.
+SHELL = """#!/bin/sh
+while [ "${1#-}" != "$1" ]; do shift; done
+case $1 in %s) name=%s ;; *) name=%s ;; esac
+shift
+exec ip netns exec $name unshare --uts sh -c "hostname $name; exec $*"
+"""
+
+
+class Hosts(NamedTuple):
+    """What a command on the first host begins with, the options by which ``mxdp.launch`` starts a rank on each, and
+    the environment for both."""
+
+    names: List[str]
+    inside: List[str]
+    options: List[str]
+    environ: Dict[str, str]
+
+    def cable(self, state: str) -> None:
+        """Plug the second host in (``up``) or out (``down``)."""
+        _ip("-n", self.names[1], "link", "set", CABLE, state)
+
+
+@contextmanager
+def two_hosts(folder: Path) -> Iterator[Hosts]:
+    """Two hosts, gone at the end. Their files are in ``folder``.
+
+    Raises:
+        Skipped: they can't be made here.
+    """
+    names = [f"mxdp-{os.getpid()}-{letter}" for letter in "ab"]
+    try:
+        made = [_ip("netns", "add", name) for name in names]
+    except OSError as error:
+        raise Skipped(f"there is no `ip` to make network namespaces: {error}") from error
+    try:
+        if any(each.returncode for each in made):
+            raise Skipped(f"no network namespaces can be made here (root can): {made[0].stderr.strip()}")
+        _ip("link", "add", CABLE, "netns", names[0], "type", "veth", "peer", "name", CABLE, "netns", names[1])
+        for name, address in zip(names, ADDRESSES):
+            _ip("-n", name, "addr", "add", f"{address}/24", "dev", CABLE)
+            for device in ("lo", CABLE):
+                _ip("-n", name, "link", "set", device, "up")
+        shell, file = folder / "shell", folder / "hosts"
+        shell.write_text(SHELL % (ADDRESSES[0], *names))
+        shell.chmod(0o755)
+        file.write_text("\n".join(ADDRESSES))
+        inside = ["ip", "netns", "exec", names[0], "unshare", "--uts", "sh", "-c"]
+        inside += [f'hostname {names[0]}; exec "$@"', "sh"]
+        options = ["--hosts", str(file), "--interface", CABLE]
+        options += [f"--mpiexec=-ppn 1 -launcher ssh -launcher-exec {shell}"]
+        yield Hosts(names, inside, options, {**os.environ, "UCX_TLS": "tcp,self"})
+    finally:
+        for name in names:
+            _ip("netns", "del", name)
+
+
+def _ip(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["ip", *words], capture_output=True, text=True, timeout=30)

@@ -1,0 +1,114 @@
+"""Data-parallel training by PyTorch: a rank of DistributedDataParallel (DDP), or one process with DataParallel.
+
+On GPUs, if there are enough, by NCCL; else on the CPU by Gloo, a thread for each process. Imports no MXNet.
+"""
+
+from __future__ import annotations
+
+from typing import Any, List, Mapping, Sequence, Tuple
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+
+from mxdp.datasets import load
+from mxdp.datasets.minibatches import Stream, sequential
+
+STEPS = 3
+"""That are compared with the serial run."""
+
+
+class TorchRank:
+    """As ``many_processes``' ``TrainingRank``. With ``threads``, a process has so many; with ``data_parallel``, the one
+    process has so many GPUs."""
+
+    def __init__(self, order: Mapping[str, Any]) -> None:
+        torch.set_num_threads(order.get("threads", 1))
+        size, self._gpus = order["size"], order.get("data_parallel", 0)
+        gpu = order["kind"] != "cpu" and torch.cuda.device_count() >= max(size, self._gpus)
+        dist.init_process_group("nccl" if gpu and size > 1 else "gloo")
+        self.number, self.size = dist.get_rank(), dist.get_world_size()
+        self.device = torch.device("cuda", self.number) if gpu else torch.device("cpu")
+        self.batch_size, self.lr = order["batch_size"], order["lr"]
+        data = load(order["data"], order["data_dir"], seed=order["seed"])
+        self._stream, self.data = Stream(data.train, self.batch_size, order["seed"]), data.name
+        self._test = data.test
+        self._net, self._sgd = self._trained(order["params"], self.lr)
+
+    def facts(self) -> Tuple[str, List[str]]:
+        """What it trains on: the data, and its devices."""
+        return self.data, [str(self.device)] if not self._gpus else [f"cuda:{number}" for number in range(self._gpus)]
+
+    def train(self, steps: int) -> None:
+        """``steps`` steps of training, to their end."""
+        for X, y in self._stream.take(steps * self.batch_size):
+            self._step(X, y, self._net, self._sgd)
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def check(self, X: Any, y: Any, params: Sequence[Any]) -> List[List[Any]]:
+        """The parameters after a few steps on one batch."""
+        net, sgd = self._trained(params, 0.1)
+        for _ in range(STEPS):
+            self._step(X, y, net, sgd)
+        return [[param.detach().cpu().numpy() for param in net.parameters()]]
+
+    def losses(self, X: Any, y: Any, params: Sequence[Any], lr: float, steps: int) -> List[float]:
+        """Before each of so many steps on one batch: the sum of the losses of this rank's samples."""
+        net, sgd = self._trained(params, lr)
+        return [self._step(X, y, net, sgd) * len(X) / self.size for _ in range(steps)]
+
+    def accuracy(self) -> float:
+        """Of what was trained, on the test set."""
+        right = 0
+        with torch.no_grad():
+            for X, y in sequential(self._test, 1000):
+                scores = self._net(torch.from_numpy(X).to(self.device)).cpu().numpy()
+                right += int((scores.argmax(axis=1) == y).sum())
+        return right / len(self._test)
+
+    def _trained(self, params: Sequence[Any], lr: float) -> Tuple[nn.Module, torch.optim.Optimizer]:
+        net = lenet(params).to(self.device)
+        sgd = torch.optim.SGD(net.parameters(), lr)
+        if self._gpus:
+            return nn.DataParallel(net, list(range(self._gpus))), sgd
+        return (DistributedDataParallel(net) if self.size > 1 else net), sgd
+
+    def _step(self, X: Any, y: Any, net: nn.Module, sgd: torch.optim.Optimizer) -> float:
+        own = slice(self.number * len(X) // self.size, (self.number + 1) * len(X) // self.size)
+        # DDP averages over the processes, whose losses are sums over a part of the batch.
+        return step(net, sgd, X[own], y[own], self.size / len(X), self.device)
+
+
+def step(net: nn.Module, sgd: torch.optim.Optimizer, X: Any, y: Any, scale: float, device: torch.device) -> float:
+    """One step on the sum of the losses times ``scale``, which it returns. Waits."""
+    labels = torch.from_numpy(y.astype(np.int64)).to(device)
+    loss = cross_entropy(net(torch.from_numpy(X).to(device)), labels, reduction="sum") * scale
+    sgd.zero_grad()
+    loss.backward()
+    sgd.step()
+    return float(loss)
+
+
+def lenet(params: Sequence[Any]) -> nn.Module:
+    """:func:`mxdp.scratch.lenet`, with these parameters: NumPy arrays in the same order and layout."""
+    net = nn.Sequential(
+        nn.Conv2d(1, 20, 3), nn.ReLU(), nn.AvgPool2d(2),
+        nn.Conv2d(20, 50, 5), nn.ReLU(), nn.AvgPool2d(2),
+        nn.Flatten(), nn.Linear(800, 128), nn.ReLU(), nn.Linear(128, 10),
+    )  # fmt: skip
+    with torch.no_grad():
+        for own, param in zip(net.parameters(), params):
+            own.copy_(torch.from_numpy(param))
+    return net
+
+
+def initial(seed: int, scale: float) -> List[Any]:
+    """As :func:`mxdp.scratch.init_lenet`: weights from N(0, ``scale``), biases zero."""
+    random = np.random.RandomState(seed)
+    shapes = [tuple(param.shape) for param in lenet([]).parameters()]
+    drawn = [random.normal(scale=scale, size=shape) if len(shape) > 1 else np.zeros(shape) for shape in shapes]
+    return [each.astype("float32") for each in drawn]

@@ -1,0 +1,1 @@
+"""What the child processes do. PyTorch at the top: nothing else imports these."""

@@ -1,0 +1,123 @@
+"""Checkpoints of a gluon training: the network, its Trainer, and where the training stood."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any, Mapping, Optional, Union
+
+import numpy as onp
+
+from mxdp.backend import HostArray, mx
+from mxdp.errors import plural
+from mxdp.processes import World
+from mxdp.processes.checkpoint import CheckpointFolder, Facts, Report
+
+STATES = "optimizer"
+
+
+class Checkpoint(CheckpointFolder):
+    """A folder with the last ``keep`` checkpoints of one gluon training. Every rank makes it and calls it alike.
+
+    Args:
+        folder: is made if it is missing; only rank 0 uses it.
+        keep: how many checkpoints stay.
+        training: what identifies the training, such as its batch size and seed, as JSON can hold it. A checkpoint with
+            other values is refused.
+        world: of several processes (:func:`mxdp.world`).
+        report: receives a line when a training continues, and for each file that can't be read or written.
+
+    Raises:
+        MxdpError: the folder can't be made.
+        ValueError: ``keep`` is not a positive int.
+    """
+
+    def __init__(
+        self,
+        folder: Union[str, Path],
+        keep: int = 3,
+        training: Optional[Mapping[str, Any]] = None,
+        world: Optional[World] = None,
+        report: Report = print,
+    ) -> None:
+        super().__init__(folder, keep, world, report)
+        self._training = dict(training or {})
+
+    def save(self, net: Any, trainer: Any, **facts: Any) -> None:
+        """Save the parameters of a gluon network and the state of its ``Trainer``; ``facts`` come back from ``load``.
+
+        Running means and variances are saved for each device, all else for one, since replicas are equal (with MXNet's
+        Nadam on several devices they are not). Waits for the optimiser's state, not for the disk. MXNet's random
+        numbers can't be saved: with dropout, set ``mx.random.seed`` where a training starts and after each ``save``.
+        """
+        params = net._collect_params_with_prefix()
+        own = {
+            _of_replica(name, self._world.rank, number): x.asnumpy()
+            for name, param in params.items()
+            if param.grad_req == "null"
+            for number, x in enumerate(param.list_data())
+        }
+        arrays = {name: x for rank in self._world.gather(own) for name, x in rank.items()}
+        if self._world.rank > 0:
+            return
+        for name, param in params.items():
+            arrays[f"parameters/{name}"] = param.list_data()[0]
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                trainer.save_states(os.path.join(folder, STATES))
+                arrays[STATES] = onp.fromfile(os.path.join(folder, STATES), "uint8")
+        except OSError as error:
+            self._report(f"no checkpoint was written, since the optimiser's state could not be: {error}")
+            return
+        self.write(self._header(trainer), arrays, facts)
+
+    def load(self, net: Any, trainer: Any) -> Optional[Facts]:
+        """Read the newest checkpoint into a gluon network and its ``Trainer``; returns the facts, or None without one.
+
+        The optimiser's state is a pickle of MXNet's, and ``Trainer.load_states`` runs what it holds: load only files
+        that you trust.
+
+        Raises:
+            MxdpError: the checkpoint is of another training; the message says what differs.
+        """
+        header = self._header(trainer)
+        found = self.read(header)
+        if found is None:
+            return None
+        arrays, facts, same_replicas = found
+        params = net._collect_params_with_prefix()
+        values = {name[11:]: x for name, x in arrays.items() if name.startswith("parameters/")}
+        self._match(
+            {name: _described(x.shape, x.dtype) for name, x in values.items()},
+            {name: _described(param.shape, param.dtype, values.get(name)) for name, param in params.items()},
+        )
+        make = mx.np.array if mx.util.is_np_array() else mx.nd.array
+        for name, param in params.items():
+            param.set_data(make(values[name], dtype=values[name].dtype))
+            param._finish_deferred_init()
+        with tempfile.TemporaryDirectory() as folder:
+            arrays[STATES].tofile(os.path.join(folder, STATES))
+            trainer.load_states(os.path.join(folder, STATES))  # copies the first device's parameters to the others
+        for name, param in params.items() if same_replicas else ():
+            for number, x in enumerate(param.list_data()):
+                x[:] = arrays.get(_of_replica(name, self._world.rank, number), values[name])
+        return facts
+
+    def _header(self, trainer: Any) -> Facts:
+        replicas = plural(len(trainer._contexts), "device")
+        return {
+            "training": {**self._training, "optimizer": type(trainer._optimizer).__name__},
+            "replicas": f"{plural(self._world.size, 'process')} of {replicas}",
+        }
+
+
+def _of_replica(name: str, rank: int, number: int) -> str:
+    return f"replicas/{rank}.{number}/{name}"
+
+
+def _described(shape: Any, dtype: Any, known: Optional[HostArray] = None) -> str:
+    """A parameter's dtype and shape. Where gluon doesn't know a length yet, that of ``known`` is taken."""
+    if known is not None and len(shape or ()) in (0, known.ndim):
+        shape = [own if own > 0 else other for own, other in zip(shape or [0] * known.ndim, known.shape)]
+    return f"{onp.dtype(dtype)} {tuple(shape or ())}"

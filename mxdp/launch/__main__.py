@@ -1,0 +1,171 @@
+"""``python -m mxdp.launch -n 4 -- COMMAND``: the command line of the launcher."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import List, Mapping, NoReturn, Optional, Sequence, Tuple
+
+import psutil
+
+from mxdp import process
+from mxdp.errors import MxdpError, UsageError, did_you_mean
+from mxdp.launch import guard
+from mxdp.launch.job import Launch, Stopped, stop
+
+USAGE = 2
+INTERFACES = ("UCX_NET_DEVICES", "FI_TCP_IFACE")
+"""Variables by which MPICH's two transports bind their sockets to a network interface."""
+
+
+class _SentenceParser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message)
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> int:
+    """Run the command; the exit status: 0, that of the first rank that failed, 128 + a signal's number, or 2."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    end = words.index("--") if "--" in words else len(words)
+    command = words[end + 1 :]
+    try:
+        options = parser().parse_args(words[:end])
+        if not command:
+            raise UsageError("no command: write it last, after --, as in python -m mxdp.launch -n 2 -- python train.py")
+        return run(options, command)
+    except UsageError as error:
+        print(f"mxdp.launch: {error}", file=sys.stderr)
+        return USAGE
+    except MxdpError as error:
+        print(f"mxdp.launch: {error}", file=sys.stderr)
+        return 1
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    found = _SentenceParser(
+        prog="python -m mxdp.launch",
+        usage="%(prog)s -n N [options] -- COMMAND",
+        description="Start COMMAND in N processes by mpiexec, show their output, and end all if one fails.",
+        epilog="Standard input is empty. A rank that hangs without being stopped is not noticed.",
+    )
+    found.add_argument("-n", type=int, required=True, metavar="N", help="number of processes (ranks)")
+    found.add_argument("--hosts", metavar="FILE", help="run on these hosts, one a line, as mpiexec takes them")
+    found.add_argument("--restarts", type=int, default=0, metavar="N", help="after a failure, start all again, N times")
+    found.add_argument(
+        "--silent-after",
+        type=float,
+        default=60,
+        metavar="S",
+        help="end all if a rank is stopped or cut off for S seconds (default %(default)s; at least 2, or 0: never)",
+    )
+    found.add_argument("--interface", metavar="IF", help="network interface for all sockets; on one host the loopback")
+    found.add_argument("--mpiexec", default="", metavar="ARGS", help='more for it, as in --mpiexec="-bind-to core"')
+    found.add_argument("--print", action="store_true", help="show mpiexec's command line and run nothing")
+    return found
+
+
+def run(options: argparse.Namespace, command: List[str]) -> int:
+    """Start all ranks, again after a failure if that is asked for; the exit status."""
+    for name, least in (("n", 1), ("restarts", 0)):
+        if getattr(options, name) < least:
+            raise UsageError(f"{'-' * min(len(name), 2)}{name} is at least {least}, not {getattr(options, name)}")
+    if not (options.silent_after == 0 or 2 <= options.silent_after < float("inf")):
+        raise UsageError(f"--silent-after is 0 (never) or at least 2 seconds, not {options.silent_after:g}")
+    address, interface = bound(options.interface, options.hosts)
+    added = {name: interface for name in INTERFACES if interface and name not in os.environ}
+    try:
+        more = shlex.split(options.mpiexec)
+    except ValueError as error:
+        raise UsageError(f"--mpiexec {options.mpiexec}: {error}") from error
+    words = [*mpiexec(options.n, options.hosts, interface, added), *more]
+    if options.print:
+        print(shlex.join([*map("=".join, added.items()), *words, *command]))
+        return 0
+    environ = {"PYTHONUNBUFFERED": "1", **process.unprepared(), **added}
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, stop)
+    guarded = [*words, sys.executable, guard.__file__, *command]
+    try:
+        for restart in range(options.restarts + 1):
+            if restart:
+                again = f"restart {restart} of {options.restarts}, from the last checkpoint if there is one"
+                print(f"mxdp.launch: starts all ranks again: {again}", file=sys.stderr, flush=True)
+            failure = Launch(guarded, environ, options.n, address, options.silent_after).run()
+            if failure is None:
+                return 0
+            print(f"mxdp.launch: {failure.what}; all ranks are ended", end="", file=sys.stderr)
+            print("; its last lines:" if failure.lines else "", *failure.lines, sep="\n", file=sys.stderr, flush=True)
+            status = failure.status
+        return status
+    except Stopped as stopped:
+        print(f"mxdp.launch: ended by {signal.Signals(stopped.args[0]).name}; so are all ranks", file=sys.stderr)
+        return 128 + int(stopped.args[0])
+
+
+def bound(interface: Optional[str], hosts: Optional[str]) -> Tuple[str, Optional[str]]:
+    """The launcher's own address, and the network interface for all other sockets, None for any."""
+    found = {
+        name: address.address
+        for name, addresses in psutil.net_if_addrs().items()
+        for address in addresses
+        if address.family == socket.AF_INET
+    }
+    if interface:
+        if interface not in found:
+            raise UsageError(
+                f"no network interface {interface!r} with an IPv4 address; {did_you_mean(interface, found)}"
+            )
+        return found[interface], interface
+    if hosts is None:
+        return "127.0.0.1", next((name for name, address in found.items() if address == "127.0.0.1"), None)
+    try:
+        lines = Path(hosts).read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise UsageError(f"--hosts {hosts}: {error.strerror}") from error
+    names = [line.split()[0].split(":")[0] for line in lines if line.strip() and not line.startswith("#")]
+    if not names:
+        raise UsageError(f"--hosts {hosts} names no host")
+    for name in names:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.connect((name, 9))  # sends nothing; the system chooses the way
+            except OSError as error:
+                raise UsageError(f"no way to host {name} ({error}): name one with --interface") from error
+            address = str(probe.getsockname()[0])
+        if not address.startswith("127."):
+            break
+    return address, None
+
+
+def mpiexec(size: int, hosts: Optional[str], interface: Optional[str], added: Mapping[str, str]) -> List[str]:
+    """The command line of the ``mpiexec`` beside this Python, or else on the PATH, as far as the ranks' command.
+
+    Raises:
+        MxdpError: there is none, or it is of an MPI whose options are not known here.
+    """
+    beside = Path(sys.executable).with_name("mpiexec")
+    program = str(beside) if beside.exists() else shutil.which("mpiexec")
+    if program is None:
+        raise MxdpError('there is no mpiexec: pip install "mxdp[mpi]", or load your cluster\'s MPI')
+    done = subprocess.run([program, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    words = [program, "-n", str(size)]
+    if "HYDRA" in done.stdout or "Intel(R) MPI" in done.stdout:
+        return [*words, *(["-f", hosts] if hosts else []), *(["-iface", interface] if interface else [])]
+    if "Open MPI" in done.stdout or "OpenRTE" in done.stdout:
+        words += ["--hostfile", hosts] if hosts else []
+        for layer in ("btl", "oob") if interface and hosts else ():  # it refuses the loopback
+            words += ["--mca", f"{layer}_tcp_if_include", str(interface)]
+        return [*words, *(word for name in (guard.ADDRESS, "PYTHONUNBUFFERED", *added) for word in ("-x", name))]
+    raise MxdpError(f"{program} is not of MPICH, its kin or Open MPI: start the command by it yourself")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,186 @@
+"""The guard of one rank, which ``mpiexec`` starts in its place: ``python guard.py COMMAND...``.
+
+It runs the command and sends the launcher a JSON object a line: what the command prints, a heartbeat, its exit status.
+It ends the command and all its processes when the launcher ends, or is silent for too long. It imports nothing of mxdp,
+so that it starts fast.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import mmap
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any, Dict, List, NoReturn, Optional
+
+ADDRESS = "MXDP_LAUNCH"
+"""Variable with the launcher's host, port and password, and the seconds after which silence is an end (0: never)."""
+STEPS = "MXDP_LAUNCH_STEPS"
+"""Variable with the number of an open file of 8 bytes, where the command counts its steps."""
+RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
+LONGEST = 1 << 16  # bytes in a line; a longer one is cut
+GRACE = 2.0
+PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent() -> None:
+    """Where the system can (Linux), be killed when the parent dies. Runs between fork and exec."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class Guard:
+    """Runs ``command`` and reports to ``launcher``."""
+
+    def __init__(self, launcher: socket.socket, silent: float) -> None:
+        self.launcher, self.silent = launcher, silent
+        self.beat = min(1.0, silent / 5) if silent else 1.0
+        self.unsent = bytearray()
+        self.stopped: Optional[float] = None
+        launcher.setblocking(False)
+        # Its file is shared with the command; a file of a name could be left behind.
+        self.file = tempfile.TemporaryFile()  # noqa: SIM115
+        self.file.truncate(8)
+        self.steps = mmap.mmap(self.file.fileno(), 8)
+        os.set_inheritable(self.file.fileno(), True)
+
+    def send(self, **message: Any) -> None:
+        """Put a message, with the number of steps, into the queue."""
+        step = int.from_bytes(self.steps[:], sys.byteorder)
+        self.unsent += json.dumps({**message, "step": step}).encode() + b"\n"
+
+    def run(self, command: List[str], environ: Dict[str, str]) -> int:
+        """Run the command to its end. Returns its exit status, or the signal that ended it, as a negative number."""
+        wake, write_end = os.pipe()
+        os.set_blocking(write_end, False)
+        signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        try:
+            child = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env={**environ, STEPS: str(self.file.fileno())},
+                close_fds=False,  # MPI's are among them
+                preexec_fn=die_with_parent,
+            )
+        except OSError as error:
+            self.send(err=f"{command[0]}: {error.strerror}")
+            self.send(exit=127)
+            return 127
+        assert child.stdout is not None
+        assert child.stderr is not None
+        streams = {child.stdout.fileno(): "out", child.stderr.fileno(): "err"}
+        texts = dict.fromkeys(streams, b"")
+        heard = time.monotonic()
+        next_beat, until, status = heard, float("inf"), None
+        while (streams or status is None) and time.monotonic() < until:
+            readable = [
+                wake,
+                self.launcher.fileno(),
+                *(streams if status is not None or len(self.unsent) < LONGEST else ()),
+            ]
+            ready = select.select(readable, [self.launcher] if self.unsent else [], [], self.beat)[0]
+            now = time.monotonic()
+            if self.launcher.fileno() in ready:
+                if not self.launcher.recv(4096):
+                    raise ConnectionError
+                heard = now
+            if wake in ready:
+                os.read(wake, 4096)
+            for stream in set(ready) & set(streams):
+                read = os.read(stream, LONGEST)
+                *lines, texts[stream] = (texts[stream] + read).split(b"\n")
+                if texts[stream] and (not read or len(texts[stream]) > LONGEST):
+                    lines.append(texts[stream])
+                    texts[stream] = b""
+                for line in lines:
+                    self.send(**{streams[stream]: line.decode(errors="replace")})
+                if not read:
+                    del streams[stream]
+            if status is None:
+                status = self.look(child.pid)
+                if status is not None:
+                    self.send(exit=status)
+                    until = now + 0.5  # processes of the command's may hold its pipes
+            if now >= next_beat:
+                next_beat = now + self.beat
+                self.send(stopped=now - self.stopped if self.stopped else 0)
+            if self.silent and now - heard > self.silent:
+                raise ConnectionError
+            with contextlib.suppress(BlockingIOError):
+                del self.unsent[: self.launcher.send(self.unsent)]
+        assert status is not None
+        return status
+
+    def look(self, child: int) -> Optional[int]:
+        """The exit status, if the child has one. Notes whether it is stopped."""
+        while True:
+            found, status = os.waitpid(child, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
+            if not found:
+                return None
+            if os.WIFEXITED(status):
+                return os.WEXITSTATUS(status)
+            if os.WIFSIGNALED(status):
+                return -os.WTERMSIG(status)
+            self.stopped = time.monotonic() if os.WIFSTOPPED(status) else None
+
+
+def end_group() -> NoReturn:
+    """End all processes of this rank, this one too. A process that is stopped reacts to SIGKILL alone."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    os.killpg(0, signal.SIGTERM)
+    until = time.monotonic() + GRACE
+    with contextlib.suppress(ChildProcessError):  # there is none left
+        while time.monotonic() < until:
+            os.waitpid(-1, os.WNOHANG)
+            time.sleep(0.02)
+    os.killpg(0, signal.SIGKILL)
+    sys.exit(1)
+
+
+def main() -> int:
+    """Report to the launcher until the command ends; its exit status."""
+    with contextlib.suppress(PermissionError):  # mpiexec has made it the leader of its group
+        os.setsid()
+    environ = dict(os.environ)
+    host, port, password, silent = environ.pop(ADDRESS).split()
+    rank = next(int(environ[name]) for name in RANKS if name in environ)
+
+    def stop(*_: Any) -> None:
+        raise ConnectionError
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, stop)
+    try:
+        with socket.create_connection((host, int(port)), timeout=30) as launcher:
+            guard = Guard(launcher, float(silent))
+            guard.send(password=password, rank=rank, host=environ.get("PMI_HOSTNAME") or socket.gethostname())
+            status = guard.run(sys.argv[1:], environ)
+            launcher.settimeout(10)
+            launcher.sendall(guard.unsent)
+            launcher.shutdown(socket.SHUT_WR)
+            while status and launcher.recv(4096):  # until the launcher has taken note: mpiexec ends the others
+                pass
+    except OSError as error:
+        if not isinstance(error, ConnectionError) or isinstance(error, ConnectionRefusedError):
+            print(f"rank {rank} can't reach the launcher at {host}:{port}: {error}", file=sys.stderr, flush=True)
+        end_group()
+    if status:
+        end_group()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    os.killpg(0, signal.SIGTERM)  # what the command has left
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,6 @@
+"""Several processes that train one network: ranks, arrays summed between them by MPI, and checkpoints."""
+
+from mxdp.processes.checkpoint import CheckpointFolder
+from mxdp.processes.world import World, world
+
+__all__ = ["CheckpointFolder", "World", "world"]

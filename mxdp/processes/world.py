@@ -1,0 +1,221 @@
+"""The processes that train together, as MPI started them: ranks, and what ranks tell each other.
+
+A sum over ranks is a job of MXNet's engine that writes the array, so nothing waits: the engine runs it as soon as the
+array is computed, while the devices go on with other work, and later operators on the array wait for it.
+
+All ranks must call MPI in the same order, but the engine runs jobs in any order that their arrays allow. So each job
+also writes a token, an array that all of them share::
+
+    rank 0    backward: bucket 0, bucket 1      job: sum bucket 0, token    job: sum bucket 1, token
+    rank 1    backward: bucket 1, bucket 0      job: sum bucket 0, token    job: sum bucket 1, token
+
+MPI is whatever ``mpi4py`` was built for. It moves bytes neither authenticated nor encrypted.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import mmap
+import os
+import sys
+import traceback
+from types import TracebackType
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Type
+
+import numpy as onp
+
+from mxdp.backend import Device, NDArray, mx, npx, usable_gpus
+from mxdp.backend import devices as find_devices
+from mxdp.engine import EngineJob
+from mxdp.errors import MxdpError, plural
+from mxdp.sections import RANK_SUM
+
+LAUNCHED = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "MPI_LOCALNRANKS")
+"""Variables by which MPI's launchers tell a process that it is one of several."""
+
+
+STEPS = "MXDP_LAUNCH_STEPS"
+"""Variable in which ``python -m mxdp.launch`` gives the number of an open file of 8 bytes: the steps of this rank."""
+
+
+class _MpiJob(EngineJob):
+    """Calls ``do`` when ``array`` is written, and after all earlier such jobs. It is itself a write to the array."""
+
+    NAME = RANK_SUM.encode()
+
+    def __init__(self, do: Callable[[], Any], array: NDArray, token: NDArray, pending: Set[_MpiJob]) -> None:
+        super().__init__()
+        self._do, self._pending = do, pending
+        pending.add(self)
+        self._push((), (array, token), kept=True)
+
+    def _call(self) -> None:
+        try:
+            self._do()
+        except BaseException:  # in a thread of MXNet nobody would see it, and the other ranks would wait for ever
+            _abort(traceback.format_exc())
+        self._pending.discard(self)
+
+
+class World:
+    """All ranks of this run; without MPI, or started alone, one rank. :func:`world` makes it.
+
+    ``rank``: this process's number, from 0; ``size``: how many there are; ``local_rank``: its number on this host.
+    """
+
+    def __init__(self, mpi: Optional[Any] = None) -> None:
+        self.rank, self.size, self.local_rank = 0, 1, 0
+        self._steps = _steps()
+        if mpi is None or mpi.COMM_WORLD.size == 1:
+            return
+        if mpi.Query_thread() < mpi.THREAD_MULTIPLE:
+            raise MxdpError("this MPI allows no calls from several threads (MPI_THREAD_MULTIPLE), which mxdp needs")
+        # Copies, so that no message of the user's, nor of another World, is taken for one of these.
+        self._mpi, self._arrays, self._objects = mpi, mpi.COMM_WORLD.Dup(), mpi.COMM_WORLD.Dup()
+        self.rank, self.size = self._objects.rank, self._objects.size
+        host = self._objects.Split_type(mpi.COMM_TYPE_SHARED, self.rank)
+        self.local_rank = host.rank
+        host.Free()
+        self._token = mx.nd.zeros((1,), ctx=mx.cpu())
+        self._pending: Set[_MpiJob] = set()
+        self._staging: Dict[int, NDArray] = {}
+        atexit.register(npx.waitall)  # before MPI ends
+        sys.excepthook = _end_all_ranks
+
+    def __repr__(self) -> str:
+        return f"<rank {self.rank} of {self.size}>"
+
+    def sum(self, arrays: Sequence[NDArray]) -> None:
+        """Sum each array over all ranks, in place. Doesn't wait. All ranks get the same bits.
+
+        Every rank calls it with arrays of the same shapes and dtypes in the same order, on whatever device. From a GPU
+        an array goes through the host's memory (not run on a GPU).
+
+        Raises:
+            TypeError: MPI can't add numbers of this dtype.
+        """
+        for array in arrays if self.size > 1 else ():
+            self._exchange(array, lambda host: self._arrays.Allreduce(self._mpi.IN_PLACE, host))
+
+    def broadcast(self, arrays: Sequence[NDArray]) -> None:
+        """Overwrite each array with rank 0's, in place. Doesn't wait; else as :meth:`sum`."""
+        for array in arrays if self.size > 1 else ():
+            self._exchange(array, lambda host: self._arrays.Bcast(host))
+
+    def gather(self, value: Any) -> List[Any]:
+        """Every rank's ``value``, in the order of ranks, on every rank. For small objects. Waits for the ranks."""
+        return list(self._objects.allgather(value)) if self.size > 1 else [value]
+
+    def barrier(self) -> None:
+        """Wait until all ranks have called this."""
+        self.gather(None)
+
+    def step_done(self) -> None:
+        """Count a step, for ``python -m mxdp.launch``, which names the last step of a rank that fails."""
+        if self._steps is not None:
+            self._steps[0] += 1
+
+    def shard(self, samples: int) -> slice:
+        """This rank's part of ``samples`` samples, which may be empty. Lengths differ by one, longer parts first."""
+        each, longer = divmod(samples, self.size)
+        start = self.rank * each + min(self.rank, longer)
+        return slice(start, start + each + (self.rank < longer))
+
+    def devices(self, n: int, kind: str = "auto") -> List[Device]:
+        """``n`` devices for this rank, as :func:`mxdp.devices` takes them. Ranks on one host get different GPUs: the
+        next ``n`` for each, unless each sees its own alone (``CUDA_VISIBLE_DEVICES``). Not run on a GPU."""
+        found = find_devices(n, kind)
+        gpus = usable_gpus() if found[0].device_type == "gpu" and self.size > 1 else []
+        first = self.local_rank * n
+        return gpus[first : first + n] if len(gpus) >= first + n else found
+
+    def agree(self, facts: Dict[str, Any]) -> None:
+        """Compare ``facts`` over all ranks. Waits for them.
+
+        Raises:
+            MxdpError: on every rank, if they differ: in what, and which rank has what.
+        """
+        each = self.gather(facts)
+        for name in facts:
+            for rank, other in enumerate(each):
+                if other.get(name) != each[0][name]:
+                    raise MxdpError(
+                        f"the ranks can't train together: rank {rank} has {name} {other.get(name)}, rank 0 has "
+                        f"{each[0][name]}; start all with the same"
+                    )
+
+    def _exchange(self, array: NDArray, call: Callable[[Any], Any]) -> None:
+        if not array.size:
+            return
+        number = onp.dtype(array.dtype)
+        if number.kind not in "iuf" or number.char not in self._mpi._typedict:  # not every MPI adds float16
+            raise TypeError(f"MPI can't add numbers of dtype {number}: use float32, float64 or whole numbers")
+        if array.ctx.device_type == "cpu":
+            _MpiJob(lambda: call(_view(array)), array, self._token, self._pending)
+            return
+        staging = self._staging.setdefault(id(array), mx.nd.empty(array.shape, ctx=mx.cpu(), dtype=array.dtype))
+        array.copyto(staging)
+        _MpiJob(lambda: call(_view(staging)), staging, self._token, self._pending)
+        staging.copyto(array)
+
+
+def world() -> World:
+    """The ranks of this run. Every rank calls it, and as often as the others.
+
+    Rank and size come from MPI, so ``mpiexec``, ``srun`` and clusters' own launchers all work. Without ``mpi4py``, or
+    started alone, there is one rank, and all of it does nothing.
+
+    Raises:
+        MxdpError: a launcher started this process, and ``mpi4py`` or its MPI is missing; or MPI has no threads.
+    """
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        launched = next((name for name in LAUNCHED if name in os.environ), None)
+        if launched:
+            raise MxdpError(
+                f"this process was started by MPI's launcher ({launched}), and can't use MPI ({error}): install "
+                '"mxdp[mpi]", or start one process'
+            ) from error
+        return World()
+    return World(MPI)
+
+
+def _view(array: NDArray) -> Any:
+    """The memory of an array on the CPU, as a NumPy array. It doesn't wait, as a job must not."""
+    pointer = ctypes.c_void_p()
+    mx.base.check_call(mx.base._LIB.MXNDArrayGetData(array.handle, ctypes.byref(pointer)))
+    dtype = onp.dtype(array.dtype)
+    memory = (ctypes.c_char * (array.size * dtype.itemsize)).from_address(pointer.value or 0)
+    return onp.frombuffer(memory, dtype)
+
+
+def _steps() -> Optional[Any]:
+    """The number in the launcher's file, as a sequence of one; None without a launcher. All Worlds count in one."""
+    try:
+        file = int(os.environ[STEPS])
+        found = os.fstat(file)
+        # Another file may have this number in a process that one of ours has started.
+        return memoryview(mmap.mmap(file, 8)).cast("q") if found.st_size == 8 and found.st_nlink == 0 else None
+    except (KeyError, ValueError, OSError):
+        return None
+
+
+def _end_all_ranks(kind: Type[BaseException], error: BaseException, trace: Optional[TracebackType]) -> None:
+    """Where one rank fails, the others would wait for it for ever."""
+    _abort("".join(traceback.format_exception(kind, error, trace)))
+
+
+def _abort(text: str) -> None:
+    from mpi4py import MPI
+
+    print(
+        f"rank {MPI.COMM_WORLD.rank} of {plural(MPI.COMM_WORLD.size, 'rank')} failed:\n{text}",
+        file=sys.stderr,
+        flush=True,
+    )
+    if STEPS in os.environ:  # MPI would kill the launcher's guard before it says which rank failed
+        sys.stdout.flush()
+        os._exit(1)
+    MPI.COMM_WORLD.Abort(1)

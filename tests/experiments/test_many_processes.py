@@ -1,0 +1,244 @@
+"""What the experiments on several processes make of their numbers, and that their oracles catch what is wrong."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from mxdp import process
+from mxdp.datasets import load
+from mxdp.experiments.engines import ALONE, ASYNC, DDP, MPI, ONE, SYNC
+from mxdp.experiments.harness import claims
+from mxdp.experiments.harness.experiment import Case
+from mxdp.experiments.many_processes.async_sgd import EVEN, ONE_SLOW, AsyncSgd
+from mxdp.experiments.many_processes.loader import Loaders
+from mxdp.experiments.many_processes.lost_worker import KILLED, STOPPED, LostWorker
+from mxdp.experiments.many_processes.machines import Machines
+from mxdp.experiments.many_processes.peers import BOOK, CEILING, HYBRID, MXDP, MXDP_MPI, TORCH, Peers
+from mxdp.experiments.many_processes.work import async_sgd, loader, lost_worker, machines, peers
+from mxdp.experiments.measure.oracle import count
+from mxdp.scratch import init_lenet
+
+SETTINGS = dict(devices=[2], kind="cpu", data="synthetic", data_dir=None, seed=0, lr=0.2, batch_size=16, steps=10)
+
+
+def row(seconds, label="", metrics=(), **case):
+    samples = [seconds * drift for drift in (1, 2, 3, 4, 5, 6)]
+    times = {"median": seconds * 3.5, "samples": samples}
+    return {"label": label, "case": case, "seconds": times, "metrics": dict(metrics), "rounds": {}}
+
+
+def judged(experiment, rows):
+    return {name: claims.judged(name, claim, rows)["holds"] for name, claim in experiment.claims.items()}
+
+
+def machine_rows(mpi, processes=2):
+    place = {"processes": processes, "devices_in_all": processes}
+    rows = [
+        row(1.0, "one", engine=ONE, processes=1, devices_in_all=processes),
+        row(mpi, "mpi", engine=MPI, **place),
+        row(1.5, "stores", engine=SYNC, **place),
+    ]
+    alone = row(0.95, "alone", engine=ALONE, **place)
+    Machines().finish(rows, [alone], SETTINGS)
+    return rows
+
+
+@pytest.mark.parametrize(("mpi", "exchange", "as_one"), [(0.97, True, True), (1.02, False, True), (1.1, False, False)])
+def test_machines_judges_mpi_against_no_exchange_and_against_one_process(monkeypatch, mpi, exchange, as_one):
+    monkeypatch.setattr(process, "cores", lambda: 2)
+    rows = machine_rows(mpi)
+    assert judged(Machines, rows) == {"exchange": exchange, "as_one": as_one}
+    said = Machines().answer(rows, [], SETTINGS)
+    assert said.startswith(f"By MPI a step of 2 processes takes {mpi / 0.95:.2f} ")
+    assert "by MXNet's dist_sync 1.58" in said
+    assert rows[1]["metrics"]["step_ms"] == pytest.approx(350 * mpi)
+
+
+def test_machines_judges_nothing_where_processes_share_a_core(monkeypatch):
+    monkeypatch.setattr(process, "cores", lambda: 2)
+    rows = machine_rows(1.0, processes=4)
+    assert not any("exchange" in each["rounds"] or "as_one" in each["rounds"] for each in rows)
+
+
+def test_machines_without_mpi_says_so():
+    rows = [row(1.0, "one", engine=ONE, processes=1, devices_in_all=2)]
+    assert Machines().answer(rows, [], SETTINGS).startswith("Nothing was measured by MPI.")
+
+
+def ask_instead(monkeypatch, module, answers):
+    """In place of a crew: one that answers so."""
+
+    class Crew:
+        def ask(self, command, *arguments):
+            return answers
+
+    @contextmanager
+    def crew(*_):
+        yield Crew()
+
+    monkeypatch.setattr(module, "crew" if module is machines else "_crew", crew)
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """The parameters after the oracle's steps, by one rank of one device."""
+    random = np.random.RandomState(0)
+    X, y = random.uniform(size=(60, 1, 28, 28)).astype("float32"), random.randint(0, 10, 60).astype("int32")
+    params = [param.asnumpy() for param in init_lenet(0, scale=0.1)]
+    rank = machines.TrainingRank({**SETTINGS, "engine": ONE, "devices": 1, "params": params})
+    return rank.check(X, y, params)[0]
+
+
+def altered(params, change):
+    found = [param.copy() for param in params]
+    change(found)
+    return found
+
+
+def averaged(params):
+    for param, start in zip(params, init_lenet(0, scale=0.1)):
+        param[...] = (param + start.asnumpy()) / 2
+
+
+def another_bit(params):
+    params[0].view("u4").flat[0] ^= 1
+
+
+@pytest.mark.parametrize(("change", "right"), [(list, True), (averaged, False), (another_bit, False)])
+def test_machines_compares_every_rank_with_the_serial_run_and_bit_for_bit(monkeypatch, trained, change, right):
+    ask_instead(monkeypatch, machines, [[trained], [altered(trained, change)]])
+    case = Case("", 2, settings={"engine": MPI, "processes": 2, "devices_in_all": 2})
+    checked, wrong = count(machines.oracle(case, SETTINGS))
+    assert checked > 2 * sum(param.size for param in trained)
+    assert (wrong == 0) == right
+
+
+def test_processes_that_exchange_nothing_must_not_equal_the_serial_run(monkeypatch, trained):
+    ask_instead(monkeypatch, machines, [[trained], [trained]])
+    case = Case("", 2, settings={"engine": ALONE, "processes": 2, "devices_in_all": 2})
+    assert count(machines.oracle(case, SETTINGS))[1] > 0
+
+
+@pytest.mark.parametrize("scale", [1, 3])
+def test_stored_pictures_are_decoded_as_they_were(scale):
+    split = load("synthetic").take(12, 1).train
+    numbers = np.array([7, 0, 7, 11])
+    found = loader.Stored(split, scale).decode(numbers)
+    assert (found.dtype, found.shape) == (np.float32, (4, 1, 28, 28))
+    assert np.abs(found - np.rint(split.X[numbers] * 255) / 255).max() < 1e-6
+
+
+def loader_rows(dear):
+    rows = []
+    for scale, one, own, load_ms in ((1, 1.0, 1.0, 1.0), (24, 4.0, dear, 400.0)):
+        parts = {"input_ms": load_ms, "compute_ms": 100.0}
+        place = {"devices_in_all": 2, "scale": scale}
+        rows.append(row(one, metrics=parts, engine=ONE, processes=1, **place))
+        rows.append(row(own, metrics=parts, engine=MPI, processes=2, **place))
+    Loaders().finish(rows, [], {**SETTINGS, "scales": [1, 24]})
+    return rows
+
+
+def test_loader_judges_the_cheapest_and_the_dearest_decoding(monkeypatch):
+    monkeypatch.setattr(process, "cores", lambda: 2)
+    assert judged(Loaders, loader_rows(3.0)) == {"dear": True, "free": True}
+    assert judged(Loaders, loader_rows(3.5)) == {"dear": False, "free": True}
+    rows = loader_rows(3.0)
+    assert [each["metrics"].get("expected") for each in rows] == [None, 1.0, None, 0.75]
+    said = Loaders().answer(rows, [], {**SETTINGS, "scales": [1, 24]})
+    assert said.startswith("A loader for each process takes 1.00 (1.00 to 1.00) of the time at x 1, 0.75 (")
+    assert "1 ms to load beside 100 ms to compute and 400 ms" in said
+
+
+def async_rows(slow, reached=True):
+    found = {"reached": reached, "staleness": 1.0}
+    rows = [
+        row(seconds, f"{engine}, {workers}", found, engine=engine, workers=workers, processes=2)
+        for engine, workers, seconds in (
+            (SYNC, EVEN, 1.0),
+            (ASYNC, EVEN, 1.1),
+            (SYNC, ONE_SLOW, 2.0),
+            (ASYNC, ONE_SLOW, slow),
+        )
+    ]
+    AsyncSgd().finish(rows, [], SETTINGS)
+    return rows
+
+
+def test_async_sgd_is_judged_beside_a_slow_worker():
+    assert judged(AsyncSgd, async_rows(1.4)) == {"slow_gain": True}
+    assert judged(AsyncSgd, async_rows(1.9)) == {"slow_gain": False}
+    settings = {**SETTINGS, "accuracy": 0.5, "most_updates": 9}
+    said = AsyncSgd().answer(async_rows(1.4), [], settings)
+    assert "1.10 (1.10 to 1.10) of the synchronous time with equal workers and 0.70 (0.70 to" in said
+    assert "was not reached" in AsyncSgd().answer(async_rows(1.4, reached=False), [], settings)
+
+
+@pytest.mark.parametrize(("gradients", "right"), [(async_sgd.CHECKED, True), (async_sgd.CHECKED - 1, False)])
+def test_a_gradient_that_is_lost_on_the_way_is_seen(monkeypatch, gradients, right):
+    step = gradients * (1 + 2) * SETTINGS["lr"] / SETTINGS["batch_size"]
+    params = [param.asnumpy() - np.float32(step) for param in init_lenet(0, scale=0.1)]
+    ask_instead(monkeypatch, async_sgd, [params, params])
+    assert (count(async_sgd.oracle(Case(""), SETTINGS))[1] == 0) == right
+
+
+def lost_rows(same=True):
+    rows = [
+        row(1.0, f"{harm}: {engine}", {"noticed": engine == MPI, "lost": 3.0}, engine=engine, harm=harm)
+        for harm in (KILLED, STOPPED)
+        for engine in (MPI, SYNC)
+    ]
+    for each in rows:
+        each["rounds"]["same"] = [same] * 6
+    LostWorker().finish(rows, [], SETTINGS)
+    return rows
+
+
+def test_a_lost_worker_must_be_noticed_and_the_training_end_as_if_nothing_had_happened():
+    assert judged(LostWorker, lost_rows()) == {"notice": True, "same_end": True}
+    assert judged(LostWorker, lost_rows(same=False)) == {"notice": True, "same_end": False}
+    said = LostWorker().answer(lost_rows(), [], {"wait": 8.0})
+    assert "a worker that is killed after 3.5 (1.0 to 6.0) s, with 3 steps lost" in said
+    assert said.endswith("Not noticed within 8 s: killed: dist_sync; stopped: dist_sync.")
+
+
+def test_the_bits_of_undisturbed_trainings_are_compared(monkeypatch):
+    case = Case("", 2, settings={"engine": MPI, "processes": 2, "harm": KILLED})
+    for bits, wrong in (([[1, 2], [1, 2]], 0), ([[1, 2], [1, 3]], 1)):
+        monkeypatch.setattr(lost_worker, "undisturbed", lambda *_, bits=bits: (bits, 10))
+        assert count(lost_worker.oracle(case, SETTINGS)) == (2, wrong)
+
+
+def peer_rows(mxdp):
+    seconds = {BOOK: 4.0, HYBRID: 1.9, TORCH: 1.8, DDP: 2.0, MXDP: mxdp, MXDP_MPI: 1.6, CEILING: 1.58}
+    rows = [row(each, peer, peer=peer, devices_in_all=2, steps=10) for peer, each in seconds.items()]
+    Peers().finish(rows[:-1], rows[-1:], {"samples": None})
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("mxdp", "fails"), [(1.6, set()), (1.75, {"of_torch", "of_ceiling"}), (1.95, {"of_hybrid", "of_book"})]
+)
+def test_peers_are_compared_with_mxdp(mxdp, fails):
+    rows = peer_rows(mxdp)
+    found = judged(Peers, rows)
+    assert {name for name, holds in found.items() if not holds} >= fails
+    assert found["of_ddp"]
+    said = Peers().answer(rows[:-1], rows[-1:], {"devices": [2]})
+    assert f"On 2 devices, in times of mxdp's time: the book's loop {4 / mxdp:.2f} (" in said
+    assert rows[0]["metrics"]["sec_per_step"] == pytest.approx(4.0 * 3.5 / 10)
+
+
+@pytest.mark.parametrize(("factor", "right"), [(1.0, True), (1.01, False)])
+def test_a_peer_that_computes_something_else_is_not_timed(monkeypatch, factor, right):
+    random = np.random.RandomState(0)
+    X, y = random.uniform(size=(60, 1, 28, 28)).astype("float32"), random.randint(0, 10, 60).astype("int32")
+    params = [param.asnumpy() for param in init_lenet(0, scale=0.1)]
+    rank = machines.TrainingRank({**SETTINGS, "engine": ONE, "devices": 1, "params": params})
+    losses = rank.losses(X, y, params, peers.LR * factor, peers.STEPS)
+    ask_instead(monkeypatch, peers, [losses])
+    case = Case("", 1, settings={"engine": ONE, "peer": MXDP})
+    assert (count(peers.oracle(case, SETTINGS))[1] == 0) == right

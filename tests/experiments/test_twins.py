@@ -1,0 +1,103 @@
+"""The twins in PyTorch: their numbers, and, where PyTorch is installed, their work on the CPU."""
+
+from __future__ import annotations
+
+import pytest
+
+from mxdp.experiments.engines import DDP
+from mxdp.experiments.harness import claims
+from mxdp.experiments.harness.experiment import Case, Skipped
+from mxdp.experiments.measure.oracle import count
+from mxdp.experiments.twins.torch_copy_overlap import DEFAULT, PAGEABLE, PINNED, SIDE, TorchCopyOverlap
+from mxdp.experiments.twins.torch_data_parallel import DP, ONE, TorchDataParallel
+from mxdp.experiments.twins.torch_two_jobs import ALONE, ONCE, TURN, TorchTwoJobs
+
+
+def row(seconds, label="", rounds=(), **case):
+    samples = [seconds] * 6
+    times = {"median": seconds, "samples": samples}
+    kept = {name: [value] * 6 for name, value in dict(rounds).items()}
+    return {"label": label, "case": {"processor": "X", **case}, "seconds": times, "metrics": {}, "rounds": kept}
+
+
+def judged(experiment, rows):
+    return {name: claims.judged(name, claim, rows)["holds"] for name, claim in experiment.claims.items()}
+
+
+@pytest.mark.parametrize(
+    ("devices", "once", "holds"),
+    [(["cuda:0", "cuda:1"], 1.02, True), (["cuda:0", "cuda:1"], 1.5, False), (["cuda:0", "cuda:0"], 1.9, None)],
+)
+def test_two_jobs_are_judged_on_two_gpus_alone(devices, once, holds):
+    rows = [
+        row(1.0, run=ALONE, job=0, devices=devices[:1]),
+        row(1.0, run=ALONE, job=1, devices=devices[1:]),
+        row(2.0, run=TURN, devices=devices),
+        row(once, run=ONCE, devices=devices),
+    ]
+    TorchTwoJobs().finish(rows, [], {})
+    assert judged(TorchTwoJobs, rows) == {"both_over_one": holds}
+    said = TorchTwoJobs().answer(rows, [], {"products": 50, "size": 4000})
+    assert said.startswith(f"Both jobs at once take {once:.2f} (")
+
+
+@pytest.mark.parametrize(
+    ("device", "both", "holds"), [("cuda:0", 2.2, True), ("cuda:0", 3.0, False), ("cpu", 2.2, None)]
+)
+def test_copies_must_hide_beside_products_on_a_gpu(device, both, holds):
+    parts = {"run_ms": 1000.0, "copy_ms": 2000.0}
+    rows = [
+        row(3.1, rounds=parts, memory=PAGEABLE, stream=DEFAULT, devices=[device]),
+        row(both, rounds=parts, memory=PINNED, stream=SIDE, devices=[device]),
+    ]
+    TorchCopyOverlap().finish(rows, [], {})
+    assert judged(TorchCopyOverlap, rows) == {"hidden": holds}
+    said = TorchCopyOverlap().answer(rows, [], {"products": 50, "size": 4000})
+    assert f"take {both / 2:.2f} (" in said
+    assert "as the slides do it, 1.55 (" in said
+
+
+@pytest.mark.parametrize(("seconds", "holds"), [(0.6, True), (0.8, False)])
+def test_ddp_is_compared_with_one_process(seconds, holds):
+    rows = [
+        row(1.0, "one process", engine=ONE, devices=["cpu"]),
+        row(seconds, "DDP", engine=DDP, devices=["cpu", "cpu"]),
+    ]
+    TorchDataParallel().finish(rows, [], {"steps": 10})
+    assert judged(TorchDataParallel, rows) == {"ddp_gain": holds}
+    assert TorchDataParallel().answer(rows, [], {}).startswith(f"Beside one process: DDP {1 / seconds:.2f} (")
+
+
+SETTINGS = dict(
+    kind="cpu", seed=0, products=3, size=40, data="synthetic", data_dir=None, lr=0.1, batch_size=24, steps=2
+)
+
+
+@pytest.mark.parametrize("experiment", [TorchTwoJobs, TorchCopyOverlap, TorchDataParallel])
+def test_the_work_equals_its_oracle_and_needs_a_gpu_unless_told_otherwise(experiment):
+    torch = pytest.importorskip("torch")
+    own = experiment()
+    ran = 0
+    for case in own.cases(SETTINGS):
+        if case.settings.get("engine") == DP:
+            with pytest.raises(Skipped, match="DataParallel needs 2 GPUs"):
+                own.set_up(case, SETTINGS)
+            continue
+        checked, wrong = count(own.oracle(case, SETTINGS))
+        assert (checked > 0, wrong) == (True, 0)
+        work = own.set_up(case, SETTINGS)
+        done = work.round()
+        assert done is None or done.seconds > 0
+        ran += 1
+    assert ran >= 2
+    if experiment is not TorchDataParallel and not torch.cuda.is_available():
+        with pytest.raises(Skipped, match="finds no GPU"):
+            own.set_up(own.cases(SETTINGS)[0], {**SETTINGS, "kind": "auto"})
+
+
+def test_a_product_that_is_not_done_is_seen(monkeypatch):
+    pytest.importorskip("torch")
+    from mxdp.experiments.twins.work import torch_two_jobs as work
+
+    monkeypatch.setattr(work, "push", lambda place, arrays, products: arrays[2].zero_())
+    assert count(work.oracle(Case("", settings={"run": ONCE}), SETTINGS))[1] > 0

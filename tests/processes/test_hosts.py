@@ -1,0 +1,52 @@
+"""Two network namespaces with names of their own stand in for two hosts; MPI's messages go over TCP."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mxdp.experiments.harness.experiment import Skipped
+from mxdp.experiments.measure.hosts import two_hosts
+
+MPIEXEC = Path(sys.executable).with_name("mpiexec")
+TRAINING = """
+import socket, sys, zlib, mxdp
+world = mxdp.world()
+data = mxdp.load("synthetic").take(200, 50)
+history = mxdp.train(1, 20, 0.3, 2, kind="cpu", data=data, report=lambda line: None, world=world)
+bits = [zlib.crc32(param.asnumpy()) for param in history.device_params[0]]
+print(world.rank, socket.gethostname(), bits, flush=True)
+"""
+
+
+@pytest.fixture
+def hosts(tmp_path):
+    if not MPIEXEC.exists():
+        pytest.skip('no mpiexec beside this Python: pip install "mxdp[mpi]"')
+    try:
+        with two_hosts(tmp_path) as found:
+            yield found
+    except Skipped as reason:
+        pytest.skip(str(reason))
+
+
+def test_training_on_two_hosts_equals_two_processes_on_one(hosts, tmp_path):
+    script = tmp_path / "training.py"
+    script.write_text(TRAINING)
+    launch = [sys.executable, "-m", "mxdp.launch", "-n", "2"]
+
+    def lines(*command, **environment):
+        environ = {**os.environ, **environment}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environ)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return [line.split(maxsplit=3) for line in sorted(done.stdout.splitlines())]
+
+    ranks = lines(*hosts.inside, *launch, *hosts.options, "--", sys.executable, script, **hosts.environ)
+    assert [line[:3] for line in ranks] == [["[0]", "0", hosts.names[0]], ["[1]", "1", hosts.names[1]]]
+    near = lines(*launch, "--", sys.executable, script)
+    assert [line[3] for line in ranks] == [line[3] for line in near]
+    assert ranks[0][3] == ranks[1][3]

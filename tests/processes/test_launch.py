@@ -1,0 +1,295 @@
+"""``python -m mxdp.launch``: real ranks by a real ``mpiexec``, ended in every way that may happen to them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from mxdp.launch import __main__ as launch
+
+BESIDE = Path(sys.executable).with_name("mpiexec")
+needs_mpi = pytest.mark.skipif(not BESIDE.exists(), reason='no mpiexec beside this Python: pip install "mxdp[mpi]"')
+RANKED = "import os, signal, subprocess, sys, time; rank = int(os.environ['PMI_RANK']); "
+SLEEP = RANKED + "subprocess.Popen(['sleep', '1000']); print('up', os.getpid(), flush=True); time.sleep(1000)"
+SECONDS = 30
+
+
+def start(code, *options, n=2):
+    command = [sys.executable, "-m", "mxdp.launch", "-n", str(n), *options, "--", sys.executable, "-c", code]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finish(launcher):
+    """Exit status, and the sorted lines of stdout and of stderr."""
+    out, err = launcher.communicate(timeout=SECONDS)
+    return launcher.returncode, sorted(out.splitlines()), err.splitlines()
+
+
+def started(launcher, ranks=2):
+    """All processes of the job, once each rank has said that it is up; and the ranks' own, by rank."""
+    lines = [launcher.stdout.readline().split() for _ in range(ranks)]
+    processes = psutil.Process(launcher.pid).children(recursive=True)
+    return processes, {prefix: psutil.Process(int(pid)) for prefix, _, pid in lines}
+
+
+def assert_all_end(processes):
+    _, left = psutil.wait_procs(processes, timeout=SECONDS)
+    for process in left:
+        process.kill()
+    assert left == []
+
+
+@needs_mpi
+@pytest.mark.parametrize("n", [2, 4])
+def test_output_has_the_rank_before_each_line_and_streams_stay_apart(n):
+    code = (
+        RANKED
+        + "[print('x' * 3000, rank) or print('bad', rank, file=sys.stderr) for _ in range(20)]; print('end', end='')"
+    )
+    status, out, err = finish(start(code, n=n))
+    assert status == 0
+    ranks = [str(rank) for rank in range(n)]
+    assert out == sorted([f"[{r}] {'x' * 3000} {r}" for r in ranks] * 20 + [f"[{r}] end" for r in ranks])
+    assert sorted(err) == sorted([f"[{r}] bad {r}" for r in ranks] * 20)
+
+
+@needs_mpi
+def test_the_first_failure_is_named_with_its_last_lines_and_is_the_exit_status():
+    code = RANKED + "print('up', flush=True); rank == 1 and sys.exit('it broke') or time.sleep(1000)"
+    status, _, err = finish(start(code.replace("'it broke'", "print('it broke', file=sys.stderr) or 3")))
+    assert status == 3
+    assert err[-3].startswith("mxdp.launch: rank 1 on ")
+    assert "failed with exit status 3" in err[-3]
+    assert set(err[-2:]) == {"[1] up", "[1] it broke"}
+
+
+@needs_mpi
+def test_a_killed_rank_is_named_with_its_signal_and_last_step():
+    code = RANKED + (
+        "import mmap; steps = memoryview(mmap.mmap(int(os.environ['MXDP_LAUNCH_STEPS']), 8)).cast('q'); steps[0] = 17; "
+        "rank == 1 and os.kill(os.getpid(), 9) or time.sleep(1000)"
+    )
+    status, _, err = finish(start(code))
+    assert status == 128 + 9
+    assert err[0].startswith("mxdp.launch: rank 1 on ")
+    assert "after step 17 was killed by signal 9 (SIGKILL)" in err[0]
+
+
+@needs_mpi
+def test_a_rank_that_calls_mpi_abort_is_named():
+    pytest.importorskip("mpi4py")
+    code = "from mpi4py import MPI; w = MPI.COMM_WORLD; w.Barrier(); w.rank == 1 and w.Abort(7); w.Barrier()"
+    status, _, err = finish(start(code))
+    assert status == 7
+    assert any(line.startswith("mxdp.launch: rank 1 on ") for line in err)
+
+
+@needs_mpi
+def test_a_stopped_rank_is_named_and_nothing_is_left():
+    launcher = start(SLEEP, "--silent-after", "2")
+    processes, ranks = started(launcher)
+    ranks["[1]"].suspend()
+    status, _, err = finish(launcher)
+    assert status == 124
+    assert "rank 1 on " in err[0]
+    assert "has been stopped for" in err[0]
+    assert_all_end(processes)
+
+
+@needs_mpi
+def test_a_rank_whose_guard_is_silent_is_named_and_nothing_is_left():
+    launcher = start(SLEEP, "--silent-after", "2")
+    processes, ranks = started(launcher)
+    ranks["[1]"].parent().suspend()
+    status, _, err = finish(launcher)
+    assert status == 124
+    assert "rank 1 on " in err[0]
+    assert "rank 0" not in err[0]
+    assert "not heard of for" in err[0]
+    assert_all_end(processes)
+
+
+@needs_mpi
+def test_nothing_is_left_when_the_launcher_is_killed_while_a_rank_is_stopped():
+    launcher = start(SLEEP)
+    processes, ranks = started(launcher)
+    ranks["[0]"].suspend()
+    launcher.kill()
+    assert len(processes) >= 7  # mpiexec, two guards, two ranks, two of theirs
+    assert_all_end(processes)
+    launcher.communicate()
+
+
+@needs_mpi
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_the_launcher_ends_everything(number):
+    ignore = "signal.signal(signal.SIGTERM, signal.SIG_IGN); " if number == signal.SIGTERM else ""
+    launcher = start(RANKED + ignore + SLEEP[len(RANKED) :])
+    processes, _ = started(launcher)
+    launcher.send_signal(number)
+    status, _, err = finish(launcher)
+    assert status == 128 + number
+    assert err == [f"mxdp.launch: ended by {signal.Signals(number).name}; so are all ranks"]
+    assert_all_end(processes)
+
+
+@needs_mpi
+def test_a_launcher_that_is_silent_ends_the_ranks():
+    launcher = start(SLEEP, "--silent-after", "2")
+    _, ranks = started(launcher)
+    os.kill(launcher.pid, signal.SIGSTOP)
+    try:
+        assert_all_end(list(ranks.values()))
+    finally:
+        os.kill(launcher.pid, signal.SIGCONT)
+    assert finish(launcher)[0] != 0
+
+
+@needs_mpi
+def test_a_restart_starts_all_ranks_again(tmp_path):
+    code = (
+        RANKED
+        + f"""
+mark = {str(tmp_path)!r} + f'/{{rank}}'
+if not os.path.exists(mark):
+    open(mark, 'w').close()
+    while not os.path.exists({str(tmp_path / "0")!r}):
+        time.sleep(0.01)
+    sys.exit(5) if rank == 1 else time.sleep(1000)
+print('done')
+"""
+    )
+    status, out, err = finish(start(code, "--restarts", "2"))
+    assert (status, out) == (0, ["[0] done", "[1] done"])
+    assert err[-1] == "mxdp.launch: starts all ranks again: restart 1 of 2, from the last checkpoint if there is one"
+
+
+@needs_mpi
+def test_restarts_have_an_end():
+    status, _, err = finish(start("import sys; sys.exit(4)", "--restarts", "1", n=1))
+    assert status == 4
+    assert sum("failed with exit status 4" in line for line in err) == 2
+
+
+@needs_mpi
+def test_a_command_that_is_not_there_is_named(capfd):
+    assert launch.main(["-n", "1", "--", "no-such-program"]) == 127
+    assert "[0] no-such-program: No such file or directory" in capfd.readouterr().err
+
+
+@needs_mpi
+def test_what_mpiexec_itself_says_is_shown():
+    done = subprocess.run(
+        [sys.executable, "-m", "mxdp.launch", "-n", "1", "--mpiexec=-no-such-option", "--", "true"],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    assert done.returncode > 0
+    assert "[mpiexec] " in done.stderr
+    assert "mxdp.launch: mpiexec failed with exit status" in done.stderr
+
+
+@needs_mpi
+def test_a_stranger_who_calls_the_launcher_is_sent_away():
+    launcher = start(SLEEP)
+    started(launcher)
+    own = [c.laddr for c in psutil.Process(launcher.pid).net_connections() if c.status == psutil.CONN_LISTEN]
+    assert [address.ip for address in own] == ["127.0.0.1"]
+    for words in (b'{"password": "x", "rank": 0, "step": 0, "exit": 1}\n', b"x" * 199999, b"[1]\n"):
+        stranger = socket.create_connection(own[0], timeout=SECONDS)
+        with stranger, contextlib.suppress(ConnectionResetError, BrokenPipeError):
+            stranger.sendall(words)
+            while stranger.recv(1):
+                pass
+    launcher.terminate()
+    assert finish(launcher)[0] == 128 + signal.SIGTERM
+
+
+@needs_mpi
+def test_print_shows_the_line_and_runs_nothing(capsys, monkeypatch):
+    monkeypatch.setenv("UCX_NET_DEVICES", "mine")
+    assert launch.main(["-n", "2", "--print", "--mpiexec", "-bind-to core", "--", "python", "a b.py"]) == 0
+    line = capsys.readouterr().out
+    assert line.endswith(" -bind-to core python 'a b.py'\n")
+    assert f"{BESIDE} -n 2 -iface lo" in line
+    assert "UCX_NET_DEVICES" not in line
+
+
+@needs_mpi
+def test_hosts_are_mpiexecs_and_the_interface_is_bound(capsys, tmp_path):
+    hosts = tmp_path / "hosts"
+    hosts.write_text("# mine\nlocalhost:2\n")
+    assert launch.main(["-n", "2", "--print", "--hosts", str(hosts), "--", "true"]) == 0
+    assert f"-f {hosts} true" in capsys.readouterr().out
+    assert launch.bound(None, str(hosts)) == ("127.0.0.1", None)
+    loopback = launch.bound(None, None)[1]
+    assert launch.bound(loopback, str(hosts)) == ("127.0.0.1", loopback)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["-n", "2"], "no command: write it last, after --"),
+        (["--", "true"], "the following arguments are required: -n"),
+        (["-n", "0", "--", "true"], "-n is at least 1, not 0"),
+        (["-n", "x", "--", "true"], "argument -n: invalid int value: 'x'"),
+        (["-n", "1", "--restarts", "-1", "--", "true"], "--restarts is at least 0, not -1"),
+        (["-n", "1", "--silent-after", "1", "--", "true"], "--silent-after is 0 (never) or at least 2 seconds, not 1"),
+        (["-n", "1", "--silent-after", "nan", "--", "true"], "--silent-after is 0 (never) or at least 2"),
+        (["-n", "1", "--interface", "no", "--", "true"], "no network interface 'no' with an IPv4 address; "),
+        (["-n", "1", "--hosts", "no-such", "--", "true"], "--hosts no-such: No such file or directory"),
+        (["-n", "1", "--hosts", os.devnull, "--", "true"], "names no host"),
+        (["-n", "1", "--mpiexec", "'", "--", "true"], "--mpiexec ': No closing quotation"),
+    ],
+)
+def test_bad_input_is_one_sentence(words, sentence, capsys):
+    assert launch.main(words) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith("mxdp.launch: ")
+    assert sentence in err
+
+
+def test_without_mpiexec_the_extra_is_named(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert launch.main(["-n", "1", "--", "true"]) == 1
+    assert 'pip install "mxdp[mpi]"' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("says", "expected"),
+    [
+        (
+            "mpiexec (Open MPI) 5.0.11",
+            "--hostfile hosts --mca btl_tcp_if_include eth1 --mca oob_tcp_if_include eth1 -x MXDP",
+        ),
+        ("Intel(R) MPI Library for Linux* OS", "-f hosts -iface eth1"),
+        ("Microsoft MPI", None),
+    ],
+)
+def test_each_mpi_gets_its_own_options(says, expected, monkeypatch, tmp_path, capsys):
+    program = tmp_path / "mpiexec"
+    program.write_text(f"#!/bin/sh\necho '{says}'\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    if expected is None:
+        monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+        assert launch.main(["-n", "1", "--", "true"]) == 1
+        assert f"{program} is not of MPICH, its kin or Open MPI" in capsys.readouterr().err
+    else:
+        assert " ".join(launch.mpiexec(3, "hosts", "eth1", {})).startswith(f"{program} -n 3 {expected}")
+
+
+def test_it_loads_neither_mxnet_nor_numpy():
+    code = "import sys, mxdp.launch.__main__; assert not {'mxnet', 'numpy'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

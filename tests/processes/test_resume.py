@@ -1,0 +1,260 @@
+"""A training that is stopped and started again equals one that was never stopped, bit for bit."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as onp
+import pytest
+from kept import names, numbered
+
+from mxdp import training
+from mxdp.datasets import load
+from mxdp.errors import MxdpError
+from mxdp.processes import CheckpointFolder, checkpoint
+from mxdp.scratch import in_sync
+from mxdp.training import train
+
+MPIEXEC = Path(sys.executable).with_name("mpiexec")
+SMALL = load("synthetic").take(100, 50)
+
+
+def run(devices, folder=None, stop=None, **settings):
+    """Two epochs, stopped by an error before step ``stop``. Returns the history, or None, and the reported lines."""
+    pushed, original, lines = [], training.train_batch, []
+
+    def until_stop(*args, **more):
+        if len(pushed) == stop:
+            raise ZeroDivisionError
+        pushed.append(1)
+        return original(*args, **more)
+
+    options = {"lr": 0.5, "num_epochs": 2, "checkpoint_every": 0.25, "data": SMALL, "seed": 3, **settings}
+    history, training.train_batch = None, until_stop
+    try:
+        history = train(devices, 16, kind="cpu", checkpoint=folder, report=lines.append, **options)
+    except ZeroDivisionError:
+        written()
+    finally:
+        training.train_batch = original
+    return history, lines, len(pushed)
+
+
+def written():
+    """Wait for the writing thread of a training that was stopped."""
+    for thread in threading.enumerate():
+        if thread.name == "mxdp checkpoint":
+            thread.join()
+
+
+def same(history, other):
+    """All but the times."""
+    assert in_sync([history.device_params[0], other.device_params[0]])
+    assert in_sync(history.device_params)
+    assert [(e.number, e.samples, e.loss) for e in history.epochs] == [
+        (e.number, e.samples, e.loss) for e in other.epochs
+    ]
+    assert len(history.epochs) == len(other.epochs) == len(history.test_accuracies)
+    assert history.test_accuracies == other.test_accuracies
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_a_stopped_training_continues_bit_for_bit(devices, tmp_path):
+    undisturbed, _, _ = run(devices)
+    for stop, every, steps in [(1, 0.25, 14), (3, 0.25, 12), (5, 0.01, 9), (8, 0.25, 7), (9, 1, 7), (13, 0.25, 1)]:
+        folder = tmp_path / f"{stop}"
+        assert run(devices, folder, stop, checkpoint_every=every)[0] is None
+        history, lines, pushed = run(devices, folder, checkpoint_every=every)
+        assert pushed == steps, "as many as the last checkpoint leaves"
+        assert lines[0].startswith("continuing from ") or stop == 1
+        same(history, undisturbed)
+
+
+def test_a_training_stopped_again_and_again_continues_bit_for_bit(tmp_path):
+    undisturbed, _, _ = run(2)
+    while True:
+        history, _, _ = run(2, tmp_path, 3)
+        if history:
+            break
+    same(history, undisturbed)
+
+
+@pytest.mark.parametrize("broken", ["position", "epoch", "parameters/3"])
+def test_a_part_that_is_not_restored_would_be_noticed(broken, tmp_path, monkeypatch):
+    undisturbed, _, _ = run(2)
+    run(2, tmp_path, 11)
+    original = CheckpointFolder.read
+
+    def forgets(self, header):
+        arrays, facts, same_replicas = original(self, header)
+        part = facts if broken in facts else arrays
+        part[broken] = part[broken] * 0
+        return arrays, facts, same_replicas
+
+    monkeypatch.setattr(CheckpointFolder, "read", forgets)
+    with pytest.raises(AssertionError):
+        same(run(2, tmp_path)[0], undisturbed)
+
+
+def test_a_finished_training_says_so_and_goes_on_to_more_epochs(tmp_path):
+    first, _, _ = run(1, tmp_path)
+    again, lines, pushed = run(1, tmp_path)
+    assert pushed == 0
+    assert lines[1] == "nothing is left to train: 2 epochs of 2 are finished"
+    same(again, first)
+    assert again.epochs == first.epochs, "the times, too"
+    same(run(1, tmp_path, num_epochs=3)[0], run(1, num_epochs=3)[0])
+
+
+def test_the_time_before_the_stop_counts(tmp_path):
+    run(1, tmp_path, 4)
+    newest = tmp_path / names(tmp_path)[-1]
+    arrays, was = checkpoint._decoded(newest.read_bytes())
+    assert was["facts"]["seconds"] > 0
+    was["facts"]["seconds"] = 1000.0
+    newest.write_bytes(checkpoint._encoded(arrays, checkpoint.json.dumps(was)))
+    history, _, _ = run(1, tmp_path)
+    assert history.epochs[0].seconds > 1000 > history.epochs[1].seconds
+
+
+def test_other_replicas_continue_and_are_told_what_differs(tmp_path):
+    run(2, tmp_path, 9)
+    history, lines, pushed = run(1, tmp_path)
+    assert pushed == 5
+    assert lines[1] == (
+        "the checkpoint is of 1 process of 2 devices, algorithm auto and this run of 1 process of 1 device, algorithm "
+        "auto: the state is the same, but sums may differ in the last bits"
+    )
+    for serial, own in zip(run(1)[0].device_params[0], history.device_params[0]):
+        onp.testing.assert_allclose(own.asnumpy(), serial.asnumpy(), rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("other", "named"),
+    [
+        ({"lr": 0.25}, "lr is 0.5 there and 0.25 here; use another folder, or train as before"),
+        ({"seed": 4}, "seed is 3 there and 4 here"),
+        ({"data": load("synthetic", seed=1).take(100, 50)}, "the data set is synthetic of 100 pictures, checksum "),
+        ({"data": SMALL.take(90, 50), "lr": 0.1}, r"the data set is .*, lr is 0.5 there and 0.1 here"),
+    ],
+)
+def test_another_training_is_refused(other, named, tmp_path):
+    run(1, tmp_path, 5)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(MxdpError, match=f"holds another training: {named}"):
+        run(1, tmp_path, **other)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize("every", [0, -1, 1.5, float("nan")])
+def test_checkpoint_every_is_checked(every, tmp_path):
+    with pytest.raises(ValueError, match="checkpoint_every is a whole number of epochs, or a part of one, not"):
+        run(1, tmp_path, checkpoint_every=every)
+
+
+@pytest.mark.parametrize(
+    ("every", "places"),
+    [
+        (0.25, [(0, 32), (0, 64), (0, 96), (0, 100), (1, 32), (1, 64), (1, 96), (1, 100)]),
+        (0.5, [(0, 64), (0, 100), (1, 64), (1, 100)]),
+        (1, [(0, 100), (1, 100)]),
+        (2, [(1, 100)]),
+        (5, [(1, 100)]),
+    ],
+)
+def test_checkpoints_are_where_they_were_asked_for(every, places, tmp_path, monkeypatch):
+    found = []
+    monkeypatch.setattr(
+        CheckpointFolder, "write", lambda self, header, arrays, facts: found.append((facts["epoch"], facts["position"]))
+    )
+    run(1, tmp_path, checkpoint_every=every)
+    assert found == places
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_at_once(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(MxdpError, match=r"no checkpoints can be kept in .*file: "):
+        run(1, tmp_path / "file")
+
+
+def test_a_full_disk_keeps_the_old_one_and_the_training(tmp_path, monkeypatch):
+    run(1, tmp_path, 5, checkpoint_every=0.5)
+
+    def full(file):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    history, lines, _ = run(1, tmp_path, checkpoint_every=0.5)
+    said = [line for line in lines if "could not be written" in line]
+    sentence = (
+        "a checkpoint could not be written ([Errno 28] No space left on device): checkpoint-000001.npz stays the "
+        "newest, and the training goes on"
+    )
+    assert said == [sentence] * 3
+    assert names(tmp_path) == numbered(1)
+    monkeypatch.undo()
+    same(history, run(1)[0])
+    same(run(1, tmp_path)[0], history)
+
+
+RANKS = """
+import sys, threading
+import numpy
+import mxdp
+from mxdp import training
+
+out, folder, stop = sys.argv[1], sys.argv[2], int(sys.argv[3])
+world, original, pushed = mxdp.world(), training.train_batch, []
+
+def until_stop(*args, **more):
+    if len(pushed) == stop:
+        for thread in threading.enumerate():
+            if thread.name == "mxdp checkpoint":
+                thread.join()
+        world.barrier()
+        raise ZeroDivisionError
+    pushed.append(1)
+    return original(*args, **more)
+
+training.train_batch = until_stop
+history = mxdp.train(
+    1, 15, 0.5, 2, kind="cpu", data=mxdp.load("synthetic").take(100, 50), world=world,
+    checkpoint=None if folder == "none" else f"{folder}-{world.rank}", checkpoint_every=0.25,
+)
+losses = [epoch.loss for epoch in history.epochs]
+arrays = [x.asnumpy() for x in history.device_params[0]]
+numpy.savez(f"{out}-{world.rank}.npz", losses, history.test_accuracies, *arrays)
+"""
+
+
+def test_two_ranks_continue_bit_for_bit_and_only_rank_0_has_the_folder(tmp_path):
+    pytest.importorskip("mpi4py", reason="needs mpi4py")
+    if not MPIEXEC.exists():
+        pytest.skip(f"needs {MPIEXEC}")
+    (tmp_path / "ranks.py").write_text(RANKS)
+
+    def start(out, folder, stop):
+        command = [MPIEXEC, "-n", "2", sys.executable, "ranks.py", out, folder, stop]
+        environment = {**os.environ, "PYTHONPATH": str(Path(training.__file__).parents[1])}
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+
+    def result(out):
+        with onp.load(str(tmp_path / out)) as arrays:
+            return [arrays[name].tobytes() for name in arrays.files]
+
+    assert start("whole", "none", "-1").returncode == 0
+    stopped = start("stopped", "kept", "11")
+    assert stopped.returncode != 0
+    assert "ZeroDivisionError" in stopped.stderr
+    done = start("resumed", "kept", "-1")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("continuing from kept-0/") == 1
+    assert (tmp_path / "kept-0").exists()
+    assert not (tmp_path / "kept-1").exists()
+    for rank in (0, 1):
+        assert result(f"resumed-{rank}.npz") == result(f"whole-{rank}.npz")

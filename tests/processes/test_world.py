@@ -1,0 +1,235 @@
+"""Ranks started by mpiexec equal one process: sums, broadcasts, training, gluon."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as onp
+import pytest
+
+from mxdp import devices, train
+from mxdp.backend import mx, np
+from mxdp.collectives import GradientSync
+from mxdp.datasets import load
+from mxdp.errors import MxdpError
+from mxdp.processes import World, world
+
+MPIEXEC = Path(sys.executable).with_name("mpiexec")
+needs_mpi = pytest.mark.skipif(not MPIEXEC.exists(), reason='no mpiexec: pip install "mxdp[mpi]"')
+
+
+@pytest.fixture
+def ranks(tmp_path):
+    """``ranks(n, code)`` runs ``code`` in ``n`` processes; what each gives to ``say`` comes back, in the order of
+    ranks. ``fails=True``: it must end with an error, whose text comes back."""
+
+    def run(n, code, fails=False):
+        script = tmp_path / "script.py"
+        script.write_text(
+            "import json, pathlib, mxdp, numpy as onp\nfrom mxdp.backend import autograd, gluon, mx, np, npx\n"
+            "world = mxdp.world()\n"
+            f"say = lambda x: pathlib.Path({str(tmp_path)!r}, str(world.rank)).write_text(json.dumps(x))\n{code}"
+        )
+        done = subprocess.run(
+            [MPIEXEC, "-n", str(n), sys.executable, script], capture_output=True, text=True, timeout=120
+        )
+        assert (done.returncode != 0) == fails, done.stderr
+        return done.stderr if fails else [json.loads((tmp_path / str(rank)).read_text()) for rank in range(n)]
+
+    return run
+
+
+def test_one_rank_does_nothing():
+    alone, x = World(), np.arange(3.0)
+    alone.sum([x])
+    alone.broadcast([x])
+    alone.barrier()
+    assert x.tolist() == [0, 1, 2]
+    assert (alone.rank, alone.size, alone.local_rank, alone.gather("x"), alone.shard(7)) == (
+        0,
+        1,
+        0,
+        ["x"],
+        slice(0, 7),
+    )
+    alone.agree({"seed": 1})
+    assert alone.devices(2, "cpu") == devices(2, "cpu")
+    assert repr(world()) == "<rank 0 of 1>"
+
+
+def test_without_mpi_a_launched_process_says_what_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    assert world().size == 1
+    monkeypatch.setenv("PMI_SIZE", "2")
+    with pytest.raises(MxdpError, match=r'PMI_SIZE.*install "mxdp\[mpi\]", or start one process'):
+        world()
+
+
+@needs_mpi
+@pytest.mark.parametrize("n", [2, 3])
+def test_sums_over_ranks_are_exact_and_in_order(ranks, n):
+    """Whole numbers, so that sums are exact; a second sum of the same arrays shows that the first had ended."""
+    found = ranks(
+        n,
+        """
+arrays = [np.arange(k, dtype=d, ctx=mx.cpu(k % 2)) + world.rank for k, d in ((0, "float32"), (5, "int32"),
+          (100_000, "float32"), (1, "float64"))]
+for _ in range(3):
+    world.sum(arrays)
+sent = np.full((2, 3), world.rank + 1.0)
+world.broadcast([sent])
+say([[array[-1:].tolist() for array in arrays], sent.tolist(), world.gather(world.rank * 2), world.local_rank,
+     [world.shard(s).indices(s)[:2] for s in (1, 7)]])
+""",
+    )
+    last = [[sum(k - 1 + rank for rank in range(n)) * n * n] for k in (5, 100_000, 1)]
+    starts = {2: ([[0, 1], [0, 4]], [[1, 1], [4, 7]]), 3: ([[0, 1], [0, 3]], [[1, 1], [3, 5]], [[1, 1], [5, 7]])}[n]
+    for rank, own in enumerate(found):
+        assert own == [[[], *last], [[1.0] * 3] * 2, [2 * each for each in range(n)], rank, starts[rank]]
+
+
+@needs_mpi
+def test_a_type_that_mpi_can_not_add_is_refused(ranks):
+    text = ranks(2, 'world.sum([np.zeros((3,), dtype="bool")])', fails=True)
+    assert "TypeError: MPI can't add numbers of dtype bool" in text
+
+
+@needs_mpi
+def test_a_failure_on_one_rank_ends_all(ranks):
+    text = ranks(2, "if world.rank: raise KeyError('mine')\nworld.barrier()", fails=True)
+    assert "rank 1 of 2 ranks failed" in text
+    assert "KeyError: 'mine'" in text
+
+
+@needs_mpi
+def test_ranks_that_differ_are_named(ranks):
+    text = ranks(2, 'world.agree({"seed": 0, "lr": 0.1 * world.rank})', fails=True)
+    assert "rank 1 has lr 0.1, rank 0 has 0.0; start all with the same" in text
+
+
+TRAIN = """
+data = mxdp.load("synthetic").take(101, 51)
+history = mxdp.train({devices}, 30, 0.3, 2, kind="cpu", data=data, report=lambda line: None, world=world)
+say([[p.asnumpy().tolist() for p in history.device_params[-1]], history.test_accuracies,
+     [epoch.loss for epoch in history.epochs]])
+"""
+"""101 samples in batches of 30 over 4 ranks: shards of 8 and 7, a last batch of 11."""
+
+
+@needs_mpi
+@pytest.mark.parametrize(("n", "on"), [(2, 1), (2, 2), (4, 1)])
+def test_training_equals_one_process(ranks, n, on):
+    found = ranks(n, TRAIN.format(devices=on))
+    assert all(each == found[0] for each in found)  # bit for bit
+    data = load("synthetic").take(101, 51)
+    serial = train(1, 30, 0.3, 2, kind="cpu", data=data, report=lambda line: None)
+    params, accuracies, losses = found[0]
+    for own, expected in zip(params, serial.device_params[0]):
+        onp.testing.assert_allclose(own, expected.asnumpy(), rtol=2e-4, atol=2e-6)
+    assert accuracies == serial.test_accuracies
+    assert losses == pytest.approx([epoch.loss for epoch in serial.epochs], rel=1e-5)
+    if (n, on) == (2, 1):  # the same shards as two devices of one process, so the same bits
+        two = train(2, 30, 0.3, 2, kind="cpu", data=data, report=lambda line: None)
+        assert params == [param.asnumpy().tolist() for param in two.device_params[0]]
+
+
+@needs_mpi
+def test_a_last_batch_with_fewer_samples_than_ranks(ranks):
+    code = TRAIN.replace("take(101, 51)", "take(31, 1)").format(devices=1)
+    found = ranks(3, code)
+    assert all(each == found[0] for each in found)
+    serial = train(1, 30, 0.3, 2, kind="cpu", data=load("synthetic").take(31, 1), report=lambda line: None)
+    for own, expected in zip(found[0][0], serial.device_params[0]):
+        onp.testing.assert_allclose(own, expected.asnumpy(), rtol=2e-4, atol=2e-6)
+
+
+@needs_mpi
+def test_other_data_on_one_rank_is_refused(ranks):
+    code = TRAIN.replace('load("synthetic")', 'load("synthetic", seed=world.rank)').format(devices=1)
+    assert "rank 1 has the data set synthetic of 101 pictures, checksum" in ranks(2, code, fails=True)
+
+
+GLUON = """
+mx.random.seed({seed})
+on = mxdp.devices({devices}, "cpu")
+net = gluon.nn.Sequential()
+net.add(gluon.nn.Dense(7, activation="relu", in_units=5), gluon.nn.Dense(3, in_units=7))
+net.initialize(ctx=on)
+options = dict(learning_rate=0.1, momentum=0.9)
+trainer = {trainer}
+random, loss = onp.random.RandomState(0), gluon.loss.L2Loss()
+for _ in range(4):
+    X, y, own = random.rand(10, 5).astype("float32"), random.rand(10, 3).astype("float32"), world.shard(10)
+    with autograd.record():
+        losses = [loss(net(X), y) for X, y in zip(*mxdp.split_batch(X[own], y[own], on))]
+    autograd.backward(losses)
+    trainer.step(10)
+say([p.data(on[-1]).asnumpy().tolist() for p in net.collect_params().values()])
+"""
+
+
+@needs_mpi
+@pytest.mark.parametrize("on", [1, 2])
+@pytest.mark.parametrize(
+    ("seed", "trainer"),
+    [
+        # Other initial values on each rank: rank 0's count.
+        ("world.rank", 'mxdp.Trainer(net.collect_params(), "sgd", options, world=world)'),
+        ("world.rank", 'mxdp.Trainer(net.collect_params(), "sgd", options, kvstore="mxdpmpi")'),
+        ("0", 'gluon.Trainer(net.collect_params(), "sgd", options, kvstore=mx.kv.create("mxdpmpi"))'),
+    ],
+    ids=["world", "by name", "gluon's own"],
+)
+def test_gluon_equals_one_process(ranks, on, seed, trainer):
+    plain = 'gluon.Trainer(net.collect_params(), "sgd", options, kvstore="device")'
+    (serial,) = ranks(1, GLUON.format(seed=0, devices=1, trainer=plain))
+    found = ranks(2, GLUON.format(seed=seed, devices=on, trainer=trainer))
+    assert found[0] == found[1]
+    for own, expected in zip(found[0], serial):
+        onp.testing.assert_allclose(own, expected, rtol=1e-5, atol=1e-7)
+
+
+@needs_mpi
+def test_parameters_without_values_are_refused_before_the_ranks_differ(ranks):
+    code = GLUON.replace(", in_units=5", "").replace(", in_units=7", "")
+    text = ranks(
+        2, code.format(seed=0, devices=1, trainer='mxdp.Trainer(net.collect_params(), "sgd", world=world)'), fails=True
+    )
+    assert "run a forward pass first" in text
+
+
+def test_a_world_is_for_stores_of_mxdp():
+    import mxdp
+
+    several = World()
+    several.size = 2
+    with pytest.raises(ValueError, match="not for kvstore='device'"):
+        mxdp.Trainer([], "sgd", kvstore="device", world=several)
+
+
+def test_buckets_are_summed_over_ranks_between_devices(monkeypatch):
+    """Broken variant of the above in one process: a world whose sum does nothing leaves the devices' own sums."""
+
+    class Doubling(World):
+        size = 2
+
+        def __init__(self):
+            pass
+
+        def sum(self, arrays):
+            for array in arrays:
+                array *= 2
+
+    replicas = [[np.ones((3,), ctx=device), np.ones((2,), ctx=device)] for device in (mx.cpu(0), mx.cpu(1))]
+    for replica in replicas:
+        for param in replica:
+            param.attach_grad()
+    sync = GradientSync(replicas, world=Doubling())
+    for replica in replicas:
+        for param in replica:
+            param.grad[:] = 1
+    sync()
+    assert [param.grad.tolist() for replica in replicas for param in replica] == [[4.0] * 3, [4.0] * 2] * 2
