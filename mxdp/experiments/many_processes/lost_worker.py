@@ -111,4 +111,5 @@ class LostWorker(Experiment):
 
     def draw(self, result: Result, figure: style.Figure) -> None:
         colours = [style.COLOURS[0] if row["metrics"]["noticed"] else style.GREY for row in result["rows"]]
-        row_bars(figure, result["rows"], "s", colours)
+        labels = [row["label"] + ("" if row["metrics"]["noticed"] else ": not noticed") for row in result["rows"]]
+        row_bars(figure, result["rows"], "s", colours, labels=labels)
