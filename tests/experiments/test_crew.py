@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
@@ -79,13 +81,13 @@ def test_one_that_does_not_start_is_reported(start):
         start(ends=2)
 
 
-def test_nothing_is_left_behind(start, monkeypatch):
+def test_nothing_is_left_behind(start, monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(crew, "GRACE", 0.5)
     ranks = start()
     for rank in ranks.ranks:
         rank.send(("fail", ()))
     time.sleep(0.2)
-    folder = ranks._folder
+    assert not list(Path(tempfile.gettempdir()).glob("mxdp-crew-*"))
     ranks.close()
-    assert not folder.exists()
     assert not any(psutil.pid_exists(pid) for pid in ranks.pids)

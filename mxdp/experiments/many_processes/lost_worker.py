@@ -37,7 +37,7 @@ class LostWorker(Experiment):
         "A round is a training of two processes, of which the last is killed (SIGKILL), stopped (SIGSTOP) or cut off "
         "in the middle. To be cut off, each process is in a network namespace of its own, as if on two hosts, and the "
         "cable between them goes down until the launcher has noticed. 'Seconds' is the time until the engine ends the "
-        "job or raises an error in the other process; where that did not happen, the time that was waited for it, and "
+        "job or raises an error in the other process; where it did neither, how long we waited, and "
         "'noticed' says no. 'Lost' counts steps that are done again. 'Same' says whether the training came to its end, "
         "with the parameters of an undisturbed one, bit for bit."
     )
@@ -61,6 +61,7 @@ class LostWorker(Experiment):
         "quick": dict(common, rounds=6, timeout=600.0, samples=400, silent=3.0, wait=8.0),
         "full": dict(common, rounds=2, timeout=7200.0, samples=800, silent=10.0, wait=60.0),
     }
+    checks = {"devices": (lambda counts: min(counts) > 1, "at least 2 processes, of which one is lost")}
     little = dict(samples=100, silent=2.0, wait=2.0)
 
     def cases(self, settings: Settings) -> List[Case]:

@@ -11,7 +11,6 @@ Between two commands a rank sleeps. It ends when the child does. Imports no MXNe
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -43,20 +42,17 @@ class Crew:
     """
 
     def __init__(self, engine: str, size: int, what: Type[Any], order: Mapping[str, Any]) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="mxdp-crew-"))
         self._processes: List[subprocess.Popen[bytes]] = []
         self.ranks: List[Connection] = []
         self.pids: List[int] = []
-        with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(str(self._folder / "socket"))
+        rank = [sys.executable, "-m", f"{__package__}.rank", f"{what.__module__}:{what.__qualname__}"]
+        with tempfile.TemporaryDirectory(prefix="mxdp-crew-") as folder, socket.socket(socket.AF_UNIX) as listener:
+            place = f"{folder}/socket"
+            listener.bind(place)
             listener.listen(size)
             listener.settimeout(0.2)
             try:
-                self._start(
-                    engine,
-                    size,
-                    [sys.executable, "-m", f"{__package__}.rank", f"{what.__module__}:{what.__qualname__}"],
-                )
+                self._start(engine, size, rank, {**os.environ, SOCKET: place})
                 self._accept(listener, size, {**order, "engine": engine, "size": size})
             except BaseException:
                 self.close()
@@ -104,7 +100,6 @@ class Crew:
                 process.wait(max(0.0, until - time.monotonic()))
         except subprocess.TimeoutExpired:
             self.kill()
-        shutil.rmtree(self._folder, ignore_errors=True)
 
     def kill(self) -> None:
         """End all processes at once, whatever they do."""
@@ -123,8 +118,7 @@ class Crew:
     ) -> None:
         self.close()
 
-    def _start(self, engine: str, size: int, rank: Sequence[str]) -> None:
-        environ = {**os.environ, SOCKET: str(self._folder / "socket")}
+    def _start(self, engine: str, size: int, rank: Sequence[str], environ: Mapping[str, str]) -> None:
         if engine == MPI:
             self._run([sys.executable, "-m", "mxdp.launch", "-n", str(size), "--", *rank], environ)
         elif engine == HOROVOD:
