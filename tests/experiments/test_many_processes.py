@@ -262,5 +262,5 @@ def test_a_peer_that_computes_something_else_is_not_timed(monkeypatch, factor, r
 def test_a_single_worker_can_not_be_lost():
     settings = resolve([LostWorker()], "quick", {"devices": [2, 3]})[1]["lost-worker"]
     assert settings["devices"] == [2, 3]
-    with pytest.raises(UsageError, match="at least 2 processes, of which one is lost"):
+    with pytest.raises(UsageError, match="must be 2 or more, since one process is lost"):
         resolve([LostWorker()], "quick", {"devices": [1]})

@@ -61,7 +61,7 @@ class LostWorker(Experiment):
         "quick": dict(common, rounds=6, timeout=600.0, samples=400, silent=3.0, wait=8.0),
         "full": dict(common, rounds=2, timeout=7200.0, samples=800, silent=10.0, wait=60.0),
     }
-    checks = {"devices": (lambda counts: min(counts) > 1, "at least 2 processes, of which one is lost")}
+    checks = {"devices": (lambda counts: min(counts) > 1, "2 or more, since one process is lost")}
     little = dict(samples=100, silent=2.0, wait=2.0)
 
     def cases(self, settings: Settings) -> List[Case]:
