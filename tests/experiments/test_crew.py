@@ -23,6 +23,9 @@ class Obeys:
         self.order = order
         if order.get("ends") == self.number:
             raise SystemExit(3)
+        if "hangs" in order and self.number == 2 and not os.path.exists(order["hangs"]):
+            open(order["hangs"], "w").close()
+            time.sleep(60)
 
     def place(self, word):
         time.sleep(0.1 * (2 - self.number))
@@ -79,6 +82,14 @@ def test_ranks_that_say_nothing_are_not_waited_for_for_ever(start):
 def test_one_that_does_not_start_is_reported(start):
     with pytest.raises(MxdpError, match=r"a rank has ended while it was set up|did not start: a process ended"):
         start(ends=2)
+
+
+def test_a_start_that_hangs_is_tried_once_more(start, monkeypatch, tmp_path):
+    monkeypatch.setattr(crew, "START", 4.0)
+    with start(hangs=str(tmp_path / "has hung")) as ranks:
+        assert ranks.ask("place", "x")[2] == ("x", 2, 3)
+    with pytest.raises(MxdpError, match=r"a rank has ended while it was set up|a rank was not ready: a process ended"):
+        start(hangs=str(tmp_path / "no folder" / "x"))
 
 
 def test_nothing_is_left_behind(start, monkeypatch, tmp_path):

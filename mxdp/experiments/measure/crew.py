@@ -51,12 +51,16 @@ class Crew:
             listener.bind(place)
             listener.listen(size)
             listener.settimeout(0.2)
-            try:
-                self._start(engine, size, rank, {**os.environ, SOCKET: place})
-                self._accept(listener, size, {**order, "engine": engine, "size": size})
-            except BaseException:
-                self.close()
-                raise
+            for again in (True, False):  # the port that an engine was told may be gone before it takes it
+                try:
+                    self._start(engine, size, rank, {**os.environ, SOCKET: place})
+                    self._accept(listener, size, {**order, "engine": engine, "size": size})
+                    break
+                except BaseException as error:
+                    self.kill()
+                    if not (again and isinstance(error, MxdpError)):
+                        raise
+                    self._processes.clear()
 
     def ask(self, command: str, *arguments: Any, limit: float = 3600.0) -> List[Any]:
         """Have all ranks do ``command``, a method of theirs; their answers, in the order of ranks.
@@ -150,18 +154,15 @@ class Crew:
         until = time.monotonic() + START
         found: List[Connection] = []
         while len(found) < size:
-            ended = [process.returncode for process in self._processes if process.poll() is not None]
-            if ended or time.monotonic() > until:
-                why = f"a process ended with status {ended[0]}" if ended else f"not within {START:g} s"
-                raise MxdpError(f"{size - len(found)} of {size} ranks did not start: {why}")
+            self._not_yet(f"{size - len(found)} of {size} ranks did not start", until)
             with suppress(socket.timeout):
                 connection = Connection(listener.accept()[0].detach())
                 connection.send(order)
                 found.append(connection)
         numbers = []
         for connection in found:
-            if not connection.poll(max(0.0, until - time.monotonic())):
-                raise MxdpError(f"a rank was not ready within {START:g} s")
+            while not connection.poll(0.2):
+                self._not_yet("a rank was not ready", until)
             try:
                 numbers.append(connection.recv())
             except (EOFError, ConnectionError):
@@ -169,6 +170,13 @@ class Crew:
         in_order = sorted(zip(numbers, found), key=lambda pair: pair[0])
         self.ranks = [connection for _, connection in in_order]
         self.pids = [pid for (_, pid), _ in in_order]
+
+    def _not_yet(self, what: str, until: float) -> None:
+        """Raise an error that says ``what`` if a process has ended, or it is too late to wait on."""
+        ended = [process.returncode for process in self._processes if process.poll() is not None]
+        if ended or time.monotonic() > until:
+            why = f"a process ended with status {ended[0]}" if ended else f"not within {START:g} s"
+            raise MxdpError(f"{what}: {why}")
 
 
 def free_port() -> int:
