@@ -29,6 +29,6 @@ _BUILT = (
 NEEDS: Mapping[str, Mapping[str, str]] = {
     MPI: {"mpi4py": '`pip install "mxdp[mpi]"`'},
     HOROVOD: {"horovod": _BUILT},
-    DDP: {"torch": "`pip install torch --index-url https://download.pytorch.org/whl/cpu`"},
+    DDP: {"torch": '`pip install "mxdp[torch]"`'},
 }
 """By engine: the module that it needs, and how to install it."""

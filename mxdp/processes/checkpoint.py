@@ -167,7 +167,8 @@ class CheckpointFolder:
 
 def _encoded(arrays: Arrays, facts: str) -> bytes:
     file = io.BytesIO()
-    onp.savez(file, facts=onp.array(facts), **arrays)
+    named: Dict[str, Any] = {"facts": onp.array(facts), **arrays}
+    onp.savez(file, **named)
     content = file.getvalue()[:-2]  # without the length of the comment, which is 0
     return content + COMMENT + hashlib.sha256(content).hexdigest().encode()
 

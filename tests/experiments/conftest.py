@@ -4,30 +4,44 @@ from __future__ import annotations
 
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from mxdp.experiments.harness import results, runner
-from mxdp.experiments.harness.experiment import find
+from mxdp.experiments.harness.experiment import Experiment, find
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture(scope="session")
-def measured(tmp_path_factory):
-    """``measured(name)``: the folder and the result of that experiment, run with little work, once for all tests."""
+def measured(request, tmp_path_factory):
+    """``measured(name)``: the folder and the result of that experiment, run with little work, once for all tests.
+
+    Those that later tests of this session ask for are run meanwhile, two at a time: most of it is starting processes.
+    """
     folder, done = tmp_path_factory.mktemp("measured"), {}
+    params = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
+    later = [own["experiment"].name for own in params if isinstance(own.get("experiment"), Experiment)]
 
-    def measure(name):
-        if name not in done:
-            experiment = find(name)
-            quick = experiment.presets["quick"]
-            common = {key: value for key, value in dict(rounds=2, data="synthetic").items() if key in quick}
-            done[name] = runner.run(experiment, "quick", {**quick, **common, **experiment.little}, folder)
-        return folder, done[name]
+    def run(name):
+        experiment = find(name)
+        quick = experiment.presets["quick"]
+        common = {key: value for key, value in dict(rounds=2, data="synthetic").items() if key in quick}
+        return runner.run(experiment, "quick", {**quick, **common, **experiment.little}, folder)
 
-    return measure
+    with ThreadPoolExecutor(2) as pool:
+
+        def measure(name):
+            for each in (name, *later):
+                if each not in done:
+                    done[each] = pool.submit(run, each)
+            return folder, done[name].result()
+
+        yield measure
+        for each in done.values():
+            each.cancel()
 
 
 @pytest.fixture

@@ -23,6 +23,8 @@ def by_name(experiment):
 @pytest.mark.parametrize("experiment", CATALOG, ids=by_name)
 def test_runs_meets_its_oracle_and_is_complete(experiment, measured):
     folder, result = measured(experiment.name)
+    if result["status"] == "skipped":
+        pytest.skip(result["error"])
     assert (result["status"], result["error"]) == ("ok", None)
     assert result["oracle"]["checked"] > 0
     assert result["oracle"]["wrong"] == 0
@@ -33,13 +35,16 @@ def test_runs_meets_its_oracle_and_is_complete(experiment, measured):
     cells = report.table(result, experiment)
     assert all(cell not in ("?", report.NOTHING) for row in cells.rows for cell in row[1:2])
     assert "?" not in [cell for row in cells.rows + cells.references for cell in row]
-    assert {each["name"] for each in result["verdict"]["claims"] if each["measured"]} == set(experiment.claims)
+    judged = {each["name"] for each in result["verdict"]["claims"] if each["measured"]}
+    assert judged == set(experiment.claims) or (judged and " Skipped: " in result["verdict"]["text"])
     assert any(character.isdigit() for character in result["verdict"]["text"])
 
 
 @pytest.mark.parametrize("experiment", CATALOG, ids=by_name)
 def test_is_drawn_from_its_json_with_its_timelines(experiment, measured, tmp_path):
     folder, result = measured(experiment.name)
+    if result["status"] == "skipped":
+        pytest.skip(result["error"])
     shutil.copy(folder / f"{experiment.name}.json", tmp_path)
     report.write_report(tmp_path)
     picture = ElementTree.parse(tmp_path / f"{experiment.name}.svg").getroot()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
@@ -21,6 +23,9 @@ class Obeys:
         self.order = order
         if order.get("ends") == self.number:
             raise SystemExit(3)
+        if "hangs" in order and self.number == 2 and not os.path.exists(order["hangs"]):
+            open(order["hangs"], "w").close()
+            time.sleep(60)
 
     def place(self, word):
         time.sleep(0.1 * (2 - self.number))
@@ -79,13 +84,21 @@ def test_one_that_does_not_start_is_reported(start):
         start(ends=2)
 
 
-def test_nothing_is_left_behind(start, monkeypatch):
+def test_a_start_that_hangs_is_tried_once_more(start, monkeypatch, tmp_path):
+    monkeypatch.setattr(crew, "START", 4.0)
+    with start(hangs=str(tmp_path / "has hung")) as ranks:
+        assert ranks.ask("place", "x")[2] == ("x", 2, 3)
+    with pytest.raises(MxdpError, match=r"a rank has ended while it was set up|a rank was not ready: a process ended"):
+        start(hangs=str(tmp_path / "no folder" / "x"))
+
+
+def test_nothing_is_left_behind(start, monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(crew, "GRACE", 0.5)
     ranks = start()
     for rank in ranks.ranks:
         rank.send(("fail", ()))
     time.sleep(0.2)
-    folder = ranks._folder
+    assert not list(Path(tempfile.gettempdir()).glob("mxdp-crew-*"))
     ranks.close()
-    assert not folder.exists()
     assert not any(psutil.pid_exists(pid) for pid in ranks.pids)

@@ -9,15 +9,17 @@ import pytest
 
 from mxdp import process
 from mxdp.datasets import load
+from mxdp.errors import UsageError
 from mxdp.experiments.engines import ALONE, ASYNC, DDP, MPI, ONE, SYNC
 from mxdp.experiments.harness import claims
 from mxdp.experiments.harness.experiment import Case
+from mxdp.experiments.harness.settings import resolve
 from mxdp.experiments.many_processes.async_sgd import EVEN, ONE_SLOW, AsyncSgd
 from mxdp.experiments.many_processes.loader import Loaders
 from mxdp.experiments.many_processes.lost_worker import KILLED, STOPPED, LostWorker
 from mxdp.experiments.many_processes.machines import Machines
 from mxdp.experiments.many_processes.peers import BOOK, CEILING, HYBRID, MXDP, MXDP_MPI, TORCH, Peers
-from mxdp.experiments.many_processes.work import async_sgd, loader, lost_worker, machines, peers
+from mxdp.experiments.many_processes.work import async_sgd, exchanges, loader, lost_worker, machines, peers
 from mxdp.experiments.measure.oracle import count
 from mxdp.scratch import init_lenet
 
@@ -122,6 +124,19 @@ def test_processes_that_exchange_nothing_must_not_equal_the_serial_run(monkeypat
     assert count(machines.oracle(case, SETTINGS))[1] > 0
 
 
+@pytest.mark.parametrize(("ranks", "right"), [(3, True), (1, False)])
+def test_a_loaders_part_of_a_batch_counts_for_what_it_is(ranks, right):
+    """Of 20 samples rank 0 of 3 has 7: its step, by itself, is 7 / 20 of the mean's over its own samples."""
+    random = np.random.RandomState(0)
+    X, y = random.uniform(size=(20, 1, 28, 28)).astype("float32"), random.randint(0, 10, 20).astype("int32")
+    params = [param.asnumpy() for param in init_lenet(0, scale=0.1)]
+    order = {**SETTINGS, "engine": ONE, "devices": 1, "params": params, "scale": 1}
+    one, other = loader.LoadingRank(order), machines.TrainingRank(order)
+    one.ranks, other.ranks = exchanges.placed(0, ranks), exchanges.placed(0, 3)
+    found, expected = (rank.check(X, y, params)[0] for rank in (one, other))
+    assert (count(zip(found, expected))[1] == 0) == right
+
+
 @pytest.mark.parametrize("scale", [1, 3])
 def test_stored_pictures_are_decoded_as_they_were(scale):
     split = load("synthetic").take(12, 1).train
@@ -207,9 +222,9 @@ def test_a_lost_worker_must_be_noticed_and_the_training_end_as_if_nothing_had_ha
 
 def test_the_bits_of_undisturbed_trainings_are_compared(monkeypatch):
     case = Case("", 2, settings={"engine": MPI, "processes": 2, "harm": KILLED})
-    for bits, wrong in (([[1, 2], [1, 2]], 0), ([[1, 2], [1, 3]], 2)):
+    for bits, wrong in (([[1, 2], [1, 2]], 0), ([[1, 2], [1, 3]], 1)):
         monkeypatch.setattr(lost_worker, "undisturbed", lambda *_, bits=bits: (bits, 10))
-        assert count(lost_worker.oracle(case, SETTINGS)) == (6, wrong)
+        assert count(lost_worker.oracle(case, SETTINGS)) == (2, wrong)
 
 
 def peer_rows(mxdp):
@@ -242,3 +257,10 @@ def test_a_peer_that_computes_something_else_is_not_timed(monkeypatch, factor, r
     ask_instead(monkeypatch, peers, [losses])
     case = Case("", 1, settings={"engine": ONE, "peer": MXDP})
     assert (count(peers.oracle(case, SETTINGS))[1] == 0) == right
+
+
+def test_a_single_worker_can_not_be_lost():
+    settings = resolve([LostWorker()], "quick", {"devices": [2, 3]})[1]["lost-worker"]
+    assert settings["devices"] == [2, 3]
+    with pytest.raises(UsageError, match="must be 2 or more, since one process is lost"):
+        resolve([LostWorker()], "quick", {"devices": [1]})

@@ -12,7 +12,7 @@ EPOCHS, TWO_JOBS = find("epochs"), find("two-jobs")
 def test_a_built_in_preset_as_it_is():
     name, settings = resolve([EPOCHS, TWO_JOBS], "full", {})
     assert name == "full"
-    harness = dict(looks=3, patience=900.0, repeats=6, again=True)
+    harness = dict(looks=3, patience=300.0, repeats=6, again=True)
     assert settings == {each.name: {**each.presets["full"], **harness} for each in (EPOCHS, TWO_JOBS)}
     assert (settings["epochs"]["batch_size"], settings["epochs"]["lr"], settings["epochs"]["rounds"]) == (256, 0.2, 10)
 
@@ -35,7 +35,7 @@ def test_a_file_lays_its_tables_over_full(tmp_path):
     name, settings = resolve([EPOCHS, TWO_JOBS], str(path), {"seed": 7})
     assert name == "mine"
     changed = {"batch_size": 64, "lr": 1.0, "devices": [1, 4], "seed": 7}
-    harness = dict(looks=3, patience=900.0, repeats=6, again=True)
+    harness = dict(looks=3, patience=300.0, repeats=6, again=True)
     assert settings["epochs"] == {**EPOCHS.presets["full"], **harness, **changed}
     assert settings["two-jobs"] == {**TWO_JOBS.presets["full"], **harness, "seed": 7}
 

@@ -411,7 +411,7 @@ def backward(x):
             y.backward()
 
 
-@pytest.mark.parametrize("kvstore", [*NAMES, "MXDPring", Store("ring")], ids=str)
+@pytest.mark.parametrize("kvstore", [*NAMES, "MXDPring", pytest.param(Store("ring"), id="a Store")])
 def test_gluon_trainer_takes_it_by_name_and_as_an_instance(kvstore):
     x = parameter()
     trainer = gluon.Trainer([x], "sgd", {"learning_rate": 1.0, "momentum": 0.5}, kvstore=kvstore)

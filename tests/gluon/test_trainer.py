@@ -290,7 +290,7 @@ def test_a_store_that_resembles_none():
 
 
 @pytest.mark.parametrize("n", [1, 2])
-@pytest.mark.parametrize("kvstore", ["mxdpring", Store("ring")], ids=str)
+@pytest.mark.parametrize("kvstore", ["mxdpring", pytest.param(Store("ring"), id="a Store")])
 def test_options_for_mxnets_stores_are_refused_in_one_sentence(n, kvstore):
     wrong = [
         (

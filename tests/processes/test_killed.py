@@ -69,16 +69,20 @@ def undisturbed(tmp_path_factory):
 def test_the_result_is_that_of_an_undisturbed_run(tmp_path, undisturbed, seed):
     expected, seconds = undisturbed
     chance = random.Random(seed)
-    launcher = start(tmp_path, "killed", "--restarts", "1")
-    processes, until = [], time.monotonic() + chance.uniform(0.1, 0.9) * seconds
-    while len(processes) < 2 or time.monotonic() < until:
-        assert launcher.poll() is None, launcher.communicate()[0]
-        processes = ranks_of(launcher)
-        time.sleep(0.02)
+    for attempt in range(20):
+        launcher, started, processes = start(tmp_path, f"{attempt}", "--restarts", "1"), time.monotonic(), []
+        until = started + chance.uniform(0.1, 0.8) * seconds
+        while launcher.poll() is None and (len(processes) < 2 or time.monotonic() < until):
+            processes = ranks_of(launcher)
+            time.sleep(0.02)
+        if launcher.poll() is None and len(processes) == 2:
+            break
+        assert launcher.wait() == 0, launcher.communicate()[0]
+        seconds = time.monotonic() - started  # it was faster this time, and has ended before the moment
     everything = psutil.Process(launcher.pid).children(recursive=True)
     chance.choice(processes).kill()
     said, _ = launcher.communicate(timeout=SECONDS)
     assert launcher.returncode == 0, said
     assert "was killed by signal 9 (SIGKILL)" in said
-    assert results(tmp_path, "killed") == [expected] * 2, said
+    assert results(tmp_path, f"{attempt}") == [expected] * 2, said
     assert psutil.wait_procs(everything, timeout=10)[1] == []

@@ -145,7 +145,11 @@ class Operators(Experiment):
             sides = [row["case"]["side"] for row in rows]
             axes.plot(sides, [_over_k(row) for row in rows], "o-", color=colour, label=plural(count, "worker"))
         axes.set(xscale="log", xlabel="side of the matrices", ylabel="k products / k times one", ylim=(0, None))
-        axes.set_xticks(sides, [str(side) for side in sides])
+        labels, last = [], 0  # all would lie on one another
+        for side in sides:
+            labels.append(str(side) if side >= 4 * last else "")
+            last = side if labels[-1] else last
+        axes.set_xticks(sides, labels)
         axes.minorticks_off()
         style.reference_line(axes, 1.0, "one after\nthe other", horizontal=True)
         style.reference_line(axes, 0.5, "two at\na time", horizontal=True)

@@ -22,7 +22,7 @@ from mxdp.experiments.report import style
 from mxdp.experiments.report.rows import find, keep, ratios, row_bars
 
 SLOW = 2.0
-"""The slow worker takes so many times as long to compute."""
+"""How many times as long the slow worker takes to compute."""
 EVEN, ONE_SLOW = "equal workers", "one slow worker"
 
 

@@ -37,7 +37,7 @@ class LostWorker(Experiment):
         "A round is a training of two processes, of which the last is killed (SIGKILL), stopped (SIGSTOP) or cut off "
         "in the middle. To be cut off, each process is in a network namespace of its own, as if on two hosts, and the "
         "cable between them goes down until the launcher has noticed. 'Seconds' is the time until the engine ends the "
-        "job or raises an error in the other process; where that did not happen, the time that was waited for it, and "
+        "job or raises an error in the other process; where it did neither, how long we waited, and "
         "'noticed' says no. 'Lost' counts steps that are done again. 'Same' says whether the training came to its end, "
         "with the parameters of an undisturbed one, bit for bit."
     )
@@ -55,12 +55,13 @@ class LostWorker(Experiment):
             exact=True,
         ),
     }
-    compared = "parameters of the processes of undisturbed trainings, with each other, bit for bit"
+    compared = "parameters of the processes of an undisturbed training, with each other, bit for bit"
     common = dict(devices=[2], kind="cpu", data="synthetic", data_dir=None, seed=0, batch_size=20, lr=0.3)
     presets = {
         "quick": dict(common, rounds=6, timeout=600.0, samples=400, silent=3.0, wait=8.0),
         "full": dict(common, rounds=2, timeout=7200.0, samples=800, silent=10.0, wait=60.0),
     }
+    checks = {"devices": (lambda counts: min(counts) > 1, "2 or more, since one process is lost")}
     little = dict(samples=100, silent=2.0, wait=2.0)
 
     def cases(self, settings: Settings) -> List[Case]:
@@ -111,4 +112,5 @@ class LostWorker(Experiment):
 
     def draw(self, result: Result, figure: style.Figure) -> None:
         colours = [style.COLOURS[0] if row["metrics"]["noticed"] else style.GREY for row in result["rows"]]
-        row_bars(figure, result["rows"], "s", colours)
+        labels = [row["label"] + ("" if row["metrics"]["noticed"] else ": not noticed") for row in result["rows"]]
+        row_bars(figure, result["rows"], "s", colours, labels=labels)

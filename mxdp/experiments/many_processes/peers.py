@@ -46,11 +46,11 @@ class Peers(Experiment):
     question = "Would a user be better off with something else?"
     source = "ours"
     how_to_read = (
-        "A round is so many steps of LeNet with each peer's own data path; the rows take turns. The book's loop is "
-        "d2l's loader and helpers in MXNet's default environment. gluon.Trainer has the store 'device', two contexts "
-        "of one process and mxdp's settings; hybridised, with static memory and shapes. PyTorch has a thread for each "
-        "device; DDP, Horovod and mxdp by MPI a process. 'Of mxdp' is the row's time over mxdp's in one process on as "
-        "many devices: above 1 mxdp is faster."
+        "A round is the same number of LeNet steps for all, each with its own data path; the rows take turns. The "
+        "book's loop is d2l's loader and helpers in MXNet's default environment. gluon.Trainer has the store 'device', "
+        "two contexts of one process and mxdp's settings; hybridised, with static memory and shapes. PyTorch has a "
+        "thread for each device; DDP, Horovod and mxdp by MPI a process. 'Of mxdp' is the row's time over mxdp's in "
+        "one process on as many devices: above 1 mxdp is faster."
     )
     claims = {
         "of_book": Claim("On two devices mxdp takes at most 0.45 of the book's time.", "ours", 0.45),
@@ -153,7 +153,7 @@ def stock(devices: int) -> Dict[str, Optional[str]]:
 
 
 def steps_of(samples: int, batch_size: int) -> int:
-    """Steps for so many samples.
+    """The steps that this number of samples takes.
 
     >>> steps_of(60000, 256), steps_of(2560, 256)
     (235, 10)

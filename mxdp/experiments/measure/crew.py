@@ -11,7 +11,6 @@ Between two commands a rank sleeps. It ends when the child does. Imports no MXNe
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -43,24 +42,25 @@ class Crew:
     """
 
     def __init__(self, engine: str, size: int, what: Type[Any], order: Mapping[str, Any]) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="mxdp-crew-"))
         self._processes: List[subprocess.Popen[bytes]] = []
         self.ranks: List[Connection] = []
         self.pids: List[int] = []
-        with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(str(self._folder / "socket"))
+        rank = [sys.executable, "-m", f"{__package__}.rank", f"{what.__module__}:{what.__qualname__}"]
+        with tempfile.TemporaryDirectory(prefix="mxdp-crew-") as folder, socket.socket(socket.AF_UNIX) as listener:
+            place = f"{folder}/socket"
+            listener.bind(place)
             listener.listen(size)
             listener.settimeout(0.2)
-            try:
-                self._start(
-                    engine,
-                    size,
-                    [sys.executable, "-m", f"{__package__}.rank", f"{what.__module__}:{what.__qualname__}"],
-                )
-                self._accept(listener, size, {**order, "engine": engine, "size": size})
-            except BaseException:
-                self.close()
-                raise
+            for again in (True, False):  # the port that an engine was told may be gone before it takes it
+                try:
+                    self._start(engine, size, rank, {**os.environ, SOCKET: place})
+                    self._accept(listener, size, {**order, "engine": engine, "size": size})
+                    break
+                except BaseException as error:
+                    self.kill()
+                    if not (again and isinstance(error, MxdpError)):
+                        raise
+                    self._processes.clear()
 
     def ask(self, command: str, *arguments: Any, limit: float = 3600.0) -> List[Any]:
         """Have all ranks do ``command``, a method of theirs; their answers, in the order of ranks.
@@ -103,13 +103,16 @@ class Crew:
             for process in self._processes:
                 process.wait(max(0.0, until - time.monotonic()))
         except subprocess.TimeoutExpired:
-            for pid in self.pids:  # those that somebody else has started
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            for process in self._processes:
-                process.kill()
-                process.wait()
-        shutil.rmtree(self._folder, ignore_errors=True)
+            self.kill()
+
+    def kill(self) -> None:
+        """End all processes at once, whatever they do."""
+        for pid in self.pids:  # also those that somebody else has started
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for process in self._processes:
+            process.kill()
+            process.wait()
 
     def __enter__(self) -> Crew:
         return self
@@ -119,8 +122,7 @@ class Crew:
     ) -> None:
         self.close()
 
-    def _start(self, engine: str, size: int, rank: Sequence[str]) -> None:
-        environ = {**os.environ, SOCKET: str(self._folder / "socket")}
+    def _start(self, engine: str, size: int, rank: Sequence[str], environ: Mapping[str, str]) -> None:
         if engine == MPI:
             self._run([sys.executable, "-m", "mxdp.launch", "-n", str(size), "--", *rank], environ)
         elif engine == HOROVOD:
@@ -152,18 +154,15 @@ class Crew:
         until = time.monotonic() + START
         found: List[Connection] = []
         while len(found) < size:
-            ended = [process.returncode for process in self._processes if process.poll() is not None]
-            if ended or time.monotonic() > until:
-                why = f"a process ended with status {ended[0]}" if ended else f"not within {START:g} s"
-                raise MxdpError(f"{size - len(found)} of {size} ranks did not start: {why}")
+            self._not_yet(f"{size - len(found)} of {size} ranks did not start", until)
             with suppress(socket.timeout):
                 connection = Connection(listener.accept()[0].detach())
                 connection.send(order)
                 found.append(connection)
         numbers = []
         for connection in found:
-            if not connection.poll(max(0.0, until - time.monotonic())):
-                raise MxdpError(f"a rank was not ready within {START:g} s")
+            while not connection.poll(0.2):
+                self._not_yet("a rank was not ready", until)
             try:
                 numbers.append(connection.recv())
             except (EOFError, ConnectionError):
@@ -171,6 +170,13 @@ class Crew:
         in_order = sorted(zip(numbers, found), key=lambda pair: pair[0])
         self.ranks = [connection for _, connection in in_order]
         self.pids = [pid for (_, pid), _ in in_order]
+
+    def _not_yet(self, what: str, until: float) -> None:
+        """Raise an error that says ``what`` if a process has ended, or it is too late to wait on."""
+        ended = [process.returncode for process in self._processes if process.poll() is not None]
+        if ended or time.monotonic() > until:
+            why = f"a process ended with status {ended[0]}" if ended else f"not within {START:g} s"
+            raise MxdpError(f"{what}: {why}")
 
 
 def free_port() -> int:

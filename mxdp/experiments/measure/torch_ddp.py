@@ -59,7 +59,7 @@ class TorchRank:
     def losses(self, X: Any, y: Any, params: Sequence[Any], lr: float, steps: int) -> List[float]:
         """Before each of so many steps on one batch: the sum of the losses of this rank's samples."""
         net, sgd = self._trained(params, lr)
-        return [self._step(X, y, net, sgd) * len(X) / self.size for _ in range(steps)]
+        return [float(self._step(X, y, net, sgd)) * len(X) / self.size for _ in range(steps)]
 
     def accuracy(self) -> float:
         """Of what was trained, on the test set."""
@@ -77,20 +77,22 @@ class TorchRank:
             return nn.DataParallel(net, list(range(self._gpus))), sgd
         return (DistributedDataParallel(net) if self.size > 1 else net), sgd
 
-    def _step(self, X: Any, y: Any, net: nn.Module, sgd: torch.optim.Optimizer) -> float:
+    def _step(self, X: Any, y: Any, net: nn.Module, sgd: torch.optim.Optimizer) -> torch.Tensor:
         own = slice(self.number * len(X) // self.size, (self.number + 1) * len(X) // self.size)
         # DDP averages over the processes, whose losses are sums over a part of the batch.
         return step(net, sgd, X[own], y[own], self.size / len(X), self.device)
 
 
-def step(net: nn.Module, sgd: torch.optim.Optimizer, X: Any, y: Any, scale: float, device: torch.device) -> float:
-    """One step on the sum of the losses times ``scale``, which it returns. Waits."""
+def step(
+    net: nn.Module, sgd: torch.optim.Optimizer, X: Any, y: Any, scale: float, device: torch.device
+) -> torch.Tensor:
+    """One step on the sum of the losses times ``scale``, which it returns. Doesn't wait for a GPU."""
     labels = torch.from_numpy(y.astype(np.int64)).to(device)
     loss = cross_entropy(net(torch.from_numpy(X).to(device)), labels, reduction="sum") * scale
     sgd.zero_grad()
     loss.backward()
     sgd.step()
-    return float(loss)
+    return loss.detach()
 
 
 def lenet(params: Sequence[Any]) -> nn.Module:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from typing import List
 
+from mxdp.experiments.engines import DDP, NEEDS
 from mxdp.experiments.harness.claims import Claim, estimate
 from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, experiment
 from mxdp.experiments.report import style
 from mxdp.experiments.report.rows import find, keep, row_bars
-from mxdp.experiments.twins.common import NEEDS, RUN
+from mxdp.experiments.twins.common import LITTLE, PRESETS, RUN
 
 PAGEABLE, PINNED = "pageable", "pinned"
 DEFAULT, SIDE = "default stream", "side stream"
@@ -42,14 +43,10 @@ class TorchCopyOverlap(Experiment):
             1.15,
         )
     }
-    needs = NEEDS
+    needs = NEEDS[DDP]
     compared = "the copies on the host, against NumPy's products, exactly"
-    common = dict(kind="auto", seed=0, products=50)
-    presets = {
-        "quick": dict(common, rounds=6, timeout=300.0, size=4000),
-        "full": dict(common, rounds=2, timeout=3600.0, size=4000),
-    }
-    little = dict(kind="cpu", size=32, products=2)
+    presets = PRESETS
+    little = LITTLE
 
     def cases(self, settings: Settings) -> List[Case]:
         return [

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import List
 
-from mxdp.experiments.engines import DDP
+from mxdp.experiments.engines import DDP, NEEDS
 from mxdp.experiments.harness.claims import Claim, estimate
 from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, experiment
 from mxdp.experiments.report import style
 from mxdp.experiments.report.rows import find, keep, ratios, row_bars
-from mxdp.experiments.twins.common import NEEDS, RUN
+from mxdp.experiments.twins.common import RUN
 from mxdp.plans.cost.link import speedup
 
 ONE, DP = "one process", "DataParallel"
@@ -30,7 +30,7 @@ class TorchDataParallel(Experiment):
     how_to_read = (
         "A round is some steps of LeNet on batches of the same size; the rows take turns. 'Speed-up' is one process's "
         "time over the row's. DDP runs on GPUs by NCCL where there is one for each process, else on the CPU by Gloo, a "
-        f"thread for each process, as does the one process. {RUN} On the CPU: see the results."
+        f"thread for each process, as does the one process. {RUN}"
     )
     claims = {
         "ddp_gain": Claim(
@@ -40,7 +40,7 @@ class TorchDataParallel(Experiment):
             least=True,
         )
     }
-    needs = NEEDS
+    needs = NEEDS[DDP]
     compared = "parameters of every process after three steps, against one process; bit for bit between processes"
     common = dict(kind="auto", data="auto", data_dir=None, seed=0, batch_size=256, lr=0.2)
     presets = {

@@ -115,8 +115,8 @@ def oracle(case: Case, settings: Settings) -> Iterator[Tuple[Any, ...]]:
 
 
 def set_up(case: Case, settings: Settings) -> Work:
-    """A round trains until the accuracy is reached. Between two evaluations all workers run until the server has made
-    so many ``updates`` more."""
+    """A round trains until the accuracy is reached. Between two evaluations the server makes ``updates`` more
+    updates."""
     ranks = _crew(case, settings)
 
     def one_round() -> Round:

@@ -7,7 +7,7 @@ from typing import Any, Iterator, List, Mapping, Tuple
 
 import numpy as onp
 
-from mxdp.backend import HostArray, npx
+from mxdp.backend import HostArray, NDArray, npx
 from mxdp.datasets import Split, load
 from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
 from mxdp.experiments.many_processes.loader import PARTS
@@ -15,7 +15,7 @@ from mxdp.experiments.many_processes.work import machines
 from mxdp.training import train_steps
 
 PICTURES = 512
-"""Are stored, and drawn again and again."""
+"""That are stored. Batches are drawn from them again and again."""
 
 
 class Stored:
@@ -51,13 +51,24 @@ class LoadingRank(machines.TrainingRank):
             own = self._random.permutation(len(self._pictures.split))[self.ranks.shard(self.batch_size)]
             yield self._pictures.decode(own), self._pictures.split.y[own]
 
-    def _train(self, batches: Any, sync: Any) -> None:
-        # The parts are equally long, so each rank's mean counts for one of so many.
-        train_steps(batches, self._replicas, self.devices, self.lr / self.ranks.size, sync)
+    def _train_own(
+        self, batches: Any, replicas: List[List[NDArray]], lr: float, samples: int, sync: Any
+    ) -> List[NDArray]:
+        """Train on batches of which this rank has loaded its own part alone, of ``samples`` in all ranks together."""
+        own = self.ranks.shard(samples)
+        # The step divides by this rank's samples; the sum over the ranks is to be divided by all of them.
+        return train_steps(batches, replicas, self.devices, lr * (own.stop - own.start) / samples, sync)
+
+    def _steps(self, batches: Any, replicas: List[List[NDArray]], lr: float, sync: Any) -> List[NDArray]:
+        losses: List[NDArray] = []
+        for X, y in batches:
+            own = self.ranks.shard(len(X))
+            losses = self._train_own([(X[own], y[own])], replicas, lr, len(X), sync)
+        return losses
 
     def all(self, steps: int) -> None:
         """Load, compute and exchange."""
-        self._train(self._batches(steps), self._own)
+        self._train_own(self._batches(steps), self._replicas, self.lr, self.batch_size, self._own)
         npx.waitall()
 
     def input(self, steps: int) -> None:
@@ -67,7 +78,7 @@ class LoadingRank(machines.TrainingRank):
 
     def compute(self, steps: int) -> None:
         """Compute alone, on one batch."""
-        self._train([self._batch] * steps, lambda: None)
+        self._train_own([self._batch] * steps, self._replicas, self.lr, self.batch_size, lambda: None)
         npx.waitall()
 
     def exchange(self, steps: int) -> None:
@@ -78,9 +89,10 @@ class LoadingRank(machines.TrainingRank):
 
 
 def oracle(case: Case, settings: Settings) -> Iterator[Tuple[Any, ...]]:
-    """Decoded pictures against those that were stored; then as ``machines``."""
+    """Decoded pictures against those that were stored; then the parameters, compared as in ``machines``."""
     split = load(settings["data"], settings["data_dir"], seed=settings["seed"]).take(20, 1).train
-    yield Stored(split, case.settings["scale"]).decode(onp.arange(len(split))), split.X, 1e-6
+    decoded = Stored(split, case.settings["scale"]).decode(onp.arange(len(split)))
+    yield decoded, onp.rint(split.X * 255) / 255, 1e-6
     yield from machines.oracle(case, settings, LoadingRank)
 
 

@@ -24,12 +24,12 @@ ENDLESS = 10**6
 
 
 def oracle(case: Case, settings: Settings) -> Iterator[Tuple[Any, ...]]:
-    """By the launcher: two undisturbed trainings, and their processes. By another engine: as ``machines``."""
+    """By the launcher: the processes of an undisturbed training. By another engine: as ``machines``."""
     if case.settings["engine"] != MPI:
         yield from machines.oracle(case, settings)
         return
     (first, *others), _ = undisturbed(case, settings)
-    for bits in [*others, *undisturbed(case, settings)[0]]:
+    for bits in others:
         yield onp.array(bits), onp.array(first), 0.0
 
 
@@ -53,6 +53,7 @@ def by_engine(case: Case, settings: Settings) -> Round:
         os.kill(ranks.pids[-1], victim.SIGNALS[case.settings["harm"]])
         noticed = ranks.ranks[0].poll(settings["wait"])
         seconds = time.monotonic() - started
+        ranks.kill()
     return Round(seconds, {"noticed": noticed, "lost": None, "same": False})
 
 

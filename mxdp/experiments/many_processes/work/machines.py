@@ -41,22 +41,25 @@ class TrainingRank:
 
     def train(self, steps: int) -> None:
         """``steps`` steps of training, to their end."""
-        batches = self._stream.take(steps * self.batch_size)
-        train_steps(batches, self._replicas, self.devices, self.lr, self._own, self.ranks)
+        self._steps(self._stream.take(steps * self.batch_size), self._replicas, self.lr, self._own)
         npx.waitall()
 
     def check(self, X: HostArray, y: HostArray, params: List[HostArray]) -> List[List[HostArray]]:
         """The parameters of its replicas after a few steps on one batch."""
         replicas = self._copies(params)
-        train_steps([(X, y)] * STEPS, replicas, self.devices, 0.1, self._sync(replicas), self.ranks)
+        self._steps([(X, y)] * STEPS, replicas, 0.1, self._sync(replicas))
         return [[param.asnumpy() for param in replica] for replica in replicas]
+
+    def _steps(self, batches: Any, replicas: List[List[NDArray]], lr: float, sync: Any) -> List[NDArray]:
+        """Train on whole batches, of which this rank takes its part."""
+        return train_steps(batches, replicas, self.devices, lr, sync, self.ranks)
 
     def losses(self, X: HostArray, y: HostArray, params: List[HostArray], lr: float, steps: int) -> List[float]:
         """Before each of so many steps on one batch: the sum of the losses of this rank's samples."""
         replicas = self._copies(params)
         sync, found = self._sync(replicas), []
         for _ in range(steps):
-            shards = train_steps([(X, y)], replicas, self.devices, lr, sync, self.ranks)
+            shards = self._steps([(X, y)], replicas, lr, sync)
             found.append(sum(float(losses.sum()) for losses in shards))
         return found
 

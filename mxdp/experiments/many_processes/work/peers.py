@@ -10,8 +10,9 @@ import numpy as onp
 from mxdp.backend import HostArray, NDArray, autograd, devices, gluon, mx, np, npx, upload
 from mxdp.datasets import load, sequential
 from mxdp.datasets.minibatches import Stream
+from mxdp.experiments.engines import ALONE, DDP
 from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
-from mxdp.experiments.many_processes.peers import BOOK, DDP, GLUON, HYBRID, TORCH, steps_of
+from mxdp.experiments.many_processes.peers import BOOK, GLUON, HYBRID, TORCH, steps_of
 from mxdp.experiments.many_processes.work.machines import TrainingRank
 from mxdp.experiments.measure import book_loop
 from mxdp.experiments.measure.crew import Crew
@@ -149,7 +150,7 @@ def oracle(case: Case, settings: Settings) -> Iterator[Tuple[Any, ...]]:
     for _ in range(STEPS):
         (losses,) = train_batch(X, y, serial, [device], LR)
         expected.append(float(losses.sum()))
-    exchanged = case.settings["engine"] != "alone"
+    exchanged = case.settings["engine"] != ALONE
     yield (
         onp.sum(found, axis=0)[: STEPS if exchanged else 1],
         onp.array(expected[: STEPS if exchanged else 1]),

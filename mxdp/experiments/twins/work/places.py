@@ -32,8 +32,11 @@ def places(settings: Settings) -> List[Place]:
         return [Place(torch.device("cpu"), None)] * 2
     if not torch.cuda.is_available():
         raise Skipped("PyTorch finds no GPU (torch.cuda.is_available() is False); --kind cpu runs it without one")
-    found = [torch.device("cuda", n % torch.cuda.device_count()) for n in range(2)]
-    return [Place(device, torch.cuda.Stream(device)) for device in found]
+    if torch.cuda.device_count() == 1:
+        gpu = torch.device("cuda", 0)
+        return [Place(gpu, torch.cuda.Stream(gpu)) for _ in range(2)]
+    gpus = [torch.device("cuda", number) for number in range(2)]
+    return [Place(gpu, torch.cuda.default_stream(gpu)) for gpu in gpus]
 
 
 def processor(place: Place) -> str:

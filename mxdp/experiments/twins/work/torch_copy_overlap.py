@@ -15,11 +15,11 @@ class ProductsAndCopies:
     """``products`` results of one product each, and where they are copied to."""
 
     def __init__(self, case: Case, settings: Settings, size: int) -> None:
-        self.place, other = places(settings)
-        self._copies = other if case.settings["stream"] == SIDE else self.place
-        gpu = self.place.stream is not None
-        if gpu and other.device != self.place.device:
-            self._copies = Place(self.place.device, torch.cuda.Stream(self.place.device))
+        device = places(settings)[0].device
+        gpu = device.type == "cuda"
+        self.place = self._copies = Place(device, torch.cuda.default_stream(device) if gpu else None)
+        if gpu and case.settings["stream"] == SIDE:
+            self._copies = Place(device, torch.cuda.Stream(device))
         self.x, self.w, y = factors(size, self.place, settings["seed"])
         self._results = [torch.empty_like(y) for _ in range(settings["products"])]
         pinned = gpu and case.settings["memory"] == PINNED
