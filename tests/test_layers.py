@@ -18,7 +18,6 @@ FLOORS = {
     "mxdp.compat": 1,
     "mxdp.backend": 1,
     "mxdp.engine": 1,
-    "mxdp.graph": 2,
     "mxdp.plugin": 1,
     "mxdp.collectives": 2,
     "mxdp.layers": 2,

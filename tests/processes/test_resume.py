@@ -13,12 +13,12 @@ import numpy as onp
 import pytest
 from kept import names, numbered
 
-from mxdp import training
+import mxdp
 from mxdp.datasets import load
 from mxdp.errors import MxdpError
 from mxdp.processes import CheckpointFolder, checkpoint
 from mxdp.scratch import in_sync
-from mxdp.training import train
+from mxdp.training import TrainStep, train
 
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
 SMALL = load("synthetic").take(100, 50)
@@ -26,7 +26,7 @@ SMALL = load("synthetic").take(100, 50)
 
 def run(devices, folder=None, stop=None, **settings):
     """Two epochs, stopped by an error before step ``stop``. Returns the history, or None, and the reported lines."""
-    pushed, original, lines = [], training.train_batch, []
+    pushed, original, lines = [], TrainStep.__call__, []
 
     def until_stop(*args, **more):
         if len(pushed) == stop:
@@ -35,13 +35,13 @@ def run(devices, folder=None, stop=None, **settings):
         return original(*args, **more)
 
     options = {"lr": 0.5, "num_epochs": 2, "checkpoint_every": 0.25, "data": SMALL, "seed": 3, **settings}
-    history, training.train_batch = None, until_stop
+    history, TrainStep.__call__ = None, until_stop
     try:
         history = train(devices, 16, kind="cpu", checkpoint=folder, report=lines.append, **options)
     except ZeroDivisionError:
         written()
     finally:
-        training.train_batch = original
+        TrainStep.__call__ = original
     return history, lines, len(pushed)
 
 
@@ -206,10 +206,10 @@ RANKS = """
 import sys, threading
 import numpy
 import mxdp
-from mxdp import training
+from mxdp.training import TrainStep
 
 out, folder, stop = sys.argv[1], sys.argv[2], int(sys.argv[3])
-world, original, pushed = mxdp.world(), training.train_batch, []
+world, original, pushed = mxdp.world(), TrainStep.__call__, []
 
 def until_stop(*args, **more):
     if len(pushed) == stop:
@@ -221,7 +221,7 @@ def until_stop(*args, **more):
     pushed.append(1)
     return original(*args, **more)
 
-training.train_batch = until_stop
+TrainStep.__call__ = until_stop
 history = mxdp.train(
     1, 15, 0.5, 2, kind="cpu", data=mxdp.load("synthetic").take(100, 50), world=world,
     checkpoint=None if folder == "none" else f"{folder}-{world.rank}", checkpoint_every=0.25,
@@ -240,7 +240,7 @@ def test_two_ranks_continue_bit_for_bit_and_only_rank_0_has_the_folder(tmp_path)
 
     def start(out, folder, stop):
         command = [MPIEXEC, "-n", "2", sys.executable, "ranks.py", out, folder, stop]
-        environment = {**os.environ, "PYTHONPATH": str(Path(training.__file__).parents[1])}
+        environment = {**os.environ, "PYTHONPATH": str(Path(mxdp.__file__).parents[1])}
         return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
 
     def result(out):

@@ -1,6 +1,6 @@
 """Why are two devices not twice as fast as one? Each moment of a training step is put down to what it went for.
 
-A LeNet step of :func:`mxdp.train_batch` is recorded, with Python at most two steps ahead. The wall clock of the device
+A LeNet step of :func:`mxdp.train` is recorded, with Python at most two steps ahead. The wall clock of the device
 that works longest is split into parts that add up to it (:mod:`mxdp.tracing.breakdown`). On one device nearly all of it
 should be compute. On two devices there is also communication, and one device waits for the other, at least as long as
 their times differ. Where the devices share memory, compute takes longer than half as well.

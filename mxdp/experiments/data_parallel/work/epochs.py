@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Dict, Iterator, Tuple
 
-from mxdp.collectives import GradientSync
 from mxdp.datasets import load
 from mxdp.experiments.data_parallel.work.recorded_steps import recorder
 from mxdp.experiments.data_parallel.work.serial_run import check_step, synced_step
@@ -12,7 +11,7 @@ from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
 from mxdp.experiments.measure.devices import devices_of
 from mxdp.scratch import evaluate, get_params, in_sync, init_lenet
 from mxdp.tracing.recording import can_record
-from mxdp.training import train_epochs
+from mxdp.training import TrainStep, train_epochs
 
 RECORDED_STEPS = 6
 """After each round, outside the clock, to see what the time goes for."""
@@ -41,7 +40,7 @@ def set_up(case: Case, settings: Settings) -> Work:
     epochs = train_epochs(data.train, replicas, devices, batch_size, lr, samples, seed)
 
     # On the replicas of the warm-up, since a recorded step is a step of training.
-    record = recorder(data.train, batch_size, seed, warm_up, devices, GradientSync(warm_up, "auto"))
+    record = recorder(data.train, batch_size, seed, TrainStep(warm_up, devices, lr), devices)
 
     def one_round() -> Round:
         epoch = next(epochs)

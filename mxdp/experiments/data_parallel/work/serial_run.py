@@ -7,20 +7,20 @@ from typing import Any, Callable, Iterator, List, Sequence, Tuple
 import numpy as onp
 
 from mxdp.backend import Device, HostArray, NDArray, np
-from mxdp.collectives import GradientSync
 from mxdp.scratch import get_params, init_lenet, train_batch
+from mxdp.training import TrainStep
 
 Step = Callable[[NDArray, NDArray, Any, Sequence[Device], float], Any]
 
 
 def synced_step() -> Step:
-    """The step of :func:`mxdp.train`, for one set of replicas: one all-reduce for all gradients, its buffers kept."""
-    syncs: List[GradientSync] = []
+    """The step of :func:`mxdp.train`, for one set of replicas."""
+    steps: List[TrainStep] = []
 
     def step(X: NDArray, y: NDArray, device_params: Any, devices: Sequence[Device], lr: float) -> None:
-        if not syncs:
-            syncs.append(GradientSync(device_params, "auto"))
-        train_batch(X, y, device_params, devices, lr, sync=syncs[0])
+        if not steps:
+            steps.append(TrainStep(device_params, devices, lr))
+        steps[0](X, y)
 
     return step
 

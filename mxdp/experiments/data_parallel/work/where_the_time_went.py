@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Iterator, Tuple
 
-from mxdp.collectives import GradientSync
 from mxdp.datasets import load
 from mxdp.errors import UsageError, plural
 from mxdp.experiments.data_parallel.work.recorded_steps import recorder
@@ -14,6 +14,9 @@ from mxdp.experiments.measure.devices import devices_of
 from mxdp.experiments.measure.timelines import described
 from mxdp.scratch import get_params, init_lenet, train_batch
 from mxdp.tracing.recording import can_record
+from mxdp.training import TrainStep
+
+LR = 0.1
 
 
 def oracle(case: Case, settings: Settings) -> Iterator[Tuple[Any, ...]]:
@@ -32,8 +35,9 @@ def set_up(case: Case, settings: Settings) -> Work:
     data = load(settings["data"], settings["data_dir"], seed=settings["seed"])
     params = init_lenet(settings["seed"])
     replicas = [get_params(params, device) for device in devices]
-    sync = GradientSync(replicas, "auto") if case.settings["sync"] == "buckets" else None
-    record = recorder(data.train, settings["batch_size"], settings["seed"], replicas, devices, sync)
+    one_by_one = partial(train_batch, device_params=replicas, devices=devices, lr=LR)
+    step = TrainStep(replicas, devices, LR) if case.settings["sync"] == "buckets" else one_by_one
+    record = recorder(data.train, settings["batch_size"], settings["seed"], step, devices)
 
     def one_round() -> Round:
         split = record(settings["steps"])

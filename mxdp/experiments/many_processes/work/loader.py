@@ -12,7 +12,7 @@ from mxdp.datasets import Split, load
 from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
 from mxdp.experiments.many_processes.loader import PARTS
 from mxdp.experiments.many_processes.work import machines
-from mxdp.training import train_steps
+from mxdp.training import TrainStep, train_steps
 
 PICTURES = 512
 """That are stored. Batches are drawn from them again and again."""
@@ -45,30 +45,27 @@ class LoadingRank(machines.TrainingRank):
         self._pictures = Stored(data.train, order["scale"])
         self._random = onp.random.RandomState(order["seed"])  # draws the same batches in each rank
         (self._batch,) = self._batches(1)
+        self._alone = TrainStep(self._replicas, self.devices, self.lr, lambda: None)
 
     def _batches(self, steps: int) -> Iterator[Tuple[HostArray, HostArray]]:
         for _ in range(steps):
             own = self._random.permutation(len(self._pictures.split))[self.ranks.shard(self.batch_size)]
             yield self._pictures.decode(own), self._pictures.split.y[own]
 
-    def _train_own(
-        self, batches: Any, replicas: List[List[NDArray]], lr: float, samples: int, sync: Any
-    ) -> List[NDArray]:
+    def _train_own(self, batches: Any, step: TrainStep, samples: int) -> List[NDArray]:
         """Train on batches of which this rank has loaded its own part alone, of ``samples`` in all ranks together."""
-        own = self.ranks.shard(samples)
-        # The step divides by this rank's samples; the sum over the ranks is to be divided by all of them.
-        return train_steps(batches, replicas, self.devices, lr * (own.stop - own.start) / samples, sync)
+        return train_steps(batches, lambda X, y, _: step(X, y, samples))
 
-    def _steps(self, batches: Any, replicas: List[List[NDArray]], lr: float, sync: Any) -> List[NDArray]:
+    def _steps(self, batches: Any, step: TrainStep) -> List[NDArray]:
         losses: List[NDArray] = []
         for X, y in batches:
             own = self.ranks.shard(len(X))
-            losses = self._train_own([(X[own], y[own])], replicas, lr, len(X), sync)
+            losses = self._train_own([(X[own], y[own])], step, len(X))
         return losses
 
     def all(self, steps: int) -> None:
         """Load, compute and exchange."""
-        self._train_own(self._batches(steps), self._replicas, self.lr, self.batch_size, self._own)
+        self._train_own(self._batches(steps), self._step, self.batch_size)
         npx.waitall()
 
     def input(self, steps: int) -> None:
@@ -78,7 +75,7 @@ class LoadingRank(machines.TrainingRank):
 
     def compute(self, steps: int) -> None:
         """Compute alone, on one batch."""
-        self._train_own([self._batch] * steps, self._replicas, self.lr, self.batch_size, lambda: None)
+        self._train_own([self._batch] * steps, self._alone, self.batch_size)
         npx.waitall()
 
     def exchange(self, steps: int) -> None:

@@ -13,9 +13,8 @@ from mxdp.experiments.engines import ALONE
 from mxdp.experiments.harness.experiment import Case, Settings, Work
 from mxdp.experiments.many_processes.work.exchanges import join, placed
 from mxdp.experiments.measure.crew import Crew
-from mxdp.processes import World
-from mxdp.scratch import evaluate, get_params, init_lenet
-from mxdp.training import train_steps
+from mxdp.scratch import evaluate, get_params, init_lenet, train_batch
+from mxdp.training import TrainStep, train_steps
 
 STEPS = 3
 """That are compared with the serial run."""
@@ -34,6 +33,7 @@ class TrainingRank:
         self._test = data.test
         self._replicas = self._copies(order["params"])
         self._own = self._sync(self._replicas)
+        self._step = TrainStep(self._replicas, self.devices, self.lr, self._own)
 
     def facts(self) -> Tuple[str, List[str]]:
         """What it trains on: the data, and its devices."""
@@ -41,27 +41,24 @@ class TrainingRank:
 
     def train(self, steps: int) -> None:
         """``steps`` steps of training, to their end."""
-        self._steps(self._stream.take(steps * self.batch_size), self._replicas, self.lr, self._own)
+        self._steps(self._stream.take(steps * self.batch_size), self._step)
         npx.waitall()
 
     def check(self, X: HostArray, y: HostArray, params: List[HostArray]) -> List[List[HostArray]]:
         """The parameters of its replicas after a few steps on one batch."""
         replicas = self._copies(params)
-        self._steps([(X, y)] * STEPS, replicas, 0.1, self._sync(replicas))
+        self._steps([(X, y)] * STEPS, TrainStep(replicas, self.devices, 0.1, self._sync(replicas)))
         return [[param.asnumpy() for param in replica] for replica in replicas]
 
-    def _steps(self, batches: Any, replicas: List[List[NDArray]], lr: float, sync: Any) -> List[NDArray]:
+    def _steps(self, batches: Any, step: TrainStep) -> List[NDArray]:
         """Train on whole batches, of which this rank takes its part."""
-        return train_steps(batches, replicas, self.devices, lr, sync, self.ranks)
+        return train_steps(batches, step, self.ranks)
 
     def losses(self, X: HostArray, y: HostArray, params: List[HostArray], lr: float, steps: int) -> List[float]:
         """Before each of so many steps on one batch: the sum of the losses of this rank's samples."""
         replicas = self._copies(params)
-        sync, found = self._sync(replicas), []
-        for _ in range(steps):
-            shards = self._steps([(X, y)], replicas, lr, sync)
-            found.append(sum(float(losses.sum()) for losses in shards))
-        return found
+        step = TrainStep(replicas, self.devices, lr, self._sync(replicas))
+        return [sum(float(losses.sum()) for losses in self._steps([(X, y)], step)) for _ in range(steps)]
 
     def accuracy(self) -> float:
         """Of what was trained, on the test set."""
@@ -94,13 +91,14 @@ def oracle(case: Case, settings: Settings, rank: Type[TrainingRank] = TrainingRa
     (device,) = devices(1, settings["kind"])
     alone = case.settings["engine"] == ALONE
     for number, replicas in enumerate(found):
-        serial = get_params(params, device)
-        train_steps([(X, y)] * STEPS, [serial], [device], 0.1, world=placed(number, len(found)) if alone else World())
+        serial, own = get_params(params, device), placed(number, len(found)).shard(len(X)) if alone else slice(None)
+        for _ in range(STEPS):
+            train_batch(X[own], y[own], [serial], [device], 0.1, samples=len(X))
         for replica in replicas:
-            for own, expected, first in zip(replica, serial, found[0][0]):
-                yield own, expected.asnumpy()
+            for param, expected, first in zip(replica, serial, found[0][0]):
+                yield param, expected.asnumpy()
                 if not alone:
-                    yield own.view("u4") != first.view("u4"), onp.zeros(own.shape), 0.0
+                    yield param.view("u4") != first.view("u4"), onp.zeros(param.shape), 0.0
 
 
 def set_up(case: Case, settings: Settings) -> Work:

@@ -5,13 +5,13 @@ import sys
 import numpy as onp
 import pytest
 
-from mxdp import scratch, training
 from mxdp.backend import mx, np
 from mxdp.collectives import GradientSync, allreduce
 from mxdp.datasets import Split, load
-from mxdp.scratch import cross_entropy, evaluate, get_params, in_sync, init_lenet, lenet, sgd, train_batch
+from mxdp.engine import prepare_update
+from mxdp.scratch import cross_entropy, evaluate, get_params, in_sync, init_lenet, lenet, train_batch
 from mxdp.timing import Timer
-from mxdp.training import History, train, train_epochs, train_steps
+from mxdp.training import History, loop, step, train, train_epochs, train_steps
 
 
 def batch(n, seed=0):
@@ -82,23 +82,23 @@ def test_replicas_and_devices_must_be_as_many():
 def test_python_runs_ahead_by_a_bounded_number_of_steps(monkeypatch):
     waited, pushed = [], []
 
-    class Losses:
-        def __init__(self, step, device):
-            self.step, self.device = step, device
+    class Event:
+        def __init__(self, losses):
+            (self.step,) = losses
 
-        def wait_to_read(self):
-            waited.append((self.step, self.device))
-            assert self.step == len(pushed) - 1 - training.RUN_AHEAD
+        def wait(self):
+            waited.append(self.step)
+            assert self.step == len(pushed) - 1 - loop.RUN_AHEAD
 
-    def push(X, y, *more, sync, samples):
-        (step,) = X
-        pushed.append(step)
-        return [Losses(step, device) for device in range(2)]
+    def push(X, y, samples):
+        assert samples == 1
+        pushed.extend(X)
+        return X
 
-    monkeypatch.setattr(training, "train_batch", push)
-    last = train_steps((([step], [None]) for step in range(6)), [], [], 0.1)
-    assert waited == [(step, device) for step in range(4) for device in range(2)]
-    assert [losses.step for losses in last] == [5, 5]
+    monkeypatch.setattr(loop, "CompletionEvent", Event)
+    last = train_steps((([number], [None]) for number in range(6)), push)
+    assert waited == list(range(6 - loop.RUN_AHEAD))
+    assert last == [5]
 
 
 @pytest.mark.parametrize("synced", [False, True])
@@ -199,7 +199,7 @@ def test_an_epochs_seconds_are_its_own(monkeypatch):
         def stop(self):
             self.times.append(float(len(self.times) + 1))
 
-    monkeypatch.setattr(training, "Timer", Clock)
+    monkeypatch.setattr(loop, "Timer", Clock)
     devices, device_params = replicas(1)
     epochs = train_epochs(Split(*batch(2)), device_params, devices, 2, 0.1)
     assert [next(epochs).seconds for _ in range(3)] == [1.0, 2.0, 3.0]
@@ -217,15 +217,17 @@ def test_what_train_is_given_arrives_and_each_step_is_synced_at_once(small, monk
             given.append("sync")
             super().__call__()
 
-    monkeypatch.setattr(training, "GradientSync", Spy)
-    for home, name in (
-        (sys.modules["mxdp.processes.world"], "find_devices"),
-        *((training, n) for n in ("init_lenet", "Stream", "train_batch")),
+    monkeypatch.setattr(loop, "GradientSync", Spy)
+    for home, name, place in (
+        (sys.modules["mxdp.processes.world"], "find_devices", 1),
+        (loop, "init_lenet", 0),
+        (loop, "Stream", 2),
+        (loop, "TrainStep", 2),
     ):
-        original = getattr(home, name)
-        monkeypatch.setattr(home, name, lambda *args, f=original, **more: (given.append(args[-1]), f(*args, **more))[1])
+        whole = getattr(home, name)
+        monkeypatch.setattr(home, name, lambda *a, f=whole, n=place, **more: (given.append(a[n]), f(*a, **more))[1])
     train(2, 50, 0.3, 1, kind="cpu", data=small.take(100, 10), seed=7, algorithm="tree", report=lambda line: None)
-    assert given == ["cpu", 7, 7, "tree", 0.3, "sync", 0.3, "sync"]
+    assert given == ["cpu", 7, 7, "tree", 0.3, "sync", "sync"]
 
 
 def test_train_learns_on_two_devices(small, capsys):
@@ -246,15 +248,20 @@ def test_train_learns_on_two_devices(small, capsys):
     ids=["at once", "between two replicas", "in the second epoch", "between two replicas of the second epoch"],
 )
 def test_ctrl_c_keeps_the_finished_epochs(small, monkeypatch, calls, finished):
-    """An epoch is two steps, and a step two calls of sgd, one for each replica."""
+    """An epoch is two steps, and a step two updates, one for each replica."""
     done, lines = [], []
 
     def interrupted(*arguments):
-        if len(done) == calls:
-            raise KeyboardInterrupt
-        done.append(sgd(*arguments))
+        update = prepare_update(*arguments)
 
-    monkeypatch.setattr(scratch, "sgd", interrupted)
+        def call():
+            if len(done) == calls:
+                raise KeyboardInterrupt
+            done.append(update())
+
+        return call
+
+    monkeypatch.setattr(step, "prepare_update", interrupted)
     history = train(2, 50, 0.5, num_epochs=3, kind="cpu", data=small.take(100, 10), report=lines.append)
     assert [epoch.number for epoch in history.epochs] == finished
     assert len(history.test_accuracies) == len(finished)

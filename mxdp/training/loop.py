@@ -14,17 +14,17 @@ from typing import Any, Callable, Deque, Iterable, Iterator, List, Optional, Seq
 
 import numpy as onp
 
-from mxdp.backend import Device, HostArray, NDArray, autograd, mx, upload
+from mxdp.backend import Device, HostArray, NDArray, mx, upload
 from mxdp.collectives import GradientSync
 from mxdp.datasets import Dataset, Split, load
 from mxdp.datasets.minibatches import Stream
 from mxdp.engine import CompletionEvent
 from mxdp.errors import plural
-from mxdp.graph import Graph, Update, record_graph
 from mxdp.processes import CheckpointFolder, World
-from mxdp.scratch import Params, cross_entropy, evaluate, get_params, in_sync, init_lenet, lenet, split_batch, train_batch
+from mxdp.scratch import Params, evaluate, get_params, in_sync, init_lenet
 from mxdp.sections import section
 from mxdp.timing import Timer
+from mxdp.training.step import TrainStep
 
 RUN_AHEAD = 2
 """Steps that Python may be ahead of the devices. The devices then seldom wait for Python, and memory is bounded. On CPU
@@ -33,35 +33,21 @@ devices ``wait_to_read`` queues behind all work on ``cpu(0)``, so it may return 
 
 def train_steps(
     batches: Iterable[Tuple[HostArray, HostArray]],
-    device_params: Sequence[Params],
-    devices: Sequence[Device],
-    lr: float,
-    sync: Optional[Callable[[], Any]] = None,
+    step: Callable[[HostArray, HostArray, int], List[NDArray]],
     world: Optional[World] = None,
-    graph: Optional[Graph] = None,
 ) -> List[NDArray]:
-    """Run :func:`train_batch` on each batch. Python runs at most ``RUN_AHEAD`` steps ahead of the slowest device.
+    """Do ``step(X, y, samples)`` for each batch. Python runs at most ``RUN_AHEAD`` steps ahead of the slowest device.
 
     To stay within this bound Python waits for the losses of one step, not for everything (``waitall``), so the devices
     stay busy. The last steps may still be running when this returns. Returns the losses of the last step, one array for
-    each device that had samples. ``batches`` are those of all ranks of ``world``: each rank trains on its own part.
+    each device that had samples. ``batches`` are those of all ranks of ``world``: each rank trains on its own part, and
+    is told how many samples the whole batch has.
     """
     pending: Deque[CompletionEvent] = deque()
     ranks, losses = world or World(), []
-    graph = graph or record_graph(lenet, cross_entropy, len(device_params[0]))
-    updates = [Update(params, lr) for params in device_params]
     for X, y in _marked(batches):
         own = ranks.shard(len(X))
-        if sync is None or own.stop - own.start < len(devices):
-            losses = train_batch(X[own], y[own], device_params, devices, lr, sync=sync, samples=len(X))
-        else:
-            shards = zip(*split_batch(X[own], y[own], devices), device_params)
-            with autograd.record():
-                losses = [graph(X_shard, y_shard, *params) for X_shard, y_shard, params in shards]
-            autograd.backward(losses)
-            sync()
-            for update in updates:
-                update(len(X))
+        losses = step(X[own], y[own], len(X))
         ranks.step_done()
         pending.append(CompletionEvent(losses))
         if len(pending) > RUN_AHEAD:
@@ -134,13 +120,13 @@ def train_epochs(
     for params in device_params:
         ranks.broadcast(params)
     samples, timer = samples or len(data), Timer()
-    graph = record_graph(lenet, cross_entropy, len(device_params[0]))
+    step = TrainStep(device_params, devices, lr, sync)
     number, done = divmod(start[0] * len(data) + start[1], samples)
     while True:
         number += 1
         with timer:
             batches = _with_breaks(stream, samples - done, between)
-            losses = train_steps(batches, device_params, devices, lr, sync, ranks, graph)
+            losses = train_steps(batches, step, ranks)
         own = [float(loss) for shard in losses for loss in shard.asnumpy()]
         loss = statistics.mean(loss for rank in ranks.gather(own) for loss in rank)
         yield Epoch(number, timer.times[-1], samples - done, loss)

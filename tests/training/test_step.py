@@ -1,0 +1,71 @@
+"""A recorded graph and an update of all parameters at once: the same bits as operator by operator."""
+
+from __future__ import annotations
+
+import numpy as onp
+import pytest
+
+from mxdp.backend import autograd, devices, np, npx
+from mxdp.collectives import GradientSync
+from mxdp.engine import prepare_update
+from mxdp.scratch import cross_entropy, get_params, init_lenet, lenet, sgd, train_batch
+from mxdp.training import TrainStep, train_steps
+from mxdp.training.step import record_graph
+
+
+def batch(samples, seed=0):
+    random = onp.random.RandomState(seed)
+    return random.uniform(size=(samples, 1, 28, 28)).astype("float32"), random.randint(0, 10, samples).astype("int32")
+
+
+def bits(arrays):
+    return [array.asnumpy().tobytes() for array in arrays]
+
+
+def replica(device, scale=0.1):
+    return get_params(init_lenet(0, scale), device)
+
+
+def test_losses_and_gradients_have_the_same_bits_also_after_a_batch_of_another_length():
+    device = devices(2, "cpu")[1]
+    one, other = replica(device), replica(device)
+    graph = record_graph(lenet, cross_entropy, len(one))
+    for samples in (12, 5, 12):
+        X, y = (np.array(part, ctx=device) for part in batch(samples, samples))
+        with autograd.record():
+            losses = [graph(X, y, *one), cross_entropy(lenet(X, other), y)]
+        assert losses[0].ctx == device
+        autograd.backward(losses)
+        assert bits(losses[:1]) == bits(losses[1:])
+        assert bits(param.grad for param in one) == bits(param.grad for param in other)
+
+
+def test_the_arguments_may_stand_in_any_order_in_the_functions():
+    graph = record_graph(lambda X, params: X * params[1] + params[0], lambda y_hat, y: npx.relu(y_hat) - y, 2)
+    X, y, b, w = (np.array([value]) for value in (2.0, 10.0, 1.0, 3.0))
+    assert graph(X, y, b, w).item() == 2 * 3 + 1 - 10
+
+
+@pytest.mark.parametrize("batch_size", [7, 256])
+def test_an_update_has_the_bits_of_sgd(batch_size):
+    one, other = (replica(devices(1, "cpu")[0]) for _ in range(2))
+    random = onp.random.RandomState(0)
+    for param, same in zip(one, other):
+        param.grad[:] = same.grad[:] = np.array(random.normal(size=param.shape).astype("float32"))
+    for size in (batch_size, 3, batch_size):
+        prepare_update(one, 0.3 / size)()
+        sgd(other, 0.3, size)
+    assert bits(one) == bits(other)
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_many_steps_have_the_bits_of_train_batch_on_batches_of_all_lengths(n):
+    some = devices(n, "cpu")
+    batches = [batch(samples, seed) for seed, samples in enumerate((20, 20, 9, 1, 20, 2))]
+    fast, slow = ([replica(device) for device in some] for _ in range(2))
+    last = train_steps(batches, TrainStep(fast, some, 0.1, GradientSync(fast, "ring")))
+    sync = GradientSync(slow, "ring")
+    for X, y in batches:
+        losses = train_batch(X, y, slow, some, 0.1, sync=sync)
+    assert [bits(params) for params in fast] == [bits(params) for params in slow]
+    assert bits(last) == bits(losses)
