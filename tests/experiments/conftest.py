@@ -3,45 +3,63 @@
 from __future__ import annotations
 
 import os
+import pickle
+import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
+import time
 from pathlib import Path
 
 import pytest
 
-from mxdp.experiments.harness import results, runner
-from mxdp.experiments.harness.experiment import Experiment, find
+from mxdp.experiments.harness import results
+from mxdp.experiments.harness.experiment import Experiment
+from mxdp.launch.guard import die_with_parent
 
 sys.path.insert(0, str(Path(__file__).parent))
+import measuring
+
+
+def pytest_collection_modifyitems(items):
+    """What waits for experiments comes last: they run beside the other tests."""
+    items.sort(key=lambda item: "measured" in getattr(item, "fixturenames", ()))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def background(request, tmp_path_factory):
+    """``background(name)``: the folder and the result of that experiment, run with little work, once for all tests.
+
+    Those that tests of this session ask for run meanwhile, from now on, in another process.
+    """
+    folder, asked = tmp_path_factory.mktemp("measured"), set()
+    started = []
+
+    def start(names):
+        asked.update(names)
+        command = [sys.executable, Path(__file__).with_name("background.py"), folder, *names]
+        started.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=die_with_parent))
+        measuring.background.append(started[-1].pid)
+
+    def measure(name):
+        if name not in asked:
+            start([name])
+        while not (folder / name).exists():
+            assert any(each.poll() is None for each in started), f"{name} has not come to its end"
+            time.sleep(0.1)
+        return folder, pickle.loads((folder / name).read_bytes())
+
+    waiting = [item for item in request.session.items if "measured" in getattr(item, "fixturenames", ())]
+    params = [item.callspec.params.get("experiment") for item in waiting if hasattr(item, "callspec")]
+    if params:
+        start(dict.fromkeys(each.name for each in params if isinstance(each, Experiment)))
+    yield measure
+    for each in started:
+        each.terminate()
+        each.wait()
 
 
 @pytest.fixture(scope="session")
-def measured(request, tmp_path_factory):
-    """``measured(name)``: the folder and the result of that experiment, run with little work, once for all tests.
-
-    Those that later tests of this session ask for are run meanwhile, two at a time: most of it is starting processes.
-    """
-    folder, done = tmp_path_factory.mktemp("measured"), {}
-    params = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
-    later = [own["experiment"].name for own in params if isinstance(own.get("experiment"), Experiment)]
-
-    def run(name):
-        experiment = find(name)
-        quick = experiment.presets["quick"]
-        common = {key: value for key, value in dict(rounds=2, data="synthetic").items() if key in quick}
-        return runner.run(experiment, "quick", {**quick, **common, **experiment.little}, folder)
-
-    with ThreadPoolExecutor(2) as pool:
-
-        def measure(name):
-            for each in (name, *later):
-                if each not in done:
-                    done[each] = pool.submit(run, each)
-            return folder, done[name].result()
-
-        yield measure
-        for each in done.values():
-            each.cancel()
+def measured(background):
+    return background
 
 
 @pytest.fixture
