@@ -30,6 +30,17 @@ def test_on_several_devices_it_must_take_about_half_of_the_books_time(two, holds
     assert [row["metrics"]["of_book"] for row in rows] == [1.0, pytest.approx(0.7), 1.0, pytest.approx(two / 8)]
 
 
+def test_accuracy_is_compared_with_the_books_seed_by_seed():
+    rows = finished(4.0)
+    for row, accuracies in zip(rows, ((0.80, 0.82), (0.81, 0.82), (0.80, 0.81), (0.83, 0.80))):
+        row["rounds"].update(repeat=[0, 0, 1, 1], test_accuracy=[0.5, accuracies[0], 0.6, accuracies[1]])
+    StockLoop().finish(rows, [], {})
+    assert [row["metrics"]["test_accuracy"] for row in rows] == pytest.approx([0.81, 0.815, 0.805, 0.815])
+    assert rows[1]["metrics"]["accuracy_gain"] == pytest.approx(0.005)
+    said = StockLoop().answer(rows, [], {})
+    assert said.endswith("Test accuracy against the book, seed by seed: +0.0100 (mxdp, 2), +0.0050 (mxdp, 1).")
+
+
 def test_the_answer_begins_with_the_most_devices():
     said = StockLoop().answer(finished(4.0), [], {})
     assert said.startswith("mxdp takes 0.50 (0.50 to 0.50) of the book's time on 2 devices, 0.70 (0.70 to 0.70) of")

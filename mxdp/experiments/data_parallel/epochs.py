@@ -16,7 +16,7 @@ from mxdp.experiments.data_parallel import account as accounts
 from mxdp.experiments.harness.claims import Claim, estimate
 from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, experiment
 from mxdp.experiments.report import style
-from mxdp.experiments.report.rows import find, keep, ratios, row_bars
+from mxdp.experiments.report.rows import find, keep, keep_accuracies, ratios, row_bars
 from mxdp.plans.cost import link
 
 
@@ -96,7 +96,7 @@ class Epochs(Experiment):
             if ceiling and "halves" in row["rounds"]:
                 accounts.account(row, ceiling, devices)
             if "repeat" in row["rounds"]:
-                _accuracy_of_each_seed(row, rows[0])
+                keep_accuracies(row, rows[0])
 
     def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
         accuracies = " and ".join(f"{row['metrics']['test_accuracy']:.3f}" for row in rows)
@@ -156,21 +156,6 @@ class Epochs(Experiment):
         if curves:
             _draw_accuracies(parts[-1], curves)
         figure.set_figheight(sum(heights))
-
-
-def _accuracy_of_each_seed(row: Row, first: Row) -> None:
-    """Each process trained from a seed of its own: the accuracy after its last round, and how far that is above
-    ``first``'s."""
-    own, base = _last_accuracies(row), _last_accuracies(first)
-    row["metrics"]["test_accuracy"] = statistics.median(own.values())
-    if row is not first:
-        gains = {repeat: own[repeat] - base[repeat] for repeat in own if repeat in base}
-        repeats = row["rounds"]["repeat"]
-        keep(row, "accuracy_gain", [gains.get(repeat) for repeat in repeats])
-
-
-def _last_accuracies(row: Row) -> Dict[int, float]:
-    return dict(zip(row["rounds"]["repeat"], row["rounds"]["test_accuracy"]))
 
 
 def _draw_accuracies(axes: style.Axes, rows: List[Row]) -> None:

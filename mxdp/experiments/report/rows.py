@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import statistics
-from typing import TYPE_CHECKING, Any, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from mxdp.experiments.harness.claims import estimate
 from mxdp.experiments.report import style
@@ -50,6 +50,20 @@ def keep(row: Row, name: str, values: Iterable[Optional[float]]) -> None:
     """Keep a number that needs several rows: ``values``, one a round, and their median as the row's metric."""
     row["rounds"][name] = list(values)
     row["metrics"][name] = estimate(row, name).median
+
+
+def keep_accuracies(row: Row, base: Row) -> None:
+    """Each process trained from a seed of its own: the accuracy after its last round, and how far that is above
+    ``base``'s."""
+    own, others = _last_accuracies(row), _last_accuracies(base)
+    row["metrics"]["test_accuracy"] = statistics.median(own.values())
+    if row is not base:
+        gains = {repeat: own[repeat] - others[repeat] for repeat in own if repeat in others}
+        keep(row, "accuracy_gain", [gains.get(repeat) for repeat in row["rounds"]["repeat"]])
+
+
+def _last_accuracies(row: Row) -> Dict[int, float]:
+    return dict(zip(row["rounds"]["repeat"], row["rounds"]["test_accuracy"]))
 
 
 def either(names: Iterable[str]) -> str:
