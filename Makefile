@@ -16,7 +16,7 @@ python := $(VENV)/bin/python
 install = @PYTHON="$(PYTHON)" VENV="$(VENV)" tools/install.sh "$(BACKEND)"
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint check mutants reference clean
+.PHONY: help run test lint check mutants reference peers clean
 # Two targets at once would install into one .venv at once.
 .NOTPARALLEL:
 
@@ -51,6 +51,13 @@ reference: ## measure the committed results of this machine again, full and quic
 	$(python) -m mxdp.experiments $(REFERENCE_ARGS) --out experiments/reference/$(MACHINE) $(ARGS)
 	$(python) -m mxdp.experiments $(REFERENCE_ARGS:full=quick) --out experiments/reference/$(MACHINE)/quick $(ARGS)
 	$(python) tools/tables.py
+
+peers: ## mxdp beside what a user would pick instead; adds PyTorch and Horovod, which is built (cmake, a C++ compiler)
+	$(install)
+	$(python) -m pip install --quiet setuptools wheel torch --extra-index-url https://download.pytorch.org/whl/cpu
+	-HOROVOD_WITH_MXNET=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 HOROVOD_WITHOUT_PYTORCH=1 \
+		HOROVOD_WITHOUT_TENSORFLOW=1 $(python) -m pip install --quiet --no-build-isolation horovod==0.28.1
+	$(python) -m mxdp.experiments run peers machines $(ARGS)
 
 clean: ## remove what these targets made, .venv too; results in runs/ and downloaded data stay
 	rm -rf .venv .venv-* build dist *.egg-info .coverage .coverage.* htmlcov .pytest_cache .mypy_cache .ruff_cache .hypothesis

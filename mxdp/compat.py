@@ -8,6 +8,8 @@ MXNet's modules, whoever imports them:
   module gets NumPy itself. NumPy and its print options are not changed.
 - Their ``distutils.version`` is a stand-in.
 - They write NumPy's scalars in attributes as plain numbers (:func:`attribute_text`).
+- They get no scikit-learn, which with pandas takes a third of MXNet's import. Without it, too, MXNet works: it is the
+  base class of ``mx.model.FeedForward`` alone, which is deprecated.
 
 The hook is a feature of Python: each module may have its own ``__import__``, in its ``__builtins__``.
 """
@@ -124,6 +126,8 @@ def _gone(name: str) -> Callable[..., Any]:
 def _import(name: str, globals: Any = None, locals: Any = None, fromlist: Sequence[str] = (), level: int = 0) -> Any:
     if name == "distutils.version":
         return SimpleNamespace(StrictVersion=_version, LooseVersion=_version)
+    if name == "sklearn.base":
+        raise ImportError("MXNet's modules get no scikit-learn, see mxdp.compat")
     module = builtins.__import__(name, globals, locals, fromlist, level)
     return numpy_for_mxnet() if module is sys.modules.get("numpy") else module
 

@@ -50,6 +50,11 @@ def test_the_users_numpy_stays_as_it_is(tmp_path):
     }  # fmt: skip
 
 
+def test_mxnet_loads_no_scikit_learn_and_others_get_it(tmp_path):
+    code = "import sys, mxdp.backend; print('sklearn' in sys.modules, 'pandas' in sys.modules); import sklearn.base"
+    assert child(code, tmp_path) == "False False\n"
+
+
 def test_only_mxnets_modules_get_the_other_numpy():
     theirs = mx.numpy.multiarray._np
     assert theirs is compat.numpy_for_mxnet()
