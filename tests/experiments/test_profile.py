@@ -11,6 +11,7 @@ from mxdp.experiments.automatic_parallelism.profile import nsys_command
 from mxdp.experiments.automatic_parallelism.work import profile as work
 from mxdp.experiments.harness.child import one_round
 from mxdp.experiments.harness.experiment import Round, Work, find
+from mxdp.experiments.measure.timelines import recorded
 
 PROFILE = find("profile")
 
@@ -36,6 +37,13 @@ def test_what_it_cannot_record():
         PROFILE.cases(settings(of="two-job"))
     with pytest.raises(UsageError, match="profile can't record itself"):
         PROFILE.cases(settings(of="profile"))
+
+
+def test_one_that_records_its_own_rounds_is_refused(monkeypatch):
+    other = Work([mx.cpu(0)], lambda: Round(1.0, recorded(lambda: np.ones((4,)), [mx.cpu(0)])))
+    monkeypatch.setattr(type(find("two-jobs")), "set_up", lambda self, case, settings: other)
+    with pytest.raises(UsageError, match="two-jobs records its own rounds: run it by itself"):
+        one_round(work.set_up(PROFILE.cases(settings())[0], settings()))
 
 
 def test_the_nsys_command_runs_the_same_experiment():

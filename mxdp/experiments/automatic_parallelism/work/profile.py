@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Iterable, List, Tuple
 
-from mxdp.errors import UsageError
+from mxdp.errors import TraceError, UsageError
 from mxdp.experiments.automatic_parallelism.profile import recorded_experiment
 from mxdp.experiments.harness import child
 from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
@@ -25,7 +25,10 @@ def set_up(case: Case, settings: Settings) -> Work:
     def one_round() -> Round:
         plain = child.one_round(work)
         done: List[Round] = []
-        timeline = recorded(lambda: done.append(child.one_round(work)), work.devices)
+        try:
+            timeline = recorded(lambda: done.append(child.one_round(work)), work.devices)
+        except TraceError as error:
+            raise UsageError(f"{settings['of']} records its own rounds: run it by itself") from error
         if not timeline:
             raise UsageError(f"MXNet's profiler can't follow {len(work.devices)} CPU devices on this machine")
         seconds = done[0].seconds
