@@ -30,12 +30,13 @@ def test_two_experiments_of_one_name_are_refused():
             name = "epochs"
 
 
-def test_a_name_must_be_fit_for_a_file():
-    with pytest.raises(ValueError, match=r"'\.\./x' has other than"):
+@pytest.mark.parametrize(("unfit", "said"), [("../x", r"'\.\./x' has other than"), ("all", "'all' runs every")])
+def test_a_name_must_be_fit_for_a_file_and_a_command(unfit, said):
+    with pytest.raises(ValueError, match=said):
 
         @experiment
         class Escapes(Experiment):
-            name = "../x"
+            name = unfit
 
 
 def test_the_same_class_may_register_twice():

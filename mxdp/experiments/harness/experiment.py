@@ -236,6 +236,8 @@ def experiment(cls: E_) -> E_:
     """Class decorator: registers the experiment under its name."""
     if not NAME.fullmatch(cls.name):
         raise ValueError(f"a file is named after an experiment: {cls.name!r} has other than letters, digits, - and _")
+    if cls.name == "all":
+        raise ValueError("'all' runs every experiment, so none can be called that: choose another name")
     known = _registry.get(cls.name)
     if known is not None and _address(type(known)) != _address(cls):
         raise ValueError(f"two experiments are called {cls.name!r}: {type(known).__module__} and {cls.__module__}")
