@@ -193,6 +193,26 @@ def test_gluon_equals_one_process(ranks, on, seed, trainer):
 
 
 @needs_mpi
+@pytest.mark.parametrize("on", [1, 2])
+def test_a_gluon_training_continues_bit_for_bit_with_each_devices_running_means(ranks, tmp_path, on):
+    kept = f"""
+kept = mxdp.Checkpoint({str(tmp_path / "kept")!r}, world=world, report=lambda line: None)
+start = (kept.load(net, trainer) or dict(step=0))["step"]
+random, loss"""
+    code = GLUON.replace("net.initialize", "net.add(gluon.nn.BatchNorm(in_channels=3))\nnet.initialize")
+    code = code.replace("random, loss", kept).replace("range(4)", "range(start, 4)")
+    code = code.replace("    X, y, own", "    random.seed(step)\n    X, y, own").replace("for _ in", "for step in")
+    code = code.replace("trainer.step(10)", "trainer.step(10)\n    step == 1 and kept.save(net, trainer, step=2)")
+    code = code.replace("say([", "kept.wait()\nsay([start] + [")
+    trainer = 'mxdp.Trainer(net.collect_params(), "sgd", options, world=world)'
+    whole = ranks(2, code.format(seed=0, devices=on, trainer=trainer))
+    continued = ranks(2, code.format(seed=5, devices=on, trainer=trainer))
+    assert [found.pop(0) for found in (*whole, *continued)] == [0, 0, 2, 2]
+    assert continued == whole
+    assert whole[0] != whole[1]  # in the running means alone
+
+
+@needs_mpi
 def test_parameters_without_values_are_refused_before_the_ranks_differ(ranks):
     code = GLUON.replace(", in_units=5", "").replace(", in_units=7", "")
     text = ranks(
