@@ -167,11 +167,12 @@ def evaluate(data: Split, device_params: Sequence[Params], batch_size: int = 500
     """The share of samples whose label gets the highest score: 0.0 to 1.0, computed on all devices. Waits."""
     if not len(data):
         raise ValueError("evaluate needs samples, not 0 samples")
-    devices, right = [params[0].ctx for params in device_params], []
+    devices, right = [params[0].ctx for params in device_params], 0
     for X, y in sequential(data, batch_size * len(devices)):
-        for X_shard, y_shard, params in zip(*split_batch(X, y, devices[: len(X)]), device_params):
-            right.append((net(X_shard, params).argmax(axis=1).astype(y_shard.dtype) == y_shard).sum())
-    return float(sum(count.item() for count in right) / len(data))
+        shards = zip(*split_batch(X, y, devices[: len(X)]), device_params)
+        same = [net(X, params).argmax(axis=1).astype(y.dtype) == y for X, y, params in shards]
+        right += sum(each.sum().item() for each in same)
+    return float(right / len(data))
 
 
 def train(

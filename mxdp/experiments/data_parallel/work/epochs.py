@@ -34,8 +34,6 @@ def set_up(case: Case, settings: Settings) -> Work:
 
     warm_up = [get_params(params, device) for device in devices]
     next(train_epochs(data.train, warm_up, devices, batch_size, lr, samples=4 * batch_size))
-    if not case.reference:
-        evaluate(data.test, warm_up)  # takes 350 to 550 MB, which the first round would ask the system for
     replicas = [get_params(params, device) for device in devices]
     epochs = train_epochs(data.train, replicas, devices, batch_size, lr, samples, seed)
 
