@@ -14,12 +14,14 @@ the reverse: it holds back whatever uses its array until it is opened.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import threading
 import time
+from contextlib import suppress
 from typing import Any, Callable, Optional, Sequence
 
-from mxdp.backend import NDArray, mx
+from mxdp.backend import NDArray, mx, npx
 from mxdp.errors import BackendError
 from mxdp.sections import JOB
 
@@ -189,3 +191,12 @@ def _dropped(address: int) -> None:
 
 _CALLED = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(_called)
 _DROPPED = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_dropped)
+
+
+def _before_python_ends() -> None:
+    """A job that the engine calls or drops while Python ends would abort the process."""
+    with suppress(Exception):  # of an operator, which nobody waits for any more
+        npx.waitall()
+
+
+atexit.register(_before_python_ends)

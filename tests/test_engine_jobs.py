@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import time
 import weakref
 
@@ -97,3 +99,22 @@ def test_an_event_may_be_pushed_and_forgotten():
             break
         time.sleep(0.01)
     assert not any(ref() for ref in watched)
+
+
+ENDS = """
+from mxdp.backend import np
+from mxdp.engine import CompletionEvent, Gate
+
+class Says(CompletionEvent):
+    def _call(self):
+        print("called", flush=True)
+
+x = np.ones((2,))
+gate = Gate(x, limit=0.5)
+Says([x + 1])
+"""
+
+
+def test_python_does_not_end_before_the_engine_has_called():
+    done = subprocess.run([sys.executable, "-c", ENDS], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "called\n"), done.stderr
