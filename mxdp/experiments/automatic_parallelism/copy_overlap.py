@@ -87,7 +87,7 @@ class CopyOverlap(Experiment):
     common = dict(kind="auto", seed=0, products=slides.PRODUCTS)
     presets = {
         "quick": dict(common, rounds=6, timeout=120.0, size=None, run_seconds=0.08, nbytes=1 << 22),
-        "full": dict(common, rounds=1, timeout=3600.0, size=slides.SIDE // 2, run_seconds=2.5, nbytes=64_000_000),
+        "full": dict(common, rounds=1, timeout=3600.0, size=slides.SIDE // 2, run_seconds=1.0, nbytes=64_000_000),
     }
     little = dict(size=64, products=2, run_seconds=0.001, nbytes=65536)
 
