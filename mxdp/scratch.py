@@ -170,8 +170,7 @@ def evaluate(data: Split, device_params: Sequence[Params], batch_size: int = 500
     devices, right = [params[0].ctx for params in device_params], 0
     for X, y in sequential(data, batch_size * len(devices)):
         shards = zip(*split_batch(X, y, devices[: len(X)]), device_params)
-        same = [net(X, params).argmax(axis=1).astype(y.dtype) == y for X, y, params in shards]
-        right += sum(each.sum().item() for each in same)
+        right += sum(n.item() for n in [(net(X, W).argmax(axis=1).astype(y.dtype) == y).sum() for X, y, W in shards])
     return float(right / len(data))
 
 
