@@ -8,7 +8,7 @@ MXNet's modules, whoever imports them:
   module gets NumPy itself. NumPy and its print options are not changed.
 - Their ``distutils.version`` is a stand-in.
 - They write NumPy's scalars in attributes as plain numbers (:func:`attribute_text`).
-- They get no scikit-learn, which with pandas takes a third of MXNet's import. Without it, too, MXNet works: it is the
+- They get no scikit-learn, which with pandas takes a quarter of MXNet's import. Without it, too, MXNet works: it is the
   base class of ``mx.model.FeedForward`` alone, which is deprecated.
 
 The hook is a feature of Python: each module may have its own ``__import__``, in its ``__builtins__``.

@@ -194,7 +194,7 @@ _DROPPED = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_dropped)
 
 
 def _before_python_ends() -> None:
-    """A job that the engine calls or drops while Python ends would abort the process."""
+    """A job that the engine calls or drops while Python ends would abort the process. (MPI, too, ends after this.)"""
     with suppress(Exception):  # of an operator, which nobody waits for any more
         npx.waitall()
 

@@ -14,7 +14,6 @@ MPI is whatever ``mpi4py`` was built for. It moves bytes neither authenticated n
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import mmap
 import os
@@ -25,7 +24,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Type
 
 import numpy as onp
 
-from mxdp.backend import Device, NDArray, mx, npx, usable_gpus
+from mxdp.backend import Device, NDArray, mx, usable_gpus
 from mxdp.backend import devices as find_devices
 from mxdp.engine import EngineJob
 from mxdp.errors import MxdpError, plural
@@ -80,7 +79,6 @@ class World:
         self._token = mx.nd.zeros((1,), ctx=mx.cpu())
         self._pending: Set[_MpiJob] = set()
         self._staging: Dict[int, NDArray] = {}
-        atexit.register(npx.waitall)  # before MPI ends
         sys.excepthook = _end_all_ranks
 
     def __repr__(self) -> str:

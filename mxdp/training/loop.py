@@ -27,8 +27,8 @@ from mxdp.timing import Timer
 from mxdp.training.step import TrainStep
 
 RUN_AHEAD = 2
-"""Steps that Python may be ahead of the devices. The devices then seldom wait for Python, and memory is bounded. On CPU
-devices ``wait_to_read`` queues behind all work on ``cpu(0)``, so it may return after the array is ready."""
+"""Steps that Python may be ahead of the devices. The devices then seldom wait for Python, and memory is bounded. Python
+waits for completion events: ``wait_to_read`` queues behind all work on ``cpu(0)``, later steps' too."""
 
 
 def train_steps(

@@ -46,21 +46,21 @@ class Crew:
         self.ranks: List[Connection] = []
         self.pids: List[int] = []
         rank = [sys.executable, "-m", f"{__package__}.rank", f"{what.__module__}:{what.__qualname__}"]
-        with tempfile.TemporaryDirectory(prefix="mxdp-crew-") as folder, socket.socket(socket.AF_UNIX) as listener:
-            place = f"{folder}/socket"
-            listener.bind(place)
-            listener.listen(size)
-            listener.settimeout(0.2)
-            for again in (True, False):  # the port that an engine was told may be gone before it takes it
-                try:
-                    self._start(engine, size, rank, {**os.environ, SOCKET: place})
-                    self._accept(listener, size, {**order, "engine": engine, "size": size})
-                    break
-                except BaseException as error:
-                    self.kill()
-                    if not (again and isinstance(error, MxdpError)):
-                        raise
-                    self._processes.clear()
+        for again in (True, False):  # the port that an engine was told may be gone before it takes it
+            try:
+                # A socket for each try: nobody of the first is taken for one of the second.
+                with tempfile.TemporaryDirectory(prefix="mxdp-crew-") as folder, socket.socket(socket.AF_UNIX) as own:
+                    own.bind(f"{folder}/socket")
+                    own.listen(size)
+                    own.settimeout(0.2)
+                    self._start(engine, size, rank, {**os.environ, SOCKET: f"{folder}/socket"})
+                    self._accept(own, size, {**order, "engine": engine, "size": size})
+                return
+            except BaseException as error:
+                self.kill()
+                if not (again and isinstance(error, MxdpError)):
+                    raise
+                self._processes.clear()
 
     def ask(self, command: str, *arguments: Any, limit: float = 3600.0) -> List[Any]:
         """Have all ranks do ``command``, a method of theirs; their answers, in the order of ranks.
