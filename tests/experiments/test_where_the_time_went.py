@@ -74,7 +74,7 @@ def test_the_picture_writes_the_numbers_in_plain_words():
     figure = Figure(layout="constrained")
     WhereTheTimeWent().draw({"rows": found}, figure)
     texts = [text.get_text().replace("\N{NO-BREAK SPACE}", " ") for text in figure.axes[0].texts]
-    shares = "compute 79.0% · rest 20.0% · all-reduce, waited for 1.0%"
+    shares = "compute 79.0% · rest 20.0% · all-reduce waited for 1.0%"
     assert texts == ["5,135", "1,300", "1 devices", "6,500 ms", shares, "2,568", "650", "2 devices", "3,250 ms", shares]
     named = [text.get_text() for text in figure.legends[0].get_texts()]
     assert len(named) == len(set(named)) == len(PARTS)

@@ -31,8 +31,8 @@ PARTS = {
 """Metric to its name in the table."""
 ON_PROCESSOR = 0.95
 """With less of their working time on a processor, the answer says how much the devices had."""
-PLAIN = {"hidden_communication": "all-reduce, beside compute", "exposed_communication": "all-reduce, waited for"}
-"""The same in the picture, where there is room for more."""
+PLAIN = {"hidden_communication": "all-reduce beside compute", "exposed_communication": "all-reduce waited for"}
+"""The same in the picture and the answer, where there is room for more."""
 
 
 @experiment
@@ -88,7 +88,11 @@ class WhereTheTimeWent(Experiment):
 
     def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
         last = find_all(rows, sync="buckets")[-1]
-        said = [f"{words} {estimate(last, key):.1%}" for key, words in PARTS.items() if last["metrics"][key] >= 0.005]
+        said = [
+            f"{words} {estimate(last, key):.1%}"
+            for key, words in {**PARTS, **PLAIN}.items()
+            if last["metrics"][key] >= 0.005
+        ]
         fast = (
             f" It is {estimate(last, 'speedup'):.2f} times as fast as one device."
             if "speedup" in last["rounds"]
