@@ -151,7 +151,8 @@ def _machine(known: Known) -> str:
 
 def _measured(known: Known) -> str:
     days = sorted(result["started"][:10] for result in known.values())
-    return f"Measured on {_machine(known)}, from {days[0]} to {days[-1]}."
+    when = f"on {days[0]}" if days[0] == days[-1] else f"from {days[0]} to {days[-1]}"
+    return f"Measured on {_machine(known)}, {when}."
 
 
 def _markdown(headings: Sequence[str], lines: Sequence[Sequence[str]], right: Sequence[Any] = ()) -> List[str]:
