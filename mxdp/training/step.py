@@ -67,7 +67,7 @@ def record_graph(net: Callable[..., Any], loss: Callable[..., Any], params: int)
     graph = _with_symbols(loss)(_with_symbols(net)(X, weights), y)
     places = [names.index(name) for name in graph.list_inputs()]
     # With static shapes each operator keeps its temporary space. Else it takes the next of the 128 pieces that devices
-    # share, and on one device all of them grow to 13 MB, over the first hundred steps.
+    # share, and each of them grows: on one device, batch 256, by 1.7 GB in all, over 130 steps.
     operator = mx.nd.CachedOp(graph, [("static_alloc", True), ("static_shape", True)])
 
     def call(*arrays: NDArray) -> NDArray:

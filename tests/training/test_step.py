@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as onp
 import pytest
 
@@ -69,3 +72,28 @@ def test_many_steps_have_the_bits_of_train_batch_on_batches_of_all_lengths(n):
         losses = train_batch(X, y, slow, some, 0.1, sync=sync)
     assert [bits(params) for params in fast] == [bits(params) for params in slow]
     assert bits(last) == bits(losses)
+
+
+STEPS = """
+import mxdp, numpy
+from mxdp.training import TrainStep
+devices = mxdp.devices(1, "cpu")
+step = TrainStep([mxdp.get_params(mxdp.init_lenet(0), devices[0])], devices, 0.1)
+X, y = numpy.zeros((256, 1, 28, 28), "float32"), numpy.zeros(256, "int32")
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096
+def steps(count):
+    for _ in range(count):
+        step(X, y)[0].wait_to_read()
+steps(10)
+before = resident()
+steps(15)
+print(resident() - before)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads Linux's /proc/self/statm")
+def test_memory_does_not_grow_after_the_first_steps():
+    done = subprocess.run([sys.executable, "-c", STEPS], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 64 << 20  # without static shapes: 15 pieces of 13 MB and more
