@@ -18,12 +18,19 @@ ROOT = Path(__file__).resolve().parents[1]
 OURS = {"MXNET_CPU_TEMP_COPY": "128", "OMP_NUM_THREADS": "1", "MXNET_CPU_WORKER_NTHREADS": "1"}
 
 
-class Libc:
-    """Stands in for the C library: takes note of each mallopt, and refuses what ``refuse`` names."""
+TUNED = dict.fromkeys([*process.MALLOPT, "MADV_HUGEPAGE"], True)
+HEAP = 3 << 20, 1 << 30
 
-    def __init__(self, refuse=()):
-        self.calls = []
+
+class Libc:
+    """Stands in for the C library: takes note of each mallopt, and refuses what ``refuse`` names. ``heap``: the block
+    that malloc gives, and the heap's end."""
+
+    def __init__(self, refuse=(), heap=HEAP, madvise=0):
+        self.calls, self.advised, self.freed = [], [], []
         self.refuse = refuse
+        self.malloc, self.sbrk, self.free = lambda size: heap[0], lambda by: heap[1], lambda at: self.freed.append(at)
+        self.madvise = lambda *order: self.advised.append(order) or madvise
 
     def mallopt(self, option, value):
         self.calls.append((option, value))
@@ -48,7 +55,7 @@ def child(code, **environ):
 
 def test_sets_what_the_user_has_not_set():
     environ = {"PATH": "/bin"}
-    assert prepare(environ) == process.Prepared(OURS, {}, [], dict.fromkeys(process.MALLOPT, True))
+    assert prepare(environ) == process.Prepared(OURS, {}, [], TUNED)
     assert environ == {"PATH": "/bin", **OURS, "MXDP_PREPARED": ",".join(OURS)}
 
 
@@ -63,7 +70,7 @@ def test_leaves_what_the_user_has_set(name):
 
 def test_a_user_value_equal_to_ours_is_still_the_users():
     environ = dict(OURS)
-    assert prepare(environ) == process.Prepared({}, OURS, [], dict.fromkeys(process.MALLOPT, True))
+    assert prepare(environ) == process.Prepared({}, OURS, [], TUNED)
     assert process.unprepared(environ) == OURS
 
 
@@ -162,15 +169,35 @@ def test_the_naive_engine_is_named():
     assert prepare({"MXNET_ENGINE_TYPE": "ThreadedEnginePerDevice"}).warnings == []
 
 
-def test_mallopt_gets_the_three_options():
+def test_mallopt_gets_the_three_options_and_for_a_moment_the_heaps_growth():
     libc = Libc()
     process.tune_malloc({}, libc)
-    assert libc.calls == [(-3, 1 << 30), (-1, 2**31 - 1), (-8, 1)]
+    assert libc.calls == [(-3, 1 << 30), (-1, 2**31 - 1), (-8, 1), (-2, 1 << 30), (-2, 128 << 10)]
+
+
+def test_huge_pages_are_asked_for_from_the_next_multiple_to_the_heaps_end():
+    libc = Libc()
+    assert process.tune_malloc({}, libc)["MADV_HUGEPAGE"]
+    assert (libc.advised, libc.freed) == ([(4 << 20, (1 << 30) - (4 << 20), 14)], [3 << 20])
+
+
+@pytest.mark.parametrize(
+    ("environ", "libc"),
+    [
+        ({}, Libc(heap=(None, 1 << 30))),  # no memory
+        ({}, Libc(heap=(1 << 31, 1 << 30))),  # the block is outside the heap, which couldn't grow
+        ({}, Libc(madvise=-1)),  # a kernel without huge pages
+        ({"GLIBC_TUNABLES": "glibc.malloc.hugetlb=0"}, Libc()),
+        ({"MALLOC_TOP_PAD_": "0"}, Libc()),
+    ],
+)
+def test_without_huge_pages(environ, libc):
+    assert process.tune_malloc(environ, libc) == {**TUNED, "MADV_HUGEPAGE": False}
 
 
 def test_an_older_glibc_gets_the_largest_threshold_that_it_takes():
     libc = Libc(refuse=[(-3, 1 << 30)])
-    assert process.tune_malloc({}, libc) == dict.fromkeys(process.MALLOPT, True)
+    assert process.tune_malloc({}, libc) == TUNED
     assert libc.calls[:2] == [(-3, 1 << 30), (-3, 32 << 20)]
 
 
@@ -179,6 +206,7 @@ def test_a_refused_option_is_reported():
         "M_MMAP_THRESHOLD": True,
         "M_TRIM_THRESHOLD": True,
         "M_ARENA_MAX": False,
+        "MADV_HUGEPAGE": False,
     }
 
 
@@ -194,13 +222,13 @@ def test_a_refused_option_is_reported():
 def test_what_the_user_told_glibc_is_left(environ, left):
     libc = Libc()
     prepared = process.prepare(dict(environ), modules={}, libc=libc)
-    assert prepared.malloc == {name: name != left for name in process.MALLOPT}
+    assert prepared.malloc == {name: name not in (left, "MADV_HUGEPAGE") for name in TUNED}
     assert process.MALLOPT[left][0] not in [option for option, _ in libc.calls]
     assert prepared.kept == environ
 
 
 def test_a_c_library_without_mallopt():
-    assert process.tune_malloc({}, object()) == dict.fromkeys(process.MALLOPT, False)
+    assert process.tune_malloc({}, object()) == dict.fromkeys(TUNED, False)
 
 
 @pytest.mark.parametrize(
@@ -348,3 +376,24 @@ FEW, MANY = 50, 200  # six turns fault 6 * 24576 pages of 4 KiB, or 6 * 48 of 2 
 def test_a_worker_thread_keeps_its_memory_by_all_three_options_together(spoil):
     assert int(child(FAULTS)) < FEW
     assert int(child(FAULTS, **spoil)) > MANY
+
+
+HUGE = """
+import ctypes
+from mxdp import process
+process.prepare()
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+libc.memset(ctypes.c_void_p(libc.malloc(64 << 20)), 1, 64 << 20)
+print(*[line.split()[1] for line in open("/proc/self/smaps_rollup") if line.startswith("AnonHugePages")])
+"""
+THP = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+
+
+@pytest.mark.skipif(
+    not THP.exists() or "[madvise]" not in THP.read_text(), reason="Linux gives huge pages never, or always"
+)
+def test_what_is_allocated_has_huge_pages():
+    assert int(child(HUGE)) > 32 << 10  # kB
+    assert int(child(HUGE, MXDP_PREPARE="0")) == 0
+    assert int(child(HUGE, MALLOC_TOP_PAD_="0")) == 0
