@@ -18,6 +18,7 @@ import ctypes
 import mmap
 import os
 import sys
+import time
 import traceback
 from types import TracebackType
 from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Type
@@ -216,4 +217,5 @@ def _abort(text: str) -> None:
     if STEPS in os.environ:  # MPI would kill the launcher's guard before it says which rank failed
         sys.stdout.flush()
         os._exit(1)
+    time.sleep(0.5)  # else mpiexec may end before it has passed the text on
     MPI.COMM_WORLD.Abort(1)

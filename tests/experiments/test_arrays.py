@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as onp
 import pytest
 
-from mxdp.backend import mx
+from mxdp.backend import mx, npx
 from mxdp.collectives import AllReduce
 from mxdp.experiments.allreduce.sizes import STORES
 from mxdp.experiments.allreduce.work.arrays import exact_sums, numbers, replicas, seconds_a_call, store_sync
@@ -35,7 +35,9 @@ def test_numbers_depend_on_rank_index_and_seed():
 @pytest.mark.parametrize("name", STORES)
 def test_a_store_sums_in_place(name):
     arrays = filled()
-    store_sync(name, arrays)()
+    sync = store_sync(name, arrays)
+    sync()
+    npx.waitall()
     assert count(exact_sums(arrays, SEED)) == (3 * (900 + 5 + 1), 0)
 
 

@@ -20,7 +20,7 @@ from typing import Any, List, Sequence
 import numpy as onp
 
 from mxdp.backend import Device, NDArray, autograd, gluon, np, npx
-from mxdp.datasets import Split
+from mxdp.datasets import Dataset, Split
 
 
 def write_idx(split: Split, folder: Path, prefix: str) -> None:
@@ -55,6 +55,11 @@ def data_loader(train: Split, test: Split, batch_size: int) -> Any:
             return d2l.load_data_fashion_mnist(batch_size)[0]
         finally:
             datasets.download, datasets.FashionMNIST.__init__.__defaults__ = usual, usual_root
+
+
+def splittable(data: Dataset, devices: int) -> Dataset:
+    """The same without the last training samples, fewer than ``devices``: gluon can't split an uneven last batch."""
+    return data.take(len(data.train) // devices * devices)
 
 
 def book_layout(params: Sequence[Any]) -> List[Any]:

@@ -36,7 +36,8 @@ def numbers(shape: Shape, rank: int, seed: int) -> HostArray:
 
 def store_sync(name: str, arrays: Sequence[Sequence[NDArray]]) -> Sync:
     """What ``gluon.Trainer`` does with the store of that name in the table: a key for each array, summed in place, the
-    first arrays first."""
+    first arrays first. Must outlive its jobs, so wait before you drop it: MXNet frees a store at once, which divided by
+    zero once (in ``CommCPU::ReduceSumCPU``)."""
     store = mx.kv.create(STORES[name])
     keys = [list(same) for same in zip(*arrays)]
     for key, same in enumerate(keys):

@@ -24,6 +24,7 @@ def oracle(case: Case, settings: Settings) -> Iterator[Tuple[Any, ...]]:
         for gradient in own:
             upload(numbers(gradient.shape, rank, settings["seed"]), devices[rank]).copyto(gradient)
     sync()
+    npx.waitall()  # a store of MXNet's is freed with ``sync``, and its jobs would still use it
     return exact_sums(gradients, settings["seed"])
 
 

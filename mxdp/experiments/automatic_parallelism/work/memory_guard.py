@@ -16,7 +16,7 @@ from mxdp.errors import MemoryShortage
 from mxdp.experiments.automatic_parallelism.memory_guard import INNER, BigResults
 from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
 from mxdp.experiments.measure.devices import devices_of
-from mxdp.experiments.measure.memory import taken
+from mxdp.experiments.measure.memory import give_back, taken
 from mxdp.timing import Timer
 
 SLACK = 32 << 20
@@ -144,6 +144,7 @@ def at_most(nbytes: int) -> Iterator[None]:
     try:
         import resource
 
+        give_back()  # the heap's free end counts as had
         status = Path("/proc/self/status").read_text()
     except (ImportError, OSError):
         yield

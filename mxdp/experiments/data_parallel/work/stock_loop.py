@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Iterator, Tuple
 
 import numpy as onp
@@ -31,6 +32,7 @@ def set_up(case: Case, settings: Settings) -> Work:
     seed = settings["seed"] + case.settings["repeat"]
     if settings["samples"]:
         data = data.take(settings["samples"])
+    data = book_loop.splittable(data, math.prod(settings["devices"]))
     params = init_lenet(seed)
     if case.settings["loop"] == "book":
         replicas = [get_params(book_loop.book_layout(params), device) for device in devices]

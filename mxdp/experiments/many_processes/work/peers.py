@@ -31,6 +31,7 @@ class BookRank:
     def __init__(self, order: Mapping[str, Any]) -> None:
         self.number, self.devices, self.lr = 0, devices(order["devices"], order["kind"]), order["lr"]
         dataset = load(order["data"], order["data_dir"], seed=order["seed"])
+        dataset = book_loop.splittable(dataset, len(self.devices))
         self.data, self._test = dataset.name, dataset.test
         loader = book_loop.data_loader(dataset.train, dataset.test, order["batch_size"])
         self._batches = chain.from_iterable(repeat(loader))
@@ -90,7 +91,9 @@ class GluonRank:
     def losses(self, X: HostArray, y: HostArray, params: List[HostArray], lr: float, steps: int) -> List[float]:
         """Before each of so many steps on one batch: the sum of all samples' losses."""
         net, trainer = self._trained(params, lr)
-        return [sum(float(each.sum()) for each in self._step(X, y, net, trainer)) for _ in range(steps)]
+        found = [sum(float(each.sum()) for each in self._step(X, y, net, trainer)) for _ in range(steps)]
+        npx.waitall()  # MXNet frees the trainer's store at once, and its jobs would still use it
+        return found
 
     def accuracy(self) -> float:
         """Of what was trained, on the test set."""
