@@ -227,10 +227,14 @@ def test_the_bits_of_undisturbed_trainings_are_compared(monkeypatch):
         assert count(lost_worker.oracle(case, SETTINGS)) == (2, wrong)
 
 
-def peer_rows(mxdp, by_mpi=1.6):
+def peer_rows(mxdp, by_mpi=1.6, half=0.88):
     seconds = {BOOK: 4.0, HYBRID: 1.9, TORCH: 1.8, DDP: 2.0, MXDP: mxdp, MXDP_MPI: by_mpi, CEILING: 1.58}
-    rows = [row(each, peer, peer=peer, devices_in_all=2, steps=10) for peer, each in seconds.items()]
-    Peers().finish(rows[:-1], rows[-1:], {"samples": None})
+    given = [(peer, each, 256) for peer, each in seconds.items()] + [(MXDP, 0.9, 128), (CEILING, half, 128)]
+    rows = [
+        row(each, peer, peer=peer, devices_in_all=2, steps=10, batch_size=batch_size)
+        for peer, each, batch_size in given
+    ]
+    Peers().finish(rows, [], {"samples": None, "batch_size": 256})
     return rows
 
 
@@ -243,7 +247,8 @@ def test_peers_are_compared_with_mxdp(mxdp, fails):
     assert {name for name, holds in found.items() if not holds} >= fails
     assert found["of_ddp"]
     assert found["exchange"]
-    said = Peers().answer(rows[:-1], rows[-1:], {"devices": [2]})
+    said = Peers().answer(rows, [], {"devices": [2], "batch_size": 256})
+    assert said.count("nothing exchanged") == 1
     assert f"On 2 devices, in times of mxdp's time: the book's loop {4 / mxdp:.2f} (" in said
     assert rows[0]["metrics"]["sec_per_step"] == pytest.approx(4.0 * 3.5 / 10)
 
@@ -251,6 +256,11 @@ def test_peers_are_compared_with_mxdp(mxdp, fails):
 def test_peers_by_mpi_are_compared_with_ddp_and_with_processes_that_exchange_nothing():
     found = judged(Peers, peer_rows(1.6, by_mpi=1.7))
     assert {name for name, holds in found.items() if not holds} == {"of_ddp", "exchange"}
+
+
+def test_peers_are_compared_with_half_the_batch_too():
+    found = judged(Peers, peer_rows(1.6, half=0.84))
+    assert {name for name, holds in found.items() if not holds} == {"of_ceiling_half"}
 
 
 @pytest.mark.parametrize(("factor", "right"), [(1.0, True), (1.01, False)])

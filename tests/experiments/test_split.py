@@ -177,7 +177,7 @@ def test_what_cannot_be_told_apart_is_not_recommended(changes, why, names):
     given[2]["seconds"]["samples"] = changes.get("samples", [2.1] * 24)
     held("strategies", given, {"devices": [2]})
     text = find("strategies").answer(given, [], {"devices": [2]})
-    assert f"LeNet, batch 8: can't tell what to use ({why}): the fastest may be {names}." in text
+    assert f"LeNet, batch 8: the fastest may be {names}; the run can't tell which ({why})." in text
     assert "LeNet: the cost model expected one of these" in text
 
 

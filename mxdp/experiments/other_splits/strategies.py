@@ -110,7 +110,7 @@ class Strategies(SplitExperiment):
             advice = f"use {_named(best)}"
             if not sure:
                 why, names = unsure(expected, "expected_of_fastest"), either(map(_named, close))
-                advice = f"can't tell what to use ({why}): the fastest may be {names}"
+                advice = f"the fastest may be {names}; the run can't tell which ({why})"
             elif best["case"]["strategy"] != SERIAL:
                 serial = find_all(own, strategy=SERIAL)[0]
                 advice += f", {estimate(serial, 'serial_of_fastest'):.2f} times as fast as one device"

@@ -16,6 +16,7 @@ from mxdp.experiments.many_processes.peers import BOOK, GLUON, HYBRID, TORCH, st
 from mxdp.experiments.many_processes.work.machines import TrainingRank
 from mxdp.experiments.measure import book_loop
 from mxdp.experiments.measure.crew import Crew
+from mxdp.experiments.measure.memory import give_back
 from mxdp.scratch import cross_entropy, evaluate, get_params, init_lenet, train_batch
 from mxdp.training import RUN_AHEAD
 
@@ -164,8 +165,9 @@ def oracle(case: Case, settings: Settings) -> Iterator[Tuple[Any, ...]]:
 def set_up(case: Case, settings: Settings) -> Work:
     """A round is an epoch, or as many steps as ``samples`` make."""
     ranks = _crew(case, settings)
-    data = load(settings["data"], settings["data_dir"], seed=settings["seed"])
-    steps = steps_of(settings["samples"] or len(data.train), settings["batch_size"])
+    samples = settings["samples"] or len(load(settings["data"], settings["data_dir"], seed=settings["seed"]).train)
+    give_back()  # all peers' processes are there at once
+    steps = steps_of(samples, case.settings["batch_size"])
     whole = settings["samples"] is None
 
     def one_round() -> Round:
