@@ -394,6 +394,6 @@ THP = Path("/sys/kernel/mm/transparent_hugepage/enabled")
     not THP.exists() or "[madvise]" not in THP.read_text(), reason="Linux gives huge pages never, or always"
 )
 def test_what_is_allocated_has_huge_pages():
-    assert int(child(HUGE)) > 32 << 10  # kB
+    assert int(child(HUGE)) > 0
     assert int(child(HUGE, MXDP_PREPARE="0")) == 0
     assert int(child(HUGE, MALLOC_TOP_PAD_="0")) == 0
