@@ -87,6 +87,10 @@ def test_results_of_quick_stand_in_and_claims_have_verdicts(epochs, tmp_path):
     assert "| **does not hold** (quick): 2 devices 0.5 (0.4 to 0.6) |" in made[EXPERIMENTS]
     assert made[EXPERIMENTS].count("**does not hold**") == 1
     assert "What does a second device bring to an epoch?** (quick)" in made[README]
+    results.write({**epochs, "preset": "full", "verdict": {**epochs["verdict"], "claims": []}}, tmp_path)
+    in_full = tables.written(tmp_path)[EXPERIMENTS]
+    assert "It is slow. |" in in_full
+    assert "| **does not hold** (quick): 2 devices 0.5 (0.4 to 0.6) |" in in_full
     assert "`buckets` was not measured yet." in made[README]
     assert "Gradients one by one" not in made[README]
 

@@ -52,15 +52,20 @@ def experiments(known: Known, _: str, path: Path) -> List[str]:
 
 
 def claims(known: Known, _: str, path: Path) -> List[str]:
-    """What each experiment claims, and how that was judged. A verdict on another bound than today's is not shown."""
+    """What each experiment claims, and how that was judged: in full, or if it was not, in quick. A verdict on another
+    bound than today's is not shown."""
     lines = []
     for each in _ours():
-        preset, result = _result(known, each.name)
-        judged = {claim["name"]: claim for claim in result["verdict"]["claims"]} if result else {}
+        judged = {
+            (claim["name"], claim["bound"], claim["least"]): (preset, claim)
+            for preset in PRESETS[::-1]
+            if (preset, each.name) in known
+            for claim in known[preset, each.name]["verdict"]["claims"]
+        }
         for name, claim in each.claims.items():
-            own = judged.get(name)
+            preset, own = judged.get((name, claim.bound, claim.least), ("", None))
             here = shown.NOTHING
-            if own and (own["bound"], own["least"]) == (claim.bound, claim.least):
+            if own:
                 _, verdict, numbers = words.verdict(own)
                 here = f"**{verdict}**{_quick(preset)}{numbers and ': '}{numbers}"
             lines.append([f"`{each.name}`", claim.sentence, claim.source, here])

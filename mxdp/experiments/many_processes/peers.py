@@ -46,12 +46,13 @@ class Peers(Experiment):
     question = "Would a user be better off with something else?"
     source = "ours"
     how_to_read = (
-        "A round is the same number of LeNet steps for all, each with its own data path; the rows take turns. The "
+        "A round is the same number of samples for all, each with its own data path; the rows take turns. The "
         "book's loop is d2l's loader and helpers in MXNet's default environment. gluon.Trainer has the store 'device', "
         "two contexts of one process and mxdp's settings; hybridised, with static memory and shapes. PyTorch has a "
         "thread for each device; DDP, Horovod and mxdp by MPI have a process for each. For fairness PyTorch has mxdp's "
         "settings of the allocator, too. 'Of mxdp' is the row's time over mxdp's in one process on as many devices: "
-        "above 1 mxdp is faster. Two rows have half of the batch, where Python and the exchange weigh more."
+        "above 1 mxdp is faster. Two rows have half of the batch and twice the steps: there Python and the exchange "
+        "weigh more."
     )
     claims = {
         "of_book": Claim("On two devices mxdp takes at most 0.45 of the book's time.", "ours", 0.45),
@@ -137,7 +138,7 @@ class Peers(Experiment):
 
     def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
         said = []
-        for n in settings["devices"]:
+        for n in settings["devices"][::-1]:
             others = [
                 f"{WORDS[row['case']['peer']]} {estimate(row, 'of_mxdp'):.2f}"
                 for row in rows + references
