@@ -56,6 +56,15 @@ def test_answers_come_in_the_order_of_ranks(start):
         assert len(set(ranks.pids)) == 3
 
 
+def test_between_two_commands_ranks_are_stopped(start):
+    with start() as ranks:
+        for _ in range(2):
+            ranks.ask("place", "x")
+            assert {psutil.Process(pid).status() for pid in ranks.pids} == {psutil.STATUS_STOPPED}
+        ranks.begin("place", "x")
+        assert psutil.STATUS_STOPPED not in {psutil.Process(pid).status() for pid in ranks.pids}
+
+
 @pytest.mark.parametrize(("command", "words"), [("fail", "rank 1: ValueError: broken"), ("end", "rank 1 has ended")])
 def test_a_rank_that_fails_or_ends_is_named_at_once(start, command, words):
     started = time.monotonic()

@@ -15,6 +15,13 @@ def test_stock_has_none_of_our_settings_but_the_threads():
     assert found == {"PATH": "/bin", "OMP_NUM_THREADS": "1", "MXDP_PREPARE": "0"}
 
 
+@pytest.mark.parametrize(("devices", "cores", "threads"), [(1, 8, None), (2, 2, None), (2, 4, "1")])
+def test_the_defaults_have_one_thread_only_where_a_product_would_hang(monkeypatch, devices, cores, threads):
+    monkeypatch.setattr(engines.process, "cores", lambda: cores)
+    found = environment_for(Case("book", environment=engines.defaults(devices)), OURS)
+    assert found == {"MXDP_PREPARE": "0", **({"OMP_NUM_THREADS": threads} if threads else {})}
+
+
 @pytest.mark.parametrize("environment", [engines.STOCK, engines.NAIVE, engines.workers(1), engines.workers(2)])
 def test_no_engine_has_more_threads_than_one(environment):
     """Two large products at the same time hang for ever with two OpenMP threads or more."""

@@ -10,11 +10,11 @@ Both train the same network on the same data, with equal batches, learning rate 
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional
+from typing import List
 
-from mxdp import process
 from mxdp.errors import plural
 from mxdp.experiments.harness.claims import Claim, estimate
+from mxdp.experiments.harness.environments import defaults
 from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, experiment
 from mxdp.experiments.report import style
 from mxdp.experiments.report.rows import find, find_all, keep, keep_accuracies, ratios, row_bars
@@ -56,10 +56,7 @@ class StockLoop(Experiment):
     def cases(self, settings: Settings) -> List[Case]:
         cases = []
         for n in settings["devices"]:
-            stock: Dict[str, Optional[str]] = {**dict.fromkeys(process.SETTINGS), "MXDP_PREPARE": "0"}
-            if n > 1 and process.cores() >= 4:  # else MXNet takes two OpenMP threads, and np.dot on two contexts hangs
-                stock["OMP_NUM_THREADS"] = "1"
-            for loop, environment in (("mxdp", {}), ("book", stock)):
+            for loop, environment in (("mxdp", {}), ("book", defaults(n))):
                 settled = {"loop": loop, "num_devices": n}
                 cases.append(Case(f"{loop}, {plural(n, 'device')}", n, settings=settled, environment=environment))
         return cases

@@ -1,7 +1,7 @@
 """Environment variables for child processes that need another engine than mxdp's. MXNet reads them when it is loaded.
 
-All have one OpenMP thread, so that a device keeps one core busy and two products at the same time can't hang (see
-:mod:`mxdp.process`). Pure Python.
+All but :func:`defaults` have one OpenMP thread, so that a device keeps one core busy and two products at the same time
+can't hang (see :mod:`mxdp.process`). Pure Python.
 """
 
 from __future__ import annotations
@@ -18,6 +18,16 @@ STOCK: Environment = {**dict.fromkeys(process.SETTINGS), "MXDP_PREPARE": "0", "O
 # mxdp would warn of what this shows.
 NAIVE: Environment = {"OMP_NUM_THREADS": "1", "MXNET_ENGINE_TYPE": "NaiveEngine", "PYTHONWARNINGS": "ignore"}
 """No engine: an operator runs in the thread that calls it, before the call returns."""
+
+
+def defaults(devices: int) -> Environment:
+    """MXNet's own settings, on so many devices.
+
+    With four cores or more MXNet takes two OpenMP threads, with which ``np.dot`` hangs on two contexts: there it gets
+    one.
+    """
+    threads = "1" if devices > 1 and process.cores() >= 4 else None
+    return {**STOCK, "OMP_NUM_THREADS": threads}
 
 
 def workers(count: int) -> Environment:

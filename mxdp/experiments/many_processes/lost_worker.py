@@ -70,6 +70,7 @@ class LostWorker(Experiment):
                 f"{harm}: {WORDS[engine]}",
                 n,
                 settings={"engine": engine, "processes": n, "devices_in_all": n, "harm": harm},
+                environment={"HOROVOD_GLOO_TIMEOUT_SECONDS": "30"},  # its own; a crew's is longer
                 needs=NEEDS.get(engine, {}),
             )
             for n in settings["devices"]

@@ -8,12 +8,12 @@ the same losses: a peer that computes something else is not compared.
 from __future__ import annotations
 
 import math
-from typing import Dict, List, Optional
+from typing import List
 
-from mxdp import process
 from mxdp.errors import plural
 from mxdp.experiments.engines import ALONE, DDP, HOROVOD, MPI, NEEDS, ONE
 from mxdp.experiments.harness.claims import Claim, estimate
+from mxdp.experiments.harness.environments import defaults
 from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, experiment
 from mxdp.experiments.report import style
 from mxdp.experiments.report.rows import find, keep, ratios, row_bars
@@ -102,7 +102,7 @@ class Peers(Experiment):
                     "devices_in_all": n,
                     "batch_size": batch_size,
                 }
-                environment = stock(n) if peer == BOOK else {}
+                environment = defaults(n) if peer == BOOK else {}
                 smaller = f", batch {half}" if batch_size == half else ""
                 label = f"{plural(n, 'device')}{smaller}: {WORDS[peer]}"
                 cases.append(Case(label, n, 1, settled, environment, reference=peer == CEILING, needs=needs))
@@ -162,15 +162,6 @@ class Peers(Experiment):
         rows = result["rows"] + result["references"]
         colours = [style.COLOURS[0] if row["case"]["peer"] in (MXDP, MXDP_MPI) else style.GREY for row in rows]
         row_bars(figure, rows, "ms/step", colours, [1e3 / row["case"]["steps"] for row in rows])
-
-
-def stock(devices: int) -> Dict[str, Optional[str]]:
-    """MXNet's default environment. With four cores or more it takes two OpenMP threads, and ``np.dot`` on two contexts
-    would hang."""
-    found: Dict[str, Optional[str]] = {**dict.fromkeys(process.SETTINGS), "MXDP_PREPARE": "0"}
-    if devices > 1 and process.cores() >= 4:
-        found["OMP_NUM_THREADS"] = "1"
-    return found
 
 
 def steps_of(samples: int, batch_size: int) -> int:

@@ -46,8 +46,7 @@ def by_engine(case: Case, settings: Settings) -> Round:
     """The engine as it comes, which starts nothing again."""
     with machines.crew(case, settings) as ranks:
         ranks.ask("train", 5)
-        for rank in ranks.ranks:
-            rank.send(("train", (ENDLESS,)))
+        ranks.begin("train", ENDLESS)
         time.sleep(0.5)
         started = time.monotonic()
         os.kill(ranks.pids[-1], victim.SIGNALS[case.settings["harm"]])
