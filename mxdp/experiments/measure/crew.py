@@ -132,7 +132,8 @@ class Crew:
 
     def _start(self, engine: str, size: int, rank: Sequence[str], environ: Mapping[str, str]) -> None:
         if engine == MPI:
-            self._run([sys.executable, "-m", "mxdp.launch", "-n", str(size), "--", *rank], environ)
+            options = ["-n", str(size), "--silent-after", "0"]  # never: a rank that is stopped is well
+            self._run([sys.executable, "-m", "mxdp.launch", *options, "--", *rank], environ)
         elif engine == HOROVOD:
             horovodrun = Path(sys.executable).with_name("horovodrun")
             patient = {"HOROVOD_GLOO_TIMEOUT_SECONDS": DAY, **environ}  # or a rank that was stopped ends the others
