@@ -60,9 +60,12 @@ def test_between_two_commands_ranks_are_stopped(start):
     with start() as ranks:
         for _ in range(2):
             ranks.ask("place", "x")
-            assert {psutil.Process(pid).status() for pid in ranks.pids} == {psutil.STATUS_STOPPED}
+            until = time.monotonic() + 10
+            while {psutil.Process(pid).status() for pid in ranks.pids} != {psutil.STATUS_STOPPED}:
+                assert time.monotonic() < until
+                time.sleep(0.01)
         ranks.begin("place", "x")
-        assert psutil.STATUS_STOPPED not in {psutil.Process(pid).status() for pid in ranks.pids}
+        assert [rank.recv() for rank in ranks.ranks] == [(("x", number, 3), False) for number in range(3)]
 
 
 @pytest.mark.parametrize(("command", "words"), [("fail", "rank 1: ValueError: broken"), ("end", "rank 1 has ended")])
