@@ -81,7 +81,7 @@ class Peers(Experiment):
     compared = "the losses of five steps on one batch, against mxdp on one device"
     common = dict(devices=[1, 2], kind="auto", data="auto", data_dir=None, seed=0, batch_size=256, lr=0.2)
     presets = {
-        "quick": dict(common, rounds=18, timeout=600.0, samples=2560, looks=1),
+        "quick": dict(common, rounds=18, timeout=600.0, samples=2560, repeats=1, looks=1),
         # One look at nine processes: its intervals leave out the fastest and the slowest. With six they would not.
         "full": dict(common, rounds=1, timeout=7200.0, samples=None, repeats=9, looks=1),
     }
