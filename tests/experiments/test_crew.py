@@ -68,6 +68,15 @@ def test_between_two_commands_ranks_are_stopped(start):
         assert [rank.recv() for rank in ranks.ranks] == [(("x", number, 3), False) for number in range(3)]
 
 
+def test_a_rank_that_ended_between_two_commands_is_named(start):
+    with start() as ranks:
+        ranks.ask("place", "x")
+        ranks._processes[2].kill()
+        ranks._processes[2].wait()
+        with pytest.raises(MxdpError, match="rank 2 has ended before it was to place"):
+            ranks.ask("place", "x")
+
+
 @pytest.mark.parametrize(("command", "words"), [("fail", "rank 1: ValueError: broken"), ("end", "rank 1 has ended")])
 def test_a_rank_that_fails_or_ends_is_named_at_once(start, command, words):
     started = time.monotonic()

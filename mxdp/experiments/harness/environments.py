@@ -21,7 +21,7 @@ NAIVE: Environment = {"OMP_NUM_THREADS": "1", "MXNET_ENGINE_TYPE": "NaiveEngine"
 
 
 def defaults(devices: int) -> Environment:
-    """MXNet's own settings, on so many devices.
+    """MXNet's default environment, for this number of devices.
 
     With four cores or more MXNet takes two OpenMP threads, with which ``np.dot`` hangs on two contexts: there it gets
     one.

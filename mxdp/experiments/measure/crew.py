@@ -5,9 +5,9 @@ does what it is told, as the child itself does what the runner tells it::
 
     runner  <-->  child  <-->  rank 0, rank 1, ...      (and, for MXNet's stores, a scheduler and a server)
 
-Between two commands a rank is stopped (SIGSTOP): an engine that looks for work all the time would take it from what is
-measured meanwhile. Horovod's two processes take half of a core when idle. A rank ends when the child does. Imports no
-MXNet.
+Between two commands a rank is stopped (SIGSTOP): an engine that looks for work all the time would take a processor from
+what is measured meanwhile. Horovod's two processes take half of a core when idle. A rank ends when the child does.
+Imports no MXNet.
 """
 
 from __future__ import annotations
@@ -92,10 +92,17 @@ class Crew:
         return [answers[number] for number in range(len(self.ranks))]
 
     def begin(self, command: str, *arguments: Any) -> None:
-        """Tell all ranks to do it, and wait for no answer."""
+        """Tell all ranks to do it, and wait for no answer.
+
+        Raises:
+            MxdpError: a rank has ended.
+        """
         self._signal(signal.SIGCONT)
-        for rank in self.ranks:
-            rank.send((command, arguments))
+        for number, rank in enumerate(self.ranks):
+            try:
+                rank.send((command, arguments))
+            except ConnectionError:
+                raise MxdpError(f"rank {number} has ended before it was to {command}") from None
 
     def timed(self, command: str, *arguments: Any) -> float:
         """:meth:`ask`, and the seconds until the last answer."""
