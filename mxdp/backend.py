@@ -44,6 +44,7 @@ npx: Any = mx.npx
 autograd: Any = mx.autograd
 gluon: Any = mx.gluon
 npx.set_np()
+os.environ.setdefault("MXNET_SUBGRAPH_VERBOSE", "0")  # else each Symbol.bind writes a line to stderr
 
 # After MXNet: a Python without MXNet may lack NumPy, too, and BackendError should come first.
 import numpy as onp  # noqa: E402

@@ -2,28 +2,28 @@
 
 Pushed operator by operator, a LeNet step is 28 operator calls a device, and backward. Python runs beside the devices,
 but on as many cores as there are devices each wake-up of Python takes a core from one of them, and the others wait for
-it at the next all-reduce. As MXNet's ``CachedOp`` forward is one call and backward another; the update of all
-parameters is a third. The operators are the same, so the numbers equal :func:`mxdp.train_batch`'s, bit for bit.
+it at the next all-reduce. Bound to its arrays once (MXNet's ``Executor``), the network is one call forward and one
+backward; the update of all parameters is a third. The operators are the same, so the numbers equal
+:func:`mxdp.train_batch`'s, bit for bit.
 """
 
 from __future__ import annotations
 
 from types import FunctionType
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
-from mxdp.backend import Batch, Device, NDArray, autograd, mx
+from mxdp.backend import Batch, Device, NDArray, mx, np
 from mxdp.collectives import GradientSync
 from mxdp.engine import Call, prepare_update
 from mxdp.scratch import Params, cross_entropy, lenet, split_batch, train_batch
-
-Graph = Callable[..., NDArray]
 
 
 class TrainStep:
     """``step(X, y)`` trains the replicas on one batch, and returns the losses of each shard's samples. Doesn't wait.
 
     Args:
-        device_params, devices: a replica for each device. Their gradients stay in the arrays that they have now.
+        device_params, devices: a replica for each device. Their gradients stay in the arrays that they have now, and
+            each step overwrites them.
         sync: sums the gradients of all replicas in place, by default a :class:`mxdp.GradientSync`.
     """
 
@@ -36,18 +36,26 @@ class TrainStep:
     ) -> None:
         self._replicas, self._devices, self._lr = device_params, devices, lr
         self._sync = sync or GradientSync(device_params)
-        self._losses = record_graph(lenet, cross_entropy, len(device_params[0]))
+        self._gradients = [[param.grad for param in params] for params in device_params]
+        self._graph = record_graph(lenet, cross_entropy, len(device_params[0]))
+        self._bound: Dict[Tuple[int, ...], List[BoundGraph]] = {}
         self._updates: Dict[int, List[Call]] = {}
 
     def __call__(self, X: Batch, y: Batch, samples: Optional[int] = None) -> List[NDArray]:
         """``samples``: of the whole batch, if ``X`` is this process's part of it."""
         samples = samples or len(X)
-        if len(X) < len(self._devices):
+        if len(X) < len(self._devices) or getattr(self._sync, "accumulating", False):
             return train_batch(X, y, self._replicas, self._devices, self._lr, sync=self._sync, samples=samples)
-        shards = zip(*split_batch(X, y, self._devices), self._replicas)
-        with autograd.record():
-            losses = [self._losses(X_shard, y_shard, *params) for X_shard, y_shard, params in shards]
-        autograd.backward(losses)
+        shards = list(zip(*split_batch(X, y, self._devices)))
+        if X.shape not in self._bound:
+            self._bound[X.shape] = [
+                BoundGraph(self._graph, *shard, *replica)
+                for shard, *replica in zip(shards, self._replicas, self._gradients)
+            ]
+        graphs = self._bound[X.shape]
+        losses = [graph.forward(*shard) for graph, shard in zip(graphs, shards)]
+        for graph in graphs:
+            graph.backward()
         self._sync()
         if samples not in self._updates:
             self._updates[samples] = [prepare_update(params, self._lr / samples) for params in self._replicas]
@@ -56,25 +64,54 @@ class TrainStep:
         return losses
 
 
-def record_graph(net: Callable[..., Any], loss: Callable[..., Any], params: int) -> Graph:
-    """``graph(X, y, *params)`` does ``loss(net(X, params), y)``, as one operator, on the device of its arguments.
+def record_graph(net: Callable[..., Any], loss: Callable[..., Any], params: int) -> Any:
+    """``loss(net(X, params), y)`` as an MXNet symbol of ``X``, ``y``, ``w0``, ``w1`` ...
 
     Both functions are called once, with symbols in place of arrays: they may use arguments, ``np``, ``npx`` and
-    operators, but no number of an array. A call pushes the work and doesn't wait.
+    operators, but no number of an array.
     """
-    names = ["X", "y", *(f"w{number}" for number in range(params))]
-    X, y, *weights = (mx.sym.var(name).as_np_ndarray() for name in names)
-    graph = _with_symbols(loss)(_with_symbols(net)(X, weights), y)
-    places = [names.index(name) for name in graph.list_inputs()]
-    # With static shapes each operator keeps its temporary space. Else it takes the next of the 128 pieces that devices
-    # share, and each of them grows: on one device, batch 256, by 1.7 GB in all, over 130 steps.
-    operator = mx.nd.CachedOp(graph, [("static_alloc", True), ("static_shape", True)])
+    X, y, *weights = (mx.sym.var(name).as_np_ndarray() for name in _names(params))
+    return _with_symbols(loss)(_with_symbols(net)(X, weights), y)
 
-    def call(*arrays: NDArray) -> NDArray:
-        found: NDArray = operator(*[arrays[place] for place in places])
-        return found
 
-    return call
+class BoundGraph:
+    """A recorded graph with its arrays on one device, for shards like ``X`` and ``y``.
+
+    All that its operators write is allocated once: asked for anew in each step, the memory of a step costs page faults.
+    """
+
+    def __init__(
+        self, graph: Any, X: NDArray, y: NDArray, params: Sequence[NDArray], gradients: Sequence[NDArray]
+    ) -> None:
+        names = _names(len(params))
+        self._inputs = X.copy(), y.copy()
+        arrays = dict(zip(names, [*self._inputs, *params]))
+        self._executor = graph.bind(
+            X.ctx,
+            {name: arrays[name] for name in graph.list_inputs()},
+            args_grad=dict(zip(names[2:], gradients)),
+            grad_req=dict.fromkeys(names[2:], "write"),
+        )
+        self._losses = self._executor.outputs[0].as_np_ndarray()
+        self._ones = np.ones_like(self._losses)
+        # Executor's own methods make an array object for each result, which takes twice as long.
+        self._run = mx.base._LIB.MXExecutorForward, mx.base._LIB.MXExecutorBackwardEx
+        self._heads = mx.base.c_handle_array([self._ones])
+
+    def forward(self, X: NDArray, y: NDArray) -> NDArray:
+        """The loss of each sample: a new array. Doesn't wait."""
+        for own, given in zip(self._inputs, (X, y)):
+            given.copyto(own)
+        mx.base.check_call(self._run[0](self._executor.handle, 1))
+        return self._losses.copy()
+
+    def backward(self) -> None:
+        """Write the gradients of the losses' sum. Doesn't wait."""
+        mx.base.check_call(self._run[1](self._executor.handle, 1, self._heads, 1))
+
+
+def _names(params: int) -> List[str]:
+    return ["X", "y", *(f"w{number}" for number in range(params))]
 
 
 def _with_symbols(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -13,7 +13,7 @@ from mxdp.collectives import GradientSync
 from mxdp.engine import prepare_update
 from mxdp.scratch import cross_entropy, get_params, init_lenet, lenet, sgd, train_batch
 from mxdp.training import TrainStep, train_steps
-from mxdp.training.step import record_graph
+from mxdp.training.step import BoundGraph, record_graph
 
 
 def batch(samples, seed=0):
@@ -32,13 +32,17 @@ def replica(device, scale=0.1):
 def test_losses_and_gradients_have_the_same_bits_also_after_a_batch_of_another_length():
     device = devices(2, "cpu")[1]
     one, other = replica(device), replica(device)
-    graph = record_graph(lenet, cross_entropy, len(one))
+    graph, bound = record_graph(lenet, cross_entropy, len(one)), {}
     for samples in (12, 5, 12):
         X, y = (np.array(part, ctx=device) for part in batch(samples, samples))
+        if samples not in bound:
+            bound[samples] = BoundGraph(graph, X, y, one, [param.grad for param in one])
+        losses = [bound[samples].forward(X, y)]
+        bound[samples].backward()
         with autograd.record():
-            losses = [graph(X, y, *one), cross_entropy(lenet(X, other), y)]
+            losses.append(cross_entropy(lenet(X, other), y))
+        losses[1].backward()
         assert losses[0].ctx == device
-        autograd.backward(losses)
         assert bits(losses[:1]) == bits(losses[1:])
         assert bits(param.grad for param in one) == bits(param.grad for param in other)
 
@@ -46,7 +50,7 @@ def test_losses_and_gradients_have_the_same_bits_also_after_a_batch_of_another_l
 def test_the_arguments_may_stand_in_any_order_in_the_functions():
     graph = record_graph(lambda X, params: X * params[1] + params[0], lambda y_hat, y: npx.relu(y_hat) - y, 2)
     X, y, b, w = (np.array([value]) for value in (2.0, 10.0, 1.0, 3.0))
-    assert graph(X, y, b, w).item() == 2 * 3 + 1 - 10
+    assert BoundGraph(graph, X, y, [b, w], [b.copy(), w.copy()]).forward(X, y).item() == 2 * 3 + 1 - 10
 
 
 @pytest.mark.parametrize("batch_size", [7, 256])
@@ -72,6 +76,24 @@ def test_many_steps_have_the_bits_of_train_batch_on_batches_of_all_lengths(n):
         losses = train_batch(X, y, slow, some, 0.1, sync=sync)
     assert [bits(params) for params in fast] == [bits(params) for params in slow]
     assert bits(last) == bits(losses)
+
+
+def test_a_step_adds_to_the_gradients_of_an_earlier_micro_batch():
+    (device,), found = devices(1, "cpu"), []
+    for fast in (True, False):
+        params = replica(device)
+        sync = GradientSync([params])
+        step = TrainStep([params], [device], 0.1, sync)
+        step(*batch(6, 0))
+        with sync.no_sync(), autograd.record():
+            losses = cross_entropy(lenet(np.array(batch(6, 1)[0]), params), np.array(batch(6, 1)[1]))
+            losses.backward()
+        if fast:
+            step(*batch(6, 2))
+        else:
+            train_batch(*batch(6, 2), [params], [device], 0.1, sync=sync)
+        found.append(bits(params))
+    assert found[0] == found[1]
 
 
 STEPS = """
