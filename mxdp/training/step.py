@@ -48,9 +48,10 @@ class TrainStep:
             return train_batch(X, y, self._replicas, self._devices, self._lr, sync=self._sync, samples=samples)
         shards = list(zip(*split_batch(X, y, self._devices)))
         if X.shape not in self._bound:
+            first = next(iter(self._bound.values()), [None] * len(shards))
             self._bound[X.shape] = [
                 BoundGraph(self._graph, *shard, *replica)
-                for shard, *replica in zip(shards, self._replicas, self._gradients)
+                for shard, *replica in zip(shards, self._replicas, self._gradients, first)
             ]
         graphs = self._bound[X.shape]
         losses = [graph.forward(*shard) for graph, shard in zip(graphs, shards)]
@@ -78,10 +79,18 @@ class BoundGraph:
     """A recorded graph with its arrays on one device, for shards like ``X`` and ``y``.
 
     All that its operators write is allocated once: asked for anew in each step, the memory of a step costs page faults.
+    ``gradients`` are overwritten. It uses the memory of ``other``, a graph for shards of another length on this device:
+    then each backward pass must follow its own forward pass.
     """
 
     def __init__(
-        self, graph: Any, X: NDArray, y: NDArray, params: Sequence[NDArray], gradients: Sequence[NDArray]
+        self,
+        graph: Any,
+        X: NDArray,
+        y: NDArray,
+        params: Sequence[NDArray],
+        gradients: Sequence[NDArray],
+        other: Optional[BoundGraph] = None,
     ) -> None:
         names = _names(len(params))
         self._inputs = X.copy(), y.copy()
@@ -91,23 +100,23 @@ class BoundGraph:
             {name: arrays[name] for name in graph.list_inputs()},
             args_grad=dict(zip(names[2:], gradients)),
             grad_req=dict.fromkeys(names[2:], "write"),
+            shared_exec=other and other._executor,
         )
         self._losses = self._executor.outputs[0].as_np_ndarray()
         self._ones = np.ones_like(self._losses)
-        # Executor's own methods make an array object for each result, which takes twice as long.
-        self._run = mx.base._LIB.MXExecutorForward, mx.base._LIB.MXExecutorBackwardEx
         self._heads = mx.base.c_handle_array([self._ones])
 
     def forward(self, X: NDArray, y: NDArray) -> NDArray:
         """The loss of each sample: a new array. Doesn't wait."""
         for own, given in zip(self._inputs, (X, y)):
             given.copyto(own)
-        mx.base.check_call(self._run[0](self._executor.handle, 1))
+        # Executor.forward makes an array object for each result as well, and takes twice as long.
+        mx.base.check_call(mx.base._LIB.MXExecutorForward(self._executor.handle, 1))
         return self._losses.copy()
 
     def backward(self) -> None:
         """Write the gradients of the losses' sum. Doesn't wait."""
-        mx.base.check_call(self._run[1](self._executor.handle, 1, self._heads, 1))
+        mx.base.check_call(mx.base._LIB.MXExecutorBackwardEx(self._executor.handle, 1, self._heads, 1))
 
 
 def _names(params: int) -> List[str]:

@@ -36,7 +36,7 @@ def test_losses_and_gradients_have_the_same_bits_also_after_a_batch_of_another_l
     for samples in (12, 5, 12):
         X, y = (np.array(part, ctx=device) for part in batch(samples, samples))
         if samples not in bound:
-            bound[samples] = BoundGraph(graph, X, y, one, [param.grad for param in one])
+            bound[samples] = BoundGraph(graph, X, y, one, [param.grad for param in one], bound.get(12))
         losses = [bound[samples].forward(X, y)]
         bound[samples].backward()
         with autograd.record():
@@ -104,18 +104,18 @@ step = TrainStep([mxdp.get_params(mxdp.init_lenet(0), devices[0])], devices, 0.1
 X, y = numpy.zeros((256, 1, 28, 28), "float32"), numpy.zeros(256, "int32")
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * 4096
-def steps(count):
-    for _ in range(count):
-        step(X, y)[0].wait_to_read()
-steps(10)
+def steps(lengths):
+    for length in lengths:
+        step(X[:length], y[:length])[0].wait_to_read()
+steps([256] * 10)
 before = resident()
-steps(15)
+steps(range(256, 241, -1))
 print(resident() - before)
 """
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads Linux's /proc/self/statm")
-def test_memory_does_not_grow_after_the_first_steps():
+def test_memory_does_not_grow_after_the_first_steps_whatever_the_length_of_a_batch():
     done = subprocess.run([sys.executable, "-c", STEPS], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) < 64 << 20  # without static shapes: 15 pieces of 13 MB and more
+    assert int(done.stdout) < 128 << 20  # a graph that shares no memory takes 50 MB for each length
