@@ -48,10 +48,11 @@ class TrainStep:
             return train_batch(X, y, self._replicas, self._devices, self._lr, sync=self._sync, samples=samples)
         shards = list(zip(*split_batch(X, y, self._devices)))
         if X.shape not in self._bound:
-            first = next(iter(self._bound.values()), [None] * len(shards))
+            none: Sequence[Optional[BoundGraph]] = [None] * len(shards)
+            first = next(iter(self._bound.values()), none)
             self._bound[X.shape] = [
-                BoundGraph(self._graph, *shard, *replica)
-                for shard, *replica in zip(shards, self._replicas, self._gradients, first)
+                BoundGraph(self._graph, *shard, params, gradients, other)
+                for shard, params, gradients, other in zip(shards, self._replicas, self._gradients, first)
             ]
         graphs = self._bound[X.shape]
         losses = [graph.forward(*shard) for graph, shard in zip(graphs, shards)]
@@ -95,7 +96,7 @@ class BoundGraph:
         names = _names(len(params))
         self._inputs = X.copy(), y.copy()
         arrays = dict(zip(names, [*self._inputs, *params]))
-        self._executor = graph.bind(
+        self._executor: Any = graph.bind(
             X.ctx,
             {name: arrays[name] for name in graph.list_inputs()},
             args_grad=dict(zip(names[2:], gradients)),
