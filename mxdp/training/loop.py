@@ -21,10 +21,10 @@ from mxdp.datasets.minibatches import Stream
 from mxdp.engine import CompletionEvent
 from mxdp.errors import plural
 from mxdp.processes import CheckpointFolder, World
-from mxdp.scratch import Params, evaluate, get_params, in_sync, init_lenet
+from mxdp.scratch import Params, evaluate, get_params, in_sync, init_lenet, lenet
 from mxdp.sections import section
 from mxdp.timing import Timer
-from mxdp.training.step import TrainStep
+from mxdp.training.step import BoundNet, TrainStep
 
 RUN_AHEAD = 2
 """Steps that Python may be ahead of the devices. The devices then seldom wait for Python, and memory is bounded. Python
@@ -242,7 +242,7 @@ def train(
         if checkpoint_every < 1 and step // each > (step - 1) // each:
             save(epoch, position, seconds + time.perf_counter() - started)
 
-    device_params = [get_params(params, device) for device in devices]
+    device_params, net = [get_params(params, device) for device in devices], BoundNet(lenet)
     training = train_epochs(
         dataset.train,
         device_params,
@@ -258,7 +258,7 @@ def train(
     try:
         for _, part in zip(range(len(finished), num_epochs), training):
             epoch = replace(part, seconds=seconds + part.seconds, samples=len(dataset.train))
-            accuracy = _accuracy(dataset.test, device_params, ranks)
+            accuracy = _accuracy(dataset.test, device_params, ranks, net)
             finished.append((epoch, accuracy))
             say(
                 f"epoch {epoch.number}: {epoch.seconds:.2f} s, {epoch.samples / epoch.seconds:,.0f} samples/s, "
@@ -284,11 +284,11 @@ def train(
     return History(devices, device_params, [epoch for epoch, _ in finished], [accuracy for _, accuracy in finished])
 
 
-def _accuracy(test: Split, device_params: Sequence[Params], ranks: World) -> float:
+def _accuracy(test: Split, device_params: Sequence[Params], ranks: World, net: BoundNet) -> float:
     """:func:`evaluate`, each rank on its own part."""
     own = ranks.shard(len(test))
     part = Split(test.X[own], test.y[own])
-    right = round(evaluate(part, device_params) * len(part)) if len(part) else 0
+    right = round(evaluate(part, device_params, net=net) * len(part)) if len(part) else 0
     return float(sum(ranks.gather(right)) / len(test))
 
 

@@ -234,17 +234,22 @@ def peer_rows(mxdp, by_mpi=1.6, half=0.88):
         row(each, peer, peer=peer, devices_in_all=2, steps=10, batch_size=batch_size)
         for peer, each, batch_size in given
     ]
+    for each in rows:
+        if each["case"]["peer"] == CEILING:
+            each["rounds"]["waiting"] = [1.02] * 6
     Peers().finish(rows, [], {"samples": None, "batch_size": 256})
     return rows
 
 
 @pytest.mark.parametrize(
-    ("mxdp", "fails"), [(1.6, set()), (1.75, {"of_torch", "of_ceiling"}), (1.95, {"of_hybrid", "of_book"})]
+    ("mxdp", "fails"),
+    [(1.6, set()), (1.64, {"of_ceiling"}), (1.75, {"of_torch", "of_waiting"}), (1.95, {"of_hybrid", "of_book"})],
 )
 def test_peers_are_compared_with_mxdp(mxdp, fails):
     rows = peer_rows(mxdp)
     found = judged(Peers, rows)
     assert {name for name, holds in found.items() if not holds} >= fails
+    assert found["of_waiting"] == (mxdp < 1.58 * 1.02 / 0.97)
     assert found["of_ddp"]
     assert found["exchange"]
     said = Peers().answer(rows, [], {"devices": [2], "batch_size": 256})
@@ -261,6 +266,8 @@ def test_peers_by_mpi_are_compared_with_ddp_and_with_processes_that_exchange_not
 def test_peers_are_compared_with_half_the_batch_too():
     found = judged(Peers, peer_rows(1.6, half=0.84))
     assert {name for name, holds in found.items() if not holds} == {"of_ceiling_half"}
+    found = judged(Peers, peer_rows(1.6, half=0.83))
+    assert {name for name, holds in found.items() if not holds} == {"of_ceiling_half", "of_waiting_half"}
 
 
 @pytest.mark.parametrize(("factor", "right"), [(1.0, True), (1.01, False)])

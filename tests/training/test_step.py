@@ -13,7 +13,7 @@ from mxdp.collectives import GradientSync
 from mxdp.engine import prepare_update
 from mxdp.scratch import cross_entropy, get_params, init_lenet, lenet, sgd, train_batch
 from mxdp.training import TrainStep, train_steps
-from mxdp.training.step import BoundGraph, record_graph
+from mxdp.training.step import BoundGraph, BoundNet, record_graph
 
 
 def batch(samples, seed=0):
@@ -27,6 +27,17 @@ def bits(arrays):
 
 def replica(device, scale=0.1):
     return get_params(init_lenet(0, scale), device)
+
+
+@pytest.mark.parametrize("number", [0, 1])  # only on cpu(0) would MXNet fuse operators
+def test_a_bound_net_gives_the_scores_of_the_parameters_as_they_are_now(number):
+    device = devices(2, "cpu")[number]
+    params, others, net = replica(device), get_params(init_lenet(1, 0.1), device), BoundNet(lenet)
+    step = TrainStep([params], [device], 0.1)
+    for samples, own in ((12, params), (5, params), (12, params), (12, others)):
+        X = np.array(batch(samples, samples)[0], ctx=device)
+        assert bits([net(X, own)]) == bits([lenet(X, own)])
+        step(*batch(12))
 
 
 def test_losses_and_gradients_have_the_same_bits_also_after_a_batch_of_another_length():
@@ -98,9 +109,11 @@ def test_a_step_adds_to_the_gradients_of_an_earlier_micro_batch():
 
 STEPS = """
 import mxdp, numpy
-from mxdp.training import TrainStep
+from mxdp.datasets import Split
+from mxdp.training import BoundNet, TrainStep
 devices = mxdp.devices(1, "cpu")
-step = TrainStep([mxdp.get_params(mxdp.init_lenet(0), devices[0])], devices, 0.1)
+params = mxdp.get_params(mxdp.init_lenet(0), devices[0])
+step = TrainStep([params], devices, 0.1)
 X, y = numpy.zeros((256, 1, 28, 28), "float32"), numpy.zeros(256, "int32")
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * 4096
@@ -113,13 +126,21 @@ steps([256] * 15)
 print(resident() - before)
 steps(range(256, 241, -1))
 print(resident() - before)
+net = BoundNet(mxdp.scratch.lenet)
+steps([256])
+before = resident()
+test = Split(numpy.zeros((5000, 1, 28, 28), "float32"), numpy.zeros(5000, "int32"))
+for _ in range(3):
+    mxdp.evaluate(test, [params], net=net)
+print(resident() - before)
 """
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads Linux's /proc/self/statm")
-def test_memory_does_not_grow_after_the_first_steps_and_little_with_batches_of_other_lengths():
+def test_memory_does_not_grow_after_the_first_steps_and_little_with_batches_of_other_lengths_or_evaluation():
     done = subprocess.run([sys.executable, "-c", STEPS], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    same, others = map(int, done.stdout.split())
+    same, others, evaluation = map(int, done.stdout.split())
     assert same < 64 << 20
     assert others < 400 << 20  # 17 MB of temporary space for each length; without shared memory 51 MB
+    assert evaluation < 300 << 20  # operator by operator over 600 MB

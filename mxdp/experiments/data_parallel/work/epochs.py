@@ -9,9 +9,9 @@ from mxdp.experiments.data_parallel.work.recorded_steps import recorder
 from mxdp.experiments.data_parallel.work.serial_run import check_step, synced_step
 from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
 from mxdp.experiments.measure.devices import devices_of
-from mxdp.scratch import evaluate, get_params, in_sync, init_lenet
+from mxdp.scratch import evaluate, get_params, in_sync, init_lenet, lenet
 from mxdp.tracing.recording import can_record
-from mxdp.training import TrainStep, train_epochs
+from mxdp.training import BoundNet, TrainStep, train_epochs
 
 RECORDED_STEPS = 6
 """After each round, outside the clock, to see what the time goes for."""
@@ -40,6 +40,8 @@ def set_up(case: Case, settings: Settings) -> Work:
     # On the replicas of the warm-up, since a recorded step is a step of training.
     record = recorder(data.train, batch_size, seed, TrainStep(warm_up, devices, lr), devices)
 
+    net = BoundNet(lenet)
+
     def one_round() -> Round:
         epoch = next(epochs)
         metrics: Dict[str, Any] = {"round_samples": processes * epoch.samples, "in_sync": in_sync(replicas)}
@@ -47,7 +49,7 @@ def set_up(case: Case, settings: Settings) -> Work:
             metrics.update(record(RECORDED_STEPS).shares())
         last = {"loss": epoch.loss}
         if not case.reference:
-            last["test_accuracy"] = evaluate(data.test, replicas)
+            last["test_accuracy"] = evaluate(data.test, replicas, net=net)
         return Round(epoch.seconds, metrics, last)
 
     return Work(devices, one_round, case={"data": data.name, "epoch_samples": len(data.train.y)})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from typing import Any, Iterator, List, Mapping, Tuple
+from typing import Any, Callable, Iterator, List, Mapping, Tuple
 
 import numpy as onp
 
@@ -56,7 +56,7 @@ class LoadingRank(machines.TrainingRank):
         """Train on batches of which this rank has loaded its own part alone, of ``samples`` in all ranks together."""
         return train_steps(batches, lambda X, y, _: step(X, y, samples))
 
-    def _steps(self, batches: Any, step: TrainStep) -> List[NDArray]:
+    def _steps(self, batches: Any, step: Callable[..., List[NDArray]]) -> List[NDArray]:
         losses: List[NDArray] = []
         for X, y in batches:
             own = self.ranks.shard(len(X))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, List, Mapping, Tuple, Type
+import time
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Tuple, Type
 
 import numpy as onp
 
@@ -13,8 +14,8 @@ from mxdp.experiments.engines import ALONE
 from mxdp.experiments.harness.experiment import Case, Settings, Work
 from mxdp.experiments.many_processes.work.exchanges import join, placed
 from mxdp.experiments.measure.crew import Crew
-from mxdp.scratch import evaluate, get_params, init_lenet, train_batch
-from mxdp.training import TrainStep, train_steps
+from mxdp.scratch import evaluate, get_params, init_lenet, lenet, train_batch
+from mxdp.training import RUN_AHEAD, BoundNet, TrainStep, train_steps
 
 STEPS = 3
 """That are compared with the serial run."""
@@ -34,15 +35,25 @@ class TrainingRank:
         self._replicas = self._copies(order["params"])
         self._own = self._sync(self._replicas)
         self._step = TrainStep(self._replicas, self.devices, self.lr, self._own)
+        self._net = BoundNet(lenet)
 
     def facts(self) -> Tuple[str, List[str]]:
         """What it trains on: the data, and its devices."""
         return self.data, [str(device) for device in self.devices]
 
-    def train(self, steps: int) -> None:
-        """``steps`` steps of training, to their end."""
-        self._steps(self._stream.take(steps * self.batch_size), self._step)
+    def train(self, steps: int) -> List[float]:
+        """``steps`` steps of training, to their end. Returns how many seconds the devices took for each of them, but
+        for the first one and the last ``RUN_AHEAD + 1``."""
+        pushed: List[float] = []
+
+        def step(X: HostArray, y: HostArray, samples: int) -> List[NDArray]:
+            pushed.append(time.perf_counter())  # as soon as the step RUN_AHEAD + 1 before this one is done
+            return self._step(X, y, samples)
+
+        self._steps(self._stream.take(steps * self.batch_size), step)
         npx.waitall()
+        done = pushed[RUN_AHEAD + 1 :]
+        return [end - start for start, end in zip(done, done[1:])]
 
     def check(self, X: HostArray, y: HostArray, params: List[HostArray]) -> List[List[HostArray]]:
         """The parameters of its replicas after a few steps on one batch."""
@@ -50,7 +61,7 @@ class TrainingRank:
         self._steps([(X, y)] * STEPS, TrainStep(replicas, self.devices, 0.1, self._sync(replicas)))
         return [[param.asnumpy() for param in replica] for replica in replicas]
 
-    def _steps(self, batches: Any, step: TrainStep) -> List[NDArray]:
+    def _steps(self, batches: Any, step: Callable[..., List[NDArray]]) -> List[NDArray]:
         """Train on whole batches, of which this rank takes its part."""
         return train_steps(batches, step, self.ranks)
 
@@ -62,7 +73,7 @@ class TrainingRank:
 
     def accuracy(self) -> float:
         """Of what was trained, on the test set."""
-        return evaluate(self._test, self._replicas)
+        return evaluate(self._test, self._replicas, net=self._net)
 
     def _copies(self, params: List[HostArray]) -> List[List[NDArray]]:
         return [get_params([upload(param, mx.cpu()) for param in params], device) for device in self.devices]

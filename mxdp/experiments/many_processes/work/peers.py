@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from itertools import chain, islice, repeat
-from typing import Any, Dict, Iterator, List, Mapping, Tuple, Type
+from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple, Type
 
 import numpy as onp
 
@@ -171,9 +172,25 @@ def set_up(case: Case, settings: Settings) -> Work:
     whole = settings["samples"] is None
 
     def one_round() -> Round:
-        seconds = ranks.timed("train", steps)
-        return Round(seconds, last={"test_accuracy": ranks.ask("accuracy")[0]} if whole else {})
+        start = time.perf_counter()
+        each_step = ranks.ask("train", steps)
+        seconds = time.perf_counter() - start
+        return Round(
+            seconds,
+            {"waiting": waiting(each_step)} if case.settings["engine"] == ALONE and all(each_step) else {},
+            {"test_accuracy": ranks.ask("accuracy")[0]} if whole else {},
+        )
 
     ranks.timed("train", min(steps, 4))
     facts = ranks.ask("facts")
     return Work([name for _, own in facts for name in own], one_round, case={"data": facts[0][0], "steps": steps})
+
+
+def waiting(ranks: Sequence[Sequence[float]]) -> float:
+    """The time that ranks would take if each step waited for the slowest, over the time that the slowest takes in all:
+    from each rank's seconds of each step.
+
+    >>> waiting([[2.0, 4.0], [4.0, 2.0]]), waiting([[2.0, 2.0], [4.0, 4.0]])
+    (1.3333333333333333, 1.0)
+    """
+    return float(sum(map(max, zip(*ranks))) / max(map(sum, ranks)))
