@@ -77,14 +77,15 @@ class Peers(Experiment):
             least=True,
         ),
         "of_waiting": Claim(
-            "On two devices mxdp is at least 0.97 times as fast as those would be if each step waited for the slower.",
+            "On two devices mxdp is at least 0.97 times as fast as processes that exchange nothing would be if each step "
+            "waited for the slower one.",
             "ours",
             0.97,
             least=True,
         ),
         "of_waiting_half": Claim(
-            "With batches of half the size, mxdp is at least 0.95 times as fast as those would be if each step waited "
-            "for the slower.",
+            "On two devices, with batches of half the size, mxdp is at least 0.95 times as fast as processes that "
+            "exchange nothing would be if each step waited for the slower one.",
             "ours",
             0.95,
             least=True,

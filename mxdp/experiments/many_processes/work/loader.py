@@ -52,7 +52,7 @@ class LoadingRank(machines.TrainingRank):
             own = self._random.permutation(len(self._pictures.split))[self.ranks.shard(self.batch_size)]
             yield self._pictures.decode(own), self._pictures.split.y[own]
 
-    def _train_own(self, batches: Any, step: TrainStep, samples: int) -> List[NDArray]:
+    def _train_own(self, batches: Any, step: Callable[..., List[NDArray]], samples: int) -> List[NDArray]:
         """Train on batches of which this rank has loaded its own part alone, of ``samples`` in all ranks together."""
         return train_steps(batches, lambda X, y, _: step(X, y, samples))
 
