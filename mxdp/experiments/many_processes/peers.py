@@ -77,8 +77,8 @@ class Peers(Experiment):
             least=True,
         ),
         "of_waiting": Claim(
-            "On two devices mxdp is at least 0.97 times as fast as processes that exchange nothing would be if each step "
-            "waited for the slower one.",
+            "On two devices mxdp is at least 0.97 times as fast as processes that exchange nothing would be if each "
+            "step waited for the slower one.",
             "ours",
             0.97,
             least=True,
