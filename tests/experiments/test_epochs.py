@@ -149,7 +149,7 @@ def test_the_second_table_and_the_recorded_steps(measured):
 @pytest.mark.parametrize("reference", [False, True])
 def test_a_ceiling_is_not_evaluated(reference, monkeypatch):
     evaluated = []
-    monkeypatch.setattr(work, "evaluate", lambda data, replicas: evaluated.append(len(data)) or 0.5)
+    monkeypatch.setattr(work, "evaluate", lambda data, replicas, net: evaluated.append(len(data)) or 0.5)
     settings = {**Epochs.presets["quick"], **Epochs.little, "data": "synthetic"}
     work.set_up(Case("x", settings={"repeat": 0}, reference=reference), settings).round()
     assert len(evaluated) == (not reference)
