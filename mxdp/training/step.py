@@ -130,7 +130,7 @@ class BoundNet:
 
     def __init__(self, net: Callable[..., Any]) -> None:
         self._net = net
-        self._bound: Dict[Tuple[int, ...], Tuple[NDArray, Params, Any]] = {}
+        self._bound: Dict[Tuple[int, ...], Tuple[NDArray, Any]] = {}
 
     def __call__(self, X: NDArray, params: Params) -> NDArray:
         """The scores: a new array."""
@@ -143,8 +143,8 @@ class BoundNet:
             # With no gradient at all MXNet fuses operators, and those go on with the weights of their first call.
             gradient = {names[-1]: np.zeros_like(params[-1])}
             executor = scores.bind(X.ctx, arrays, gradient, dict.fromkeys(gradient, "write"))
-            self._bound[key] = own, params, executor  # the parameters are kept, or others might get their id
-        own, _, executor = self._bound[key]
+            self._bound[key] = own, executor  # which keeps the parameters, so no others get their ids
+        own, executor = self._bound[key]
         X.copyto(own)
         mx.base.check_call(mx.base._LIB.MXExecutorForward(executor.handle, 0))
         return executor.outputs[0].as_np_ndarray().copy()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import contextmanager
 
 import numpy as np
@@ -268,6 +269,20 @@ def test_peers_are_compared_with_half_the_batch_too():
     assert {name for name, holds in found.items() if not holds} == {"of_ceiling_half"}
     found = judged(Peers, peer_rows(1.6, half=0.83))
     assert {name for name, holds in found.items() if not holds} == {"of_ceiling_half", "of_waiting_half"}
+
+
+def test_a_rank_tells_the_seconds_of_its_steps_and_what_waiting_for_each_other_would_cost():
+    params = [param.asnumpy() for param in init_lenet(0, scale=0.1)]
+    rank = machines.TrainingRank({**SETTINGS, "engine": ONE, "devices": 1, "params": params})
+    rank.train(2)
+    start = time.perf_counter()
+    seconds = rank.train(9)
+    assert 0 < sum(seconds) < time.perf_counter() - start
+    assert len(seconds) == 9 - 1 - 3
+    assert rank.train(4) == []
+    faster = [each / 2 for each in seconds]
+    assert peers.waiting([seconds, faster]) == peers.waiting([seconds, seconds]) == 1.0
+    assert peers.waiting([[3.0, 1.0, 1.0], [1.0, 1.0, 3.0]]) == 7 / 5
 
 
 @pytest.mark.parametrize(("factor", "right"), [(1.0, True), (1.01, False)])

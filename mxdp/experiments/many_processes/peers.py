@@ -101,7 +101,7 @@ class Peers(Experiment):
         # One look at nine processes: its intervals leave out the fastest and the slowest. With six they would not.
         "full": dict(common, rounds=1, timeout=7200.0, samples=None, repeats=9, looks=1),
     }
-    little = dict(devices=[2], data="digits", batch_size=24, samples=48)
+    little = dict(devices=[2], data="digits", batch_size=24, samples=168)
 
     def cases(self, settings: Settings) -> List[Case]:
         cases = []
@@ -149,10 +149,10 @@ class Peers(Experiment):
                 row["rounds"]["of_ddp"] = ratios(by_mpi, row)
             if mxdp and case["peer"] == CEILING:
                 half = "_half" if case["batch_size"] < settings["batch_size"] else ""
-                speeds = ratios(row, mxdp)
-                row["rounds"][f"of_ceiling{half}"] = speeds
-                waiting = row["rounds"].get("waiting", [])  # of very few steps it is not known
-                row["rounds"][f"of_waiting{half}"] = [speed * each for speed, each in zip(speeds, waiting)]
+                speeds = row["rounds"][f"of_ceiling{half}"] = ratios(row, mxdp)
+                if "waiting" in row["rounds"]:  # of very few steps it is not known
+                    waiting = row["rounds"]["waiting"]
+                    row["rounds"][f"of_waiting{half}"] = [speed * each for speed, each in zip(speeds, waiting)]
             if by_mpi and case["peer"] == CEILING:
                 row["rounds"]["exchange"] = ratios(by_mpi, row)
 

@@ -39,7 +39,6 @@ def set_up(case: Case, settings: Settings) -> Work:
 
     # On the replicas of the warm-up, since a recorded step is a step of training.
     record = recorder(data.train, batch_size, seed, TrainStep(warm_up, devices, lr), devices)
-
     net = BoundNet(lenet)
 
     def one_round() -> Round:

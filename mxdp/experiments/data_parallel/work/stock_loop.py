@@ -14,7 +14,7 @@ from mxdp.experiments.measure import book_loop
 from mxdp.experiments.measure.devices import devices_of
 from mxdp.scratch import evaluate, get_params, init_lenet, lenet
 from mxdp.timing import Timer
-from mxdp.training import train_epochs
+from mxdp.training import BoundNet, train_epochs
 
 
 def oracle(case: Case, settings: Settings) -> Iterator[Tuple[Any, ...]]:
@@ -48,7 +48,7 @@ def set_up(case: Case, settings: Settings) -> Work:
     else:
         replicas = [get_params(params, device) for device in devices]
         epochs = train_epochs(data.train, replicas, devices, batch_size, lr, seed=seed)
-        net = lenet
+        net = BoundNet(lenet)
 
         def epoch() -> float:
             return next(epochs).seconds
