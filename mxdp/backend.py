@@ -111,14 +111,23 @@ def upload(host: HostArray, device: Device) -> NDArray:
     for all work there, whatever ``device`` is (MXNet's ``NDArray::WaitToWrite``). Here the bytes go into a new array,
     for which no work can be pending. For a GPU, a copy of that array then starts in the background (not run on a GPU).
     """
-    host = onp.asarray(host, dtype=host.dtype.newbyteorder("="), order="C")
     on_cpu = device.device_type == "cpu"
-    array = np.empty(host.shape, dtype=host.dtype, ctx=device if on_cpu else mx.cpu())
+    array = np.empty(host.shape, dtype=host.dtype.newbyteorder("="), ctx=device if on_cpu else mx.cpu())
     if host.size:
-        pointer = ctypes.c_void_p()
-        mx.base.check_call(mx.base._LIB.MXNDArrayGetData(array.handle, ctypes.byref(pointer)))
-        ctypes.memmove(pointer, host.ctypes.data, host.nbytes)
+        host_view(array)[...] = host
     return array if on_cpu else array.copyto(device)
+
+
+def host_view(array: NDArray) -> HostArray:
+    """The memory of an array on the CPU that has elements, as a NumPy array. Doesn't wait, as a job must not.
+
+    The memory is the array's: keep the array. Its values are those of any moment, unless the work on it is finished.
+    """
+    pointer = ctypes.c_void_p()
+    mx.base.check_call(mx.base._LIB.MXNDArrayGetData(array.handle, ctypes.byref(pointer)))
+    dtype = onp.dtype(array.dtype)
+    memory = (ctypes.c_char * (array.size * dtype.itemsize)).from_address(pointer.value or 0)
+    return onp.frombuffer(memory, dtype).reshape(array.shape)
 
 
 def _count_gpus() -> Tuple[int, Optional[str]]:

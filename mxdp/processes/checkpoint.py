@@ -25,11 +25,11 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Set, Tuple, Uni
 
 import numpy as onp
 
-from mxdp.backend import HostArray, NDArray, mx
+from mxdp.backend import HostArray, NDArray, host_view, mx
 from mxdp.datasets.records import positive_int
 from mxdp.engine import CompletionEvent
 from mxdp.errors import MxdpError
-from mxdp.processes.world import World, _view
+from mxdp.processes.world import World
 
 NAME = re.compile(r"checkpoint-\d{6}\.npz")
 COMMENT = (64).to_bytes(2, "little")
@@ -83,7 +83,6 @@ class CheckpointFolder:
             return
         # A GPU's copy goes on to the host's memory (not run on a GPU).
         copies = {n: x if isinstance(x, onp.ndarray) else x.copy().as_in_context(mx.cpu()) for n, x in arrays.items()}
-        shapes = {name: x.shape for name, x in copies.items()}
         copied = CompletionEvent([x for x in copies.values() if not isinstance(x, onp.ndarray)])
         text = json.dumps({**header, "facts": facts}, default=float)
         files = self._files()
@@ -93,7 +92,7 @@ class CheckpointFolder:
         def work() -> None:
             try:
                 copied.wait()
-                host = {n: x if isinstance(x, onp.ndarray) else _view(x).reshape(shapes[n]) for n, x in copies.items()}
+                host = {n: x if isinstance(x, onp.ndarray) else host_view(x) for n, x in copies.items()}
                 _write(path, _encoded(host, text))
                 for old in [each for each in self._files() if each not in self._refused][: -self._keep]:
                     with suppress(OSError):

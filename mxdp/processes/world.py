@@ -14,7 +14,6 @@ MPI is whatever ``mpi4py`` was built for. It moves bytes neither authenticated n
 
 from __future__ import annotations
 
-import ctypes
 import mmap
 import os
 import sys
@@ -25,7 +24,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Type
 
 import numpy as onp
 
-from mxdp.backend import Device, NDArray, mx, usable_gpus
+from mxdp.backend import Device, NDArray, host_view, mx, usable_gpus
 from mxdp.backend import devices as find_devices
 from mxdp.engine import EngineJob
 from mxdp.errors import MxdpError, plural
@@ -151,11 +150,11 @@ class World:
         if number.kind not in "iuf" or number.char not in self._mpi._typedict:  # not every MPI adds float16
             raise TypeError(f"MPI can't add numbers of dtype {number}: use float32, float64 or whole numbers")
         if array.ctx.device_type == "cpu":
-            _MpiJob(lambda: call(_view(array)), array, self._token, self._pending)
+            _MpiJob(lambda: call(host_view(array)), array, self._token, self._pending)
             return
         staging = self._staging.setdefault(id(array), mx.nd.empty(array.shape, ctx=mx.cpu(), dtype=array.dtype))
         array.copyto(staging)
-        _MpiJob(lambda: call(_view(staging)), staging, self._token, self._pending)
+        _MpiJob(lambda: call(host_view(staging)), staging, self._token, self._pending)
         staging.copyto(array)
 
 
@@ -179,15 +178,6 @@ def world() -> World:
             ) from error
         return World()
     return World(MPI)
-
-
-def _view(array: NDArray) -> Any:
-    """The memory of an array on the CPU, as a NumPy array. It doesn't wait, as a job must not."""
-    pointer = ctypes.c_void_p()
-    mx.base.check_call(mx.base._LIB.MXNDArrayGetData(array.handle, ctypes.byref(pointer)))
-    dtype = onp.dtype(array.dtype)
-    memory = (ctypes.c_char * (array.size * dtype.itemsize)).from_address(pointer.value or 0)
-    return onp.frombuffer(memory, dtype)
 
 
 def _steps() -> Optional[Any]:

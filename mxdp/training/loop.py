@@ -6,11 +6,10 @@ import math
 import statistics
 import time
 import zlib
-from collections import deque
 from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Callable, Deque, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 import numpy as onp
 
@@ -18,7 +17,6 @@ from mxdp.backend import Device, HostArray, NDArray, mx, upload
 from mxdp.collectives import GradientSync
 from mxdp.datasets import Dataset, Split, load
 from mxdp.datasets.minibatches import Stream
-from mxdp.engine import CompletionEvent
 from mxdp.errors import plural
 from mxdp.processes import CheckpointFolder, World
 from mxdp.scratch import Params, evaluate, get_params, in_sync, init_lenet, lenet
@@ -26,32 +24,22 @@ from mxdp.sections import section
 from mxdp.timing import Timer
 from mxdp.training.step import BoundNet, TrainStep
 
-RUN_AHEAD = 2
-"""Steps that Python may be ahead of the devices. The devices then seldom wait for Python, and memory is bounded. Python
-waits for completion events: ``wait_to_read`` queues behind all work on ``cpu(0)``, later steps' too."""
-
 
 def train_steps(
     batches: Iterable[Tuple[HostArray, HostArray]],
     step: Callable[[HostArray, HostArray, int], List[NDArray]],
     world: Optional[World] = None,
 ) -> List[NDArray]:
-    """Do ``step(X, y, samples)`` for each batch. Python runs at most ``RUN_AHEAD`` steps ahead of the slowest device.
+    """Do ``step(X, y, samples)`` for each batch. The last steps may still be running when this returns.
 
-    To stay within this bound Python waits for the losses of one step, not for everything (``waitall``), so the devices
-    stay busy. The last steps may still be running when this returns. Returns the losses of the last step, one array for
-    each device that had samples. ``batches`` are those of all ranks of ``world``: each rank trains on its own part, and
-    is told how many samples the whole batch has.
+    Returns the losses of the last step, one array for each device that had samples. ``batches`` are those of all ranks
+    of ``world``: each rank trains on its own part, and is told how many samples the whole batch has.
     """
-    pending: Deque[CompletionEvent] = deque()
     ranks, losses = world or World(), []
     for X, y in _marked(batches):
         own = ranks.shard(len(X))
         losses = step(X[own], y[own], len(X))
         ranks.step_done()
-        pending.append(CompletionEvent(losses))
-        if len(pending) > RUN_AHEAD:
-            pending.popleft().wait()
     return losses
 
 

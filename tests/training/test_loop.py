@@ -11,7 +11,7 @@ from mxdp.datasets import Split, load
 from mxdp.engine import prepare_update
 from mxdp.scratch import cross_entropy, evaluate, get_params, in_sync, init_lenet, lenet, train_batch
 from mxdp.timing import Timer
-from mxdp.training import History, loop, step, train, train_epochs, train_steps
+from mxdp.training import History, loop, step, train, train_epochs
 
 
 def batch(n, seed=0):
@@ -77,28 +77,6 @@ def test_replicas_and_devices_must_be_as_many():
     devices, device_params = replicas(2)
     with pytest.raises(ValueError, match="2 replicas for 1 devices"):
         train_batch(*batch(4), device_params, devices[:1], 0.1)
-
-
-def test_python_runs_ahead_by_a_bounded_number_of_steps(monkeypatch):
-    waited, pushed = [], []
-
-    class Event:
-        def __init__(self, losses):
-            (self.step,) = losses
-
-        def wait(self):
-            waited.append(self.step)
-            assert self.step == len(pushed) - 1 - loop.RUN_AHEAD
-
-    def push(X, y, samples):
-        assert samples == 1
-        pushed.extend(X)
-        return X
-
-    monkeypatch.setattr(loop, "CompletionEvent", Event)
-    last = train_steps((([number], [None]) for number in range(6)), push)
-    assert waited == list(range(6 - loop.RUN_AHEAD))
-    assert last == [5]
 
 
 @pytest.mark.parametrize("synced", [False, True])

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 
 import numpy as onp
 import pytest
 
 from mxdp.backend import autograd, devices, np, npx
 from mxdp.collectives import GradientSync
-from mxdp.engine import prepare_update
+from mxdp.engine import Gate, prepare_update
 from mxdp.scratch import cross_entropy, get_params, init_lenet, lenet, sgd, train_batch
-from mxdp.training import TrainStep, train_steps
+from mxdp.training import RUN_AHEAD, TrainStep, train_steps
 from mxdp.training.step import BoundGraph, BoundNet, record_graph
 
 
@@ -87,6 +88,44 @@ def test_many_steps_have_the_bits_of_train_batch_on_batches_of_all_lengths(n):
         losses = train_batch(X, y, slow, some, 0.1, sync=sync)
     assert [bits(params) for params in fast] == [bits(params) for params in slow]
     assert bits(last) == bits(losses)
+
+
+def test_python_is_ahead_by_a_bounded_number_of_steps(monkeypatch):
+    made, waited = [], []
+
+    class Event:
+        def __init__(self, losses):
+            made.append(self)
+
+        def wait(self):
+            waited.append(made.index(self))
+            assert waited[-1] == len(made) - 1 - RUN_AHEAD
+
+    monkeypatch.setattr("mxdp.training.step.CompletionEvent", Event)
+    (device,) = devices(1, "cpu")
+    step = TrainStep([replica(device)], [device], 0.1)
+    for samples in (4, 4, 2, 4, 0, 4):
+        step(*batch(samples), 4)
+    assert waited == list(range(6 - RUN_AHEAD))
+
+
+def test_a_batch_may_be_overwritten_at_once_though_no_step_before_has_begun():
+    (device,) = devices(1, "cpu")
+    fast, slow = replica(device), replica(device)
+    step, (X, y) = TrainStep([fast], [device], 0.1), batch(12)
+    step(X, y)
+    ((graph,),) = step._bound.values()
+    gates = [Gate(own.array) for own in graph.inputs]
+    opener = threading.Timer(0.2, lambda: [gate.open() for gate in gates])
+    opener.start()
+    for seed in range(1, RUN_AHEAD + 3):  # the step after RUN_AHEAD more waits until the first has begun
+        X[:], y[:] = batch(12, seed)
+        step(X, y)
+    X[:], y[:] = 0, 0
+    opener.join()
+    for seed in range(RUN_AHEAD + 3):
+        train_batch(*batch(12, seed), [slow], [device], 0.1)
+    assert bits(fast) == bits(slow)
 
 
 def test_a_step_adds_to_the_gradients_of_an_earlier_micro_batch():

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
-from typing import Any, Callable, Deque, Sequence
+from typing import Any, Callable, Sequence
 
 from mxdp.backend import Device
 from mxdp.datasets import Split
 from mxdp.datasets.minibatches import Stream
-from mxdp.engine import CompletionEvent
 from mxdp.tracing import TimeSplit, section, where_the_time_went
-from mxdp.training import RUN_AHEAD
 
 
 def recorder(
@@ -20,16 +17,12 @@ def recorder(
     step: Callable[..., Any],
     devices: Sequence[Device],
 ) -> Callable[[int], TimeSplit]:
-    """A function that trains by ``step(X, y)`` for that many steps more and returns their split. Python is at most
-    ``RUN_AHEAD`` steps ahead of the devices."""
+    """A function that trains by ``step(X, y)`` for that many steps more and returns their split."""
     batches = Stream(data, batch_size, seed).take(1 << 60)  # samples: it never ends
-    pending: Deque[CompletionEvent] = deque()
 
     def one_step() -> None:
         with section("input"):
             X, y = next(batches)
-        pending.append(CompletionEvent(step(X, y)))
-        if len(pending) > RUN_AHEAD:
-            pending.popleft().wait()
+        step(X, y)
 
     return lambda steps: where_the_time_went(one_step, steps, devices=devices)

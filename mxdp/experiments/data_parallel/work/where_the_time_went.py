@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any, Iterator, Tuple
+from collections import deque
+from typing import Any, Deque, Iterator, Tuple
 
+from mxdp.backend import HostArray
 from mxdp.datasets import load
+from mxdp.engine import CompletionEvent
 from mxdp.errors import UsageError, plural
 from mxdp.experiments.data_parallel.work.recorded_steps import recorder
 from mxdp.experiments.data_parallel.work.serial_run import check_step, synced_step
@@ -14,7 +16,7 @@ from mxdp.experiments.measure.devices import devices_of
 from mxdp.experiments.measure.timelines import described
 from mxdp.scratch import get_params, init_lenet, train_batch
 from mxdp.tracing.recording import can_record
-from mxdp.training import TrainStep
+from mxdp.training import RUN_AHEAD, TrainStep
 
 LR = 0.1
 
@@ -35,8 +37,14 @@ def set_up(case: Case, settings: Settings) -> Work:
     data = load(settings["data"], settings["data_dir"], seed=settings["seed"])
     params = init_lenet(settings["seed"])
     replicas = [get_params(params, device) for device in devices]
-    one_by_one = partial(train_batch, device_params=replicas, devices=devices, lr=LR)
-    step = TrainStep(replicas, devices, LR) if case.settings["sync"] == "buckets" else one_by_one
+    pending: Deque[CompletionEvent] = deque()
+
+    def one_by_one(X: HostArray, y: HostArray) -> None:
+        pending.append(CompletionEvent(train_batch(X, y, replicas, devices, LR)))
+        if len(pending) > RUN_AHEAD:
+            pending.popleft().wait()
+
+    step: Any = TrainStep(replicas, devices, LR) if case.settings["sync"] == "buckets" else one_by_one
     record = recorder(data.train, settings["batch_size"], settings["seed"], step, devices)
 
     def one_round() -> Round:
