@@ -32,8 +32,9 @@ def train_steps(
 ) -> List[NDArray]:
     """Do ``step(X, y, samples)`` for each batch. The last steps may still be running when this returns.
 
-    Returns the losses of the last step, one array for each device that had samples. ``batches`` are those of all ranks
-    of ``world``: each rank trains on its own part, and is told how many samples the whole batch has.
+    How far Python runs ahead is left to ``step``: a :class:`TrainStep` waits by itself. Returns the losses of the last
+    step, one array for each device that had samples. ``batches`` are those of all ranks of ``world``: each rank trains
+    on its own part, and is told how many samples the whole batch has.
     """
     ranks, losses = world or World(), []
     for X, y in _marked(batches):
