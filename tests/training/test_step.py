@@ -109,6 +109,29 @@ def test_python_is_ahead_by_a_bounded_number_of_steps(monkeypatch):
     assert waited == list(range(6 - RUN_AHEAD))
 
 
+def test_after_ctrl_c_in_its_wait_the_next_step_waits_before_it_takes_a_batch(monkeypatch):
+    made, waited = [], []
+
+    class Event:
+        def __init__(self, losses):
+            made.append(self)
+
+        def wait(self):
+            waited.append((made.index(self), len(made)))
+            if len(waited) == 1:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr("mxdp.training.step.CompletionEvent", Event)
+    (device,) = devices(1, "cpu")
+    step = TrainStep([replica(device)], [device], 0.1)
+    for _ in range(RUN_AHEAD):
+        step(*batch(4))
+    with pytest.raises(KeyboardInterrupt):
+        step(*batch(4))
+    step(*batch(4))
+    assert waited == [(0, RUN_AHEAD + 1), (0, RUN_AHEAD + 1), (1, RUN_AHEAD + 2)]
+
+
 def test_a_batch_may_be_overwritten_at_once_though_no_step_before_has_begun():
     (device,) = devices(1, "cpu")
     fast, slow = replica(device), replica(device)
