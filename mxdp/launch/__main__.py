@@ -122,7 +122,8 @@ def run(options: argparse.Namespace, command: List[str]) -> int:
                     return 0
                 what = f"mxdp.launch: {failure.what}; all ranks are ended"
                 show("\n".join([f"{what}; its last lines:" if failure.lines else what, *failure.lines]), sys.stderr)
-            return failure.status
+                status = failure.status
+            return status
         except Stopped as stopped:
             show(f"mxdp.launch: ended by {signal.Signals(stopped.args[0]).name}; so are all ranks", sys.stderr)
             return 128 + int(stopped.args[0])

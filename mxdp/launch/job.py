@@ -22,6 +22,8 @@ from mxdp.errors import MxdpError
 from mxdp.launch.guard import ADDRESS, INSIDE, LONGEST, WHERE, die_with_parent
 
 LAST_LINES = 10
+GRACE = 5.0
+"""Seconds in which ``mpiexec`` must end by itself, and then by SIGTERM."""
 START = 30.0
 """Seconds in which a rank must start, if no rank may be silent for longer. Logging in to a host takes some."""
 SILENT = 124
@@ -77,8 +79,8 @@ class Launch:
     """``size`` ranks, started by ``mpiexec``, a command line to which the guards' own is added.
 
     ``silent``: seconds after which a rank that says nothing, or is stopped, is an end; 0: never. ``hung``: seconds
-    without a step of any rank, after the first, that are an end; 0: never. ``logs``: for each rank a file that also gets
-    its output.
+    without a step of any rank, after the first, that are an end; 0: never. ``logs``: for each rank a file that also
+    gets its output.
     """
 
     def __init__(
@@ -250,8 +252,12 @@ class Launch:
         without = [guard for guard in self.ranks.values() if guard.exit == 0 and not guard.part]
         waiting = [guard for guard in alive if guard.part == INSIDE]
         if without and waiting:
-            what = f"{without[0]} has ended without mxdp.world(), where {', '.join(map(str, waiting))} wait for it"
+            what = f"{without[0]} has ended without mxdp.world(); waiting there: {', '.join(map(str, waiting))}"
             return LaunchFailure(1, what, without[0].last)
+        # mpiexec ends all, and then says more; but there are those that don't.
+        gone = [guard for guard in self.ranks.values() if guard.closed and guard.exit is None]
+        if gone and self.now - gone[0].heard >= GRACE:
+            return LaunchFailure(1, f"{', '.join(map(str, gone))}: killed, and the guard too", gone[0].last)
         if not self.silent:
             return None
         for guard in alive:
@@ -325,7 +331,7 @@ class Launch:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.mpiexec.pid, number)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self.mpiexec.communicate(timeout=5)
+                self.mpiexec.communicate(timeout=GRACE)
                 break
         self.selector.close()
 
