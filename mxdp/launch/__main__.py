@@ -10,15 +10,16 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
-from typing import List, Mapping, NoReturn, Optional, Sequence, Tuple
+from typing import BinaryIO, List, Mapping, NoReturn, Optional, Sequence, Tuple
 
 import psutil
 
 from mxdp import process
 from mxdp.errors import MxdpError, UsageError, did_you_mean
 from mxdp.launch import guard
-from mxdp.launch.job import Launch, Stopped, stop
+from mxdp.launch.job import Launch, Stopped, show, stop
 
 USAGE = 2
 INTERFACES = ("UCX_NET_DEVICES", "FI_TCP_IFACE")
@@ -54,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m mxdp.launch",
         usage="%(prog)s -n N [options] -- COMMAND",
         description="Start COMMAND in N processes by mpiexec, show their output, and end all if one fails.",
-        epilog="Standard input is empty. A rank that hangs without being stopped is not noticed.",
+        epilog="Standard input is empty. A rank that hangs without being stopped is noticed with --hung-after alone.",
     )
     found.add_argument("-n", type=int, required=True, metavar="N", help="number of processes (ranks)")
     found.add_argument("--hosts", metavar="FILE", help="run on these hosts, one a line, as mpiexec takes them")
@@ -66,6 +67,16 @@ def parser() -> argparse.ArgumentParser:
         metavar="S",
         help="end all if a rank is stopped or cut off for S seconds (default %(default)s; at least 2, or 0: never)",
     )
+    found.add_argument(
+        "--hung-after",
+        type=float,
+        default=0,
+        metavar="S",
+        help="end all if no rank makes a step for S seconds (a batch of mxdp's training, or a call of "
+        "mxdp.world().step_done()), and show where the last ones stand; counts from the first step; at least 2, or 0: "
+        "never (default); longer than any evaluation",
+    )
+    found.add_argument("--log-dir", metavar="DIR", help="also append each rank's output to DIR/rank-0.log, and so on")
     found.add_argument("--interface", metavar="IF", help="network interface for all sockets; on one host the loopback")
     found.add_argument("--mpiexec", default="", metavar="ARGS", help='more for it, as in --mpiexec="-bind-to core"')
     found.add_argument("--print", action="store_true", help="show mpiexec's command line and run nothing")
@@ -77,8 +88,10 @@ def run(options: argparse.Namespace, command: List[str]) -> int:
     for name, least in (("n", 1), ("restarts", 0)):
         if getattr(options, name) < least:
             raise UsageError(f"{'-' * min(len(name), 2)}{name} is at least {least}, not {getattr(options, name)}")
-    if not (options.silent_after == 0 or 2 <= options.silent_after < float("inf")):
-        raise UsageError(f"--silent-after is 0 (never) or at least 2 seconds, not {options.silent_after:g}")
+    for name in ("silent", "hung"):
+        seconds = getattr(options, f"{name}_after")
+        if not (seconds == 0 or 2 <= seconds < float("inf")):
+            raise UsageError(f"--{name}-after is 0 (never) or at least 2 seconds, not {seconds:g}")
     address, interface = bound(options.interface, options.hosts)
     added = {name: interface for name in INTERFACES if interface and name not in os.environ}
     try:
@@ -90,24 +103,46 @@ def run(options: argparse.Namespace, command: List[str]) -> int:
         print(shlex.join([*map("=".join, added.items()), *words, *command]))
         return 0
     environ = {"PYTHONUNBUFFERED": "1", **process.unprepared(), **added}
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, stop)
     guarded = [*words, sys.executable, guard.__file__, *command]
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    with ExitStack() as last:
+        logs = [last.enter_context(file) for file in log_files(options.log_dir, options.n)]
+        for number, handler in handlers.items():
+            if (number, handler) != (signal.SIGHUP, signal.SIG_IGN):  # which is nohup's
+                last.callback(signal.signal, number, handler)
+                signal.signal(number, stop)
+        try:
+            for restart in range(options.restarts + 1):
+                if restart:
+                    again = f"restart {restart} of {options.restarts}, from the last checkpoint if there is one"
+                    show(f"mxdp.launch: starts all ranks again: {again}", sys.stderr)
+                job = Launch(guarded, environ, options.n, address, options.silent_after, options.hung_after, logs)
+                failure = job.run()
+                if failure is None:
+                    return 0
+                what = f"mxdp.launch: {failure.what}; all ranks are ended"
+                show("\n".join([f"{what}; its last lines:" if failure.lines else what, *failure.lines]), sys.stderr)
+                status = failure.status
+            return status
+        except Stopped as stopped:
+            show(f"mxdp.launch: ended by {signal.Signals(stopped.args[0]).name}; so are all ranks", sys.stderr)
+            return 128 + int(stopped.args[0])
+
+
+def log_files(folder: Optional[str], size: int) -> List[BinaryIO]:
+    """A file for each rank, at whose end one writes without a buffer; none without a folder."""
+    if folder is None:
+        return []
+    files: List[BinaryIO] = []
     try:
-        for restart in range(options.restarts + 1):
-            if restart:
-                again = f"restart {restart} of {options.restarts}, from the last checkpoint if there is one"
-                print(f"mxdp.launch: starts all ranks again: {again}", file=sys.stderr, flush=True)
-            failure = Launch(guarded, environ, options.n, address, options.silent_after).run()
-            if failure is None:
-                return 0
-            print(f"mxdp.launch: {failure.what}; all ranks are ended", end="", file=sys.stderr)
-            print("; its last lines:" if failure.lines else "", *failure.lines, sep="\n", file=sys.stderr, flush=True)
-            status = failure.status
-        return status
-    except Stopped as stopped:
-        print(f"mxdp.launch: ended by {signal.Signals(stopped.args[0]).name}; so are all ranks", file=sys.stderr)
-        return 128 + int(stopped.args[0])
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        for rank in range(size):
+            files.append(open(Path(folder, f"rank-{rank}.log"), "ab", buffering=0))  # noqa: SIM115
+    except OSError as error:
+        for file in files:
+            file.close()
+        raise UsageError(f"--log-dir {folder}: {error.strerror}") from error
+    return files
 
 
 def bound(interface: Optional[str], hosts: Optional[str]) -> Tuple[str, Optional[str]]:

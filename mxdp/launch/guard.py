@@ -24,7 +24,11 @@ from typing import Any, Dict, List, NoReturn, Optional
 ADDRESS = "MXDP_LAUNCH"
 """Variable with the launcher's host, port and password, and the seconds after which silence is an end (0: never)."""
 STEPS = "MXDP_LAUNCH_STEPS"
-"""Variable with the number of an open file of 8 bytes, where the command counts its steps."""
+"""Variable with the number of an open file of two 8-byte numbers, which the command writes: its steps, and its part in
+MPI (0: none yet; 1: other ranks may wait for it; 2: it has left, and nobody does)."""
+INSIDE = 1
+WHERE = b"?"
+"""Byte by which the launcher asks where the command stands. (All other bytes are its heartbeats.)"""
 RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
 LONGEST = 1 << 16  # bytes in a line; a longer one is cut
 GRACE = 2.0
@@ -45,20 +49,22 @@ class Guard:
         self.beat = min(1.0, silent / 5) if silent else 1.0
         self.unsent = bytearray()
         self.stopped: Optional[float] = None
-        launcher.setblocking(False)
         # Its file is shared with the command; a file of a name could be left behind.
         self.file = tempfile.TemporaryFile()  # noqa: SIM115
-        self.file.truncate(8)
-        self.steps = mmap.mmap(self.file.fileno(), 8)
+        self.file.truncate(16)
+        self.shared = memoryview(mmap.mmap(self.file.fileno(), 16)).cast("q")
         os.set_inheritable(self.file.fileno(), True)
 
     def send(self, **message: Any) -> None:
-        """Put a message, with the number of steps, into the queue."""
-        step = int.from_bytes(self.steps[:], sys.byteorder)
-        self.unsent += json.dumps({**message, "step": step}).encode() + b"\n"
+        """Put a message, with what the command has written into the shared file, into the queue."""
+        step, part = self.shared
+        self.unsent += json.dumps({**message, "step": step, "part": part}).encode() + b"\n"
 
     def run(self, command: List[str], environ: Dict[str, str]) -> int:
-        """Run the command to its end. Returns its exit status, or the signal that ended it, as a negative number."""
+        """Run the command to its end, and send all that it said.
+
+        Returns its exit status, or the signal that ended it, as a negative number; not 0 if other ranks wait for it.
+        """
         wake, write_end = os.pipe()
         os.set_blocking(write_end, False)
         signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
@@ -76,6 +82,8 @@ class Guard:
         except OSError as error:
             self.send(err=f"{command[0]}: {error.strerror}")
             self.send(exit=127)
+            self.launcher.settimeout(self.silent or None)
+            self.launcher.sendall(self.unsent)
             return 127
         assert child.stdout is not None
         assert child.stderr is not None
@@ -83,7 +91,9 @@ class Guard:
         texts = dict.fromkeys(streams, b"")
         heard = time.monotonic()
         next_beat, until, status = heard, float("inf"), None
-        while (streams or status is None) and time.monotonic() < until:
+        while status is None or self.unsent or streams:
+            if time.monotonic() >= until:  # what else comes is of processes that the command has left
+                streams.clear()
             readable = [
                 wake,
                 self.launcher.fileno(),
@@ -92,9 +102,12 @@ class Guard:
             ready = select.select(readable, [self.launcher] if self.unsent else [], [], self.beat)[0]
             now = time.monotonic()
             if self.launcher.fileno() in ready:
-                if not self.launcher.recv(4096):
+                said = self.launcher.recv(4096)
+                if not said:
                     raise ConnectionError
                 heard = now
+                if WHERE in said and status is None and self.shared[1]:  # then World has a handler for it
+                    os.kill(child.pid, signal.SIGUSR2)
             if wake in ready:
                 os.read(wake, 4096)
             for stream in set(ready) & set(streams):
@@ -104,7 +117,7 @@ class Guard:
                     lines.append(texts[stream])
                     texts[stream] = b""
                 for line in lines:
-                    self.send(**{streams[stream]: line.decode(errors="replace")})
+                    self.send(**{streams[stream]: line.decode(errors="surrogateescape")})
                 if not read:
                     del streams[stream]
             if status is None:
@@ -112,15 +125,14 @@ class Guard:
                 if status is not None:
                     self.send(exit=status)
                     until = now + 0.5  # processes of the command's may hold its pipes
-            if now >= next_beat:
+            if now >= next_beat and len(self.unsent) < LONGEST:
                 next_beat = now + self.beat
                 self.send(stopped=now - self.stopped if self.stopped else 0)
             if self.silent and now - heard > self.silent:
                 raise ConnectionError
             with contextlib.suppress(BlockingIOError):
                 del self.unsent[: self.launcher.send(self.unsent)]
-        assert status is not None
-        return status
+        return status or int(self.shared[1] == INSIDE)
 
     def look(self, child: int) -> Optional[int]:
         """The exit status, if the child has one. Notes whether it is stopped."""
@@ -165,9 +177,11 @@ def main() -> int:
         with socket.create_connection((host, int(port)), timeout=30) as launcher:
             guard = Guard(launcher, float(silent))
             guard.send(password=password, rank=rank, host=environ.get("PMI_HOSTNAME") or socket.gethostname())
+            launcher.sendall(guard.unsent)  # at once: the launcher hangs up on one that says nothing
+            guard.unsent.clear()
+            launcher.setblocking(False)
             status = guard.run(sys.argv[1:], environ)
-            launcher.settimeout(10)
-            launcher.sendall(guard.unsent)
+            launcher.settimeout(guard.silent or None)  # not less: the launcher may be held up by its own output
             launcher.shutdown(socket.SHUT_WR)
             while status and launcher.recv(4096):  # until the launcher has taken note: mpiexec ends the others
                 pass

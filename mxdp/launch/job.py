@@ -16,15 +16,30 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Deque, Dict, List, Mapping, NoReturn, Optional, Sequence
+from typing import Any, BinaryIO, Deque, Dict, List, Mapping, NoReturn, Optional, Sequence, TextIO, Tuple
 
-from mxdp.launch.guard import ADDRESS, LONGEST, die_with_parent
+from mxdp.errors import MxdpError
+from mxdp.launch.guard import ADDRESS, INSIDE, LONGEST, WHERE, die_with_parent
 
 LAST_LINES = 10
+GRACE = 5.0
+"""Seconds in which ``mpiexec`` must end by itself, and then by SIGTERM."""
 START = 30.0
 """Seconds in which a rank must start, if no rank may be silent for longer. Logging in to a host takes some."""
 SILENT = 124
 """Exit status for a rank that is silent, as of ``timeout``."""
+TURN = 1.0
+"""Seconds that one turn of the launcher counts at most. A longer one was held up: by its own output, or by a stop."""
+STRANGERS = 32
+"""Connections, beside one for each rank, that may be open and have not given the password."""
+GREETING = 10.0
+"""Seconds in which a connection must give the password."""
+MESSAGE: Mapping[str, Tuple[type, ...]] = {
+    **dict.fromkeys(("password", "host", "out", "err"), (str,)),
+    **dict.fromkeys(("rank", "step", "part", "exit"), (int,)),
+    "stopped": (int, float),
+}
+"""What a message may have, and of which type."""
 
 
 class Stopped(Exception):
@@ -40,6 +55,7 @@ class Guarded:
     rank: Optional[int] = None
     host: str = ""
     step: int = 0
+    part: int = 0
     stopped: float = 0.0
     exit: Optional[int] = None
     closed: bool = False
@@ -62,11 +78,24 @@ class LaunchFailure:
 class Launch:
     """``size`` ranks, started by ``mpiexec``, a command line to which the guards' own is added.
 
-    ``silent``: seconds after which a rank that says nothing, or is stopped, is an end; 0: never.
+    ``silent``: seconds after which a rank that says nothing, or is stopped, is an end; 0: never. ``hung``: seconds
+    without a step of any rank, after the first, that are an end; 0: never. ``logs``: for each rank a file that also
+    gets its output.
     """
 
-    def __init__(self, mpiexec: Sequence[str], environ: Mapping[str, str], size: int, address: str, silent: float):
-        self.size, self.silent, self.started = size, silent, time.monotonic()
+    def __init__(
+        self,
+        mpiexec: Sequence[str],
+        environ: Mapping[str, str],
+        size: int,
+        address: str,
+        silent: float,
+        hung: float = 0.0,
+        logs: Sequence[BinaryIO] = (),
+    ) -> None:
+        self.size, self.silent, self.hung, self.logs = size, silent, hung, logs
+        self.now, self.turn = 0.0, time.monotonic()
+        self.steps, self.progress = 0, 0.0
         self.ranks: Dict[int, Guarded] = {}
         self.connections: List[Guarded] = []
         self.own: Deque[str] = deque(maxlen=LAST_LINES)
@@ -74,6 +103,7 @@ class Launch:
         self.password = secrets.token_hex(16)
         self.selector = selectors.DefaultSelector()
         self.listener = socket.create_server((address, 0), backlog=size)
+        self.listener.setblocking(False)
         self.selector.register(self.listener, selectors.EVENT_READ, self.accept)
         where = f"{address} {self.listener.getsockname()[1]} {self.password} {silent}"
         self.mpiexec = subprocess.Popen(
@@ -96,7 +126,7 @@ class Launch:
         try:
             while self.failure is None and (self.output >= 0 or not all(each.closed for each in self.ranks.values())):
                 self.wait()
-                self.failure = self.failure or self.silence()
+                self.failure = self.failure or self.silence() or self.standstill()
             self.failure = self.failure or self.unexplained()
             return self.failure
         finally:
@@ -104,67 +134,106 @@ class Launch:
             self.end()
 
     def wait(self) -> None:
-        """Handle what has come within a part of a second."""
-        for key, _ in self.selector.select(0.2):
-            key.data(key.fileobj)
+        """Handle what has come within a part of a second. ``now`` counts the seconds in which the launcher listened."""
+        ready = self.selector.select(0.2)
+        before, self.turn = self.turn, time.monotonic()
+        self.now += min(self.turn - before, TURN)
+        for key, _ in ready:
+            if key.fd in self.selector.get_map():  # not closed by one of the others
+                key.data(key.fileobj)
+        for guard in [each for each in self.connections if each.rank is None]:
+            if self.now - guard.heard >= GREETING:
+                self.close(guard)
 
     def accept(self, listener: socket.socket) -> None:
-        """A guard calls."""
-        connection = Guarded(listener.accept()[0], time.monotonic())
-        connection.socket.settimeout(1)
+        """Somebody calls: a guard, which then gives the password, or a stranger."""
+        unknown = [each for each in self.connections if each.rank is None]
+        if len(unknown) >= self.size + STRANGERS:
+            self.close(unknown[0])
+        try:
+            connection = Guarded(listener.accept()[0], self.now)
+        except OSError:  # it has gone, or too many files are open
+            if unknown:
+                self.close(unknown[0])
+            return
+        connection.socket.setblocking(False)
         self.connections.append(connection)
         self.selector.register(connection.socket, selectors.EVENT_READ, lambda _: self.hear(connection))
 
-    def hear(self, guard: Guarded) -> None:
-        """A guard has said something, or has ended."""
-        try:
-            read = guard.socket.recv(LONGEST)
-        except OSError:
-            read = b""
-        guard.heard = time.monotonic()
-        *messages, guard.unread = (guard.unread + read).split(b"\n")
-        try:
-            for message in messages:
-                self.note(guard, **json.loads(message))
-        except (TypeError, ValueError, PermissionError):
-            guard.rank, read = None, b""  # somebody else
-        if not read or (guard.rank is None and len(guard.unread) > LONGEST):
+    def close(self, guard: Guarded) -> None:
+        """Hang up."""
+        if not guard.closed:
             guard.closed = True
             self.selector.unregister(guard.socket)
             self.connections.remove(guard)
             guard.socket.close()
 
-    def note(
-        self,
-        guard: Guarded,
-        step: int,
-        password: str = "",
-        rank: int = 0,
-        host: str = "",
-        out: Optional[str] = None,
-        err: Optional[str] = None,
-        stopped: Optional[float] = None,
-        exit: Optional[int] = None,
-    ) -> None:
-        """Take one message."""
-        if guard.rank is None:
-            if not hmac.compare_digest(password.encode(), self.password.encode()):
-                raise PermissionError
-            guard.rank, guard.host = rank, host
-            self.ranks[rank] = guard
-        guard.step = step
-        for text, file in ((out, sys.stdout), (err, sys.stderr)):
-            if text is not None:
-                line = f"[{guard.rank}] {text}"
+    def hear(self, guard: Guarded) -> None:
+        """A guard has said something, or has ended. Whoever says something else is a stranger."""
+        try:
+            read = guard.socket.recv(LONGEST)
+        except BlockingIOError:
+            return
+        except OSError:
+            read = b""
+        if guard.rank is not None:
+            guard.heard = self.now
+        *messages, guard.unread = (guard.unread + read).split(b"\n")
+        for message in map(parsed, messages):
+            if message is None or not (guard.rank is not None or self.greeted(guard, message)):
+                read = b""
+                break
+            self.note(guard, message)
+        if not read or len(guard.unread) > (LONGEST if guard.rank is None else 16 * LONGEST):
+            self.close(guard)
+
+    def greeted(self, guard: Guarded, message: Mapping[str, Any]) -> bool:
+        """Whether the first message has the password and is of a rank that has not called yet."""
+        password, rank = message.get("password", ""), message.get("rank", -1)
+        if not hmac.compare_digest(password.encode(errors="surrogateescape"), self.password.encode()):
+            return False
+        if not 0 <= rank < self.size or rank in self.ranks:
+            return False
+        guard.rank, guard.host, guard.heard = rank, message.get("host", ""), self.now
+        self.ranks[rank] = guard
+        return True
+
+    def note(self, guard: Guarded, message: Mapping[str, Any]) -> None:
+        """Take one message of a guard."""
+        guard.step, guard.part = message.get("step", guard.step), message.get("part", guard.part)
+        for name, file in (("out", sys.stdout), ("err", sys.stderr)):
+            if name in message:
+                raw = message[name].encode(errors="surrogateescape")
+                line = f"[{guard.rank}] {raw.decode(errors='replace')}"
                 guard.last.append(line)
-                print(line, file=file, flush=True)
-        if stopped is not None:
-            guard.stopped = stopped
-        if exit is not None:
-            guard.exit = exit
-            if exit and self.failure is None:
-                status = exit if exit > 0 else 128 - exit
-                self.failure = LaunchFailure(status, f"{guard} {ending(exit)}", guard.last)
+                self.log(guard, raw)
+                show(line, file)
+        guard.stopped = message.get("stopped", guard.stopped)
+        if "exit" in message:
+            guard.exit = message["exit"]
+            if self.failure is None:
+                self.failure = self.end_of(guard, message["exit"])
+
+    def end_of(self, guard: Guarded, exit: int) -> Optional[LaunchFailure]:
+        """The failure, if it is one, that this rank has ended with this status."""
+        if exit:
+            return LaunchFailure(exit if exit > 0 else 128 - exit, f"{guard} {ending(exit)}", guard.last)
+        if guard.part == INSIDE:
+            return LaunchFailure(1, f"{guard} ended with exit status 0 before the other ranks", guard.last)
+        return None
+
+    def log(self, guard: Guarded, line: bytes) -> None:
+        """Keep a line of a rank. Where that fails, the ranks go on."""
+        if self.logs and guard.rank is not None:
+            file = self.logs[guard.rank]
+            try:
+                file.write(line + b"\n")
+            except ValueError:  # closed, after an error
+                pass
+            except OSError as error:
+                with contextlib.suppress(OSError):
+                    file.close()
+                show(f"mxdp.launch: {file.name} is not continued: {error.strerror}", sys.stderr)
 
     def hear_mpiexec(self, output: int) -> None:
         """What ``mpiexec`` itself says is shown while all is well. (After a failure it says that there was one.)"""
@@ -172,35 +241,66 @@ class Launch:
         for line in read.decode(errors="replace").splitlines():
             self.own.append(f"[mpiexec] {line}")
             if self.failure is None:
-                print(self.own[-1], file=sys.stderr, flush=True)
+                show(self.own[-1], sys.stderr)
         if not read:
             self.selector.unregister(output)
             self.output = -1
 
     def silence(self) -> Optional[LaunchFailure]:
-        """The ranks that are silent for too long, if any."""
-        now = time.monotonic()
+        """The ranks that are silent for too long, or never started, if any."""
+        alive = [guard for guard in self.ranks.values() if not guard.closed and guard.exit is None]
+        without = [guard for guard in self.ranks.values() if guard.exit == 0 and not guard.part]
+        waiting = [guard for guard in alive if guard.part == INSIDE]
+        if without and waiting:
+            what = f"{without[0]} has ended without mxdp.world(); waiting there: {', '.join(map(str, waiting))}"
+            return LaunchFailure(1, what, without[0].last)
+        # mpiexec ends all, and then says more; but there are those that don't.
+        gone = [guard for guard in self.ranks.values() if guard.closed and guard.exit is None]
+        if gone and self.now - gone[0].heard >= GRACE:
+            return LaunchFailure(1, f"{', '.join(map(str, gone))}: killed, and the guard too", gone[0].last)
         if not self.silent:
             return None
-        alive = [guard for guard in self.ranks.values() if not guard.closed and guard.exit is None]
         for guard in alive:
             if guard.stopped >= self.silent:
                 return LaunchFailure(SILENT, f"{guard} has been stopped for {guard.stopped:.0f} s", guard.last)
-        cut = [guard for guard in alive if now - guard.heard >= self.silent]
+        cut = [guard for guard in alive if self.now - guard.heard >= self.silent]
         if cut:
-            what = f"{', '.join(map(str, cut))}: not heard of for {now - cut[0].heard:.0f} s (stopped, or cut off)"
+            what = f"{', '.join(map(str, cut))}: not heard of for {self.now - cut[0].heard:.0f} s (stopped, or cut off)"
             return LaunchFailure(SILENT, what, cut[0].last)
         late = [rank for rank in range(self.size) if rank not in self.ranks]
         limit = max(self.silent, START)
-        if late and now - self.started >= limit:
+        if late and self.now >= limit:
             return LaunchFailure(
                 SILENT, f"rank {', '.join(map(str, late))} did not start within {limit:.0f} s", self.own
             )
         return None
 
+    def standstill(self) -> Optional[LaunchFailure]:
+        """The ranks that are behind, if no rank has made a step for too long. They have then shown where they stand."""
+        alive = [guard for guard in self.ranks.values() if not guard.closed and guard.exit is None]
+        steps = sum(guard.step for guard in self.ranks.values())
+        if steps != self.steps or not steps or all(guard.stopped for guard in alive):
+            self.steps, self.progress = steps, self.now
+        if not self.hung or self.now - self.progress < self.hung:
+            return None
+        least = min(guard.step for guard in alive)
+        behind = [guard for guard in alive if guard.step == least]
+        for guard in behind:
+            with contextlib.suppress(OSError):
+                guard.socket.send(WHERE)
+        until = time.monotonic() + 2
+        while time.monotonic() < until:
+            self.wait()  # for what they show
+        names = ", ".join(map(str, behind))
+        what = f"no rank has made a step for {self.hung:g} s; behind: {names} (above: where they stand)"
+        return LaunchFailure(SILENT, what)
+
     def unexplained(self) -> Optional[LaunchFailure]:
         """``mpiexec`` has ended, and no rank has said that it failed. Did it end well?"""
-        status = self.mpiexec.wait()
+        try:
+            status = self.mpiexec.wait(START)
+        except subprocess.TimeoutExpired:
+            status = 0  # the ranks have ended; :meth:`end` sees to it
         status = status if status >= 0 else 128 - status
         for guard in self.ranks.values():
             if guard.exit is None and any("MPI_Abort" in line for line in guard.last):  # which kills the guards, too
@@ -221,19 +321,49 @@ class Launch:
         """End all processes: first by the guards, which hear that the launcher is gone; then by ``mpiexec``."""
         until = time.monotonic() + 1
         failed = [guard for guard in self.ranks.values() if guard.exit]
-        while self.failure and failed and not failed[0].closed and time.monotonic() < until:
-            self.wait()  # for its last lines
+        with contextlib.suppress(MxdpError):  # of the output
+            while self.failure and failed and not failed[0].closed and time.monotonic() < until:
+                self.wait()  # for its last lines
         self.listener.close()
-        for guard in self.connections:
-            guard.socket.close()
-        assert self.mpiexec.stdout is not None
+        for guard in list(self.connections):
+            self.close(guard)
         for number in (0, signal.SIGTERM, signal.SIGKILL):
-            if number:
-                self.mpiexec.send_signal(number)
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.mpiexec.pid, number)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self.mpiexec.communicate(timeout=5)
+                self.mpiexec.communicate(timeout=GRACE)
                 break
         self.selector.close()
+
+
+def parsed(message: bytes) -> Optional[Mapping[str, Any]]:
+    """A line as a message; None if it is none. Raises nothing, whatever the line is."""
+    try:
+        found = json.loads(message)
+        if not isinstance(found, dict) or not all(
+            name in MESSAGE and type(value) in MESSAGE[name] for name, value in found.items()
+        ):
+            return None
+        for value in found.values():
+            str(value).encode(errors="surrogateescape")  # what no guard has made raises
+    except (ValueError, RecursionError):
+        return None
+    return found if -255 <= found.get("exit", 0) <= 255 else None
+
+
+def show(line: str, file: TextIO) -> None:
+    """Print a line, with an escape in place of what the file can't encode.
+
+    Raises:
+        MxdpError: nobody reads it, or it can't be written.
+    """
+    encoding = getattr(file, "encoding", None) or "utf-8"
+    try:
+        print(line.encode(encoding, "backslashreplace").decode(encoding), file=file, flush=True)
+    except OSError as error:
+        with contextlib.suppress(OSError, ValueError), open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), file.fileno())  # or Python fails once more when it ends
+        raise MxdpError(f"its output can't be written ({error.strerror}); all ranks are ended") from error
 
 
 def ending(exit: int) -> str:

@@ -1,0 +1,90 @@
+"""Jobs of the launcher without MPI, and a look at what each test leaves behind."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import psutil
+import pytest
+
+from mxdp.launch import guard
+from mxdp.launch.job import Launch
+
+MARK = "MXDP_TEST_MARK"
+NAMESPACES = Path("/run/netns")
+# Starts a guard for each rank, as mpiexec does: STUB.py SIZE HOW COMMAND...
+STUB = """
+import os, signal, subprocess, sys, time
+size, how = int(sys.argv[1]), sys.argv[2]
+ranks = [subprocess.Popen(sys.argv[3:], env={**os.environ, "PMI_RANK": str(rank)}) for rank in range(size)]
+statuses = [rank.wait() for rank in ranks]
+if how == "killed":
+    os.kill(os.getpid(), signal.SIGTERM)
+if how == "hangs":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    os.close(1), os.close(2)
+    time.sleep(1000)
+if how == "well":
+    sys.exit(0)
+sys.exit(max(map(abs, statuses)))
+"""
+
+
+def marked(mark):
+    """The processes that a test has started, and theirs: they have its mark in their environment."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.Error:  # it has just ended, or is another user's
+            continue
+    return found
+
+
+def listening():
+    return {each.laddr for each in psutil.Process().net_connections() if each.status == psutil.CONN_LISTEN}
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(monkeypatch):
+    """No process, network namespace or port of a test's is there after it."""
+    mark, ports = uuid.uuid4().hex, listening()
+    monkeypatch.setenv(MARK, mark)
+    yield
+    until = time.monotonic() + 30
+    left = marked(mark)
+    while left and time.monotonic() < until:
+        time.sleep(0.05)
+        left = marked(mark)
+    said = [(process.pid, process.name()) for process in left]
+    for process in left:
+        process.kill()
+    assert said == []
+    assert not [name for name in NAMESPACES.glob(f"mxdp-{os.getpid()}-*")]
+    assert listening() <= ports
+
+
+@pytest.fixture
+def job(tmp_path):
+    """``job(code, n)`` is a Launch of ``n`` ranks that run ``code`` without MPI."""
+    stub = tmp_path / "stub.py"
+    stub.write_text(STUB)
+    made = []
+
+    def start(code, n=2, how="", silent=0, hung=0, logs=()):
+        code = "import os, signal, subprocess, sys, time\nrank = int(os.environ['PMI_RANK'])\n" + code
+        python = [sys.executable, "-S"]
+        words = [*python, stub, str(n), how, *python, guard.__file__, *python, "-u", "-c", code]
+        made.append(Launch(words, dict(os.environ), n, "127.0.0.1", silent, hung, logs))
+        return made[-1]
+
+    yield start
+    for each in made:
+        if each.mpiexec.returncode is None:
+            each.end()
+        each.listener.close()

@@ -1,0 +1,246 @@
+"""How a job of the launcher ends, with a stub in place of ``mpiexec``. The fixture ``nothing_left`` looks at the rest."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from mxdp import process
+from mxdp.launch import __main__ as launch
+from mxdp.launch import job as jobs
+from mxdp.launch.guard import INSIDE
+from mxdp.launch.job import Guarded
+
+LEAVES = "subprocess.Popen(['sleep', '1000'])\n"
+INSIDE_MPI = """
+import mmap
+shared = memoryview(mmap.mmap(int(os.environ["MXDP_LAUNCH_STEPS"]), 16)).cast("q")
+shared[0], shared[1] = 7, {part}
+"""
+
+
+def test_what_a_rank_leaves_is_ended_and_not_waited_for(job):
+    assert job(LEAVES).run() is None
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("how", ["", "well"])
+def test_a_killed_guard_takes_its_rank_along(job, monkeypatch, victim, how):
+    monkeypatch.setattr(jobs, "GRACE", 0.5)
+    ends = job(f"rank == {victim} and os.kill(os.getppid(), 9) or time.sleep(1000)", how=how).run()
+    assert ends.status > 0
+    assert ends.what.startswith(f"rank {victim} on ")
+    assert ends.what.endswith("killed, and the guard too")
+
+
+def test_a_rank_killed_with_its_guard_is_a_failure_though_mpiexec_ends_well(job):
+    ends = job("rank and (os.kill(os.getppid(), 9), os.kill(os.getpid(), 9))", how="well").run()
+    assert (ends.status, ends.what.split(" on ")[0]) == (1, "rank 1")
+
+
+def test_an_mpiexec_that_is_killed_is_a_failure_though_all_ranks_end_well(job):
+    ends = job("pass", how="killed").run()
+    assert ends.status == 128 + signal.SIGTERM
+    assert ends.what == f"mpiexec failed with exit status {128 + signal.SIGTERM}"
+
+
+def test_an_mpiexec_that_does_not_end_is_ended(job, monkeypatch):
+    monkeypatch.setattr(jobs, "START", 0.2)
+    monkeypatch.setattr(jobs, "GRACE", 0.2)
+    assert job("pass", how="hangs").run() is None
+
+
+def test_mpiexec_has_a_session_of_its_own(job):
+    """So Ctrl-C in a terminal reaches the launcher alone."""
+    assert os.getsid(job("time.sleep(1000)").mpiexec.pid) != os.getsid(0)
+
+
+@pytest.mark.parametrize(
+    ("part", "code", "status", "words"),
+    [
+        (INSIDE, "", 1, "after step 7 ended with exit status 0 before the other ranks"),
+        (INSIDE, "os._exit(0)", 1, "after step 7 ended with exit status 0 before the other ranks"),
+        (INSIDE, "sys.exit(3)", 3, "after step 7 failed with exit status 3"),
+        (INSIDE, "os.kill(os.getpid(), 15)", 128 + 15, "after step 7 was killed by signal 15 (SIGTERM)"),
+        (0, "", 1, "has ended without mxdp.world(); waiting there: rank 0 on "),
+    ],
+)
+def test_a_rank_that_ends_inside_mpi_is_a_failure_with_its_own_status(job, part, code, status, words):
+    waits = INSIDE_MPI.format(part=INSIDE) + "time.sleep(1000)"
+    own = INSIDE_MPI.format(part=part) if part else ""
+    ends = job(f"if rank == 0:\n  exec({waits!r})\n{own}\n{code}").run()
+    assert (ends.status, ends.what.split(" on ")[0]) == (status, "rank 1")
+    assert words in ends.what
+
+
+def silent_job(job, silent=0, hung=0, n=3):
+    """A job whose ranks are made here, at the time 100 s."""
+    made = job("pass", n=0, silent=silent, hung=hung)
+    made.size, made.now, made.progress = n, 100.0, 100.0
+    made.ranks = {rank: Guarded(None, 100.0, rank, "h", step=5) for rank in range(n)}
+    return made
+
+
+@pytest.mark.parametrize("rank", range(3))
+@pytest.mark.parametrize("silent", [2, 60])
+def test_limits_hold_for_each_rank(job, rank, silent):
+    made = silent_job(job, silent)
+    made.ranks[rank].heard = made.now - silent + 0.01
+    made.ranks[rank].stopped = silent - 0.01
+    assert made.silence() is None
+    made.ranks[rank].stopped = silent
+    assert made.silence().what.startswith(f"rank {rank} on h after step 5 has been stopped for {silent} s")
+    made.ranks[rank].stopped = 0
+    made.now += 0.01
+    ends = made.silence()
+    assert (ends.status, ends.what) == (
+        124,
+        f"rank {rank} on h after step 5: not heard of for {silent} s (stopped, or cut off)",
+    )
+    for well in (dict(exit=0, part=2), dict(closed=True)):  # it has ended
+        made.ranks[rank] = Guarded(None, made.now, rank, **well)
+        assert made.silence() is None
+    del made.ranks[rank]
+    made.now = limit = max(silent, jobs.START)
+    for guard in made.ranks.values():
+        guard.heard = limit
+    assert made.silence().what == f"rank {rank} did not start within {limit:g} s"
+    made.now = limit - 0.01
+    assert made.silence() is None
+    made.silent, made.now = 0, 1e9
+    assert made.silence() is None
+
+
+def test_the_time_in_which_the_launcher_is_held_up_does_not_count(job, monkeypatch):
+    """Its own output is blocked, or it is stopped: for 1000 s in one of its turns. Then a rank is really silent."""
+    clock = itertools.count(0, 0.2)
+    late = [0.0]
+    monkeypatch.setattr(jobs, "time", SimpleNamespace(monotonic=lambda: next(clock) + late[0]))
+    made = silent_job(job, silent=2, hung=3)
+    made.turn, made.steps = -0.2, 15
+    made.selector.close()
+    made.selector = SimpleNamespace(select=lambda seconds: [], get_map=dict, close=lambda: None)
+    for _ in range(20):
+        late[0] += 1000
+        made.wait()
+        assert made.silence() is None
+        assert made.standstill() is None
+        for guard in made.ranks.values():  # what came meanwhile is read in the next turn
+            guard.heard = made.now
+            guard.step += 1
+    turns = 0
+    while made.silence() is None:
+        made.wait()
+        turns += 1
+    assert 5 <= turns <= 11
+    made.end = lambda: None
+    made.mpiexec.communicate()
+
+
+def test_the_ranks_that_are_behind_are_named_when_none_makes_a_step(job, monkeypatch):
+    monkeypatch.setattr(jobs.Launch, "wait", lambda self: None)
+    made = silent_job(job, hung=60)
+    monkeypatch.setattr(jobs, "time", SimpleNamespace(monotonic=itertools.count().__next__))
+    sent = []
+    for guard in made.ranks.values():
+        guard.socket = SimpleNamespace(send=lambda byte, guard=guard: sent.append((guard.rank, byte)))
+        guard.step = 0
+    made.now = 1e6
+    assert made.standstill() is None  # before the first step
+    for guard in made.ranks.values():
+        guard.step = 5
+    assert made.standstill() is None
+    made.ranks[0].step, made.now = 6, made.now + 59.9
+    assert made.standstill() is None
+    made.now += 59.9
+    for guard in made.ranks.values():
+        guard.stopped = 1.0  # the whole job was stopped
+    assert made.standstill() is None
+    for guard in made.ranks.values():
+        guard.stopped = 0.0
+    made.ranks[2].stopped = 3.0  # one that is stopped holds up the rest
+    made.now += 59.9
+    assert made.standstill() is None
+    made.now += 0.1
+    assert sent == []
+    ends = made.standstill()
+    assert ends.status == 124
+    assert ends.what.startswith(
+        "no rank has made a step for 60 s; behind: rank 1 on h after step 5, rank 2 on h after step 5 "
+    )
+    assert sent == [(1, b"?"), (2, b"?")]
+
+
+@pytest.fixture
+def launched(monkeypatch):
+    """What ``main`` gives to Launch, each time; a job ends as ``failures`` says."""
+    found, failures = [], []
+
+    class Recorded:
+        def __init__(self, words, environ, size, address, silent, hung, logs):
+            handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+            found.append(SimpleNamespace(**{name: value for name, value in locals().items() if name != "self"}))
+
+        def run(self):
+            for number, file in enumerate(found[-1].logs):
+                file.write(b"%d" % number)
+            return failures.pop() if failures else None
+
+    monkeypatch.setattr(launch, "Launch", Recorded)
+    monkeypatch.setattr(launch, "mpiexec", lambda *arguments: ["mpiexec"])
+    return SimpleNamespace(found=found, failures=failures)
+
+
+def test_each_option_arrives_and_the_environment_is_the_users(launched, monkeypatch, tmp_path):
+    assert process.prepare().set  # what a rank must not inherit
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    monkeypatch.setenv("MINE", "1")
+    words = ["-n", "3", "--restarts", "1", "--silent-after", "7", "--hung-after", "9", "--mpiexec", "-a 'b c'"]
+    launched.failures.append(jobs.LaunchFailure(5, "it failed"))
+    assert launch.main([*words, "--log-dir", str(tmp_path / "new" / "logs"), "--", "train", "x y"]) == 0
+    assert len(launched.found) == 2
+    for each in launched.found:
+        assert each.words[:3] == ["mpiexec", "-a", "b c"]
+        assert each.words[-2:] == ["train", "x y"]
+        assert (each.size, each.address, each.silent, each.hung) == (3, "127.0.0.1", 7, 9)
+        kept = {name: value for name, value in each.environ.items() if name not in launch.INTERFACES}
+        assert kept == {"PYTHONUNBUFFERED": "1", **process.unprepared()}
+        assert not set(process.prepare().set) & set(kept)
+    files = [tmp_path / "new" / "logs" / f"rank-{rank}.log" for rank in range(3)]
+    assert [file.read_text() for file in files] == ["00", "11", "22"]  # a restart appends
+
+
+def test_signals_are_the_launchers_while_it_runs_alone(launched, monkeypatch):
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+    try:
+        for hangup in (signal.SIG_DFL, signal.SIG_IGN):  # under nohup it stays ignored
+            signal.signal(signal.SIGHUP, hangup)
+            assert launch.main(["-n", "1", "--", "true"]) == 0
+            assert signal.getsignal(signal.SIGHUP) == hangup
+            expected = jobs.stop if hangup == signal.SIG_DFL else hangup
+            assert launched.found[-1].handlers[signal.SIGHUP] == expected
+            assert launched.found[-1].handlers[signal.SIGTERM] == launched.found[-1].handlers[signal.SIGINT] == jobs.stop
+            launched.failures.append(jobs.LaunchFailure(5, "it failed"))
+            assert launch.main(["-n", "1", "--", "true"]) == 5
+    finally:
+        signal.signal(signal.SIGHUP, before[2])
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == before
+
+
+def test_a_list_of_hosts_that_begins_with_this_one(tmp_path):
+    others = [
+        address.address
+        for addresses in psutil.net_if_addrs().values()
+        for address in addresses
+        if address.family == 2 and not address.address.startswith("127.")
+    ]
+    if not others:
+        pytest.skip("there is no interface but the loopback")
+    hosts = tmp_path / "hosts"
+    hosts.write_text(f"localhost:2\n{others[0]}\n")
+    assert launch.bound(None, str(hosts)) == (others[0], None)
