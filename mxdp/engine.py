@@ -27,6 +27,7 @@ from contextlib import suppress
 from typing import Any, Callable, Dict, Optional, Sequence
 
 from mxdp.backend import NDArray, mx, npx
+from mxdp.compat import attribute_text
 from mxdp.errors import BackendError
 from mxdp.process import MxdpWarning
 from mxdp.sections import JOB
@@ -88,12 +89,12 @@ def prepare_sum(parts: Sequence[NDArray], out: NDArray) -> Call:
 def prepare_update(params: Sequence[NDArray], lr: float) -> Call:
     """A prepared call for ``param -= lr * param.grad``, for all of them. Their gradients stay where they are."""
     pairs = [array for param in params for array in (param, param.grad)]
-    rates, decays = [lr] * len(params), [0.0] * len(params)
+    rates, decays = [float(lr)] * len(params), [0.0] * len(params)
     return prepare("multi_sgd_update", pairs, *params, lrs=rates, wds=decays, num_weights=len(params))
 
 
 def _strings(values: Sequence[Any]) -> Any:
-    return (ctypes.c_char_p * len(values))(*[str(value).encode() for value in values])
+    return (ctypes.c_char_p * len(values))(*[attribute_text(value).encode() for value in values])
 
 
 URGENT = 3
