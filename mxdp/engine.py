@@ -16,13 +16,20 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import math
+import os
+import subprocess
+import sys
 import threading
 import time
+import warnings
 from contextlib import suppress
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, Dict, Optional, Sequence
 
 from mxdp.backend import NDArray, mx, npx
+from mxdp.compat import attribute_text
 from mxdp.errors import BackendError
+from mxdp.process import MxdpWarning
 from mxdp.sections import JOB
 
 Call = Callable[[], None]
@@ -82,17 +89,23 @@ def prepare_sum(parts: Sequence[NDArray], out: NDArray) -> Call:
 def prepare_update(params: Sequence[NDArray], lr: float) -> Call:
     """A prepared call for ``param -= lr * param.grad``, for all of them. Their gradients stay where they are."""
     pairs = [array for param in params for array in (param, param.grad)]
-    rates, decays = [lr] * len(params), [0.0] * len(params)
+    rates, decays = [float(lr)] * len(params), [0.0] * len(params)
     return prepare("multi_sgd_update", pairs, *params, lrs=rates, wds=decays, num_weights=len(params))
 
 
 def _strings(values: Sequence[Any]) -> Any:
-    return (ctypes.c_char_p * len(values))(*[str(value).encode() for value in values])
+    return (ctypes.c_char_p * len(values))(*[attribute_text(value).encode() for value in values])
 
 
 URGENT = 3
 """``FnProperty::kCPUPrioritized`` of MXNet's ``engine.h``."""
-LIMIT_SECONDS = 300.0
+SLICE_SECONDS = 1.0
+"""A wait looks so often whether its job was dropped, and counts its time in these slices."""
+
+_jobs: Dict[int, EngineJob] = {}
+"""By address, the jobs that the engine has yet to drop, which it does some time after it has called them."""
+_pushing = threading.RLock()
+"""Held while a job is pushed, and through a fork."""
 
 
 class _Context(ctypes.Structure):
@@ -102,7 +115,7 @@ class _Context(ctypes.Structure):
 
 
 class EngineJob:
-    """A Python function that the engine calls when its arrays are ready."""
+    """A Python function that the engine calls when its arrays are ready. It must not push jobs itself."""
 
     NAME = JOB.encode()
     """The name in MXNet's profiler, which keeps this pointer."""
@@ -111,28 +124,34 @@ class EngineJob:
         self._over = threading.Event()
 
     def _push(self, read: Sequence[NDArray], written: Sequence[NDArray], kept: bool = False) -> None:
-        """``kept``: the caller keeps this object until it was called, and :meth:`_drop` is not called. At the end of
-        the process this is needed: a job is dropped some time after its arrays are ready, perhaps without Python."""
+        """``kept``: the caller keeps this object until it was called. Otherwise the caller need not keep it."""
         read_handles, written_handles = (
             (ctypes.c_void_p * len(arrays))(*[array.handle for array in arrays]) for arrays in (read, written)
         )
-        cpu, urgent = _Context(1, 0), ctypes.c_int(URGENT)
-        # The engine holds a reference until it drops the job, so the caller need not keep a completion event.
-        if not kept:
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
-        dropped = None if kept else _DROPPED
-        mx.base.check_call(
-            mx.base._LIB.MXEnginePushSyncND(
-                _CALLED, ctypes.c_void_p(id(self)), dropped, ctypes.byref(cpu), read_handles, len(read),
-                written_handles, len(written), ctypes.byref(urgent), 0, self.NAME,
-            )
-        )  # fmt: skip
+        cpu, urgent, address = _Context(1, 0), ctypes.c_int(URGENT), id(self)
+        with _pushing:
+            if not kept:
+                _jobs[address] = self
+            mx.base.check_call(
+                mx.base._LIB.MXEnginePushSyncND(
+                    _CALLED, ctypes.c_void_p(address), None if kept else _DROPPED, ctypes.byref(cpu), read_handles,
+                    len(read), written_handles, len(written), ctypes.byref(urgent), 0, self.NAME,
+                )
+            )  # fmt: skip
 
     def _call(self) -> None:
         raise NotImplementedError
 
-    def _drop(self) -> None:
-        """The engine has dropped the job. It was never called if an operator that writes one of its arrays failed."""
+    def _wait(self, limit: float) -> bool:
+        """Wait until ``_over`` is set, or the engine has dropped the job. Returns False if neither happens within
+        ``limit`` seconds. Seconds in which this process was stopped don't count: a slice counts as its length."""
+        while not self._over.wait(min(limit, SLICE_SECONDS)):
+            if id(self) not in _jobs:
+                return True
+            limit -= SLICE_SECONDS
+            if limit <= 0:
+                return False
+        return True
 
 
 class CompletionEvent(EngineJob):
@@ -144,13 +163,17 @@ class CompletionEvent(EngineJob):
         """``time.perf_counter()`` when the last array was written; None before."""
         self._push(arrays, ())
 
-    def wait(self, limit: float = LIMIT_SECONDS) -> float:
+    def wait(self, limit: float = math.inf) -> float:
         """Wait for the arrays alone; returns the time at which the last was written.
 
+        ``limit``: in seconds, without those in which this process was stopped. By default there is none, as in MXNet's
+        own waits: the arrays may wait for another rank, which may be stopped for as long as its user likes.
+
         Raises:
-            BackendError: an operator that writes them failed, or they were not written within ``limit`` seconds.
+            BackendError: an operator that writes them failed (this is noticed within a second), or they were not
+                written within ``limit``.
         """
-        if not self._over.wait(limit):
+        if not self._wait(limit):
             raise BackendError(f"an array was not written within {limit:g} s; stopped waiting for it")
         if self.at is None:
             raise BackendError("an array was not written: its operator failed (npx.waitall raises the error)")
@@ -160,14 +183,11 @@ class CompletionEvent(EngineJob):
         self.at = time.perf_counter()
         self._over.set()
 
-    def _drop(self) -> None:
-        self._over.set()
-
 
 class Gate(EngineJob):
     """Operators that use ``array`` and are pushed later wait until the gate opens, at most ``limit`` seconds."""
 
-    def __init__(self, array: NDArray, limit: float = LIMIT_SECONDS) -> None:
+    def __init__(self, array: NDArray, limit: float = 300.0) -> None:
         super().__init__()
         self._limit = limit
         self._push((), (array,))
@@ -177,26 +197,72 @@ class Gate(EngineJob):
         self._over.set()
 
     def _call(self) -> None:
-        self._over.wait(self._limit)
+        self._wait(self._limit)
 
 
 def _called(_: Any, address: int) -> None:
     ctypes.cast(address, ctypes.py_object).value._call()
 
 
-def _dropped(address: int) -> None:
-    ctypes.cast(address, ctypes.py_object).value._drop()
-    ctypes.pythonapi.Py_DecRef(ctypes.cast(address, ctypes.py_object))
-
-
 _CALLED = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(_called)
-_DROPPED = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_dropped)
+# No Python code: in it, another thread could take over and fork, or end Python, after the job has left `_jobs`.
+_DROPPED = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_jobs.pop)
+
+
+def _finish() -> None:
+    """Wait for all work, and until no thread of the engine needs Python any more. An operator's error is raised."""
+    try:
+        npx.waitall()
+    finally:
+        for _ in range(1000):  # normally one; Ctrl-C may have come between the note of a job and its push
+            if not _jobs:
+                break
+            time.sleep(0.001)
 
 
 def _before_python_ends() -> None:
     """A job that the engine calls or drops while Python ends would abort the process. (MPI, too, ends after this.)"""
+    _pushing.acquire()  # for good: a daemon thread may still train
     with suppress(Exception):  # of an operator, which nobody waits for any more
-        npx.waitall()
+        _finish()
+
+
+def _before_fork() -> None:
+    """MXNet's own handler joins the engine's threads while ``os.fork`` holds Python's lock, and a job needs this lock.
+
+    MXNet would end the process for an operator that has failed.
+    """
+    if isinstance(threading.current_thread(), threading._DummyThread):
+        return  # perhaps a job, which can't wait for itself: MXNet doesn't stop the engine here
+    _pushing.acquire()
+    try:
+        _finish()
+    except Exception as error:
+        said = str(error).strip().splitlines()[-1]
+        warnings.warn(f"before this fork an operator failed ({said}): what it writes is wrong", MxdpWarning, 2)
+
+
+def _after_fork() -> None:
+    with suppress(RuntimeError):  # after a fork in a job
+        _pushing.release()
 
 
 atexit.register(_before_python_ends)
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+
+if sys.platform != "linux" or sys.version_info < (3, 10):
+    # There, subprocess and multiprocessing's "spawn" fork, not vfork, and without these hooks.
+    import _posixsubprocess
+
+    _plain_fork_exec = _posixsubprocess.fork_exec
+
+    def _fork_exec(*arguments: Any) -> Any:
+        _before_fork()
+        try:
+            return _plain_fork_exec(*arguments)
+        finally:
+            _after_fork()
+
+    _posixsubprocess.fork_exec = _fork_exec
+    if hasattr(subprocess, "_fork_exec"):  # its own name for it, since Python 3.11
+        subprocess._fork_exec = _fork_exec

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import subprocess
 import sys
 import time
@@ -101,7 +102,20 @@ def test_an_event_may_be_pushed_and_forgotten():
     assert not any(ref() for ref in watched)
 
 
-ENDS = """
+LATE = """
+import ctypes, time
+from mxdp import engine
+
+soon = engine._DROPPED
+
+def late(address):  # as on a busy machine
+    time.sleep(0.2)
+    soon(address)
+
+engine._DROPPED = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(late)
+"""
+
+ENDS = LATE + """
 from mxdp.backend import np
 from mxdp.engine import CompletionEvent, Gate
 
@@ -115,6 +129,123 @@ Says([x + 1])
 """
 
 
-def test_python_does_not_end_before_the_engine_has_called():
-    done = subprocess.run([sys.executable, "-c", ENDS], capture_output=True, text=True, timeout=60)
+def test_python_does_not_end_before_the_engine_has_called_and_dropped():
+    done = subprocess.run([sys.executable, "-c", ENDS], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (0, "called\n"), done.stderr
+
+
+FORKS = LATE + """
+import json, multiprocessing, os, signal, subprocess, sys, threading, time, warnings
+import numpy
+import mxdp
+from mxdp.backend import np, npx
+from mxdp.engine import CompletionEvent, Gate
+from mxdp.errors import BackendError
+from mxdp.process import MxdpWarning
+from mxdp.training import TrainStep
+
+X, y = numpy.ones((64, 1, 28, 28), "float32"), numpy.zeros(64, "int32")
+
+def trainer(devices):
+    return TrainStep([mxdp.get_params(mxdp.init_lenet(0), device) for device in devices], devices, 0.1)
+
+def child():
+    step = trainer(mxdp.devices(1, "cpu"))
+    for _ in range(4):
+        step(X[:4], y[:4])[0].wait_to_read()
+
+def by_multiprocessing():
+    process = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    process.join()
+    return process.exitcode
+
+def that_ends_by_itself():
+    pid = os.fork()
+    if not pid:
+        child()
+        sys.exit(3)
+    return os.waitpid(pid, 0)[1] >> 8
+
+def stopped():  # for longer than a wait's limit
+    read, write = os.pipe()
+    pid = os.fork()
+    if not pid:
+        x = np.ones((2,))
+        gate = Gate(x)
+        event = CompletionEvent([x])
+        threading.Timer(1, gate.open).start()
+        os.write(write, b"x")
+        try:
+            event.wait(2)
+            os._exit(4)
+        finally:
+            os._exit(5)
+    os.read(read, 1)
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(2.5)
+    os.kill(pid, signal.SIGCONT)
+    return os.waitpid(pid, 0)[1] >> 8
+
+class Forks(CompletionEvent):
+    def _call(self):
+        pid = os.fork()
+        if not pid:
+            os._exit(6)
+        self.status = os.waitpid(pid, 0)[1] >> 8
+        super()._call()
+
+def in_a_job():
+    x = np.ones((2,))
+    gate = Gate(x)
+    job = Forks([x])
+    gate.open()
+    job.wait()
+    return job.status
+
+found, step = {}, trainer(mxdp.devices(2, "cpu"))
+for way in (
+    by_multiprocessing,
+    that_ends_by_itself,
+    stopped,
+    lambda: subprocess.run(["true"]).returncode,
+    lambda: subprocess.run(["true"], preexec_fn=lambda: None).returncode,
+    in_a_job,
+):
+    for _ in range(3):
+        step(X, y)
+    found[way.__name__ + str(len(found))] = way()
+
+over = threading.Event()
+def events():
+    while not over.is_set():
+        CompletionEvent([np.ones((2,)) + 1])
+thread = threading.Thread(target=events)
+thread.start()
+found["beside a thread"] = [subprocess.run(["true"], preexec_fn=lambda: None).returncode for _ in range(3)]
+over.set()
+thread.join()
+
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always", MxdpWarning)
+    failed = CompletionEvent([np.random.normal(0, -1, (2, 2))])
+    subprocess.run(["true"], preexec_fn=lambda: None)
+found["warnings"] = [str(warning.message) for warning in caught if warning.category is MxdpWarning]
+try:
+    failed.wait()
+except BackendError as error:
+    found["error"] = str(error)
+print(json.dumps(found))
+"""
+
+
+def test_a_fork_waits_for_the_jobs_in_the_engine():
+    """``os.fork`` holds Python's lock while MXNet's handler waits for the engine, whose jobs need the lock."""
+    done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, timeout=180)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    said, error = found.pop("warnings"), found.pop("error")
+    assert list(found.values()) == [0, 3, 4, 0, 0, 6, [0, 0, 0]]
+    assert len(said) == 1 and "an operator failed" in said[0] and "scale" in said[0], said
+    assert "its operator failed" in error
+    assert "Traceback" not in done.stderr

@@ -112,13 +112,15 @@ class GradientSync:
         ]
 
     def __call__(self) -> None:
-        """Sum; doesn't wait. All devices get the same bits. Inside :meth:`no_sync` a call does nothing.
+        """Sum; doesn't wait. All devices get the same bits.
 
         Raises:
-            RuntimeError: backward does not write a gradient into its bucket.
+            RuntimeError: inside :meth:`no_sync`; or backward does not write a gradient into its bucket.
         """
         if self._held_back:
-            return
+            raise RuntimeError(
+                "a step or a sum inside no_sync would leave each device with its own gradients: call it after no_sync"
+            )
         for bucket in self.buckets:
             bucket.program()
             if self._world.size > 1:
@@ -135,9 +137,10 @@ class GradientSync:
         """Accumulate gradients: backward passes inside this context, and after it, add up until the next sum.
 
         For k micro-batches with one all-reduce, run k - 1 of them inside and the last one after it, then call the
-        object. Forward and backward pass of a micro-batch both belong inside. Inside, calling the object or nesting
-        ``no_sync`` has no effect. If an exception leaves the context, the gradients since the last sum are dropped: the
-        next backward pass overwrites them. (With ``accumulate=True`` it does not: there you set gradients to zero.)
+        object. Forward and backward pass of a micro-batch both belong inside. Inside, a call of the object is refused,
+        and nesting ``no_sync`` has no effect. If an exception leaves the context, the gradients since the last sum are
+        dropped: the next backward pass overwrites them. (With ``accumulate=True`` it does not: there you set gradients
+        to zero.)
 
         Raises:
             RuntimeError: backward does not write a gradient into its bucket.

@@ -9,6 +9,8 @@ backward; the update of all parameters is a third. The operators are the same, s
 
 from __future__ import annotations
 
+import math
+import numbers
 from collections import deque
 from itertools import cycle
 from types import FunctionType
@@ -16,7 +18,7 @@ from typing import Any, Callable, Deque, Dict, List, Optional, Sequence, Tuple
 
 import numpy as onp
 
-from mxdp.backend import Batch, Device, NDArray, host_view, mx, np
+from mxdp.backend import Batch, Device, NDArray, host_view, mx, np, npx
 from mxdp.collectives import GradientSync
 from mxdp.engine import Call, CompletionEvent, prepare, prepare_update
 from mxdp.plans.partition import offsets
@@ -45,23 +47,36 @@ class TrainStep:
         lr: float,
         sync: Optional[Callable[[], Any]] = None,
     ) -> None:
-        self._replicas, self._devices, self._lr = device_params, devices, lr
+        if isinstance(lr, bool) or not isinstance(lr, numbers.Real) or not math.isfinite(lr):
+            raise ValueError(f"lr must be a finite number, not {lr!r}")
+        self._replicas, self._devices, self._lr = device_params, devices, float(lr)
         self._sync = sync or GradientSync(device_params)
         self._gradients = [[param.grad for param in params] for params in device_params]
         self._graph = record_graph(lenet, cross_entropy, len(device_params[0]))
         self._bound: Dict[Any, List[BoundGraph]] = {}
         self._updates: Dict[int, List[Call]] = {}
         self._pending: Deque[CompletionEvent] = deque()
+        self._noted = True
+        """Has each step that was begun an event? Not after Ctrl-C in a step."""
 
     def __call__(self, X: Batch, y: Batch, samples: Optional[int] = None) -> List[NDArray]:
-        """``samples``: of the whole batch, if ``X`` is this process's part of it."""
+        """``samples``: of the whole batch, if ``X`` is this process's part of it.
+
+        Raises:
+            ValueError: as :func:`mxdp.train_batch`.
+            RuntimeError: inside ``no_sync``.
+        """
+        if not self._noted:
+            npx.waitall()
         self._wait()  # for what Ctrl-C in the last call's wait left: its batch may not be copied yet
+        self._noted = False
         samples = samples or len(X)
         if len(X) < len(self._devices) or getattr(self._sync, "accumulating", False):
             losses = train_batch(X, y, self._replicas, self._devices, self._lr, sync=self._sync, samples=samples)
         else:
             losses = self._step(X, y, samples)
         self._pending.append(CompletionEvent(losses))
+        self._noted = True
         self._wait()
         return losses
 
@@ -71,8 +86,10 @@ class TrainStep:
             self._pending.popleft()
 
     def _step(self, X: Batch, y: Batch, samples: int) -> List[NDArray]:
-        key = X.shape, y.shape
+        key = X.shape, y.shape, X.dtype, y.dtype
         if key not in self._bound:
+            if X.dtype != self._replicas[0][0].dtype:
+                raise ValueError(f"X is {onp.dtype(X.dtype)}, which lenet can't take: convert it, by X.astype('float32')")
             shards = list(zip(*split_batch(X, y, self._devices)))
             none: Sequence[Optional[BoundGraph]] = [None] * len(shards)
             first = next(iter(self._bound.values()), none)

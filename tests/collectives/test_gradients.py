@@ -104,7 +104,6 @@ def test_while_gradients_are_added_up_none_may_be_replaced():
     sync = GradientSync(device_params)
     with sync.no_sync():
         device_params[1][0].attach_grad()
-        sync()  # has no effect here
     with pytest.raises(RuntimeError, match=r"the gradient of a parameter of shape \(2, 3\) on cpu\(1\) was replaced"):
         sync()
 
@@ -212,7 +211,8 @@ def test_one_all_reduce_for_three_micro_batches():
             for micro_batch in range(2):
                 for rank, params in enumerate(device_params):
                     backward(params, factor=1 + rank + micro_batch)
-                sync()  # has no effect here
+                with pytest.raises(RuntimeError, match="inside no_sync would leave each device with its own gradients"):
+                    sync()  # and nothing is lost
             onp.testing.assert_array_equal(device_params[1][1].grad.asnumpy(), [[5 * (2 + 3)]])
         for rank, params in enumerate(device_params):
             backward(params, factor=3 + rank)
@@ -273,20 +273,23 @@ def test_a_no_sync_inside_another_changes_nothing():
     def add_up():
         for params in device_params:
             backward(params)
-        sync()
 
     with sync.no_sync():
         add_up()
         with sync.no_sync():
             add_up()
-        add_up()
+        with pytest.raises(RuntimeError, match="inside no_sync"):
+            sync()
         with pytest.raises(Stopped):
             fail_in(sync, Stopped, add_up)
         add_up()
+        add_up()
         assert [params[1].grad.item() for params in device_params] == [25, 25]
     add_up()
+    sync()
     assert [params[1].grad.item() for params in device_params] == [60, 60]
     add_up()
+    sync()
     assert [params[1].grad.item() for params in device_params] == [10, 10]
 
 

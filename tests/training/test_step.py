@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 import threading
@@ -11,10 +12,10 @@ import pytest
 
 from mxdp.backend import autograd, devices, np, npx
 from mxdp.collectives import GradientSync
-from mxdp.engine import Gate, prepare_update
+from mxdp.engine import CompletionEvent, Gate, prepare_update
 from mxdp.scratch import cross_entropy, get_params, init_lenet, lenet, sgd, train_batch
 from mxdp.training import RUN_AHEAD, TrainStep, train_steps
-from mxdp.training.step import BoundGraph, BoundNet, record_graph
+from mxdp.training.step import BoundGraph, BoundNet, Inbox, record_graph
 
 
 def batch(samples, seed=0):
@@ -77,10 +78,10 @@ def test_an_update_has_the_bits_of_sgd(batch_size):
     assert bits(one) == bits(other)
 
 
-@pytest.mark.parametrize("n", [1, 2])
+@pytest.mark.parametrize("n", [1, 2, 3])
 def test_many_steps_have_the_bits_of_train_batch_on_batches_of_all_lengths(n):
     some = devices(n, "cpu")
-    batches = [batch(samples, seed) for seed, samples in enumerate((20, 20, 9, 1, 20, 2))]
+    batches = [batch(samples, seed) for seed, samples in enumerate((20, 20, 9, 1, 7, 8, 20, 2))]
     fast, slow = ([replica(device) for device in some] for _ in range(2))
     last = train_steps(batches, TrainStep(fast, some, 0.1, GradientSync(fast, "ring")))
     sync = GradientSync(slow, "ring")
@@ -167,6 +168,144 @@ def test_a_step_adds_to_the_gradients_of_an_earlier_micro_batch():
             train_batch(*batch(6, 2), [params], [device], 0.1, sync=sync)
         found.append(bits(params))
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("n", [1, 2])
+@pytest.mark.parametrize("before", [0, 1])
+def test_pictures_of_another_dtype_are_refused_as_train_batch_refuses_them(n, before):
+    some = devices(n, "cpu")
+    replicas = [replica(device) for device in some]
+    step, (X, y) = TrainStep(replicas, some, 0.1), batch(4)
+    for _ in range(before):
+        step(X, y)
+    expected = [bits(params) for params in replicas]
+    for dtype in ("uint8", "float64", ">f4"):
+        for other in (X.astype(dtype), np.array(X).astype(dtype) if dtype != ">f4" else X.astype(dtype)):
+            found = []
+            for train in (step, lambda X, y: train_batch(X, y, replicas, some, 0.1)):
+                with pytest.raises(ValueError, match="which lenet can't take: convert it") as raised:
+                    train(other, y)
+                found.append(str(raised.value))
+            assert found[0] == found[1]
+    assert [bits(params) for params in replicas] == expected
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_labels_of_another_dtype_are_taken_as_train_batch_takes_them(n):
+    some = devices(n, "cpu")
+    fast, slow = ([replica(device) for device in some] for _ in range(2))
+    step, sync = TrainStep(fast, some, 0.1, GradientSync(fast, "ring")), GradientSync(slow, "ring")
+    X, y = batch(6)
+    for labels in (y, y.astype("int64"), y.astype("float32"), np.array(y).astype("float32"), y.astype("uint8")):
+        losses = step(X, labels), train_batch(X, labels, slow, some, 0.1, sync=sync)
+        assert bits(losses[0]) == bits(losses[1])
+    assert [bits(params) for params in fast] == [bits(params) for params in slow]
+
+
+def refused(sync, do):
+    with pytest.raises(RuntimeError, match="inside no_sync would leave each device with its own gradients"), sync.no_sync():
+        do()
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_a_step_inside_no_sync_is_refused_and_changes_no_replica(before):
+    some = devices(2, "cpu")
+    for samples in (6, 1):
+        replicas = [replica(device) for device in some]
+        sync = GradientSync(replicas)
+        step = TrainStep(replicas, some, 0.1, sync)
+        for _ in range(before):
+            step(*batch(samples))
+        expected = [bits(params) for params in replicas]
+        refused(sync, lambda: step(*batch(samples)))
+        refused(sync, lambda: train_batch(*batch(samples), replicas, some, 0.1, sync=sync))
+        assert [bits(params) for params in replicas] == expected
+        step(*batch(samples, 1))
+        assert bits(replicas[0]) == bits(replicas[1]) != expected[0]
+
+
+@pytest.mark.parametrize("kind", [onp.float64, onp.float32, onp.float16, onp.int64, int, float])
+def test_a_number_of_numpy_is_a_learning_rate(kind):
+    some = devices(2, "cpu")
+    fast, slow = ([replica(device) for device in some] for _ in range(2))
+    lr = kind(1) if kind in (onp.int64, int) else kind(0.1)
+    if kind is not onp.float16:  # lr / 6 would be rounded to 11 bits
+        TrainStep(fast, some, lr)(*batch(6))
+        train_batch(*batch(6), slow, some, lr)
+    prepare_update(fast[0], lr)()
+    sgd(slow[0], lr, 1)
+    assert [bits(params) for params in fast] == [bits(params) for params in slow]
+
+
+@pytest.mark.parametrize("lr", ["0.1", None, True, onp.nan, onp.array([0.1]), 1j])
+def test_what_is_no_number_is_no_learning_rate(lr):
+    (device,) = devices(1, "cpu")
+    with pytest.raises(ValueError, match="^lr must be a finite number, not "):
+        TrainStep([replica(device)], [device], lr)
+
+
+def interrupted(do, after):
+    """Call ``do`` and raise what Ctrl-C raises at the ``after``-th line that mxdp begins in it. Did it come to that?"""
+    lines = itertools.count()
+
+    def trace(frame, event, _):
+        if "mxdp" not in frame.f_code.co_filename:
+            return None
+        if event == "line" and next(lines) == after:
+            raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        do()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+class Watched(Inbox):
+    """Notes if a batch overwrites one that is still to be copied."""
+
+    def __init__(self, array):
+        super().__init__(array)
+        self.turns, self.copied, self.overwritten = itertools.cycle(range(RUN_AHEAD + 1)), {}, 0
+
+    def put(self, batch):
+        turn = next(self.turns)
+        self.overwritten += turn in self.copied and self.copied[turn].at is None
+        try:
+            super().put(batch)
+        finally:
+            self.copied[turn] = CompletionEvent([self.array])
+
+
+def test_after_ctrl_c_at_any_line_of_a_step_no_batch_is_overwritten_before_it_is_copied(monkeypatch):
+    monkeypatch.setattr("mxdp.training.step.Inbox", Watched)
+    (device,) = devices(1, "cpu")
+    fast, slow = replica(device), replica(device)
+    step = TrainStep([fast], [device], 0.1)
+    step(*batch(1))
+    ((graph,),), came = step._bound.values(), True
+    for after in itertools.takewhile(lambda _: came, itertools.count(0, 2)):
+        npx.waitall()
+        gates = [Gate(own.array) for own in graph.inputs]
+        opener = threading.Timer(0.03, lambda gates=gates: [gate.open() for gate in gates])
+        opener.start()
+        step(*batch(1))
+        came = [interrupted(lambda: step(*batch(1)), after) for _ in range(RUN_AHEAD)][0]
+        step(*batch(1))
+        assert not any(own.overwritten for own in graph.inputs), after
+        opener.join()
+    assert after > 40
+    for own, same in zip(fast, slow):
+        own.copyto(same)
+    for seed in range(3):
+        step(*batch(1, seed))
+        train_batch(*batch(1, seed), [slow], [device], 0.1)
+    assert bits(fast) == bits(slow)
 
 
 STEPS = """
