@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections import defaultdict
+from collections import Counter
 from contextlib import contextmanager
 from unittest import mock
-
-import numpy as onp
 
 from mxdp.backend import npx
 from mxdp.processes import World
@@ -28,33 +26,38 @@ class Truncated(Exception):
     """Like MPI's "Message truncated": the ranks do not bring the same."""
 
 
+class Alone(Exception):
+    """Another rank has failed."""
+
+
 class Group:
     """What the ranks share."""
 
     def __init__(self, n):
-        self.n, self.aborted, self._over, self._lock = n, [], False, threading.Lock()
-        self._meetings = defaultdict(lambda: (threading.Barrier(n), [None] * n))
+        self.n, self.aborted, self._over = n, [], False
+        self._changed, self._calls, self._meetings = threading.Condition(), Counter(), {}
 
     def meet(self, name, rank, value):
         """Every rank's value, when all are here."""
-        with self._lock:
-            barrier, slots = self._meetings[name]
-            if self._over:
-                barrier.abort()
-        slots[rank] = value
-        barrier.wait(LIMIT)
-        found = list(slots)
-        barrier.wait(LIMIT)
-        return found
+        with self._changed:
+            self._calls[name, rank] += 1
+            call = name, self._calls[name, rank]
+            here = self._meetings.setdefault(call, {})
+            here[rank] = value
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: len(here) == self.n or self._over, LIMIT)
+            if len(here) < self.n:
+                raise Alone(f"rank {rank} waited for the others")
+            self._meetings.pop(call, None)
+            return [here[number] for number in range(self.n)]
 
     def end(self, text=None):
         """No rank waits for another any more."""
-        with self._lock:
+        with self._changed:
             self._over = True
             if text:
                 self.aborted.append(text)
-            for barrier, _ in self._meetings.values():
-                barrier.abort()
+            self._changed.notify_all()
 
 
 class Comm:
@@ -136,7 +139,7 @@ def outcomes(n, work, make=World):
             found[number] = work(make(MPI(group, number)))
         except BaseException as error:
             found[number] = error
-            if not isinstance(error, threading.BrokenBarrierError):
+            if not isinstance(error, Alone):
                 group.end()
 
     with _one_process(group):
@@ -157,6 +160,7 @@ def run(n, work, make=World):
     """
     found, aborted = outcomes(n, work, make)
     errors = [each for each in found if isinstance(each, BaseException)]
-    first = next((each for each in errors if not isinstance(each, threading.BrokenBarrierError)), None)
-    assert not (errors or aborted), f"a rank failed: {first or aborted or errors}"
+    first = next((each for each in errors if not isinstance(each, Alone)), None)
+    failed = errors or aborted
+    assert not failed, f"a rank failed: {first!r} {aborted[:1]}"
     return found

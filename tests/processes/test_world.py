@@ -12,7 +12,6 @@ import pytest
 
 from mxdp import devices, train
 from mxdp.backend import mx, np
-from mxdp.collectives import GradientSync
 from mxdp.datasets import load
 from mxdp.errors import MxdpError
 from mxdp.processes import World, world
@@ -244,28 +243,3 @@ def test_a_world_is_for_stores_of_mxdp():
     several.size = 2
     with pytest.raises(ValueError, match="not for kvstore='device'"):
         mxdp.Trainer([], "sgd", kvstore="device", world=several)
-
-
-def test_buckets_are_summed_over_ranks_between_devices(monkeypatch):
-    """Broken variant of the above in one process: a world whose sum does nothing leaves the devices' own sums."""
-
-    class Doubling(World):
-        size = 2
-
-        def __init__(self):
-            pass
-
-        def sum(self, arrays):
-            for array in arrays:
-                array *= 2
-
-    replicas = [[np.ones((3,), ctx=device), np.ones((2,), ctx=device)] for device in (mx.cpu(0), mx.cpu(1))]
-    for replica in replicas:
-        for param in replica:
-            param.attach_grad()
-    sync = GradientSync(replicas, world=Doubling())
-    for replica in replicas:
-        for param in replica:
-            param.grad[:] = 1
-    sync()
-    assert [param.grad.tolist() for replica in replicas for param in replica] == [[4.0] * 3, [4.0] * 2] * 2
