@@ -11,7 +11,7 @@ import numpy as onp
 import pytest
 
 from mxdp import devices, train
-from mxdp.backend import mx, np
+from mxdp.backend import np
 from mxdp.datasets import load
 from mxdp.errors import MxdpError
 from mxdp.processes import World, world
