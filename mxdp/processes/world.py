@@ -26,7 +26,7 @@ import numpy as onp
 
 from mxdp.backend import Device, NDArray, autograd, host_view, mx, usable_gpus
 from mxdp.backend import devices as find_devices
-from mxdp.engine import EngineJob, plain_layout
+from mxdp.engine import EngineJob, plain_layout, prepare
 from mxdp.errors import MxdpError, plural
 from mxdp.sections import RANK_SUM
 
@@ -162,9 +162,9 @@ class World:
             self._staging[kind] = mx.nd.empty(array.shape, ctx=mx.cpu(), dtype=array.dtype)
         staging = self._staging[kind]
         with autograd.pause():
-            array.copyto(staging)
+            prepare("_copyto", [array], staging)()  # NumPy's arrays have no copyto for a classic one
             _MpiJob(lambda: call(host_view(staging)), staging, self._token, self._pending)
-            staging.copyto(array)
+            prepare("_copyto", [staging], array)()
 
 
 def world() -> World:

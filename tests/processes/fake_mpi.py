@@ -96,8 +96,8 @@ class MPI:
     IN_PLACE, COMM_TYPE_SHARED, THREAD_MULTIPLE = "in place", 0, 3
     _typedict = dict.fromkeys("bhilqBHILQfd")
 
-    def __init__(self, group, rank, threads=THREAD_MULTIPLE):
-        self.COMM_WORLD, self._threads = Comm(group, rank), threads
+    def __init__(self, comm, threads=THREAD_MULTIPLE):
+        self.COMM_WORLD, self._threads = comm, threads
 
     def Query_thread(self):
         return self._threads
@@ -136,7 +136,7 @@ def outcomes(n, work, make=World):
         HERE.rank = number
         npx.set_np()  # each thread has its own
         try:
-            found[number] = work(make(MPI(group, number)))
+            found[number] = work(make(MPI(Comm(group, number))))
         except BaseException as error:
             found[number] = error
             if not isinstance(error, Alone):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+from itertools import islice
+
 import fake_mpi
 import numpy as onp
 import pytest
@@ -13,7 +16,9 @@ from mxdp.collectives import ALGORITHMS, GradientSync, tuning
 from mxdp.datasets import load
 from mxdp.errors import MxdpError
 from mxdp.gluon import Store
-from mxdp.scratch import get_params
+from mxdp.processes import World
+from mxdp.scratch import get_params, in_sync, init_lenet
+from mxdp.training import train, train_epochs
 
 SMALL = load("synthetic").take(40, 10)
 SHAPES = [(3, 4), (5,), (), (0, 2), (70,)]
@@ -123,6 +128,146 @@ def test_ranks_whose_vectors_differ_are_refused():
     """By the number of devices, which divides a bucket."""
     found, _ = fake_mpi.outcomes(2, lambda world: GradientSync(replicas(2 + world.rank), "sharded", world=world))
     assert all("rank 1 has buckets' vectors of length" in str(error) for error in found)
+
+
+def quiet(*args, **options):
+    return train(*args, **{"kind": "cpu", "data": SMALL, "report": lambda line: None, **options})
+
+
+@pytest.mark.parametrize(("n", "devices"), [(2, 2), (3, 1)])
+def test_train_epochs_starts_with_rank_0s_parameters_and_divides_by_the_whole_batch(n, devices):
+    """A last batch of 7 over 4 or 3 devices, and ranks with other initial values."""
+
+    def epochs(world, seed):
+        where = world.devices(devices, "cpu")
+        device_params = [get_params(init_lenet(seed), device) for device in where]
+        one, two = islice(train_epochs(SMALL.train, device_params, where, 11, 0.5, world=world), 2)
+        assert in_sync(device_params)
+        return [one.loss, two.loss], [param.asnumpy() for param in device_params[0]]
+
+    found = fake_mpi.run(n, lambda world: epochs(world, seed=world.rank))
+    losses, serial = epochs(World(), seed=0)
+    for own, params in found:
+        assert own == pytest.approx(losses, rel=1e-4)
+        for mine, first, expected in zip(params, found[0][1], serial):
+            onp.testing.assert_array_equal(mine, first)
+            onp.testing.assert_allclose(mine, expected, rtol=0, atol=2e-5 * abs(expected).max())
+
+
+@pytest.mark.parametrize("astray", [None, 0, 1, 2])
+def test_in_sync_compares_all_ranks(astray):
+    """A rank whose sums are wrong has replicas that equal each other."""
+
+    class Astray(World):
+        def sum(self, arrays):
+            super().sum(arrays)
+            for array in arrays if self.rank == astray else ():
+                array += 1
+
+    lines = []
+    fake_mpi.run(3, lambda w: quiet(2, 10, 0.1, 1, world=w, report=lines.append), make=Astray)
+    assert lines[-1].endswith(f"in each of 3 processes; replicas in sync: {astray is None}")
+
+
+@pytest.mark.parametrize("where", [0, 1])
+def test_ctrl_c_on_one_of_several_ranks_is_raised(where):
+    """The other ranks may be in another step."""
+
+    class Stopped(World):
+        def step_done(self):
+            if self.rank == where:
+                raise KeyboardInterrupt
+
+    found, _ = fake_mpi.outcomes(2, lambda w: quiet(1, 10, 0.1, 2, world=w), make=Stopped)
+    assert isinstance(found[where], KeyboardInterrupt)
+    assert isinstance(found[1 - where], BaseException)
+
+
+OTHER = {
+    "num_devices": (2, "num_devices 2"),
+    "batch_size": (11, "batch_size 11"),
+    "lr": (0.2, "lr 0.2"),
+    "num_epochs": (2, "num_epochs 2"),
+    "data": (load("synthetic", seed=1).take(40, 10), "the data set synthetic"),
+    "seed": (1, "seed 1"),
+    "algorithm": ("ring", "algorithm ring"),
+    "checkpoint": (None, "checkpoints False"),
+    "checkpoint_every": (0.5, "checkpoints 0.5"),
+}
+OWN = {"kind", "report", "world", "draw"}
+"""Arguments in which ranks may differ."""
+
+
+def test_the_arguments_below_are_all():
+    assert OTHER.keys() == inspect.signature(train).parameters.keys() - OWN
+
+
+@pytest.mark.parametrize("argument", OTHER)
+@pytest.mark.parametrize("who", [1, 2])
+def test_ranks_that_differ_in_an_argument_are_refused_on_every_rank(argument, who, tmp_path):
+    def work(world):
+        same = dict(num_devices=1, batch_size=10, lr=0.1, num_epochs=1, checkpoint=tmp_path)
+        other, _ = OTHER[argument]
+        return quiet(**{**same, **({argument: other} if world.rank == who else {})}, world=world)
+
+    for error in fake_mpi.outcomes(3, work)[0]:
+        assert isinstance(error, MxdpError)
+        assert f"rank {who} has {OTHER[argument][1]}" in str(error)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_inside_the_engine_ends_all_ranks():
+    """Here of MPI, where a rank brings another length; nobody waits for the array."""
+    _, aborted = fake_mpi.outcomes(2, lambda world: world.sum([np.zeros((3 + world.rank,))]))
+    assert any("Truncated" in text for text in aborted)
+
+
+@pytest.mark.parametrize("do", ["sum", "broadcast"])
+def test_an_exchange_leaves_nothing_behind(do):
+    def work(world):
+        for _ in range(3):
+            getattr(world, do)([np.ones((2,)), np.ones((0,)), np.ones((3,), dtype="int32")])
+        world.barrier()
+        npx.waitall()
+        return len(world._pending)
+
+    assert fake_mpi.run(3, work) == [0] * 3
+
+
+@pytest.mark.parametrize("threads", range(4))
+def test_an_mpi_without_calls_from_several_threads_is_refused(threads):
+    found, _ = fake_mpi.outcomes(2, lambda w: w, make=lambda mpi: World(fake_mpi.MPI(mpi.COMM_WORLD, threads)))
+    assert all(("MPI_THREAD_MULTIPLE" in str(each)) == (threads < 3) for each in found)
+
+
+class OnGpu(np.ndarray):
+    """To World, an array on a GPU."""
+
+    __slots__ = ()
+    ctx = property(lambda self: mx.gpu(0))
+
+
+def test_arrays_that_go_through_the_hosts_memory():
+    """Among them ones that take the place of an earlier one (its ``id``), and two of one kind at a time."""
+
+    def work(world):
+        found, ids = [], set()
+        for size in (3, 5, 3, 1, 7, 2):
+            arrays = [np.arange(size, dtype=dtype) + world.rank for dtype in ("float32", "float64", "float32")]
+            for array in arrays:
+                array.__class__ = OnGpu
+            world.sum(arrays)
+            world.broadcast(arrays)
+            found.append([array.asnumpy().tolist() for array in arrays])
+            ids.update(map(id, arrays))
+            del arrays, array
+        return found, len(ids), len(world._staging)
+
+    for found, ids, buffers in fake_mpi.run(3, work):
+        for size, sums in zip((3, 5, 3, 1, 7, 2), found):
+            assert sums == [[3.0 * i + 3 for i in range(size)]] * 3
+        assert ids < 18, "else this test shows nothing"
+        assert buffers == 10
 
 
 STORES = ["mxdpauto", "mxdpring", "mxdpsharded", "mxdpmpi"]
