@@ -17,7 +17,7 @@ from mxdp.backend import npx
 from mxdp.processes import World
 from mxdp.processes import world as world_function
 
-LIMIT = 120
+LIMIT = 60
 HERE = threading.local()
 world_module = sys.modules[world_function.__module__]
 
