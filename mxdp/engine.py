@@ -24,7 +24,10 @@ import threading
 import time
 import warnings
 from contextlib import suppress
-from typing import Any, Callable, Dict, Optional, Sequence
+from functools import partial
+from typing import Any, Callable, Dict, List, Optional, Sequence
+
+import numpy as onp
 
 from mxdp.backend import NDArray, mx, npx
 from mxdp.compat import attribute_text
@@ -91,6 +94,26 @@ def prepare_update(params: Sequence[NDArray], lr: float) -> Call:
     pairs = [array for param in params for array in (param, param.grad)]
     rates, decays = [float(lr)] * len(params), [0.0] * len(params)
     return prepare("multi_sgd_update", pairs, *params, lrs=rates, wds=decays, num_weights=len(params))
+
+
+def plain_layout(data: Sequence[NDArray]) -> List[Call]:
+    """Calls that store ``data`` in MXNet's default layout, in place. An array that has this layout stays untouched.
+
+    On CPU devices oneDNN keeps some arrays in a layout of its own: a convolution's output, or its weights after an
+    inference pass. MXNet fails on a view of such an array, and a job that takes its address waits for itself. Up to
+    four dimensions, ``Reshape`` in place restores the default layout without waiting; an array of five or more
+    dimensions is waited for.
+    """
+    return [
+        prepare("Reshape", [x], x, shape=x.shape) if x.ndim <= 4 else partial(_default_layout_now, x)
+        for x in data
+        if x.ndim > 1 and x.size and onp.dtype(x.dtype) == onp.float32 and x.ctx.device_type.startswith("cpu")
+    ]
+
+
+def _default_layout_now(x: NDArray) -> None:
+    x.wait_to_read()
+    mx.base.check_call(mx.base._LIB.MXNDArrayGetData(x.handle, ctypes.byref(ctypes.c_void_p())))
 
 
 def _strings(values: Sequence[Any]) -> Any:

@@ -7,9 +7,9 @@ from typing import List, Optional, Sequence, Tuple
 import numpy as onp
 
 from mxdp.backend import NDArray
-from mxdp.collectives.program import Program, divisions, flat, places, plain_layout
+from mxdp.collectives.program import Program, divisions, flat, places
 from mxdp.collectives.tuning import resolve
-from mxdp.engine import Call
+from mxdp.engine import Call, plain_layout
 from mxdp.plans.cost.machine import Machine
 
 

@@ -57,7 +57,8 @@ class GradientSync:
     """Sums the gradients of all replicas in place, at each call.
 
     The constructor moves the gradients into buckets: afterwards each ``param.grad`` is a part of a bucket, and its
-    earlier values are lost. It doesn't wait, except for buckets of 8 MiB and more that are summed in shared memory.
+    earlier values are lost. It doesn't wait, except for buckets of 8 MiB and more that are summed in shared memory,
+    and for the other ranks.
 
     Only the last object that moved the gradients may sum them. After ``attach_grad``, or after another ``GradientSync``
     or :func:`mxdp.training.train_epochs` on the same replicas, backward writes elsewhere, and a call raises an error.
@@ -72,11 +73,13 @@ class GradientSync:
         machine: speeds for ``"auto"``, as :func:`mxdp.collectives.calibrate` measures them.
         accumulate: backward adds to the gradients (``grad_req="add"``), and you set them to zero.
         world: sum over its ranks, too: a bucket over this process's devices first, then from the first device over all
-            ranks, then back to the devices. Every rank has replicas of the same shapes.
+            ranks, then back to the devices. Every rank makes one, with replicas of the same shapes; rank 0's ``"auto"``
+            counts for all.
 
     Raises:
         ValueError: no replicas, replicas that differ, share a device or lie on several, an unknown algorithm, or a
             ``bucket_mb`` that is not more than 0.
+        MxdpError: on every rank, if the ranks have other gradients or buckets.
     """
 
     def __init__(
@@ -102,7 +105,13 @@ class GradientSync:
         kinds = [str(onp.dtype(param.dtype)) for param in first]
         nbytes = [param.size * onp.dtype(param.dtype).itemsize for param in first]
         buckets = fill_buckets(nbytes, kinds, bucket_mb * MEBIBYTE)
-        self.buckets = [self._make(numbers, algorithm, machine) for numbers in buckets]
+        described = {f"parameter {number}": f"{kind} {first[number].shape}" for number, kind in enumerate(kinds)}
+        self._world.agree({"bucket_mb": bucket_mb, **described})
+        # Ranks with other cores would choose other algorithms, which may divide a bucket otherwise.
+        names = self._world.gather([self._resolve(numbers, algorithm, machine) for numbers in buckets])[0]
+        self.buckets = [self._make(numbers, name) for numbers, name in zip(buckets, names)]
+        lengths = [[vector.size for vector in bucket.vectors[0]] for bucket in self.buckets]
+        self._world.agree({"buckets' vectors of length": lengths})
         self._mark("add" if accumulate else "write")
         self._places = [
             (param, address(gradients[number]))
@@ -189,11 +198,16 @@ class GradientSync:
                     "a new GradientSync, and use only that one"
                 )
 
-    def _make(self, numbers: Sequence[int], algorithm: str, machine: Optional[Machine]) -> BucketSync:
-        first = self._device_params[0]
-        sizes, dtype = [first[number].size for number in numbers], onp.dtype(first[numbers[0]].dtype)
+    def _resolve(self, numbers: Sequence[int], algorithm: str, machine: Optional[Machine]) -> str:
+        params = [self._device_params[0][number] for number in numbers]
         devices = [params[0].ctx for params in self._device_params]
-        name, schedule = resolve(algorithm, devices, sizes, dtype.itemsize, machine)
+        itemsize = onp.dtype(params[0].dtype).itemsize
+        return resolve(algorithm, devices, [param.size for param in params], itemsize, machine)[0]
+
+    def _make(self, numbers: Sequence[int], name: str) -> BucketSync:
+        first, devices = self._device_params[0], self._device_params
+        sizes, dtype = [first[number].size for number in numbers], onp.dtype(first[numbers[0]].dtype)
+        schedule = plan(name, len(devices), sizes)
         groups = [list(numbers)]
         if schedule.sizes:
             # The gradients that one device sums lie side by side: one message instead of one for each gradient.

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
-from functools import partial
 from typing import Dict, List, Sequence
 
 import numpy as onp
 
 from mxdp.backend import NDArray, mx
 from mxdp.collectives.in_place import jobs
-from mxdp.engine import Call, prepare, prepare_sum
+from mxdp.engine import Call, plain_layout, prepare, prepare_sum
 from mxdp.plans.collective.operations import Slot, adds_in_place, operations
 from mxdp.plans.collective.schedule import COPY, READ, Schedule
 
@@ -82,25 +80,6 @@ def flat(x: NDArray) -> NDArray:
     for call in plain_layout([x]):
         call()
     return x.as_nd_ndarray().reshape((-1,))
-
-
-def plain_layout(data: Sequence[NDArray]) -> List[Call]:
-    """Calls that store ``data`` in MXNet's default layout, in place. An array that has this layout stays untouched.
-
-    On CPU devices oneDNN keeps some arrays in a layout of its own: a convolution's output, or its weights after an
-    inference pass. MXNet fails on a view of such an array. Up to four dimensions, ``Reshape`` in place restores the
-    default layout without waiting; an array of five or more dimensions is waited for.
-    """
-    return [
-        prepare("Reshape", [x], x, shape=x.shape) if x.ndim <= 4 else partial(_default_layout_now, x)
-        for x in data
-        if x.ndim > 1 and x.size and onp.dtype(x.dtype) == onp.float32 and x.ctx.device_type.startswith("cpu")
-    ]
-
-
-def _default_layout_now(x: NDArray) -> None:
-    x.wait_to_read()
-    mx.base.check_call(mx.base._LIB.MXNDArrayGetData(x.handle, ctypes.byref(ctypes.c_void_p())))
 
 
 def places(schedule: Schedule, vector: NDArray) -> List[NDArray]:

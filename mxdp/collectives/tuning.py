@@ -39,9 +39,9 @@ def choose(devices: Sequence[Device], sizes: Sequence[int], itemsize: int, machi
     return _choose(len(devices), tuple(sizes), itemsize, on_cpu, machine)
 
 
-def usual_machine(on_cpu: bool) -> Machine:
-    """The reference machine's speeds, with as many cores as this process may use."""
-    return CPU.with_cores(process.cores()) if on_cpu else GPU
+def usual_machine(on_cpu: bool, cores: Optional[int] = None) -> Machine:
+    """The reference machine's speeds, with ``cores``, by default as many as this process may use."""
+    return CPU.with_cores(cores or process.cores()) if on_cpu else GPU
 
 
 @lru_cache(maxsize=1024)

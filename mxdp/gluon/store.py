@@ -13,10 +13,12 @@ from typing import Any, Hashable, List, NoReturn, Optional, Sequence, Tuple
 
 import numpy as onp
 
+from mxdp import process
 from mxdp.backend import NDArray, autograd, mx
 from mxdp.collectives.allreduce import prepare_allreduce
 from mxdp.collectives.gradients import address
 from mxdp.collectives.primitives import spread
+from mxdp.collectives.tuning import usual_machine
 from mxdp.engine import Call, prepare
 from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO, check_algorithm
 from mxdp.plans.cost.machine import Machine
@@ -74,7 +76,8 @@ class Store(_NoServer):
     then its name is ``mxdpmpi``, every rank calls it alike, and ``step(batch_size)`` takes the whole batch over all
     ranks. Give ``gluon.Trainer`` the store itself then, or ``mx.kv.create("mxdpmpi")``: for a name, and a single device
     in each process, MXNet makes no store at all. The optimiser runs outside it, on each device. It takes classic
-    arrays and NumPy arrays. Unsupported methods raise NotImplementedError. Only :meth:`pushpull` may wait.
+    arrays and NumPy arrays. Unsupported methods raise NotImplementedError. Only :meth:`pushpull` may wait, and
+    with several ranks the constructor and :meth:`broadcast`.
 
     Args:
         algorithm: a name in ``ALGORITHMS``, or ``"auto"``: for each key the one that the cost model expects to be the
@@ -90,12 +93,13 @@ class Store(_NoServer):
         check_algorithm(algorithm, also=[AUTO])
         self.world = world or World()
         self.algorithm = algorithm
-        self.machine = machine
+        # Rank 0's for all: ranks with other cores would choose other algorithms.
+        self.machine, self._cores = self.world.gather((machine, process.cores()))[0]
         self._ready: OrderedDict[Hashable, _Ready] = OrderedDict()
 
     def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
         """Copy ``value`` into ``out``: an array, or a list of arrays on any devices, which may contain ``value``. With
-        several ranks, it is rank 0's ``value``.
+        several ranks, it is rank 0's ``value``, and this waits for the ranks.
 
         ``key``: an int or str, without effect. With a list of keys, ``value`` and ``out`` are lists with an item for
         each key. ``priority`` has no effect: on CPU devices MXNet ignores it too.
@@ -112,6 +116,7 @@ class Store(_NoServer):
         with autograd.pause():
             spread(arrays)
             if self.world.size > 1:
+                self._agree(key, arrays[0])
                 outs = _distinct(_several(out))
                 self.world.broadcast(outs[:1])
                 spread(outs)
@@ -125,12 +130,13 @@ class Store(_NoServer):
         key; the same arrays under several keys are summed once, as MXNet's stores do. ``priority``: as for
         :meth:`broadcast`.
 
-        It waits in two cases. It waits for new arrays of 8 MiB and more that are summed in shared memory. And
-        ``[w.grad, ...]`` makes new objects at each call: the first call with such objects waits for the prepared
-        arrays; later calls only compare addresses.
+        It waits in three cases. With several ranks, the first call with a key waits for them. It waits for new arrays
+        of 8 MiB and more that are summed in shared memory. And ``[w.grad, ...]`` makes new objects at each call: the
+        first call with such objects waits for the prepared arrays; later calls only compare addresses.
 
         Raises:
             ValueError: different shapes or dtypes, sparse arrays, or lists of different lengths.
+            MxdpError: on every rank, if the ranks have other shapes or dtypes under a new key.
             MXNetError: it waited for an array, and the operator that writes this array has failed.
         """
         if isinstance(key, (list, tuple)):
@@ -138,6 +144,9 @@ class Store(_NoServer):
             return
         values, outs = tuple(_several(value)), tuple(_several(out))
         kept = self._ready.get(key)
+        if kept is None and self.world.size > 1:
+            _check_dense([*values, *outs])
+            self._agree(key, values[0])
         if kept is None or not kept.made_for((*values, *outs), len(values)):
             kept = self._ready[key] = _Ready((*values, *outs), len(values), self._prepare(values, outs))
             if len(self._ready) > MOST_KEYS:
@@ -204,7 +213,11 @@ class Store(_NoServer):
         return calls
 
     def _all_reduce(self, arrays: Sequence[NDArray]) -> List[Call]:
-        return prepare_allreduce(arrays, self.algorithm, "sum", self.machine, again=True)[1]
+        machine = self.machine or usual_machine(arrays[0].ctx.device_type.startswith("cpu"), self._cores)
+        return prepare_allreduce(arrays, self.algorithm, "sum", machine, again=True)[1]
+
+    def _agree(self, key: Hashable, array: NDArray) -> None:
+        self.world.agree({f"under key {key!r}": f"{onp.dtype(array.dtype)} {array.shape}"})
 
 
 def by_name(name: str, world: Optional[World] = None) -> Optional[Store]:

@@ -27,13 +27,13 @@ from contextlib import suppress
 from functools import lru_cache
 from itertools import zip_longest
 from types import TracebackType
-from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Type
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple, Type
 
 import numpy as onp
 
-from mxdp.backend import Device, NDArray, host_view, mx, npx, usable_gpus
+from mxdp.backend import Device, NDArray, autograd, host_view, mx, npx, usable_gpus
 from mxdp.backend import devices as find_devices
-from mxdp.engine import EngineJob
+from mxdp.engine import EngineJob, plain_layout, prepare
 from mxdp.errors import MxdpError, plural
 from mxdp.sections import RANK_SUM
 
@@ -92,14 +92,16 @@ class World:
         host.Free()
         self._token = mx.nd.zeros((1,), ctx=mx.cpu())
         self._pending: Set[_MpiJob] = set()
-        self._staging: Dict[int, NDArray] = {}
+        # By shape and dtype. Arrays of one kind share a buffer: MPI's calls follow one another in any case.
+        self._staging: Dict[Tuple[Tuple[int, ...], str], NDArray] = {}
         sys.excepthook = _end_all_ranks
 
     def __repr__(self) -> str:
         return f"<rank {self.rank} of {self.size}>"
 
     def sum(self, arrays: Sequence[NDArray]) -> None:
-        """Sum each array over all ranks, in place. Doesn't wait. All ranks get the same bits.
+        """Sum each array over all ranks, in place. All ranks get the same bits. Doesn't wait, except for float32 arrays
+        of five or more dimensions.
 
         Every rank calls it with arrays of the same shapes and dtypes in the same order, on whatever device. From a GPU
         an array goes through the host's memory (not run on a GPU).
@@ -111,7 +113,7 @@ class World:
             self._exchange(array, lambda host: self._arrays.Allreduce(self._mpi.IN_PLACE, host))
 
     def broadcast(self, arrays: Sequence[NDArray]) -> None:
-        """Overwrite each array with rank 0's, in place. Doesn't wait; else as :meth:`sum`."""
+        """Overwrite each array with rank 0's, in place; else as :meth:`sum`."""
         for array in arrays if self.size > 1 else ():
             self._exchange(array, lambda host: self._arrays.Bcast(host))
 
@@ -152,12 +154,12 @@ class World:
             MxdpError: on every rank, if they differ: in what, and which rank has what.
         """
         each = self.gather(facts)
-        for name in facts:
+        for name in dict.fromkeys(name for its in each for name in its):
             for rank, other in enumerate(each):
-                if other.get(name) != each[0][name]:
+                if other.get(name) != each[0].get(name):
                     raise MxdpError(
                         f"the ranks can't train together: rank {rank} has {name} {other.get(name)}, rank 0 has "
-                        f"{each[0][name]}; start all with the same"
+                        f"{each[0].get(name)}; start all with the same"
                     )
 
     def _exchange(self, array: NDArray, call: Callable[[Any], Any]) -> None:
@@ -168,12 +170,19 @@ class World:
             raise TypeError(f"MPI can't add numbers of dtype {number}: use float32, float64 or whole numbers")
         self.begun[0] += 1
         if array.ctx.device_type == "cpu":
+            with autograd.pause():
+                for restore in plain_layout([array]):
+                    restore()
             _MpiJob(lambda: call(host_view(array)), array, self._token, self._pending)
             return
-        staging = self._staging.setdefault(id(array), mx.nd.empty(array.shape, ctx=mx.cpu(), dtype=array.dtype))
-        array.copyto(staging)
-        _MpiJob(lambda: call(host_view(staging)), staging, self._token, self._pending)
-        staging.copyto(array)
+        kind = array.shape, number.char
+        if kind not in self._staging:
+            self._staging[kind] = mx.nd.empty(array.shape, ctx=mx.cpu(), dtype=array.dtype)
+        staging = self._staging[kind]
+        with autograd.pause():
+            prepare("_copyto", [array], staging)()  # NumPy's arrays have no copyto for a classic one
+            _MpiJob(lambda: call(host_view(staging)), staging, self._token, self._pending)
+            prepare("_copyto", [staging], array)()
 
 
 def world() -> World:

@@ -15,6 +15,7 @@ import numpy as onp
 
 from mxdp.backend import Device, HostArray, NDArray, mx, upload
 from mxdp.collectives import GradientSync
+from mxdp.collectives.tuning import resolve
 from mxdp.datasets import Dataset, Split, load
 from mxdp.datasets.minibatches import Stream
 from mxdp.errors import plural
@@ -211,12 +212,15 @@ def train(
     saved = None if checkpoint is None else CheckpointFolder(checkpoint, world=ranks, report=say)
     found = saved and saved.read(header)
     if found:
-        arrays, facts, _ = found
+        arrays, facts, same_replicas = found
+        algorithm = facts.get("algorithm", algorithm) if same_replicas else algorithm
         params = [upload(arrays[f"parameters/{number}"], mx.cpu()) for number in range(len(params))]
         start, seconds = (facts["epoch"], facts["position"]), facts["seconds"]
         finished = [(Epoch(**epoch), accuracy) for epoch, accuracy in facts["finished"]]
         if len(finished) >= num_epochs:
             say(f"nothing is left to train: {plural(len(finished), 'epoch')} of {num_epochs} are finished")
+    # "auto" depends on the cores of rank 0, and its choice decides the last bits: so it belongs to the checkpoint.
+    algorithm = ranks.gather(resolve(algorithm, devices, [param.size for param in params], 4)[0])[0]
     steps, started = math.ceil(len(dataset.train) / batch_size), time.perf_counter()
 
     def save(epoch: int, position: int, seconds: float) -> None:
@@ -224,7 +228,7 @@ def train(
         done = [(asdict(epoch), accuracy) for epoch, accuracy in finished]
         if saved:
             arrays = {f"parameters/{number}": param for number, param in enumerate(device_params[0])}
-            saved.write(header, arrays, {**place, "seconds": seconds, "finished": done})
+            saved.write(header, arrays, {**place, "seconds": seconds, "finished": done, "algorithm": algorithm})
 
     def between(epoch: int, position: int) -> None:
         step, each = position // batch_size, checkpoint_every * steps

@@ -3,6 +3,7 @@ from __future__ import annotations
 import gc
 import math
 import weakref
+from collections import Counter
 from dataclasses import replace
 
 import numpy as onp
@@ -97,6 +98,25 @@ def test_gradients_that_were_replaced_are_not_summed_in_silence(how):
     expected = fill(device_params)
     again()
     assert wrong(device_params, expected) == 0
+
+
+def test_a_call_frees_what_it_takes_from_mxnet(monkeypatch):
+    """``MXNDArrayGetGrad`` gives a new handle each time."""
+    calls = Counter()
+
+    class Counting:
+        def __getattr__(self, name):
+            def call(*arguments):
+                calls[name] += 1
+                return getattr(library, name)(*arguments)
+
+            return call
+
+    sync, library = GradientSync(replicas(2)), mx.base._LIB
+    monkeypatch.setattr(mx.base, "_LIB", Counting())
+    for _ in range(3):
+        sync._check_places()
+    assert calls["MXNDArrayFree"] == calls["MXNDArrayGetGrad"] == 3 * 2 * len([s for s in SHAPES if 0 not in s])
 
 
 def test_while_gradients_are_added_up_none_may_be_replaced():

@@ -103,6 +103,20 @@ def test_pushpull_with_a_list_of_keys(name, keys):
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_the_same_arrays_under_a_key_may_be_divided_otherwise_into_values_and_outs(name):
+    kv = mx.kv.create(name)
+    arrays = [mx.nd.empty(SHAPE, device) for device in DEVICES]
+    for values in (2, 3, 1, 4, 2):
+        for number, each in enumerate(arrays):
+            each[:] = 10**number
+        kv.pushpull("w", arrays[:values], out=arrays[values:] or None)
+        summed = sum(10**number for number in range(values))
+        assert_all(arrays[values:] or arrays, summed)
+        for number, each in enumerate(arrays[:values] if values < 4 else ()):
+            assert_all([each], 10**number)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_what_mxnet_asks_of_its_teststore(name):
     kv = mx.kv.create(name)
     out = mx.nd.empty((1,))

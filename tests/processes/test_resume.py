@@ -14,11 +14,13 @@ import pytest
 from kept import names, numbered
 
 import mxdp
+from mxdp import process
+from mxdp.collectives import GradientSync
 from mxdp.datasets import load
 from mxdp.errors import MxdpError
 from mxdp.processes import CheckpointFolder, checkpoint
 from mxdp.scratch import in_sync
-from mxdp.training import TrainStep, train
+from mxdp.training import TrainStep, loop, train
 
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
 SMALL = load("synthetic").take(100, 50)
@@ -82,6 +84,28 @@ def test_a_training_stopped_again_and_again_continues_bit_for_bit(tmp_path):
         if history:
             break
     same(history, undisturbed)
+
+
+def test_the_choice_of_an_all_reduce_is_the_checkpoints_with_other_cores_too(tmp_path, monkeypatch):
+    """On four devices, "auto" is "naive" with one core and "shared-memory" with more."""
+    made = []
+
+    class Spy(GradientSync):
+        def __init__(self, *args, **options):
+            super().__init__(*args, **options)
+            made.append([bucket.algorithm for bucket in self.buckets])
+
+    monkeypatch.setattr(loop, "GradientSync", Spy)
+    monkeypatch.setattr(process, "cores", lambda: 1)
+    undisturbed, _, _ = run(4)
+    run(4, tmp_path, stop=3)
+    monkeypatch.setattr(process, "cores", lambda: 4)
+    continued, lines, _ = run(4, tmp_path)
+    assert not any("last bits" in line for line in lines)
+    same(continued, undisturbed)
+    run(4, tmp_path, num_epochs=3)  # the checkpoints of the continued training, too
+    run(2, tmp_path, num_epochs=4)  # other replicas choose anew
+    assert made == [["naive"]] * 4 + [["shared-memory"]]
 
 
 @pytest.mark.parametrize("broken", ["position", "epoch", "parameters/3"])

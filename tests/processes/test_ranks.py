@@ -1,0 +1,352 @@
+"""Several ranks as threads of this process (:mod:`fake_mpi`): what they sum, agree on and refuse."""
+
+from __future__ import annotations
+
+import inspect
+from itertools import islice
+
+import fake_mpi
+import numpy as onp
+import pytest
+
+import mxdp
+from mxdp import process
+from mxdp.backend import autograd, gluon, mx, np, npx
+from mxdp.collectives import ALGORITHMS, GradientSync, tuning
+from mxdp.datasets import load
+from mxdp.errors import MxdpError
+from mxdp.gluon import Store
+from mxdp.processes import World
+from mxdp.scratch import get_params, in_sync, init_lenet
+from mxdp.training import train, train_epochs
+
+SMALL = load("synthetic").take(40, 10)
+SHAPES = [(3, 4), (5,), (), (0, 2), (70,)]
+
+
+def replicas(n, shapes=SHAPES, dtypes=("float32",)):
+    params = [np.zeros(shape, dtype=dtype) for shape in shapes for dtype in dtypes]
+    return [get_params(params, mx.cpu(number)) for number in range(n)]
+
+
+def fill(device_params, rank):
+    """Whole numbers that differ by rank, device, parameter and index: exact sums."""
+    for device, params in enumerate(device_params):
+        for number, param in enumerate(params):
+            values = onp.arange(param.size).reshape(param.shape) * (rank + 2) + 10 * device + number
+            np.array(values, dtype=param.dtype).copyto(param.grad)
+
+
+def gradients(device_params):
+    return [[param.grad.asnumpy() for param in params] for params in device_params]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "n", "devices"), [*((name, 3, 2) for name in [*sorted(ALGORITHMS), "auto"]), ("sharded", 2, 3)]
+)
+def test_every_gradient_of_every_rank_and_device_is_the_sum(algorithm, n, devices):
+    """In several buckets, one of them with several gradients."""
+
+    def work(world):
+        device_params = replicas(devices, dtypes=("float32", "float64"))
+        sync = GradientSync(device_params, algorithm, 2e-4, world=world)
+        for _ in range(2):
+            fill(device_params, world.rank)
+            own = gradients(device_params)
+            sync()
+        return own, gradients(device_params)
+
+    found = fake_mpi.run(n, work)
+    expected = [sum(parts) for parts in zip(*(own for before, _ in found for own in before))]
+    for _, after in found:
+        for device in after:
+            for own, total in zip(device, expected):
+                onp.testing.assert_array_equal(own, total)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("sizes", [(30, 50, 70), (200,)], ids=str)
+@pytest.mark.parametrize("choices", [("sharded", "naive", "ring"), ("tree", "tree", "sharded")], ids=str)
+def test_ranks_that_would_choose_otherwise_sum_as_rank_0_does(sizes, dtype, choices, monkeypatch):
+    """Other choices divide a bucket otherwise: wrong sums, which MPI need not notice."""
+    monkeypatch.setattr(tuning, "choose", lambda *args: choices[fake_mpi.rank()])
+
+    def work(world):
+        device_params = replicas(2, [(size,) for size in sizes], [dtype])
+        sync = GradientSync(device_params, world=world)
+        fill(device_params, world.rank)
+        own = gradients(device_params)
+        sync()
+        return [bucket.algorithm for bucket in sync.buckets], own, gradients(device_params)
+
+    found = fake_mpi.run(3, work)
+    expected = [sum(parts) for parts in zip(*(own for _, before, _ in found for own in before))]
+    for names, _, after in found:
+        assert names == [choices[0]]
+        for device in after:
+            for own, total in zip(device, expected):
+                onp.testing.assert_array_equal(own, total)
+
+
+def test_the_number_of_cores_that_counts_is_rank_0s(monkeypatch):
+    """Two gradients of 1,000,000 numbers: "sharded" with two cores, "naive" with one."""
+    monkeypatch.setattr(process, "cores", lambda: [2, 1][fake_mpi.rank()])
+
+    def algorithms(world):
+        sync = GradientSync(replicas(2, [(1_000_000,), (1_000_000,)]), world=world)
+        sync()
+        npx.waitall()
+        return tuning.choose([mx.cpu(0), mx.cpu(1)], [1_000_000] * 2, 4), [each.algorithm for each in sync.buckets]
+
+    assert fake_mpi.run(2, algorithms) == [("sharded", ["sharded"]), ("naive", ["sharded"])]
+
+
+OTHERWISE = {
+    "parameter 4 None, rank 0 has float32 (70,)": ({"shapes": SHAPES[:-1]}, {}),
+    "parameter 5 float32 (1,), rank 0 has None": ({"shapes": [*SHAPES, (1,)]}, {}),
+    "parameter 4": ({"shapes": [*SHAPES[:-1], (7, 10)]}, {}),
+    "parameter 0": ({"dtypes": ["float64"]}, {}),
+    "bucket_mb": ({}, {"bucket_mb": 2e-4}),
+}
+
+
+@pytest.mark.parametrize("what", OTHERWISE)
+def test_ranks_with_other_gradients_or_buckets_are_refused_on_every_rank(what):
+    shapes, options = OTHERWISE[what]
+
+    def work(world):
+        last = world.rank == 2
+        GradientSync(replicas(2, **(shapes if last else {})), world=world, **(options if last else {}))
+
+    found, _ = fake_mpi.outcomes(3, work)
+    for error in found:
+        assert isinstance(error, MxdpError)
+        assert f"rank 2 has {what}" in str(error)
+
+
+def test_ranks_whose_vectors_differ_are_refused():
+    """By the number of devices, which divides a bucket."""
+    found, _ = fake_mpi.outcomes(2, lambda world: GradientSync(replicas(2 + world.rank), "sharded", world=world))
+    assert all("rank 1 has buckets' vectors of length" in str(error) for error in found)
+
+
+def quiet(*args, **options):
+    return train(*args, **{"kind": "cpu", "data": SMALL, "report": lambda line: None, **options})
+
+
+@pytest.mark.parametrize(("n", "devices"), [(2, 2), (3, 1)])
+def test_train_epochs_starts_with_rank_0s_parameters_and_divides_by_the_whole_batch(n, devices):
+    """A last batch of 7 over 4 or 3 devices, and ranks with other initial values."""
+
+    def epochs(world, seed):
+        where = world.devices(devices, "cpu")
+        device_params = [get_params(init_lenet(seed), device) for device in where]
+        one, two = islice(train_epochs(SMALL.train, device_params, where, 11, 0.5, world=world), 2)
+        assert in_sync(device_params)
+        return [one.loss, two.loss], [param.asnumpy() for param in device_params[0]]
+
+    found = fake_mpi.run(n, lambda world: epochs(world, seed=world.rank))
+    losses, serial = epochs(World(), seed=0)
+    for own, params in found:
+        assert own == pytest.approx(losses, rel=1e-4)
+        for mine, first, expected in zip(params, found[0][1], serial):
+            onp.testing.assert_array_equal(mine, first)
+            onp.testing.assert_allclose(mine, expected, rtol=0, atol=2e-5 * abs(expected).max())
+
+
+@pytest.mark.parametrize("astray", [None, 0, 1, 2])
+def test_in_sync_compares_all_ranks(astray):
+    """A rank whose sums are wrong has replicas that equal each other."""
+
+    class Astray(World):
+        def sum(self, arrays):
+            super().sum(arrays)
+            for array in arrays if self.rank == astray else ():
+                array += 1
+
+    lines = []
+    fake_mpi.run(3, lambda w: quiet(2, 10, 0.1, 1, world=w, report=lines.append), make=Astray)
+    assert lines[-1].endswith(f"in each of 3 processes; replicas in sync: {astray is None}")
+
+
+@pytest.mark.parametrize("where", [0, 1])
+def test_ctrl_c_on_one_of_several_ranks_is_raised(where):
+    """The other ranks may be in another step."""
+
+    class Stopped(World):
+        def step_done(self):
+            if self.rank == where:
+                raise KeyboardInterrupt
+
+    found, _ = fake_mpi.outcomes(2, lambda w: quiet(1, 10, 0.1, 2, world=w), make=Stopped)
+    assert isinstance(found[where], KeyboardInterrupt)
+    assert isinstance(found[1 - where], BaseException)
+
+
+OTHER = {
+    "num_devices": (2, "num_devices 2"),
+    "batch_size": (11, "batch_size 11"),
+    "lr": (0.2, "lr 0.2"),
+    "num_epochs": (2, "num_epochs 2"),
+    "data": (load("synthetic", seed=1).take(40, 10), "the data set synthetic"),
+    "seed": (1, "seed 1"),
+    "algorithm": ("ring", "algorithm ring"),
+    "checkpoint": (None, "checkpoints False"),
+    "checkpoint_every": (0.5, "checkpoints 0.5"),
+}
+OWN = {"kind", "report", "world", "draw"}
+"""Arguments in which ranks may differ."""
+
+
+def test_the_arguments_below_are_all():
+    assert OTHER.keys() == inspect.signature(train).parameters.keys() - OWN
+
+
+@pytest.mark.parametrize("argument", OTHER)
+@pytest.mark.parametrize("who", [1, 2])
+def test_ranks_that_differ_in_an_argument_are_refused_on_every_rank(argument, who, tmp_path):
+    def work(world):
+        same = dict(num_devices=1, batch_size=10, lr=0.1, num_epochs=1, checkpoint=tmp_path)
+        other, _ = OTHER[argument]
+        return quiet(**{**same, **({argument: other} if world.rank == who else {})}, world=world)
+
+    for error in fake_mpi.outcomes(3, work)[0]:
+        assert isinstance(error, MxdpError)
+        assert f"rank {who} has {OTHER[argument][1]}" in str(error)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_inside_the_engine_ends_all_ranks():
+    """Here of MPI, where a rank brings another length; nobody waits for the array."""
+    _, aborted = fake_mpi.outcomes(2, lambda world: world.sum([np.zeros((3 + world.rank,))]))
+    assert any("Truncated" in text for text in aborted)
+
+
+@pytest.mark.parametrize("do", ["sum", "broadcast"])
+def test_an_exchange_leaves_nothing_behind(do):
+    def work(world):
+        for _ in range(3):
+            getattr(world, do)([np.ones((2,)), np.ones((0,)), np.ones((3,), dtype="int32")])
+        world.barrier()
+        npx.waitall()
+        return len(world._pending)
+
+    assert fake_mpi.run(3, work) == [0] * 3
+
+
+@pytest.mark.parametrize("threads", range(4))
+def test_an_mpi_without_calls_from_several_threads_is_refused(threads):
+    found, _ = fake_mpi.outcomes(2, lambda w: w, make=lambda mpi: World(fake_mpi.MPI(mpi.COMM_WORLD, threads)))
+    assert all(("MPI_THREAD_MULTIPLE" in str(each)) == (threads < 3) for each in found)
+
+
+class OnGpu(np.ndarray):
+    """To World, an array on a GPU."""
+
+    __slots__ = ()
+    ctx = property(lambda self: mx.gpu(0))
+
+
+def test_arrays_that_go_through_the_hosts_memory():
+    """Among them ones that take the place of an earlier one (its ``id``), and two of one kind at a time."""
+
+    def work(world):
+        found, ids = [], set()
+        for size in (3, 5, 3, 1, 7, 2):
+            arrays = [np.arange(size, dtype=dtype) + world.rank for dtype in ("float32", "float64", "float32")]
+            for array in arrays:
+                array.__class__ = OnGpu
+            world.sum(arrays)
+            world.broadcast(arrays)
+            found.append([array.asnumpy().tolist() for array in arrays])
+            ids.update(map(id, arrays))
+            del arrays, array
+        return found, len(ids), len(world._staging)
+
+    for found, ids, buffers in fake_mpi.run(3, work):
+        for size, sums in zip((3, 5, 3, 1, 7, 2), found):
+            assert sums == [[3.0 * i + 3 for i in range(size)]] * 3
+        assert ids < 18, "else this test shows nothing"
+        assert buffers == 10
+
+
+STORES = ["mxdpauto", "mxdpring", "mxdpsharded", "mxdpmpi"]
+
+
+def stored(name, world):
+    return mxdp.gluon.store.by_name(name, world)
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_a_store_broadcasts_and_sums_over_every_device_of_every_rank(name):
+    def work(world):
+        store = stored(name, world)
+        arrays = [np.full((3, 2), 10.0 * world.rank + device, ctx=mx.cpu(device)) for device in range(3)]
+        store.broadcast("w", arrays[0], arrays)
+        sent = [array.tolist() for array in arrays]
+        for number, array in enumerate(arrays):
+            array[:] = 10 * world.rank + number
+        outs = [np.zeros((3, 2), ctx=mx.cpu(device)) for device in range(4)]
+        store.pushpull("w", arrays, out=outs)
+        store.pushpull("w", arrays)
+        return sent, [array.tolist() for array in [*arrays, *outs]]
+
+    for sent, summed in fake_mpi.run(3, work):
+        assert sent == [[[0.0] * 2] * 3] * 3
+        assert summed == [[[99.0] * 2] * 3] * 7
+
+
+def test_a_store_chooses_by_rank_0s_cores(monkeypatch):
+    monkeypatch.setattr(process, "cores", lambda: [2, 1][fake_mpi.rank()])
+    real, chosen = tuning.choose, {0: [], 1: []}
+
+    def choose(*args):
+        chosen[fake_mpi.rank()].append(real(*args))
+        return chosen[fake_mpi.rank()][-1]
+
+    monkeypatch.setattr(tuning, "choose", choose)
+    fake_mpi.run(2, lambda w: Store(world=w).pushpull(1, [np.ones((600,), ctx=mx.cpu(i)) for i in range(2)]))
+    assert chosen == {0: ["doubling"], 1: ["doubling"]}  # with one core: naive
+
+
+@pytest.mark.parametrize("shape", [(2,), (3, 2), (6, 1)])
+@pytest.mark.parametrize("call", ["broadcast", "pushpull"])
+def test_ranks_with_other_arrays_under_a_key_are_refused(call, shape):
+    def work(world):
+        store, array = Store(world=world), np.zeros(shape if world.rank else (2, 3))
+        getattr(store, call)("w", array, array)
+
+    for error in fake_mpi.outcomes(2, work)[0]:
+        assert f"rank 1 has under key 'w' float32 {shape}, rank 0 has float32 (2, 3)" in str(error)
+
+
+def dense(value, devices, known=True):
+    net = gluon.nn.Dense(2, in_units=3 if known else 0)
+    net.initialize(mx.init.Constant(value), ctx=devices)
+    return net
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_a_trainer_starts_with_rank_0s_parameters_and_sums_over_all_ranks(name):
+    devices = [mx.cpu(0), mx.cpu(1)]
+
+    def work(world):
+        net = dense(world.rank + 1.0, devices)
+        trainer = mxdp.Trainer(net.collect_params(), "sgd", {"learning_rate": 1.0}, kvstore=name, world=world)
+        started = [net.weight.data(device).tolist() for device in devices]
+        with autograd.record():
+            losses = [net(np.full((1, 3), 2.0 * world.rank + i, ctx=each)).sum() for i, each in enumerate(devices)]
+        autograd.backward(losses)
+        trainer.step(1)
+        return started, [net.weight.data(device).tolist() for device in devices]
+
+    for started, trained in fake_mpi.run(3, work):
+        assert started == [[[1.0] * 3] * 2] * 2
+        assert trained == [[[1.0 - sum(range(6))] * 3] * 2] * 2
+
+
+def test_a_trainer_whose_ranks_could_start_with_other_values_is_refused():
+    def work(world):
+        mxdp.Trainer(dense(world.rank, [mx.cpu(0)], known=False).collect_params(), "sgd", world=world)
+
+    assert all("run a forward pass first" in str(error) for error in fake_mpi.outcomes(2, work)[0])
