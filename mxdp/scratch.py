@@ -75,7 +75,7 @@ def split_and_load(x: Batch, devices: Sequence[Device]) -> List[NDArray]:
     """Cut ``x`` (n, ...) into a shard for each device and copy it there. Lengths differ by one, longer shards first."""
     samples = len(x) if x.ndim else 0
     if not 0 < len(devices) <= samples:
-        raise ValueError(f"can't split a batch of {samples} over {len(devices)} devices: each needs a sample at least")
+        raise ValueError(f"can't split a batch of {samples} over {len(devices)} devices: use fewer, devices[: len(X)]")
     if isinstance(x, onp.ndarray):
         return [upload(shard, device) for shard, device in zip(onp.array_split(x, len(devices)), devices)]
     return [shard.copyto(device) for shard, device in zip(np.array_split(x, len(devices)), devices)]

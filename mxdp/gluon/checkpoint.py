@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
-from typing import Any, Mapping, Optional, Union
+from typing import Any, Dict, Mapping, Optional, Union
 
 import numpy as onp
 
@@ -15,10 +15,15 @@ from mxdp.processes import World
 from mxdp.processes.checkpoint import CheckpointFolder, Facts, Report
 
 STATES = "optimizer"
+CHANGING = ("rescale_grad", "num_update", "begin_num_update", "aggregate_num", "m_schedule", "base_lr", "count")
+"""What an optimiser or its scheduler changes while it trains, and is no setting."""
 
 
 class Checkpoint(CheckpointFolder):
     """A folder with the last ``keep`` checkpoints of one gluon training. Every rank makes it and calls it alike.
+
+    A training, which calls :meth:`load` with a Trainer or :meth:`save`, has the folder to itself until this object is
+    gone. Another process can only read: ``load(net)``.
 
     Args:
         folder: is made if it is missing; only rank 0 uses it.
@@ -50,6 +55,9 @@ class Checkpoint(CheckpointFolder):
         Running means and variances are saved for each device, all else for one, since replicas are equal (with MXNet's
         Nadam on several devices they are not). Waits for the optimiser's state, not for the disk. MXNet's random
         numbers can't be saved: with dropout, set ``mx.random.seed`` where a training starts and after each ``save``.
+
+        Raises:
+            MxdpError: another process writes checkpoints in this folder.
         """
         params = net._collect_params_with_prefix()
         own = {
@@ -66,43 +74,72 @@ class Checkpoint(CheckpointFolder):
         try:
             with tempfile.TemporaryDirectory() as folder:
                 trainer.save_states(os.path.join(folder, STATES))
-                arrays[STATES] = onp.fromfile(os.path.join(folder, STATES), "uint8")
+                arrays[STATES] = onp.memmap(os.path.join(folder, STATES), "uint8", "r")
         except OSError as error:
+            self._join()
             self._report(f"no checkpoint was written, since the optimiser's state could not be: {error}")
+            self._unsaved = self._described(facts) if self._unsaved is None else self._unsaved
             return
         self.write(self._header(trainer), arrays, facts)
 
-    def load(self, net: Any, trainer: Any) -> Optional[Facts]:
+    def load(self, net: Any, trainer: Optional[Any] = None) -> Optional[Facts]:
         """Read the newest checkpoint into a gluon network and its ``Trainer``; returns the facts, or None without one.
 
-        The optimiser's state is a pickle of MXNet's, and ``Trainer.load_states`` runs what it holds: load only files
-        that you trust.
+        The Trainer's settings, such as its learning rate, become those that were saved. A line names those that the
+        Trainer had otherwise; change them after ``load``.
+
+        Without a Trainer only the parameters are read, from whatever training, also while it goes on in another
+        process.
+
+        The optimiser's state is a pickle of MXNet's, and ``Trainer.load_states`` runs what it holds: with a Trainer,
+        load only files that you trust.
 
         Raises:
-            MxdpError: the checkpoint is of another training; the message says what differs.
+            MxdpError: the checkpoint is of another training; the message says what differs. Or, with a Trainer, another
+                process writes checkpoints in this folder.
         """
-        header = self._header(trainer)
-        found = self.read(header)
+        if trainer:
+            self.lock()
+        found = self.read(self._header(trainer) if trainer else None)
         if found is None:
             return None
         arrays, facts, same_replicas = found
         params = net._collect_params_with_prefix()
         values = {name[11:]: x for name, x in arrays.items() if name.startswith("parameters/")}
         self._match(
-            {name: _described(x.shape, x.dtype) for name, x in values.items()},
-            {name: _described(param.shape, param.dtype, values.get(name)) for name, param in params.items()},
+            {name: _shape_and_dtype(x.shape, x.dtype) for name, x in values.items()},
+            {name: _shape_and_dtype(param.shape, param.dtype, values.get(name)) for name, param in params.items()},
         )
         make = mx.np.array if mx.util.is_np_array() else mx.nd.array
         for name, param in params.items():
             param.set_data(make(values[name], dtype=values[name].dtype))
             param._finish_deferred_init()
+        if not trainer:
+            return facts
+        settings = _settings(trainer._optimizer)
         with tempfile.TemporaryDirectory() as folder:
             arrays[STATES].tofile(os.path.join(folder, STATES))
             trainer.load_states(os.path.join(folder, STATES))  # copies the first device's parameters to the others
         for name, param in params.items() if same_replicas else ():
             for number, x in enumerate(param.list_data()):
                 x[:] = arrays.get(_of_replica(name, self._world.rank, number), values[name])
+        again = _settings(trainer._optimizer)
+        changed = [
+            f"{name} is {again.get(name)} (the Trainer had {settings.get(name)})"
+            for name in sorted({*settings, *again})
+            if settings.get(name) != again.get(name)
+        ]
+        if changed:
+            self._report(
+                f"the optimiser is again as it was saved: {', '.join(changed)}; change it after load, the learning "
+                "rate by trainer.set_learning_rate"
+            )
         return facts
+
+    _TO_READ = ", or read only, by load(net) without a Trainer"
+
+    def _described(self, facts: Facts) -> str:
+        return ", ".join(f"{name} {value}" for name, value in facts.items() if isinstance(value, (int, float)))
 
     def _header(self, trainer: Any) -> Facts:
         replicas = plural(len(trainer._contexts), "device")
@@ -116,7 +153,21 @@ def _of_replica(name: str, rank: int, number: int) -> str:
     return f"replicas/{rank}.{number}/{name}"
 
 
-def _described(shape: Any, dtype: Any, known: Optional[HostArray] = None) -> str:
+def _settings(optimizer: Any) -> Dict[str, Any]:
+    """The settings of an optimiser and of its scheduler that are numbers or texts."""
+    scheduler = optimizer.lr_scheduler
+    own = {("learning_rate" if name == "lr" else name): value for name, value in vars(optimizer).items()}
+    own["lr_scheduler"] = type(scheduler).__name__
+    for name, value in vars(scheduler).items() if scheduler else ():
+        own[f"lr_scheduler.{name}"] = None if name in CHANGING else value
+    return {
+        name: value
+        for name, value in own.items()
+        if isinstance(value, (bool, int, float, str)) and name not in CHANGING and not name.startswith("_")
+    }
+
+
+def _shape_and_dtype(shape: Any, dtype: Any, known: Optional[HostArray] = None) -> str:
     """A parameter's dtype and shape. Where gluon doesn't know a length yet, that of ``known`` is taken."""
     if known is not None and len(shape or ()) in (0, known.ndim):
         shape = [own if own > 0 else other for own, other in zip(shape or [0] * known.ndim, known.shape)]

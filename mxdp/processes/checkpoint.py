@@ -4,24 +4,30 @@ A file is NumPy's ``.npz``, which ``numpy.load`` reads without pickle: the array
 comment at the zip's end is the SHA-256 of all before it, so that a damaged file is known. It is written under another
 name, flushed to the disk and then renamed, so a folder holds whole files only::
 
-    checkpoint-000007.npz   checkpoint-000008.npz   checkpoint-000009.npz   checkpoint-000010.npz.part
-    the last three are kept                                                 being written
+    checkpoint-000007.npz   checkpoint-000008.npz   checkpoint-000009.npz   checkpoint-000010.npz.HOST-4711.part
+    the last three are kept                                                 process 4711 is writing it
 
 The arrays are copied on their device, by operators that the engine puts between two steps. A thread waits for the
-copies and writes them; the training doesn't wait. Only rank 0 reads and writes, so only it needs the folder.
+copies and writes them piece by piece; the training doesn't wait. Only rank 0 reads and writes, so only it needs the
+folder. A process that trains holds a lock on ``checkpoint.lock``, which the system takes back when the process ends,
+however it ends. Readers need no lock and change nothing.
 """
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
-import io
 import json
 import os
 import re
+import shutil
 import threading
+import weakref
+import zipfile
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional, Set, Tuple, Union
+from typing import IO, Any, Callable, Dict, List, Mapping, Optional, Set, Tuple, Union, cast
 
 import numpy as onp
 
@@ -31,12 +37,15 @@ from mxdp.engine import CompletionEvent
 from mxdp.errors import MxdpError
 from mxdp.processes.world import World
 
-NAME = re.compile(r"checkpoint-\d{6}\.npz")
+NAME = re.compile(r"checkpoint-(\d{6,})\.npz")
+LOCK = "checkpoint.lock"
 COMMENT = (64).to_bytes(2, "little")
 """The length of a zip's comment, before the comment itself: the SHA-256 in hexadecimal digits."""
 Arrays = Dict[str, HostArray]
 Facts = Dict[str, Any]
 Report = Callable[[str], Any]
+FULL = (errno.ENOSPC, errno.EDQUOT)
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile)
 
 
 class CheckpointFolder:
@@ -62,60 +71,84 @@ class CheckpointFolder:
         self._refused: Set[Path] = set()
         self._thread: Optional[threading.Thread] = None
         self._failure: Optional[Exception] = None
+        self._lock: Optional[_Lock] = None
+        self._given_up: Optional[str] = None  # the line about the first one that had to go, until it is reported
+        self._place = ""  # of the checkpoint that the thread writes
+        self._unsaved: Optional[str] = None  # the place of the first that was not written after the newest
         if self._world.rank == 0:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
-                for part in self.folder.glob("checkpoint-*.npz.part"):  # of a process that was killed
-                    part.unlink()
             except OSError as error:
                 raise MxdpError(f"no checkpoints can be kept in {self.folder}: {error}") from error
+
+    def lock(self) -> None:
+        """Take the right to write, from other processes, until this object is gone. Every rank calls it.
+
+        A training calls it at its start; else the first :meth:`write` takes the lock. What was left half written by
+        processes that are gone is removed. Objects of one process share the lock and write one after the other.
+
+        Raises:
+            MxdpError: on every rank, if another process has it.
+        """
+        problem = self._world.gather(self._take() if self._world.rank == 0 else "")[0]
+        if problem:
+            raise MxdpError(problem)
 
     def write(self, header: Facts, arrays: Mapping[str, Union[NDArray, HostArray]], facts: Facts) -> None:
         """Write a checkpoint in the background. Waits only for the one before, if that is not yet on the disk.
 
-        A disk that is full or can't be written is reported at the next call or by :meth:`wait`; the training goes on.
+        In addition to the arrays it needs the memory of one copy of them. If the disk is full, the oldest checkpoints
+        are given up, never the newest whole one. If that is not enough, or the disk can't be written, the next call or
+        :meth:`wait` reports it; the training goes on.
 
         Raises:
+            MxdpError: another process writes checkpoints in this folder.
             Exception: another error of the checkpoint before.
         """
-        self.wait()
+        self._join()
         if self._world.rank > 0:
             return
+        problem = self._take()
+        if problem:
+            raise MxdpError(problem)
         # A GPU's copy goes on to the host's memory (not run on a GPU).
-        copies = {n: x if isinstance(x, onp.ndarray) else x.copy().as_in_context(mx.cpu()) for n, x in arrays.items()}
+        copies = {n: x if isinstance(x, onp.ndarray) else _copy(x) for n, x in arrays.items()}
         copied = CompletionEvent([x for x in copies.values() if not isinstance(x, onp.ndarray)])
         text = json.dumps({**header, "facts": facts}, default=float)
-        files = self._files()
-        number = int(files[-1].name[11:-4]) + 1 if files else 1
-        path = self.folder / f"checkpoint-{number:06d}.npz"
+        self._place = self._described(facts)
 
         def work() -> None:
             try:
                 copied.wait()
                 host = {n: x if isinstance(x, onp.ndarray) else host_view(x) for n, x in copies.items()}
-                _write(path, _encoded(host, text))
-                for old in [each for each in self._files() if each not in self._refused][: -self._keep]:
-                    with suppress(OSError):
-                        old.unlink()
+                assert self._lock
+                with self._lock.writing:
+                    self._write_next(host, text)
             except Exception as error:  # the next call of the user's thread tells it
                 self._failure = error
 
         self._thread = threading.Thread(target=work, name="mxdp checkpoint")
         self._thread.start()
 
-    def read(self, header: Facts) -> Optional[Tuple[Arrays, Facts, bool]]:
+    def read(self, header: Optional[Facts]) -> Optional[Tuple[Arrays, Facts, bool]]:
         """The newest checkpoint that is whole, on every rank: arrays, facts, and whether it is of as many replicas.
 
         ``header["training"]`` must be the checkpoint's. With other ``header["replicas"]`` a line says what this means.
+        Without a header nothing is compared. It takes no lock, and changes nothing in the folder.
 
         Raises:
             MxdpError: on every rank, if the checkpoint is of another training.
         """
-        self.wait()
-        found = self._world.gather(self._newest() if self._world.rank == 0 else None)[0]
+        self._join()
+        newest = self._newest() if self._world.rank == 0 else None
+        found = self._world.gather(newest and (newest[0], list(newest[1]), newest[2]))[0]
         if found is None:
             return None
-        path, arrays, was = found
+        path, names, was = found
+        # One array at a time: a message needs its memory several times.
+        arrays = {name: self._world.gather(newest and newest[1].pop(name))[0] for name in names}
+        if header is None:
+            return arrays, was["facts"], False
         self._match(was["training"], json.loads(json.dumps(header["training"], default=float)))
         self._report(f"continuing from {path}")
         if was["replicas"] != header["replicas"]:
@@ -128,30 +161,117 @@ class CheckpointFolder:
     def wait(self) -> None:
         """Wait until the last checkpoint is on the disk. At a program's end Python waits by itself.
 
+        Where the last ones could not be written, a line says from which on.
+
         Raises:
             Exception: it could not be made, for another reason than the disk, which is reported.
         """
-        if self._thread:
-            self._thread.join()
+        self._join()
+        if self._unsaved is not None:
+            files = self._files()
+            newest = f"{files[-1].name} is the newest checkpoint" if files else "there is no checkpoint"
+            self._report(f"nothing is saved from {self._unsaved or 'there'} on: {newest}")
+
+    def _join(self) -> None:
+        """Wait for the thread, and report what it met."""
+        if not self._thread:
+            return
+        self._thread.join()
         self._thread, failure, self._failure = None, self._failure, None
+        if self._given_up:
+            self._report(self._given_up)
+            self._given_up = ""  # once is enough
         if isinstance(failure, OSError):
             files = self._files()
             stays = f"{files[-1].name} stays the newest" if files else "there is none before it"
             self._report(f"a checkpoint could not be written ({failure}): {stays}, and the training goes on")
+            self._unsaved = self._place if self._unsaved is None else self._unsaved
         elif failure:
             raise failure
+        else:
+            self._unsaved = None
+
+    def _described(self, facts: Facts) -> str:
+        """The place of a checkpoint in the training, in words."""
+        return f"epoch {facts['epoch'] + 1}" if "epoch" in facts else ""
+
+    def _take(self) -> str:
+        """Take the lock. The answer is empty, or says why this process can't have it."""
+        if self._lock and self._lock.process == os.getpid():
+            return ""
+        key = os.getpid(), os.path.realpath(self.folder)
+        with _TAKING:
+            lock = _LOCKS.get(key) or _Lock()
+            try:
+                lock.take(self.folder)
+            except BlockingIOError as error:
+                return (
+                    f"another training writes checkpoints in {self.folder} ({error.strerror}): use another folder, or "
+                    f"wait until it has ended{self._TO_READ}"
+                )
+            except OSError as error:
+                self._report(
+                    f"{self.folder} can't be locked ({error}): see that no other training writes checkpoints there"
+                )
+            self._lock = _LOCKS[key] = lock
+        return ""
+
+    _TO_READ = ""
+    """The end of the sentence for the second writer."""
+
+    def _write_next(self, host: Arrays, text: str) -> None:
+        """Write a checkpoint with the next number, and remove the oldest."""
+        while True:
+            files = self._files()
+            path = self.folder / f"checkpoint-{_number(files[-1]) + 1 if files else 1:06d}.npz"
+            try:
+                _write(path, host, text)
+                break
+            except OSError as error:
+                if error.errno not in FULL or not self._give_up_oldest(sum(x.nbytes for x in host.values())):
+                    raise
+        for old in self._not_refused()[: -self._keep]:
+            with suppress(OSError):
+                old.unlink()
+
+    def _give_up_oldest(self, needed: int) -> bool:
+        """Remove the oldest checkpoint, if the older ones make room for ``needed`` bytes and a newer one is whole."""
+        files = self._not_refused()
+        while len(files) > 1:
+            try:
+                with open(files[-1], "rb") as file:
+                    _check(file)
+                break
+            except UNREADABLE:
+                self._refused.add(files.pop())
+        free = shutil.disk_usage(self.folder).free
+        if len(files) < 2 or free + sum(each.stat().st_size for each in files[:-1]) < needed:
+            return False
+        files[0].unlink()
+        if self._given_up is None:
+            self._given_up = (
+                f"the disk is full: {files[0].name}, the oldest checkpoint, was removed for a new one, so fewer than "
+                f"{self._keep} may be kept"
+            )
+        return True
 
     def _files(self) -> List[Path]:
-        return sorted(path for path in self.folder.glob("*.npz") if NAME.fullmatch(path.name))
+        return sorted((path for path in self.folder.glob("*.npz") if NAME.fullmatch(path.name)), key=_number)
+
+    def _not_refused(self) -> List[Path]:
+        return [each for each in self._files() if each not in self._refused]
 
     def _newest(self) -> Optional[Tuple[Path, Arrays, Facts]]:
-        files = self._files()
+        files = self._not_refused()
         while files:
             path = files.pop()
             try:
-                return (path, *_decoded(path.read_bytes()))
-            except (OSError, ValueError) as error:
+                return (path, *_read(path))
+            except UNREADABLE as error:
                 self._refused.add(path)
+                if isinstance(error, FileNotFoundError):  # the training that writes here has newer ones
+                    files = self._not_refused()
+                    continue
                 instead = f"{files[-1].name}, the one before it, is taken" if files else "there is none before it"
                 self._report(f"{path} is not used ({error}): {instead}")
         return None
@@ -164,32 +284,99 @@ class CheckpointFolder:
             raise MxdpError(f"{self.folder} holds another training: {what}; use another folder, or train as before")
 
 
-def _encoded(arrays: Arrays, facts: str) -> bytes:
-    file = io.BytesIO()
-    named: Dict[str, Any] = {"facts": onp.array(facts), **arrays}
-    onp.savez(file, **named)
-    content = file.getvalue()[:-2]  # without the length of the comment, which is 0
-    return content + COMMENT + hashlib.sha256(content).hexdigest().encode()
+class _Lock:
+    """The lock on a folder, held until the last object of this process that writes there is gone.
+
+    It is a record lock (``fcntl``), the kind that also works between hosts that share a folder, and that a forked
+    process does not inherit. A process would lose it by closing a second file on the same lock, hence ``_LOCKS``.
+    """
+
+    def __init__(self) -> None:
+        self.process, self.writing, self._file = os.getpid(), threading.Lock(), -1
+
+    def take(self, folder: Path) -> None:
+        """Take it, if it isn't held yet, and remove what processes that are gone have left half written.
+
+        Raises:
+            BlockingIOError: another process has it; ``strerror`` says which.
+            OSError: the folder can't be locked.
+        """
+        if self._file >= 0:
+            return
+        file = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.pread(file, 1000, 0).decode(errors="replace").strip()
+            os.close(file)
+            if error.errno in (errno.EACCES, errno.EAGAIN):
+                raise BlockingIOError(error.errno, holder or "a process that does not say its number") from None
+            raise
+        self._file = file
+        weakref.finalize(self, os.close, file).atexit = False
+        with suppress(OSError):
+            os.ftruncate(file, 0)
+            os.pwrite(file, f"process {self.process} on {os.uname().nodename}\n".encode(), 0)
+            for part in folder.glob("checkpoint-*.part"):
+                part.unlink()
 
 
-def _decoded(file: bytes) -> Tuple[Arrays, Facts]:
-    content, comment, digest = file[:-66], file[-66:-64], file[-64:]
-    if comment != COMMENT or digest != hashlib.sha256(content).hexdigest().encode():
-        raise ValueError("damaged, or no checkpoint of mxdp: its checksum is wrong")
-    with onp.load(io.BytesIO(file), allow_pickle=False) as members:
-        arrays = {name: members[name] for name in members.files}
-    return arrays, json.loads(str(arrays.pop("facts")))
+_LOCKS: weakref.WeakValueDictionary[Tuple[int, str], _Lock] = weakref.WeakValueDictionary()
+"""By process and folder. A forked process finds none of its parent's."""
+_TAKING = threading.Lock()
 
 
-def _write(path: Path, content: bytes) -> None:
-    part = path.with_name(path.name + ".part")
+class _Hashed:
+    """A file to write to, which knows the SHA-256 of what was written. The last bytes wait for :meth:`seal`."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self._hash, self._last = file, hashlib.sha256(), b""
+
+    def write(self, some: Any) -> int:
+        """As a file's, for ``zipfile``."""
+        if len(some):
+            self._pass_on(self._last)
+            self._last = bytes(some)
+        return len(some)
+
+    def flush(self) -> None:
+        """As a file's; does nothing."""
+
+    def seal(self) -> None:
+        """Write the SHA-256 as the zip's comment, whose length, two bytes of 0, was written last."""
+        self._pass_on(self._last[:-2])
+        self._file.write(COMMENT + self._hash.hexdigest().encode())
+
+    def _pass_on(self, some: bytes) -> None:
+        self._hash.update(some)
+        self._file.write(some)
+
+
+def _copy(array: NDArray) -> NDArray:
+    copy = array.copy()
+    return copy if copy.ctx.device_type == "cpu" else copy.as_in_context(mx.cpu())
+
+
+def _number(path: Path) -> int:
+    found = NAME.fullmatch(path.name)
+    assert found
+    return int(found[1])
+
+
+def _write(path: Path, arrays: Arrays, text: str) -> None:
+    part = path.with_name(f"{path.name}.{os.uname().nodename}-{os.getpid()}.part")
     try:
         with open(part, "wb") as file:
-            file.write(content)
+            hashed, write_array = _Hashed(file), cast(Any, onp.lib.format.write_array)
+            with zipfile.ZipFile(cast(Any, hashed), "w") as members:
+                for name, array in {"facts": onp.array(text), **arrays}.items():
+                    with members.open(f"{name}.npy", "w", force_zip64=True) as member:
+                        write_array(member, array, allow_pickle=False)
+            hashed.seal()
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, path)
-    except OSError:
+    except BaseException:
         part.unlink(missing_ok=True)
         raise
     folder = os.open(path.parent, os.O_RDONLY)
@@ -197,3 +384,32 @@ def _write(path: Path, content: bytes) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def _read(path: Path) -> Tuple[Arrays, Facts]:
+    with open(path, "rb") as file:
+        _check(file)
+        with onp.load(file, allow_pickle=False) as members:
+            arrays = {name: members[name] for name in members.files}
+    was = json.loads(str(arrays.pop("facts")))
+    return arrays, {name: was[name] for name in ("training", "replicas", "facts")}
+
+
+def _check(file: IO[bytes]) -> None:
+    """Compare a file with the SHA-256 at its end, and go back to its start.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    content = file.seek(0, os.SEEK_END) - 66
+    found, left = hashlib.sha256(), content
+    file.seek(0)
+    while left > 0:
+        piece = file.read(min(left, 1 << 20))
+        if not piece:
+            break
+        found.update(piece)
+        left -= len(piece)
+    if content < 0 or file.read() != COMMENT + found.hexdigest().encode():
+        raise ValueError("damaged, or no checkpoint of mxdp: its checksum is wrong")
+    file.seek(0)

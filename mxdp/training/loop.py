@@ -210,11 +210,13 @@ def train(
     replicas = f"{plural(ranks.size, 'process')} of {plural(num_devices, 'device')}, algorithm {algorithm}"
     header = {"training": this, "replicas": replicas}
     saved = None if checkpoint is None else CheckpointFolder(checkpoint, world=ranks, report=say)
+    if saved:
+        saved.lock()  # before the first step, not at the first checkpoint
     found = saved and saved.read(header)
     if found:
         arrays, facts, same_replicas = found
         algorithm = facts.get("algorithm", algorithm) if same_replicas else algorithm
-        params = [upload(arrays[f"parameters/{number}"], mx.cpu()) for number in range(len(params))]
+        params = [upload(arrays.pop(f"parameters/{number}"), mx.cpu()) for number in range(len(params))]
         start, seconds = (facts["epoch"], facts["position"]), facts["seconds"]
         finished = [(Epoch(**epoch), accuracy) for epoch, accuracy in facts["finished"]]
         if len(finished) >= num_epochs:
@@ -268,12 +270,12 @@ def train(
             for first, own in zip(device_params[0], params):
                 first.copyto(own)
         say(f"stopped by Ctrl-C after {len(finished)} of {num_epochs} epochs")
-    if saved:
-        saved.wait()
     bits = ranks.gather([zlib.crc32(param.asnumpy()) for param in device_params[0]])
     equal = in_sync(device_params) and all(each == bits[0] for each in bits)
     processes = f" in each of {plural(ranks.size, 'process')}" if ranks.size > 1 else ""
     say(f"trained on {', '.join(map(str, devices))}{processes}; replicas in sync: {equal}")
+    if saved:
+        saved.wait()
     return History(devices, device_params, [epoch for epoch, _ in finished], [accuracy for _, accuracy in finished])
 
 

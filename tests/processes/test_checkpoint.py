@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import builtins
+import errno
+import io
+import json
 import os
+import re
+import shutil
+import signal
 import subprocess
 import sys
+import threading
+import time
+from pathlib import Path
 
 import numpy as onp
 import pytest
-from kept import names, numbered
+from kept import names, numbered, sealed
 
 from mxdp.backend import mx, np, npx
 from mxdp.engine import Gate
-from mxdp.errors import BackendError
-from mxdp.processes import CheckpointFolder, checkpoint
+from mxdp.errors import BackendError, MxdpError
+from mxdp.gluon import Checkpoint
+from mxdp.processes import CheckpointFolder, World, checkpoint
 
 HEADER = {"training": {"seed": 0}, "replicas": "1 device"}
 
@@ -87,28 +98,201 @@ def test_arrays_of_all_kinds_come_back(device, tmp_path):
         assert plain["a/scalar"] == 3.5
 
 
-def test_a_process_killed_while_it_writes_leaves_the_one_before(tmp_path):
-    """With kill -9, after half of the file was written."""
-    saved(tmp_path, 1, 2)
-    script = f"""
-import os, signal
+ALONE = """
+import os, sys, time
 from mxdp.backend import np
 from mxdp.processes import CheckpointFolder
+folder, header = sys.argv[1], {"training": {"seed": 0}, "replicas": "1 device"}
+"""
+
+
+def test_a_process_killed_while_it_writes_leaves_the_one_before(tmp_path):
+    """With kill -9, after half of the file was written. A child that it has forked lives on, without the lock."""
+    saved(tmp_path, 1, 2)
+    script = """
+import signal
 
 def fsync(file):
     os.ftruncate(file, os.fstat(file).st_size // 2)
     os.kill(os.getpid(), signal.SIGKILL)
 
+made = CheckpointFolder(folder)
+made.lock()
+at, to = os.pipe()
+child = os.fork()
+if not child:
+    print(made._take(), flush=True)
+    os.close(1)
+    os.write(to, b".")
+    time.sleep(120)
+    os._exit(0)
+os.read(at, 1)
+print(child, flush=True)
 os.fsync = fsync
-folder = CheckpointFolder({str(tmp_path)!r})
-folder.write({HEADER!r}, {{"x": np.full((2, 3), 3)}}, {{"step": 3}})
-folder.wait()
+made.write(header, {"x": np.full((2, 3), 3)}, {"step": 3})
+made.wait()
 """
-    done = subprocess.run([sys.executable, "-c", script], timeout=100)
-    assert done.returncode == -9
-    assert names(tmp_path) == [*numbered(1, 2), f"{numbered(3)[0]}.part"]
-    assert value_in(tmp_path)[0] == 2
-    assert names(tmp_path) == numbered(1, 2)
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE + script, tmp_path], timeout=100, stdout=subprocess.PIPE, text=True
+    )
+    refused, child = done.stdout.splitlines()
+    try:
+        assert done.returncode == -9
+        assert refused.startswith("another training writes checkpoints in "), "a forked process has no lock"
+        *before, part = names(tmp_path)
+        assert before == numbered(1, 2)
+        assert part.startswith(f"{numbered(3)[0]}.{os.uname().nodename}-")
+        assert part.endswith(".part")
+        assert value_in(tmp_path)[0] == 2
+        assert names(tmp_path) == [*before, part], "a reader removes nothing"
+        saved(tmp_path, 4)
+        assert names(tmp_path) == numbered(1, 2, 3)
+    finally:
+        os.kill(int(child), signal.SIGKILL)
+
+
+def test_a_second_writer_is_told_and_destroys_nothing(tmp_path):
+    """While another process is in the midst of the second file."""
+    script = """
+made = CheckpointFolder(folder)
+made.write(header, {"x": np.full((2, 3), 1)}, {"step": 1})
+made.wait()
+flush, held = os.fsync, []
+
+def fsync(file):
+    if not held:
+        held.append(file)
+        print("held", flush=True)
+        sys.stdin.readline()
+        time.sleep(0.5)
+    flush(file)
+
+os.fsync = fsync
+made.write(header, {"x": np.full((2, 3), 2)}, {"step": 2})
+# and the program ends without a wait
+"""
+    other = subprocess.Popen(
+        [sys.executable, "-c", ALONE + script, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert other.stdout.readline() == "held\n"
+        there = names(tmp_path)
+        assert len(there) == 2
+        assert there[1].endswith(f"-{other.pid}.part")
+        assert value_in(tmp_path)[0] == 1
+        sentence = (
+            rf"^another training writes checkpoints in {tmp_path} \(process {other.pid} on {os.uname().nodename}\): "
+            "use another folder, or wait until it has ended"
+        )
+        for second in (CheckpointFolder(tmp_path), Checkpoint(tmp_path)):
+            with pytest.raises(MxdpError, match=sentence):
+                second.lock()
+            with pytest.raises(MxdpError, match=sentence):
+                second.write(HEADER, {"x": np.zeros((2, 3))}, {"step": 9})
+        assert names(tmp_path) == there
+        other.communicate("go on\n", timeout=60)
+        assert other.returncode == 0
+        assert names(tmp_path) == numbered(1, 2)
+        assert value_in(tmp_path)[0] == 2
+        assert second.lock() is None, "now it may"
+    finally:
+        other.kill()
+        other.communicate()
+
+
+def free(folder):
+    """Could another process write there?"""
+    script = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'a'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+    return not subprocess.run([sys.executable, "-c", script, folder / checkpoint.LOCK], capture_output=True).returncode
+
+
+def test_objects_of_a_process_share_the_lock_until_the_last_is_gone(tmp_path):
+    first, _ = saved(tmp_path, 1)
+    second, _ = saved(tmp_path, 2)
+    first.write(HEADER, {"x": np.full((2, 3), 3)}, {"step": 3})
+    second.write(HEADER, {"x": np.full((2, 3), 4)}, {"step": 4})
+    first.wait()
+    second.wait()
+    assert names(tmp_path) == numbered(2, 3, 4), "none took another's number"
+    del first
+    assert not free(tmp_path)
+    del second
+    assert free(tmp_path)
+    saved(tmp_path, 5)
+    assert free(tmp_path)
+
+
+def test_a_folder_that_cannot_be_locked_is_used_with_a_line(tmp_path, monkeypatch):
+    """Some network file systems have no locks. A process without one removes nothing of others."""
+    part = tmp_path / f"{numbered(1)[0]}.elsewhere-1.part"
+    part.write_text("another's")
+
+    def unknown(*args):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(checkpoint.fcntl, "lockf", unknown)
+    _, lines = saved(tmp_path, 1, 2)
+    assert lines == [
+        f"{tmp_path} can't be locked ([Errno 37] No locks available): see that no other training writes checkpoints "
+        "there"
+    ]
+    assert names(tmp_path) == sorted([part.name, *numbered(1, 2)])
+
+
+class Rank(World):
+    """One of several ranks, each in a thread."""
+
+    def __init__(self, rank, said, barrier):
+        self.rank, self.size, self._said, self._barrier = rank, len(said), said, barrier
+
+    def gather(self, value):
+        self._said[self.rank] = value
+        self._barrier.wait(60)
+        found = list(self._said)
+        self._barrier.wait(60)
+        return found
+
+
+def on_ranks(n, do):
+    """What ``do(world)`` returns, or raises, on each rank."""
+    said, barrier, found = [None] * n, threading.Barrier(n), [None] * n
+
+    def on(rank):
+        try:
+            found[rank] = do(Rank(rank, said, barrier))
+        except Exception as error:
+            found[rank] = error
+
+    threads = [threading.Thread(target=on, args=[rank], daemon=True) for rank in range(n)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    return found
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_all_ranks_read_what_rank_0_has_and_only_rank_0_has_the_folder(n, tmp_path, monkeypatch):
+    arrays = {f"{number}": onp.full((2, number), number) for number in range(5)}
+
+    def train(world, header=HEADER):
+        made = CheckpointFolder(tmp_path / f"{world.rank}", world=world, report=lambda line: None)
+        made.lock()
+        found = made.read(header)
+        made.write(HEADER, arrays, {"epoch": 4})
+        made.wait()
+        return found
+
+    assert on_ranks(n, train) == [None] * n
+    for found, facts, same in on_ranks(n, train):
+        assert {name: x.tolist() for name, x in found.items()} == {name: x.tolist() for name, x in arrays.items()}
+        assert (facts, same) == ({"epoch": 4}, True)
+    assert names(tmp_path) == ["0"]
+    other = {"training": {"seed": 1}, "replicas": "1 device"}
+    refused = on_ranks(n, lambda world: train(world, other))
+    assert [type(each) for each in refused] == [MxdpError] * n
+    monkeypatch.setattr(CheckpointFolder, "_take", lambda self: f"not on rank {self._world.rank}")
+    assert [str(each) for each in on_ranks(n, train)] == ["not on rank 0"] * n
 
 
 def truncated(path):
@@ -127,8 +311,23 @@ def text(path):
     path.write_text("not a checkpoint\n" * 20)
 
 
+class RunsCode:
+    def __reduce__(self):
+        return print, ("code of the file runs",)
+
+
 def pickled(path):
-    onp.savez(path, x=onp.array([{}], dtype=object))
+    onp.savez(path, facts=onp.array(RunsCode(), dtype=object), x=onp.array([RunsCode()], dtype=object))
+
+
+def pickled_and_sealed(path):
+    pickled(path)
+    sealed(path)
+
+
+def foreign_and_sealed(path):
+    foreign(path)
+    sealed(path)
 
 
 def folder(path):
@@ -136,17 +335,24 @@ def folder(path):
     path.mkdir()
 
 
-@pytest.mark.parametrize("damage", [truncated, empty, foreign, text, pickled, folder])
-def test_a_damaged_or_foreign_file_is_named_and_the_one_before_it_taken(damage, tmp_path):
+WHY = {folder: r"\[Errno 21\] Is a directory: ", pickled_and_sealed: "Object arrays cannot be loaded when"}
+WHY[foreign_and_sealed] = "'facts'"
+
+
+@pytest.mark.parametrize(
+    "damage", [truncated, empty, foreign, text, pickled, pickled_and_sealed, foreign_and_sealed, folder]
+)
+def test_a_damaged_or_foreign_file_is_named_and_the_one_before_it_taken(damage, tmp_path, capfd):
     saved(tmp_path, 1, 2, 3)
     newest = tmp_path / numbered(3)[0]
     damage(newest)
     value, lines = value_in(tmp_path)
-    why = "[Errno 21] Is a directory: " if damage is folder else "damaged, or no checkpoint of mxdp: its checksum is"
-    assert lines[0].startswith(f"{newest} is not used ({why}")
+    why = WHY.get(damage, "damaged, or no checkpoint of mxdp: its checksum is")
+    assert re.match(rf"{newest} is not used \({why}", lines[0])
     assert lines[0].endswith(f"): {numbered(2)[0]}, the one before it, is taken")
     assert value == 2
     assert lines[1:] == [f"continuing from {tmp_path / numbered(2)[0]}"]
+    assert capfd.readouterr() == ("", ""), "nothing of a file is run"
 
 
 def test_every_flipped_byte_is_noticed(tmp_path):
@@ -155,8 +361,12 @@ def test_every_flipped_byte_is_noticed(tmp_path):
     whole = path.read_bytes()
     for place in range(len(whole)):
         with pytest.raises(ValueError, match="checksum is wrong"):
-            checkpoint._decoded(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
-    assert checkpoint._decoded(whole)[1]["facts"] == {"step": 1}
+            checkpoint._check(io.BytesIO(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :]))
+    for length in range(len(whole)):
+        with pytest.raises(ValueError, match="checksum is wrong"):
+            checkpoint._check(io.BytesIO(whole[:length]))
+    checkpoint._check(io.BytesIO(whole))
+    assert checkpoint._read(path)[1]["facts"] == {"step": 1}
 
 
 def test_refused_files_stay_and_do_not_count(tmp_path):
@@ -191,20 +401,106 @@ def test_a_disk_that_is_really_full(tmp_path):
         pytest.skip(f"no disk can be mounted here: {mounted.stderr}")
     try:
         made, lines = saved(tmp_path, 1, 2)
-        made.write(HEADER, {"x": np.zeros((100, 1000))}, {"step": 3})
+        made.write(HEADER, {"x": np.zeros((100, 1000))}, {"epoch": 6})
         made.wait()
-        assert len(lines) == 1
+        assert len(lines) == 2
         assert lines[0].startswith("a checkpoint could not be written ([Errno 28] No space left on device")
+        assert lines[1] == f"nothing is saved from epoch 7 on: {numbered(2)[0]} is the newest checkpoint"
         assert names(tmp_path) == numbered(1, 2)
         assert value_in(tmp_path)[0] == 2
+        for number in range(5):  # there is room for two of these beside the small ones, and for three alone
+            made.write(HEADER, {"x": np.zeros((4000,))}, {"epoch": number})
+        made.wait()
+        assert len(lines) == 3
+        assert re.match(r"the disk is full: checkpoint-00000\d.npz, the oldest checkpoint, was removed for a", lines[2])
+        assert names(tmp_path)[-1] == numbered(7)[0]
+        assert 2 <= len(names(tmp_path)) <= 3
     finally:
+        made = None  # the lock is a file, too
         subprocess.run(["umount", tmp_path], check=True)
+
+
+@pytest.fixture
+def room(tmp_path, monkeypatch):
+    """Limits what ``tmp_path`` may hold, in bytes."""
+    limit, original = [1 << 40], builtins.open
+
+    def used():
+        return sum(path.stat().st_size for path in tmp_path.iterdir())
+
+    def limited(path, mode="r", *args, **kwargs):
+        file = original(path, mode, *args, **kwargs)
+        if mode == "wb" and Path(path).parent == tmp_path:
+            write = file.write
+            wrapped = type("Limited", (), {"__enter__": lambda self: self, "__exit__": lambda *_: file.close()})()
+
+            def limited_write(some):
+                file.flush()
+                if used() + len(some) > limit[0]:
+                    raise OSError(errno.ENOSPC, "No space left on device")
+                return write(some)
+
+            wrapped.write, wrapped.flush, wrapped.fileno = limited_write, file.flush, file.fileno
+            return wrapped
+        return file
+
+    monkeypatch.setattr(checkpoint, "open", limited, raising=False)
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(checkpoint.shutil, "disk_usage", lambda path: usage._replace(free=max(0, limit[0] - used())))
+    return limit
+
+
+@pytest.mark.parametrize("checkpoints", [1, 2, 3, 4])
+def test_a_full_disk_gives_up_the_oldest(checkpoints, tmp_path, room):
+    """With room for fewer than ``keep`` and the one being written."""
+    saved(tmp_path / "size", 0)
+    size = (tmp_path / "size" / numbered(1)[0]).stat().st_size
+    shutil.rmtree(tmp_path / "size")
+    room[0] = int((checkpoints + 0.7) * size)
+    for values in (range(1, 6), range(6, 9)):  # started again, too
+        _, lines = saved(tmp_path, *values)
+        if checkpoints == 1:
+            assert names(tmp_path) == numbered(1), "the only whole one stays"
+            failed = len(values) - (values[0] == 1)
+            assert [line.split("(")[0] for line in lines[:-1]] == ["a checkpoint could not be written "] * failed
+            assert lines[-1] == f"nothing is saved from there on: {numbered(1)[0]} is the newest checkpoint"
+        else:
+            last = values[-1]
+            assert names(tmp_path) == numbered(*range(last - min(checkpoints, 3) + 1, last + 1))
+            assert len(lines) == (checkpoints < 4)
+            assert all(line.startswith("the disk is full: checkpoint-00000") for line in lines)
+    assert value_in(tmp_path)[0] == (1 if checkpoints == 1 else 8)
+
+
+@pytest.mark.parametrize("damaged", [2, 3])
+def test_a_full_disk_never_costs_the_newest_whole_checkpoint(damaged, tmp_path, room):
+    """Also if the newer ones are damaged and were never read."""
+    saved(tmp_path, 1, 2, 3)
+    for number in range(4 - damaged + 1, 4) if damaged == 2 else (2, 3):
+        truncated(tmp_path / numbered(number)[0])
+    whole = 2 if damaged == 2 else 1
+    room[0] = sum(path.stat().st_size for path in tmp_path.iterdir()) + 300
+    saved(tmp_path, 4)
+    assert value_in(tmp_path)[0] == (4 if damaged == 2 else whole)
+    assert (tmp_path / numbered(whole)[0]).exists()
+
+
+def test_a_disk_with_room_again_is_used_again(tmp_path, room):
+    made, lines = saved(tmp_path, 1, keep=1)
+    for limit, values in ((0, (2, 3)), (1 << 40, (4,)), (0, (5, 6))):
+        for value in values:
+            made.wait()
+            room[0] = limit
+            made.write(HEADER, {"x": np.full((2, 3), value)}, {"epoch": value, "step": value})
+    made.wait()
+    assert value_in(tmp_path)[0] == 4
+    assert lines[-1] == f"nothing is saved from epoch 6 on: {numbered(2)[0]} is the newest checkpoint"
+    assert names(tmp_path) == numbered(2)
 
 
 def test_a_folder_that_is_gone_does_not_end_the_training(tmp_path):
     made, lines = saved(tmp_path / "gone", 1)
-    (tmp_path / "gone" / numbered(1)[0]).unlink()
-    (tmp_path / "gone").rmdir()
+    shutil.rmtree(tmp_path / "gone")
     made.write(HEADER, {"x": np.zeros((2, 3))}, {"step": 2})
     made.wait()
     assert "there is none before it, and the training goes on" in lines[0]
@@ -216,9 +512,174 @@ def test_an_error_of_the_thread_is_raised_by_the_next_call(tmp_path, monkeypatch
     def wrong(*args):
         raise BackendError("of the thread")
 
-    monkeypatch.setattr(checkpoint, "_encoded", wrong)
+    monkeypatch.setattr(checkpoint, "_write", wrong)
     made.write(HEADER, {"x": np.zeros((2, 3))}, {"step": 2})
     with pytest.raises(BackendError, match="of the thread"):
         made.wait()
     made.wait()
     assert names(tmp_path) == numbered(1)
+
+
+@pytest.mark.parametrize("kind", [CheckpointFolder, Checkpoint])
+@pytest.mark.parametrize("keep", [0, -1, True, 2.0, "3"])
+def test_keep_is_a_positive_whole_number(kind, keep, tmp_path):
+    with pytest.raises(ValueError, match="keep"):
+        kind(tmp_path, keep)
+
+
+@pytest.mark.parametrize("kind", [CheckpointFolder, Checkpoint])
+def test_three_are_kept_unless_told_otherwise(kind, tmp_path):
+    made = kind(tmp_path)
+    for value in range(5):
+        made.write(HEADER, {"x": np.full((2, 3), value)}, {"step": value})
+    made.wait()
+    assert names(tmp_path) == numbered(3, 4, 5)
+
+
+def test_numbers_have_more_digits_after_a_million(tmp_path):
+    """Text would sort 1000000 before 999999."""
+    saved(tmp_path, 1)
+    (tmp_path / numbered(1)[0]).rename(tmp_path / numbered(999_997)[0])
+    (tmp_path / "checkpoint-12345.npz").write_text("not one of ours")
+    for value in range(2, 7):
+        saved(tmp_path, value)
+        assert value_in(tmp_path)[0] == value
+    assert names(tmp_path) == sorted([*numbered(1_000_000, 1_000_001, 1_000_002), "checkpoint-12345.npz"])
+
+
+def test_what_only_one_side_says_of_the_training_is_compared(tmp_path):
+    header = {"training": {"seed": 0, "dropout": 0.5}, "replicas": "1 device"}
+    made = CheckpointFolder(tmp_path)
+    made.write(header, {}, {})
+    with pytest.raises(MxdpError, match=r"dropout is 0\.5 there and None here"):
+        made.read(HEADER)
+    made.write(HEADER, {}, {})
+    with pytest.raises(MxdpError, match=r"dropout is None there and 0\.5 here"):
+        made.read(header)
+
+
+def test_read_says_whether_the_replicas_are_as_many(tmp_path):
+    made, _ = saved(tmp_path, 1)
+    for replicas in ("1 device", "2 devices", "1 device"):
+        assert made.read({**HEADER, "replicas": replicas})[2] == (replicas == "1 device")
+
+
+def test_each_file_is_on_the_disk_before_its_name_and_its_name_before_the_next(tmp_path, monkeypatch):
+    """The file, then its new name, then the folder, whose entry the name is: else a power cut may take it."""
+    done, fsync, replace = [], os.fsync, os.replace
+
+    def flushed(file):
+        done.append(os.readlink(f"/proc/self/fd/{file}"))
+        fsync(file)
+
+    def renamed(old, new):
+        done.append((str(old), str(new)))
+        replace(old, new)
+
+    monkeypatch.setattr(os, "fsync", flushed)
+    monkeypatch.setattr(os, "replace", renamed)
+    saved(tmp_path, 1, 2, 3)
+    assert len(done) == 9
+    for number in range(3):
+        file, (old, new), folder = done[3 * number : 3 * number + 3]
+        assert (file, new, folder) == (old, str(tmp_path / numbered(number + 1)[0]), str(tmp_path))
+
+
+def test_wait_waits_as_long_as_the_disk_takes(tmp_path, monkeypatch):
+    """And the second write waits for the first. A limit of some seconds would be some milliseconds here."""
+    fsync, join, busy = os.fsync, threading.Thread.join, []
+
+    def slow(file):
+        busy.append(1)
+        assert len(busy) == 1, "two at once"
+        time.sleep(0.3)
+        fsync(file)
+        busy.pop()
+
+    def impatient(self, timeout=None):
+        join(self, None if timeout is None else timeout / 1000)
+
+    monkeypatch.setattr(os, "fsync", slow)
+    monkeypatch.setattr(threading.Thread, "join", impatient)
+    made = CheckpointFolder(tmp_path)
+    for value in (1, 2):
+        made.write(HEADER, {"x": np.full((2, 3), value)}, {"step": value})
+    made.wait()
+    assert names(tmp_path) == numbered(1, 2)
+    made.wait()
+
+
+def test_nothing_is_left_where_a_file_could_not_be_made(tmp_path, monkeypatch):
+    """Of whatever error, the second file's included."""
+    for error in (OSError(errno.EIO, "Input/output error"), RuntimeError("another")):
+        made, lines = saved(tmp_path, 1)
+        before = names(tmp_path)
+        with monkeypatch.context() as patch:
+
+            def fails(file, error=error):
+                raise error
+
+            patch.setattr(os, "fsync", fails)
+            made.write(HEADER, {"x": np.zeros((2, 3))}, {"epoch": 2})
+            if isinstance(error, OSError):
+                made.wait()
+                assert lines[-1].startswith("nothing is saved from epoch 3 on: ")
+            else:
+                with pytest.raises(RuntimeError, match="another"):
+                    made.wait()
+        assert names(tmp_path) == before
+
+
+def test_a_reader_beside_a_quick_writer_takes_the_newest(tmp_path, monkeypatch):
+    """The files that it has listed are removed before it opens them."""
+    saved(tmp_path, 1, 2)
+    original, done = CheckpointFolder._files, []
+
+    def then_newer_ones(self):
+        found = original(self)
+        if not done:
+            done.append(1)
+            saved(tmp_path, 3, 4, 5, 6)
+        return found
+
+    monkeypatch.setattr(CheckpointFolder, "_files", then_newer_ones)
+    assert value_in(tmp_path) == (6, [f"continuing from {tmp_path / numbered(6)[0]}"])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_checkpoint_takes_the_memory_of_one_copy_and_reading_it_that_of_its_arrays(tmp_path):
+    script = """
+import json
+import numpy as onp
+from mxdp.backend import npx
+
+def peak():
+    return next(int(line.split()[1]) / 1024 for line in open("/proc/self/status") if line.startswith("VmHWM"))
+
+def grown(do):
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")  # the peak becomes what is there
+    before = peak()
+    kept = do()
+    return peak() - before, kept
+
+def write(x):
+    made.write(header, {"x": x, "y": x}, {"step": 1})
+    made.wait()
+
+made = CheckpointFolder(folder, report=lambda line: None)
+write(onp.zeros(12 << 20, "float32"))  # which takes no memory itself
+read, found = grown(lambda: made.read(header))
+del found
+x = np.ones((12 << 20,))
+npx.waitall()
+written, _ = grown(lambda: write(x))
+print(json.dumps([written, read]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE + script, tmp_path], timeout=200, check=True, stdout=subprocess.PIPE, text=True
+    )
+    written, read = json.loads(done.stdout)
+    print(f"2 x 48 MB written +{written:.0f} MB, 48 MB read +{read:.0f} MB")
+    assert written < 1.3 * 96
+    assert read < 1.25 * 48

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import subprocess
 import sys
@@ -127,6 +128,7 @@ def test_a_part_that_is_not_restored_would_be_noticed(broken, tmp_path, monkeypa
 
 def test_a_finished_training_says_so_and_goes_on_to_more_epochs(tmp_path):
     first, _, _ = run(1, tmp_path)
+    assert names(tmp_path) == numbered(6, 7, 8), "the last three of eight"
     again, lines, pushed = run(1, tmp_path)
     assert pushed == 0
     assert lines[1] == "nothing is left to train: 2 epochs of 2 are finished"
@@ -138,12 +140,17 @@ def test_a_finished_training_says_so_and_goes_on_to_more_epochs(tmp_path):
 def test_the_time_before_the_stop_counts(tmp_path):
     run(1, tmp_path, 4)
     newest = tmp_path / names(tmp_path)[-1]
-    arrays, was = checkpoint._decoded(newest.read_bytes())
+    arrays, was = checkpoint._read(newest)
     assert was["facts"]["seconds"] > 0
     was["facts"]["seconds"] = 1000.0
-    newest.write_bytes(checkpoint._encoded(arrays, checkpoint.json.dumps(was)))
+    checkpoint._write(newest, arrays, checkpoint.json.dumps(was))
+    run(1, tmp_path, 2)  # stopped again in the same epoch
+    again = tmp_path / names(tmp_path)[-1]
+    assert again != newest
+    assert checkpoint._read(again)[1]["facts"]["seconds"] > 1000
     history, _, _ = run(1, tmp_path)
     assert history.epochs[0].seconds > 1000 > history.epochs[1].seconds
+    assert checkpoint._read(tmp_path / names(tmp_path)[-1])[1]["facts"]["seconds"] == 0
 
 
 def test_other_replicas_continue_and_are_told_what_differs(tmp_path):
@@ -192,12 +199,16 @@ def test_checkpoint_every_is_checked(every, tmp_path):
     ],
 )
 def test_checkpoints_are_where_they_were_asked_for(every, places, tmp_path, monkeypatch):
-    found = []
-    monkeypatch.setattr(
-        CheckpointFolder, "write", lambda self, header, arrays, facts: found.append((facts["epoch"], facts["position"]))
-    )
+    found, steps = [], []
+
+    def write(self, header, arrays, facts):
+        found.append((facts["epoch"], facts["position"]))
+        steps.append(facts["step"])
+
+    monkeypatch.setattr(CheckpointFolder, "write", write)
     run(1, tmp_path, checkpoint_every=every)
     assert found == places
+    assert steps == [7 * epoch + math.ceil(position / 16) for epoch, position in places]
 
 
 def test_a_folder_that_cannot_be_made_is_an_error_at_once(tmp_path):
@@ -220,10 +231,46 @@ def test_a_full_disk_keeps_the_old_one_and_the_training(tmp_path, monkeypatch):
         "newest, and the training goes on"
     )
     assert said == [sentence] * 3
+    assert lines[-1] == "nothing is saved from epoch 1 on: checkpoint-000001.npz is the newest checkpoint"
     assert names(tmp_path) == numbered(1)
     monkeypatch.undo()
     same(history, run(1)[0])
     same(run(1, tmp_path)[0], history)
+
+
+def test_a_disk_with_room_for_three_keeps_the_newest(tmp_path, monkeypatch):
+    """The fourth needs the place of the first, and so on, in a second run as well."""
+    original, size = checkpoint._write, []
+
+    def write(path, *args):
+        original(path, *args)
+        size.append(path.stat().st_size)
+        if sum(each.stat().st_size for each in tmp_path.glob("*.npz")) > 3.5 * size[0]:
+            path.unlink()
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(checkpoint, "_write", write)
+    for num_epochs, last in ((2, 8), (3, 12)):
+        history, lines, _ = run(1, tmp_path, num_epochs=num_epochs)
+        assert names(tmp_path) == numbered(last - 2, last - 1, last)
+        assert sum("the disk is full: " in line for line in lines) == 1
+        assert lines[-1].startswith("trained on ")
+    monkeypatch.undo()
+    same(history, run(1, num_epochs=3)[0])
+
+
+def test_two_trainings_in_a_folder(tmp_path, monkeypatch):
+    """One after the other in one process. At the same time from another: refused before the first step."""
+    run(1, tmp_path, 5)
+    run(1, tmp_path)
+    taken = CheckpointFolder._take
+    monkeypatch.setattr(CheckpointFolder, "_take", lambda self: "another training writes")
+    before, pushed = names(tmp_path), []
+    monkeypatch.setattr(TrainStep, "__call__", lambda *args, **more: pushed.append(1))
+    with pytest.raises(MxdpError, match="another training writes"):
+        run(1, tmp_path, num_epochs=4)
+    assert (names(tmp_path), pushed) == (before, [])
+    assert taken(CheckpointFolder(tmp_path)) == ""
 
 
 RANKS = """
