@@ -16,7 +16,7 @@ python := $(VENV)/bin/python
 install = @PYTHON="$(PYTHON)" VENV="$(VENV)" tools/install.sh "$(BACKEND)"
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint check mutants reference peers clean
+.PHONY: help run test lint check mutants torture reference peers clean
 # Two targets at once would install into one .venv at once.
 .NOTPARALLEL:
 
@@ -45,6 +45,10 @@ check: lint ## all that must hold before a commit: lint, then the tests with bra
 mutants: ## how much do the tests notice? change the code at 400 places, one at a time (an hour); ARGS="--help" for less
 	$(install) test mutants
 	$(python) tools/mutants.py $(ARGS)
+
+torture: ## do trainings survive? kill, stop, fill and cut at random moments (5 minutes); ARGS="--faults 200 --seed 7"
+	$(install)
+	$(python) tools/torture.py $(ARGS)
 
 reference: ## measure the committed results of this machine again, full and quick (hours), and write the tables
 	$(install)

@@ -312,6 +312,7 @@ def test_targets_install_first_and_hand_on_what_they_are_given() -> None:
     assert make("-n", "test", "VENV=.venv-3.8")[1].split()[0] == ".venv-3.8/bin/python"
     assert make("-n", "lint", *given)[0] == f"{install} test dev"
     assert make("-n", "mutants", *given) == [f"{install} test mutants", ".venv/bin/python tools/mutants.py -k ring"]
+    assert make("-n", "torture", *given) == [install, ".venv/bin/python tools/torture.py -k ring"]
     reference = make("-n", "reference", "REFERENCE_ARGS=run epochs", "MACHINE=here")
     assert reference[1].split()[2:] == ["mxdp.experiments", "run", "epochs", "--out", "experiments/reference/here"]
     _, full, quick, tables = make("-n", "reference", "MACHINE=here")
