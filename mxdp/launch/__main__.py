@@ -19,7 +19,8 @@ import psutil
 from mxdp import process
 from mxdp.errors import MxdpError, UsageError, did_you_mean
 from mxdp.launch import guard
-from mxdp.launch.job import Launch, Stopped, show, stop
+from mxdp.launch.guarded import show
+from mxdp.launch.job import Launch
 
 USAGE = 2
 INTERFACES = ("UCX_NET_DEVICES", "FI_TCP_IFACE")
@@ -29,6 +30,15 @@ INTERFACES = ("UCX_NET_DEVICES", "FI_TCP_IFACE")
 class _SentenceParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(message)
+
+
+class Stopped(Exception):
+    """A signal asks the launcher to end; its argument is the signal's number."""
+
+
+def stop(number: int, frame: object) -> NoReturn:
+    """Handles a signal to the launcher."""
+    raise Stopped(number)
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:

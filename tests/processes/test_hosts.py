@@ -70,9 +70,9 @@ def test_namespaces_are_gone_whatever_happens(tmp_path, monkeypatch, broken):
     monkeypatch.setattr(measured, "_ip", ip)
     if broken == "write_text":
         monkeypatch.setattr(Path, "write_text", fail)
-    with pytest.raises((ZeroDivisionError, OSError, subprocess.TimeoutExpired, Skipped)) as raised:  # noqa: PT012
-        with two_hosts(tmp_path):
-            raise ZeroDivisionError
+    errors = (ZeroDivisionError, OSError, subprocess.TimeoutExpired, Skipped)
+    with pytest.raises(errors) as raised, two_hosts(tmp_path):
+        raise ZeroDivisionError
     if raised.type is Skipped:
         pytest.skip(str(raised.value))
     assert len(made) == 2

@@ -298,7 +298,7 @@ def test_ranks_that_hang_show_where_they_stand_and_logs_are_kept(tmp_path):
         "world.rank or world.step_done()\n"
         "stands_here()"
     )
-    status, out, err = finish(start(code, "--hung-after", "2", "--log-dir", str(tmp_path / "logs")))
+    status, _, err = finish(start(code, "--hung-after", "2", "--log-dir", str(tmp_path / "logs")))
     assert status == 124
     assert err[-1].startswith("mxdp.launch: no rank has made a step for 2 s; behind: rank 1 on ")
     assert "after step 2 (" in err[-1]

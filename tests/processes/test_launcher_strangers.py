@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from mxdp.errors import MxdpError
 from mxdp.launch import job as jobs
-from mxdp.launch.job import Guarded, Launch, show
+from mxdp.launch.guarded import Guarded, show
+from mxdp.launch.job import Launch
 
 FIELDS = ("password", "host", "out", "err", "rank", "step", "part", "exit", "stopped", "other")
 VALUES = st.recursive(
@@ -170,7 +171,9 @@ def test_a_character_that_the_output_has_not_does_no_harm(launcher, monkeypatch)
     monkeypatch.setattr(sys, "stdout", file)
     ours, guard = connected(launcher)
     with ours:
-        hear(launcher, guard, ours, json.dumps({"password": launcher.password, "rank": 0, "out": "a \u2192 b"}).encode())
+        hear(
+            launcher, guard, ours, json.dumps({"password": launcher.password, "rank": 0, "out": "a \u2192 b"}).encode()
+        )
     assert file.buffer.getvalue() == b"[0] a \\u2192 b\n"
     assert launcher.ranks == {0: guard}
     launcher.close(guard)

@@ -1,8 +1,7 @@
-"""How a rank leaves the others: the rules of :class:`mxdp.processes.world._Leaving`, with ranks in threads."""
+"""How a rank leaves the others: the rules of :class:`mxdp.processes.leaving.Leaving`, with ranks in threads."""
 
 from __future__ import annotations
 
-import importlib
 import mmap
 import os
 import queue
@@ -14,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mxdp.processes.world import LEFT, STEPS, World, _Leaving
-
-worlds = importlib.import_module("mxdp.processes.world")  # mxdp.processes.world is also a function
+from mxdp.processes import World
+from mxdp.processes import leaving as leave
+from mxdp.processes.leaving import LEFT, STEPS, Leaving
 
 
 @pytest.mark.parametrize("size", [8, 16])
@@ -67,7 +66,7 @@ def test_ranks_that_have_begun_the_same_end_together_and_those_with_less_alone(c
     less = {a for a, own in enumerate(counts) if any(x < y for b in counts for x, y in zip(own, b))}
     ranks, alone, over = Ranks(len(counts)), set(), threading.Event()
 
-    class Rank(_Leaving):
+    class Rank(Leaving):
         def _leave_alone(self):
             alone.add(self._messages.rank)
 
@@ -76,12 +75,12 @@ def test_ranks_that_have_begun_the_same_end_together_and_those_with_less_alone(c
             if over.is_set():
                 raise SystemExit
 
-    saved = worlds.atexit.register
-    worlds.atexit.register = lambda _: None
+    saved = leave.atexit.register
+    leave.atexit.register = lambda _: None
     try:
         each = [Rank(ranks.mpi(rank), True) for rank in range(len(counts))]
     finally:
-        worlds.atexit.register = saved
+        leave.atexit.register = saved
     for leaving, own in zip(each, counts):
         leaving._file = [0, 1]
         leaving.begun += [own[:2], own[2:]]
@@ -102,12 +101,12 @@ def test_ranks_that_have_begun_the_same_end_together_and_those_with_less_alone(c
 def test_one_that_still_computes_is_waited_for_and_one_that_waits_is_noticed():
     """Rank 0 has ended after one sum. Rank 1 computes; then it begins a second one."""
     ranks, alone = Ranks(2), threading.Event()
-    saved = worlds.atexit.register
-    worlds.atexit.register = lambda _: None
+    saved = leave.atexit.register
+    leave.atexit.register = lambda _: None
     try:
-        each = [_Leaving(ranks.mpi(rank), True) for rank in range(2)]
+        each = [Leaving(ranks.mpi(rank), True) for rank in range(2)]
     finally:
-        worlds.atexit.register = saved
+        leave.atexit.register = saved
     for leaving in each:
         leaving._file = [0, 1]
         leaving.begun.append([1, 0])
@@ -124,9 +123,9 @@ def test_one_that_still_computes_is_waited_for_and_one_that_waits_is_noticed():
 
 
 def test_a_child_by_fork_leaves_nobody(monkeypatch):
-    monkeypatch.setattr(worlds.atexit, "register", lambda _: None)
+    monkeypatch.setattr(leave.atexit, "register", lambda _: None)
     ranks = Ranks(1)
-    leaving = _Leaving(ranks.mpi(0), True)
+    leaving = Leaving(ranks.mpi(0), True)
     leaving._process += 1
     leaving._end()
     assert ranks.finalized == [False]
@@ -139,5 +138,5 @@ def test_the_launchers_file_is_mapped_whole(monkeypatch):
     with tempfile.TemporaryFile() as file:
         file.truncate(16)
         monkeypatch.setenv(STEPS, str(file.fileno()))
-        worlds._steps()[1] = LEFT
+        leave.launchers_file()[1] = LEFT
         assert mmap.mmap(file.fileno(), 16)[8] == LEFT
