@@ -32,12 +32,17 @@ class _SentenceParser(argparse.ArgumentParser):
         raise UsageError(message)
 
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
 class Stopped(Exception):
     """A signal asks the launcher to end; its argument is the signal's number."""
 
 
 def stop(number: int, frame: object) -> NoReturn:
-    """Handles a signal to the launcher."""
+    """Handles a signal to the launcher, once: a second Ctrl-C must not interrupt the end of all ranks."""
+    for each in SIGNALS:
+        signal.signal(each, signal.SIG_IGN)
     raise Stopped(number)
 
 
@@ -114,12 +119,12 @@ def run(options: argparse.Namespace, command: List[str]) -> int:
         return 0
     environ = {"PYTHONUNBUFFERED": "1", **process.unprepared(), **added}
     guarded = [*words, sys.executable, guard.__file__, *command]
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
     with ExitStack() as last:
         logs = [last.enter_context(file) for file in log_files(options.log_dir, options.n)]
         for number, handler in handlers.items():
+            last.callback(signal.signal, number, handler)
             if (number, handler) != (signal.SIGHUP, signal.SIG_IGN):  # which is nohup's
-                last.callback(signal.signal, number, handler)
                 signal.signal(number, stop)
         try:
             for restart in range(options.restarts + 1):

@@ -193,6 +193,8 @@ def world() -> World:
             ) from error
         return World()
     found = World(MPI)
+    if found.size == 1 and steps is not None:
+        steps[1] = LEFT
     leaving(MPI, mpi4py.rc.finalize is False).begun.append(found.begun)
     return found
 

@@ -234,6 +234,20 @@ def test_signals_are_the_launchers_while_it_runs_alone(launched, monkeypatch):
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == before
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_does_not_interrupt_the_end(launched, monkeypatch, number):
+    def run(self):
+        try:
+            os.kill(os.getpid(), number)
+        finally:
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(launch.Launch, "run", run)
+    assert launch.main(["-n", "1", "--", "true"]) == 128 + number
+    assert signal.getsignal(number) != signal.SIG_IGN
+
+
 def test_a_list_of_hosts_that_begins_with_this_one(tmp_path):
     others = [
         address.address
