@@ -19,7 +19,8 @@ import psutil
 from mxdp import process
 from mxdp.errors import MxdpError, UsageError, did_you_mean
 from mxdp.launch import guard
-from mxdp.launch.job import Launch, Stopped, show, stop
+from mxdp.launch.guarded import show
+from mxdp.launch.job import Launch
 
 USAGE = 2
 INTERFACES = ("UCX_NET_DEVICES", "FI_TCP_IFACE")
@@ -29,6 +30,20 @@ INTERFACES = ("UCX_NET_DEVICES", "FI_TCP_IFACE")
 class _SentenceParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(message)
+
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Stopped(Exception):
+    """A signal asks the launcher to end; its argument is the signal's number."""
+
+
+def stop(number: int, frame: object) -> NoReturn:
+    """Handles a signal to the launcher, once: a second Ctrl-C must not interrupt the end of all ranks."""
+    for each in SIGNALS:
+        signal.signal(each, signal.SIG_IGN)
+    raise Stopped(number)
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
@@ -104,12 +119,12 @@ def run(options: argparse.Namespace, command: List[str]) -> int:
         return 0
     environ = {"PYTHONUNBUFFERED": "1", **process.unprepared(), **added}
     guarded = [*words, sys.executable, guard.__file__, *command]
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
     with ExitStack() as last:
         logs = [last.enter_context(file) for file in log_files(options.log_dir, options.n)]
         for number, handler in handlers.items():
+            last.callback(signal.signal, number, handler)
             if (number, handler) != (signal.SIGHUP, signal.SIG_IGN):  # which is nohup's
-                last.callback(signal.signal, number, handler)
                 signal.signal(number, stop)
         try:
             for restart in range(options.restarts + 1):

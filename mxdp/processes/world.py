@@ -14,38 +14,27 @@ MPI is whatever ``mpi4py`` was built for. It moves bytes neither authenticated n
 
 from __future__ import annotations
 
-import atexit
 import faulthandler
-import mmap
 import os
 import signal
 import sys
-import threading
 import time
 import traceback
 from contextlib import suppress
-from functools import lru_cache
-from itertools import zip_longest
 from types import TracebackType
 from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple, Type
 
 import numpy as onp
 
-from mxdp.backend import Device, NDArray, autograd, host_view, mx, npx, usable_gpus
+from mxdp.backend import Device, NDArray, autograd, host_view, mx, usable_gpus
 from mxdp.backend import devices as find_devices
 from mxdp.engine import EngineJob, plain_layout, prepare
 from mxdp.errors import MxdpError, plural
+from mxdp.processes.leaving import INSIDE, LEFT, STEPS, launchers_file, leaving
 from mxdp.sections import RANK_SUM
 
 LAUNCHED = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "MPI_LOCALNRANKS")
 """Variables by which MPI's launchers tell a process that it is one of several."""
-
-
-STEPS = "MXDP_LAUNCH_STEPS"
-"""Variable in which ``python -m mxdp.launch`` gives the number of an open file of two 8-byte numbers: the steps of this
-rank, and whether others may wait for it (see :data:`INSIDE`)."""
-INSIDE, LEFT = 1, 2
-"""A rank's part in MPI, 0 at first. The launcher takes for a failure what ends while it is inside."""
 
 
 class _MpiJob(EngineJob):
@@ -75,7 +64,7 @@ class World:
 
     def __init__(self, mpi: Optional[Any] = None) -> None:
         self.rank, self.size, self.local_rank = 0, 1, 0
-        self._steps = _steps()
+        self._steps = launchers_file()
         self.begun = [0, 0]
         """How many arrays this rank has begun to exchange, and how many small objects."""
         if mpi is None or mpi.COMM_WORLD.size == 1:
@@ -194,7 +183,7 @@ def world() -> World:
     Raises:
         MxdpError: a launcher started this process, and ``mpi4py`` or its MPI is missing; or MPI has no threads.
     """
-    steps = _steps()
+    steps = launchers_file()
     if steps is not None:
         steps[1] = INSIDE
         if signal.getsignal(signal.SIGUSR2) == signal.SIG_DFL:
@@ -203,7 +192,7 @@ def world() -> World:
         import mpi4py
 
         if "mpi4py.MPI" not in sys.modules:
-            mpi4py.rc.finalize = False  # _Leaving does it, or leaves it
+            mpi4py.rc.finalize = False  # Leaving does it, or leaves it
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         if steps is not None:
@@ -216,110 +205,10 @@ def world() -> World:
             ) from error
         return World()
     found = World(MPI)
-    _leaving(MPI, mpi4py.rc.finalize is False).begun.append(found.begun)
+    if found.size == 1 and steps is not None:
+        steps[1] = LEFT
+    leaving(MPI, mpi4py.rc.finalize is False).begun.append(found.begun)
     return found
-
-
-class _Leaving:
-    """This process's end: in MPI's end together with the other ranks; alone, if others wait for an exchange with it.
-
-    At its end a rank tells the others how much it has begun. One that has begun more waits for ever, and says so::
-
-        rank 0    sum, sum, sum: waits        a thread reads "rank 1: 2", and answers "rank 0: 3"
-        rank 1    sum, sum, end: "rank 1: 2", waits for the others' ends                  reads it, ends without MPI
-
-    Python does not know its own exit status at that time. The launcher's guard does, if the process really ends.
-    """
-
-    def __init__(self, mpi: Any, finalize: bool) -> None:
-        self.begun: List[List[int]] = []
-        self._mpi, self._finalize, self._process, self._file = mpi, finalize, os.getpid(), _steps()
-        self._size = mpi.COMM_WORLD.size
-        self._ended: Dict[int, List[int]] = {}
-        self._told: Set[int] = set()
-        self._waits: Optional[int] = None
-        self._sent: List[Any] = []
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="mxdp-ended-ranks", daemon=True)
-        if self._size > 1:
-            self._messages = mpi.COMM_WORLD.Dup()
-            self._thread.start()
-        atexit.register(self._end)  # after the engine's own: so this runs before it
-
-    def _watch(self) -> None:
-        while not self._over.wait(0.5) and not self._mpi.Is_finalized():
-            self._hear()
-
-    def _hear(self) -> None:
-        """Read what other ranks have said, and answer those that have ended too early for this one."""
-        while self._messages.Iprobe():
-            rank, ended, counts = self._messages.recv()
-            if ended:
-                self._ended[rank] = counts
-            if _more(counts, self._counts()):
-                self._waits = rank
-        for rank in self._ended.keys() - self._told:
-            if _more(self._counts(), self._ended[rank]):
-                self._told.add(rank)
-                self._say(rank, False)
-
-    def _say(self, rank: int, ended: bool) -> None:
-        message = (self._messages.rank, ended, self._counts())
-        self._sent.append(self._messages.isend(message, dest=rank))  # kept until it has gone
-
-    def _counts(self) -> List[int]:
-        return [number for each in self.begun for number in each]
-
-    def _end(self) -> None:
-        if os.getpid() != self._process:  # a child by fork
-            return
-        if self._size > 1 and not self._mpi.Is_finalized():
-            self._over.set()
-            self._thread.join()
-            sys.stdout.flush()
-            for rank in set(range(self._size)) - {self._messages.rank}:
-                self._say(rank, True)
-            while self._waits is None and list(self._ended.values()) != [self._counts()] * (self._size - 1):
-                time.sleep(0.01)
-                self._hear()
-            if self._waits is not None:
-                return self._leave_alone()
-        with suppress(Exception):  # of an operator, which nobody waits for any more
-            npx.waitall()
-        if self._file is not None:
-            self._file[1] = LEFT
-        if self._finalize and not self._mpi.Is_finalized():
-            self._mpi.Finalize()
-
-    def _leave_alone(self) -> None:
-        who = f"rank {self._messages.rank} of {plural(self._size, 'rank')}"
-        print(f"{who} has ended, but rank {self._waits} waits for its next sum, broadcast or gather", file=sys.stderr)
-        sys.stderr.flush()
-        if self._file is None:  # mpiexec would take status 0 for success
-            time.sleep(0.5)
-            self._mpi.COMM_WORLD.Abort(1)
-        if not self._finalize:  # mpi4py would, and wait for ever
-            os._exit(1)
-
-
-def _more(counts: Sequence[int], others: Sequence[int]) -> bool:
-    return any(one > other for one, other in zip_longest(counts, others, fillvalue=0))
-
-
-@lru_cache(maxsize=None)
-def _leaving(mpi: Any, finalize: bool) -> _Leaving:
-    return _Leaving(mpi, finalize)
-
-
-def _steps() -> Optional[Any]:
-    """The two numbers in the launcher's file; None without a launcher. All Worlds count in one file."""
-    try:
-        file = int(os.environ[STEPS])
-        found = os.fstat(file)
-        # Another file may have this number in a process that one of ours has started.
-        return memoryview(mmap.mmap(file, 16)).cast("q") if found.st_size == 16 and found.st_nlink == 0 else None
-    except (KeyError, ValueError, OSError):
-        return None
 
 
 def _forget_shared_memory() -> None:

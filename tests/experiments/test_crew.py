@@ -123,3 +123,16 @@ def test_nothing_is_left_behind(start, monkeypatch, tmp_path):
     assert not list(Path(tempfile.gettempdir()).glob("mxdp-crew-*"))
     ranks.close()
     assert not any(psutil.pid_exists(pid) for pid in ranks.pids)
+
+
+def test_no_engine_ends_ranks_that_are_stopped_between_two_rounds(monkeypatch):
+    started = []
+    monkeypatch.setattr(crew.Crew, "_run", lambda self, command, environ: started.append((command, environ)))
+    alone = object.__new__(crew.Crew)
+    for engine in (crew.MPI, crew.HOROVOD):
+        alone._start(engine, 2, ["rank"], {"MINE": "1"})
+    (launch, _), (_, environ) = started
+    options = launch[: launch.index("--")]
+    assert options[options.index("--silent-after") + 1] == "0"
+    assert "--hung-after" not in options
+    assert environ == {"MINE": "1", "HOROVOD_GLOO_TIMEOUT_SECONDS": "86400"}

@@ -65,7 +65,7 @@ def nothing_left(monkeypatch):
     for process in left:
         process.kill()
     assert said == []
-    assert not [name for name in NAMESPACES.glob(f"mxdp-{os.getpid()}-*")]
+    assert list(NAMESPACES.glob(f"mxdp-{os.getpid()}-*")) == []
     assert listening() <= ports
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from mxdp.experiments.harness.experiment import Skipped
+from mxdp.experiments.measure import hosts as measured
 from mxdp.experiments.measure.hosts import two_hosts
 
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
@@ -50,3 +51,31 @@ def test_training_on_two_hosts_equals_two_processes_on_one(hosts, tmp_path):
     near = lines(*launch, "--", sys.executable, script)
     assert [line[3] for line in ranks] == [line[3] for line in near]
     assert ranks[0][3] == ranks[1][3]
+
+
+@pytest.mark.parametrize("broken", ["body", ("netns", "add"), ("link", "add"), ("netns", "del"), "write_text"])
+def test_namespaces_are_gone_whatever_happens(tmp_path, monkeypatch, broken):
+    """In the body, where they are made or deleted, or where a file is written."""
+    made = []
+
+    def ip(*words, real=measured._ip):
+        made.extend(words[2:] if words[:2] == ("netns", "add") else [])
+        done = real(*words)
+        if words[:2] == broken:
+            raise subprocess.TimeoutExpired("ip", 30)
+        return done
+
+    def fail(*arguments):
+        raise OSError("no room")
+
+    monkeypatch.setattr(measured, "_ip", ip)
+    if broken == "write_text":
+        monkeypatch.setattr(Path, "write_text", fail)
+    errors = (ZeroDivisionError, OSError, subprocess.TimeoutExpired, Skipped)
+    with pytest.raises(errors) as raised, two_hosts(tmp_path):
+        raise ZeroDivisionError
+    if raised.type is Skipped:
+        pytest.skip(str(raised.value))
+    assert made
+    listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, timeout=30).stdout
+    assert not [name for name in made if name in listed]

@@ -19,12 +19,19 @@ BESIDE = Path(sys.executable).with_name("mpiexec")
 needs_mpi = pytest.mark.skipif(not BESIDE.exists(), reason='no mpiexec beside this Python: pip install "mxdp[mpi]"')
 RANKED = "import os, signal, subprocess, sys, time; rank = int(os.environ['PMI_RANK']); "
 SLEEP = RANKED + "subprocess.Popen(['sleep', '1000']); print('up', os.getpid(), flush=True); time.sleep(1000)"
-SECONDS = 30
+SECONDS = 120
+"""A limit for busy machines alone."""
 
 
 def start(code, *options, n=2):
     command = [sys.executable, "-m", "mxdp.launch", "-n", str(n), *options, "--", sys.executable, "-c", code]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # these tests may run under nohup
+    )
 
 
 def finish(launcher):
@@ -235,6 +242,73 @@ def test_hosts_are_mpiexecs_and_the_interface_is_bound(capsys, tmp_path):
     assert launch.bound(loopback, str(hosts)) == ("127.0.0.1", loopback)
 
 
+# Each time that it is started, the ranks make two sums, and then one ends in its own way. The last time all end well.
+ENDS = """
+import argparse, sys, time, mxdp
+from mxdp.backend import np
+def three():
+    raise SystemExit(3)
+WAYS = [(1, three, 3), (0, argparse.ArgumentParser(prog="it").error, 2), (1, sys.exit, 1)]
+with open({file!r}, "a+") as file:
+    file.seek(0)
+    turn = len(file.read()) // {n}
+    world = mxdp.world()
+    world.barrier()
+    file.write("x")
+way = WAYS[turn] if turn < len(WAYS) else (None, None, 0)
+other, x = mxdp.world(), np.ones((3,))
+world.sum([x])
+other.sum([x])
+world.step_done()
+if world.rank == way[0]:
+    way[1](*["bad"] if way[2] == 2 else [])
+other.sum([x])
+world.gather([x.tolist()])
+if world.rank == 0:
+    time.sleep(1.5)  # evaluates
+    print("evaluated", flush=True)
+sys.exit(0)
+"""
+
+
+@needs_mpi
+def test_however_a_rank_ends_while_others_wait_for_it_the_job_ends(tmp_path):
+    """By SystemExit of its own status, by argparse, with status 0 though too early; then well."""
+    pytest.importorskip("mpi4py")
+    n = 2
+    status, out, err = finish(start(ENDS.format(file=str(tmp_path / "turns"), n=n), "--restarts", "9", n=n))
+    assert status == 0
+    assert out == ["[0] evaluated"]
+    ends = [line.partition("; all ranks")[0] for line in err if line.startswith("mxdp.launch: rank")]
+    assert [(end.split()[2], end.partition(" after step 1 ")[2]) for end in ends] == [
+        ("1", "failed with exit status 3"),
+        ("0", "failed with exit status 2"),
+        ("1", "ended with exit status 0 before the other ranks"),
+    ]
+    assert "[1] rank 1 of 2 ranks has ended, but rank 0 waits for its next sum, broadcast or gather" in err
+    assert "[0] it: error: bad" in err
+
+
+@needs_mpi
+def test_ranks_that_hang_show_where_they_stand_and_logs_are_kept(tmp_path):
+    pytest.importorskip("mpi4py")
+    code = RANKED + (
+        "import mxdp; world = mxdp.world(); world.step_done(); world.step_done(); print('up')\n"
+        "def stands_here(): time.sleep(1000)\n"
+        "world.rank or world.step_done()\n"
+        "stands_here()"
+    )
+    status, _, err = finish(start(code, "--hung-after", "2", "--log-dir", str(tmp_path / "logs")))
+    assert status == 124
+    assert err[-1].startswith("mxdp.launch: no rank has made a step for 2 s; behind: rank 1 on ")
+    assert "after step 2 (" in err[-1]
+    stands = [line for line in err if "stands_here" in line]
+    assert [line[:4] for line in stands] == ["[1] "]
+    logs = [(tmp_path / "logs" / f"rank-{rank}.log").read_text() for rank in range(2)]
+    assert (logs[0], logs[1].splitlines()[0]) == ("up\n", "up")
+    assert stands[0][4:] in logs[1]
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -245,6 +319,9 @@ def test_hosts_are_mpiexecs_and_the_interface_is_bound(capsys, tmp_path):
         (["-n", "1", "--restarts", "-1", "--", "true"], "--restarts is at least 0, not -1"),
         (["-n", "1", "--silent-after", "1", "--", "true"], "--silent-after is 0 (never) or at least 2 seconds, not 1"),
         (["-n", "1", "--silent-after", "nan", "--", "true"], "--silent-after is 0 (never) or at least 2"),
+        (["-n", "1", "--hung-after", "1", "--", "true"], "--hung-after is 0 (never) or at least 2 seconds, not 1"),
+        (["-n", "1", "--hung-after", "inf", "--", "true"], "--hung-after is 0 (never) or at least 2 seconds, not inf"),
+        (["-n", "1", "--log-dir", f"{__file__}/x", "--", "true"], "x: Not a directory"),
         (["-n", "1", "--interface", "no", "--", "true"], "no network interface 'no' with an IPv4 address; "),
         (["-n", "1", "--hosts", "no-such", "--", "true"], "--hosts no-such: No such file or directory"),
         (["-n", "1", "--hosts", os.devnull, "--", "true"], "names no host"),

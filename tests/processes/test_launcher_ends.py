@@ -1,4 +1,4 @@
-"""How a job of the launcher ends, with a stub in place of ``mpiexec``. The fixture ``nothing_left`` looks at the rest."""
+"""How a job of the launcher ends, with a stub for ``mpiexec``. The fixture ``nothing_left`` looks at what is left."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mxdp import process
 from mxdp.launch import __main__ as launch
 from mxdp.launch import job as jobs
 from mxdp.launch.guard import INSIDE
-from mxdp.launch.job import Guarded
+from mxdp.launch.guarded import Guarded, LaunchFailure
 
 LEAVES = "subprocess.Popen(['sleep', '1000'])\n"
 INSIDE_MPI = """
@@ -201,7 +201,7 @@ def test_each_option_arrives_and_the_environment_is_the_users(launched, monkeypa
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     monkeypatch.setenv("MINE", "1")
     words = ["-n", "3", "--restarts", "1", "--silent-after", "7", "--hung-after", "9", "--mpiexec", "-a 'b c'"]
-    launched.failures.append(jobs.LaunchFailure(5, "it failed"))
+    launched.failures.append(LaunchFailure(5, "it failed"))
     assert launch.main([*words, "--log-dir", str(tmp_path / "new" / "logs"), "--", "train", "x y"]) == 0
     assert len(launched.found) == 2
     for each in launched.found:
@@ -222,14 +222,30 @@ def test_signals_are_the_launchers_while_it_runs_alone(launched, monkeypatch):
             signal.signal(signal.SIGHUP, hangup)
             assert launch.main(["-n", "1", "--", "true"]) == 0
             assert signal.getsignal(signal.SIGHUP) == hangup
-            expected = jobs.stop if hangup == signal.SIG_DFL else hangup
+            expected = launch.stop if hangup == signal.SIG_DFL else hangup
             assert launched.found[-1].handlers[signal.SIGHUP] == expected
-            assert launched.found[-1].handlers[signal.SIGTERM] == launched.found[-1].handlers[signal.SIGINT] == jobs.stop
-            launched.failures.append(jobs.LaunchFailure(5, "it failed"))
+            assert (
+                launched.found[-1].handlers[signal.SIGTERM] == launched.found[-1].handlers[signal.SIGINT] == launch.stop
+            )
+            launched.failures.append(LaunchFailure(5, "it failed"))
             assert launch.main(["-n", "1", "--", "true"]) == 5
     finally:
         signal.signal(signal.SIGHUP, before[2])
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_does_not_interrupt_the_end(launched, monkeypatch, number):
+    def run(self):
+        try:
+            os.kill(os.getpid(), number)
+        finally:
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(launch.Launch, "run", run)
+    assert launch.main(["-n", "1", "--", "true"]) == 128 + number
+    assert signal.getsignal(number) != signal.SIG_IGN
 
 
 def test_a_list_of_hosts_that_begins_with_this_one(tmp_path):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Dict, Iterator, List, NamedTuple
 
@@ -47,10 +47,10 @@ def two_hosts(folder: Path) -> Iterator[Hosts]:
     """
     names = [f"mxdp-{os.getpid()}-{letter}" for letter in "ab"]
     try:
-        made = [_ip("netns", "add", name) for name in names]
-    except OSError as error:
-        raise Skipped(f"there is no `ip` to make network namespaces: {error}") from error
-    try:
+        try:
+            made = [_ip("netns", "add", name) for name in names]
+        except OSError as error:
+            raise Skipped(f"there is no `ip` to make network namespaces: {error}") from error
         if any(each.returncode for each in made):
             raise Skipped(f"no network namespaces can be made here (root can): {made[0].stderr.strip()}")
         _ip("link", "add", CABLE, "netns", names[0], "type", "veth", "peer", "name", CABLE, "netns", names[1])
@@ -69,7 +69,8 @@ def two_hosts(folder: Path) -> Iterator[Hosts]:
         yield Hosts(names, inside, options, {**os.environ, "UCX_TLS": "tcp,self"})
     finally:
         for name in names:
-            _ip("netns", "del", name)
+            with suppress(OSError, subprocess.TimeoutExpired):
+                _ip("netns", "del", name)
 
 
 def _ip(*words: str) -> subprocess.CompletedProcess[str]:

@@ -1,0 +1,94 @@
+"""What the guards say to the launcher, and how the launcher shows it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, Deque, Mapping, Optional, Sequence, TextIO, Tuple
+
+from mxdp.errors import MxdpError
+
+LAST_LINES = 10
+MESSAGE: Mapping[str, Tuple[type, ...]] = {
+    **dict.fromkeys(("password", "host", "out", "err"), (str,)),
+    **dict.fromkeys(("rank", "step", "part", "exit"), (int,)),
+    "stopped": (int, float),
+}
+"""What a message may have, and of which type."""
+
+
+@dataclass
+class Guarded:
+    """A connection, and what the guard at its other end has said. ``rank`` is None until it has said who it is."""
+
+    socket: socket.socket
+    heard: float
+    rank: Optional[int] = None
+    host: str = ""
+    step: int = 0
+    part: int = 0
+    stopped: float = 0.0
+    exit: Optional[int] = None
+    closed: bool = False
+    unread: bytes = b""
+    last: Deque[str] = field(default_factory=lambda: deque(maxlen=LAST_LINES))
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} on {self.host}" + (f" after step {self.step}" if self.step else "")
+
+
+@dataclass
+class LaunchFailure:
+    """Why a job ended: in words, with the exit status and the last lines of the one that failed."""
+
+    status: int
+    what: str
+    lines: Sequence[str] = ()
+
+
+def parsed(message: bytes) -> Optional[Mapping[str, Any]]:
+    """A line as a message; None if it is none. Raises nothing, whatever the line is."""
+    try:
+        found = json.loads(message)
+        if not isinstance(found, dict) or not all(
+            name in MESSAGE and type(value) in MESSAGE[name] for name, value in found.items()
+        ):
+            return None
+        for value in found.values():
+            str(value).encode(errors="surrogateescape")  # what no guard has made raises
+    except (ValueError, RecursionError):
+        return None
+    return found if -255 <= found.get("exit", 0) <= 255 else None
+
+
+def show(line: str, file: TextIO) -> None:
+    """Print a line, with an escape in place of what the file can't encode.
+
+    Raises:
+        MxdpError: nobody reads it, or it can't be written.
+    """
+    encoding = getattr(file, "encoding", None) or "utf-8"
+    try:
+        print(line.encode(encoding, "backslashreplace").decode(encoding), file=file, flush=True)
+    except OSError as error:
+        with contextlib.suppress(OSError, ValueError), open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), file.fileno())  # or Python fails once more when it ends
+        raise MxdpError(f"its output can't be written ({error.strerror}); all ranks are ended") from error
+
+
+def ending(exit: int) -> str:
+    """An exit status in words.
+
+    >>> ending(3), ending(-9)
+    ('failed with exit status 3', 'was killed by signal 9 (SIGKILL)')
+    """
+    if exit >= 0:
+        return f"failed with exit status {exit}"
+    with contextlib.suppress(ValueError):
+        return f"was killed by signal {-exit} ({signal.Signals(-exit).name})"
+    return f"was killed by signal {-exit}"

@@ -1,0 +1,126 @@
+"""How a rank leaves the others at the end of its process."""
+
+from __future__ import annotations
+
+import atexit
+import mmap
+import os
+import sys
+import threading
+import time
+from contextlib import suppress
+from functools import lru_cache
+from itertools import zip_longest
+from typing import Any, Dict, List, Optional, Sequence, Set
+
+from mxdp.backend import npx
+from mxdp.errors import plural
+
+STEPS = "MXDP_LAUNCH_STEPS"
+"""Variable in which ``python -m mxdp.launch`` gives the number of an open file of two 8-byte numbers: the steps of this
+rank, and whether others may wait for it (see :data:`INSIDE`)."""
+INSIDE, LEFT = 1, 2
+"""A rank's part in MPI, 0 at first. The launcher takes for a failure what ends while it is inside."""
+
+
+class Leaving:
+    """This process's end: in MPI's end together with the other ranks; alone, if others wait for an exchange with it.
+
+    At its end a rank tells the others how much it has begun. One that has begun more waits for ever, and says so::
+
+        rank 0    sum, sum, sum: waits        a thread reads "rank 1: 2", and answers "rank 0: 3"
+        rank 1    sum, sum, end: "rank 1: 2", waits for the others' ends                  reads it, ends without MPI
+
+    Python does not know its own exit status at that time. The launcher's guard does, if the process really ends.
+    """
+
+    def __init__(self, mpi: Any, finalize: bool) -> None:
+        self.begun: List[List[int]] = []
+        self._mpi, self._finalize, self._process, self._file = mpi, finalize, os.getpid(), launchers_file()
+        self._size = mpi.COMM_WORLD.size
+        self._ended: Dict[int, List[int]] = {}
+        self._told: Set[int] = set()
+        self._waits: Optional[int] = None
+        self._sent: List[Any] = []
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="mxdp-ended-ranks", daemon=True)
+        if self._size > 1:
+            self._messages = mpi.COMM_WORLD.Dup()
+            self._thread.start()
+        atexit.register(self._end)  # after the engine's own: so this runs before it
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.5) and not self._mpi.Is_finalized():
+            self._hear()
+
+    def _hear(self) -> None:
+        """Read what other ranks have said, and answer those that have ended too early for this one."""
+        while self._messages.Iprobe():
+            rank, ended, counts = self._messages.recv()
+            if ended:
+                self._ended[rank] = counts
+            if _more(counts, self._counts()):
+                self._waits = rank
+        for rank in self._ended.keys() - self._told:
+            if _more(self._counts(), self._ended[rank]):
+                self._told.add(rank)
+                self._say(rank, False)
+
+    def _say(self, rank: int, ended: bool) -> None:
+        message = (self._messages.rank, ended, self._counts())
+        self._sent.append(self._messages.isend(message, dest=rank))  # kept until it has gone
+
+    def _counts(self) -> List[int]:
+        return [number for each in self.begun for number in each]
+
+    def _end(self) -> None:
+        if os.getpid() != self._process:  # a child by fork
+            return
+        if self._size > 1 and not self._mpi.Is_finalized():
+            self._over.set()
+            self._thread.join()
+            sys.stdout.flush()
+            for rank in set(range(self._size)) - {self._messages.rank}:
+                self._say(rank, True)
+            while self._waits is None and list(self._ended.values()) != [self._counts()] * (self._size - 1):
+                time.sleep(0.01)
+                self._hear()
+            if self._waits is not None:
+                return self._leave_alone()
+        with suppress(Exception):  # of an operator, which nobody waits for any more
+            npx.waitall()
+        if self._file is not None:
+            self._file[1] = LEFT
+        if self._finalize and not self._mpi.Is_finalized():
+            self._mpi.Finalize()
+
+    def _leave_alone(self) -> None:
+        who = f"rank {self._messages.rank} of {plural(self._size, 'rank')}"
+        print(f"{who} has ended, but rank {self._waits} waits for its next sum, broadcast or gather", file=sys.stderr)
+        sys.stderr.flush()
+        if self._file is None:  # mpiexec would take status 0 for success
+            time.sleep(0.5)
+            self._mpi.COMM_WORLD.Abort(1)
+        if not self._finalize:  # mpi4py would, and wait for ever
+            os._exit(1)
+
+
+def _more(counts: Sequence[int], others: Sequence[int]) -> bool:
+    return any(one > other for one, other in zip_longest(counts, others, fillvalue=0))
+
+
+@lru_cache(maxsize=None)
+def leaving(mpi: Any, finalize: bool) -> Leaving:
+    """The one Leaving of this process, of which all Worlds are a part. All ranks call it at the same place."""
+    return Leaving(mpi, finalize)
+
+
+def launchers_file() -> Optional[Any]:
+    """The two numbers in the launcher's file; None without a launcher. All Worlds count in one file."""
+    try:
+        file = int(os.environ[STEPS])
+        found = os.fstat(file)
+        # Another file may have this number in a process that one of ours has started.
+        return memoryview(mmap.mmap(file, 16)).cast("q") if found.st_size == 16 and found.st_nlink == 0 else None
+    except (KeyError, ValueError, OSError):
+        return None

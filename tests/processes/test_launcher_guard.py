@@ -1,0 +1,103 @@
+"""The guard of a rank alone, with a launcher that the test plays."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from mxdp.launch import guard
+
+SECONDS = 60
+
+
+@pytest.fixture
+def guarded(tmp_path):
+    """``guarded(code)`` runs a rank; ``.heard(condition)`` is the first message of its guard that fulfils it."""
+    with contextlib.ExitStack() as last, socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        listener.settimeout(SECONDS)
+
+        def start(code, silent=0):
+            command = [sys.executable, "-S", guard.__file__, sys.executable, "-S", "-u", "-c", code]
+            address = f"127.0.0.1 {listener.getsockname()[1]} secret {silent}"
+            process = subprocess.Popen(command, env={**os.environ, guard.ADDRESS: address, "PMI_RANK": "3"})
+            last.callback(process.wait, SECONDS)
+            connection = last.enter_context(listener.accept()[0])
+            connection.settimeout(SECONDS)
+            lines = last.enter_context(connection.makefile("rb"))
+            return SimpleNamespace(
+                process=process,
+                connection=connection,
+                heard=lambda condition: next(m for m in map(json.loads, lines) if condition(m)),
+            )
+
+        yield start
+
+
+def test_the_command_does_not_get_the_password_and_all_it_says_arrives(guarded):
+    code = "import os; print('MXDP_LAUNCH' in os.environ, 'secret' in str(os.environ)); os.write(2, b'\\xff end')"
+    rank = guarded(code)
+    first = rank.heard(lambda message: True)
+    assert (first["password"], first["rank"]) == ("secret", 3)
+    assert rank.heard(lambda message: "out" in message)["out"] == "False False"
+    assert rank.heard(lambda message: "err" in message)["err"] == "\udcff end"
+    assert rank.heard(lambda message: "exit" in message)["exit"] == 0
+
+
+def test_a_line_without_end_is_shown_in_parts(guarded):
+    rank = guarded("import time; print('x' * 1_000_000, end=''); time.sleep(1000)")
+    parts = [rank.heard(lambda message: "out" in message)["out"] for _ in range(6)]
+    assert set("".join(parts)) == {"x"}
+    assert all(len(part) <= 2 * guard.LONGEST for part in parts)
+
+
+def test_the_guard_reads_no_more_than_the_launcher_takes(guarded, tmp_path):
+    done = tmp_path / "done"
+    rank = guarded(f"import os\nfor _ in range(320): os.write(1, b'x\\n' * 32768)\nopen({str(done)!r}, 'w')")
+    rank.heard(lambda message: "out" in message)
+    with pytest.raises(subprocess.TimeoutExpired):  # 20 MB; the system keeps some of it
+        rank.process.wait(2)
+    assert not done.exists()
+
+
+def test_each_stop_is_told_and_each_continuation(guarded):
+    rank = guarded("import os, time; print(os.getpid()); time.sleep(1000)", silent=2)
+    pid = int(rank.heard(lambda message: "out" in message)["out"])
+    for _ in range(2):
+        os.kill(pid, signal.SIGSTOP)
+        assert rank.heard(lambda message: message.get("stopped"))["stopped"] < SECONDS
+        os.kill(pid, signal.SIGCONT)
+        assert rank.heard(lambda message: "stopped" in message and not message["stopped"])
+        rank.connection.send(b".")
+
+
+def test_it_asks_a_rank_where_it_stands_only_if_that_can_say(guarded):
+    code = """
+import faulthandler, mmap, os, signal, time
+file = int(os.environ["MXDP_LAUNCH_STEPS"])
+def sits_here():
+    print("up")
+    time.sleep(1000)
+if {part}:
+    faulthandler.register(signal.SIGUSR2, file=2)
+    memoryview(mmap.mmap(file, 16)).cast("q")[1] = {part}
+sits_here()
+"""
+    for part in (0, 1):
+        rank = guarded(code.format(part=part))
+        rank.heard(lambda message: "out" in message)
+        rank.connection.send(b"." + guard.WHERE)
+        if part:
+            assert rank.heard(lambda message: "sits_here" in message.get("err", ""))
+        assert rank.heard(lambda message: message.get("stopped") == 0).get("exit") is None
+        rank.connection.shutdown(socket.SHUT_RDWR)
