@@ -71,6 +71,36 @@ def test_waiting_has_an_end():
     event.wait(10)
 
 
+@pytest.mark.parametrize(("limit", "slices", "late"), [((), 1000, False), ((3,), 2, False), ((2.5,), 3, True)])
+def test_a_limit_counts_slices_since_the_process_may_have_been_stopped_in_one(limit, slices, late):
+    """As with Ctrl-Z: each of the slices takes as long as its user likes."""
+    x, waited = np.ones((2,)), []
+    npx.waitall()
+    gate = Gate(x)
+    event = CompletionEvent([x])
+
+    class Over:
+        def wait(self, seconds):
+            waited.append(seconds)
+            if len(waited) > slices:
+                gate.open()
+                return over.wait(60)
+            return False
+
+        def set(self):
+            over.set()
+
+    over, event._over = event._over, Over()
+    if late:
+        with pytest.raises(BackendError, match=r"not written within 2\.5 s"):
+            event.wait(*limit)
+        assert waited == [1, 1, 0.5]
+        gate.open()
+    else:
+        assert event.wait(*limit) == event.at
+        assert waited == [1] * (slices + 1)
+
+
 def test_a_gate_that_is_forgotten_opens_by_itself():
     x = np.ones((2,))
     Gate(x, limit=0.05)
