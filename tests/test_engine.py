@@ -31,7 +31,7 @@ class Spelt(onp.float64):
     """As NumPy 2 spells its numbers in lists."""
 
     def __repr__(self):
-        return f"np.float64({str(self)})"
+        return f"np.float64({self!s})"
 
 
 def test_numpys_numbers_are_attributes():
