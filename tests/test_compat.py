@@ -108,6 +108,10 @@ def test_the_removed_names_mean_what_they_meant():
     assert (old.alltrue(numbers > 1), old.sometrue(numbers > 3), old.product(numbers)) == (False, True, 24)
     assert old.round_(2.6) == 3
     assert old.in1d(numbers, [1, 4]).tolist() == [False, True, False, True]
+    removed = compat._removed(numpy)["in1d"]  # also where this NumPy has its own
+    for unique in (False, True):
+        assert removed(numbers, [1, 4], assume_unique=unique).tolist() == [False, True, False, True]
+        assert removed(numbers, [1, 4], assume_unique=unique, invert=True).tolist() == [True, False, True, False]
     assert old.msort(numbers).tolist() == [[2, 1], [3, 4]]
     assert old.trapz([1, 2, 3]) == 4
     assert isinstance("text", old.compat.basestring)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as onp
 import pytest
 
 from mxdp.backend import autograd, mx, np
@@ -24,6 +25,25 @@ def test_attributes_and_writing_in_place():
     halve()
     halve()
     assert x.asnumpy().tolist() == [0.75, 1.5]
+
+
+class Spelt(onp.float64):
+    """As NumPy 2 spells its numbers in lists."""
+
+    def __repr__(self):
+        return f"np.float64({self!s})"
+
+
+def test_numpys_numbers_are_attributes():
+    x, w = mx.nd.array([3.0, 6.0]), mx.nd.array([1.0, 1.0])
+    prepare("_mul_scalar", [x], x, scalar=Spelt(2))()
+    assert x.asnumpy().tolist() == [6, 12]
+    out = mx.nd.zeros((2,))
+    prepare("multi_sgd_update", [w, x], out, lrs=[Spelt(0.5)], wds=(Spelt(0),), num_weights=onp.int64(1))()
+    assert out.asnumpy().tolist() == [-2, -5]
+    shaped = mx.nd.zeros((1, 2))
+    prepare("Reshape", [x], shaped, shape=(onp.int64(1), onp.int32(2)), reverse=onp.bool_(False))()
+    assert shaped.asnumpy().tolist() == [[6, 12]]
 
 
 def test_across_devices():

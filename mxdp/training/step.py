@@ -47,8 +47,9 @@ class TrainStep:
         lr: float,
         sync: Optional[Callable[[], Any]] = None,
     ) -> None:
-        if isinstance(lr, bool) or not isinstance(lr, numbers.Real) or not math.isfinite(lr):
-            raise ValueError(f"lr must be a finite number, not {lr!r}")
+        given: Any = lr
+        if isinstance(given, bool) or not isinstance(given, numbers.Real) or not math.isfinite(given):
+            raise ValueError(f"lr must be a finite number, not {given!r}")
         self._replicas, self._devices, self._lr = device_params, devices, float(lr)
         self._sync = sync or GradientSync(device_params)
         self._gradients = [[param.grad for param in params] for params in device_params]
@@ -89,7 +90,9 @@ class TrainStep:
         key = X.shape, y.shape, X.dtype, y.dtype
         if key not in self._bound:
             if X.dtype != self._replicas[0][0].dtype:
-                raise ValueError(f"X is {onp.dtype(X.dtype)}, which lenet can't take: convert it, by X.astype('float32')")
+                raise ValueError(
+                    f"X is {onp.dtype(X.dtype)}, which lenet can't take: convert it, by X.astype('float32')"
+                )
             shards = list(zip(*split_batch(X, y, self._devices)))
             none: Sequence[Optional[BoundGraph]] = [None] * len(shards)
             first = next(iter(self._bound.values()), none)

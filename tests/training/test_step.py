@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import collections
+import gc
 import itertools
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as onp
 import pytest
 
+from mxdp import engine
 from mxdp.backend import autograd, devices, np, npx
 from mxdp.collectives import GradientSync
 from mxdp.engine import CompletionEvent, Gate, prepare_update
@@ -64,6 +68,20 @@ def test_the_arguments_may_stand_in_any_order_in_the_functions():
     graph = record_graph(lambda X, params: X * params[1] + params[0], lambda y_hat, y: npx.relu(y_hat) - y, 2)
     X, y, b, w = (np.array([value]) for value in (2.0, 10.0, 1.0, 3.0))
     assert BoundGraph(graph, X, y, [b, w], [b.copy(), w.copy()]).forward(X, y).item() == 2 * 3 + 1 - 10
+
+
+def test_functions_keep_their_defaults_and_what_they_enclose():
+    factor = 5
+
+    def net(X, params, k=2):
+        return X * params[0] * k * factor
+
+    def loss(y_hat, y, weight=3):
+        return y_hat * weight - y
+
+    X, y, w = (np.array([value]) for value in (2.0, 10.0, 7.0))
+    bound = BoundGraph(record_graph(net, loss, 1), X, y, [w], [w.copy()])
+    assert bound.forward(X, y).item() == 2 * 7 * 2 * 5 * 3 - 10
 
 
 @pytest.mark.parametrize("batch_size", [7, 256])
@@ -170,6 +188,88 @@ def test_a_step_adds_to_the_gradients_of_an_earlier_micro_batch():
     assert found[0] == found[1]
 
 
+def test_an_inbox_takes_one_batch_more_than_python_is_steps_ahead():
+    array = np.zeros((3,), dtype="float32")
+    inbox, gate, taken, host = Inbox(array), Gate(array), [], onp.zeros(3, "float32")
+    for number in range(RUN_AHEAD + 1):
+        host[:] = number
+        inbox.put(host)
+        taken.append(array.copy())
+    gate.open()
+    assert [copy.asnumpy().tolist() for copy in taken] == [[number] * 3 for number in range(RUN_AHEAD + 1)]
+
+
+@pytest.mark.parametrize("held", [0, 1, 2])
+def test_python_waits_for_the_losses_of_every_device(held):
+    some, opened = devices(3, "cpu"), []
+    step = TrainStep([replica(device) for device in some], some, 0.1)
+    step(*batch(6))
+    npx.waitall()
+    ((*graphs,),) = step._bound.values()
+    gate = Gate(graphs[held].inputs[0].array)
+    step._pending.clear()
+    for _ in range(RUN_AHEAD):
+        step(*batch(6))
+    opener = threading.Timer(0.1, lambda: (opened.append(True), gate.open()))
+    opener.start()
+    step(*batch(6))
+    assert opened
+    opener.join()
+
+
+def test_a_batch_of_another_length_uses_the_memory_of_the_first_on_each_device(monkeypatch):
+    made = []
+
+    class Spy(BoundGraph):
+        def __init__(self, graph, X, y, params, gradients, other=None):
+            super().__init__(graph, X, y, params, gradients, other)
+            made.append((self, X.ctx, other))
+
+    monkeypatch.setattr("mxdp.training.step.BoundGraph", Spy)
+    some = devices(3, "cpu")
+    step = TrainStep([replica(device) for device in some], some, 0.1)
+    for samples in (6, 7, 6, 8):
+        step(*batch(samples))
+    firsts = {device: graph for graph, device, other in made if other is None}
+    assert [device for _, device, _ in made] == [*some] * 3
+    assert list(firsts) == some
+    assert all(other is firsts[device] for _, device, other in made[3:])
+
+
+def test_a_part_of_a_batch_is_divided_by_the_whole():
+    some = devices(2, "cpu")
+    fast, slow = ([replica(device) for device in some] for _ in range(2))
+    step, sync = TrainStep(fast, some, 0.1, GradientSync(fast, "ring")), GradientSync(slow, "ring")
+    for part, whole in ((6, 12), (6, 7), (1, 9), (6, 12), (0, 3)):
+        step(*batch(part), whole)
+        train_batch(*batch(part), slow, some, 0.1, sync=sync, samples=whole)
+    assert [bits(params) for params in fast] == [bits(params) for params in slow]
+
+
+def test_a_step_leaves_nothing_behind():
+    some = devices(2, "cpu")
+    step = TrainStep([replica(device) for device in some], some, 0.1)
+
+    def kept():
+        npx.waitall()
+        for _ in range(1000):
+            if not engine._jobs:
+                break
+            time.sleep(0.01)
+        gc.collect()
+        kinds = collections.Counter(type(each).__name__ for each in gc.get_objects())
+        return [kinds[name] for name in ("ndarray", "NDArray", "CompletionEvent")]
+
+    found = []
+    for steps in (5, 1, 7):
+        for number in range(steps):
+            step(*batch(6 - number % 2))
+        found.append(kept())
+    assert found[0] == found[1] == found[2]
+    assert not engine._jobs
+    assert len(step._pending) == RUN_AHEAD
+
+
 @pytest.mark.parametrize("n", [1, 2])
 @pytest.mark.parametrize("before", [0, 1])
 def test_pictures_of_another_dtype_are_refused_as_train_batch_refuses_them(n, before):
@@ -202,26 +302,22 @@ def test_labels_of_another_dtype_are_taken_as_train_batch_takes_them(n):
     assert [bits(params) for params in fast] == [bits(params) for params in slow]
 
 
-def refused(sync, do):
-    with pytest.raises(RuntimeError, match="inside no_sync would leave each device with its own gradients"), sync.no_sync():
-        do()
-
-
+@pytest.mark.parametrize("samples", [6, 1])
 @pytest.mark.parametrize("before", [0, 1])
-def test_a_step_inside_no_sync_is_refused_and_changes_no_replica(before):
+def test_a_step_inside_no_sync_is_refused_and_changes_no_replica(before, samples):
     some = devices(2, "cpu")
-    for samples in (6, 1):
-        replicas = [replica(device) for device in some]
-        sync = GradientSync(replicas)
-        step = TrainStep(replicas, some, 0.1, sync)
-        for _ in range(before):
-            step(*batch(samples))
-        expected = [bits(params) for params in replicas]
-        refused(sync, lambda: step(*batch(samples)))
-        refused(sync, lambda: train_batch(*batch(samples), replicas, some, 0.1, sync=sync))
-        assert [bits(params) for params in replicas] == expected
-        step(*batch(samples, 1))
-        assert bits(replicas[0]) == bits(replicas[1]) != expected[0]
+    replicas = [replica(device) for device in some]
+    sync = GradientSync(replicas)
+    step = TrainStep(replicas, some, 0.1, sync)
+    for _ in range(before):
+        step(*batch(samples))
+    expected = [bits(params) for params in replicas]
+    for train in (step, lambda X, y: train_batch(X, y, replicas, some, 0.1, sync=sync)):
+        with pytest.raises(RuntimeError, match="inside no_sync would leave each device with its own"), sync.no_sync():
+            train(*batch(samples))
+    assert [bits(params) for params in replicas] == expected
+    step(*batch(samples, 1))
+    assert bits(replicas[0]) == bits(replicas[1]) != expected[0]
 
 
 @pytest.mark.parametrize("kind", [onp.float64, onp.float32, onp.float16, onp.int64, int, float])
@@ -240,7 +336,7 @@ def test_a_number_of_numpy_is_a_learning_rate(kind):
 @pytest.mark.parametrize("lr", ["0.1", None, True, onp.nan, onp.array([0.1]), 1j])
 def test_what_is_no_number_is_no_learning_rate(lr):
     (device,) = devices(1, "cpu")
-    with pytest.raises(ValueError, match="^lr must be a finite number, not "):
+    with pytest.raises(ValueError, match=r"^lr must be a finite number, not "):
         TrainStep([replica(device)], [device], lr)
 
 
@@ -288,17 +384,19 @@ def test_after_ctrl_c_at_any_line_of_a_step_no_batch_is_overwritten_before_it_is
     fast, slow = replica(device), replica(device)
     step = TrainStep([fast], [device], 0.1)
     step(*batch(1))
-    ((graph,),), came = step._bound.values(), True
-    for after in itertools.takewhile(lambda _: came, itertools.count(0, 2)):
+    ((graph,),) = step._bound.values()
+    for after in itertools.count(0, 3):
         npx.waitall()
         gates = [Gate(own.array) for own in graph.inputs]
         opener = threading.Timer(0.03, lambda gates=gates: [gate.open() for gate in gates])
         opener.start()
         step(*batch(1))
-        came = [interrupted(lambda: step(*batch(1)), after) for _ in range(RUN_AHEAD)][0]
+        came = [interrupted(lambda: step(*batch(1)), after) for _ in range(RUN_AHEAD)]
         step(*batch(1))
         assert not any(own.overwritten for own in graph.inputs), after
         opener.join()
+        if not any(came):
+            break
     assert after > 40
     for own, same in zip(fast, slow):
         own.copyto(same)
