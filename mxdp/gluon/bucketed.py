@@ -107,6 +107,25 @@ def follow(params: Sequence[Parameter]) -> None:
         param._grad = [data.grad for data in param.list_data()]
 
 
+def zero_idle(params: Sequence[Parameter], alone: bool) -> None:
+    """A device without a backward pass since the last step had no samples: its gradients become zero.
+
+    They are the sum of the step before. gluon's Trainer refuses them, or, with ``ignore_stale_grad=True``, leaves the
+    device's parameters as they were, so that replicas differ. If no device of all has run backward, nothing changes;
+    unless this rank is not ``alone``: another one may have had samples.
+    """
+    trained = [param for param in params if param.grad_req != "null"]
+    devices = range(len(trained[0]._data)) if trained else ()
+    idle = [i for i in devices if not any(param._data[i]._fresh_grad for param in trained)]
+    if alone and len(idle) == len(devices):
+        return
+    for i in idle:
+        for param in trained:
+            if param.grad_req == "write":  # with "add" they are the user's to set to zero
+                param._grad[i][()] = 0
+            param._data[i]._fresh_grad = True
+
+
 def _same_memory(data: NDArray, grad: NDArray) -> bool:
     written = data.grad
     return written is None or address(written) == address(grad)

@@ -12,7 +12,8 @@ import numpy as onp
 from mxdp.backend import HostArray, mx
 from mxdp.errors import plural
 from mxdp.processes import World
-from mxdp.processes.checkpoint import CheckpointFolder, Facts, Report
+from mxdp.processes.checkpoint import CheckpointFolder, Report
+from mxdp.processes.checkpoint_file import Facts
 
 STATES = "optimizer"
 CHANGING = ("rescale_grad", "num_update", "begin_num_update", "aggregate_num", "m_schedule", "base_lr", "count")

@@ -8,7 +8,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 from mxdp.backend import gluon, mx
 from mxdp.errors import did_you_mean, plural
-from mxdp.gluon.bucketed import BucketedGradients, astray, follow
+from mxdp.gluon.bucketed import BucketedGradients, astray, follow, zero_idle
 from mxdp.gluon.store import Store, by_name
 from mxdp.process import MxdpWarning
 from mxdp.processes import World
@@ -39,9 +39,8 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
     otherwise the first step does. After a parameter was cast, moved or initialised again, the next step makes new
     buckets.
 
-    A batch may have fewer samples than there are devices: split it over ``devices[:len(X)]``. The gradients of a device
-    that has run no backward pass since the last step count as zero, and it is updated like the others. (gluon's Trainer
-    refuses such a step; with ``ignore_stale_grad=True`` it would sum the old gradients, and the replicas would differ.)
+    A batch may have fewer samples than there are devices: split it over ``devices[:len(X)]``. A device that has run no
+    backward pass since the last step is updated like the others, with gradients of zero for its part of the sum.
 
     A network hybridised with ``static_shape=True`` keeps the gradient arrays of its first backward pass. If this pass
     came before the move, the gradients are summed one by one, as by ``gluon.Trainer``, with a warning.
@@ -186,28 +185,8 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             return  # Nothing to sum: a single device has buckets only after no_sync.
         self._find_strays()
         buckets = None if self._one_by_one else self._ready_buckets()
-        self._zero_idle_devices()
-        if buckets:
-            buckets()
-        else:
-            super()._allreduce_grads()
-
-    def _zero_idle_devices(self) -> None:
-        """A device without a backward pass since the last step had no samples: its gradients count as zero.
-
-        A rank may be idle as a whole, if there are others. If no device of all has run backward, ``gluon.Trainer``
-        refuses to update.
-        """
-        params = [param for param in self._in_order if param.grad_req != "null"]
-        devices = range(len(self._contexts))
-        idle = [i for i in devices if not any(param._data[i]._fresh_grad for param in params)]
-        if len(idle) == len(devices) and self._alone:
-            return
-        for i in idle:
-            for param in params:
-                if param.grad_req == "write":  # with "add" they are the user's to set to zero
-                    param._grad[i][()] = 0
-                param._data[i]._fresh_grad = True
+        zero_idle(self._in_order, self._alone)
+        (buckets or super()._allreduce_grads)()
 
     def _find_strays(self) -> None:
         """If backward has not written into ``param.grad()``, sum the arrays that it has written, without buckets.

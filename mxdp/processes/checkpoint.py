@@ -16,18 +16,14 @@ however it ends. Readers need no lock and change nothing.
 from __future__ import annotations
 
 import errno
-import fcntl
-import hashlib
 import json
 import os
 import re
 import shutil
 import threading
-import weakref
-import zipfile
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, Callable, Dict, List, Mapping, Optional, Set, Tuple, Union, cast
+from typing import Any, Callable, List, Mapping, Optional, Set, Tuple, Union
 
 import numpy as onp
 
@@ -35,17 +31,14 @@ from mxdp.backend import HostArray, NDArray, host_view, mx
 from mxdp.datasets.records import positive_int
 from mxdp.engine import CompletionEvent
 from mxdp.errors import MxdpError
+from mxdp.processes import checkpoint_file
+from mxdp.processes.checkpoint_file import UNREADABLE, Arrays, Facts
+from mxdp.processes.folder_lock import LOCKS, TAKING, FolderLock
 from mxdp.processes.world import World
 
 NAME = re.compile(r"checkpoint-(\d{6,})\.npz")
-LOCK = "checkpoint.lock"
-COMMENT = (64).to_bytes(2, "little")
-"""The length of a zip's comment, before the comment itself: the SHA-256 in hexadecimal digits."""
-Arrays = Dict[str, HostArray]
-Facts = Dict[str, Any]
 Report = Callable[[str], Any]
 FULL = (errno.ENOSPC, errno.EDQUOT)
-UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile)
 
 
 class CheckpointFolder:
@@ -71,7 +64,7 @@ class CheckpointFolder:
         self._refused: Set[Path] = set()
         self._thread: Optional[threading.Thread] = None
         self._failure: Optional[Exception] = None
-        self._lock: Optional[_Lock] = None
+        self._lock: Optional[FolderLock] = None
         self._given_up: Optional[str] = None  # the line about the first one that had to go, until it is reported
         self._place = ""  # of the checkpoint that the thread writes
         self._unsaved: Optional[str] = None  # the place of the first that was not written after the newest
@@ -200,8 +193,8 @@ class CheckpointFolder:
         if self._lock and self._lock.process == os.getpid():
             return ""
         key = os.getpid(), os.path.realpath(self.folder)
-        with _TAKING:
-            lock = _LOCKS.get(key) or _Lock()
+        with TAKING:
+            lock = LOCKS.get(key) or FolderLock()
             try:
                 lock.take(self.folder)
             except BlockingIOError as error:
@@ -213,7 +206,7 @@ class CheckpointFolder:
                 self._report(
                     f"{self.folder} can't be locked ({error}): see that no other training writes checkpoints there"
                 )
-            self._lock = _LOCKS[key] = lock
+            self._lock = LOCKS[key] = lock
         return ""
 
     _TO_READ = ""
@@ -225,7 +218,7 @@ class CheckpointFolder:
             files = self._files()
             path = self.folder / f"checkpoint-{_number(files[-1]) + 1 if files else 1:06d}.npz"
             try:
-                _write(path, host, text)
+                checkpoint_file.write(path, host, text)
                 break
             except OSError as error:
                 if error.errno not in FULL or not self._give_up_oldest(sum(x.nbytes for x in host.values())):
@@ -240,7 +233,7 @@ class CheckpointFolder:
         while len(files) > 1:
             try:
                 with open(files[-1], "rb") as file:
-                    _check(file)
+                    checkpoint_file.check(file)
                 break
             except UNREADABLE:
                 self._refused.add(files.pop())
@@ -266,7 +259,7 @@ class CheckpointFolder:
         while files:
             path = files.pop()
             try:
-                return (path, *_read(path))
+                return (path, *checkpoint_file.read(path))
             except UNREADABLE as error:
                 self._refused.add(path)
                 if isinstance(error, FileNotFoundError):  # the training that writes here has newer ones
@@ -284,74 +277,6 @@ class CheckpointFolder:
             raise MxdpError(f"{self.folder} holds another training: {what}; use another folder, or train as before")
 
 
-class _Lock:
-    """The lock on a folder, held until the last object of this process that writes there is gone.
-
-    It is a record lock (``fcntl``), the kind that also works between hosts that share a folder, and that a forked
-    process does not inherit. A process would lose it by closing a second file on the same lock, hence ``_LOCKS``.
-    """
-
-    def __init__(self) -> None:
-        self.process, self.writing, self._file = os.getpid(), threading.Lock(), -1
-
-    def take(self, folder: Path) -> None:
-        """Take it, if it isn't held yet, and remove what processes that are gone have left half written.
-
-        Raises:
-            BlockingIOError: another process has it; ``strerror`` says which.
-            OSError: the folder can't be locked.
-        """
-        if self._file >= 0:
-            return
-        file = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            holder = os.pread(file, 1000, 0).decode(errors="replace").strip()
-            os.close(file)
-            if error.errno in (errno.EACCES, errno.EAGAIN):
-                raise BlockingIOError(error.errno, holder or "a process that does not say its number") from None
-            raise
-        self._file = file
-        weakref.finalize(self, os.close, file).atexit = False
-        with suppress(OSError):
-            os.ftruncate(file, 0)
-            os.pwrite(file, f"process {self.process} on {os.uname().nodename}\n".encode(), 0)
-            for part in folder.glob("checkpoint-*.part"):
-                part.unlink()
-
-
-_LOCKS: weakref.WeakValueDictionary[Tuple[int, str], _Lock] = weakref.WeakValueDictionary()
-"""By process and folder. A forked process finds none of its parent's."""
-_TAKING = threading.Lock()
-
-
-class _Hashed:
-    """A file to write to, which knows the SHA-256 of what was written. The last bytes wait for :meth:`seal`."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file, self._hash, self._last = file, hashlib.sha256(), b""
-
-    def write(self, some: Any) -> int:
-        """As a file's, for ``zipfile``."""
-        if len(some):
-            self._pass_on(self._last)
-            self._last = bytes(some)
-        return len(some)
-
-    def flush(self) -> None:
-        """As a file's; does nothing."""
-
-    def seal(self) -> None:
-        """Write the SHA-256 as the zip's comment, whose length, two bytes of 0, was written last."""
-        self._pass_on(self._last[:-2])
-        self._file.write(COMMENT + self._hash.hexdigest().encode())
-
-    def _pass_on(self, some: bytes) -> None:
-        self._hash.update(some)
-        self._file.write(some)
-
-
 def _copy(array: NDArray) -> NDArray:
     copy = array.copy()
     return copy if copy.ctx.device_type == "cpu" else copy.as_in_context(mx.cpu())
@@ -361,55 +286,3 @@ def _number(path: Path) -> int:
     found = NAME.fullmatch(path.name)
     assert found
     return int(found[1])
-
-
-def _write(path: Path, arrays: Arrays, text: str) -> None:
-    part = path.with_name(f"{path.name}.{os.uname().nodename}-{os.getpid()}.part")
-    try:
-        with open(part, "wb") as file:
-            hashed, write_array = _Hashed(file), cast(Any, onp.lib.format.write_array)
-            with zipfile.ZipFile(cast(Any, hashed), "w") as members:
-                for name, array in {"facts": onp.array(text), **arrays}.items():
-                    with members.open(f"{name}.npy", "w", force_zip64=True) as member:
-                        write_array(member, array, allow_pickle=False)
-            hashed.seal()
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
-def _read(path: Path) -> Tuple[Arrays, Facts]:
-    with open(path, "rb") as file:
-        _check(file)
-        with onp.load(file, allow_pickle=False) as members:
-            arrays = {name: members[name] for name in members.files}
-    was = json.loads(str(arrays.pop("facts")))
-    return arrays, {name: was[name] for name in ("training", "replicas", "facts")}
-
-
-def _check(file: IO[bytes]) -> None:
-    """Compare a file with the SHA-256 at its end, and go back to its start.
-
-    Raises:
-        ValueError: it is damaged.
-    """
-    content = file.seek(0, os.SEEK_END) - 66
-    found, left = hashlib.sha256(), content
-    file.seek(0)
-    while left > 0:
-        piece = file.read(min(left, 1 << 20))
-        if not piece:
-            break
-        found.update(piece)
-        left -= len(piece)
-    if content < 0 or file.read() != COMMENT + found.hexdigest().encode():
-        raise ValueError("damaged, or no checkpoint of mxdp: its checksum is wrong")
-    file.seek(0)

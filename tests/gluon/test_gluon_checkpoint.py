@@ -136,3 +136,115 @@ def test_what_the_user_says_of_the_training_must_be_the_same(tmp_path):
     trainer = gluon.Trainer(net.collect_params(), "sgd")
     with pytest.raises(MxdpError, match="seed is 0 there and 1 here"):
         Checkpoint(tmp_path, training={"seed": 1}).load(net, trainer)
+
+
+def ready(optimiser="sgd", dtype="float32", **options):
+    """A net on two devices with values, and its trainer after one step."""
+    net = gluon.nn.Dense(3, in_units=2, dtype=dtype)
+    net.initialize("ones", ctx=[mx.cpu(0), mx.cpu(1)])
+    trainer = mxdp.Trainer(net.collect_params(), optimiser, options)
+    make = np.array if mx.util.is_np_array() else mx.nd.array
+    for param in net.collect_params().values():
+        param.set_data(make(onp.random.rand(*param.shape), dtype=dtype))
+        for data in param.list_data():
+            with autograd.record():
+                loss = (data * data).sum()
+            loss.backward()
+    trainer.step(2)
+    return net, trainer
+
+
+def test_settings_that_a_checkpoint_changes_are_named(tmp_path):
+    net, trainer = ready(learning_rate=0.1, momentum=0.9)
+    kept = Checkpoint(tmp_path, report=lambda line: None)
+    kept.save(net, trainer)
+    kept.wait()
+
+    def lines(optimiser="sgd", **options):
+        said = []
+        net, trainer = ready(optimiser, **options)
+        assert Checkpoint(tmp_path, report=said.append).load(net, trainer) == {}
+        assert (trainer.learning_rate, trainer.optimizer.momentum) == (0.1, 0.9)
+        trainer.set_learning_rate(0.01)
+        assert trainer.learning_rate == 0.01, "as the line says"
+        return said[1:]
+
+    assert lines(learning_rate=0.1, momentum=0.9) == []
+    assert lines(learning_rate=0.01, momentum=0.9, wd=0.5) == [
+        "the optimiser is again as it was saved: learning_rate is 0.1 (the Trainer had 0.01), wd is 0.0 (the Trainer "
+        "had 0.5); change it after load, the learning rate by trainer.set_learning_rate"
+    ]
+    assert "momentum is 0.9 (the Trainer had 0.0)" in lines(learning_rate=0.1)[0]
+    assert "clip_gradient is None (the Trainer had 2.0)" in lines(learning_rate=0.1, momentum=0.9, clip_gradient=2.0)[0]
+    scheduler = mx.lr_scheduler.FactorScheduler(step=3, factor=0.7)
+    (line,) = lines(learning_rate=0.1, momentum=0.9, lr_scheduler=scheduler)
+    assert "lr_scheduler is NoneType (the Trainer had FactorScheduler)" in line
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16"])
+def test_parameters_keep_their_bits(dtype, semantics, tmp_path):
+    net, trainer = ready(dtype=dtype, learning_rate=1 / 3, multi_precision=True)
+    kept = Checkpoint(tmp_path)
+    kept.save(net, trainer)
+    for with_trainer in (True, False):
+        again, other = ready(dtype=dtype, learning_rate=1 / 3, multi_precision=True)
+        kept.load(again, other if with_trainer else None)
+        for name, param in net._collect_params_with_prefix().items():
+            for data in again._collect_params_with_prefix()[name].list_data():
+                assert data.dtype == onp.dtype(dtype)
+                assert data.asnumpy().tobytes() == param.list_data()[0].asnumpy().tobytes()
+
+
+def test_without_a_trainer_it_only_reads(tmp_path, monkeypatch):
+    """No lock, no pickle, of whatever training."""
+    net, trainer = ready(learning_rate=0.5)
+    writer = Checkpoint(tmp_path, training={"seed": 0})
+    writer.save(net, trainer, epoch=3)
+    writer.wait()
+    monkeypatch.setattr(Checkpoint, "_take", lambda self: "another training writes")
+    monkeypatch.setattr(gluon.Trainer, "load_states", None)
+    reader, (again, other) = Checkpoint(tmp_path), ready()
+    with pytest.raises(MxdpError, match="another training writes"):
+        reader.load(again, other)
+    with pytest.raises(MxdpError, match="another training writes"):
+        reader.save(again, other)
+    assert reader.load(again) == {"epoch": 3}
+    for name, param in net._collect_params_with_prefix().items():
+        for data in again._collect_params_with_prefix()[name].list_data():
+            onp.testing.assert_array_equal(data.asnumpy(), param.list_data()[0].asnumpy())
+
+
+def test_a_state_that_cannot_be_saved_is_reported_and_the_next_checkpoint_is_written(tmp_path, monkeypatch):
+    lines, (net, trainer) = [], ready()
+    kept = Checkpoint(tmp_path, report=lines.append)
+    kept.save(net, trainer, epoch=1)
+
+    def full(path):
+        raise OSError(28, "No space left on device")
+
+    for epochs in ((2, 3), (5,)):
+        with monkeypatch.context() as patch:
+            patch.setattr(trainer, "save_states", full)
+            for epoch in epochs:
+                kept.save(net, trainer, epoch=epoch)
+            kept.wait()
+        sentence = (
+            "no checkpoint was written, since the optimiser's state could not be: [Errno 28] No space left on device"
+        )
+        newest = f"checkpoint-{1 if epochs[0] == 2 else 2:06d}.npz"
+        last = f"nothing is saved from epoch {epochs[0]} on: {newest} is the newest checkpoint"
+        assert lines == [*[sentence] * len(epochs), last]
+        lines.clear()
+        if epochs[0] == 2:
+            kept.save(net, trainer, epoch=4)
+            kept.wait()
+            assert lines == []
+
+
+def test_running_means_go_back_to_as_many_devices_only(tmp_path):
+    """With another number all devices start with the first one's, not some with the old ones'."""
+    run(tmp_path, 2, n=2)
+    found, _ = run(tmp_path, 2, n=3)
+    for name in ("1.running_mean", "1.running_var"):
+        assert differ({name: found[f"{name} 1"]}, {name: found[f"{name} 0"]}) == []
+        assert differ({name: found[f"{name} 2"]}, {name: found[f"{name} 0"]}) == []

@@ -14,6 +14,7 @@ from small_training import (
     devices,
     like,
     parameters,
+    slope,
     total,
     train,
     train_net,
@@ -27,6 +28,7 @@ from mxdp.collectives import AllReduce
 from mxdp.collectives.tuning import choose
 from mxdp.gluon import Store, Trainer
 from mxdp.plans.cost.machine import CPU
+from mxdp.processes import World
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -218,6 +220,129 @@ def test_stale_gradients_are_noticed_as_by_mxnet():
     after = weights(params)
     assert_equal(before[2:], after[2:])
     assert (before[0][0] != after[0][0]).any()
+
+
+def backward_on(params, batch):
+    """Each device its shard, as ``split_batch(X, y, devices[: len(X)])`` gives them."""
+    for rank, samples in enumerate(onp.array_split(batch, min(len(batch), len(params[0].list_ctx())))):
+        with autograd.record():
+            losses = [
+                (param.list_data()[rank] * like(param.list_data()[rank], slope(param, number, sample, 0))).sum()
+                for sample in samples
+                for number, param in enumerate(params)
+            ]
+        autograd.backward(losses)
+
+
+def plain(trainer, params, batch):
+    backward_on(params, batch)
+    trainer.step(4)
+
+
+def ignoring(trainer, params, batch):
+    backward_on(params, batch)
+    trainer.step(4, ignore_stale_grad=True)
+
+
+def in_two_calls(trainer, params, batch):
+    backward_on(params, batch)
+    trainer.allreduce_grads()
+    trainer.update(4)
+
+
+def one_by_one(trainer, params, batch):
+    trainer._one_by_one = True
+    plain(trainer, params, batch)
+
+
+def in_micro_batches(trainer, params, batch):
+    """The last one, which may have one sample, is outside."""
+    if len(batch) > 1:
+        with trainer.no_sync():
+            backward_on(params, batch[:-1])
+    plain(trainer, params, batch[-1:])
+
+
+def idle_inside_and_outside(trainer, params, batch):
+    with trainer.no_sync():
+        for sample in batch[:-1]:
+            backward_on(params, [sample])
+    plain(trainer, params, batch[-1:])
+
+
+def added(trainer, params, batch):
+    plain(trainer, params, batch)
+    zero(params)
+
+
+@pytest.mark.parametrize(
+    "step", [plain, ignoring, in_two_calls, one_by_one, in_micro_batches, idle_inside_and_outside, added]
+)
+@pytest.mark.parametrize("last", [1, 2])
+def test_a_batch_with_fewer_samples_than_devices_equals_the_serial_run(step, last, semantics):
+    """At the end of the epoch and in its middle. The devices without a sample hold the sum of the step before."""
+    batches = [range(5), [7] * last, range(4), range(last)]
+
+    def run(n, **store):
+        params = parameters(n, grad_req="add" if step is added else "write")
+        trainer = Trainer(params, *SGD, **store)
+        for batch in batches:
+            step(trainer, params, list(batch))
+        return weights(params)
+
+    expected = [arrays[0] for arrays in run(1)]
+    for n, store in [(2, {}), (3, {}), (3, {"bucket_mb": 1e-4}), (3, {"kvstore": "mxdpnaive"})]:
+        for found, serial in zip(run(n, **store), expected):
+            for replica in found:
+                onp.testing.assert_array_equal(replica, serial)
+
+
+class OfTwoRanks(World):
+    """A world whose other rank has gradients of 1."""
+
+    size = 2
+
+    def __init__(self):
+        self.rank, self.steps = 0, 0
+
+    def gather(self, value):
+        return [value, value]
+
+    def sum(self, arrays):
+        for array in arrays:
+            array += 1
+
+    def broadcast(self, arrays):
+        pass
+
+    def step_done(self):
+        self.steps += 1
+
+
+def test_a_rank_without_a_sample_steps_with_the_others():
+    params = parameters(2)
+    trainer = Trainer(params, "sgd", {"learning_rate": 0.5}, world=OfTwoRanks())
+    for step in range(1, 4):
+        trainer.step(4)
+        assert_equal(weights(params), [[onp.full(param.shape, 1 - step / 8)] * 2 for param in params])
+
+
+def test_gluons_own_trainer_refuses_a_device_without_a_sample():
+    """So README names mxdp.Trainer."""
+    params = parameters(2)
+    trainer = gluon.Trainer(params, *SGD, kvstore="mxdpring")
+    plain(trainer, params, [0, 1])
+    with pytest.raises(UserWarning, match="has not been updated by backward"):
+        plain(trainer, params, [0])
+
+
+def test_a_step_without_any_backward_is_refused_as_by_mxnet():
+    for n in (1, 2):
+        params = parameters(n)
+        trainer = Trainer(params, *SGD)
+        plain(trainer, params, [0, 1])
+        with pytest.raises(UserWarning, match="has not been updated by backward"):
+            trainer.step(4)
 
 
 def test_tied_layers():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from mxdp.processes.checkpoint import LOCK
+from mxdp.processes.folder_lock import LOCK
 
 
 def names(folder):

@@ -24,7 +24,7 @@ from mxdp.backend import mx, np, npx
 from mxdp.engine import Gate
 from mxdp.errors import BackendError, MxdpError
 from mxdp.gluon import Checkpoint
-from mxdp.processes import CheckpointFolder, World, checkpoint
+from mxdp.processes import CheckpointFolder, World, checkpoint, checkpoint_file, folder_lock
 
 HEADER = {"training": {"seed": 0}, "replicas": "1 device"}
 
@@ -203,7 +203,7 @@ made.write(header, {"x": np.full((2, 3), 2)}, {"step": 2})
 def free(folder):
     """Could another process write there?"""
     script = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'a'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
-    return not subprocess.run([sys.executable, "-c", script, folder / checkpoint.LOCK], capture_output=True).returncode
+    return not subprocess.run([sys.executable, "-c", script, folder / folder_lock.LOCK], capture_output=True).returncode
 
 
 def test_objects_of_a_process_share_the_lock_until_the_last_is_gone(tmp_path):
@@ -230,7 +230,7 @@ def test_a_folder_that_cannot_be_locked_is_used_with_a_line(tmp_path, monkeypatc
     def unknown(*args):
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(checkpoint.fcntl, "lockf", unknown)
+    monkeypatch.setattr(folder_lock.fcntl, "lockf", unknown)
     _, lines = saved(tmp_path, 1, 2)
     assert lines == [
         f"{tmp_path} can't be locked ([Errno 37] No locks available): see that no other training writes checkpoints "
@@ -361,12 +361,12 @@ def test_every_flipped_byte_is_noticed(tmp_path):
     whole = path.read_bytes()
     for place in range(len(whole)):
         with pytest.raises(ValueError, match="checksum is wrong"):
-            checkpoint._check(io.BytesIO(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :]))
+            checkpoint_file.check(io.BytesIO(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :]))
     for length in range(len(whole)):
         with pytest.raises(ValueError, match="checksum is wrong"):
-            checkpoint._check(io.BytesIO(whole[:length]))
-    checkpoint._check(io.BytesIO(whole))
-    assert checkpoint._read(path)[1]["facts"] == {"step": 1}
+            checkpoint_file.check(io.BytesIO(whole[:length]))
+    checkpoint_file.check(io.BytesIO(whole))
+    assert checkpoint_file.read(path)[1]["facts"] == {"step": 1}
 
 
 def test_refused_files_stay_and_do_not_count(tmp_path):
@@ -416,8 +416,7 @@ def test_a_disk_that_is_really_full(tmp_path):
         assert names(tmp_path)[-1] == numbered(7)[0]
         assert 2 <= len(names(tmp_path)) <= 3
     finally:
-        made = None  # the lock is a file, too
-        subprocess.run(["umount", tmp_path], check=True)
+        subprocess.run(["umount", "-l", tmp_path], check=True)
 
 
 @pytest.fixture
@@ -444,7 +443,7 @@ def room(tmp_path, monkeypatch):
             return wrapped
         return file
 
-    monkeypatch.setattr(checkpoint, "open", limited, raising=False)
+    monkeypatch.setattr(checkpoint_file, "open", limited, raising=False)
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(checkpoint.shutil, "disk_usage", lambda path: usage._replace(free=max(0, limit[0] - used())))
     return limit
@@ -512,7 +511,7 @@ def test_an_error_of_the_thread_is_raised_by_the_next_call(tmp_path, monkeypatch
     def wrong(*args):
         raise BackendError("of the thread")
 
-    monkeypatch.setattr(checkpoint, "_write", wrong)
+    monkeypatch.setattr(checkpoint_file, "write", wrong)
     made.write(HEADER, {"x": np.zeros((2, 3))}, {"step": 2})
     with pytest.raises(BackendError, match="of the thread"):
         made.wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import math
 import os
 import subprocess
@@ -19,7 +20,7 @@ from mxdp import process
 from mxdp.collectives import GradientSync
 from mxdp.datasets import load
 from mxdp.errors import MxdpError
-from mxdp.processes import CheckpointFolder, checkpoint
+from mxdp.processes import CheckpointFolder, checkpoint_file
 from mxdp.scratch import in_sync
 from mxdp.training import TrainStep, loop, train
 
@@ -140,17 +141,17 @@ def test_a_finished_training_says_so_and_goes_on_to_more_epochs(tmp_path):
 def test_the_time_before_the_stop_counts(tmp_path):
     run(1, tmp_path, 4)
     newest = tmp_path / names(tmp_path)[-1]
-    arrays, was = checkpoint._read(newest)
+    arrays, was = checkpoint_file.read(newest)
     assert was["facts"]["seconds"] > 0
     was["facts"]["seconds"] = 1000.0
-    checkpoint._write(newest, arrays, checkpoint.json.dumps(was))
+    checkpoint_file.write(newest, arrays, json.dumps(was))
     run(1, tmp_path, 2)  # stopped again in the same epoch
     again = tmp_path / names(tmp_path)[-1]
     assert again != newest
-    assert checkpoint._read(again)[1]["facts"]["seconds"] > 1000
+    assert checkpoint_file.read(again)[1]["facts"]["seconds"] > 1000
     history, _, _ = run(1, tmp_path)
     assert history.epochs[0].seconds > 1000 > history.epochs[1].seconds
-    assert checkpoint._read(tmp_path / names(tmp_path)[-1])[1]["facts"]["seconds"] == 0
+    assert checkpoint_file.read(tmp_path / names(tmp_path)[-1])[1]["facts"]["seconds"] == 0
 
 
 def test_other_replicas_continue_and_are_told_what_differs(tmp_path):
@@ -240,7 +241,7 @@ def test_a_full_disk_keeps_the_old_one_and_the_training(tmp_path, monkeypatch):
 
 def test_a_disk_with_room_for_three_keeps_the_newest(tmp_path, monkeypatch):
     """The fourth needs the place of the first, and so on, in a second run as well."""
-    original, size = checkpoint._write, []
+    original, size = checkpoint_file.write, []
 
     def write(path, *args):
         original(path, *args)
@@ -249,7 +250,7 @@ def test_a_disk_with_room_for_three_keeps_the_newest(tmp_path, monkeypatch):
             path.unlink()
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(checkpoint, "_write", write)
+    monkeypatch.setattr(checkpoint_file, "write", write)
     for num_epochs, last in ((2, 8), (3, 12)):
         history, lines, _ = run(1, tmp_path, num_epochs=num_epochs)
         assert names(tmp_path) == numbered(last - 2, last - 1, last)
