@@ -215,6 +215,10 @@ def test_it_says_how_sure_the_numbers_are(tmp_path: Path) -> None:
     repeated = sure()
     repeated["settings"].update(repeats=3, rounds=1)
     assert "3 of each case, in 3 processes, whose spread the intervals cover" in words.sureness(repeated)
+    for row in repeated["rows"] + repeated["references"]:
+        row["seconds"]["samples"] = [1.0] * 12
+    repeated["settings"].update(repeats=3, rounds=2, looks=2)  # two looks at three processes of two rounds
+    assert "12 of each case, in 6 processes" in words.sureness(repeated)
 
 
 @pytest.mark.parametrize(
