@@ -30,8 +30,14 @@ SHAPES = {
 
 @pytest.mark.parametrize(
     ("noise", "factor"),
-    [((1.1, 0.9, 1.3), 1.0), ((1.1, 1.0, 1.3), 1.0), ((0.9, 0.8, 1.0), 1.0), ((1.25, 1.1, 1.3), 1.25), ((0.8, 0.7, 0.9), 1.25)],
-)  # fmt: skip
+    [
+        ((1.1, 0.9, 1.3), 1.0),
+        ((1.1, 1.0, 1.3), 1.0),
+        ((0.9, 0.8, 1.0), 1.0),
+        ((1.25, 1.1, 1.3), 1.25),
+        ((0.8, 0.7, 0.9), 1.25),
+    ],
+)
 def test_noise_that_may_be_none_widens_nothing(noise, factor):
     assert noise_factor(dict(zip(("median", "low", "high"), noise))) == factor
     assert noise_factor(None) == 1.0

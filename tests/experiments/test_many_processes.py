@@ -257,7 +257,9 @@ def test_the_bits_of_undisturbed_trainings_are_compared(monkeypatch):
         assert count(lost_worker.oracle(case, SETTINGS)) == (2, wrong)
 
 
-@pytest.mark.parametrize(("bits", "same"), [([[1, 2], [1, 2]], True), ([[1, 2], [1, 3]], False), ([[1, 3], [1, 2]], False)])
+@pytest.mark.parametrize(
+    ("bits", "same"), [([[1, 2], [1, 2]], True), ([[1, 2], [1, 3]], False), ([[1, 3], [1, 2]], False)]
+)
 def test_all_ranks_of_a_training_that_was_started_again_must_end_alike(monkeypatch, bits, same):
     def launch(case, settings, folder, harm, at):
         (folder / "harmed").write_text("100.0")
@@ -276,7 +278,7 @@ def test_a_training_that_failed_is_none_that_noticed():
     command = ["sh", "-c", "echo 'mxdp.launch: rank 1 was killed' >&2; exit $0"]
     assert lost_worker.heard([*command, "0"], dict(os.environ), lambda: done.append(1)) > 0
     assert done == [1]
-    with pytest.raises(RuntimeError, match="ended with status 3: .*rank 1 was killed"):
+    with pytest.raises(RuntimeError, match=r"ended with status 3: .*rank 1 was killed"):
         lost_worker.heard([*command, "3"], dict(os.environ), lambda: None)
 
 

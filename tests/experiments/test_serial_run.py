@@ -47,7 +47,7 @@ def test_every_step_is_compared(last, wrong):
 
 
 def test_a_relu_at_its_kink_is_no_error():
-    """After a step parameters differ in their last bits, so a sum near 0 may have another sign than the serial run's."""
+    """After a step parameters differ in their last bits: a sum near 0 may have another sign than the serial run's."""
 
     def shaken(X, y, device_params, some, lr):
         train_batch(X, y, device_params, some, lr)

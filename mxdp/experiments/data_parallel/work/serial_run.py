@@ -12,8 +12,8 @@ from mxdp.scratch import get_params, init_lenet, train_batch
 from mxdp.training import TrainStep
 
 PLACES = (0, 26 * 26, 0, 9 * 9, 0, 0, 0, 0)
-"""In how many places of a picture each bias of a convolution is added, by parameter. Its gradient is a float32 sum of as
-many terms a sample, one by one, which mostly cancel: the error grows with the root of their number (seen: at most 3
+"""In how many places of a picture each bias of a convolution is added, by parameter. Its gradient is a float32 sum of
+as many terms a sample, one by one, which mostly cancel. The error grows with the root of their number (seen: at most 3
 times the root, in units of 2**-24 of the largest sum). All other sums are formed in blocks."""
 Step = Callable[[NDArray, NDArray, Any, Sequence[Device], float], Any]
 
@@ -38,8 +38,8 @@ def check_step(
     step: Step = train_batch,
     layout: Callable[[Sequence[Any]], Sequence[Any]] = list,
 ) -> Iterator[Tuple[Any, ...]]:
-    """Train LeNet for a few steps on ``devices`` with ``step``, and repeat each step on the first of them alone, from the
-    parameters that replica 0 had before it, with mxdp's own step.
+    """Train LeNet for a few steps on ``devices`` with ``step``. Repeat each step on the first of them alone with mxdp's
+    own step, from the parameters that replica 0 had before it.
 
     All steps train on the same random batch. Yields, for an oracle, each gradient and each parameter after each step,
     of every replica, with the one-device step's; and every replica's bits with the first one's. ``layout`` turns mxdp's
