@@ -7,12 +7,15 @@ import pickle
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from mxdp.experiments.harness import results
 from mxdp.experiments.harness.experiment import Experiment
+from mxdp.experiments.measure.crew import Crew
 from mxdp.launch.guard import die_with_parent
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -55,6 +58,45 @@ def background(request, tmp_path_factory):
     for each in started:
         each.terminate()
         each.wait()
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_behind(background, monkeypatch):
+    """Of what a test has started, nothing runs when it has ended. (Crews of a ``set_up`` end with the harness's child,
+    so here with the test.)"""
+    before, crews = set(own_processes()), []
+    start = Crew.__init__
+
+    def kept(crew, *arguments):
+        start(crew, *arguments)
+        crews.append(crew)
+
+    monkeypatch.setattr(Crew, "__init__", kept)
+    yield
+    for crew in crews:
+        crew.close()
+    until = time.monotonic() + 20
+    while (left := own_processes() - before - set(measuring.background)) and time.monotonic() < until:
+        time.sleep(0.05)
+    said = []
+    for pid in left:
+        with suppress(psutil.Error):
+            process = psutil.Process(pid)
+            said.append(f"{pid} ({process.status()}): {' '.join(process.cmdline())}")
+            process.kill()
+    assert not said
+
+
+def own_processes():
+    """The numbers of the processes that this one has started. psutil would read those of the whole machine."""
+    tasks = list(Path("/proc/self/task").glob("*/children"))
+    if not tasks:
+        return {child.pid for child in psutil.Process().children()}
+    found = set()
+    for task in tasks:
+        with suppress(OSError):  # the thread has ended
+            found.update(map(int, task.read_text().split()))
+    return found
 
 
 @pytest.fixture(scope="session")

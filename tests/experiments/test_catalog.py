@@ -15,6 +15,9 @@ from mxdp.experiments.report import page as report
 
 CATALOG = [each for each in discover().values() if type(each).__module__.startswith("mxdp.")]
 
+ON_GPUS = ("torch-two-jobs", "torch-copy-overlap")
+"""Whose one claim is judged on GPUs alone."""
+
 
 def by_name(experiment):
     return experiment.name
@@ -36,7 +39,8 @@ def test_runs_meets_its_oracle_and_is_complete(experiment, measured):
     assert all(cell not in ("?", report.NOTHING) for row in cells.rows for cell in row[1:2])
     assert "?" not in [cell for row in cells.rows + cells.references for cell in row]
     judged = {each["name"] for each in result["verdict"]["claims"] if each["measured"]}
-    assert judged == set(experiment.claims) or (judged and " Skipped: " in result["verdict"]["text"])
+    if experiment.name not in ON_GPUS or any(row["case"]["devices"][0].startswith("cuda") for row in result["rows"]):
+        assert judged == set(experiment.claims) or (judged and " Skipped: " in result["verdict"]["text"])
     assert any(character.isdigit() for character in result["verdict"]["text"])
 
 

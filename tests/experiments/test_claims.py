@@ -14,6 +14,7 @@ from mxdp.experiments.harness.claims import (
     interval,
     is_open,
     judged,
+    noise_factor,
     off,
     overall,
     unpaired_ratio,
@@ -25,6 +26,21 @@ SHAPES = {
     "skewed": (lambda rng, shape: np.exp(rng.normal(0.0, 0.5, shape)), 1.0),
     "outliers": (lambda rng, shape: rng.normal(1.0, 0.01, shape) + 5.0 * (rng.random(shape) < 0.15), None),
 }
+
+
+@pytest.mark.parametrize(
+    ("noise", "factor"),
+    [
+        ((1.1, 0.9, 1.3), 1.0),
+        ((1.1, 1.0, 1.3), 1.0),
+        ((0.9, 0.8, 1.0), 1.0),
+        ((1.25, 1.1, 1.3), 1.25),
+        ((0.8, 0.7, 0.9), 1.25),
+    ],
+)
+def test_noise_that_may_be_none_widens_nothing(noise, factor):
+    assert noise_factor(dict(zip(("median", "low", "high"), noise))) == factor
+    assert noise_factor(None) == 1.0
 
 
 def ends(samples, error):

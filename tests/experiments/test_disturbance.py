@@ -3,6 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -75,6 +76,44 @@ def test_our_own_work_is_not_elsewhere():
     assert own > 0
     assert watch.rounds["elsewhere"][0] <= max(0.0, busy - own / most) + 0.05
     assert watch.rounds["page_faults"][0] >= 0
+
+
+SPINS = r"""
+import os, subprocess, sys, time
+code = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True); time.sleep(float({}))"
+spin = lambda rest: [sys.executable, "-S", "-c", code.format(rest)]
+subprocess.run(spin(0), stdout=subprocess.DEVNULL)
+other = subprocess.Popen(spin(60), stdout=subprocess.PIPE)
+other.stdout.readline()
+print(flush=True)
+sys.stdin.read()
+other.kill()
+other.wait()
+"""
+
+
+def test_work_of_grandchildren_and_of_children_that_have_ended_is_ours():
+    """Ranks are children of the harness's children."""
+    before = disturbance._read().own
+    command = [sys.executable, "-S", "-c", SPINS]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        child.stdout.readline()
+        found = disturbance._read().own - before
+        child.stdin.close()
+    assert found > 2 * 0.3 - 0.05
+
+
+def test_a_processor_that_waits_for_the_disk_is_idle(monkeypatch):
+    for times, idle in ((SimpleNamespace(idle=3.0, iowait=2.0, steal=1.0), 5.0), (SimpleNamespace(idle=3.0), 3.0)):
+        monkeypatch.setattr(psutil, "cpu_times", lambda times=times: times)
+        found = disturbance._read()
+        assert (found.idle, found.stolen) == (idle, getattr(times, "steal", 0.0))
+
+
+def test_page_faults_are_those_of_the_process_itself(monkeypatch, tmp_path):
+    (tmp_path / "stat").write_text("7 (a) b) S 1 2 3 4 5 6 100 1000 10 10000 5 6 7\n")
+    monkeypatch.setattr(disturbance, "Path", lambda _: tmp_path / "stat")
+    assert disturbance._page_faults(7) == 110
 
 
 def test_now_says_how_busy_it_is():

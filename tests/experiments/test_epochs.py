@@ -14,13 +14,14 @@ SETTINGS = dict(devices=[1, 2])
 
 
 def row(devices, seconds, in_sync=True, **case):
-    metrics = dict(round_samples=100, in_sync=in_sync, test_accuracy=0.8)
+    synced = {"in_sync": in_sync} if devices > 1 else {}
+    metrics = dict(round_samples=100, test_accuracy=0.8, **synced)
     return {
         "label": f"{devices} devices",
         "case": {"devices": [f"cpu({rank})" for rank in range(devices)], "epoch_samples": 600, **case},
         "seconds": {"median": seconds, "samples": [seconds * drift for drift in (1, 2, 3, 4, 5, 6)]},
         "metrics": metrics,
-        "rounds": {"in_sync": [in_sync] * 6},
+        "rounds": {name: [value] * 6 for name, value in synced.items()},
     }
 
 
@@ -56,10 +57,14 @@ def test_the_answer_compares_with_one_device_and_the_ceiling():
 
 def test_its_rows_carry_what_other_programs_read(measured):
     _, result = measured("epochs")
-    names = {"sec_per_epoch", "samples_per_sec", "test_accuracy", "speedup", "in_sync"}
+    names = {"sec_per_epoch", "samples_per_sec", "test_accuracy", "speedup"}
     assert [row["case"]["devices"] for row in result["rows"]] == [["cpu(0)"], ["cpu(0)", "cpu(1)"]]
     assert all(names <= set(row["metrics"]) for row in result["rows"])
-    assert all(row["metrics"]["in_sync"] is True for row in result["rows"])
+    # A replica that is alone is not compared with itself.
+    assert [row["metrics"].get("in_sync") for row in result["rows"] + result["references"]] == [None, True, None]
+    (claim,) = [each for each in result["verdict"]["claims"] if each["name"] == "in_sync"]
+    assert [each["label"] for each in claim["measured"]] == ["2 devices"]
+    assert [line[-1] for line in tables.table(result, Epochs()).rows] == ["–", "yes"]
     one = result["rows"][0]["metrics"]
     assert one["speedup"] == 1.0
     assert one["sec_per_epoch"] == pytest.approx(6000 / one["samples_per_sec"])
@@ -95,12 +100,29 @@ def test_the_account_of_what_is_lost_adds_up():
     assert "reached" not in rows[0]["metrics"]
 
 
+@pytest.mark.parametrize(("kind", "cores", "possible"), [("cpu", 2, 2), ("cpu", 8, 4), ("cpu", 1, 1), ("gpu", 2, 4)])
+def test_no_more_is_possible_than_the_machine_can_give(monkeypatch, kind, cores, possible):
+    monkeypatch.setattr("mxdp.process.cores", lambda: cores)
+    rows, references = [row(1, 2.0), recorded(row(4, 1.0), exposed_communication=0.1)], [row(1, 0.9, processes=4)]
+    recorded(references[0], exposed_communication=0.0)
+    for own in rows + references:
+        own["case"]["devices"] = [f"{kind}({number})" for number in range(len(own["case"]["devices"]))]
+    Epochs().finish(rows, references, dict(devices=[1, 4]))
+    metrics = rows[1]["metrics"]
+    assert metrics["possible"] == possible
+    assert [metrics[name] for name in ("lost_machine", "lost_all_reduce")] == pytest.approx(
+        [0.9 * possible - 2, 0.1 * possible]
+    )
+    assert possible - sum(metrics[name] for name in LOST if name in metrics) == pytest.approx(metrics["speedup"])
+    assert f"Of the {possible:.2f} times that are possible" in Epochs().answer(rows, references, dict(devices=[1, 4]))
+
+
 def test_the_largest_loss_is_named_with_what_to_change():
     said = Epochs().answer(*lossy(), SETTINGS)
     assert "Of the 2.00 times that are possible, 0.40 is lost: 0.20 to the all-reduce, 0.16 to the machine, " in said
-    assert "0.02 to the input, -0.14 to the rest. Most of it goes to the all-reduce: a larger batch" in said
+    assert "0.02 to the input, -0.14 unexplained. The largest part, to the all-reduce: a larger batch" in said
     said = Epochs().answer(*lossy(1.9, 1.85), SETTINGS)
-    assert "More devices bring nothing here. Most of it goes to the machine" in said
+    assert "More devices bring nothing here. The largest part, to the machine: " in said
 
 
 @pytest.mark.parametrize(

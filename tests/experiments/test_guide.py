@@ -10,6 +10,7 @@ import pytest
 
 from mxdp.experiments.harness import experiment as harness
 from mxdp.experiments.harness import runner
+from mxdp.experiments.measure.oracle import count
 from mxdp.experiments.report import page, tables
 
 ROOT = Path(__file__).parents[2]
@@ -42,3 +43,12 @@ def test_the_experiment_of_the_guide_runs_meets_its_oracle_and_is_shown(guide, t
     assert tables.table(result, guide).rows[0][2] == "1.00"
     page.write_report(tmp_path)
     assert (tmp_path / "batch-size.svg").exists()
+
+
+def test_its_quick_sizes_meet_their_oracle_and_train(guide):
+    """In this process, since loading MXNet for each size would take longer than all else."""
+    settings = dict(guide.presets["quick"], samples=256)
+    for case in guide.cases(settings):
+        checked, wrong = count(guide.oracle(case, settings))
+        assert (checked > 0, wrong) == (True, 0), case.label
+        guide.set_up(case, settings).round()

@@ -7,7 +7,7 @@ import pytest
 from measuring import children, lengths, measure
 
 from mxdp.experiments.harness import disturbance
-from mxdp.experiments.harness.claims import LOOK_ERRORS
+from mxdp.experiments.harness.claims import CONFIDENCE, LOOK_ERRORS, Claim
 
 pytestmark = pytest.mark.usefixtures("importable")
 
@@ -38,6 +38,9 @@ def test_there_is_an_end_to_looking(tmp_path, monkeypatch, changes, looks, round
     monkeypatch.setattr(disturbance, "elsewhere", lambda rounds: None)
     result = measure(faulty.Claims, tmp_path, **changes)
     assert (result["looks"], len(result["rows"][0]["seconds"]["samples"])) == (looks, rounds)
+    # Where there may be several looks, the first one has its share of the errors alone, too.
+    expected = CONFIDENCE if changes.get("looks") == 1 else 1 - LOOK_ERRORS[looks - 1]
+    assert {row["confidence"] for row in result["rows"]} == {expected}
 
 
 def test_a_busy_machine_can_not_tell(tmp_path, monkeypatch):
@@ -45,6 +48,14 @@ def test_a_busy_machine_can_not_tell(tmp_path, monkeypatch):
     result = measure(faulty.Claims, tmp_path, seed=1, looks=1)
     assert (result["verdict"]["holds"], result["verdict"]["busy"]) == (None, 0.31)
     assert {row["busy"] for row in result["rows"]} == {0.31}  # so that an answer can know
+
+
+def test_a_busy_machine_can_tell_what_has_no_noise(tmp_path, monkeypatch):
+    monkeypatch.setattr(disturbance, "elsewhere", lambda rounds: 0.31)
+    both = {name: Claim("At most 6.", "a test", 6.0, exact=name == "number") for name in ("fast", "number")}
+    monkeypatch.setattr(faulty.Claims, "claims", both)
+    result = measure(faulty.Claims, tmp_path, seed=1, looks=1)
+    assert {each["name"]: each["holds"] for each in result["verdict"]["claims"]} == {"fast": None, "number": True}
 
 
 def test_processes_are_started_anew(tmp_path):

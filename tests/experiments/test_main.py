@@ -156,20 +156,13 @@ def test_the_default_folder_is_named_after_the_time(tmp_path):
     assert time.strptime(folder.name, "%Y-%m-%d_%H-%M-%S")
 
 
-@pytest.fixture
-def interruptible():
-    """SIGINT as it is in a terminal; in the background of a script it is ignored, and so in all that tests start."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_ctrl_c_and_its_like_keep_what_was_measured(number, tmp_path):
     process = subprocess.Popen(
         [sys.executable, "-m", "mxdp.experiments", "run", "made-hang", "--timeout", "60", "--out", str(tmp_path)],
         env={**os.environ, **MADE}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        # As in a terminal: in the background of a script SIGINT is ignored, by nohup SIGHUP, and so in all processes.
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
     )  # fmt: skip
     try:
         for _ in range(1000):

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from mxdp import process
+from mxdp.backend import NDArray, npx
 from mxdp.datasets import load
+from mxdp.engine import CompletionEvent
 from mxdp.errors import UsageError
-from mxdp.experiments.engines import ALONE, ASYNC, DDP, MPI, ONE, SYNC
+from mxdp.experiments.engines import ALONE, ASYNC, DDP, HOROVOD, MPI, ONE, SYNC
 from mxdp.experiments.harness import claims
+from mxdp.experiments.harness.environments import defaults
 from mxdp.experiments.harness.experiment import Case
 from mxdp.experiments.harness.settings import resolve
 from mxdp.experiments.many_processes.async_sgd import EVEN, ONE_SLOW, AsyncSgd
 from mxdp.experiments.many_processes.loader import Loaders
 from mxdp.experiments.many_processes.lost_worker import KILLED, STOPPED, LostWorker
 from mxdp.experiments.many_processes.machines import Machines
-from mxdp.experiments.many_processes.peers import BOOK, CEILING, HYBRID, MXDP, MXDP_MPI, TORCH, Peers
+from mxdp.experiments.many_processes.peers import BOOK, CEILING, GLUON, HYBRID, MXDP, MXDP_MPI, TORCH, Peers
 from mxdp.experiments.many_processes.work import async_sgd, exchanges, loader, lost_worker, machines, peers
 from mxdp.experiments.measure.oracle import count
 from mxdp.scratch import init_lenet
+from mxdp.training import RUN_AHEAD
 
 SETTINGS = dict(devices=[2], kind="cpu", data="synthetic", data_dir=None, seed=0, lr=0.2, batch_size=16, steps=10)
 
@@ -63,6 +70,13 @@ def test_machines_judges_mpi_against_no_exchange_and_against_one_process(monkeyp
 def test_machines_judges_nothing_where_processes_share_a_core(monkeypatch):
     monkeypatch.setattr(process, "cores", lambda: 2)
     rows = machine_rows(1.0, processes=4)
+    assert not any("exchange" in each["rounds"] or "as_one" in each["rounds"] for each in rows)
+
+
+def test_one_process_exchanges_nothing_so_nothing_is_judged(monkeypatch):
+    monkeypatch.setattr(process, "cores", lambda: 2)
+    rows = machine_rows(1.0, processes=1)
+    assert "of_alone" in rows[1]["rounds"]
     assert not any("exchange" in each["rounds"] or "as_one" in each["rounds"] for each in rows)
 
 
@@ -193,6 +207,21 @@ def test_async_sgd_is_judged_beside_a_slow_worker():
     assert "was not reached" in AsyncSgd().answer(async_rows(1.4, reached=False), [], settings)
 
 
+@pytest.mark.parametrize(("engine", "size"), [(ASYNC, 1), (ASYNC, 3), (SYNC, 3)])
+def test_a_gradient_is_stale_by_the_updates_of_others_alone(monkeypatch, engine, size):
+    """Each time that this worker updates, the server has counted all workers' updates."""
+    worker = object.__new__(async_sgd.ServedWorker)
+    X, y = np.zeros((4, 1, 28, 28), "float32"), np.zeros(4, "int32")
+    stream = SimpleNamespace(take=lambda samples: iter([(X, y)]))
+    monkeypatch.setattr(async_sgd, "train_batch", lambda *arguments: None)
+    worker.__dict__.update(
+        store=SimpleNamespace(num_workers=size), batch_size=12, seen=0, device=None, _stream=stream, _params=None,
+        _wait=0.0, _at_once=size if engine == SYNC else 1,
+    )  # fmt: skip
+    worker._exchange = lambda: worker.seen + size
+    assert worker.train(3 * size) == [0 if engine == SYNC else size - 1] * 3
+
+
 @pytest.mark.parametrize(("gradients", "right"), [(async_sgd.CHECKED, True), (async_sgd.CHECKED - 1, False)])
 def test_a_gradient_that_is_lost_on_the_way_is_seen(monkeypatch, gradients, right):
     step = gradients * (1 + 2) * SETTINGS["lr"] / SETTINGS["batch_size"]
@@ -226,6 +255,98 @@ def test_the_bits_of_undisturbed_trainings_are_compared(monkeypatch):
     for bits, wrong in (([[1, 2], [1, 2]], 0), ([[1, 2], [1, 3]], 1)):
         monkeypatch.setattr(lost_worker, "undisturbed", lambda *_, bits=bits: (bits, 10))
         assert count(lost_worker.oracle(case, SETTINGS)) == (2, wrong)
+
+
+@pytest.mark.parametrize(
+    ("bits", "same"), [([[1, 2], [1, 2]], True), ([[1, 2], [1, 3]], False), ([[1, 3], [1, 2]], False)]
+)
+def test_all_ranks_of_a_training_that_was_started_again_must_end_alike(monkeypatch, bits, same):
+    def launch(case, settings, folder, harm, at):
+        (folder / "harmed").write_text("100.0")
+        return 103.5
+
+    # Of 10 steps the worker was lost after 5, and 8 were made after the restart: 3 of them for the second time.
+    found = [{"steps": steps, "bits": own} for steps, own in zip((9, 8), bits)]
+    monkeypatch.setattr(lost_worker, "launch", launch)
+    monkeypatch.setattr(lost_worker, "results", lambda folder, case: found)
+    done = lost_worker.by_launcher(Case("", 2, settings={"harm": KILLED}), SETTINGS, [[1, 2], [1, 2]], 10)
+    assert (done.seconds, done.metrics) == (3.5, {"noticed": True, "lost": 3, "same": same})
+
+
+def test_a_training_that_failed_is_none_that_noticed():
+    done = []
+    command = ["sh", "-c", "echo 'mxdp.launch: rank 1 was killed' >&2; exit $0"]
+    assert lost_worker.heard([*command, "0"], dict(os.environ), lambda: done.append(1)) > 0
+    assert done == [1]
+    with pytest.raises(RuntimeError, match=r"ended with status 3: .*rank 1 was killed"):
+        lost_worker.heard([*command, "3"], dict(os.environ), lambda: None)
+
+
+@pytest.mark.parametrize("experiment", [Peers, Machines, Loaders], ids=lambda each: each.name)
+def test_only_the_books_loop_has_mxnets_own_environment(experiment):
+    for case in experiment().cases({**experiment.presets["quick"], "devices": [1, 2]}):
+        book = case.settings.get("peer") == BOOK
+        assert case.environment == (defaults(case.devices) if book else {}), case.label
+    assert defaults(2)
+
+
+def test_each_peers_rank_gets_its_own_devices_batch_and_settings(monkeypatch):
+    made = []
+    monkeypatch.setattr(peers, "Crew", lambda *arguments: made.append(arguments))
+    monkeypatch.setitem(sys.modules, "mxdp.experiments.measure.torch_ddp", SimpleNamespace(TorchRank="torch"))
+    settings = {**Peers.presets["quick"], "devices": [1, 2], "seed": 3, "lr": 0.3}
+    kinds = {BOOK: peers.BookRank, GLUON: peers.GluonRank, HYBRID: peers.GluonRank, TORCH: "torch", DDP: "torch"}
+    for case in Peers().cases(settings):
+        peers._crew(case, settings)
+        engine, size, rank, order = made[-1]
+        peer, each = case.settings["peer"], case.devices // size
+        assert (engine, rank) == (case.settings["engine"], kinds.get(peer, machines.TrainingRank))
+        assert size == (case.devices if peer in (DDP, HOROVOD, MXDP_MPI, CEILING) else 1)
+        expected = {"peer": peer, "devices": each, "threads": each, "batch_size": case.settings["batch_size"]}
+        assert {**order, **expected, "lr": 0.3, "kind": settings["kind"], "data": settings["data"]} == order
+        assert order["batch_size"] == (128 if "batch 128" in case.label else 256)
+        for own, expected in zip(order["params"], init_lenet(3)):
+            assert (own == expected.asnumpy()).all()
+
+
+@pytest.fixture(scope="module")
+def ranks_of_one():
+    """A rank of each class in this process; the peer's two devices are in one process."""
+    params = [param.asnumpy() for param in init_lenet(0)]
+    order = {**SETTINGS, "engine": ONE, "devices": 2, "params": params, "scale": 1, "peer": HYBRID}
+    return {kind: kind(order) for kind in (machines.TrainingRank, loader.LoadingRank, peers.GluonRank)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "command"),
+    [
+        (machines.TrainingRank, "train"),
+        (peers.GluonRank, "train"),
+        *((loader.LoadingRank, each) for each in ("train", "all", "compute", "exchange")),
+    ],
+)
+def test_what_a_rank_is_timed_for_is_done_when_it_answers(monkeypatch, ranks_of_one, kind, command):
+    """The last thing that it does is to wait: whatever it pushed has ended."""
+    done = []
+    monkeypatch.setattr(npx, "waitall", lambda usual=npx.waitall: (usual(), done.append("waited")))
+    rank = ranks_of_one[kind]
+    for name in ("_step", "_alone", "_own"):
+        if hasattr(rank, name):
+            usual = getattr(rank, name)
+            monkeypatch.setattr(rank, name, lambda *given, usual=usual: (done.append("pushed"), usual(*given))[1])
+    getattr(rank, command)(4)
+    assert done.count("pushed") == 4
+    assert done[-1] == "waited"
+
+
+def test_gluons_python_is_bounded_as_mxdps_is(monkeypatch, ranks_of_one):
+    """By completion events of the step two before: ``wait_to_read`` would wait for later steps, too."""
+    waited = []
+    usual = CompletionEvent.wait
+    monkeypatch.setattr(CompletionEvent, "wait", lambda event: (usual(event), waited.append(event))[0])
+    monkeypatch.setattr(NDArray, "wait_to_read", None)
+    ranks_of_one[peers.GluonRank].train(6)
+    assert len(waited) == 6 - RUN_AHEAD
 
 
 def peer_rows(mxdp, by_mpi=1.6, half=0.88):

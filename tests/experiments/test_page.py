@@ -204,7 +204,8 @@ def test_it_says_how_sure_the_numbers_are(tmp_path: Path) -> None:
     noise = {"label": "1 device", "median": 1.0, "low": 0.99, "high": 1.02}
     result = sure(verdict={**make()["verdict"], "holds": None, "busy": 0.31, "noise": noise})
     sentences = (
-        "3 of each case, in one process, so the intervals do not cover how processes differ, after 2 looks.",
+        "3 of each case, in one process, so the intervals do not cover how processes differ; more are added while a "
+        "claim is open (once here).",
         "Rounds 1 and 3 were disturbed: 31% and 40% of the processors' time went elsewhere.",
         "1 device measured twice, as two cases: 1.000 (0.990 to 1.020) times as long.",
         "This machine was busy: 31% of its time went elsewhere. Two devices are 2.00 times as fast.",
@@ -215,6 +216,10 @@ def test_it_says_how_sure_the_numbers_are(tmp_path: Path) -> None:
     repeated = sure()
     repeated["settings"].update(repeats=3, rounds=1)
     assert "3 of each case, in 3 processes, whose spread the intervals cover" in words.sureness(repeated)
+    for row in repeated["rows"] + repeated["references"]:
+        row["seconds"]["samples"] = [1.0] * 12
+    repeated["settings"].update(repeats=3, rounds=2, looks=2)  # two looks at three processes of two rounds
+    assert "12 of each case, in 6 processes" in words.sureness(repeated)
 
 
 @pytest.mark.parametrize(
@@ -407,15 +412,16 @@ def test_slides_have_one_picture_a_page(tmp_path: Path) -> None:
     result = sure(verdict={**make()["verdict"], "text": text})
     stopped = failed("twin", "timeout", "line one\nline two")
     html = page(tmp_path, result, stopped, make("broken"), slides=True)
-    assert sorted(path.name for path in tmp_path.glob("*.[hs]*")) == ["fake.svg", "slides.html"]
+    assert sorted(path.name for path in tmp_path.glob("*.[hs]*")) == ["slides.html"]
     assert [tag for tag, _ in html.tags if tag in ("section", "h2", "figure")] == [
         *("section", "h2"),  # broken: its picture fails
         *("section", "h2", "figure"),
+        *("section", "h2"),  # its words
         *("section", "h2"),
     ]
     words = html.words()
     assert (
-        f"{result['question']} Two devices are 2.00 times as fast, 0.9 of the best. holds At least 1.8 times as "
+        f"{result['question']} What is claimed, and how it was measured holds At least 1.8 times as "
         "<fast>. (a deck) Here: 2 devices 2 (1.9 to 2.1). The rest waits. Rounds: 3 of each case"
     ) in words
     assert "line one line two timed out" in words
@@ -425,12 +431,43 @@ def test_slides_have_one_picture_a_page(tmp_path: Path) -> None:
     assert not re.search(r"https?:|@import|<script|\son\w+=", source)
 
 
+def test_a_page_made_again_writes_no_picture_that_is_there_already(tmp_path: Path) -> None:
+    result = make()
+    result["rows"][0]["metrics"]["timeline"] = Timeline(1.0, [Event("cpu(0)", "sgd", "compute", 0.0, 0.5)]).to_json()
+    page(tmp_path, result)
+    pictures = sorted(tmp_path.rglob("*.svg"))
+    before = {path: path.stat().st_ino for path in pictures}
+    report.write_report(tmp_path)
+    assert len(before) == 2
+    assert {path: path.stat().st_ino for path in pictures} == before
+    pictures[0].write_text("of another run")
+    report.write_report(tmp_path, slides=True)
+    assert pictures[0].read_text() == "of another run"
+    assert sorted(tmp_path.rglob("*.svg")) == pictures
+    report.write_report(tmp_path)
+    assert "<svg" in pictures[0].read_text()
+
+
+def test_on_a_slide_no_text_is_smaller_than_14_of_720_pixels(tmp_path: Path) -> None:
+    result = sure(verdict={**make()["verdict"], "text": "Yes. " + "Many words. " * 300})
+    page(tmp_path, result, slides=True)
+    source = (tmp_path / "slides.html").read_text(encoding="utf-8")
+    sizes = [float(size) for size in re.findall(r"font(?:-size)?: ([\d.]+)rem", source)]
+    assert min(sizes) == 1.4
+
+
 def test_slides_show_each_timeline(tmp_path: Path) -> None:
     result = make()
     result["rows"][0]["metrics"]["timeline"] = Timeline(1.0, [Event("cpu(0)", "sgd", "compute", 0.0, 0.5)]).to_json()
     html = page(tmp_path, result, slides=True)
-    assert [tag for tag, _ in html.tags if tag in ("section", "figure")] == ["section", "figure"] * 2
-    assert html.words().count(result["question"]) == 2
+    assert [tag for tag, _ in html.tags if tag in ("section", "figure")] == [
+        "section",
+        "figure",
+        "section",
+        "section",
+        "figure",
+    ]
+    assert html.words().count(result["question"]) == 3
     assert "1 device, once more and recorded" in html.words()
 
 
@@ -453,6 +490,13 @@ def test_a_tall_picture_stands_in_two_columns_on_a_slide(tmp_path: Path, monkeyp
     assert len(ids) == len(set(ids))
     assert {f"#{name}" for name in ids} >= set(html.attributes("href")) - {"data:,"}
     assert [tag for tag, _ in page(tmp_path).tags].count("svg") == 1  # the report shows it as it is
+
+
+@pytest.mark.parametrize(("holds", "words"), [(True, "Holds"), (False, "Does not hold"), (None, "Can't tell")])
+def test_the_summary_says_first_how_a_claim_was_judged(tmp_path: Path, holds: Any, words: str) -> None:
+    said = page(tmp_path, judged(holds)).words()
+    assert f"{words}: At least 1.8 times as <fast>. (a deck) Here: 2 devices 2 (1.9 to 2.1)." in said
+    assert ".:" not in said
 
 
 def test_two_pictures_on_a_page_share_no_id(tmp_path: Path) -> None:

@@ -31,6 +31,16 @@ def test_it_is_the_most_at_a_time_and_not_what_is_left(peak):
     assert 30 * MB < measured.bytes < 42 * MB
 
 
+def test_work_that_still_runs_at_the_end_counts(peak):
+    x = np.ones((1200, 1200))
+    npx.waitall()
+    with peak() as measured:
+        x = np.dot(x, x)
+        kept = [np.ones((8 * MB // 4,)) + x[0, 0] for _ in range(4)]
+    assert measured.bytes > 30 * MB
+    assert len(kept) == 4
+
+
 def test_memory_that_was_freed_before_counts_again(peak):
     filled(4)
     for _ in range(2):

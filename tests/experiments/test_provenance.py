@@ -34,6 +34,11 @@ def test_the_commit_is_that_of_the_checkout_and_marks_changes(tmp_path, monkeypa
     assert machine.commit() == head[:12]
     file.write_text("y")
     assert machine.commit() == head[:12] + "+"
+    copy = tmp_path / "site-packages" / "machine.py"  # an installed mxdp inside somebody's repository
+    copy.parent.mkdir()
+    copy.write_text("x")
+    monkeypatch.setattr(machine, "__file__", str(copy))
+    assert machine.commit() is None
 
 
 def test_without_git(monkeypatch):

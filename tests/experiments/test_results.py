@@ -202,6 +202,8 @@ def test_a_metric_over_the_rounds() -> None:
     assert results.combined([1.0, None, 4.0]) == 2.5
     assert results.combined([None, None]) is None
     assert math.isnan(results.combined([1.0, math.nan]))
+    for place in range(4):
+        assert math.isnan(results.combined([*[1.0, 2.0, 3.0][:place], math.nan, *[1.0, 2.0, 3.0][place:]]))
     assert results.combined([{"a": {"b": 1}}, {"a": {"b": 3}, "c": "x"}]) == {"a": {"b": 2}, "c": "x"}
     assert results.combined([[1], [2]]) == [2]
 

@@ -225,6 +225,15 @@ def test_the_number_of_a_process_that_was_waited_for_is_not_used_again(tmp_path,
     assert len(killed) == 1
 
 
+@pytest.mark.parametrize("end", [Child.stop, Child.close])
+def test_a_child_that_has_ended_leaves_no_descriptor(tmp_path, end):
+    before = sorted(os.listdir("/dev/fd"))
+    child = Child(faulty.Good(), {}, dict(os.environ), tmp_path / "log")
+    assert len(os.listdir("/dev/fd")) == len(before) + 2
+    end(child)
+    assert sorted(os.listdir("/dev/fd")) == before
+
+
 def test_each_case_has_its_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("MXDP_TEST_GONE", "still here")
     plain, changed = (row["case"] for row in measure(faulty.ShowsItsEnvironment, tmp_path)["rows"])

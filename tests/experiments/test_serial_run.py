@@ -32,8 +32,8 @@ def test_one_bit_of_any_replica_is_counted(replica):
     assert count(check_step(devices(3, "cpu"), 6, step=spoilt, steps=1)) == (129068 * (3 + 2) * 2, 1)
 
 
-@pytest.mark.parametrize(("last", "caught"), [(3, True), (4, False)])
-def test_every_step_is_compared(last, caught):
+@pytest.mark.parametrize(("last", "wrong"), [(1, 180), (2, 180), (3, 180), (4, 0)])
+def test_every_step_is_compared(last, wrong):
     calls = []
 
     def late(X, y, device_params, some, lr):
@@ -42,15 +42,24 @@ def test_every_step_is_compared(last, caught):
         if len(calls) == last:
             device_params[0][0] += 1
 
-    # One device, so that its own steps come after those of the serial run.
-    checked, wrong = count(check_step(devices(1, "cpu"), 6, step=late, steps=3))
+    assert count(check_step(devices(1, "cpu"), 6, step=late, steps=3)) == (3 * 2 * 129068, wrong)
     assert calls == [1] * 3
-    assert (checked, wrong > 0) == (2 * 129068, caught)
 
 
-def test_an_error_in_the_first_layer_shows_in_the_others():
-    """With the book's small weights it would not: 428 numbers would be wrong instead of 109,278."""
+def test_a_relu_at_its_kink_is_no_error():
+    """After a step parameters differ in their last bits: a sum near 0 may have another sign than the serial run's."""
 
+    def shaken(X, y, device_params, some, lr):
+        train_batch(X, y, device_params, some, lr)
+        for params in device_params:
+            for param in params:
+                param += 1e-8
+
+    for seed in (0, 6, 18):  # in the last two, parts of 61 samples met a kink
+        assert count(check_step(devices(2, "cpu"), 61, seed, step=shaken))[1] == 0
+
+
+def test_an_error_in_one_layer_shows_in_every_step():
     def frozen(X, y, device_params, some, lr):
         first = [[param.copy() for param in replica[:2]] for replica in device_params]
         train_batch(X, y, device_params, some, lr)
@@ -58,5 +67,5 @@ def test_an_error_in_the_first_layer_shows_in_the_others():
             for param, before in zip(replica, kept):
                 param[:] = before
 
-    checked, wrong = count(check_step(devices(2, "cpu"), 6, step=frozen))
-    assert wrong > checked / 20
+    _, wrong = count(check_step(devices(2, "cpu"), 6, step=frozen))
+    assert wrong > 0.9 * 200 * 2 * 3

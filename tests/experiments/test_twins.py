@@ -95,6 +95,23 @@ def test_the_work_equals_its_oracle_and_needs_a_gpu_unless_told_otherwise(experi
             own.set_up(own.cases(SETTINGS)[0], {**SETTINGS, "kind": "auto"})
 
 
+@pytest.mark.parametrize("run", [TURN, ONCE])
+def test_jobs_in_turn_are_waited_for_one_by_one(monkeypatch, run):
+    pytest.importorskip("torch")
+    from mxdp.experiments.twins.work import places
+    from mxdp.experiments.twins.work import torch_two_jobs as work
+
+    done = []
+    for module in (places, work):
+        monkeypatch.setattr(module, "wait", lambda: done.append("wait"))
+    monkeypatch.setattr(work, "push", lambda *job: done.append("push"))
+    one_round = work.set_up(Case("", settings={"run": run}), SETTINGS).round
+    done.clear()
+    one_round()
+    between = ["wait"] * (run == TURN)
+    assert done == ["wait", "push", *between, "push", *between, "wait"]
+
+
 def test_a_product_that_is_not_done_is_seen(monkeypatch):
     pytest.importorskip("torch")
     from mxdp.experiments.twins.work import torch_two_jobs as work

@@ -1,7 +1,8 @@
 """What of the possible speed-up is lost to what: an account that adds up.
 
-k devices could be k times as fast as one. A part that takes the share s of their step costs s k of that. The machine's
-part is what as many processes that share nothing lose as well. The shares of the all-reduce, of waiting, of Python and
+k devices with a core each could be k times as fast as one; CPU devices that share p cores, p times. A part that takes
+the share s of their step costs s k (or s p) of that. The machine's part is what as many processes that share nothing
+lose as well. The shares of the all-reduce, of waiting, of Python and
 of the input are seen in a few recorded steps; what these parts take in the processes that share nothing is taken off.
 """
 
@@ -16,6 +17,7 @@ from mxdp.experiments.harness.experiment import Row
 from mxdp.experiments.report import style
 from mxdp.experiments.report.rows import keep, ratios
 
+UNEXPLAINED = "unexplained"
 LOST = {
     "lost_machine": (
         "the machine",
@@ -30,7 +32,7 @@ LOST = {
     "lost_python": ("Python", "a larger batch gives the devices more to do in each step"),
     "lost_input": ("the input", "batches are made more slowly than the devices train on them: a larger batch may help"),
     "lost_rest": (
-        "the rest",
+        UNEXPLAINED,
         "compute that is slower than in processes of their own, and what nothing explains (`where-the-time-went` shows "
         "more)",
     ),
@@ -52,16 +54,18 @@ HEIGHT = 0.3 * (len(LOST) + 2) + 1.2
 
 
 def account(row: Row, ceiling: Row, devices: int) -> None:
-    """What of the speed-up that ``devices`` could give is lost to what; together with what is reached it adds up."""
+    """What of the speed-up that ``devices`` could give on this machine is lost to what; with what is reached it adds
+    up."""
     metrics, rounds, seconds = row["metrics"], row["rounds"], ratios(ceiling, row)
-    keep(row, "lost_machine", [devices * of - got for of, got in zip(seconds, rounds["speedup"])])
+    possible = min(devices, process.cores()) if row["case"]["devices"][0].startswith("cpu") else devices
+    keep(row, "lost_machine", [possible * of - got for of, got in zip(seconds, rounds["speedup"])])
     for name, part in RECORDED.items():
         shares = rounds.get(part), ceiling["rounds"].get(part)
         if all(shares):
-            keep(row, name, [devices * (own - its * of) for own, its, of in zip(*shares, seconds)])
-    metrics.update(possible=devices, reached=metrics["speedup"])
+            keep(row, name, [possible * (own - its * of) for own, its, of in zip(*shares, seconds)])
+    metrics.update(possible=possible, reached=metrics["speedup"])
     found = sum(metrics[name] for name in LOST if name in metrics and name != "lost_rest")
-    metrics["lost_rest"] = devices - metrics["reached"] - found
+    metrics["lost_rest"] = possible - metrics["reached"] - found
 
 
 def losses(row: Row) -> str:
@@ -71,14 +75,15 @@ def losses(row: Row) -> str:
         return ""
     possible, reached = metrics["possible"], metrics["reached"]
     lost = sorted(((metrics[name], name) for name in LOST if name in metrics), reverse=True)
-    said = ", ".join(f"{value:.2f} to {LOST[name][0]}" for value, name in lost).replace("-0.00", "0.00")
+    parts = {name: what if what == UNEXPLAINED else f"to {what}" for name, (what, _) in LOST.items()}
+    said = ", ".join(f"{value:.2f} {parts[name]}" for value, name in lost).replace("-0.00", "0.00")
     text = f"Of the {possible:.2f} times that are possible, {possible - reached:.2f} is lost: {said}."
     if (estimate(row, "speedup").high or reached) < BRINGS_SOMETHING:
         text += " More devices bring nothing here."
-    if possible - reached <= NOTABLE * possible:
+    if possible - reached <= NOTABLE * possible and possible == len(row["case"]["devices"]):
         return text
-    hindrance, (what, advice) = _hindrance(row), LOST[lost[0][1]]
-    return f"{text} The reason: {hindrance}." if hindrance else f"{text} Most of it goes to {what}: {advice}."
+    hindrance, most, advice = _hindrance(row), parts[lost[0][1]], LOST[lost[0][1]][1]
+    return f"{text} The reason: {hindrance}." if hindrance else f"{text} The largest part, {most}: {advice}."
 
 
 def _hindrance(row: Row) -> Optional[str]:

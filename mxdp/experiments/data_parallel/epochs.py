@@ -28,12 +28,15 @@ class Epochs(Experiment):
     question = "What does a second device bring to an epoch?"
     source = "Dive into Deep Learning, 'Training on Multiple GPUs'"
     how_to_read = (
-        "A round is an epoch, or the part of one that the setting 'samples' asks for; the rows take turns. "
-        "'Speed-up' is the first row's time over this row's, round by round. 'Of ceiling' compares with as many "
-        "processes that share nothing, each on its part of the batch, at the same time: 1.00 is the best this machine "
-        "can give. The second table: k devices could be k times as fast, and lose so much of that to each part. The "
-        "machine's part is what processes that share nothing lose as well; the others are seen in a few recorded steps "
-        "after each round, less what they take in those processes; the rest is what remains."
+        "A round is an epoch, or the part of one that the setting 'samples' asks for; the rows take turns. 'Speed-up' "
+        "is the first row's time over this row's, round by round. 'Of ceiling' compares with as many processes that "
+        "share nothing, each on its part of the batch, at the same time: 1.00 is the best this machine can give. 'In "
+        "sync' compares the replicas of a row, where it has several. All rows see the same batches in the same order; "
+        "sums over other shards differ in their last bits, and training magnifies that: so accuracies differ, most "
+        "where they still rise. The second table: 'possible' is the speed-up that this machine's devices (or cores, "
+        "if those are fewer) could give, 'reached' what was measured, and between them stands what each part takes "
+        "away. The machine's part is what processes that share nothing lose as well; the others are seen in a few "
+        "recorded steps after each round, less what they take in those processes; 'unexplained' is what remains."
     )
     claims = {
         "halves": Claim(
@@ -100,7 +103,7 @@ class Epochs(Experiment):
 
     def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
         accuracies = " and ".join(f"{row['metrics']['test_accuracy']:.3f}" for row in rows)
-        unequal = [row["label"] for row in rows if not row["metrics"]["in_sync"]]
+        unequal = [row["label"] for row in rows if not row["metrics"].get("in_sync", True)]
         if unequal:
             return f"The replicas fell out of step on {', '.join(unequal)}: the times mean nothing."
         several = [row for row in rows if "halves" in row["rounds"]]
@@ -130,14 +133,14 @@ class Epochs(Experiment):
 
     def more_columns(self) -> List[Column]:
         return [
-            Column("possible", "could be", ".2f"),
+            Column("possible", "possible", ".2f"),
             Column("lost_machine", "machine", "+.2f", -1),
             Column("lost_all_reduce", "all-reduce", "+.2f", -1),
             Column("lost_waiting", "waiting", "+.2f", -1),
             Column("lost_python", "Python", "+.2f", -1),
             Column("lost_input", "input", "+.2f", -1),
-            Column("lost_rest", "rest", "+.2f", -1),
-            Column("reached", "is", ".2f"),
+            Column("lost_rest", "unexplained", "+.2f", -1),
+            Column("reached", "reached", ".2f"),
         ]
 
     def draw(self, result: Result, figure: style.Figure) -> None:

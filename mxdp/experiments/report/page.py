@@ -68,11 +68,12 @@ def print_result(result: Result, console: Console, explain: bool = False) -> Non
 
 def write_report(folder: Union[str, Path], note: Optional[Callable[[str], None]] = None, slides: bool = False) -> Path:
     """Read the results in ``folder``; write ``<experiment>.svg`` for each and ``report.html``, beside and renamed.
+    A picture that is there already, and the same, is not written again.
 
     Args:
         folder: what a run wrote.
         note: is told, in a sentence each, which files are passed over (standard error by default).
-        slides: write ``slides.html`` instead, with one picture a page.
+        slides: write ``slides.html`` instead, and nothing else: at most one picture a page.
 
     Returns:
         The path of the page.
@@ -90,7 +91,8 @@ def write_report(folder: Union[str, Path], note: Optional[Callable[[str], None]]
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     shared = _shared(found)
-    sections = [_section(result, known.get(result["experiment"]), folder, shared, slides) for result in found]
+    pictured = None if slides else folder
+    sections = [_section(result, known.get(result["experiment"]), pictured, shared) for result in found]
     path = folder / ("slides.html" if slides else "report.html")
     page = environment.get_template(f"{path.name}.j2").render(sections=sections, about=_about(found, shared))
     results.write_beside(path, page)
@@ -126,12 +128,13 @@ def _facts(facts: List[Tuple[str, Text]]) -> Padding:
 
 
 def _section(
-    result: Result, experiment: Optional[Experiment], folder: Path, shared: List[Term], slides: bool
+    result: Result, experiment: Optional[Experiment], folder: Optional[Path], shared: List[Term]
 ) -> Dict[str, Any]:
-    """What the template shows of one result; ``shared`` is what stands at the top of the page."""
+    """What the template shows of one result; ``shared`` is what stands at the top of the page. For slides, ``folder``
+    is None."""
     kind, words = mark(result)
     oracle_kind, oracle = oracle_line(result)
-    picture, no_picture = pictures.picture(result, experiment, folder, wide=slides)
+    picture, no_picture = pictures.picture(result, experiment, folder)
     machine = _machine(result["environment"])
     variables = [(key, str(value)) for key, value in result["environment"]["variables"].items()]
     short, marks = rows.answering(result, experiment), disturbed(result["disturbance"])

@@ -62,7 +62,8 @@ def sureness(result: Result) -> str:
         said = f"{rounds} of each case, in {rounds // settings['rounds']} processes, whose spread the intervals cover"
     else:
         said = f"{rounds} of each case, in one process, so the intervals do not cover how processes differ"
-    looks = f", after {plural(result['looks'], 'look')}" if settings.get("looks", 1) > 1 else ""
+    added = {1: "none here", 2: "once here"}.get(result["looks"], f"{result['looks'] - 1} times here")
+    looks = f"; more are added while a claim is open ({added})" if settings.get("looks", 1) > 1 else ""
     sentences = [f"{said}{looks}.", *disturbances(result["disturbance"])]
     if verdict["noise"]:
         same = Estimate(verdict["noise"]["median"], verdict["noise"]["low"], verdict["noise"]["high"])

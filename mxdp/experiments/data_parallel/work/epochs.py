@@ -43,7 +43,9 @@ def set_up(case: Case, settings: Settings) -> Work:
 
     def one_round() -> Round:
         epoch = next(epochs)
-        metrics: Dict[str, Any] = {"round_samples": processes * epoch.samples, "in_sync": in_sync(replicas)}
+        metrics: Dict[str, Any] = {"round_samples": processes * epoch.samples}
+        if len(replicas) > 1:
+            metrics["in_sync"] = in_sync(replicas)
         if can_record(devices):
             metrics.update(record(RECORDED_STEPS).shares())
         last = {"loss": epoch.loss}

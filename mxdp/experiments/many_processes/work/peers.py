@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from itertools import chain, islice, repeat
-from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple, Type
+from typing import Any, Deque, Dict, Iterator, List, Mapping, Sequence, Tuple, Type
 
 import numpy as onp
 
 from mxdp.backend import HostArray, NDArray, autograd, devices, gluon, mx, np, npx, upload
 from mxdp.datasets import load, sequential
 from mxdp.datasets.minibatches import Stream
+from mxdp.engine import CompletionEvent
 from mxdp.experiments.engines import ALONE, DDP
 from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
 from mxdp.experiments.many_processes.peers import BOOK, GLUON, HYBRID, TORCH, steps_of
@@ -65,7 +67,8 @@ class BookRank:
 
 
 class GluonRank:
-    """``gluon.Trainer`` with MXNet's store ``device``; Python runs as far ahead as in mxdp's loop."""
+    """``gluon.Trainer`` with MXNet's store ``device``; Python runs as far ahead as in mxdp's loop, bound by
+    completion events as there."""
 
     def __init__(self, order: Mapping[str, Any]) -> None:
         self.number, self.devices = 0, devices(order["devices"], order["kind"])
@@ -82,12 +85,11 @@ class GluonRank:
 
     def train(self, steps: int) -> None:
         """``steps`` steps of training, to their end."""
-        pending: List[List[NDArray]] = []
+        pending: Deque[CompletionEvent] = deque()
         for X, y in self._stream.take(steps * self.batch_size):
-            pending.append(self._step(X, y, self._net, self._trainer))
+            pending.append(CompletionEvent(self._step(X, y, self._net, self._trainer)))
             if len(pending) > RUN_AHEAD:
-                for losses in pending.pop(0):
-                    losses.wait_to_read()
+                pending.popleft().wait()
         npx.waitall()
 
     def losses(self, X: HostArray, y: HostArray, params: List[HostArray], lr: float, steps: int) -> List[float]:
