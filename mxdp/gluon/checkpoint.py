@@ -11,14 +11,20 @@ import numpy as onp
 
 from mxdp.backend import HostArray, mx
 from mxdp.errors import plural
+from mxdp.gluon.store import Store
+from mxdp.gluon.trainer import Trainer
 from mxdp.processes import World
 from mxdp.processes.checkpoint import CheckpointFolder, Facts, Report
 
 STATES = "optimizer"
+CORES = "cores for which auto chose the all-reduces"
 
 
 class Checkpoint(CheckpointFolder):
     """A folder with the last ``keep`` checkpoints of one gluon training. Every rank makes it and calls it alike.
+
+    With ``"auto"``, a training that goes on on as many devices sums as before, whatever cores it has now. (A Store with
+    a ``machine`` of your own needs the same one.)
 
     Args:
         folder: is made if it is missing; only rank 0 uses it.
@@ -70,7 +76,7 @@ class Checkpoint(CheckpointFolder):
         except OSError as error:
             self._report(f"no checkpoint was written, since the optimiser's state could not be: {error}")
             return
-        self.write(self._header(trainer), arrays, facts)
+        self.write(self._header(trainer), arrays, {**facts, **_choice(trainer)})
 
     def load(self, net: Any, trainer: Any) -> Optional[Facts]:
         """Read the newest checkpoint into a gluon network and its ``Trainer``; returns the facts, or None without one.
@@ -86,6 +92,7 @@ class Checkpoint(CheckpointFolder):
         if found is None:
             return None
         arrays, facts, same_replicas = found
+        cores = facts.pop(CORES, None)
         params = net._collect_params_with_prefix()
         values = {name[11:]: x for name, x in arrays.items() if name.startswith("parameters/")}
         self._match(
@@ -99,6 +106,10 @@ class Checkpoint(CheckpointFolder):
         with tempfile.TemporaryDirectory() as folder:
             arrays[STATES].tofile(os.path.join(folder, STATES))
             trainer.load_states(os.path.join(folder, STATES))  # copies the first device's parameters to the others
+        if cores and same_replicas:
+            for store in (trainer, trainer._kvstore):
+                if isinstance(store, (Store, Trainer)):
+                    store.choose_for(int(cores))
         for name, param in params.items() if same_replicas else ():
             for number, x in enumerate(param.list_data()):
                 x[:] = arrays.get(_of_replica(name, self._world.rank, number), values[name])
@@ -110,6 +121,12 @@ class Checkpoint(CheckpointFolder):
             "training": {**self._training, "optimizer": type(trainer._optimizer).__name__},
             "replicas": f"{plural(self._world.size, 'process')} of {replicas}",
         }
+
+
+def _choice(trainer: Any) -> Facts:
+    """The number of cores decides what ``"auto"`` chooses, and so the last bits."""
+    store = getattr(trainer, "_bucketing", None) or trainer._kvstore
+    return {CORES: str(store.cores)} if isinstance(store, Store) else {}
 
 
 def _of_replica(name: str, rank: int, number: int) -> str:

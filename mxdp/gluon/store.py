@@ -14,7 +14,7 @@ from typing import Any, Hashable, List, NoReturn, Optional, Sequence, Tuple
 import numpy as onp
 
 from mxdp import process
-from mxdp.backend import NDArray, autograd, mx
+from mxdp.backend import Device, NDArray, autograd, mx
 from mxdp.collectives.allreduce import prepare_allreduce
 from mxdp.collectives.gradients import address
 from mxdp.collectives.primitives import spread
@@ -94,8 +94,18 @@ class Store(_NoServer):
         self.world = world or World()
         self.algorithm = algorithm
         # Rank 0's for all: ranks with other cores would choose other algorithms.
-        self.machine, self._cores = self.world.gather((machine, process.cores()))[0]
+        self._machine, self.cores = self.world.gather((machine, process.cores()))[0]
         self._ready: OrderedDict[Hashable, _Ready] = OrderedDict()
+
+    def machine(self, device: Device) -> Machine:
+        """The speeds by which ``"auto"`` chooses for devices of this kind."""
+        return self._machine or usual_machine(device.device_type.startswith("cpu"), self.cores)
+
+    def choose_for(self, cores: int) -> None:
+        """From now on, ``"auto"`` chooses as on a machine with ``cores``, for arrays that it knows as well."""
+        if cores != self.cores:
+            self.cores = cores
+            self._ready.clear()
 
     def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
         """Copy ``value`` into ``out``: an array, or a list of arrays on any devices, which may contain ``value``. With
@@ -213,8 +223,7 @@ class Store(_NoServer):
         return calls
 
     def _all_reduce(self, arrays: Sequence[NDArray]) -> List[Call]:
-        machine = self.machine or usual_machine(arrays[0].ctx.device_type.startswith("cpu"), self._cores)
-        return prepare_allreduce(arrays, self.algorithm, "sum", machine, again=True)[1]
+        return prepare_allreduce(arrays, self.algorithm, "sum", self.machine(arrays[0].ctx), again=True)[1]
 
     def _agree(self, key: Hashable, array: NDArray) -> None:
         self.world.agree({f"under key {key!r}": f"{onp.dtype(array.dtype)} {array.shape}"})

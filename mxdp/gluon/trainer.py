@@ -219,8 +219,17 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         assert self._bucketing is not None
         _check_dense(self._in_order, always=True)
         store = self._bucketing
-        self._buckets = BucketedGradients(self._in_order, store.algorithm, self._bucket_mb, store.machine, store.world)
+        machine = store.machine(self._contexts[0])
+        self._buckets = BucketedGradients(self._in_order, store.algorithm, self._bucket_mb, machine, store.world)
         return self._buckets
+
+    def choose_for(self, cores: int) -> None:
+        """As :meth:`Store.choose_for`."""
+        if self._bucketing and self._bucketing.cores != cores:
+            self._bucketing.choose_for(cores)
+            if self._buckets:
+                self._drop_buckets()
+                self._ready_buckets()
 
     def _drop_buckets(self) -> None:
         if self._buckets and self._buckets.accumulating:
