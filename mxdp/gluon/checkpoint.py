@@ -12,7 +12,6 @@ import numpy as onp
 from mxdp.backend import HostArray, mx
 from mxdp.errors import plural
 from mxdp.gluon.store import Store
-from mxdp.gluon.trainer import Trainer
 from mxdp.processes import World
 from mxdp.processes.checkpoint import CheckpointFolder, Facts, Report
 
@@ -107,9 +106,7 @@ class Checkpoint(CheckpointFolder):
             arrays[STATES].tofile(os.path.join(folder, STATES))
             trainer.load_states(os.path.join(folder, STATES))  # copies the first device's parameters to the others
         if cores and same_replicas:
-            for store in (trainer, trainer._kvstore):
-                if isinstance(store, (Store, Trainer)):
-                    store.choose_for(int(cores))
+            _choose_for(trainer, int(cores))
         for name, param in params.items() if same_replicas else ():
             for number, x in enumerate(param.list_data()):
                 x[:] = arrays.get(_of_replica(name, self._world.rank, number), values[name])
@@ -127,6 +124,18 @@ def _choice(trainer: Any) -> Facts:
     """The number of cores decides what ``"auto"`` chooses, and so the last bits."""
     store = getattr(trainer, "_bucketing", None) or trainer._kvstore
     return {CORES: str(store.cores)} if isinstance(store, Store) else {}
+
+
+def _choose_for(trainer: Any, cores: int) -> None:
+    """Let mxdp's stores choose as before, and sum in buckets that are made anew."""
+    bucketing = getattr(trainer, "_bucketing", None)
+    other = bucketing and bucketing.cores != cores
+    for store in (bucketing, trainer._kvstore):
+        if isinstance(store, Store):
+            store.choose_for(cores)
+    if other and trainer._buckets:
+        trainer._drop_buckets()
+        trainer._ready_buckets()
 
 
 def _of_replica(name: str, rank: int, number: int) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Any, Hashable, List, NoReturn, Optional, Sequence, Tuple
+from typing import Any, Hashable, List, Optional, Sequence, Tuple
 
 import numpy as onp
 
@@ -20,6 +20,7 @@ from mxdp.collectives.gradients import address
 from mxdp.collectives.primitives import spread
 from mxdp.collectives.tuning import usual_machine
 from mxdp.engine import Call, prepare
+from mxdp.gluon.no_server import NoServer
 from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO, check_algorithm
 from mxdp.plans.cost.machine import Machine
 from mxdp.plugin import MPI_STORE, store_name
@@ -32,41 +33,7 @@ MOST_KEYS = 4096
 Arrays = Tuple[NDArray, ...]
 
 
-class _NoServer(mx.kv.KVStoreBase):  # type: ignore[misc]
-    """The methods of MXNet's stores that mxdp's stores lack. Each raises an error that names an alternative."""
-
-    def set_optimizer(self, optimizer: Any) -> NoReturn:
-        self._refuse("runs no optimiser", "leave update_on_kvstore out")
-
-    def save_optimizer_states(self, fname: str, dump_optimizer: bool = False) -> NoReturn:
-        self._refuse("runs no optimiser", "save the states by the trainer's save_states")
-
-    def load_optimizer_states(self, fname: str) -> NoReturn:
-        self._refuse("runs no optimiser", "load the states by the trainer's load_states")
-
-    def set_gradient_compression(self, compression_params: Any) -> NoReturn:
-        self._refuse(
-            f"sums gradients as they are and compresses none (compression_params={compression_params!r})",
-            "leave compression_params out, or use MXNet's 'device' store",
-        )
-
-    def init(self, key: Any, value: Any) -> NoReturn:
-        self._refuse("keeps no values", "use broadcast")
-
-    def push(self, key: Any, value: Any, priority: int = 0) -> NoReturn:
-        self._refuse("keeps no values to push to", "use pushpull")
-
-    def pull(self, key: Any, out: Any = None, priority: int = 0, ignore_sparse: bool = True) -> NoReturn:
-        self._refuse("keeps no values to pull", "use pushpull or broadcast")
-
-    def row_sparse_pull(self, key: Any, out: Any = None, priority: int = 0, row_ids: Any = None) -> NoReturn:
-        self._refuse("holds dense arrays only", "use MXNet's 'device' store for sparse parameters")
-
-    def _refuse(self, what: str, instead: str) -> NoReturn:
-        raise NotImplementedError(f"the store {self.type} {what}: {instead}.")
-
-
-class Store(_NoServer):
+class Store(NoServer):
     """A store for ``gluon.Trainer`` that sums by one of mxdp's all-reduces.
 
     ``gluon.Trainer(..., kvstore="mxdpring")`` makes one by name; ``kvstore=Store("ring")`` is the same. Each trainer

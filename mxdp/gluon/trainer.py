@@ -223,14 +223,6 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         self._buckets = BucketedGradients(self._in_order, store.algorithm, self._bucket_mb, machine, store.world)
         return self._buckets
 
-    def choose_for(self, cores: int) -> None:
-        """As :meth:`Store.choose_for`."""
-        if self._bucketing and self._bucketing.cores != cores:
-            self._bucketing.choose_for(cores)
-            if self._buckets:
-                self._drop_buckets()
-                self._ready_buckets()
-
     def _drop_buckets(self) -> None:
         if self._buckets and self._buckets.accumulating:
             self._buckets = None
