@@ -11,6 +11,7 @@ import numpy as onp
 
 from mxdp.backend import HostArray, mx
 from mxdp.errors import plural
+from mxdp.gluon.store import Store
 from mxdp.processes import World
 from mxdp.processes.checkpoint import CheckpointFolder, Report
 from mxdp.processes.checkpoint_file import Facts
@@ -18,6 +19,7 @@ from mxdp.processes.checkpoint_file import Facts
 STATES = "optimizer"
 CHANGING = ("rescale_grad", "num_update", "begin_num_update", "aggregate_num", "m_schedule", "base_lr", "count")
 """What an optimiser or its scheduler changes while it trains, and is no setting."""
+CORES = "cores for which auto chose the all-reduces"
 
 
 class Checkpoint(CheckpointFolder):
@@ -25,6 +27,9 @@ class Checkpoint(CheckpointFolder):
 
     A training, which calls :meth:`load` with a Trainer or :meth:`save`, has the folder to itself until this object is
     gone. Another process can only read: ``load(net)``.
+
+    With ``"auto"``, a training that goes on on as many devices sums as before, whatever cores it has now. (A Store with
+    a ``machine`` of your own needs the same one.)
 
     Args:
         folder: is made if it is missing; only rank 0 uses it.
@@ -81,7 +86,7 @@ class Checkpoint(CheckpointFolder):
             self._report(f"no checkpoint was written, since the optimiser's state could not be: {error}")
             self._unsaved = self._described(facts) if self._unsaved is None else self._unsaved
             return
-        self.write(self._header(trainer), arrays, facts)
+        self.write(self._header(trainer), arrays, {**facts, **_choice(trainer)})
 
     def load(self, net: Any, trainer: Optional[Any] = None) -> Optional[Facts]:
         """Read the newest checkpoint into a gluon network and its ``Trainer``; returns the facts, or None without one.
@@ -105,6 +110,7 @@ class Checkpoint(CheckpointFolder):
         if found is None:
             return None
         arrays, facts, same_replicas = found
+        cores = facts.pop(CORES, None)
         params = net._collect_params_with_prefix()
         values = {name[11:]: x for name, x in arrays.items() if name.startswith("parameters/")}
         self._match(
@@ -121,6 +127,8 @@ class Checkpoint(CheckpointFolder):
         with tempfile.TemporaryDirectory() as folder:
             arrays[STATES].tofile(os.path.join(folder, STATES))
             trainer.load_states(os.path.join(folder, STATES))  # copies the first device's parameters to the others
+        if cores and same_replicas:
+            _choose_for(trainer, int(cores))
         for name, param in params.items() if same_replicas else ():
             for number, x in enumerate(param.list_data()):
                 x[:] = arrays.get(_of_replica(name, self._world.rank, number), values[name])
@@ -148,6 +156,24 @@ class Checkpoint(CheckpointFolder):
             "training": {**self._training, "optimizer": type(trainer._optimizer).__name__},
             "replicas": f"{plural(self._world.size, 'process')} of {replicas}",
         }
+
+
+def _choice(trainer: Any) -> Facts:
+    """The number of cores decides what ``"auto"`` chooses, and so the last bits."""
+    store = getattr(trainer, "_bucketing", None) or trainer._kvstore
+    return {CORES: str(store.cores)} if isinstance(store, Store) else {}
+
+
+def _choose_for(trainer: Any, cores: int) -> None:
+    """Let mxdp's stores choose as before, and sum in buckets that are made anew."""
+    bucketing = getattr(trainer, "_bucketing", None)
+    other = bucketing and bucketing.cores != cores
+    for store in (bucketing, trainer._kvstore):
+        if isinstance(store, Store):
+            store.choose_for(cores)
+    if other and trainer._buckets:
+        trainer._drop_buckets()
+        trainer._ready_buckets()
 
 
 def _of_replica(name: str, rank: int, number: int) -> str:

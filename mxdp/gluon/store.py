@@ -9,17 +9,18 @@ from __future__ import annotations
 import ctypes
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Any, Hashable, List, NoReturn, Optional, Sequence, Tuple
+from typing import Any, Hashable, List, Optional, Sequence, Tuple
 
 import numpy as onp
 
 from mxdp import process
-from mxdp.backend import NDArray, autograd, mx
+from mxdp.backend import Device, NDArray, autograd, mx
 from mxdp.collectives.allreduce import prepare_allreduce
 from mxdp.collectives.gradients import address
 from mxdp.collectives.primitives import spread
 from mxdp.collectives.tuning import usual_machine
 from mxdp.engine import Call, prepare
+from mxdp.gluon.no_server import NoServer
 from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO, check_algorithm
 from mxdp.plans.cost.machine import Machine
 from mxdp.plugin import MPI_STORE, store_name
@@ -32,41 +33,7 @@ MOST_KEYS = 4096
 Arrays = Tuple[NDArray, ...]
 
 
-class _NoServer(mx.kv.KVStoreBase):  # type: ignore[misc]
-    """The methods of MXNet's stores that mxdp's stores lack. Each raises an error that names an alternative."""
-
-    def set_optimizer(self, optimizer: Any) -> NoReturn:
-        self._refuse("runs no optimiser", "leave update_on_kvstore out")
-
-    def save_optimizer_states(self, fname: str, dump_optimizer: bool = False) -> NoReturn:
-        self._refuse("runs no optimiser", "save the states by the trainer's save_states")
-
-    def load_optimizer_states(self, fname: str) -> NoReturn:
-        self._refuse("runs no optimiser", "load the states by the trainer's load_states")
-
-    def set_gradient_compression(self, compression_params: Any) -> NoReturn:
-        self._refuse(
-            f"sums gradients as they are and compresses none (compression_params={compression_params!r})",
-            "leave compression_params out, or use MXNet's 'device' store",
-        )
-
-    def init(self, key: Any, value: Any) -> NoReturn:
-        self._refuse("keeps no values", "use broadcast")
-
-    def push(self, key: Any, value: Any, priority: int = 0) -> NoReturn:
-        self._refuse("keeps no values to push to", "use pushpull")
-
-    def pull(self, key: Any, out: Any = None, priority: int = 0, ignore_sparse: bool = True) -> NoReturn:
-        self._refuse("keeps no values to pull", "use pushpull or broadcast")
-
-    def row_sparse_pull(self, key: Any, out: Any = None, priority: int = 0, row_ids: Any = None) -> NoReturn:
-        self._refuse("holds dense arrays only", "use MXNet's 'device' store for sparse parameters")
-
-    def _refuse(self, what: str, instead: str) -> NoReturn:
-        raise NotImplementedError(f"the store {self.type} {what}: {instead}.")
-
-
-class Store(_NoServer):
+class Store(NoServer):
     """A store for ``gluon.Trainer`` that sums by one of mxdp's all-reduces.
 
     ``gluon.Trainer(..., kvstore="mxdpring")`` makes one by name; ``kvstore=Store("ring")`` is the same. Each trainer
@@ -94,8 +61,18 @@ class Store(_NoServer):
         self.world = world or World()
         self.algorithm = algorithm
         # Rank 0's for all: ranks with other cores would choose other algorithms.
-        self.machine, self._cores = self.world.gather((machine, process.cores()))[0]
+        self._machine, self.cores = self.world.gather((machine, process.cores()))[0]
         self._ready: OrderedDict[Hashable, _Ready] = OrderedDict()
+
+    def machine(self, device: Device) -> Machine:
+        """The speeds by which ``"auto"`` chooses for devices of this kind."""
+        return self._machine or usual_machine(device.device_type.startswith("cpu"), self.cores)
+
+    def choose_for(self, cores: int) -> None:
+        """From now on, ``"auto"`` chooses as on a machine with ``cores``, for arrays that it knows as well."""
+        if cores != self.cores:
+            self.cores = cores
+            self._ready.clear()
 
     def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
         """Copy ``value`` into ``out``: an array, or a list of arrays on any devices, which may contain ``value``. With
@@ -213,8 +190,7 @@ class Store(_NoServer):
         return calls
 
     def _all_reduce(self, arrays: Sequence[NDArray]) -> List[Call]:
-        machine = self.machine or usual_machine(arrays[0].ctx.device_type.startswith("cpu"), self._cores)
-        return prepare_allreduce(arrays, self.algorithm, "sum", machine, again=True)[1]
+        return prepare_allreduce(arrays, self.algorithm, "sum", self.machine(arrays[0].ctx), again=True)[1]
 
     def _agree(self, key: Hashable, array: NDArray) -> None:
         self.world.agree({f"under key {key!r}": f"{onp.dtype(array.dtype)} {array.shape}"})

@@ -221,7 +221,8 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         assert self._bucketing is not None
         _check_dense(self._in_order, always=True)
         store = self._bucketing
-        self._buckets = BucketedGradients(self._in_order, store.algorithm, self._bucket_mb, store.machine, store.world)
+        machine = store.machine(self._contexts[0])
+        self._buckets = BucketedGradients(self._in_order, store.algorithm, self._bucket_mb, machine, store.world)
         return self._buckets
 
     def _drop_buckets(self) -> None:

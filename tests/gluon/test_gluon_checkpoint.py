@@ -6,6 +6,7 @@ import numpy as onp
 import pytest
 
 import mxdp
+from mxdp import process
 from mxdp.backend import autograd, gluon, mx, np
 from mxdp.datasets.minibatches import minibatches
 from mxdp.errors import MxdpError
@@ -27,12 +28,14 @@ def network(units=10):
     return net
 
 
-def run(folder=None, stop=EPOCHS, n=2, optimiser="sgd", kind=mxdp.Trainer, seed=0, units=10, **store):
+def run(folder=None, stop=EPOCHS, n=2, optimiser="sgd", kind=mxdp.Trainer, seed=0, units=10, known=False, **store):
     """The parameters of each device after ``stop`` epochs, and the lines of the checkpoints."""
     lines, devices = [], [mx.cpu(i) for i in range(n)]
     mx.random.seed(seed)
     net = network(units)
     net.initialize(ctx=devices, init=mx.init.Xavier())
+    for device in devices if known else ():
+        net(np.zeros((1, 1, 28, 28), ctx=device))
     options = dict(OPTIMISERS[optimiser], lr_scheduler=mx.lr_scheduler.FactorScheduler(step=3, factor=0.7))
     trainer = kind(net.collect_params(), optimiser, options, **store)
     loss = gluon.loss.SoftmaxCrossEntropyLoss()
@@ -55,6 +58,21 @@ def run(folder=None, stop=EPOCHS, n=2, optimiser="sgd", kind=mxdp.Trainer, seed=
         kept.wait()
     params = net._collect_params_with_prefix().items()
     return {f"{name} {i}": x.asnumpy() for name, param in params for i, x in enumerate(param.list_data())}, lines
+
+
+@pytest.mark.parametrize(
+    ("kind", "known"), [(mxdp.Trainer, False), (mxdp.Trainer, True), (gluon.Trainer, False)], ids=str
+)
+def test_the_choice_of_an_all_reduce_is_the_checkpoints_with_other_cores_too(kind, known, tmp_path, monkeypatch):
+    """On four devices, "auto" is "naive" with one core and "shared-memory" with more. ``known``: it has buckets."""
+    options = dict(n=4, units=200, kind=kind, known=known, kvstore="mxdpauto")
+    monkeypatch.setattr(process, "cores", lambda: 1)
+    undisturbed, _ = run(stop=2, **options)
+    run(tmp_path, 1, **options)
+    monkeypatch.setattr(process, "cores", lambda: 4)
+    assert differ(run(stop=2, **options)[0], undisturbed), "else this test shows nothing"
+    continued, _ = run(tmp_path, 2, **options)
+    assert differ(continued, undisturbed) == []
 
 
 def differ(found, expected):

@@ -81,8 +81,8 @@ class Comm:
         total = sum(self._meet("Allreduce", (host.size, host.dtype), host.copy()))
         host[...] = total.astype(host.dtype)
 
-    def Bcast(self, host):
-        host[...] = self._meet("Bcast", (host.size, host.dtype), host.copy())[0].reshape(host.shape)
+    def Bcast(self, host, root=0):
+        host[...] = self._meet("Bcast", (host.size, host.dtype), host.copy())[root].reshape(host.shape)
 
     def _meet(self, call, kind, value):
         found = self._group.meet(self._name, self.rank, ((call, kind), value))

@@ -154,6 +154,14 @@ def test_train_epochs_starts_with_rank_0s_parameters_and_divides_by_the_whole_ba
             onp.testing.assert_allclose(mine, expected, rtol=0, atol=2e-5 * abs(expected).max())
 
 
+def test_a_last_batch_with_fewer_samples_than_ranks():
+    data = load("synthetic").take(31, 1)
+    found = fake_mpi.run(3, lambda w: quiet(1, 30, 0.3, 2, data=data, world=w).device_params[0])
+    for *own, expected in zip(*found, quiet(1, 30, 0.3, 2, data=data).device_params[0]):
+        assert in_sync([[each] for each in own])
+        onp.testing.assert_allclose(own[0].asnumpy(), expected.asnumpy(), rtol=2e-4, atol=2e-6)
+
+
 @pytest.mark.parametrize("astray", [None, 0, 1, 2])
 def test_in_sync_compares_all_ranks(astray):
     """A rank whose sums are wrong has replicas that equal each other."""
@@ -220,6 +228,12 @@ def test_an_error_inside_the_engine_ends_all_ranks():
     """Here of MPI, where a rank brings another length; nobody waits for the array."""
     _, aborted = fake_mpi.outcomes(2, lambda world: world.sum([np.zeros((3 + world.rank,))]))
     assert any("Truncated" in text for text in aborted)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "float16"])
+def test_a_type_that_mpi_can_not_add_is_refused(dtype):
+    for error in fake_mpi.outcomes(2, lambda world: world.sum([np.zeros((3,)), np.zeros((3,), dtype=dtype)]))[0]:
+        assert repr(error).startswith(f"TypeError(\"MPI can't add numbers of dtype {dtype}")
 
 
 @pytest.mark.parametrize("do", ["sum", "broadcast"])
