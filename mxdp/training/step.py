@@ -16,11 +16,12 @@ from typing import Any, Callable, Deque, Dict, List, Optional, Sequence, Tuple
 
 import numpy as onp
 
-from mxdp.backend import Batch, Device, NDArray, host_view, mx, np
+from mxdp.backend import Batch, Device, NDArray, check_arrays, check_replicas, host_view, mx, np
 from mxdp.collectives import GradientSync
+from mxdp.datasets import finite
 from mxdp.engine import Call, CompletionEvent, prepare, prepare_update
 from mxdp.plans.partition import offsets
-from mxdp.scratch import Params, cross_entropy, lenet, split_batch, train_batch
+from mxdp.scratch import Params, check_batch, cross_entropy, lenet, split_batch, train_batch
 
 RUN_AHEAD = 2
 """Steps that Python may be ahead of the devices. The devices then seldom wait for Python, and memory is bounded. Python
@@ -45,6 +46,8 @@ class TrainStep:
         lr: float,
         sync: Optional[Callable[[], Any]] = None,
     ) -> None:
+        check_replicas(device_params, devices)
+        finite("lr", lr)
         self._replicas, self._devices, self._lr = device_params, devices, lr
         self._sync = sync or GradientSync(device_params)
         self._gradients = [[param.grad for param in params] for params in device_params]
@@ -55,6 +58,7 @@ class TrainStep:
 
     def __call__(self, X: Batch, y: Batch, samples: Optional[int] = None) -> List[NDArray]:
         """``samples``: of the whole batch, if ``X`` is this process's part of it."""
+        check_arrays(X=X, y=y)
         self._wait()  # for what Ctrl-C in the last call's wait left: its batch may not be copied yet
         samples = samples or len(X)
         if len(X) < len(self._devices) or getattr(self._sync, "accumulating", False):
@@ -73,6 +77,7 @@ class TrainStep:
     def _step(self, X: Batch, y: Batch, samples: int) -> List[NDArray]:
         key = X.shape, y.shape
         if key not in self._bound:
+            check_batch(X, y, self._replicas, lenet, cross_entropy)
             shards = list(zip(*split_batch(X, y, self._devices)))
             none: Sequence[Optional[BoundGraph]] = [None] * len(shards)
             first = next(iter(self._bound.values()), none)
