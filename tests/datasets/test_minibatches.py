@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mxdp.datasets.minibatches import Stream, minibatches, permutation, sequential
@@ -122,6 +122,7 @@ def test_a_numpy_int_is_a_batch_size():
     assert [len(batch) for batch in labels(minibatches(numbered(5), np.int64(3), 0, 0))] == [3, 2]
 
 
+@settings(deadline=None)
 @given(
     n=st.integers(1, 20),
     batch_size=st.integers(1, 25),
