@@ -192,7 +192,7 @@ def _shortage(n: int, usable: int) -> str:
     there = len(driver.gpus)
     asked = f"{n} GPU{'s were' if n > 1 else ' was'} asked for, this machine has {there} and MXNet can use {usable}"
     if not mx.runtime.Features().is_enabled("CUDA"):
-        cure = 'install `"mxdp[cu112]"`, or ' if there else ""
+        cure = '`pip install ".[cu112]"` in the clone of mxdp, or ' if there else ""
         return f"{asked}: this is MXNet's CPU build; {cure}use kind='cpu'."
     seen, failure = _count_gpus()
     if driver.problem:

@@ -38,7 +38,7 @@ __all__ = [
     "sequential",
 ]
 
-DIGITS_SETTINGS = "batch_size=32, lr=0.3 and 12 epochs"
+DIGITS_SETTINGS = "batch_size=16, lr=0.3 and 10 epochs"
 """The book's small initial weights keep the loss flat for 200 to 500 steps. Larger batches are too few steps."""
 
 NAMES = ("auto", "fashion-mnist", "digits", "synthetic")
