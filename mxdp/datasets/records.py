@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import zlib
 from dataclasses import dataclass
 from typing import Any, Optional, Tuple
 
@@ -35,10 +36,11 @@ def check_seed(what: str, value: Any) -> None:
         raise ValueError(f"{what} must be an int from 0 to 2**32 - 1, not {value!r}")
 
 
-def finite(what: str, value: Any) -> None:
-    """Raise a ValueError that calls ``value`` ``what``, unless it is a real number and finite."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
-        raise ValueError(f"{what} must be a finite number, not {value!r}")
+def finite(what: str, value: Any, above: float = -math.inf) -> None:
+    """Raise a ValueError that calls ``value`` ``what``, unless it is a real number, finite and more than ``above``."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not above < value < math.inf:
+        more = f" more than {above}" if above > -math.inf else ""
+        raise ValueError(f"{what} must be a finite number{more}, not {value!r}")
 
 
 def check_labels(y: Any, classes: Optional[int] = CLASSES) -> None:
@@ -118,6 +120,10 @@ class Dataset:
 
     def __repr__(self) -> str:
         return f"<Dataset {self.name!r}: {len(self.train)} training and {len(self.test)} test pictures>"
+
+    def checksum(self) -> str:
+        """Of all labels and every hundredth picture for training: it tells other files, or another order, apart."""
+        return f"{zlib.crc32(self.train.X[::100].tobytes(), zlib.crc32(self.train.y.tobytes())):08x}"
 
     def take(self, n_train: int, n_test: Optional[int] = None) -> Dataset:
         """The first ``n_train`` training and ``n_test`` test samples (None: all), or fewer. They are views.

@@ -9,7 +9,7 @@ import statistics
 import sys
 import time
 import zlib
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from importlib import metadata
 from numbers import Real
 from pathlib import Path
@@ -27,6 +27,7 @@ from mxdp.processes import CheckpointFolder, World
 from mxdp.scratch import Params, evaluate, get_params, in_sync, init_lenet, lenet
 from mxdp.sections import section
 from mxdp.timing import Timer
+from mxdp.training.history import Epoch, History, Interrupted
 from mxdp.training.step import BoundNet, TrainStep
 
 
@@ -58,39 +59,6 @@ def _marked(batches: Iterable[Tuple[HostArray, HostArray]]) -> Iterator[Tuple[Ho
         if batch is None:
             return
         yield batch
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """``seconds`` for ``samples`` samples, fenced on both sides; ``loss`` is the mean over the last step."""
-
-    number: int
-    seconds: float
-    samples: int
-    loss: float
-
-
-@dataclass(frozen=True)
-class History:
-    """The result of :func:`train`: the replicas, and for each finished epoch its times and its test accuracy."""
-
-    devices: List[Device]
-    device_params: List[List[NDArray]]
-    epochs: List[Epoch]
-    test_accuracies: List[float]
-
-    def __repr__(self) -> str:
-        last = f", the last with test accuracy {self.test_accuracies[-1]:.4f}" if self.test_accuracies else ""
-        epochs = plural(len(self.epochs), "epoch")
-        return f"<History: {epochs} on {', '.join(map(str, self.devices))}{last}>"
-
-
-class Stopped(KeyboardInterrupt):
-    """Ctrl-C in :func:`train`, outside an interactive Python. ``history`` is what was trained until then."""
-
-    def __init__(self, history: History) -> None:
-        super().__init__(f"training stopped by Ctrl-C after {plural(len(history.epochs), 'epoch')}")
-        self.history = history
 
 
 def train_epochs(
@@ -188,7 +156,7 @@ def train(
 
     Ctrl-C ends the training early. All replicas become copies of the first one, with the steps of the unfinished
     epoch, and checkpoints are finished. An interactive Python, such as a notebook, then gets the history as usual. In
-    a script ``Stopped`` is raised, a KeyboardInterrupt whose ``history`` it is: else the script would go on with a
+    a script ``Interrupted`` is raised, a KeyboardInterrupt whose ``history`` it is: else the script would go on with a
     half-trained network. With several ranks the KeyboardInterrupt is raised at once.
 
     Raises:
@@ -200,9 +168,7 @@ def train(
     positive_int("batch_size", batch_size)
     positive_int("num_epochs", num_epochs)
     check_seed("seed", seed)
-    finite("lr", lr)
-    if lr <= 0:
-        raise ValueError(f"lr must be more than 0, not {lr}")
+    finite("lr", lr, above=0)
     every = checkpoint_every
     if not isinstance(every, Real) or not (0 < every < 1 or (every >= 1 and every % 1 == 0)):
         raise ValueError(f"checkpoint_every is a whole number of epochs, or a part of one, not {every!r}")
@@ -221,7 +187,7 @@ def train(
         )
     dataset = data if isinstance(data, Dataset) else load(data)
     this = {
-        "the data set": f"{dataset.name} of {len(dataset.train)} pictures, checksum {_checksum(dataset)}",
+        "the data set": f"{dataset.name} of {len(dataset.train)} pictures, checksum {dataset.checksum()}",
         "batch_size": batch_size,
         "lr": lr,
         "seed": seed,
@@ -310,7 +276,7 @@ def train(
     say(f"trained on {', '.join(map(str, devices))}{processes}; replicas in sync: {equal}")
     history = History(devices, device_params, [epoch for epoch, _ in finished], [accuracy for _, accuracy in finished])
     if stopped and not hasattr(sys, "ps1"):  # which every interactive Python has
-        raise Stopped(history)
+        raise Interrupted(history)
     return history
 
 
@@ -326,8 +292,3 @@ def _accuracy(test: Split, device_params: Sequence[Params], ranks: World, net: B
     part = Split(test.X[own], test.y[own])
     right = round(evaluate(part, device_params, net=net) * len(part)) if len(part) else 0
     return float(sum(ranks.gather(right)) / len(test))
-
-
-def _checksum(data: Dataset) -> str:
-    """Of all labels and every hundredth picture: enough to tell other files, or another order, apart."""
-    return f"{zlib.crc32(data.train.X[::100].tobytes(), zlib.crc32(data.train.y.tobytes())):08x}"
