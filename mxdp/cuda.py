@@ -62,7 +62,7 @@ NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
 NO_DRIVER = (
     f"NVIDIA's driver is not installed ({DRIVER} is missing), and mxnet-cu112 can't be imported without it: install the"
     " driver, or use the CPU build (BACKEND=cpu with make, or `pip uninstall -y mxnet-cu112` and"
-    ' `pip install "mxdp[cpu]"`).'
+    ' `pip install ".[cpu]"` in the clone of mxdp).'
 )
 NO_GPU = "NVIDIA's driver sees no GPU: see `nvidia-smi` and CUDA_VISIBLE_DEVICES, or use the CPU devices, kind='cpu'."
 

@@ -212,8 +212,8 @@ def install_problem(
 def _not_installed(python: Tuple[int, ...]) -> str:
     if python < (3, 13):
         return (
-            'MXNet is not installed: `pip install "mxdp[cpu]"`, or `pip install "mxdp[cu112]"` for NVIDIA GPUs, or use'
-            " `make run`, which installs what it needs."
+            'MXNet is not installed: in the clone of mxdp, `pip install ".[cpu]"`, or `pip install ".[cu112]"` for'
+            " NVIDIA GPUs, or use `make run`, which installs what it needs."
         )
     return (
         f"MXNet is not installed, and its requirements exclude every NumPy for Python {python[0]}.{python[1]}: install"

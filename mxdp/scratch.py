@@ -15,14 +15,16 @@ side by side: a function waits only where its docstring says so. Source: d2l.ai,
 from __future__ import annotations
 
 import argparse
+import reprlib
+import sys
 import time
 from typing import Any, Callable, List, Optional, Sequence, Tuple, Union
 
 import numpy as onp
 
-from mxdp.backend import Batch, Device, NDArray, autograd, np, npx, upload
+from mxdp.backend import Batch, Device, NDArray, autograd, check_arrays, check_devices, check_replicas, np, npx, upload
 from mxdp.backend import devices as find_devices
-from mxdp.datasets import Dataset, Split, load, minibatches, sequential
+from mxdp.datasets import CLASSES, Dataset, Split, check_labels, finite, load, minibatches, positive_int, sequential
 from mxdp.errors import MxdpError
 
 Function = Callable[..., Any]
@@ -60,6 +62,7 @@ def sgd(params: Params, lr: float, batch_size: int) -> None:
 
 def get_params(params: Params, device: Device) -> List[NDArray]:
     """A replica: ``params`` copied to ``device``, each copy with a gradient (``attach_grad``), which starts at zero."""
+    check_devices([device])
     replica = [param.copyto(device) for param in params]
     for param in replica:
         param.attach_grad()
@@ -71,10 +74,27 @@ def in_sync(device_params: Sequence[Params]) -> bool:
     return len({tuple((x.shape, x.dtype, x.asnumpy().tobytes()) for x in params) for params in device_params}) <= 1
 
 
+def check_batch(X: Batch, y: Batch, device_params: Sequence[Params], net: Function, loss: Function) -> None:
+    """Raise where :func:`lenet` or :func:`cross_entropy` would fail, or take a label for another. Doesn't wait."""
+    check_arrays(X=X, y=y)
+    if net is lenet:
+        for number, params in enumerate(device_params):
+            if tuple(param.shape for param in params) != SHAPES:
+                raise ValueError(f"replica {number} is none of lenet's: get_params(init_lenet(), device) makes one")
+        if X.dtype != device_params[0][0].dtype:
+            raise ValueError(f"X is {onp.dtype(X.dtype)}, which lenet can't take: convert it, by X.astype('float32')")
+        if X.shape[1:] != (1, 28, 28):
+            raise ValueError(f"X has the shape {X.shape}, but lenet takes pictures of shape (n, 1, 28, 28)")
+    if loss is cross_entropy:
+        check_labels(y, CLASSES if net is lenet else None)
+
+
 def split_and_load(x: Batch, devices: Sequence[Device]) -> List[NDArray]:
     """Cut ``x`` (n, ...) into a shard for each device and copy it there. Lengths differ by one, longer shards first."""
+    check_arrays(x=x)
+    check_devices(devices)
     samples = len(x) if x.ndim else 0
-    if not 0 < len(devices) <= samples:
+    if samples < len(devices):
         raise ValueError(f"can't split a batch of {samples} over {len(devices)} devices: use fewer, devices[: len(X)]")
     if isinstance(x, onp.ndarray):
         return [upload(shard, device) for shard, device in zip(onp.array_split(x, len(devices)), devices)]
@@ -83,8 +103,10 @@ def split_and_load(x: Batch, devices: Sequence[Device]) -> List[NDArray]:
 
 def split_batch(X: Batch, y: Batch, devices: Sequence[Device]) -> Tuple[List[NDArray], List[NDArray]]:
     """Split samples and labels alike: ``(X_shards, y_shards)``."""
+    check_arrays(X=X, y=y)
     if X.shape[:1] != y.shape[:1]:
-        raise ValueError(f"X has {X.shape[0]} samples and y has {y.shape[0]} labels: they must be as many")
+        samples, labels = (len(x) if x.ndim else 0 for x in (X, y))
+        raise ValueError(f"X has {samples} samples and y has {labels} labels: pass one label for each sample")
     return split_and_load(X, devices), split_and_load(y, devices)
 
 
@@ -144,10 +166,13 @@ def train_batch(
     ``allreduce`` sums, in place, a list of one parameter's gradients on all devices; ``sync`` instead sums all of them
     at once (:class:`mxdp.GradientSync`). The sum is divided once, by the whole batch (``samples``, if ``X`` is a part).
     """
-    if len(device_params) != len(devices):
-        raise ValueError(f"{len(device_params)} replicas for {len(devices)} devices: there must be one for each")
-    if net is lenet and X.dtype != device_params[0][0].dtype:
-        raise ValueError(f"X is {onp.dtype(X.dtype)}, which lenet can't take: convert it, by X.astype('float32')")
+    check_replicas(device_params, devices)
+    check_batch(X, y, device_params, net, loss)
+    finite("lr", lr)
+    if any(params[0].grad is None for params in device_params):
+        raise ValueError("a replica has no gradients: get_params(params, device) makes one that has")
+    if not callable(sync or allreduce):
+        raise TypeError(f"allreduce must be a function, such as ring_allreduce, not {sync or allreduce!r}")
     X_shards, y_shards = split_batch(X, y, devices[: len(X)] or devices) if len(X) or not samples else ([], [])
     with autograd.record():
         losses = [loss(net(X, params), y) for X, y, params in zip(X_shards, y_shards, device_params)]
@@ -165,10 +190,11 @@ def train_batch(
 
 def evaluate(data: Split, device_params: Sequence[Params], batch_size: int = 500, net: Function = lenet) -> float:
     """The share of samples whose label gets the highest score: 0.0 to 1.0, computed on all devices. Waits."""
-    if not len(data):
-        raise ValueError("evaluate needs samples, not 0 samples")
-    devices, right = [params[0].ctx for params in device_params], 0
-    for X, y in sequential(data, batch_size * len(devices)):
+    if not isinstance(data, Split) or not len(data):
+        raise ValueError(f"evaluate needs a Split with samples, such as load('digits').test, not {reprlib.repr(data)}")
+    devices, right = check_replicas(device_params), 0
+    check_batch(data.X[:1], data.y[:1], device_params, net, cross_entropy)
+    for X, y in sequential(data, positive_int("batch_size", batch_size) * len(devices)):
         shards = zip(*split_batch(X, y, devices[: len(X)]), device_params)
         right += sum(n.item() for n in [(net(X, W).argmax(axis=1).astype(y.dtype) == y).sum() for X, y, W in shards])
     return float(right / len(data))
@@ -185,9 +211,10 @@ def train(
 ) -> List[List[NDArray]]:
     """Train LeNet; returns the replicas. Waits after each step, which :func:`mxdp.train`, the fast version, does not.
     After each epoch, ``draw(label, test_accuracies)`` is called: :class:`mxdp.Curves`."""
-    if num_epochs < 1:
-        raise ValueError(f"num_epochs must be at least 1, not {num_epochs}")
-    devices, dataset = find_devices(num_devices), load(data) if isinstance(data, str) else data
+    positive_int("num_epochs", num_epochs)
+    if not callable(draw or print):
+        raise TypeError(f"draw must be a function, such as mxdp.Curves(), not {draw!r}")
+    devices, dataset = find_devices(num_devices), data if isinstance(data, Dataset) else load(data)
     device_params, seconds, accuracies = [get_params(init_lenet(), device) for device in devices], [], []
     for epoch in range(num_epochs):
         npx.waitall()
@@ -197,7 +224,8 @@ def train(
             npx.waitall()
         seconds.append(time.perf_counter() - start)
         accuracies.append(evaluate(dataset.test, device_params))
-        print(f"epoch {epoch + 1}: {seconds[-1]:.2f} sec, test acc: {accuracies[-1]:.2f}", end="\r", flush=True)
+        end = "\r" if sys.stdout.isatty() else "\n"
+        print(f"epoch {epoch + 1}: {seconds[-1]:.2f} sec, test acc: {accuracies[-1]:.2f}", end=end, flush=True)
         if draw:
             draw(f"{num_devices} x {devices[0].device_type}", accuracies)
     state = "in sync" if in_sync(device_params) else "OUT OF SYNC"
@@ -211,10 +239,13 @@ if __name__ == "__main__":
     parser.add_argument("--data", default="auto", help="fashion-mnist, digits, synthetic or auto (default)")
     parser.add_argument("--epochs", type=int, help="default: enough to see 60,000 samples, at least 3")
     options = parser.parse_args()
+    numbers = [number.strip() for number in options.devices.split(",")]
+    if not all(number.isdecimal() and int(number) for number in numbers):
+        parser.error(f"--devices takes numbers of devices, such as 1,2, not {options.devices!r}")
     try:
         data = load(options.data)
         epochs = max(3, 60000 // len(data.train)) if options.epochs is None else options.epochs
-        for number in options.devices.split(","):
+        for number in numbers:
             train(int(number), batch_size=128, lr=0.25, num_epochs=epochs, data=data)
     except (MxdpError, ValueError) as error:
         parser.error(str(error))

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import List, Optional, Type
 
 from mxdp.backend import npx
+from mxdp.errors import plural
 
 
 class Timer:
@@ -18,6 +19,10 @@ class Timer:
     def __init__(self) -> None:
         self.times: List[float] = []
         self._started: Optional[float] = None
+
+    def __repr__(self) -> str:
+        mean = f", {self.avg():.4g} s on average" if self.times else ""
+        return f"<{type(self).__name__}: {plural(len(self.times), 'time')}{mean}>"
 
     def start(self) -> None:
         """Wait for everything that was pushed, then start."""

@@ -326,8 +326,8 @@ def test_an_unknown_kind(kind):
         (
             2,
             {"gpus": gpus(4), "seen": 0, "build": "none"},
-            "2 GPUs were asked for, this machine has 4 and MXNet can use 0: this is MXNet's CPU build; install"
-            " `\"mxdp[cu112]\"`, or use kind='cpu'.",
+            "2 GPUs were asked for, this machine has 4 and MXNet can use 0: this is MXNet's CPU build; `pip install"
+            " \".[cu112]\"` in the clone of mxdp, or use kind='cpu'.",
         ),
         (
             3,

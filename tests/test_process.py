@@ -310,7 +310,7 @@ def test_this_installation_has_no_problem():
 def test_no_mxnet(python):
     text = problem(backends=(), python=python, importable=False)
     assert text.startswith("MXNet is not installed: ")
-    assert all(cure in text for cure in ('pip install "mxdp[cpu]"', 'pip install "mxdp[cu112]"', "make run"))
+    assert all(cure in text for cure in ('pip install ".[cpu]"', 'pip install ".[cu112]"', "make run"))
 
 
 @pytest.mark.parametrize("python", [(3, 13), (3, 14)])

@@ -92,9 +92,13 @@ def run(command, folder, **variables):
 
 
 def run_python(text, folder):
-    """In ``text``, a training of many epochs becomes one of two."""
-    (folder / "script.py").write_text(re.sub(r"num_epochs=\d+", "num_epochs=2", text), encoding="utf-8")
+    (folder / "script.py").write_text(short(text), encoding="utf-8")
     return run([sys.executable, "script.py"], folder)
+
+
+def short(text):
+    """In ``text``, a training of many epochs becomes one of two, one that goes on goes from the first to the second."""
+    return re.sub(r"num_epochs=\d+", "num_epochs=2", text.replace("in (5, 6)", "in (1, 2)"))
 
 
 def run_shell(text, folder):
@@ -111,7 +115,7 @@ def run_shell(text, folder):
     for name in ("experiments", "setup.cfg"):
         (folder / name).symlink_to(ROOT / name)
     path = os.pathsep.join([str(system), "/usr/bin", "/bin"])
-    return run(["/bin/sh", "-e", "-c", text], folder, PATH=path, REPOSITORY=str(ROOT))
+    return run(["/bin/sh", "-e", "-c", short(text)], folder, PATH=path, REPOSITORY=str(ROOT))
 
 
 def test_every_block_is_one_that_is_run():
@@ -125,6 +129,7 @@ def test_a_python_block_runs_alone(text, tmp_path):
     done = run_python(text, tmp_path)
     assert done.returncode == 0, done.stderr
     assert "Warning" not in done.stderr
+    assert {path.name for path in tmp_path.iterdir()} <= {"script.py", "runs", "cache"}, "blocks write to runs/ alone"
 
 
 def test_a_python_block_that_needs_another_is_caught(tmp_path):

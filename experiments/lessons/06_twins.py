@@ -3,7 +3,7 @@
 #
 # MXNet's CUDA wheels have no code for GPUs of compute capability 9.0 and later. PyTorch's have, and it works alike:
 # Python runs ahead of the device, and a time means nothing before a wait. So three of the experiments have twins in
-# PyTorch. They load no MXNet, and need `pip install "mxdp[torch]"`.
+# PyTorch. They load no MXNet, and need `pip install torch`.
 #
 # | the book's section | MXNet | PyTorch |
 # |---|---|---|
@@ -28,7 +28,7 @@ for name in TWINS:
 
 # %%
 if find_spec("torch") is None:
-    print('PyTorch is not here: pip install "mxdp[torch]"')
+    print('PyTorch is not here: pip install torch')
 else:
     import torch
 

@@ -28,6 +28,7 @@ from mxdp.backend import NDArray, autograd, mx
 from mxdp.collectives.allreduce import check_apart
 from mxdp.collectives.program import Program, places
 from mxdp.collectives.tuning import resolve
+from mxdp.errors import plural
 from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.collective.one_hop import owners
 from mxdp.plans.cost.machine import Machine
@@ -119,6 +120,11 @@ class GradientSync:
             for number, param in enumerate(params)
             if param.size
         ]
+
+    def __repr__(self) -> str:
+        gradients, devices = plural(len(self._device_params[0]), "gradient"), plural(len(self._device_params), "device")
+        algorithms = ", ".join(dict.fromkeys(bucket.algorithm for bucket in self.buckets))
+        return f"<GradientSync: {gradients} on {devices}, {plural(len(self.buckets), 'bucket')}: {algorithms}>"
 
     def __call__(self) -> None:
         """Sum; doesn't wait. All devices get the same bits.

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import reprlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional, Union
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Optional, Union
 from mxdp.datasets import fashion_mnist
 from mxdp.datasets.digits import load_digits
 from mxdp.datasets.minibatches import Stream, minibatches, permutation, sequential
-from mxdp.datasets.records import Dataset, Split
+from mxdp.datasets.records import CLASSES, Dataset, Split, check_labels, finite, positive_int
 from mxdp.datasets.synthetic import load_synthetic
 from mxdp.errors import DataError, did_you_mean
 
@@ -22,7 +23,23 @@ if TYPE_CHECKING:
     from mxdp.datasets.cache import Notify
     from mxdp.datasets.download import Progress
 
-__all__ = ["NAMES", "Dataset", "Split", "Stream", "load", "minibatches", "permutation", "sequential"]
+__all__ = [
+    "CLASSES",
+    "NAMES",
+    "Dataset",
+    "Split",
+    "Stream",
+    "check_labels",
+    "finite",
+    "load",
+    "minibatches",
+    "permutation",
+    "positive_int",
+    "sequential",
+]
+
+DIGITS_SETTINGS = "batch_size=16, lr=0.3 and 10 epochs"
+"""The book's small initial weights keep the loss flat for 200 to 500 steps. Larger batches are too few steps."""
 
 NAMES = ("auto", "fashion-mnist", "digits", "synthetic")
 
@@ -52,8 +69,8 @@ def load(
         ValueError: there is no such data set.
         DataError: the data set is not available; the message says what is wrong and what to do.
     """
-    if name not in NAMES:
-        raise ValueError(f"no data set is called {name!r}; {did_you_mean(name, NAMES)}")
+    if not isinstance(name, str) or name not in NAMES:
+        raise ValueError(f"no data set is called {reprlib.repr(name)}; {did_you_mean(name, NAMES)}")
     say = notify or _to_stderr
     if name == "digits":
         return load_digits(seed)
@@ -64,8 +81,12 @@ def load(
     except DataError as error:
         if name != "auto" or fashion_mnist.given_folder(data_dir) is not None:
             raise
-        say(f"using scikit-learn's digits instead of Fashion-MNIST: {error}")
-        return load_digits(seed)
+        digits = load_digits(seed)
+        say(
+            f"using scikit-learn's digits instead of Fashion-MNIST ({len(digits.train)} pictures: LeNet learns them "
+            f"with {DIGITS_SETTINGS}): {error}"
+        )
+        return digits
 
 
 def _to_stderr(message: str) -> None:

@@ -1,7 +1,8 @@
 """The folder for mxdp's own downloads. Two processes may use it at once, and mxdp deletes only what mxdp wrote.
 
 ``mxdp-wrote.json`` lists the files that mxdp wrote here. A listed file that is damaged is deleted and downloaded again.
-Any other file is not mxdp's, and stays.
+Any other file is not mxdp's, and stays. ``mxdp-failed.json`` remembers a failed download for an hour, so that a run of
+many processes does not ask the network, and wait for it, in each.
 """
 
 from __future__ import annotations
@@ -9,16 +10,20 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import time
 from pathlib import Path
-from typing import Callable, Dict, Iterator, List, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 import filelock
 
-from mxdp.datasets.download import LIMITS, Limits, Progress, fetch
+from mxdp.datasets.download import LIMITS, PART, Limits, Progress, fetch
 from mxdp.datasets.known_file import KnownFile, MissingFile, WrongFile
-from mxdp.errors import DataError
+from mxdp.errors import DataError, plural
 
 MANIFEST = "mxdp-wrote.json"
+FAILED = "mxdp-failed.json"
+REMEMBERED = 3600.0
+"""Seconds for which a failed download is not tried again."""
 LOCK = "mxdp.lock"
 
 Notify = Callable[[str], None]
@@ -58,8 +63,8 @@ def obtain(
     lock while another process downloads, and for the network. ``notify`` is told what happens to a damaged file.
 
     Raises:
-        DataError: a wrong file that mxdp did not write; the download failed or MXDP_OFFLINE forbids it; the lock was
-            not free in time; the folder can't be written.
+        DataError: a wrong file that mxdp did not write; the download failed, now or less than an hour ago, or
+            MXDP_OFFLINE forbids it; the lock was not free in time; the folder can't be written.
     """
     try:
         return _read(folder, files)
@@ -71,9 +76,15 @@ def obtain(
         with _locked(folder, notify, limits.lock):
             wanted = _sweep(folder, files, notify)
             if wanted:
+                _check_failed(folder, wanted, mirrors)
                 size = sum(file.size for file in wanted) / 1e6
                 notify(f"downloading {len(wanted)} of {len(files)} files ({size:.1f} MB) into {folder}")
-                fetch(wanted, folder, mirrors, limits, progress, lambda file, url: _enter(folder, file, url))
+                try:
+                    fetch(wanted, folder, mirrors, limits, progress, lambda file, url: _enter(folder, file, url))
+                except DataError as error:
+                    if not any(folder.glob(f"*{PART}")):  # what broke off is resumed, at once
+                        _note_failed(folder, wanted, mirrors, str(error))
+                    raise
             return _read(folder, files)
     except OSError as error:
         raise DataError(f"{error.filename or folder} can't be written ({error.strerror or error})") from error
@@ -117,9 +128,35 @@ def _manifest(folder: Path) -> Dict[str, Dict[str, str]]:
 def _enter(folder: Path, file: KnownFile, url: str) -> None:
     files = _manifest(folder)
     files[file.name] = {"sha256": file.sha256, "from": url}
-    beside = folder / (MANIFEST + ".new")
-    beside.write_text(json.dumps({"schema_version": 1, "files": files}, indent=2) + "\n", encoding="utf-8")
-    os.replace(beside, folder / MANIFEST)
+    _write(folder / MANIFEST, {"schema_version": 1, "files": files})
+
+
+def _write(path: Path, content: Dict[str, Any]) -> None:
+    beside = path.with_name(path.name + ".new")
+    beside.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    os.replace(beside, path)
+
+
+def _asked(wanted: Sequence[KnownFile], mirrors: Sequence[str]) -> List[List[str]]:
+    return [[file.name for file in wanted], list(mirrors)]
+
+
+def _note_failed(folder: Path, wanted: Sequence[KnownFile], mirrors: Sequence[str], error: str) -> None:
+    _write(folder / FAILED, {"asked": _asked(wanted, mirrors), "at": time.time(), "error": error})
+
+
+def _check_failed(folder: Path, wanted: Sequence[KnownFile], mirrors: Sequence[str]) -> None:
+    """Raise a DataError if the same download failed within the last hour; a new file in the folder makes it another."""
+    try:
+        note = json.loads((folder / FAILED).read_text(encoding="utf-8"))
+        age, same, error = time.time() - note["at"], note["asked"] == _asked(wanted, mirrors), note["error"]
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return
+    if same and 0 <= age < REMEMBERED:
+        raise DataError(
+            f"{error} {plural(round(age / 60), 'minute')} ago; mxdp tries again an hour after that, or as soon as "
+            f"{folder / FAILED} is deleted"
+        )
 
 
 @contextlib.contextmanager

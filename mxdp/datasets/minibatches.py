@@ -18,7 +18,7 @@ from typing import Iterator, Tuple
 import numpy as np
 import numpy.typing as npt
 
-from mxdp.datasets.records import Images, Labels, Split, positive_int
+from mxdp.datasets.records import Images, Labels, Split, check_seed, positive_int
 
 Batch = Tuple[Images, Labels]
 
@@ -31,9 +31,8 @@ def permutation(n: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
     Raises:
         ValueError: ``seed`` or ``epoch`` is not an int from 0 to 2**32 - 1, or ``n`` is negative.
     """
-    for name, value in (("seed", seed), ("epoch", epoch)):
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 0 <= value < 2**32:
-            raise ValueError(f"{name} must be an int from 0 to 2**32 - 1, not {value!r}")
+    check_seed("seed", seed)
+    check_seed("epoch", epoch)
     return np.random.RandomState([seed, epoch]).permutation(n).astype(np.int64, copy=False)
 
 

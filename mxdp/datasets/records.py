@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import numbers
+import zlib
 from dataclasses import dataclass
 from typing import Any, Optional, Tuple
 
@@ -10,6 +13,10 @@ import numpy.typing as npt
 
 Images = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int32]
+
+
+CLASSES = 10
+"""Labels are 0 to 9, since LeNet has ten scores."""
 
 
 def positive_int(what: str, value: Any) -> int:
@@ -23,18 +30,53 @@ def positive_int(what: str, value: Any) -> int:
     return int(value)
 
 
+def check_seed(what: str, value: Any) -> None:
+    """Raise a ValueError that calls ``value`` ``what``, unless NumPy's ``RandomState`` takes it as a seed."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 0 <= value < 2**32:
+        raise ValueError(f"{what} must be an int from 0 to 2**32 - 1, not {value!r}")
+
+
+def finite(what: str, value: Any, above: float = -math.inf) -> None:
+    """Raise a ValueError that calls ``value`` ``what``, unless it is a real number, finite and more than ``above``."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not above < value < math.inf:
+        more = f" more than {above}" if above > -math.inf else ""
+        raise ValueError(f"{what} must be a finite number{more}, not {value!r}")
+
+
+def check_labels(y: Any, classes: Optional[int] = CLASSES) -> None:
+    """Raise a ValueError unless ``y`` (n,) holds whole numbers from 0 to ``classes - 1`` (None: there may be more).
+
+    MXNet's ``pick`` would take the nearest class for any other label. To look into an array of MXNet's would wait for
+    it, so of these only dtype and shape are checked.
+    """
+    if y.ndim != 1:
+        raise ValueError(f"y must hold a label for each sample, so have the shape (n,), not {y.shape}")
+    if np.dtype(y.dtype).kind not in "iuf":
+        raise ValueError(f"labels must be whole numbers from 0, not of dtype {y.dtype}")
+    if isinstance(y, np.ndarray) and len(y):
+        low, high, fractions = y.min(), y.max(), y.dtype.kind == "f" and (y % 1).any()
+        if not 0 <= low <= high < (classes or math.inf) or fractions:
+            last = f"to {classes - 1}" if classes else "on"
+            raise ValueError(f"labels must be whole numbers from 0 {last}, not {low} to {high}")
+
+
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Pictures ``X``: float32 (n, 1, 28, 28) in [0, 1], C-contiguous; and their labels ``y``: int32 (n,).
+    """Pictures ``X``: float32 (n, 1, 28, 28) in [0, 1], C-contiguous; and their labels ``y``: int32 (n,), 0 to 9.
 
     Raises:
-        ValueError: ``X`` or ``y`` has another shape, type or layout, or their lengths differ.
+        TypeError: ``X`` or ``y`` is no array of NumPy's.
+        ValueError: ``X`` or ``y`` has another shape, type or layout, their lengths differ, a label is not 0 to 9, or a
+            pixel is no finite number.
     """
 
     X: Images
     y: Labels
 
     def __post_init__(self) -> None:
+        for name, array in (("X", self.X), ("y", self.y)):
+            if not isinstance(array, np.ndarray):
+                raise TypeError(f"{name} must be an array of NumPy's, not a {type(array).__name__}")
         if self.X.dtype != np.float32 or self.X.ndim != 4 or self.X.shape[1:] != (1, 28, 28):
             raise ValueError(f"X must be float32 of shape (n, 1, 28, 28), not {self.X.dtype} of shape {self.X.shape}")
         if self.y.dtype != np.int32 or self.y.ndim != 1:
@@ -43,6 +85,9 @@ class Split:
             raise ValueError(f"there are {len(self.X)} pictures in X and {len(self.y)} labels in y")
         if not self.X.flags.c_contiguous:
             raise ValueError("X must be C-contiguous: a batch is gathered row by row")
+        if len(self.y) and not np.isfinite([self.X.min(), self.X.max()]).all():
+            raise ValueError("X holds NaN or infinity: every pixel must be a finite number")
+        check_labels(self.y)
 
     def __len__(self) -> int:
         return len(self.y)
@@ -75,6 +120,10 @@ class Dataset:
 
     def __repr__(self) -> str:
         return f"<Dataset {self.name!r}: {len(self.train)} training and {len(self.test)} test pictures>"
+
+    def checksum(self) -> str:
+        """Of all labels and every hundredth picture for training: it tells other files, or another order, apart."""
+        return f"{zlib.crc32(self.train.X[::100].tobytes(), zlib.crc32(self.train.y.tobytes())):08x}"
 
     def take(self, n_train: int, n_test: Optional[int] = None) -> Dataset:
         """The first ``n_train`` training and ``n_test`` test samples (None: all), or fewer. They are views.

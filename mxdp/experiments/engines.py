@@ -27,8 +27,8 @@ _BUILT = (
     "HOROVOD_WITHOUT_TENSORFLOW=1 pip install --no-build-isolation horovod==0.28.1`"
 )
 NEEDS: Mapping[str, Mapping[str, str]] = {
-    MPI: {"mpi4py": '`pip install "mxdp[mpi]"`'},
+    MPI: {"mpi4py": "`pip install mpi4py mpich`"},
     HOROVOD: {"horovod": _BUILT},
-    DDP: {"torch": '`pip install "mxdp[torch]"`'},
+    DDP: {"torch": "`pip install torch`"},
 }
 """By engine: the module that it needs, and how to install it."""

@@ -204,7 +204,7 @@ def mpiexec(size: int, hosts: Optional[str], interface: Optional[str], added: Ma
     beside = Path(sys.executable).with_name("mpiexec")
     program = str(beside) if beside.exists() else shutil.which("mpiexec")
     if program is None:
-        raise MxdpError('there is no mpiexec: pip install "mxdp[mpi]", or load your cluster\'s MPI')
+        raise MxdpError("there is no mpiexec: pip install mpi4py mpich, or load your cluster's MPI")
     done = subprocess.run([program, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
     words = [program, "-n", str(size)]
     if "HYDRA" in done.stdout or "Intel(R) MPI" in done.stdout:

@@ -200,8 +200,8 @@ def world() -> World:
         launched = next((name for name in LAUNCHED if name in os.environ), None)
         if launched:
             raise MxdpError(
-                f"this process was started by MPI's launcher ({launched}), and can't use MPI ({error}): install "
-                '"mxdp[mpi]", or start one process'
+                f"this process was started by MPI's launcher ({launched}), and can't use MPI ({error}): "
+                "`pip install mpi4py mpich`, or start one process"
             ) from error
         return World()
     found = World(MPI)

@@ -40,6 +40,7 @@ def write_chrome_trace(timeline: Timeline, path: Path) -> Path:
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         try:
+            path.parent.mkdir(parents=True, exist_ok=True)
             beside.write_text(json.dumps(chrome_trace(timeline), separators=(",", ":")), encoding="utf-8")
             os.replace(beside, path)
         finally:

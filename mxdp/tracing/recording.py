@@ -50,6 +50,9 @@ class Recording:
         self._folder: Optional[tempfile.TemporaryDirectory[str]] = None
         self._running = False
 
+    def __repr__(self) -> str:
+        return f"<Recording: {self._problem if self._timeline is None else self._timeline}>"
+
     @property
     def timeline(self) -> Timeline:
         """The recorded timeline, from the fence before the block to the fence after it.

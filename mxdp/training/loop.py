@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import math
+import os
+import reprlib
 import statistics
+import sys
 import time
 import zlib
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from importlib import metadata
+from numbers import Real
 from pathlib import Path
 from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 import numpy as onp
 
-from mxdp.backend import Device, HostArray, NDArray, mx, upload
+from mxdp.backend import Device, HostArray, NDArray, check_replicas, mx, upload
 from mxdp.collectives import GradientSync
 from mxdp.collectives.tuning import resolve
-from mxdp.datasets import Dataset, Split, load
+from mxdp.datasets import Dataset, Split, finite, load, positive_int
 from mxdp.datasets.minibatches import Stream
+from mxdp.datasets.records import check_seed
 from mxdp.errors import plural
 from mxdp.processes import CheckpointFolder, World
 from mxdp.scratch import Params, evaluate, get_params, in_sync, init_lenet, lenet
 from mxdp.sections import section
 from mxdp.timing import Timer
+from mxdp.training.history import Epoch, History, Interrupted
 from mxdp.training.step import BoundNet, TrainStep
 
 
@@ -56,31 +62,6 @@ def _marked(batches: Iterable[Tuple[HostArray, HostArray]]) -> Iterator[Tuple[Ho
         yield batch
 
 
-@dataclass(frozen=True)
-class Epoch:
-    """``seconds`` for ``samples`` samples, fenced on both sides; ``loss`` is the mean over the last step."""
-
-    number: int
-    seconds: float
-    samples: int
-    loss: float
-
-
-@dataclass(frozen=True)
-class History:
-    """The result of :func:`train`: the replicas, and for each finished epoch its times and its test accuracy."""
-
-    devices: List[Device]
-    device_params: List[List[NDArray]]
-    epochs: List[Epoch]
-    test_accuracies: List[float]
-
-    def __repr__(self) -> str:
-        last = f", the last with test accuracy {self.test_accuracies[-1]:.4f}" if self.test_accuracies else ""
-        epochs = plural(len(self.epochs), "epoch")
-        return f"<History: {epochs} on {', '.join(map(str, self.devices))}{last}>"
-
-
 def train_epochs(
     data: Split,
     device_params: Sequence[Params],
@@ -104,12 +85,17 @@ def train_epochs(
     the rest of the one that was stopped. Between two steps of an epoch, ``between`` is called with the place: the steps
     up to there are pushed, and no later one.
     """
-    ranks = world or World()
+    ranks = _ranks(world)
+    if not isinstance(data, Split):
+        raise TypeError(f"data must be a Split, such as load('digits').train, not {reprlib.repr(data)}")
+    check_replicas(device_params, devices)
+    finite("lr", lr)
+    samples = len(data) if samples is None else positive_int("samples", samples)
     stream = Stream(data, batch_size, seed, epoch=start[0], position=start[1])
     sync = GradientSync(device_params, algorithm, world=ranks)
     for params in device_params:
         ranks.broadcast(params)
-    samples, timer = samples or len(data), Timer()
+    timer = Timer()
     step = TrainStep(device_params, devices, lr, sync)
     number, done = divmod(start[0] * len(data) + start[1], samples)
     while True:
@@ -147,6 +133,7 @@ def train(
     world: Optional[World] = None,
     checkpoint: Optional[Union[str, Path]] = None,
     checkpoint_every: float = 1,
+    draw: Optional[Callable[[str, List[float]], Any]] = None,
 ) -> History:
     """Train LeNet on ``num_devices`` devices, and report a line after each epoch.
 
@@ -163,22 +150,35 @@ def train(
             The last three are kept. They are written by rank 0 in the background; if the disk is full, this is
             reported and the training goes on.
         checkpoint_every: epochs from one checkpoint to the next, or the part of an epoch's steps (0.25: four an epoch).
+        draw: as :func:`mxdp.scratch.train` takes it: ``draw(label, test_accuracies)`` after each epoch, on rank 0.
 
     Returns:
-        The trained replicas and the finished epochs. Ctrl-C ends the training early and is not an error: ``train``
-        reports it and returns. All replicas are then copies of the first one, with the steps of the unfinished epoch.
+        The trained replicas and the finished epochs.
+
+    Ctrl-C ends the training early. All replicas become copies of the first one, with the steps of the unfinished
+    epoch, and checkpoints are finished. An interactive Python, such as a notebook, then gets the history as usual. In
+    a script ``Interrupted`` is raised, a KeyboardInterrupt whose ``history`` it is: else the script would go on with a
+    half-trained network. With several ranks the KeyboardInterrupt is raised at once.
 
     Raises:
-        ValueError: a number that must be positive is not, a step has fewer samples than devices, or an unknown name.
+        TypeError, ValueError: an argument of another kind, a number that must be positive and is not, a step with fewer
+            samples than devices, or an unknown name.
         BackendError, DataError: devices or data are not available.
         MxdpError: ``checkpoint`` holds another training's checkpoint; the message says what differs.
     """
-    for name, value in (("batch_size", batch_size), ("lr", lr), ("num_epochs", num_epochs)):
-        if not value > 0:
-            raise ValueError(f"{name} must be more than 0, not {value}")
-    if not (0 < checkpoint_every < 1 or (checkpoint_every >= 1 and checkpoint_every == int(checkpoint_every))):
-        raise ValueError(f"checkpoint_every is a whole number of epochs, or a part of one, not {checkpoint_every}")
-    ranks = world or World()
+    positive_int("batch_size", batch_size)
+    positive_int("num_epochs", num_epochs)
+    check_seed("seed", seed)
+    finite("lr", lr, above=0)
+    every = checkpoint_every
+    if not isinstance(every, Real) or not (0 < every < 1 or (every >= 1 and every % 1 == 0)):
+        raise ValueError(f"checkpoint_every is a whole number of epochs, or a part of one, not {every!r}")
+    if not isinstance(checkpoint, (str, os.PathLike, type(None))):
+        raise TypeError(f"checkpoint must be the path of a folder, not {checkpoint!r}")
+    for name, function in (("report", report), ("draw", draw or print)):
+        if not callable(function):
+            raise TypeError(f"{name} must be a function, not {function!r}")
+    ranks = _ranks(world)
     devices = ranks.devices(num_devices, kind)
     in_all = num_devices * ranks.size
     if batch_size < in_all:
@@ -186,9 +186,9 @@ def train(
             f"batch_size {batch_size} gives {in_all} devices less than a sample each: use a larger batch or fewer "
             "devices"
         )
-    dataset = load(data) if isinstance(data, str) else data
+    dataset = data if isinstance(data, Dataset) else load(data)
     this = {
-        "the data set": f"{dataset.name} of {len(dataset.train)} pictures, checksum {_checksum(dataset)}",
+        "the data set": f"{dataset.name} of {len(dataset.train)} pictures, checksum {dataset.checksum()}",
         "batch_size": batch_size,
         "lr": lr,
         "seed": seed,
@@ -250,6 +250,7 @@ def train(
         start=start,
         between=between,
     )
+    stopped = False
     try:
         for _, part in zip(range(len(finished), num_epochs), training):
             epoch = replace(part, seconds=seconds + part.seconds, samples=len(dataset.train))
@@ -259,6 +260,8 @@ def train(
                 f"epoch {epoch.number}: {epoch.seconds:.2f} s, {epoch.samples / epoch.seconds:,.0f} samples/s, "
                 f"loss {epoch.loss:.3f}, test accuracy {accuracy:.4f}"
             )
+            if draw and ranks.rank == 0:
+                draw(f"{num_devices} x {devices[0].device_type}", [accuracy for _, accuracy in finished])
             if epoch.number % max(1, checkpoint_every) == 0 or epoch.number == num_epochs:
                 save(epoch.number - 1, len(dataset.train), 0.0)
             seconds, started = 0.0, time.perf_counter()
@@ -269,6 +272,7 @@ def train(
         for params in device_params[1:]:
             for first, own in zip(device_params[0], params):
                 first.copyto(own)
+        stopped = True
         say(f"stopped by Ctrl-C after {len(finished)} of {num_epochs} epochs")
     bits = ranks.gather([zlib.crc32(param.asnumpy()) for param in device_params[0]])
     equal = in_sync(device_params) and all(each == bits[0] for each in bits)
@@ -276,7 +280,16 @@ def train(
     say(f"trained on {', '.join(map(str, devices))}{processes}; replicas in sync: {equal}")
     if saved:
         saved.wait()
-    return History(devices, device_params, [epoch for epoch, _ in finished], [accuracy for _, accuracy in finished])
+    history = History(devices, device_params, [epoch for epoch, _ in finished], [accuracy for _, accuracy in finished])
+    if stopped and not hasattr(sys, "ps1"):  # which every interactive Python has
+        raise Interrupted(history)
+    return history
+
+
+def _ranks(world: Optional[World]) -> World:
+    if world is not None and not hasattr(world, "agree"):
+        raise TypeError(f"world must be what mxdp.world() returns, not {world!r}")
+    return world or World()
 
 
 def _accuracy(test: Split, device_params: Sequence[Params], ranks: World, net: BoundNet) -> float:
@@ -285,8 +298,3 @@ def _accuracy(test: Split, device_params: Sequence[Params], ranks: World, net: B
     part = Split(test.X[own], test.y[own])
     right = round(evaluate(part, device_params, net=net) * len(part)) if len(part) else 0
     return float(sum(ranks.gather(right)) / len(test))
-
-
-def _checksum(data: Dataset) -> str:
-    """Of all labels and every hundredth picture: enough to tell other files, or another order, apart."""
-    return f"{zlib.crc32(data.train.X[::100].tobytes(), zlib.crc32(data.train.y.tobytes())):08x}"

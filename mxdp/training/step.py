@@ -9,8 +9,6 @@ backward; the update of all parameters is a third. The operators are the same, s
 
 from __future__ import annotations
 
-import math
-import numbers
 from collections import deque
 from itertools import cycle
 from types import FunctionType
@@ -18,11 +16,12 @@ from typing import Any, Callable, Deque, Dict, List, Optional, Sequence, Tuple
 
 import numpy as onp
 
-from mxdp.backend import Batch, Device, NDArray, host_view, mx, np, npx
+from mxdp.backend import Batch, Device, NDArray, check_arrays, check_replicas, host_view, mx, np, npx
 from mxdp.collectives import GradientSync
+from mxdp.datasets import finite
 from mxdp.engine import Call, CompletionEvent, prepare, prepare_update
 from mxdp.plans.partition import offsets
-from mxdp.scratch import Params, cross_entropy, lenet, split_batch, train_batch
+from mxdp.scratch import Params, check_batch, cross_entropy, lenet, split_batch, train_batch
 
 RUN_AHEAD = 2
 """Steps that Python may be ahead of the devices. The devices then seldom wait for Python, and memory is bounded. Python
@@ -47,9 +46,8 @@ class TrainStep:
         lr: float,
         sync: Optional[Callable[[], Any]] = None,
     ) -> None:
-        given: Any = lr
-        if isinstance(given, bool) or not isinstance(given, numbers.Real) or not math.isfinite(given):
-            raise ValueError(f"lr must be a finite number, not {given!r}")
+        check_replicas(device_params, devices)
+        finite("lr", lr)
         self._replicas, self._devices, self._lr = device_params, devices, float(lr)
         self._sync = sync or GradientSync(device_params)
         self._gradients = [[param.grad for param in params] for params in device_params]
@@ -69,6 +67,7 @@ class TrainStep:
         """
         if not self._noted:
             npx.waitall()
+        check_arrays(X=X, y=y)
         self._wait()  # for what Ctrl-C in the last call's wait left: its batch may not be copied yet
         self._noted = False
         samples = samples or len(X)
@@ -89,10 +88,7 @@ class TrainStep:
     def _step(self, X: Batch, y: Batch, samples: int) -> List[NDArray]:
         key = X.shape, y.shape, X.dtype, y.dtype
         if key not in self._bound:
-            if X.dtype != self._replicas[0][0].dtype:
-                raise ValueError(
-                    f"X is {onp.dtype(X.dtype)}, which lenet can't take: convert it, by X.astype('float32')"
-                )
+            check_batch(X, y, self._replicas, lenet, cross_entropy)
             shards = list(zip(*split_batch(X, y, self._devices)))
             none: Sequence[Optional[BoundGraph]] = [None] * len(shards)
             first = next(iter(self._bound.values()), none)

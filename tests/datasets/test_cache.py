@@ -11,7 +11,8 @@ import filelock
 import pytest
 
 import mxdp
-from mxdp.datasets.cache import LOCK, MANIFEST, cache_root, obtain
+from mxdp.datasets import cache
+from mxdp.datasets.cache import FAILED, LOCK, MANIFEST, cache_root, obtain
 from mxdp.datasets.download import Limits
 from mxdp.errors import DataError
 
@@ -244,3 +245,49 @@ def test_no_home_folder_at_all(monkeypatch):
 
     with pytest.raises(DataError, match="no home folder to keep a cache in; set XDG_CACHE_HOME"):
         cache_root()
+
+
+@pytest.fixture
+def failing(server, made_up, folder, said):
+    """Ask mirrors that have none of the files: the error, and how many requests they got."""
+
+    def run(*mirrors, files=made_up.files):
+        before = len(server.requests)
+        with pytest.raises(DataError, match=r"could not be downloaded .*404 Not Found") as caught:
+            obtain(folder, files, [server.mirror(name, {}) for name in mirrors], said.append, limits=FAST)
+        return str(caught.value), len(server.requests) - before
+
+    return run
+
+
+def test_a_failed_download_is_remembered_for_an_hour(failing, get, folder, monkeypatch):
+    first, asked = failing("empty")
+    again, asked_again = failing("empty")
+    assert asked > 0
+    assert asked_again == 0
+    assert again.startswith(f"{first} 0 minutes ago; mxdp tries again an hour after that, or as soon as ")
+    assert again.endswith(f"{folder / FAILED} is deleted")
+    now = cache.time.time()
+    for later, is_asked in ((3500, False), (3700, True), (3700 + 3500, False), (0, True)):  # back: the clock was set
+        monkeypatch.setattr(cache.time, "time", lambda later=later: now + later)
+        assert bool(failing("empty")[1]) == is_asked, later
+    assert sorted(path.name for path in folder.iterdir()) == sorted([FAILED, LOCK]), "nothing half-written"
+
+
+def test_what_makes_it_another_download_is_tried_at_once(failing, made_up, folder, get):
+    for mirrors in (["empty"], ["other"], ["other", "empty"]):
+        assert failing(*mirrors)[1] > 0
+    (folder / NAME).write_bytes(made_up.contents[NAME])
+    assert failing("other", "empty")[1] > 0, "a new file"
+    (folder / FAILED).unlink()
+    assert failing("other", "empty")[1] > 0
+    (folder / FAILED).write_text("no JSON")
+    assert failing("other", "empty")[1] > 0
+    get()
+
+
+def test_a_complete_cache_does_not_look_at_failures(failing, made_up, folder, get):
+    failing("good")
+    for name, data in made_up.contents.items():
+        (folder / name).write_bytes(data)
+    get()

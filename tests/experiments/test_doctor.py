@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -38,7 +39,10 @@ def test_a_python_that_nobody_tried_is_a_limit(probe, monkeypatch, python, expec
 
 def test_on_numpy_2_what_mxnet_fails_is_listed(probe, monkeypatch):
     monkeypatch.setattr(doctor.provenance, "versions", lambda: {"numpy": "1.26.4", "d2l": "1.0.3"})
-    assert state("NumPy") == doctor.Check("NumPy", GOOD, "1.26.4")
+    error = "AttributeError: module 'numpy' has no attribute 'bool'"
+    quoted = f"import mxdp before mxnet; otherwise `import mxnet` ends in: {error}"
+    assert error in (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    assert state("NumPy") == doctor.Check("NumPy", LIMIT, "1.26.4", quoted)
     assert state("d2l") == doctor.Check("d2l", GOOD, "1.0.3")
     monkeypatch.setattr(doctor.provenance, "versions", lambda: {"numpy": "2.0.0"})
     check = state("NumPy")
@@ -47,6 +51,11 @@ def test_on_numpy_2_what_mxnet_fails_is_listed(probe, monkeypatch):
     assert "test_metric::test_acc" in doctor.DIFFERENCES.read_text()
     assert len(check.found.splitlines()) > 2
     assert str(doctor.DIFFERENCES) in check.cure
+    assert quoted in check.cure
+    for version in ("1.23.5", "1.9.3"):
+        monkeypatch.setattr(doctor.provenance, "versions", lambda version=version: {"numpy": version})
+        assert state("NumPy") == doctor.Check("NumPy", GOOD, version)
+    monkeypatch.setattr(doctor.provenance, "versions", lambda: {"numpy": "2.0.0"})
     assert "pip install --no-deps d2l==1.0.3" in state("d2l").cure
 
 

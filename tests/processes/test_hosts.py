@@ -27,7 +27,7 @@ print(world.rank, socket.gethostname(), bits, flush=True)
 @pytest.fixture
 def hosts(tmp_path):
     if not MPIEXEC.exists():
-        pytest.skip('no mpiexec beside this Python: pip install "mxdp[mpi]"')
+        pytest.skip("no mpiexec beside this Python: pip install mpi4py mpich")
     try:
         with two_hosts(tmp_path) as found:
             yield found

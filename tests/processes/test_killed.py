@@ -28,7 +28,7 @@ with open(f"{out}.{world.rank}", "w") as file:
 """
 SECONDS = 120
 
-pytestmark = pytest.mark.skipif(not MPIEXEC.exists(), reason='no mpiexec beside this Python: pip install "mxdp[mpi]"')
+pytestmark = pytest.mark.skipif(not MPIEXEC.exists(), reason="no mpiexec beside this Python: pip install mpi4py mpich")
 
 
 def start(tmp_path, name, *options):

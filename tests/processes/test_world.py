@@ -17,7 +17,7 @@ from mxdp.errors import MxdpError
 from mxdp.processes import World, world
 
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
-needs_mpi = pytest.mark.skipif(not MPIEXEC.exists(), reason='no mpiexec: pip install "mxdp[mpi]"')
+needs_mpi = pytest.mark.skipif(not MPIEXEC.exists(), reason="no mpiexec: pip install mpi4py mpich")
 
 
 @pytest.fixture

@@ -1,17 +1,21 @@
 from __future__ import annotations
 
+import inspect
 import sys
+from types import SimpleNamespace
 
 import numpy as onp
 import pytest
 
+from mxdp import timing
 from mxdp.backend import mx, np
 from mxdp.collectives import GradientSync, allreduce
-from mxdp.datasets import Split, load
+from mxdp.datasets import Split, load, permutation
 from mxdp.engine import prepare_update
+from mxdp.processes import CheckpointFolder, World
 from mxdp.scratch import cross_entropy, evaluate, get_params, in_sync, init_lenet, lenet, train_batch
 from mxdp.timing import Timer
-from mxdp.training import History, loop, step, train, train_epochs
+from mxdp.training import History, Interrupted, loop, step, train, train_epochs
 
 
 def batch(n, seed=0):
@@ -134,7 +138,7 @@ def test_a_network_may_take_another_dtype_and_its_own_errors_stay():
 
     train_batch((255 * X).astype("uint8"), y, device_params, devices, 0.1, net=scaled)
     with pytest.raises(mx.MXNetError, match="should be 4D"):
-        train_batch(X[:, 0], y, device_params, devices, 0.1)
+        train_batch(X[:, 0], y, device_params, devices, 0.1, net=lambda X, params: lenet(X, params))
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
@@ -148,7 +152,7 @@ def test_evaluate_equals_one_look_at_everything(small, n, batch_size):
 
 def test_evaluate_refuses_nothing():
     empty = Split(onp.zeros((0, 1, 28, 28), "float32"), onp.zeros(0, "int32"))
-    with pytest.raises(ValueError, match="0 samples"):
+    with pytest.raises(ValueError, match=r"with samples, .* not <Split: 0 pictures>"):
         evaluate(empty, replicas(1)[1])
 
 
@@ -225,8 +229,13 @@ def test_train_learns_on_two_devices(small, capsys):
     [(0, []), (3, []), (4, [1]), (7, [1])],
     ids=["at once", "between two replicas", "in the second epoch", "between two replicas of the second epoch"],
 )
-def test_ctrl_c_keeps_the_finished_epochs(small, monkeypatch, calls, finished):
-    """An epoch is two steps, and a step two updates, one for each replica."""
+@pytest.mark.parametrize("interactive", [True, False])
+def test_ctrl_c_keeps_the_finished_epochs(small, monkeypatch, tmp_path, calls, finished, interactive):
+    """An epoch is two steps, and a step two updates, one for each replica. A script is ended, a notebook goes on."""
+    if interactive:
+        monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    else:
+        monkeypatch.delattr(sys, "ps1", raising=False)
     done, lines = [], []
 
     def interrupted(*arguments):
@@ -240,7 +249,19 @@ def test_ctrl_c_keeps_the_finished_epochs(small, monkeypatch, calls, finished):
         return call
 
     monkeypatch.setattr(step, "prepare_update", interrupted)
-    history = train(2, 50, 0.5, num_epochs=3, kind="cpu", data=small.take(100, 10), report=lines.append)
+
+    def run():
+        return train(2, 50, 0.5, 3, "cpu", small.take(100, 10), report=lines.append, checkpoint=tmp_path / "kept")
+
+    raised = None
+    try:
+        history = run()
+    except KeyboardInterrupt as error:  # which would end pytest
+        raised, history = error, error.history
+    assert (raised is None) == interactive
+    assert interactive or f"after {len(finished)} epoch" in str(raised)
+    kept = CheckpointFolder(tmp_path / "kept", report=pytest.fail)
+    assert [path.suffix for path in kept.folder.iterdir()] == [".npz"] * len(finished)
     assert [epoch.number for epoch in history.epochs] == finished
     assert len(history.test_accuracies) == len(finished)
     assert in_sync(history.device_params)
@@ -253,7 +274,9 @@ def test_ctrl_c_while_an_epoch_is_reported_keeps_it(small):
         if line.startswith("epoch 2"):
             raise KeyboardInterrupt
 
-    history = train(1, 50, 0.5, num_epochs=3, kind="cpu", data=small.take(100, 10), report=report)
+    with pytest.raises(Interrupted) as caught:
+        train(1, 50, 0.5, num_epochs=3, kind="cpu", data=small.take(100, 10), report=report)
+    history = caught.value.history
     assert [epoch.number for epoch in history.epochs] == [1, 2]
     assert history.test_accuracies[1] == evaluate(small.take(100, 10).test, history.device_params)
 
@@ -263,13 +286,6 @@ def test_a_history_shows_itself_in_a_line(small):
     last = history.test_accuracies[0]
     assert repr(history) == f"<History: 1 epoch on cpu(0), cpu(1), the last with test accuracy {last:.4f}>"
     assert repr(History([mx.cpu(0)], [], [], [])) == "<History: 0 epochs on cpu(0)>"
-
-
-@pytest.mark.parametrize("bad", [{"batch_size": 0}, {"lr": -1.0}, {"num_epochs": 0}])
-def test_train_names_the_number_that_is_wrong(small, bad):
-    arguments = {"batch_size": 10, "lr": 0.1, "num_epochs": 1, **bad}
-    with pytest.raises(ValueError, match=f"{next(iter(bad))} must be more than 0"):
-        train(1, data=small, **arguments)
 
 
 def test_the_same_seed_gives_the_same_parameters(small):
@@ -292,3 +308,209 @@ def test_an_uneven_last_batch_is_trained_on():
     X, y = batch(5)
     devices, device_params = replicas(2)
     assert next(train_epochs(Split(X, y), device_params, devices, 3, 0.1)).samples == 5
+
+
+class Ranks(World):
+    """One of several ranks. The others do nothing; ``gather`` keeps what this one gives, and ``agree`` its facts."""
+
+    def __init__(self, rank, size):
+        super().__init__()
+        self.rank, self.size, self.gathered, self.agreed = rank, size, [], None
+
+    def sum(self, arrays):
+        pass
+
+    broadcast = sum
+
+    def gather(self, value):
+        self.gathered.append(value)
+        return [value] * self.size
+
+    def agree(self, facts):
+        self.agreed = facts
+
+
+class Steps:
+    """In place of :class:`TrainStep`: what each of its steps is given, and a loss of 1."""
+
+    def __init__(self, *arguments):
+        self.made, self.calls = arguments, []
+        Steps.last = self
+
+    def __call__(self, X, y, samples):
+        self.calls.append((X, y, samples))
+        return [np.ones(len(X))]
+
+
+@pytest.mark.parametrize("samples", [None, 4, 10, 25])
+@pytest.mark.parametrize("start", [(0, 0), (0, 3), (0, 10), (1, 2), (2, 7)])
+def test_epochs_have_the_samples_and_numbers_that_they_say(samples, start, monkeypatch):
+    """Of 10 samples; ``samples`` may be a part or a multiple of them, and the start in the middle of either."""
+    monkeypatch.setattr(loop, "TrainStep", Steps)
+    devices, device_params = replicas(1)
+    X, y = batch(10)
+    X[:, 0, 0, 0] = onp.arange(10)
+    epochs = train_epochs(Split(X, y), device_params, devices, 3, 0.1, samples, seed=5, start=start)
+    length, done = samples or 10, 10 * start[0] + start[1]
+    places, seen = [], []
+    for number in range(done // length + 1, done // length + 5):
+        epoch, calls = next(epochs), Steps.last.calls
+        trained = sum(samples for _, _, samples in calls)
+        assert (epoch.number, epoch.samples) == (number, trained)
+        assert done + trained == number * length
+        done += trained
+        seen += [int(x) for X, _, _ in calls for x in X[:, 0, 0, 0]]
+        places.append(done)
+        calls.clear()
+    order = [int(each) for epoch in range(20) for each in permutation(10, 5, epoch)]
+    first = 10 * start[0] + start[1]
+    assert seen == order[first : places[-1]], "each sample of each epoch of the stream, once"
+
+
+def test_an_epochs_seconds_are_those_between_two_fences(monkeypatch):
+    """Three epochs of 1, 2 and 4 seconds, and an hour of something else between them."""
+    log, times = [], iter([10.0, 11.0, 4000.0, 4002.0, 8000.0, 8004.0])
+    monkeypatch.setattr(timing.npx, "waitall", lambda: log.append("fence"))
+    monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=lambda: (log.append("clock"), next(times))[1]))
+
+    class Logged(Steps):
+        def __call__(self, X, y, samples):
+            log.append("step")
+            return super().__call__(X, y, samples)
+
+    monkeypatch.setattr(loop, "TrainStep", Logged)
+    devices, device_params = replicas(1)
+    epochs = train_epochs(Split(*batch(5)), device_params, devices, 3, 0.1)
+    assert [next(epochs).seconds for _ in range(3)] == [1.0, 2.0, 4.0]
+    assert log == ["fence", "clock", "step", "step", "fence", "clock"] * 3
+
+
+def arguments_of(function):
+    return set(inspect.signature(function).parameters)
+
+
+def test_each_argument_of_train_arrives(small, monkeypatch, tmp_path):
+    """Beside those that the test above sees arrive further down."""
+    given, drawn, lines = {}, [], []
+
+    def spy(*arguments, **more):
+        given.update(inspect.signature(train_epochs).bind(*arguments, **more).arguments)
+        return train_epochs(*arguments, **more)
+
+    monkeypatch.setattr(loop, "train_epochs", spy)
+    ranks, data = World(), small.take(20, 10)
+    options = dict(kind="cpu", data=data, seed=4, algorithm="naive", report=lines.append, world=ranks)
+    options.update(
+        checkpoint=tmp_path / "kept", checkpoint_every=2, draw=lambda *what: drawn.append([*map(list, what)])
+    )
+    history = train(2, 7, 0.25, 3, **options)
+    assert arguments_of(train) == {"num_devices", "batch_size", "lr", "num_epochs", *options}
+    given.pop("between")
+    assert given.pop("data") is data.train
+    assert given.pop("world") is ranks
+    assert given.pop("device_params") == history.device_params
+    assert given == {
+        "devices": [mx.cpu(0), mx.cpu(1)], "batch_size": 7, "lr": 0.25, "seed": 4, "algorithm": "naive", "start": (0, 0)
+    }  # fmt: skip
+    assert [epoch.number for epoch in history.epochs] == [1, 2, 3]
+    assert drawn == [[list("2 x cpu"), history.test_accuracies[:number]] for number in (1, 2, 3)]
+    for line, epoch, accuracy in zip(lines, history.epochs, history.test_accuracies):
+        assert line == (
+            f"epoch {epoch.number}: {epoch.seconds:.2f} s, {20 / epoch.seconds:,.0f} samples/s, loss {epoch.loss:.3f}, "
+            f"test accuracy {accuracy:.4f}"
+        )
+    assert len(list((tmp_path / "kept").iterdir())) == 2, "after the second epoch, and at the end"
+
+
+def test_each_argument_of_train_epochs_arrives(monkeypatch):
+    made = {}
+
+    def spied(name, whole):
+        def make(*arguments, **more):
+            made[name] = (arguments, more)
+            return whole(*arguments, **more)
+
+        monkeypatch.setattr(loop, name, make)
+
+    spied("Stream", loop.Stream)
+    spied("GradientSync", GradientSync)
+    monkeypatch.setattr(loop, "TrainStep", Steps)
+    devices, device_params = replicas(2)
+    data, ranks, places = Split(*batch(6)), Ranks(1, 2), []
+    options = dict(samples=11, seed=8, algorithm="tree", world=ranks, start=(3, 2))
+    options["between"] = lambda *place: places.append((place, len(Steps.last.calls)))
+    epoch = next(train_epochs(data, device_params, devices, 4, 0.3, **options))
+    assert arguments_of(train_epochs) == {"data", "device_params", "devices", "batch_size", "lr", *options}
+    assert made == {
+        "Stream": ((data, 4, 8), dict(epoch=3, position=2)),
+        "GradientSync": ((device_params, "tree"), dict(world=ranks)),
+    }
+    assert Steps.last.made[:3] == (device_params, devices, 0.3)
+    assert isinstance(Steps.last.made[3], GradientSync)
+    done = 3 * 6 + 2
+    assert epoch.samples == 11 - done % 11
+    assert [len(X) for X, _, samples in Steps.last.calls] == [samples // 2 for _, _, samples in Steps.last.calls]
+    assert ranks.gathered == [[1.0] * len(Steps.last.calls[-1][0])]
+
+
+@pytest.mark.parametrize("interactive", [True, False])
+def test_ctrl_c_on_one_of_several_ranks_is_raised_at_once(small, monkeypatch, interactive):
+    if interactive:
+        monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    ranks, lines = Ranks(0, 2), []
+
+    class Interrupted(Steps):
+        def __call__(self, X, y, samples):
+            if len(self.calls) == 3:
+                raise KeyboardInterrupt
+            return super().__call__(X, y, samples)
+
+    monkeypatch.setattr(loop, "TrainStep", Interrupted)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        train(1, 50, 0.5, 3, "cpu", small.take(100, 10), report=lines.append, world=ranks)
+    assert caught.type is KeyboardInterrupt
+    assert [line.split(":")[0] for line in lines] == ["epoch 1"], "no word of an end, and nothing exchanged after it"
+
+
+EACH_RANK_ITS_OWN = {"kind", "report", "world", "draw"}
+
+
+def test_ranks_compare_all_that_must_be_equal(small, monkeypatch, tmp_path):
+    """Two settings that differ in one argument give other facts."""
+
+    class Compared(Exception):
+        pass
+
+    class Comparing(Ranks):
+        def agree(self, facts):
+            super().agree(facts)
+            raise Compared
+
+    def facts(**changed):
+        ranks = Comparing(0, 2)
+        settings = dict(num_devices=1, batch_size=50, lr=0.5, num_epochs=2, data=small, seed=0, algorithm="auto")
+        settings.update(checkpoint=tmp_path / "kept", checkpoint_every=1)
+        with pytest.raises(Compared):
+            train(kind="cpu", world=ranks, **{**settings, **changed})
+        return ranks.agreed
+
+    other = dict(num_devices=2, batch_size=51, lr=0.4, num_epochs=3, data=small.take(299), seed=1, algorithm="ring")
+    other.update(checkpoint=None, checkpoint_every=0.5)
+    assert set(other) | EACH_RANK_ITS_OWN == arguments_of(train)
+    same = facts()
+    assert facts() == same
+    for name, value in other.items():
+        assert [key for key, fact in facts(**{name: value}).items() if fact != same[key]] != [], name
+    assert list(tmp_path.iterdir()) == [], "before a checkpoint is opened"
+
+
+@pytest.mark.parametrize("samples", [1, 2, 7, 10])
+def test_the_ranks_parts_of_the_test_accuracy_make_the_whole(samples):
+    X, y = batch(samples)
+    _, device_params = replicas(2, scale=0.3)
+    test, ranks = Split(X, y), [Ranks(rank, 3) for rank in range(3)]
+    for each in ranks:
+        loop._accuracy(test, device_params, each, lenet)
+    right = sum(each.gathered[0] for each in ranks)
+    assert right / samples == pytest.approx(evaluate(test, device_params), abs=1e-12)
+    assert loop._accuracy(test, device_params, World(), lenet) == evaluate(test, device_params)

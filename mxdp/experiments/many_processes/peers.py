@@ -21,7 +21,7 @@ from mxdp.experiments.report.rows import find, keep, ratios, row_bars
 BOOK, GLUON, HYBRID, TORCH, MXDP, MXDP_MPI, CEILING = (
     "book", "gluon", "gluon-hybrid", "torch", "mxdp", "mxdp-mpi", "ceiling",
 )  # fmt: skip
-BOOK_NEEDS = {"d2l": '`make`, or `pip install --no-deps d2l==1.0.3` and `pip install "mxdp[book]"`'}
+BOOK_NEEDS = {"d2l": "`make`, or `pip install --no-deps d2l==1.0.3` and `pip install ipython matplotlib-inline pandas`"}
 ENGINES = {HOROVOD: HOROVOD, DDP: DDP, MXDP_MPI: MPI, CEILING: ALONE}
 """Of the peers that have a process for each device; the others have one."""
 ORDER = (BOOK, GLUON, HYBRID, HOROVOD, TORCH, DDP, MXDP, MXDP_MPI, CEILING)

@@ -43,6 +43,7 @@ class Curves:
         self.accuracies[label] = list(accuracies)
         figure = self.figure()
         if self.path:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
             beside = self.path.with_name(f".{os.getpid()}-{self.path.name}")
             figure.savefig(beside)
             beside.replace(self.path)

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Tuple
 
+from mxdp.errors import plural
 from mxdp.plans.collective.operations import Operation
 from mxdp.plans.collective.schedule import COPY
 
@@ -62,6 +63,10 @@ class Machine:
     add_more: float
     cores: int
     measured_on: str = ""
+
+    def __repr__(self) -> str:
+        copy, add = (f"{1e-9 / rate.alone[-1][1]:.3g} GB/s" for rate in (self.copy, self.add))
+        return f"<Machine: push {1e6 * self.push:.3g} us, copy {copy}, add {add}, {plural(self.cores, 'core')}>"
 
     def with_cores(self, cores: int) -> Machine:
         """The same speeds with another number of cores."""

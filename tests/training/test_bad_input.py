@@ -1,0 +1,194 @@
+"""Every public entry refuses every kind of bad input in one sentence, before it trains, and changes no parameter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as onp
+import pytest
+
+import mxdp
+from mxdp import scratch
+from mxdp.backend import mx, np
+from mxdp.datasets import Split
+from mxdp.errors import MxdpError
+from mxdp.training import TrainStep, train_epochs
+
+OURS = Path(mxdp.__file__).parent
+DEVICES = [mx.cpu(0), mx.cpu(1)]
+DATA = mxdp.load("synthetic").take(20, 10)
+X, Y = DATA.train.X[:8], DATA.train.y[:8]
+NOT_NUMBERS = ["0.1", None, [0.1], float("nan"), float("inf"), onp.array([0.1])]
+NOT_COUNTS = [0, -1, 1.5, "two", None, True]
+
+
+def replicas(*devices):
+    return [mxdp.get_params(mxdp.init_lenet(0, 0.1), device) for device in devices or DEVICES]
+
+
+def with_label(value, dtype="int32", at=3):
+    y = Y.astype(dtype)
+    y[at] = value
+    return y
+
+
+def other_shapes():
+    """Replicas of a net with other shapes, of too few arrays, and of none."""
+    good = replicas()
+    wide = [np.zeros((30, 1, 3, 3), ctx=device) for device in DEVICES]
+    return [[[w, *params[1:]] for w, params in zip(wide, good)], [params[:-1] for params in good], [[], []]]
+
+
+def without_gradients():
+    return [[param.copyto(device) for param in mxdp.init_lenet()] for device in DEVICES]
+
+
+def shared():
+    one = replicas(mx.cpu(0))[0]
+    first, second = replicas()
+    return [
+        [one, one],
+        [one, [param[:] for param in one]],
+        [first, [*second[:5], first[5], *second[6:]]],
+        [second, first],
+        replicas(mx.cpu(0), mx.cpu(2)),
+        first,
+        [first],
+        [first, second, first],
+        [first, None],
+        [first, [param.asnumpy() for param in second]],
+    ]
+
+
+BAD_DEVICES = [DEVICES[0], [], [mx.cpu(0)] * 2, [mx.cpu(1), mx.cpu(0), mx.cpu(1)], "cpu", ["cpu(0)", "cpu(1)"], None, 2]
+BAD_X = [
+    X.tolist(),
+    list(X),
+    None,
+    X[:, 0],
+    onp.zeros((8, 1, 32, 32), "float32"),
+    onp.zeros((8, 3, 28, 28), "float32"),
+    onp.zeros((8, 28, 28, 1), "float32"),
+    np.zeros((8, 784)),
+    X.astype("float64"),
+    (255 * X).astype("uint8"),
+    X[:7],
+    mx.nd.zeros((8, 1, 28, 28)),
+    onp.float32(3),
+    onp.array(3.0, "float32"),
+]
+BAD_Y = [
+    Y.tolist(),
+    None,
+    onp.eye(10, dtype="float32")[Y],
+    np.array(onp.eye(10, dtype="float32")[Y]),
+    onp.array(["shirt"] * 8),
+    Y[:7],
+    Y[:, None],
+    Y + 1 + (9 - Y.max()),
+    with_label(10),
+    with_label(-1),
+    with_label(10, at=-1),
+    with_label(1.5, "float32"),
+    with_label(float("nan"), "float32"),
+    onp.int32(3),
+]
+LABELS_OF_A_SPLIT = [y for y in BAD_Y if isinstance(y, onp.ndarray) and y.dtype == "int32"]
+
+
+def step(X=X, y=Y, params=None, devices=DEVICES, lr=0.1, **more):
+    mxdp.train_batch(X, y, params or replicas(), devices, lr, **more)
+
+
+def bound_step(X=X, y=Y, params=None, devices=DEVICES, lr=0.1):
+    TrainStep(params or replicas(), devices, lr)(X, y)
+
+
+def epochs(data=DATA.train, params=None, devices=DEVICES, batch_size=8, lr=0.1, **more):
+    next(train_epochs(data, params or replicas(), devices, batch_size, lr, **more))
+
+
+def train(num_devices=2, batch_size=8, lr=0.1, num_epochs=1, **more):
+    mxdp.train(num_devices, batch_size, lr, num_epochs, **{"kind": "cpu", "data": DATA, **more})
+
+
+def scratch_train(num_devices=2, batch_size=8, lr=0.1, num_epochs=1, data=DATA, **more):
+    scratch.train(num_devices, batch_size, lr, num_epochs, data, **more)
+
+
+NO_DATA = [(1, 2), (X, Y), X, DATA.train, None, "digit"]
+CALLS = [
+    (step, "X", BAD_X),
+    (step, "y", BAD_Y),
+    (step, "params", [*shared(), *other_shapes(), without_gradients()]),
+    (step, "devices", BAD_DEVICES),
+    (step, "lr", NOT_NUMBERS),
+    (step, "allreduce", ["ring", None]),
+    (bound_step, "X", BAD_X[:-1]),
+    (bound_step, "y", BAD_Y),
+    (bound_step, "params", [*shared(), *other_shapes()]),
+    (bound_step, "devices", BAD_DEVICES),
+    (bound_step, "lr", NOT_NUMBERS),
+    (epochs, "data", [DATA, (X, Y), X, None, "digits"]),
+    (epochs, "params", [*shared(), *other_shapes()]),
+    (epochs, "devices", BAD_DEVICES),
+    (epochs, "batch_size", NOT_COUNTS),
+    (epochs, "lr", NOT_NUMBERS),
+    (epochs, "samples", [0, -1, 1.5, "two", True]),
+    (epochs, "seed", ["a", -1, 1.5, None]),
+    (epochs, "algorithm", ["rign", 3]),
+    (epochs, "world", [mxdp.world, 2]),
+    (epochs, "start", [(0, -1), (-1, 0), (0, 21)]),
+    (train, "num_devices", NOT_COUNTS),
+    (train, "batch_size", [*NOT_COUNTS, 1]),
+    (train, "num_epochs", NOT_COUNTS),
+    (train, "lr", [*NOT_NUMBERS, 0, -0.1]),
+    (train, "kind", ["cuda", None]),
+    (train, "data", NO_DATA),
+    (train, "seed", ["a", -1, 1.5, None]),
+    (train, "algorithm", ["rign", 3]),
+    (train, "report", [None, "loud"]),
+    (train, "draw", ["curves"]),
+    (train, "world", [mxdp.world, 2]),
+    (train, "checkpoint", [3, True]),
+    (train, "checkpoint_every", [0, -1, 1.5, "two", None, float("nan"), float("inf")]),
+    (scratch_train, "num_devices", NOT_COUNTS),
+    (scratch_train, "batch_size", NOT_COUNTS),
+    (scratch_train, "num_epochs", NOT_COUNTS),
+    (scratch_train, "lr", NOT_NUMBERS),
+    (scratch_train, "data", NO_DATA),
+    (scratch_train, "allreduce", ["ring", None]),
+    (scratch_train, "draw", ["curves"]),
+    (lambda data: mxdp.evaluate(data, replicas()), "data", [DATA, (X, Y), X, None, "digits"]),
+    (lambda params: mxdp.evaluate(DATA.test, params), "params", [*shared()[:2], shared()[5], *other_shapes(), []]),
+    (lambda size: mxdp.evaluate(DATA.test, replicas(), size), "size", NOT_COUNTS),
+    (lambda x: mxdp.split_and_load(x, DEVICES), "x", [X.tolist(), None, onp.float32(3), X[:1], mx.nd.zeros((4,))]),
+    (lambda devices: mxdp.split_and_load(X, devices), "devices", BAD_DEVICES),
+    (lambda y: mxdp.split_batch(X, y, DEVICES), "y", [Y.tolist(), None, Y[:7], onp.array(3)]),
+    (lambda devices: mxdp.split_batch(X, Y, devices), "devices", BAD_DEVICES),
+    (lambda device: mxdp.get_params(mxdp.init_lenet(), device), "device", ["cpu(0)", None, 0, DEVICES]),
+    (lambda y: Split(X, y), "y", [*LABELS_OF_A_SPLIT, Y.tolist(), Y.astype("int64")]),
+    (lambda X: Split(X, Y), "X", [*BAD_X, onp.full_like(X, float("nan")), onp.full_like(X, float("inf"))]),
+    (lambda name: mxdp.load(name), "name", [(1, 2), X, DATA, "digit"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("call", "argument", "values"), CALLS, ids=[f"{call.__name__} {name}" for call, name, _ in CALLS]
+)
+def test_bad_input_is_refused_in_a_sentence(call, argument, values, capfd, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for value in values:
+        given = value if isinstance(value, list) else []
+        replicas = [each for each in given if isinstance(each, list) and each and isinstance(each[0], np.ndarray)]
+        before = [param.asnumpy().tobytes() for params in replicas for param in params]
+        with pytest.raises((ValueError, TypeError, MxdpError)) as caught:
+            call(**{argument: value})
+        said = str(caught.value)
+        assert 15 < len(said) < 250
+        assert "\n" not in said
+        assert not any(word in said for word in ("Traceback", "src/", "operand", "object"))
+        assert OURS in Path(caught.traceback[-1].path).parents, f"raised by a library: {said}"
+        assert [param.asnumpy().tobytes() for params in replicas for param in params] == before
+    assert "epoch 1" not in capfd.readouterr().out, "refused after training"
+    assert list(tmp_path.iterdir()) == []
