@@ -16,6 +16,13 @@ from mxdp.experiments.harness.experiment import find
 sys.path.insert(0, str(Path(__file__).parent))
 
 
+def pytest_collection_modifyitems(items):
+    """Who asks first waits for the whole experiment; beside other work some of them take minutes."""
+    for item in items:
+        if "measured" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.timeout(900))
+
+
 @pytest.fixture(scope="session")
 def measured(tmp_path_factory):
     """``measured(name)``: the folder and the result of that experiment, run with little work, once for all tests."""
