@@ -48,7 +48,7 @@ def broken_shim(path: Path) -> None:
 
 
 def run(command: List[str], **options: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, timeout=30, **options)
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
 
 
 def choose(*folders: Path, order: str = "newest", **variables: str) -> subprocess.CompletedProcess[str]:
