@@ -48,7 +48,7 @@ def broken_shim(path: Path) -> None:
 
 
 def run(command: List[str], **options: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, timeout=30, **options)
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
 
 
 def choose(*folders: Path, order: str = "newest", **variables: str) -> subprocess.CompletedProcess[str]:
@@ -304,11 +304,14 @@ def test_make_alone_lists_every_target_with_a_word_about_it() -> None:
     assert all(len(line) == 3 for line in lines)
 
 
+PYTEST = ".venv/bin/python -m pytest -n 2 --dist worksteal"
+
+
 def test_targets_install_first_and_hand_on_what_they_are_given() -> None:
     given = ("BACKEND=cu112", "PYTHON=/opt/my python", "ARGS=-k ring")
     install = 'PYTHON="/opt/my python" VENV=".venv" tools/install.sh "cu112"'
     assert make("-n", "run", *given) == [install, ".venv/bin/python -m mxdp.experiments -k ring"]
-    assert make("-n", "test", *given) == [f"{install} test", ".venv/bin/python -m pytest -k ring"]
+    assert make("-n", "test", *given) == [f"{install} test", f"{PYTEST} -k ring"]
     assert make("-n", "test", "VENV=.venv-3.8")[1].split()[0] == ".venv-3.8/bin/python"
     assert make("-n", "lint", *given)[0] == f"{install} test dev"
     assert make("-n", "mutants", *given) == [f"{install} test mutants", ".venv/bin/python tools/mutants.py -k ring"]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import collections
 import importlib.util
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,8 +17,10 @@ SPEC.loader.exec_module(mutants)
 
 def test_every_module_has_tests_of_its_own():
     modules = mutants.modules([])
-    assert len(modules) > 25
-    assert [name for name in modules if not (ROOT / "tests" / mutants.tests_of(name)).exists()] == []
+    assert len(modules) > 45
+    assert [name for name in modules for test in mutants.tests_of(name) if not (ROOT / "tests" / test).exists()] == []
+    assert {mutants.room_of(name) for name in modules} == set(mutants.ROOMS)
+    assert set(mutants.ELSEWHERE) <= set(modules)
     ring = "mxdp/plans/collective/rings.py"
     assert mutants.command("plans/collective/rings.py").endswith(f" {ring} tests/plans/test_rings.py")
 
@@ -25,3 +29,17 @@ def test_a_part_of_the_modules_and_none():
     assert mutants.modules(["plans/collective/r", "scratch"]) == ["plans/collective/rings.py", "scratch.py"]
     with pytest.raises(SystemExit, match="no module begins with 'ring'; there are: plans/"):
         mutants.modules(["ring"])
+
+
+@pytest.mark.parametrize(
+    ("sample", "expected"), [(12, [4, 4, 4]), (40, [5, 17, 18]), (3, [1, 1, 1]), (0, [5, 30, 50]), (99, [5, 30, 50])]
+)
+def test_a_sample_has_as_many_of_each_room(sample, expected):
+    sizes = {"scratch.py": 5, "gluon/store.py": 30, "plans/pipeline.py": 50}
+    made = [SimpleNamespace(module_path=f"mxdp/{name}", n=n) for name, count in sizes.items() for n in range(count)]
+    drawn = mutants.drawn(made, sample, seed=0)
+    counted = collections.Counter(mutants.module_of(mutant) for mutant in drawn)
+    assert [counted[name] for name in sizes] == expected
+    assert len({(mutant.module_path, mutant.n) for mutant in drawn}) == len(drawn)
+    assert mutants.drawn(made, sample, seed=0) == drawn
+    assert sample in (0, 99) or mutants.drawn(made, sample, seed=1) != drawn

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -12,56 +11,24 @@ from pathlib import Path
 
 import psutil
 import pytest
+from filelock import FileLock
 
-from mxdp.experiments.harness import results
-from mxdp.experiments.harness.experiment import Experiment
+from mxdp.experiments.harness import results, runner
+from mxdp.experiments.harness.experiment import find
 from mxdp.experiments.measure.crew import Crew
-from mxdp.launch.guard import die_with_parent
 
 sys.path.insert(0, str(Path(__file__).parent))
-import measuring
 
 
 def pytest_collection_modifyitems(items):
-    """What waits for experiments comes last: they run beside the other tests."""
-    items.sort(key=lambda item: "measured" in getattr(item, "fixturenames", ()))
-
-
-@pytest.fixture(scope="session", autouse=True)
-def background(request, tmp_path_factory):
-    """``background(name)``: the folder and the result of that experiment, run with little work, once for all tests.
-
-    Those that tests of this session ask for run meanwhile, from now on, in another process.
-    """
-    folder, asked = tmp_path_factory.mktemp("measured"), set()
-    started = []
-
-    def start(names):
-        asked.update(names)
-        command = [sys.executable, Path(__file__).with_name("background.py"), folder, *names]
-        started.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=die_with_parent))
-        measuring.background.append(started[-1].pid)
-
-    def measure(name):
-        if name not in asked:
-            start([name])
-        while not (folder / name).exists():
-            assert any(each.poll() is None for each in started), f"{name} has not come to its end"
-            time.sleep(0.1)
-        return folder, pickle.loads((folder / name).read_bytes())
-
-    waiting = [item for item in request.session.items if "measured" in getattr(item, "fixturenames", ())]
-    params = [item.callspec.params.get("experiment") for item in waiting if hasattr(item, "callspec")]
-    if params:
-        start(dict.fromkeys(each.name for each in params if isinstance(each, Experiment)))
-    yield measure
-    for each in started:
-        each.terminate()
-        each.wait()
+    """Who asks first waits for the whole experiment; beside other work some of them take minutes."""
+    for item in items:
+        if "measured" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.timeout(900))
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left_behind(background, monkeypatch):
+def nothing_is_left_behind(monkeypatch):
     """Of what a test has started, nothing runs when it has ended. (Crews of a ``set_up`` end with the harness's child,
     so here with the test.)"""
     before, crews = set(own_processes()), []
@@ -76,7 +43,7 @@ def nothing_is_left_behind(background, monkeypatch):
     for crew in crews:
         crew.close()
     until = time.monotonic() + 20
-    while (left := own_processes() - before - set(measuring.background)) and time.monotonic() < until:
+    while (left := own_processes() - before) and time.monotonic() < until:
         time.sleep(0.05)
     said = []
     for pid in left:
@@ -100,8 +67,25 @@ def own_processes():
 
 
 @pytest.fixture(scope="session")
-def measured(background):
-    return background
+def measured(tmp_path_factory):
+    """``measured(name)``: the folder and the result of that experiment, run with little work, once for all tests."""
+    folder = tmp_path_factory.getbasetemp()
+    # Each of pytest-xdist's processes has a folder of its own inside the session's.
+    folder = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "measured"
+    folder.mkdir(exist_ok=True)
+
+    def measure(name):
+        kept = folder / f"{name}.pickle"
+        with FileLock(folder / f"{name}.lock"):
+            if not kept.exists():
+                experiment = find(name)
+                quick = experiment.presets["quick"]
+                common = {key: value for key, value in dict(rounds=2, data="synthetic").items() if key in quick}
+                result = runner.run(experiment, "quick", {**quick, **common, **experiment.little}, folder)
+                kept.write_bytes(pickle.dumps(result))
+        return folder, pickle.loads(kept.read_bytes())
+
+    return measure
 
 
 @pytest.fixture

@@ -58,23 +58,28 @@ def test_only_if_most_rounds_were_disturbed():
 
 @pytest.mark.skipif(psutil.cpu_count() != disturbance.process.cores(), reason="a part of the machine can't be watched")
 def test_our_own_work_is_not_elsewhere():
-    """A child of ours that spins counts as ours, a process of somebody else's as elsewhere."""
+    """A child of ours that spins counts as ours, a process of somebody else's as elsewhere. Between two readings a busy
+    machine may do anything, so there are five tries."""
     watch = Watch()
     child = subprocess.Popen([sys.executable, "-c", SPIN])
+    spun = psutil.Process(child.pid)
     try:
-        time.sleep(0.3)
-        watch.restart()
-        before, own = psutil.cpu_times(), sum(psutil.Process(child.pid).cpu_times()[:2])
-        time.sleep(0.5)
-        after, own = psutil.cpu_times(), sum(psutil.Process(child.pid).cpu_times()[:2]) - own
-        watch.round()
+        for _ in range(5):
+            time.sleep(0.3)
+            watch.restart()
+            began, idle, own = time.monotonic(), psutil.cpu_times().idle, sum(spun.cpu_times()[:2])
+            time.sleep(0.5)
+            most = (time.monotonic() - began) * psutil.cpu_count()
+            idle, own = psutil.cpu_times().idle - idle, sum(spun.cpu_times()[:2]) - own
+            watch.round()
+            excess = watch.rounds["elsewhere"][-1] - max(0.0, 1 - (idle + own) / most)
+            if excess <= 0.05:
+                break
     finally:
         child.kill()
         child.wait()
-    most = 0.5 * psutil.cpu_count()
-    busy = 1 - (after.idle - before.idle) / most
     assert own > 0
-    assert watch.rounds["elsewhere"][0] <= max(0.0, busy - own / most) + 0.05
+    assert excess <= 0.05
     assert watch.rounds["page_faults"][0] >= 0
 
 

@@ -158,32 +158,37 @@ say([p.data(on[-1]).asnumpy().tolist() for p in net.collect_params().values()])
 """
 
 
+PLAIN = 'gluon.Trainer(net.collect_params(), "sgd", options, kvstore="device")'
+TRAINERS = [
+    # Other initial values on each rank: rank 0's count.
+    ("world.rank", 'mxdp.Trainer(net.collect_params(), "sgd", options, world=world)'),
+    ("world.rank", 'mxdp.Trainer(net.collect_params(), "sgd", options, kvstore="mxdpmpi")'),
+    ("0", 'gluon.Trainer(net.collect_params(), "sgd", options, kvstore=mx.kv.create("mxdpmpi"))'),
+]
+
+
+def one_after_the_other(codes):
+    """One script, since a process needs seconds to load MXNet: what each of ``codes`` says, in a list."""
+    return "\n".join(["all_said = []", *(code.replace("say(", "all_said.append(") for code in codes), "say(all_said)"])
+
+
 @needs_mpi
-@pytest.mark.parametrize("on", [1, 2])
-@pytest.mark.parametrize(
-    ("seed", "trainer"),
-    [
-        # Other initial values on each rank: rank 0's count.
-        ("world.rank", 'mxdp.Trainer(net.collect_params(), "sgd", options, world=world)'),
-        ("world.rank", 'mxdp.Trainer(net.collect_params(), "sgd", options, kvstore="mxdpmpi")'),
-        ("0", 'gluon.Trainer(net.collect_params(), "sgd", options, kvstore=mx.kv.create("mxdpmpi"))'),
-    ],
-    ids=["world", "by name", "gluon's own"],
-)
-def test_gluon_equals_one_process(ranks, on, seed, trainer):
-    plain = 'gluon.Trainer(net.collect_params(), "sgd", options, kvstore="device")'
-    (serial,) = ranks(1, GLUON.format(seed=0, devices=1, trainer=plain))
-    found = ranks(2, GLUON.format(seed=seed, devices=on, trainer=trainer))
+def test_gluon_equals_one_process(ranks):
+    several = [(seed, on, trainer) for seed, trainer in TRAINERS for on in (1, 2)]
+    codes = [GLUON.format(seed=seed, devices=on, trainer=trainer) for seed, on, trainer in several]
+    serial = GLUON.format(seed=0, devices=1, trainer=PLAIN).replace("world.shard(10)", "slice(None)")
+    found = ranks(2, one_after_the_other([serial, *codes]))
     assert found[0] == found[1]
-    for own, expected in zip(found[0], serial):
-        onp.testing.assert_allclose(own, expected, rtol=1e-5, atol=1e-7)
+    expected = found[0].pop(0)
+    for how, params in zip(several, found[0]):
+        for param, wanted in zip(params, expected):
+            onp.testing.assert_allclose(param, wanted, rtol=1e-5, atol=1e-7, err_msg=str(how))
 
 
 @needs_mpi
-@pytest.mark.parametrize("on", [1, 2])
-def test_a_gluon_training_continues_bit_for_bit_with_each_devices_running_means(ranks, tmp_path, on):
+def test_a_gluon_training_continues_bit_for_bit_with_each_devices_running_means(ranks, tmp_path):
     kept = f"""
-kept = mxdp.Checkpoint({str(tmp_path / "kept")!r}, world=world, report=lambda line: None)
+kept = mxdp.Checkpoint({str(tmp_path / "kept")!r} + str(len(on)), world=world, report=lambda line: None)
 start = (kept.load(net, trainer) or dict(step=0))["step"]
 random, loss"""
     code = GLUON.replace("net.initialize", "net.add(gluon.nn.BatchNorm(in_channels=3))\nnet.initialize")
@@ -192,11 +197,14 @@ random, loss"""
     code = code.replace("trainer.step(10)", "trainer.step(10)\n    step == 1 and kept.save(net, trainer, step=2)")
     code = code.replace("say([", "kept.wait()\nsay([start] + [")
     trainer = 'mxdp.Trainer(net.collect_params(), "sgd", options, world=world)'
-    whole = ranks(2, code.format(seed=0, devices=on, trainer=trainer))
-    continued = ranks(2, code.format(seed=5, devices=on, trainer=trainer))
-    assert [found.pop(0) for found in (*whole, *continued)] == [0, 0, 2, 2]
+    whole, continued = (
+        ranks(2, one_after_the_other(code.format(seed=seed, devices=on, trainer=trainer) for on in (1, 2)))
+        for seed in (0, 5)
+    )
+    assert [said.pop(0) for found in (*whole, *continued) for said in found] == [0] * 4 + [2] * 4
     assert continued == whole
-    assert whole[0] != whole[1]  # in the running means alone
+    for one, other in zip(*whole):
+        assert one != other  # in the running means alone
 
 
 def test_a_world_is_for_stores_of_mxdp():

@@ -91,7 +91,7 @@ def test_the_length_is_the_wall_clock_from_fence_to_fence(a):
 def test_what_was_pushed_before_is_waited_for_first(a):
     large = np.ones((500, 500), ctx=ONE)
     started = time.perf_counter()
-    for _ in range(30):
+    for _ in range(100):
         np.dot(large, large)
     with record() as recorded:
         a + a
@@ -202,7 +202,7 @@ def test_another_thread_inside_mxnet_is_refused(a):
     leave = []
     thread = threading.Thread(target=lambda: exec(compile("while not leave: pass", file, "exec"), {"leave": leave}))
     thread.start()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     try:
         while sys._current_frames()[thread.ident].f_code.co_filename != file:
             assert time.monotonic() < deadline
