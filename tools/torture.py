@@ -483,7 +483,8 @@ def strangers(job: Job) -> None:
     def listens() -> bool:
         with contextlib.suppress(psutil.Error):
             launcher = Process(job.launcher.pid)
-            found = getattr(launcher, "net_connections", launcher.connections)(kind="tcp")  # its name before psutil 6
+            connections = getattr(launcher, "net_connections", None) or launcher.connections  # its name before psutil 6
+            found = connections(kind="tcp")
             ports.extend(each.laddr.port for each in found if each.status == psutil.CONN_LISTEN)
         return bool(ports)
 
