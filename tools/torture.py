@@ -73,12 +73,16 @@ class Job:
         self.folder, self.chance, self.ranks, self.devices, self.known = folder, chance, ranks, devices, known
         self.mark, self.rank = f"{os.getpid()}-{chance.random()}", chance.randrange(ranks)
         self.pace, self.disk = chance.choice([0, 0.02]), chance.choice([0, 0.1])
-        self.limit = LIMIT + 5 * (known.seconds if known else LIMIT)
         self.checkpoints, self.steps, self.temporary = (folder / name for name in ("checkpoints", "steps", "tmp"))
         self.checkpoints.mkdir()
         self.temporary.mkdir()
         self.inside: List[str] = []
         self.what, self.starts, self.complete, self.numbered = "", 0, False, True
+
+    @property
+    def limit(self) -> float:
+        """Seconds in which each thing must happen."""
+        return LIMIT + 5 * (self.known.seconds if self.known else LIMIT)
 
     def start(self, *options: str, environ: Any = (), stdout: Any = None, before: Any = None, **order: Any) -> None:
         """Start the launcher. ``order``: for the ranks. What they and the launcher print goes to files."""
@@ -232,7 +236,9 @@ def kind(function: Kind, name: str = "", ranks: Tuple[int, ...] = (1, 2, 3)) -> 
 def harm(job: Job, do: str, *options: str, last: int = STEPS, environ: Any = (), **order: Any) -> None:
     """Start a training in which the rank does something to itself, after a random one of its steps up to ``last``."""
     at = job.chance.randint(1, last)
-    job.what += f" {do} at step {at} {' '.join(f'{key}={value}' for key, value in order.items() if key != 'stdout')}"
+    job.what += f" {do} at step {at}" + "".join(
+        f" {key}={value}"[:24] for key, value in order.items() if key != "stdout"
+    )
     job.start(*options, environ=environ, harm=do, at=at, **order)
 
 
@@ -477,7 +483,8 @@ def strangers(job: Job) -> None:
     def listens() -> bool:
         with contextlib.suppress(psutil.Error):
             launcher = Process(job.launcher.pid)
-            found = getattr(launcher, "net_connections", launcher.connections)(kind="tcp")  # its name before psutil 6
+            connections = getattr(launcher, "net_connections", None) or launcher.connections  # its name before psutil 6
+            found = connections(kind="tcp")
             ports.extend(each.laddr.port for each in found if each.status == psutil.CONN_LISTEN)
         return bool(ports)
 
@@ -535,10 +542,10 @@ def main(arguments: Optional[List[str]] = None) -> int:
         ranks = chance.choice([n for n in possible if n <= options.ranks] or possible[:1])
         size = ranks, chance.randint(1, options.devices)
         started = time.monotonic()
-        if size not in known:
-            known[size] = undisturbed(*size)
-        with job_in_folder(chance, *size, known[size]) as job:
+        with job_in_folder(chance, *size, known.get(size)) as job:
             try:
+                if size not in known:
+                    job.known = known[size] = undisturbed(*size)
                 function(job)
                 job.again()
                 outcome = "nothing lost"

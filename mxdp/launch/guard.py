@@ -183,7 +183,9 @@ def main() -> int:
             status = guard.run(sys.argv[1:], environ)
             launcher.settimeout(guard.silent or None)  # not less: the launcher may be held up by its own output
             launcher.shutdown(socket.SHUT_WR)
-            while status and launcher.recv(4096):  # until the launcher has taken note: mpiexec ends the others
+            # Until the launcher has read all: mpiexec ends the others, and a socket that is closed with something unread
+            # in it takes back what was sent.
+            while launcher.recv(4096):
                 pass
     except OSError as error:
         if not isinstance(error, ConnectionError) or isinstance(error, ConnectionRefusedError):

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -68,6 +69,16 @@ def test_the_guard_reads_no_more_than_the_launcher_takes(guarded, tmp_path):
     with pytest.raises(subprocess.TimeoutExpired):  # 20 MB; the system keeps some of it
         rank.process.wait(2)
     assert not done.exists()
+
+
+def test_all_it_says_arrives_though_the_launcher_reads_late(guarded):
+    rank = guarded("print('x' * 10_000, flush=True)", silent=60)
+    for _ in range(20):  # so some of the launcher's words are not read when the command has ended
+        rank.connection.send(b".")
+        time.sleep(0.05)
+    assert rank.heard(lambda message: "out" in message)["out"] == "x" * 10_000
+    assert rank.heard(lambda message: "exit" in message)["exit"] == 0
+    rank.connection.close()
 
 
 def test_each_stop_is_told_and_each_continuation(guarded):
