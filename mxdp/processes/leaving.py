@@ -79,7 +79,8 @@ class Leaving:
         if self._size > 1 and not self._mpi.Is_finalized():
             self._over.set()
             self._thread.join()
-            sys.stdout.flush()
+            with suppress(Exception):  # it may be closed, or None
+                sys.stdout.flush()
             for rank in set(range(self._size)) - {self._messages.rank}:
                 self._say(rank, True)
             while self._waits is None and list(self._ended.values()) != [self._counts()] * (self._size - 1):
@@ -87,6 +88,8 @@ class Leaving:
                 self._hear()
             if self._waits is not None:
                 return self._leave_alone()
+            for message in self._sent:
+                message.wait()
         with suppress(Exception):  # of an operator, which nobody waits for any more
             npx.waitall()
         if self._file is not None:
