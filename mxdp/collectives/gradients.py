@@ -78,8 +78,8 @@ class GradientSync:
             counts for all.
 
     Raises:
-        ValueError: no replicas, replicas that differ, share a device or lie on several, an unknown algorithm, or a
-            ``bucket_mb`` that is not more than 0.
+        ValueError: no replicas, replicas that differ, share a device, lie on several or hold an array twice, an unknown
+            algorithm, or a ``bucket_mb`` that is not more than 0.
         MxdpError: on every rank, if the ranks have other gradients or buckets.
     """
 
@@ -260,6 +260,10 @@ def _check(device_params: Sequence[Sequence[NDArray]], bucket_mb: float) -> None
         if kind != kinds[0]:
             raise ValueError(f"replica {number} has other shapes or dtypes than replica 0: {kind}, not {kinds[0]}")
     for number, params in enumerate(device_params):
+        if len(set(map(id, params))) < len(params):
+            raise ValueError(
+                f"replica {number} holds one array as two parameters, which have one gradient: give it once"
+            )
         devices = list(dict.fromkeys(str(param.ctx) for param in params))
         if len(devices) > 1:
             raise ValueError(

@@ -421,6 +421,12 @@ def test_a_replica_lies_on_one_device_and_no_other_replica_does():
         GradientSync([one, [x.copy() for x in one]])
 
 
+def test_an_array_is_one_parameter():
+    one, two = ([np.zeros(3, ctx=mx.cpu(rank)) for _ in range(2)] for rank in range(2))
+    with pytest.raises(ValueError, match="replica 1 holds one array as two parameters"):
+        GradientSync([one, [two[0], two[0]]])
+
+
 def test_an_unknown_algorithm_is_named():
     with pytest.raises(ValueError, match="'rnig'; did you mean 'ring'"):
         GradientSync(replicas(2), "rnig")
