@@ -21,7 +21,8 @@ Row = Dict[str, Any]
 
 LOOK_ERRORS = (0.0325, 0.00875, 0.00875)
 """How often the interval of each look may miss: together 5 %, so 95 % hold however early the looking ends. Six rounds
-give the first (they miss in 3.1 %), twelve the second."""
+give the first (they miss in 3.1 %), twelve the second. That is for one claim: of an experiment's many, the chance that
+one is judged wrongly is higher."""
 CONFIDENCE = 0.95
 """Of an interval where the number of rounds is fixed."""
 
