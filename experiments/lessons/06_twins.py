@@ -28,7 +28,7 @@ for name in TWINS:
 
 # %%
 if find_spec("torch") is None:
-    print('PyTorch is not here: pip install torch')
+    print("PyTorch is not here: pip install torch")
 else:
     import torch
 

@@ -38,7 +38,7 @@ def check_seed(what: str, value: Any) -> None:
 
 def finite(what: str, value: Any, above: float = -math.inf) -> None:
     """Raise a ValueError that calls ``value`` ``what``, unless it is a real number, finite and more than ``above``."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not above < value < math.inf:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not above < float(value) < math.inf:
         more = f" more than {above}" if above > -math.inf else ""
         raise ValueError(f"{what} must be a finite number{more}, not {value!r}")
 
