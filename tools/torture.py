@@ -589,4 +589,5 @@ def undisturbed(ranks: int, devices: int) -> Undisturbed:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # and end what was started
     sys.exit(main())
