@@ -471,6 +471,16 @@ def test_a_full_disk_gives_up_the_oldest(checkpoints, tmp_path, room):
     assert value_in(tmp_path)[0] == (1 if checkpoints == 1 else 8)
 
 
+def test_a_larger_checkpoint_takes_the_place_of_two(tmp_path, room):
+    made, lines = saved(tmp_path, 1, 2, 3)
+    size = (tmp_path / numbered(1)[0]).stat().st_size
+    room[0] = int(3.5 * size)
+    made.write(HEADER, {"x": onp.zeros((2, 3), "float32"), "y": onp.zeros(int(0.9 * size), "uint8")}, {"step": 0})
+    made.wait()
+    assert names(tmp_path) == numbered(3, 4)
+    assert [line.split(",")[0] for line in lines] == [f"the disk is full: {numbered(1)[0]}"]
+
+
 @pytest.mark.parametrize("damaged", [2, 3])
 def test_a_full_disk_never_costs_the_newest_whole_checkpoint(damaged, tmp_path, room):
     """Also if the newer ones are damaged and were never read."""
