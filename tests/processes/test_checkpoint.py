@@ -291,8 +291,15 @@ def test_all_ranks_read_what_rank_0_has_and_only_rank_0_has_the_folder(n, tmp_pa
     other = {"training": {"seed": 1}, "replicas": "1 device"}
     refused = on_ranks(n, lambda world: train(world, other))
     assert [type(each) for each in refused] == [MxdpError] * n
-    monkeypatch.setattr(CheckpointFolder, "_take", lambda self: f"not on rank {self._world.rank}")
+    asked = []
+
+    def take(self):
+        asked.append(self._world.rank)
+        return f"not on rank {asked[-1]}"
+
+    monkeypatch.setattr(CheckpointFolder, "_take", take)
     assert [str(each) for each in on_ranks(n, train)] == ["not on rank 0"] * n
+    assert asked == [0]
 
 
 def truncated(path):
