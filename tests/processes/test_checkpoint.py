@@ -291,8 +291,15 @@ def test_all_ranks_read_what_rank_0_has_and_only_rank_0_has_the_folder(n, tmp_pa
     other = {"training": {"seed": 1}, "replicas": "1 device"}
     refused = on_ranks(n, lambda world: train(world, other))
     assert [type(each) for each in refused] == [MxdpError] * n
-    monkeypatch.setattr(CheckpointFolder, "_take", lambda self: f"not on rank {self._world.rank}")
+    asked = []
+
+    def take(self):
+        asked.append(self._world.rank)
+        return f"not on rank {asked[-1]}"
+
+    monkeypatch.setattr(CheckpointFolder, "_take", take)
     assert [str(each) for each in on_ranks(n, train)] == ["not on rank 0"] * n
+    assert asked == [0]
 
 
 def truncated(path):
@@ -469,6 +476,16 @@ def test_a_full_disk_gives_up_the_oldest(checkpoints, tmp_path, room):
             assert len(lines) == (checkpoints < 4)
             assert all(line.startswith("the disk is full: checkpoint-00000") for line in lines)
     assert value_in(tmp_path)[0] == (1 if checkpoints == 1 else 8)
+
+
+def test_a_larger_checkpoint_takes_the_place_of_two(tmp_path, room):
+    made, lines = saved(tmp_path, 1, 2, 3)
+    size = (tmp_path / numbered(1)[0]).stat().st_size
+    room[0] = int(3.5 * size)
+    made.write(HEADER, {"x": onp.zeros((2, 3), "float32"), "y": onp.zeros(int(0.9 * size), "uint8")}, {"step": 0})
+    made.wait()
+    assert names(tmp_path) == numbered(3, 4)
+    assert [line.split(",")[0] for line in lines] == [f"the disk is full: {numbered(1)[0]}"]
 
 
 @pytest.mark.parametrize("damaged", [2, 3])
