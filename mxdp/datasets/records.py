@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import numbers
 import zlib
 from dataclasses import dataclass
 from typing import Any, Optional, Tuple
@@ -38,7 +37,8 @@ def check_seed(what: str, value: Any) -> None:
 
 def finite(what: str, value: Any, above: float = -math.inf) -> None:
     """Raise a ValueError that calls ``value`` ``what``, unless it is a real number, finite and more than ``above``."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not above < float(value) < math.inf:
+    known = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    if not known or not above < value < math.inf:
         more = f" more than {above}" if above > -math.inf else ""
         raise ValueError(f"{what} must be a finite number{more}, not {value!r}")
 
