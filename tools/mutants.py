@@ -40,6 +40,7 @@ ROOMS = (
     "experiments/measure/oracle.py",
 )
 RUNNER = "experiments/test_runner.py"
+LAUNCHER = "processes/test_launch.py processes/test_launcher_guard.py processes/test_launcher_ends.py processes/test_launcher_strangers.py"
 ELSEWHERE = {
     "scratch.py": "scratch",
     "collectives/__init__.py": "collectives/test_allreduce.py",
@@ -49,14 +50,20 @@ ELSEWHERE = {
     "plans/cost/machine.py": "plans/test_simulate.py",
     "training/loop.py": "training",
     "training/step.py": "training",
+    "training/history.py": "training/test_loop.py",
     "processes/checkpoint.py": "processes/test_checkpoint.py processes/test_resume.py",
+    "processes/checkpoint_file.py": "processes/test_checkpoint.py",
+    "processes/folder_lock.py": "processes/test_checkpoint.py",
+    "processes/world.py": "processes/test_ranks.py processes/test_world.py",
     "launch/__main__.py": "processes/test_launch.py",
-    "launch/guard.py": "processes/test_launch.py",
-    "launch/job.py": "processes/test_launch.py",
+    "launch/guard.py": LAUNCHER,
+    "launch/guarded.py": LAUNCHER,
+    "launch/job.py": LAUNCHER,
     "gluon/checkpoint.py": "gluon/test_gluon_checkpoint.py",
+    "gluon/no_server.py": "gluon/test_store.py",
     "experiments/harness/child.py": RUNNER,
     "experiments/harness/children.py": RUNNER,
-    "experiments/harness/measurement.py": f"{RUNNER} experiments/test_looks.py",
+    "experiments/harness/measurement.py": f"experiments/test_measurement.py {RUNNER} experiments/test_looks.py",
     "experiments/harness/schema.py": "experiments/test_results.py",
 }
 """Modules whose tests are not ``test_<module>.py`` in the folder of ``tests`` that has the name of their room."""

@@ -183,8 +183,8 @@ def main() -> int:
             status = guard.run(sys.argv[1:], environ)
             launcher.settimeout(guard.silent or None)  # not less: the launcher may be held up by its own output
             launcher.shutdown(socket.SHUT_WR)
-            # Until the launcher has read all: mpiexec ends the others, and a close with something unread takes back what
-            # was sent.
+            # Until the launcher has read all: mpiexec ends the others, and a close with something unread takes back
+            # what was sent.
             while launcher.recv(4096):
                 pass
     except OSError as error:
