@@ -101,17 +101,17 @@ def ask_instead(monkeypatch, module, answers):
 
 @pytest.fixture(scope="module")
 def trained():
-    """The parameters after the oracle's steps, by one rank of one device."""
+    """The parameters after each of the oracle's steps, by one rank of one device."""
     random = np.random.RandomState(0)
     X, y = random.uniform(size=(60, 1, 28, 28)).astype("float32"), random.randint(0, 10, 60).astype("int32")
     params = [param.asnumpy() for param in init_lenet(0, scale=0.1)]
     rank = machines.TrainingRank({**SETTINGS, "engine": ONE, "devices": 1, "params": params})
-    return rank.check(X, y, params)[0]
+    return rank.check(X, y, params)
 
 
-def altered(params, change):
-    found = [param.copy() for param in params]
-    change(found)
+def altered(trail, change, at):
+    found = [[[param.copy() for param in replica] for replica in replicas] for replicas in trail]
+    change(found[at][0])
     return found
 
 
@@ -124,17 +124,20 @@ def another_bit(params):
     params[0].view("u4").flat[0] ^= 1
 
 
-@pytest.mark.parametrize(("change", "right"), [(list, True), (averaged, False), (another_bit, False)])
-def test_machines_compares_every_rank_with_the_serial_run_and_bit_for_bit(monkeypatch, trained, change, right):
-    ask_instead(monkeypatch, machines, [[trained], [altered(trained, change)]])
+@pytest.mark.parametrize(
+    ("change", "at", "right"),
+    [(list, 0, True), (averaged, 0, False), (averaged, 2, False), (another_bit, 0, False), (another_bit, 2, False)],
+)
+def test_machines_compares_every_rank_with_the_serial_run_and_bit_for_bit(monkeypatch, trained, change, right, at):
+    ask_instead(monkeypatch, machines, [trained, altered(trained, change, at)])
     case = Case("", 2, settings={"engine": MPI, "processes": 2, "devices_in_all": 2})
     checked, wrong = count(machines.oracle(case, SETTINGS))
-    assert checked > 2 * sum(param.size for param in trained)
+    assert checked > 2 * sum(param.size for param in trained[0][0])
     assert (wrong == 0) == right
 
 
 def test_processes_that_exchange_nothing_must_not_equal_the_serial_run(monkeypatch, trained):
-    ask_instead(monkeypatch, machines, [[trained], [trained]])
+    ask_instead(monkeypatch, machines, [trained, trained])
     case = Case("", 2, settings={"engine": ALONE, "processes": 2, "devices_in_all": 2})
     assert count(machines.oracle(case, SETTINGS))[1] > 0
 
@@ -148,7 +151,7 @@ def test_a_loaders_part_of_a_batch_counts_for_what_it_is(ranks, right):
     order = {**SETTINGS, "engine": ONE, "devices": 1, "params": params, "scale": 1}
     one, other = loader.LoadingRank(order), machines.TrainingRank(order)
     one.ranks, other.ranks = exchanges.placed(0, ranks), exchanges.placed(0, 3)
-    found, expected = (rank.check(X, y, params)[0] for rank in (one, other))
+    found, expected = (rank.check(X, y, params)[-1][0] for rank in (one, other))
     assert (count(zip(found, expected))[1] == 0) == right
 
 

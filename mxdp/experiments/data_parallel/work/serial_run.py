@@ -7,14 +7,10 @@ from typing import Any, Callable, Iterator, List, Sequence, Tuple
 import numpy as onp
 
 from mxdp.backend import Device, NDArray, np
-from mxdp.experiments.measure.oracle import TOLERANCE
+from mxdp.experiments.measure.oracle import tolerances_of
 from mxdp.scratch import get_params, init_lenet, train_batch
 from mxdp.training import TrainStep
 
-PLACES = (0, 26 * 26, 0, 9 * 9, 0, 0, 0, 0)
-"""In how many places of a picture each bias of a convolution is added, by parameter. Its gradient is a float32 sum of
-as many terms a sample, one by one, which mostly cancel. The error grows with the root of their number (seen: at most 3
-times the root, in units of 2**-24 of the largest sum). All other sums are formed in blocks."""
 Step = Callable[[NDArray, NDArray, Any, Sequence[Device], float], Any]
 
 
@@ -53,7 +49,7 @@ def check_step(
     y = np.array(random.randint(0, 10, size=batch_size), dtype="int32")
     # Larger weights than the book's: with N(0, 0.01) the first layer's gradients are so small that an error could hide.
     params = init_lenet(seed, scale=0.1)
-    tolerances = [max(TOLERANCE, 8 * 2**-24 * (batch_size * places) ** 0.5) for places in PLACES for _ in range(2)]
+    tolerances = [each for each in tolerances_of(batch_size) for _ in range(2)]
     replicas = [get_params(layout(params), device) for device in devices]
     trail: List[List[List[NDArray]]] = []
     for _ in range(steps):

@@ -14,6 +14,7 @@ from mxdp.experiments.engines import ALONE
 from mxdp.experiments.harness.experiment import Case, Settings, Work
 from mxdp.experiments.many_processes.work.exchanges import join, placed
 from mxdp.experiments.measure.crew import Crew
+from mxdp.experiments.measure.oracle import tolerances_of
 from mxdp.scratch import evaluate, get_params, init_lenet, lenet, train_batch
 from mxdp.training import RUN_AHEAD, BoundNet, TrainStep, train_steps
 
@@ -55,11 +56,14 @@ class TrainingRank:
         done = pushed[RUN_AHEAD + 1 :]
         return [end - start for start, end in zip(done, done[1:])]
 
-    def check(self, X: HostArray, y: HostArray, params: List[HostArray]) -> List[List[HostArray]]:
-        """The parameters of its replicas after a few steps on one batch."""
+    def check(self, X: HostArray, y: HostArray, params: List[HostArray]) -> List[List[List[HostArray]]]:
+        """The parameters of its replicas after each of a few steps on one batch. Waits after the last one alone."""
         replicas = self._copies(params)
-        self._steps([(X, y)] * STEPS, TrainStep(replicas, self.devices, 0.1, self._sync(replicas)))
-        return [[param.asnumpy() for param in replica] for replica in replicas]
+        step, trail = TrainStep(replicas, self.devices, 0.1, self._sync(replicas)), []
+        for _ in range(STEPS):
+            self._steps([(X, y)], step)
+            trail.append([[param.copy() for param in replica] for replica in replicas])
+        return [[[param.asnumpy() for param in replica] for replica in copies] for copies in trail]
 
     def _steps(self, batches: Any, step: Callable[..., List[NDArray]]) -> List[NDArray]:
         """Train on whole batches, of which this rank takes its part."""
@@ -92,8 +96,9 @@ def crew(case: Case, settings: Settings, rank: Type[TrainingRank] = TrainingRank
 
 
 def oracle(case: Case, settings: Settings, rank: Type[TrainingRank] = TrainingRank) -> Iterator[Tuple[Any, ...]]:
-    """All replicas of all ranks after a few steps, against one device of this process, and bit for bit with each other.
-    Processes that exchange nothing: each against a device that gets the same part of the batch."""
+    """All replicas of all ranks after each of a few steps, against the same step on one device of this process, and bit
+    for bit with each other. Processes that exchange nothing: each against a device that gets the same part of the
+    batch."""
     random = onp.random.RandomState(settings["seed"])
     X, y = random.uniform(size=(60, 1, 28, 28)).astype("float32"), random.randint(0, 10, 60).astype("int32")
     params = init_lenet(settings["seed"], scale=0.1)  # see :mod:`mxdp.experiments.data_parallel.work.serial_run`
@@ -101,15 +106,17 @@ def oracle(case: Case, settings: Settings, rank: Type[TrainingRank] = TrainingRa
         found = ranks.ask("check", X, y, [param.asnumpy() for param in params])
     (device,) = devices(1, settings["kind"])
     alone = case.settings["engine"] == ALONE
-    for number, replicas in enumerate(found):
-        serial, own = get_params(params, device), placed(number, len(found)).shard(len(X)) if alone else slice(None)
-        for _ in range(STEPS):
+    for number, trail in enumerate(found):
+        start, own = params, placed(number, len(found)).shard(len(X)) if alone else slice(None)
+        for replicas, (of_first, *_) in zip(trail, found[0]):
+            serial = get_params(start, device)
             train_batch(X[own], y[own], [serial], [device], 0.1, samples=len(X))
-        for replica in replicas:
-            for param, expected, first in zip(replica, serial, found[0][0]):
-                yield param, expected.asnumpy()
-                if not alone:
-                    yield param.view("u4") != first.view("u4"), onp.zeros(param.shape), 0.0
+            for replica in replicas:
+                for param, expected, first, limit in zip(replica, serial, of_first, tolerances_of(len(X))):
+                    yield param, expected.asnumpy(), limit
+                    if not alone:
+                        yield param.view("u4") != first.view("u4"), onp.zeros(param.shape), 0.0
+            start = [upload(param, mx.cpu()) for param in replicas[0]]
 
 
 def set_up(case: Case, settings: Settings) -> Work:
