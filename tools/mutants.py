@@ -40,7 +40,9 @@ ROOMS = (
     "experiments/measure/oracle.py",
 )
 RUNNER = "experiments/test_runner.py"
-LAUNCHER = "processes/test_launch.py processes/test_launcher_guard.py processes/test_launcher_ends.py processes/test_launcher_strangers.py"
+LAUNCHER = " ".join(
+    f"processes/test_{name}.py" for name in ("launch", "launcher_guard", "launcher_ends", "launcher_strangers")
+)
 ELSEWHERE = {
     "scratch.py": "scratch",
     "collectives/__init__.py": "collectives/test_allreduce.py",
