@@ -684,7 +684,7 @@ def write(x):
     made.wait()
 
 made = CheckpointFolder(folder, report=lambda line: None)
-write(onp.zeros(12 << 20, "float32"))  # which takes no memory itself
+write(onp.broadcast_to(onp.float32(0), 24 << 20))  # which takes no memory itself
 read, found = grown(lambda: made.read(header))
 del found
 x = np.ones((24 << 20,))
@@ -696,6 +696,6 @@ print(json.dumps([written, read]))
         [sys.executable, "-c", ALONE + script, tmp_path], timeout=200, check=True, stdout=subprocess.PIPE, text=True
     )
     written, read = json.loads(done.stdout)
-    print(f"96 MB written +{written:.0f} MB, 48 MB read +{read:.0f} MB")
-    assert written < 1.3 * 96
-    assert read < 1.25 * 48
+    print(f"96 MB written +{written:.0f} MB, and read +{read:.0f} MB")
+    assert written < 1.6 * 96
+    assert read < 1.25 * 96
