@@ -96,7 +96,8 @@ def test_a_rank_that_calls_mpi_abort_is_named():
     code = "from mpi4py import MPI; w = MPI.COMM_WORLD; w.Barrier(); w.rank == 1 and w.Abort(7); w.Barrier()"
     status, _, err = finish(start(code))
     assert status == 7
-    assert any(line.startswith("mxdp.launch: rank 1 on ") for line in err)
+    # Where mpiexec has killed both guards before they have read a line, all that is known is that both are lost.
+    assert any(line.startswith("mxdp.launch: rank ") and "rank 1 on " in line for line in err)
 
 
 @needs_mpi
