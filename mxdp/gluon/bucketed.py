@@ -40,7 +40,7 @@ class BucketedGradients:
         machine: Optional[Machine],
         world: Optional[World] = None,
     ) -> None:
-        self._params = list(params)
+        self._params = list(dict.fromkeys(params))  # one that is given twice has one gradient
         self._views: Dict[int, List[NDArray]] = {}
         self._syncs: List[GradientSync] = []
         for request in ("write", "add"):

@@ -63,7 +63,7 @@ def test_without_mpi_a_launched_process_says_what_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "mpi4py", None)
     assert world().size == 1
     monkeypatch.setenv("PMI_SIZE", "2")
-    with pytest.raises(MxdpError, match=r'PMI_SIZE.*install "mxdp\[mpi\]", or start one process'):
+    with pytest.raises(MxdpError, match=r"PMI_SIZE.*`pip install mpi4py mpich`, or start one process"):
         world()
 
 
