@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from unittest.mock import MagicMock
+
 import pytest
 
 from mxdp.experiments.engines import DDP
@@ -97,10 +102,13 @@ def test_the_work_equals_its_oracle_and_needs_a_gpu_unless_told_otherwise(experi
 
 @pytest.mark.parametrize("run", [TURN, ONCE])
 def test_jobs_in_turn_are_waited_for_one_by_one(monkeypatch, run):
-    pytest.importorskip("torch")
-    from mxdp.experiments.twins.work import places
-    from mxdp.experiments.twins.work import torch_two_jobs as work
-
+    rooms = "mxdp.experiments.twins.work"
+    if find_spec("torch") is None:  # a stand-in is enough for the order of the calls
+        monkeypatch.setitem(sys.modules, "torch", MagicMock())
+        for name in ("places", "torch_two_jobs"):
+            monkeypatch.setitem(sys.modules, f"{rooms}.{name}", None)  # which monkeypatch takes out again
+            del sys.modules[f"{rooms}.{name}"]
+    places, work = (import_module(f"{rooms}.{name}") for name in ("places", "torch_two_jobs"))
     done = []
     for module in (places, work):
         monkeypatch.setattr(module, "wait", lambda: done.append("wait"))
