@@ -22,7 +22,7 @@ from mxdp.tracing import section, tracing_cost, where, where_the_time_went
 from mxdp.tracing.where import Cost
 
 ONE, TWO = mx.cpu(0), mx.cpu(1)
-SLEEP = 0.05
+SLEEP = 0.1
 WORK, COPY = b"planted work", b"CopyCPU2CPU"
 """Names for MXNet's profiler, which keeps these pointers."""
 
@@ -80,7 +80,7 @@ def test_the_same_sleep_without_the_mark_is_the_front_ends(busy):
 
 def test_a_sleep_in_the_input_path_that_the_device_hides_is_not_counted(busy):
     def step():
-        busy(ONE, 0.1)
+        busy(ONE, 2 * SLEEP)
         with section("input"):
             time.sleep(SLEEP / 2)
 
@@ -93,7 +93,7 @@ def test_a_planted_wait(busy, wait):
     """Python needs 50 ms a step: the device's work of 100 ms hides them, but not after a wait."""
 
     def step(planted):
-        x = busy(ONE, 0.1)
+        x = busy(ONE, 2 * SLEEP)
         if planted:
             wait(x)
         time.sleep(SLEEP)
