@@ -30,7 +30,7 @@ def torture(monkeypatch):
 
 
 # Drawn from this seed: two ranks of a device; sys.exit(42) of rank 1 after step 3; strangers that once ended a job.
-@pytest.mark.skipif(not BESIDE.exists(), reason='no mpiexec beside this Python: pip install mpi4py mpich')
+@pytest.mark.skipif(not BESIDE.exists(), reason="no mpiexec beside this Python: pip install mpi4py mpich")
 @pytest.mark.timeout(900)
 def test_nothing_is_lost_when_a_training_is_hurt():
     drawn = ["--seed", "1031", "--faults", "4", "--kinds", KINDS, "--ranks", "2", "--devices", "1"]

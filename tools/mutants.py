@@ -50,7 +50,7 @@ ELSEWHERE = {
     "plans/__main__.py": "plans/test_plans_main.py",
     "plans/pipeline.py": "plans/test_plans_pipeline.py",
     "plans/cost/machine.py": "plans/test_simulate.py",
-    "training/loop.py": "training",
+    "training/loop.py": "training processes/test_resume.py processes/test_ranks.py",
     "training/step.py": "training",
     "training/history.py": "training/test_loop.py",
     "processes/checkpoint.py": "processes/test_checkpoint.py processes/test_resume.py",

@@ -196,7 +196,7 @@ def test_logs_have_the_ranks_bytes_and_an_error_is_said_once(job, capsys, tmp_pa
 def test_an_output_that_ends_is_no_fault_of_a_rank(tmp_path, closed):
     """``python -m mxdp.launch ... | head``, or into a full disk."""
     if not Path(sys.executable).with_name("mpiexec").exists():
-        pytest.skip('no mpiexec beside this Python: pip install mpi4py mpich')
+        pytest.skip("no mpiexec beside this Python: pip install mpi4py mpich")
     command = [sys.executable, "-m", "mxdp.launch", "-n", "1", "--", "yes"]
     with open("/dev/full", "w") as full:
         output = subprocess.PIPE if closed else full

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from itertools import islice
 
 import fake_mpi
@@ -252,6 +253,26 @@ def test_an_exchange_leaves_nothing_behind(do):
 def test_an_mpi_without_calls_from_several_threads_is_refused(threads):
     found, _ = fake_mpi.outcomes(2, lambda w: w, make=lambda mpi: World(fake_mpi.MPI(mpi.COMM_WORLD, threads)))
     assert all(("MPI_THREAD_MULTIPLE" in str(each)) == (threads < 3) for each in found)
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "seen", "expected"),
+    [
+        ("gpu", 3, 6, [[0, 1], [2, 3], [4, 5]]),
+        ("gpu", 3, 5, [[0, 1], [2, 3], [0, 1]]),  # too few: those that MXNet names first
+        ("gpu", 3, 2, [[0, 1]] * 3),  # each sees its own alone
+        ("gpu", 1, 6, [[0, 1]]),
+        ("cpu", 3, 6, [[0, 1]] * 3),
+    ],
+)
+def test_ranks_of_one_host_take_the_next_gpus(monkeypatch, kind, size, seen, expected):
+    module = sys.modules[World.__module__]
+    monkeypatch.setattr(module, "find_devices", lambda n, asked: [mx.Context(kind, number) for number in range(n)])
+    monkeypatch.setattr(module, "usable_gpus", lambda: [mx.gpu(number) for number in range(seen)])
+    for rank, numbers in enumerate(expected):
+        world = World()
+        world.size, world.local_rank = size, rank
+        assert world.devices(2) == [mx.Context(kind, number) for number in numbers]
 
 
 class OnGpu(np.ndarray):
