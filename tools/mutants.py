@@ -206,8 +206,9 @@ def score(names: List[str], sample: int, seed: int, pool: concurrent.futures.Exe
     mutants.sort(key=lambda mutant: -limits[module_of(mutant)])  # the longest first, so that no process is left alone
     homes = [module_of(mutant) for mutant in mutants]
     results = pool.map(run, homes, [limits[home] for home in homes], mutants)
-    for mutant, module, (outcome, diff, seconds) in zip(mutants, homes, results):
+    for number, (mutant, module, (outcome, diff, seconds)) in enumerate(zip(mutants, homes, results), 1):
         killed[module].append(outcome is TestOutcome.KILLED)
+        print(f"{sum(map(sum, killed.values()))} of {number} killed, {len(mutants)} in all", end="\r", file=sys.stderr)
         spent[room_of(module)] += seconds
         if not killed[module][-1]:
             changed = [line for line in diff.splitlines()[3:] if line[:1] in "+-"]
