@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as onp
 import pytest
 
-from mxdp.experiments.measure.oracle import TOLERANCE, count, count_wrong, whole_numbers
+from mxdp.experiments.measure.oracle import TOLERANCE, count, count_wrong, tolerances_of, whole_numbers
 
 
 def test_equal_numbers_are_not_wrong():
@@ -53,3 +53,11 @@ def test_whole_numbers_can_be_many():
     assert numbers.shape == (200_000,)
     assert (numbers[65521:131042] == numbers[:65521]).all()
     assert (numbers[100_000:150_000] != numbers[:50_000]).mean() > 0.99
+
+
+@pytest.mark.parametrize(
+    ("samples", "first", "second"), [(1, 2e-5, 2e-5), (64, 9.9182e-5, 3.4332e-5), (256, 1.98364e-4, 6.8665e-5)]
+)
+def test_only_the_biases_of_convolutions_have_a_tolerance_that_grows_with_the_batch(samples, first, second):
+    expected = [2e-5, first, 2e-5, second, 2e-5, 2e-5, 2e-5, 2e-5]
+    assert tolerances_of(samples) == pytest.approx(expected, rel=1e-4)
