@@ -1,7 +1,7 @@
 """Trains by the launcher, hurts the training at random moments, and looks whether anything is lost.
 
     make torture                                      each kind of fault once; the seed is printed
-    make torture ARGS="--faults 200 --seed 7"         about an hour on two cores
+    make torture ARGS="--faults 200 --seed 7"         half an hour on two cores
     make torture ARGS="--seed 7 --only 31"            fault 31 of seed 7 again, alone
     make torture ARGS="--kinds kill_rank,full_disk"   these kinds alone
 

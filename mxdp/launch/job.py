@@ -213,7 +213,7 @@ class Launch:
         if without and waiting:
             what = f"{without[0]} has ended without mxdp.world(); waiting there: {', '.join(map(str, waiting))}"
             return LaunchFailure(1, what, without[0].last)
-        # mpiexec ends all, and then says more; but there are those that don't.
+        # MPICH's mpiexec ends all by itself, and then says more. Others may do nothing.
         gone = [guard for guard in self.ranks.values() if guard.closed and guard.exit is None]
         if gone and self.now - gone[0].heard >= GRACE:
             return LaunchFailure(1, f"{', '.join(map(str, gone))}: killed, and the guard too", gone[0].last)
