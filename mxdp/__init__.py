@@ -35,7 +35,7 @@ _HOME = {
     "cross_entropy": "mxdp.scratch",
     "sgd": "mxdp.scratch",
     "load": "mxdp.datasets",
-    "Curves": "mxdp.experiments.report.curves",
+    "Curves": "mxdp.curves",
     "Timer": "mxdp.timing",
     "Benchmark": "mxdp.timing",
     "train_batch": "mxdp.scratch",

@@ -8,8 +8,9 @@ installed (:mod:`mxdp.cuda`), imports MXNet and turns its NumPy semantics on. If
 from __future__ import annotations
 
 import ctypes
+import math
 import os
-from typing import TYPE_CHECKING, Any, List, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Tuple, Union
 
 from mxdp import cuda, process
 from mxdp.errors import BackendError
@@ -58,6 +59,8 @@ else:
     Device = mx.Context
 HostArray = npt.NDArray[Any]
 Batch = Union[HostArray, NDArray]
+Devices = Sequence[Device]
+Shares = Optional[Sequence[float]]
 
 
 def num_gpus() -> int:
@@ -102,34 +105,38 @@ def devices(n: int, kind: str = "auto") -> List[Device]:
     return [mx.cpu(index) for index in range(n)]
 
 
-def check_devices(devices: Any) -> None:
-    """Raise unless ``devices`` is a list of different devices, at least one.
+def check_devices(devices: Any, samples: float = math.inf) -> None:
+    """Raise unless ``devices`` is a list of different devices, at least one, and no more than ``samples`` to split.
 
     Raises:
         TypeError: it is no list of devices.
-        ValueError: it is empty, or names a device twice.
+        ValueError: it is empty, too long, or names a device twice.
     """
     if not isinstance(devices, (list, tuple)) or not all(isinstance(device, mx.Context) for device in devices):
         raise TypeError(f"devices must be a list of devices, such as mxdp.devices(2), not {devices!r}")
     if not devices or len(set(devices)) < len(devices):
         named = ", ".join(map(str, devices)) or "none"
         raise ValueError(f"devices must be different ones, at least one, not {named}: mxdp.devices(2) gives two")
+    if samples < len(devices):
+        raise ValueError(f"can't split a batch of {samples} over {len(devices)} devices: use devices[: len(X)]")
 
 
 def check_replicas(device_params: Any, devices: Any = ...) -> List[Device]:
     """Raise unless replica i lies on ``devices[i]`` and all devices differ: then no two replicas share an array.
 
-    Returns the replicas' devices; without ``devices``, wherever they are. Doesn't wait; 20 us for LeNet on two devices.
+    With ``devices``, which are about to train, the replicas must have gradients. Returns the replicas' devices. Doesn't
+    wait; some tens of microseconds for LeNet on two devices.
 
     Raises:
         TypeError: a replica is no list of arrays, or ``devices`` no list of devices.
-        ValueError: a replica lies elsewhere, a device is there twice, or there are more of one than of the other.
+        ValueError: a replica lies elsewhere, has no gradients or other shapes than the first, a device is there twice,
+            or there are more of one than of the other.
     """
     for number, params in enumerate(device_params):
         if not isinstance(params, (list, tuple)) or not params or not all(isinstance(x, np.ndarray) for x in params):
             raise TypeError(f"replica {number} must be a list of arrays, as get_params(params, device) makes it")
     places = [[param.ctx for param in params] for params in device_params]
-    devices = [own[0] for own in places] if devices is ... else devices
+    train, devices = devices is not ..., [own[0] for own in places] if devices is ... else devices
     check_devices(devices)
     if len(places) != len(devices):
         raise ValueError(f"{len(places)} replicas for {len(devices)} devices: there must be one for each")
@@ -139,13 +146,20 @@ def check_replicas(device_params: Any, devices: Any = ...) -> List[Device]:
             raise ValueError(
                 f"replica {number} lies on {found}, not on {device}: get_params(params, {device}) copies it"
             )
+        if [param.shape for param in device_params[number]] != [param.shape for param in device_params[0]]:
+            raise ValueError(f"replica {number} has other shapes than replica 0: make all by get_params, from one list")
+        if train and device_params[number][0].grad is None:
+            raise ValueError(f"replica {number} has no gradients: get_params(params, device) makes one that has")
     return list(devices)
 
 
 def check_arrays(**arrays: Any) -> None:
-    """Raise a TypeError that names the argument, unless each is an array of NumPy or of MXNet's ``np``."""
+    """Raise a TypeError that names the argument, unless each is an array (n, ...) of NumPy or of MXNet's ``np``."""
     for name, array in arrays.items():
-        if not isinstance(array, (onp.ndarray, np.ndarray)):
+        if isinstance(array, (onp.ndarray, np.ndarray)):
+            if array.shape == ():
+                raise TypeError(f"{name} must be an array of samples, (n, ...), not a single number")
+        else:
             kind = f"{type(array).__module__}.{type(array).__name__}".replace("builtins.", "")
             raise TypeError(f"{name} must be an array of NumPy or of MXNet's np, not a {kind}: numpy.array({name})")
 

@@ -20,28 +20,21 @@ Loader = Callable[..., Any]
 DRIVER = "libcuda.so.1"
 
 
-@dataclass(frozen=True)
-class Library:
-    """A shared library that MXNet's library is linked to, and the pip requirement that installs it."""
-
-    name: str
-    package: str
-
-
-# In the order of loading: each library after its dependencies. libcudnn.so.8 opens its parts itself, from its own
-# folder. CUDA 11's cusolver is linked to cublas, not to cusparse.
-LIBRARIES: Tuple[Library, ...] = (
-    Library("libcudart.so.11.0", "nvidia-cuda-runtime-cu11"),
-    Library("libnvToolsExt.so.1", "nvidia-nvtx-cu11"),
-    Library("libnvrtc.so.11.2", "nvidia-cuda-nvrtc-cu11"),
-    Library("libcublasLt.so.11", "nvidia-cublas-cu11"),
-    Library("libcublas.so.11", "nvidia-cublas-cu11"),
-    Library("libcufft.so.10", "nvidia-cufft-cu11"),
-    Library("libcurand.so.10", "nvidia-curand-cu11"),
-    Library("libcusolver.so.11", "nvidia-cusolver-cu11"),
-    Library("libcudnn.so.8", "nvidia-cudnn-cu11<9"),
-    Library("libnccl.so.2", "nvidia-nccl-cu11"),
-)
+# The libraries that MXNet's library is linked to, and the pip requirements that install them. In the order of loading:
+# each library after its dependencies. libcudnn.so.8 opens its parts itself, from its own folder. CUDA 11's cusolver is
+# linked to cublas, not to cusparse.
+LIBRARIES = {
+    "libcudart.so.11.0": "nvidia-cuda-runtime-cu11",
+    "libnvToolsExt.so.1": "nvidia-nvtx-cu11",
+    "libnvrtc.so.11.2": "nvidia-cuda-nvrtc-cu11",
+    "libcublasLt.so.11": "nvidia-cublas-cu11",
+    "libcublas.so.11": "nvidia-cublas-cu11",
+    "libcufft.so.10": "nvidia-cufft-cu11",
+    "libcurand.so.10": "nvidia-curand-cu11",
+    "libcusolver.so.11": "nvidia-cusolver-cu11",
+    "libcudnn.so.8": "nvidia-cudnn-cu11<9",
+    "libnccl.so.2": "nvidia-nccl-cu11",
+}
 
 # The CPU build needs these, too, and a small container may lack them. The value is the package in Debian and Ubuntu.
 SYSTEM_LIBRARIES = {
@@ -83,9 +76,8 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Driver:
-    """The state of NVIDIA's driver: whether it is installed, its problem in one sentence, and its GPUs."""
+    """The state of NVIDIA's driver: its problem in one sentence, and its GPUs."""
 
-    installed: bool
     problem: Optional[str] = None
     gpus: Tuple[Gpu, ...] = ()
 
@@ -105,15 +97,15 @@ def preload(folders: Optional[Sequence[Path]] = None, loader: Loader = ctypes.CD
     """
     folders = package_folders() if folders is None else folders
     missing, broken = [], []
-    for library in LIBRARIES:
-        path = next((folder / library.name for folder in folders if (folder / library.name).is_file()), None)
+    for name, package in LIBRARIES.items():
+        path = next((folder / name for folder in folders if (folder / name).is_file()), None)
         try:
-            loader(str(path or library.name), ctypes.RTLD_GLOBAL)
+            loader(str(path or name), ctypes.RTLD_GLOBAL)
         except OSError as error:
             if path is None:
-                missing.append(library)
+                missing.append(name)
             else:
-                cure = f'`pip install --force-reinstall "{library.package}"`'
+                cure = f'`pip install --force-reinstall "{package}"`'
                 broken.append(f"{path} can't be loaded ({error}): {cure}.")
     return ([_missing_problem(missing)] if missing else []) + broken
 
@@ -135,7 +127,7 @@ def query_driver(loader: Loader = ctypes.CDLL) -> Driver:
     try:
         cuda = loader(DRIVER)
     except OSError:
-        return Driver(False, NO_DRIVER)
+        return Driver(NO_DRIVER)
     version, count = ctypes.c_int(), ctypes.c_int()
     try:
         _call(cuda, "cuInit", 0)
@@ -144,10 +136,10 @@ def query_driver(loader: Loader = ctypes.CDLL) -> Driver:
         gpus = tuple(_gpu(cuda, index) for index in range(count.value))
     except _CudaError as error:
         none = error.status == NO_DEVICE
-        return Driver(True, NO_GPU if none else f"NVIDIA's driver fails ({error}): see `nvidia-smi`.")
+        return Driver(NO_GPU if none else f"NVIDIA's driver fails ({error}): see `nvidia-smi`.")
     if not gpus:
-        return Driver(True, NO_GPU)
-    return Driver(True, _old_driver(version.value), gpus)
+        return Driver(NO_GPU)
+    return Driver(_old_driver(version.value), gpus)
 
 
 def gpu_problem(gpu: Gpu) -> Optional[str]:
@@ -179,9 +171,8 @@ def import_problem(error: OSError) -> str:
     name = match.group(1) if match else ""
     if name == DRIVER:
         return NO_DRIVER
-    for library in LIBRARIES:
-        if library.name == name:
-            return _missing_problem([library])
+    if name in LIBRARIES:
+        return _missing_problem([name])
     if name in SYSTEM_LIBRARIES:
         package = SYSTEM_LIBRARIES[name]
         return f"MXNet needs {name}, which is missing: install it (on Debian and Ubuntu `apt-get install {package}`)."
@@ -223,7 +214,7 @@ def _old_driver(version: int) -> Optional[str]:
     )
 
 
-def _missing_problem(missing: Sequence[Library]) -> str:
-    names = ", ".join(library.name for library in missing)
-    packages = " ".join(f'"{package}"' for package in dict.fromkeys(library.package for library in missing))
-    return f"mxnet-cu112 needs {names}, which {'is' if len(missing) == 1 else 'are'} missing: `pip install {packages}`."
+def _missing_problem(missing: Sequence[str]) -> str:
+    packages = " ".join(f'"{package}"' for package in dict.fromkeys(LIBRARIES[name] for name in missing))
+    be = "is" if len(missing) == 1 else "are"
+    return f"mxnet-cu112 needs {', '.join(missing)}, which {be} missing: `pip install {packages}`."

@@ -6,7 +6,7 @@ Each error is one sentence; the command line prints it without a traceback.
 from __future__ import annotations
 
 import difflib
-from typing import Collection
+from typing import Collection, Iterable
 
 
 class MxdpError(Exception):
@@ -41,6 +41,26 @@ def plural(count: int, thing: str) -> str:
     """
     ending = "" if count == 1 else "es" if thing.endswith(("s", "tch", "nch")) else "s"
     return f"{count} {thing}{ending}"
+
+
+def size(nbytes: int) -> str:
+    """Bytes in the largest unit of which they are a whole number.
+
+    >>> size(4), size(65536), size(1 << 24), size(160_000_000)
+    ('4 bytes', '64 KiB', '16 MiB', '160 MB')
+    """
+    units = ((1 << 30, "GiB"), (10**9, "GB"), (1 << 20, "MiB"), (10**6, "MB"), (1 << 10, "KiB"), (1000, "kB"))
+    unit, name = next((each for each in units if nbytes and nbytes % each[0] == 0), (1, "bytes"))
+    return f"{nbytes // unit:,} {name}"
+
+
+def either(names: Iterable[str]) -> str:
+    """
+    >>> either(["a"]), either(["a", "b", "c"])
+    ('a', 'a, b or c')
+    """
+    *others, last = names
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def did_you_mean(given: object, allowed: Collection[str]) -> str:

@@ -81,13 +81,6 @@ LENET: Net = (
 )  # fmt: skip
 """The book's network, for (1, 28, 28)."""
 
-STACK: Net = (
-    Conv(8, kernel=3, padding=1), BatchNorm(), Relu(), Pool(2),
-    Conv(16, kernel=3, padding=1), BatchNorm(), Relu(), Pool(2),
-    Dense(10),
-)  # fmt: skip
-"""The slides' stack of convolution, batch normalisation, relu and pooling, for images of any size."""
-
 
 def outputs(net: Net, input_shape: Shape) -> List[Shape]:
     """The shape of each layer's output, for one sample of ``input_shape``.

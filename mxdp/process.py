@@ -16,7 +16,7 @@ import warnings
 from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
-from typing import Any, Callable, Dict, Iterable, List, Mapping, MutableMapping, Optional, Set, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, MutableMapping, Optional, Set, Tuple
 
 SETTINGS: Mapping[str, str] = {
     # All cpu(i) share these copies of the operators' temporary space and use them one after the other: an operator
@@ -142,8 +142,8 @@ def tune_malloc(environ: Mapping[str, str] = os.environ, libc: Any = None) -> Di
     return done
 
 
-def concurrency_warnings(environ: Mapping[str, str] = os.environ, processors: Optional[int] = None) -> List[str]:
-    """A sentence for each setting that makes two or more CPU devices wait or hang; ``processors``: for this process.
+def concurrency_warnings(environ: Mapping[str, str] = os.environ) -> List[str]:
+    """A sentence for each setting that makes two or more CPU devices wait or hang.
 
     Empty with ``MXDP_PREPARE=0``, which asks for unchanged MXNet.
     """
@@ -157,7 +157,7 @@ def concurrency_warnings(environ: Mapping[str, str] = os.environ, processors: Op
             " (MXNET_CPU_TEMP_COPY): unset it before Python starts (mxdp then takes"
             f" {SETTINGS['MXNET_CPU_TEMP_COPY']}), or set at least {SMALL_TEMP_COPY}."
         )
-    threads = _number(environ.get("OMP_NUM_THREADS") or str(_default_threads(processors)))
+    threads = _number(environ.get("OMP_NUM_THREADS") or str(_default_threads()))
     if threads is not None and threads >= 2:
         found.append(
             f"MXNet uses {threads} OpenMP threads (OMP_NUM_THREADS), and with two or more, two CPU devices that run a"
@@ -182,20 +182,11 @@ def installed_backends() -> Dict[str, str]:
     return found
 
 
-def install_problem(
-    backends: Optional[Mapping[str, str]] = None,
-    python: Tuple[int, ...] = sys.version_info[:2],
-    version: Callable[[str], str] = metadata.version,
-    importable: Callable[[str], Any] = find_spec,
-) -> Optional[str]:
-    """One sentence that says why MXNet can't be imported here, with the cure; None if it can be.
-
-    The arguments are what this function looks at: the installed distributions, Python's version, a distribution's
-    version by name, and whether a module can be found (MXNet built from source is not a distribution).
-    """
-    backends = installed_backends() if backends is None else backends
-    if not backends and importable("mxnet") is None:
-        return _not_installed(python)
+def install_problem() -> Optional[str]:
+    """One sentence that says why MXNet can't be imported here, with the cure; None if it can be."""
+    backends = installed_backends()
+    if not backends and find_spec("mxnet") is None:  # built from source it is not a distribution
+        return _not_installed()
     if len(backends) > 1:
         names = sorted(backends)
         return (
@@ -203,21 +194,22 @@ def install_problem(
             f" `pip uninstall -y {' '.join(names)}`, then install one of them again."
         )
     try:
-        version("numpy")
+        metadata.version("numpy")
     except metadata.PackageNotFoundError:
         return "NumPy is not installed, and MXNet needs it: `pip install numpy`."
     return None
 
 
-def _not_installed(python: Tuple[int, ...]) -> str:
-    if python < (3, 13):
+def _not_installed() -> str:
+    major, minor = sys.version_info[:2]
+    if (major, minor) < (3, 13):
         return (
             'MXNet is not installed: in the clone of mxdp, `pip install ".[cpu]"`, or `pip install ".[cu112]"` for'
             " NVIDIA GPUs, or use `make run`, which installs what it needs."
         )
     return (
-        f"MXNet is not installed, and its requirements exclude every NumPy for Python {python[0]}.{python[1]}: install"
-        " it without them, by `pip install --no-deps mxnet==1.9.1` (for NVIDIA GPUs mxnet-cu112==1.9.1) or `make run`."
+        f"MXNet is not installed, and its requirements exclude every NumPy for Python {major}.{minor}: install it"
+        " without them, by `pip install --no-deps mxnet==1.9.1` (for NVIDIA GPUs mxnet-cu112==1.9.1) or `make run`."
     )
 
 
@@ -269,10 +261,9 @@ def _number(text: str) -> Optional[int]:
     return int(text) if re.fullmatch(r"\s*[+-]?\d+\s*", text, re.ASCII) else None
 
 
-def _default_threads(processors: Optional[int]) -> int:
+def _default_threads() -> int:
     """MXNet's default number of OpenMP threads (source: src/engine/openmp.cc)."""
-    processors = cores() if processors is None else processors
-    return processors // 2 if platform.machine().lower() in ("x86_64", "amd64") else processors
+    return cores() // 2 if platform.machine().lower() in ("x86_64", "amd64") else cores()
 
 
 def _libc() -> Any:

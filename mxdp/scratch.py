@@ -1,4 +1,4 @@
-"""Data-parallel training from scratch: to be read from top to bottom, or run by ``python -m mxdp.scratch``.
+"""Data-parallel training from scratch: read it from top to bottom, or ``python -m mxdp.scratch``.
 
 Every device holds a *replica*: a copy of all parameters. One step on two devices::
 
@@ -8,110 +8,114 @@ Every device holds a *replica*: a copy of all parameters. One step on two device
     all-reduce       g0 + g1        <--------->    g0 + g1
     sgd              the same change               the same change
 
-Replicas that are equal before a step are equal after it. MXNet queues work and returns at once, so that devices work
-side by side: a function waits only where its docstring says so. Source: d2l.ai, "Training on Multiple GPUs".
+Replicas that are equal before a step are equal after it. MXNet queues work and returns at once, so
+devices work side by side. A function waits for them only where its docstring says so.
+Source: d2l.ai, "Training on Multiple GPUs".
 """
 
 from __future__ import annotations
 
 import argparse
-import reprlib
 import sys
 import time
 from typing import Any, Callable, List, Optional, Sequence, Tuple, Union
 
 import numpy as onp
 
-from mxdp.backend import Batch, Device, NDArray, autograd, check_arrays, check_devices, check_replicas, np, npx, upload
-from mxdp.backend import devices as find_devices
-from mxdp.datasets import CLASSES, Dataset, Split, check_labels, finite, load, minibatches, positive_int, sequential
+from mxdp import backend, datasets
+from mxdp.backend import Batch, Device, Devices, NDArray, Shares, autograd, np, npx
+from mxdp.datasets import Dataset, Split, load
 from mxdp.errors import MxdpError
+from mxdp.plans.partition import cuts
 
-Function = Callable[..., Any]
+Arrays = List[NDArray]
 Params = Sequence[NDArray]
-SHAPES = ((20, 1, 3, 3), (20,), (50, 20, 5, 5), (50,), (128, 800), (128,), (10, 128), (10,))  # weight, bias, weight ...
+Replicas = Sequence[Params]
+Function = Callable[..., Any]
+SHAPES = ((20, 1, 3, 3), (20,), (50, 20, 5, 5), (50,), (128, 800), (128,), (10, 128), (10,))
 
 
-def init_lenet(seed: int = 0, scale: float = 0.01) -> List[NDArray]:
-    """Float32 arrays on ``cpu(0)``: weights from N(0, ``scale``), biases zero; the same for the same seed."""
+def init_lenet(seed: int = 0, scale: float = 0.01) -> Arrays:
+    """Float32 arrays on ``cpu(0)``: weights from N(0, ``scale``), biases zero, by ``seed``."""
     rng = onp.random.RandomState(seed)
-    return [np.array(rng.normal(scale=scale, size=s) if len(s) > 1 else onp.zeros(s), dtype="float32") for s in SHAPES]
+    host = [rng.normal(scale=scale, size=s) if len(s) > 1 else onp.zeros(s) for s in SHAPES]
+    return [np.array(values, dtype="float32") for values in host]
 
 
 def lenet(X: NDArray, params: Params) -> NDArray:
-    """Scores (n, 10) of pictures ``X`` (n, 1, 28, 28): LeNet (LeCun et al., Proc. IEEE 86, 1998) as in the book."""
+    """Scores (n, 10) of pictures (n, 1, 28, 28): LeNet (LeCun et al., Proc. IEEE 86, 1998)."""
+    if tuple(param.shape for param in params) != SHAPES:
+        raise ValueError("params are none of lenet's: get_params(init_lenet(), device) makes some")
+    if X.dtype != params[0].dtype:
+        raise ValueError(f"X is {onp.dtype(X.dtype)}, which lenet can't take: X.astype('float32')")
+    if X.shape[1:] != (1, 28, 28):
+        raise ValueError(f"X has the shape {X.shape}, but lenet takes pictures (n, 1, 28, 28)")
     W1, b1, W2, b2, W3, b3, W4, b4 = params
-    h = npx.activation(npx.convolution(X, W1, b1, kernel=(3, 3), num_filter=20), act_type="relu")  # (n, 20, 26, 26)
+    h = npx.activation(npx.convolution(X, W1, b1, kernel=(3, 3), num_filter=20), act_type="relu")
     h = npx.pooling(h, pool_type="avg", kernel=(2, 2), stride=(2, 2))  # (n, 20, 13, 13)
-    h = npx.activation(npx.convolution(h, W2, b2, kernel=(5, 5), num_filter=50), act_type="relu")  # (n, 50, 9, 9)
+    h = npx.activation(npx.convolution(h, W2, b2, kernel=(5, 5), num_filter=50), act_type="relu")
     h = npx.pooling(h, pool_type="avg", kernel=(2, 2), stride=(2, 2))  # (n, 50, 4, 4)
     h = npx.activation(npx.fully_connected(h, W3, b3, num_hidden=128), act_type="relu")
     return npx.fully_connected(h, W4, b4, num_hidden=10)
 
 
 def cross_entropy(y_hat: NDArray, y: NDArray) -> NDArray:
-    """The loss of each sample (n,), from scores (n, classes) and labels (n,). ``backward`` sums over the samples."""
+    """The loss of each sample (n,), from scores (n, classes) and labels (n,)."""
     return -npx.pick(npx.log_softmax(y_hat), y)
 
 
 def sgd(params: Params, lr: float, batch_size: int) -> None:
-    """``param -= lr / batch_size * param.grad``, in place: the gradient is the sum over the whole batch."""
+    """``param -= lr / batch_size * param.grad``, in place: a gradient is the whole batch's sum."""
     for param in params:
         param -= lr / batch_size * param.grad
 
 
-def get_params(params: Params, device: Device) -> List[NDArray]:
-    """A replica: ``params`` copied to ``device``, each copy with a gradient (``attach_grad``), which starts at zero."""
-    check_devices([device])
+def get_params(params: Params, device: Device) -> Arrays:
+    """A replica: copies of ``params`` on ``device``, each with a gradient, which starts at zero."""
+    backend.check_devices([device])
     replica = [param.copyto(device) for param in params]
     for param in replica:
         param.attach_grad()
     return replica
 
 
-def in_sync(device_params: Sequence[Params]) -> bool:
-    """Are all replicas equal bit for bit? Waits. Leave out running means and variances: they belong to one device."""
-    return len({tuple((x.shape, x.dtype, x.asnumpy().tobytes()) for x in params) for params in device_params}) <= 1
+def in_sync(device_params: Replicas) -> bool:
+    """Are all replicas equal, bit for bit? Waits. Leave out running means, which differ."""
+    replicas = []
+    for params in device_params:
+        replicas.append([(x.shape, x.dtype, x.asnumpy().tobytes()) for x in params])
+    return all(replica == replicas[0] for replica in replicas)
 
 
-def check_batch(X: Batch, y: Batch, device_params: Sequence[Params], net: Function, loss: Function) -> None:
-    """Raise where :func:`lenet` or :func:`cross_entropy` would fail, or take a label for another. Doesn't wait."""
-    check_arrays(X=X, y=y)
-    if net is lenet:
-        for number, params in enumerate(device_params):
-            if tuple(param.shape for param in params) != SHAPES:
-                raise ValueError(f"replica {number} is none of lenet's: get_params(init_lenet(), device) makes one")
-        if X.dtype != device_params[0][0].dtype:
-            raise ValueError(f"X is {onp.dtype(X.dtype)}, which lenet can't take: convert it, by X.astype('float32')")
-        if X.shape[1:] != (1, 28, 28):
-            raise ValueError(f"X has the shape {X.shape}, but lenet takes pictures of shape (n, 1, 28, 28)")
-    if loss is cross_entropy:
-        check_labels(y, CLASSES if net is lenet else None)
-
-
-def split_and_load(x: Batch, devices: Sequence[Device]) -> List[NDArray]:
-    """Cut ``x`` (n, ...) into a shard for each device and copy it there. Lengths differ by one, longer shards first."""
-    check_arrays(x=x)
-    check_devices(devices)
-    samples = len(x) if x.ndim else 0
-    if samples < len(devices):
-        raise ValueError(f"can't split a batch of {samples} over {len(devices)} devices: use fewer, devices[: len(X)]")
+def split_and_load(x: Batch, devices: Devices, weights: Shares = None) -> Arrays:
+    """Cut ``x`` (n, ...) into a shard for each device, and copy it there. The longer are first, or
+    they are in proportion to ``weights``, such as the devices' speeds."""
+    backend.check_arrays(x=x)
+    backend.check_devices(devices, samples=len(x))
+    borders = cuts(len(x), len(devices), weights)
     if isinstance(x, onp.ndarray):
-        return [upload(shard, device) for shard, device in zip(onp.array_split(x, len(devices)), devices)]
-    return [shard.copyto(device) for shard, device in zip(np.array_split(x, len(devices)), devices)]
+        return [backend.upload(*pair) for pair in zip(onp.array_split(x, borders), devices)]
+    return [shard.copyto(device) for shard, device in zip(np.array_split(x, borders), devices)]
 
 
-def split_batch(X: Batch, y: Batch, devices: Sequence[Device]) -> Tuple[List[NDArray], List[NDArray]]:
+def split_batch(X: Batch, y: Batch, devices: Devices, weights: Shares = None) -> Tuple[Arrays, ...]:
     """Split samples and labels alike: ``(X_shards, y_shards)``."""
-    check_arrays(X=X, y=y)
-    if X.shape[:1] != y.shape[:1]:
-        samples, labels = (len(x) if x.ndim else 0 for x in (X, y))
-        raise ValueError(f"X has {samples} samples and y has {labels} labels: pass one label for each sample")
-    return split_and_load(X, devices), split_and_load(y, devices)
+    backend.check_arrays(X=X, y=y)
+    if len(X) != len(y):
+        raise ValueError(f"X has {len(X)} samples and y has {len(y)} labels: pass one for each")
+    return split_and_load(X, devices, weights), split_and_load(y, devices, weights)
 
 
 def naive_allreduce(data: Sequence[NDArray]) -> None:
-    """The book's: device 0 adds up all arrays, in place, and sends the sum back to every device. All have one shape."""
+    """The book's: device 0 adds up all arrays, in place, and sends the sum back to every device.
+
+    >>> data = [np.ones(2, ctx=cpu) * (i + 1) for i, cpu in enumerate(backend.devices(2, "cpu"))]
+    >>> print(*data)
+    [1. 1.] [2. 2.]
+    >>> naive_allreduce(data)
+    >>> print(*data)
+    [3. 3.] [3. 3.]
+    """
     total, *others = data
     for x in others:
         total += x.copyto(total.ctx)
@@ -120,7 +124,7 @@ def naive_allreduce(data: Sequence[NDArray]) -> None:
 
 
 def ring_allreduce(data: Sequence[NDArray]) -> None:
-    """The same sums, in place, with no device in the middle: each sends to its right neighbour only, a chunk a step.
+    """The same sums, in place, with no device in the middle: each sends to its right neighbour.
 
     Three devices with the chunks a, b, c of their arrays. Capitals are complete sums::
 
@@ -133,7 +137,8 @@ def ring_allreduce(data: Sequence[NDArray]) -> None:
         step 0    A   b02 C       A   B   c01     a12 B   C           0 -a-> 1   1 -b-> 2   2 -c-> 0
         step 1    A   B   C       A   B   C       A   B   C           0 -c-> 1   1 -a-> 2   2 -b-> 0
 
-    A device sends 2 (n - 1) / n of its array (Patarasuk and Yuan, J. Parallel Distrib. Comput. 69, 2009).
+    A device sends 2 (n - 1) / n of its array (Patarasuk and Yuan, JPDC 69, 2009). Chunks are
+    copies, since MXNet's ``array_split`` makes new arrays. So the last two lines copy sums back.
     """
     n = len(data)
     chunks = [np.array_split(x.reshape(-1), n) for x in data]  # chunks[device][number]
@@ -152,51 +157,50 @@ def ring_allreduce(data: Sequence[NDArray]) -> None:
 def train_batch(
     X: Batch,
     y: Batch,
-    device_params: Sequence[Params],
-    devices: Sequence[Device],
+    device_params: Replicas,
+    devices: Devices,
     lr: float,
     allreduce: Function = ring_allreduce,
-    sync: Optional[Function] = None,
     net: Function = lenet,
     loss: Function = cross_entropy,
-    samples: Optional[int] = None,
-) -> List[NDArray]:
-    """One step on a batch, samples ``X`` (n, ...) and labels ``y`` (n,). Returns the losses of each shard's samples.
+) -> Arrays:
+    """One step on samples ``X`` (n, ...) and labels ``y`` (n,). Returns the losses of each shard.
 
-    ``allreduce`` sums, in place, a list of one parameter's gradients on all devices; ``sync`` instead sums all of them
-    at once (:class:`mxdp.GradientSync`). The sum is divided once, by the whole batch (``samples``, if ``X`` is a part).
+    ``allreduce`` sums, in place, one parameter's gradients on all devices. ``net(X, params)`` gives
+    scores; ``loss(scores, y)`` gives a loss for each sample, (n,).
     """
-    check_replicas(device_params, devices)
-    check_batch(X, y, device_params, net, loss)
-    finite("lr", lr)
-    if any(params[0].grad is None for params in device_params):
-        raise ValueError("a replica has no gradients: get_params(params, device) makes one that has")
-    if not callable(sync or allreduce):
-        raise TypeError(f"allreduce must be a function, such as ring_allreduce, not {sync or allreduce!r}")
-    X_shards, y_shards = split_batch(X, y, devices[: len(X)] or devices) if len(X) or not samples else ([], [])
+    backend.check_arrays(X=X, y=y)
+    backend.check_replicas(device_params, devices)
+    datasets.finite("lr", lr)
+    if not callable(allreduce):
+        raise TypeError(f"allreduce must be a function, such as ring_allreduce, not {allreduce!r}")
+    if loss is cross_entropy:
+        datasets.check_labels(y, datasets.CLASSES if net is lenet else None)
+    X_shards, y_shards = split_batch(X, y, devices[: len(X)] or devices)
     with autograd.record():
-        losses = [loss(net(X, params), y) for X, y, params in zip(X_shards, y_shards, device_params)]
+        losses = [loss(net(X, W), y) for X, y, W in zip(X_shards, y_shards, device_params)]
         idle = [np.zeros_like(param) for params in device_params[len(losses) :] for param in params]
-    autograd.backward([*losses, *idle])  # On a device without a sample, every gradient becomes zero.
-    if sync:
-        sync()
-    elif len(devices) > 1:
+    autograd.backward([*losses, *idle])  # On a device without a sample, gradients become zero.
+    if len(devices) > 1:
         for same_param in zip(*device_params):
             allreduce([param.grad for param in same_param])
     for params in device_params:
-        sgd(params, lr, samples or len(X))
+        sgd(params, lr, len(X))
     return losses
 
 
-def evaluate(data: Split, device_params: Sequence[Params], batch_size: int = 500, net: Function = lenet) -> float:
-    """The share of samples whose label gets the highest score: 0.0 to 1.0, computed on all devices. Waits."""
+def evaluate(
+    data: Split, device_params: Replicas, batch_size: int = 500, net: Function = lenet
+) -> float:  # fmt: skip
+    """The share of samples whose label has the highest score, 0.0 to 1.0, by all devices. Waits."""
     if not isinstance(data, Split) or not len(data):
-        raise ValueError(f"evaluate needs a Split with samples, such as load('digits').test, not {reprlib.repr(data)}")
-    devices, right = check_replicas(device_params), 0
-    check_batch(data.X[:1], data.y[:1], device_params, net, cross_entropy)
-    for X, y in sequential(data, positive_int("batch_size", batch_size) * len(devices)):
+        raise ValueError(f"evaluate takes a Split with samples, not {data!r:.60}")
+    devices, right = backend.check_replicas(device_params), 0
+    size = datasets.positive_int("batch_size", batch_size) * len(devices)
+    for X, y in datasets.sequential(data, size):
         shards = zip(*split_batch(X, y, devices[: len(X)]), device_params)
-        right += sum(n.item() for n in [(net(X, W).argmax(axis=1).astype(y.dtype) == y).sum() for X, y, W in shards])
+        hits = [(net(X, W).argmax(axis=1).astype(y.dtype) == y).sum() for X, y, W in shards]
+        right += sum(hit.item() for hit in hits)
     return float(right / len(data))
 
 
@@ -208,44 +212,48 @@ def train(
     data: Union[str, Dataset] = "auto",
     allreduce: Function = ring_allreduce,
     draw: Optional[Function] = None,
-) -> List[List[NDArray]]:
-    """Train LeNet; returns the replicas. Waits after each step, which :func:`mxdp.train`, the fast version, does not.
-    After each epoch, ``draw(label, test_accuracies)`` is called: :class:`mxdp.Curves`."""
-    positive_int("num_epochs", num_epochs)
+) -> List[Arrays]:
+    """Train LeNet; returns the replicas. Waits after each step; :func:`mxdp.train` is faster.
+
+    After each epoch it calls ``draw(label, test_accuracies)``, such as :class:`mxdp.Curves`.
+    """
+    datasets.positive_int("num_epochs", num_epochs)
     if not callable(draw or print):
         raise TypeError(f"draw must be a function, such as mxdp.Curves(), not {draw!r}")
-    devices, dataset = find_devices(num_devices), data if isinstance(data, Dataset) else load(data)
-    device_params, seconds, accuracies = [get_params(init_lenet(), device) for device in devices], [], []
+    devices, seconds, accuracies = backend.devices(num_devices), [], []
+    device_params = [get_params(init_lenet(), device) for device in devices]
+    dataset = data if isinstance(data, Dataset) else load(data)
     for epoch in range(num_epochs):
         npx.waitall()
         start = time.perf_counter()
-        for X, y in minibatches(dataset.train, batch_size, seed=0, epoch=epoch):
+        for X, y in datasets.minibatches(dataset.train, batch_size, seed=0, epoch=epoch):
             train_batch(X, y, device_params, devices, lr, allreduce)
             npx.waitall()
         seconds.append(time.perf_counter() - start)
         accuracies.append(evaluate(dataset.test, device_params))
-        end = "\r" if sys.stdout.isatty() else "\n"
-        print(f"epoch {epoch + 1}: {seconds[-1]:.2f} sec, test acc: {accuracies[-1]:.2f}", end=end, flush=True)
+        said = f"epoch {epoch + 1}: {seconds[-1]:.2f} sec, test acc: {accuracies[-1]:.2f}"
+        print(said, end="\r" if sys.stdout.isatty() else "\n", flush=True)
         if draw:
             draw(f"{num_devices} x {devices[0].device_type}", accuracies)
-    state = "in sync" if in_sync(device_params) else "OUT OF SYNC"
-    print(f"test acc: {accuracies[-1]:.2f}, {sum(seconds) / num_epochs:.1f} sec/epoch on {devices}; replicas {state}")
+    state, mean = "in sync" if in_sync(device_params) else "OUT OF SYNC", sum(seconds) / num_epochs
+    print(f"test acc: {accuracies[-1]:.2f}, {mean:.1f} sec/epoch on {devices}; replicas {state}")
     return device_params
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="python -m mxdp.scratch", description="LeNet on one device, then on two.")
-    parser.add_argument("--devices", default="1,2", help="numbers of devices, one training for each (default 1,2)")
-    parser.add_argument("--data", default="auto", help="fashion-mnist, digits, synthetic or auto (default)")
-    parser.add_argument("--epochs", type=int, help="default: enough to see 60,000 samples, at least 3")
+    parser = argparse.ArgumentParser("python -m mxdp.scratch", description="Train LeNet.")
+    parser.add_argument("--devices", default="1,2", help="numbers of devices to train on, in turn")
+    parser.add_argument("--data", default="auto", help="fashion-mnist, digits, synthetic or auto")
+    parser.add_argument("--epochs", type=int, help="default: 60,000 samples, at least 3 epochs")
     options = parser.parse_args()
-    numbers = [number.strip() for number in options.devices.split(",")]
-    if not all(number.isdecimal() and int(number) for number in numbers):
+    numbers = options.devices.split(",")
+    if not all(n.strip().isdecimal() and int(n) for n in numbers):
         parser.error(f"--devices takes numbers of devices, such as 1,2, not {options.devices!r}")
     try:
         data = load(options.data)
         epochs = max(3, 60000 // len(data.train)) if options.epochs is None else options.epochs
-        for number in numbers:
-            train(int(number), batch_size=128, lr=0.25, num_epochs=epochs, data=data)
+        for n in numbers:
+            train(int(n), batch_size=128, lr=0.25, num_epochs=epochs, data=data)
     except (MxdpError, ValueError) as error:
         parser.error(str(error))
+# Read next: mxdp/training/step.py, the same step with fewer Python calls; mxdp.train takes it.

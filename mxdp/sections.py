@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import nullcontext
-from types import TracebackType
-from typing import ContextManager, List, Optional, Tuple, Type, Union
+from contextlib import contextmanager, nullcontext
+from typing import ContextManager, Iterator, List, Optional, Tuple
 
 from mxdp.errors import TraceError
 
@@ -33,35 +32,26 @@ class Sections:
         self.marked: List[Marked] = []
         self.thread = threading.get_ident()
 
-
-class _Section:
-    """One recorded section."""
-
-    def __init__(self, name: str, sections: Sections) -> None:
-        self._name = name
-        self._sections = sections
-        self._start = 0.0
-
-    def __enter__(self) -> None:
-        self._start = time.perf_counter()
-
-    def __exit__(
-        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
-    ) -> None:
-        own = threading.get_ident() == self._sections.thread
-        self._sections.marked.append((self._name, self._start, time.perf_counter(), own))
+    @contextmanager
+    def section(self, name: str) -> Iterator[None]:
+        """Note the time in which the block runs."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.marked.append((name, start, time.perf_counter(), threading.get_ident() == self.thread))
 
 
 _recording: Optional[Sections] = None
 
 
-def section(name: str) -> Union[ContextManager[None], _Section]:
+def section(name: str) -> ContextManager[None]:
     """A context manager that names what Python does in it, for the timeline of a recording, if there is one.
 
     ``"input"`` names the input path: a device that is idle during this section waits for input. Sections may be nested.
     Doesn't wait.
     """
-    return _NOTHING if _recording is None else _Section(name, _recording)
+    return _NOTHING if _recording is None else _recording.section(name)
 
 
 def start() -> Sections:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from types import TracebackType
-from typing import List, Optional, Type
+from typing import List, Optional
 
 from mxdp.backend import npx
 from mxdp.errors import plural
@@ -54,10 +53,8 @@ class Timer:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
-    ) -> None:
-        if error is None:
+    def __exit__(self, *error: object) -> None:
+        if error[0] is None:
             self.stop()
         else:
             self._started = None

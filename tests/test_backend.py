@@ -184,7 +184,7 @@ def broken_mxnet(folder, wheel, line):
 @pytest.mark.parametrize("code", ["import mxdp.backend", "import mxdp; mxdp.devices(1)"])
 def test_no_mxnet(code):
     text = last_line(bare_child(code))
-    assert text == f"mxdp.errors.BackendError: {process.install_problem({}, importable=lambda name: None)}"
+    assert text == f"mxdp.errors.BackendError: {process._not_installed()}"
 
 
 def test_both_wheels(tmp_path):
@@ -252,7 +252,7 @@ def machine(monkeypatch):
             return len(gpus) if seen is None else seen
 
         monkeypatch.setattr(backend.mx.context, "num_gpus", count)
-        monkeypatch.setattr(cuda, "query_driver", lambda: cuda.Driver(True, problem, gpus))
+        monkeypatch.setattr(cuda, "query_driver", lambda: cuda.Driver(problem, gpus))
         features = type("Features", (), {"is_enabled": lambda self, name: name == build})
         monkeypatch.setattr(backend.mx.runtime, "Features", features)
 

@@ -16,7 +16,7 @@ import pytest
 from mxdp import cuda
 
 ROOT = Path(__file__).resolve().parents[1]
-NAMES = [library.name for library in cuda.LIBRARIES]
+NAMES = list(cuda.LIBRARIES)
 needs_gcc = pytest.mark.skipif(
     shutil.which("gcc") is None or not sys.platform.startswith("linux"), reason="compiles small Linux libraries"
 )
@@ -95,7 +95,7 @@ def test_the_packages_are_those_of_the_extra():
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
     wanted = re.findall(r"^nvidia-[\w-]+", setup["options.extras_require"]["cu112"], re.MULTILINE)
-    assert {library.package.split("<")[0] for library in cuda.LIBRARIES} == set(wanted)
+    assert {package.split("<")[0] for package in cuda.LIBRARIES.values()} == set(wanted)
 
 
 def test_a_library_is_loaded_after_those_it_needs():
@@ -241,24 +241,24 @@ def test_a_gpu_without_code_is_named(name, capability, other):
 
 def test_the_drivers_gpus():
     gpus = (cuda.Gpu(0, *V100), cuda.Gpu(1, *A10), cuda.Gpu(2, *H100))
-    assert query([V100, A10, H100]) == cuda.Driver(True, None, gpus)
+    assert query([V100, A10, H100]) == cuda.Driver(None, gpus)
 
 
 def test_no_driver():
-    assert cuda.query_driver(Loader()) == cuda.Driver(False, cuda.NO_DRIVER)
+    assert cuda.query_driver(Loader()) == cuda.Driver(cuda.NO_DRIVER)
     assert not cuda.driver_installed(Loader())
     assert cuda.driver_installed(Loader(there=["libcuda.so.1"]))
 
 
 @pytest.mark.parametrize("options", [{"gpus": []}, {"gpus": [V100], "fail": ("cuInit", 100)}])
 def test_a_driver_without_gpus(options):
-    assert query(**options) == cuda.Driver(True, cuda.NO_GPU)
+    assert query(**options) == cuda.Driver(cuda.NO_GPU)
 
 
 @pytest.mark.parametrize("function", ["cuInit", "cuDeviceGetCount", "cuDeviceGetAttribute"])
 def test_a_driver_that_fails_says_what_it_said(function):
     assert query([V100], fail=(function, 999)) == cuda.Driver(
-        True, f"NVIDIA's driver fails ({function}: CUDA_ERROR_OUT_OF_LUCK 999): see `nvidia-smi`."
+        f"NVIDIA's driver fails ({function}: CUDA_ERROR_OUT_OF_LUCK 999): see `nvidia-smi`."
     )
 
 
@@ -307,7 +307,7 @@ int cuDeviceGetAttribute(int *out, int which, int handle) {
 def test_the_driver_is_asked_through_ctypes(tmp_path):
     build(tmp_path / "libstandin.so", DRIVER)  # not under its real name, which would stay loaded in this process
     driver = cuda.query_driver(lambda name: ctypes.CDLL(str(tmp_path / "libstandin.so")))
-    assert driver == cuda.Driver(True, None, (cuda.Gpu(0, "Old", (6, 1)), cuda.Gpu(1, "New", (12, 0))))
+    assert driver == cuda.Driver(None, (cuda.Gpu(0, "Old", (6, 1)), cuda.Gpu(1, "New", (12, 0))))
 
 
 @needs_gcc

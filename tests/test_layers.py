@@ -25,6 +25,7 @@ FLOORS = {
     "mxdp.scratch": 2,
     "mxdp.datasets": 2,
     "mxdp.timing": 2,
+    "mxdp.curves": 2,
     "mxdp.memory": 2,
     "mxdp.parallel": 3,
     "mxdp.tracing": 3,
@@ -36,6 +37,8 @@ FLOORS = {
 NO_SIBLINGS = 3
 ROOMS = ("data_parallel", "allreduce", "automatic_parallelism", "many_processes", "other_splits", "twins")
 """Of the experiments: a question's file is pure, and only ``work`` may load MXNet."""
+SHARED = {"harness": (), "measure": ("harness",), "report": ("harness",)}
+"""What each of the rooms that all experiments share may import of the other two."""
 LOADS_MXNET = (
     "mxdp.backend",
     "mxdp.engine",
@@ -79,6 +82,9 @@ def violations(module, source):
             yield f"{module} imports {name}: a question is pure, its work does that"
         if parts[2:3] in (["harness"], ["report"], ["measure"]) and to[2:3] and to[2] in ROOMS:
             yield f"{module} imports {name}: what all experiments share knows none of them"
+        mine, other = "".join(parts[2:3]), "".join(to[2:3])
+        if mine in SHARED and other in SHARED and other not in (mine, *SHARED[mine]):
+            yield f"{module} imports {name}: {mine} knows nothing of {other}"
         if parts[2:3] and parts[2] in ROOMS and to[2:3] and to[2] in ROOMS and to[2] != parts[2]:
             yield f"{module} imports {name}: a room of its own"
         if name.split(".")[0] == "mxnet" and module != "mxdp.backend":
@@ -105,6 +111,7 @@ def test_floor_zero_is_pure_python(path):
         "mxdp.plans",
         "mxdp.errors",
         "math",
+        "numbers",
         "functools",
         "itertools",
         "argparse",
@@ -129,6 +136,9 @@ def test_floor_zero_is_pure_python(path):
         ("mxdp.experiments.allreduce.links", "from mxdp.collectives import calibrate"),
         ("mxdp.experiments.allreduce.work.links", "from mxdp.experiments.other_splits import tiles"),
         ("mxdp.experiments.measure.clock", "from mxdp.experiments.allreduce.work import arrays"),
+        ("mxdp.experiments.harness.children", "from mxdp.experiments.measure import child"),
+        ("mxdp.experiments.harness.rows", "def f():\n    from mxdp.experiments.report import style"),
+        ("mxdp.experiments.measure.child", "from mxdp.experiments.report import style"),
     ],
 )
 def test_a_violation_would_be_found(module, source):
@@ -140,6 +150,13 @@ def test_files_are_small_enough_to_read(path):
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 300
 
 
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_functions_are_small_enough_to_read(path):
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    functions = [node for node in nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    assert [node.name for node in functions if node.end_lineno - node.lineno >= 70] == []
+
+
 def test_the_test_knows_every_room_of_the_experiments():
     folders = {path.name for path in (PACKAGE / "experiments").iterdir() if (path / "__init__.py").exists()}
     assert folders == {*ROOMS, "harness", "measure", "report"}
@@ -149,6 +166,50 @@ def test_no_folder_holds_more_files_than_can_be_surveyed():
     folders = [PACKAGE, *(path for path in PACKAGE.rglob("*") if (path / "__init__.py").exists())]
     counts = {str(folder): sum(path.is_file() for path in folder.iterdir()) for folder in folders}
     assert {folder: count for folder, count in counts.items() if count > MOST_FILES} == {}
+
+
+def drawn(page):
+    """The floor of each path in the drawing: what a line begins with, in the folders of the shallower line above."""
+    floors, floor, above = {}, None, []
+    for line in page.partition("```\n")[2].partition("```")[0].splitlines():
+        floor, rest = int(line[0]) if line[:1].isdigit() else floor, line[1:]
+        names = rest.strip().partition("  ")[0].split()
+        if names and all(name.endswith(("/", ".py")) for name in names):
+            depth = len(rest) - len(rest.lstrip())
+            above = [(other, paths) for other, paths in above if other < depth]
+            paths = [parent + name for parent in (above[-1][1] if above else [""]) for name in names]
+            above.append((depth, paths))
+            floors.update(dict.fromkeys(paths, floor))
+    return floors
+
+
+def differences(floors):
+    """What is wrong about a drawing of the house."""
+    folders = {f"{path.parent.relative_to(PACKAGE.parent).as_posix()}/" for path in FILES if path.stem == "__init__"}
+    yield from (f"the drawing lacks {path}" for path in sorted(folders - set(floors)))
+    yield from (f"there is no {path}" for path in floors if not (PACKAGE.parent / path).exists())
+    rooms = {f"mxdp.{path.split('/')[1].split('.')[0]}": floor for path, floor in floors.items()}
+    for name in sorted({*rooms, *FLOORS}):
+        if rooms.get(name) != FLOORS.get(name):
+            yield f"{name} is drawn on floor {rooms.get(name)}, and is on floor {FLOORS.get(name)}"
+
+
+DRAWING = drawn((PACKAGE.parent / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+
+
+def test_the_drawing_in_contributing_is_of_this_house():
+    found = list(differences(DRAWING))
+    assert not found, "\n".join(found)
+
+
+def test_a_wrong_drawing_would_be_found():
+    without = {path: floor for path, floor in DRAWING.items() if path != "mxdp/plans/cost/"}
+    wrong = {**without, "mxdp/plans/price.py": 0, "mxdp/layers.py": 3}
+    assert set(differences(wrong)) - set(differences(DRAWING)) == {
+        "the drawing lacks mxdp/plans/cost/",
+        "there is no mxdp/plans/price.py",
+        "mxdp.layers is drawn on floor 3, and is on floor 2",
+    }
 
 
 def test_only_plugin_and_gluon_import_each_other():

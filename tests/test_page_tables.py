@@ -12,13 +12,15 @@ from pathlib import Path
 import pytest
 
 from mxdp.errors import MxdpError
+from mxdp.experiments.data_parallel.epochs import Epochs
 from mxdp.experiments.harness import results
 
 ROOT = Path(__file__).resolve().parents[1]
 SPEC = importlib.util.spec_from_file_location("tables", ROOT / "tools" / "tables.py")
 tables = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(tables)
-README, EXPERIMENTS = tables.PAGES
+README, EXPERIMENTS, *_ = tables.PAGES
+PIECES = ROOT / "docs" / "pieces.md"
 
 
 @pytest.fixture
@@ -28,79 +30,88 @@ def epochs():
     return result
 
 
-@pytest.mark.parametrize("path", [tables.DURATIONS, *tables.PAGES], ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("path", [tables.LISTED, *tables.PAGES], ids=lambda path: str(path.relative_to(ROOT)))
 def test_what_quotes_the_results_is_neither_edited_by_hand_nor_older_than_they_are(path):
     same = path.read_text(encoding="utf-8") == tables.written()[path]
     assert same, f"{path} is not what the reference results give: run `python tools/tables.py`"
 
 
 def test_every_comment_in_a_page_is_of_a_table():
-    found = []
+    found = {}
     for path in tables.PAGES:
         text = path.read_text(encoding="utf-8")
-        found.append([block[2] for block in tables.BLOCK.finditer(text)])
-        assert text.count("<!--") == 2 * len(found[-1])
-    assert found == [["answers", "table", "table"], ["experiments", "claims"]]
+        found[path] = [block[2] for block in tables.BLOCK.finditer(text)]
+        assert text.count("<!--") == 2 * len(found[path])
+    expected = {README: ["answers", "table"], EXPERIMENTS: ["experiments", "claims"], PIECES: ["table"]}
+    assert {path: kinds for path, kinds in found.items() if kinds} == expected
 
 
 def test_a_number_edited_by_hand_is_put_right_and_the_text_around_it_stays(tmp_path, monkeypatch):
     copy, text = tmp_path / "README.md", README.read_text(encoding="utf-8")
     line = next(line for line in text.splitlines() if line.startswith("| 2 devices |"))
-    copy.write_text(text.replace(line, "| 2 devices | 1 |").replace("## Try it", "## Try"), encoding="utf-8")
+    copy.write_text(text.replace(line, "| 2 devices | 1 |").replace("## Answers", "## Asked"), encoding="utf-8")
     monkeypatch.setattr(tables, "PAGES", [copy])
-    assert tables.written()[copy] == text.replace("## Try it", "## Try")
+    assert tables.written()[copy] == text.replace("## Answers", "## Asked")
 
 
-def test_newer_results_change_every_file(epochs, tmp_path):
+def test_newer_results_change_every_file(epochs, tmp_path, monkeypatch):
     folder = Path(shutil.copytree(tables.FOLDER, tmp_path / "reference", ignore=shutil.ignore_patterns("quick")))
     epochs.update(elapsed_seconds=5000.4)
-    epochs["verdict"]["text"] = "An epoch is 7 times as fast. So it is."
-    epochs["rows"][0]["metrics"]["sec_per_epoch"] = 123.456
+    monkeypatch.setattr(Epochs, "answer", lambda *_: "An epoch is 7 times as fast.")
+    epochs["rows"][0].metrics["sec_per_epoch"] = 123.456
     results.write(epochs, folder)
     made = tables.written(folder)
-    before, after = (json.loads(texts[tables.DURATIONS])["full"] for texts in (tables.written(), made))
-    assert after == {**before, "epochs": 5000}
+    before, after = (json.loads(texts[tables.LISTED]) for texts in (tables.written(), made))
+    assert after["full"] == {**before["full"], "epochs": 5000}
+    assert after["answers"]["epochs"] == "An epoch is 7 times as fast."
     assert "| 123.46 |" in made[README]
-    for path in tables.PAGES:
+    for path in (README, EXPERIMENTS):
         assert "An epoch is 7 times as fast. |" in made[path]
     assert "run epochs` | – | 1 h 20 |" in made[EXPERIMENTS]
 
 
-def test_results_of_quick_stand_in_and_claims_have_verdicts(epochs, tmp_path):
+def test_results_of_quick_stand_in_and_claims_have_marks(epochs, tmp_path, monkeypatch):
+    monkeypatch.setattr(Epochs, "answer", lambda *_: "It is slow.")
     judged = dict(sentence="", source="", bound=0.9, least=True, exact=False, holds=False)
     measured = [{"label": "2 devices", "median": 0.5, "low": 0.4, "high": 0.6}]
+    bound = Epochs.claims["of_ceiling"].bound
     epochs["verdict"].update(
         holds=False,
-        text="It is slow.",
         claims=[
             {**judged, "name": "halves", "measured": measured},
             {**judged, "name": "of_ceiling", "measured": measured},  # today's bound is another
+            {**judged, "name": "in_sync", "bound": 1, "holds": None, "measured": measured},
         ],
     )
+    assert bound != judged["bound"]
+    for row in epochs["rows"] + epochs["references"]:
+        row.rounds.pop("in_sync", None)
     epochs.update(preset="quick", elapsed_seconds=42)
     results.write(epochs, tmp_path / "quick")
     made = tables.written(tmp_path)
-    durations = json.loads(made[tables.DURATIONS])
-    assert (durations["full"], durations["quick"]) == ({}, {"epochs": 42})
-    assert durations["machine"].endswith(" cores")
-    assert "run epochs` | 42 s | – | **does not hold.** It is slow. (quick) |" in made[EXPERIMENTS]
-    assert "| **does not hold** (quick): 2 devices 0.5 (0.4 to 0.6) |" in made[EXPERIMENTS]
-    assert made[EXPERIMENTS].count("**does not hold**") == 1
+    listed = json.loads(made[tables.LISTED])
+    assert (listed["full"], listed["quick"]) == ({}, {"epochs": 42})
+    assert listed["answers"] == {"epochs": "It is slow. (quick)"}
+    assert listed["machine"].endswith(" cores")
+    assert "run epochs` | 42 s | – | It is slow. (quick) |" in made[EXPERIMENTS]
+    assert "| does not hold (quick): 2 devices 0.5 (0.4 to 0.6) |" in made[EXPERIMENTS]
+    assert "| undecided (quick): 2 devices 0.5 (0.4 to 0.6); it needs at least six rounds |" in made[EXPERIMENTS]
+    assert made[EXPERIMENTS].count("does not hold (") == 1
     assert "What does a second device bring to an epoch?** (quick)" in made[README]
     results.write({**epochs, "preset": "full", "verdict": {**epochs["verdict"], "claims": []}}, tmp_path)
     in_full = tables.written(tmp_path)[EXPERIMENTS]
     assert "It is slow. |" in in_full
-    assert "| **does not hold** (quick): 2 devices 0.5 (0.4 to 0.6) |" in in_full
-    assert "`buckets` was not measured yet." in made[README]
-    assert "Gradients one by one" not in made[README]
+    assert "| does not hold (quick): 2 devices 0.5 (0.4 to 0.6) |" in in_full
+    assert "`buckets` was not measured yet." in made[PIECES]
+    assert "Gradients one by one" not in made[README] + made[PIECES]
 
 
-def test_a_failed_run_says_so_and_its_time_is_none(epochs, tmp_path):
-    epochs.update(status="timeout")
+def test_a_failed_run_says_why_and_its_time_is_none(epochs, tmp_path):
+    epochs.update(status="timeout", error="it hung")
     results.write(epochs, tmp_path)
     made = tables.written(tmp_path)
-    assert json.loads(made[tables.DURATIONS])["full"] == {}
-    assert "run epochs` | – | – | **timed out.** " in made[EXPERIMENTS]
+    assert json.loads(made[tables.LISTED])["full"] == {}
+    assert "run epochs` | – | – | No answer: it hung. |" in made[EXPERIMENTS]
 
 
 def test_a_table_has_the_rows_and_columns_that_say_something(epochs):
@@ -113,7 +124,7 @@ def test_a_table_has_the_rows_and_columns_that_say_something(epochs):
 
 
 def test_the_tool_writes_what_differs_and_names_it(tmp_path):
-    for name in ("README.md", "experiments", "mxdp", "tools"):
+    for name in ("README.md", "docs", "experiments", "mxdp", "tools"):
         (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, tmp_path / name)
     folder = tmp_path / tables.FOLDER.relative_to(ROOT)
     results.write({**results.read(folder / "epochs.json"), "elapsed_seconds": 1}, folder)
@@ -124,7 +135,7 @@ def test_the_tool_writes_what_differs_and_names_it(tmp_path):
 
     done = tool()
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines() == ["written: mxdp/experiments/durations.json", "written: experiments/README.md"]
+    assert done.stdout.splitlines() == ["written: mxdp/experiments/reference.json", "written: experiments/README.md"]
     assert tool().stdout == ""
     (folder / "epochs.json").write_text("{", encoding="utf-8")
     done = tool()

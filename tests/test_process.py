@@ -9,6 +9,7 @@ import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -244,8 +245,9 @@ def test_a_c_library_without_mallopt():
         ({"MXNET_CPU_TEMP_COPY": "x", "OMP_NUM_THREADS": "x"}, 1, []),
     ],
 )
-def test_what_spoils_two_cpu_devices(environ, processors, words):
-    found = process.concurrency_warnings(environ, processors)
+def test_what_spoils_two_cpu_devices(monkeypatch, environ, processors, words):
+    monkeypatch.setattr(process, "cores", lambda: processors)
+    found = process.concurrency_warnings(environ)
     assert len(found) == len(words)
     assert all(word in text for word, text in zip(words, found))
 
@@ -253,7 +255,8 @@ def test_what_spoils_two_cpu_devices(environ, processors, words):
 @pytest.mark.parametrize(("machine", "threads"), [("x86_64", 4), ("aarch64", 8)])
 def test_unset_mxnet_takes_its_own_number_of_threads(monkeypatch, machine, threads):
     monkeypatch.setattr(platform, "machine", lambda: machine)
-    (text,) = process.concurrency_warnings({"MXNET_CPU_TEMP_COPY": "128"}, 8)
+    monkeypatch.setattr(process, "cores", lambda: 8)
+    (text,) = process.concurrency_warnings({"MXNET_CPU_TEMP_COPY": "128"})
     assert text.startswith(f"MXNet uses {threads} OpenMP threads")
 
 
@@ -291,8 +294,12 @@ def problem(backends=("mxnet",), python=(3, 11), numpy="1.23.5", importable=True
             raise metadata.PackageNotFoundError(name)
         return numpy
 
-    found = dict.fromkeys(backends, "1.9.1")
-    return process.install_problem(found, python, version, lambda name: object() if importable else None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(process, "installed_backends", lambda: dict.fromkeys(backends, "1.9.1"))
+        patch.setattr(process, "find_spec", lambda name: object() if importable else None)
+        patch.setattr(process, "metadata", SimpleNamespace(**{**vars(metadata), "version": version}))
+        patch.setattr(process, "sys", SimpleNamespace(version_info=python))
+        return process.install_problem()
 
 
 def test_a_good_installation_has_no_problem():

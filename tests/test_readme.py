@@ -1,5 +1,6 @@
 """What the pages tell a reader to run, run as written: every block alone, in a shell or a Python of its own.
 
+A ``text`` block after a Python block is what that block prints, but for the last digits of numbers.
 A shell block finds stand-ins of what takes minutes. ``make`` is ``make -n``. ``python`` has mxdp only after the block's
 own activation of ``.venv``; it goes as far as measuring, does little work where a later command needs the results, and
 with ``-m pip install`` makes stand-ins of what it would install.
@@ -21,10 +22,12 @@ from mxdp import process
 from mxdp.experiments import __main__ as experiments_main
 from mxdp.experiments import session
 from mxdp.experiments.harness.experiment import discover
+from mxdp.launch import __main__ as launch_main
 from mxdp.plans import __main__ as plans_main
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", ROOT / "experiments" / "README.md"]
+PAGES = [ROOT / "README.md", ROOT / "experiments" / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
+LINKED = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 PROSE = [*PAGES, ROOT / "CONTRIBUTING.md", *ROOT.glob("experiments/lessons/*.py"), *ROOT.glob("experiments/presets/*")]
 
 STAND_IN = """
@@ -76,6 +79,20 @@ def all_blocks(language):
     return [pytest.param(text, id=f"{page.relative_to(ROOT)}-{number}") for page, number, text in found]
 
 
+def outputs():
+    """What a page says that its Python blocks print, by block."""
+    pair = re.compile(r"^```python\n(.*?)^```\n\s*^```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+    return dict(found for page in PAGES for found in pair.findall(page.read_text(encoding="utf-8")))
+
+
+def close(printed, expected):
+    """Is this what a page says? Decimal fractions may differ by 0.05: other processors round otherwise."""
+    fraction = r"\d+\.\d+"
+    same = re.sub(fraction, "#", printed) == re.sub(fraction, "#", expected)
+    pairs = zip(re.findall(fraction, printed), re.findall(fraction, expected))
+    return same and all(abs(float(one) - float(other)) <= 0.05 for one, other in pairs)
+
+
 def run(command, folder, **variables):
     """The finished command in ``folder``, with this checkout's mxdp, no network and no data but the digits."""
     set_by_others = {*process.describe(), "MAKEFLAGS", "MAKELEVEL", "MFLAGS"}
@@ -121,8 +138,8 @@ def run_shell(text, folder):
 
 def test_every_block_is_one_that_is_run():
     fences = [line for page in PAGES for line in page.read_text(encoding="utf-8").splitlines() if line[:3] == "```"]
-    assert set(fences[::2]) == {"```python", "```sh"}
-    assert len(fences) == 2 * len(all_blocks("python") + all_blocks("sh"))
+    assert set(fences[::2]) == {"```python", "```sh", "```text"}
+    assert len(fences) == 2 * len(all_blocks("python") + all_blocks("sh") + list(outputs()))
 
 
 @pytest.mark.parametrize("text", all_blocks("python"))
@@ -130,11 +147,20 @@ def test_a_python_block_runs_alone(text, tmp_path):
     done = run_python(text, tmp_path)
     assert done.returncode == 0, done.stderr
     assert "Warning" not in done.stderr
+    assert close(done.stdout, outputs().get(text, done.stdout)), done.stdout
     assert {path.name for path in tmp_path.iterdir()} <= {"script.py", "runs", "cache"}, "blocks write to runs/ alone"
 
 
+def test_another_output_is_caught():
+    [said] = outputs().values()
+    assert close(said, said)
+    assert close(said.replace("0.97", "0.94"), said)
+    for other in (said.replace("0.97", "0.1"), said.replace("True", "False"), said + said, ""):
+        assert not close(other, said)
+
+
 def test_a_python_block_that_needs_another_is_caught(tmp_path):
-    lines = blocks(PAGES[0], "python")[1].splitlines(keepends=True)
+    lines = blocks(ROOT / "docs" / "pieces.md", "python")[0].splitlines(keepends=True)
     done = run_python("".join(line for line in lines if not line.startswith("devices =")), tmp_path)
     assert done.returncode == 1
     assert "NameError: name 'devices'" in done.stderr
@@ -177,6 +203,60 @@ def test_commands_in_the_text_are_ones_that_the_programs_take(monkeypatch, capsy
         assert main(shlex.split(arguments)) == 0, (arguments, capsys.readouterr().err)
     for command in set(re.findall(r"`make ([^`]*)`", text)):
         assert run(["make", "-n", *shlex.split(command)], ROOT).returncode == 0, command
+
+
+def test_options_in_the_text_are_ones_that_a_program_has(capsys):
+    commands = [(experiments_main.main, [name]) for name in ("list", "run", "report", "compare", "doctor")]
+    known = set()
+    for main, arguments in [*commands, (plans_main.main, []), (launch_main.main, [])]:
+        with pytest.raises(SystemExit):
+            main([*arguments, "--help"])
+        known |= set(re.findall(r"--[\w-]+", capsys.readouterr().out))
+    for page in PAGES:
+        used = re.findall(r"`(--[\w-]+)", page.read_text(encoding="utf-8"))
+        assert set(used) <= known, page
+
+
+def wrong_links(page, text):
+    """What the page refers to that is not there: files, headings, and paths in backticks."""
+    for target in re.findall(r'\]\(([^)\s]+)\)|src="([^"]+)"', text):
+        path, _, anchor = "".join(target).partition("#")
+        file = page.parent / path if path else page
+        if re.match(r"\w+:", path):
+            continue
+        if not file.exists():
+            yield path
+        elif anchor:
+            headings = re.findall(r"^#+ (.*)", file.read_text(encoding="utf-8") if path else text, re.MULTILINE)
+            if anchor not in [re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings]:
+                yield f"{path}#{anchor}"
+    for path in re.findall(r"`((?:docs|experiments|mxdp|tests|tools)/[\w./-]+)`", text):
+        if not (ROOT / path).exists():
+            yield path
+
+
+@pytest.mark.parametrize("page", LINKED, ids=lambda page: str(page.relative_to(ROOT)))
+def test_what_a_page_refers_to_is_there(page):
+    assert list(wrong_links(page, page.read_text(encoding="utf-8"))) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[x](docs/instal.md)",
+        "[x](docs/install.md#with-mak)",
+        "[x](#install)",
+        '<img src="experiments/reference/epochs.svg">',
+        "`tests/test_tables.py`",
+    ],
+)
+def test_a_wrong_link_is_caught(text):
+    right = "# Here\n[x](docs/install.md#python-313) [x](#here) [x](https://d2l.ai) `tests/test_readme.py` "
+    assert len(list(wrong_links(ROOT / "README.md", right + text))) == 1
+
+
+def test_the_front_page_is_short():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 180
 
 
 def test_the_list_of_claims_is_that_of_the_experiments():

@@ -37,6 +37,7 @@ ROOMS = (
     "launch",
     "gluon",
     "experiments/harness",
+    "experiments/measure/child.py",
     "experiments/measure/oracle.py",
 )
 RUNNER = "experiments/test_runner.py"
@@ -50,9 +51,12 @@ ELSEWHERE = {
     "plans/__main__.py": "plans/test_plans_main.py",
     "plans/pipeline.py": "plans/test_plans_pipeline.py",
     "plans/cost/machine.py": "plans/test_simulate.py",
-    "training/loop.py": "training processes/test_resume.py processes/test_ranks.py",
+    "training/epochs.py": "training processes/test_ranks.py",
+    "training/graph.py": "training",
+    "training/history.py": "training/test_train.py",
+    "training/resume.py": "training processes/test_resume.py",
     "training/step.py": "training",
-    "training/history.py": "training/test_loop.py",
+    "training/train.py": "training processes/test_resume.py processes/test_ranks.py",
     "processes/checkpoint.py": "processes/test_checkpoint.py processes/test_resume.py",
     "processes/checkpoint_file.py": "processes/test_checkpoint.py",
     "processes/folder_lock.py": "processes/test_checkpoint.py",
@@ -63,10 +67,11 @@ ELSEWHERE = {
     "launch/job.py": LAUNCHER,
     "gluon/checkpoint.py": "gluon/test_gluon_checkpoint.py",
     "gluon/no_server.py": "gluon/test_store.py",
-    "experiments/harness/child.py": RUNNER,
+    "experiments/measure/child.py": RUNNER,
     "experiments/harness/children.py": RUNNER,
     "experiments/harness/measurement.py": f"experiments/test_measurement.py {RUNNER} experiments/test_looks.py",
     "experiments/harness/schema.py": "experiments/test_results.py",
+    "experiments/harness/exchanges.py": "experiments/test_many_processes.py",
 }
 """Modules whose tests are not ``test_<module>.py`` in the folder of ``tests`` that has the name of their room."""
 SAMPLE = 240

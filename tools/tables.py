@@ -1,4 +1,4 @@
-"""Write from the reference results what quotes them: the tables of both READMEs, and how long each experiment takes.
+"""Write from the reference results what quotes them: the tables of the pages, and what ``list`` says.
 
     python tools/tables.py
 
@@ -24,8 +24,9 @@ from mxdp.experiments.report import words
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "experiments" / "reference" / "amd-epyc-2-cores"
 """The machine whose results are shown. Its results in ``quick`` are in the folder ``quick`` inside."""
-PAGES = (ROOT / "README.md", ROOT / "experiments" / "README.md")
-DURATIONS = ROOT / "mxdp" / "experiments" / "durations.json"
+PAGES = (ROOT / "README.md", ROOT / "experiments" / "README.md", *sorted((ROOT / "docs").glob("**/*.md")))
+LISTED = ROOT / "mxdp" / "experiments" / "reference.json"
+"""From which ``list`` says how long each experiment takes, and what its answer is."""
 PRESETS = ("full", "quick")
 Known = Dict[Tuple[str, str], Result]
 """Results by preset and name."""
@@ -52,8 +53,8 @@ def experiments(known: Known, _: str, path: Path) -> List[str]:
 
 
 def claims(known: Known, _: str, path: Path) -> List[str]:
-    """What each experiment claims, and how that was judged: in full, or if it was not, in quick. A verdict on another
-    bound than today's is not shown."""
+    """What each experiment claims, and how that was judged: in full, or if it was not, in quick. What was judged by
+    another bound than today's is not shown."""
     lines = []
     for each in _ours():
         judged = {
@@ -66,12 +67,14 @@ def claims(known: Known, _: str, path: Path) -> List[str]:
             preset, own = judged.get((name, claim.bound, claim.least), ("", None))
             here = shown.NOTHING
             if own:
-                _, verdict, numbers = words.verdict(own)
-                here = f"**{verdict}**{_quick(preset)}{numbers and ': '}{numbers}"
+                _, held, numbers = words.verdict(own)
+                decides = [said.rstrip(".") for said in words.undecided(known[preset, each.name], own)]
+                said = "; ".join(filter(None, [numbers, *(text[0].lower() + text[1:] for text in decides)]))
+                here = f"{held}{_quick(preset)}{': ' * bool(said)}{said}"
             lines.append([f"`{each.name}`", claim.sentence, claim.source, here])
         if not each.claims:
             lines.append([f"`{each.name}`", "(an answer, no claim)", "", ""])
-    return _markdown(["experiment", "claim", "source", "verdict"], lines)
+    return _markdown(["experiment", "claim", "source", "here"], lines)
 
 
 def table(known: Known, chosen: str, path: Path) -> List[str]:
@@ -97,11 +100,14 @@ BLOCK = re.compile(rf"(<!-- ({'|'.join(KINDS)})(?:: (.*?))? -->\n)(?:(?!<!--).)*
 def written(folder: Path = FOLDER) -> Dict[Path, str]:
     """What each file must hold, by its path."""
     paths = sorted(folder.glob("*.json")) + sorted(folder.glob("quick/*.json"))
-    known = {(result["preset"], result["experiment"]): result for result in map(results.read, paths)}
+    found = [words.today(each, discover().get(each["experiment"])) for each in map(results.read, paths)]
+    known = {(result["preset"], result["experiment"]): result for result in found}
     if not known:
         raise MxdpError(f"there is no result in {folder}; name another folder in tools/tables.py, or `make reference`.")
-    durations = {"machine": _machine(known), **{preset: _seconds(known, preset) for preset in PRESETS}}
-    texts = {DURATIONS: json.dumps(durations, indent=1, ensure_ascii=False) + "\n"}
+    seconds = {preset: _seconds(known, preset) for preset in PRESETS}
+    answered = {each.name: _answer(known, each.name) for each in _ours() if _result(known, each.name)[1]}
+    listed = {"machine": _machine(known), **seconds, "answers": answered}
+    texts = {LISTED: json.dumps(listed, indent=1, ensure_ascii=False) + "\n"}
     for path in PAGES:
 
         def fill(block: Any, path: Path = path) -> str:
@@ -131,13 +137,11 @@ def _seconds(known: Known, preset: str) -> Dict[str, int]:
 
 
 def _answer(known: Known, name: str) -> str:
-    """Up to the first sentence with a number, after what the claims say."""
     preset, result = _result(known, name)
     if not result:
         return shown.NOTHING
-    said, whole = words.mark(result)[1], words.answer(result)
-    start = re.match(r".*?\d.*?\.(?=\s|$)", whole, re.S)
-    return ("" if said == "answered" else f"**{said}.** ") + (start[0] if start else whole) + _quick(preset)
+    text = f"No answer: {result['error']}." if words.mark(result) else result["verdict"]["text"]
+    return text + _quick(preset)
 
 
 def _quick(preset: str) -> str:

@@ -83,8 +83,8 @@ print("replicas in sync:", mxdp.in_sync(device_params))
 # MXNet returns before it has computed, so a time needs a fence: `Benchmark` waits for all devices before it starts and
 # before it stops. Two numbers are only a first look. For a measurement, with alternating rounds and a comparison with
 # the best possible on this machine: `python -m mxdp.experiments run epochs`. It ends with an account that adds up: of
-# the two-fold speed-up that two devices could give, how much is lost to the machine, to the all-reduce, to waiting, to
-# Python and to the input, and what to change.
+# the two-fold speed-up that two devices could give, how much is lost to the machine, to slower compute, to the
+# all-reduce, to waiting, to Python and to the input.
 
 # %%
 for n in (1, 2):
@@ -94,6 +94,35 @@ for n in (1, 2):
     with mxdp.Benchmark(f"20 steps on {n} device(s)"):
         for _ in range(20):
             mxdp.train_batch(X, y, replicas, some, lr=0.2)
+
+# %% [markdown]
+# ## Evaluate on all devices
+#
+# The exercise asks for the accuracy on all devices. Each device counts the right answers of its shard. Counts may be
+# added up; accuracies of uneven shards may not be averaged. `python -m mxdp.experiments run parallel-evaluation`
+# compares the time with one device's.
+
+# %%
+print("accuracy on one device: ", mxdp.evaluate(dataset.test, device_params[:1]))
+print("accuracy on two devices:", mxdp.evaluate(dataset.test, device_params))
+
+# %% [markdown]
+# ## Devices of different speed
+#
+# With equal shards the fast device waits for the slow one at each all-reduce. Shards in proportion to the speeds end at
+# the same time, and the sums of gradients are the same. `python -m mxdp.experiments run uneven` slows a device down.
+
+# %%
+for shard in mxdp.split_and_load(X, mxdp.devices(2), weights=[2, 1]):
+    print(len(shard), "samples on", shard.ctx)
+
+# %% [markdown]
+# ## When does it pay?
+#
+# A second device takes over half of the compute, and brings an all-reduce. So it pays with few parameters, much compute
+# a sample, and a large batch. `python -m mxdp.experiments run break-even` draws a map of it, predicted and measured;
+# `resnet` trains the book's larger network through gluon. A larger batch also makes fewer updates:
+# `python -m mxdp.experiments run batch-scaling` tries three rules for the learning rate.
 
 # %% [markdown]
 # ## Questions

@@ -133,6 +133,9 @@ assert [number for number, row in enumerate(without[0, 0] != whole[0, 0]) if row
 #
 # `python -m mxdp.experiments run strategies` measures all four here, with the bytes that each sends and keeps.
 #
+# Two splits can be combined: two groups share the batch, and each group splits the network over its two devices. Each
+# all-reduce then spans two devices in place of four. `python -m mxdp.experiments run combined`
+#
 # 1. From which batch size on does data parallelism send less than layerwise partitioning? See `layerwise`.
 # 2. Which of the four can split a batch of one sample? Which of them split the parameters?
 # 3. Use 8 micro-batches for the pipeline. What falls, what rises? The experiment `pipeline` has the numbers.

@@ -79,11 +79,8 @@ def prepare_allreduce(
 
 
 def check_alike(data: Sequence[NDArray], who: str) -> None:
-    """Check that there is at least one array, that shapes and dtypes are equal, and that no two share a device.
-
-    Raises:
-        ValueError: they do not fit; the message begins with ``who``.
-    """
+    """Raise a ValueError that begins with ``who``, unless there is an array, all have one shape and dtype, and no two
+    share a device."""
     if not data:
         raise ValueError(f"{who} needs at least one array, and the list is empty")
     for what, values in (("shape", [x.shape for x in data]), ("dtype", [str(onp.dtype(x.dtype)) for x in data])):
@@ -93,11 +90,7 @@ def check_alike(data: Sequence[NDArray], who: str) -> None:
 
 
 def check_apart(data: Sequence[NDArray], who: str) -> None:
-    """Check that each array lies on a device of its own.
-
-    Raises:
-        ValueError: two share a device; the message begins with ``who``.
-    """
+    """Raise a ValueError that begins with ``who`` if two arrays share a device."""
     devices = [str(x.ctx) for x in data]
     if len(set(devices)) < len(devices):
         raise ValueError(

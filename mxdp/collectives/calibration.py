@@ -8,13 +8,13 @@ buffers, which are used alternately, on one device and on as many devices as the
 from __future__ import annotations
 
 import statistics
-import time
 from typing import Callable, Sequence
 
 from mxdp import process
-from mxdp.backend import Device, NDArray, mx, npx
+from mxdp.backend import Device, NDArray, mx
 from mxdp.engine import Call, prepare
 from mxdp.plans.cost.machine import Curve, Machine, Rate
+from mxdp.timing import Timer
 
 MEBIBYTE = 1 << 20
 FOOTPRINTS = tuple(size * MEBIBYTE for size in (4, 16, 48, 160, 320))
@@ -97,13 +97,9 @@ def _buffer(device: Device, elements: int) -> NDArray:
 
 
 def _median_seconds(calls: Sequence[Call]) -> float:
-    def once() -> float:
-        npx.waitall()
-        started = time.perf_counter()
-        for call in calls:
-            call()
-        npx.waitall()
-        return time.perf_counter() - started
-
-    once()
-    return statistics.median(once() for _ in range(ROUNDS))
+    timer = Timer()
+    for _ in range(1 + ROUNDS):
+        with timer:
+            for call in calls:
+                call()
+    return statistics.median(timer.times[1:])

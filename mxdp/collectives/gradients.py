@@ -186,11 +186,7 @@ class GradientSync:
         self.accumulating = False
 
     def _check_places(self) -> None:
-        """Check that backward still writes into the buckets.
-
-        Raises:
-            RuntimeError: it doesn't.
-        """
+        """Raise a RuntimeError unless backward still writes into the buckets."""
         # MXNet's C interface takes 2 us. ``param.grad`` takes twice as long, since each access makes an object.
         library, grad, place = mx.base._LIB, ctypes.c_void_p(), ctypes.c_void_p()
         get, read, free = library.MXNDArrayGetGrad, library.MXNDArrayGetData, library.MXNDArrayFree

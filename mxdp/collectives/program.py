@@ -36,9 +36,8 @@ class Program:
 
     def __init__(self, schedule: Schedule, places: Places, again: bool = False) -> None:
         _check_memory(schedule, places)
-        buffers: Dict[Slot, NDArray] = {}
+        self.buffers: Dict[Slot, NDArray] = {}
         self.calls: List[Call] = []
-        self.staging_bytes = 0
         if again and adds_in_place(schedule, sum(map(_nbytes, places[0]))):
             todo = operations(schedule, in_place=True)
             self.calls = jobs(
@@ -51,9 +50,9 @@ class Program:
             place = places[slot.device][slot.chunk]
             if not slot.buffer:
                 return place
-            if slot not in buffers:
-                buffers[slot] = mx.nd.empty(place.shape, place.ctx, place.dtype)
-            return buffers[slot]
+            if slot not in self.buffers:
+                self.buffers[slot] = mx.nd.empty(place.shape, place.ctx, place.dtype)
+            return self.buffers[slot]
 
         for operation in operations(schedule):
             if not places[operation.target.device][operation.target.chunk].size:
@@ -63,7 +62,6 @@ class Program:
                 self.calls.append(prepare("_copyto", sources, target))
             else:
                 self.calls.append(prepare_sum(sources, target))
-        self.staging_bytes = sum(map(_nbytes, buffers.values()))
 
     def __call__(self) -> None:
         """Push all operations; doesn't wait."""

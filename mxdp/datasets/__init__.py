@@ -10,18 +10,15 @@ from __future__ import annotations
 import reprlib
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Optional, Union
+from typing import Optional, Union
 
 from mxdp.datasets import fashion_mnist
 from mxdp.datasets.digits import load_digits
+from mxdp.datasets.fetch import Notify, Progress
 from mxdp.datasets.minibatches import Stream, minibatches, permutation, sequential
 from mxdp.datasets.records import CLASSES, Dataset, Split, check_labels, finite, positive_int
 from mxdp.datasets.synthetic import load_synthetic
 from mxdp.errors import DataError, did_you_mean
-
-if TYPE_CHECKING:
-    from mxdp.datasets.cache import Notify
-    from mxdp.datasets.download import Progress
 
 __all__ = [
     "CLASSES",

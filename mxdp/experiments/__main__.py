@@ -24,9 +24,11 @@ def parser() -> argparse.ArgumentParser:
         description="Ask how several devices train one network. Without a command: a tour of the most telling "
         "experiments in quick size, which ends in a report.",
     )
+    # Without a command, as of `run` without names.
+    top.set_defaults(names=(), preset="quick", out=None, json=False, explain=False, **dict.fromkeys(OPTIONS))
     commands = top.add_subparsers(dest="command", metavar="COMMAND")
 
-    listing = commands.add_parser("list", help="all experiments, their questions and how long they take")
+    listing = commands.add_parser("list", help="all experiments: question, answer, and how long it takes")
     listing.add_argument("--json", action="store_true", help="for programs")
 
     run = commands.add_parser("run", help="run experiments: tables, and a report in --out")
@@ -41,7 +43,7 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--data", metavar="NAME", help="auto, fashion-mnist, digits or synthetic")
     run.add_argument("--data-dir", metavar="DIR", help="folder that holds fashion-mnist/")
     run.add_argument("--of", metavar="NAME", help="profile: the experiment to record")
-    run.add_argument("--seed", type=_seed, help="of parameters, data and their order")
+    run.add_argument("--seed", type=int, help="of parameters, data and their order")
     run.add_argument("--rounds", type=int, help="measured rounds of each configuration")
     run.add_argument("--timeout", type=float, metavar="S", help="seconds that one configuration may work, in all")
     run.add_argument("--out", type=Path, metavar="DIR", help="folder for results (default: runs/<date-time>)")
@@ -50,7 +52,11 @@ def parser() -> argparse.ArgumentParser:
 
     report = commands.add_parser("report", help="make report.html and pictures from results; never measures")
     report.add_argument("folder", type=Path, metavar="DIR")
-    report.add_argument("--slides", action="store_true", help="make slides.html instead: one picture a page")
+    only = report.add_mutually_exclusive_group()
+    only.add_argument("--slides", action="store_true", help="make slides.html instead (the key N shows the notes)")
+    only.add_argument("--picture", metavar="NAME", help="write the picture of this experiment instead, to DIR")
+    report.add_argument("--panel", type=int, metavar="N", help="with --picture: panel N of it alone, for a slide")
+    report.add_argument("--format", choices=("png", "pdf", "svg"), help="with --picture: its format (default: png)")
 
     compare = commands.add_parser("compare", help="two runs side by side: which cases became faster or slower")
     compare.add_argument("a", type=Path, metavar="A", help="folder (or file) of results")
@@ -69,12 +75,6 @@ def _counts(text: str) -> List[int]:
         raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers, as in 1,2") from None
 
 
-def _seed(text: str) -> int:
-    if not text.isdigit() or int(text) >= 2**32:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to {2**32 - 1}")
-    return int(text)
-
-
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """Run the command; the exit status: 0 all well, 1 an experiment failed or missed its oracle, 2 usage."""
     options = parser().parse_args(arguments)
@@ -82,7 +82,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         if options.command == "list":
             return _list(options.json)
         if options.command == "report":
-            return _report(options.folder, options.slides)
+            return _report(options)
         if options.command == "compare":
             return _compare(options.a, options.b, options.json)
         if options.command == "doctor":
@@ -90,12 +90,9 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
             return doctor.main(options.json)
         return _run(options)
-    except UsageError as error:
-        print(f"mxdp: {error}", file=sys.stderr)
-        return USAGE
     except MxdpError as error:
         print(f"mxdp: {error}", file=sys.stderr)
-        return FAILED
+        return USAGE if isinstance(error, UsageError) else FAILED
     except KeyboardInterrupt:
         print("mxdp: interrupted", file=sys.stderr)
         return FAILED
@@ -107,34 +104,44 @@ def _list(as_json: bool) -> int:
 
     experiments = discover().values()
     # Written by tools/tables.py, since an installed mxdp has no reference results.
-    known = json.loads(Path(__file__).with_name("durations.json").read_text(encoding="utf-8"))
-    presets = ("quick", "full")
-    seconds = {each.name: {preset: known[preset].get(each.name) for preset in presets} for each in experiments}
+    known = json.loads(Path(__file__).with_name("reference.json").read_text(encoding="utf-8"))
+    seconds = {
+        each.name: {preset: known[preset].get(each.name) for preset in ("quick", "full")} for each in experiments
+    }
+    answers = {each.name: known["answers"].get(each.name) for each in experiments}
     if as_json:
         keys = ("name", "question", "source", "tour")
-        found = [{**{key: getattr(each, key) for key in keys}, "seconds": seconds[each.name]} for each in experiments]
+        own = {each.name: {key: getattr(each, key) for key in keys} for each in experiments}
+        found = [{**own[name], "seconds": seconds[name], "answer": answers[name]} for name in own]
         print(json.dumps(found, indent=2))
         return OK
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(box=None, pad_edge=False)
-    for heading in ("name", "question", *presets, "tour"):
-        table.add_column(heading, no_wrap=heading != "question", justify="right" if heading in presets else "left")
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 1, 0))
+    table.add_column(no_wrap=True)
+    table.add_column()
     for each in experiments:
-        times = map(duration, seconds[each.name].values())
-        table.add_row(each.name, each.question, *times, "yes" if each.tour else "")
+        times = " / ".join(map(duration, seconds[each.name].values()))
+        left = Text.assemble((each.name, "bold"), f"\n{times}", "\nin the tour" if each.tour else "")
+        table.add_row(left, Text.assemble((each.question, "bold"), f"\n{answers[each.name] or ''}"))
     console = Console()
     console.print(table)
-    where = f"quick, full: how long it takes with that preset on {known['machine']}"
+    where = f"Times (--preset quick / full) and answers are those of {known['machine']}."
     console.print(where, highlight=False, markup=False)
     return OK
 
 
-def _report(folder: Path, slides: bool) -> int:
-    from mxdp.experiments.report import page
+def _report(options: argparse.Namespace) -> int:
+    from mxdp.experiments.report import page, pictures
 
-    print(page.write_report(folder, slides=slides))
+    if options.picture:
+        print(pictures.export(options.folder, options.picture, options.format or "png", options.panel))
+        return OK
+    if options.panel is not None or options.format:
+        raise UsageError("--panel and --format say how to write one picture; name it with --picture NAME")
+    print(page.write_report(options.folder, slides=options.slides))
     return OK
 
 
@@ -156,23 +163,18 @@ def _run(options: argparse.Namespace) -> int:
     from mxdp.experiments.harness import settings
     from mxdp.experiments.harness.experiment import discover, find
 
-    if options.command == "run":
-        # An experiment with the setting `of` measures another one again.
-        every = [name for name, each in discover().items() if "of" not in each.presets["full"]]
-        names = [one for name in options.names for one in (every if name == "all" else [name])]
-        experiments = list({name: find(name) for name in names}.values())
-        given: Dict[str, Any] = {key: value for key in OPTIONS if (value := getattr(options, key)) is not None}
-        preset, as_json, folder = options.preset, options.json, options.out
-    else:
-        experiments = [each for each in discover().values() if each.tour]
-        given, preset, as_json, folder = {}, "quick", False, None
-    name, resolved = settings.resolve(experiments, preset, given)
-    if options.command != "run":
+    catalog = discover()
+    # An experiment with the setting `of` measures another one again.
+    every = [name for name, each in catalog.items() if "of" not in each.presets["full"]]
+    names = dict.fromkeys(one for name in options.names for one in (every if name == "all" else [name]))
+    experiments = [find(name) for name in names] or [each for each in catalog.values() if each.tour]
+    given: Dict[str, Any] = {key: value for key in OPTIONS if (value := getattr(options, key)) is not None}
+    preset, resolved = settings.resolve(experiments, options.preset, given)
+    if not names:
         for each in resolved.values():
             each["again"] = True  # the tour shows what differences are worth
-    folder = folder or Path("runs") / datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
-    well = session.run(experiments, name, resolved, folder, as_json, getattr(options, "explain", False))
-    return OK if well else FAILED
+    folder = options.out or Path("runs") / datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+    return OK if session.run(experiments, preset, resolved, folder, options.json, options.explain) else FAILED
 
 
 def _interrupt(number: int, _: Any) -> None:

@@ -13,12 +13,12 @@ import subprocess
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Tuple
 
 import psutil
 
 from mxdp import cuda, process
-from mxdp.datasets.fashion_mnist import DATA_DIR, FILES, FOLDER, given_folder
+from mxdp.datasets.fashion_mnist import DATA_DIR, FILES, FOLDER, cache_root, given_folder
 from mxdp.experiments.data_parallel.stock_loop import BOOK
 from mxdp.experiments.harness import provenance
 from mxdp.experiments.harness.children import environment_for
@@ -59,8 +59,7 @@ class Check:
 
 def checks() -> List[Check]:
     """Look at everything. Starts one child process, and waits for it up to a minute."""
-    backend, gpus = _mxnet()
-    return [_python(), backend, _numpy(), _book(), _cores(), _busy(), _memory(), *_variables(), *gpus, _data()]
+    return [_python(), *_mxnet(), _numpy(), _book(), _cores(), _busy(), _memory(), _variables(), _data()]
 
 
 def _python() -> Check:
@@ -92,45 +91,40 @@ def _book() -> Check:
     return Check("d2l", LIMIT, "not installed", f"stock-loop needs it: {BOOK}")
 
 
-def _mxnet() -> Tuple[Check, List[Check]]:
+def _mxnet() -> List[Check]:
+    """MXNet and, if it works, the GPUs that it sees."""
     installed = ", ".join(f"{name} {version}" for name, version in process.installed_backends().items())
-    problem = process.install_problem()
-    if problem:
-        return Check("MXNet", PROBLEM, installed or "not installed", problem), []
-    answer, problem = _probe()
-    if answer is None:
-        return Check("MXNet", PROBLEM, installed, problem), []
+    cure = process.install_problem()
+    answer: Dict[str, Any] = {}
+    if not cure:
+        answer, cure = _probe()
+    if cure:
+        return [Check("MXNet", PROBLEM, installed or "not installed", cure)]
     if answer["answers"] != [128.0, 128.0]:
-        return Check(
-            "MXNet", PROBLEM, f"{installed}, which computes {answer['answers']} for 128", "install it again"
-        ), []
-    return Check("MXNet", GOOD, f"{installed or answer['version']}; cpu(0) and cpu(1) compute"), [_gpus(answer)]
+        found = f"{installed}, which computes {answer['answers']} for 128"
+        return [Check("MXNet", PROBLEM, found, "install it again")]
+    return [Check("MXNet", GOOD, f"{installed or answer['version']}; cpu(0) and cpu(1) compute"), _gpus(answer)]
 
 
-def _probe() -> Tuple[Optional[Dict[str, Any]], str]:
-    """MXNet's answer from a child, or None and why there is none."""
-    command = [sys.executable, "-c", PROBE]
-    environment = environment_for(Case("doctor"))
+def _probe() -> Tuple[Dict[str, Any], str]:
+    """MXNet's answer from a child, or why there is none."""
+    command, environment = [sys.executable, "-c", PROBE], environment_for(Case("doctor"))
     try:
         child = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=IMPORT_SECONDS)
     except subprocess.TimeoutExpired:
-        return None, f"importing MXNet did not end within {IMPORT_SECONDS} s; install it again in a fresh environment"
+        return {}, f"importing MXNet did not end within {IMPORT_SECONDS} s; install it again in a fresh environment"
     if child.returncode:
-        said = child.stderr.strip().splitlines()
-        return None, said[-1].split("BackendError: ")[
-            -1
-        ] if said else f"the import ended with status {child.returncode}"
-    answer: Dict[str, Any] = json.loads(child.stdout.splitlines()[-1])
-    return answer, ""
+        said = child.stderr.strip() or f"the import ended with status {child.returncode}"
+        return {}, said.splitlines()[-1].split("BackendError: ")[-1]
+    return json.loads(child.stdout.splitlines()[-1]), ""
 
 
 def _gpus(answer: Dict[str, Any]) -> Check:
     seen, usable = answer["gpus"], answer["usable"]
-    for_cuda = any("-cu" in name for name in process.installed_backends())
     if usable >= 2:
         return Check("GPUs", GOOD, f"{usable} that MXNet can use (mxdp itself was not run on a GPU by its authors)")
     found = f"MXNet sees {seen} and can use {usable}"
-    if for_cuda:
+    if any("-cu" in name for name in process.installed_backends()):
         return Check("GPUs", PROBLEM, found, " ".join(cuda.problems()) or "one GPU is no comparison; use --kind cpu")
     cure = "experiments use CPU devices; for NVIDIA GPUs of 2016 to 2022: make run BACKEND=cu112"
     return Check("GPUs", LIMIT, f"{found} (CPU build)", cure)
@@ -149,7 +143,7 @@ def _busy() -> Check:
     found = f"{share:.0%} busy with other work"
     if share <= BUSY:
         return Check("quiet", GOOD, found)
-    return Check("quiet", LIMIT, found, 'close other programs: a disturbed experiment says "can\'t tell"')
+    return Check("quiet", LIMIT, found, "close other programs: the claims of a disturbed experiment stay undecided")
 
 
 def _memory() -> Check:
@@ -157,40 +151,34 @@ def _memory() -> Check:
     found = f"{memory.available / 2**30:.1f} GiB free of {memory.total / 2**30:.1f}"
     if memory.available >= MEMORY_WANTED:
         return Check("memory", GOOD, found)
-    return Check(
-        "memory", LIMIT, found, f"'epochs' wants {MEMORY_WANTED >> 30} GiB; close programs, or use --data digits"
-    )
+    cure = f"'epochs' needs {MEMORY_WANTED >> 30} GiB; close programs, or use --data digits"
+    return Check("memory", LIMIT, found, cure)
 
 
-def _variables() -> List[Check]:
+def _variables() -> Check:
     environ = process.unprepared()
     # On a copy, as if MXNet were not loaded yet: what a new process would be told.
     prepared = process.prepare(dict(environ), modules={})
     warnings = prepared.warnings + process.concurrency_warnings({**environ, **prepared.set})
     if warnings:
-        return [Check("variables", PROBLEM, "a setting of yours spoils CPU devices", text) for text in warnings]
+        return Check("variables", PROBLEM, "a setting of yours spoils CPU devices", " ".join(warnings))
     if environ.get("MXDP_PREPARE") == "0":
-        return [
-            Check("variables", LIMIT, "MXDP_PREPARE=0: MXNet as it comes", "unset it: CPU devices share work space now")
-        ]
-    yours = ", ".join(f"{name}={value}" for name, value in prepared.kept.items()) or "none set by you"
-    return [Check("variables", GOOD, yours)]
+        cure = "unset it: CPU devices share work space now"
+        return Check("variables", LIMIT, "MXDP_PREPARE=0: MXNet's own settings", cure)
+    yours = ", ".join(f"{name}={value}" for name, value in prepared.kept.items())
+    return Check("variables", GOOD, yours or "none set by you")
 
 
 def _data() -> Check:
-    from mxdp.datasets.cache import cache_root
-
     folder = given_folder(None) or cache_root()
     places = (folder / FOLDER, folder)
     if any(all((place / file.name).is_file() for file in FILES) for place in places):
         return Check("Fashion-MNIST", GOOD, f"in {folder}")
     if os.environ.get(DATA_DIR):
-        return Check(
-            "Fashion-MNIST", PROBLEM, f"not in {DATA_DIR}={folder}", f"put the four files there, or unset {DATA_DIR}"
-        )
-    return Check(
-        "Fashion-MNIST", LIMIT, "not here yet", "it is downloaded when first wanted; offline, digits take its place"
-    )
+        cure = f"put the four files there, or unset {DATA_DIR}"
+        return Check("Fashion-MNIST", PROBLEM, f"not in {DATA_DIR}={folder}", cure)
+    cure = "it is downloaded when first needed; offline, the digits take its place"
+    return Check("Fashion-MNIST", LIMIT, "not here yet", cure)
 
 
 def main(as_json: bool) -> int:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Dict, List, Sequence
+from typing import Callable, Dict, Iterator, Sequence
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
@@ -14,7 +16,8 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from mxdp import datasets
 from mxdp.errors import UsageError, described
 from mxdp.experiments.harness import disturbance, runner
-from mxdp.experiments.harness.experiment import Experiment, Result, Settings
+from mxdp.experiments.harness.experiment import Experiment, Settings
+from mxdp.experiments.harness.results import plain
 from mxdp.experiments.report import page
 
 
@@ -31,8 +34,9 @@ def run(
     If one fails, the others go on. Prints tables (or JSON) to stdout and progress to stderr. A ``KeyboardInterrupt`` is
     raised again after the results so far were written and reported.
     """
-    console, progress = Console(), _progress()
-    results: List[Result] = []
+    console, results = Console(), []
+    columns = TextColumn("{task.description}"), BarColumn(bar_width=20), TaskProgressColumn(), TimeElapsedColumn()
+    progress = Progress(*columns, console=Console(stderr=True), transient=True)
     well = True
     _make(folder)
     try:
@@ -43,7 +47,9 @@ def run(
                 _find_data(each, progress)
             for experiment in experiments:
                 try:
-                    results.append(_run_one(experiment, preset, settings[experiment.name], folder, progress))
+                    name = experiment.name
+                    with _task(progress, name, f"{name}: ") as step:
+                        results.append(runner.run(experiment, preset, settings[name], folder, step))
                     if not as_json:
                         terminal = progress.console if progress.console.is_terminal else console
                         page.print_result(results[-1], terminal, explain)
@@ -61,7 +67,7 @@ def run(
             except Exception as error:
                 well = _complain(f"there is no report: {described(error)}")
     if as_json:
-        print(json.dumps(results, indent=2))
+        print(json.dumps(plain(results), indent=2))
     return well and all(result["status"] in ("ok", "skipped") and not result["oracle"]["wrong"] for result in results)
 
 
@@ -69,17 +75,6 @@ def _complain(sentence: str) -> bool:
     """Say on stderr what went wrong; False."""
     print(f"mxdp: {sentence}", file=sys.stderr)
     return False
-
-
-def _progress() -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=20),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    )
 
 
 def _make(folder: Path) -> None:
@@ -92,34 +87,26 @@ def _make(folder: Path) -> None:
         ) from error
 
 
+@contextmanager
+def _task(progress: Progress, name: str, before: str = "") -> Iterator[Callable[[str, int, int], None]]:
+    """A line of the progress bar; yields what updates it: what is done (after ``before``), how much of how much."""
+    task = progress.add_task(name, total=None)
+    try:
+        yield lambda doing, done, total: progress.update(
+            task, description=f"{before}{doing}", completed=done, total=total
+        )
+    finally:
+        progress.remove_task(task)
+
+
 def _find_data(settings: Settings, progress: Progress) -> None:
     """Find (or download) the data before any child needs it; the children load what was found."""
     if "data" not in settings:
         return
-    task = progress.add_task("looking for data", total=None)
-
-    def downloading(description: str, done: int, total: int) -> None:
-        progress.update(task, description=description, completed=done, total=total)
-
-    def say(message: str) -> None:
-        progress.console.print(message, markup=False)
-
+    say = partial(progress.console.print, markup=False)
     try:
-        found = datasets.load(settings["data"], settings["data_dir"], settings["seed"], say, downloading)
+        with _task(progress, "looking for data") as downloading:
+            found = datasets.load(settings["data"], settings["data_dir"], settings["seed"], say, downloading)
     except ValueError as error:
         raise UsageError(str(error)) from error
-    finally:
-        progress.remove_task(task)
     settings["data"] = found.name
-
-
-def _run_one(experiment: Experiment, preset: str, settings: Settings, folder: Path, progress: Progress) -> Result:
-    task = progress.add_task(experiment.name, total=None)
-
-    def step(doing: str, done: int, steps: int) -> None:
-        progress.update(task, description=f"{experiment.name}: {doing}", completed=done, total=steps)
-
-    try:
-        return runner.run(experiment, preset, settings, folder, step)
-    finally:
-        progress.remove_task(task)

@@ -69,7 +69,11 @@ class BucketedGradients:
         Not after ``initialize(force_reinit=True)``, ``cast``, ``reset_ctx`` or a new ``grad_req``, nor after another
         trainer has moved the gradients into its own buckets.
         """
-        return all(_same(param._grad, self._views.get(id(param))) for param in self._params)
+        for param in self._params:
+            grads, views = param._grad or (), self._views.get(id(param), ())
+            if len(grads) != len(views) or any(grad is not view for grad, view in zip(grads, views)):
+                return False
+        return True
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -82,7 +86,9 @@ class BucketedGradients:
     def _move(self, members: Sequence[Parameter], sync: GradientSync) -> None:
         for number, param in enumerate(members):
             before = param.list_grad()
-            views = [_alike(gradients[number], grad) for gradients, grad in zip(sync.gradients, before)]
+            views = [gradients[number] for gradients in sync.gradients]
+            if not isinstance(before[0], mx.np.ndarray):
+                views = [view.as_nd_ndarray() for view in views]
             for grad, view in zip(before, views):
                 prepare("_copyto", [grad], view)()
             self._views[id(param)] = views
@@ -140,14 +146,3 @@ def _freshness_kept(params: Sequence[Parameter]) -> Iterator[None]:
     yield
     for array, was_fresh in fresh:
         array._fresh_grad = was_fresh
-
-
-def _alike(view: NDArray, grad: NDArray) -> NDArray:
-    """``view`` as an array of the kind of ``grad``, classic or NumPy."""
-    return view if isinstance(grad, mx.np.ndarray) else view.as_nd_ndarray()
-
-
-def _same(grads: Optional[Sequence[NDArray]], views: Optional[Sequence[NDArray]]) -> bool:
-    if grads is None or views is None:
-        return grads is views
-    return len(grads) == len(views) and all(grad is view for grad, view in zip(grads, views))

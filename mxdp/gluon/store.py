@@ -88,7 +88,10 @@ class Store(NoServer):
             for one in _by_key(key, value, out):
                 self.broadcast(*one)
             return
-        arrays = _distinct([_one(value), *_several(out)])
+        values = _several(value)
+        if len(values) != 1:
+            raise ValueError(f"broadcast needs one array to copy from for each key, not {len(values)}")
+        arrays = _distinct([*values, *_several(out)])
         _check_dense(arrays)
         with autograd.pause():
             spread(arrays)
@@ -248,13 +251,6 @@ def _several(arrays: Any) -> Sequence[NDArray]:
     return [] if arrays is None else [arrays]
 
 
-def _one(value: Any) -> NDArray:
-    arrays = _several(value)
-    if len(arrays) != 1:
-        raise ValueError(f"broadcast needs one array to copy from for each key, not {len(arrays)}")
-    return arrays[0]
-
-
 def _by_key(keys: Sequence[Any], values: Any, outs: Any) -> List[Tuple[Any, Any, Any]]:
     lengths = [len(_several(items)) for items in (values, outs)]
     if lengths != [len(keys)] * 2:
@@ -267,11 +263,7 @@ def _distinct(arrays: Sequence[NDArray]) -> List[NDArray]:
 
 
 def _check_dense(arrays: Sequence[NDArray]) -> None:
-    """Check that there is at least one array, and that all are dense MXNet arrays of one shape and dtype.
-
-    Raises:
-        ValueError: they are not.
-    """
+    """Raise a ValueError unless there is an array, and all are dense MXNet arrays of one shape and dtype."""
     if not arrays:
         raise ValueError("a store needs at least one array, and the list is empty")
     for array in arrays:

@@ -158,11 +158,7 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         super().allreduce_grads()
 
     def _check_initialised(self) -> None:
-        """Check that all parameters have values.
-
-        Raises:
-            DeferredInitializationError: the shape of one is not known yet.
-        """
+        """Raise a DeferredInitializationError if the shape of a parameter is not known yet."""
         for param in self._params:
             if param._deferred_init:
                 devices, where = plural(len(self._contexts), "device"), ", ".join(map(str, self._contexts))
@@ -274,12 +270,9 @@ def _check_options(store: Store, compression_params: Any, update_on_kvstore: Opt
 
 
 def _check_dense(params: Sequence[Any], always: bool = False) -> None:
-    """Check that parameters and gradients are dense.
+    """Raise a ValueError if a parameter or its gradient is sparse.
 
     Sparse gradients on a single device are allowed, since gluon needs no store there, but not with ``always``.
-
-    Raises:
-        ValueError: they are sparse.
     """
     for param in params:
         if not isinstance(param, gluon.Parameter):

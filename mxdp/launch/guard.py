@@ -48,6 +48,7 @@ class Guard:
         self.launcher, self.silent = launcher, silent
         self.beat = min(1.0, silent / 5) if silent else 1.0
         self.unsent = bytearray()
+        self.rests: Dict[int, bytes] = {}  # of each stream, what has no end of line yet
         self.stopped: Optional[float] = None
         # Its file is shared with the command; a file of a name could be left behind.
         self.file = tempfile.TemporaryFile()  # noqa: SIM115
@@ -88,7 +89,6 @@ class Guard:
         assert child.stdout is not None
         assert child.stderr is not None
         streams = {child.stdout.fileno(): "out", child.stderr.fileno(): "err"}
-        texts = dict.fromkeys(streams, b"")
         heard = time.monotonic()
         next_beat, until, status = heard, float("inf"), None
         while status is None or self.unsent or streams:
@@ -111,14 +111,7 @@ class Guard:
             if wake in ready:
                 os.read(wake, 4096)
             for stream in set(ready) & set(streams):
-                read = os.read(stream, LONGEST)
-                *lines, texts[stream] = (texts[stream] + read).split(b"\n")
-                if texts[stream] and (not read or len(texts[stream]) > LONGEST):
-                    lines.append(texts[stream])
-                    texts[stream] = b""
-                for line in lines:
-                    self.send(**{streams[stream]: line.decode(errors="surrogateescape")})
-                if not read:
+                if not self.forward(stream, streams[stream]):
                     del streams[stream]
             if status is None:
                 status = self.look(child.pid)
@@ -133,6 +126,18 @@ class Guard:
             with contextlib.suppress(BlockingIOError):
                 del self.unsent[: self.launcher.send(self.unsent)]
         return status or int(self.shared[1] == INSIDE)
+
+    def forward(self, stream: int, kind: str) -> bool:
+        """Put the lines that ``stream`` holds into the queue. Returns False at its end."""
+        read = os.read(stream, LONGEST)
+        *lines, rest = (self.rests.pop(stream, b"") + read).split(b"\n")
+        if rest and (not read or len(rest) > LONGEST):
+            lines.append(rest)
+        else:
+            self.rests[stream] = rest
+        for line in lines:
+            self.send(**{kind: line.decode(errors="surrogateescape")})
+        return bool(read)
 
     def look(self, child: int) -> Optional[int]:
         """The exit status, if the child has one. Notes whether it is stopped."""

@@ -1,6 +1,7 @@
 """Four strategies to split a network over devices, all in the form of :class:`mxdp.parallel.strategy.Strategy`.
 
 ``data`` splits the batch, ``pipeline`` the list of layers, ``layerwise`` each layer, and ``tile`` the pictures. The
-network is described once (:mod:`mxdp.layers`), and every strategy gives the results of the serial run. What a strategy
-moves and keeps is counted beside it (:mod:`mxdp.parallel.counts`).
+network is described once (:mod:`mxdp.layers`). ``combined`` splits the batch over groups of devices, and lets another
+strategy split the network in each group. Every strategy gives the results of the serial run. What a strategy moves and
+keeps is counted beside it (:mod:`mxdp.parallel.counts`).
 """

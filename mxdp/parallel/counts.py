@@ -6,6 +6,7 @@ What a step moves, and which part of it grows with the batch::
     pipeline    the activations at each cut, and their gradients       everything
     layerwise   an all-reduce for each pair of layers and direction    everything
     tile        halos in both directions, an all-reduce of gradients   the halos
+    combined    what each group moves, all-reduces over the groups     as in the groups
 
 ``Data`` and ``Tile`` also move the statistics of batch normalisations, which do not grow with the batch. Each strategy
 inherits its counts from here. The counts read only its public attributes, and never an array's content.
@@ -14,10 +15,10 @@ inherits its counts from here. The counts read only its public attributes, and n
 
 from __future__ import annotations
 
-from typing import Callable, Dict, Iterator, List, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from mxdp.backend import Device, NDArray
-from mxdp.collectives.gradients import BucketSync
+from mxdp.collectives.gradients import BucketSync, GradientSync
 from mxdp.layers import BatchNorm, Net, Shape
 from mxdp.parallel import traffic
 from mxdp.parallel.footprint import Footprint, lasting_numbers, step_numbers
@@ -26,10 +27,11 @@ from mxdp.plans.layers.column_row import ALL_GATHER, ALL_REDUCE, ROWS, Segment
 from mxdp.plans.layers.halo import Exchange, Grid, tiles
 from mxdp.plans.partition import Bounds, bounds, pieces
 from mxdp.plans.pipeline import PipelinePlan
+from mxdp.scratch import sgd
 
 
 class Counts:
-    """What all strategies count alike.
+    """What all strategies do and count alike.
 
     Attributes:
         net, devices: as given.
@@ -43,6 +45,14 @@ class Counts:
     shapes: List[Shape]
     held: List[List[NDArray]]
     buckets: Sequence[BucketSync] = ()
+
+    def update(self, lr: float, batch_size: int) -> None:
+        """The same SGD step on every parameter of every device. Doesn't wait."""
+        for own in self.held:
+            sgd(own, lr, batch_size)
+
+    def gradients_moved(self) -> None:
+        """To be called after a :class:`mxdp.GradientSync` has moved the gradients. By default nothing to do."""
 
     @property
     def itemsize(self) -> int:
@@ -245,3 +255,43 @@ class TileCounts(Counts):
         """Numbers of one sample in a tile."""
         (top, bottom), (left, right) = tiles(shape[1], shape[2], self.grid)[tile]
         return shape[0] * (bottom - top) * (right - left)
+
+
+class CombinedCounts(Counts):
+    """For :class:`mxdp.parallel.combined.Combined`."""
+
+    groups: List[Any]
+    width: int
+    """Devices in a group."""
+    syncs: Dict[int, GradientSync]
+    """By the device's place in its group."""
+
+    def gradient_bytes(self) -> List[int]:
+        """What the all-reduce of each bucket moves, between devices of the same place in all groups."""
+        return [
+            traffic.allreduce_bytes(
+                bucket.algorithm, self.devices[place :: self.width], bucket.nbytes // self.itemsize, self.itemsize
+            )
+            for place, sync in self.syncs.items()
+            for bucket in sync.buckets
+        ]
+
+    def bytes_moved(self, batch_size: int) -> int:
+        """What the groups move, the gradients, and the losses of all groups but the first."""
+        losses = batch_size - bounds(batch_size, len(self.groups))[0][1]
+        moved = sum(group.bytes_moved(samples) for group, samples in self._in_groups(batch_size))
+        return int(moved + sum(self.gradient_bytes()) + self.itemsize * losses)
+
+    def lasting_bytes(self, batch_size: int) -> List[int]:
+        """Those of each group, with a shard as its batch. Staging buffers of the all-reduces are left out."""
+        return [each for group, samples in self._in_groups(batch_size) for each in group.lasting_bytes(samples)]
+
+    def peak_bytes(self, batch_size: int) -> List[int]:
+        """Those of each group, with a shard as its batch."""
+        return [each for group, samples in self._in_groups(batch_size) for each in group.peak_bytes(samples)]
+
+    def _in_groups(self, batch_size: int) -> List[Tuple[Any, int]]:
+        """Each group, and how many samples it has."""
+        return [
+            (group, stop - start) for group, (start, stop) in zip(self.groups, bounds(batch_size, len(self.groups)))
+        ]

@@ -16,21 +16,18 @@ from __future__ import annotations
 
 from typing import List, Sequence
 
-from mxdp.backend import Batch, Device, NDArray, autograd
+from mxdp.backend import Batch, Device, NDArray, autograd, check_devices
 from mxdp.collectives import GradientSync
 from mxdp.layers import BatchNorm, LayerParams, Net, Shape, apply, normalise, outputs
 from mxdp.parallel import traffic
 from mxdp.parallel.counts import DataCounts
-from mxdp.scratch import cross_entropy, get_params, in_sync, sgd, split_and_load, split_batch
+from mxdp.scratch import cross_entropy, get_params, in_sync, split_and_load, split_batch
 
 
 class Data(DataCounts):
     """A replica on each device: a :class:`~mxdp.parallel.strategy.Strategy`. All parameters are tied.
 
     Args:
-        net, params: the network and its parameters, which are copied.
-        input_shape: of one sample.
-        devices: one or more.
         algorithm: of the gradients' all-reduce, as :class:`mxdp.GradientSync` takes it.
 
     Raises:
@@ -45,7 +42,7 @@ class Data(DataCounts):
         devices: Sequence[Device],
         algorithm: str = "auto",
     ) -> None:
-        traffic.check_devices(devices)
+        check_devices(devices)
         self.net, self.devices, self.traffic = list(net), list(devices), traffic.Traffic()
         self.shapes = [tuple(input_shape), *outputs(net, input_shape)]
         self.held = [get_params(traffic.flat(params), device) for device in devices]
@@ -69,11 +66,6 @@ class Data(DataCounts):
         for nbytes in self.gradient_bytes():
             self.traffic.note("gradients", traffic.BACKWARD, nbytes)
         return self._gather(losses, "losses")
-
-    def update(self, lr: float, batch_size: int) -> None:
-        """The same SGD step on every replica."""
-        for replica in self.held:
-            sgd(replica, lr, batch_size)
 
     def scores(self, X: Batch) -> NDArray:
         """Forward pass of each shard on its device. The first device gathers the scores."""

@@ -21,8 +21,6 @@ pass, and all their gradients at the end of a backward pass.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from mxdp.layers import BatchNorm, Conv, Dense, Layer, Net, Pool, Relu, Shape, outputs, param_shapes
 from mxdp.parallel.traffic import elements
 from mxdp.plans.partition import bounds
@@ -93,21 +91,12 @@ class Footprint:
         return self._peak
 
 
-class MemoryUse(NamedTuple):
-    """Numbers for one sample. ``kept``: from forward to backward pass; ``forward``, ``backward``: the additional ones
-    while that pass runs."""
+def step_numbers(net: Net, input_shape: Shape, plan: PipelinePlan, stage: int, batch_size: int) -> int:
+    """The most numbers in use at a time for ``stage``, whose layers are ``net``, besides :func:`lasting_numbers`.
 
-    kept: int
-    forward: int
-    backward: int
-
-
-def memory_use(net: Net, input_shape: Shape) -> MemoryUse:
-    """What the layers ``net`` need as one stage. Left out are the loss, which is small, and the gradient of the stage's
-    input, whose buffer stays from step to step.
-
-    >>> memory_use([Dense(100), Relu(), Dense(10)], (50,))
-    MemoryUse(kept=150, forward=110, backward=210)
+    Counted are the activations of as many micro-batches as the plan keeps, what a pass needs while it runs, and inputs
+    that wait: the rest of the batch on the first stage, the next micro-batch on the others. Left out are the loss,
+    gradients that wait for a slower stage, and MXNet's temporary space, which no schedule changes.
     """
     sizes = [elements(shape) for shape in outputs(net, input_shape)]
     footprint, normalised = Footprint(elements(input_shape)), 0
@@ -115,20 +104,10 @@ def memory_use(net: Net, input_shape: Shape) -> MemoryUse:
         footprint.add(layer, size)
         normalised += size * isinstance(layer, BatchNorm)
     forward = footprint.passing + NORM_STAGE_FORWARD * normalised
-    return MemoryUse(footprint.kept, forward, sum(sizes) + NORM_STAGE_BACKWARD * normalised)
-
-
-def step_numbers(net: Net, input_shape: Shape, plan: PipelinePlan, stage: int, batch_size: int) -> int:
-    """The most numbers in use at a time for ``stage``, whose layers are ``net``, besides :func:`lasting_numbers`.
-
-    Counted are the activations of as many micro-batches as the plan keeps, what a pass needs while it runs, and inputs
-    that wait: the rest of the batch on the first stage, the next micro-batch on the others. Left out are gradients that
-    wait for a slower stage, and MXNet's temporary space, which no schedule changes.
-    """
+    backward = sum(sizes) + NORM_STAGE_BACKWARD * normalised
     samples, count = bounds(batch_size, plan.micro_batches)[0][1], kept(plan)[stage]
-    use = memory_use(net, input_shape)
     waiting = max(0, batch_size - samples * count) if stage == 0 else samples * (count < plan.micro_batches)
-    return samples * (count * use.kept + max(use.forward, use.backward)) + waiting * elements(input_shape)
+    return samples * (count * footprint.kept + max(forward, backward)) + waiting * elements(input_shape)
 
 
 def lasting_numbers(net: Net, input_shape: Shape, plan: PipelinePlan, stage: int, batch_size: int) -> int:

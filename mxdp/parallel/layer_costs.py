@@ -12,7 +12,7 @@ import numpy as onp
 from mxdp.backend import Device, NDArray, autograd, upload
 from mxdp.layers import Layer, LayerParams, Net, Shape, apply, outputs
 from mxdp.parallel.footprint import lasting_numbers, step_numbers
-from mxdp.parallel.traffic import flat, has_gradient, itemsize, nbytes
+from mxdp.parallel.traffic import flat, has_gradient, itemsize
 from mxdp.plans.partition import balance, bounds
 from mxdp.plans.pipeline import PipelinePlan
 from mxdp.scratch import get_params
@@ -21,14 +21,10 @@ from mxdp.timing import Timer
 
 @dataclass(frozen=True)
 class LayerCost:
-    """Cost of one layer for the samples measured: seconds of both passes (``backward`` is 0 where nothing is to be
-    differentiated), and bytes of its input, output and parameters."""
+    """Seconds of one layer's passes; ``backward`` is 0 where nothing is to be differentiated."""
 
     forward: float
     backward: float
-    input_bytes: int
-    output_bytes: int
-    param_bytes: int
 
     @property
     def seconds(self) -> float:
@@ -93,4 +89,4 @@ def _measure(layer: Layer, params: LayerParams, x: NDArray, back: bool, rounds: 
             with backward:
                 y.backward()
     ahead, back_again = (statistics.median(timer.times[1:] or [0.0]) for timer in (forward, backward))
-    return LayerCost(ahead, back_again, nbytes(x), nbytes(y), sum(map(nbytes, params))), y.detach()
+    return LayerCost(ahead, back_again), y.detach()

@@ -16,14 +16,14 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import List, NamedTuple, Optional, Sequence
 
-from mxdp.backend import Batch, Device, NDArray, autograd, np
+from mxdp.backend import Batch, Device, NDArray, autograd, check_devices, np
 from mxdp.collectives import allreduce
 from mxdp.layers import Conv, Dense, LayerParams, Net, Shape, apply, outputs
 from mxdp.parallel import traffic
 from mxdp.parallel.counts import LayerwiseCounts
 from mxdp.plans.layers.column_row import ALL_GATHER, ALL_REDUCE, COLUMNS, ROWS, WHOLE, Segment, cut_layers, segments
 from mxdp.plans.partition import Bounds, bounds, offsets
-from mxdp.scratch import cross_entropy, get_params, in_sync, sgd
+from mxdp.scratch import cross_entropy, get_params, in_sync
 
 
 class Passed(NamedTuple):
@@ -41,18 +41,13 @@ class Layerwise(LayerwiseCounts):
     device. Tied are only the parameters of batch normalisations behind a pair. All devices compute their gradients
     alike, without an exchange.
 
-    Args:
-        net, params: the network and its parameters, which are copied.
-        input_shape: of one sample.
-        devices: one or more.
-
     Raises:
         ValueError: no devices, or one twice; a net that doesn't fit ``input_shape``; fewer outputs than devices in a
             layer that is cut by columns.
     """
 
     def __init__(self, net: Net, params: Sequence[LayerParams], input_shape: Shape, devices: Sequence[Device]) -> None:
-        traffic.check_devices(devices)
+        check_devices(devices)
         self.net, self.devices, self.traffic = list(net), list(devices), traffic.Traffic()
         self.shapes = [tuple(input_shape), *outputs(net, input_shape)]
         self.cuts = cut_layers([isinstance(layer, (Conv, Dense)) for layer in net])
@@ -81,11 +76,6 @@ class Layerwise(LayerwiseCounts):
         trail = self._forward(X, labels)
         self._backward(trail)
         return trail[-1].outputs[0]
-
-    def update(self, lr: float, batch_size: int) -> None:
-        """Each device steps its own parameters."""
-        for own in self.held:
-            sgd(own, lr, batch_size)
 
     def scores(self, X: Batch) -> NDArray:
         """Forward pass. At its end all devices have the scores."""

@@ -19,15 +19,14 @@ from __future__ import annotations
 import math
 from typing import Dict, List, Optional, Sequence, Tuple
 
-from mxdp.backend import Batch, Device, NDArray
+from mxdp.backend import Batch, Device, NDArray, check_devices
 from mxdp.layers import LayerParams, Net, Shape, outputs
+from mxdp.parallel import traffic
 from mxdp.parallel.counts import PipelineCounts
 from mxdp.parallel.layer_costs import find_cuts
 from mxdp.parallel.stage import Stage
-from mxdp.parallel.traffic import check_devices, check_labels, joined, load, to_host
 from mxdp.plans.partition import Bounds, bounds, pieces
 from mxdp.plans.pipeline import FORWARD, inference, order, pipeline
-from mxdp.scratch import sgd
 
 
 class Pipeline(PipelineCounts):
@@ -66,7 +65,7 @@ class Pipeline(PipelineCounts):
             raise ValueError(
                 f"{len(net)} layers can't be cut into {len(devices)} stages: use at most {len(net)} devices"
             )
-        self.net, self.devices = list(net), list(devices)
+        self.net, self.devices, self.traffic = list(net), list(devices), traffic.Traffic()
         self.shapes = [tuple(input_shape), *outputs(net, input_shape)]
         self.plan = pipeline(schedule, len(devices), micro_batches)
         if cuts is None:
@@ -86,7 +85,8 @@ class Pipeline(PipelineCounts):
         Raises:
             ValueError: fewer samples than micro-batches, or not one label for each sample.
         """
-        check_labels(X, y)
+        traffic.check_labels(X, y)
+        self.traffic.clear()
         X_parts, y_parts = self._split(X, self.devices[0]), self._split(y, self.devices[-1])
         for stage in self.stages:
             stage.begin([len(part) for part in X_parts])
@@ -99,18 +99,18 @@ class Pipeline(PipelineCounts):
             if task.kind == FORWARD:
                 x = activations.pop((place, number))
                 if place < last:
-                    activations[place + 1, number] = stage.forward(number, x, self.devices[place + 1])
+                    sent = activations[place + 1, number] = stage.forward(number, x, self.devices[place + 1])
                 else:
-                    losses.append(stage.forward(number, x, self.devices[0], y_parts[number]))
+                    sent = stage.forward(number, x, self.devices[0], y_parts[number])
+                    losses.append(sent)
+                self._note(stage, sent, traffic.FORWARD)
             else:
                 head = heads.pop((place, number), None)
-                heads[place - 1, number] = stage.backward(number, head, self.devices[place - 1] if place else None)
-        return joined(losses)
-
-    def update(self, lr: float, batch_size: int) -> None:
-        """Each stage steps its own parameters. Doesn't wait."""
-        for own in self.held:
-            sgd(own, lr, batch_size)
+                back = heads[place - 1, number] = stage.backward(
+                    number, head, self.devices[place - 1] if place else None
+                )
+                self._note(stage, back, traffic.BACKWARD)
+        return traffic.joined(losses)
 
     def scores(self, X: Batch) -> NDArray:
         """Forward pass of the same micro-batches as in :meth:`step`. Doesn't wait.
@@ -118,19 +118,26 @@ class Pipeline(PipelineCounts):
         Raises:
             ValueError: fewer samples than micro-batches.
         """
+        self.traffic.clear()
         xs = self._split(X, self.devices[0])
         for place, task in order(inference(len(self.stages), len(xs))):
             target = self.devices[(place + 1) % len(self.devices)]
             xs[task.micro_batch] = self.stages[place].infer(xs[task.micro_batch], target)
-        return joined(xs)
+            self._note(self.stages[place], xs[task.micro_batch], traffic.FORWARD)
+        return traffic.joined(xs)
 
     def params(self) -> List[LayerParams]:
         """Copies of all stages' parameters, on ``cpu(0)``. Waits."""
-        return to_host([own for stage in self.stages for own in stage.params])
+        return traffic.to_host([own for stage in self.stages for own in stage.params])
 
     def gradients(self) -> List[LayerParams]:
         """Copies of all stages' gradients, on ``cpu(0)``. Waits."""
-        return to_host([[param.grad for param in own] for stage in self.stages for own in stage.params])
+        return traffic.to_host([[param.grad for param in own] for stage in self.stages for own in stage.params])
+
+    def gradients_moved(self) -> None:
+        """The stages sum where the gradients are now."""
+        for stage in self.stages:
+            stage.sum_in_gradients()
 
     def in_step(self) -> bool:
         """True: no parameter is tied to another."""
@@ -149,5 +156,9 @@ class Pipeline(PipelineCounts):
             )
         return bounds(samples, self.plan.micro_batches)
 
+    def _note(self, stage: Stage, sent: Optional[NDArray], way: str) -> None:
+        if sent is not None and sent.ctx != stage.device:
+            self.traffic.note("activations", way, traffic.nbytes(sent))
+
     def _split(self, x: Batch, device: Device) -> List[NDArray]:
-        return [load(x[start:stop], device) for start, stop in self.pieces(len(x))]
+        return [traffic.load(x[start:stop], device) for start, stop in self.pieces(len(x))]

@@ -50,10 +50,9 @@ class Stage:
         self._opening = back[0]
         self.params = [get_params(own, device) for own in params]
         self.flat = [param for own in self.params for param in own]
-        self._sums = [param.grad for param in self.flat]
         # The first backward pass writes the sums. The others write the addends, which are then added.
         self._addends = [np.empty(param.shape, dtype=param.dtype, ctx=device) for param in self.flat if len(back) > 1]
-        self._add = [prepare("elemwise_add", pair, pair[0]) for pair in zip(self._sums, self._addends)]
+        self.sum_in_gradients()
         self.kept: Dict[int, Kept] = {}
         self._buffers: Dict[int, NDArray] = {}
         self._token = np.zeros(1, dtype="int64", ctx=device)
@@ -63,6 +62,11 @@ class Stage:
     def learns(self) -> bool:
         """Does a parameter, or the input from the stage before, have a gradient here?"""
         return not self.first or bool(self.flat)
+
+    def sum_in_gradients(self) -> None:
+        """Sum in the arrays that are the parameters' gradients now, between two steps."""
+        self._sums = [param.grad for param in self.flat]
+        self._add = [prepare("elemwise_add", pair, pair[0]) for pair in zip(self._sums, self._addends)]
 
     def begin(self, lengths: Sequence[int]) -> None:
         """Begin a step whose micro-batches have these ``lengths``. Buffers for other lengths are freed."""

@@ -11,8 +11,9 @@ from mxdp.layers import LayerParams
 class Strategy(Protocol):
     """One network on several devices. A method waits only if its docstring says so.
 
-    A strategy is made from ``(net, params, input_shape, devices)`` and its own options. ``params`` come from
-    :func:`mxdp.layers.init`; the strategy copies them, or parts of them, to its devices.
+    A strategy is made from ``(net, params, input_shape, devices)`` and its own options: ``input_shape`` is that of one
+    sample, and ``devices`` are one or more. ``params`` come from :func:`mxdp.layers.init`; the strategy copies them, or
+    parts of them, to its devices.
     """
 
     def step(self, X: Batch, y: Batch) -> NDArray:

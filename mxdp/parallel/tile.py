@@ -25,7 +25,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import List, Optional, Sequence, Tuple
 
-from mxdp.backend import Batch, Device, NDArray, autograd, mx, np
+from mxdp.backend import Batch, Device, NDArray, autograd, check_devices, mx, np
 from mxdp.collectives import GradientSync
 from mxdp.layers import BatchNorm, Conv, Dense, Layer, LayerParams, Net, Pool, Shape, apply, normalise, outputs
 from mxdp.parallel import traffic
@@ -33,7 +33,7 @@ from mxdp.parallel.counts import TileCounts
 from mxdp.plans.layers.halo import Exchange, Grid, exchanges, squarest, tiles
 from mxdp.plans.layers.halo_axis import Window
 from mxdp.plans.partition import Bounds
-from mxdp.scratch import cross_entropy, get_params, in_sync, sgd
+from mxdp.scratch import cross_entropy, get_params, in_sync
 
 
 class Tile(TileCounts):
@@ -43,8 +43,7 @@ class Tile(TileCounts):
     whole pictures.
 
     Args:
-        net, params: the network and its parameters, which are copied.
-        input_shape: of one sample: (channels, height, width).
+        input_shape: (channels, height, width).
         devices: one for each tile, row by row.
         grid: rows and columns of tiles; by default the squarest.
         halo: False replaces each halo by zeros, to show what goes wrong at the seams.
@@ -63,7 +62,7 @@ class Tile(TileCounts):
         grid: Optional[Grid] = None,
         halo: bool = True,
     ) -> None:
-        traffic.check_devices(devices)
+        check_devices(devices)
         self.grid = squarest(len(devices)) if grid is None else grid
         if len(input_shape) != 3:
             raise ValueError(f"tiles are cut from pictures (channels, height, width), not from {input_shape}")
@@ -101,11 +100,6 @@ class Tile(TileCounts):
         for nbytes in self.gradient_bytes():
             self.traffic.note("gradients", traffic.BACKWARD, nbytes)
         return losses
-
-    def update(self, lr: float, batch_size: int) -> None:
-        """The same SGD step on every replica of the tied parameters, and on the first device's own parameters."""
-        for params in self.held:
-            sgd(params, lr, batch_size)
 
     def scores(self, X: Batch) -> NDArray:
         """Forward pass. The scores are on the first device."""

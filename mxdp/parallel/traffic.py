@@ -53,6 +53,11 @@ class Traffic:
             self.note(what, BACKWARD, nbytes(x))
         return x.as_in_ctx(device)
 
+    def add(self, other: Traffic) -> None:
+        """Count what another object has counted, too."""
+        self.messages.update(other.messages)
+        self.nbytes.update(other.nbytes)
+
     def total(self) -> int:
         """All bytes."""
         return sum(self.nbytes.values())
@@ -130,23 +135,8 @@ def has_gradient(net: Net) -> List[bool]:
     return [any(seen[:number]) for number in range(len(seen) + 1)]
 
 
-def check_devices(devices: Sequence[Device]) -> None:
-    """Is there at least one device, and is each there once?
-
-    Raises:
-        ValueError: no.
-    """
-    names = [str(device) for device in devices]
-    if not names or len(set(names)) < len(names):
-        raise ValueError(f"a network is split over different devices, at least one, not {', '.join(names) or 'none'}")
-
-
 def check_labels(X: Batch, y: Batch) -> None:
-    """Is there a label for each sample?
-
-    Raises:
-        ValueError: no.
-    """
+    """Raise a ValueError unless there is a label for each sample."""
     if X.shape[:1] != y.shape[:1]:
         raise ValueError(f"X has {X.shape[0]} samples and y has {y.shape[0]} labels: they must be as many")
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 from itertools import accumulate
+from numbers import Real
 from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 Bounds = Tuple[int, int]
@@ -49,13 +50,31 @@ def bounds(length: int, parts: int) -> List[Bounds]:
     return list(zip(starts, starts[1:]))
 
 
-def cuts(length: int, parts: int) -> Tuple[int, ...]:
-    """The inner borders of :func:`bounds`, as ``numpy.split`` takes them.
+def cuts(length: int, parts: int, weights: Optional[Sequence[float]] = None) -> Tuple[int, ...]:
+    """The inner borders of :func:`bounds`, as ``numpy.split`` takes them; or of pieces in proportion to ``weights``,
+    rounded so that none is empty.
 
-    >>> cuts(11, 4)
-    (3, 6, 9)
+    >>> cuts(11, 4), cuts(12, 3, weights=[1.0, 0.5, 0.1]), cuts(2, 2, weights=[9, 1])
+    ((3, 6, 9), (7, 11), (1,))
+
+    Raises:
+        ValueError: ``weights`` are not as many finite numbers above 0 as there are ``parts``.
     """
-    return tuple(stop for _, stop in bounds(length, parts)[:-1])
+    if weights is None:
+        return tuple(stop for _, stop in bounds(length, parts)[:-1])
+    numbers = [float(weight) if isinstance(weight, Real) else math.nan for weight in weights]
+    if len(numbers) != parts or not all(0 < weight < math.inf for weight in numbers):
+        raise ValueError(
+            f"weights are {parts} numbers above 0, one for each device, such as its speed, not {list(weights)}: leave "
+            "a device out of devices if it shall have no sample"
+        )
+    shares = [length * weight / sum(numbers) for weight in numbers]
+    sizes = [max(1, int(share)) for share in shares]
+    while sum(sizes) != length:  # the piece that is furthest from its share gains, or loses, one
+        change = 1 if sum(sizes) < length else -1
+        open_ = [part for part in range(parts) if sizes[part] + change > 0]
+        sizes[max(open_, key=lambda part: change * (shares[part] - sizes[part]))] += change
+    return tuple(offsets(sizes)[1:-1])
 
 
 def offsets(sizes: Sequence[int]) -> List[int]:

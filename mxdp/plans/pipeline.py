@@ -11,7 +11,7 @@ micro-batches, and a forward pass that takes as long as a backward pass (see :fu
 
 The empty places are the *bubble*: in each direction a stage idles for p - 1 of m + p - 1 cycles, with either schedule
 (:func:`bubble`). The schedules differ in memory: a stage keeps the activations of a micro-batch from F to B
-(:func:`kept`).
+(:func:`kept`). The makers of plans raise a ValueError for less than one stage or micro-batch.
 """
 
 from __future__ import annotations
@@ -64,9 +64,6 @@ def gpipe(stages: int, micro_batches: int) -> PipelinePlan:
     gpipe: 2 stages, 3 micro-batches
     stage 0: F0 F1 F2 B2 B1 B0
     stage 1: F0 F1 F2 B2 B1 B0
-
-    Raises:
-        ValueError: less than one stage or micro-batch.
     """
     _check(stages, micro_batches)
     own = tuple(Task(FORWARD, number) for number in range(micro_batches))
@@ -93,9 +90,6 @@ def one_f_one_b(stages: int, micro_batches: int) -> PipelinePlan:
     1f1b: 2 stages, 3 micro-batches
     stage 0: F0 F1 B0 F2 B1 B2
     stage 1: F0 B0 F1 B1 F2 B2
-
-    Raises:
-        ValueError: less than one stage or micro-batch.
     """
     _check(stages, micro_batches)
     everything = []
@@ -117,9 +111,6 @@ def inference(stages: int, micro_batches: int) -> PipelinePlan:
     inference: 2 stages, 3 micro-batches
     stage 0: F0 F1 F2
     stage 1: F0 F1 F2
-
-    Raises:
-        ValueError: less than one stage or micro-batch.
     """
     _check(stages, micro_batches)
     own = tuple(Task(FORWARD, number) for number in range(micro_batches))

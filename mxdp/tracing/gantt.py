@@ -67,17 +67,7 @@ PLAIN = {"ImperativeBulk": BULK, "[ImperativeBulk]": BULK}
 # The place of each kind in its lane: bottom and height, in a lane of height 1.
 UPPER, LOWER = (0.36, 0.56), (0.08, 0.28)
 Place = Tuple[float, float]
-PLACES: Dict[str, Place] = {
-    COMPUTE: UPPER,
-    COPY: LOWER,
-    ALL_REDUCE: LOWER,
-    UPLOAD: LOWER,
-    ENGINE: UPPER,
-    CALL: UPPER,
-    WAIT: UPPER,
-    SECTION: LOWER,
-    INPUT: LOWER,
-}
+PLACES = {kind: LOWER if kind in (COPY, ALL_REDUCE, UPLOAD, SECTION, INPUT) else UPPER for kind in COLOURS}
 
 STRIP_GAP = 0.02
 """Gap between two strips, as a share of the lane's height."""

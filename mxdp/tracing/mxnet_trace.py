@@ -98,7 +98,7 @@ def read_trace(path: Union[str, Path], kinds: Optional[Mapping[str, str]] = None
         raise TraceError(f"can't read the trace {path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise TraceError(f"{path} is not a trace: it is not text; give the JSON file that mx.profiler wrote") from error
-    document = _document(text, str(path))
+    document = document_of(text, str(path))
     if RECORDED in document.get("otherData", {}):
         return _saved(document, str(path))
     found = parse(document, str(path)).events(kinds)
@@ -108,17 +108,12 @@ def read_trace(path: Union[str, Path], kinds: Optional[Mapping[str, str]] = None
     return build(last - first, [(*event[:3], event[3] - first, event[4] - first) for event in found])
 
 
-def parse_text(text: str, source: str, names: Optional[Mapping[int, str]] = None) -> Trace:
-    """Parse the text of MXNet's trace. ``names``: the names of its processes, if the text has none.
+def parse(document: Mapping[str, Any], source: str, names: Optional[Mapping[int, str]] = None) -> Trace:
+    """Parse the JSON of MXNet's trace. ``names``: the names of its processes, if the file has none.
 
     Raises:
         TraceError: it is not such a trace; the message begins with ``source``.
     """
-    return parse(_document(text, source), source, names)
-
-
-def parse(document: Mapping[str, Any], source: str, names: Optional[Mapping[int, str]] = None) -> Trace:
-    """As :func:`parse_text`, for parsed JSON."""
     records = document["traceEvents"]
     try:
         named = {r["pid"]: r["args"]["name"] for r in records if r["ph"] == "M" and r["name"] == "process_name"}
@@ -134,7 +129,8 @@ def parse(document: Mapping[str, Any], source: str, names: Optional[Mapping[int,
     return trace
 
 
-def _document(text: str, source: str) -> Mapping[str, Any]:
+def document_of(text: str, source: str) -> Mapping[str, Any]:
+    """The JSON in the text of a trace. Raises a TraceError as :func:`parse` does."""
     if not text.strip():
         raise TraceError(f"{source} is empty: the profiler has written nothing; stop it with mx.profiler.dump()")
     # Every trace of a process after the first begins with a comma.

@@ -17,15 +17,14 @@ import threading
 import time
 from functools import lru_cache
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Type, Union
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from mxdp import process, sections
 from mxdp.backend import Device, mx, npx
 from mxdp.errors import TraceError
 from mxdp.tracing.chrome import write_chrome_trace
 from mxdp.tracing.events import OTHER_THREADS, PYTHON, SECTION, WORK
-from mxdp.tracing.mxnet_trace import PINNED, SHARED, Trace, parse_text
+from mxdp.tracing.mxnet_trace import PINNED, SHARED, Trace, document_of, parse
 from mxdp.tracing.timeline import Timeline, build
 
 MARKS = 3
@@ -100,9 +99,7 @@ class Recording:
             raise
         return self
 
-    def __exit__(
-        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         assert self._sections is not None
         assert self._folder is not None
         self._problem = "the block failed"
@@ -113,8 +110,9 @@ class Recording:
             text = Path(self._folder.name, "trace.json").read_text(encoding="utf-8")
         finally:
             self._close()
-        if error is None:
-            found = parse_text(text, "MXNet's trace", process_names())
+        if error[0] is None:
+            source = "MXNet's trace"
+            found = parse(document_of(text, source), source, process_names())
             self._timeline, self._problem = assemble(found, self._sections.marked, self._readings, self._kinds)
 
     def _stop(self) -> None:
@@ -158,11 +156,7 @@ def record(devices: Sequence[Device] = (), kinds: Optional[Mapping[str, str]] = 
 
 
 def check_devices(devices: Sequence[Device]) -> None:
-    """Check that MXNet's profiler can record these devices.
-
-    Raises:
-        TraceError: it would abort the process, or record a CPU device as a GPU.
-    """
+    """Raise a TraceError where MXNet's profiler would abort the process, or record a CPU device as a GPU."""
     for device in devices:
         if not can_record([device]):
             raise TraceError(

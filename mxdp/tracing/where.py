@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import statistics
 import threading
-import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple
 
-from mxdp.backend import Device, npx
+from mxdp.backend import Device
 from mxdp.sections import section
+from mxdp.timing import Timer
 from mxdp.tracing.breakdown import Parts, split
 from mxdp.tracing.events import STEP
 from mxdp.tracing.recording import record
@@ -152,20 +152,11 @@ def tracing_cost(step: Step, steps: int = 5, rounds: int = 5, devices: Sequence[
     """
     if steps < 1 or rounds < 1:
         raise ValueError(f"tracing_cost needs at least one step and one round, not {steps} and {rounds}")
-    plain: List[float] = []
-    recorded: List[float] = []
+    plain, recorded = Timer(), Timer()
     step()
     for _ in range(rounds):
-        plain.append(_seconds(step, steps))
-        with record(devices):
-            recorded.append(_seconds(step, steps))
-    return Cost(statistics.median(plain), statistics.median(recorded))
-
-
-def _seconds(step: Step, steps: int) -> float:
-    npx.waitall()
-    started = time.perf_counter()
-    for _ in range(steps):
-        step()
-    npx.waitall()
-    return (time.perf_counter() - started) / steps
+        for timer, recording in ((plain, contextlib.nullcontext()), (recorded, record(devices))):
+            with recording, timer:
+                for _ in range(steps):
+                    step()
+    return Cost(*(statistics.median(timer.times) / steps for timer in (plain, recorded)))

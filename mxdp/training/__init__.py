@@ -1,8 +1,10 @@
 """The fast training loop: a step with few Python calls, Python ahead of the devices, checkpoints."""
 
+from mxdp.training.epochs import train_epochs, train_steps
+from mxdp.training.graph import BoundNet
 from mxdp.training.history import Epoch, History, Interrupted
-from mxdp.training.loop import train, train_epochs, train_steps
-from mxdp.training.step import RUN_AHEAD, BoundNet, TrainStep
+from mxdp.training.step import RUN_AHEAD, TrainStep, plain_step
+from mxdp.training.train import train
 
 __all__ = [
     "RUN_AHEAD",
@@ -11,6 +13,7 @@ __all__ = [
     "History",
     "Interrupted",
     "TrainStep",
+    "plain_step",
     "train",
     "train_epochs",
     "train_steps",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mxdp import process
+from mxdp import process, timing
 from mxdp.backend import mx
 from mxdp.collectives import calibration
 from mxdp.collectives.calibration import calibrate, push_seconds, start_seconds
@@ -43,7 +43,7 @@ class KnownDevice:
 def known(monkeypatch):
     device = KnownDevice()
     for name in ("time", "npx"):
-        monkeypatch.setattr(calibration, name, device)
+        monkeypatch.setattr(timing, name, device)
     monkeypatch.setattr(calibration, "prepare", device.prepare)
     return device
 

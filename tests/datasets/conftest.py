@@ -10,13 +10,13 @@ import threading
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
-from typing import Callable, Dict, List, Optional, Tuple
+from typing import Callable, Dict, List, Tuple
 
 import numpy as np
 import pytest
 
 from mxdp.datasets import fashion_mnist
-from mxdp.datasets.known_file import KnownFile
+from mxdp.datasets.fetch import KnownFile
 
 REAL_DATA_DIR = os.environ.get("MXDP_DATA_DIR")
 
@@ -46,11 +46,6 @@ def known(name: str, data: bytes) -> KnownFile:
     return KnownFile(name, len(data), hashlib.sha256(data).hexdigest())
 
 
-@pytest.fixture
-def idx_file():
-    return lambda magic, values: gzip.compress(idx(magic, np.asarray(values)))
-
-
 @pytest.fixture(scope="session")
 def made_up():
     """A Fashion-MNIST with 50 and 20 samples: ``files``, ``contents`` (name -> bytes), ``pixels`` and ``labels``."""
@@ -69,55 +64,35 @@ Behaviour = Callable[[BaseHTTPRequestHandler, bytes], None]
 
 
 def whole(handler: BaseHTTPRequestHandler, data: bytes) -> None:
-    """A good server: all of it, or the range that was asked for."""
-    start = range_start(handler)
-    if start is not None and start >= len(data):
-        handler.send_error(416)
-        return
-    handler.send_response(200 if start is None else 206)
-    if start is not None:
-        handler.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
-    body = data[start or 0 :]
-    handler.send_header("Content-Length", str(len(body)))
+    """A good server."""
+    handler.send_response(200)
+    handler.send_header("Content-Length", str(len(data)))
     handler.end_headers()
-    handler.wfile.write(body)
-
-
-def range_start(handler: BaseHTTPRequestHandler) -> Optional[int]:
-    asked = handler.headers.get("Range")
-    return int(asked[len("bytes=") : -1]) if asked else None
+    handler.wfile.write(data)
 
 
 @dataclass
 class Server:
-    """``requests`` lists (method, path, Range header) in order of arrival."""
+    """``requests`` lists the paths, in order of arrival."""
 
     address: str
-    mirrors: Dict[str, Tuple[Dict[str, bytes], Behaviour, bool]] = field(default_factory=dict)
-    requests: List[Tuple[str, str, Optional[str]]] = field(default_factory=list)
+    mirrors: Dict[str, Tuple[Dict[str, bytes], Behaviour]] = field(default_factory=dict)
+    requests: List[str] = field(default_factory=list)
     over: threading.Event = field(default_factory=threading.Event)
 
-    def mirror(self, name: str, contents: Dict[str, bytes], get: Behaviour = whole, hangs: bool = False) -> str:
-        """The address of a new mirror; with ``hangs`` it takes every connection and says nothing."""
-        self.mirrors[name] = (contents, get, hangs)
+    def mirror(self, name: str, contents: Dict[str, bytes], get: Behaviour = whole) -> str:
+        """The address of a new mirror."""
+        self.mirrors[name] = (contents, get)
         return f"{self.address}/{name}/"
 
-    def gets(self) -> List[Tuple[str, Optional[str]]]:
-        return [(path, asked) for method, path, asked in self.requests if method == "GET"]
-
     def answer(self, handler: BaseHTTPRequestHandler) -> None:
-        self.requests.append((handler.command, handler.path[1:], handler.headers.get("Range")))
+        self.requests.append(handler.path[1:])
         mirror, _, name = handler.path[1:].partition("/")
-        contents, get, hangs = self.mirrors[mirror]
-        if hangs:
-            self.over.wait(30)
-        elif handler.command == "HEAD":
-            handler.send_response(200)
-            handler.end_headers()
-        elif name not in contents:
-            handler.send_error(404)
-        else:
+        contents, get = self.mirrors[mirror]
+        if name in contents:
             get(handler, contents[name])
+        else:
+            handler.send_error(404)
 
 
 @pytest.fixture
@@ -125,8 +100,6 @@ def server():
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
             running.answer(self)
-
-        do_HEAD = do_GET
 
         def log_message(self, *args):
             pass

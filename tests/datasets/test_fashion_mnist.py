@@ -4,12 +4,13 @@ import hashlib
 import os
 import re
 import socket
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from mxdp.datasets import fashion_mnist
-from mxdp.datasets.fashion_mnist import FILES, MIRRORS, load_fashion_mnist
+from mxdp.datasets.fashion_mnist import FILES, MIRRORS, cache_root, load_fashion_mnist
 from mxdp.errors import DataError
 
 OFFICIAL_MIRRORS = MIRRORS
@@ -44,6 +45,7 @@ def check(data, made_up):
     for split, part in ((data.train, "train"), (data.test, "t10k")):
         assert np.array_equal(split.X[:, 0], made_up.pixels[part].astype(np.float32) / np.float32(255))
         assert np.array_equal(split.y, made_up.labels[part])
+        assert split.X.flags.c_contiguous
     assert data.name == "fashion-mnist"
     assert len(data.classes) == 10
 
@@ -111,7 +113,8 @@ def test_no_mirror_delivers(small, tmp_path, monkeypatch):
 
     folder = tmp_path / "cache-home" / "mxdp" / "fashion-mnist"
     assert str(caught.value) == (
-        f"train-images-idx3-ubyte.gz could not be downloaded ({address}: connection refused); "
+        f"train-images-idx3-ubyte.gz could not be downloaded ({address}: Failed to establish a new connection: "
+        "[Errno 111] Connection refused); "
         f"by hand: put train-images-idx3-ubyte.gz and the other three official files into {folder}"
     )
 
@@ -125,27 +128,27 @@ def test_a_named_folder_that_lacks_files_names_each(small, put, tmp_path):
         load_fashion_mnist(folder, quiet)
 
     assert str(caught.value) == (
-        f"{folder / 'train-images-idx3-ubyte.gz'} does not exist; "
-        f"{folder / 't10k-labels-idx1-ubyte.gz'} does not exist; "
+        f"{folder / 'train-images-idx3-ubyte.gz'} can't be read (No such file or directory); "
+        f"{folder / 't10k-labels-idx1-ubyte.gz'} can't be read (No such file or directory); "
         "put the official files there, or name no folder and let mxdp download them"
     )
 
 
 @pytest.mark.parametrize(
-    ("damage", "words"),
+    "damage",
     [
-        (lambda data: data[: len(data) // 2], "is truncated"),
-        (lambda data: data[:20] + bytes([data[20] ^ 1]) + data[21:], "is damaged"),
-        (lambda data: b"<html>not found</html>", "is not the official file"),
+        lambda data: data[: len(data) // 2],
+        lambda data: data[:20] + bytes([data[20] ^ 1]) + data[21:],
+        lambda data: b"<html>not found</html>",
     ],
 )
-def test_a_wrong_file_in_a_named_folder_is_named_and_stays(small, put, tmp_path, monkeypatch, server, damage, words):
+def test_a_wrong_file_in_a_named_folder_is_named_and_stays(small, put, tmp_path, monkeypatch, server, damage):
     monkeypatch.setattr(fashion_mnist, "MIRRORS", (server.mirror("good", small.contents),))
     wrong = put(tmp_path / "data" / "fashion-mnist") / "t10k-images-idx3-ubyte.gz"
     wrong.write_bytes(damage(wrong.read_bytes()))
     before = wrong.read_bytes()
 
-    with pytest.raises(DataError, match=f"^{re.escape(str(wrong))} {words} "):
+    with pytest.raises(DataError, match=rf"^{re.escape(str(wrong))} is not the official file \({len(before)} of "):
         load_fashion_mnist(tmp_path / "data", quiet)
 
     assert wrong.read_bytes() == before
@@ -169,6 +172,27 @@ def test_a_named_folder_that_is_none(small, tmp_path):
         DataError, match=r"nowhere is not a folder; name one that holds fashion-mnist/ with train-images"
     ):
         load_fashion_mnist(tmp_path / "nowhere", quiet)
+
+
+def test_the_cache_lies_under_xdg_cache_home_or_the_home_folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", "/some/where")
+    assert cache_root() == Path("/some/where/mxdp")
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative/is/not/allowed")
+    assert cache_root() == tmp_path / ".cache" / "mxdp"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert cache_root() == tmp_path / ".cache" / "mxdp"
+
+
+def test_no_home_folder_at_all(monkeypatch):
+    def homeless():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", homeless)
+
+    with pytest.raises(DataError, match="no home folder to keep a cache in; set XDG_CACHE_HOME"):
+        cache_root()
 
 
 def test_there_is_more_than_one_mirror_and_each_address_ends_in_a_slash():

@@ -86,7 +86,7 @@ def test_auto_takes_the_digits_where_there_is_no_network_and_says_so_in_one_line
     assert len(said) == 2
     assert said[0].startswith("downloading 4 of 4 files (30.9 MB) into ")
     assert said[1].startswith("using scikit-learn's digits instead of Fashion-MNIST (1437 pictures: LeNet ")
-    assert ": 404 Not Found" in said[1]
+    assert ": 404 Client Error: Not Found" in said[1]
     assert "\n" not in said[1]
 
 

@@ -94,7 +94,7 @@ def timelines(measured):
 
     def count(name):
         _, result = measured(name)
-        return sum(results.TIMELINE in row["metrics"] for row in result["rows"] + result["references"])
+        return sum(results.TIMELINE in row.metrics for row in result["rows"] + result["references"])
 
     return count
 

@@ -18,7 +18,6 @@ from typing import Any, Mapping, NamedTuple, Sequence
 from mxdp.errors import DataError
 from mxdp.experiments.harness.claims import Claim
 from mxdp.experiments.harness.experiment import Case, Column, Experiment, Round, Skipped, Work, experiment
-from mxdp.experiments.report.rows import ratio
 
 
 class Ready(NamedTuple):
@@ -66,10 +65,13 @@ class Made(Experiment):
 
     def finish(self, rows, references, settings):
         for row in rows:
-            row["metrics"]["speedup"] = ratio(rows[0], row)
+            row.metrics["speedup"] = rows[0].median / row.median
 
     def answer(self, rows, references, settings):
         return "It ended well."
+
+    def explanation(self, rows, references, settings):
+        return "It is made up."
 
     def columns(self):
         return [Column("speedup", "speed-up", ".2f"), Column("devices", "devices")]
@@ -206,7 +208,7 @@ class SpoilsItsRows(Made):
 
     def finish(self, rows, references, settings):
         for row in rows:
-            row["metrics"] = None
+            row.metrics = None
 
 
 @experiment
@@ -477,8 +479,8 @@ class Claims(Made):
 
     def finish(self, rows, references, settings):
         for row in rows[1:]:
-            numbers = row["rounds"]["number"]
-            row["rounds"]["fast"] = [3.0 if n % 3 == 1 and len(numbers) <= settings["seed"] else 1.0 for n in numbers]
+            numbers = row.rounds["number"]
+            row.rounds["fast"] = [3.0 if n % 3 == 1 and len(numbers) <= settings["seed"] else 1.0 for n in numbers]
 
 
 @experiment

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import psutil
 
-from mxdp.experiments.harness import runner
+from mxdp.experiments.harness import results, runner
 
 
 def measure(cls, folder, **changes):
@@ -18,4 +18,9 @@ def children():
 
 def lengths(result):
     """How many rounds each case has."""
-    return {row["label"]: len(row["seconds"]["samples"]) for row in result["rows"]}
+    return {row.label: len(row.samples) for row in result["rows"]}
+
+
+def kept(result, folder):
+    """Is the file in ``folder`` all of ``result``?"""
+    return results.plain(results.read(folder / f"{result['experiment']}.json")) == results.plain(result)

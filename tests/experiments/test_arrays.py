@@ -5,7 +5,7 @@ import pytest
 
 from mxdp.backend import mx, npx
 from mxdp.collectives import AllReduce
-from mxdp.experiments.allreduce.sizes import STORES
+from mxdp.experiments.allreduce.common import STORES
 from mxdp.experiments.allreduce.work.arrays import exact_sums, numbers, replicas, seconds_a_call, store_sync
 from mxdp.experiments.measure.oracle import count
 

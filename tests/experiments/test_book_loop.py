@@ -7,7 +7,7 @@ import pytest
 
 from mxdp.backend import gluon, mx
 from mxdp.datasets import load
-from mxdp.datasets.idx import parse_split
+from mxdp.datasets.fashion_mnist import parse_split
 from mxdp.experiments.measure import book_loop
 from mxdp.scratch import get_params, init_lenet
 
@@ -20,7 +20,7 @@ def data():
 def test_the_files_hold_the_pictures(data, tmp_path):
     book_loop.write_idx(data.train, tmp_path, "train")
     images, labels = sorted(os.listdir(tmp_path))
-    read = parse_split((tmp_path / images).read_bytes(), (tmp_path / labels).read_bytes(), images, labels)
+    read = parse_split((tmp_path / images).read_bytes(), (tmp_path / labels).read_bytes())
     onp.testing.assert_array_equal(read.y, data.train.y)
     onp.testing.assert_allclose(read.X, data.train.X, atol=0.5 / 255)
 

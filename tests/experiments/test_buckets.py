@@ -6,6 +6,7 @@ from mxdp.collectives import GradientSync
 from mxdp.experiments.allreduce.buckets import Buckets
 from mxdp.experiments.allreduce.work import buckets as work
 from mxdp.experiments.harness import claims
+from mxdp.experiments.harness.rows import Row
 from mxdp.experiments.measure.oracle import count
 
 SETTINGS = dict(devices=[2], kind="cpu", seed=0, rounds=2, timeout=60.0, bucket_mb=[0.25], images=1)
@@ -32,17 +33,17 @@ def test_the_oracle_catches_a_bucket_that_is_not_summed(monkeypatch):
 
 def test_beside_backward_has_three_times_of_each_round(measured):
     _, result = measured("buckets")
-    beside = [row for row in result["rows"] if "run" in row["case"]]
+    beside = [row for row in result["rows"] if "run" in row.case]
     assert beside
     for row in beside:
-        assert {"alone_ms", "after_ms", "beside_ms"} <= set(row["rounds"])
-        assert row["rounds"]["beside_ms"] == [seconds * 1e3 for seconds in row["seconds"]["samples"]]
+        assert {"alone_ms", "after_ms", "beside_ms"} <= set(row.rounds)
+        assert row.rounds["beside_ms"] == [seconds * 1e3 for seconds in row.samples]
 
 
 def test_a_yardstick_one_by_one_and_the_fastest_of_each_answer(measured):
     _, result = measured("buckets")
-    best = [row["label"] for row in result["rows"] if "best_of_device_store" in row["rounds"]]
-    *summed, beside = [row["label"] for row in Buckets().answering(result["rows"])]
+    best = [row.label for row in result["rows"] if "best_of_device_store" in row.rounds]
+    *summed, beside = [row.label for row in Buckets().answering(result["rows"])]
     ways = ["lenet x 2", "resnet18 x 2"]
     assert set(summed) == {*best, *(f"{way}: {name}" for way in ways for name in ("mxnet-device", "one by one"))}
     assert len(summed) == 6
@@ -56,18 +57,12 @@ def finished(lenet, resnet18, devices=2):
         best = {"lenet": lenet, "resnet18": resnet18}[case.settings["net"]]
         samples = [0.1, best] * 12 if case.label.endswith("ring") and "bidir" not in case.label else [1.0] * 24
         parts = {"alone_ms": 10.0, "after_ms": 15.0, "beside_ms": 12.0} if "run" in case.settings else {}
-        rows.append(
-            {
-                "label": case.label,
-                "case": {"devices": [f"cpu({rank})" for rank in range(devices)], **case.settings},
-                "seconds": {"median": 1.0, "samples": samples},
-                "metrics": dict(parts),
-                "rounds": {name: [ms] * 24 for name, ms in parts.items()},
-            }
-        )
+        where = [f"cpu({rank})" for rank in range(devices)]
+        rounds = {name: [ms] * 24 for name, ms in parts.items()}
+        rows.append(Row(case.label, {"devices": where, **case.settings}, samples, parts, rounds))
     experiment.finish(rows, [], settings)
     held = {name: claims.judged(name, claim, rows)["holds"] for name, claim in experiment.claims.items()}
-    return held, experiment.answer(rows, [], settings)
+    return held, experiment.answer(rows, [], settings), experiment.explanation(rows, [], settings)
 
 
 @pytest.mark.parametrize(
@@ -75,14 +70,18 @@ def finished(lenet, resnet18, devices=2):
     [(0.75, 0.65, (True, True)), (0.76, 0.65, (False, True)), (0.75, 0.66, (True, False))],
 )
 def test_the_best_is_judged_on_rounds_that_did_not_choose_it(lenet, resnet18, held):
-    found, text = finished(lenet, resnet18)
+    found, answer, explanation = finished(lenet, resnet18)
     assert found == dict(zip(("lenet_best", "resnet18_best"), held))
-    assert f"LeNet on 2: {lenet:.2f} ({lenet:.2f} to {lenet:.2f}) (ring); ResNet-18 on 2: {resnet18:.2f}" in text
-    assert "adds 2.0 ms with buckets of 0.25 MiB" in text
-    assert "after it 5.0 (5.0 to 5.0) ms" in text
+    assert answer == (
+        "Compared with MXNet's device store, which sums gradients one by one, buckets on 2 devices take "
+        f"{lenet:.2f} ({lenet:.2f} to {lenet:.2f}) of the time for LeNet and "
+        f"{resnet18:.2f} ({resnet18:.2f} to {resnet18:.2f}) for ResNet-18."
+    )
+    assert "(10 ms), buckets of 0.25 MiB are the fastest: the sum adds 2.0 (2.0 to 2.0) ms" in explanation
+    assert "and 5.0 (5.0 to 5.0) ms if it starts after the pass" in explanation
 
 
 def test_nothing_is_claimed_of_eight_devices():
-    found, text = finished(2.0, 2.0, devices=8)
+    found, answer, _ = finished(2.0, 2.0, devices=8)
     assert set(found.values()) == {None}
-    assert "LeNet on 8: 2.00" in text
+    assert "buckets on 8 devices take 2.00" in answer

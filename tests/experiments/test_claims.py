@@ -5,20 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from mxdp.experiments.harness.claims import (
-    CONFIDENCE,
-    LOOK_ERRORS,
-    Claim,
-    Estimate,
-    estimate,
-    interval,
-    is_open,
-    judged,
-    noise_factor,
-    off,
-    overall,
-    unpaired_ratio,
-)
+from mxdp.experiments.harness.claims import LOOK_ERRORS, Claim, is_open, judged, noise_factor, overall
+from mxdp.experiments.harness.rows import CONFIDENCE, Estimate, Row, interval, unpaired_ratio
 
 RUNS = 10_000
 SHAPES = {
@@ -153,22 +141,22 @@ def test_five_rounds_cannot_give_it():
 
 
 def row(values, label="a", **more):
-    return {"label": label, "seconds": {"samples": [1.0] * len(values)}, "rounds": {"x": list(values), **more}}
+    return Row(label, samples=[1.0] * len(values), rounds={"x": list(values), **more})
 
 
 def test_processes_count_once_each():
     # Six processes of two rounds: the interval is of their medians, the spread between them.
     values = [v + d for v in (1.0, 2.0, 3.0, 4.0, 5.0, 6.0) for d in (-0.1, 0.1)]
-    found = estimate(row(values, repeat=[n // 2 for n in range(12)]), "x")
+    found = row(values, repeat=[n // 2 for n in range(12)]).estimate("x")
     assert found == pytest.approx((3.5, 1.0, 6.0))
-    three = estimate(row(values[:6], repeat=[0, 0, 1, 1, 2, 2]), "x")
+    three = row(values[:6], repeat=[0, 0, 1, 1, 2, 2]).estimate("x")
     assert (three.low, three.high) == (None, None)
     assert f"{three:.1f}" == "2.0"
 
 
 def test_rounds_that_say_nothing_are_left_out():
-    assert estimate(row([None, 1.0, math.nan, 3.0]), "x").median == 2.0
-    assert math.isnan(estimate(row([None]), "x").median)
+    assert row([None, 1.0, math.nan, 3.0]).estimate("x").median == 2.0
+    assert math.isnan(row([None]).estimate("x").median)
 
 
 AT_MOST = Claim("At most 2.", "ours", 2.0)
@@ -195,10 +183,8 @@ def test_all_rows_must_hold_and_one_that_fails_decides():
     assert judged("x", AT_MOST, [good, good])["holds"] is True
     assert judged("x", AT_MOST, [good, open_])["holds"] is None
     assert judged("x", AT_MOST, [good, open_, bad])["holds"] is False
-    assert [each["label"] for each in judged("x", AT_MOST, [good, bad, {**good, "rounds": {}}])["measured"]] == [
-        "a",
-        "b",
-    ]
+    measured = judged("x", AT_MOST, [good, bad, Row("d", samples=[1.0] * 8)])["measured"]
+    assert [each["label"] for each in measured] == ["a", "b"]
 
 
 def test_of_many_rows_one_may_be_on_the_wrong_side_by_chance():
@@ -222,13 +208,13 @@ def test_what_differs_from_itself_widens_the_intervals():
     ],
 )
 def test_a_prediction_is_off_by_the_distance_of_the_intervals(predicted, apart):
-    given = {"label": "a", "seconds": {"samples": [1.0, 2.0] * 3}, "rounds": {"x": predicted * 3}}
-    assert off(given, "x") == pytest.approx(apart)
-    given["rounds"]["x"] = [1e3 * each for each in given["rounds"]["x"]]
-    assert off(given, "x", 1e-3) == pytest.approx(apart)
-    assert off(given, "y") is None
-    given["rounds"]["x"] = given["rounds"]["x"][:5]  # too few for an interval
-    assert off(given, "x") is None
+    given = Row("a", samples=[1.0, 2.0] * 3, rounds={"x": predicted * 3})
+    assert given.off("x") == pytest.approx(apart)
+    given.rounds["x"] = [1e3 * each for each in given.rounds["x"]]
+    assert given.off("x", 1e-3) == pytest.approx(apart)
+    assert given.off("y") is None
+    given.rounds["x"] = given.rounds["x"][:5]  # too few for an interval
+    assert given.off("x") is None
 
 
 def test_a_count_has_no_noise():

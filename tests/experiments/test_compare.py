@@ -6,6 +6,7 @@ import copy
 import io
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,9 +23,9 @@ STEADY = [1.0, 1.01, 1.02, 1.03, 1.04, 1.05]
 
 def made(name="fake", factor=1.0, samples=STEADY, **changes):
     """A result in which each of the three cases takes ``factor`` times as long as ``samples``."""
-    result = copy.deepcopy({**RESULT, "experiment": name, **changes})
+    result = results.loaded({**copy.deepcopy(RESULT), "experiment": name, **changes})
     for row in result["rows"] + result["references"]:
-        row["seconds"] = results.summary([factor * sample for sample in samples])
+        row.samples = [factor * sample for sample in samples]
     return result
 
 
@@ -53,8 +54,8 @@ def shown(found):
     [
         (dict(factor=0.9), "faster"),
         (dict(factor=1.1), "slower"),
-        (dict(factor=1.04), "can't tell"),
-        (dict(factor=9.0, samples=STEADY[:5]), "can't tell"),
+        (dict(factor=1.04), "undecided"),
+        (dict(factor=9.0, samples=STEADY[:5]), "undecided"),
     ],
 )
 def test_a_case_is_faster_or_slower_only_if_the_interval_says_so(changes, word, tmp_path):
@@ -73,16 +74,16 @@ def test_what_stands_beside_a_case(tmp_path):
 def test_a_process_counts_once(tmp_path):
     a, b = made(samples=STEADY * 2), made(samples=STEADY * 2, factor=2.0)
     for row in a["rows"] + a["references"]:
-        row["rounds"]["repeat"] = [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
-    assert words(tmp_path, a, b) == ["can't tell"] * 3
+        row.rounds["repeat"] = [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
+    assert words(tmp_path, a, b) == ["undecided"] * 3
 
 
 def test_cases_are_matched_by_what_they_did_and_not_by_their_labels(tmp_path):
     a, b = made(), made(factor=2.0)
     b["rows"].reverse()
-    b["rows"][0]["label"] = "two of them"
-    b["rows"][0]["case"]["rate"] = 3.8e10  # measured by that run: no work
-    b["rows"][1]["label"] = "one"
+    b["rows"][0].label = "two of them"
+    b["rows"][0].case["rate"] = 3.8e10  # measured by that run: no work
+    b["rows"][1].label = "one"
     (found,) = compared(tmp_path, a, b)["experiments"]
     # "1 device" and "ceiling" are the same case, so their labels decide.
     assert [row["label"] for row in found["rows"]] == ["two of them", "ceiling"]
@@ -91,12 +92,12 @@ def test_cases_are_matched_by_what_they_did_and_not_by_their_labels(tmp_path):
 
 def test_a_case_that_was_scaled_to_another_size_is_named(tmp_path):
     a, b = made(), made(factor=2.0)
-    b["rows"][0]["case"]["size"] = 720
+    b["rows"][0].case["size"] = 720
     found = compared(tmp_path, a, b)
     assert [row["label"] for row in found["experiments"][0]["rows"]] == ["2 devices", "ceiling"]
     assert "Not compared, other work: 1 device" in shown(found)
     for row in b["rows"] + b["references"]:
-        row["case"]["size"] = 720
+        row.case["size"] = 720
     with pytest.raises(UsageError, match=r"no case was measured both in .*: a run failed, or its devices or sizes are"):
         compared(tmp_path, a, b)
 
@@ -132,7 +133,7 @@ def test_what_is_no_work_may_differ_and_is_said(tmp_path):
 
 def test_a_doubtful_run_allows_no_verdict(tmp_path):
     busy = made(factor=2.0, verdict={**RESULT["verdict"], "busy": 0.31})
-    assert words(tmp_path, made(), busy) == ["can't tell"] * 3
+    assert words(tmp_path, made(), busy) == ["undecided"] * 3
     wrong = made(oracle={"checked": 9, "wrong": 1, "text": ""})
     found = shown(compared(tmp_path, wrong, busy))
     assert "No verdict, because of A: 1 wrong number." in found
@@ -144,7 +145,7 @@ def test_what_a_case_differs_from_itself_by_widens_the_intervals(tmp_path, runs,
     noise = {"label": "1 device", "median": 0.8, "low": 0.7, "high": 0.9}
     verdicts = [{**RESULT["verdict"], "noise": noise if run in runs else None} for run in "AB"]
     found = compared(tmp_path, made(verdict=verdicts[0]), made(factor=1.2, verdict=verdicts[1]))
-    assert [row["verdict"] for row in found["experiments"][0]["rows"]] == ["can't tell"] * 3
+    assert [row["verdict"] for row in found["experiments"][0]["rows"]] == ["undecided"] * 3
     assert f"all intervals are {wider} times wider at each end" in shown(found)
     assert words(tmp_path, made(), made(factor=1.2)) == ["slower"] * 3
 
@@ -156,7 +157,7 @@ def test_the_table(tmp_path):
         "fake: Is it <b>faster</b> & [bold]right[/bold]? Same machine, versions and settings.",
         "A, ms B, ms B / A B is",
         "1 device 1,025 41.0 0.040 (0.038 to 0.042) faster",
-        "B is faster in 3, slower in 0; can't tell in 0. One process a case:",
+        "B is faster in 3, slower in 0, undecided in 0. One process a case:",
     ):
         assert part in text
 
@@ -164,13 +165,12 @@ def test_the_table(tmp_path):
 def test_of_a_long_table_only_changes_are_shown(tmp_path):
     a, b = made(), made()
     for result, factor in ((a, 1.0), (b, 2.0)):
-        first = result["rows"][0]
-        result["rows"] = [{**first, "label": f"row {n}", "case": {"n": n}} for n in range(60)]
-        result["rows"][7]["seconds"] = results.summary([factor * sample for sample in STEADY])
+        result["rows"] = [replace(result["rows"][0], label=f"row {n}", case={"n": n}) for n in range(60)]
+        result["rows"][7].samples = [factor * sample for sample in STEADY]
     text = shown(compared(tmp_path, a, b))
     assert "row 7 1.02 2.05 2.000 (1.905 to 2.100) slower" in text
     assert "row 8" not in text
-    assert "B is faster in 0, slower in 1; can't tell in 60 (--json prints those, too)." in text
+    assert "B is faster in 0, slower in 1, undecided in 60 (--json prints those, too)." in text
 
 
 REFERENCE = next((Path(__file__).parents[2] / "experiments" / "reference").iterdir())
@@ -181,7 +181,7 @@ def test_results_of_older_formats_are_compared(capsys):
     found = json.loads(capsys.readouterr().out)
     assert len(found["experiments"]) == len(list(REFERENCE.glob("*.json")))
     for each in found["experiments"]:
-        assert {row["verdict"] for row in each["rows"]} == {"can't tell"}
+        assert {row["verdict"] for row in each["rows"]} == {"undecided"}
         assert not any([each["differs"], *each["not_compared"].values()])
 
 

@@ -41,7 +41,7 @@ def test_on_numpy_2_what_mxnet_fails_is_listed(probe, monkeypatch):
     monkeypatch.setattr(doctor.provenance, "versions", lambda: {"numpy": "1.26.4", "d2l": "1.0.3"})
     error = "AttributeError: module 'numpy' has no attribute 'bool'"
     quoted = f"import mxdp before mxnet; otherwise `import mxnet` ends in: {error}"
-    assert error in (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    assert error in (Path(__file__).parents[2] / "docs" / "install.md").read_text(encoding="utf-8")
     assert state("NumPy") == doctor.Check("NumPy", LIMIT, "1.26.4", quoted)
     assert state("d2l") == doctor.Check("d2l", GOOD, "1.0.3")
     monkeypatch.setattr(doctor.provenance, "versions", lambda: {"numpy": "2.0.0"})
@@ -107,9 +107,9 @@ def test_an_import_that_hangs_or_fails_is_an_answer(monkeypatch):
     assert doctor._probe()[1].startswith("importing MXNet did not end within 1 s")
     monkeypatch.setattr(doctor, "IMPORT_SECONDS", 60)
     monkeypatch.setattr(doctor, "PROBE", "raise RuntimeError('mxdp.errors.BackendError: one sentence')")
-    assert doctor._probe() == (None, "one sentence")
+    assert doctor._probe() == ({}, "one sentence")
     monkeypatch.setattr(doctor, "PROBE", "import os; os._exit(3)")
-    assert doctor._probe() == (None, "the import ended with status 3")
+    assert doctor._probe() == ({}, "the import ended with status 3")
 
 
 def test_data(probe, monkeypatch, tmp_path):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as onp
 import pytest
 
@@ -10,7 +12,8 @@ from mxdp.experiments.automatic_parallelism.task_graph import GraphTask
 from mxdp.experiments.automatic_parallelism.work import graph as work
 from mxdp.experiments.automatic_parallelism.work.task_runs import run
 from mxdp.experiments.harness import claims
-from mxdp.experiments.harness.child import one_round
+from mxdp.experiments.harness.rows import Row
+from mxdp.experiments.measure.child import one_round
 from mxdp.experiments.measure.oracle import count
 from mxdp.experiments.measure.timelines import recorded
 from mxdp.tracing import Timeline
@@ -29,13 +32,12 @@ SMALL = [
 def finished(by_hand=10.0, engine=10.0, one=15.0):
     times = {"one": one, "waits": 16.0, "by hand": by_hand, "engine": engine, "long last": 13.0, "2 workers": 11.0}
     rows = [
-        {
-            "label": way,
-            "case": {"way": way},
-            "seconds": {"median": seconds, "samples": [seconds * drift for drift in (1, 2, 3, 4, 5, 6)]},
-            "metrics": {"tasks": {task.name: task.cost for task in TASKS}},
-            "rounds": {},
-        }
+        Row(
+            label=way,
+            case={"way": way},
+            samples=[seconds * drift for drift in (1, 2, 3, 4, 5, 6)],
+            metrics={"tasks": {task.name: task.cost for task in TASKS}},
+        )
         for way, seconds in times.items()
     ]
     Graph().finish(rows, [], SETTINGS)
@@ -164,15 +166,21 @@ def test_its_timelines(timelines):
 def test_rows_are_compared_with_by_hand_and_with_the_model(monkeypatch):
     monkeypatch.setattr(graph.process, "cores", lambda: 2)
     rows = finished()
-    by_way = {row["case"]["way"]: row["metrics"] for row in rows}
+    by_way = {row.case["way"]: row.metrics for row in rows}
     assert by_way["long last"]["of_by_hand"] == pytest.approx(1.3)
     assert by_way["by hand"]["model_ms"] == pytest.approx(9.04e3, rel=0.01)
     assert "model_ms" not in by_way["one"]
-    said = Graph().answer(rows, [], SETTINGS)
-    assert "long: list the longest first." in said
-    busy = Graph().answer([{**row, "busy": 0.3} for row in rows], [], SETTINGS)
-    assert "if the order of the list matters, one can't tell here (this machine was busy)." in busy
-    assert "and 1.30 (1.30 to 1.30) times if it is listed last (1.10 (1.10 to 1.10) with two workers a device)" in said
+    assert Graph().answer(rows, [], SETTINGS) == (
+        "With the longest branch listed first, MXNet's engine takes 1.00 (1.00 to 1.00) times as long as an order made "
+        "by hand; with it listed last, 1.30 (1.30 to 1.30) times."
+    )
+
+
+def test_to_list_the_longest_branch_first_is_advised_only_where_that_helped():
+    rows = finished()
+    assert Graph().explanation(rows, [], SETTINGS).endswith("is long. List the longest branch first.")
+    for others in ([replace(row, busy=0.3) for row in rows], finished(engine=13.0), rows[:1]):
+        assert Graph().explanation(others, [], SETTINGS).endswith("does not know which branch is long.")
 
 
 @pytest.mark.parametrize(("engine", "good"), [(9.0, True), (10.49, True), (10.51, False)])
@@ -182,29 +190,20 @@ def test_the_engine_must_be_as_good_as_by_hand(engine, good):
 
 def test_a_round_in_which_the_engine_was_slow_leaves_its_claim_open():
     rows = finished()
-    rows[3]["seconds"]["samples"][2] *= 1.2
+    rows[3].samples[2] *= 1.2
     Graph().finish(rows, [], SETTINGS)
     assert holds(rows) == {"engine": None, "side_by_side": True}
-
-
-def test_the_answer_says_what_the_timelines_show():
-    rows = finished()
-    assert "Recorded" not in Graph().answer(rows, [], SETTINGS)
-    for row in rows:
-        row["metrics"]["together"] = {"by hand": 0.5, "engine": 0.75}.get(row["case"]["way"])
-    text = Graph().answer(rows, [], SETTINGS)
-    assert "Recorded, both devices work for 50% of a pass by hand and 75% of one by the engine." in text
 
 
 def test_where_nothing_runs_side_by_side_there_is_no_order_to_choose():
     rows = finished(by_hand=13.6, engine=13.0)
     assert holds(rows) == {"engine": True, "side_by_side": False}
-    assert "no order to choose" in Graph().answer(rows, [], SETTINGS)
+    assert "there was no order to choose" in Graph().answer(rows, [], SETTINGS)
 
 
 def test_one_device_can_not_tell():
     assert [case.devices for case in Graph().cases({**SETTINGS, "devices": [1]})] == [1]
-    row = {"case": {"way": "one"}, "seconds": {"median": 1.0, "samples": [1.0] * 6}, "metrics": {}, "rounds": {}}
+    row = Row("one device", {"way": "one"}, [1.0] * 6)
     Graph().finish([row], [], SETTINGS)
     assert holds([row]) == {"engine": None, "side_by_side": None}
     assert "run it with --devices 2" in Graph().answer([row], [], SETTINGS)

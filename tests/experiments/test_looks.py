@@ -7,7 +7,8 @@ import pytest
 from measuring import children, lengths, measure
 
 from mxdp.experiments.harness import disturbance
-from mxdp.experiments.harness.claims import CONFIDENCE, LOOK_ERRORS, Claim
+from mxdp.experiments.harness.claims import LOOK_ERRORS, Claim
+from mxdp.experiments.harness.rows import CONFIDENCE
 
 pytestmark = pytest.mark.usefixtures("importable")
 
@@ -20,7 +21,7 @@ def test_rounds_are_added_while_a_claim_is_open(tmp_path, monkeypatch):
     measured = [{"label": "case 2", "median": 1.0, "low": 1.0, "high": 1.0}]
     assert (claim["holds"], claim["measured"]) == (True, measured)
     assert result["verdict"]["holds"] is True
-    assert {row["confidence"] for row in result["rows"]} == {1 - LOOK_ERRORS[1]}
+    assert {row.confidence for row in result["rows"]} == {1 - LOOK_ERRORS[1]}
     assert len(result["disturbance"]["elsewhere"]) == 12
 
 
@@ -37,17 +38,17 @@ def test_rounds_are_added_while_a_claim_is_open(tmp_path, monkeypatch):
 def test_there_is_an_end_to_looking(tmp_path, monkeypatch, changes, looks, rounds):
     monkeypatch.setattr(disturbance, "elsewhere", lambda rounds: None)
     result = measure(faulty.Claims, tmp_path, **changes)
-    assert (result["looks"], len(result["rows"][0]["seconds"]["samples"])) == (looks, rounds)
+    assert (result["looks"], len(result["rows"][0].samples)) == (looks, rounds)
     # Where there may be several looks, the first one has its share of the errors alone, too.
     expected = CONFIDENCE if changes.get("looks") == 1 else 1 - LOOK_ERRORS[looks - 1]
-    assert {row["confidence"] for row in result["rows"]} == {expected}
+    assert {row.confidence for row in result["rows"]} == {expected}
 
 
 def test_a_busy_machine_can_not_tell(tmp_path, monkeypatch):
     monkeypatch.setattr(disturbance, "elsewhere", lambda rounds: 0.31)
     result = measure(faulty.Claims, tmp_path, seed=1, looks=1)
     assert (result["verdict"]["holds"], result["verdict"]["busy"]) == (None, 0.31)
-    assert {row["busy"] for row in result["rows"]} == {0.31}  # so that an answer can know
+    assert {row.busy for row in result["rows"]} == {0.31}  # so that an answer can know
 
 
 def test_a_busy_machine_can_tell_what_has_no_noise(tmp_path, monkeypatch):
@@ -61,11 +62,11 @@ def test_a_busy_machine_can_tell_what_has_no_noise(tmp_path, monkeypatch):
 def test_processes_are_started_anew(tmp_path):
     result = measure(faulty.Claims, tmp_path, seed=1, rounds=2, looks=1, repeats=3)
     for row in result["rows"]:
-        assert row["rounds"]["repeat"] == row["rounds"]["begun"] == [0, 0, 1, 1, 2, 2]
-        assert row["rounds"]["number"] == [1, 2] * 3
-        assert len(set(row["rounds"]["process"])) == 3
-        assert row["oracle"]["checked"] == 10  # once, not in every process
-    assert "repeat" not in result["rows"][0]["metrics"]
+        assert row.rounds["repeat"] == row.rounds["begun"] == [0, 0, 1, 1, 2, 2]
+        assert row.rounds["number"] == [1, 2] * 3
+        assert len(set(row.rounds["process"])) == 3
+        assert row.oracle["checked"] == 10  # once, not in every process
+    assert "repeat" not in result["rows"][0].metrics
     assert children() == []
 
 
@@ -80,7 +81,7 @@ def test_the_first_case_is_compared_with_itself(tmp_path, monkeypatch):
     monkeypatch.setattr(disturbance, "elsewhere", lambda rounds: None)
     result = measure(faulty.Claims, tmp_path, seed=1, again=True)
     assert result["verdict"]["noise"] == {"label": "case 1", "median": 1.0, "low": 1.0, "high": 1.0}
-    assert [row["label"] for row in result["rows"] + result["references"]] == ["case 1", "case 2"]
+    assert [row.label for row in result["rows"] + result["references"]] == ["case 1", "case 2"]
 
 
 def test_a_first_case_that_fails_has_no_comparison_with_itself(tmp_path):

@@ -55,17 +55,26 @@ def test_list_fits_80_columns():
     assert max(map(len, lines)) <= 80
 
 
-def test_list_says_how_long_each_takes_and_on_which_machine():
-    known = json.loads(Path(experiments.__file__).with_name("durations.json").read_text(encoding="utf-8"))
-    found = {each["name"]: each["seconds"] for each in json.loads(run("list", "--json", **MADE).stdout)}
-    assert found["made-good"] == {"quick": None, "full": None}
-    assert {name: own["full"] for name, own in found.items() if own["full"]} == known["full"]
-    assert {name: own["quick"] for name, own in found.items() if own["quick"]} == known["quick"]
-    *lines, machine = run("list", **MADE).stdout.splitlines()
-    assert machine.endswith(f"on {known['machine']}")
-    (epochs,), (own,) = ([line for line in lines if line.startswith(f"{name} ")] for name in ("epochs", "made-good"))
-    assert duration(known["full"].get("epochs")) in epochs
-    assert own.count("–") == 2
+def test_list_says_what_each_answers_how_long_it_takes_and_on_which_machine():
+    known = json.loads(Path(experiments.__file__).with_name("reference.json").read_text(encoding="utf-8"))
+    found = {each["name"]: each for each in json.loads(run("list", "--json", **MADE).stdout)}
+    assert found["made-good"]["seconds"] == {"quick": None, "full": None}
+    assert found["made-good"]["answer"] is None
+    for preset in ("quick", "full"):
+        seconds = {name: own["seconds"][preset] for name, own in found.items() if own["seconds"][preset]}
+        assert seconds == known[preset]
+    assert {name: own["answer"] for name, own in found.items() if own["answer"]} == known["answers"]
+    lines = run("list", **MADE).stdout.splitlines()
+    assert lines[-1].endswith(f"are those of {known['machine']}.")
+    first = next(number for number, line in enumerate(lines) if line.startswith("epochs "))
+    times = " / ".join(duration(known[preset].get("epochs")) for preset in ("quick", "full"))
+    assert lines[first + 1].startswith(times)
+    assert lines[first + 2].startswith("in the tour ")
+    last = lines.index(" " * len(lines[first]), first)
+    said = " ".join(" ".join(line[len("where-the-time-went ") :] for line in lines[first:last]).split())
+    assert said == f"{found['epochs']['question']} {known['answers']['epochs']}"
+    (own,) = (number for number, line in enumerate(lines) if line.startswith("made-good "))
+    assert lines[own + 1].startswith("– / – ")
 
 
 def test_all_runs_every_experiment_once_but_the_one_that_repeats_another(monkeypatch, tmp_path):
@@ -88,7 +97,7 @@ def test_one_failure_among_several_is_exit_status_1_and_the_others_complete(tmp_
     assert (tmp_path / "report.html").is_file()
     assert "Traceback" not in done.stdout + done.stderr
     assert max(map(len, done.stdout.splitlines())) <= 80 + len(str(tmp_path))
-    for reason in ("timed out", "memory runs out", "out of luck", "answered"):
+    for reason in ("timed out", "memory runs out", "out of luck", "It ended well."):
         assert reason in " ".join(done.stdout.split())
 
 
@@ -193,12 +202,18 @@ def test_ctrl_c_and_its_like_keep_what_was_measured(number, tmp_path):
         (["run", "epochs", "--timeout", "-1"], "timeout must be more than 0, not -1.0"),
         (["run", "epochs", "--devices", "0,2"], "devices must be different numbers of at least 1"),
         (["run", "epochs", "--devices", "two"], "'two' is not a list of numbers, as in 1,2"),
-        (["run", "epochs", "--seed", "-3"], "'-3' is not a number"),
+        (["run", "epochs", "--seed", "-3"], "seed must be from 0 to 4294967295, not -3"),
         (["run", "epochs", "--kind", "tpu"], "invalid choice: 'tpu'"),
         (["run", "epochs", "--rounds", "many"], "invalid int value: 'many'"),
         (["run"], "required: NAME"),
         (["runn"], "invalid choice: 'runn'"),
         (["report", "/nowhere/at/all"], "/nowhere/at/all"),
+        (["report", "/nowhere/at/all", "--picture", "epochs"], "there is no folder /nowhere/at/all; give one"),
+        (["report", "runs", "--picture", "epochs", "--slides"], "not allowed with argument"),
+        (["report", "runs", "--picture", "epochs", "--format", "gif"], "choose from"),
+        (["report", "runs", "--picture", "epochs", "--panel", "first"], "invalid int value: 'first'"),
+        (["report", "runs", "--panel", "2"], "name it with --picture NAME"),
+        (["report", "runs", "--format", "pdf", "--slides"], "name it with --picture NAME"),
     ],
 )
 def test_bad_usage_is_one_sentence_and_exit_status_2(arguments, expected, tmp_path, capsys):
@@ -270,6 +285,9 @@ def test_report_makes_the_page_again(tmp_path):
     assert (tmp_path / "report.html").is_file()
     assert Path(run("report", tmp_path, "--slides", **MADE).stdout.strip()) == tmp_path / "slides.html"
     assert (tmp_path / "slides.html").is_file()
+    done = run("report", tmp_path, "--picture", "made-good", "--panel", 1, **MADE)
+    assert Path(done.stdout.strip()) == tmp_path / "made-good-panel-1.png"
+    assert (tmp_path / "made-good-panel-1.png").is_file()
 
 
 def test_wrong_data_are_told_before_anything_is_measured(tmp_path):

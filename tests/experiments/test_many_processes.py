@@ -16,10 +16,11 @@ from mxdp.backend import NDArray, npx
 from mxdp.datasets import load
 from mxdp.engine import CompletionEvent
 from mxdp.errors import UsageError
-from mxdp.experiments.engines import ALONE, ASYNC, DDP, HOROVOD, MPI, ONE, SYNC
 from mxdp.experiments.harness import claims
 from mxdp.experiments.harness.environments import defaults
+from mxdp.experiments.harness.exchanges import ALONE, ASYNC, DDP, HOROVOD, MPI, ONE, SYNC
 from mxdp.experiments.harness.experiment import Case
+from mxdp.experiments.harness.rows import Row, find_all
 from mxdp.experiments.harness.settings import resolve
 from mxdp.experiments.many_processes.async_sgd import EVEN, ONE_SLOW, AsyncSgd
 from mxdp.experiments.many_processes.loader import Loaders
@@ -35,9 +36,7 @@ SETTINGS = dict(devices=[2], kind="cpu", data="synthetic", data_dir=None, seed=0
 
 
 def row(seconds, label="", metrics=(), **case):
-    samples = [seconds * drift for drift in (1, 2, 3, 4, 5, 6)]
-    times = {"median": seconds * 3.5, "samples": samples}
-    return {"label": label, "case": case, "seconds": times, "metrics": dict(metrics), "rounds": {}}
+    return Row(label, case, samples=[seconds * drift for drift in (1, 2, 3, 4, 5, 6)], metrics=dict(metrics))
 
 
 def judged(experiment, rows):
@@ -61,28 +60,41 @@ def test_machines_judges_mpi_against_no_exchange_and_against_one_process(monkeyp
     monkeypatch.setattr(process, "cores", lambda: 2)
     rows = machine_rows(mpi)
     assert judged(Machines, rows) == {"exchange": exchange, "as_one": as_one}
-    said = Machines().answer(rows, [], SETTINGS)
-    assert said.startswith(f"By MPI a step of 2 processes takes {mpi / 0.95:.2f} ")
-    assert "by MXNet's dist_sync 1.58" in said
-    assert rows[1]["metrics"]["step_ms"] == pytest.approx(350 * mpi)
+    each = mpi / 0.95
+    assert Machines().answer(rows, [], SETTINGS) == (
+        f"Exchanging gradients makes a step of 2 processes {each:.2f} ({each:.2f} to {each:.2f}) times as long by MPI "
+        "and 1.58 (1.58 to 1.58) times as long by MXNet's dist_sync."
+    )
+    assert f"By MPI it takes {mpi:.2f} ({mpi:.2f} to " in Machines().explanation(rows, [], SETTINGS)
+    assert rows[1].metrics["step_ms"] == pytest.approx(350 * mpi)
 
 
 def test_machines_judges_nothing_where_processes_share_a_core(monkeypatch):
     monkeypatch.setattr(process, "cores", lambda: 2)
     rows = machine_rows(1.0, processes=4)
-    assert not any("exchange" in each["rounds"] or "as_one" in each["rounds"] for each in rows)
+    assert not any("exchange" in each.rounds or "as_one" in each.rounds for each in rows)
 
 
 def test_one_process_exchanges_nothing_so_nothing_is_judged(monkeypatch):
     monkeypatch.setattr(process, "cores", lambda: 2)
     rows = machine_rows(1.0, processes=1)
-    assert "of_alone" in rows[1]["rounds"]
-    assert not any("exchange" in each["rounds"] or "as_one" in each["rounds"] for each in rows)
+    assert "of_alone" in rows[1].rounds
+    assert not any("exchange" in each.rounds or "as_one" in each.rounds for each in rows)
 
 
-def test_machines_without_mpi_says_so():
-    rows = [row(1.0, "one", engine=ONE, processes=1, devices_in_all=2)]
-    assert Machines().answer(rows, [], SETTINGS).startswith("Nothing was measured by MPI.")
+def test_machines_without_mpi_tells_of_the_others():
+    rows = [each for each in machine_rows(1.0) if each.case["engine"] != MPI]
+    assert Machines().answer(rows, [], SETTINGS) == (
+        "Exchanging gradients makes a step of 2 processes 1.58 (1.58 to 1.58) times as long by MXNet's dist_sync."
+    )
+    assert Machines().explanation(rows, [], SETTINGS) == ""
+
+
+def test_machines_answers_with_the_most_processes_that_have_a_core_each(monkeypatch):
+    monkeypatch.setattr(process, "cores", lambda: 2)
+    rows = machine_rows(1.0, processes=2) + machine_rows(1.4, processes=4)
+    said = Machines().answer(rows, [], {**SETTINGS, "devices": [2, 4]})
+    assert "of 2 processes 1.05 (1.05 to 1.05) times as long by MPI" in said
 
 
 def ask_instead(monkeypatch, module, answers):
@@ -164,6 +176,13 @@ def test_stored_pictures_are_decoded_as_they_were(scale):
     assert np.abs(found - np.rint(split.X[numbers] * 255) / 255).max() < 1e-6
 
 
+def test_ranks_of_other_engines_are_on_this_host():
+    """So each of them gets GPUs of its own, as a rank of mxdp's would."""
+    ranks = exchanges.placed(2, 4)
+    assert (ranks.rank, ranks.size, ranks.local_rank) == (2, 4, 2)
+    assert ranks.shard(10) == slice(6, 8)
+
+
 def loader_rows(dear):
     rows = []
     for scale, one, own, load_ms in ((1, 1.0, 1.0, 1.0), (24, 4.0, dear, 400.0)):
@@ -180,14 +199,18 @@ def test_loader_judges_the_cheapest_and_the_dearest_decoding(monkeypatch):
     assert judged(Loaders, loader_rows(3.0)) == {"dear": True, "free": True}
     assert judged(Loaders, loader_rows(3.5)) == {"dear": False, "free": True}
     rows = loader_rows(3.0)
-    assert [each["metrics"].get("expected") for each in rows] == [None, 1.0, None, 0.75]
+    assert [each.metrics.get("expected") for each in rows] == [None, 1.0, None, 0.75]
     said = Loaders().answer(rows, [], {**SETTINGS, "scales": [1, 24]})
-    assert said.startswith("A loader for each process takes 1.00 (1.00 to 1.00) of the time at x 1, 0.75 (")
-    assert "1 ms to load beside 100 ms to compute and 400 ms" in said
+    assert said == (
+        "Where decoding takes 4.0 times as long as computing, a loader for each process takes 0.75 (0.75 to "
+        "0.75) of one loader's time, and with the cheapest decoding 1.00 (1.00 to 1.00)."
+    )
+    said = Loaders().answer(rows, [], {**SETTINGS, "scales": [24]})
+    assert said.endswith("takes 0.75 (0.75 to 0.75) of one loader's time.")
 
 
-def async_rows(slow, reached=True):
-    found = {"reached": reached, "staleness": 1.0}
+def async_rows(slow):
+    found = {"reached": True, "staleness": 1.0}
     rows = [
         row(seconds, f"{engine}, {workers}", found, engine=engine, workers=workers, processes=2)
         for engine, workers, seconds in (
@@ -206,8 +229,19 @@ def test_async_sgd_is_judged_beside_a_slow_worker():
     assert judged(AsyncSgd, async_rows(1.9)) == {"slow_gain": False}
     settings = {**SETTINGS, "accuracy": 0.5, "most_updates": 9}
     said = AsyncSgd().answer(async_rows(1.4), [], settings)
-    assert "1.10 (1.10 to 1.10) of the synchronous time with equal workers and 0.70 (0.70 to" in said
-    assert "was not reached" in AsyncSgd().answer(async_rows(1.4, reached=False), [], settings)
+    assert said == (
+        "Asynchronous training reaches the accuracy 0.5 in 0.70 (0.70 to 0.70) of the synchronous time beside a worker "
+        "of half the speed, and in 1.10 (1.10 to 1.10) of it with equal workers."
+    )
+
+
+def test_async_sgd_tells_which_trainings_did_not_get_there():
+    rows, settings = async_rows(1.4), {**SETTINGS, "accuracy": 0.5, "most_updates": 9}
+    rows[1].metrics["reached"] = False
+    said = AsyncSgd().answer(rows, [], settings)
+    assert said == "1 of 4 trainings did not reach the accuracy 0.5 within 9 updates."
+    assert AsyncSgd().explanation(rows, [], settings).startswith("Not reached by dist_async, equal workers: ")
+    assert AsyncSgd().explanation(async_rows(1.4), [], settings) == ""
 
 
 @pytest.mark.parametrize(("engine", "size"), [(ASYNC, 1), (ASYNC, 3), (SYNC, 3)])
@@ -240,7 +274,7 @@ def lost_rows(same=True):
         for engine in (MPI, SYNC)
     ]
     for each in rows:
-        each["rounds"]["same"] = [same] * 6
+        each.rounds["same"] = [same] * 6
     LostWorker().finish(rows, [], SETTINGS)
     return rows
 
@@ -248,9 +282,15 @@ def lost_rows(same=True):
 def test_a_lost_worker_must_be_noticed_and_the_training_end_as_if_nothing_had_happened():
     assert judged(LostWorker, lost_rows()) == {"notice": True, "same_end": True}
     assert judged(LostWorker, lost_rows(same=False)) == {"notice": True, "same_end": False}
-    said = LostWorker().answer(lost_rows(), [], {"wait": 8.0})
-    assert "a worker that is killed after 3.5 (1.0 to 6.0) s, with 3 steps lost" in said
-    assert said.endswith("Not noticed within 8 s: killed: dist_sync; stopped: dist_sync.")
+    rows = lost_rows()
+    rows[0].samples = [0.1] * 6
+    assert LostWorker().answer(rows, [], {"wait": 8.0}) == (
+        "mxdp's launcher notices a killed worker after 0.10 (0.10 to 0.10) s and one that falls silent after 3.5 (1.0 "
+        "to 6.0) s; the training then repeats 3 steps."
+    )
+    said = LostWorker().explanation(rows, [], {"wait": 8.0})
+    assert said == "Not noticed within 8 s: killed: dist_sync; stopped: dist_sync."
+    assert LostWorker().answer(find_all(rows, engine=SYNC), [], {}).startswith("Without MPI, nothing was measured")
 
 
 def test_the_bits_of_undisturbed_trainings_are_compared(monkeypatch):
@@ -360,8 +400,8 @@ def peer_rows(mxdp, by_mpi=1.6, half=0.88):
         for peer, each, batch_size in given
     ]
     for each in rows:
-        if each["case"]["peer"] == CEILING:
-            each["rounds"]["waiting"] = [1.02] * 6
+        if each.case["peer"] == CEILING:
+            each.rounds["waiting"] = [1.02] * 6
     Peers().finish(rows, [], {"samples": None, "batch_size": 256})
     return rows
 
@@ -377,10 +417,14 @@ def test_peers_are_compared_with_mxdp(mxdp, fails):
     assert found["of_waiting"] == (mxdp < 1.58 * 1.02 / 0.97)
     assert found["of_ddp"]
     assert found["exchange"]
-    said = Peers().answer(rows, [], {"devices": [2], "batch_size": 256})
-    assert said.count("nothing exchanged") == 1
-    assert f"On 2 devices, in times of mxdp's time: the book's loop {4 / mxdp:.2f} (" in said
-    assert rows[0]["metrics"]["sec_per_step"] == pytest.approx(4.0 * 3.5 / 10)
+    hybrid, torch = 1.9 / mxdp, 1.8 / mxdp
+    assert Peers().answer(rows, [], {"devices": [2], "batch_size": 256}) == (
+        f"Compared with mxdp on 2 devices, training takes {hybrid:.2f} ({hybrid:.2f} to {hybrid:.2f}) times as long by "
+        f"a hybridised gluon.Trainer and {torch:.2f} ({torch:.2f} to {torch:.2f}) times as long by PyTorch."
+    )
+    said = Peers().explanation([], find_all(rows, peer=CEILING), {"batch_size": 256})
+    assert "would take 1.02 (1.02 to 1.02) times as long if each step waited" in said
+    assert rows[0].metrics["sec_per_step"] == pytest.approx(4.0 * 3.5 / 10)
 
 
 def test_peers_by_mpi_are_compared_with_ddp_and_with_processes_that_exchange_nothing():

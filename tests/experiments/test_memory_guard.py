@@ -15,7 +15,8 @@ from mxdp.experiments.automatic_parallelism.memory_guard import BigResults, Memo
 from mxdp.experiments.automatic_parallelism.work import memory_guard as work
 from mxdp.experiments.automatic_parallelism.work.memory_guard import at_most, refused, serial, slices_of
 from mxdp.experiments.harness import claims
-from mxdp.experiments.harness.child import one_round
+from mxdp.experiments.harness.rows import Row
+from mxdp.experiments.measure.child import one_round
 from mxdp.experiments.measure.memory import Peak
 from mxdp.experiments.measure.oracle import count
 from mxdp.experiments.measure.timelines import recorded
@@ -41,7 +42,7 @@ def finished(off=0.0, sliced_off=0.0, refused=0, at_once=0, limit=SETTINGS["limi
         predicted = JOB.needed(at_once or 40)
         metrics = dict(predicted_bytes=predicted, measured_bytes=measured, at_once=at_once, said=said)
         rounds = {key: [value] * 6 for key, value in metrics.items() if key != "said"}
-        return {"label": way, "case": {"way": way}, "metrics": metrics, "rounds": rounds}
+        return Row(way, {"way": way}, metrics=metrics, rounds=rounds)
 
     rows = [
         row("fits", 40, JOB.needed(40) * (1 + off)),
@@ -184,17 +185,29 @@ def test_in_a_process_whose_heap_holds_nothing_else(check):
 def test_the_prediction_must_be_near_and_a_refused_job_take_nothing(changes, fails):
     rows, references = finished(**changes)
     assert broken(rows) == fails
-    assert rows[0]["metrics"]["of_needs"] == pytest.approx(1 + changes.get("off", 0.0))
-    said = MemoryGuard().answer(rows, references, SETTINGS)
-    assert "this job needs 30 MB and may take 10 MB" in said
-    assert "fails with 'MXNetError: Failed to allocate CPU Memory'" in said
+    assert rows[0].metrics["of_needs"] == pytest.approx(1 + changes.get("off", 0.0))
+    said = MemoryGuard().explanation(rows, references, SETTINGS)
+    assert "Under a limit of 10 MB the whole job is refused: this job needs 30 MB and may take 10 MB." in said
+    assert "Without a guard it takes 12 MB under that limit and fails with 'MXNetError: Failed to allo" in said
+
+
+def test_the_answer_is_what_was_taken_over_what_was_predicted():
+    rows, references = finished(off=0.02, sliced_off=-0.03)
+    assert MemoryGuard().answer(rows, references, SETTINGS) == (
+        "A job of 40 products takes 1.020 (1.020 to 1.020) times the memory that was predicted before its start; cut "
+        "into slices that fit, 0.970 (0.970 to 0.970) times."
+    )
+    rows[1].metrics["said"] = references[0].metrics["said"] = ""
+    said = MemoryGuard().explanation(rows, references, SETTINGS)
+    assert said.startswith("Under a limit of 10 MB the whole job is not refused. Without")
+    assert said.endswith("and runs to its end.")
 
 
 def test_a_limit_that_not_even_one_result_fits_into_is_said():
     rows, references = finished(sliced_off=-1.0)
-    rows[2]["metrics"].update(at_once=0, said="one slice needs 4.0 MB at least")
+    rows[2].metrics.update(at_once=0, said="one slice needs 4.0 MB at least")
     said = MemoryGuard().answer(rows, references, SETTINGS)
-    assert (broken(rows), said) == (["of_needs"], "It could not be run: one slice needs 4.0 MB at least")
+    assert (broken(rows), said) == (["of_needs"], "The job could not be run: one slice needs 4.0 MB at least")
 
 
 def test_the_prediction_says_what_fits():

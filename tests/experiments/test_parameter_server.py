@@ -4,6 +4,7 @@ import ctypes
 from dataclasses import replace
 
 import pytest
+from matplotlib.figure import Figure
 
 from mxdp import cuda, process
 from mxdp.backend import mx
@@ -11,7 +12,8 @@ from mxdp.experiments.allreduce.parameter_server import BOOK_LINK, BOOK_MS, Para
 from mxdp.experiments.allreduce.work import parameter_server as work
 from mxdp.experiments.allreduce.work.parameter_server import ODD, summed
 from mxdp.experiments.harness import claims
-from mxdp.experiments.harness.child import one_round
+from mxdp.experiments.harness.rows import Row
+from mxdp.experiments.measure.child import one_round
 from mxdp.experiments.measure.oracle import count
 from mxdp.plans.collective.one_hop import naive, server, sharded
 from mxdp.plans.collective.rings import ring
@@ -29,26 +31,22 @@ def cpus(count):
 
 
 def row(algorithm, ms, replicas=4, wrong=0, device="cpu"):
-    return {
-        "label": algorithm,
-        "case": {
-            "devices": [f"{device}({rank})" for rank in range(replicas)],
-            "algorithm": algorithm,
-            "bytes": 4000,
-            "replicas": replicas,
-        },
-        "seconds": {"median": ms / 1e3, "samples": [ms / 1e3] * 9},
-        "metrics": {"predicted_ms": 1.5 * ms, "wrong": 0},
-        "rounds": {"wrong": [0, wrong, *[0] * 7], "predicted_ms": [1.5 * ms] * 9},
-    }
+    where = [f"{device}({rank})" for rank in range(replicas)]
+    return Row(
+        algorithm,
+        {"devices": where, "algorithm": algorithm, "bytes": 4000, "replicas": replicas},
+        [ms / 1e3] * 9,
+        {"predicted_ms": 1.5 * ms, "textbook_ms": 2 * ms, "wrong": 0},
+        {"wrong": [0, wrong, *[0] * 7], "predicted_ms": [1.5 * ms] * 9},
+    )
 
 
 def judged(rows, devices=(4,)):
-    """The answer, and whether each claim holds."""
+    """The answer, what explains it, and whether each claim holds."""
     experiment, settings = ParameterServer(), {**SETTINGS, "devices": list(devices)}
     experiment.finish(rows, [], settings)
     held = {name: claims.judged(name, claim, rows)["holds"] for name, claim in experiment.claims.items()}
-    return experiment.answer(rows, [], settings), held
+    return experiment.answer(rows, [], settings), experiment.explanation(rows, [], settings), held
 
 
 def test_the_books_arithmetic():
@@ -183,9 +181,10 @@ def test_wrong_sums_of_a_round_are_counted(monkeypatch):
 
 
 def test_wrong_sums_of_all_rounds_are_added_up():
-    wrong = {**row("ring", 1.0), "rounds": {"wrong": [0, 3, 0, 0, 6]}}
+    wrong = row("ring", 1.0)
+    wrong.rounds = {"wrong": [0, 3, 0, 0, 6]}
     ParameterServer().finish([wrong], [], SETTINGS)
-    assert wrong["metrics"]["wrong"] == 9
+    assert wrong.metrics["wrong"] == 9
 
 
 @pytest.mark.parametrize(
@@ -200,38 +199,57 @@ def test_wrong_sums_of_all_rounds_are_added_up():
 )
 def test_the_books_order_needs_clear_steps(server_ms, naive_ms, sharded_ms, server_slower, one_slower):
     rows = [row("server", server_ms), row("naive", naive_ms), row("sharded", sharded_ms), row("ring", 2.0)]
-    text, held = judged(rows)
+    answer, explanation, held = judged(rows)
     assert held == {"server_over_one": server_slower, "one_over_parts": one_slower, "wrong": True}
-    times = f"{server_ms / sharded_ms:.2f}"
-    assert f"{times} ({times} to {times}) times as long as in parts" in text
-    assert "(others: ring 2.00)" in text
-    assert "80, 60, 15 ms" in text
-    assert "off by 50%" in text
-    assert "one memory" in text
+    one, server = (f"{ms / sharded_ms:.2f}" for ms in (naive_ms, server_ms))
+    assert answer == (
+        f"With 4 kB on each of 4 devices, adding up on one device takes {one} ({one} to {one}) times as long as in "
+        f"parts on all, and on a server {server} ({server} to {server}) times."
+    )
+    assert "it is 4 times (60 ms and 15 ms) and 5.3 times (80 ms)." in explanation
+    assert "CPU devices share one memory" in explanation
+    assert [each.metrics["prediction_error"] for each in rows] == pytest.approx([0.5] * 4)
 
 
 def test_every_number_of_devices_must_show_the_order():
     rows = [row(name, ms, 4) for name, ms in BOOK_MS.items()] + [row(name, 1.0, 2) for name in BOOK_MS]
-    assert set(judged(rows[:3])[1].values()) == {True}
-    assert judged(rows, devices=(1, 2, 4))[1] == {"server_over_one": False, "one_over_parts": False, "wrong": True}
+    assert set(judged(rows[:3])[2].values()) == {True}
+    assert judged(rows, devices=(1, 2, 4))[2] == {"server_over_one": False, "one_over_parts": False, "wrong": True}
 
 
 def test_wrong_sums_fail_a_claim_and_leave_no_answer():
-    text, held = judged([row("server", 8.0), row("naive", 6.0, wrong=1), row("sharded", 1.5)])
+    answer, _, held = judged([row("server", 8.0), row("naive", 6.0, wrong=1), row("sharded", 1.5)])
     assert held["wrong"] is False
-    assert "naive" in text
-    assert "mean nothing" in text
+    assert answer == "The timed sums were wrong for naive, so the times mean nothing."
 
 
 def test_gpus_get_no_explanation_made_for_cpus():
-    assert "CPU" not in judged([row(name, ms, device="gpu") for name, ms in BOOK_MS.items()])[0]
+    answer, explanation, _ = judged([row(name, ms, device="gpu") for name, ms in BOOK_MS.items()])
+    assert "CPU" not in answer + explanation
 
 
 def test_one_device_has_nothing_to_add_up():
     experiment, settings = ParameterServer(), {**SETTINGS, "devices": [1]}
     assert experiment.cases(settings) == []
     assert "nothing" in experiment.predict(settings, 2)
-    assert "nothing to add up" in experiment.answer([], [], settings)
+    assert experiment.answer([], [], settings) == "One device has nothing to add up."
+    assert "--devices 4" in experiment.explanation([], [], settings)
+
+
+def test_the_answer_is_about_the_most_devices():
+    rows = [row(name, ms, n) for n in (2, 4) for name, ms in (("server", n), ("naive", 1.5), ("sharded", 1.0))]
+    assert "each of 4 devices" in judged(rows, devices=(2, 4))[0]
+    assert "on a server 4.00" in judged(rows, devices=(2, 4))[0]
+
+
+def test_the_picture_has_both_predictions_below_each_bar():
+    rows, figure = [row("server", 8.0), row("ring", 2.0)], Figure()
+    ParameterServer().finish(rows, [], SETTINGS)
+    ParameterServer().draw({"rows": rows}, figure)
+    (axes,) = figure.axes
+    marks = {line.get_marker(): list(line.get_xdata()) for line in axes.lines}
+    assert (marks["^"], marks["D"]) == ([12.0, 3.0], [16.0, 4.0])
+    assert axes.get_xlabel() == "ms; ▲ simulated; ◇ formula"
 
 
 @pytest.mark.parametrize(
@@ -247,7 +265,7 @@ def test_one_device_has_nothing_to_add_up():
 def test_memory_is_shared_on_cpu_devices_alone(monkeypatch, kind, backend, usable, there):
     gpus = tuple(cuda.Gpu(index, "a GPU", (8, 0)) for index in range(usable))
     monkeypatch.setattr(process, "installed_backends", lambda: {backend: "1.9.1"})
-    monkeypatch.setattr(cuda, "query_driver", lambda: cuda.Driver(True, gpus=gpus))
+    monkeypatch.setattr(cuda, "query_driver", lambda: cuda.Driver(gpus=gpus))
     names = [case.settings["algorithm"] for case in ParameterServer().cases({**SETTINGS, "kind": kind})]
     assert ("shared-memory" in names) is there
 

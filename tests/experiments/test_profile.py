@@ -9,8 +9,9 @@ from mxdp.errors import UsageError
 from mxdp.experiments.__main__ import parser
 from mxdp.experiments.automatic_parallelism.profile import nsys_command
 from mxdp.experiments.automatic_parallelism.work import profile as work
-from mxdp.experiments.harness.child import one_round
 from mxdp.experiments.harness.experiment import Round, Work, find
+from mxdp.experiments.harness.rows import Row
+from mxdp.experiments.measure.child import one_round
 from mxdp.experiments.measure.timelines import recorded
 
 PROFILE = find("profile")
@@ -92,16 +93,22 @@ def test_its_oracle_is_that_of_the_other(monkeypatch):
     assert list(work.oracle(case, settings())) == [(50, case.label, 0.0)]
 
 
-@pytest.mark.parametrize(("cost", "said"), [(1.1, " times as long. With"), (1.3, "more than 1.25: doubt")])
-def test_its_answer_is_the_share_of_time_together(cost, said):
-    shares, costs = [0.4, 0.5, 0.6, 0.7, 0.8, 0.9], [cost] * 6
-    row = {
-        "label": "at once",
-        "seconds": {"samples": [1.0] * 6},
-        "metrics": {"busy": {"cpu(0)": 0.9}, "cost": cost},
-        "rounds": {"together": shares, "cost": costs},
-    }
-    text = PROFILE.answer([row], [], settings())
-    assert "shares of a round: at once: 65% (40% to 90%). Recording made" in text
-    assert said in text
+def test_its_answer_is_the_case_with_the_most_time_together():
+    more, fewer = [0.4, 0.5, 0.6, 0.7, 0.8, 0.9], [0.1] * 6
+    rows = [Row(label, rounds={"together": shares}) for label, shares in (("alone", fewer), ("at once", more))]
+    assert PROFILE.answer(rows, [], settings()) == (
+        "Two devices work at the same time for up to 65% (40% to 90%) of a round; that is the case 'at once' of "
+        "two-jobs."
+    )
     assert not PROFILE.claims
+
+
+@pytest.mark.parametrize(("costs", "doubted"), [([1.2] * 6, False), ([1.3] * 6, True), ([1.2, 1.3] * 3, False)])
+def test_timelines_that_cost_too_much_for_sure_are_doubted(costs, doubted):
+    rows = [Row("at once", rounds={"cost": costs}), Row("alone", rounds={"cost": [1.0] * 6})]
+    text = PROFILE.explanation(rows, [], settings())
+    assert text.startswith(
+        f"A recorded round takes at most {rows[0].estimate('cost'):.2f} times as long as a plain one."
+    )
+    assert ("Doubt timelines" in text) is doubted
+    assert nsys_command("two-jobs", ["--kind", "gpu"]) in text

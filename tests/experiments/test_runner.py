@@ -12,7 +12,7 @@ import time
 import faulty
 import psutil
 import pytest
-from measuring import children, lengths, measure
+from measuring import children, kept, lengths, measure
 
 from mxdp.experiments import session
 from mxdp.experiments.harness import children as children_module
@@ -26,15 +26,16 @@ pytestmark = pytest.mark.usefixtures("importable")
 def test_all_well(tmp_path):
     result = measure(faulty.Good, tmp_path)
     assert (result["status"], result["error"]) == ("ok", None)
-    assert [row["label"] for row in result["rows"]] == ["case 1", "case 2"]
-    assert result["rows"][1]["case"] == {"devices": ["made(0)", "made(1)"], "bad": True}
-    assert result["rows"][0]["seconds"] == results.summary([1 + n / 64 for n in (1, 2, 3)])
-    assert {"number": 2, "last_number": 3}.items() <= result["rows"][1]["metrics"].items()
-    assert result["rows"][1]["rounds"] == {"number": [1, 2, 3], "last_number": [1, 2, 3]}
+    assert [row.label for row in result["rows"]] == ["case 1", "case 2"]
+    assert result["rows"][1].case == {"devices": ["made(0)", "made(1)"], "bad": True}
+    assert result["rows"][0].samples == [1 + n / 64 for n in (1, 2, 3)]
+    assert {"number": 2, "last_number": 3}.items() <= result["rows"][1].metrics.items()
+    assert result["rows"][1].rounds == {"number": [1, 2, 3], "last_number": [1, 2, 3]}
     assert result["oracle"] == {"checked": 20, "wrong": 0, "text": "ten numbers"}
-    assert [row["oracle"] for row in result["rows"]] == [{"checked": 10, "wrong": 0}] * 2
-    assert (result["verdict"]["holds"], result["verdict"]["text"]) == (None, "It ended well.")
-    assert results.read(tmp_path / "made-good.json") == result
+    assert [row.oracle for row in result["rows"]] == [{"checked": 10, "wrong": 0}] * 2
+    verdict = result["verdict"]
+    assert (verdict["holds"], verdict["text"], verdict["explanation"]) == (None, "It ended well.", "It is made up.")
+    assert kept(result, tmp_path)
     assert os.listdir(tmp_path) == ["made-good.json"]
     assert children() == []
 
@@ -69,9 +70,9 @@ def test_a_case_that_fails_is_reported_and_the_other_goes_on(cls, status, reason
     result = measure(cls, tmp_path)
     assert result["status"] == status
     assert reason in result["error"]
-    assert [len(row["seconds"]["samples"]) for row in result["rows"]] == [3, 1]
+    assert [len(row.samples) for row in result["rows"]] == [3, 1]
     assert (result["verdict"]["claims"], result["verdict"]["text"]) == ([], "No answer: not every case was measured.")
-    assert results.read(tmp_path / f"{cls.name}.json") == result
+    assert kept(result, tmp_path)
     assert children() == []
 
 
@@ -87,14 +88,14 @@ def test_wrong_numbers_are_not_timed(tmp_path):
     assert result["status"] == "failed"
     assert "case 2: 3 of 10 numbers differ from the serial run (ten numbers), so it was not timed" in result["error"]
     assert result["oracle"]["wrong"] == 3
-    assert [row["label"] for row in result["rows"]] == ["case 1"]
+    assert [row.label for row in result["rows"]] == ["case 1"]
 
 
 def test_what_was_not_compared_is_not_timed(tmp_path):
     result = measure(faulty.ChecksNothing, tmp_path)
     assert result["status"] == "failed"
     assert "case 2: nothing was compared with the serial run, so it was not timed" in result["error"]
-    assert [row["label"] for row in result["rows"]] == ["case 1"]
+    assert [row.label for row in result["rows"]] == ["case 1"]
 
 
 def test_prints_do_not_disturb(tmp_path):
@@ -105,8 +106,8 @@ def test_prints_do_not_disturb(tmp_path):
 def test_processes_of_a_case_work_together(tmp_path):
     result = measure(faulty.InTwos, tmp_path)
     assert result["oracle"]["checked"] == 20
-    assert result["rows"][0]["case"]["devices"] == ["made(0)", "made(1)"]
-    assert result["rows"][0]["seconds"]["samples"] == [3.0] * 3, "the slowest process counts"
+    assert result["rows"][0].case["devices"] == ["made(0)", "made(1)"]
+    assert result["rows"][0].samples == [3.0] * 3, "the slowest process counts"
 
 
 @pytest.mark.parametrize("process", [0, 1])
@@ -139,7 +140,7 @@ def test_a_process_that_cannot_be_started_is_its_cases_failure(tmp_path, monkeyp
     reason = "case 2: its process could not be started: OSError: [Errno 12] Cannot allocate memory"
     assert result["error"] == reason
     assert lengths(result) == {"case 1": 3, "case 3": 3}
-    assert results.read(tmp_path / "made-good.json") == result
+    assert kept(result, tmp_path)
 
 
 def test_a_defect_of_the_runner_itself_keeps_what_was_measured(tmp_path):
@@ -150,13 +151,13 @@ def test_a_defect_of_the_runner_itself_keeps_what_was_measured(tmp_path):
     result = runner.run(faulty.Good(), "quick", dict(faulty.Good.presets["quick"]), tmp_path, progress)
     assert (result["status"], result["error"]) == ("failed", "case 2: ZeroDivisionError: no progress")
     assert lengths(result) == {"case 1": 3, "case 2": 1}
-    assert results.read(tmp_path / "made-good.json") == result
+    assert kept(result, tmp_path)
 
 
 def test_an_experiment_that_cannot_predict_is_a_failure(tmp_path):
     result = measure(faulty.CannotPredict, tmp_path)
     assert (result["status"], result["error"]) == ("failed", "KeyError: 'rate'")
-    assert results.read(tmp_path / "made-no-prediction.json") == result
+    assert kept(result, tmp_path)
 
 
 def test_cases_of_one_label_are_refused_since_their_times_could_not_be_told_apart(tmp_path):
@@ -172,8 +173,8 @@ def test_rows_that_the_experiment_spoils_are_written_as_they_were_measured(tmp_p
     assert result["status"] == "failed"
     assert "no result: rows[0].metrics is None, not dict" in result["error"]
     assert lengths(result) == {"case 1": 3, "case 2": 3}
-    assert result["rows"][0]["metrics"] == {"number": 2, "last_number": 3}
-    assert results.read(tmp_path / "made-spoilt.json") == result
+    assert result["rows"][0].metrics == {"number": 2, "last_number": 3}
+    assert kept(result, tmp_path)
 
 
 def test_a_file_that_cannot_be_written_is_said_and_the_result_is_there(tmp_path):
@@ -186,8 +187,8 @@ def test_a_file_that_cannot_be_written_is_said_and_the_result_is_there(tmp_path)
 
 def test_numbers_that_json_does_not_know_are_none_as_in_the_file(tmp_path):
     result = measure(faulty.MeasuresNaN, tmp_path)
-    assert result["rows"][0]["metrics"] == {"loss": None, "all": [1.0, None], "speedup": 1.0}
-    assert results.read(tmp_path / "made-nan-metric.json") == result
+    assert result["rows"][0].metrics == {"loss": None, "all": [1.0, None], "speedup": 1.0}
+    assert kept(result, tmp_path)
 
 
 def test_labels_that_differ_in_signs_alone_have_logs_of_their_own(tmp_path):
@@ -205,7 +206,7 @@ def test_a_child_has_nothing_of_mxdps_own_preparation():
 def test_what_a_child_has_started_ends_with_it(tmp_path):
     result = measure(faulty.StartsOthers, tmp_path)
     assert lengths(result) == {"case 1": 3, "case 2": 1}
-    wait_for(lambda: not any(runs(row["case"]["started"]) for row in result["rows"]))
+    wait_for(lambda: not any(runs(row.case["started"]) for row in result["rows"]))
 
 
 def test_a_child_may_end_by_itself(tmp_path):
@@ -236,7 +237,7 @@ def test_a_child_that_has_ended_leaves_no_descriptor(tmp_path, end):
 
 def test_each_case_has_its_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("MXDP_TEST_GONE", "still here")
-    plain, changed = (row["case"] for row in measure(faulty.ShowsItsEnvironment, tmp_path)["rows"])
+    plain, changed = (row.case for row in measure(faulty.ShowsItsEnvironment, tmp_path)["rows"])
     assert plain == {
         "devices": ["made(0)"], "bad": False,
         "OMP_NUM_THREADS": "1", "MXNET_CPU_TEMP_COPY": "128", "MXDP_TEST_GONE": "still here",
@@ -247,8 +248,8 @@ def test_each_case_has_its_environment(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("fails", "found_by"), [(None, ["case 1"] * 3), (1, ["case 2"] * 2)])
 def test_what_the_first_case_shares_all_later_ones_have(tmp_path, fails, found_by):
     rows = measure(faulty.Shares, tmp_path, fails=fails)["rows"]
-    assert [row["case"]["found_by"] for row in rows] == found_by
-    assert len({row["case"]["pid"] for row in rows}) == len(rows)
+    assert [row.case["found_by"] for row in rows] == found_by
+    assert len({row.case["pid"] for row in rows}) == len(rows)
 
 
 def test_rounds_take_turns(tmp_path):
@@ -273,11 +274,11 @@ FOUR = [f"case {n}" for n in (1, 2, 3, 4)]
 def test_cases_together_share_a_child_and_an_instance_and_take_turns(tmp_path):
     result = measure(faulty.LightGood, tmp_path)
     assert (result["status"], result["error"]) == ("ok", None)
-    assert [row["label"] for row in result["rows"]] == FOUR
-    assert len({row["case"]["pid"] for row in result["rows"]}) == 1
-    assert result["rows"][3]["metrics"]["turns"] == FOUR * 3
-    assert result["rows"][1]["metrics"]["turns"] == (FOUR * 3)[:10]
-    assert result["rows"][1]["seconds"] == results.summary([0.5] * 3)
+    assert [row.label for row in result["rows"]] == FOUR
+    assert len({row.case["pid"] for row in result["rows"]}) == 1
+    assert result["rows"][3].metrics["turns"] == FOUR * 3
+    assert result["rows"][1].metrics["turns"] == (FOUR * 3)[:10]
+    assert result["rows"][1].samples == [0.5] * 3
     assert result["oracle"]["checked"] == 40
     assert os.listdir(tmp_path) == ["made-light-good.json"]
     assert children() == []
@@ -285,11 +286,11 @@ def test_cases_together_share_a_child_and_an_instance_and_take_turns(tmp_path):
 
 def test_only_cases_of_one_environment_and_one_process_are_together(tmp_path):
     result = measure(faulty.LightMixed, tmp_path)
-    assert [row["label"] for row in result["rows"]] == ["a", "b", "in twos", "c", "d", "e"]
-    a, b, twos, c, d, e = (row["case"]["pid"] for row in result["rows"])
+    assert [row.label for row in result["rows"]] == ["a", "b", "in twos", "c", "d", "e"]
+    a, b, twos, c, d, e = (row.case["pid"] for row in result["rows"])
     assert (a, b) == (c, d)
     assert len({a, b, twos, e}) == 4
-    assert result["rows"][2]["case"]["devices"] == ["made(0)"] * 2
+    assert result["rows"][2].case["devices"] == ["made(0)"] * 2
     assert {path.name: path.read_text() for path in tmp_path.glob("*.stderr.txt")} == {
         "made-light-mixed.0.stderr.txt": "a: None\nc: None\n",
         "made-light-mixed.1.stderr.txt": "b: other\nd: other\n",
@@ -304,7 +305,7 @@ def test_a_case_that_raises_lets_the_others_of_its_child_go_on(tmp_path):
     assert result["status"] == "failed"
     assert result["error"] == "case 2: RuntimeError: out of luck (while measuring round 2)"
     assert lengths(result) == {"case 1": 3, "case 2": 1, "case 3": 3, "case 4": 3}
-    assert len({row["case"]["pid"] for row in result["rows"]}) == 1
+    assert len({row.case["pid"] for row in result["rows"]}) == 1
     log = (tmp_path / "made-light-raise.0.stderr.txt").read_text()
     assert log.startswith("case 2, round:\nTraceback")
 
@@ -314,7 +315,7 @@ def test_an_answer_that_json_cannot_hold_is_that_cases_failure_and_closes_its_ru
     reason = "case 2: TypeError: Object of type object is not JSON serializable (while measuring round 1)"
     assert result["error"] == reason
     assert lengths(result) == {"case 1": 3, "case 3": 3, "case 4": 3}
-    assert result["rows"][2]["metrics"]["turns"] == ["case 2 was closed"]
+    assert result["rows"][2].metrics["turns"] == ["case 2 was closed"]
 
 
 def test_what_a_case_left_to_mxnet_is_not_the_next_ones_error(tmp_path):
@@ -347,7 +348,7 @@ def test_a_child_that_is_lost_ends_all_its_cases_and_says_so_once(cls, status, r
     assert result["error"] == f"case 2: {reason}; case 3 (and 2 more cases): the process shared with case 2 is gone"
     assert lengths(result) == {"case 1": 2, "case 2": 1, "case 3": 1, "case 4": 1}
     assert result["verdict"]["holds"] is None
-    assert results.read(tmp_path / f"{cls.name}.json") == result
+    assert kept(result, tmp_path)
     assert children() == []
 
 
@@ -381,7 +382,7 @@ def test_wrong_numbers_of_one_case_leave_the_others_of_its_child_timed(tmp_path)
     assert (result["status"], result["error"]) == ("failed", reason)
     assert (result["oracle"]["checked"], result["oracle"]["wrong"]) == (40, 3)
     assert lengths(result) == {"case 1": 3, "case 3": 3, "case 4": 3}
-    assert result["rows"][2]["metrics"]["turns"] == ["case 1", "case 3", "case 4"] * 3
+    assert result["rows"][2].metrics["turns"] == ["case 1", "case 3", "case 4"] * 3
 
 
 def test_an_interrupt_keeps_what_was_measured_and_stops_the_children(tmp_path):
@@ -393,7 +394,7 @@ def test_an_interrupt_keeps_what_was_measured_and_stops_the_children(tmp_path):
         runner.run(faulty.Good(), "quick", dict(faulty.Good.presets["quick"]), tmp_path, interrupt)
     result = results.read(tmp_path / "made-good.json")
     assert (result["status"], result["error"]) == ("failed", "interrupted by the user")
-    assert [len(row["seconds"]["samples"]) for row in result["rows"]] == [2, 2]
+    assert [len(row.samples) for row in result["rows"]] == [2, 2]
     assert children() == []
 
 
@@ -449,7 +450,7 @@ def test_an_experiment_whose_module_is_not_there_is_skipped_with_the_command(tmp
     result = measure(faulty.Good, tmp_path)
     assert (result["status"], result["error"]) == ("skipped", "no_such_module is not installed: `pip install it`")
     assert (result["rows"], result["verdict"]["holds"]) == ([], None)
-    assert results.read(tmp_path / "made-good.json") == result
+    assert kept(result, tmp_path)
     settings = {"made-good": dict(faulty.Good.presets["quick"])}
     assert session.run([faulty.Good()], "quick", settings, tmp_path, as_json=True)
 
@@ -458,11 +459,13 @@ def test_an_experiment_whose_module_is_not_there_is_skipped_with_the_command(tmp
 def test_a_case_that_can_not_be_is_skipped_and_the_others_are_measured(tmp_path, again):
     result = measure(faulty.HereAndThere, tmp_path, again=again)
     assert (result["status"], result["error"]) == ("ok", None)
-    assert [row["label"] for row in result["rows"]] == ["case 3"]
-    assert result["verdict"]["text"] == (
-        "It ended well. Skipped: case 1 (no_such_module is not installed: `pip install it`). "
-        "Skipped: case 2 (there is no GPU)."
-    )
+    assert [row.label for row in result["rows"]] == ["case 3"]
+    assert result["verdict"]["text"] == "It ended well."
+    assert result["verdict"]["explanation"] == "It is made up."
+    assert result["verdict"]["skipped"] == [
+        "Skipped: case 1 (no_such_module is not installed: `pip install it`).",
+        "Skipped: case 2 (there is no GPU).",
+    ]
 
 
 def test_without_any_case_that_can_be_the_experiment_is_skipped(tmp_path, monkeypatch):

@@ -5,36 +5,43 @@ from matplotlib.figure import Figure
 
 from mxdp.backend import mx
 from mxdp.collectives import AllReduce
-from mxdp.experiments.allreduce.sizes import SHOWN, STORES, AllReduceSizes
+from mxdp.experiments.allreduce.common import STORES
+from mxdp.experiments.allreduce.sizes import AllReduceSizes
 from mxdp.experiments.allreduce.work import sizes as work
 from mxdp.experiments.harness import claims
-from mxdp.experiments.harness.child import one_round
+from mxdp.experiments.harness.rows import Row
+from mxdp.experiments.measure.child import one_round
 from mxdp.experiments.measure.oracle import count
 from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO
 from mxdp.plans.cost.machine import CPU
 
 SETTINGS = dict(devices=[2, 3], kind="cpu", seed=0, rounds=2, timeout=60.0, sizes=[4, 1 << 20])
 ROUNDS = 24  # of which 12 are reported: six are too few to say of several rows that one fails
+CHOSEN = {AUTO: "ring"}
 CASES = {case.label: case for case in AllReduceSizes().cases(SETTINGS)}
 
 
 def finished(ours=0.5, error=0.1):
     times = {**dict.fromkeys(ALGORITHMS, 2.0), "ring": ours, AUTO: 1.0, **dict.fromkeys(STORES, 1.0)}
     rows = [
-        {
-            "label": f"{n} x {nbytes} {name}",
-            "case": {"algorithm": name, "bytes": nbytes, "devices": [f"cpu({rank})" for rank in range(n)]},
-            "oracle": {"checked": 1, "wrong": 0},
-            "seconds": {"median": seconds, "samples": [seconds] * ROUNDS},
-            "metrics": {} if name in STORES else {"predicted_ms": 1e3 * seconds * (1 + error), "chosen": name},
-            "rounds": {} if name in STORES else {"predicted_ms": [1e3 * seconds * (1 + error)] * ROUNDS},
-        }
+        Row(
+            f"{n} x {nbytes} {name}",
+            {"algorithm": name, "bytes": nbytes, "devices": [f"cpu({rank})" for rank in range(n)]},
+            [seconds] * ROUNDS,
+            {} if name in STORES else {"predicted_ms": 1e3 * seconds * (1 + error), "chosen": CHOSEN.get(name, name)},
+            {} if name in STORES else {"predicted_ms": [1e3 * seconds * (1 + error)] * ROUNDS},
+            {"checked": 1, "wrong": 0},
+        )
         for n in (2, 3)
         for nbytes in SETTINGS["sizes"]
         for name, seconds in times.items()
     ]
     AllReduceSizes().finish(rows, [], SETTINGS)
     return rows
+
+
+def said(rows):
+    return AllReduceSizes().answer(rows, [], SETTINGS), AllReduceSizes().explanation(rows, [], SETTINGS)
 
 
 @pytest.mark.parametrize("label", [label for label in CASES if label.startswith("3 arrays of 1 MiB,")])
@@ -80,7 +87,7 @@ def test_one_device_is_not_measured_against_a_model():
     settings = {**SETTINGS, "devices": [1]}
     ring = next(case for case in AllReduceSizes().cases(settings) if case.settings["algorithm"] == "ring")
     assert dict(one_round(work.set_up(ring, settings)).metrics) == {"chosen": "ring"}
-    assert "Nothing to sum" in AllReduceSizes().answer([], [], settings)
+    assert said([]) == ("One device has nothing to sum.", "Run it with --devices 2,4.")
 
 
 @pytest.mark.parametrize(
@@ -101,19 +108,21 @@ def test_it_holds_if_our_best_is_faster_and_the_model_near(ours, error, held):
         ["2 x 1048576 ring", "3 x 1048576 ring"],
         [f"2 x 1048576 {AUTO}", f"3 x 1048576 {AUTO}"],
     ]
-    text = experiment.answer(rows, [], SETTINGS)
-    assert f"{ours:.2f} ({ours:.2f} to {ours:.2f}) on 3 devices (ring)" in text
-    assert f"a factor of {max(1 + error, 1 / (1 + error)):.2f}" in text
+    assert judged[1]["measured"][0]["median"] == pytest.approx(max(1 + error, 1 / (1 + error)))
+    assert experiment.answer(rows, [], SETTINGS) == (
+        "For 1 MiB on 3 devices, mxdp's fastest all-reduce is ring, as the cost model expects, and takes "
+        f"{ours:.2f} ({ours:.2f} to {ours:.2f}) of the time of MXNet's device store."
+    )
 
 
 def test_the_fastest_is_not_reported_in_the_rounds_that_chose_it():
     rows = finished()
     for row in rows:
-        if row["case"]["algorithm"] == "ring":
-            row["seconds"]["samples"] = [0.1, 0.9] * (ROUNDS // 2)
+        if row.case["algorithm"] == "ring":
+            row.samples = [0.1, 0.9] * (ROUNDS // 2)
     AllReduceSizes().finish(rows, [], SETTINGS)
-    ring = next(row for row in rows if row["label"] == "2 x 1048576 ring")
-    assert ring["rounds"]["largest_of_device_store"] == [None, 0.9] * (ROUNDS // 2)
+    ring = next(row for row in rows if row.label == "2 x 1048576 ring")
+    assert ring.rounds["largest_of_device_store"] == [None, 0.9] * (ROUNDS // 2)
     claim = AllReduceSizes.claims["largest_of_device_store"]
     assert claims.judged("largest_of_device_store", claim, rows)["holds"] is False
 
@@ -122,76 +131,75 @@ def test_noise_alone_does_not_make_the_model_wrong():
     """Each prediction is right but for noise of 40 % both ways, which is more than the bound of 25 %."""
     rows = finished(error=0.0)
     for number, row in enumerate(rows):
-        if "predicted_ms" in row["rounds"]:
-            right = 1e3 * row["seconds"]["median"]
-            row["rounds"]["predicted_ms"] = [right * (1.4 if (k + number) % 2 else 1 / 1.4) for k in range(ROUNDS)]
+        if "predicted_ms" in row.rounds:
+            right = 1e3 * row.median
+            row.rounds["predicted_ms"] = [right * (1.4 if (k + number) % 2 else 1 / 1.4) for k in range(ROUNDS)]
     AllReduceSizes().finish(rows, [], SETTINGS)
-    auto = next(row for row in rows if row["label"] == f"2 x 1048576 {AUTO}")
-    assert auto["metrics"]["model_off"] == pytest.approx(1, abs=0.1)  # each round for itself: 1.4
-    assert auto["metrics"]["error"] == 0
-    assert "(9 of 9 predictions agree)" in AllReduceSizes().answer(rows, [], SETTINGS)
+    auto = next(row for row in rows if row.label == f"2 x 1048576 {AUTO}")
+    assert auto.metrics["model_off"] == pytest.approx(1, abs=0.1)  # each round for itself: 1.4
+    assert auto.metrics["error"] == 0
 
 
 def test_predictions_that_are_off_do_not_cancel():
     rows = finished(error=0.0)
     for row in rows:
-        if "predicted_ms" in row["rounds"]:
-            factor = 1.5 if row["case"]["algorithm"] < "naive" else 1 / 1.5
-            row["rounds"]["predicted_ms"] = [1e3 * factor * row["seconds"]["median"]] * ROUNDS
+        if "predicted_ms" in row.rounds:
+            factor = 1.5 if row.case["algorithm"] < "naive" else 1 / 1.5
+            row.rounds["predicted_ms"] = [1e3 * factor * row.median] * ROUNDS
     AllReduceSizes().finish(rows, [], SETTINGS)
-    auto = next(row for row in rows if row["label"] == f"2 x 1048576 {AUTO}")
-    assert auto["metrics"]["model_off"] == pytest.approx(1.5)
-    assert auto["metrics"]["error"] == pytest.approx(0.5)
-    assert "(0 of 9 predictions agree)" in AllReduceSizes().answer(rows, [], SETTINGS)
+    auto = next(row for row in rows if row.label == f"2 x 1048576 {AUTO}")
+    assert auto.metrics["model_off"] == pytest.approx(1.5)
+    assert auto.metrics["error"] == pytest.approx(0.5)
 
 
 def test_all_that_may_be_the_fastest_are_named():
     rows = finished()
     for row in rows:
-        if row["case"]["algorithm"] in ("ring", "direct"):
-            row["seconds"]["samples"] = [0.49, 0.49, 0.51, 0.51] * (ROUNDS // 4)
-        if row["case"]["algorithm"] == "tree":
-            row["seconds"]["samples"] = [0.5] * ROUNDS
+        if row.case["algorithm"] in ("ring", "direct"):
+            row.samples = [0.49, 0.49, 0.51, 0.51] * (ROUNDS // 4)
+        if row.case["algorithm"] == "tree":
+            row.samples = [0.5] * ROUNDS
     AllReduceSizes().finish(rows, [], SETTINGS)
-    assert "on 3 devices (direct, ring or tree)" in AllReduceSizes().answer(rows, [], SETTINGS)
+    assert "is direct, ring or tree, as the cost model expects, and takes 0." in said(rows)[0]
+
+
+def test_the_answer_says_so_if_the_cost_model_chose_another(monkeypatch):
+    monkeypatch.setitem(CHOSEN, AUTO, "tree")
+    answer, explanation = said(finished())
+    assert "is ring, which the cost model does not expect, and takes 0.50" in answer
+    assert "the algorithm that the cost model chooses takes 2.00 times as long as the fastest (median)" in explanation
 
 
 def test_one_round_has_an_answer_and_decides_nothing():
     rows = finished()
     for row in rows:
-        del row["seconds"]["samples"][1:]
-        row["rounds"] = {name: values[:1] for name, values in row["rounds"].items() if name == "predicted_ms"}
+        del row.samples[1:]
+        row.rounds = {name: values[:1] for name, values in row.rounds.items() if name == "predicted_ms"}
     AllReduceSizes().finish(rows, [], SETTINGS)
-    assert "nan" not in AllReduceSizes().answer(rows, [], SETTINGS)
+    assert "nan" not in "".join(said(rows))
     for name, claim in AllReduceSizes.claims.items():
         assert claims.judged(name, claim, rows)["holds"] is None
 
 
-def test_where_the_store_wins_the_answer_says_why():
-    assert "one call of C++" not in AllReduceSizes().answer(finished(1.0), [], SETTINGS)
-    assert "one call of C++" in AllReduceSizes().answer(finished(1.1), [], SETTINGS)
-
-
 def test_a_row_says_what_its_own_oracle_counted(measured):
     _, result = measured("allreduce")
-    assert sum(row["oracle"]["checked"] for row in result["rows"]) == result["oracle"]["checked"]
-    assert {row["metrics"]["wrong"] for row in result["rows"]} == {0}
+    assert sum(row.oracle["checked"] for row in result["rows"]) == result["oracle"]["checked"]
+    assert {row.metrics["wrong"] for row in result["rows"]} == {0}
 
 
-@pytest.mark.parametrize(("largest", "shown"), [(1 << 20, "1 MiB"), (1 << 27, "64 MiB")])
-def test_the_picture_has_bars_beside_their_predictions_and_curves_of_unlike_colours(largest, shown):
-    rows = finished()
-    for row in rows:
-        scale = {1 << 20: SHOWN, 4: largest}[row["case"]["bytes"]] if largest > SHOWN else row["case"]["bytes"]
-        row["case"]["bytes"] = scale
-    figure = Figure(layout="constrained")
+def test_the_picture_has_bars_beside_their_predictions_and_curves_of_unlike_colours():
+    rows, figure = finished(), Figure(layout="constrained")
     AllReduceSizes().draw({"rows": rows}, figure)
     bars, *curves = figure.axes
-    assert bars.get_title(loc="center") == f"An array of {shown} on each of 3 devices"
-    assert [text.get_text() for text in bars.texts].count("predicted 550") == 1, "the ring's, 1.1 times 0.5 s"
-    measured = [bar.get_facecolor() for bar in bars.patches if not bar.get_hatch()]
-    assert len(set(measured)) == len(measured) == len(ALGORITHMS) + 1 + len(STORES)
-    assert len(curves) == 2 * len(SETTINGS["devices"])
+    assert bars.get_title(loc="center") == "1 MiB on each of 3 devices"
+    shown = [row for row in rows if row.label.startswith("3 x 1048576")]
+    assert [bar.get_width() for bar in bars.patches] == [1e3 * row.median for row in shown]
+    (marks,) = [line for line in bars.lines if line.get_marker() == "^"]
+    predicted = [row.metrics["predicted_ms"] for row in shown if row.case["algorithm"] not in STORES]
+    assert list(marks.get_xdata()) == predicted
+    assert bars.get_xlabel() == "ms; ▲ predicted"
+    assert len({bar.get_facecolor() for bar in bars.patches}) == len(shown) == len(ALGORITHMS) + 1 + len(STORES)
+    assert len(curves) == len(SETTINGS["devices"])
     for axes in curves:
         assert len({line.get_color() for line in axes.lines}) == len(axes.lines) == len(ALGORITHMS) + len(STORES)
         bottom, top = axes.get_ylim()
@@ -200,4 +208,4 @@ def test_the_picture_has_bars_beside_their_predictions_and_curves_of_unlike_colo
 
 def test_the_largest_arrays_answer():
     rows = finished()
-    assert AllReduceSizes().answering(rows) == [row for row in rows if " x 1048576 " in row["label"]]
+    assert AllReduceSizes().answering(rows) == [row for row in rows if " x 1048576 " in row.label]

@@ -4,12 +4,13 @@ import pytest
 
 from mxdp.backend import mx
 from mxdp.errors import UsageError
-from mxdp.experiments.automatic_parallelism.small_ops import BOTH, ENGINES, PAYS, SmallOps
+from mxdp.experiments.automatic_parallelism.small_ops import BOTH, ENVIRONMENTS, PAYS, SmallOps
 from mxdp.experiments.automatic_parallelism.work import small_ops as work
 from mxdp.experiments.automatic_parallelism.work.small_ops import BULK, COUNT, Additions
 from mxdp.experiments.harness import claims
-from mxdp.experiments.harness.child import one_round
+from mxdp.experiments.harness.rows import Row
 from mxdp.experiments.harness.settings import resolve
+from mxdp.experiments.measure.child import one_round
 from mxdp.experiments.measure.oracle import count
 from mxdp.experiments.measure.timelines import recorded
 from mxdp.tracing import Timeline
@@ -35,32 +36,28 @@ def rows(devices=(1.0, 1.0, 0.5), workers=(1.2, 0.7, 0.5)):
                 metrics[f"{way}_two_devices_over_one"] = devices[number]
         rounds = {name: [value] * 6 for name, value in metrics.items()}
         place = {"devices": ["cpu(0)"], **case.settings}
-        found.append({"label": case.label, "case": place, "metrics": metrics, "rounds": rounds})
+        found.append(Row(case.label, place, metrics=metrics, rounds=rounds))
     SmallOps().finish(found, [], SETTINGS)
     return found
-
-
-def answer(**more):
-    return SmallOps().answer(rows(**more), [], SETTINGS)
 
 
 def held(found):
     return {name: claims.judged(name, claim, found)["holds"] for name, claim in SmallOps.claims.items()}
 
 
-def test_each_engine_has_its_own_process():
+def test_each_environment_has_its_own_process():
     environments = {case.settings["engine"]: dict(case.environment) for case in CASES.values()}
-    assert len(CASES) == len(ENGINES) * len(SIZES)
+    assert len(CASES) == len(ENVIRONMENTS) * len(SIZES)
     assert environments["1 worker"]["MXNET_CPU_WORKER_NTHREADS"] == "1"
     assert environments["2 workers"]["MXNET_CPU_WORKER_NTHREADS"] == "2"
     assert environments["no engine"]["MXNET_ENGINE_TYPE"] == "NaiveEngine"
     assert environments["bulk 1"]["MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN"] == "1"
-    assert len({tuple(sorted(each.items())) for each in environments.values()}) == len(ENGINES)
+    assert len({tuple(sorted(each.items())) for each in environments.values()}) == len(ENVIRONMENTS)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ENVIRONMENTS)
 def test_the_oracle_compares_every_result_of_every_way(engine):
-    assert count(work.oracle(CASES[f"{engine}, 4 KiB"], SETTINGS)) == (len(ENGINES[engine][1]) * COUNT * 1024, 0)
+    assert count(work.oracle(CASES[f"{engine}, 4 KiB"], SETTINGS)) == (len(ENVIRONMENTS[engine][1]) * COUNT * 1024, 0)
 
 
 def test_of_large_arrays_the_oracle_compares_smaller_ones():
@@ -133,20 +130,20 @@ def test_its_timelines(timelines):
 
 
 def test_ratios_are_to_one_device_with_one_worker():
-    numbers = {row["label"]: row["metrics"] for row in rows()}
+    numbers = {row.label: row.metrics for row in rows()}
     assert numbers["1 worker, 1 MiB"]["calls_two_devices_over_one"] == 0.5
     assert numbers["2 workers, 4 KiB"]["ready_two_workers_over_one"] == pytest.approx(0.7)
     assert not [name for name in numbers["no engine, 4 bytes"] if name.endswith("over_one")]
 
 
 def test_a_failed_engine_leaves_the_others_their_ratios():
-    left = [row for row in rows() if row["case"]["engine"] != "1 worker"]
+    left = [row for row in rows() if row.case["engine"] != "1 worker"]
     for row in left:
-        for numbers in (row["metrics"], row["rounds"]):
+        for numbers in (row.metrics, row.rounds):
             for name in [name for name in numbers if name.endswith("over_one") or name in SmallOps.claims]:
                 del numbers[name]
     SmallOps().finish(left, [], SETTINGS)
-    assert not [name for row in left for name in row["metrics"] if name.endswith("over_one")]
+    assert not [name for row in left for name in row.metrics if name.endswith("over_one")]
     assert set(held(left).values()) == {None}
 
 
@@ -168,7 +165,7 @@ def test_it_holds_if_the_smallest_gain(more, devices, workers):
 
 def test_each_way_is_judged_on_its_own_and_on_the_smallest_row():
     found = rows()
-    found[0]["rounds"]["calls_two_devices_over_one"] = [0.5] * 6
+    found[0].rounds["calls_two_devices_over_one"] = [0.5] * 6
     SmallOps().finish(found, [], SETTINGS)
     assert [name for name, holds in held(found).items() if holds] == ["calls_two_devices"]
     for name, claim in SmallOps.claims.items():
@@ -177,29 +174,24 @@ def test_each_way_is_judged_on_its_own_and_on_the_smallest_row():
 
 
 def test_the_times_with_two_workers_are_compared_round_by_round():
-    found = {row["label"]: row for row in rows()}
-    found["1 worker, 4 bytes"]["rounds"]["calls_us"] = [10.0, 20.0, 30.0, 40.0, 50.0, 60.0]
-    found["2 workers, 4 bytes"]["rounds"]["calls_us"] = [5.0, 10.0, 15.0, 40.0, 25.0, 30.0]
+    found = {row.label: row for row in rows()}
+    found["1 worker, 4 bytes"].rounds["calls_us"] = [10.0, 20.0, 30.0, 40.0, 50.0, 60.0]
+    found["2 workers, 4 bytes"].rounds["calls_us"] = [5.0, 10.0, 15.0, 40.0, 25.0, 30.0]
     SmallOps().finish([*found.values()], [], SETTINGS)
-    assert found["2 workers, 4 bytes"]["rounds"]["calls_two_workers"] == [0.5, 0.5, 0.5, 1.0, 0.5, 0.5]
+    assert found["2 workers, 4 bytes"].rounds["calls_two_workers"] == [0.5, 0.5, 0.5, 1.0, 0.5, 0.5]
 
 
-def test_the_answer_has_the_calls_and_the_sizes():
-    text = answer()
-    assert text.startswith(
-        "For additions of 4 bytes two devices take 1.00 (1.00 to 1.00) times as long as one, two workers "
-        "1.20 (1.20 to 1.20) times."
+def test_the_answer_is_of_the_smallest_additions_by_mxnets_calls():
+    assert SmallOps().answer(rows(devices=(1.1, 1.0, 0.5)), [], SETTINGS) == (
+        "Spread over two devices, additions of 4 bytes take 1.10 (1.10 to 1.10) times as long as on one; over two "
+        "workers of one device, 1.20 (1.20 to 1.20) times."
     )
-    assert "An addition takes 20.0 µs, 20.0 of them until its call returns: a second device" in text
-    assert "12.0 µs in bulks, 5.0 prepared, 8.0 in a graph" in text
-    assert "on two devices from 1 MiB on, with prepared calls from 1 MiB on" in text
-    assert "on two workers of one device from 4 KiB on and from 4 KiB on" in text
 
 
-def test_what_never_pays_is_said():
-    assert "on two devices not up to 1 MiB" in answer(devices=(1.0, 0.5, 0.9))
-    busy = SmallOps().answer([{**row, "busy": 0.3} for row in rows()], [], SETTINGS)
-    assert "on two devices one can't tell (this machine was busy)" in busy
+def test_what_explains_it_is_the_call_and_the_largest_additions():
+    text = SmallOps().explanation(rows(devices=(1.0, 1.0, 0.6), workers=(1.2, 0.7, 0.5)), [], SETTINGS)
+    assert "an addition of 4 bytes takes 20.0 µs, 20.0 of them for the call. With a prepared call it takes 5.0" in text
+    assert "Additions of 1 MiB take 0.60 (0.60 to 0.60) times as long on two devices, and 0.50 (0.50 to 0.50)" in text
 
 
 @pytest.mark.parametrize("nbytes", [4, 40])
@@ -275,5 +267,5 @@ def test_a_size_is_of_whole_float32_numbers(nbytes):
 
 
 def test_the_smallest_and_the_largest_arrays_answer():
-    rows = [{"case": {"bytes": nbytes}} for nbytes in (4, 64, 4096) * 2]
-    assert [row["case"]["bytes"] for row in SmallOps().answering(rows)] == [4, 4096, 4, 4096]
+    rows = [Row("", {"bytes": nbytes}) for nbytes in (4, 64, 4096) * 2]
+    assert [row.case["bytes"] for row in SmallOps().answering(rows)] == [4, 4096, 4, 4096]

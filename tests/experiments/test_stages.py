@@ -7,10 +7,13 @@ from matplotlib.figure import Figure
 
 from mxdp.backend import mx
 from mxdp.experiments.harness import claims
-from mxdp.experiments.harness.child import one_round
+from mxdp.experiments.harness.rows import Row
+from mxdp.experiments.measure.child import one_round
 from mxdp.experiments.measure.oracle import count
 from mxdp.experiments.other_splits.latency_throughput import LatencyThroughput
-from mxdp.experiments.other_splits.pipeline import Panel, PipelineStages, idle, staircase
+from mxdp.experiments.other_splits.pipeline import PipelineStages, idle
+from mxdp.experiments.other_splits.split import ONE_DEVICE
+from mxdp.experiments.other_splits.staircases import Panel, staircase
 from mxdp.experiments.other_splits.work import latency_throughput, pipeline
 from mxdp.experiments.other_splits.work.pipeline import recorded_spans, spans
 from mxdp.experiments.other_splits.work.split import SplitNet, memory, network, workers
@@ -123,19 +126,19 @@ def test_memory_is_not_counted_where_mxnet_would_abort():
 
 
 def row(schedule="gpipe", m=1, seconds=1.0, over=1.0, peak=(1, 2), cores=2):
-    return {
-        "label": f"2 x {schedule}, m = {m}",
-        "case": {"schedule": schedule, "stages": 2, "micro_batches": m, "devices": ["cpu(0)", "cpu(1)"]},
-        "seconds": {"samples": [seconds] * 12, "median": seconds, "min": seconds, "max": seconds},
-        "metrics": {
+    return Row(
+        label=f"2 x {schedule}, m = {m}",
+        case={"schedule": schedule, "stages": 2, "micro_batches": m, "devices": ["cpu(0)", "cpu(1)"]},
+        samples=[seconds] * 12,
+        metrics={
             "predicted_over_measured": over,
             "spans": [],
             "peak_by_device": list(peak) if peak else None,
             "predicted_peak_by_device": [3, 4],
             "workers": cores,
         },
-        "rounds": {"predicted_over_measured": [over] * 12},
-    }
+        rounds={"predicted_over_measured": [over] * 12},
+    )
 
 
 def finished(rows):
@@ -161,8 +164,11 @@ def names(**wrong):
 def test_the_pipelines_claims():
     held, text = finished(four())
     assert held == names()
-    assert "a step with m = 4 takes 0.60 (0.60 to 0.60) with GPipe and 0.60 (0.60 to 0.60) with 1F1B of one" in text
-    assert "predicts 0.86 to 1.00 times" in finished(four(over=0.86))[1]
+    assert text == (
+        "On 2 devices, GPipe with 4 micro-batches takes 0.60 (0.60 to 0.60) of one device's time, and the plan "
+        "predicts 1.00 (1.00 to 1.00) times what was measured."
+    )
+    assert "predicts 0.86 (0.86 to 0.86) times" in finished(four(over=0.86))[1]
     assert finished(four(over=0.86))[0] == names()
     assert finished(four(over=0.84))[0] == names(predicted_at_least=False)
     assert finished(four(over=1.16))[0] == names(predicted_at_most=False)
@@ -171,18 +177,28 @@ def test_the_pipelines_claims():
 
 def test_rounds_on_both_sides_leave_a_claim_open():
     rows = four()
-    rows[1]["rounds"]["predicted_over_measured"] = [0.8, 1.0] * 6
+    rows[1].rounds["predicted_over_measured"] = [0.8, 1.0] * 6
     assert finished(rows)[0] == names(predicted_at_least=None)
 
 
 def test_nothing_is_claimed_for_more_stages_than_cores():
     rows = four(several=1.1, over=0.5)
     for each in rows:
-        each["metrics"]["workers"] = 1
+        each.metrics["workers"] = 1
     held, text = finished(rows)
     assert held == dict.fromkeys(PipelineStages.claims)
-    assert "With more stages than cores, for which nothing is claimed, it predicts 0.50 to 1.00 times" in text
-    assert "1.10 (1.10 to 1.10) with GPipe and 1.10 (1.10 to 1.10) with 1F1B of its time with m = 1" in text
+    assert "takes 1.10 (1.10 to 1.10) of one device's time" in text
+
+
+def test_the_explanation_says_which_schedule_needs_less_memory():
+    rows = four(peak=(1e6, 2e6))
+    rows[3].metrics["peak_by_device"] = [5e5]
+    finished(rows)
+    assert PipelineStages().explanation(rows, [], SETTINGS) == (
+        "1F1B keeps fewer activations: with 4 micro-batches it needs 0.5 MB on the fullest device, and GPipe 2.0 MB."
+    )
+    rows[3].metrics["peak_bytes"] = None
+    assert PipelineStages().explanation(rows, [], SETTINGS) == ""
 
 
 def test_python_and_cpu_devices_share_the_cores():
@@ -191,14 +207,14 @@ def test_python_and_cpu_devices_share_the_cores():
 
 def test_one_schedule_that_is_no_faster_is_enough_to_refute_it():
     rows = four()
-    rows[3]["seconds"] = row(seconds=1.1)["seconds"]
+    rows[3].samples = [1.1] * 12
     assert finished(rows)[0] == names(several_of_one=False)
 
 
 def test_rows_carry_what_other_programs_read():
     rows = four(peak=None)
     finished(rows)
-    metrics = rows[1]["metrics"]
+    metrics = rows[1].metrics
     assert (metrics["seconds_per_step"], metrics["peak_bytes"], metrics["predicted_peak_bytes"]) == (0.6, None, 4)
     assert metrics["bubble"] == pytest.approx(1 / 5)
     assert metrics["of_one_device"] == pytest.approx(0.6)
@@ -216,17 +232,17 @@ def test_without_a_second_device_the_answer_asks_for_one():
         (LatencyThroughput(), {**SETTINGS, "devices": [1], "batches": [1], "stream": 2}),
     ):
         assert [case.devices for case in experiment.cases(settings)] == [1]
-        assert experiment.predict(settings, 2)
-    assert "--devices 2" in PipelineStages().answer([row()], [], {**SETTINGS, "devices": [1]})
+        assert experiment.predict(settings, 2) == experiment.answer([], [], settings) == ONE_DEVICE
 
 
-def answers(layout, stages, latency, per_second):
-    return {
-        "case": {"layout": layout, "stages": stages, "batch": 8},
-        "label": layout,
-        "metrics": {"latency_seconds": latency, "answers_per_second": per_second},
-        "rounds": {"latency_seconds": [latency] * 6, "answers_per_second": [per_second] * 6},
-    }
+def answers(stages, replicas, latency, per_second):
+    layout = f"{stages} stages" if stages > 1 else f"{replicas} replicas" if replicas > 1 else "1 device"
+    return Row(
+        label=layout,
+        case={"layout": layout, "stages": stages, "replicas": replicas, "batch": 8},
+        metrics={"latency_seconds": latency, "answers_per_second": per_second},
+        rounds={"latency_seconds": [latency] * 6, "answers_per_second": [per_second] * 6},
+    )
 
 
 @pytest.mark.parametrize(
@@ -234,18 +250,15 @@ def answers(layout, stages, latency, per_second):
     [(1.0, 1.3, True, True), (0.95, 1.3, True, True), (0.5, 1.3, False, True), (1.0, 1.1, True, False)],
 )
 def test_stages_give_more_answers_and_none_sooner(latency, per_second, later, more):
-    rows = [answers("1 device", 1, 1.0, 1.0), answers("2 stages", 2, latency, per_second)]
-    rows.append(answers("2 replicas", 1, 1.0, 0.1))
+    rows = [answers(1, 1, 1.0, 1.0), answers(2, 1, latency, per_second), answers(1, 2, 1.0, 0.1)]
     settings = {**SETTINGS, "batches": [8], "stream": 2}
     experiment = LatencyThroughput()
     experiment.finish(rows, [], settings)
     held = {name: claims.judged(name, claim, rows)["holds"] for name, claim in experiment.claims.items()}
     assert held == {"stages_answers": more, "stages_latency": later}
-    assert f"2 stages give {per_second:.2f} (" in experiment.answer(rows, [], settings)
-    assert "for many answers, large batches on 2 stages (each" in experiment.answer(rows, [], settings)
-    busy = experiment.answer([{**row, "busy": 0.3} for row in rows], [], settings)
-    assert "on one device; one can't tell what to use for many answers (this machine was busy)." in busy
-    assert "--devices 2" in experiment.answer(rows[:1], [], settings)
+    more, later = (f"{each:.2f} ({each:.2f} to {each:.2f}) times" for each in (per_second, latency))
+    said = f"With batches of 8, 2 stages give {more} the throughput of one device, at {later} its latency."
+    assert experiment.answer(rows, [], settings) == said
 
 
 SPANS = [(0, "F0", 0.0, 0.1), (1, "F0", 0.1, 0.101), (1, "B0", 0.101, 0.15), (0, "B0", 0.15, 0.2)]

@@ -6,6 +6,7 @@ from mxdp.experiments.automatic_parallelism.task_graph import (
     GraphTask,
     from_ends,
     length,
+    measured,
     one_by_one,
     side_by_side,
 )
@@ -79,3 +80,8 @@ def test_side_by_side_is_a_share_of_the_time():
     spans = simulate([FORK], cores=2)
     assert side_by_side(FORK, spans) == pytest.approx(1 / 6)
     assert side_by_side(FORK[:1], {"a": (1.0, 2.0)}) == 0
+
+
+def test_measured_tasks_keep_everything_but_their_cost():
+    done = measured(FORK[:2], {"a": 0.5, "b": 0.25})
+    assert done == [GraphTask("a", 0, cost=0.5), GraphTask("b", 1, ("a",), 0.25)]

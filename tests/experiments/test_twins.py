@@ -9,9 +9,10 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from mxdp.experiments.engines import DDP
 from mxdp.experiments.harness import claims
+from mxdp.experiments.harness.exchanges import DDP
 from mxdp.experiments.harness.experiment import Case, Skipped
+from mxdp.experiments.harness.rows import Row
 from mxdp.experiments.measure.oracle import count
 from mxdp.experiments.twins.torch_copy_overlap import DEFAULT, PAGEABLE, PINNED, SIDE, TorchCopyOverlap
 from mxdp.experiments.twins.torch_data_parallel import DP, ONE, TorchDataParallel
@@ -19,10 +20,8 @@ from mxdp.experiments.twins.torch_two_jobs import ALONE, ONCE, TURN, TorchTwoJob
 
 
 def row(seconds, label="", rounds=(), **case):
-    samples = [seconds] * 6
-    times = {"median": seconds, "samples": samples}
     kept = {name: [value] * 6 for name, value in dict(rounds).items()}
-    return {"label": label, "case": {"processor": "X", **case}, "seconds": times, "metrics": {}, "rounds": kept}
+    return Row(label, {"processor": "X", **case}, [seconds] * 6, rounds=kept)
 
 
 def judged(experiment, rows):
@@ -42,8 +41,10 @@ def test_two_jobs_are_judged_on_two_gpus_alone(devices, once, holds):
     ]
     TorchTwoJobs().finish(rows, [], {})
     assert judged(TorchTwoJobs, rows) == {"both_over_one": holds}
-    said = TorchTwoJobs().answer(rows, [], {"products": 50, "size": 4000})
-    assert said.startswith(f"Both jobs at once take {once:.2f} (")
+    where = "2 GPUs" if devices[0] != devices[1] else "1 GPU"
+    assert TorchTwoJobs().answer(rows, [], {}) == (
+        f"On {where}, two jobs at once take {once:.2f} ({once:.2f} to {once:.2f}) times as long as one job alone."
+    )
 
 
 @pytest.mark.parametrize(
@@ -57,7 +58,8 @@ def test_copies_must_hide_beside_products_on_a_gpu(device, both, holds):
     ]
     TorchCopyOverlap().finish(rows, [], {})
     assert judged(TorchCopyOverlap, rows) == {"hidden": holds}
-    said = TorchCopyOverlap().answer(rows, [], {"products": 50, "size": 4000})
+    said = TorchCopyOverlap().answer(rows, [], {})
+    assert said.startswith(f"On {'the CPU' if device == 'cpu' else '1 GPU'}, products and copies")
     assert f"take {both / 2:.2f} (" in said
     assert "as the slides do it, 1.55 (" in said
 
@@ -70,7 +72,11 @@ def test_ddp_is_compared_with_one_process(seconds, holds):
     ]
     TorchDataParallel().finish(rows, [], {"steps": 10})
     assert judged(TorchDataParallel, rows) == {"ddp_gain": holds}
-    assert TorchDataParallel().answer(rows, [], {}).startswith(f"Beside one process: DDP {1 / seconds:.2f} (")
+    text = f"DDP in two processes makes a step {1 / seconds:.2f} ({1 / seconds:.2f} to {1 / seconds:.2f}) times as fast"
+    assert TorchDataParallel().answer(rows, [], {}) == f"On the CPU, {text} as one process does."
+    rows.append(row(2.0, "DataParallel", engine=DP, devices=["cuda:0", "cuda:1"]))
+    TorchDataParallel().finish(rows, [], {"steps": 10})
+    assert TorchDataParallel().answer(rows, [], {}).endswith("does, DataParallel 0.50 (0.50 to 0.50) times.")
 
 
 SETTINGS = dict(

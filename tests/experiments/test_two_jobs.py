@@ -8,6 +8,7 @@ from mxdp.backend import np
 from mxdp.experiments.automatic_parallelism.two_jobs import TwoJobs
 from mxdp.experiments.automatic_parallelism.work import two_jobs as work
 from mxdp.experiments.harness import claims
+from mxdp.experiments.harness.rows import Row
 from mxdp.experiments.measure.oracle import count
 
 SETTINGS = dict(devices=[2], kind="cpu", seed=0, rounds=2, timeout=60.0, products=3, size=24, run_seconds=0.003)
@@ -18,7 +19,7 @@ RATE = {"rate": 8e9}  # a product of 1 ms has 200 x 200 x 200
 
 def row(run, samples, rate=None, **metrics):
     case = {"jobs": 2, "run": run, "size": 24, "devices": ["cpu(0)", "cpu(1)"], **({"rate": rate} if rate else {})}
-    return {"label": run, "case": case, "seconds": {"samples": samples * 2}, "metrics": metrics, "rounds": {}}
+    return Row(run, case, samples * 2, metrics)
 
 
 def finished(both=(1.0, 2.0, 3.0), stock=(2.0, 4.0, 6.0), **more):
@@ -93,15 +94,15 @@ def test_it_compares_three_products_of_every_job(measured):
     _, result = measured("two-jobs")
     jobs = 1 + 1 + 2 + 2 + 2  # two alone, in turn, at once, and the reference
     assert result["oracle"]["checked"] == 3 * 257 * 257 * jobs
-    assert [row["case"]["run"] for row in result["rows"] if "both_over_one" in row["metrics"]] == ["at once"]
+    assert [row.case["run"] for row in result["rows"] if "both_over_one" in row.metrics] == ["at once"]
 
 
 def test_a_ratio_is_of_the_same_round():
     rows, references = finished(both=(1.0, 4.0, 3.3))
-    assert [each["metrics"].get("over_one") for each in rows] == [1.0, 1.0, 2.0, None]
-    assert rows[3]["metrics"]["both_over_one"] == pytest.approx(1.1)
-    assert rows[3]["rounds"]["both_over_one"] == [pytest.approx(each) for each in (1.0, 2.0, 1.1)] * 2
-    assert references[0]["metrics"]["over_one"] == 2.0
+    assert [each.metrics.get("over_one") for each in rows] == [1.0, 1.0, 2.0, None]
+    assert rows[3].metrics["both_over_one"] == pytest.approx(1.1)
+    assert rows[3].rounds["both_over_one"] == [pytest.approx(each) for each in (1.0, 2.0, 1.1)] * 2
+    assert references[0].metrics["over_one"] == 2.0
 
 
 @pytest.mark.parametrize(("over_one", "holds"), [(1.07, True), (1.09, False)])
@@ -110,23 +111,30 @@ def test_it_holds_if_both_take_as_long_as_one(over_one, holds):
     claim = TwoJobs.claims["both_over_one"]
     found = claims.judged("both_over_one", claim, rows + references)
     assert (found["holds"], [each["label"] for each in found["measured"]]) == (holds, ["at once"])
-    said = TwoJobs().answer(rows, references, SETTINGS)
-    assert f"Both jobs at once take {over_one:.2f} ({over_one:.2f} to {over_one:.2f}) times as long as one" in said
-    assert (
-        "temporary space 2.00 (2.00 to 2.00) times. Recorded, two devices work at the same time for 90% of the time, "
-        "and for 10%." in said
-    )
-    assert "A job is 3 products of 24 x 24 (the slides: 50 of 4000 x 4000)." in said
     assert "1.02 times" in claim.source
 
 
-def test_the_answer_says_that_the_size_was_scaled():
-    text = TwoJobs().answer(*finished(rate=4e10), {**SCALED, "run_seconds": 0.5})
+def test_the_answer_is_what_both_take_over_one_alone():
+    assert TwoJobs().answer(*finished(both=(1.1, 2.2, 3.3)), SETTINGS) == (
+        "Both jobs at once, one on each device, take 1.10 (1.10 to 1.10) times as long as one alone; with the "
+        "temporary space that MXNet's CPU devices share by default, 2.00 (2.00 to 2.00) times."
+    )
+
+
+def test_what_explains_it_is_the_size_of_a_job_and_what_was_recorded():
+    rows, references = finished()
+    assert TwoJobs().explanation(rows, references, SETTINGS) == (
+        "A job is 3 products of 24 x 24 (the slides: 50 of 4000 x 4000). Recorded, two devices work at the same time "
+        "for 90% of the time, and with shared temporary space for 10%."
+    )
+    del references[0].metrics["together"]  # more devices than MXNet's profiler supports
+    assert TwoJobs().explanation(rows, references, SETTINGS).endswith("x 4000).")
+    text = TwoJobs().explanation(*finished(rate=4e10), {**SCALED, "run_seconds": 0.5})
     assert "scaled to about 0.5 s by the measured rate of 80 Gflop/s." in text
 
 
 def test_the_prediction_says_that_sizes_will_be_scaled():
-    assert "so that a job takes about 0.003 s" in TwoJobs().predict(SCALED, 2)
+    assert "A job is scaled to take about 0.003 s" in TwoJobs().predict(SCALED, 2)
     assert "scaled" not in TwoJobs().predict(SETTINGS, 2)
     assert "1.00 (on 2 cores)" in TwoJobs().predict(SETTINGS, 2)
     assert "2.00 (on 1 core)" in TwoJobs().predict(SETTINGS, 1)

@@ -9,7 +9,14 @@ from functools import lru_cache
 from serial import example, serial_run
 
 from mxdp.backend import mx, npx
-from mxdp.layers import LENET, STACK, BatchNorm, Conv, Dense, Pool, Relu
+from mxdp.layers import LENET, BatchNorm, Conv, Dense, Pool, Relu
+
+STACK = (
+    Conv(8, kernel=3, padding=1), BatchNorm(), Relu(), Pool(2),
+    Conv(16, kernel=3, padding=1), BatchNorm(), Relu(), Pool(2),
+    Dense(10),
+)  # fmt: skip
+"""The slides' stack of convolution, batch normalisation, relu and pooling, for images of any size."""
 
 STRIDED = (
     Conv(6, kernel=3, stride=2, padding=1), BatchNorm(), Relu(), Pool(3, stride=2, padding=1),

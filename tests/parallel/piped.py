@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from nets import STACK
 from serial import example, serial_run
 
 from mxdp.backend import mx
-from mxdp.layers import LENET, STACK
+from mxdp.layers import LENET
 from mxdp.parallel.pipeline import Pipeline
 
 SAMPLES = 7

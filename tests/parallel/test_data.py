@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import numpy as onp
 import pytest
-from nets import DTYPES, NETS, copies, devices, serial
+from nets import DTYPES, NETS, STACK, copies, devices, serial
 from serial import assert_equal, example, run, serial_run, wrong
 
 from mxdp.backend import mx, np
-from mxdp.layers import LENET, STACK, BatchNorm, moments
+from mxdp.layers import LENET, BatchNorm, moments
 from mxdp.parallel import traffic
 from mxdp.parallel.data import Data
 from mxdp.plans.collective.algorithms import plan
@@ -121,7 +121,7 @@ def test_what_cannot_be_split_is_refused():
     params, X, y = example(STACK, (3, 17, 19), 2)
     with pytest.raises(ValueError, match="can't split a batch of 2 over 3 devices"):
         Data(STACK, params, (3, 17, 19), devices(3)).step(X, y)
-    with pytest.raises(ValueError, match="different devices"):
+    with pytest.raises(ValueError, match="devices must be different ones"):
         Data(STACK, params, (3, 17, 19), [mx.cpu(0), mx.cpu(0)])
     with pytest.raises(ValueError, match="no plan is called"):
         Data(STACK, params, (3, 17, 19), devices(2), "rings")

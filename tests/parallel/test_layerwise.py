@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import pytest
-from nets import DTYPES, NETS, devices, serial
+from nets import DTYPES, NETS, STACK, devices, serial
 from serial import assert_equal, example, run, serial_run, wrong
 
 from mxdp.backend import mx, np
-from mxdp.layers import LENET, STACK, BatchNorm, Conv, Dense, Pool, Relu, forward
+from mxdp.layers import LENET, BatchNorm, Conv, Dense, Pool, Relu, forward
 from mxdp.parallel import layerwise, traffic
 from mxdp.parallel.layerwise import Layerwise
 
@@ -173,5 +173,5 @@ def test_unequal_samples_and_labels_are_refused():
         Layerwise(LENET, params, (1, 28, 28), devices(2)).step(X, y[:2])
     with pytest.raises(ValueError, match="2 samples and y has 3 labels"):
         Layerwise(LENET, params, (1, 28, 28), devices(2)).step(X[:2], y)
-    with pytest.raises(ValueError, match="different devices"):
+    with pytest.raises(ValueError, match="devices must be different ones"):
         Layerwise(LENET, params, (1, 28, 28), [])

@@ -244,7 +244,7 @@ def test_every_sample_needs_a_label():
     [
         (dict(devices=cpus(10)), "9 layers can't be cut into 10 stages: use at most 9 devices"),
         (dict(devices=[]), "at least one"),
-        (dict(devices=[mx.cpu(0), mx.cpu(0)]), "different devices"),
+        (dict(devices=[mx.cpu(0), mx.cpu(0)]), "devices must be different ones"),
         (dict(schedule="gpip"), "no schedule is called 'gpip'; did you mean 'gpipe'"),
         (dict(micro_batches=0), "not 2 stages and 0 micro-batches"),
         (dict(cuts=()), "2 devices need 1 cuts, not \\(\\)"),

@@ -99,12 +99,6 @@ def test_an_empty_allreduce_moves_nothing():
     assert traffic.allreduce_bytes("ring", devices(2), 0, 4) == 0
 
 
-@pytest.mark.parametrize("names", [(), (0, 0), (0, 1, 0)])
-def test_devices_are_different_and_at_least_one(names):
-    with pytest.raises(ValueError, match="different devices, at least one"):
-        traffic.check_devices([mx.cpu(number) for number in names])
-
-
 def test_parameters_keep_their_layers():
     layers = [[1, 2], [], [3]]
     assert traffic.like(layers, traffic.flat(layers)) == layers

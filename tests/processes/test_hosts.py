@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from mxdp.experiments.harness.experiment import Skipped
-from mxdp.experiments.measure import hosts as measured
-from mxdp.experiments.measure.hosts import two_hosts
+from mxdp.experiments.many_processes.work import hosts as measured
+from mxdp.experiments.many_processes.work.hosts import two_hosts
 
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
 TRAINING = """

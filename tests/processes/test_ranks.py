@@ -18,7 +18,7 @@ from mxdp.datasets import load
 from mxdp.errors import MxdpError
 from mxdp.gluon import Store
 from mxdp.processes import World
-from mxdp.scratch import get_params, in_sync, init_lenet
+from mxdp.scratch import cross_entropy, get_params, in_sync, init_lenet
 from mxdp.training import train, train_epochs
 
 SMALL = load("synthetic").take(40, 10)
@@ -192,6 +192,10 @@ def test_ctrl_c_on_one_of_several_ranks_is_raised(where):
     assert isinstance(found[1 - where], BaseException)
 
 
+def linear(X, params):
+    return X.reshape(len(X), -1) @ params[0]
+
+
 OTHER = {
     "num_devices": (2, "num_devices 2"),
     "batch_size": (11, "batch_size 11"),
@@ -200,6 +204,9 @@ OTHER = {
     "data": (load("synthetic", seed=1).take(40, 10), "the data set synthetic"),
     "seed": (1, "seed 1"),
     "algorithm": ("ring", "algorithm ring"),
+    "net": (lambda X, params: linear(X, params), "net <lambda>"),
+    "loss": (lambda y_hat, y: cross_entropy(y_hat, y), "loss <lambda>"),
+    "params": ([np.zeros((784, 10))], "parameters (784, 10)"),
     "checkpoint": (None, "checkpoints False"),
     "checkpoint_every": (0.5, "checkpoints 0.5"),
 }
@@ -216,8 +223,10 @@ def test_the_arguments_below_are_all():
 def test_ranks_that_differ_in_an_argument_are_refused_on_every_rank(argument, who, tmp_path):
     def work(world):
         same = dict(num_devices=1, batch_size=10, lr=0.1, num_epochs=1, checkpoint=tmp_path)
-        other, _ = OTHER[argument]
-        return quiet(**{**same, **({argument: other} if world.rank == who else {})}, world=world)
+        other = {argument: OTHER[argument][0]}
+        if argument in ("net", "params"):
+            same.update(net=linear, params=[np.zeros((784, 11))])
+        return quiet(**{**same, **(other if world.rank == who else {})}, world=world)
 
     for error in fake_mpi.outcomes(3, work)[0]:
         assert isinstance(error, MxdpError)

@@ -22,7 +22,7 @@ from mxdp.datasets import load
 from mxdp.errors import MxdpError
 from mxdp.processes import CheckpointFolder, checkpoint_file
 from mxdp.scratch import in_sync
-from mxdp.training import TrainStep, loop, train
+from mxdp.training import TrainStep, epochs, train
 
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
 SMALL = load("synthetic").take(100, 50)
@@ -97,7 +97,7 @@ def test_the_choice_of_an_all_reduce_is_the_checkpoints_with_other_cores_too(tmp
             super().__init__(*args, **options)
             made.append([bucket.algorithm for bucket in self.buckets])
 
-    monkeypatch.setattr(loop, "GradientSync", Spy)
+    monkeypatch.setattr(epochs, "GradientSync", Spy)
     monkeypatch.setattr(process, "cores", lambda: 1)
     undisturbed, _, _ = run(4)
     run(4, tmp_path, stop=3)

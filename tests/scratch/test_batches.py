@@ -25,6 +25,28 @@ def test_shards_put_together_are_the_batch(n, extra, from_host):
     onp.testing.assert_array_equal(onp.concatenate([shard.asnumpy() for shard in shards]), batch)
 
 
+@settings(max_examples=40, deadline=None)
+@given(
+    weights=st.lists(st.floats(0.01, 100), min_size=1, max_size=5), extra=st.integers(0, 50), from_host=st.booleans()
+)
+def test_shards_are_in_proportion_to_weights_and_none_is_empty(weights, extra, from_host):
+    n = len(weights)
+    batch = onp.arange((n + extra) * 2, dtype="float32").reshape(-1, 2)
+    shards = split_and_load(batch if from_host else np.array(batch), cpus(n), weights)
+    onp.testing.assert_array_equal(onp.concatenate([shard.asnumpy() for shard in shards]), batch)
+    shares = [len(batch) * weight / sum(weights) for weight in weights]
+    assert min(map(len, shards)) >= 1
+    if min(shares) >= 1:
+        assert max(abs(len(shard) - share) for shard, share in zip(shards, shares)) <= 1 + 1e-9
+
+
+@pytest.mark.parametrize("weights", [[1], [1, 2, 3], [1, 0], [1, -1], [1, float("nan")], [1, float("inf")], [1, "2"]])
+def test_weights_that_leave_a_device_out_are_refused(weights):
+    for call in (split_and_load, lambda *given: split_batch(onp.zeros(8), *given)):
+        with pytest.raises(ValueError, match=r"weights are 2 numbers above 0, .*: leave a device out of devices"):
+            call(onp.zeros((8, 2)), cpus(2), weights)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "int32", "uint8", "float64"])
 @pytest.mark.parametrize("from_host", [True, False])
 def test_dtype_stays(dtype, from_host):
@@ -50,7 +72,7 @@ def test_fewer_samples_than_devices():
 
 
 def test_a_number_is_no_batch():
-    with pytest.raises(ValueError, match="batch of 0 over 2 devices"):
+    with pytest.raises(TypeError, match=r"x must be an array of samples, .* not a single number"):
         split_and_load(onp.array(3.0), cpus(2))
 
 

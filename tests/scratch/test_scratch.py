@@ -156,7 +156,18 @@ def test_a_bad_command_is_told_in_a_sentence(arguments, said, monkeypatch, capsy
 
 def test_it_can_be_read_in_one_sitting():
     source = Path(scratch.__file__).read_text(encoding="utf-8")
-    assert len(source.splitlines()) <= 260
-    imported = {node.module for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom)}
-    own = {name for name in imported if name.startswith("mxdp")}
-    assert own == {"mxdp.backend", "mxdp.datasets", "mxdp.errors"}
+    lines, nodes = source.splitlines(), list(ast.walk(ast.parse(source)))
+    assert len(lines) <= 260
+    assert max(map(len, lines)) <= 100
+    nested = (ast.GeneratorExp, ast.ListComp, ast.SetComp, ast.DictComp)
+    for statement in (node for node in nodes if isinstance(node, (ast.Assign, ast.AugAssign, ast.Expr, ast.Return))):
+        assert sum(isinstance(node, nested) for node in ast.walk(statement)) <= 1, f"line {statement.lineno}"
+    own = {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module.startswith("mxdp.")}
+    both = {a.name for node in nodes if isinstance(node, ast.ImportFrom) and node.module == "mxdp" for a in node.names}
+    assert own | {f"mxdp.{name}" for name in both} == {
+        "mxdp.backend",
+        "mxdp.datasets",
+        "mxdp.errors",
+        "mxdp.plans.partition",
+    }
+    assert Path(scratch.__file__).parents[1].joinpath(lines[-1].split()[3].rstrip(",")).exists(), "what to read next"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mxdp.errors import TraceError
-from mxdp.tracing.mxnet_trace import parse_text, read_trace
+from mxdp.tracing.mxnet_trace import document_of, parse, read_trace
 
 TRACES = Path(__file__).parent / "traces"
 FIRST = (TRACES / "first.json").read_text(encoding="utf-8")
@@ -31,6 +31,10 @@ def refused(tmp_path):
         return sentence
 
     return read
+
+
+def parsed(text, names=None):
+    return parse(document_of(text, "text"), "text", names)
 
 
 def changed(change):
@@ -85,7 +89,7 @@ def test_on_a_single_device_a_sum_is_a_sum():
     def one_device(document):
         document["traceEvents"] = [e for e in document["traceEvents"] if not (e["ph"] in "BE" and e["pid"] == 1)]
 
-    trace = parse_text(changed(one_device), "text")
+    trace = parsed(changed(one_device))
     kinds = {name: kind for device, name, kind, *_ in trace.events() if device == "cpu(0)"}
     assert kinds["elemwise_add"] == "compute"
     told = {name: kind for device, name, kind, *_ in trace.events({"elemwise_add": "all-reduce"}) if device == "cpu(0)"}
@@ -98,7 +102,7 @@ def test_a_gpu_builds_names():
             if event["ph"] == "M" and event["pid"] in (1, 2):
                 event["args"]["name"] = {1: "gpu/0", 2: "gpu/1"}[event["pid"]]
 
-    assert {device for device, *_ in parse_text(changed(with_gpus), "text").events()} == {"cpu(0)", "gpu(0)", "python"}
+    assert {device for device, *_ in parsed(changed(with_gpus)).events()} == {"cpu(0)", "gpu(0)", "python"}
 
 
 def test_a_second_trace_has_no_names_but_they_can_be_given(refused):
@@ -107,8 +111,7 @@ def test_a_second_trace_has_no_names_but_they_can_be_given(refused):
         json.loads(second)
     assert "does not name its devices" in refused(second)
     first, again = (
-        [event[:3] for event in parse_text(text, "text", NAMES).events() if event[2] != "engine"]
-        for text in (FIRST, second)
+        [event[:3] for event in parsed(text, NAMES).events() if event[2] != "engine"] for text in (FIRST, second)
     )
     assert sorted(first) == sorted(again)
 
@@ -195,7 +198,7 @@ def test_tasks_of_mxnets_own_profiler_are_sections(tmp_path):
     def thread(document):
         return next(event["tid"] for event in document["traceEvents"] if event.get("cat") == "MXNET_C_API")
 
-    events = parse_text(changed(with_task), "text").events()
+    events = parsed(changed(with_task)).events()
     assert ("python", "epoch", "section", 10**16, 10**16 + 1) in events
 
 

@@ -100,8 +100,8 @@ def step(X=X, y=Y, params=None, devices=DEVICES, lr=0.1, **more):
     mxdp.train_batch(X, y, params or replicas(), devices, lr, **more)
 
 
-def bound_step(X=X, y=Y, params=None, devices=DEVICES, lr=0.1):
-    TrainStep(params or replicas(), devices, lr)(X, y)
+def bound_step(X=X, y=Y, params=None, devices=DEVICES, lr=0.1, **more):
+    TrainStep(params or replicas(), devices, lr, **more)(X, y)
 
 
 def epochs(data=DATA.train, params=None, devices=DEVICES, batch_size=8, lr=0.1, **more):
@@ -110,6 +110,38 @@ def epochs(data=DATA.train, params=None, devices=DEVICES, batch_size=8, lr=0.1, 
 
 def train(num_devices=2, batch_size=8, lr=0.1, num_epochs=1, **more):
     mxdp.train(num_devices, batch_size, lr, num_epochs, **{"kind": "cpu", "data": DATA, **more})
+
+
+def linear(X, params):
+    return X.reshape(len(X), -1) @ params[0]
+
+
+LINEAR = [np.zeros((784, 10))]
+
+
+def own(net=linear, params=LINEAR, **more):
+    train(net=net, params=params, checkpoint="kept", **more)
+
+
+BAD_NETS = [
+    "lenet",
+    3,
+    None,
+    lambda X, params: 3.0,
+    lambda X, params: X.asnumpy(),
+    lambda X, params: np.ones((len(X), 10)),
+]
+BAD_LOSSES = ["cross_entropy", None, lambda y_hat, y: y_hat.mean(), lambda y_hat, y: y_hat, lambda y_hat, y: None]
+BAD_PARAMS = [
+    [],
+    [*mxdp.init_lenet()[:-1], 3.0],
+    np.zeros((784, 10)),
+    "random",
+    [param.asnumpy() for param in mxdp.init_lenet()],
+    [np.zeros((784, 10), dtype="float64")],
+    [mx.nd.zeros((784, 10))],
+    {"weight": np.zeros((784, 10))},
+]
 
 
 def scratch_train(num_devices=2, batch_size=8, lr=0.1, num_epochs=1, data=DATA, **more):
@@ -124,11 +156,13 @@ CALLS = [
     (step, "devices", BAD_DEVICES),
     (step, "lr", NOT_NUMBERS),
     (step, "allreduce", ["ring", None]),
-    (bound_step, "X", BAD_X[:-1]),
+    (bound_step, "X", BAD_X),
     (bound_step, "y", BAD_Y),
-    (bound_step, "params", [*shared(), *other_shapes()]),
+    (bound_step, "params", [*shared(), *other_shapes(), without_gradients()]),
     (bound_step, "devices", BAD_DEVICES),
     (bound_step, "lr", NOT_NUMBERS),
+    (bound_step, "net", BAD_NETS),
+    (bound_step, "loss", BAD_LOSSES),
     (epochs, "data", [DATA, (X, Y), X, None, "digits"]),
     (epochs, "params", [*shared(), *other_shapes()]),
     (epochs, "devices", BAD_DEVICES),
@@ -139,6 +173,8 @@ CALLS = [
     (epochs, "algorithm", ["rign", 3]),
     (epochs, "world", [mxdp.world, 2]),
     (epochs, "start", [(0, -1), (-1, 0), (0, 21)]),
+    (epochs, "net", BAD_NETS),
+    (epochs, "loss", BAD_LOSSES),
     (train, "num_devices", NOT_COUNTS),
     (train, "batch_size", [*NOT_COUNTS, 1]),
     (train, "num_epochs", NOT_COUNTS),
@@ -150,6 +186,12 @@ CALLS = [
     (train, "report", [None, "loud"]),
     (train, "draw", ["curves"]),
     (train, "world", [mxdp.world, 2]),
+    (train, "net", [*BAD_NETS, lambda X, params: linear(X, params)]),
+    (train, "loss", BAD_LOSSES),
+    (train, "params", BAD_PARAMS),
+    (own, "net", [*BAD_NETS, lambda X, params: linear(X, params)[:, :9], lambda X, params: linear(X, params)[:, 0]]),
+    (own, "loss", BAD_LOSSES),
+    (own, "params", [None, *BAD_PARAMS]),
     (train, "checkpoint", [3, True]),
     (train, "checkpoint_every", [0, -1, 1.5, "two", None, float("nan"), float("inf")]),
     (scratch_train, "num_devices", NOT_COUNTS),

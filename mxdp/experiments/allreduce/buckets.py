@@ -10,15 +10,15 @@ copies run on the same worker as backward. The rows with a backward pass show ho
 
 from __future__ import annotations
 
-import statistics
+import itertools
 from typing import List, Optional, Tuple
 
 from mxdp.errors import plural
-from mxdp.experiments.allreduce.sizes import LOOKS, STORES
-from mxdp.experiments.harness.claims import Claim, estimate
-from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, experiment
+from mxdp.experiments.allreduce.common import STORES, draw_times, keep_fastest
+from mxdp.experiments.harness.claims import Claim
+from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Settings, experiment
+from mxdp.experiments.harness.rows import Row, fastest, find, find_all
 from mxdp.experiments.report import style
-from mxdp.experiments.report.rows import fastest, find, find_all, keep, ratios, row_bars
 from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO
 
 NETS = {"lenet": ("LeNet", 0.75), "resnet18": ("ResNet-18", 0.65)}
@@ -36,14 +36,15 @@ class Buckets(Experiment):
     question = "Gradients one by one, or in buckets?"
     source = "Dive into Deep Learning, 'Training on Multiple GPUs'; buckets as in PyTorch DDP and Horovod"
     how_to_read = (
-        "All gradients of all replicas summed in place; every call is waited for. '/device' is the time over that of "
-        "MXNet's device store, the median over the rounds, which take turns. Rows named after an algorithm have one "
-        "bucket. The last rows: what the sum adds to ResNet-18's backward pass, waited for ('after') or not ('beside')."
+        "All gradients of all replicas, summed in place; every call is waited for. '/device' is the time over that of "
+        "MXNet's device store, which sums array by array: the median over the rounds, which take turns. Rows named "
+        "after an algorithm have one bucket. The fastest is chosen on odd rounds (or processes) and timed on the "
+        "others. The last rows: what the sum adds to ResNet-18's backward pass, waited for ('after') or not ('beside')."
     )
     claims = {
         f"{net}_best": Claim(
-            f"The fastest of ours sums {title}'s gradients in at most {bound} of the time of MXNet's device store, on "
-            "2 and on 4 devices. It is chosen on odd rounds (or processes) and timed on the others.",
+            f"On 2 and on 4 devices, the fastest of ours sums {title}'s gradients in at most {bound} of the time of "
+            "MXNet's device store.",
             "ours",
             bound,
         )
@@ -67,11 +68,9 @@ class Buckets(Experiment):
         ways: List[Tuple[str, str, Optional[float]]] = [(name, name, None) for name in (*STORES, "one by one")]
         ways += [(f"auto, {mib:g} MiB", AUTO, mib) for mib in settings["bucket_mb"]]
         ways += [(name, name, 1024.0) for name in sorted(ALGORITHMS)]  # a bucket that holds everything
-        for net in NETS:
-            for n in settings["devices"]:
-                for way, name, mib in ways:
-                    case = {"net": net, "algorithm": name, "bucket_mb": mib}
-                    cases.append(Case(f"{net} x {n}: {way}", n, settings=case))
+        for net, n, (way, name, mib) in itertools.product(NETS, settings["devices"], ways):
+            case = {"net": net, "algorithm": name, "bucket_mb": mib}
+            cases.append(Case(f"{net} x {n}: {way}", n, settings=case))
         n = settings["devices"][0]
         # MXNet pushes backward in bulks of 15 operators, and a gradient is ready when its bulk is done.
         bulks = {"bulks of 15": {}, "bulks of 1": {"MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN_BWD": "1"}}
@@ -91,41 +90,36 @@ class Buckets(Experiment):
 
     def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
         for row in rows:
-            case, metrics = row["case"], row["metrics"]
-            metrics["ms"] = row["seconds"]["median"] * 1e3
+            case, metrics = row.case, row.metrics
+            metrics["ms"] = row.median * 1e3
             if "run" in case:
-                alone, *both = (row["rounds"][f"{name}_ms"] for name in ("alone", "beside", "after"))
+                alone, *both = (row.rounds[f"{name}_ms"] for name in ("alone", "beside", "after"))
                 for name, times in zip(("adds_ms", "after_adds_ms"), both):
-                    keep(row, name, [time - least for time, least in zip(times, alone)])
+                    row.keep(name, [time - least for time, least in zip(times, alone)])
             else:
                 store = find(rows, net=case["net"], devices=case["devices"], algorithm="mxnet-device", run=None)
-                if store:
-                    keep(row, "of_device_store", ratios(row, store))
-        for net in NETS:
-            for n in settings["devices"]:
-                ours = [row for row in _summed(rows, net, n) if row["case"]["bucket_mb"]]
-                if ours:
-                    best, reported = fastest(ours)
-                    shares = zip(best["rounds"].get("of_device_store", []), reported)
-                    keep(best, "best_of_device_store", [share if even else None for share, even in shares])
-                    if n in JUDGED:
-                        keep(best, f"{net}_best", best["rounds"]["best_of_device_store"])
+                row.keep_ratios("of_device_store", store)
+        for net, n in itertools.product(NETS, settings["devices"]):
+            ours = [row for row in _summed(rows, net, n) if row.case["bucket_mb"]]
+            if ours:
+                keep_fastest(ours, *[f"{net}_best"] * (n in JUDGED))
 
     def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        best = [row for row in rows if "best_of_device_store" in row["rounds"]]
-        shares = [
-            f"{NETS[row['case']['net']][0]} on {len(row['case']['devices'])}: "
-            f"{estimate(row, 'best_of_device_store'):.2f} ({_way(row)})"
-            for row in best
-        ]
-        beside, reported = fastest(find_all(rows, run=BESIDE))
-        adds = [added for added, even in zip(beside["rounds"]["adds_ms"], reported) if even]
+        best = [row for row in rows if "best_of_device_store" in row.rounds]
+        lenet, resnet = (row.estimate("best_of_device_store") for row in best if row.devices == best[0].devices)
         return (
-            f"The best time over that of MXNet's device store: {'; '.join(shares)}. Summed one by one, each array "
-            "costs its calls and a wait; in a bucket they cost little more than their bytes. Beside ResNet-18's "
-            f"backward pass ({beside['metrics']['alone_ms']:.0f} ms) the sum adds {statistics.median(adds):.1f} ms "
-            f"with buckets of {beside['case']['bucket_mb']:g} MiB and {beside['case']['bulk']}, after it "
-            f"{estimate(beside, 'after_adds_ms'):.1f} ms."
+            "Compared with MXNet's device store, which sums gradients one by one, buckets on "
+            f"{plural(len(best[0].devices), 'device')} take {lenet:.2f} of the time for LeNet and {resnet:.2f} for "
+            "ResNet-18."
+        )
+
+    def explanation(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
+        beside, _ = fastest(find_all(rows, run=BESIDE))
+        return (
+            "One by one, each array costs its calls and a wait; in a bucket, an array costs little more than its "
+            f"bytes. Beside ResNet-18's backward pass ({beside.metrics['alone_ms']:.0f} ms), buckets of "
+            f"{beside.case['bucket_mb']:g} MiB are the fastest: the sum adds {beside.estimate('adds_ms'):.1f} ms, and "
+            f"{beside.estimate('after_adds_ms'):.1f} ms if it starts after the pass."
         )
 
     def columns(self) -> List[Column]:
@@ -139,28 +133,19 @@ class Buckets(Experiment):
     def answering(self, rows: List[Row]) -> List[Row]:
         """For each network and number of devices MXNet's device store, one by one, and the fastest of ours; then the
         fastest beside backward."""
-        answers = {"mxnet-device", "one by one"}
-        best = [fastest(find_all(rows, run=BESIDE))[0]]
-        for net in NETS:
-            for n in sorted({len(row["case"]["devices"]) for row in rows}):
-                best.append(fastest([row for row in _summed(rows, net, n) if row["case"]["bucket_mb"]])[0])
-        return [row for row in rows if row["case"]["algorithm"] in answers or row in best]
+        shown = [fastest(find_all(rows, run=BESIDE))[0], *find_all(rows, algorithm="mxnet-device")]
+        shown += find_all(rows, algorithm="one by one")
+        return [row for row in rows if row in shown or "best_of_device_store" in row.rounds]
 
     def draw(self, result: Result, figure: style.Figure) -> None:
-        few = min(len(row["case"]["devices"]) for row in result["rows"])
-        panels = figure.subplots(1, len(NETS))
+        few = min(len(row.devices) for row in result["rows"])
         figure.set_figwidth(1.5 * style.WIDTH)
-        for axes, (net, (title, _)) in zip(panels, NETS.items()):
+        for axes, (net, (title, _)) in zip(figure.subplots(1, len(NETS)), NETS.items()):
             rows = _summed(result["rows"], net, few)
-            colours = [LOOKS[row["case"]["algorithm"]][0] for row in rows]
-            row_bars(figure, rows, "ms", colours, [1e3] * len(rows), axes, [_way(row) for row in rows])
+            draw_times(axes, rows, [row.label.partition(": ")[2] for row in rows])
             axes.set_title(f"{title} on {plural(few, 'device')}")
 
 
 def _summed(rows: List[Row], net: str, devices: int) -> List[Row]:
     """The rows without a backward pass, for that network and number of devices."""
-    return [row for row in find_all(rows, net=net, run=None) if len(row["case"]["devices"]) == devices]
-
-
-def _way(row: Row) -> str:
-    return str(row["label"].partition(": ")[2])
+    return [row for row in find_all(rows, net=net, run=None) if len(row.devices) == devices]

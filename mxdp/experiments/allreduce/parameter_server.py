@@ -11,16 +11,15 @@ process, and the plan simulated (:mod:`mxdp.plans.cost.simulate`) on the machine
 
 from __future__ import annotations
 
-import statistics
 from typing import List
 
 from mxdp import cuda, process
-from mxdp.errors import plural
-from mxdp.experiments.allreduce.sizes import LOOKS
-from mxdp.experiments.harness.claims import Claim, estimate, off
-from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, experiment
+from mxdp.errors import plural, size
+from mxdp.experiments.allreduce.common import draw_times
+from mxdp.experiments.harness.claims import Claim
+from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Settings, experiment
+from mxdp.experiments.harness.rows import Row, find, find_all
 from mxdp.experiments.report import style
-from mxdp.experiments.report.rows import find, find_all, keep, ratios, row_bars, size
 from mxdp.plans.collective import one_hop
 from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.collective.schedule import Schedule
@@ -56,18 +55,18 @@ class ParameterServer(Experiment):
     )
     claims = {
         "server_over_one": Claim(
-            "Adding up on a server takes longer than on one device: at least 1.1 times as long.",
+            "Adding up on a server takes at least 1.1 times as long as on one device.",
             "the book's arithmetic: 80 ms and 60 ms",
             1.1,
             least=True,
         ),
         "one_over_parts": Claim(
-            "Adding up on one device takes longer than in parts on all: at least 1.1 times as long.",
+            "Adding up on one device takes at least 1.1 times as long as in parts on all.",
             "the book's arithmetic: 60 ms and 15 ms",
             1.1,
             least=True,
         ),
-        "wrong": Claim("Every timed sum is right: no number is wrong.", "ours", 0, exact=True),
+        "wrong": Claim("Every number of every timed sum is right.", "ours", 0, exact=True),
     }
     compared = "every element of every replica after three sums, exactly"
     together = True
@@ -97,55 +96,50 @@ class ParameterServer(Experiment):
             here, book = predict(schedule, nbytes, machine), allreduce_seconds(schedule, nbytes, BOOK_LINK)
             said.append(f"{case.label} {style.number(here * 1e3)} ({style.number(book * 1e3)})")
         return (
-            f"ms for {size(nbytes)} at the reference machine's speeds on {plural(cores, 'core')}, and by the formula "
-            f"over the book's 16 GB/s: {', '.join(said) or 'nothing to add up on one device'}."
+            f"For {size(nbytes)} on {plural(cores, 'core')}, in ms at the reference machine's speeds (and by the "
+            f"formula, with the book's 16 GB/s): {', '.join(said) or 'nothing to add up on one device'}."
         )
 
     def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
         for row in rows:
-            metrics = row["metrics"]
-            metrics["wrong"] = sum(row["rounds"]["wrong"])
-            metrics["ms"] = row["seconds"]["median"] * 1e3
-            metrics["prediction_error"] = off(row, "predicted_ms", 1e-3)
+            error = row.off("predicted_ms", 1e-3)
+            row.metrics.update(wrong=sum(row.rounds["wrong"]), ms=row.median * 1e3, prediction_error=error)
         for n in settings["devices"]:
             server, one, parts = (find(rows, replicas=n, algorithm=name) for name in BOOK_MS)
-            if server and one:
-                keep(server, "server_over_one", ratios(server, one))
-            if server and parts:
-                keep(server, "over_parts", ratios(server, parts))
-            if one and parts:
-                keep(one, "one_over_parts", ratios(one, parts))
+            if server:
+                server.keep_ratios("server_over_one", one)
+                server.keep_ratios("over_parts", parts)
+            if one:
+                one.keep_ratios("one_over_parts", parts)
 
     def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
         if not rows:
-            return "One device has nothing to add up: run it with --devices 4."
-        wrong = [row["label"] for row in rows if row["metrics"]["wrong"]]
+            return "One device has nothing to add up."
+        wrong = [row.label for row in rows if row.metrics["wrong"]]
         if wrong:
-            return f"Timed sums were wrong ({', '.join(wrong)}): the times mean nothing."
-        said = []
-        for n in (n for n in settings["devices"] if n > 1):
-            times = {row["case"]["algorithm"]: row for row in find_all(rows, replicas=n)}
-            server, one, parts = (times.pop(name) for name in BOOK_MS)
-            others = ", ".join(f"{name} {style.number(row['metrics']['ms'])}" for name, row in times.items())
-            said.append(
-                f"On {plural(n, 'device')} adding up on a server takes {estimate(server, 'over_parts'):.2f} times as "
-                f"long as in parts on all, and on one device {estimate(one, 'one_over_parts'):.2f} times; in parts "
-                f"{size(rows[0]['case']['bytes'])} take {style.number(parts['metrics']['ms'])} ms (others: {others})."
-            )
-        if rows[0]["case"]["devices"][0].startswith("cpu"):
-            said.append(
-                "The book's factors need links that work side by side, but CPU devices share one memory and the cores: "
-                "in parts, as many bytes go through that memory as on one device; only more cores take part."
-            )
-        book = ", ".join(f"{ms:.0f}" for ms in BOOK_MS.values())
-        said.append(f"The book's arithmetic, 160 MB on four GPUs: {book} ms, 5.3 times apart.")
-        errors = [abs(each) for row in rows if (each := row["metrics"]["prediction_error"]) is not None]
-        if errors:
-            said.append(
-                f"The simulated plans are off by {statistics.median(errors):.0%} (median); {errors.count(0)} of "
-                f"{len(errors)} agree with the time, as their intervals overlap."
-            )
-        return " ".join(said)
+            return f"The timed sums were wrong for {', '.join(wrong)}, so the times mean nothing."
+        most = rows[-1].case["replicas"]
+        server, one = (find_all(rows, replicas=most, algorithm=name)[0] for name in ("server", "naive"))
+        return (
+            f"With {size(one.case['bytes'])} on each of {most} devices, adding up on one device takes "
+            f"{one.estimate('one_over_parts'):.2f} times as long as in parts on all, and on a server "
+            f"{server.estimate('over_parts'):.2f} times."
+        )
+
+    def explanation(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
+        if not rows:
+            return "Run it with --devices 4."
+        server, one, parts = BOOK_MS.values()
+        said = (
+            f"By the book's arithmetic for four GPUs, whose links work side by side, it is {one / parts:.0f} times "
+            f"({one:.0f} ms and {parts:.0f} ms) and {server / parts:.1f} times ({server:.0f} ms)."
+        )
+        if not rows[0].devices[0].startswith("cpu"):
+            return said
+        return (
+            f"{said} CPU devices share one memory and the cores: in parts, as many bytes go through that memory as on "
+            "one device, and only more cores take part."
+        )
 
     def columns(self) -> List[Column]:
         return [
@@ -159,22 +153,9 @@ class ParameterServer(Experiment):
         ]
 
     def draw(self, result: Result, figure: style.Figure) -> None:
-        rows = result["rows"]
-        axes = figure.add_subplot()
-        colours = [LOOKS[row["case"]["algorithm"]][0] for row in rows]
-        labels = [row["label"].replace(": ", " devices: ") for row in rows]
-        row_bars(figure, rows, "ms", colours, [1e3] * len(rows), axes, labels)
-        marks = (("predicted_ms", "^", style.INK, "simulated"), ("textbook_ms", "D", "white", "formula"))
-        most = axes.get_xlim()[1]
-        for name, marker, colour, label in marks:
-            values = [row["metrics"][name] for row in rows]
-            below = [y + style.THICK / 2 + 0.09 for y in range(len(rows))]
-            look = dict(color=colour, markeredgecolor=style.INK, markersize=7, clip_on=False)
-            axes.plot(values, below, marker, label=label, **look)
-            most = max(most, max(values) * 1.05)
-        axes.set_xlim(0, most)
-        axes.set_ylim(len(rows) - 0.5, axes.get_ylim()[1])
-        figure.legend(loc="outside lower center", ncols=2)
+        labels = [row.label.replace(": ", " devices: ") for row in result["rows"]]
+        axes = figure.add_subplot(title=f"Adding up {size(result['rows'][0].case['bytes'])} on each device")
+        draw_times(axes, result["rows"], labels, predicted_ms="simulated", textbook_ms="formula")
 
 
 def schedule_of(case: Case, elements: int) -> Schedule:

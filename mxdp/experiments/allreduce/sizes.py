@@ -2,7 +2,7 @@
 
 Each algorithm sums one array over the devices, as do MXNet's own stores. The cost model simulates every plan with the
 speeds that were measured in the same process (see ``links``). Small arrays cost calls and start-up times, so plans with
-few operations win. Large arrays cost bytes, so plans win that send little and keep all devices busy.
+few operations win. Large arrays cost bytes, so plans that send little and keep all devices busy win.
 """
 
 from __future__ import annotations
@@ -10,42 +10,19 @@ from __future__ import annotations
 import statistics
 from typing import List
 
-from mxdp.errors import plural
-from mxdp.experiments.harness.claims import Claim, at_most, estimate, off
-from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, experiment
+from mxdp.errors import either, plural, size
+from mxdp.experiments.allreduce.common import LOOKS, STORES, draw_times, keep_fastest
+from mxdp.experiments.harness.claims import Claim
+from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Settings, experiment
+from mxdp.experiments.harness.rows import Row, contenders, fastest, find, find_all, one_way
 from mxdp.experiments.report import style
-from mxdp.experiments.report.rows import (
-    contenders,
-    either,
-    fastest,
-    find,
-    find_all,
-    keep,
-    one_way,
-    ratios,
-    row_bars,
-    size,
-)
 from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO, plan
 from mxdp.plans.cost.link import algorithm_bandwidth, bus_bandwidth
 from mxdp.plans.cost.machine import CPU
 from mxdp.plans.cost.simulate import predict
 
-STORES = {"mxnet-local": "local", "mxnet-device": "device"}
-"""MXNet's own stores for one machine: name in the table to name in MXNet."""
 LARGE = 1 << 20
 """Bytes from which on an array is large: the cost model is judged by these."""
-SHOWN = 1 << 26
-"""Bytes of the arrays whose times the picture shows as bars, if they were measured."""
-BAR_INCHES = 0.7
-LOOKS = {
-    **{name: look for name, *look in zip([*sorted(ALGORITHMS), AUTO], style.COLOURS, style.MARKERS)},
-    "mxnet-local": (style.LIGHT_GREY, "d"),
-    "mxnet-device": (style.GREY, "d"),
-    "server": (style.GREY, "d"),
-    "one by one": ("#D5D9DF", "d"),
-}
-"""Each algorithm's colour and marker in the pictures of this room."""
 
 
 @experiment
@@ -59,18 +36,17 @@ class AllReduceSizes(Experiment):
         "One array on each device, summed in place; every call is waited for. algbw: its bytes over the time, busbw: "
         "what each device's link carries at least, both in GB/s. 'Pred.': the plan simulated with the speeds measured "
         "in the same round; 'off': how far its interval is from that of the time (0 %: they overlap, so they agree). "
-        "auto: the algorithm that the cost model chose."
+        "auto: the algorithm that the cost model chose. The fastest is chosen on odd rounds (or processes) and timed "
+        "on the others. The cost model is judged by the median over algorithms and sizes of each round."
     )
     claims = {
         "largest_of_device_store": Claim(
-            "Our fastest all-reduce of the largest array takes at most 0.75 times as long as MXNet's device store. The "
-            "fastest is chosen on odd rounds (or processes) and timed on the others.",
+            "Our fastest all-reduce of the largest array takes at most 0.75 times as long as MXNet's device store.",
             "ours",
             0.75,
         ),
         "model_off": Claim(
-            "The cost model knows the time of large arrays (1 MiB or more): predicted over measured, or its inverse "
-            "where the prediction is mostly less, in each round the median over sizes and algorithms, is at most 1.25.",
+            "The cost model predicts the time of large arrays (1 MiB or more) within a factor of 1.25.",
             "the cost model",
             1.25,
         ),
@@ -91,10 +67,7 @@ class AllReduceSizes(Experiment):
     little = dict(sizes=[4, 1 << 20])
 
     def cases(self, settings: Settings) -> List[Case]:
-        short = {
-            "bidirectional-ring": "bidir. ring",
-            "shared-memory": "shared mem.",
-        }  # the table has to fit a terminal of 80 columns
+        short = {"bidirectional-ring": "bidir. ring", "shared-memory": "shared mem."}  # for a terminal of 80 columns
         return [
             Case(
                 f"{n} arrays of {size(nbytes)}, {short.get(name, name)}",
@@ -116,62 +89,56 @@ class AllReduceSizes(Experiment):
 
     def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
         for row in rows:
-            metrics, nbytes, median = row["metrics"], row["case"]["bytes"], row["seconds"]["median"]
-            metrics["wrong"] = row["oracle"]["wrong"]
-            metrics["ms"] = median * 1e3
-            metrics["algbw"] = algorithm_bandwidth(nbytes, median) / 1e9
-            metrics["busbw"] = bus_bandwidth(nbytes, median, len(row["case"]["devices"])) / 1e9
-            metrics["error"] = off(row, "predicted_ms", 1e-3)
-            store = find(rows, bytes=nbytes, devices=row["case"]["devices"], algorithm="mxnet-device")
-            if store:
-                keep(row, "of_device_store", ratios(row, store))
+            nbytes = row.case["bytes"]
+            row.metrics.update(
+                wrong=row.oracle["wrong"],
+                ms=row.median * 1e3,
+                algbw=algorithm_bandwidth(nbytes, row.median) / 1e9,
+                busbw=bus_bandwidth(nbytes, row.median, len(row.devices)) / 1e9,
+                error=row.off("predicted_ms", 1e-3),
+            )
+            store = find(rows, bytes=nbytes, devices=row.devices, algorithm="mxnet-device")
+            row.keep_ratios("of_device_store", store)
         for auto in find_all(rows, algorithm=AUTO):
-            same = find_all(rows, bytes=auto["case"]["bytes"], devices=auto["case"]["devices"])
-            ours = [row for row in same if row["case"]["algorithm"] in ALGORITHMS]
-            if len(auto["case"]["devices"]) == 1 or not ours:
+            same = find_all(rows, devices=auto.devices)
+            ours = [row for row in find_all(same, bytes=auto.case["bytes"]) if row.case["algorithm"] in ALGORITHMS]
+            if len(auto.devices) == 1 or not ours:
                 continue
-            best, reported = fastest(ours)
-            keep(auto, "over_fastest", [each if even else None for each, even in zip(ratios(auto, best), reported)])
-            shares = best["rounds"].get("of_device_store", [])
-            keep(best, "best_of_device_store", [each if even else None for each, even in zip(shares, reported)])
-            if auto["case"]["bytes"] == max(settings["sizes"]):
-                keep(best, "largest_of_device_store", best["rounds"]["best_of_device_store"])
-                apart = []
-                for row in _large(rows, auto):
-                    both = zip(row["rounds"]["predicted_ms"], row["seconds"]["samples"])
-                    apart.append(one_way([each / (1e3 * seconds) for each, seconds in both]))
-                if apart:
-                    keep(auto, "model_off", map(statistics.median, zip(*apart)))
+            largest = auto.case["bytes"] == max(settings["sizes"])
+            best, reported = keep_fastest(ours, *["largest_of_device_store"] * largest)
+            auto.keep("over_fastest", auto.ratios(best), reported)
+            predicted = [row for row in same if row.case["bytes"] >= LARGE and "predicted_ms" in row.rounds]
+            if largest and predicted:
+                pairs = [zip(row.rounds["predicted_ms"], row.samples) for row in predicted]
+                off = [one_way([ms / (1e3 * seconds) for ms, seconds in own]) for own in pairs]
+                auto.keep("model_off", map(statistics.median, zip(*off)))
 
     def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        best = [row for row in rows if "best_of_device_store" in row["rounds"]]
-        if not best:
-            return "Nothing to sum on 1 device: run it with --devices 2,4."
-        largest, smallest = (find_all(best, bytes=end(settings["sizes"])) for end in (max, min))
-        autos = [
-            row["metrics"]["over_fastest"] for row in find_all(rows, algorithm=AUTO) if "over_fastest" in row["rounds"]
-        ]
-        models = [row for row in rows if "model_off" in row["rounds"]]
-        text = (
-            f"{size(max(settings['sizes']))} take {_shares(largest, rows)} of the time of MXNet's device store. Large "
-            f"arrays cost bytes, so plans win that send little and keep all devices busy; "
-            f"{size(min(settings['sizes']))} take {_shares(smallest, rows)}"
+        shown = _shown(rows)
+        auto = find(shown, algorithm=AUTO)
+        if auto is None or len(auto.devices) == 1:
+            return "One device has nothing to sum."
+        ours = [row for row in shown if row.case["algorithm"] in ALGORITHMS]
+        best, reported = fastest(ours)
+        names = [row.case["algorithm"] for row in contenders(ours, best, reported)]
+        model = (
+            "as the cost model expects" if auto.metrics["chosen"] in names else "which the cost model does not expect"
         )
-        if any(at_most(row, "best_of_device_store", 1.0) is False for row in smallest):
-            text += ": the store makes one call of C++, and each operation of ours is a call from Python"
-        text += (
-            f". auto takes {statistics.median(autos):.2f} times as long as the fastest of ours (median over sizes), at "
-            f"most {max(autos):.2f}"
+        return (
+            f"For {size(best.case['bytes'])} on {plural(len(best.devices), 'device')}, mxdp's fastest all-reduce is "
+            f"{either(names)}, {model}, and takes {best.estimate('best_of_device_store'):.2f} of the time of MXNet's "
+            "device store."
         )
-        if models:
-            said = []
-            for row in models:
-                errors = [each["metrics"]["error"] for each in _large(rows, row)]
-                agree = f"{errors.count(0)} of {len(errors)} predictions agree"
-                count = plural(len(row["case"]["devices"]), "device")
-                said.append(f"{estimate(row, 'model_off'):.2f} on {count} ({agree})")
-            text += f"; from 1 MiB on the cost model is off by a factor of {' and '.join(said)}"
-        return f"{text}."
+
+    def explanation(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
+        over = [row.metrics["over_fastest"] for row in rows if "over_fastest" in row.rounds]
+        if not over:
+            return "Run it with --devices 2,4."
+        return (
+            f"Over all sizes, the algorithm that the cost model chooses takes {statistics.median(over):.2f} times as "
+            f"long as the fastest (median), at most {max(over):.2f} times. Large arrays cost bytes, so plans that send "
+            "little win; small arrays cost calls, so plans with few operations win."
+        )
 
     def columns(self) -> List[Column]:
         return [
@@ -185,73 +152,32 @@ class AllReduceSizes(Experiment):
 
     def answering(self, rows: List[Row]) -> List[Row]:
         """The largest arrays."""
-        return find_all(rows, bytes=max(row["case"]["bytes"] for row in rows))
+        return find_all(rows, bytes=max(row.case["bytes"] for row in rows))
 
     def draw(self, result: Result, figure: style.Figure) -> None:
-        """Bars for one size on one number of devices; then for each number the times by size, and their ratios."""
-        counts = sorted({len(row["case"]["devices"]) for row in result["rows"]})
-        sizes = {row["case"]["bytes"] for row in result["rows"]}
-        middle, shown = counts[len(counts) // 2], SHOWN if SHOWN in sizes else max(sizes)
-        at_shown = [row for row in find_all(result["rows"], bytes=shown) if len(row["case"]["devices"]) == middle]
-        heights = [len(at_shown) * BAR_INCHES + 1, *(2.8 for _ in counts)]
-        grid = figure.add_gridspec(len(heights), 2, height_ratios=heights)
-        bars = figure.add_subplot(grid[0, :])
-        _measured_and_predicted(bars, at_shown)
-        bars.set_title(f"An array of {size(shown)} on each of {plural(middle, 'device')}")
-        for line, n in enumerate(counts, 1):
-            rows = [row for row in result["rows"] if len(row["case"]["devices"]) == n]
-            times, shares = (figure.add_subplot(grid[line, column]) for column in (0, 1))
-            for axes, metric in ((times, "ms"), (shares, "of_device_store")):
-                for name in [*sorted(ALGORITHMS), *STORES]:
-                    colour, marker = LOOKS[name]
-                    own = [row for row in find_all(rows, algorithm=name) if row["metrics"].get(metric) is not None]
-                    axes.plot(
-                        [row["case"]["bytes"] for row in own], [row["metrics"][metric] for row in own],
-                        color=colour, marker=marker, markersize=4, linewidth=1.3, label=name,
-                    )  # fmt: skip
-                axes.set(xscale="log", yscale="log", xlabel="bytes")
-            times.set(title=plural(n, "device"), ylabel="ms")
-            shares.set_ylabel("time / mxnet-device's")
-            style.plain_logarithmic(times.yaxis, shares.yaxis)
-        figure.legend(*times.get_legend_handles_labels(), loc="outside lower center", ncols=4)
-        figure.set_size_inches(1.5 * style.WIDTH, sum(heights) + 0.9)
+        """Bars for the largest array; then for each number of devices the ratios by size."""
+        counts, shown = sorted({len(row.devices) for row in result["rows"]}), _shown(result["rows"])
+        heights = [len(shown) * style.BAR_HEIGHT + 1.3, *(2.8 for _ in counts)]
+        bars, *curves = figure.subplots(len(heights), height_ratios=heights)
+        draw_times(bars, shown, [row.case["algorithm"] for row in shown], predicted_ms="predicted")
+        bars.set_title(f"{size(shown[0].case['bytes'])} on each of {plural(len(shown[0].devices), 'device')}")
+        for axes, n in zip(curves, counts):
+            rows = [row for row in result["rows"] if len(row.devices) == n and "of_device_store" in row.rounds]
+            for name in [*sorted(ALGORITHMS), *STORES]:
+                own, (colour, marker) = find_all(rows, algorithm=name), LOOKS[name]
+                axes.plot(
+                    [row.case["bytes"] for row in own], [row.metrics["of_device_store"] for row in own],
+                    color=colour, marker=marker, markersize=4, linewidth=1.3, label=name,
+                )  # fmt: skip
+            axes.set(xscale="log", yscale="log", xlabel="bytes", ylabel="time / mxnet-device's")
+            axes.set_title(plural(n, "device"))
+            style.plain_logarithmic(axes.yaxis)
+        figure.legend(*curves[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+        figure.set_figheight(sum(heights) + 1.5)
 
 
-def _large(rows: List[Row], like: Row) -> List[Row]:
-    """The rows of large arrays with a prediction, on the same devices as ``like``."""
-    same = find_all(rows, devices=like["case"]["devices"])
-    return [row for row in same if row["case"]["bytes"] >= LARGE and "predicted_ms" in row["rounds"]]
-
-
-def _measured_and_predicted(axes: style.Axes, rows: List[Row]) -> None:
-    """For each row a bar of its time, and below it a hatched one of what the cost model predicted,
-    with its interval."""
-    colours = [LOOKS[row["case"]["algorithm"]][0] for row in rows]
-    names = [row["case"]["algorithm"] for row in rows]
-    row_bars(axes.figure, rows, "ms", colours, [1e3] * len(rows), axes, names)
-    right = axes.get_xlim()[1]
-    for y, (row, colour) in enumerate(zip(rows, colours)):
-        predicted = row["metrics"].get("predicted_ms")
-        if predicted is not None:
-            below = y + style.THICK / 2 + 0.1
-            axes.barh(below, predicted, height=0.16, color="white", edgecolor=colour, hatch="//////")
-            if "predicted_ms" in row["rounds"]:
-                _, *ends = estimate(row, "predicted_ms")
-                if None not in ends:
-                    axes.plot(ends, [below, below], color=style.INK, linewidth=1.2, marker="|", markersize=7)
-            text = f"predicted {style.number(predicted)}"
-            axes.annotate(text, (predicted, below), (5, -1), textcoords="offset points", va="center", size=10)
-            right = max(right, 1.2 * predicted)
-    axes.set(xlim=(0, right), ylim=(len(rows) - 0.55, axes.get_ylim()[1]))
-
-
-def _shares(best: List[Row], rows: List[Row]) -> str:
-    """Of each number of devices, with every algorithm that may be the fastest."""
-    said = []
-    for row in best:
-        same = find_all(rows, bytes=row["case"]["bytes"], devices=row["case"]["devices"])
-        ours = [each for each in same if each["case"]["algorithm"] in ALGORITHMS]
-        names = either(each["case"]["algorithm"] for each in contenders(ours, *fastest(ours)))
-        share = estimate(row, "best_of_device_store")
-        said.append(f"{share:.2f} on {plural(len(row['case']['devices']), 'device')} ({names})")
-    return " and ".join(said)
+def _shown(rows: List[Row]) -> List[Row]:
+    """The rows that answer and picture show: the largest array, on the middle number of devices."""
+    counts = sorted({len(row.devices) for row in rows})
+    largest = max((row.case["bytes"] for row in rows), default=0)
+    return [row for row in find_all(rows, bytes=largest) if len(row.devices) == counts[len(counts) // 2]]

@@ -10,17 +10,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import List
 
-from mxdp.experiments.harness.claims import Claim, estimate
-from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, experiment
+from mxdp.errors import size
+from mxdp.experiments.harness.claims import Claim
+from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Settings, experiment
+from mxdp.experiments.harness.rows import Row
 from mxdp.experiments.report import style
-from mxdp.experiments.report.rows import keep
 
 MB = 1e6
 INNER = 64
 """The short side of the factors. The slides' factors are square; here only the bytes of the results count."""
 ITEM = 4
 """Bytes of a float32."""
-LABELS = {"fits": "no limit", "refused": "refused", "sliced": "in slices"}
 
 
 @dataclass(frozen=True)
@@ -60,26 +60,24 @@ class MemoryGuard(Experiment):
     how_to_read = (
         "'Needs' is the predicted peak, 'measured' the growth of the process at its worst moment (on a GPU: what MXNet "
         "had there), the median over the rounds; both beyond what was there before. 'Of needs' is their ratio. 'At "
-        "once' is the number of results at a time. The reference runs into the same limit, set by the system, without "
-        "having asked."
+        "once' is the number of results at a time. The reference starts without a guard; the system sets the limit. "
+        "The notebook's 50 results of 64 MB need 3.2 GB, on a card of 4 GB that others use as well."
     )
     claims = {
         "most": Claim(
-            "The need is known before the start: the job takes at most 1.1 times what was predicted, whole and in "
-            "slices.",
+            "The job takes at most 1.1 times the memory that was predicted before its start, whole and in slices.",
             "ours",
             1.1,
         ),
         "of_needs": Claim(
-            "The prediction is not too careful: the job takes at least 0.9 times what was predicted, whole and in "
-            "slices.",
+            "The job takes at least 0.9 times the memory that was predicted, whole and in slices.",
             "ours",
             0.9,
             least=True,
         ),
-        "of_limit": Claim("In slices it stays within the limit: at most 1 times the limit.", "ours", 1),
-        "refused": Claim("Uncut it is refused: 0 results are computed.", "ours", 0, exact=True),
-        "of_result": Claim("Refused, it takes next to nothing: less than 1 of its results.", "ours", 1),
+        "of_limit": Claim("In slices the job takes at most 1 times its limit.", "ours", 1),
+        "refused": Claim("Whole, the job is refused under the limit: it computes 0 results.", "ours", 0, exact=True),
+        "of_result": Claim("The refused job allocates less than 1 result.", "ours", 1),
     }
     compared = "row sums against NumPy's, exactly; and the guard's own answer"
     common = dict(devices=[1], kind="auto", seed=0, products=50)
@@ -90,7 +88,8 @@ class MemoryGuard(Experiment):
     little = dict(size=64, products=2, limit_bytes=80000)
 
     def cases(self, settings: Settings) -> List[Case]:
-        cases = [Case(label, settings={"way": way}) for way, label in LABELS.items()]
+        labels = {"fits": "no limit", "refused": "refused", "sliced": "in slices"}
+        cases = [Case(label, settings={"way": way}) for way, label in labels.items()]
         return [*cases, Case("no guard", settings={"way": "unguarded"}, reference=True)]
 
     def predict(self, settings: Settings, cores: int) -> str:
@@ -103,30 +102,33 @@ class MemoryGuard(Experiment):
 
     def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
         for row in rows:
-            taken, way = row["rounds"]["measured_bytes"], row["case"]["way"]
+            taken, way = row.rounds["measured_bytes"], row.case["way"]
             if way == "refused":
                 result = BigResults.of(settings).result_bytes
-                keep(row, "of_result", [each / result for each in taken])
-                row["rounds"]["refused"] = row["rounds"]["at_once"]
+                row.keep("of_result", [each / result for each in taken])
+                row.rounds["refused"] = row.rounds["at_once"]
             else:
-                keep(row, "of_needs", [each / needs for each, needs in zip(taken, row["rounds"]["predicted_bytes"])])
-                row["rounds"]["most"] = row["rounds"]["of_needs"]
+                row.keep("of_needs", [each / needs for each, needs in zip(taken, row.rounds["predicted_bytes"])])
+                row.rounds["most"] = row.rounds["of_needs"]
             if way == "sliced":
-                keep(row, "of_limit", [each / settings["limit_bytes"] for each in taken])
+                row.keep("of_limit", [each / settings["limit_bytes"] for each in taken])
 
     def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        fits, refused, sliced, unguarded = (row["metrics"] for row in rows + references)
-        if not (fits["at_once"] and sliced["at_once"]):
-            return f"It could not be run: {fits['said'] or sliced['said']}"
-        whole, cut = (f"{estimate(row, 'of_needs'):.3f}" for row in rows[::2])
-        end = f"fails with {unguarded['said']!r}" if unguarded["said"] else "runs to its end here"
+        fits, _, sliced = rows
+        if not (fits.metrics["at_once"] and sliced.metrics["at_once"]):
+            return f"The job could not be run: {fits.metrics['said'] or sliced.metrics['said']}"
         return (
-            f"The job takes {whole} times the {_mb(fits['predicted_bytes'])} that were predicted. With a limit of "
-            f"{_mb(settings['limit_bytes'])} it runs in slices of {sliced['at_once']} results and takes {cut} times "
-            f"the predicted {_mb(sliced['predicted_bytes'])}; uncut it is refused: "
-            f"{refused['said'] or 'but it was not.'} Under the same limit, without asking, it takes "
-            f"{_mb(unguarded['measured_bytes'])} and {end}. So the notebook's stop (50 results of 64 MB, 3.2 GB, on a "
-            "card of 4 GB that others use as well) could be known before its first product."
+            f"A job of {settings['products']} products takes {fits.estimate('of_needs'):.3f} times the memory that was "
+            f"predicted before its start; cut into slices that fit, {sliced.estimate('of_needs'):.3f} times."
+        )
+
+    def explanation(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
+        refused, unguarded = rows[1].metrics, references[0].metrics
+        start = f"refused: {refused['said']}" if refused["said"] else "not refused."
+        end = f"fails with {unguarded['said']!r}" if unguarded["said"] else "runs to its end"
+        return (
+            f"Under a limit of {size(settings['limit_bytes'])} the whole job is {start} Without a guard it takes "
+            f"{unguarded['measured_bytes'] / MB:.0f} MB under that limit and {end}."
         )
 
     def columns(self) -> List[Column]:
@@ -141,19 +143,16 @@ class MemoryGuard(Experiment):
     def draw(self, result: Result, figure: style.Figure) -> None:
         rows = result["rows"] + result["references"]
         axes = figure.add_subplot()
-        values = [round(row["metrics"]["measured_bytes"] / MB, 1) for row in rows]
-        colours = [style.COLOURS[0 if row["metrics"]["at_once"] else 4] for row in rows]
-        style.bars(axes, [row["label"] for row in rows], values, unit="MB", colours=colours)
+        values = [round(row.metrics["measured_bytes"] / MB, 1) for row in rows]
+        colours = [style.COLOURS[0 if row.metrics["at_once"] else 4] for row in rows]
+        style.bars(axes, [row.label for row in rows], values, unit="MB", colours=colours)
         limit = result["settings"]["limit_bytes"] / MB
         for y, row in enumerate(rows):
-            needs = row["metrics"]["predicted_bytes"] / MB
+            needs = row.metrics["predicted_bytes"] / MB
             axes.barh(y, needs, height=style.THICK, fill=False, edgecolor=style.INK, linestyle=":", linewidth=1.2)
-            if row["case"]["way"] != "fits":
+            if row.case["way"] != "fits":
                 below = y + 0.7 * style.THICK
                 axes.plot(limit, below, "^", color=style.COLOURS[1], markersize=9, zorder=5, clip_on=False)
-        axes.set_xlim(0, max([*values, *(row["metrics"]["predicted_bytes"] / MB for row in rows)]) * 1.3)
+        axes.set_ylim(len(rows) - 0.5, -0.7)
+        axes.set_xlim(0, max([*values, *(row.metrics["predicted_bytes"] / MB for row in rows)]) * 1.3)
         axes.set_xlabel("MB measured (dotted: predicted; triangle: limit)")
-
-
-def _mb(nbytes: int) -> str:
-    return f"{nbytes / MB:.1f} MB"

@@ -1,4 +1,4 @@
-"""Can three devices compute and talk at once? They train the two-layer network of the book's figure, cut into tasks.
+"""Can three devices compute and communicate at once? They train the figure's two-layer net, cut into tasks.
 
 The keeper (the figure's CPU) hands out the batch, sums the gradients, updates the weights and copies them back. The
 workers (its GPUs) run the layers, each on its share of the batch::
@@ -13,21 +13,25 @@ the tasks; MXNet's engine finds this order. The cost model simulates it with the
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Dict, List, Tuple
 
 from mxdp import process
 from mxdp.errors import plural
 from mxdp.experiments.automatic_parallelism import task_picture
-from mxdp.experiments.automatic_parallelism.task_graph import GraphTask, from_ends, length, one_by_one, side_by_side
-from mxdp.experiments.harness.claims import Claim, estimate
-from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, experiment
+from mxdp.experiments.automatic_parallelism.task_graph import (
+    GraphTask,
+    from_ends,
+    length,
+    measured,
+    one_by_one,
+    side_by_side,
+)
+from mxdp.experiments.harness.claims import Claim
+from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Settings, experiment
+from mxdp.experiments.harness.rows import Row, find, find_all
 from mxdp.experiments.report import style
-from mxdp.experiments.report.rows import find, find_all, keep, ratios, row_bars
 from mxdp.plans.cost.simulate import simulate
 
-CLAIM = 0.8
-"""Leaving the order to the engine pays up to this ratio of the times without and with waits. Ours."""
 PRODUCTS = {"fc1 forward": 1.0, "fc2 forward": 1.0, "loss": 0.02, "fc2 backward": 2.0, "fc1 backward": 1.0}
 """A worker's tasks. The costs are in matrix products of the worker's share."""
 SMALL = 0.05
@@ -70,23 +74,25 @@ class MixedDevices(Experiment):
     """Steps of the network: on one device, and over several with a wait after each task and without."""
 
     name = "mixed-devices"
-    question = "Can three devices compute and talk at once, with nobody scheduling them?"
+    question = "Can three devices compute and communicate at once, without a schedule made by hand?"
     source = "Dive into Deep Learning, 'Automatic Parallelism', figure and exercise 3"
     how_to_read = (
         "A task is one box of the picture. 'Of one' is a row's time over that of everything on one device, round by "
         "round. 'Model' simulates the order without waits, with each task's own time, measured with waits. "
-        "'Both busy' is the share of the time in which two or more devices worked. The picture is the second step "
-        "without waits: its batch is handed out long before it is needed. Orange arrows cross devices."
+        "'Both busy' is the share of the time in which two or more devices worked. The program lists the same tasks in "
+        "the same order with waits and without. The picture is the second step without waits: its batch is handed out "
+        "long before it is needed. Orange arrows cross devices."
     )
+    slide_panel = 1
     claims = {
         "of_waits": Claim(
-            "The engine finds the order by itself: several devices without waits take at most "
-            f"{CLAIM} of the time with a wait after each task.",
+            "The engine finds the order by itself: several devices without waits take at most 0.8 of the time with a "
+            "wait after each task.",
             "the book, which gives no number; the bound is ours",
-            CLAIM,
+            0.8,
         ),
         "free_of_one": Claim(
-            "Several devices without waits are faster than one: they take less than 1.00 of its time.", "ours", 1.0
+            "Several devices without waits are faster than one: they take at most 1.00 of its time.", "ours", 1.0
         ),
     }
     compared = "gradients and all copies of the weights after two steps, against NumPy's integers, exactly"
@@ -112,46 +118,35 @@ class MixedDevices(Experiment):
         tasks = plan(n - 1, settings["steps"])
         free, waits = (length(simulate(groups, cores)) for groups in ([tasks], one_by_one(tasks)))
         return (
-            f"{n} devices without waits over {n} devices with waits: {free / waits:.2f} on {plural(cores, 'core')}, "
-            f"if each task of the keeper takes {SMALL:.0%} of a product of the whole batch."
+            f"On {plural(cores, 'core')} {n} devices without waits take {free / waits:.2f} of the time with waits, if "
+            f"each task of the keeper takes {SMALL:.0%} of a product of the whole batch."
         )
 
     def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
-        steps = settings["steps"]
+        steps, one = settings["steps"], find(rows, run="one")
         for row in rows:
-            metrics, devices = row["metrics"], row["case"]["devices"]
-            metrics["ms_a_step"] = row["seconds"]["median"] * 1e3 / steps
-            one = find(rows, run="one")
+            devices, run, metrics = row.case["devices"], row.case["run"], row.metrics
+            metrics["ms_a_step"] = row.median * 1e3 / steps
             if one:
-                keep(row, "free_of_one" if row["case"]["run"] == "free" else "of_one", ratios(row, one))
+                row.keep("free_of_one" if run == "free" else "of_one", row.ratios(one))
             tasks = plan(len(devices) - 1, steps)
-            if row["case"]["run"] != "waits":
+            if run != "waits":
                 metrics["both_busy"] = side_by_side(tasks, from_ends(tasks, metrics["tasks"]))
             waits = find(rows, run="waits", devices=devices)
-            if row["case"]["run"] == "free" and waits:
-                own = [replace(task, cost=waits["metrics"]["tasks"][task.name]) for task in tasks]
+            if run == "free" and waits:
+                own = measured(tasks, waits.metrics["tasks"])
                 metrics["model_ms"] = length(simulate([own], process.cores())) * 1e3 / steps
-                keep(row, "of_waits", ratios(row, waits))
+                row.keep("of_waits", row.ratios(waits))
 
     def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
         free = find_all(rows, run="free")
         if not free:
             return "Nothing to compare on 1 device: run it with --devices 3."
-        said = []
-        for row in free:
-            metrics, n = row["metrics"], len(row["case"]["devices"])
-            recorded = f" (in the recorded steps {metrics['together']:.0%})" if "together" in metrics else ""
-            said.append(
-                f"Without waits {n} devices take {estimate(row, 'of_waits'):.2f} of the time with waits and "
-                f"{estimate(row, 'free_of_one'):.2f} of one device's. Two or more devices are busy for "
-                f"{metrics['both_busy']:.0%} of the time{recorded}. A step takes {metrics['ms_a_step']:.1f} ms; the "
-                f"tasks' own times allow {metrics['model_ms']:.1f} ms."
-            )
-        said.append(
-            "The book says that it would be painful to schedule this by hand. The program without waits lists the "
-            "same tasks in the same order."
+        most = free[-1]
+        return (
+            f"Left to MXNet's engine, a step on {len(most.devices)} devices takes {most.estimate('of_waits'):.2f} of "
+            f"its time with a wait after each task, and {most.estimate('free_of_one'):.2f} of its time on one device."
         )
-        return " ".join(said)
 
     def columns(self) -> List[Column]:
         return [
@@ -162,19 +157,20 @@ class MixedDevices(Experiment):
         ]
 
     def draw(self, result: Result, figure: style.Figure) -> None:
-        rows = result["rows"]
+        rows, steps = result["rows"], result["settings"]["steps"]
+        upper, lower = figure.subplots(2, 1)
+        style.row_bars(figure, rows, "ms", scale=[1e3 / steps] * len(rows), axes=lower)
+        lower.set_title("Time of a step")
         shown = (find_all(rows, run="free") or rows)[-1]
-        lanes, steps = shown["case"]["devices"], result["settings"]["steps"]
+        lanes = shown.case["devices"]
         every, second = plan(len(lanes) - 1, steps), min(1, steps - 1)
         weights = (f"fc1 copy {second - 1}", f"fc2 copy {second - 1}")
         tasks = [task for task in every if str(second) in task.name.split() or task.name in weights]
-        colours = [style.COLOURS[{"one": 0, "waits": 6, "free": 2}[row["case"]["run"]]] for row in rows]
-        upper, lower = figure.subplots(2, 1)
-        row_bars(figure, rows, "ms a step", colours, [1e3 / steps] * len(rows), lower)
         # The keeper in the middle, as in the book's figure.
         half = (len(lanes) + 1) // 2
         middle = [*range(1, half), 0, *range(half, len(lanes))]
-        spans = from_ends(every, shown["metrics"]["tasks"])
+        spans = from_ends(every, shown.metrics["tasks"])
         # "fc2 backward 1 @0" is shown as "fc2 backward".
         task_picture.graph(upper, tasks, spans, lanes, lambda name: name.split(" @")[0].rpartition(" ")[0], middle)
+        upper.set_title(f"A step: {shown.label}")
         task_picture.fit(figure, len(rows), 1.3 * style.WIDTH)

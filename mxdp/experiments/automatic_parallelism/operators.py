@@ -1,30 +1,23 @@
 """Do independent operators on one device run side by side?
 
-The exercise pushes eight products, none of which needs another's result, on one device. The cost model: a device runs
-as many jobs at once as it has workers. A CPU device has one worker, unless ``MXNET_CPU_WORKER_NTHREADS`` is set before
-MXNet is loaded: eight products then take eight times as long as one. With two workers and two cores they take four
-times as long, once a product is long enough to be worth waking a worker for.
-
-The yardstick is one product, repeated into one array: MXNet lets one operator at a time write an array.
+The exercise pushes eight independent products on one device. The cost model: a device runs as many operators at once as
+it has workers, and a CPU device has one, unless ``MXNET_CPU_WORKER_NTHREADS`` says more. The yardstick is one product,
+repeated into one array: MXNet lets one operator at a time write an array.
 """
 
 from __future__ import annotations
 
-from itertools import takewhile
 from typing import List
 
 from mxdp.errors import plural
-from mxdp.experiments.harness.claims import Claim, at_most, estimate
+from mxdp.experiments.harness.claims import Claim
 from mxdp.experiments.harness.environments import workers
-from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, experiment
+from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Settings, experiment
+from mxdp.experiments.harness.rows import Row, find, find_all
 from mxdp.experiments.report import style
-from mxdp.experiments.report.rows import find, find_all, keep, ratios
 from mxdp.plans.cost.link import jobs_ratio
 
 WORKERS = (1, 2)
-ALONG = 0.65
-"""Operators run side by side where k of them take at most this part of k times one: with two workers the model says
-0.5."""
 
 
 @experiment
@@ -42,10 +35,9 @@ class Operators(Experiment):
     )
     claims = {
         "two_workers": Claim(
-            "With two workers, independent products on one device run side by side: at the largest side, k of them "
-            f"take at most {ALONG} of k times one.",
+            "With two workers, k independent products of the largest side take at most 0.65 of k times one.",
             "the book, exercise 1",
-            ALONG,
+            0.65,
         )
     }
     compared = "independent products, against NumPy's, exactly"
@@ -62,72 +54,45 @@ class Operators(Experiment):
 
     def cases(self, settings: Settings) -> List[Case]:
         return [
-            Case(
-                f"{plural(count, 'worker')}, {side}",
-                settings={"workers": count, "side": side},
-                environment=workers(count),
-            )
+            Case(f"{plural(count, 'worker')}, {side}", 1, 1, {"workers": count, "side": side}, workers(count))
             for count in WORKERS
             for side in settings["sides"]
         ]
 
     def predict(self, settings: Settings, cores: int) -> str:
         count = settings["products"]
-        said = [
-            f"{jobs_ratio(count, min(each, cores)) / count:.2f} with {plural(each, 'worker')} a device"
-            for each in WORKERS
-        ]
+        one, two = (jobs_ratio(count, min(each, cores)) / count for each in WORKERS)
         return (
-            f"{plural(count, 'product')} over {count} times one, on {plural(cores, 'core')}: {', '.join(said)}; small "
-            "products take the time of their calls, whatever the number of workers."
+            f"On {plural(cores, 'core')}, {plural(count, 'product')} take {one:.2f} of {count} times one on a device "
+            f"with 1 worker, and {two:.2f} with 2. Small products take the time of their calls, whatever the number of "
+            "workers."
         )
 
     def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
         for row in rows:
-            one = find(rows, workers=1, side=row["case"]["side"])
+            one = find(rows, workers=1, side=row.case["side"])
             if one:
-                keep(row, "over_one_worker", ratios(row, one))
-            operations = 2 * settings["products"] * row["case"]["side"] ** 3
-            row["metrics"]["gflops"] = operations / row["seconds"]["median"] / 1e9
+                row.keep("over_one_worker", row.ratios(one))
+            operations = 2 * settings["products"] * row.case["side"] ** 3
+            row.metrics["gflops"] = operations / row.median / 1e9
         largest = find(rows, workers=WORKERS[-1], side=max(settings["sides"]))
         if largest:
-            keep(largest, "two_workers", largest["rounds"]["over_k_times_one"])
+            largest.keep("two_workers", largest.rounds["over_k_times_one"])
 
     def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        count = settings["products"]
-        one, two = (find_all(rows, workers=each) for each in WORKERS)
-        largest = max(two, key=lambda row: int(row["case"]["side"]))
-        alone = find_all(one, side=largest["case"]["side"])[0]
-        slowest = max(two, key=lambda row: float(row["metrics"]["over_one_worker"]))
-        largest_first = sorted(two, key=lambda row: row["case"]["side"], reverse=True)
-        along = [*takewhile(lambda row: at_most(row, "over_k_times_one", ALONG) is True, largest_first)]
-        from_on = seen = ""
-        if along:
-            start = along[-1]
-            from_on = (
-                f" They take at most {ALONG} from side {start['case']['side']} on, where a product takes "
-                f"{style.number(start['metrics']['one_seconds'] * 1e6)} µs."
-            )
-        cost = (
-            f" Two workers can also cost time: at side {slowest['case']['side']} the {count} products take "
-            f"{estimate(slowest, 'over_one_worker'):.2f} times as long as with one, because MXNet wakes a worker for "
-            "every operator, and Python, which pushes the operators, needs a core as well."
-        )
-        if at_most(slowest, "over_one_worker", 1.0) is not False:
-            cost = ""
-        shown = [row for row in rows if "abreast" in row["metrics"]]
-        shares = " and ".join(
-            f"{row['metrics']['abreast']:.0%} of the time with {plural(row['case']['workers'], 'worker')}"
-            for row in shown
-        )
-        if shown:
-            seen = f" Recorded at side {shown[0]['case']['side']}, two products run at the same time for {shares}."
+        side = max(settings["sides"])
+        one, two = (find_all(rows, workers=count, side=side)[0].estimate("over_k_times_one") for count in WORKERS)
         return (
-            f"With two workers {count} products take {estimate(largest, 'over_k_times_one'):.2f} of {count} times one "
-            f"at side {largest['case']['side']}; with one worker, MXNet's own setting for a CPU device, "
-            f"{estimate(alone, 'over_k_times_one'):.2f}. A device runs as many operators at once as it has workers."
-            f"{from_on}{seen}{cost}"
+            f"On a device with two workers, {settings['products']} independent products of {side} x {side} take "
+            f"{two:.2f} of their time one after the other; with one worker, {one:.2f}."
         )
+
+    def explanation(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
+        said = "A device runs as many operators at once as it has workers; MXNet gives a CPU device one."
+        small = find_all(rows, workers=WORKERS[-1], side=min(settings["sides"]))[0]
+        if small.at_most("over_one_worker", 1.0) is not False:
+            return said
+        return f"{said} Small products take longer with two: MXNet wakes a worker for every operator."
 
     def columns(self) -> List[Column]:
         return [
@@ -142,19 +107,12 @@ class Operators(Experiment):
         axes = figure.add_subplot()
         for count, colour in zip(WORKERS, style.COLOURS):
             rows = find_all(result["rows"], workers=count)
-            sides = [row["case"]["side"] for row in rows]
-            axes.plot(sides, [_over_k(row) for row in rows], "o-", color=colour, label=plural(count, "worker"))
+            points = [(row.case["side"], row.metrics["over_k_times_one"]) for row in rows]
+            axes.plot(*zip(*points), "o-", color=colour, label=plural(count, "worker"))
         axes.set(xscale="log", xlabel="side of the matrices", ylabel="k products / k times one", ylim=(0, None))
-        labels, last = [], 0  # all would lie on one another
-        for side in sides:
-            labels.append(str(side) if side >= 4 * last else "")
-            last = side if labels[-1] else last
-        axes.set_xticks(sides, labels)
+        ticks = [4**power for power in range(9) if min(points)[0] <= 4**power <= max(points)[0]]
+        axes.set_xticks(ticks, map(str, ticks))
         axes.minorticks_off()
         style.reference_line(axes, 1.0, "one after\nthe other", horizontal=True)
         style.reference_line(axes, 0.5, "two at\na time", horizontal=True)
         figure.legend(loc="outside lower center", ncols=2)
-
-
-def _over_k(row: Row) -> float:
-    return float(row["metrics"]["over_k_times_one"])

@@ -13,21 +13,9 @@ import shlex
 from typing import List, Sequence, Tuple
 
 from mxdp.errors import UsageError
-from mxdp.experiments.harness.claims import estimate
-from mxdp.experiments.harness.experiment import (
-    Case,
-    Column,
-    Experiment,
-    Result,
-    Row,
-    Settings,
-    experiment,
-    find,
-)
+from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Settings, experiment, find
+from mxdp.experiments.harness.rows import Row
 from mxdp.experiments.report import style
-
-OVERHEAD = 1.25
-"""Times as long as a plain round that a recorded one may take; beyond it the timeline is doubted."""
 
 
 @experiment
@@ -35,7 +23,7 @@ class Profile(Experiment):
     """The cases of another experiment (``of``), each of its rounds recorded."""
 
     name = "profile"
-    question = "What did each device do, and when?"
+    question = "For how much of the time do two devices work at once?"
     source = "Dive into Deep Learning, 'Automatic Parallelism', exercise 4"
     how_to_read = (
         "Busy: the share of the round in which each device worked. Together: the share in which at least two did. "
@@ -60,19 +48,18 @@ class Profile(Experiment):
         return f"What {other.name} expects: {other.predict(its, cores)}"
 
     def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        every = rows + references
-        said = "; ".join(f"{row['label']}: {estimate(row, 'together'):.0%}" for row in every)
-        busy = [row for row in every if row["metrics"]["busy"]]
-        cost = ""
-        if busy:
-            worst = max(busy, key=lambda row: float(row["metrics"]["cost"]))
-            doubted = worst["metrics"]["cost"] > OVERHEAD
-            cost = f"Recording made a round at most {estimate(worst, 'cost'):.2f} times as long"
-            cost += f", more than {OVERHEAD}: doubt the timelines. " if doubted else ". "
-        command = nsys_command(settings["of"], ["--kind", "gpu"])
+        most = max(rows + references, key=lambda row: row.estimate("together").median)
         return (
-            f"Two devices worked at the same time for these shares of a round: {said}. {cost}With GPUs, NVIDIA's own "
-            f"profiler sees more: {command}"
+            f"Two devices work at the same time for up to {most.estimate('together'):.0%} of a round; that is the case "
+            f"{most.label!r} of {settings['of']}."
+        )
+
+    def explanation(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
+        worst = max(rows + references, key=lambda row: row.estimate("cost").median)
+        doubt = " Doubt timelines that cost so much time." if worst.at_most("cost", 1.25) is False else ""
+        return (
+            f"A recorded round takes at most {worst.estimate('cost'):.2f} times as long as a plain one.{doubt} With "
+            f"GPUs, NVIDIA's own profiler sees more: {nsys_command(settings['of'], ['--kind', 'gpu'])}"
         )
 
     def columns(self) -> List[Column]:
@@ -88,10 +75,10 @@ class Profile(Experiment):
         rows = result["rows"] + result["references"]
         axes = figure.add_subplot()
         labels, values, colours = [], [], []
-        devices = sorted({device for row in rows for device in row["metrics"]["busy"]})
+        devices = sorted({device for row in rows for device in row.metrics["busy"]})
         for row in rows:
-            for device, share in row["metrics"]["busy"].items():
-                labels.append(f"{row['label']}: {device}")
+            for device, share in row.metrics["busy"].items():
+                labels.append(f"{row.label}: {device}")
                 values.append(100 * share)
                 colours.append(style.COLOURS[devices.index(device) % len(style.COLOURS)])
         style.bars(axes, labels, values, unit="%", colours=colours)

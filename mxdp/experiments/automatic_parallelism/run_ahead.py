@@ -1,37 +1,27 @@
 """How far should Python run ahead of the devices?
 
-Python pushes a step in a fraction of the time that the devices need for it. If it never waits, the engine's records and
-each batch's pictures, which Python writes itself, pile up. Results don't, since MXNet allocates them when they are
-computed. If Python waits at each step, the devices stand still while it pushes the next. The book's exercise lies
-between: up to two steps ahead. The model: never waiting piles up all steps but the first, a wait each epoch those of an
-epoch, a wait each step none, and a bound of two steps three. A wait at each step adds the time of pushing the step.
+If Python never waits, each step's batch piles up; if it waits at each step, the devices stand still while it pushes the
+next. All rows train by the step of ``mxdp.train``, whose own bound is the last of them; the other rows switch it off.
+On CPU devices ``wait_to_read`` queues behind all work on ``cpu(0)``, later steps' too; a completion event does not.
 
-``wait_to_read`` is no good bound: on CPU devices it queues behind all work on ``cpu(0)``, so it waits for the last step
-and not only for an earlier one. A completion event does not (see ``mxdp.engine``).
-
-The last rows are additions. One costs t1 to push, t2 to compute, and t3 until Python hears of its end. The book: n of
-them with a wait for each take n (t1 + t2 + t3). Pushed at once they take t1 + n t2 + t3, *if* n t2 > (n - 1) t1;
-otherwise pushing takes the time.
+An addition costs t1 to push, t2 to compute, and t3 until Python hears of its end. The book: n with a wait for each take
+n (t1 + t2 + t3), pushed at once t1 + n t2 + t3, *if* n t2 > (n - 1) t1; otherwise pushing takes the time.
 """
 
 from __future__ import annotations
 
-from typing import Any, List, Mapping
+from typing import List
 
-from mxdp.experiments.harness.claims import Claim, at_most, estimate, unsure
-from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, experiment
+from mxdp.experiments.harness.claims import Claim
+from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Settings, experiment
+from mxdp.experiments.harness.rows import Row, find_all
 from mxdp.experiments.report import style
-from mxdp.experiments.report.rows import find, keep, ratios, row_bars
 
 POLICIES = ("never", "each epoch", "each step", "2 ahead", "2 ahead, events")
 BOUNDED = POLICIES[-1]
-"""The bound that is judged."""
 WAITS = {"waitall": "waitall", "wait_to_read": "the first: wait_to_read", "event": "the first: completion event"}
 EPOCHS = 2
-PICTURE_BYTES = 28 * 28 * 4
-OWN_CHILD = "RUN_AHEAD_CHILD"
-"""An environment variable that nothing reads. Cases of equal environment share a child, and a child that has trained
-before already holds memory that a fresh one has to get."""
+OWN_CHILD = "RUN_AHEAD_CHILD"  # Nothing reads this variable: cases of equal environment would share a child's memory.
 
 
 @experiment
@@ -42,33 +32,23 @@ class RunAhead(Experiment):
     question = "How far should Python run ahead of the devices?"
     source = "Dive into Deep Learning, 'Asynchronous Computation', exercises 1 and 2; '... Multiple GPUs', exercise 3"
     how_to_read = (
-        "The first rows: a round is two epochs of LeNet. 'Of first' is a row's time over that of the first row of its "
-        "kind, round by round. 'Peak' is the most that the process grew in a round, 'ahead' the most steps "
-        "pushed and not done. The next rows: the time until Python goes on after it has pushed several products to "
-        "each device. The last rows: y = x + 1, many times."
+        "The first rows: two epochs of LeNet. 'Of first' is the time over that of the first row of its kind. 'Peak' "
+        "is the most that the process grew in a round, 'ahead' the most steps pushed and not done. The next rows: the "
+        "time until Python goes on after it has pushed several products. The last rows: y = x + 1, many times."
     )
+    slide_panel = 1
     claims = {
-        "of_never": Claim(
-            "Python may be bounded to two steps ahead, by completion events: training takes at most 1.1 times as long "
-            "as without any wait.",
-            "the book's exercise 3; the bound is ours",
-            1.1,
-        ),
-        "peak_of_never": Claim(
-            "Bounded in this way, training needs less memory: its peak is at most 1 times that without any wait.",
-            "the book's exercise 3",
-            1,
-        ),
-        "of_pushed": Claim(
-            "A wait for each addition costs time: at least 1 times that of pushing all of them.",
-            "the book's exercise 1",
-            1,
-            least=True,
-        ),
-    }
-    compared = (
-        "parameters after 6 steps, bit for bit with a wait at each and against one device's; products and sums, exactly"
-    )
+        name: Claim(sentence, source, bound, least)
+        for name, bound, least, source, sentence in (
+            ("of_never", 1.1, False, "the book's exercise 3; the bound is ours",
+             "Bounded to two steps ahead, training takes at most 1.1 times as long as without any wait."),
+            ("peak_of_never", 1, False, "the book's exercise 3",
+             "Bounded to two steps ahead, training takes at most 1 times the memory that it takes without any wait."),
+            ("of_pushed", 1, True, "the book's exercise 1",
+             "Additions with a wait for each take at least 1 times as long as without."),
+        )
+    }  # fmt: skip
+    compared = "parameters after 6 steps: bits as with a wait at each, values as on one device; products; sums"
     together = True
     common = dict(devices=[2], kind="auto", seed=0, additions=10_000)
     presets = {
@@ -79,9 +59,8 @@ class RunAhead(Experiment):
 
     def cases(self, settings: Settings) -> List[Case]:
         n, count = max(settings["devices"]), settings["additions"]
-        labels = {name: f"wait {name}" if name.startswith("each") else name for name in POLICIES}
         return [
-            *(Case(label, n, 1, {"wait": name}, {OWN_CHILD: name}) for name, label in labels.items()),
+            *(Case(name.replace("each", "wait each"), n, 1, {"wait": name}, {OWN_CHILD: name}) for name in POLICIES),
             *(Case(label, n, settings={"products": name}) for name, label in WAITS.items()),
             Case(f"{count:,} additions", 1, settings={"each": False}),
             Case(f"{count:,}, a wait for each", 1, settings={"each": True}),
@@ -89,55 +68,38 @@ class RunAhead(Experiment):
 
     def predict(self, settings: Settings, cores: int) -> str:
         steps = -(-settings["samples"] // settings["batch_size"])
-        batch = settings["batch_size"] * PICTURE_BYTES / 1e6
+        batch = f"batches of {settings['batch_size'] * 28 * 28 * 4 / 1e6:.1f} MB"
         return (
-            f"Beside what a step needs, never waiting keeps up to {EPOCHS * steps - 1} batches of {batch:.1f} MB, each "
-            f"epoch {steps - 1}, a bound of two steps 3. {settings['additions']:,} additions pushed at once take as "
-            "long as the slower of Python and the back end."
+            f"Never waiting keeps up to {EPOCHS * steps - 1} {batch}, each epoch {steps - 1}, a bound of two steps 3."
         )
 
     def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
         first = {"wait": "never", "products": "waitall", "each": False}
         for row in rows:
-            rounds, metrics, median = row["rounds"], row["metrics"], row["seconds"]["median"]
-            key = next(key for key in first if key in row["case"])
-            base = find(rows, **{key: first[key]})
-            if base:
-                keep(row, "of_first", ratios(row, base))
-                if row["case"][key] == BOUNDED:
-                    rounds["of_never"] = rounds["of_first"]
-                    peaks = zip(rounds["peak_bytes"], base["rounds"]["peak_bytes"])
-                    keep(row, "peak_of_never", [mine / its if its else None for mine, its in peaks])
-                if row["case"][key] is True:
-                    rounds["of_pushed"] = rounds["of_first"]
+            key = next(key for key in first if key in row.case)
+            for base in find_all(rows, **{key: first[key]}):
+                row.keep("of_first", row.ratios(base))
+                if row.case[key] == BOUNDED:
+                    row.keep("of_never", row.rounds["of_first"])
+                    row.keep("peak_of_never", row.ratios(base, "peak_bytes"))
+                if row.case[key] is True:
+                    row.keep("of_pushed", row.rounds["of_first"])
             if key == "wait":
-                metrics["ms_a_step"] = median * 1e3 / metrics["steps"]
-            if row["case"].get(key) is False:
-                both = zip(rounds["front_us"], rounds["back_us"])
-                keep(row, "front_over_back", [front / back for front, back in both])
+                row.metrics["ms_a_step"] = row.median * 1e3 / row.metrics["steps"]
             if key == "each":
-                metrics["us_an_op"] = median * 1e6 / settings["additions"]
+                row.metrics["us_an_op"] = row.median * 1e6 / settings["additions"]
 
     def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        way = {row["case"][key]: row for row in rows for key in ("wait", "products", "each") if key in row["case"]}
-        metrics = {name: row["metrics"] for name, row in way.items()}
-        never, step = metrics["never"], metrics["each step"]
-        of_first = {name: f"{estimate(row, 'of_first'):.2f}" for name, row in way.items()}
-        t1, t2 = metrics[False]["front_us"], metrics[False]["back_us"]
-        judged = {
-            True: "the back end is slower, so the book's condition is met",
-            False: "Python is slower, so the book's condition is not met",
-            None: f"which is slower one can't tell ({unsure(way[False], 'front_over_back')})",
-        }[at_most(way[False], "front_over_back", 1.0)]
+        bounded = find_all(rows, wait=BOUNDED)[0]
         return (
-            f"Two steps: bounded by completion events, training takes {of_first[BOUNDED]} times as long as without any "
-            f"wait, and {_mb(metrics[BOUNDED])} instead of {_mb(never)}. Without any wait Python is up to "
-            f"{never['ahead']:.0f} steps ahead and their batches pile up; with a wait at each step, training takes "
-            f"{of_first['each step']} times as long, and {_mb(step)}. A wait for the first product takes "
-            f"{of_first['wait_to_read']} of waitall's time by wait_to_read, and {of_first['event']} by a completion "
-            f"event. Additions with a wait for each take {of_first[True]} times as long as pushed at once; Python "
-            f"needs {t1:.1f} µs to push one and the back end {t2:.1f} µs to do it: {judged}."
+            f"Bounded to two steps ahead, training takes {bounded.estimate('of_never'):.2f} times as long as without "
+            f"any wait, and {bounded.estimate('peak_of_never'):.2f} times the memory."
         )
+
+    def explanation(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
+        pushed = find_all(rows, each=False)[0].metrics
+        both = f"{pushed['front_us']:.1f} µs to push an addition, the back end {pushed['back_us']:.1f} µs to do it"
+        return f"Without any wait, the batches of all steps that are pushed ahead pile up. Python needs {both}."
 
     def columns(self) -> List[Column]:
         return [
@@ -149,14 +111,10 @@ class RunAhead(Experiment):
         ]
 
     def draw(self, result: Result, figure: style.Figure) -> None:
-        rows = [row for row in result["rows"] if "wait" in row["case"]]
+        rows = [row for row in result["rows"] if "wait" in row.case]
         upper, lower = figure.subplots(2, 1)
-        row_bars(figure, rows, "ms", scale=[1e3 / row["metrics"]["steps"] for row in rows], axes=upper)
+        style.row_bars(figure, rows, "ms", scale=[1e3 / row.metrics["steps"] for row in rows], axes=upper)
         upper.set_title("Time of a step")
-        peaks = [row["metrics"]["peak_bytes"] / 1e6 for row in rows]
-        style.bars(lower, [row["label"] for row in rows], peaks, unit="MB", colours=[style.COLOURS[1]] * len(rows))
         lower.set_title("Memory at the worst moment")
-
-
-def _mb(metrics: Mapping[str, Any]) -> str:
-    return f"{metrics['peak_bytes'] / 1e6:.0f} MB"
+        peaks = {row.label: row.metrics["peak_bytes"] / 1e6 for row in rows}
+        style.bars(lower, list(peaks), list(peaks.values()), unit="MB", colours=[style.COLOURS[1]] * len(rows))

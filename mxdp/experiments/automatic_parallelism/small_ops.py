@@ -10,23 +10,22 @@ Four ways to call are compared, on one device and on two, with one worker and wi
 
 from __future__ import annotations
 
-from itertools import takewhile
 from typing import Dict, List, Optional, Sequence, Tuple
 
-from mxdp.errors import plural
-from mxdp.experiments.harness.claims import Claim, at_most, estimate, unsure
+from mxdp.errors import plural, size
+from mxdp.experiments.harness.claims import Claim
 from mxdp.experiments.harness.environments import NAIVE, workers
-from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, experiment
+from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Settings, experiment
+from mxdp.experiments.harness.rows import Row, find, find_all
 from mxdp.experiments.report import style
-from mxdp.experiments.report.rows import find, find_all, keep, size
 
 PAYS = 0.75
-"""Side by side pays where it takes at most this part of the time."""
+"""Side by side helps where it takes at most this part of the time."""
 ONE, TWO, NONE, SINGLE = "1 worker", "2 workers", "no engine", "bulk 1"
 BOTH = "_two_devices"
 SIDE_BY_SIDE = ("calls", "ready")
 WAYS = ("calls", "bulk", "ready", "graph", f"calls{BOTH}", f"ready{BOTH}")
-ENGINES: Dict[str, Tuple[Dict[str, Optional[str]], Sequence[str]]] = {
+ENVIRONMENTS: Dict[str, Tuple[Dict[str, Optional[str]], Sequence[str]]] = {
     ONE: (workers(1), WAYS),
     TWO: (workers(2), WAYS[:4]),
     NONE: (NAIVE, ("calls", "ready", "graph")),
@@ -35,28 +34,24 @@ ENGINES: Dict[str, Tuple[Dict[str, Optional[str]], Sequence[str]]] = {
 }
 
 
-def _whole_floats(sizes: Sequence[int]) -> bool:
-    return all(type(nbytes) is int and nbytes % 4 == 0 for nbytes in sizes)
-
-
 @experiment
 class SmallOps(Experiment):
-    """Additions to arrays of several sizes, by engine and by the way they are called."""
+    """Additions to arrays of several sizes, by environment and by the way they are called."""
 
     name = "small-ops"
-    question = "Many tiny operators: does it help to run them side by side?"
+    question = "Does it help to run many tiny operators side by side?"
     source = "Dive into Deep Learning, 'Automatic Parallelism', exercise 2"
     how_to_read = (
         "µs an operator (x + i, into an array of its own; the size is its bytes). calls: MXNet's function; 'push' is "
         "the part of it until the call returns, the front end's. bulk: the same within mx.engine.bulk(15). ready: "
         "calls prepared once (mxdp.engine). graph: 30 operators in one hybrid call. '+': every second operator on "
-        "another device. Rows: the device's workers; NaiveEngine ('no engine'); graphs in bulks of 1 ('bulk 1'), not "
-        "of 15."
+        "another device. Rows: the device's workers; MXNet's NaiveEngine ('no engine'); graphs in bulks of 1 "
+        "('bulk 1'), not of 15."
     )
+    slide_panel = 1
     claims = {
         f"{way}_{more}": Claim(
-            f"Many tiny operators gain from running side by side on {on}: at the smallest size {what} take at most "
-            f"{PAYS} of the time.",
+            f"On {on}, the smallest additions by {what} take at most {PAYS} of the time.",
             "the book, exercise 2",
             PAYS,
         )
@@ -76,52 +71,56 @@ class SmallOps(Experiment):
         ),
     }  # fmt: skip
     little = dict(sizes=[4, 4096], round_seconds=0.001)
-    checks = {"sizes": (_whole_floats, "multiples of 4, the bytes of a float32")}
+    checks = {
+        "sizes": (lambda sizes: all(type(n) is int and n % 4 == 0 for n in sizes), "multiples of 4, a float32's bytes")
+    }
 
     def cases(self, settings: Settings) -> List[Case]:
         return [
             Case(f"{engine}, {size(nbytes)}", 2, 1, {"engine": engine, "bytes": nbytes}, environment)
-            for engine, (environment, _) in ENGINES.items()
+            for engine, (environment, _) in ENVIRONMENTS.items()
             for nbytes in sorted(settings["sizes"])
         ]
 
     def predict(self, settings: Settings, cores: int) -> str:
         return (
-            f"On {plural(cores, 'core')} an operator takes the longer of its call and of its work over "
-            f"{plural(min(2, cores), 'worker')}. At 10 to 20 µs a call, and 20 GB/s read and written, two devices pay "
-            "from some 100 to 200 KB on; with prepared calls, at half the cost, from half of that."
+            f"On {plural(cores, 'core')} an operator takes the longer of two times: of its call, and of its work over "
+            f"{plural(min(2, cores), 'worker')}. If a call takes 10 to 20 µs and memory gives 20 GB/s, two devices "
+            "help from about 100 to 200 KB on, and prepared calls, at half the cost, from half of that."
         )
 
     def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
         smallest = min(settings["sizes"])
         for row in rows:
-            case, one = row["case"], find(rows, engine=ONE, bytes=row["case"]["bytes"])
+            case, one = row.case, find(rows, engine=ONE, bytes=row.case["bytes"])
             if case["engine"] == TWO and one:
                 for way in SIDE_BY_SIDE:
-                    times = zip(row["rounds"][f"{way}_us"], one["rounds"][f"{way}_us"])
-                    keep(row, f"{way}_two_workers_over_one", [two / alone for two, alone in times])
+                    row.keep(f"{way}_two_workers_over_one", row.ratios(one, f"{way}_us"))
             for claim in self.claims:
-                if case["bytes"] == smallest and f"{claim}_over_one" in row["rounds"]:
-                    keep(row, claim, row["rounds"][f"{claim}_over_one"])
+                if case["bytes"] == smallest and f"{claim}_over_one" in row.rounds:
+                    row.keep(claim, row.rounds[f"{claim}_over_one"])
 
     def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        tiny = {engine: find_all(rows, engine=engine)[0] for engine in ENGINES}
-        one, single, none = (tiny[engine]["metrics"] for engine in (ONE, SINGLE, NONE))
-        devices, on_workers = (
-            {way: _pays_from(find_all(rows, engine=engine), f"{way}_{more}_over_one") for way in SIDE_BY_SIDE}
-            for engine, more in ((ONE, "two_devices"), (TWO, "two_workers"))
+        nbytes = min(settings["sizes"])
+        one, two = (find_all(rows, engine=engine, bytes=nbytes)[0] for engine in (ONE, TWO))
+        return (
+            f"Spread over two devices, additions of {size(nbytes)} take "
+            f"{one.estimate('calls_two_devices_over_one'):.2f} times as long as on one; over two workers of one "
+            f"device, {two.estimate('calls_two_workers_over_one'):.2f} times."
+        )
+
+    def explanation(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
+        least, most = min(settings["sizes"]), max(settings["sizes"])
+        tiny, large, shared = (
+            find_all(rows, engine=engine, bytes=nbytes)[0]
+            for engine, nbytes in ((ONE, least), (ONE, most), (TWO, most))
         )
         return (
-            f"For additions of {size(min(settings['sizes']))} two devices take "
-            f"{estimate(tiny[ONE], 'calls_two_devices_over_one'):.2f} times as long as one, two workers "
-            f"{estimate(tiny[TWO], 'calls_two_workers_over_one'):.2f} times. An addition takes "
-            f"{one['calls_us']:.1f} µs, {one['calls_push_us']:.1f} of them until its call returns: a second device or "
-            f"worker does not make the call shorter. A cheaper call helps: {one['bulk_us']:.1f} µs in bulks, "
-            f"{one['ready_us']:.1f} prepared, {one['graph_us']:.1f} in a graph (in bulks of 1 "
-            f"{single['graph_us']:.1f}); without an engine, which hands nothing to a worker, "
-            f"{none['calls_us']:.1f} and {none['ready_us']:.1f}. Side by side pays (at most {PAYS} of the time) once "
-            f"the work takes longer than the call: on two devices {devices['calls']}, with prepared calls "
-            f"{devices['ready']}; on two workers of one device {on_workers['calls']} and {on_workers['ready']}."
+            "A second device or worker makes the work shorter, not the call: an addition of "
+            f"{size(least)} takes {tiny.metrics['calls_us']:.1f} µs, {tiny.metrics['calls_push_us']:.1f} of them for "
+            f"the call. With a prepared call it takes {tiny.metrics['ready_us']:.1f} µs. Additions of {size(most)} "
+            f"take {large.estimate('calls_two_devices_over_one'):.2f} times as long on two devices, and "
+            f"{shared.estimate('calls_two_workers_over_one'):.2f} times with two workers."
         )
 
     def columns(self) -> List[Column]:
@@ -131,12 +130,12 @@ class SmallOps(Experiment):
 
     def answering(self, rows: List[Row]) -> List[Row]:
         """The smallest arrays, and the largest for comparison."""
-        ends = [end(row["case"]["bytes"] for row in rows) for end in (min, max)]
-        return [row for row in rows if row["case"]["bytes"] in ends]
+        ends = [end(row.case["bytes"] for row in rows) for end in (min, max)]
+        return [row for row in rows if row.case["bytes"] in ends]
 
     def draw(self, result: Result, figure: style.Figure) -> None:
         figure.set_size_inches(style.WIDTH, 2.2 * style.HEIGHT)
-        upper, lower = figure.subplots(2, 1, sharex=True)
+        upper, lower = figure.subplots(2, 1)
         one, two, none = (find_all(result["rows"], engine=engine) for engine in (ONE, TWO, NONE))
         for axes, label, rows, way, colour, dashes in (
             (upper, "calls", one, "calls", 0, "-"),
@@ -150,20 +149,9 @@ class SmallOps(Experiment):
             (lower, "prepared, 2 devices", one, f"ready{BOTH}", 6, "--"),
             (lower, "prepared, 2 workers", two, "ready", 7, ":"),
         ):
-            x, y = zip(*[(row["case"]["bytes"], row["metrics"][f"{way}_us"]) for row in rows])
+            x, y = zip(*[(row.case["bytes"], row.metrics[f"{way}_us"]) for row in rows])
             axes.plot(x, y, style.MARKERS[colour], linestyle=dashes, color=style.COLOURS[colour], label=label)
-        upper.set(xscale="log", yscale="log", ylabel="µs an operator", title="Cheaper calls")
-        lower.set(yscale="log", xlabel="bytes", ylabel="µs an operator", title="Side by side")
-        style.plain_logarithmic(upper.yaxis, lower.yaxis)
-        labelled = {line.get_label(): line for axes in (upper, lower) for line in axes.lines}
-        figure.legend(handles=[*labelled.values()], loc="outside lower center", ncols=2)
-
-
-def _pays_from(rows: List[Row], name: str) -> str:
-    """In words, the smallest size from which on all ratios are low enough for sure."""
-    pays = [*takewhile(lambda row: at_most(row, name, PAYS) is True, reversed(rows))]
-    if pays:
-        return f"from {size(pays[-1]['case']['bytes'])} on"
-    if at_most(rows[-1], name, PAYS) is None:
-        return f"one can't tell ({unsure(rows[-1], name)})"
-    return f"not up to {size(rows[-1]['case']['bytes'])}"
+        for axes, title in ((upper, "Cheaper calls"), (lower, "Side by side")):
+            axes.set(xscale="log", yscale="log", xlabel="bytes", ylabel="µs an operator", title=title)
+            style.plain_logarithmic(axes.yaxis)
+            axes.legend()

@@ -72,9 +72,9 @@ def graph(
 
 
 def fit(figure: style.Figure, bars: int, width: float = style.WIDTH) -> None:
-    """Set the size of a figure with a graph above ``bars`` bars."""
+    """Set the size of a figure with a graph above ``bars`` bars, each with a title."""
     upper = figure.axes[0]
-    heights = [ROW_INCHES * abs(upper.get_ylim()[0] - upper.get_ylim()[1]), style.BAR_HEIGHT * bars + 0.9]
+    heights = [ROW_INCHES * abs(upper.get_ylim()[0] - upper.get_ylim()[1]) + 0.3, style.BAR_HEIGHT * bars + 1.2]
     upper.get_gridspec().set_height_ratios(heights)
     figure.set_size_inches(width, sum(heights))
 

@@ -1,11 +1,8 @@
 """Two devices, two jobs that have nothing to do with each other: do they take as long as one?
 
-A job is a number of matrix products on one device. The slides time a job on A, a job on B, and both without a wait
-between; on their two GPUs both took 1.02 times as long as one. The cost model says 1.0 where each device has a core of
-its own, and 2.0 on a single core.
-
-MXNet's own settings break this on CPU devices: all of them share four pieces of temporary space. Each product takes the
-next piece, and so waits for the other device's products. The reference measures that.
+A job is a number of matrix products on one device. The cost model says 1.0 where each device has a core of its own, and
+2.0 on a single core. MXNet's own settings break this on CPU devices: all of them share four pieces of temporary space.
+Each product takes the next piece, and so waits for the other device's products. The reference measures that.
 """
 
 from __future__ import annotations
@@ -16,10 +13,10 @@ from typing import List
 from mxdp import process
 from mxdp.errors import plural
 from mxdp.experiments.automatic_parallelism import slides
-from mxdp.experiments.harness.claims import Claim, estimate
-from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, experiment
+from mxdp.experiments.harness.claims import Claim
+from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Settings, experiment
+from mxdp.experiments.harness.rows import Row, find_all
 from mxdp.experiments.report import style
-from mxdp.experiments.report.rows import find_all, keep, row_bars
 from mxdp.plans.cost.link import jobs_ratio
 
 # mxdp would warn of exactly what the reference shows.
@@ -48,7 +45,7 @@ class TwoJobs(Experiment):
     compared = "products, against NumPy's, exactly"
     tour = True
     # Without a size, products are scaled to the machine, by the rate of small ones: a job takes `run_seconds`.
-    # `full` takes an eighth of the slides' work: theirs (`--size 4000`) is hours on a CPU.
+    # `full` takes an eighth of the slides' work: theirs (`size = 4000` in a preset) is hours on a CPU.
     common = dict(devices=[2], kind="auto", seed=0, products=50)
     presets = {
         "quick": dict(common, rounds=6, timeout=120.0, size=None, run_seconds=0.3),
@@ -75,36 +72,34 @@ class TwoJobs(Experiment):
 
     def predict(self, settings: Settings, cores: int) -> str:
         said = [f"{_all(n).capitalize()} at once over one: {jobs_ratio(n, cores):.2f}" for n in settings["devices"]]
-        text = f"{'; '.join(said)} (on {plural(cores, 'core')}). One after the other: as many times as there are jobs."
-        if settings["size"]:
-            return text
-        return f"{text} Products are scaled to this machine, so that a job takes about {settings['run_seconds']:g} s."
+        scaled = f" A job is scaled to take about {settings['run_seconds']:g} s." if not settings["size"] else ""
+        return f"{'; '.join(said)} (on {plural(cores, 'core')}). One after the other: as many times as jobs.{scaled}"
 
     def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
         for row in rows + references:
-            alone = find_all(rows, run="alone", jobs=row["case"]["jobs"])
-            rounds = zip(*(each["seconds"]["samples"] for each in (row, *alone)))
-            once = row["case"]["run"] == "at once"
+            alone = find_all(rows, run="alone", jobs=row.case["jobs"])
+            rounds = zip(*(each.samples for each in (row, *alone)))
+            once = row.case["run"] == "at once"
             name = "over_one" if row in references or not once else "both_over_one"
             if alone:
-                keep(row, name, [mine / statistics.mean(ones) for mine, *ones in rounds])
+                row.keep(name, [mine / statistics.mean(ones) for mine, *ones in rounds])
 
     def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        case, said = rows[0]["case"], []
-        for together, stock in zip(find_all(rows, run="at once"), references):
-            said.append(
-                f"{_all(together['case']['jobs']).capitalize()} at once take {estimate(together, 'both_over_one'):.2f} "
-                f"times as long as one alone; with MXNet's own shared temporary space "
-                f"{estimate(stock, 'over_one'):.2f} times."
-            )
-            shares = [row["metrics"].get("together") for row in (together, stock)]
-            if None not in shares:
-                said.append(
-                    f"Recorded, two devices work at the same time for {shares[0]:.0%} of the time, and for "
-                    f"{shares[1]:.0%}."
-                )
-        size = slides.size_in_words(settings["products"], case["size"], case, settings)
-        return f"{' '.join(said)} A job is {size}."
+        together, stock = find_all(rows, run="at once")[-1], references[-1]
+        return (
+            f"{_all(together.case['jobs']).capitalize()} at once, one on each device, take "
+            f"{together.estimate('both_over_one'):.2f} times as long as one alone; with the temporary space that "
+            f"MXNet's CPU devices share by default, {stock.estimate('over_one'):.2f} times."
+        )
+
+    def explanation(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
+        case = rows[0].case
+        said = f"A job is {slides.size_in_words(settings['products'], case['size'], case, settings)}."
+        shares = [row.metrics.get("together") for row in (find_all(rows, run="at once")[-1], references[-1])]
+        if None in shares:
+            return said
+        both = f"{shares[0]:.0%} of the time, and with shared temporary space for {shares[1]:.0%}"
+        return f"{said} Recorded, two devices work at the same time for {both}."
 
     def columns(self) -> List[Column]:
         return [
@@ -114,10 +109,10 @@ class TwoJobs(Experiment):
         ]
 
     def draw(self, result: Result, figure: style.Figure) -> None:
-        jobs = max(row["case"]["jobs"] for row in result["rows"])  # a colour each; then one for all of them
-        colours = [style.COLOURS[row["case"].get("job", jobs) % len(style.COLOURS)] for row in result["rows"]]
+        jobs = max(row.case["jobs"] for row in result["rows"])  # a colour each; then one for all of them
+        colours = [style.COLOURS[row.case.get("job", jobs) % len(style.COLOURS)] for row in result["rows"]]
         grey = [style.GREY] * len(result["references"])
-        row_bars(figure, result["rows"] + result["references"], "s", colours + grey)
+        style.row_bars(figure, result["rows"] + result["references"], "s", colours + grey)
 
 
 def _all(jobs: int) -> str:

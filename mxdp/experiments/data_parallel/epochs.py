@@ -8,15 +8,15 @@ processes that share nothing, as many as there are devices, each train alone on 
 
 from __future__ import annotations
 
-import statistics
-from typing import Dict, List
+from typing import List, Optional, Tuple
 
 from mxdp.errors import plural
 from mxdp.experiments.data_parallel import account as accounts
-from mxdp.experiments.harness.claims import Claim, estimate
-from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, experiment
+from mxdp.experiments.data_parallel import accuracy
+from mxdp.experiments.harness.claims import Claim
+from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Settings, experiment
+from mxdp.experiments.harness.rows import Row, find
 from mxdp.experiments.report import style
-from mxdp.experiments.report.rows import find, keep, keep_accuracies, ratios, row_bars
 from mxdp.plans.cost import link
 
 
@@ -29,18 +29,18 @@ class Epochs(Experiment):
     source = "Dive into Deep Learning, 'Training on Multiple GPUs'"
     how_to_read = (
         "A round is an epoch, or the part of one that the setting 'samples' asks for; the rows take turns. 'Speed-up' "
-        "is the first row's time over this row's, round by round. 'Of ceiling' compares with as many processes that "
-        "share nothing, each on its part of the batch, at the same time: 1.00 is the best this machine can give. 'In "
-        "sync' compares the replicas of a row, where it has several. All rows see the same batches in the same order; "
-        "sums over other shards differ in their last bits, and training magnifies that: so accuracies differ, most "
-        "where they still rise. The second table: 'possible' is the speed-up that this machine's devices (or cores, "
-        "if those are fewer) could give, 'reached' what was measured, and between them stands what each part takes "
-        "away. The machine's part is what processes that share nothing lose as well; the others are seen in a few "
-        "recorded steps after each round, less what they take in those processes; 'unexplained' is what remains."
+        "is the first row's time over this row's, round by round. 'Of ceiling' compares with processes that share "
+        "nothing, one for each device, on its part of the batch: 1.00 is the best this machine can give. 'In sync' "
+        "says whether all replicas of a row are equal. All rows see the same batches in the same order, but sums over "
+        "other shards differ in their last bits, and training magnifies that: so accuracies differ, most where they "
+        "still rise. The second table: 'possible' is the speed-up that this machine's devices (or cores, if those are "
+        "fewer) could give, 'reached' what was measured, and between them stands what each part takes away. Processes "
+        "that share nothing lose the machine's part, too. The other parts are those of `where-the-time-went`, from a "
+        "few steps that are recorded after each round, less what they take in those processes."
     )
     claims = {
         "halves": Claim(
-            "On two devices an epoch takes roughly half the time: on k devices it is at least 0.9 k times as fast.",
+            "An epoch takes roughly half the time on two devices: on k devices it is at least 0.9 k times as fast.",
             "the slides of the book's chapter; the book's own run became slower",
             0.9,
             least=True,
@@ -82,44 +82,43 @@ class Epochs(Experiment):
         return f"Speed-up over one device, on {plural(cores, 'core')}: {', '.join(said) or 'nothing to compare'}."
 
     def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
-        first = next((row for row in rows if len(row["case"]["devices"]) == settings["devices"][0]), None)
+        first = next((row for row in rows if len(row.devices) == settings["devices"][0]), None)
         for row in rows + references:
-            metrics, median = row["metrics"], row["seconds"]["median"]
-            metrics["samples_per_sec"] = metrics["round_samples"] / median
-            metrics["sec_per_epoch"] = row["case"]["epoch_samples"] / metrics["samples_per_sec"]
+            row.metrics["samples_per_sec"] = row.metrics["round_samples"] / row.median
+            row.metrics["sec_per_epoch"] = row.case["epoch_samples"] / row.metrics["samples_per_sec"]
             if first:
-                keep(row, "speedup", ratios(first, row))
+                row.keep("speedup", first.ratios(row))
         for row in rows:
-            devices = len(row["case"]["devices"])
-            if first and devices > 1 and len(first["case"]["devices"]) == 1:
-                keep(row, "halves", [each / devices for each in row["rounds"]["speedup"]])
-            ceiling = find(references, processes=devices)
+            devices, ceiling = len(row.devices), find(references, processes=len(row.devices))
+            if first and devices > 1 and len(first.devices) == 1:
+                row.keep("halves", [each / devices for each in row.rounds["speedup"]])
             if ceiling:
-                keep(row, "of_ceiling", ratios(ceiling, row))
-            if ceiling and "halves" in row["rounds"]:
-                accounts.account(row, ceiling, devices)
-            if "repeat" in row["rounds"]:
-                keep_accuracies(row, rows[0])
+                row.keep("of_ceiling", ceiling.ratios(row))
+            if ceiling and "halves" in row.rounds:
+                row.metrics.update(possible=accounts.possible(row), reached=row.metrics["speedup"])
+                row.metrics.update(accounts.account(row, ceiling), hindrance=accounts.hindrance(row))
+            if "repeat" in row.rounds:
+                accuracy.keep(row, rows[0])
 
     def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        accuracies = " and ".join(f"{row['metrics']['test_accuracy']:.3f}" for row in rows)
-        unequal = [row["label"] for row in rows if not row["metrics"].get("in_sync", True)]
-        if unequal:
-            return f"The replicas fell out of step on {', '.join(unequal)}: the times mean nothing."
-        several = [row for row in rows if "halves" in row["rounds"]]
-        if not several:
-            return f"Nothing to compare: run it with --devices 1,2. Test accuracy {accuracies}."
-        said = [f"{estimate(row, 'speedup'):.2f} times as fast on {row['label']}" for row in several]
-        best = [f"{estimate(row, 'of_ceiling'):.2f}" for row in several]
-        gained = [
-            f"; {estimate(row, 'accuracy_gain'):+.4f} on {row['label']} against one device, seed by seed"
-            for row in several
-            if "accuracy_gain" in row["rounds"]
-        ]
+        if not all(row.metrics.get("in_sync", True) for row in rows):
+            return "The replicas fell out of step, so the times mean nothing."
+        row, ceiling = _most_devices(rows, references)
+        if not (row and ceiling):
+            return "There is nothing to compare: that takes a run on 1 device, and one on 2."
+        devices = "A second device makes" if len(row.devices) == 2 else f"{row.label} make"
         return (
-            f"An epoch is {', '.join(said)}. That is {', '.join(best)} of what processes that share nothing reach on "
-            f"this machine. {accounts.losses(several[-1])} Test accuracy {accuracies}{''.join(gained)}."
+            f"{devices} an epoch {row.estimate('speedup'):.2f} times as fast; the best this machine can give is "
+            f"{ceiling.estimate('speedup'):.2f}."
         )
+
+    def explanation(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
+        row, ceiling = _most_devices(rows, references)
+        if not (row and ceiling):
+            return "Run it with --devices 1,2."
+        accuracies = " and ".join(f"{each.metrics['test_accuracy']:.3f} on {each.label}" for each in rows)
+        gain = f"; seed by seed {row.estimate('accuracy_gain'):+.4f}" if "accuracy_gain" in row.rounds else ""
+        return f"{accounts.losses(row, ceiling)} The test accuracy is {accuracies}{gain}."
 
     def columns(self) -> List[Column]:
         return [
@@ -132,49 +131,29 @@ class Epochs(Experiment):
         ]
 
     def more_columns(self) -> List[Column]:
-        return [
-            Column("possible", "possible", ".2f"),
-            Column("lost_machine", "machine", "+.2f", -1),
-            Column("lost_all_reduce", "all-reduce", "+.2f", -1),
-            Column("lost_waiting", "waiting", "+.2f", -1),
-            Column("lost_python", "Python", "+.2f", -1),
-            Column("lost_input", "input", "+.2f", -1),
-            Column("lost_rest", "unexplained", "+.2f", -1),
-            Column("reached", "reached", ".2f"),
-        ]
+        lost = [Column(name, loss.name, "+.2f", -1) for name, loss in accounts.LOST.items()]
+        return [Column("possible", "possible", ".2f"), *lost, Column("reached", "reached", ".2f")]
 
     def draw(self, result: Result, figure: style.Figure) -> None:
         """Bars of the times; what became of the possible speed-up; the accuracy by epoch, as the book draws it."""
         rows = result["rows"] + result["references"]
-        accounted = [row for row in result["rows"] if "reached" in row["metrics"]]
-        curves = [row for row in result["rows"] if len(row["rounds"].get("test_accuracy", ())) > 1]
+        accounted, ceiling = _most_devices(result["rows"], result["references"])
+        curves = [row for row in result["rows"] if len(row.rounds.get("test_accuracy", ())) > 1]
         heights = [len(rows) * style.BAR_HEIGHT + 0.9]
-        heights += [accounts.HEIGHT] * bool(accounted) + [2.8] * bool(curves)
+        heights += [accounts.HEIGHT] * bool(ceiling) + [2.8] * bool(curves)
         parts = figure.subplots(len(heights), squeeze=False, height_ratios=heights)[:, 0]
         colours = [style.COLOURS[0]] * len(result["rows"]) + [style.GREY] * len(result["references"])
-        scale = [row["metrics"]["sec_per_epoch"] / row["seconds"]["median"] for row in rows]
-        row_bars(figure, rows, "s/epoch", colours, scale, parts[0])
-        if accounted:
-            accounts.draw(parts[1], accounted[-1])
+        scale = [row.metrics["sec_per_epoch"] / row.median for row in rows]
+        style.row_bars(figure, rows, "s/epoch", colours, scale, parts[0])
+        parts[0].set_title("Time of an epoch")
+        if accounted and ceiling:
+            accounts.draw(parts[1], accounted, ceiling)
         if curves:
-            _draw_accuracies(parts[-1], curves)
+            accuracy.draw(parts[-1], curves)
         figure.set_figheight(sum(heights))
 
 
-def _draw_accuracies(axes: style.Axes, rows: List[Row]) -> None:
-    """Test accuracy by epoch, a curve for each number of devices: the median over the seeds. Equal curves lie on
-    each other, so the later ones are dashed."""
-    for number, row in enumerate(rows):
-        values = row["rounds"]["test_accuracy"]
-        seeds: Dict[int, List[float]] = {}
-        for seed, value in zip(row["rounds"].get("repeat") or [0] * len(values), values):
-            seeds.setdefault(seed, []).append(value)
-        each = row["metrics"]["round_samples"] / row["case"]["epoch_samples"]
-        median = [statistics.median(at) for at in zip(*seeds.values())]
-        axes.plot(
-            [each * step for step in range(1, len(median) + 1)], median,
-            "-" if not number else "--", marker=style.MARKERS[number], markersize=9 - 2 * number,
-            color=style.COLOURS[number], label=row["label"],
-        )  # fmt: skip
-    axes.set(xlabel="epochs", ylabel="test accuracy")
-    axes.legend()
+def _most_devices(rows: List[Row], references: List[Row]) -> Tuple[Optional[Row], Optional[Row]]:
+    """The last row that is compared with one device, and its ceiling."""
+    row = next((row for row in reversed(rows) if "halves" in row.rounds), None)
+    return row, row and find(references, processes=len(row.devices))

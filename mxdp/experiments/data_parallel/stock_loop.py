@@ -1,4 +1,4 @@
-"""What do mxdp's settings and data path gain over the book's loop as it stands?
+"""What do mxdp's settings and data path bring over the book's loop as it stands?
 
 Both train the same network on the same data, with equal batches, learning rate and start.
 
@@ -13,11 +13,12 @@ from __future__ import annotations
 from typing import List
 
 from mxdp.errors import plural
-from mxdp.experiments.harness.claims import Claim, estimate
+from mxdp.experiments.data_parallel import accuracy
+from mxdp.experiments.harness.claims import Claim
 from mxdp.experiments.harness.environments import defaults
-from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, experiment
+from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Settings, experiment
+from mxdp.experiments.harness.rows import Row, find, find_all
 from mxdp.experiments.report import style
-from mxdp.experiments.report.rows import find, find_all, keep, keep_accuracies, ratios, row_bars
 from mxdp.plans.cost.link import speedup
 
 BOOK = "`pip install --no-deps d2l==1.0.3` and `pip install ipython matplotlib-inline pandas`, or `make run`"
@@ -67,34 +68,31 @@ class StockLoop(Experiment):
 
     def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
         for row in rows:
-            median, metrics = row["seconds"]["median"], row["metrics"]
-            metrics["sec_per_epoch"] = median
-            metrics["samples_per_sec"] = row["case"]["epoch_samples"] / median
-            devices = row["case"]["num_devices"]
+            row.metrics["sec_per_epoch"] = row.median
+            row.metrics["samples_per_sec"] = row.case["epoch_samples"] / row.median
+            devices = row.case["num_devices"]
             book = find(rows, loop="book", num_devices=devices)
             if book:
-                keep(row, "of_book", ratios(row, book))
+                row.keep("of_book", row.ratios(book))
                 if row is not book and devices > 1:
-                    row["rounds"]["halves"] = row["rounds"]["of_book"]
-                if "repeat" in row["rounds"]:
-                    keep_accuracies(row, book)
+                    row.rounds["halves"] = row.rounds["of_book"]
+                if "repeat" in row.rounds:
+                    accuracy.keep(row, book)
 
     def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        ours = find_all(rows, loop="mxdp")[::-1]
         said = [
-            f"{estimate(row, 'of_book'):.2f} of the book's time on {plural(row['case']['num_devices'], 'device')}"
-            for row in ours
+            f"{row.estimate('of_book'):.2f} of the time that the book's loop takes on "
+            f"{plural(row.case['num_devices'], 'device')}"
+            for row in find_all(rows, loop="mxdp")[:-3:-1]
         ]
-        seconds = [f"{row['metrics']['sec_per_epoch']:.2f} s" for row in ours]
-        gained = [
-            f"{estimate(row, 'accuracy_gain'):+.4f} ({row['label']})"
-            for row in ours
-            if "accuracy_gain" in row["rounds"]
-        ]
+        return f"mxdp trains an epoch in {' and in '.join(said)}."
+
+    def explanation(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
+        row = find_all(rows, loop="mxdp")[-1]
+        gain = f"{row.estimate('accuracy_gain'):+.4f}" if "accuracy_gain" in row.rounds else ""
         return (
-            f"mxdp takes {', '.join(said)}. Its devices share no temporary space, and no loader hands over each "
-            f"sample: an epoch of {rows[0]['case']['epoch_samples']:,} samples takes {', '.join(seconds)}."
-            f"{' Test accuracy against the book, seed by seed: ' + ', '.join(gained) + '.' if gained else ''}"
+            "mxdp's devices share no temporary space, so they work at the same time, and no loader hands over each "
+            f"sample.{gain and f' Its test accuracy differs by {gain}, seed by seed.'}"
         )
 
     def columns(self) -> List[Column]:
@@ -107,5 +105,5 @@ class StockLoop(Experiment):
         ]
 
     def draw(self, result: Result, figure: style.Figure) -> None:
-        colours = [style.GREY if row["case"]["loop"] == "book" else style.COLOURS[0] for row in result["rows"]]
-        row_bars(figure, result["rows"], "s/epoch", colours)
+        colours = [style.GREY if row.case["loop"] == "book" else style.COLOURS[0] for row in result["rows"]]
+        style.row_bars(figure, result["rows"], "s/epoch", colours)

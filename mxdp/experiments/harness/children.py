@@ -58,7 +58,7 @@ class Child:
         order = json.dumps({**_address(experiment), "settings": settings})
         with open(log, "wb") as stderr:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "mxdp.experiments.harness.child"],
+                [sys.executable, "-m", "mxdp.experiments.measure.child"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,

@@ -42,6 +42,7 @@ from typing import (
 
 from mxdp.errors import UsageError, did_you_mean
 from mxdp.experiments.harness.claims import Claim
+from mxdp.experiments.harness.rows import Row
 from mxdp.experiments.harness.schema import NAME
 
 if TYPE_CHECKING:
@@ -52,7 +53,6 @@ class Skipped(Exception):
     """Raised by ``oracle`` or ``set_up`` where this machine can't do the case: what is missing, and what to do."""
 
 
-Row = Dict[str, Any]
 Result = Dict[str, Any]
 Settings = Dict[str, Any]
 
@@ -166,6 +166,9 @@ class Experiment:
     """For settings that must meet more: a test of the value, and what is allowed, in words."""
     little: ClassVar[Mapping[str, Any]] = {}
     """In place of ``quick``'s values: settings with which the tests run it in a few seconds."""
+    slide_panel: ClassVar[int] = 0
+    """Which panel of the picture a slide shows: a slide has room for one. Panels are the figure's axes, in the order in
+    which ``draw`` makes them, without colour bars."""
 
     def cases(self, settings: Settings) -> List[Case]:
         """The configurations to compare, in the order of the rows."""
@@ -191,17 +194,21 @@ class Experiment:
         return importlib.import_module(".".join(filter(None, (package, "work", name))))
 
     def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
-        """In the parent: add to ``row["metrics"]``, in place, numbers that need several rows, and to ``row["rounds"]``
-        the numbers of its claims, one for each round (see :class:`.claims.Claim`). It is called after each look.
+        """In the parent: add, in place, numbers that need several rows, by :meth:`.rows.Row.keep`: those of the claims
+        too, one for each round (see :class:`.claims.Claim`). It is called after each look.
 
         After a failure rows may be missing, and one may have fewer samples than another."""
 
     def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        """In the parent, if all rows are complete: the answer to the question. Its first sentence gives the number and
-        its interval (:func:`.claims.estimate`), the second says why. Advice is given only where it is known to be right
-        (:func:`.claims.at_most`): on a busy machine, and where intervals overlap, one can't tell
-        (:func:`.claims.unsure`)."""
+        """The answer to the question, if all rows are complete: one sentence to be read aloud, of at most 30 words
+        beside its numbers, with at most two numbers and their intervals (:meth:`.rows.Row.estimate`). It says what was
+        measured, never whether a claim holds. The report calls it, too, with the rows of a file."""
         raise NotImplementedError
+
+    def explanation(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
+        """A second paragraph, for what explains the answer: reasons, other rows, advice. Advice is given only where it
+        is known to be right (:meth:`.rows.Row.at_most`)."""
+        return ""
 
     def columns(self) -> List[Column]:
         """The columns of the table, after the row's label."""
@@ -216,10 +223,7 @@ class Experiment:
         return rows
 
     def draw(self, result: Result, figure: Figure) -> None:
-        """Draw a result, read from its JSON, on an empty matplotlib figure. By default one bar a row: its seconds."""
-        from mxdp.experiments.report.rows import row_bars
-
-        row_bars(figure, result["rows"] + result["references"], "s")
+        """Draw a result on an empty matplotlib figure. Without this method the report draws a bar for each row."""
 
 
 def missing(needs: Mapping[str, str]) -> Optional[str]:

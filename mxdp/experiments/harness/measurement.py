@@ -27,7 +27,8 @@ from mxdp import process
 from mxdp.errors import described
 from mxdp.experiments.harness import claims, disturbance, results
 from mxdp.experiments.harness.children import ChildFailure, ChildGone, Children, Configuration
-from mxdp.experiments.harness.experiment import Case, Experiment, Row, Settings, missing
+from mxdp.experiments.harness.experiment import Case, Experiment, Settings, missing
+from mxdp.experiments.harness.rows import CONFIDENCE, Row
 
 NO_ANSWER = "No answer: not every case was measured."
 Progress = Callable[[str, int, int], Any]
@@ -240,17 +241,16 @@ class Measurement:
         ready, rounds, last = self.ready[case.label], self.rounds[case.label], self.last[case.label]
         metrics = {name: results.combined(values) for name, values in rounds.items() if name != "repeat"}
         numbers = {name: own for name, own in rounds.items() if all(isinstance(each, (int, float)) for each in own)}
-        fixed = self.settings.get("looks", 1) == 1
-        return {
-            "label": case.label,
-            "case": {"devices": ready["devices"], **case.settings, **ready["shared"], **ready["case"]},
-            "oracle": self.compared[case.label],
-            "seconds": results.summary(self.samples[case.label]),
-            "metrics": {**metrics, **last},
-            "rounds": {name: list(values) for name, values in numbers.items()},
-            "busy": disturbance.elsewhere(self.watch.rounds),
-            "confidence": claims.CONFIDENCE if fixed else 1 - claims.LOOK_ERRORS[self.looks - 1],
-        }
+        return Row(
+            case.label,
+            {"devices": ready["devices"], **case.settings, **ready["shared"], **ready["case"]},
+            samples=list(self.samples[case.label]),
+            metrics={**metrics, **last},
+            rounds={name: list(values) for name, values in numbers.items()},
+            oracle=self.compared[case.label],
+            busy=disturbance.elsewhere(self.watch.rounds),
+            confidence=CONFIDENCE if self.settings.get("looks", 1) == 1 else 1 - claims.LOOK_ERRORS[self.looks - 1],
+        )
 
     def complete(self) -> bool:
         """Has every case been measured in every round?"""
@@ -270,8 +270,7 @@ class Measurement:
         noise = self._noise()
         busy = disturbance.elsewhere(self.watch.rounds)
         factor = claims.noise_factor(noise)
-        each = self.experiment.claims.items()
-        held = [claims.judged(name, claim, rows + references, factor) for name, claim in each]
+        held = [claims.judged(*each, rows + references, factor) for each in self.experiment.claims.items()]
         for claim in held:
             if busy and not claim["exact"]:
                 claim["holds"] = None
@@ -280,9 +279,11 @@ class Measurement:
             reasons: Dict[str, List[str]] = {}
             for label, why in self.skipped.items():
                 reasons.setdefault(why, []).append(label)
-            said = [f" Skipped: {'; '.join(labels)} ({why})." for why, labels in reasons.items()]
-            text = self.experiment.answer(rows, references, self.settings) + "".join(said)
-            verdict.update(holds=claims.overall(held), text=text, claims=held)
+            skipped = [f"Skipped: {'; '.join(labels)} ({why})." for why, labels in reasons.items()]
+            text = self.experiment.answer(rows, references, self.settings)
+            explanation = self.experiment.explanation(rows, references, self.settings)
+            verdict.update(text=text, explanation=explanation, skipped=skipped)
+            verdict.update(holds=claims.overall(held), claims=held)
         return found
 
     def _noise(self) -> Optional[Dict[str, Any]]:
@@ -291,9 +292,9 @@ class Measurement:
             if not {self.cases[0].label, again.label} <= set(self.samples):
                 break  # one of them has failed
             first = self._row(self.cases[0])
-            times = zip(self.samples[first["label"]], self.samples[again.label])
-            first["rounds"]["again"] = [one / other for one, other in times]
-            found = claims.estimate(first, "again")
+            times = zip(self.samples[first.label], self.samples[again.label])
+            first.rounds["again"] = [one / other for one, other in times]
+            found = first.estimate("again")
             if found.low is not None:
-                return {"label": first["label"], **found._asdict()}
+                return {"label": first.label, **found._asdict()}
         return None

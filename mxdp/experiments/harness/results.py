@@ -19,23 +19,11 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Union
 
 from mxdp.errors import MxdpError, UsageError
-from mxdp.experiments.harness.schema import SCHEMA_VERSION, problem, upgraded
+from mxdp.experiments.harness.rows import Row
+from mxdp.experiments.harness.schema import SCHEMA_VERSION, problem
 
 TIMELINE = "timeline"
 """The metric in which a row keeps what was recorded (``Timeline.to_json``)."""
-
-
-def summary(samples: Sequence[float]) -> Dict[str, Any]:
-    """Median, minimum and maximum of ``samples`` (seconds), with the samples themselves: a row's ``seconds``.
-
-    Raises:
-        ValueError: there are no samples, or one is negative or not finite.
-    """
-    values = [*map(float, samples)]
-    bad = [value for value in values if not 0 <= value < math.inf]
-    if bad or not values:
-        raise ValueError(f"a row needs at least one sample, each finite and not negative; got {bad or values}")
-    return {"median": statistics.median(values), "min": min(values), "max": max(values), "samples": values}
 
 
 def combined(values: Sequence[Any]) -> Any:
@@ -100,13 +88,8 @@ def read_folder(folder: Union[str, Path], note: Optional[Callable[[str], None]] 
         UsageError: there is no such folder, or no result in it.
         MxdpError: a file is damaged or of another version; the message names it.
     """
-    folder = Path(folder)
-    if not folder.is_dir():
-        raise UsageError(f"there is no folder {folder}; give one that `python -m mxdp.experiments run` wrote.")
-    found = []
-    for path in sorted(folder.glob("*.json")):
-        if path.name.startswith("."):
-            continue
+    folder, found = Path(folder), []
+    for path in files(folder):
         record = _load(path)
         if _ours(record):
             found.append(_checked(record, path))
@@ -115,6 +98,13 @@ def read_folder(folder: Union[str, Path], note: Optional[Callable[[str], None]] 
     if not found:
         raise UsageError(f"there is no result in {folder}; give a folder that `python -m mxdp.experiments run` wrote.")
     return sorted(found, key=lambda result: str(result["experiment"]))
+
+
+def files(folder: Path) -> List[Path]:
+    """The JSON files of ``folder``, sorted, without hidden ones. Raises a UsageError if there is no such folder."""
+    if not folder.is_dir():
+        raise UsageError(f"there is no folder {folder}; give one that `python -m mxdp.experiments run` wrote.")
+    return sorted(path for path in folder.glob("*.json") if not path.name.startswith("."))
 
 
 def slugs(labels: Iterable[str]) -> Dict[str, str]:
@@ -134,8 +124,8 @@ def slugs(labels: Iterable[str]) -> Dict[str, str]:
     return found
 
 
-def write_beside(path: Path, text: str) -> None:
-    """Write ``text`` as UTF-8 to a file beside ``path`` and rename it, so that no reader meets half a file.
+def write_beside(path: Path, content: Union[str, bytes]) -> None:
+    """Write ``content`` (text as UTF-8) to a file beside ``path`` and rename it, so that no reader meets half a file.
 
     Raises:
         MxdpError: the folder can't be made or the file can't be written.
@@ -144,7 +134,7 @@ def write_beside(path: Path, text: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            beside.write_bytes(text.encode("utf-8"))
+            beside.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8"))
             os.replace(beside, path)
         except BaseException:
             if beside.exists():
@@ -175,11 +165,10 @@ def _ours(record: Any) -> bool:
 
 
 def _checked(record: Dict[str, Any], path: Path) -> Dict[str, Any]:
-    record = upgraded(record)
     version = record["schema_version"]
     if version != SCHEMA_VERSION:
         raise MxdpError(
-            f"{path} is of schema_version {version!r} and this mxdp reads 1 to {SCHEMA_VERSION}; "
+            f"{path} is of schema_version {version!r} and this mxdp reads {SCHEMA_VERSION}; "
             "run its experiment again, or use the mxdp that wrote it."
         )
     wrong = problem(record)
@@ -190,12 +179,19 @@ def _checked(record: Dict[str, Any], path: Path) -> Dict[str, Any]:
         raise MxdpError(
             f"{path} holds the experiment {record['experiment']!r}; rename it to {record['experiment']}.json."
         )
-    return record
+    return loaded(record)
+
+
+def loaded(record: Dict[str, Any]) -> Dict[str, Any]:
+    """A result's file with its rows as :class:`.rows.Row`."""
+    return {**record, **{part: [Row.from_json(row) for row in record[part]] for part in ("rows", "references")}}
 
 
 def plain(value: Any) -> Any:
     """``value`` for JSON: NumPy's scalars and arrays become numbers and lists, NaN and infinity None, anything else its
     text, in which characters that UTF-8 can't encode (of a child's broken output) are spelt out."""
+    if isinstance(value, Row):
+        value = value.to_json()
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, dict):

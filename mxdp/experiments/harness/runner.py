@@ -66,7 +66,7 @@ def run(
         result.update(_ending(measurement))
     if interrupt:
         raise interrupt
-    return result
+    return results.loaded(result)
 
 
 def _judged(measurement: Measurement) -> Dict[str, Any]:

@@ -1,12 +1,10 @@
-"""The format of a result, :data:`RESULT`, and how a result of an earlier format becomes one of today's."""
+"""The format of a result: :data:`RESULT`."""
 
 from __future__ import annotations
 
 import math
 import re
-from typing import Any, Dict, Optional
-
-from mxdp.experiments.harness.claims import CONFIDENCE
+from typing import Any, Optional
 
 SCHEMA_VERSION = 3
 """2: a row has ``rounds``. 3: a verdict has claims; a row says how sure its intervals are."""
@@ -67,26 +65,6 @@ RESULT = {
         "noise": (dict, NULL),
     },
 }
-
-
-def upgraded(record: Dict[str, Any]) -> Dict[str, Any]:
-    """A record of version 1 or 2 as one of today's, as far as it is one; other records as they are.
-
-    It has no claims, so it has an answer only: what its verdict said was judged by medians.
-    """
-    if record["schema_version"] not in (1, 2):
-        return record
-    verdict = record.get("verdict")
-    if isinstance(verdict, dict):
-        verdict = {**verdict, "holds": None, "claims": [], "busy": None, "noise": None}
-    parts = {}
-    for part in ("rows", "references"):
-        rows = record.get(part)
-        if isinstance(rows, list):
-            new = {"rounds": {}, "confidence": CONFIDENCE}
-            parts[part] = [{**new, **row} if isinstance(row, dict) else row for row in rows]
-    today = {"schema_version": SCHEMA_VERSION, "looks": 1, "disturbance": {}}
-    return {**record, **parts, **today, **({"verdict": verdict} if "verdict" in record else {})}
 
 
 def problem(result: Any) -> Optional[str]:

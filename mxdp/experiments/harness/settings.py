@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any, Dict, Mapping, Sequence, Tuple
+from typing import Any, Callable, Dict, Mapping, Sequence, Tuple
 
 from mxdp.errors import UsageError, did_you_mean
 from mxdp.experiments.harness.claims import LOOK_ERRORS
@@ -15,11 +15,27 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+Check = Tuple[Callable[[Any], Any], str]
 BUILT_IN: Dict[str, Dict[str, Any]] = {
     "quick": dict(looks=3, patience=60.0, repeats=1, again=False),
     "full": dict(looks=3, patience=300.0, repeats=6, again=True),
 }
 """The presets, and the settings that every experiment has (see :mod:`.measurement`)."""
+
+
+ABOVE_0 = (lambda value: value > 0, "more than 0")
+CHECKS: Mapping[Any, Check] = {
+    int: ABOVE_0,
+    float: ABOVE_0,
+    list: (lambda own: own and all(type(n) in (int, float) and n > 0 for n in own), "one or more numbers above 0"),
+    "devices": (
+        lambda own: own and all(type(n) is int and n > 0 for n in own) and len(set(own)) == len(own),
+        "different numbers of at least 1, as in 1,2",
+    ),
+    "looks": (lambda looks: 0 < looks <= len(LOOK_ERRORS), f"from 1 to {len(LOOK_ERRORS)}"),
+    "seed": (lambda seed: 0 <= seed < 2**32, f"from 0 to {2**32 - 1}"),
+}
+"""Of a setting of that name, else of that type: a test of the value, and what is allowed, in words."""
 
 
 def resolve(
@@ -32,30 +48,25 @@ def resolve(
     Raises:
         UsageError: an unknown preset, experiment or setting, a value of another type, or an option without effect.
     """
-    if preset in BUILT_IN:
-        overrides: Mapping[str, Mapping[str, Any]] = {}
-        base, name = preset, preset
-    else:
-        overrides, name = _read(Path(preset), [experiment.name for experiment in experiments]), Path(preset).stem
-        base = "full"
+    known = [experiment.name for experiment in experiments]
+    base = preset if preset in BUILT_IN else "full"
+    tables = {} if preset in BUILT_IN else _read(Path(preset), known)
     resolved = {}
     for experiment in experiments:
         settings = {**experiment.presets[base], **BUILT_IN[base], **experiment.presets[base]}
-        for key, value in overrides.get(experiment.name, {}).items():
-            settings[key] = _checked(experiment, key, value)
-        for key, value in options.items():
-            if key in settings:
-                settings[key] = _checked(experiment, key, value)
+        chosen = {key: value for key, value in options.items() if key in settings}
+        for given in (tables.get(experiment.name, {}), chosen):
+            settings.update({key: _checked(experiment, key, value) for key, value in given.items()})
         resolved[experiment.name] = settings
         if "rounds" in options:
             settings["looks"] = 1  # a number that somebody has fixed
     for key in options:
         if not any(key in settings for settings in resolved.values()):
-            names = ", ".join(resolved)
             raise UsageError(
-                f"--{key.replace('_', '-')} has no effect on {names}: leave it out, or name an experiment that uses it"
+                f"--{key.replace('_', '-')} has no effect on {', '.join(known)}: leave it out, or name an experiment "
+                "that uses it"
             )
-    return name, resolved
+    return Path(preset).stem, resolved
 
 
 def _read(path: Path, known: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
@@ -85,20 +96,8 @@ def _checked(experiment: Experiment, key: str, value: Any) -> Any:
     wanted: Any = type(examples[0]) if examples else str
     if wanted is float and type(value) is int:
         value = float(value)
-    if type(value) is not wanted:
-        raise UsageError(f"{experiment.name}: {key} is of type {wanted.__name__}, not {value!r}")
-    if key == "devices" and (
-        not value or any(type(n) is not int or n < 1 for n in value) or len(set(value)) < len(value)
-    ):
-        raise UsageError(
-            f"{experiment.name}: devices must be different numbers of at least 1, as in 1,2; not {value!r}"
-        )
-    if wanted in (int, float) and key != "seed" and not value > 0:
-        raise UsageError(f"{experiment.name}: {key} must be more than 0, not {value!r}")
-    if wanted is list and not (value and all(type(each) in (int, float) and each > 0 for each in value)):
-        raise UsageError(f"{experiment.name}: {key} must be one or more numbers above 0, not {value!r}")
-    checks = {"looks": (lambda value: value <= len(LOOK_ERRORS), f"at most {len(LOOK_ERRORS)}"), **experiment.checks}
-    passes, allowed = checks.get(key, (lambda value: True, ""))
-    if not passes(value):
-        raise UsageError(f"{experiment.name}: {key} must be {allowed}, not {value!r}")
+    of_type = (lambda value: type(value) is wanted, f"of type {wanted.__name__}")
+    for check in (of_type, CHECKS.get(key, CHECKS.get(wanted)), experiment.checks.get(key)):
+        if check and not check[0](value):
+            raise UsageError(f"{experiment.name}: {key} must be {check[1]}, not {value!r}")
     return value

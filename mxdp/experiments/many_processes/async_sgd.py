@@ -1,13 +1,9 @@
-"""What if nobody waits for the others?
+"""What if no worker waits for the others?
 
-Synchronous training adds up the gradients of all workers and steps once: every worker waits for the slowest. With
-``dist_async`` the server updates the parameters with each gradient as it comes. Nobody waits, but a gradient was
-computed from parameters that others have changed since: it is stale by as many updates.
-
-To be compared, one asynchronous update moves the parameters by its own part of the batch alone: k of them together go
-as far as one synchronous update. With k equal workers, then, nothing is gained. If one of them takes f times as long as
-the others, the synchronous rate is that of the slow one, k / f parts of a batch a unit of time, the asynchronous
-k - 1 + 1 / f.
+In synchronous training every worker waits for the slowest. With ``dist_async`` the server applies each gradient when it
+arrives. No worker waits, but a gradient is stale: it was computed from parameters that others have updated since.
+An asynchronous update applies one worker's part of the batch, so k equal workers gain nothing. If one worker takes f
+times as long as the others, synchronous training does k / f parts of a batch in that time, asynchronous k - 1 + 1 / f.
 """
 
 from __future__ import annotations
@@ -15,11 +11,11 @@ from __future__ import annotations
 from typing import List
 
 from mxdp.errors import plural
-from mxdp.experiments.engines import ASYNC, SYNC
-from mxdp.experiments.harness.claims import Claim, estimate
-from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, experiment
+from mxdp.experiments.harness.claims import Claim
+from mxdp.experiments.harness.exchanges import ASYNC, SYNC
+from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Settings, experiment
+from mxdp.experiments.harness.rows import Row, find, find_all
 from mxdp.experiments.report import style
-from mxdp.experiments.report.rows import find, keep, ratios, row_bars
 
 SLOW = 2.0
 """How many times as long the slow worker takes to compute."""
@@ -31,22 +27,20 @@ class AsyncSgd(Experiment):
     """MXNet's ``dist_sync`` and ``dist_async``, with equal workers and with a slow one."""
 
     name = "async-sgd"
-    question = "What if nobody waits for the others?"
+    question = "What if no worker waits for the others?"
     source = "Dive into Deep Learning, 'Parameter Servers', exercise 2"
     how_to_read = (
         "A round trains from the start until the test accuracy is reached; its time leaves out the evaluations. "
-        "'Updates' counts parts of batches: k workers' parts make a synchronous step. A gradient is stale by the "
-        "updates that the server has made between the worker's pull of the parameters and its own update, in the "
-        "median and at most. The slow worker sleeps after it has computed, so that it takes twice as long. One server, "
-        "one device a worker."
+        "'Updates' counts parts of batches: k workers' parts make a synchronous step. 'Stale' counts the updates by "
+        "others between a worker's pull of the parameters and its own update, in the median and at most. The slow "
+        "worker sleeps after it has computed, so it takes twice as long. There is one server; a worker has one device."
     )
     claims = {
         "slow_gain": Claim(
-            "Beside a worker of half the speed nobody should wait: to the same accuracy, asynchronous training takes "
-            "at most 0.9 of the synchronous time.",
+            "Beside a worker of half the speed, dist_async takes at most 0.9 of dist_sync's time to the same accuracy.",
             "ours, from the rates at which workers deliver (2 / 3 of the time with two workers)",
             0.9,
-        ),
+        )
     }
     compared = "parameters after known gradients from all workers, against NumPy's sum: each counts once"
     common = dict(devices=[2], kind="cpu", data="auto", data_dir=None, seed=0, batch_size=256, lr=0.2)
@@ -58,13 +52,9 @@ class AsyncSgd(Experiment):
 
     def cases(self, settings: Settings) -> List[Case]:
         return [
-            Case(
-                f"{engine}, {plural(n, 'worker')}, {workers}",
-                n,
-                settings={"engine": engine, "processes": n, "workers": workers},
-            )
+            Case(f"{engine}, {plural(n, 'worker')}, {pace}", n, settings=dict(engine=engine, processes=n, workers=pace))
             for n in settings["devices"]
-            for workers in (EVEN, ONE_SLOW)
+            for pace in (EVEN, ONE_SLOW)
             for engine in (SYNC, ASYNC)
         ]
 
@@ -72,35 +62,36 @@ class AsyncSgd(Experiment):
         n = max(settings["devices"])
         rate = n / SLOW / (n - 1 + 1 / SLOW)
         return (
-            f"To as many updates, asynchronous over synchronous time: 1.00 with equal workers; {rate:.2f} with a "
-            f"worker that takes {SLOW:g} times as long. More updates are needed, as gradients are stale by about "
+            f"For as many updates, asynchronous over synchronous time: 1.00 with equal workers; {rate:.2f} with a "
+            f"worker that takes {SLOW:g} times as long. More updates are needed, since gradients are stale by about "
             f"{plural(n - 1, 'update')}."
         )
 
     def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
         for row in rows:
-            case = row["case"]
-            sync = find(rows, engine=SYNC, workers=case["workers"], processes=case["processes"])
-            if sync and row is not sync:
-                name = "slow_gain" if case["workers"] == ONE_SLOW and case["processes"] > 1 else "of_sync"
-                keep(row, name, ratios(row, sync))
+            sync = find(rows, engine=SYNC, workers=row.case["workers"], processes=row.case["processes"])
+            if row is not sync:
+                row.keep_ratios(_kept(row), sync)
 
     def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        late = [row["label"] for row in rows if not row["metrics"]["reached"]]
+        late = [row.label for row in rows if not row.metrics["reached"]]
         if late:
             return (
-                f"The accuracy {settings['accuracy']:g} was not reached by {', '.join(late)} within "
-                f"{settings['most_updates']} updates: compare with a lower --accuracy or with --most-updates."
+                f"{len(late)} of {plural(len(rows), 'training')} did not reach the accuracy {settings['accuracy']:g} "
+                f"within {settings['most_updates']} updates."
             )
-        said = []
-        for row in (row for row in rows if row["case"]["engine"] == ASYNC):
-            name = "slow_gain" if "slow_gain" in row["rounds"] else "of_sync"
-            said.append(f"{estimate(row, name):.2f} of the synchronous time with {row['case']['workers']}")
-        stale = [f"{row['metrics']['staleness']:.1f}" for row in rows if row["case"]["engine"] == ASYNC]
-        return (
-            f"To a test accuracy of {settings['accuracy']:g}, asynchronous training takes {' and '.join(said)}. Nobody "
-            f"waits for the slow one; gradients are stale by {' and '.join(stale)} updates in the median."
+        even, slow = (
+            row.estimate(_kept(row)) for row in find_all(rows, engine=ASYNC, processes=max(settings["devices"]))
         )
+        return (
+            f"Asynchronous training reaches the accuracy {settings['accuracy']:g} in {slow:.2f} of the synchronous "
+            f"time beside a worker of half the speed, and in {even:.2f} of it with equal workers."
+        )
+
+    def explanation(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
+        late = [row.label for row in rows if not row.metrics["reached"]]
+        cure = "compare with a lower --accuracy, or with more --most-updates"
+        return f"Not reached by {', '.join(late)}: {cure}." if late else ""
 
     def columns(self) -> List[Column]:
         return [
@@ -113,5 +104,10 @@ class AsyncSgd(Experiment):
         ]
 
     def draw(self, result: Result, figure: style.Figure) -> None:
-        colours = [style.COLOURS[row["case"]["engine"] == ASYNC] for row in result["rows"]]
-        row_bars(figure, result["rows"], "s", colours)
+        colours = [style.COLOURS[row.case["engine"] == ASYNC] for row in result["rows"]]
+        style.row_bars(figure, result["rows"], "s", colours)
+
+
+def _kept(row: Row) -> str:
+    """The claim's name, or another for what it is not about."""
+    return "slow_gain" if row.case["workers"] == ONE_SLOW and row.case["processes"] > 1 else "of_sync"

@@ -1,14 +1,10 @@
-"""One loader that feeds all devices, or a loader for each process: when does that matter?
+"""When does one loader hold up several devices, and does a loader for each process help?
 
-The slides name one process that loads for all GPUs as the bottleneck of DataParallel. Here the pictures are stored
-compressed, and to load one means to decompress it and scale it down: work for a processor, while devices compute. With
-D seconds of loading a batch, C of computing on k devices, and p cores, nothing is faster than
-
-- one loader: max(D, C, (D + k C) / p), since one thread decodes everything;
-- a loader for each of k processes: max(D / k, C, (D + k C) / p).
-
-So own loaders win only where the one can't keep up with the devices. On CPU devices, which compute on the same cores,
-that takes a dear decoding; GPUs compute faster, and get there sooner.
+The pictures are stored compressed; a loader decodes them on a processor while devices compute. If a batch takes D
+seconds to load and C to compute on k devices, and there are p cores, a step takes at least max(D, C, (D + k C) / p)
+with one loader, whose one thread decodes everything, and max(D / k, C, (D + k C) / p) with a loader for each of k
+processes. So own loaders win only where the one can't keep up with the devices. CPU devices compute on the same cores,
+so only slow decoding does it; GPUs compute faster, so they get there sooner.
 """
 
 from __future__ import annotations
@@ -17,11 +13,11 @@ from typing import List
 
 from mxdp import process
 from mxdp.errors import plural
-from mxdp.experiments.engines import MPI, NEEDS, ONE
-from mxdp.experiments.harness.claims import Claim, estimate
-from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, experiment
+from mxdp.experiments.harness.claims import Claim
+from mxdp.experiments.harness.exchanges import MPI, NEEDS, ONE
+from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Settings, experiment
+from mxdp.experiments.harness.rows import Row, find, find_all
 from mxdp.experiments.report import style
-from mxdp.experiments.report.rows import find, keep, ratios, row_bars
 
 PARTS = ("input", "compute", "exchange")
 
@@ -31,26 +27,22 @@ class Loaders(Experiment):
     """One loader and one for each process, at several costs of decoding."""
 
     name = "loader"
-    question = "When does one loader hold up several devices, and does one for each process help?"
+    question = "When does one loader hold up several devices, and does a loader for each process help?"
     source = "Slides 'Multi-GPU', DataParallel against DistributedDataParallel"
     how_to_read = (
         "In ms a step: all of it, and its parts measured alone: input (read and decode the batch), compute (forward, "
-        "backward and update of all devices), exchange (sum the gradients). 'Decode x 8': each picture is stored 8 "
-        "times as high and wide, compressed by zlib. 'Of one loader' is the row's time over that of one process with "
-        "one loader; 'exp.' is what the parts would give if nothing else counted."
+        "backward and update of all devices), exchange (sum the gradients). 'Decode x 8': a picture is stored 8 times "
+        "as high and wide, compressed by zlib. 'Of one loader': the row's time over that of one process with one "
+        "loader; 'exp.': what the parts would give if nothing else counted."
     )
     claims = {
         "dear": Claim(
-            "Where decoding takes far longer than computing, a loader for each process wins: at most 0.8 of the time "
-            "with one loader.",
+            "If decoding takes far longer than computing, a loader a process takes at most 0.8 of one loader's time.",
             "the slides: one process that loads for all GPUs is the bottleneck; the bound is ours",
             0.8,
         ),
         "free": Claim(
-            "Where decoding costs next to nothing, it gains nothing: at least 0.9 of the time with one loader.",
-            "ours",
-            0.9,
-            least=True,
+            "If decoding is cheap, a loader a process takes at least 0.9 of one loader's time.", "ours", 0.9, least=True
         ),
     }
     needs = NEEDS[MPI]
@@ -74,41 +66,32 @@ class Loaders(Experiment):
 
     def predict(self, settings: Settings, cores: int) -> str:
         n = max(settings["devices"])
-        said = [f"{expected(d, 1.0, n, n, cores) / expected(d, 1.0, n, 1, cores):.2f}" for d in (0.0, n, 4.0 * n)]
+        said = [f"{expected(d, 1.0, n, cores):.2f}" for d in (0.0, n, 4.0 * n)]
         return (
-            f"A loader for each of {n} processes, over one loader, on {plural(cores, 'core')}: {said[0]} where nothing "
-            f"is decoded; {said[1]} where a batch takes {n} times as long to decode as the devices compute; {said[2]} "
-            f"at {4 * n} times."
+            f"A loader for each of {n} processes, over one loader, on {plural(cores, 'core')}: {said[0]} with nothing "
+            f"to decode; {said[1]} and {said[2]} where decoding takes {n} and {4 * n} times as long as computing."
         )
 
     def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
         ends = {min(settings["scales"]): "free", max(settings["scales"]): "dear"}
         for row in rows:
-            case, metrics = row["case"], row["metrics"]
-            metrics["step_ms"] = row["seconds"]["median"] / settings["steps"] * 1e3
-            same = {"scale": case["scale"], "devices_in_all": case["devices_in_all"]}
-            one = find(rows, engine=ONE, **same)
-            if one and case["engine"] == MPI:
-                keep(row, "of_one", ratios(row, one))
-                if case["scale"] in ends and len(settings["scales"]) > 1 and case["processes"] > 1:
-                    row["rounds"][ends[case["scale"]]] = row["rounds"]["of_one"]
-                n, parts = case["processes"], one["metrics"]
-                own, single = (
-                    expected(parts["input_ms"], parts["compute_ms"], n, loaders, process.cores()) for loaders in (n, 1)
-                )
-                metrics["expected"] = own / single
+            n, scale, engine = (row.case[key] for key in ("devices_in_all", "scale", "engine"))
+            row.metrics["step_ms"] = row.median / settings["steps"] * 1e3
+            one = find(rows, engine=ONE, scale=scale, devices_in_all=n)
+            if one and engine == MPI:
+                row.keep_ratios("of_one", one)
+                if scale in ends and len(ends) > 1 and n > 1:
+                    row.rounds[ends[scale]] = row.rounds["of_one"]
+                parts = one.metrics
+                row.metrics["expected"] = expected(parts["input_ms"], parts["compute_ms"], n, process.cores())
 
     def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        own = [row for row in rows if row["case"]["engine"] == MPI]
-        said = [f"{estimate(row, 'of_one'):.2f} of the time at x {row['case']['scale']}" for row in own]
-        costs = [
-            f"{row['metrics']['input_ms']:.0f} ms to load beside {row['metrics']['compute_ms']:.0f} ms to compute"
-            for row in (find(rows, engine=ONE, scale=each) for each in (settings["scales"][0], settings["scales"][-1]))
-            if row
-        ]
+        cheap, dear = (find_all(rows, engine=MPI, scale=end(settings["scales"]))[-1] for end in (min, max))
+        parts = find_all(rows, engine=ONE, scale=dear.case["scale"])[-1].metrics
+        more = "" if cheap is dear else f", and with the cheapest decoding {cheap.estimate('of_one'):.2f}"
         return (
-            f"A loader for each process takes {', '.join(said)}. It helps where one thread can't decode as fast as the "
-            f"devices compute: a batch takes {' and '.join(costs)} at the cheapest and the dearest."
+            f"Where decoding takes {parts['input_ms'] / parts['compute_ms']:.1f} times as long as computing, "
+            f"a loader for each process takes {dear.estimate('of_one'):.2f} of one loader's time{more}."
         )
 
     def columns(self) -> List[Column]:
@@ -121,16 +104,15 @@ class Loaders(Experiment):
 
     def draw(self, result: Result, figure: style.Figure) -> None:
         rows = result["rows"]
-        colours = [style.COLOURS[row["case"]["engine"] == MPI] for row in rows]
-        row_bars(
-            figure, rows, "ms/step", colours, [row["metrics"]["step_ms"] / row["seconds"]["median"] for row in rows]
-        )
+        colours = [style.COLOURS[row.case["engine"] == MPI] for row in rows]
+        style.row_bars(figure, rows, "ms/step", colours, [row.metrics["step_ms"] / row.median for row in rows])
 
 
-def expected(load: float, compute: float, devices: int, loaders: int, cores: int) -> float:
-    """Seconds of a step, if ``load`` is one loader's time for a batch and ``compute`` that of all devices side by side.
+def expected(load: float, compute: float, n: int, cores: int) -> float:
+    """A step's time by ``n`` loaders over that by one, which loads a batch in ``load``; ``n`` devices take ``compute``.
 
-    >>> expected(4.0, 1.0, 2, 1, 2), expected(4.0, 1.0, 2, 2, 2), expected(0.0, 1.0, 2, 1, 2)
-    (4.0, 3.0, 1.0)
+    >>> expected(4.0, 1.0, 2, 2), expected(0.0, 1.0, 2, 2)
+    (0.75, 1.0)
     """
-    return max(load / loaders, compute, (load + devices * compute) / cores)
+    own, one = (max(load / loaders, compute, (load + n * compute) / cores) for loaders in (n, 1))
+    return own / one

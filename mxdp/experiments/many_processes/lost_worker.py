@@ -1,14 +1,14 @@
 """A worker is lost in the middle of a training: who notices, when, and what is lost?
 
 A worker can die (killed, out of memory), stop without dying, or be cut off with its machine: then its connections stay
-open, and it says nothing. What the others do is up to the engine:
+open, and it says nothing. What the others do depends on the engine:
 
-- ``python -m mxdp.launch`` ends the job by MPI's ``mpiexec``, and a guard beside each rank tells when one is stopped.
+- ``python -m mxdp.launch`` ends the job by MPI's ``mpiexec``, and a guard beside each rank tells when it has stopped.
   With ``--restarts`` it starts all ranks again, and :func:`mxdp.train` goes on from its last checkpoint.
 - MXNet's ``dist_sync`` waits for the worker's gradients.
 - Horovod's launcher ends the job when a process dies.
 
-Only the first starts again by itself. With the others somebody has to notice, and to have kept checkpoints.
+Only the first starts again by itself. With the others somebody has to notice, and must have kept checkpoints.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from __future__ import annotations
 from typing import List
 
 from mxdp.errors import plural
-from mxdp.experiments.engines import HOROVOD, MPI, NEEDS, SYNC, WORDS
-from mxdp.experiments.harness.claims import Claim, estimate
-from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, experiment
+from mxdp.experiments.harness.claims import Claim
+from mxdp.experiments.harness.exchanges import HOROVOD, MPI, NEEDS, SYNC, WORDS
+from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Settings, experiment
+from mxdp.experiments.harness.rows import Row, find_all
 from mxdp.experiments.report import style
-from mxdp.experiments.report.rows import find_all, row_bars
 
 KILLED, STOPPED, CUT_OFF = "killed", "stopped", "cut off"
 WITHIN = 30
@@ -34,12 +34,12 @@ class LostWorker(Experiment):
     question = "A worker is lost in the middle of a training: who notices, when, and what is lost?"
     source = "MXNet issue 9709 and ps-lite issue 68, where lost workers and servers are reported; the launcher is ours"
     how_to_read = (
-        "A round is a training of two processes, of which the last is killed (SIGKILL), stopped (SIGSTOP) or cut off "
-        "in the middle. To be cut off, each process is in a network namespace of its own, as if on two hosts, and the "
-        "cable between them goes down until the launcher has noticed. 'Seconds' is the time until the engine ends the "
-        "job or raises an error in the other process; where it did neither, how long we waited, and "
-        "'noticed' says no. 'Lost' counts steps that are done again. 'Same' says whether the training came to its end, "
-        "with the parameters of an undisturbed one, bit for bit."
+        "A round is a training of two processes. In the middle the last one is killed (SIGKILL), stopped (SIGSTOP) or "
+        "cut off: each process is in a network namespace of its own, as if on two hosts, and the cable between them "
+        "goes down until the launcher has noticed. 'Seconds' is the time until the engine ends the job or raises an "
+        "error in the other process; where it did neither, it is how long we waited, and 'noticed' says no. 'Lost' "
+        "counts steps that are done again. 'Same' says whether the training ended with the parameters of an "
+        "undisturbed one, bit for bit."
     )
     claims = {
         "notice": Claim(
@@ -80,28 +80,30 @@ class LostWorker(Experiment):
 
     def predict(self, settings: Settings, cores: int) -> str:
         return (
-            "A connection that closes is noticed at once, one that is silent only by who asks: mxdp's launcher names a "
-            "killed worker within 2 s, a stopped one and one that is cut off after its --silent-after, here "
+            "A connection that closes is noticed at once, a silent one only by asking. mxdp's launcher names a killed "
+            "worker within 2 s, and one that is stopped or cut off after its --silent-after, here "
             f"{settings['silent']:g} s. dist_sync notices none."
         )
 
     def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
         for row in find_all(rows, engine=MPI):
-            row["rounds"]["notice"] = row["seconds"]["samples"]
-            row["rounds"]["same_end"] = [float(each) for each in row["rounds"]["same"]]
+            row.rounds["notice"] = row.samples
+            row.rounds["same_end"] = [float(each) for each in row.rounds["same"]]
 
     def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        said = [
-            f"a worker that is {row['case']['harm']} after {estimate(row, 'notice'):.1f} s, with "
-            f"{plural(round(row['metrics']['lost']), 'step')} lost"
-            for row in find_all(rows, engine=MPI)
-        ]
-        deaf = [row["label"] for row in rows if not row["metrics"]["noticed"]]
-        more = f" Not noticed within {settings['wait']:g} s: {'; '.join(deaf)}." if deaf else ""
+        ours = find_all(rows, engine=MPI)
+        if not ours:
+            return "Without MPI, nothing was measured of mxdp's launcher."
+        killed, slowest = find_all(ours, harm=KILLED)[-1], max(ours, key=lambda row: row.median)
         return (
-            f"mxdp's launcher notices {' and '.join(said) or 'nothing, since MPI is missing'}. A guard beside each "
-            f"rank reports what the rank can't, and the training goes on from its last checkpoint.{more}"
+            f"mxdp's launcher notices a killed worker after {killed.estimate():.2f} s and one that falls silent after "
+            f"{slowest.estimate():.1f} s; the training then repeats "
+            f"{plural(round(max(row.metrics['lost'] for row in ours)), 'step')}."
         )
+
+    def explanation(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
+        deaf = [row.label for row in rows if not row.metrics["noticed"]]
+        return f"Not noticed within {settings['wait']:g} s: {'; '.join(deaf)}." if deaf else ""
 
     def columns(self) -> List[Column]:
         return [
@@ -112,6 +114,6 @@ class LostWorker(Experiment):
         ]
 
     def draw(self, result: Result, figure: style.Figure) -> None:
-        colours = [style.COLOURS[0] if row["metrics"]["noticed"] else style.GREY for row in result["rows"]]
-        labels = [row["label"] + ("" if row["metrics"]["noticed"] else ": not noticed") for row in result["rows"]]
-        row_bars(figure, result["rows"], "s", colours, labels=labels)
+        colours = [style.COLOURS[0] if row.metrics["noticed"] else style.GREY for row in result["rows"]]
+        labels = [row.label + ("" if row.metrics["noticed"] else ": not noticed") for row in result["rows"]]
+        style.row_bars(figure, result["rows"], "s", colours, labels=labels)

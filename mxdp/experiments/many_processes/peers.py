@@ -7,24 +7,19 @@ the same losses: a peer that computes something else is not compared.
 
 from __future__ import annotations
 
-import math
 from typing import List
 
 from mxdp.errors import plural
-from mxdp.experiments.engines import ALONE, DDP, HOROVOD, MPI, NEEDS, ONE
-from mxdp.experiments.harness.claims import Claim, estimate
+from mxdp.experiments.harness.claims import Claim
 from mxdp.experiments.harness.environments import defaults
-from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, experiment
+from mxdp.experiments.harness.exchanges import ALONE, DDP, HOROVOD, MPI, NEEDS, ONE
+from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Settings, experiment
+from mxdp.experiments.harness.rows import Row, find, find_all
 from mxdp.experiments.report import style
-from mxdp.experiments.report.rows import find, keep, ratios, row_bars
 
 BOOK, GLUON, HYBRID, TORCH, MXDP, MXDP_MPI, CEILING = (
     "book", "gluon", "gluon-hybrid", "torch", "mxdp", "mxdp-mpi", "ceiling",
 )  # fmt: skip
-BOOK_NEEDS = {"d2l": "`make`, or `pip install --no-deps d2l==1.0.3` and `pip install ipython matplotlib-inline pandas`"}
-ENGINES = {HOROVOD: HOROVOD, DDP: DDP, MXDP_MPI: MPI, CEILING: ALONE}
-"""Of the peers that have a process for each device; the others have one."""
-ORDER = (BOOK, GLUON, HYBRID, HOROVOD, TORCH, DDP, MXDP, MXDP_MPI, CEILING)
 WORDS = {
     BOOK: "the book's loop",
     GLUON: "gluon.Trainer",
@@ -36,6 +31,10 @@ WORDS = {
     MXDP_MPI: "mxdp by MPI",
     CEILING: "nothing exchanged",
 }
+"""The peers, in the order of the rows."""
+ENGINES = {HOROVOD: HOROVOD, DDP: DDP, MXDP_MPI: MPI, CEILING: ALONE}
+"""Of the peers that have a process for each device; the others have one."""
+BOOK_NEEDS = {"d2l": "`make`, or `pip install --no-deps d2l==1.0.3` and `pip install ipython matplotlib-inline pandas`"}
 
 
 @experiment
@@ -48,13 +47,13 @@ class Peers(Experiment):
     how_to_read = (
         "A round is the same number of samples for all, each with its own data path; the rows take turns. The "
         "book's loop is d2l's loader and helpers in MXNet's default environment. gluon.Trainer has the store 'device', "
-        "two contexts of one process and mxdp's settings; hybridised, with static memory and shapes. PyTorch has a "
-        "thread for each device; DDP, Horovod and mxdp by MPI have a process for each. For fairness PyTorch has mxdp's "
-        "settings of the allocator, too. 'Of mxdp' is the row's time over mxdp's in one process on as many devices: "
-        "above 1 mxdp is faster. Training waits for the slowest device in each step. Processes that exchange nothing "
-        "don't, so they gain on it wherever the cores of a machine are slow at different moments: what waiting would "
-        "cost them is calculated from their steps' own times. Two rows have half of the batch and twice the steps: "
-        "there Python and the exchange weigh more."
+        "two contexts of one process and mxdp's settings; hybridised, it has static memory and shapes. PyTorch has a "
+        "thread for each device, and mxdp's settings of the allocator, for fairness. DDP, Horovod and mxdp by MPI have "
+        "a process for each device. 'Of mxdp' is the row's time over mxdp's in one process on as many devices: above "
+        "1, mxdp is faster. Training waits for the slowest device in each step. Processes that exchange nothing do not "
+        "wait, so they gain wherever the cores are slow at different moments; what waiting would cost them is "
+        "calculated from the times of their steps. Two rows have half of the batch and twice the steps: there Python "
+        "and the exchange weigh more."
     )
     claims = {
         "of_book": Claim("On two devices mxdp takes at most 0.45 of the book's time.", "ours", 0.45),
@@ -63,33 +62,17 @@ class Peers(Experiment):
         "of_hybrid": Claim(
             "On two devices mxdp is no slower than a hybridised gluon.Trainer: at most 1.00 of its time.", "ours", 1.0
         ),
-        "of_ceiling": Claim(
-            "On two devices mxdp is at least 0.97 times as fast as processes that exchange nothing.",
-            "ours",
-            0.97,
-            least=True,
-        ),
-        "of_ceiling_half": Claim(
-            "On two devices, with batches of half the size, mxdp is at least 0.95 times as fast as processes that "
-            "exchange nothing.",
-            "ours",
-            0.95,
-            least=True,
-        ),
-        "of_waiting": Claim(
-            "On two devices mxdp is at least 0.97 times as fast as processes that exchange nothing would be if each "
-            "step waited for the slower one.",
-            "ours",
-            0.97,
-            least=True,
-        ),
-        "of_waiting_half": Claim(
-            "On two devices, with batches of half the size, mxdp is at least 0.95 times as fast as processes that "
-            "exchange nothing would be if each step waited for the slower one.",
-            "ours",
-            0.95,
-            least=True,
-        ),
+        **{
+            f"{name}{half}": Claim(
+                f"On two devices{words} mxdp is at least {bound} times as fast as processes that exchange nothing"
+                f"{slowed}.",
+                "ours",
+                bound,
+                least=True,
+            )
+            for name, slowed in (("of_ceiling", ""), ("of_waiting", " would be if each step waited for the slower one"))
+            for half, words, bound in (("", "", 0.97), ("_half", ", with batches of half the size,", 0.95))
+        },
         "exchange": Claim(
             "Two processes by MPI take at most 1.05 times as long as two that exchange nothing.", "ours", 1.05
         ),
@@ -107,75 +90,64 @@ class Peers(Experiment):
         cases = []
         whole, half = settings["batch_size"], settings["batch_size"] // 2
         for n in settings["devices"]:
-            for peer, batch_size in [*((peer, whole) for peer in ORDER), (MXDP, half), (CEILING, half)]:
-                if n == 1 and (peer in (DDP, MXDP_MPI, CEILING) or batch_size == half):
-                    continue
+            peers = [(peer, whole) for peer in WORDS] + [(MXDP, half), (CEILING, half)]
+            if n == 1:
+                peers = [(peer, whole) for peer in WORDS if peer not in (DDP, MXDP_MPI, CEILING)]
+            for peer, batch_size in peers:
                 engine = ENGINES.get(peer, ONE)
+                settled = dict(peer=peer, engine=engine, devices_in_all=n, batch_size=batch_size)
+                settled["processes"] = n if peer in ENGINES else 1
                 needs = {BOOK: BOOK_NEEDS, TORCH: NEEDS[DDP]}.get(peer, NEEDS.get(engine, {}))
-                settled = {
-                    "peer": peer,
-                    "engine": engine,
-                    "processes": n if peer in ENGINES else 1,
-                    "devices_in_all": n,
-                    "batch_size": batch_size,
-                }
                 environment = defaults(n) if peer == BOOK else {}
-                smaller = f", batch {half}" if batch_size == half else ""
-                label = f"{plural(n, 'device')}{smaller}: {WORDS[peer]}"
+                label = f"{plural(n, 'device')}{f', batch {half}' if batch_size == half else ''}: {WORDS[peer]}"
                 cases.append(Case(label, n, 1, settled, environment, reference=peer == CEILING, needs=needs))
         return cases
 
     def predict(self, settings: Settings, cores: int) -> str:
         return (
-            "All compute the same convolutions. On two devices of a machine with two cores the book's loop takes twice "
-            "as long or more, as its devices wait for each other; the others should be within a fifth of mxdp."
+            "All compute the same convolutions. On two devices the book's loop takes at least twice as long as mxdp, "
+            "since its devices wait for each other; the others should be within a fifth of mxdp."
         )
 
     def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
         for row in rows + references:
-            case, metrics = row["case"], row["metrics"]
-            metrics["sec_per_step"] = row["seconds"]["median"] / case["steps"]
+            case, rounds = row.case, row.rounds
+            row.metrics["sec_per_step"] = row.median / case["steps"]
             if settings["samples"] is None:
-                metrics["sec_per_epoch"] = row["seconds"]["median"]
-            same = {key: case[key] for key in ("devices_in_all", "batch_size")}
-            mxdp = find(rows, peer=MXDP, **same)
+                row.metrics["sec_per_epoch"] = row.median
+            mxdp, by_mpi = (
+                find(rows, peer=peer, devices_in_all=case["devices_in_all"], batch_size=case["batch_size"])
+                for peer in (MXDP, MXDP_MPI)
+            )
+            peer, half = case["peer"], "_half" if case["batch_size"] < settings["batch_size"] else ""
             if mxdp:
-                keep(row, "of_mxdp", ratios(row, mxdp))
-            judged = {BOOK: "of_book", TORCH: "of_torch", HYBRID: "of_hybrid"}.get(case["peer"])
-            if mxdp and judged and (case["devices_in_all"] > 1 or judged == "of_torch"):
-                row["rounds"][judged] = ratios(mxdp, row)
-            by_mpi = find(rows, peer=MXDP_MPI, **same)
-            if by_mpi and case["peer"] == DDP:
-                row["rounds"]["of_ddp"] = ratios(by_mpi, row)
-            if mxdp and case["peer"] == CEILING:
-                half = "_half" if case["batch_size"] < settings["batch_size"] else ""
-                speeds = row["rounds"][f"of_ceiling{half}"] = ratios(row, mxdp)
-                if "waiting" in row["rounds"]:  # of very few steps it is not known
-                    waiting = row["rounds"]["waiting"]
-                    row["rounds"][f"of_waiting{half}"] = [speed * each for speed, each in zip(speeds, waiting)]
-            if by_mpi and case["peer"] == CEILING:
-                row["rounds"]["exchange"] = ratios(by_mpi, row)
+                row.keep("of_mxdp", row.ratios(mxdp))
+                claim = {BOOK: "of_book", TORCH: "of_torch", HYBRID: "of_hybrid"}.get(peer)
+                if claim and (case["devices_in_all"] > 1 or peer == TORCH):
+                    rounds[claim] = mxdp.ratios(row)
+            if mxdp and peer == CEILING:
+                speeds = rounds[f"of_ceiling{half}"] = row.ratios(mxdp)
+                if "waiting" in rounds:  # of very few steps it is not known
+                    rounds[f"of_waiting{half}"] = [speed * each for speed, each in zip(speeds, rounds["waiting"])]
+            if by_mpi and peer in (DDP, CEILING):
+                rounds["of_ddp" if peer == DDP else "exchange"] = by_mpi.ratios(row)
 
     def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        said = []
-        for n in settings["devices"][::-1]:
-            others = [
-                f"{WORDS[row['case']['peer']]} {estimate(row, 'of_mxdp'):.2f}"
-                for row in rows + references
-                if row["case"]["devices_in_all"] == n
-                and row["case"]["batch_size"] == settings["batch_size"]
-                and row["case"]["peer"] != MXDP
-                and "of_mxdp" in row["rounds"]
-            ]
-            said.append(f"On {plural(n, 'device')}, in times of mxdp's time: {', '.join(others)}.")
-        said.append("Above 1 mxdp is faster. All followed the same losses.")
-        for row in references:
-            if row["case"]["batch_size"] == settings["batch_size"] and "waiting" in row["rounds"]:
-                said.append(
-                    "If each step waited for the slower process, 'nothing exchanged' would take "
-                    f"{estimate(row, 'waiting'):.2f} times as long."
-                )
-        return " ".join(said)
+        n = max(settings["devices"])
+        peers = {row.case["peer"]: row for row in find_all(rows, devices_in_all=n, batch_size=settings["batch_size"])}
+        said = [
+            f"{peers[peer].estimate('of_mxdp'):.2f} times as long by {words}"
+            for peer, words in ((HYBRID, "a hybridised gluon.Trainer"), (TORCH, "PyTorch"))
+            if peer in peers
+        ]
+        return f"Compared with mxdp on {plural(n, 'device')}, training takes {' and '.join(said)}."
+
+    def explanation(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
+        alone = find(references, batch_size=settings["batch_size"])
+        if not (alone and "waiting" in alone.rounds):
+            return ""
+        times = f"{alone.estimate('waiting'):.2f} times as long"
+        return f"Processes that exchange nothing would take {times} if each step waited for the slower one."
 
     def columns(self) -> List[Column]:
         return [
@@ -187,14 +159,5 @@ class Peers(Experiment):
 
     def draw(self, result: Result, figure: style.Figure) -> None:
         rows = result["rows"] + result["references"]
-        colours = [style.COLOURS[0] if row["case"]["peer"] in (MXDP, MXDP_MPI) else style.GREY for row in rows]
-        row_bars(figure, rows, "ms/step", colours, [1e3 / row["case"]["steps"] for row in rows])
-
-
-def steps_of(samples: int, batch_size: int) -> int:
-    """The steps that this number of samples takes.
-
-    >>> steps_of(60000, 256), steps_of(2560, 256)
-    (235, 10)
-    """
-    return math.ceil(samples / batch_size)
+        colours = [style.COLOURS[0] if row.case["peer"] in (MXDP, MXDP_MPI) else style.GREY for row in rows]
+        style.row_bars(figure, rows, "ms/step", colours, [1e3 / row.case["steps"] for row in rows])

@@ -26,7 +26,7 @@ from types import TracebackType
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Type
 
 from mxdp.errors import MxdpError
-from mxdp.experiments.engines import ASYNC, HOROVOD, MPI, SYNC
+from mxdp.experiments.harness.exchanges import ASYNC, HOROVOD, MPI, SYNC
 from mxdp.launch.guard import die_with_parent
 
 START = 60.0

@@ -22,8 +22,8 @@ STEPS = 3
 
 
 class TorchRank:
-    """As ``many_processes``' ``TrainingRank``. With ``threads``, a process has so many; with ``data_parallel``, the one
-    process has so many GPUs."""
+    """As ``many_processes``' ``TrainingRank``. Optional in ``order``: ``threads`` of a process (default 1), and
+    ``data_parallel``, the number of GPUs that one process uses by DataParallel."""
 
     def __init__(self, order: Mapping[str, Any]) -> None:
         torch.set_num_threads(order.get("threads", 1))
@@ -57,7 +57,7 @@ class TorchRank:
         return [[param.detach().cpu().numpy() for param in net.parameters()]]
 
     def losses(self, X: Any, y: Any, params: Sequence[Any], lr: float, steps: int) -> List[float]:
-        """Before each of so many steps on one batch: the sum of the losses of this rank's samples."""
+        """The summed loss of this rank's samples before each step on one batch."""
         net, sgd = self._trained(params, lr)
         return [float(self._step(X, y, net, sgd)) * len(X) / self.size for _ in range(steps)]
 

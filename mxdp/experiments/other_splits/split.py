@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from typing import ClassVar, List, Sequence, Tuple
 
-from mxdp.experiments.harness.claims import off
-from mxdp.experiments.harness.experiment import Column, Experiment, Row, Settings
-from mxdp.experiments.report.rows import find, keep, ratios
+from mxdp.experiments.harness.experiment import Column, Experiment, Settings
+from mxdp.experiments.harness.rows import Row, find
 
 SERIAL = "serial"
+COMBINED = ("data x pipeline", "data x layerwise")
+GROUPS = 2
+"""Over which ``COMBINED`` splits the batch. A group splits its shard once more, as the second word says."""
+ONE_DEVICE = "One device has nothing to split: run it with --devices 2."
+"""In place of an answer."""
 COMPARED = "losses, scores, each gradient and, after three steps, each parameter"
 COLUMNS = (
-    "The column 'ms' is the time of a step (forward, backward, update), and 'pred.' what the cost model expects, with "
+    "The column 'ms' is the time of a step (forward, backward, update), and 'pred.' the cost model's prediction, with "
     "the interval that its measured constants give it. 'Faster' compares with one device. 'Moved' is what a step sends "
     "between devices, calculated from the shapes. 'MB' is the memory of the device that needs most, as MXNet counts "
-    "it, and 'MB pred.' the same calculated from the shapes."
+    "it, and 'MB pred.' is calculated from the shapes."
 )
 """For ``how_to_read``."""
 QUICK = dict(devices=[2], kind="auto", seed=0, rounds=6, timeout=120.0)
@@ -34,15 +38,11 @@ class SplitExperiment(Experiment):
 
     def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
         for row in rows:
-            row["metrics"]["seconds_per_step"] = row["seconds"]["median"]
-            predicted = row["rounds"]["predicted_seconds"]
-            keep(row, "predicted_seconds", predicted)
-            row["metrics"]["off"] = off(row, "predicted_seconds")
-            over = [each / seconds for each, seconds in zip(predicted, row["seconds"]["samples"])]
-            keep(row, "predicted_over_measured", over)
-            serial = find(rows, strategy=SERIAL, **{name: row["case"][name] for name in self.alike})
+            row.metrics["seconds_per_step"] = row.median
+            row.keep("predicted_seconds", row.rounds["predicted_seconds"])
+            serial = find(rows, strategy=SERIAL, **{name: row.case[name] for name in self.alike})
             if serial:
-                keep(row, "speedup", ratios(serial, row))
+                row.keep("speedup", serial.ratios(row))
 
     def columns(self) -> List[Column]:
         return [
@@ -53,6 +53,11 @@ class SplitExperiment(Experiment):
             Column("peak_bytes", "MB", scale=1e-6),
             Column("predicted_peak_bytes", "MB pred.", scale=1e-6),
         ]
+
+
+def several(settings: Settings) -> List[int]:
+    """The numbers of devices on which a network can be split."""
+    return [n for n in settings["devices"] if n > 1]
 
 
 def wide_numbers(units: int) -> Tuple[int, int]:

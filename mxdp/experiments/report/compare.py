@@ -1,7 +1,7 @@
 """Two runs of the same experiments side by side: which cases became faster or slower.
 
 Rows are matched by their ``case``. The runs are not paired, so the interval of a ratio comes from both rows' own
-intervals (:func:`.claims.unpaired_ratio`). All of it comes from the JSON; nothing is measured.
+intervals (:func:`.rows.unpaired_ratio`). All of it comes from the JSON; nothing is measured.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from rich.text import Text
 
 from mxdp.errors import UsageError, plural
 from mxdp.experiments.harness import results
-from mxdp.experiments.harness.claims import Estimate, estimate, noise_factor, unpaired_ratio
-from mxdp.experiments.harness.experiment import Result, Row
+from mxdp.experiments.harness.claims import noise_factor
+from mxdp.experiments.harness.experiment import Result
+from mxdp.experiments.harness.rows import Estimate, Row, unpaired_ratio
 from mxdp.experiments.report import style
 from mxdp.experiments.report.page import written
 from mxdp.experiments.report.tables import NOTHING, Cells, for_terminal
@@ -25,7 +26,7 @@ SAME_WORK = {"rounds", "repeats", "looks", "patience", "again", "timeout", "seed
 """Settings that may differ. ``seed``: other numbers of the same shapes. ``kind``: rows are matched by their devices."""
 MEASURED = {"rate", "product_seconds", "copy_seconds"}
 """What of a ``case`` was measured, and is not work."""
-FASTER, SLOWER, OPEN = "faster", "slower", "can't tell"
+FASTER, SLOWER, OPEN = "faster", "slower", "undecided"
 MOST = 40
 """Of a longer table the terminal shows only the rows that became faster or slower."""
 
@@ -69,8 +70,8 @@ def _experiment(a: Result, b: Result) -> Dict[str, Any]:
     twins = [_twin(row, olds, news) for row in olds]
     parts = [False] * len(a["rows"]) + [True] * len(a["references"])
     pairs = [(row, twin, reference) for row, twin, reference in zip(olds, twins, parts) if twin]
-    lost = [row["label"] for row, twin in zip(olds, twins) if not twin]
-    new = [row["label"] for row in news if not any(row is twin for twin in twins)]
+    lost = [row.label for row, twin in zip(olds, twins) if not twin]
+    new = [row.label for row in news if not any(row is twin for twin in twins)]
     return {
         "experiment": name,
         "question": b["question"],
@@ -106,24 +107,24 @@ def _doubts(result: Result) -> List[str]:
 
 
 def _work(row: Row) -> Dict[str, Any]:
-    return {key: value for key, value in row["case"].items() if key not in MEASURED}
+    return {key: value for key, value in row.case.items() if key not in MEASURED}
 
 
 def _twin(row: Row, olds: List[Row], news: List[Row]) -> Optional[Row]:
     """The row of ``news`` that did the same work; of several, the one of the same label."""
     same = [each for each in news if _work(each) == _work(row)]
-    labelled = [each for each in same if each["label"] == row["label"]]
+    labelled = [each for each in same if each.label == row.label]
     alone = len(same) == [_work(each) for each in olds].count(_work(row)) == 1
     return next(iter(labelled or (same if alone else [])), None)
 
 
 def _row(a: Row, b: Row, reference: bool, noise: float, doubtful: bool) -> Dict[str, Any]:
-    old, new = estimate(a), estimate(b)
+    old, new = a.estimate(), b.estimate()
     median, low, high = unpaired_ratio(new, old)
     low, high = low and low / noise, high and high * noise
     word = FASTER if high and high < 1 else SLOWER if low and low > 1 else OPEN
     times = {"a": old._asdict(), "b": new._asdict(), "ratio": Estimate(median, low, high)._asdict()}
-    row = {"label": b["label"], "case": b["case"], "reference": reference, "verdict": OPEN if doubtful else word}
+    row = {"label": b.label, "case": b.case, "reference": reference, "verdict": OPEN if doubtful else word}
     return {**row, **times}
 
 
@@ -140,7 +141,7 @@ def show(found: Dict[str, Any], console: Console) -> None:
         if shown:
             console.print(Padding(for_terminal(_cells(shown), console.width - 2), (1, 0, 1, 2)))
         faster = [row["verdict"] for row in changed].count(FASTER)
-        said = f"B is faster in {faster}, slower in {len(changed) - faster}; can't tell in {len(rows) - len(changed)}"
+        said = f"B is faster in {faster}, slower in {len(changed) - faster}, undecided in {len(rows) - len(changed)}"
         lines = [f"{said}{'' if shown == rows else ' (--json prints those, too)'}."]
         lines += [f"No verdict, because of {doubt}." for doubt in each["doubts"]]
         if each["noise"] > 1:

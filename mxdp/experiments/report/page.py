@@ -1,4 +1,4 @@
-"""Results for people: on the terminal, and as ``report.html`` with a picture for each experiment.
+"""Results for people: on the terminal, as ``report.html`` with a picture for each experiment, and as slides.
 
 All of it comes from the JSON (:mod:`mxdp.experiments.harness.results`). Nothing is measured; MXNet is not needed.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import datetime
 import json
 import math
-import re
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
@@ -23,9 +22,9 @@ from mxdp.errors import plural
 from mxdp.experiments.harness import results
 from mxdp.experiments.harness.disturbance import disturbed
 from mxdp.experiments.harness.experiment import Experiment, Result, discover
-from mxdp.experiments.report import pictures, rows, style
-from mxdp.experiments.report.tables import NOTHING, for_terminal, more, table, watched
-from mxdp.experiments.report.words import answer, claim_lines, mark, oracle_line, sureness
+from mxdp.experiments.report import pictures, style
+from mxdp.experiments.report.tables import NOTHING, answering, for_terminal, more, table, watched
+from mxdp.experiments.report.words import claim_lines, explanation, mark, oracle_line, spoken, sureness, today
 
 Term = Tuple[str, str]
 """A term and what to say of it."""
@@ -34,36 +33,37 @@ COLOURS = {"yes": "bold green", "no": "bold yellow", "unknown": "bold cyan", "ba
 
 
 def print_result(result: Result, console: Console, explain: bool = False) -> None:
-    """Print one result: question, prediction, table, comparison with the serial run, claims, answer; with ``explain``
+    """Print one result: question, prediction, table, comparison with the serial run, answer, claims; with ``explain``
     how to read it, too."""
-    kind, words = mark(result)
+    experiment = discover().get(result["experiment"])
     console.print()
+    result = today(result, experiment)
     console.print(Text.assemble((result["experiment"], "bold"), ": ", result["question"]))
     before = [
         (key.replace("_", " "), Text(result[key], style="dim")) for key in ("prediction", *["how_to_read"] * explain)
     ]
     console.print(_facts([fact for fact in before if fact[1]]))
     if result["rows"] or result["references"]:
-        experiment = discover().get(result["experiment"])
-        short = rows.answering(result, experiment)
+        short = answering(result, experiment)
         for cells in filter(None, (table(short, experiment), more(short, experiment))):
             console.print(Padding(for_terminal(cells, console.width - 2), (1, 0, 0, 2)))
         left = len(result["rows"]) - len(short["rows"])
         said = f"{plural(left, 'more row')}: in report.html and {result['experiment']}.json" if left else ""
         console.print(Padding(Text(said, style="dim"), (0, 0, 1 if left else 0, 2)))
-    after = []
+    console.print(_facts([fact for fact in _after(result) if fact[1]]))
+
+
+def _after(result: Result) -> Iterator[Tuple[str, Text]]:
+    """What stands below the table; what there is nothing to say of is empty."""
     oracle_kind, sentence = oracle_line(result)
-    if sentence:
-        after.append(("oracle", Text(sentence, style="" if oracle_kind == "yes" else COLOURS[oracle_kind])))
-    if result["error"]:
-        after.append(("reason", Text(_reason(result), style="red" if kind == "bad" else "")))
-    if sureness(result):
-        after.append(("rounds", Text(sureness(result), style="dim")))
-    for each, held, sentence in claim_lines(result):
-        after.append(("claim", Text.assemble((held, COLOURS[each]), f": {sentence}")))
-    said = answer(result)
-    after.append(("answer", Text.assemble((words, COLOURS[kind]), f". {said}" if said else "")))
-    console.print(_facts(after))
+    yield "oracle", Text(sentence, style="" if oracle_kind == "yes" else COLOURS[oracle_kind])
+    ended, said = mark(result), result["verdict"]["text"]
+    yield "reason", Text(_reason(result), style="red" if ended and ended[0] == "bad" else "")
+    yield "rounds", Text(sureness(result), style="dim")
+    yield ("ended", Text(ended[1], style=COLOURS[ended[0]])) if ended else ("answer", Text(said, style="bold"))
+    yield "why", Text(explanation(result))
+    for kind, held, sentence in claim_lines(result):
+        yield "claim", Text.assemble((held, COLOURS[kind]), f": {sentence}")
 
 
 def write_report(folder: Union[str, Path], note: Optional[Callable[[str], None]] = None, slides: bool = False) -> Path:
@@ -73,7 +73,7 @@ def write_report(folder: Union[str, Path], note: Optional[Callable[[str], None]]
     Args:
         folder: what a run wrote.
         note: is told, in a sentence each, which files are passed over (standard error by default).
-        slides: write ``slides.html`` instead, and nothing else: at most one picture a page.
+        slides: write ``slides.html`` instead, and nothing else: one panel of a picture and one sentence a page.
 
     Returns:
         The path of the page.
@@ -83,8 +83,8 @@ def write_report(folder: Union[str, Path], note: Optional[Callable[[str], None]]
         MxdpError: a result is damaged, or a file can't be written.
     """
     folder = Path(folder)
-    found = results.read_folder(folder, note)
     known = discover()
+    found = [today(result, known.get(result["experiment"])) for result in results.read_folder(folder, note)]
     # Not select_autoescape: it goes by the ending, and ".j2" is plain text to it.
     loader = jinja2.FileSystemLoader(str(Path(__file__).parent / "templates"))
     environment = jinja2.Environment(
@@ -132,21 +132,20 @@ def _section(
 ) -> Dict[str, Any]:
     """What the template shows of one result; ``shared`` is what stands at the top of the page. For slides, ``folder``
     is None."""
-    kind, words = mark(result)
     oracle_kind, oracle = oracle_line(result)
     picture, no_picture = pictures.picture(result, experiment, folder)
     machine = _machine(result["environment"])
     variables = [(key, str(value)) for key, value in result["environment"]["variables"].items()]
-    short, marks = rows.answering(result, experiment), disturbed(result["disturbance"])
+    short, marks = answering(result, experiment), disturbed(result["disturbance"])
     return {
         **result,
         "error": _reason(result),
         "claims": claim_lines(result),
-        "answer": answer(result),
-        "sentences": re.split(r"(?<=[.!?]) (?=[A-Z0-9])", answer(result)),
+        "answer": result["verdict"]["text"],
+        "sentence": spoken(result["verdict"]["text"]),
+        "explanation": explanation(result),
         "sureness": sureness(result),
-        "kind": kind,
-        "words": words,
+        "ended": mark(result),
         "oracle_kind": oracle_kind,
         "oracle": oracle,
         "tables": list(filter(None, (table(short, experiment), more(short, experiment)))),
@@ -157,11 +156,9 @@ def _section(
         "no_picture": no_picture,
         "timelines": pictures.timelines(result, folder),
         "settings": [(key, written(value)) for key, value in result["settings"].items()],
-        "environment": machine + variables,
         "own_environment": [term for term in machine if term not in shared] + variables,
         "samples": [
-            (row["label"], ", ".join(_marked(row["seconds"]["samples"], marks)))
-            for row in result["rows"] + result["references"]
+            (row.label, ", ".join(_marked(row.samples, marks))) for row in result["rows"] + result["references"]
         ],
         "started": _when(result["started"]),
         "elapsed": style.number(float(result["elapsed_seconds"])),

@@ -1,90 +1,201 @@
-"""The pictures of a result: the experiment's own, and a timeline for each row that has recorded one."""
+"""The pictures of a result: the experiment's own, for the report, a slide or a file, and a timeline for each row that
+has recorded one."""
 
 from __future__ import annotations
 
+import io
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from urllib.parse import quote
 
-from markupsafe import Markup
-
+from mxdp.errors import MxdpError, UsageError, did_you_mean
 from mxdp.experiments.harness import results
 from mxdp.experiments.harness.disturbance import disturbed
-from mxdp.experiments.harness.experiment import Experiment, Result, Row
+from mxdp.experiments.harness.experiment import Experiment, Result, discover
+from mxdp.experiments.harness.rows import Row
 from mxdp.experiments.report import style
-from mxdp.experiments.report.rows import answering
+from mxdp.experiments.report.tables import answering
 from mxdp.tracing import Timeline, draw
 from mxdp.tracing.chrome import write_chrome_trace
 
+FORMATS = ("png", "pdf", "svg")
+DATES = {"svg": ("Date", "Creator"), "pdf": ("CreationDate", "Creator", "Producer"), "png": ("Software",)}
+"""What a file of that format does not say, so that the same drawing gives the same bytes."""
+SAFE = " /;,=()'+{}"
+"""Characters of an SVG that an address may hold as they are."""
+Draw = Callable[["style.Figure"], Any]
 
-def picture(result: Result, experiment: Optional[Experiment], folder: Optional[Path]) -> Tuple[Optional[Markup], str]:
-    """Draw it to ``folder/<name>.svg``: the picture for the page, or None and a sentence on why there is none.
 
-    ``folder`` None, for a slide: nothing is written, and the lower part of a tall picture stands beside the upper one.
+def saved(draw: Draw, salt: str, form: str, panel: Optional[int] = None) -> bytes:
+    """What ``draw`` draws on an empty figure in our style, as a file of the format ``form``. The same drawing gives the
+    same bytes: identifiers come from ``salt``. Whatever ``draw`` raises goes through.
+
+    ``panel``: of its axes (without colour bars, from 0) keep only this one, over the whole of a slide's picture.
+
+    Raises:
+        UsageError: there is no such panel.
     """
+    import matplotlib
+    from cycler import cycler
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context({**style.RC, "axes.prop_cycle": cycler(color=style.COLOURS), "svg.hashsalt": salt}):
+        figure = Figure(figsize=None if panel is None else style.SLIDE)
+        if panel is not None:
+            figure.set_size_inches = lambda *size, **how: None  # whatever is drawn, a slide keeps its size
+        draw(figure)
+        if panel is not None:
+            panels = [axes for axes in figure.axes if axes.get_label() != "<colorbar>"]
+            if not 0 <= panel < len(panels):
+                had = "only panel 1" if len(panels) == 1 else f"panels 1 to {len(panels)}"
+                raise UsageError(f"this picture has {had}, and no panel {panel + 1}; give one that it has")
+            _keep_only(figure, panels.pop(panel), panels)
+        target = io.BytesIO()
+        figure.savefig(target, format=form, dpi=200, metadata=dict.fromkeys(DATES[form]))
+    return target.getvalue()
+
+
+def _keep_only(figure: style.Figure, kept: style.Axes, others: List[style.Axes]) -> None:
+    """Give ``kept`` the whole figure, the label of an axis that it shared, its own entries of the legend, and the scale
+    of its colours. No text stays smaller than may stand on a slide."""
+    from matplotlib.text import Text
+
+    shared = kept.get_shared_x_axes().get_siblings(kept)
+    kept.set_xlabel(kept.get_xlabel() or next(filter(None, (axes.get_xlabel() for axes in shared)), ""))
+    own = kept.get_legend_handles_labels()[1]
+    foreign = {label for axes in others for label in axes.get_legend_handles_labels()[1] if label not in own}
+    scale = next((image.colorbar for axes in figure.axes for image in axes.images if image.colorbar), None)
+    scaled = scale.ax.get_xlabel() if scale else ""
+    if scale:
+        scale.remove()
+    for axes in others:
+        axes.remove()
+    part: Any = kept.figure
+    if part is not figure:
+        figure.subfigs = [part]
+        part._subplotspec = figure.add_gridspec(1, 1)[0]  # matplotlib has no public way to move a subfigure
+    kept.set_subplotspec(part.add_gridspec(1, 1)[0])
+    kept.tick_params(labelbottom=True)
+    if scale and kept.images:
+        figure.colorbar(kept.images[0], ax=kept, label=scaled)
+    for legend in list(figure.legends):
+        entries = zip(legend.legend_handles, [text.get_text() for text in legend.get_texts()])
+        left = [(handle, label) for handle, label in entries if label not in foreign]
+        legend.remove()
+        if left:
+            figure.legend(*zip(*left), loc="outside lower center", ncols=min(len(left), 5))
+    for text in figure.findobj(Text):
+        text.set_fontsize(max(text.get_fontsize(), style.SMALLEST))
+
+
+class Picture(NamedTuple):
+    """An ``img`` of a page that stands alone: the SVG is in its address."""
+
+    source: str
+    alt: str
+
+
+def _picture(svg: bytes, alt: str) -> Picture:
+    return Picture(f"data:image/svg+xml,{quote(svg, safe=SAFE)}", alt)
+
+
+def picture(result: Result, experiment: Optional[Experiment], folder: Optional[Path]) -> Tuple[Optional[Picture], str]:
+    """The picture for the page, which is also written to ``folder/<name>.svg``; or None and a sentence on why there is
+    none. ``folder`` None, for a slide: the experiment's ``slide_panel``, and nothing is written."""
     name = result["experiment"]
     if experiment is None:
         return None, "There is no picture: this installation has no experiment of that name."
     path = folder and folder / f"{name}.svg"
     short = answering(result, experiment)["rows"]
-    numbers = "; ".join(f"{row['label']}: {style.number(row['seconds']['median'])} s" for row in short)
+    numbers = "; ".join(f"{row.label}: {style.number(row.median)} s" for row in short)
     alt = f"Picture for the question: {result['question']} Median times: {numbers}. All numbers are in the table."
     why = "nothing was measured"
     if result["rows"]:
         try:
-            figures: List[style.Figure] = []
-
-            def draw(figure: style.Figure) -> None:
-                figures.append(figure)
-                experiment.draw(marked(result), figure)
-
-            drawn = style.svg(draw, salt=name)
-            share = style.gap(figures[0]) if path is None else None
-            shown = style.side_by_side(drawn, share) if share else drawn
-            page = Markup(style.inline(shown, f"{name}-svg-", alt))
+            panel = None if folder else experiment.slide_panel
+            drawn = saved(partial(_draw, result, experiment), name, "svg", panel)
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
         else:
             _keep(path, drawn)
-            return page, ""
+            return _picture(drawn, alt), ""
     if path and path.exists():
         path.unlink()  # one from an earlier report would show other numbers than the table
     return None, f"The picture could not be drawn ({why})."
 
 
+def _draw(result: Result, experiment: Experiment, figure: style.Figure) -> None:
+    shown = marked(result)
+    if type(experiment).draw is Experiment.draw:
+        style.row_bars(figure, shown["rows"] + shown["references"], "s")
+    else:
+        experiment.draw(shown, figure)
+
+
+def export(folder: Path, name: str, form: str, panel: Optional[int] = None) -> Path:
+    """Write the picture of the result ``folder/<name>.json`` to ``folder``, beside and renamed, or one panel of it
+    (from 1, in the size of a slide's picture); its path.
+
+    Raises:
+        UsageError: there is no such folder, result, experiment or panel, or nothing was measured.
+        MxdpError: the result is damaged, or the picture can't be drawn or written.
+    """
+    known = [path.stem for path in results.files(folder)]
+    if name not in known:
+        cure = did_you_mean(name, known) if known else "give a folder that `python -m mxdp.experiments run` wrote"
+        raise UsageError(f"there is no result of {name!r} in {folder}; {cure}")
+    result, experiment = results.read(folder / f"{name}.json"), discover().get(name)
+    if experiment is None or not result["rows"]:
+        why = "nothing was measured" if experiment else "this installation has no experiment of that name"
+        raise UsageError(f"there is no picture of {name}: {why}; give a result that was measured here")
+    try:
+        drawn = saved(partial(_draw, result, experiment), name, form, None if panel is None else panel - 1)
+    except UsageError:
+        raise
+    except Exception as error:
+        raise MxdpError(f"the picture of {name} can't be drawn ({type(error).__name__}: {error})") from error
+    path = folder / (f"{name}.{form}" if panel is None else f"{name}-panel-{panel}.{form}")
+    results.write_beside(path, drawn)
+    return path
+
+
 def marked(result: Result) -> Result:
-    """``result`` for :func:`.rows.row_bars`: if any rounds were disturbed, each row says which."""
+    """``result`` for :func:`.style.row_bars`: if any rounds were disturbed, each row says which."""
     marks = disturbed(result["disturbance"])
     parts = ("rows", "references") if any(marks) else ()
-    return {**result, **{part: [{**row, "disturbed": marks} for row in result[part]] for part in parts}}
+    return {**result, **{part: [replace(row, disturbed=marks) for row in result[part]] for part in parts}}
 
 
-def _keep(path: Optional[Path], drawn: str) -> None:
+def _keep(path: Optional[Path], drawn: bytes) -> None:
     """Write it there, unless it is there already."""
-    if path and not (path.exists() and path.read_text(encoding="utf-8") == drawn):
+    if path and not (path.exists() and path.read_bytes() == drawn):
         results.write_beside(path, drawn)
 
 
 def timelines(result: Result, folder: Optional[Path]) -> List[Dict[str, object]]:
     """For each row with a timeline its label, its picture for the page, and the file for Perfetto.
 
-    Writes ``<name>.<row>.svg`` and ``<name>.<row>.trace.json`` to ``folder/timelines``, unless ``folder`` is None. A
-    timeline that can't be read or drawn is named in its place.
+    Writes ``<name>.<row>.svg`` and ``<name>.<row>.trace.json`` to ``folder/timelines``, unless ``folder`` is None, for
+    slides. A timeline that can't be read or drawn is named in its place.
     """
     rows = result["rows"] + result["references"]
-    slugs = results.slugs(row["label"] for row in rows)
+    slugs = results.slugs(row.label for row in rows)
     return [
-        _timeline(result["experiment"], slugs[row["label"]], row, folder)
+        _timeline(result["experiment"], slugs[row.label], row, folder)
         for row in rows
-        if row["metrics"].get(results.TIMELINE)
+        if row.metrics.get(results.TIMELINE)
     ]
 
 
 def _timeline(name: str, slug: str, row: Row, folder: Optional[Path]) -> Dict[str, object]:
-    alt = f"Timeline of {row['label']}: one lane for each device, copies and sums apart from compute."
+    alt = f"Timeline of {row.label}: one lane for each device, copies and sums apart from compute."
     try:
-        recorded = Timeline.from_json(row["metrics"][results.TIMELINE])
-        drawn = style.svg(lambda figure: draw(figure, recorded), salt=f"{name}-{slug}")
-        page: Optional[Markup] = Markup(style.inline(drawn, f"{name}-{slug}-svg-", alt))
+        recorded = Timeline.from_json(row.metrics[results.TIMELINE])
+        panel = None if folder else 0
+        drawn = saved(lambda figure: draw(figure, recorded), f"{name}-{slug}", "svg", panel)
+        page: Optional[Picture] = _picture(drawn, alt)
         trace = problem = ""
         if folder:
             beside = folder / "timelines"
@@ -93,4 +204,4 @@ def _timeline(name: str, slug: str, row: Row, folder: Optional[Path]) -> Dict[st
             trace = f"timelines/{write_chrome_trace(recorded, beside / f'{name}.{slug}.trace.json').name}"
     except Exception as error:
         page, trace, problem = None, "", f"The timeline could not be drawn ({type(error).__name__}: {error})."
-    return {"label": row["label"], "picture": page, "trace": trace, "problem": problem}
+    return {"label": row.label, "picture": page, "trace": trace, "problem": problem}

@@ -9,11 +9,11 @@ Nothing here imports matplotlib before it draws, so a question may import this m
 
 from __future__ import annotations
 
-import io
-import re
-import xml.etree.ElementTree as ET
+import statistics
 from itertools import chain, repeat
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence
+
+from mxdp.experiments.harness.rows import Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes
@@ -30,6 +30,10 @@ MARKERS = "os^DvP*Xp"
 INK = "#1F2933"
 
 WIDTH, HEIGHT = 5.2, 3.2
+SLIDE = (11.0, 4.25)
+"""The size of a slide's picture, in inches."""
+SMALLEST = 9.5
+"""Points. A slide of 1280 x 720 pixels shows a picture 1190 pixels wide, and 9.5 points 14 pixels high."""
 BAR_HEIGHT = 0.62
 """Inches that a bar takes with the label above it."""
 THICK = 0.4
@@ -66,74 +70,6 @@ RC: Dict[str, Any] = {
 }
 
 
-def svg(draw: Callable[[Figure], None], salt: str) -> str:
-    """What ``draw`` draws on an empty figure of this style, as SVG text. The same drawing gives the same text:
-    identifiers come from ``salt``, and there is no date in it. Whatever ``draw`` raises goes through."""
-    import matplotlib
-    from cycler import cycler
-    from matplotlib.figure import Figure
-
-    with matplotlib.rc_context({**RC, "axes.prop_cycle": cycler(color=COLOURS), "svg.hashsalt": salt}):
-        figure = Figure()
-        draw(figure)
-        target = io.StringIO()
-        figure.savefig(target, format="svg", metadata={"Date": None, "Creator": None})
-    return target.getvalue()
-
-
-def inline(svg: str, prefix: str, alt: str) -> str:
-    """SVG text as an element for an HTML page that holds others: every id gets ``prefix``, the style sheet is kept to
-    this picture, the size is left to the page, and ``alt`` is what a screen reader says."""
-    root = ET.fromstring(svg)
-    for parent in list(root.iter()):
-        for child in [child for child in parent if child.tag.endswith("}metadata")]:
-            parent.remove(child)
-    for element in root.iter():
-        element.tag = element.tag.split("}")[-1]
-        for key, value in list(element.attrib.items()):
-            del element.attrib[key]
-            if key == "id":
-                value = prefix + value
-            elif key.endswith("href") and value.startswith("#"):
-                value = f"#{prefix}{value[1:]}"
-            element.set(key.split("}")[-1], re.sub(r"url\(#", f"url(#{prefix}", value))
-        if element.tag == "style":
-            element.text = re.sub(r"(^|})\s*\*", rf"\1#{prefix}picture *", element.text or "")
-    for key in ("width", "height", "version"):
-        root.attrib.pop(key, None)
-    root.attrib.update({"id": f"{prefix}picture", "role": "img", "aria-label": alt})
-    return ET.tostring(root, encoding="unicode")
-
-
-def gap(figure: Figure) -> Optional[float]:
-    """Where a drawn figure that is taller than wide falls into an upper and a lower part, as a share of its height from
-    the top: the gap nearest the middle. None if it is not that tall, or if the parts share an axis."""
-    width, height = figure.get_size_inches()
-    parts = [figure, *figure.subfigs]
-    shared = any(len(axes.get_shared_x_axes().get_siblings(axes)) > 1 for axes in figure.axes)
-    drawn = [*figure.axes, *(each for part in parts for each in (*part.texts, *part.legends))]
-    boxes = sorted((each.get_tightbbox() for each in drawn), key=lambda box: -box.y1)
-    lowest = [min(box.y0 for box in boxes[: number + 1]) for number in range(len(boxes))]
-    gaps = [1 - (low + box.y1) / 2 / figure.bbox.height for low, box in zip(lowest, boxes[1:]) if box.y1 <= low]
-    tall = height > 1.1 * width and not shared
-    return min(gaps, key=lambda share: abs(share - 0.5)) if tall and gaps else None
-
-
-def side_by_side(svg: str, share: float) -> str:
-    """SVG text in which the part below ``share`` of the height stands beside the part above."""
-    root = ET.fromstring(svg)
-    _, _, width, height = map(float, root.attrib["viewBox"].split())
-    top, bottom = share * height, (1 - share) * height
-    root.set("viewBox", f"0 0 {2 * width} {max(top, bottom)}")
-    (whole,) = (child for child in root if child.get("id") == "figure_1")
-    root.remove(whole)
-    for x, y, part in ((0.0, 0.0, top), (width, top, bottom)):
-        box = f"0 {y} {width} {part}"
-        inner = ET.SubElement(root, "svg", {"x": str(x), "width": str(width), "height": str(part), "viewBox": box})
-        inner.append(ET.Element("use", {"href": "#figure_1"}) if y else whole)
-    return ET.tostring(root, encoding="unicode")
-
-
 def number(value: float, digits: int = 3) -> str:
     """``value`` for a reader: ``digits`` significant ones, thousands apart, an exponent only for the very small and
     large; an int is written out.
@@ -160,10 +96,11 @@ def bars(
     colours: Optional[Sequence[str]] = None,
     disturbed: Optional[Sequence[Sequence[bool]]] = None,
 ) -> None:
-    """Lying bars, the first at the top: the label above each, the value with ``unit`` at its end.
+    """Lying bars, the first at the top: the label above each, the value with ``unit`` at its end. The figure gets the
+    height that the bars need; on a slide, which has no more, labels stand on the left.
 
     ``low`` and ``high`` give whiskers (minimum to maximum); ``samples`` are drawn as dots on the whisker, those that
-    are ``disturbed`` as crosses. The figure gets the height that the bars need.
+    are ``disturbed`` as crosses.
 
     Raises:
         ValueError: the sequences differ in length, or a value is outside its whisker.
@@ -181,8 +118,9 @@ def bars(
     marks: Sequence[Sequence[bool]] = [()] * count if disturbed is None else disturbed
     ends = [max([most, *points]) for most, points in zip(high, dots)]
     longest = max(ends, default=0) or 1
+    above = _make_room(axes, count)
     for y, label in enumerate(labels):
-        axes.barh(y, values[y], height=THICK, color=colours[y])
+        axes.barh(y, values[y], height=THICK if above else 0.7, color=colours[y])
         axes.plot([low[y], high[y]], [y, y], color=INK, linewidth=1.2, marker="|", markersize=9)
         parts: Dict[bool, List[float]] = {False: [], True: []}
         for dot, mark in zip(dots[y], chain(marks[y], repeat(False))):
@@ -193,17 +131,46 @@ def bars(
                     parts[mark], [y] * len(parts[mark]), shape,
                     color="white", markeredgecolor=INK, markersize=points, markeredgewidth=0.9,
                 )  # fmt: skip
-        axes.annotate(label, (0, y - THICK / 2), (3, 2), textcoords="offset points", va="bottom", zorder=4)
+        if above:
+            axes.annotate(label, (0, y - THICK / 2), (3, 2), textcoords="offset points", va="bottom", zorder=4)
         text = f"{number(values[y])} {unit}".rstrip()
         axes.annotate(text, (ends[y], y), (7, 0), textcoords="offset points", va="center", weight="bold", zorder=4)
     axes.set_xlim(0, longest * 1.32)
     axes.set_ylim(count - 0.65, -0.7)
-    axes.set_yticks([])
+    axes.set_yticks([] if above else range(count), [] if above else labels)
     axes.grid(axis="y", visible=False)
     axes.spines["left"].set_color(INK)
     crosses = "crosses: disturbed rounds" if any(map(any, marks)) else ""
     axes.set_xlabel("; ".join(filter(None, (unit, crosses))))
     _make_room(axes, count)
+
+
+def row_bars(
+    figure: Figure,
+    rows: List[Row],
+    unit: str,
+    colours: Sequence[str] = (),
+    scale: Sequence[float] = (),
+    axes: Optional[Axes] = None,
+    labels: Sequence[str] = (),
+) -> None:
+    """One bar a row: the median of its times, with whiskers and samples, each times its row's ``scale`` (default 1).
+    Samples of the rounds in ``row.disturbed``, if the report has put it there, are crosses.
+
+    ``axes``: where, if not on the whole figure; ``labels``: in place of the rows' own."""
+    factors = scale or [1.0] * len(rows)
+    times = [[sample * factor for sample in row.samples] for row, factor in zip(rows, factors)]
+    bars(
+        axes or figure.add_subplot(),
+        labels or [row.label for row in rows],
+        [statistics.median(samples) for samples in times],
+        [min(samples) for samples in times],
+        [max(samples) for samples in times],
+        unit=unit,
+        samples=times,
+        colours=colours or [COLOURS[0]] * len(rows),
+        disturbed=[row.disturbed for row in rows],
+    )
 
 
 def reference_line(axes: Axes, value: float, text: str, horizontal: bool = False) -> None:
@@ -233,10 +200,12 @@ def plain_logarithmic(*axes: Axis) -> None:
         axis.set_major_formatter(StrMethodFormatter("{x:,.6g}"))
 
 
-def _make_room(axes: Axes, count: int) -> None:
-    """Make the figure as high as ``count`` bars need: exactly, or at least where there are other axes beside these."""
+def _make_room(axes: Axes, count: int) -> bool:
+    """Make the figure as high as ``count`` bars need: exactly, or at least where there are other axes beside these.
+    False for a slide, which keeps its height, if they need more."""
     spec = axes.get_subplotspec()
     rows = spec.get_gridspec().nrows if spec is not None else 1
     figure = axes.get_figure()
     needed = rows * (count * BAR_HEIGHT + 0.9)
     figure.set_figheight(needed if len(figure.axes) == 1 else max(needed, figure.get_figheight()))
+    return bool(needed <= figure.get_figheight())

@@ -13,8 +13,9 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from mxdp.experiments.harness.disturbance import disturbed
-from mxdp.experiments.harness.experiment import Column, Experiment, Result, Row
-from mxdp.experiments.report import rows
+from mxdp.experiments.harness.experiment import Column, Experiment, Result
+from mxdp.experiments.harness.rows import Row
+from mxdp.experiments.report import style
 
 NOTHING = "–"
 # A number and at most a short unit: "12.3 ms", "1.98x" and "83 %" line up to the right, "2 devices" does not.
@@ -45,13 +46,13 @@ def table(result: Result, experiment: Optional[Experiment]) -> Cells:
 def more(result: Result, experiment: Optional[Experiment]) -> Optional[Cells]:
     """The second table, if ``experiment`` has one and any row has its numbers."""
     columns = experiment.more_columns() if experiment else []
-    cells = _cells(columns, [row for row in result["rows"] if any(rows.cell(column, row) for column in columns)], [])
+    cells = _cells(columns, [row for row in result["rows"] if any(cell(column, row) for column in columns)], [])
     return cells if cells.rows else None
 
 
 def _cells(columns: List[Column], own: List[Row], others: List[Row]) -> Cells:
     lines, references = (
-        [[row["label"], *(_cell(column, row) for column in columns)] for row in part] for part in (own, others)
+        [[row.label, *(_cell(column, row) for column in columns)] for row in part] for part in (own, others)
     )
     right = [False]
     for index in range(1, len(columns) + 1):
@@ -63,7 +64,7 @@ def _cells(columns: List[Column], own: List[Row], others: List[Row]) -> Cells:
 def _plain_columns(result: Result) -> List[Column]:
     keys: Dict[str, None] = {}
     for row in result["rows"] + result["references"]:
-        keys.update({key: None for key, value in row["metrics"].items() if not isinstance(value, (dict, list))})
+        keys.update({key: None for key, value in row.metrics.items() if not isinstance(value, (dict, list))})
 
     return [
         Column("seconds", "median s"),
@@ -73,10 +74,45 @@ def _plain_columns(result: Result) -> List[Column]:
 
 def _cell(column: Column, row: Row) -> str:
     try:
-        found = rows.cell(column, row)
+        found = cell(column, row)
     except (TypeError, ValueError):
         return "?"
     return NOTHING if found is None else found
+
+
+def cell(column: Column, row: Row) -> Optional[str]:
+    """What a table shows of ``row`` in that column; None if the row has no such number."""
+    names = [column.name] if isinstance(column.name, str) else column.name
+    known = {**row.case, **row.metrics, "seconds": row.median}
+    name = next((name for name in names if known.get(name) is not None), None)
+    if name is None:
+        return None
+    if column.spread and (name == "seconds" or name in row.rounds):
+        median, *ends = row.estimate(name)
+        text = _written(median, column)
+        return text if None in ends else f"{text} ({'-'.join(_written(end, column) for end in ends)})"
+    return _written(known[name], column)
+
+
+def _written(value: Any, column: Column) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (list, tuple, dict)):
+        own = value.values() if isinstance(value, dict) else value
+        return ", ".join(_written(each, column) for each in own) or "none"
+    if not isinstance(value, (int, float)):
+        return str(value)
+    scaled = value * column.scale if column.scale != 1 else value
+    text = f"{scaled:{column.form}}" if column.form else style.number(scaled)
+    return (text if re.search("[1-9]", text) else text.lstrip("-")) + column.unit
+
+
+def answering(result: Result, experiment: Optional[Experiment]) -> Result:
+    """``result`` with the rows that answer its question. With all, if the experiment can't say which."""
+    try:
+        return {**result, "rows": experiment.answering(result["rows"])} if experiment else result
+    except Exception:  # a defect, or an old result: the reader gets a longer table
+        return result
 
 
 def _widths(cells: Cells, width: int) -> List[Optional[int]]:
@@ -99,12 +135,15 @@ def _widths(cells: Cells, width: int) -> List[Optional[int]]:
 
 
 def for_terminal(cells: Cells, width: int) -> RichTable:
-    """For ``width`` characters."""
+    """For ``width`` characters. If words don't fit, a table with fewer rows than columns is turned."""
+    lines, widths = cells.rows + cells.references, _widths(cells, width)
+    if None in widths and len(lines) + 1 < len(cells.headings):
+        turned = [list(line) for line in zip(cells.headings, *lines)]
+        return for_terminal(Cells(turned[0], turned[1:], [], [False] + [all(cells.right[1:])] * len(lines)), width)
     made = RichTable(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    for heading, right, own in zip(cells.headings, cells.right, _widths(cells, width)):
+    for heading, right, own in zip(cells.headings, cells.right, widths):
         side: Literal["right", "left"] = "right" if right else "left"
         made.add_column(Text(heading), justify=side, width=own, overflow="fold")
-    lines = cells.rows + cells.references
     for number, line in enumerate(lines):
         if number == len(cells.rows):
             made.add_section()

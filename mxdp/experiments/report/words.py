@@ -2,35 +2,47 @@
 
 from __future__ import annotations
 
+import math
+import re
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from mxdp.errors import plural
-from mxdp.experiments.harness.claims import Estimate
+from mxdp.experiments.harness.claims import noise_factor
 from mxdp.experiments.harness.disturbance import disturbed
-from mxdp.experiments.harness.experiment import Result
+from mxdp.experiments.harness.experiment import Experiment, Result
+from mxdp.experiments.harness.measurement import NO_ANSWER
+from mxdp.experiments.harness.rows import Estimate, interval
 
-HELD = {True: ("yes", "holds"), False: ("no", "does not hold"), None: ("unknown", "can't tell")}
+HELD = {True: ("yes", "holds"), False: ("no", "does not hold"), None: ("unknown", "undecided")}
 SHOWN = 3
 """How many rows' numbers stand beside a claim, and how many disturbed rounds are named; all are in the JSON."""
+CLOSE = 0.05
+"""An interval within 5 % of its bound, on both sides, is not worth deciding."""
+SPOKEN = 20
+"""The most words of a slide's sentence, beside its numbers."""
+MANY = 20
+"""Nor is a claim that needs more than 20 times the rounds (or processes) that there were."""
+LIKELY = 0.8
+"""With the number of rounds that is named, a claim is decided in 80 % of all cases."""
 
 
-def mark(result: Result) -> Tuple[str, str]:
-    """How it ended: a kind (``yes``, ``no``, ``unknown``, ``bad``) and words. Wrong numbers allow no verdict."""
+def mark(result: Result) -> Optional[Tuple[str, str]]:
+    """If there is no answer to trust, why: a kind (``bad``, ``unknown``) and words."""
     words = {"failed": ("bad", "failed"), "timeout": ("bad", "timed out"), "skipped": ("unknown", "skipped")}
     if result["oracle"]["wrong"]:
         return "bad", "failed" if result["status"] == "failed" else "wrong numbers"
-    if result["status"] in words:
-        return words[result["status"]]
-    return HELD[result["verdict"]["holds"]] if result["verdict"]["claims"] else ("unknown", "answered")
+    return words.get(result["status"])
 
 
 def claim_lines(result: Result) -> List[Tuple[str, str, str]]:
-    """For each claim how it was judged, a kind and words, and the sentence with its source and the numbers."""
+    """For each claim how it was judged, a kind and words; and the sentence with its source, the numbers, and what would
+    decide it."""
     lines = []
     for claim in result["verdict"]["claims"]:
         kind, words, numbers = verdict(claim)
-        here = f" Here: {numbers}." if numbers else ""
-        lines.append((kind, words, f"{claim['sentence']} ({claim['source']}){here}"))
+        here = [f"Here: {numbers}."] if numbers else []
+        sentences = [f"{claim['sentence']} ({claim['source']})", *here, *undecided(result, claim)]
+        lines.append((kind, words, " ".join(sentences)))
     return lines
 
 
@@ -46,6 +58,61 @@ def verdict(claim: Mapping[str, Any]) -> Tuple[str, str, str]:
     return (*(HELD[claim["holds"]] if claim["measured"] else ("unknown", "not judged here")), numbers)
 
 
+def undecided(result: Result, claim: Mapping[str, Any]) -> List[str]:
+    """What would decide a claim that is undecided: a sentence; none for other claims.
+
+    The measured rounds give the share of values beyond the bound. More rounds are expected to have the same share.
+    """
+    if claim["holds"] is not None or not claim["measured"]:
+        return []
+    if result["verdict"]["busy"]:
+        return ["This machine was busy; measure it on a quiet one."]
+    noise, repeats = noise_factor(result["verdict"]["noise"]), result["settings"].get("repeats", 1)
+    needed, done, close, bound, sides = [], 1, True, claim["bound"], len(claim["measured"])
+    for row in result["rows"] + result["references"]:
+        values = row.medians(claim["name"]) if claim["name"] in row.rounds else []
+        if len(values) < 2:
+            continue
+        done, (median, low, high) = max(done, len(values)), row.estimate(claim["name"])
+        wrong = median < bound if claim["least"] else median > bound
+        # Noise moves each value towards the bound, or over it.
+        moved = [value * noise if median < bound else value / noise for value in values]
+        beyond = sum(value > bound if median < bound else value < bound for value in moved) / len(values)
+        error = (1 - row.confidence) / (sides if wrong else 1)
+        needed.append((not wrong, _rounds(beyond, error, len(values))))
+        close &= all(end is not None and abs(end - bound) <= CLOSE * abs(bound) for end in (low, high))
+    if not needed:
+        return ["It needs at least six rounds."]
+    # One row on the wrong side decides a claim, else all rows do.
+    wrong_side = [more for right, more in needed if not right]
+    least = min(wrong_side) if wrong_side else max(more for _, more in needed)
+    if close or least > MANY * done:
+        return ["Too close to the bound to be worth deciding."]
+    more = max(1, math.ceil(least) - done)
+    unit = "more process" if repeats > 1 else "more round"
+    time = duration(result["elapsed_seconds"] * more / done)
+    return [f"About {plural(more, unit)} ({time}) would decide it, if the median stays."]
+
+
+def _rounds(beyond: float, error: float, done: int) -> float:
+    """The number of rounds that is likely to decide a claim, if in each round the value lies beyond the bound with the
+    probability ``beyond``. An interval of n rounds leaves out some values at each end: it is on one side of the bound
+    if no more values than those lie beyond it. Infinite if more than :data:`MANY` times the rounds ``done`` are needed.
+
+    >>> _rounds(0.0, 0.05, 6), _rounds(0.25, 0.05, 12), _rounds(0.5, 0.05, 12)
+    (6, 30, inf)
+    """
+    from scipy.special import bdtr  # takes longer to load than a command such as `list`
+
+    count = max(done, 6)
+    while count <= MANY * done:
+        left_out = interval(range(count), error)
+        if left_out and bdtr(left_out[0], count, beyond) >= LIKELY:
+            return count
+        count += max(1, count // 20)
+    return math.inf
+
+
 def _ends(measured: Dict[str, float]) -> Tuple[float, Optional[float], Optional[float]]:
     """Its median and interval; of a count that was the same in every round, no interval."""
     median, low, high = (measured[key] for key in ("median", "low", "high"))
@@ -57,7 +124,7 @@ def sureness(result: Result) -> str:
     rows, settings, verdict = result["rows"] + result["references"], result["settings"], result["verdict"]
     if "repeats" not in settings or not rows:
         return ""
-    rounds, repeats = max(len(row["seconds"]["samples"]) for row in rows), settings["repeats"]
+    rounds, repeats = max(len(row.samples) for row in rows), settings["repeats"]
     if repeats > 1:
         said = f"{rounds} of each case, in {rounds // settings['rounds']} processes, whose spread the intervals cover"
     else:
@@ -89,10 +156,50 @@ def _and(texts: List[str]) -> str:
     return " and ".join(filter(None, [", ".join(texts[:-1]), texts[-1]]))
 
 
-def answer(result: Result) -> str:
-    """The answer to the question, after what kept it from being one."""
-    busy, text = result["verdict"]["busy"], result["verdict"]["text"]
-    return f"This machine was busy: {busy:.0%} of its time went elsewhere. {text}" if busy else str(text)
+def today(result: Result, experiment: Optional[Experiment]) -> Result:
+    """``result`` in the words that ``experiment`` has today: its question, its claims' sentences, and, from the rows,
+    the answer and what explains it."""
+    if experiment is None:
+        return result
+    verdict, claims = result["verdict"], []
+    for claim in result["verdict"]["claims"]:
+        own = experiment.claims.get(claim["name"])
+        same = own and (own.bound, own.least) == (claim["bound"], claim["least"])
+        claims.append({**claim, "sentence": own.sentence} if own and same else claim)
+    verdict = {**verdict, "claims": claims}
+    if verdict["text"] != NO_ANSWER:
+        measured = result["rows"], result["references"], result["settings"]
+        try:
+            verdict["text"] = experiment.answer(*measured)
+            verdict["explanation"] = experiment.explanation(*measured)
+        except Exception:  # a result of other code: what that code said stays
+            pass
+    words = {"question": experiment.question, "how_to_read": experiment.how_to_read}
+    return {**result, **words, "verdict": verdict}
+
+
+def explanation(result: Result) -> str:
+    """What explains the answer, after what disturbed the measurement and before what was skipped."""
+    busy, verdict = result["verdict"]["busy"], result["verdict"]
+    disturbed = f"This machine was busy: {busy:.0%} of its time went elsewhere." if busy else ""
+    return " ".join(filter(None, [disturbed, verdict.get("explanation"), *verdict.get("skipped", ())]))
+
+
+def spoken(text: str) -> str:
+    """The sentence of a slide: the answer, or of a long one the first clauses, as far as they fit into :data:`SPOKEN`
+    words; at least the first clause.
+
+    >>> spoken("It is 1.77 (1.67 to 1.89) times as fast; the best that this machine gives is 1.91.")
+    'It is 1.77 (1.67 to 1.89) times as fast; the best that this machine gives is 1.91.'
+    >>> spoken("It is 1.77 (1.67 to 1.89) times as fast; " + "so " * 20 + "it is.")
+    'It is 1.77 (1.67 to 1.89) times as fast.'
+    """
+    first = re.split(r"(?<=\.)\s+(?=[A-Z])", text)[0]
+    clauses = re.finditer(r"; |, (?=and |but |while )| and (?=(in )?[\d.,%]+ \()|\.$", first)
+    starts = [first[: clause.start()] for clause in clauses]
+    words = [re.sub(r" \([^()]+ to [^()]+\)", "", start).split() for start in starts]
+    short = [start for start, own in zip(starts, words) if sum(not re.search(r"\d", word) for word in own) <= SPOKEN]
+    return f"{[*starts[:1], *short][-1]}." if starts else first
 
 
 def duration(seconds: Optional[float]) -> str:

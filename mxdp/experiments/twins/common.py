@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Dict
 
+from mxdp.errors import plural
+from mxdp.experiments.harness.rows import Row
+
 RUN = "Not run on a GPU by its authors yet."
 """To be replaced by the GPUs' names when somebody has."""
 _SLIDES = dict(kind="auto", seed=0, products=50, size=4000)
@@ -12,3 +15,8 @@ PRESETS: Dict[str, Dict[str, Any]] = {
     "full": dict(_SLIDES, rounds=2, timeout=3600.0),
 }
 LITTLE = dict(kind="cpu", size=32, products=2)
+
+
+def where(row: Row) -> str:
+    """Where it was measured, in words."""
+    return "the CPU" if row.devices[0] == "cpu" else plural(len(set(row.devices)), "GPU")

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import List
 
-from mxdp.experiments.engines import DDP, NEEDS
-from mxdp.experiments.harness.claims import Claim, estimate
-from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, experiment
+from mxdp.experiments.harness.claims import Claim
+from mxdp.experiments.harness.exchanges import DDP, NEEDS
+from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Settings, experiment
+from mxdp.experiments.harness.rows import Row, find, find_all
 from mxdp.experiments.report import style
-from mxdp.experiments.report.rows import find, keep, ratios, row_bars
-from mxdp.experiments.twins.common import RUN
+from mxdp.experiments.twins.common import RUN, where
 from mxdp.plans.cost.link import speedup
 
 ONE, DP = "one process", "DataParallel"
@@ -29,8 +29,9 @@ class TorchDataParallel(Experiment):
     source = "Dive into Deep Learning, 'Training on Multiple GPUs', in its PyTorch version; slides 'Multi-GPU'"
     how_to_read = (
         "A round is some steps of LeNet on batches of the same size; the rows take turns. 'Speed-up' is one process's "
-        "time over the row's. DDP runs on GPUs by NCCL where there is one for each process, else on the CPU by Gloo, a "
-        f"thread for each process, as does the one process. {RUN}"
+        "time over the row's. DDP sums gradients while backward still computes others. It runs on GPUs by NCCL if "
+        "there is one for each process, else on the CPU by Gloo, with one thread a process; so does the one process. "
+        f"{RUN}"
     )
     claims = {
         "ddp_gain": Claim(
@@ -62,19 +63,20 @@ class TorchDataParallel(Experiment):
     def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
         one = find(rows, engine=ONE)
         for row in rows:
-            row["metrics"]["step_ms"] = row["seconds"]["median"] / settings["steps"] * 1e3
+            row.metrics["step_ms"] = row.median / settings["steps"] * 1e3
             if one:
-                keep(row, "speedup", ratios(one, row))
+                row.keep("speedup", one.ratios(row))
         ddp = find(rows, engine=DDP)
-        if ddp and "speedup" in ddp["rounds"]:
-            ddp["rounds"]["ddp_gain"] = ddp["rounds"]["speedup"]
+        if ddp and "speedup" in ddp.rounds:
+            ddp.rounds["ddp_gain"] = ddp.rounds["speedup"]
 
     def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        said = [
-            f"{row['label']} {estimate(row, 'speedup'):.2f} times as fast, on {', '.join(row['case']['devices'])}"
-            for row in rows[1:]
-        ]
-        return f"Beside one process: {'; '.join(said)}. Gradients are summed while backward still computes others."
+        (ddp,), parallel = (find_all(rows, engine=engine) for engine in (DDP, DP))
+        more = "".join(f", DataParallel {row.estimate('speedup'):.2f} times" for row in parallel)
+        return (
+            f"On {where(ddp)}, DDP in two processes makes a step {ddp.estimate('speedup'):.2f} times as fast as one "
+            f"process does{more}."
+        )
 
     def columns(self) -> List[Column]:
         return [
@@ -84,5 +86,5 @@ class TorchDataParallel(Experiment):
         ]
 
     def draw(self, result: Result, figure: style.Figure) -> None:
-        scale = [row["metrics"]["step_ms"] / row["seconds"]["median"] for row in result["rows"]]
-        row_bars(figure, result["rows"], "ms/step", scale=scale)
+        scale = [row.metrics["step_ms"] / row.median for row in result["rows"]]
+        style.row_bars(figure, result["rows"], "ms/step", scale=scale)

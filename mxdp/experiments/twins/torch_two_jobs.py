@@ -10,12 +10,12 @@ from __future__ import annotations
 import statistics
 from typing import List
 
-from mxdp.experiments.engines import DDP, NEEDS
-from mxdp.experiments.harness.claims import Claim, estimate
-from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Row, Settings, experiment
+from mxdp.experiments.harness.claims import Claim
+from mxdp.experiments.harness.exchanges import DDP, NEEDS
+from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Settings, experiment
+from mxdp.experiments.harness.rows import Row, find_all
 from mxdp.experiments.report import style
-from mxdp.experiments.report.rows import find, find_all, keep, row_bars
-from mxdp.experiments.twins.common import LITTLE, PRESETS, RUN
+from mxdp.experiments.twins.common import LITTLE, PRESETS, RUN, where
 
 ALONE, TURN, ONCE = "alone", "in turn", "at once"
 
@@ -29,13 +29,13 @@ class TorchTwoJobs(Experiment):
     source = "Dive into Deep Learning, 'Automatic Parallelism', in its PyTorch version"
     how_to_read = (
         "'Over one' is a row's time over the mean time of a job alone, the median over the rounds. 1 means that the "
-        "jobs run side by side, 2 that they wait for each other. With one GPU the two jobs are in two streams of it, "
-        "and nothing is judged. --kind cpu runs it without a GPU: PyTorch computes on the CPU while Python waits, so "
-        f"jobs there run in turn. {RUN}"
+        "jobs run side by side, 2 that one waits for the other. On one GPU the two jobs run in two streams, and "
+        "nothing is judged. --kind cpu runs it without a GPU: PyTorch computes on the CPU while Python waits, so jobs "
+        f"there run one after the other. {RUN}"
     )
     claims = {
         "both_over_one": Claim(
-            "Jobs on two GPUs at once take as long as one: at most 1.08 times as long.",
+            "Jobs on two GPUs at once take at most 1.08 times as long as one job.",
             "the slides, where both took 1.02 times as long on two GPUs",
             1.08,
         )
@@ -59,21 +59,15 @@ class TorchTwoJobs(Experiment):
     def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
         alone = find_all(rows, run=ALONE)
         for row in rows if len(alone) == 2 else ():
-            rounds = zip(*(each["seconds"]["samples"] for each in (row, *alone)))
-            judged = row["case"]["run"] == ONCE and len({*row["case"]["devices"]}) > 1
+            rounds = zip(*(each.samples for each in (row, *alone)))
+            judged = row.case["run"] == ONCE and len({*row.case["devices"]}) > 1
             name = "both_over_one" if judged else "over_one"
-            keep(row, name, [mine / statistics.mean(ones) for mine, *ones in rounds])
+            row.keep(name, [mine / statistics.mean(ones) for mine, *ones in rounds])
 
     def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        once = find(rows, run=ONCE)
-        assert once is not None
-        name = "both_over_one" if "both_over_one" in once["rounds"] else "over_one"
-        where = " and ".join(dict.fromkeys(once["case"]["devices"]))
-        return (
-            f"Both jobs at once take {estimate(once, name):.2f} times as long as one alone, on {where} "
-            f"({once['case']['processor']}). A job is {settings['products']} products of {settings['size']} x "
-            f"{settings['size']} in float32."
-        )
+        (once,) = find_all(rows, run=ONCE)
+        over = once.estimate("both_over_one" if "both_over_one" in once.rounds else "over_one")
+        return f"On {where(once)}, two jobs at once take {over:.2f} times as long as one job alone."
 
     def columns(self) -> List[Column]:
         return [
@@ -83,4 +77,4 @@ class TorchTwoJobs(Experiment):
         ]
 
     def draw(self, result: Result, figure: style.Figure) -> None:
-        row_bars(figure, result["rows"], "s", [style.COLOURS[row["case"].get("job", 2)] for row in result["rows"]])
+        style.row_bars(figure, result["rows"], "s", [style.COLOURS[row.case.get("job", 2)] for row in result["rows"]])

@@ -43,11 +43,7 @@ def plan(algorithm: str, devices: int, sizes: Sequence[int] = (1,)) -> Schedule:
 
 
 def check_algorithm(algorithm: str, also: Sequence[str] = ()) -> None:
-    """Check that there is an all-reduce of this name. Names in ``also`` are allowed too.
-
-    Raises:
-        ValueError: there is none. The message suggests the nearest name and lists all.
-    """
+    """Raise a ValueError with the nearest name unless an all-reduce, or one of ``also``, has this name."""
     known = sorted([*ALGORITHMS, *also])
     if algorithm not in known:
         raise ValueError(f"no plan is called {algorithm!r}; {did_you_mean(algorithm, known)}")

@@ -1,4 +1,7 @@
-"""One-hop all-reduces: the device that adds receives all parts directly and sends the sum directly to all devices."""
+"""One-hop all-reduces: the device that adds receives all parts directly and sends the sum directly to all devices.
+
+Each function raises a ValueError for less than one device.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +28,6 @@ def naive(devices: int) -> Schedule:
     step 2: 0 -> 1 chunk 0, 0 -> 2 chunk 0
 
     Source: Dive into Deep Learning, "Training on Multiple GPUs".
-
-    Raises:
-        ValueError: ``devices`` is less than one.
     """
     check_devices(devices)
     return Schedule("naive", devices, 1, _gather_and_scatter(devices, [0], ADD))
@@ -50,9 +50,6 @@ def sharded(devices: int, sizes: Sequence[int] = (1,)) -> Schedule:
     sharded: 2 devices, 2 chunks, 2 steps
     step 1: 0 +> 1 chunk 0, 1 +> 0 chunk 1
     step 2: 1 -> 0 chunk 0, 0 -> 1 chunk 1
-
-    Raises:
-        ValueError: ``devices`` is less than one.
     """
     check_devices(devices)
     steps = _gather_and_scatter(devices, owners(devices, sizes), ADD)
@@ -92,9 +89,6 @@ def direct(devices: int) -> Schedule:
     direct: 2 devices, 2 chunks, 2 steps
     step 1: 1 +> 0 chunk 0, 0 +> 1 chunk 1
     step 2: 0 -> 1 chunk 0, 1 -> 0 chunk 1
-
-    Raises:
-        ValueError: ``devices`` is less than one.
     """
     check_devices(devices)
     return Schedule("direct", devices, devices, _gather_and_scatter(devices, range(devices), ADD))
@@ -118,9 +112,6 @@ def shared_memory(devices: int) -> Schedule:
     shared-memory: 2 devices, 2 chunks, 2 steps
     step 1: 1 => 0 chunk 0, 0 => 1 chunk 1
     step 2: 0 -> 1 chunk 0, 1 -> 0 chunk 1
-
-    Raises:
-        ValueError: ``devices`` is less than one.
     """
     check_devices(devices)
     return Schedule("shared-memory", devices, devices, _gather_and_scatter(devices, range(devices), READ))

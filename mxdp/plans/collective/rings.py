@@ -14,6 +14,8 @@ Three devices, each with a vector of its own in chunks a, b, c (``a0`` is chunk 
 Capitals are complete sums. Every device sends one chunk in each of 2 (n - 1) steps, 2 (n - 1) / n of the vector in all.
 In no all-reduce by messages does the busiest device send less. Source: Patarasuk and Yuan, "Bandwidth optimal
 all-reduce algorithms for clusters of workstations", J. Parallel Distrib. Comput. 69 (2009).
+
+Each function raises a ValueError for less than one device.
 """
 
 from __future__ import annotations
@@ -31,9 +33,6 @@ def reduce_scatter(devices: int) -> Schedule:
     step 1: 0 +> 1 chunk 1, 1 +> 0 chunk 0
 
     n - 1 steps, (n - 1) / n of the vector from each device.
-
-    Raises:
-        ValueError: ``devices`` is less than one.
     """
     check_devices(devices)
     return Schedule("reduce-scatter", devices, devices, _round_trip(devices, ADD))
@@ -47,9 +46,6 @@ def all_gather(devices: int) -> Schedule:
     step 1: 0 -> 1 chunk 0, 1 -> 0 chunk 1
 
     n - 1 steps, (n - 1) / n of the vector from each device.
-
-    Raises:
-        ValueError: ``devices`` is less than one.
     """
     check_devices(devices)
     return Schedule("all-gather", devices, devices, _round_trip(devices, COPY))
@@ -64,9 +60,6 @@ def ring(devices: int) -> Schedule:
     step 2: 0 -> 1 chunk 0, 1 -> 0 chunk 1
 
     2 (n - 1) steps, 2 (n - 1) / n of the vector from each device.
-
-    Raises:
-        ValueError: ``devices`` is less than one.
     """
     steps = reduce_scatter(devices).steps + all_gather(devices).steps
     return Schedule("ring", devices, devices, steps)
@@ -89,9 +82,6 @@ def bidirectional_ring(devices: int) -> Schedule:
     bidirectional-ring: 2 devices, 4 chunks, 2 steps
     step 1: 0 +> 1 chunk 1, 1 +> 0 chunk 0, 0 +> 1 chunk 3, 1 +> 0 chunk 2
     step 2: 0 -> 1 chunk 0, 1 -> 0 chunk 1, 0 -> 1 chunk 2, 1 -> 0 chunk 3
-
-    Raises:
-        ValueError: ``devices`` is less than one.
     """
     check_devices(devices)
     steps = []

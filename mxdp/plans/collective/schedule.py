@@ -93,10 +93,6 @@ class Schedule:
 
 
 def check_devices(devices: int) -> None:
-    """Check the number of devices.
-
-    Raises:
-        ValueError: ``devices`` is less than one.
-    """
+    """Raise a ValueError for less than one device."""
     if devices < 1:
         raise ValueError(f"a collective needs at least one device, not {devices}")

@@ -1,4 +1,7 @@
-"""Trees: few steps with whole vectors, which suits small vectors on many devices."""
+"""Trees: few steps with whole vectors, which suits small vectors on many devices.
+
+Each function raises a ValueError for less than one device.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +31,6 @@ def tree(devices: int) -> Schedule:
 
     Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", Int. J. High
     Perform. Comput. Appl. 19 (2005).
-
-    Raises:
-        ValueError: ``devices`` is less than one.
     """
     down = broadcast(devices).steps
     up = [tuple(Send(send.target, send.source, 0, ADD) for send in step) for step in reversed(down)]
@@ -82,9 +82,6 @@ def doubling(devices: int) -> Schedule:
     step 1: 0 +> 1 chunk 0, 1 +> 0 chunk 0
 
     Source: as for :func:`tree`.
-
-    Raises:
-        ValueError: ``devices`` is less than one.
     """
     check_devices(devices)
     core = 1 << (devices.bit_length() - 1)

@@ -62,7 +62,6 @@ class Machine:
     add: Rate
     add_more: float
     cores: int
-    measured_on: str = ""
 
     def __repr__(self) -> str:
         copy, add = (f"{1e-9 / rate.alone[-1][1]:.3g} GB/s" for rate in (self.copy, self.add))
@@ -94,9 +93,8 @@ CPU = Machine(
     add=Rate(7e-6, alone=_curve(132, 131, 153, 151, 156), together=_curve(147, 135, 165, 159, 156)),
     add_more=0.0,
     cores=2,
-    measured_on="two cores of an AMD EPYC with 32 MB of third-level cache",
 )
-"""CPU devices. ``calibrate`` measured it seven times; this is the second lowest of the seven."""
+"""CPU devices: two cores of an AMD EPYC with 32 MB of third-level cache. The second lowest of seven calibrations."""
 
 _PCIE, _MEMORY = ((1.0, 1 / 16e9),), ((1.0, 3 / 900e9),)
 
@@ -106,6 +104,5 @@ GPU = Machine(
     add=Rate(10e-6, alone=_MEMORY, together=_MEMORY),
     add_more=1 / 3,
     cores=64,
-    measured_on="nothing: the book's links of 16 GB/s, and a V100's data sheet (900 GB/s, three accesses a sum)",
 )
-"""GPUs. Not measured: a guess that ranks plans by their operations and bytes."""
+"""GPUs. Not measured: the book's links of 16 GB/s, and a V100's data sheet (900 GB/s, three accesses a sum)."""

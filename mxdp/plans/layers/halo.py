@@ -204,11 +204,7 @@ def squarest(tiles: int) -> Grid:
 
 
 def check_grid(grid: Grid) -> None:
-    """Check the grid.
-
-    Raises:
-        ValueError: a side of the grid is not a whole number of at least one.
-    """
+    """Raise a ValueError unless both sides of the grid are whole numbers of at least one."""
     if len(grid) != 2 or any(not isinstance(side, int) or side < 1 for side in grid):
         raise ValueError(f"a grid of tiles has two sides, whole numbers of at least 1, not {grid!r}")
 

@@ -8,7 +8,7 @@ from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple
 import numpy as onp
 
 from mxdp.backend import Device, HostArray, NDArray, mx, np, npx, upload
-from mxdp.experiments.allreduce.sizes import STORES
+from mxdp.experiments.allreduce.common import STORES
 from mxdp.experiments.measure.oracle import whole_numbers
 
 Sync = Callable[[], object]

@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
 
 from mxdp.backend import Device, NDArray, autograd, gluon, mx, np, npx, upload
 from mxdp.collectives import AllReduce, GradientSync
-from mxdp.experiments.allreduce.sizes import STORES
+from mxdp.experiments.allreduce.common import STORES
 from mxdp.experiments.allreduce.work.arrays import Shape, Sync, exact_sums, numbers, seconds_a_call, store_sync
 from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
 from mxdp.experiments.measure.devices import devices_of

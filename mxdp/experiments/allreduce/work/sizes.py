@@ -9,7 +9,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from mxdp.backend import Device, NDArray, npx
 from mxdp.collectives import AllReduce, calibrate
-from mxdp.experiments.allreduce.sizes import STORES
+from mxdp.experiments.allreduce.common import STORES
 from mxdp.experiments.allreduce.work.arrays import Sync, exact_sums, replicas, seconds_a_call, store_sync
 from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
 from mxdp.experiments.measure.devices import devices_of

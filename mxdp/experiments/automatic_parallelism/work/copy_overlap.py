@@ -10,7 +10,7 @@ from typing import Any, Dict, Iterator, List, Sequence, Tuple, Union
 from mxdp import memory
 from mxdp.backend import Device, NDArray, devices, mx, np, npx
 from mxdp.engine import prepare
-from mxdp.experiments.automatic_parallelism.copy_overlap import CHAIN, RECORDED, SLIDES, Parts
+from mxdp.experiments.automatic_parallelism.copy_overlap import CHAIN, ENVIRONMENTS, INDEPENDENT, SLIDES
 from mxdp.experiments.automatic_parallelism.work.products import (
     Products,
     compared,
@@ -26,6 +26,13 @@ FIRST_COPIES = 5
 """Copies of each result that are measured first, for an idea of what one costs."""
 WARM_UP = 5
 """Products that warm up. The slides' size takes minutes, so not all of them do."""
+RECORDED = (
+    *((CHAIN, name) for name in ENVIRONMENTS), (INDEPENDENT, "2 workers"), (SLIDES, "stock"), (SLIDES, "2 workers"),
+)  # fmt: skip
+"""The work and the environments of which both without a wait between are recorded."""
+
+Parts = Tuple[float, float, float]
+"""Seconds of the products alone, of the copies alone, and of both with no wait between."""
 
 
 class KeptArrays:
@@ -164,7 +171,8 @@ def square(side: int, device: Device, host: Device) -> Size:
 @lru_cache(maxsize=None)
 def balanced(seconds: float, nbytes: int, products: int, rate: float, device: Device, host: Device) -> Size:
     """Tall matrices, with results of ``nbytes`` whose product takes about ``seconds`` at ``rate`` multiply-adds a
-    second. Each result is copied as often as takes as long as its product (at least once), measured with ``products``.
+    second. Each result is copied (at least once) until copying takes as long as the product, measured with
+    ``products``.
 
     With large results there are few copies to push: Python needs a core for that, too. The cases of a process share the
     answer, so that they do equal work.

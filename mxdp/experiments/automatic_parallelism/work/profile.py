@@ -6,8 +6,8 @@ from typing import Any, Iterable, List, Tuple
 
 from mxdp.errors import TraceError, UsageError
 from mxdp.experiments.automatic_parallelism.profile import recorded_experiment
-from mxdp.experiments.harness import child
 from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
+from mxdp.experiments.measure import child
 from mxdp.experiments.measure.timelines import recorded
 
 

@@ -1,7 +1,8 @@
-"""Trains, multiplies and adds with different ways to wait for the devices."""
+"""Trains by :class:`mxdp.training.TrainStep`, multiplies and adds, with different ways to wait for the devices."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from functools import partial
@@ -10,24 +11,22 @@ from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, NamedTu
 import numpy as onp
 
 from mxdp.backend import Device, HostArray, NDArray, np, npx, upload
-from mxdp.collectives import GradientSync
 from mxdp.datasets.minibatches import Stream
 from mxdp.datasets.synthetic import load_synthetic
 from mxdp.engine import CompletionEvent, Gate
-from mxdp.experiments.automatic_parallelism.run_ahead import EPOCHS
+from mxdp.experiments.automatic_parallelism.run_ahead import BOUNDED, EPOCHS
 from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
 from mxdp.experiments.measure.devices import devices_of
 from mxdp.experiments.measure.memory import Peak
-from mxdp.scratch import get_params, init_lenet, train_batch
+from mxdp.scratch import get_params, init_lenet
 from mxdp.timing import Timer
+from mxdp.training import RUN_AHEAD, TrainStep
 
 LR = 0.1
-BOUND = 2
-"""A bounded Python is at most this many steps ahead."""
 RECORDED_STEPS = 4
 
-Wait = Callable[[int, List[NDArray], CompletionEvent], Any]
-"""Is called after each push of a step, with its number (from 1), its losses, and the completion event behind them."""
+Wait = Callable[[int, List[NDArray]], Any]
+"""Is called after each push of a step, with its number (from 1) and its losses."""
 WAITS: Dict[str, Callable[[List[NDArray]], Any]] = {
     "waitall": lambda products: npx.waitall(),
     "wait_to_read": lambda products: products[0].wait_to_read(),
@@ -70,18 +69,18 @@ def _trained(way: str, devices: Sequence[Device], seed: int) -> List[List[HostAr
     """Each replica's parameters after six steps."""
     data = load_synthetic(seed, 61 * 6, 1).train
     # Larger weights than the book's: with N(0, 0.01) the first gradients are so small that an error could hide.
-    training = Training(devices, seed, scale=0.1)
-    training.steps(Stream(data, 61, seed).take(len(data)), LR, policy(way, epoch_steps=3))
+    training = Training(devices, seed, way, scale=0.1)
+    training.steps(Stream(data, 61, seed).take(len(data)), epoch_steps=3)
     return [[param.asnumpy() for param in replica] for replica in training.replicas]
 
 
 def _train(way: str, devices: Sequence[Device], settings: Settings) -> Work:
     samples, batch_size, seed = settings["samples"], settings["batch_size"], settings["seed"]
     stream = Stream(load_synthetic(seed, samples, 1).train, batch_size, seed)
-    training, epoch_steps, timer = Training(devices, seed), -(-samples // batch_size), Timer()
+    training, epoch_steps, timer = Training(devices, seed, way), -(-samples // batch_size), Timer()
 
     def train(some: int) -> int:
-        return training.steps(stream.take(some), LR, policy(way, epoch_steps))
+        return training.steps(stream.take(some), epoch_steps)
 
     def one_round() -> Round:
         with Peak() as peak, timer:
@@ -125,48 +124,44 @@ def _add(each: bool, device: Device, settings: Settings) -> Work:
 
 
 def policy(name: str, epoch_steps: int) -> Wait:
-    """A way to wait. The bounded ones have a memory, so each training needs a fresh one."""
-    earlier: Deque[Callable[[], Any]] = deque()
+    """A way to wait. That by ``wait_to_read`` has a memory, so each training needs a fresh one."""
+    earlier: Deque[List[NDArray]] = deque()
 
-    def bounded(wait: Callable[[], Any]) -> None:
-        earlier.append(wait)
-        if len(earlier) > BOUND:
-            earlier.popleft()()
+    def bounded(losses: List[NDArray]) -> None:
+        earlier.append([loss.copy() for loss in losses])  # which the next step overwrites
+        if len(earlier) > RUN_AHEAD:
+            for loss in earlier.popleft():
+                loss.wait_to_read()
 
     ways: Dict[str, Wait] = {
-        "never": lambda step, losses, event: None,
-        "each epoch": lambda step, losses, event: npx.waitall() if step % epoch_steps == 0 else None,
-        "each step": lambda step, losses, event: npx.waitall(),
-        "2 ahead": lambda step, losses, event: bounded(lambda: [loss.wait_to_read() for loss in losses]),
-        "2 ahead, events": lambda step, losses, event: bounded(event.wait),
+        "never": lambda step, losses: None,
+        "each epoch": lambda step, losses: npx.waitall() if step % epoch_steps == 0 else None,
+        "each step": lambda step, losses: npx.waitall(),
+        "2 ahead": lambda step, losses: bounded(losses),
+        BOUNDED: lambda step, losses: None,  # the step itself waits
     }
     return ways[name]
 
 
 class Training:
-    """LeNet on ``devices``, a replica each, trained as by :func:`mxdp.train`."""
+    """LeNet on ``devices``, a replica each, trained by the step of :func:`mxdp.train`. Its own bound is one of the ways
+    to wait; for the others it has none."""
 
-    def __init__(self, devices: Sequence[Device], seed: int, scale: float = 0.01) -> None:
-        self.devices = devices
+    def __init__(self, devices: Sequence[Device], seed: int, way: str, scale: float = 0.01) -> None:
+        self.devices, self._way = devices, way
         params = init_lenet(seed, scale)
         self.replicas = [get_params(params, device) for device in devices]
-        self._sync = GradientSync(self.replicas, "auto")
+        self._step = TrainStep(self.replicas, devices, LR, run_ahead=RUN_AHEAD if way == BOUNDED else math.inf)
 
-    def steps(self, batches: Iterable[Tuple[HostArray, HostArray]], lr: float, wait: Wait) -> int:
-        """A step for each batch, with ``wait`` after each. Returns the most steps that were pushed and not done.
+    def steps(self, batches: Iterable[Tuple[HostArray, HostArray]], epoch_steps: int) -> int:
+        """A step for each batch. Returns the most steps that were pushed and not done, the one being pushed included.
 
-        Doesn't wait at the end. Every way pays for the completion events, whether it needs them or not.
+        Doesn't wait at the end. Every way pays for the step's completion events, whether it needs them or not.
         """
-        unfinished: Deque[CompletionEvent] = deque()
-        ahead = 0
-        for step, (X, y) in enumerate(batches, 1):
-            losses = train_batch(X, y, self.replicas, self.devices, lr, sync=self._sync)
-            event = CompletionEvent(losses)
-            unfinished.append(event)
-            while unfinished and unfinished[0].at is not None:
-                unfinished.popleft()
-            ahead = max(ahead, len(unfinished))
-            wait(step, losses, event)
+        wait, ahead = policy(self._way, epoch_steps), 0
+        for number, (X, y) in enumerate(batches, 1):
+            ahead = max(ahead, self._step.ahead + 1)
+            wait(number, self._step(X, y))
         return ahead
 
 

@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tupl
 
 from mxdp.backend import Device, NDArray, devices, gluon, mx, np, npx, upload
 from mxdp.engine import prepare
-from mxdp.experiments.automatic_parallelism.small_ops import BOTH, ENGINES, NONE, ONE, SIDE_BY_SIDE, TWO
+from mxdp.experiments.automatic_parallelism.small_ops import BOTH, ENVIRONMENTS, NONE, ONE, SIDE_BY_SIDE, TWO
 from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
 from mxdp.experiments.measure.clock import mean_seconds
 from mxdp.experiments.measure.oracle import whole_numbers
@@ -21,7 +21,7 @@ COUNT, BULK = 30, 15
 COMPARED = 1 << 18
 """Bytes of the largest arrays that are compared with NumPy's: a group has 30 of them, and there are many groups."""
 RECORDED, LARGE = (ONE, TWO, NONE), 1 << 18
-"""Engines of which a group in every way is recorded, at the smallest size and at the one nearest to LARGE bytes."""
+"""Where a group in every way is recorded: these environments, the smallest size and the one nearest to LARGE bytes."""
 
 
 class Additions:
@@ -117,7 +117,7 @@ def set_up(case: Case, settings: Settings) -> Work:
 
 
 def _ways(case: Case) -> Sequence[str]:
-    return ENGINES[case.settings["engine"]][1]
+    return ENVIRONMENTS[case.settings["engine"]][1]
 
 
 def _additions(way: str, case: Case, settings: Settings, largest: Optional[int] = None) -> Tuple[Additions, str]:

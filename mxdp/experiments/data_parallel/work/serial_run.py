@@ -6,7 +6,7 @@ from typing import Any, Callable, Iterator, List, Sequence, Tuple
 
 import numpy as onp
 
-from mxdp.backend import Device, NDArray, np
+from mxdp.backend import Device, NDArray, Shares, np
 from mxdp.experiments.measure.oracle import tolerances_of
 from mxdp.scratch import get_params, init_lenet, train_batch
 from mxdp.training import TrainStep
@@ -14,13 +14,13 @@ from mxdp.training import TrainStep
 Step = Callable[[NDArray, NDArray, Any, Sequence[Device], float], Any]
 
 
-def synced_step() -> Step:
-    """The step of :func:`mxdp.train`, for one set of replicas."""
+def synced_step(weights: Shares = None) -> Step:
+    """The step of :func:`mxdp.train`, for one set of replicas. ``weights``: of the devices' shards."""
     steps: List[TrainStep] = []
 
     def step(X: NDArray, y: NDArray, device_params: Any, devices: Sequence[Device], lr: float) -> None:
         if not steps:
-            steps.append(TrainStep(device_params, devices, lr))
+            steps.append(TrainStep(device_params, devices, lr, weights=weights))
         steps[0](X, y)
 
     return step

@@ -11,7 +11,7 @@ import numpy as onp
 from mxdp.backend import HostArray, NDArray, devices, mx, npx
 from mxdp.datasets import Split, load
 from mxdp.datasets.minibatches import Stream
-from mxdp.experiments.engines import SYNC
+from mxdp.experiments.harness.exchanges import SYNC
 from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
 from mxdp.experiments.many_processes.async_sgd import ONE_SLOW, SLOW
 from mxdp.experiments.measure.crew import Crew

@@ -1,4 +1,4 @@
-"""How each engine sums gradients over its processes: a ``sync`` for :func:`mxdp.scratch.train_batch`."""
+"""How each engine sums gradients over its processes: a ``sync`` for :class:`mxdp.training.TrainStep`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Callable, List, Sequence, Tuple
 
 from mxdp.backend import mx
 from mxdp.collectives import GradientSync
-from mxdp.experiments.engines import ALONE, HOROVOD, MPI, ONE, SYNC
+from mxdp.experiments.harness.exchanges import ALONE, HOROVOD, MPI, ONE, SYNC
 from mxdp.processes import World, world
 from mxdp.scratch import Params
 
@@ -29,7 +29,7 @@ def _mxdp(ranks: World) -> Tuple[World, Callable[[Sequence[Params]], Sync]]:
 
 
 def _alone() -> Tuple[World, Callable[[Sequence[Params]], Sync]]:
-    """A place for the samples' sake: each takes its part of the batch, and nothing is exchanged."""
+    """This process's shard; nothing is exchanged."""
     return placed(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])), GradientSync
 
 
@@ -77,9 +77,10 @@ def _horovod() -> Tuple[World, Callable[[Sequence[Params]], Sync]]:
 
 
 def placed(rank: int, size: int) -> World:
-    """A rank of an engine that is not mxdp's. It takes the same part of a batch as one of mxdp's would."""
+    """A rank of an engine that is not mxdp's, on this host. It takes the part of a batch, and the GPUs, that a rank of
+    mxdp's would."""
     ranks = World()
-    ranks.rank, ranks.size = rank, size
+    ranks.rank, ranks.size, ranks.local_rank = rank, size, rank
     return ranks
 
 

@@ -13,11 +13,11 @@ from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 import numpy as onp
 
-from mxdp.experiments.engines import MPI
+from mxdp.experiments.harness.exchanges import MPI
 from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
 from mxdp.experiments.many_processes.lost_worker import CUT_OFF
 from mxdp.experiments.many_processes.work import machines, victim
-from mxdp.experiments.measure.hosts import two_hosts
+from mxdp.experiments.many_processes.work.hosts import two_hosts
 
 ENDLESS = 10**6
 """Steps of a training that does not end by itself."""

@@ -10,13 +10,13 @@ import numpy as onp
 from mxdp.backend import HostArray, NDArray, devices, mx, npx, upload
 from mxdp.datasets import load
 from mxdp.datasets.minibatches import Stream
-from mxdp.experiments.engines import ALONE
+from mxdp.experiments.harness.exchanges import ALONE
 from mxdp.experiments.harness.experiment import Case, Settings, Work
 from mxdp.experiments.many_processes.work.exchanges import join, placed
 from mxdp.experiments.measure.crew import Crew
 from mxdp.experiments.measure.oracle import tolerances_of
-from mxdp.scratch import evaluate, get_params, init_lenet, lenet, train_batch
-from mxdp.training import RUN_AHEAD, BoundNet, TrainStep, train_steps
+from mxdp.scratch import evaluate, get_params, init_lenet, lenet
+from mxdp.training import RUN_AHEAD, BoundNet, TrainStep, plain_step, train_steps
 
 STEPS = 3
 """That are compared with the serial run."""
@@ -70,7 +70,7 @@ class TrainingRank:
         return train_steps(batches, step, self.ranks)
 
     def losses(self, X: HostArray, y: HostArray, params: List[HostArray], lr: float, steps: int) -> List[float]:
-        """Before each of so many steps on one batch: the sum of the losses of this rank's samples."""
+        """The sum of the losses of this rank's samples before each step on one batch."""
         replicas = self._copies(params)
         step = TrainStep(replicas, self.devices, lr, self._sync(replicas))
         return [sum(float(losses.sum()) for losses in self._steps([(X, y)], step)) for _ in range(steps)]
@@ -110,7 +110,7 @@ def oracle(case: Case, settings: Settings, rank: Type[TrainingRank] = TrainingRa
         start, own = params, placed(number, len(found)).shard(len(X)) if alone else slice(None)
         for replicas, (of_first, *_) in zip(trail, found[0]):
             serial = get_params(start, device)
-            train_batch(X[own], y[own], [serial], [device], 0.1, samples=len(X))
+            plain_step(X[own], y[own], [serial], [device], 0.1, lambda: None, samples=len(X))
             for replica in replicas:
                 for param, expected, first, limit in zip(replica, serial, of_first, tolerances_of(len(X))):
                     yield param, expected.asnumpy(), limit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from itertools import chain, islice, repeat
@@ -13,9 +14,9 @@ from mxdp.backend import HostArray, NDArray, autograd, devices, gluon, mx, np, n
 from mxdp.datasets import load, sequential
 from mxdp.datasets.minibatches import Stream
 from mxdp.engine import CompletionEvent
-from mxdp.experiments.engines import ALONE, DDP
+from mxdp.experiments.harness.exchanges import ALONE, DDP
 from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
-from mxdp.experiments.many_processes.peers import BOOK, GLUON, HYBRID, TORCH, steps_of
+from mxdp.experiments.many_processes.peers import BOOK, GLUON, HYBRID, TORCH
 from mxdp.experiments.many_processes.work.machines import TrainingRank
 from mxdp.experiments.measure import book_loop
 from mxdp.experiments.measure.crew import Crew
@@ -50,7 +51,7 @@ class BookRank:
         book_loop.train_epoch(islice(self._batches, steps), self._replicas, self.devices, self.lr)
 
     def losses(self, X: HostArray, y: HostArray, params: List[HostArray], lr: float, steps: int) -> List[float]:
-        """Before each of so many steps on one batch: the sum of all samples' losses."""
+        """The sum of all samples' losses before each step on one batch."""
         replicas, found = self._copies(params), []
         for _ in range(steps):
             found.append(float(cross_entropy(book_loop.lenet(np.array(X), replicas[0]), np.array(y)).sum()))
@@ -93,7 +94,7 @@ class GluonRank:
         npx.waitall()
 
     def losses(self, X: HostArray, y: HostArray, params: List[HostArray], lr: float, steps: int) -> List[float]:
-        """Before each of so many steps on one batch: the sum of all samples' losses."""
+        """The sum of all samples' losses before each step on one batch."""
         net, trainer = self._trained(params, lr)
         found = [sum(float(each.sum()) for each in self._step(X, y, net, trainer)) for _ in range(steps)]
         npx.waitall()  # MXNet frees the trainer's store at once, and its jobs would still use it
@@ -170,7 +171,7 @@ def set_up(case: Case, settings: Settings) -> Work:
     ranks = _crew(case, settings)
     samples = settings["samples"] or len(load(settings["data"], settings["data_dir"], seed=settings["seed"]).train)
     give_back()  # all peers' processes are there at once
-    steps = steps_of(samples, case.settings["batch_size"])
+    steps = math.ceil(samples / case.settings["batch_size"])
     whole = settings["samples"] is None
 
     def one_round() -> Round:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from mxdp import load, train, world
 from mxdp.experiments.many_processes.lost_worker import CUT_OFF, KILLED, STOPPED
-from mxdp.experiments.measure.hosts import CABLE
+from mxdp.experiments.many_processes.work.hosts import CABLE
 
 EPOCHS = 2
 SIGNALS = {KILLED: signal.SIGKILL, STOPPED: signal.SIGSTOP}

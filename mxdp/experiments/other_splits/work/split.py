@@ -1,16 +1,17 @@
 """One network, split in several ways: made, compared with the serial run, timed, and predicted.
 
 The prediction takes the time of each layer, measured alone on one device, and divides it as the strategy does: the
-largest part counts, and a layer that is not divided counts whole. It adds the bytes moved over the measured link (each
-device sends its share at the same time as the others), and the SGD step of all parameters that a device has. A
-pipeline's plan is simulated. For the other strategies, waiting between devices is left out.
+largest part counts, and a layer that is not divided counts whole. Two splits at once divide it twice. It adds the bytes
+moved over the measured link (each device sends its share at the same time as the others), and the SGD step of all
+parameters that a device has. A pipeline's plan is simulated. For the other strategies, waiting between devices is left
+out.
 """
 
 from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Callable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as onp
@@ -22,8 +23,9 @@ from mxdp.experiments.measure.clock import seconds_of
 from mxdp.experiments.measure.links import measured_link
 from mxdp.experiments.measure.memory import peak_bytes
 from mxdp.experiments.measure.oracle import TOLERANCE, largest
-from mxdp.experiments.other_splits.split import SERIAL
+from mxdp.experiments.other_splits.split import COMBINED, GROUPS, SERIAL
 from mxdp.layers import LENET, BatchNorm, Conv, Dense, LayerParams, Net, Pool, Relu, Shape, forward, init, outputs
+from mxdp.parallel.combined import Combined
 from mxdp.parallel.data import Data
 from mxdp.parallel.layer_costs import LayerCost, find_cuts, measure_layers
 from mxdp.parallel.layerwise import Layerwise
@@ -40,6 +42,7 @@ from mxdp.tracing.recording import can_record
 
 STRATEGIES: Mapping[str, Callable[..., Any]] = {
     SERIAL: Data, "data": Data, "layerwise": Layerwise, "tile": Tile, "pipeline": Pipeline,
+    **{name: partial(Combined, split=split, groups=GROUPS) for name, split in zip(COMBINED, (Pipeline, Layerwise))},
 }  # fmt: skip
 LINK_BYTES = 1 << 23
 STEPS, LR = 3, 0.1
@@ -215,20 +218,24 @@ def predict_step(split: SplitNet, made: Any, samples: int, speeds: Speeds, cores
     n = 1 if split.strategy == SERIAL else len(split.devices)
     cores = cores or process.cores()
     crowd = n / min(n, cores)
-    work = [layer.seconds for layer in speeds.layers]
     sent = float(made.bytes_moved(samples) / n * speeds.link.beta)
-    if split.strategy == "pipeline":
-        m = made.plan.micro_batches
-        parts = pieces(len(work), made.cuts)
+    groups = made.groups if split.strategy in COMBINED else [made]
+    one, shard = groups[0], -(-samples // len(groups)) / samples
+    work = [layer.seconds * shard for layer in speeds.layers]
+    if split.strategy.endswith("pipeline"):
+        m = one.plan.micro_batches
+        parts = pieces(len(work), one.cuts)
         there, back = (
-            [sum(getattr(layer, way) for layer in speeds.layers[start:stop]) / m for start, stop in parts]
+            [sum(getattr(layer, way) for layer in speeds.layers[start:stop]) * shard / m for start, stop in parts]
             for way in ("forward", "backward")
         )
-        update = float(speeds.update * max(made.param_bytes()) / sum(made.param_bytes()))
-        return pipeline_seconds(made.plan, there, back, cores=cores) + sent + update
-    if split.strategy == "layerwise":
-        whole = sum(seconds for seconds, cut in zip(work, made.cuts) if cut == WHOLE)
-        return crowd * ((sum(work) - whole) / n + whole + speeds.update / n) + sent
+        update = float(speeds.update * max(one.param_bytes()) / sum(one.param_bytes()))
+        own, turns = max(1, cores // len(groups)), max(1.0, len(groups) / cores)  # groups share the cores
+        return turns * (pipeline_seconds(one.plan, there, back, cores=own) + update) + sent
+    if split.strategy.endswith("layerwise"):
+        whole = sum(seconds for seconds, cut in zip(work, one.cuts) if cut == WHOLE)
+        parts_of = n / len(groups)
+        return crowd * ((sum(work) - whole + speeds.update) / parts_of + whole) + sent
     if split.strategy == "tile":
         count, (rows, columns) = len(made.exchanges), made.grid
         shares = [-(-h // rows) * -(-w // columns) / (h * w) for _, h, w in outputs(split.net, split.shape)[:count]]

@@ -26,6 +26,6 @@ def set_up(case: Case, settings: Settings) -> Work:
 def _split(case: Case, settings: Settings) -> SplitNet:
     own = case.settings
     pipeline = {"micro_batches": MICRO_BATCHES, "schedule": "gpipe", "batch_size": own["batch"]}
-    options = pipeline if own["strategy"] == "pipeline" else {}
+    options = pipeline if own["strategy"].endswith("pipeline") else {}
     net, shape = network(own["net"], settings["units"])
     return SplitNet(own["strategy"], net, shape, devices_of(case, settings), settings["seed"], options)

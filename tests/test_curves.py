@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mxdp.experiments.report.curves import Curves
+from mxdp.curves import Curves
 
 
 def test_a_curve_for_each_training():

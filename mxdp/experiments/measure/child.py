@@ -1,4 +1,4 @@
-"""A process for one case, or for several that share it: ``python -m mxdp.experiments.harness.child``.
+"""A process for one case, or for several that share it: ``python -m mxdp.experiments.measure.child``.
 
 The runner starts it and writes lines; the child answers each command with a line of JSON, ``{"ok": ...}`` or
 ``{"error": ...}``, or ``{"skipped": ...}`` where this machine can't do it::
@@ -21,11 +21,9 @@ Whatever else the process prints goes to stderr, which the runner keeps in a fil
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import json
 import os
-import signal
 import sys
 import time
 import traceback
@@ -34,8 +32,7 @@ from typing import Any, Dict, List, Optional, TextIO
 from mxdp import process
 from mxdp.errors import described
 from mxdp.experiments.harness.experiment import Case, Experiment, Round, Settings, Skipped, Work
-
-PR_SET_PDEATHSIG = 1
+from mxdp.launch.guard import die_with_parent
 
 
 class ServedCase:
@@ -132,15 +129,9 @@ def _answer(served: ServedCase, command: str) -> str:
     return json.dumps({"error": text})
 
 
-def _die_with_the_runner() -> None:
-    """Where the system can (Linux), be killed when the runner dies without having stopped its children."""
-    if sys.platform.startswith("linux"):
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 def main() -> None:
     """Keep the real stdout for answers, and send every other print to stderr, C libraries' too."""
-    _die_with_the_runner()
+    die_with_parent()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     sys.stdout = sys.stderr

@@ -1,0 +1,150 @@
+"""Reads files of known size and sha256 from a cache folder, and downloads missing ones from the first mirror that can.
+
+A file is checked, written under another name, and renamed: no half-written file has its name. A failed download is
+remembered for an hour, so that a run of many processes waits for the network only once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Callable, List, NamedTuple, Optional, Sequence
+from urllib.parse import urlsplit
+
+from mxdp.errors import DataError
+
+ANSWER, STALL, WAIT, REMEMBERED = 5.0, 10.0, 1800.0, 3600.0
+"""Seconds: to the first byte, between two pieces of a file, for another process, until a failure is forgotten."""
+SPEED = 20e3  # bytes a second that a mirror must send on average, after the first ANSWER seconds
+LOCK, FAILED = "mxdp.lock", "mxdp-failed.txt"
+
+Notify = Callable[[str], None]
+Progress = Callable[[str, int, int], None]
+
+
+class KnownFile(NamedTuple):
+    """A file's name, its size in bytes, and the sha256 of its bytes in hexadecimal."""
+
+    name: str
+    size: int
+    sha256: str
+
+    def check(self, data: bytes, what: str) -> bytes:
+        """``data``, if they are the file's bytes. Raises a DataError that begins with ``what`` if not."""
+        if hashlib.sha256(data).hexdigest() != self.sha256:
+            raise DataError(f"{what} is not the official file ({len(data)} of {self.size} bytes, wrong sha256)")
+        return data
+
+    def read(self, folder: Path) -> bytes:
+        """The file's bytes, from ``folder``. Raises a DataError that begins with its path if it is missing or wrong."""
+        path = folder / self.name
+        try:
+            return self.check(path.read_bytes(), str(path))
+        except OSError as error:
+            raise DataError(f"{path} can't be read ({error.strerror})") from error
+
+
+def obtain(
+    folder: Path, files: Sequence[KnownFile], mirrors: Sequence[str], notify: Notify, progress: Optional[Progress]
+) -> List[bytes]:
+    """The contents of ``files`` in ``folder``. A missing file is downloaded; a wrong one is renamed and downloaded.
+
+    If none is missing or wrong, this neither locks nor writes anything. ``mirrors`` end in a slash.
+
+    Raises:
+        DataError: a download failed in the last hour, or ``MXDP_OFFLINE`` forbids it; no lock; no writable folder.
+    """
+    try:
+        return [file.read(folder) for file in files]
+    except DataError as error:
+        if os.environ.get("MXDP_OFFLINE", "0") not in ("", "0"):
+            raise DataError(f"{error}, and MXDP_OFFLINE forbids downloading it") from error
+    import filelock  # here, as requests below: most runs need neither, and importing them takes 0.1 s
+
+    lock = filelock.FileLock(str(folder / LOCK))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            held = lock.acquire(timeout=0)
+        except filelock.Timeout:
+            notify(f"waiting for another process that downloads into {folder}")
+            held = lock.acquire(timeout=WAIT)
+        with held:
+            _complete(folder, files, mirrors, notify, progress or (lambda *_: None))
+    except filelock.Timeout as error:
+        raise DataError(f"waited {WAIT:g} s for {lock.lock_file}; end the process that holds it") from error
+    except OSError as error:
+        raise DataError(f"{error.filename or folder} can't be written ({error.strerror or error})") from error
+    return [file.read(folder) for file in files]
+
+
+def _complete(
+    folder: Path, files: Sequence[KnownFile], mirrors: Sequence[str], notify: Notify, progress: Progress
+) -> None:
+    wanted, note = [], folder / FAILED
+    for file in files:
+        try:
+            file.read(folder)
+        except DataError as error:
+            wanted.append(file)
+            if (folder / file.name).exists():
+                (folder / file.name).rename(folder / f"{file.name}.wrong")
+                notify(f"{error}; it is renamed to {file.name}.wrong and downloaded again")
+    if wanted and note.exists() and 0 <= time.time() - note.stat().st_mtime < REMEMBERED:
+        raise DataError(f"{note.read_text()} less than an hour ago; delete {note} to try again at once")
+    done, total = 0, sum(file.size for file in wanted)
+    if wanted:
+        notify(f"downloading {len(wanted)} of {len(files)} files ({total / 1e6:.1f} MB) into {folder}")
+    for file in wanted:
+        failures = []
+        for mirror in mirrors:
+            try:
+                data = _receive(mirror + file.name, file, progress, done, total)
+                break
+            except DataError as error:
+                failures.append(f"{urlsplit(mirror).netloc}: {error}")
+        else:
+            note.write_text(f"{file.name} could not be downloaded ({'; '.join(failures)})")
+            raise DataError(note.read_text())
+        (folder / f"{file.name}.part").write_bytes(data)
+        (folder / f"{file.name}.part").replace(folder / file.name)
+        mirrors = [mirror, *(other for other in mirrors if other != mirror)]
+        done += file.size
+        progress(file.name, done, total)
+
+
+def _receive(url: str, file: KnownFile, progress: Progress, done: int, total: int) -> bytes:
+    """The file's bytes, checked. They are received in a thread, because a name look-up has no time limit of its own."""
+    import requests
+    from urllib3.exceptions import HTTPError
+
+    headers = {"Accept-Encoding": "identity"}
+    data, failures, given_up = bytearray(), [], threading.Event()
+
+    def receive() -> None:
+        try:
+            with requests.get(url, headers=headers, stream=True, timeout=(ANSWER, STALL)) as answer:
+                answer.raise_for_status()
+                # Not decoded: some servers declare the .gz file's own compression as the transfer's.
+                for block in iter(lambda: answer.raw.read1(1 << 16, decode_content=False), b""):
+                    data.extend(block)
+                    if given_up.is_set() or len(data) > file.size:
+                        break
+        except (requests.RequestException, HTTPError) as error:
+            reason = str(getattr(error.args[0], "reason", error.args[0]))
+            failures.append(reason.split("): ", 1)[-1].split(">: ", 1)[-1].split(" for url")[0])
+
+    thread, start = threading.Thread(target=receive, daemon=True), time.monotonic()
+    thread.start()
+    while thread.is_alive():
+        if len(data) < SPEED * (time.monotonic() - start - ANSWER):
+            given_up.set()
+            raise DataError(f"slower than {SPEED / 1000:g} kB/s")
+        thread.join(0.1)
+        progress(f"{file.name} from {urlsplit(url).netloc}", done + min(len(data), file.size), total)
+    if failures:
+        raise DataError(failures[0])
+    return file.check(bytes(data), "what it sent")

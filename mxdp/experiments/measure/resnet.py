@@ -1,0 +1,44 @@
+"""The book's ResNet-18 for small pictures, as a gluon network. Loads MXNet: only ``work`` imports it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mxdp.backend import gluon
+
+nn = gluon.nn
+
+
+class Residual(gluon.HybridBlock):  # type: ignore[misc]
+    """Two 3 x 3 convolutions beside a shortcut, which is a 1 x 1 convolution where the shape changes."""
+
+    def __init__(self, channels: int, strides: int = 1, changes: bool = False) -> None:
+        super().__init__()
+        self.body, self.shortcut = nn.HybridSequential(), None
+        self.body.add(
+            nn.Conv2D(channels, kernel_size=3, padding=1, strides=strides),
+            nn.BatchNorm(),
+            nn.Activation("relu"),
+            nn.Conv2D(channels, kernel_size=3, padding=1),
+            nn.BatchNorm(),
+        )
+        if changes:
+            self.shortcut = nn.Conv2D(channels, kernel_size=1, strides=strides)
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        """The same for a symbol and for an array."""
+        return F.npx.activation(self.body(x) + (self.shortcut(x) if self.shortcut else x), act_type="relu")
+
+
+def resnet18() -> gluon.HybridBlock:
+    """ResNet-18 for pictures (n, 1, 28, 28) and 10 classes, not initialised; 11.2 million parameters.
+
+    Source: Dive into Deep Learning, "Concise Implementation for Multiple GPUs".
+    """
+    net = nn.HybridSequential()
+    net.add(nn.Conv2D(64, kernel_size=3, strides=1, padding=1), nn.BatchNorm(), nn.Activation("relu"))
+    for channels in (64, 128, 256, 512):
+        first = channels == 64
+        net.add(Residual(channels, 1 if first else 2, changes=not first), Residual(channels))
+    net.add(nn.GlobalAvgPool2D(), nn.Dense(10))
+    return net

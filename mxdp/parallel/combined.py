@@ -1,0 +1,136 @@
+"""Two splits at once: data parallelism over groups of devices, and another split inside each group.
+
+Four devices, two groups, a batch of five::
+
+                  layers or parts of layers
+                   first      second
+    group 0       cpu(0) ---- cpu(1)     samples 0 1 2      a row: another split, such as a pipeline, of one shard
+                    |           |
+    group 1       cpu(2) ---- cpu(3)     samples 3 4        a column: devices with the same parameters, whose gradients
+                                                            are summed
+
+Devices of one column are replicas of each other. So there is one all-reduce of gradients a column, each over as many
+devices as there are groups, and of a part of the parameters only.
+
+Source: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", SC 2021,
+section 3.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, List, Sequence
+
+from mxdp.backend import Batch, Device, NDArray, check_devices
+from mxdp.collectives import GradientSync
+from mxdp.layers import LayerParams, Net, Shape, outputs
+from mxdp.parallel import traffic
+from mxdp.parallel.counts import CombinedCounts, PipelineCounts
+from mxdp.plans.partition import bounds
+from mxdp.scratch import in_sync
+
+
+class Combined(CombinedCounts):
+    """Groups that each train on a shard: a :class:`~mxdp.parallel.strategy.Strategy`. Devices of a group are neighbours
+    in ``devices``.
+
+    A step equals the serial run's, with one exception: **batch normalisation takes the statistics of each group's
+    shard** (in a pipeline, of each micro-batch).
+
+    Args:
+        split: the strategy inside a group, such as :class:`~mxdp.parallel.pipeline.Pipeline`.
+        groups: how many; they must divide the devices evenly.
+        algorithm: of the gradients' all-reduce, as :class:`mxdp.GradientSync` takes it.
+        options: of ``split``. The stages of all pipelines are cut where the first group's are.
+
+    Raises:
+        ValueError: the devices can't be divided into the groups; or as ``split`` raises it for a group's devices.
+    """
+
+    def __init__(
+        self,
+        net: Net,
+        params: Sequence[LayerParams],
+        input_shape: Shape,
+        devices: Sequence[Device],
+        split: Callable[..., Any],
+        groups: int = 2,
+        algorithm: str = "auto",
+        **options: Any,
+    ) -> None:
+        check_devices(devices)
+        if groups not in range(1, len(devices) + 1) or len(devices) % groups:
+            raise ValueError(
+                f"{len(devices)} devices can't be divided into {groups} groups of equal size: use a number of groups "
+                f"that divides {len(devices)}, or other devices"
+            )
+        self.net, self.devices, self.traffic = list(net), list(devices), traffic.Traffic()
+        self.shapes = [tuple(input_shape), *outputs(net, input_shape)]
+        self.width = len(devices) // groups
+        self.groups: List[Any] = []
+        self._least = groups
+        for start in range(0, len(devices), self.width):
+            group = split(net, params, input_shape, devices[start : start + self.width], **options)
+            if isinstance(group, PipelineCounts):  # another group would measure other times, and cut elsewhere
+                options["cuts"], self._least = group.cuts, groups * group.plan.micro_batches
+            self.groups.append(group)
+        self.held = [own for group in self.groups for own in group.held]
+        columns = [self.held[place :: self.width] for place in range(self.width)]
+        self.syncs = {place: GradientSync(own, algorithm) for place, own in enumerate(columns) if own[0]}
+        for group in self.groups:
+            group.gradients_moved()
+
+    def step(self, X: Batch, y: Batch) -> NDArray:
+        """Each group's forward and backward passes; then the gradients are summed over the groups. Doesn't wait.
+
+        Raises:
+            ValueError: fewer samples than groups (with pipelines: than all their micro-batches), or not one label for
+                each sample.
+        """
+        traffic.check_labels(X, y)
+        self.traffic.clear()
+        losses = [group.step(*shard) for group, *shard in zip(self.groups, self._shards(X), self._shards(y))]
+        for sync in self.syncs.values():
+            sync()
+        for nbytes in self.gradient_bytes():
+            self.traffic.note("gradients", traffic.BACKWARD, nbytes)
+        return self._gather(losses, "losses")
+
+    def scores(self, X: Batch) -> NDArray:
+        """Forward pass of each group's shard. The first device gathers the scores. Doesn't wait.
+
+        Raises:
+            ValueError: as :meth:`step`.
+        """
+        self.traffic.clear()
+        return self._gather([group.scores(x) for group, x in zip(self.groups, self._shards(X))], "scores")
+
+    def params(self) -> List[LayerParams]:
+        """Copies of the first group's parameters, on ``cpu(0)``. Waits."""
+        copies: List[LayerParams] = self.groups[0].params()
+        return copies
+
+    def gradients(self) -> List[LayerParams]:
+        """Copies of the first group's gradients, which are the sums over all groups, on ``cpu(0)``. Waits."""
+        copies: List[LayerParams] = self.groups[0].gradients()
+        return copies
+
+    def in_step(self) -> bool:
+        """Are all groups equal, bit for bit, and each group in itself? Waits."""
+        columns = [self.held[place :: self.width] for place in range(self.width)]
+        return all(group.in_step() for group in self.groups) and all(map(in_sync, columns))
+
+    def _shards(self, x: Batch) -> List[Batch]:
+        if len(x) < self._least:
+            each = self._least // len(self.groups)
+            raise ValueError(
+                f"a batch of {len(x)} is too small for {len(self.groups)} groups"
+                f"{f' with {each} micro-batches each' if each > 1 else ''}: use at least {self._least} samples, or "
+                "fewer groups"
+            )
+        return [x[start:stop] for start, stop in bounds(len(x), len(self.groups))]
+
+    def _gather(self, parts: Sequence[NDArray], what: str) -> NDArray:
+        """All groups' parts on the first device, in the batch's order; and the groups' own traffic is added."""
+        for group in self.groups:
+            self.traffic.add(group.traffic)
+        return traffic.joined([self.traffic.send(part, self.devices[0], what, back=False) for part in parts])

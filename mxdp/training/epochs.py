@@ -1,0 +1,119 @@
+"""Steps and epochs: Python ahead of the devices, gradients summed in buckets, one epoch at a time."""
+
+from __future__ import annotations
+
+import reprlib
+import statistics
+from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple
+
+from mxdp.backend import Device, HostArray, NDArray, check_replicas
+from mxdp.collectives import GradientSync
+from mxdp.datasets import Split, finite, positive_int
+from mxdp.datasets.minibatches import Stream
+from mxdp.processes import World
+from mxdp.scratch import Function, Params, cross_entropy, lenet
+from mxdp.sections import section
+from mxdp.timing import Timer
+from mxdp.training.history import Epoch
+from mxdp.training.step import TrainStep
+
+
+def ranks_of(world: Optional[World]) -> World:
+    """``world``, or one rank.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    if world is not None and not hasattr(world, "agree"):
+        raise TypeError(f"world must be what mxdp.world() returns, not {world!r}")
+    return world or World()
+
+
+def train_steps(
+    batches: Iterable[Tuple[HostArray, HostArray]],
+    step: Callable[[HostArray, HostArray, int], List[NDArray]],
+    world: Optional[World] = None,
+) -> List[NDArray]:
+    """Do ``step(X, y, samples)`` for each batch. The last steps may still be running when this returns.
+
+    How far Python runs ahead is left to ``step``: a :class:`TrainStep` waits by itself. Returns the losses of the last
+    step, one array for each device that had samples. ``batches`` are those of all ranks of ``world``: each rank trains
+    on its own part, and is told how many samples the whole batch has.
+    """
+    ranks, losses = world or World(), []
+    for X, y in _marked(batches):
+        own = ranks.shard(len(X))
+        losses = step(X[own], y[own], len(X))
+        ranks.step_done()
+    return losses
+
+
+def _marked(batches: Iterable[Tuple[HostArray, HostArray]]) -> Iterator[Tuple[HostArray, HostArray]]:
+    """The same batches. In a timeline, the making of each batch is a section."""
+    source = iter(batches)
+    while True:
+        with section("input"):
+            batch = next(source, None)
+        if batch is None:
+            return
+        yield batch
+
+
+def train_epochs(
+    data: Split,
+    device_params: Sequence[Params],
+    devices: Sequence[Device],
+    batch_size: int,
+    lr: float,
+    samples: Optional[int] = None,
+    seed: int = 0,
+    algorithm: str = "auto",
+    world: Optional[World] = None,
+    start: Tuple[int, int] = (0, 0),
+    between: Callable[[int, int], Any] = lambda epoch, position: None,
+    net: Function = lenet,
+    loss: Function = cross_entropy,
+) -> Iterator[Epoch]:
+    """Train without end: this generator runs one epoch each time it is resumed.
+
+    So several trainings can take turns, epoch by epoch. ``samples`` sets the length of an "epoch", which may be a part
+    or a multiple of the training set. The next epoch continues where the stream of batches stopped. With a ``world`` of
+    several ranks, every rank calls it alike; all ranks' parameters become rank 0's.
+
+    ``start`` is the place where an earlier training stopped: the stream's epoch and position. The first epoch is then
+    the rest of the one that was stopped. Between two steps of an epoch, ``between`` is called with the place: the steps
+    up to there are pushed, and no later one. ``net`` and ``loss`` are any functions that :class:`TrainStep` takes.
+    """
+    ranks = ranks_of(world)
+    if not isinstance(data, Split):
+        raise TypeError(f"data must be a Split, such as load('digits').train, not {reprlib.repr(data)}")
+    check_replicas(device_params, devices)
+    finite("lr", lr)
+    samples = len(data) if samples is None else positive_int("samples", samples)
+    stream = Stream(data, batch_size, seed, epoch=start[0], position=start[1])
+    sync = GradientSync(device_params, algorithm, world=ranks)
+    for params in device_params:
+        ranks.broadcast(params)
+    timer = Timer()
+    step = TrainStep(device_params, devices, lr, sync, net, loss)
+    number, done = divmod(start[0] * len(data) + start[1], samples)
+    while True:
+        number += 1
+        with timer:
+            batches = _with_breaks(stream, samples - done, between)
+            losses = train_steps(batches, step, ranks)
+        own = [float(each) for shard in losses for each in shard.asnumpy()]
+        mean = statistics.mean(each for rank in ranks.gather(own) for each in rank)
+        yield Epoch(number, timer.times[-1], samples - done, mean)
+        done = 0
+
+
+def _with_breaks(
+    stream: Stream, left: int, between: Callable[[int, int], Any]
+) -> Iterator[Tuple[HostArray, HostArray]]:
+    """``stream.take(left)``. ``between`` is called when the step of a batch is pushed and more follow."""
+    for X, y in stream.take(left):
+        yield X, y
+        left -= len(X)
+        if left:
+            between(stream.epoch, stream.position)

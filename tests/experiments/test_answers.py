@@ -1,0 +1,70 @@
+"""Each answer is a sentence that can be read aloud: from the committed results, in the words of today."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from mxdp.experiments.harness import results
+from mxdp.experiments.harness.experiment import discover
+from mxdp.experiments.harness.measurement import NO_ANSWER
+from mxdp.experiments.report.words import HELD, SPOKEN, spoken
+
+REFERENCE = Path(__file__).parents[2] / "experiments" / "reference"
+RESULTS = sorted(path for folder in ("*", "*/quick") for path in REFERENCE.glob(f"{folder}/*.json"))
+ON_GPUS = ("torch-copy-overlap", "torch-two-jobs")
+"""No reference machine could answer them."""
+INTERVAL = re.compile(r" \([^()]+ to [^()]+\)")
+MARKS = "|".join(["can't tell", "failed", *(words for _, words in HELD.values())])
+
+
+def problems(said):
+    """What a reader would stumble over."""
+    words = [word for word in INTERVAL.sub("", said).split() if not re.search(r"\d", word)]
+    found = {
+        "not one sentence": len(re.findall(r"[.!?](?=\s|$)", said)) != 1 or not said.endswith("."),
+        f"{len(words)} words": len(words) > 30,
+        "more than two intervals": len(INTERVAL.findall(said)) > 2,
+        "begins with a mark": re.match(rf"\W*({MARKS})\b", said, re.IGNORECASE),
+        "says that it can't tell": "can't tell" in said,
+        "brackets in brackets": re.search(r"\([^()]*\(", said),
+        "no number": not re.search(r"\d", said),
+    }
+    return [name for name, wrong in found.items() if wrong]
+
+
+@pytest.mark.parametrize("path", RESULTS, ids=lambda path: str(path.relative_to(REFERENCE)))
+def test_an_answer_is_a_sentence_that_can_be_read_aloud(path):
+    result = results.read(path)
+    if result["verdict"]["text"] == NO_ANSWER:
+        assert path.stem in ON_GPUS
+        return
+    said = discover()[path.stem].answer(result["rows"], result["references"], result["settings"])
+    assert problems(said) == [], said
+    slide = [word for word in INTERVAL.sub("", spoken(said)).split() if not re.search(r"\d", word)]
+    assert len(slide) <= SPOKEN, spoken(said)
+
+
+def test_every_experiment_has_a_result():
+    ours = {name for name, each in discover().items() if type(each).__module__.startswith("mxdp.")}
+    assert {path.stem for path in RESULTS} == ours
+
+
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        ("Two take 0.50 (0.40 to 0.60) of the time, and three 0.30 (0.20 to 0.40) of it.", None),
+        ("Two take 0.50 of the time. Three take less.", "not one sentence"),
+        ("Two take 0.50 of the time", "not one sentence"),
+        (f"Two take 0.50 {'of the time ' * 9}at most.", "31 words"),
+        ("They take 1 (1 to 2), 2 (1 to 3) and 3 (2 to 4) s.", "more than two intervals"),
+        ("Undecided: two take 0.50 of the time.", "begins with a mark"),
+        ("Two take 0.50 of the time, but one can't tell why.", "says that it can't tell"),
+        ("Two take 0.50 (as far as one (or both) knows) of the time.", "brackets in brackets"),
+        ("Two take half of the time.", "no number"),
+    ],
+)
+def test_what_a_reader_stumbles_over_is_found(said, problem):
+    assert problems(said) == ([problem] if problem else [])

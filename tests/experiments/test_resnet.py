@@ -1,0 +1,92 @@
+"""ResNet-18 through gluon: what the claims and the answer say, and what the oracle finds."""
+
+from __future__ import annotations
+
+import pytest
+
+from mxdp.backend import gluon
+from mxdp.experiments.data_parallel.resnet import ResNet
+from mxdp.experiments.data_parallel.work import resnet as work
+from mxdp.experiments.harness import claims
+from mxdp.experiments.harness.rows import Row
+from mxdp.experiments.measure.oracle import count
+from mxdp.experiments.measure.resnet import resnet18
+
+SETTINGS = dict(devices=[1, 2], kind="cpu", seed=0, batch_size=2, steps=1)
+CASES = ResNet().cases(SETTINGS)
+
+
+def finished(stock=1.1, ours=1.0):
+    """A step on one device takes 1 s; on two, with twice the batch, as given."""
+    seconds = {"device": stock, "mxdpauto": stock, "mxdp.Trainer": ours}
+    rows = [
+        Row(
+            case.label,
+            {**case.settings, "devices": ["cpu(0)", "cpu(1)"][: case.devices]},
+            [seconds[case.settings["trainer"]] if case.devices == 2 else 1.0] * 12,
+        )
+        for case in CASES
+    ]
+    ResNet().finish(rows, [], SETTINGS)
+    return rows
+
+
+def test_rows_are_the_trainers_with_and_without_a_graph():
+    assert [case.label for case in CASES] == [
+        f"{label}{hybrid}"
+        for hybrid in ("", ", hybrid")
+        for label in ("1 device", "2 devices, MXNet's store", "2 devices, mxdp's store", "2 devices, mxdp.Trainer")
+    ]
+
+
+def test_the_answer_is_mxdps_trainer():
+    assert ResNet().answer(finished(), [], SETTINGS) == (
+        "On 2 devices an epoch of ResNet-18 by mxdp.Trainer takes 0.50 (0.50 to 0.50) of one device's time, and 0.91 "
+        "(0.91 to 0.91) of MXNet's store's time."
+    )
+    assert "takes 0.55 (0.55 to 0.55) here and took 0.55" in ResNet().explanation(finished(), [], SETTINGS)
+    assert "--devices 1,2" in ResNet().answer(finished()[:1], [], SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "holds", "about"),
+    [
+        ("book", {"stock": 1.19}, True, 2),
+        ("book", {"stock": 1.21}, False, 2),
+        ("no_slower", {"stock": 1.0, "ours": 1.04}, True, 2),
+        ("no_slower", {"stock": 1.0, "ours": 1.06}, False, 2),
+    ],
+)
+def test_its_claims_are_judged(name, given, holds, about):
+    found = claims.judged(name, ResNet.claims[name], finished(**given))
+    assert (found["holds"], len(found["measured"])) == (holds, about)
+
+
+def test_the_network_is_the_books():
+    net = resnet18()
+    net.initialize()
+    net(work.np.zeros((2, 1, 28, 28)))
+    sizes = [param.data().size for param in net.collect_params().values() if param.grad_req != "null"]
+
+    def convolution(inputs, outputs, kernel):
+        """Its weights and biases, and the scales and shifts behind it."""
+        return inputs * outputs * kernel**2 + 3 * outputs
+
+    expected = convolution(1, 64, 3) + 512 * 10 + 10
+    for inputs, outputs in ((64, 64), (64, 128), (128, 256), (256, 512)):
+        expected += convolution(inputs, outputs, 3) + 3 * convolution(outputs, outputs, 3)
+        expected += (inputs * outputs + outputs) * (inputs < outputs)  # the shortcut, which is not normalised
+    assert sum(sizes) == expected
+    assert net(work.np.zeros((2, 1, 28, 28))).shape == (2, 10)
+
+
+@pytest.mark.parametrize("case", [CASES[1], CASES[3], CASES[6]], ids=lambda case: case.label)
+def test_its_oracle_finds_nothing_wrong(case):
+    checked, wrong = count(work.oracle(case, SETTINGS))
+    assert checked > 0
+    assert wrong == 0
+
+
+def test_its_oracle_finds_gradients_that_are_not_summed(monkeypatch):
+    monkeypatch.setattr(gluon.Trainer, "_allreduce_grads", lambda self: None)
+    assert count(work.oracle(CASES[2], SETTINGS))[1] > 0

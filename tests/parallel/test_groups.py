@@ -1,0 +1,170 @@
+"""Two splits at once: equal to the serial run, gradients summed over the groups, bytes and memory as counted."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import pytest
+from nets import NETS, SAMPLES, devices, serial
+from serial import assert_equal, example, run, serial_run, wrong
+
+from mxdp.collectives import GradientSync
+from mxdp.experiments.measure.memory import peak_bytes
+from mxdp.layers import Conv, Dense, Relu
+from mxdp.parallel.combined import Combined
+from mxdp.parallel.layerwise import Layerwise
+from mxdp.parallel.pipeline import Pipeline
+from mxdp.parallel.strategy import Strategy
+
+SPLITS = [(Layerwise, {}), (Pipeline, {"micro_batches": 2, "cuts": (3,)})]
+WIDE, WIDE_SHAPE = (Dense(24), Relu(), Dense(16), Relu(), Dense(10)), (30,)
+each_split = pytest.mark.parametrize(("split", "options"), SPLITS, ids=("layerwise", "pipeline"))
+
+
+def lenet(split, options, n=4, **more):
+    net, shape, params, X, y, expected = serial("lenet", "float32")
+    return Combined(net, params, shape, devices(n), split, **options, **more), X, y, expected
+
+
+def test_has_the_common_form():
+    for name, method in vars(Strategy).items():
+        if inspect.isfunction(method) and not name.startswith("_"):
+            assert list(inspect.signature(getattr(Combined, name)).parameters) == list(
+                inspect.signature(method).parameters
+            )
+
+
+@pytest.mark.parametrize(("n", "groups"), [(4, 2), (2, 1), (6, 3)])
+@each_split
+def test_it_equals_the_serial_run(split, options, n, groups):
+    strategy, X, y, expected = lenet(split, options, n, groups=groups)
+    assert_equal(run(strategy, X, y), expected)
+    assert strategy.in_step()
+
+
+@each_split
+def test_shards_may_be_uneven_and_the_net_dense(split, options):
+    params, X, y = example(WIDE, WIDE_SHAPE, 7)
+    strategy = Combined(WIDE, params, WIDE_SHAPE, devices(4), split, **options)
+    assert_equal(run(strategy, X, y), serial_run(WIDE, params, X, y))
+
+
+def test_groups_of_one_device_are_data_parallelism():
+    strategy, X, y, expected = lenet(Layerwise, {}, 2, groups=2)
+    assert_equal(run(strategy, X, y), expected)
+
+
+def test_a_normalisation_takes_the_statistics_of_a_shard():
+    net, shape = NETS["stack"]
+    params, X, y = example(net, shape, SAMPLES)
+    strategy = Combined(net, params, shape, devices(4), Layerwise)
+    assert_equal(run(strategy, X, y), serial_run(net, params, X, y, micro_batches=2))
+
+
+def test_a_stage_without_parameters_has_nothing_to_sum():
+    net, shape = (Relu(), Conv(3, kernel=2), Relu(), Dense(10)), (2, 5, 4)
+    params, X, y = example(net, shape, SAMPLES)
+    strategy = Combined(net, params, shape, devices(4), Pipeline, cuts=(1,))
+    assert list(strategy.syncs) == [1]
+    assert_equal(run(strategy, X, y), serial_run(net, params, X, y))
+
+
+def test_pipelines_are_cut_where_the_first_is():
+    strategy, *_ = lenet(Pipeline, {"micro_batches": 2, "batch_size": 4})
+    assert len({group.cuts for group in strategy.groups}) == 1
+
+
+# What would be wrong is found.
+
+
+def not_summed(sync):
+    """Each group goes its own way."""
+
+
+def averaged(sync):
+    """The gradients are divided by the number of groups, and then once more by the batch."""
+    right(sync)
+    for vector in sync._vectors:
+        vector /= 2
+
+
+right = GradientSync.__call__
+
+
+@pytest.mark.parametrize("broken", [not_summed, averaged])
+@each_split
+def test_wrong_sums_over_the_groups_are_found(split, options, broken, monkeypatch):
+    strategy, X, y, expected = lenet(split, options)
+    monkeypatch.setattr(GradientSync, "__call__", broken)
+    found = wrong(run(strategy, X, y), expected)
+    assert "scores" not in found
+    assert {"gradients 0.0", "gradients 8.1", "params 8.0"} <= set(found)
+    assert strategy.in_step() is (broken is averaged)
+
+
+def test_stages_that_sum_where_the_gradients_were_are_found(monkeypatch):
+    monkeypatch.setattr(Pipeline, "gradients_moved", lambda self: None)
+    strategy, X, y, _ = lenet(*SPLITS[1])
+    with pytest.raises(RuntimeError, match="was replaced"):
+        strategy.step(X, y)
+
+
+# What is moved and kept.
+
+
+@pytest.mark.parametrize("samples", [SAMPLES, 7])
+@each_split
+def test_bytes_moved_are_what_is_sent(split, options, samples):
+    strategy, *_ = lenet(split, options)
+    net, shape, *_ = serial("lenet", "float32")
+    _, X, y = example(net, shape, samples)
+    strategy.step(X, y)
+    assert strategy.traffic.total() == strategy.bytes_moved(samples) > 0
+    gradients = 2 * sum(strategy.param_bytes()) // 2  # each group's, there and back
+    assert strategy.traffic.nbytes["gradients", "backward"] == gradients
+    strategy.step(X, y)
+    assert strategy.traffic.total() == strategy.bytes_moved(samples)
+
+
+@each_split
+def test_memory_is_that_of_the_groups(split, options):
+    strategy, *_ = lenet(split, options)
+    net, shape, params, *_ = serial("lenet", "float32")
+    X, y = example(net, shape, 32)[1:]
+    alone = split(net, params, shape, devices(2), **options)
+    assert strategy.param_bytes() == 2 * alone.param_bytes()
+    assert strategy.lasting_bytes(32) == 2 * alone.lasting_bytes(16)
+    assert strategy.peak_bytes(32) == 2 * alone.peak_bytes(16)
+    strategy.step(X, y)
+    measured = peak_bytes(lambda: strategy.step(X, y), strategy.devices)
+    fullest = max(strategy.peak_bytes(32))
+    assert max(measured) == pytest.approx(fullest, rel=0.35)
+
+
+# Bad input
+
+
+@pytest.mark.parametrize("groups", [0, 3, 5, -2, 1.5])
+def test_devices_that_cannot_be_divided_are_refused(groups):
+    net, shape, params, *_ = serial("lenet", "float32")
+    text = f"4 devices can't be divided into {groups} groups of equal size: use a number of groups that divides 4"
+    with pytest.raises(ValueError, match=re.escape(text)):
+        Combined(net, params, shape, devices(4), Layerwise, groups=groups)
+
+
+@pytest.mark.parametrize(
+    ("number", "samples", "text"),
+    [
+        (0, 1, "a batch of 1 is too small for 2 groups: use at least 2 samples, or fewer groups"),
+        (1, 3, "a batch of 3 is too small for 2 groups with 2 micro-batches each: use at least 4 samples"),
+    ],
+)
+def test_a_batch_that_is_too_small_is_refused_before_anything_is_trained(number, samples, text):
+    strategy, X, y, _ = lenet(*SPLITS[number])
+    strategy.groups[0].step = None  # would raise a TypeError
+    for work in (lambda: strategy.step(X[:samples], y[:samples]), lambda: strategy.scores(X[:samples])):
+        with pytest.raises(ValueError, match=re.escape(text)):
+            work()
+    with pytest.raises(ValueError, match="must be as many"):
+        strategy.step(X, y[:-1])
