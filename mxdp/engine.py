@@ -253,7 +253,8 @@ def _before_python_ends() -> None:
 def _before_fork() -> None:
     """MXNet's own handler joins the engine's threads while ``os.fork`` holds Python's lock, and a job needs this lock.
 
-    MXNet would end the process for an operator that has failed.
+    MXNet would end the process for an operator that has failed. Still no thread may call an operator in a fork: MXNet
+    loses it, or waits for ever.
     """
     if isinstance(threading.current_thread(), threading._DummyThread):
         return  # perhaps a job, which can't wait for itself: MXNet doesn't stop the engine here

@@ -50,6 +50,7 @@ ELSEWHERE = {
     "plans/__init__.py": "plans/test_algorithms.py",
     "plans/__main__.py": "plans/test_plans_main.py",
     "plans/pipeline.py": "plans/test_plans_pipeline.py",
+    "plans/cost/break_even.py": "experiments/test_break_even.py",
     "plans/cost/machine.py": "plans/test_simulate.py",
     "training/epochs.py": "training processes/test_ranks.py",
     "training/graph.py": "training",
