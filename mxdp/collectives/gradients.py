@@ -137,13 +137,7 @@ class GradientSync:
                 "a step or a sum inside no_sync would leave each device with its own gradients: call it after no_sync"
             )
         for bucket in self.buckets:
-            bucket.program()
-            if self._world.size > 1:
-                first, *others = bucket.vectors
-                self._world.sum(first)
-                for device in others:
-                    for vector, summed in zip(device, first):
-                        summed.copyto(vector)
+            self._sum(bucket)
         self._check_places()  # Checked while the devices work: a sum of unused buckets does no harm.
         self._end_accumulating()
 
@@ -179,6 +173,15 @@ class GradientSync:
         finally:
             self._held_back = outer
             _ACCUMULATING.remove(self)
+
+    def _sum(self, bucket: BucketSync) -> None:
+        bucket.program()
+        if self._world.size > 1:
+            first, *others = bucket.vectors
+            self._world.sum(first)
+            for device in others:
+                for vector, summed in zip(device, first):
+                    summed.copyto(vector)
 
     def _end_accumulating(self) -> None:
         if self.accumulating and not self._accumulate:

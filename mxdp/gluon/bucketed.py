@@ -12,6 +12,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from mxdp.backend import NDArray, mx
 from mxdp.collectives.gradients import GradientSync, address
+from mxdp.collectives.shards import ShardedSync
 from mxdp.engine import prepare
 from mxdp.plans.cost.machine import Machine
 from mxdp.processes import World
@@ -30,6 +31,8 @@ class BucketedGradients:
         params: gluon parameters, all initialised, on the same devices, with dense gradients, in the order in which the
             network uses them.
         algorithm, bucket_mb, machine, world: as for :class:`~mxdp.collectives.GradientSync`.
+        sharded: each device sums the gradients alone that it updates (:class:`~mxdp.collectives.shards.ShardedSync`);
+            ``algorithm`` and ``machine`` have no effect.
     """
 
     def __init__(
@@ -39,29 +42,36 @@ class BucketedGradients:
         bucket_mb: float,
         machine: Optional[Machine],
         world: Optional[World] = None,
+        sharded: bool = False,
     ) -> None:
         self._params = list(dict.fromkeys(params))  # one that is given twice has one gradient
         self._views: Dict[int, List[NDArray]] = {}
-        self._syncs: List[GradientSync] = []
+        self.syncs: List[Tuple[List[Parameter], GradientSync]] = []
+        """What sums, and the parameters whose gradients it sums."""
         for request in ("write", "add"):
             members = [param for param in self._params if param.grad_req == request]
             if members:
                 replicas = list(zip(*[param.list_data() for param in members]))
                 with _freshness_kept(members):
-                    sync = _Watched(replicas, algorithm, bucket_mb, machine, accumulate=request == "add", world=world)
+                    accumulate = request == "add"
+                    sync: GradientSync
+                    if sharded:
+                        sync = _WatchedShards(replicas, bucket_mb, accumulate, world)
+                    else:
+                        sync = _Watched(replicas, algorithm, bucket_mb, machine, accumulate, world)
                     self._move(members, sync)
-                self._syncs.append(sync)
+                self.syncs.append((members, sync))
 
     def __call__(self) -> None:
         """Sum, in place; doesn't wait."""
         with _freshness_kept(self._params if self.accumulating else []):
-            for sync in self._syncs:
+            for _, sync in self.syncs:
                 sync()
 
     @property
     def accumulating(self) -> bool:
         """Are there gradients from :meth:`no_sync` that are not summed yet?"""
-        return any(sync.accumulating for sync in self._syncs)
+        return any(sync.accumulating for _, sync in self.syncs)
 
     def hold(self) -> bool:
         """Do all parameters still have the gradients that this object sums?
@@ -79,7 +89,7 @@ class BucketedGradients:
     def no_sync(self) -> Iterator[None]:
         """As :meth:`mxdp.collectives.GradientSync.no_sync`."""
         with ExitStack() as stack:
-            for sync in self._syncs:
+            for _, sync in self.syncs:
                 stack.enter_context(sync.no_sync())
             yield
 
@@ -98,6 +108,10 @@ class BucketedGradients:
 class _Watched(GradientSync):
     def _check_places(self) -> None:
         """No check here: the trainer checks (:func:`astray`, :meth:`BucketedGradients.hold`) and makes new buckets."""
+
+
+class _WatchedShards(_Watched, ShardedSync):
+    pass
 
 
 def astray(params: Sequence[Parameter]) -> List[Parameter]:

@@ -74,6 +74,8 @@ class Checkpoint(CheckpointFolder):
         }
         arrays = {name: x for rank in self._world.gather(own) for name, x in rank.items()}
         if self._world.rank > 0:
+            if getattr(trainer, "_shards", False):  # then rank 0 needs the parts of all
+                trainer.save_states(os.devnull)
             return
         for name, param in params.items():
             arrays[f"parameters/{name}"] = param.list_data()[0]

@@ -4,31 +4,15 @@ from __future__ import annotations
 
 import warnings
 from contextlib import contextmanager
-from typing import Any, Dict, Iterator, List, Optional, Sequence
+from typing import Any, Dict, Iterator, Optional
 
 from mxdp.backend import gluon, mx
-from mxdp.errors import did_you_mean, plural
+from mxdp.errors import plural
 from mxdp.gluon.bucketed import BucketedGradients, astray, follow, zero_idle
-from mxdp.gluon.store import Store, by_name
+from mxdp.gluon.checks import bucketing_store, check_batch_size, check_dense, check_options, listed
+from mxdp.gluon.sharded import Shard, ShardedStates, check_shardable
 from mxdp.process import MxdpWarning
 from mxdp.processes import World
-
-MXNET_STORES = (
-    "device",
-    "dist",
-    "dist_async",
-    "dist_async_device",
-    "dist_device_async",
-    "dist_device_sync",
-    "dist_sync",
-    "dist_sync_device",
-    "local",
-    "local_allreduce_cpu",
-    "local_allreduce_device",
-    "local_update_cpu",
-    "nccl",
-)
-"""The names of MXNet's own stores. For an unknown name MXNet would make a local store."""
 
 
 class Trainer(gluon.Trainer):  # type: ignore[misc]
@@ -54,16 +38,23 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         world: sum over its ranks, too (:func:`mxdp.world`): every rank makes a trainer alike, all start with rank 0's
             parameters, and ``step`` takes the whole batch over all ranks. Not together with a :class:`Store`, which has
             a world of its own.
+        shard_optimizer: with k devices in all, each holds 1 / k of the optimiser's state, and updates 1 / k of the
+            parameters (:mod:`mxdp.collectives.shards`). For optimisers with a state that update each element by itself.
+            After a step the gradients hold no sums. ``allreduce_grads`` and ``update`` alone are refused. Every rank
+            calls ``save_states``; its files are those of a trainer without shards, on any number of devices.
 
     Raises:
         ValueError: an unknown name of a store (MXNet would make a local store); with a store of mxdp,
-            ``compression_params``, ``update_on_kvstore=True`` or, on several devices, sparse parameters; or a
-            ``bucket_mb`` that is not more than 0.
+            ``compression_params``, ``update_on_kvstore=True`` or, on several devices, sparse parameters; a
+            ``bucket_mb`` that is not more than 0; or ``shard_optimizer`` with a store of MXNet, or with an optimiser
+            that has no state or needs whole parameters.
         TypeError: ``kvstore`` is neither a name nor a store nor None.
 
     Warns:
         MxdpWarning: at a step, if gradients are summed one by one.
     """
+
+    _optimizer: Any
 
     def __init__(
         self,
@@ -75,23 +66,31 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         update_on_kvstore: Optional[bool] = None,
         bucket_mb: float = 25,
         world: Optional[World] = None,
+        shard_optimizer: bool = False,
     ) -> None:
-        self._bucketing = _bucketing_store(kvstore, world)
+        self._bucketing = bucketing_store(kvstore, world)
         self._alone = not self._bucketing or self._bucketing.world.size == 1
         if self._bucketing:
-            _check_options(self._bucketing, compression_params, update_on_kvstore)
-            _check_dense(_listed(params))
+            check_options(self._bucketing, compression_params, update_on_kvstore)
+            check_dense(listed(params))
         if not bucket_mb > 0:
             raise ValueError(f"bucket_mb must be more than 0, not {bucket_mb}")
         self._bucket_mb = bucket_mb
         self._buckets: Optional[BucketedGradients] = None
+        self._sharded: Optional[ShardedStates] = None
+        self._states: Dict[int, Any] = {}  # whole, for the next buckets
         self._held_back = False
         self._one_by_one = False
         # For the name of a store and a single device, MXNet makes no store.
         store = kvstore if self._alone else self._bucketing
         super().__init__(params, optimizer, optimizer_params, store, compression_params, update_on_kvstore)
-        self._in_order = _listed(params)
+        self._in_order = listed(params)
         several = len(self._contexts) > 1 or not self._alone
+        if shard_optimizer:
+            check_shardable(self._optimizer, self._bucketing)
+        self._shards = shard_optimizer and several
+        if self._shards:
+            self._updaters = [Shard(self._optimizer) for _ in self._contexts]
         ready = all(param._data for param in self._in_order)
         if not (self._alone or ready):
             raise ValueError(
@@ -140,7 +139,7 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             ValueError: ``batch_size`` is not more than 0.
             DeferredInitializationError: as for :meth:`no_sync`.
         """
-        _check_batch_size(batch_size)
+        check_batch_size(batch_size)
         self._check_initialised()
         super().step(batch_size, ignore_stale_grad)
         if self._bucketing:
@@ -148,14 +147,52 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
 
     def update(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
         """Update the parameters: the second half of :meth:`step`, after :meth:`allreduce_grads`."""
-        _check_batch_size(batch_size)
-        self._check_initialised()
+        check_batch_size(batch_size)
+        self._check_whole()
         super().update(batch_size, ignore_stale_grad)
 
     def allreduce_grads(self) -> None:
         """Sum the gradients: the first half of :meth:`step`."""
-        self._check_initialised()
+        self._check_whole()
         super().allreduce_grads()
+
+    def save_states(self, fname: str) -> None:
+        """Save the optimiser and its whole state. With ``shard_optimizer`` every rank calls it, and rank 0 writes."""
+        if not self._shards:
+            super().save_states(fname)
+            return
+        self._check_initialised()
+        self._ready_buckets()
+        assert self._sharded
+        updater = mx.optimizer.get_updater(self._optimizer)
+        updater.states = self._sharded.whole()
+        if self._bucketing and self._bucketing.world.rank == 0:
+            with open(fname, "wb") as file:
+                file.write(updater.get_states(dump_optimizer=True))
+
+    def load_states(self, fname: str) -> None:
+        """Load what :meth:`save_states` or ``gluon.Trainer`` has saved; every rank calls it."""
+        if not self._shards:
+            super().load_states(fname)
+            return
+        first = self._updaters[0]
+        with open(fname, "rb") as file:
+            first.set_states(file.read())
+        check_shardable(first.optimizer, self._bucketing)
+        for shard in self._updaters:
+            shard.optimizer = first.optimizer
+        self._optimizer, self._states = first.optimizer, first.states
+        self._optimizer.param_dict = dict(enumerate(self._params))
+        if self._sharded:
+            self._sharded.take(self._states)
+
+    def _check_whole(self) -> None:
+        if self._shards:
+            raise RuntimeError(
+                "with shard_optimizer no device has all sums of gradients, so there is no time between the sum and the "
+                "update: call step, or leave shard_optimizer out"
+            )
+        self._check_initialised()
 
     def _check_initialised(self) -> None:
         """Raise a DeferredInitializationError if the shape of a parameter is not known yet."""
@@ -184,6 +221,13 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         zero_idle(self._in_order, self._alone)
         (buckets or super()._allreduce_grads)()
 
+    def _update(self, ignore_stale_grad: bool = False) -> None:
+        if self._shards and getattr(self, "_amp_loss_scaler", None):
+            raise RuntimeError("shard_optimizer and amp's loss scaling don't work together: leave one of them out")
+        super()._update(ignore_stale_grad)
+        if self._sharded:
+            self._sharded.spread()
+
     def _find_strays(self) -> None:
         """If backward has not written into ``param.grad()``, sum the arrays that it has written, without buckets.
 
@@ -193,6 +237,11 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         strays = astray(self._in_order)
         if not strays:
             return
+        if self._shards:
+            raise RuntimeError(
+                "backward does not write this network's gradients into the buckets, which shard_optimizer needs: run a "
+                "forward pass before the trainer is made, or leave static_shape out"
+            )
         self._drop_buckets()
         follow(strays)
         if not self._one_by_one:
@@ -215,13 +264,20 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             return self._buckets
         self._drop_buckets()
         assert self._bucketing is not None
-        _check_dense(self._in_order, always=True)
+        check_dense(self._in_order, always=True)
         store = self._bucketing
         machine = store.machine(self._contexts[0])
-        self._buckets = BucketedGradients(self._in_order, store.algorithm, self._bucket_mb, machine, store.world)
+        self._buckets = BucketedGradients(
+            self._in_order, store.algorithm, self._bucket_mb, machine, store.world, self._shards
+        )
+        if self._shards:
+            states, self._states = self._states, {}
+            self._sharded = ShardedStates(self._buckets, self._params, self._updaters, store.world, states)
         return self._buckets
 
     def _drop_buckets(self) -> None:
+        if self._sharded:
+            self._states, self._sharded = self._sharded.whole(), None
         if self._buckets and self._buckets.accumulating:
             self._buckets = None
             raise RuntimeError(
@@ -229,63 +285,3 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
                 "another grad_req or was taken by another trainer: call step before that"
             )
         self._buckets = None
-
-
-def _bucketing_store(kvstore: Any, world: Optional[World]) -> Optional[Store]:
-    """The store of mxdp with this name, or the given one; None for MXNet's stores.
-
-    Raises:
-        ValueError: no store has this name, or the store takes no ``world``.
-        TypeError: neither a name nor a store.
-    """
-    if world and world.size > 1 and not (isinstance(kvstore, str) and kvstore.lower().startswith("mxdp")):
-        raise ValueError(f"world is for mxdp's stores by name, such as 'mxdpauto', not for kvstore={kvstore!r}")
-    if kvstore is None or isinstance(kvstore, mx.kv.KVStoreBase):
-        return kvstore if isinstance(kvstore, Store) else None
-    if not isinstance(kvstore, str):
-        raise TypeError(f"kvstore is a store's name, a store or None, not {kvstore!r}")
-    known = sorted({*MXNET_STORES, *mx.kv.KVStoreBase.kv_registry})
-    name = kvstore.lower()
-    if name not in known:
-        raise ValueError(f"no store is called {kvstore!r}; {did_you_mean(name, known)}")
-    return by_name(name, world)
-
-
-def _check_batch_size(batch_size: float) -> None:
-    if not batch_size > 0:
-        raise ValueError(f"batch_size is the number of samples on all devices together, more than 0, not {batch_size}")
-
-
-def _check_options(store: Store, compression_params: Any, update_on_kvstore: Optional[bool]) -> None:
-    if compression_params:
-        raise ValueError(
-            f"the store {store.type} sums gradients as they are and compresses none ({compression_params=!r}): leave "
-            "compression_params out, or use kvstore='device'"
-        )
-    if update_on_kvstore:
-        raise ValueError(
-            f"the store {store.type} runs no optimiser (update_on_kvstore=True): leave update_on_kvstore out, or use "
-            "kvstore='device'"
-        )
-
-
-def _check_dense(params: Sequence[Any], always: bool = False) -> None:
-    """Raise a ValueError if a parameter or its gradient is sparse.
-
-    Sparse gradients on a single device are allowed, since gluon needs no store there, but not with ``always``.
-    """
-    for param in params:
-        if not isinstance(param, gluon.Parameter):
-            return  # gluon's Trainer says what it takes
-        sparse = param._stype != "default" or (param._grad_stype != "default" and (always or len(param.list_ctx()) > 1))
-        if sparse:
-            raise ValueError(
-                f"mxdp's stores sum dense gradients, and the parameter {param.name} is sparse (stype {param._stype}, "
-                f"grad_stype {param._grad_stype}): use kvstore='device', or make it dense (sparse_grad=False)"
-            )
-
-
-def _listed(params: Any) -> List[Any]:
-    if isinstance(params, (dict, gluon.ParameterDict)):
-        return list(params.values())
-    return list(params) if isinstance(params, (list, tuple)) else []

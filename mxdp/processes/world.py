@@ -30,6 +30,7 @@ from mxdp.backend import Device, NDArray, autograd, host_view, mx, usable_gpus
 from mxdp.backend import devices as find_devices
 from mxdp.engine import EngineJob, plain_layout, prepare
 from mxdp.errors import MxdpError, plural
+from mxdp.plans.partition import bounds
 from mxdp.processes.leaving import INSIDE, LEFT, STEPS, launchers_file, leaving
 from mxdp.sections import RANK_SUM
 
@@ -106,6 +107,24 @@ class World:
         for array in arrays if self.size > 1 else ():
             self._exchange(array, lambda host: self._arrays.Bcast(host))
 
+    def reduce_scatter(self, vector: NDArray) -> None:
+        """Sum a vector over all ranks, but in each rank's only :meth:`shard` of it, in place; else as :meth:`sum`."""
+        own, counts = self.shard(vector.size), self._counts(vector)
+
+        def call(host: Any) -> None:
+            piece = onp.empty_like(host[own])
+            self._arrays.Reduce_scatter(host, piece, counts)
+            host[own] = piece
+
+        if self.size > 1:
+            self._exchange(vector, call)
+
+    def all_gather(self, vector: NDArray) -> None:
+        """Overwrite, in a vector, each rank's :meth:`shard` with that of the rank; else as :meth:`sum`."""
+        counts = self._counts(vector)
+        if self.size > 1:
+            self._exchange(vector, lambda host: self._arrays.Allgatherv(self._mpi.IN_PLACE, [host, counts]))
+
     def gather(self, value: Any) -> List[Any]:
         """Every rank's ``value``, in the order of ranks, on every rank. For small objects. Waits for the ranks."""
         if self.size == 1:
@@ -124,9 +143,7 @@ class World:
 
     def shard(self, samples: int) -> slice:
         """This rank's part of ``samples`` samples, which may be empty. Lengths differ by one, longer parts first."""
-        each, longer = divmod(samples, self.size)
-        start = self.rank * each + min(self.rank, longer)
-        return slice(start, start + each + (self.rank < longer))
+        return slice(*bounds(samples, self.size)[self.rank])
 
     def devices(self, n: int, kind: str = "auto") -> List[Device]:
         """``n`` devices for this rank, as :func:`mxdp.devices` takes them. Ranks on one host get different GPUs: the
@@ -150,6 +167,10 @@ class World:
                         f"the ranks can't train together: rank {rank} has {name} {other.get(name)}, rank 0 has "
                         f"{each[0].get(name)}; start all with the same"
                     )
+
+    def _counts(self, vector: NDArray) -> List[int]:
+        """The lengths of all ranks' :meth:`shard`."""
+        return [stop - start for start, stop in bounds(vector.size, self.size)]
 
     def _exchange(self, array: NDArray, call: Callable[[Any], Any]) -> None:
         if not array.size:

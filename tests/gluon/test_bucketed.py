@@ -31,7 +31,7 @@ from mxdp.process import MxdpWarning
 def test_the_gradients_are_views_into_one_bucket_in_the_order_of_the_network(semantics):
     params = {f"{letter}": param for letter, param in zip("zyxw", parameters(2))}
     trainer = Trainer(params, *SGD, kvstore="mxdpdirect")
-    (sync,) = trainer._buckets._syncs
+    ((_, sync),) = trainer._buckets.syncs
     assert [bucket.params for bucket in sync.buckets] == [(3, 2, 1, 0)]
     assert sync.buckets[0].algorithm == "direct"
     for number, param in enumerate(params.values()):
@@ -59,7 +59,7 @@ def test_zero_grad_reaches_the_buckets(how, semantics):
     buckets = trainer._buckets
     for holder in [net.collect_params()] if how == "dictionary" else net.collect_params().values():
         holder.zero_grad()
-    assert not any(gradient.any() for gradients in buckets._syncs[0].gradients for gradient in gradients.values())
+    assert not any(gradient.any() for gradients in buckets.syncs[0][1].gradients for gradient in gradients.values())
     assert trainer._buckets is buckets
     assert buckets.hold()
 
@@ -80,8 +80,8 @@ def test_gradients_that_add_up_have_buckets_of_their_own(semantics):
     expected, _ = run(by_mxnet)
     found, trainer = run(Trainer)
     assert_equal(found, expected)
-    assert len(trainer._buckets._syncs) == 2
-    sync = trainer._buckets._syncs[0]
+    assert len(trainer._buckets.syncs) == 2
+    sync = trainer._buckets.syncs[0][1]
     assert [len(gradients) for gradients in sync.gradients] == [2, 2]
 
 

@@ -81,6 +81,18 @@ class Comm:
         total = sum(self._meet("Allreduce", (host.size, host.dtype), host.copy()))
         host[...] = total.astype(host.dtype)
 
+    def Reduce_scatter(self, host, piece, counts):
+        total = sum(self._meet("Reduce_scatter", (host.size, host.dtype, tuple(counts)), host.copy()))
+        start = sum(counts[: self.rank])
+        piece[...] = total[start : start + counts[self.rank]].astype(piece.dtype)
+
+    def Allgatherv(self, sent, received):
+        host, counts = received
+        theirs = self._meet("Allgatherv", (host.size, host.dtype, tuple(counts)), host.copy())
+        ends = [sum(counts[:rank]) for rank in range(self.size + 1)]
+        for rank, other in enumerate(theirs):
+            host[ends[rank] : ends[rank + 1]] = other[ends[rank] : ends[rank + 1]]
+
     def Bcast(self, host, root=0):
         host[...] = self._meet("Bcast", (host.size, host.dtype), host.copy())[root].reshape(host.shape)
 

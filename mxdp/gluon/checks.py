@@ -1,0 +1,87 @@
+"""What ``mxdp.Trainer`` is given: checked before anything is trained."""
+
+from __future__ import annotations
+
+from typing import Any, List, Optional, Sequence
+
+from mxdp.backend import gluon, mx
+from mxdp.errors import did_you_mean
+from mxdp.gluon.store import Store, by_name
+from mxdp.processes import World
+
+MXNET_STORES = (
+    "device",
+    "dist",
+    "dist_async",
+    "dist_async_device",
+    "dist_device_async",
+    "dist_device_sync",
+    "dist_sync",
+    "dist_sync_device",
+    "local",
+    "local_allreduce_cpu",
+    "local_allreduce_device",
+    "local_update_cpu",
+    "nccl",
+)
+"""The names of MXNet's own stores. For an unknown name MXNet would make a local store."""
+
+
+def bucketing_store(kvstore: Any, world: Optional[World]) -> Optional[Store]:
+    """The store of mxdp with this name, or the given one; None for MXNet's stores.
+
+    Raises:
+        ValueError: no store has this name, or the store takes no ``world``.
+        TypeError: neither a name nor a store.
+    """
+    if world and world.size > 1 and not (isinstance(kvstore, str) and kvstore.lower().startswith("mxdp")):
+        raise ValueError(f"world is for mxdp's stores by name, such as 'mxdpauto', not for kvstore={kvstore!r}")
+    if kvstore is None or isinstance(kvstore, mx.kv.KVStoreBase):
+        return kvstore if isinstance(kvstore, Store) else None
+    if not isinstance(kvstore, str):
+        raise TypeError(f"kvstore is a store's name, a store or None, not {kvstore!r}")
+    known = sorted({*MXNET_STORES, *mx.kv.KVStoreBase.kv_registry})
+    name = kvstore.lower()
+    if name not in known:
+        raise ValueError(f"no store is called {kvstore!r}; {did_you_mean(name, known)}")
+    return by_name(name, world)
+
+
+def check_batch_size(batch_size: float) -> None:
+    if not batch_size > 0:
+        raise ValueError(f"batch_size is the number of samples on all devices together, more than 0, not {batch_size}")
+
+
+def check_options(store: Store, compression_params: Any, update_on_kvstore: Optional[bool]) -> None:
+    if compression_params:
+        raise ValueError(
+            f"the store {store.type} sums gradients as they are and compresses none ({compression_params=!r}): leave "
+            "compression_params out, or use kvstore='device'"
+        )
+    if update_on_kvstore:
+        raise ValueError(
+            f"the store {store.type} runs no optimiser (update_on_kvstore=True): leave update_on_kvstore out, or use "
+            "kvstore='device'"
+        )
+
+
+def check_dense(params: Sequence[Any], always: bool = False) -> None:
+    """Raise a ValueError if a parameter or its gradient is sparse.
+
+    Sparse gradients on a single device are allowed, since gluon needs no store there, but not with ``always``.
+    """
+    for param in params:
+        if not isinstance(param, gluon.Parameter):
+            return  # gluon's Trainer says what it takes
+        sparse = param._stype != "default" or (param._grad_stype != "default" and (always or len(param.list_ctx()) > 1))
+        if sparse:
+            raise ValueError(
+                f"mxdp's stores sum dense gradients, and the parameter {param.name} is sparse (stype {param._stype}, "
+                f"grad_stype {param._grad_stype}): use kvstore='device', or make it dense (sparse_grad=False)"
+            )
+
+
+def listed(params: Any) -> List[Any]:
+    if isinstance(params, (dict, gluon.ParameterDict)):
+        return list(params.values())
+    return list(params) if isinstance(params, (list, tuple)) else []

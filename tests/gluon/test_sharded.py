@@ -1,0 +1,250 @@
+"""``mxdp.Trainer(shard_optimizer=True)``: equal to MXNet's trainer, with 1 / k of the state on each of k devices."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as onp
+import pytest
+from small_training import SGD, assert_equal, backward, by_mxnet, devices, parameters, train, train_net, weights
+
+from mxdp.backend import gluon, mx, np
+from mxdp.collectives.shards import ShardedSync
+from mxdp.gluon import Checkpoint, Trainer
+from mxdp.gluon.sharded import ELEMENTWISE
+from mxdp.plans.collective.operations import IN_PLACE_BYTES
+
+
+OPTIMIZERS = {
+    "SGD": dict(momentum=0.9, wd=0.1),
+    "NAG": dict(momentum=0.9),
+    "Signum": dict(momentum=0.9),
+    **dict.fromkeys(["Adam", "Adamax", "AdaGrad", "AdaDelta", "RMSProp", "Ftrl", "FTML", "DCASGD"], {}),
+}
+SHAPES = [(3, 5), (5,), (2, 3, 2), (1,), (0, 2)]
+
+
+def sharded(params, *optimizer, **options):
+    return Trainer(params, *optimizer, shard_optimizer=True, **options)
+
+
+def steps(trainer, params, n=5, first=0):
+    for step in range(first, first + n):
+        backward(params, step)
+        trainer.step(4)
+
+
+def state_bytes(trainer):
+    """Of each device, in whatever lists and tuples they lie."""
+
+    def nbytes(state):
+        if isinstance(state, (tuple, list)):
+            return sum(map(nbytes, state))
+        return 0 if state is None else state.size * onp.dtype(state.dtype).itemsize
+
+    return [sum(map(nbytes, updater.states.values())) for updater in trainer._updaters]
+
+
+@pytest.mark.parametrize(
+    ("name", "n", "bucket_mb"),
+    [("SGD", 1, 25), ("Adam", 7, 25), *((name, *case) for name in OPTIMIZERS for case in ((2, 25), (3, 1e-4)))],
+)
+def test_parameters_have_the_bits_of_mxnets_trainer(name, n, bucket_mb, semantics):
+    assert list(OPTIMIZERS) == list(ELEMENTWISE)
+    optimizer = name.lower(), {"learning_rate": 0.125, **OPTIMIZERS[name]}
+    expected = train(by_mxnet, n, 5, optimizer)
+    assert_equal(train(lambda *args: sharded(*args, bucket_mb=bucket_mb), n, 5, optimizer), expected)
+
+
+class ForgetsToSpread(Trainer):
+    def _update(self, ignore_stale_grad=False):
+        gluon.Trainer._update(self, ignore_stale_grad)
+
+
+class UpdatesByItsOwnGradients(Trainer):
+    def _allreduce_grads(self):
+        self._ready_buckets()
+
+
+@pytest.mark.parametrize("broken", [ForgetsToSpread, UpdatesByItsOwnGradients])
+def test_the_comparison_finds_a_broken_trainer(broken):
+    found = train(lambda *args: broken(*args, shard_optimizer=True), 2)
+    with pytest.raises(AssertionError):
+        assert_equal(found, train(by_mxnet, 2))
+
+
+@pytest.mark.parametrize("hybrid", [dict(), dict(static_alloc=True), dict(static_alloc=True, static_shape=True)])
+def test_a_network_trains_as_with_mxnets_trainer(hybrid, semantics):
+    def prepare(net):
+        net(mx.np.ones((1, 6)) if mx.util.is_np_array() else mx.nd.ones((1, 6)))
+        net.hybridize(**hybrid)
+
+    adam = "adam", {"learning_rate": 0.01}
+    found, _ = train_net(sharded, 2, 5, prepare, adam)
+    expected, _ = train_net(by_mxnet, 2, 5, prepare, adam)
+    assert_equal(weights(found), weights(expected))
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam"])
+@pytest.mark.parametrize("n", [2, 3, 4])
+def test_each_device_holds_its_share_of_the_state(name, n):
+    params = parameters(n, [(1000,), (40, 50), (7,)])
+    optimizer = (name, {"momentum": 0.9} if name == "sgd" else {})
+    trainer, plain = sharded(params, *optimizer), None
+    steps(trainer, params, 1)
+    params = parameters(n, [(1000,), (40, 50), (7,)])
+    plain = Trainer(params, *optimizer)
+    steps(plain, params, 1)
+    (whole,) = set(state_bytes(plain))
+    held = state_bytes(trainer)
+    assert sum(held) == whole
+    assert max(held) <= whole / n * 1.05
+
+
+def test_large_parameters_are_summed_in_place():
+    shapes = [(IN_PLACE_BYTES // 4 + 3,), (5,)]
+    found = []
+    for make in (by_mxnet, sharded):
+        params = parameters(2, shapes)
+        trainer = make(params, *SGD)
+        steps(trainer, params, 3)
+        found.append(weights(params))
+    assert_equal(*found)
+    ((_, sync),) = trainer._buckets.syncs
+    assert isinstance(sync, ShardedSync)
+
+
+@pytest.mark.parametrize("before", [1, 2, 3])
+@pytest.mark.parametrize("after", [1, 2, 4])
+@pytest.mark.parametrize("name", ["sgd", "adam"])
+def test_states_continue_on_another_number_of_devices_and_without_shards(name, before, after, tmp_path):
+    optimizer = name, {"learning_rate": 0.125, **({"momentum": 0.5} if name == "sgd" else {})}
+    file = str(tmp_path / "states")
+    values = {}
+    for kind in (by_mxnet, sharded):
+        params = parameters(before)
+        trainer = kind(params, *optimizer)
+        steps(trainer, params, 3)
+        trainer.save_states(f"{file}-{kind.__name__}")
+        values[kind] = weights(params)
+    assert_equal(values[by_mxnet], values[sharded])
+
+    def continued(make, saved):
+        params = parameters(after)
+        for param, its in zip(params, values[sharded]):
+            param.set_data(
+                np.array(its[0]) if isinstance(param.data(devices(1)[0]), np.ndarray) else mx.nd.array(its[0])
+            )
+        trainer = make(params, *optimizer)
+        trainer.load_states(f"{file}-{saved.__name__}")
+        if make is by_mxnet:  # MXNet counts from 0 on devices that the file does not know
+            counts = trainer._optimizer._all_index_update_counts
+            counts.update({n: dict(counts[0]) for n in range(after)})
+        steps(trainer, params, 3, first=3)
+        return weights(params)
+
+    expected = continued(by_mxnet, by_mxnet)
+    for make, saved in ((sharded, sharded), (sharded, by_mxnet), (by_mxnet, sharded)):
+        assert_equal(continued(make, saved), expected)
+
+
+def test_new_buckets_keep_the_states():
+    found = []
+    for make in (by_mxnet, sharded):
+        params = parameters(2)
+        trainer = make(params, *SGD)
+        steps(trainer, params, 2)
+        params[0].grad_req = "add"  # its gradients move, and so do the parts
+        for grad in params[0].list_grad():
+            grad[()] = 0
+        steps(trainer, params, 1, first=2)
+        found.append(weights(params))
+    assert_equal(*found)
+
+
+def test_micro_batches_and_idle_devices():
+    found = []
+    for make in (Trainer, sharded):
+        params = parameters(2)
+        trainer = make(params, *SGD)
+        for step in range(3):
+            with trainer.no_sync():
+                backward(params, 2 * step)
+            backward(params, 2 * step + 1)
+            trainer.step(4)
+        found.append(weights(params))
+    assert_equal(*found)
+    found = []
+    for make in (Trainer, sharded):
+        params = parameters(3)
+        trainer = make(params, *SGD)
+        for step in range(3):
+            backward(params, step)
+            for param in params:
+                param._data[2]._fresh_grad = False
+            trainer.step(4)
+        found.append(weights(params))
+    assert_equal(*found)
+
+
+def test_half_precision_with_master_weights():
+    found = []
+    for make in (by_mxnet, sharded):
+        params = parameters(2, dtype="float16")
+        trainer = make(params, "sgd", {"learning_rate": 0.5, "momentum": 0.5, "multi_precision": True})
+        steps(trainer, params, 3)
+        found.append(weights(params))
+        states = pickle.loads(pickle.dumps(trainer._sharded.whole())) if make is sharded else {}
+    assert_equal(*found)
+    assert [onp.dtype(each.dtype) for each in states[0]] == ["float32", "float32"]
+
+
+@pytest.mark.parametrize("after", [1, 2, 3])
+def test_a_checkpoint_continues_on_other_devices(after, tmp_path):
+    def trained(n, folder, epochs):
+        mx.random.seed(0)
+        net = gluon.nn.Dense(3, in_units=5)
+        net.initialize(mx.init.One(), ctx=devices(n))
+        trainer = sharded(net.collect_params(), "adam", {"learning_rate": 0.25})
+        kept = Checkpoint(folder, report=lambda line: None)
+        done = (kept.load(net, trainer) or {}).get("steps", 0)
+        params = list(net.collect_params().values())
+        for step in range(done, epochs):
+            backward(params, 0)
+            trainer.step(n)
+            kept.save(net, trainer, steps=step + 1)
+        kept.wait()
+        return [[values[0]] for values in weights(params)]
+
+    trained(2, tmp_path / "a", 2)
+    found = trained(after, tmp_path / "a", 4)
+    trained(2, tmp_path / "b", 2)
+    assert_equal(found, trained(after, tmp_path / "b", 4))
+    assert any((x != 1).any() for (x,) in found)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "options", "said"),
+    [
+        (("sgd", {}), {}, "SGD as it is here has none"),
+        (("lamb", {}), {}, "LAMB may need them whole"),
+        (("nadam", {}), {}, "Nadam may need them whole"),
+        (SGD, dict(kvstore="device"), "needs one of mxdp's stores"),
+        (SGD, dict(kvstore=None), "needs one of mxdp's stores"),
+    ],
+)
+def test_what_cannot_be_cut_is_refused(optimizer, options, said):
+    with pytest.raises(ValueError, match=said):
+        sharded(parameters(2), *optimizer, **options)
+
+
+def test_the_halves_of_a_step_are_refused():
+    params = parameters(2)
+    trainer = sharded(params, *SGD)
+    backward(params)
+    for half in (trainer.allreduce_grads, lambda: trainer.update(4)):
+        with pytest.raises(RuntimeError, match="call step, or leave shard_optimizer out"):
+            half()
+    trainer._amp_loss_scaler = object()
+    with pytest.raises(RuntimeError, match="amp"):
+        trainer.step(4)

@@ -1,0 +1,86 @@
+"""``shard_optimizer`` over several ranks: each device of each rank holds a share, and rank 0 saves the whole."""
+
+from __future__ import annotations
+
+import pickle
+
+import fake_mpi
+import numpy as onp
+import pytest
+
+from mxdp.backend import autograd, gluon, mx
+from mxdp.gluon import Checkpoint, Trainer
+
+SHAPES = [(60, 10), (23,), (1,)]
+OPTIMIZERS = {"sgd": {"learning_rate": 0.5, "momentum": 0.5}, "adam": {"learning_rate": 0.5}}
+
+
+def leaves(state):
+    return [leaf for each in state for leaf in leaves(each)] if isinstance(state, (tuple, list)) else [state]
+
+
+def trainer_of(name, n, world, shard):
+    params = [gluon.Parameter(f"p{number}", shape=shape) for number, shape in enumerate(SHAPES)]
+    for param in params:
+        param.initialize(init="ones", ctx=[mx.cpu(number) for number in range(n)])
+    return params, Trainer(params, name, dict(OPTIMIZERS[name]), world=world, shard_optimizer=shard)
+
+
+def train(params, trainer, world, steps):
+    """Whole numbers as gradients, so that all orders of addition give the same bits."""
+    for step in steps:
+        for device in range(len(params[0].list_ctx())):
+            with autograd.record():
+                losses = [param.list_data()[device] * (1 + step + 2 * device + 5 * world.rank) for param in params]
+            autograd.backward(losses)
+        trainer.step(4)
+
+
+def values(params):
+    return [[data.asnumpy() for data in param.list_data()] for param in params]
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize(("ranks", "n"), [(2, 1), (2, 2), (3, 2)])
+def test_ranks_share_the_state_too(name, ranks, n, tmp_path):
+    def work(world, shard):
+        params, trainer = trainer_of(name, n, world, shard)
+        train(params, trainer, world, range(5))
+        file = tmp_path / f"{shard}-{world.rank}"
+        if shard or world.rank == 0:
+            trainer.save_states(str(file))
+        held = [sum(x.size for state in each.states.values() for x in leaves(state)) for each in trainer._updaters]
+        return values(params), held, file.exists()
+
+    plain, own = (fake_mpi.run(ranks, lambda world, shard=shard: work(world, shard)) for shard in (False, True))
+    for (expected, whole, _), (found, held, _) in zip(plain, own):
+        onp.testing.assert_equal(found, expected)
+        assert max(held) <= 1.05 * whole[0] / (ranks * n)
+    assert sum(sum(held) for _, held, _ in own) == plain[0][1][0]
+    assert [wrote for *_, wrote in own] == [True] + [False] * (ranks - 1)
+    states = [pickle.loads((tmp_path / f"{shard}-0").read_bytes())[0] for shard in (False, True)]
+    onp.testing.assert_equal(*[[[x.asnumpy() for x in leaves(its[i])] for i in sorted(its)] for its in states])
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("after", [1, 3])
+def test_a_checkpoint_continues_on_other_ranks(name, after, tmp_path):
+    def work(world, shard, steps):
+        net = gluon.nn.Dense(7, in_units=11)
+        net.initialize(mx.init.One(), ctx=[mx.cpu(0), mx.cpu(1)])
+        trainer = Trainer(net.collect_params(), name, dict(OPTIMIZERS[name]), world=world, shard_optimizer=shard)
+        kept = Checkpoint(tmp_path / str(shard), world=world, report=lambda line: None)
+        done = (kept.load(net, trainer) or {"steps": 0})["steps"]
+        counts = trainer._optimizer._all_index_update_counts
+        counts.update({device: dict(counts[0]) for device in (0, 1)})  # which MXNet forgets, without shards
+        params = list(net.collect_params().values())
+        train(params, trainer, world, range(done, steps))
+        kept.save(net, trainer, steps=steps)
+        kept.wait()
+        return values(params)
+
+    found = {}
+    for shard in (False, True):
+        fake_mpi.run(2, lambda world, shard=shard: work(world, shard, 2))
+        found[shard] = fake_mpi.run(after, lambda world, shard=shard: work(world, shard, 4))
+    onp.testing.assert_equal(found[True], found[False])
