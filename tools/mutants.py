@@ -66,6 +66,8 @@ ELSEWHERE = {
     "launch/guard.py": LAUNCHER,
     "launch/guarded.py": LAUNCHER,
     "launch/job.py": LAUNCHER,
+    "collectives/shards.py": "gluon/test_sharded.py processes/test_sharded_ranks.py",
+    "gluon/checks.py": "gluon/test_trainer.py",
     "gluon/checkpoint.py": "gluon/test_gluon_checkpoint.py",
     "gluon/no_server.py": "gluon/test_store.py",
     "experiments/measure/child.py": RUNNER,

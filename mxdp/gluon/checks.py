@@ -48,11 +48,13 @@ def bucketing_store(kvstore: Any, world: Optional[World]) -> Optional[Store]:
 
 
 def check_batch_size(batch_size: float) -> None:
+    """Raise a ValueError unless ``batch_size`` is more than 0."""
     if not batch_size > 0:
         raise ValueError(f"batch_size is the number of samples on all devices together, more than 0, not {batch_size}")
 
 
 def check_options(store: Store, compression_params: Any, update_on_kvstore: Optional[bool]) -> None:
+    """Raise a ValueError for options that only MXNet's stores have."""
     if compression_params:
         raise ValueError(
             f"the store {store.type} sums gradients as they are and compresses none ({compression_params=!r}): leave "
@@ -82,6 +84,7 @@ def check_dense(params: Sequence[Any], always: bool = False) -> None:
 
 
 def listed(params: Any) -> List[Any]:
+    """The parameters in their order, as gluon's Trainer takes them; none if it will refuse them."""
     if isinstance(params, (dict, gluon.ParameterDict)):
         return list(params.values())
     return list(params) if isinstance(params, (list, tuple)) else []

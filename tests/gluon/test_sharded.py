@@ -14,12 +14,11 @@ from mxdp.gluon import Checkpoint, Trainer
 from mxdp.gluon.sharded import ELEMENTWISE
 from mxdp.plans.collective.operations import IN_PLACE_BYTES
 
-
 OPTIMIZERS = {
     "SGD": dict(momentum=0.9, wd=0.1),
     "NAG": dict(momentum=0.9),
     "Signum": dict(momentum=0.9),
-    **dict.fromkeys(["Adam", "Adamax", "AdaGrad", "AdaDelta", "RMSProp", "Ftrl", "FTML", "DCASGD"], {}),
+    **{name: {} for name in ("Adam", "Adamax", "AdaGrad", "AdaDelta", "RMSProp", "Ftrl", "FTML", "DCASGD")},
 }
 SHAPES = [(3, 5), (5,), (2, 3, 2), (1,), (0, 2)]
 
@@ -82,7 +81,8 @@ def test_a_network_trains_as_with_mxnets_trainer(hybrid, semantics):
     adam = "adam", {"learning_rate": 0.01}
     found, _ = train_net(sharded, 2, 5, prepare, adam)
     expected, _ = train_net(by_mxnet, 2, 5, prepare, adam)
-    assert_equal(weights(found), weights(expected))
+    # MXNet's static graphs still update the running statistics while they are broadcast.
+    assert_equal(*[weights([param for param in each if "running" not in param.name]) for each in (found, expected)])
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam"])
@@ -245,6 +245,8 @@ def test_the_halves_of_a_step_are_refused():
     for half in (trainer.allreduce_grads, lambda: trainer.update(4)):
         with pytest.raises(RuntimeError, match="call step, or leave shard_optimizer out"):
             half()
+    with pytest.raises(RuntimeError, match="run a forward pass before the trainer is made"):
+        train_net(sharded, prepare=lambda net: net.hybridize(static_alloc=True, static_shape=True))
     trainer._amp_loss_scaler = object()
     with pytest.raises(RuntimeError, match="amp"):
         trainer.step(4)
