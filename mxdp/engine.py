@@ -89,13 +89,6 @@ def prepare_sum(parts: Sequence[NDArray], out: NDArray) -> Call:
     return prepare("add_n", parts, out, num_args=len(parts))
 
 
-def prepare_update(params: Sequence[NDArray], lr: float) -> Call:
-    """A prepared call for ``param -= lr * param.grad``, for all of them. Their gradients stay where they are."""
-    pairs = [array for param in params for array in (param, param.grad)]
-    rates, decays = [float(lr)] * len(params), [0.0] * len(params)
-    return prepare("multi_sgd_update", pairs, *params, lrs=rates, wds=decays, num_weights=len(params))
-
-
 def plain_layout(data: Sequence[NDArray]) -> List[Call]:
     """Calls that store ``data`` in MXNet's default layout, in place. An array that has this layout stays untouched.
 

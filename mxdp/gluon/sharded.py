@@ -111,7 +111,7 @@ class ShardedStates:
         self._share_counts()
 
     def _share_counts(self) -> None:
-        """Give each device all parameters' counts of updates: it has counted for its parts alone, and may get others."""
+        """Give each device all parameters' counts of updates: it has counted its parts alone, and may get others."""
         optimizer = self._shards[0].optimizer
         most: Dict[int, int] = {}
         for counts in self._world.gather(list(optimizer._all_index_update_counts.values())):

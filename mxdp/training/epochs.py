@@ -8,6 +8,7 @@ from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, 
 
 from mxdp.backend import Device, HostArray, NDArray, check_replicas
 from mxdp.collectives import GradientSync
+from mxdp.collectives.shards import ShardedSync
 from mxdp.datasets import Split, finite, positive_int
 from mxdp.datasets.minibatches import Stream
 from mxdp.processes import World
@@ -73,6 +74,9 @@ def train_epochs(
     between: Callable[[int, int], Any] = lambda epoch, position: None,
     net: Function = lenet,
     loss: Function = cross_entropy,
+    momentum: float = 0.0,
+    shard_optimizer: bool = False,
+    begin: Callable[[TrainStep], Any] = lambda step: None,
 ) -> Iterator[Epoch]:
     """Train without end: this generator runs one epoch each time it is resumed.
 
@@ -82,7 +86,8 @@ def train_epochs(
 
     ``start`` is the place where an earlier training stopped: the stream's epoch and position. The first epoch is then
     the rest of the one that was stopped. Between two steps of an epoch, ``between`` is called with the place: the steps
-    up to there are pushed, and no later one. ``net`` and ``loss`` are any functions that :class:`TrainStep` takes.
+    up to there are pushed, and no later one. ``net``, ``loss`` and ``momentum`` are as :class:`TrainStep` takes them;
+    with ``shard_optimizer`` each device holds its part of the momentum alone. ``begin`` is given the step at once.
     """
     ranks = ranks_of(world)
     if not isinstance(data, Split):
@@ -91,11 +96,16 @@ def train_epochs(
     finite("lr", lr)
     samples = len(data) if samples is None else positive_int("samples", samples)
     stream = Stream(data, batch_size, seed, epoch=start[0], position=start[1])
-    sync = GradientSync(device_params, algorithm, world=ranks)
+    sync = (
+        ShardedSync(device_params, world=ranks)
+        if shard_optimizer
+        else GradientSync(device_params, algorithm, world=ranks)
+    )
     for params in device_params:
         ranks.broadcast(params)
     timer = Timer()
-    step = TrainStep(device_params, devices, lr, sync, net, loss)
+    step = TrainStep(device_params, devices, lr, sync, net, loss, momentum=momentum)
+    begin(step)
     number, done = divmod(start[0] * len(data) + start[1], samples)
     while True:
         number += 1

@@ -8,10 +8,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
-from mxdp.backend import Device, NDArray, mx, upload
+from mxdp.backend import Device, HostArray, NDArray, mx, upload
 from mxdp.processes import CheckpointFolder, World
 from mxdp.scratch import Params, get_params
 from mxdp.training.history import Epoch
+from mxdp.training.step import TrainStep
 
 
 class Progress:
@@ -48,6 +49,7 @@ class Progress:
         """Epochs, each with its test accuracy."""
         self._params, self._samples, self._batch_size = list(params), samples, batch_size
         self._header, self._every, self._ranks = header, every, ranks
+        self._momenta: List[HostArray] = []
         self._before = 0.0  # seconds of the unfinished epoch in an earlier process
         self._folder = None if folder is None else CheckpointFolder(folder, world=ranks, report=report)
         if self._folder:
@@ -59,6 +61,11 @@ class Progress:
         device_params = [get_params(self._params, device) for device in devices]
         self._first, self._started = device_params[0], time.perf_counter()
         return device_params
+
+    def begin(self, step: TrainStep) -> None:
+        """Give the step the momentum that was saved. Checkpoints are of its momentum, too."""
+        self._update = step.update
+        step.update.load(self._momenta)
 
     def between(self, epoch: int, position: int) -> None:
         """Write a checkpoint between two steps, if one is due there."""
@@ -92,6 +99,7 @@ class Progress:
         # "auto" depends on the cores of rank 0, and its choice decides the last bits: so it belongs to the checkpoint.
         self.algorithm = facts.get("algorithm", self.algorithm) if same_replicas else self.algorithm
         self._params = [upload(arrays.pop(f"parameters/{number}"), mx.cpu()) for number in range(len(self._params))]
+        self._momenta = [arrays.pop(name) for name in sorted(arrays, key=_number) if name.startswith("momentum/")]
         self.start, self._before = (facts["epoch"], facts["position"]), facts["seconds"]
         self.finished = [(Epoch(**epoch), accuracy) for epoch, accuracy in facts["finished"]]
 
@@ -110,4 +118,9 @@ class Progress:
             "algorithm": self.algorithm,
         }
         arrays = {f"parameters/{number}": param for number, param in enumerate(self._first)}
+        arrays.update((f"momentum/{number}", x) for number, x in enumerate(self._update.state()))
         self._folder.write(self._header, arrays, facts)
+
+
+def _number(name: str) -> int:
+    return int(name.split("/")[1])

@@ -15,11 +15,12 @@ from typing import Any, Callable, Deque, Dict, List, Optional, Sequence
 
 from mxdp.backend import Batch, Device, NDArray, Shares, autograd, check_arrays, check_replicas, np, npx
 from mxdp.collectives import GradientSync
-from mxdp.datasets import CLASSES, check_labels, finite
-from mxdp.engine import Call, CompletionEvent, prepare_update
+from mxdp.datasets import CLASSES, check_labels
+from mxdp.engine import CompletionEvent
 from mxdp.plans.partition import cuts, offsets
 from mxdp.scratch import Function, Params, cross_entropy, lenet, sgd, split_batch
 from mxdp.training.graph import BoundGraph, check_functions
+from mxdp.training.update import Update
 
 RUN_AHEAD = 2
 """Steps that Python may be ahead of the devices. The devices then seldom wait for Python, and memory is bounded. Python
@@ -39,6 +40,7 @@ class TrainStep:
             for each new shape of ``X`` and ``y`` alone (:func:`mxdp.training.graph.record`).
         weights: of the devices, as :func:`mxdp.split_and_load` takes them. (In a batch of fewer samples than devices
             each sample has a device.)
+        momentum: 0, or of SGD with momentum, at least 0 and less than 1 (:class:`mxdp.training.update.Update`).
         run_ahead: ``math.inf``: there is no bound, and each batch has memory of its own until the devices have read it.
     """
 
@@ -52,17 +54,17 @@ class TrainStep:
         loss: Function = cross_entropy,
         run_ahead: float = RUN_AHEAD,
         weights: Shares = None,
+        momentum: float = 0.0,
     ) -> None:
         check_replicas(device_params, devices)
-        finite("lr", lr)
         check_functions(net=net, loss=loss)
         cuts(len(devices), len(devices), weights)  # raises
-        self._replicas, self._devices, self._lr = device_params, devices, float(lr)
+        self._replicas, self._devices = device_params, devices
         self._sync = sync or GradientSync(device_params)
+        self.update = Update(device_params, lr, self._sync, momentum)
         self._gradients = [[param.grad for param in params] for params in device_params]
         self._net, self._loss, self._run_ahead, self._weights = net, loss, run_ahead, weights
         self._bound: Dict[Any, List[BoundGraph]] = {}
-        self._updates: Dict[int, List[Call]] = {}
         self._pending: Deque[CompletionEvent] = deque()
         self._least = len(devices)
         self._noted = True
@@ -83,8 +85,8 @@ class TrainStep:
         length = len(X)
         samples = samples or length
         if length < self._least or getattr(self._sync, "accumulating", False):
-            functions = self._sync, samples, self._net, self._loss
-            losses = plain_step(X, y, self._replicas, self._devices, self._lr, *functions)
+            functions = self._sync, samples, self._net, self._loss, self.update
+            losses = plain_step(X, y, self._replicas, self._devices, 0.0, *functions)
         else:
             losses = self._step(X, y, samples)
         self._pending.append(CompletionEvent(losses))
@@ -124,10 +126,7 @@ class TrainStep:
         for graph in graphs:
             graph.backward()
         self._sync()
-        if samples not in self._updates:
-            self._updates[samples] = [prepare_update(params, self._lr / samples) for params in self._replicas]
-        for update in self._updates[samples]:
-            update()
+        self.update(samples)
         return losses
 
 
@@ -141,11 +140,13 @@ def plain_step(
     samples: Optional[int] = None,
     net: Function = lenet,
     loss: Function = cross_entropy,
+    update: Optional[Callable[[int], Any]] = None,
 ) -> List[NDArray]:
     """:func:`mxdp.train_batch` for one rank of several, with ``sync`` in place of an all-reduce for each parameter.
 
     What a :class:`TrainStep` is compared with, and what it does with fewer samples than devices, even none, and after
-    micro-batches in ``no_sync``. ``X`` may be a part of a batch of ``samples``. Doesn't wait.
+    micro-batches in ``no_sync``. ``X`` may be a part of a batch of ``samples``. Doesn't wait. ``update``: an
+    :class:`Update`, in place of :func:`mxdp.scratch.sgd` with ``lr``.
     """
     check_arrays(X=X, y=y)
     _check_labels(y, net, loss)
@@ -155,7 +156,9 @@ def plain_step(
         idle = [np.zeros_like(param) for params in device_params[len(losses) :] for param in params]
     autograd.backward([*losses, *idle])  # as in train_batch
     sync()
-    for params in device_params:
+    if update:
+        update(samples or len(X))
+    for params in device_params if not update else ():
         sgd(params, lr, samples or len(X))
     return losses
 

@@ -24,6 +24,7 @@ from mxdp.training.epochs import ranks_of, train_epochs
 from mxdp.training.graph import BoundNet, check_functions, check_net, name_of
 from mxdp.training.history import Epoch, History, Interrupted
 from mxdp.training.resume import Progress
+from mxdp.training.update import check_momentum
 
 
 def train(
@@ -43,6 +44,8 @@ def train(
     net: Function = lenet,
     loss: Function = cross_entropy,
     params: Optional[Params] = None,
+    momentum: float = 0.0,
+    shard_optimizer: bool = False,
 ) -> History:
     """Train LeNet, or your own network, on ``num_devices`` devices, and report a line after each epoch.
 
@@ -64,6 +67,9 @@ def train(
             each sample, (n,). They may call other functions, but use no arrays except their arguments' and no numbers
             of arrays: they are called once for each shape, and recorded (:mod:`mxdp.training.graph`).
         params: the initial parameters of ``net``, float32 arrays, which are copied; rank 0's count.
+        momentum: of SGD, at least 0 and less than 1; each parameter then has a momentum as large as itself.
+        shard_optimizer: of k devices in all, each holds 1 / k of the momentum, and updates 1 / k of the parameters
+            (:mod:`mxdp.collectives.shards`). Checkpoints are the same, and continue on any number of devices.
 
     Returns:
         The trained replicas and the finished epochs.
@@ -102,6 +108,8 @@ class _Training:
     net: Function
     loss: Function
     params: Optional[Params]
+    momentum: float
+    shard_optimizer: bool
 
     def __post_init__(self) -> None:
         self._check()
@@ -133,6 +141,9 @@ class _Training:
             between=progress.between,
             net=self.net,
             loss=self.loss,
+            momentum=self.momentum,
+            shard_optimizer=self.shard_optimizer,
+            begin=progress.begin,
         )
         stopped = False
         try:
@@ -159,6 +170,15 @@ class _Training:
         positive_int("num_epochs", self.num_epochs)
         check_seed("seed", self.seed)
         finite("lr", self.lr, above=0)
+        check_momentum(self.momentum)
+        if self.shard_optimizer and not self.momentum:
+            raise ValueError(
+                "shard_optimizer needs a state to cut, and SGD without momentum has none: give it a momentum"
+            )
+        if self.shard_optimizer and self.algorithm != "auto":
+            raise ValueError(
+                f"shard_optimizer sums in its own way, without algorithm {self.algorithm!r}: leave one of the two out"
+            )
         every = self.checkpoint_every
         if not isinstance(every, Real) or not (0 < every < 1 or (every >= 1 and every % 1 == 0)):
             raise ValueError(f"checkpoint_every is a whole number of epochs, or a part of one, not {every!r}")
@@ -186,6 +206,7 @@ class _Training:
             "seed": self.seed,
             "net": name_of(self.net),
             "loss": name_of(self.loss),
+            **({"momentum": self.momentum} if self.momentum else {}),  # older checkpoints know none
             "parameters": ", ".join(str(param.shape) for param in params),
         }
         ranks.agree(
@@ -195,6 +216,8 @@ class _Training:
                 "num_devices": self.num_devices,
                 "num_epochs": self.num_epochs,
                 "algorithm": self.algorithm,
+                "momentum": self.momentum,
+                "shard_optimizer": self.shard_optimizer,
                 "checkpoints": self.checkpoint is not None and self.checkpoint_every,
             }
         )

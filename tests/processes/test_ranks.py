@@ -207,6 +207,8 @@ OTHER = {
     "net": (lambda X, params: linear(X, params), "net <lambda>"),
     "loss": (lambda y_hat, y: cross_entropy(y_hat, y), "loss <lambda>"),
     "params": ([np.zeros((784, 10))], "parameters (784, 10)"),
+    "momentum": (0.4, "momentum 0.4"),
+    "shard_optimizer": (True, "shard_optimizer True"),
     "checkpoint": (None, "checkpoints False"),
     "checkpoint_every": (0.5, "checkpoints 0.5"),
 }
@@ -222,7 +224,7 @@ def test_the_arguments_below_are_all():
 @pytest.mark.parametrize("who", [1, 2])
 def test_ranks_that_differ_in_an_argument_are_refused_on_every_rank(argument, who, tmp_path):
     def work(world):
-        same = dict(num_devices=1, batch_size=10, lr=0.1, num_epochs=1, checkpoint=tmp_path)
+        same = dict(num_devices=1, batch_size=10, lr=0.1, num_epochs=1, momentum=0.5, checkpoint=tmp_path)
         other = {argument: OTHER[argument][0]}
         if argument in ("net", "params"):
             same.update(net=linear, params=[np.zeros((784, 11))])

@@ -18,10 +18,11 @@ import pytest
 from mxdp import engine
 from mxdp.backend import autograd, devices, np, npx
 from mxdp.collectives import GradientSync
-from mxdp.engine import CompletionEvent, Gate, prepare_update
+from mxdp.engine import CompletionEvent, Gate
 from mxdp.scratch import cross_entropy, get_params, init_lenet, lenet, sgd, train_batch
 from mxdp.training import RUN_AHEAD, BoundNet, TrainStep, plain_step, train_steps
 from mxdp.training.graph import BoundGraph, Inbox
+from mxdp.training.update import prepare_update
 
 
 def batch(samples, seed=0):

@@ -11,12 +11,13 @@ from mxdp import timing
 from mxdp.backend import mx, np, npx
 from mxdp.collectives import GradientSync, allreduce
 from mxdp.datasets import Split, load, permutation
-from mxdp.engine import prepare_update
 from mxdp.processes import CheckpointFolder, World
 from mxdp.scratch import cross_entropy, evaluate, get_params, in_sync, init_lenet, lenet, train_batch
 from mxdp.timing import Timer
-from mxdp.training import History, Interrupted, plain_step, step, train, train_epochs
+from mxdp.training import History, Interrupted, plain_step, train, train_epochs
 from mxdp.training import epochs as epochs_module
+from mxdp.training import update as update_module
+from mxdp.training.update import prepare_update
 
 
 def batch(n, seed=0):
@@ -257,7 +258,7 @@ def test_ctrl_c_keeps_the_finished_epochs(small, monkeypatch, tmp_path, calls, f
 
         return call
 
-    monkeypatch.setattr(step, "prepare_update", interrupted)
+    monkeypatch.setattr(update_module, "prepare_update", interrupted)
 
     def run():
         return train(2, 50, 0.5, 3, "cpu", small.take(100, 10), report=lines.append, checkpoint=tmp_path / "kept")
@@ -342,8 +343,9 @@ class Ranks(World):
 class Steps:
     """In place of :class:`TrainStep`: what each of its steps is given, and a loss of 1."""
 
-    def __init__(self, *arguments):
-        self.made, self.calls = arguments, []
+    def __init__(self, *arguments, **more):
+        self.made, self.more, self.calls = arguments, more, []
+        self.update = SimpleNamespace(load=lambda state: None, state=list)
         Steps.last = self
 
     def __call__(self, X, y, samples):
@@ -427,16 +429,16 @@ def test_each_argument_of_train_arrives(small, monkeypatch, tmp_path):
     options.update(
         checkpoint=tmp_path / "kept", checkpoint_every=2, draw=lambda *what: drawn.append([*map(list, what)])
     )
-    options.update(net=mlp, loss=twice, params=initial(9))
+    options.update(net=mlp, loss=twice, params=initial(9), momentum=0.5, shard_optimizer=False)
     history = train(2, 7, 0.25, 3, **options)
     assert arguments_of(train) == {"num_devices", "batch_size", "lr", "num_epochs", *options}
-    given.pop("between")
+    del given["between"], given["begin"]
     assert given.pop("data") is data.train
     assert given.pop("world") is ranks
     assert given.pop("device_params") == history.device_params
     assert given == {
         "devices": [mx.cpu(0), mx.cpu(1)], "batch_size": 7, "lr": 0.25, "seed": 4, "algorithm": "naive",
-        "start": (0, 0), "net": mlp, "loss": twice,
+        "start": (0, 0), "net": mlp, "loss": twice, "momentum": 0.5, "shard_optimizer": False,
     }  # fmt: skip
     assert [param.shape for param in history.device_params[1]] == [(784, 9), (9,), (9, 10), (10,)]
     assert [epoch.number for epoch in history.epochs] == [1, 2, 3]
@@ -463,9 +465,10 @@ def test_each_argument_of_train_epochs_arrives(monkeypatch):
     spied("GradientSync", GradientSync)
     monkeypatch.setattr(epochs_module, "TrainStep", Steps)
     devices, device_params = replicas(2)
-    data, ranks, places = Split(*batch(6)), Ranks(1, 2), []
+    data, ranks, places, begun = Split(*batch(6)), Ranks(1, 2), [], []
     options = dict(samples=11, seed=8, algorithm="tree", world=ranks, start=(3, 2))
     options.update(between=lambda *place: places.append((place, len(Steps.last.calls))), net=mlp, loss=twice)
+    options.update(momentum=0.5, shard_optimizer=False, begin=begun.append)
     epoch = next(train_epochs(data, device_params, devices, 4, 0.3, **options))
     assert arguments_of(train_epochs) == {"data", "device_params", "devices", "batch_size", "lr", *options}
     assert made == {
@@ -474,7 +477,7 @@ def test_each_argument_of_train_epochs_arrives(monkeypatch):
     }
     assert Steps.last.made[:3] == (device_params, devices, 0.3)
     assert isinstance(Steps.last.made[3], GradientSync)
-    assert Steps.last.made[4:] == (mlp, twice)
+    assert (Steps.last.made[4:], Steps.last.more, begun) == ((mlp, twice), {"momentum": 0.5}, [Steps.last])
     done = 3 * 6 + 2
     assert epoch.samples == 11 - done % 11
     assert [len(X) for X, _, samples in Steps.last.calls] == [samples // 2 for _, _, samples in Steps.last.calls]
@@ -518,13 +521,14 @@ def test_ranks_compare_all_that_must_be_equal(small, monkeypatch, tmp_path):
         ranks = Comparing(0, 2)
         settings = dict(num_devices=1, batch_size=50, lr=0.5, num_epochs=2, data=small, seed=0, algorithm="auto")
         settings.update(checkpoint=tmp_path / "kept", checkpoint_every=1, net=mlp, loss=twice, params=initial(9))
+        settings.update(momentum=0.5)
         with pytest.raises(Compared):
             train(kind="cpu", world=ranks, **{**settings, **changed})
         return ranks.agreed
 
     other = dict(num_devices=2, batch_size=51, lr=0.4, num_epochs=3, data=small.take(299), seed=1, algorithm="ring")
     other.update(checkpoint=None, checkpoint_every=0.5, net=lambda *given: mlp(*given), loss=cross_entropy)
-    other.update(params=initial(8))
+    other.update(params=initial(8), momentum=0.4, shard_optimizer=True)
     assert set(other) | EACH_RANK_ITS_OWN == arguments_of(train)
     same = facts()
     assert facts() == same

@@ -1,0 +1,99 @@
+"""SGD's update of all replicas, whole or in shards, as one prepared call for each device."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List, Sequence, Union
+
+import numpy as onp
+
+from mxdp.backend import HostArray, NDArray, mx, upload
+from mxdp.collectives.shards import ShardedSync
+from mxdp.datasets import finite
+from mxdp.engine import Call, prepare
+from mxdp.scratch import Params
+
+
+def prepare_update(
+    params: Sequence[NDArray],
+    lr: float,
+    gradients: Sequence[NDArray] = (),
+    momenta: Sequence[NDArray] = (),
+    momentum: float = 0.0,
+) -> Call:
+    """A prepared call for ``param -= lr * param.grad``, for all of them. The gradients stay where they are.
+
+    ``gradients``: others than the parameters'. With ``momenta``, one for each parameter, it is
+    ``own = momentum * own - lr * gradient; param += own``.
+    """
+    gradients = gradients or [param.grad for param in params]
+    inputs = [array for own in zip(*filter(None, (params, gradients, momenta))) for array in own]
+    options: Dict[str, Any] = dict(lrs=[float(lr)] * len(params), wds=[0.0] * len(params), num_weights=len(params))
+    if momenta:
+        return prepare("multi_sgd_mom_update", inputs, *params, momentum=momentum, **options)
+    return prepare("multi_sgd_update", inputs, *params, **options)
+
+
+def check_momentum(momentum: float) -> None:
+    """Raise a ValueError unless it is at least 0 and less than 1."""
+    finite("momentum", momentum)
+    if not 0 <= momentum < 1:
+        raise ValueError(f"momentum is at least 0 and less than 1, not {momentum}")
+
+
+class Update:
+    """``w -= lr / samples * g`` for all replicas. With ``momentum``: ``v = momentum * v - lr / samples * g; w += v``.
+
+    Args:
+        sync: has summed the gradients before each call. A :class:`ShardedSync` has a part of them on each device, which
+            updates this part alone, has the momentum of this part alone, and sends it to the others.
+    """
+
+    def __init__(
+        self, device_params: Sequence[Params], lr: float, sync: Callable[[], Any], momentum: float = 0.0
+    ) -> None:
+        finite("lr", lr)
+        check_momentum(momentum)
+        self._lr, self._momentum = float(lr), float(momentum)
+        self._sync = sync if isinstance(sync, ShardedSync) else None
+        if self._sync:
+            self._weights = [[part.weight for part in parts] for parts in self._sync.parts]
+            self._gradients = [[part.gradient for part in parts] for parts in self._sync.parts]
+        else:
+            self._weights = [list(params) for params in device_params]
+            self._gradients = [[param.grad for param in params] for params in device_params]
+        self._momenta = [
+            [mx.np.zeros(w.shape, dtype=w.dtype, ctx=w.ctx) for w in weights] if momentum else []
+            for weights in self._weights
+        ]
+        self._shapes = [param.shape for param in device_params[0]]
+        self._calls: Dict[int, List[Call]] = {}
+
+    def __call__(self, samples: int) -> None:
+        """Update; doesn't wait. ``samples``: of the whole batch."""
+        if samples not in self._calls:
+            self._calls[samples] = [
+                prepare_update(weights, self._lr / samples, gradients, momenta, self._momentum)
+                for weights, gradients, momenta in zip(self._weights, self._gradients, self._momenta)
+                if weights
+            ]
+        for call in self._calls[samples]:
+            call()
+        if self._sync:
+            self._sync.spread()
+
+    def state(self) -> Sequence[Union[NDArray, HostArray]]:
+        """Each parameter's momentum; nothing without one. Shards are put together: it waits, and all ranks call it."""
+        if not (self._sync and self._momentum):
+            return self._momenta[0]
+        whole = self._sync.whole([[[x] for x in momenta] for momenta in self._momenta])
+        return [whole[n][0] if n in whole else onp.zeros(shape, "float32") for n, shape in enumerate(self._shapes)]
+
+    def load(self, state: Sequence[HostArray]) -> None:
+        """Continue with what :meth:`state` gave, on these or other devices, whole or in shards. Nothing: from zero."""
+        for device, momenta in enumerate(self._momenta if state else ()):
+            for index, own in enumerate(momenta):
+                if self._sync:
+                    part = self._sync.parts[device][index]
+                    upload(state[part.number].reshape(-1)[part.where], own.ctx).copyto(own)
+                else:
+                    upload(state[index], own.ctx).copyto(own)
