@@ -1,0 +1,121 @@
+"""Trains gluon networks with the optimiser's state whole on each device, or in shards."""
+
+from __future__ import annotations
+
+from typing import Any, Iterator, List, Tuple
+
+import numpy as onp
+
+from mxdp.backend import Device, HostArray, NDArray, autograd, gluon, mx, np, npx
+from mxdp.collectives.shards import ShardedSync
+from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
+from mxdp.experiments.measure.devices import devices_of
+from mxdp.experiments.measure.resnet import resnet18
+from mxdp.gluon import Trainer
+from mxdp.plans.collective.algorithms import plan
+from mxdp.scratch import split_batch
+from mxdp.timing import Timer
+
+OPTIONS = {"sgd": {"learning_rate": 0.01, "momentum": 0.9}, "adam": {"learning_rate": 0.001}}
+STEPS = {"mlp": 10, "resnet": 1}
+
+
+class Training:
+    """A network with the same parameters on all devices, and its trainer."""
+
+    def __init__(self, net: str, devices: List[Device], optimizer: str, sharded: bool, seed: int) -> None:
+        onp.random.seed(seed)  # by which gluon's initialisers draw
+        self.devices, self.net, self._loss = devices, _mlp() if net == "mlp" else resnet18(), gluon.loss.SoftmaxCELoss()
+        self.net.initialize(mx.init.Normal(0.05), ctx=devices)
+        for device in devices:
+            self.net(np.zeros((1, 1, 28, 28), ctx=device))
+        self.params = [param for param in self.net.collect_params().values() if param.grad_req != "null"]
+        self.net.hybridize(static_alloc=True)
+        self.trainer = Trainer(self.net.collect_params(), optimizer, OPTIONS[optimizer], shard_optimizer=sharded)
+
+    def backward(self, X_shards: List[NDArray], y_shards: List[NDArray]) -> None:
+        """The gradients of each shard, on its device."""
+        with autograd.record():
+            losses = [self._loss(self.net(X), y) for X, y in zip(X_shards, y_shards)]
+        autograd.backward(losses)
+
+    def step(self, X: HostArray, y: HostArray) -> None:
+        """Doesn't wait."""
+        self.backward(*split_batch(X, y, self.devices))
+        self.trainer.step(len(X))
+
+    def state_bytes(self) -> int:
+        """Of the optimiser's state on the fullest device."""
+        return max(sum(map(_nbytes, updater.states.values())) for updater in self.trainer._updaters)
+
+    def moved_bytes(self) -> int:
+        """What a step sends between devices, if each sum is made of messages."""
+        moved, k, buckets = 0, len(self.devices), self.trainer._buckets
+        for _, sync in buckets.syncs if buckets else ():
+            for bucket in sync.buckets:
+                both = sum(plan("direct", k).sent(bucket.nbytes))
+                moved += both // 2 if isinstance(sync, ShardedSync) else both
+            for part in (part for parts in getattr(sync, "parts", []) for part in parts):
+                moved += (k - 1) * _nbytes(part.weight)
+        return moved
+
+
+def oracle(case: Case, settings: Settings) -> Iterator[Tuple[Any, ...]]:
+    """Five steps, after which each replica equals that of one device, which computes the shards of samples one by one
+    and adds up their gradients: bit for bit on two devices, where a sum has no order."""
+    devices, chosen = devices_of(case, settings), case.settings
+    together = Training(chosen["net"], devices, chosen["optimizer"], chosen["sharded"], settings["seed"])
+    alone = Training(chosen["net"], devices[:1], chosen["optimizer"], False, settings["seed"])
+    for param, own in zip(alone.params, together.params):
+        param.set_data(own.data(devices[0]))
+        param.grad_req = "add"
+    for number in range(5):
+        X, y = _batch(2 * len(devices), settings["seed"] + number)
+        together.step(X, y)
+        for param in alone.params:
+            param.grad(devices[0])[()] = 0
+        for first in range(0, len(X), 2):
+            alone.backward(*split_batch(X[first : first + 2], y[first : first + 2], devices[:1]))
+        alone.trainer.step(len(X))
+    exact = [0.0] if len(devices) <= 2 and chosen["net"] == "mlp" else []
+    for param, own in zip(together.params, alone.params):
+        expected = own.data(devices[0]).asnumpy()
+        for device in devices:
+            yield (param.data(device).asnumpy(), expected, *exact)
+
+
+def set_up(case: Case, settings: Settings) -> Work:
+    """A round's time is that of a step."""
+    devices, chosen, timer = devices_of(case, settings), case.settings, Timer()
+    training = Training(chosen["net"], devices, chosen["optimizer"], chosen["sharded"], settings["seed"])
+    X, y = _batch(settings["batch_size"] * len(devices), settings["seed"])
+    steps = settings["steps"] * STEPS[chosen["net"]]
+
+    def one_round() -> Round:
+        with timer:
+            for _ in range(steps):
+                training.step(X, y)
+        sizes = {"state_bytes": training.state_bytes(), "moved_bytes": training.moved_bytes()}
+        return Round(timer.times[-1] / steps, sizes)
+
+    training.step(X, y)
+    npx.waitall()
+    return Work(devices, one_round)
+
+
+def _mlp() -> gluon.HybridBlock:
+    net = gluon.nn.HybridSequential()
+    net.add(*[gluon.nn.Dense(1024, activation="relu") for _ in range(2)], gluon.nn.Dense(10))
+    return net
+
+
+def _batch(samples: int, seed: int) -> Tuple[HostArray, HostArray]:
+    random = onp.random.RandomState(seed)
+    return random.uniform(size=(samples, 1, 28, 28)).astype("float32"), random.randint(0, 10, samples).astype("int32")
+
+
+def _nbytes(state: Any) -> int:
+    """Of an array, or of all arrays in a tuple."""
+    if isinstance(state, (tuple, list)):
+        return sum(map(_nbytes, state))
+    return int(state.size * onp.dtype(state.dtype).itemsize)
