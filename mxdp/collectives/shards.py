@@ -17,16 +17,16 @@ that it calls P_os, and that everybody calls stage 1.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 import numpy as onp
 
-from mxdp.backend import HostArray, NDArray
+from mxdp.backend import HostArray, NDArray, mx
 from mxdp.collectives.gradients import BucketSync, GradientSync
-from mxdp.collectives.program import Program, flat, places
-from mxdp.engine import Call, plain_layout, prepare
+from mxdp.collectives.program import Program, places
+from mxdp.engine import Call, prepare
 from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.collective.schedule import Schedule
 from mxdp.plans.partition import bounds, offsets
@@ -36,7 +36,7 @@ from mxdp.processes import World
 @dataclass(frozen=True)
 class Part:
     """Neighbouring elements of a parameter that one device updates: the parameter's number, where they lie in it as a
-    vector, and views of them and of their summed gradient."""
+    vector, and arrays of them and of their summed gradient: in the parameter's shape if it is whole, else vectors."""
 
     number: int
     where: slice
@@ -65,17 +65,24 @@ class ShardedSync(GradientSync):
         super().__init__(device_params, algorithm, bucket_mb, accumulate=accumulate, world=world)
         self.parts: List[List[Part]] = [[] for _ in device_params]
         """Of each device."""
-        self._flat = [[flat(param) if param.size else param for param in params] for params in self._device_params]
-        self._layout = plain_layout([param for params in self._device_params for param in params])
+        self._vectors_of: Dict[Tuple[int, int], NDArray] = {}  # by device and number, parameters that are cut
+        self._put_together: Set[Tuple[int, int]] = set()  # of these, those that the other devices' parts reach
+        self._before: List[Call] = []
         self._spread: List[Call] = []
         for bucket in self.buckets:
             for device in range(len(device_params)):
                 self._cut(bucket, device)
+        for (device, number), vector in self._vectors_of.items():
+            param = self._device_params[device][number]
+            if any(part.number == number for part in self.parts[device]):
+                self._before.append(prepare("Reshape", [param], vector, shape=(-1,)))
+            if (device, number) in self._put_together:
+                self._spread.append(prepare("_copyto", [vector.reshape(param.shape)], param))
 
     def __call__(self) -> None:
         """Sum; doesn't wait. Raises as :meth:`GradientSync.__call__`."""
         super().__call__()
-        for call in self._layout:  # the parts are views of the parameters
+        for call in self._before:
             call()
 
     def spread(self) -> None:
@@ -96,7 +103,7 @@ class ShardedSync(GradientSync):
             shape = self._device_params[0][number].shape
             whole = found.setdefault(number, [onp.zeros(shape, x.dtype) for x in arrays])
             for array, x in zip(whole, arrays):
-                array.reshape(-1)[where] = x
+                array.reshape(-1)[where] = x.reshape(-1)
         return found
 
     def _make(self, numbers: Sequence[int], name: str) -> BucketSync:
@@ -115,21 +122,36 @@ class ShardedSync(GradientSync):
     def _cut(self, bucket: BucketSync, device: int) -> None:
         """Find the device's parts in this bucket, and prepare how they are spread."""
         (start, stop), chunk = _chunk(bucket, device)
-        vector, mine, own = bucket.vectors[device][0], self._flat[device], self._world.shard(stop - start)
-        after: List[Call] = []
+        vector, own = bucket.vectors[device][0], self._world.shard(stop - start)
         for number, where, there in self._segments(bucket, start + own.start, start + own.stop):
-            self.parts[device].append(Part(number, where, mine[number][where], vector[there]))
+            part = Part(number, where, self._place(device, number, where), vector[there])
+            part = replace(part, gradient=part.gradient.reshape(part.weight.shape))
+            self.parts[device].append(part)
             if self._world.size > 1:
-                self._spread.append(prepare("_copyto", [mine[number][where]], vector[there]))
+                self._spread.append(prepare("_copyto", [part.weight], part.gradient))
         if self._world.size > 1:  # MPI takes what lies side by side: the gradients' place, which is free by now
             self._spread.append(partial(self._world.all_gather, chunk))
         for number, where, there in self._segments(bucket, start, stop):
-            for other, params in enumerate(self._flat):
+            for other in range(len(bucket.vectors)):
+                target = self._place(other, number, where)
+                if target.size < self._device_params[other][number].size:
+                    self._put_together.add((other, number))
                 if self._world.size > 1:
-                    after.append(prepare("_copyto", [vector[there]], params[number][where]))
+                    self._spread.append(prepare("_copyto", [vector[there].reshape(target.shape)], target))
                 elif other != device:
-                    after.append(prepare("_copyto", [mine[number][where]], params[number][where]))
-        self._spread += after
+                    self._spread.append(prepare("_copyto", [self._place(device, number, where)], target))
+
+    def _place(self, device: int, number: int, where: slice) -> NDArray:
+        """A part of a parameter: the parameter itself if that is the whole, else a part of a vector beside it.
+
+        Not a view of the parameter: whenever an operator of an inference pass runs, it may push a change of its weights
+        to a layout of oneDNN's, in which a view is another part, or none.
+        """
+        param = self._device_params[device][number]
+        if where == slice(0, param.size):
+            return param.as_nd_ndarray()
+        vector = self._vectors_of.setdefault((device, number), mx.nd.empty((param.size,), param.ctx, param.dtype))
+        return vector[where]
 
     def _segments(self, bucket: BucketSync, start: int, stop: int) -> Iterator[Tuple[int, slice, slice]]:
         """The parameters in elements ``start`` to ``stop`` of a bucket: number, where in it, where in the bucket."""

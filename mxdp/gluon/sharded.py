@@ -123,7 +123,7 @@ class ShardedStates:
 
 
 def _cut(part: Part, x: Any) -> Any:
-    return x.as_nd_ndarray().reshape((-1,))[part.where].copyto(part.weight.ctx)
+    return x.as_nd_ndarray().reshape((-1,))[part.where].reshape(part.weight.shape).copyto(part.weight.ctx)
 
 
 def _mapped(state: State, change: Callable[[Any], Any]) -> State:

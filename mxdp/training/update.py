@@ -94,6 +94,6 @@ class Update:
             for index, own in enumerate(momenta):
                 if self._sync:
                     part = self._sync.parts[device][index]
-                    upload(state[part.number].reshape(-1)[part.where], own.ctx).copyto(own)
+                    upload(state[part.number].reshape(-1)[part.where].reshape(own.shape), own.ctx).copyto(own)
                 else:
                     upload(state[index], own.ctx).copyto(own)
