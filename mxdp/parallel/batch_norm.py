@@ -20,10 +20,13 @@ each, Chan, Golub and LeVeque, COMPSTAT 1982.
 
 from __future__ import annotations
 
-from typing import List, Sequence, Tuple
+from functools import partial
+from typing import Any, Callable, List, Sequence, Tuple
 
-from mxdp.backend import NDArray, autograd, np, npx
-from mxdp.collectives import all_gather, allreduce
+import numpy as onp
+
+from mxdp.backend import NDArray, autograd, mx, np, npx, upload
+from mxdp.collectives import AllReduce
 from mxdp.collectives.allreduce import check_alike
 from mxdp.layers import EPSILON
 
@@ -63,7 +66,15 @@ class SyncBatchNorm:
         if not 0 <= momentum <= 1:
             raise ValueError(f"momentum is the share of the old statistics, from 0 to 1, not {momentum!r}")
         self._scales, self._shifts, self._means, self._variances = scales, shifts, means, variances
-        self._momentum = momentum
+        self._merge = _in_one_call(partial(_merged, momentum), "counts", "means", "inverses", "mean", "variance")
+        self._correct = _in_one_call(_correction, "a", "b", "scale", "variance", "counts")
+        k, like = len(scales), dict(dtype=scales[0].dtype)
+        # [0]: a mean from each device; [1]: 1 / deviation. A sum with zeros in place of the others' is an all-gather.
+        self._moments = [np.zeros((2, k, scale.size), ctx=scale.ctx, **like) for scale in scales]
+        self._own = [(each[0][i], each[1][i]) for i, each in enumerate(self._moments)]
+        self._gather = AllReduce(self._moments, "naive")
+        self._sums = [np.zeros((2, scale.size), ctx=scale.ctx, **like) for scale in scales]
+        self._reduce = AllReduce(self._sums, "naive")
         self._kept: List[Tuple[NDArray, ...]] = []
 
     def __call__(self, xs: Same) -> List[NDArray]:
@@ -74,24 +85,26 @@ class SyncBatchNorm:
             ValueError: not one shard for each device; one is empty or has another shape; a single number a channel.
         """
         self._check(xs)
-        total = sum(x.size for x in xs)
-        ys, self._kept, recording = [], [], autograd.is_recording()
+        sizes = onp.array([[x.size / x.shape[1]] for x in xs], dtype=xs[0].dtype)
         with autograd.pause(train_mode=True):
-            own = [_statistics(x.detach(), scale) for x, scale in zip(xs, self._scales)]
-            gathered = [all_of.reshape(len(xs), 2, -1) for all_of in all_gather(own)]
-        for x, all_of, *arrays in zip(xs, gathered, self._scales, self._shifts, self._means, self._variances):
-            scale, shift, running_mean, running_variance = arrays
+            for x, own, moments, *arrays in zip(xs, self._own, self._moments, *self._arrays()):
+                moments[:] = 0
+                # Which y, scale and shift does not matter here: the operator gives the statistics of x as well.
+                _, *found = npx.batch_norm(x, *arrays, eps=EPSILON, fix_gamma=False, output_mean_var=True)
+                for each, place in zip(found, own):
+                    each.copyto(place)
+            self._gather()
+        ys, self._kept, recording = [], [], autograd.is_recording()
+        for x, (means, inverses), scale, shift, *running in zip(xs, self._moments, *self._arrays()):
             with autograd.pause():
-                parts = [(each.size / total, *statistics) for each, statistics in zip(xs, all_of)]
-                mean = sum(share * its_mean for share, its_mean, _ in parts)
-                spread = sum(share * (inverse**-2 + (its_mean - mean) ** 2) for share, its_mean, inverse in parts)
-                variance = spread - EPSILON
-                for running, new in ((running_mean, mean), (running_variance, variance)):
-                    running[:] = self._momentum * running + (1 - self._momentum) * new
+                counts = upload(sizes, x.ctx)
+                mean, variance, *new = self._merge(counts, means, inverses, *running)
+                for own, place in zip(new, running):
+                    own.copyto(place)
             x = x.detach()
             if recording:
                 x.attach_grad()
-                self._kept.append((x, scale, shift, mean, variance))
+                self._kept.append((x, scale, shift, mean, variance, counts))
             ys.append(_normalise(x, scale, shift, mean, variance))
         return ys
 
@@ -104,15 +117,18 @@ class SyncBatchNorm:
         if not self._kept:
             raise RuntimeError("SyncBatchNorm.backward needs a call inside autograd.record() before it, one for each")
         kept, self._kept = self._kept, []
-        sums = [np.stack([shift.grad, scale.grad]) for _, scale, shift, _, _ in kept]
-        allreduce(sums, "naive")
-        total = sum(x.size for x, *_ in kept) // kept[0][1].size
+        for (_, scale, shift, *_), (a, b) in zip(kept, self._sums):
+            shift.grad.copyto(a)
+            scale.grad.copyto(b)
+        self._reduce()
         gradients = []
-        for (x, scale, _, mean, variance), (a, b) in zip(kept, sums):
-            share = scale / np.sqrt(variance + EPSILON) / total
+        for (x, scale, _, mean, variance, counts), sums in zip(kept, self._sums):
             # MXNet took the statistics for constants: x.grad is scale / deviation * dy.
-            gradients.append(x.grad + _normalise(x, -share * b, -share * a, mean, variance))
+            gradients.append(x.grad + _normalise(x, *self._correct(*sums, scale, variance, counts), mean, variance))
         return gradients
+
+    def _arrays(self) -> Tuple[Same, ...]:
+        return self._scales, self._shifts, self._means, self._variances
 
     def _check(self, xs: Same) -> None:
         scales = self._scales
@@ -131,11 +147,28 @@ class SyncBatchNorm:
             raise ValueError("one number a channel has no variance: give SyncBatchNorm a larger batch")
 
 
-def _statistics(x: NDArray, like: NDArray) -> NDArray:
-    """(2, channels): mean, and 1 / deviation, which is what MXNet's operator gives. The normalised x is not used."""
-    one, zero = np.ones_like(like), np.zeros_like(like)
-    _, *both = npx.batch_norm(x, one, zero, zero, one, eps=EPSILON, fix_gamma=False, output_mean_var=True)
-    return np.stack(both)
+def _merged(momentum: float, counts: Any, means: Any, inverses: Any, mean: Any, variance: Any) -> Tuple[Any, ...]:
+    """Mean and variance (channels,) of the whole batch, and the new running ones. From each device, (devices, channels)
+    means and inverses of deviations; ``counts`` (devices, 1)."""
+    shares = counts / counts.sum()
+    m = (shares * means).sum(axis=0)
+    v = (shares * (inverses**-2 + (means - m) ** 2)).sum(axis=0) - EPSILON
+    return m, v, momentum * mean + (1 - momentum) * m, momentum * variance + (1 - momentum) * v
+
+
+def _correction(a: Any, b: Any, scale: Any, variance: Any, counts: Any) -> Tuple[Any, ...]:
+    """What to multiply x' by, and what to add: -scale / deviation * b / N, -scale / deviation * a / N."""
+    share = scale * (variance + EPSILON) ** -0.5 / -counts.sum()
+    return share * b, share * a
+
+
+def _in_one_call(function: Callable[..., Tuple[Any, ...]], *names: str) -> Callable[..., Any]:
+    """``function`` of arrays as one operator: for a few numbers a channel, Python's calls are what takes time."""
+    variables = {name: mx.sym.var(name).as_np_ndarray() for name in names}
+    graph = mx.sym.Group(function(**variables)).as_np_ndarray()
+    order = [names.index(name) for name in graph.list_inputs()]
+    operator = mx.nd.CachedOp(graph)
+    return lambda *arrays: operator(*[arrays[number] for number in order])
 
 
 def _normalise(x: NDArray, scale: NDArray, shift: NDArray, mean: NDArray, variance: NDArray) -> NDArray:

@@ -105,37 +105,32 @@ def test_running_statistics_and_results_are_the_same_bits_on_all_devices(shape):
     assert not (means[0] == 3).any()
 
 
-def wrong_statistics(monkeypatch):
-    """Each shard's own."""
-    monkeypatch.setattr(batch_norm, "all_gather", lambda own: [np.concatenate([each] * len(own)) for each in own])
+def broken(monkeypatch, part):
+    """Without one of its three parts."""
+    merged, AllReduce = batch_norm._merged, batch_norm.AllReduce
+
+    def own_statistics(arrays):
+        for number, moments in enumerate(arrays):
+            moments[:] = moments[:, number : number + 1].copy()
+
+    def collective(arrays, algorithm):
+        if arrays[0].ndim == 3 and part == "statistics of the whole batch":
+            return lambda: own_statistics(arrays)
+        if arrays[0].ndim == 2 and part == "sums in backward":
+            return lambda: None
+        return AllReduce(arrays, algorithm)
+
+    monkeypatch.setattr(batch_norm, "AllReduce", collective)
+    if part == "larger shards weigh more":
+        monkeypatch.setattr(batch_norm, "_merged", lambda m, counts, *others: merged(m, counts * 0 + 1, *others))
 
 
-def no_backward_sums(monkeypatch):
-    """The gradient's sums stay each device's own."""
-    monkeypatch.setattr(batch_norm, "allreduce", lambda sums, algorithm: None)
-
-
-@pytest.mark.parametrize("broken", [wrong_statistics, no_backward_sums])
+@pytest.mark.parametrize("part", ["statistics of the whole batch", "sums in backward", "larger shards weigh more"])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_what_is_not_synchronised_is_found(monkeypatch, broken, shape):
-    broken(monkeypatch)
+def test_what_lacks_a_part_is_found(monkeypatch, part, shape):
+    broken(monkeypatch, part)
     found = differences(shape, "float64", 2)
     assert found[1] > 1e-3, found
-
-
-def test_shards_that_count_alike_would_be_found(monkeypatch):
-    """Seven samples weigh more than four."""
-    monkeypatch.setitem(CUTS, 2, [7])
-    real = batch_norm.all_gather
-
-    def equal(own):
-        mean = sum(each.as_in_ctx(own[0].ctx) for each in own) / len(own)
-        return [np.concatenate([mean.as_in_ctx(each.ctx)] * len(own)) for each in own]
-
-    monkeypatch.setattr(batch_norm, "all_gather", equal)
-    assert differences(SHAPES[0], "float64", 2)[0] > 1e-3
-    monkeypatch.setattr(batch_norm, "all_gather", real)
-    assert differences(SHAPES[0], "float64", 2)[0] < 1e-6
 
 
 def test_without_recording_the_statistics_are_the_batchs_too_but_nothing_goes_back():
