@@ -122,7 +122,7 @@ def broken(monkeypatch, part):
 
     monkeypatch.setattr(batch_norm, "AllReduce", collective)
     if part == "larger shards weigh more":
-        monkeypatch.setattr(batch_norm, "_merged", lambda m, counts, *others: merged(m, counts * 0 + 1, *others))
+        monkeypatch.setattr(batch_norm, "_merged", lambda m, counts, **others: merged(m, counts * 0 + 1, **others))
 
 
 @pytest.mark.parametrize("part", ["statistics of the whole batch", "sums in backward", "larger shards weigh more"])

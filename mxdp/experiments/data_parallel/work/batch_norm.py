@@ -41,7 +41,7 @@ class NormedLeNet:
         self.groups = [list(every)] if way == SYNCED else [[number] for number in every]
         """Replicas whose shards are normalised together."""
         self._norms = [] if way in (OWN, OTHER_ORDER) else [
-            [SyncBatchNorm(*zip(*[self._norm(number, layer) for number in group]), MOMENTUM) for group in self.groups]
+            [_synced([self._norm(number, layer) for number in group]) for group in self.groups]
             for layer in range(NORMS)
         ]  # fmt: skip
         self._sync = GradientSync(self.replicas)
@@ -54,7 +54,10 @@ class NormedLeNet:
         for params, running in zip(self.replicas, self.running):
             for own, first in zip(params, weights):
                 np.array(first).copyto(own)
-            for ones, zeros in ((params[len(WEIGHTS) :: 2], params[len(WEIGHTS) + 1 :: 2]), (running[1::2], running[::2])):
+            for ones, zeros in (
+                (params[len(WEIGHTS) :: 2], params[len(WEIGHTS) + 1 :: 2]),
+                (running[1::2], running[::2]),
+            ):
                 for one, zero in zip(ones, zeros):
                     one[:], zero[:] = 1, 0
 
@@ -65,7 +68,9 @@ class NormedLeNet:
             for layer in range(NORMS):
                 hs = [_layer(layer, x, params) for x, params in zip(xs, self.replicas)]
                 if self._norms:
-                    xs = [x for norm, group in zip(self._norms[layer], self.groups) for x in norm([hs[i] for i in group])]
+                    xs = [
+                        x for norm, group in zip(self._norms[layer], self.groups) for x in norm([hs[i] for i in group])
+                    ]
                     cuts.append((self._norms[layer], hs))
                 else:
                     xs = [_normalise(h, *self._norm(number, layer)) for number, h in enumerate(hs)]
@@ -123,17 +128,17 @@ def oracle(case: Case, settings: Settings) -> Iterator[Tuple[Any, ...]]:
     net.start(settings["seed"])
     net.backward(X, y)
     X_shards, y_shards = (onp.array_split(own, len(devices)) for own in (X, y))
-    total = 0.0
+    gradients = []
     for group in net.groups:
         serial.start(settings["seed"])
         serial.backward(*(onp.concatenate([shards[number] for number in group]) for shards in (X_shards, y_shards)))
-        total = total + onp.array([param.grad.asnumpy() for param in serial.replicas[0]], dtype=object)
+        gradients.append([param.grad.asnumpy() for param in serial.replicas[0]])
         for number in group:
             for own, expected in zip(net.running[number], serial.running[0]):
                 yield own.asnumpy(), expected.asnumpy(), TOLERANCE
     for params in net.replicas:
-        for own, expected in zip(params, total):
-            yield own.grad.asnumpy(), expected, TOLERANCE
+        for own, *parts in zip(params, *gradients):
+            yield own.grad.asnumpy(), sum(parts), TOLERANCE
 
 
 def set_up(case: Case, settings: Settings) -> Work:
@@ -182,6 +187,12 @@ def _serial(
     start = training.flat()
     training.train(seed, steps)
     return start, training.flat(), training.net.accuracy(data.test, training.net.running[0])
+
+
+def _synced(arrays: List[List[NDArray]]) -> SyncBatchNorm:
+    """Of each replica's scale, shift, mean and variance."""
+    scales, shifts, means, variances = zip(*arrays)
+    return SyncBatchNorm(scales, shifts, means, variances, MOMENTUM)
 
 
 def _arrays(params: Sequence[NDArray], running: Sequence[NDArray], layer: int) -> List[NDArray]:
