@@ -123,8 +123,9 @@ class SyncBatchNorm:
         self._reduce()
         gradients = []
         for (x, scale, _, mean, variance, counts), sums in zip(kept, self._sums):
+            factor, shift = self._correct(*sums, scale, variance, counts)
             # MXNet took the statistics for constants: x.grad is scale / deviation * dy.
-            gradients.append(x.grad + _normalise(x, *self._correct(*sums, scale, variance, counts), mean, variance))
+            gradients.append(x.grad + _normalise(x, factor, shift, mean, variance))
         return gradients
 
     def _arrays(self) -> Tuple[Same, ...]:

@@ -20,10 +20,12 @@ from mxdp.experiments.report import style
 
 OWN, APART, SYNCED, OTHER_ORDER = "own", "own, mxdp's operators", "synchronised", "1 device, other order"
 PANELS = {
-    "differs": "Parameters, from the serial run's (of the way)",
-    "gain": "Accuracy, from the serial run's",
-    "ms": "Milliseconds a step",
+    "differs": "Way off the serial run",
+    "gain": "Accuracy: off the serial run's",
+    "other_replica": "Accuracy: another replica's statistics",
+    "seconds": "Seconds a step",
 }
+"""The picture's, by the number that each shows."""
 
 
 @experiment
@@ -132,11 +134,11 @@ class BatchNormalisation(Experiment):
         assert synced is not None
         if len(own.devices) == 1:
             return "One device has nothing to exchange: run it with --devices 2."
-        prevents = "prevent" if synced.metrics["none"] <= self.claims["none"].bound else "don't prevent"
+        reach = "reach" if synced.metrics["none"] <= self.claims["none"].bound else "miss"
         return (
-            f"Normalised by shards of {own.case['shard']} samples, training ends {own.estimate('own'):.2f} of its way "
-            f"beside the serial run; synchronised statistics {prevents} that, in {synced.estimate('of_own'):.2f} times "
-            "the time."
+            f"Normalised by shards of {own.case['shard']} samples, training misses the serial run's parameters by "
+            f"{own.estimate('own'):.2f} of its way; synchronised statistics {reach} them, and make a step "
+            f"{synced.estimate('of_own'):.2f} times as long."
         )
 
     def explanation(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
@@ -170,23 +172,20 @@ class BatchNormalisation(Experiment):
         ]
 
     def draw(self, result: Result, figure: style.Figure) -> None:
-        """The three numbers by the samples on each device: medians, and their intervals as bars."""
+        """Four numbers by the samples on each device: medians, and their intervals."""
+        shards = result["settings"]["shards"]
         for axes, (name, title) in zip(figure.subplots(len(PANELS), sharex=True), PANELS.items()):
             for number, way in enumerate((OWN, APART, SYNCED, OTHER_ORDER)):
                 rows = find_all(result["rows"] + result["references"], way=way)
-                ends = [row.estimate("seconds" if name == "ms" else name) for row in rows]
-                scale = 1e3 if name == "ms" else 1.0
+                found = [row.estimate(name) for row in rows]
+                ends = [(middle - (low or middle), (high or middle) - middle) for middle, low, high in found]
                 axes.errorbar(
-                    [row.case["shard"] * 1.04**number for row in rows],  # beside each other
-                    [each.median * scale for each in ends],
-                    [[(each.median - (each.low or each.median)) * scale for each in ends],
-                     [((each.high or each.median) - each.median) * scale for each in ends]],
-                    marker=style.MARKERS[number], color=style.COLOURS[number], label=way, capsize=3,
+                    [shards.index(row.case["shard"]) + 0.08 * number for row in rows],  # beside each other
+                    [each.median for each in found], list(zip(*ends)) or None, marker=style.MARKERS[number],
+                    color=style.COLOURS[number], label=way, capsize=3, linestyle="--",
                 )  # fmt: skip
-            axes.set(xscale="log", title=title)
-            if name == "differs":
-                axes.set_yscale("log")
-            style.plain_logarithmic(axes.xaxis)
-        axes.set_xlabel("samples on each device")
-        figure.axes[1].legend()
+            axes.set(title=title, xlabel="samples on each device" if name == "seconds" else "")
+            axes.set_xticks([place + 0.12 for place in range(len(shards))], [str(shard) for shard in shards])
+        figure.axes[0].set_yscale("log")
+        figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
         figure.set_figheight(3 * style.HEIGHT)
