@@ -12,7 +12,8 @@ N is how many numbers of a channel the whole batch has: samples, or samples x he
                 dx = scale / deviation * (dy - (a + b x') / N)
 
 Autograd can't differentiate a collective. So it goes back as far as the normalisation, which then says from which
-gradients it goes on. All passes over x are MXNet's own fused operator, since its sums over several axes take longer.
+gradients it goes on. (:class:`mxdp.parallel.data.Data` exchanges by copies instead, which autograd follows, and keeps
+no running statistics.) All passes over x are MXNet's own fused operator, since its sums over several axes take longer.
 
 Sources: Ioffe and Szegedy, "Batch Normalization", ICML 2015, section 3; for the variance of all shards from those of
 each, Chan, Golub and LeVeque, COMPSTAT 1982.
@@ -43,17 +44,18 @@ class SyncBatchNorm:
         autograd.backward(losses)                  # as far as the normalisation
         autograd.backward(hs, norm.backward())     # from there on
 
-    To evaluate, give one device's arrays to ``npx.batch_norm`` with ``use_global_stats=True``.
+    To evaluate, give one device's arrays to ``npx.batch_norm`` with ``use_global_stats=True``. (Not run on
+    a GPU.)
 
     Args:
         scales, shifts: parameters, an array (channels,) on each device, with a gradient, which each step overwrites:
             the sum over the device's shard.
-        means, variances: running statistics, likewise, without gradients. A step writes them in place, as MXNet's own
-            does: ``momentum`` times the old ones, and the rest of the batch's. They stay equal, bit for bit.
+        means, variances: running statistics, likewise, without gradients. A call writes them in place, by MXNet's own
+            rule: ``momentum`` times the old ones, and the rest of the batch's. They stay equal, bit for bit.
 
     Raises:
-        ValueError: arrays of different shapes, dtypes or devices, two on one device, or none; a scale or shift without
-            a gradient; a momentum that is not from 0 to 1.
+        ValueError: arrays of different shapes, dtypes or devices, two on one device, or none; other numbers than
+            float32 or float64; a scale or shift without a gradient; a momentum that is not from 0 to 1.
     """
 
     def __init__(self, scales: Same, shifts: Same, means: Same, variances: Same, momentum: float = 0.9) -> None:
@@ -61,6 +63,8 @@ class SyncBatchNorm:
         for what, arrays in (("shifts", shifts), ("means", means), ("variances", variances)):
             if [(x.ctx, x.shape, x.dtype) for x in arrays] != [(x.ctx, x.shape, x.dtype) for x in scales]:
                 raise ValueError(f"SyncBatchNorm needs {what} like scales: as many, on the same devices, of one shape")
+        if onp.dtype(scales[0].dtype) not in (onp.float32, onp.float64):
+            raise ValueError(f"SyncBatchNorm takes float32 or float64, not {onp.dtype(scales[0].dtype)}")
         if scales[0].ndim != 1 or any(x.grad is None for x in (*scales, *shifts)):
             raise ValueError("SyncBatchNorm needs scales and shifts (channels,) with gradients: call attach_grad()")
         if not 0 <= momentum <= 1:

@@ -166,6 +166,7 @@ def without_gradient(scales, *others):
         (lambda a, b, c, variances: (a, b, c, variances[::-1]), "needs variances like scales"),
         (without_gradient, "call attach_grad()"),
         (lambda *own: [[each.reshape(1, -1) for each in kind] for kind in own], "(channels,) with gradients"),
+        (lambda *own: [[each.astype("float16") for each in kind] for kind in own], "float32 or float64, not float16"),
         (lambda *own: (*own, 1.5), "from 0 to 1, not 1.5"),
         (lambda *own: (*own, float("nan")), "from 0 to 1, not nan"),
     ],
