@@ -170,9 +170,9 @@ def test_synchronised_replicas_save_the_same_and_own_ones_do_not():
 
 def test_each_round_has_a_seed_of_its_own(monkeypatch):
     seeds = []
-    train = work.RepeatedTraining.train
+    train = work.NormedTraining.train
     monkeypatch.setattr(
-        work.RepeatedTraining, "train", lambda own, seed, steps: seeds.append(seed) or train(own, seed, steps)
+        work.NormedTraining, "train", lambda own, seed, steps: seeds.append(seed) or train(own, seed, steps)
     )
     for repeat in (0, 1):
         seeds.clear()
@@ -183,7 +183,7 @@ def test_each_round_has_a_seed_of_its_own(monkeypatch):
 
 def test_it_evaluates_with_the_running_statistics_that_it_is_given():
     data = load("synthetic")
-    training = work.RepeatedTraining(data, devices(2), SYNCED, 32, 0.25)
+    training = work.NormedTraining(data, devices(2), SYNCED, 32, 0.25)
     training.train(0, 60)
     (running, other), net = training.net.running, training.net
     before = [each.asnumpy() for each in running]

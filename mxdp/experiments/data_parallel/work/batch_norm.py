@@ -94,7 +94,7 @@ class NormedLeNet:
         return _arrays(self.replicas[replica], self.running[replica], layer)
 
 
-class RepeatedTraining:
+class NormedTraining:
     """A network that can start anew; ``train`` is what a round does."""
 
     def __init__(self, data: Dataset, devices: Sequence[Device], way: str, batch: int, lr: float) -> None:
@@ -145,7 +145,7 @@ def set_up(case: Case, settings: Settings) -> Work:
     """A round is a training, and its seed is another one in each process, too."""
     devices, batch = devices_of(case, settings), case.settings["batch"]
     data = _data(settings["data"], settings["data_dir"], settings["seed"], settings["test"])
-    training = RepeatedTraining(data, devices, case.settings["way"], batch, settings["lr"])
+    training = NormedTraining(data, devices, case.settings["way"], batch, settings["lr"])
     seeds = count(settings["seed"] + case.settings["repeat"] * settings["rounds"])
 
     def one_round() -> Round:
@@ -182,7 +182,7 @@ def _serial(
 ) -> Tuple[HostArray, HostArray, float]:
     """One device, the whole batch, MXNet's own normalisation: parameters before and after, and the accuracy. It is
     trained once for all cases of this process."""
-    training = RepeatedTraining(data, [device], OWN, batch, lr)
+    training = NormedTraining(data, [device], OWN, batch, lr)
     training.net.start(seed)
     start = training.flat()
     training.train(seed, steps)
