@@ -12,6 +12,7 @@
 # %%
 import mxdp
 from mxdp.backend import np
+from mxdp.parallel.batch_norm import SyncBatchNorm
 from mxdp.plans.collective.rings import ring
 from mxdp.scratch import naive_allreduce, ring_allreduce
 
@@ -123,6 +124,24 @@ for shard in mxdp.split_and_load(X, mxdp.devices(2), weights=[2, 1]):
 # a sample, and a large batch. `python -m mxdp.experiments run break-even` draws a map of it, predicted and measured;
 # `resnet` trains the book's larger network through gluon. A larger batch also makes fewer updates:
 # `python -m mxdp.experiments run batch-scaling` tries three rules for the learning rate.
+
+# %% [markdown]
+# ## Batch normalisation
+#
+# In a batch normalisation a sample's result depends on the others of its batch. So with each device's own statistics
+# two devices don't train what one does: below, each shard has mean 0, and the batch in one piece has other results.
+# `mxdp.parallel.batch_norm.SyncBatchNorm` takes the statistics of the whole batch, by one exchange forward and one
+# backward. `python -m mxdp.experiments run batch-norm` measures what either way changes and costs, and which running
+# statistics to save.
+
+# %%
+x = np.arange(6.0).reshape(6, 1)
+shards, ones, zeros = mxdp.split_and_load(x, devices), np.ones(1), np.zeros(1)
+arrays = [[mxdp.get_params([each], device)[0] for device in devices] for each in (ones, zeros, zeros, ones)]
+for shard in shards:
+    print("own statistics:  ", ((shard - shard.mean()) / shard.std()).reshape(-1), "on", shard.ctx)
+for y in SyncBatchNorm(*arrays)(shards):
+    print("the whole batch's:", y.reshape(-1), "on", y.ctx)
 
 # %% [markdown]
 # ## Questions

@@ -1,0 +1,180 @@
+"""Synchronised batch normalisation: the statistics are those of the whole batch, whose shards lie on several devices.
+
+N is how many numbers of a channel the whole batch has: samples, or samples x height x width. x' is the normalised x::
+
+                device 0                              device 1
+    forward     its shard's mean and deviation        its shard's mean and deviation
+                                 all-gather: 2 numbers a channel
+                the batch's mean and deviation        the same, bit for bit
+                y = scale x' + shift                  y = scale x' + shift
+    backward    a = sum of dy, b = sum of dy x'       a = sum of dy, b = sum of dy x'
+                                 all-reduce: 2 numbers a channel
+                dx = scale / deviation * (dy - (a + b x') / N)
+
+Autograd can't differentiate a collective. So it goes back as far as the normalisation, which then says from which
+gradients it goes on. (:class:`mxdp.parallel.data.Data` exchanges by copies instead, which autograd follows, and keeps
+no running statistics.) All passes over x are MXNet's own fused operator, since its sums over several axes take longer.
+
+Sources: Ioffe and Szegedy, "Batch Normalization", ICML 2015, section 3; for the variance of all shards from those of
+each, Chan, Golub and LeVeque, COMPSTAT 1982.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Callable, List, Sequence, Tuple
+
+import numpy as onp
+
+from mxdp.backend import NDArray, autograd, mx, np, npx, upload
+from mxdp.collectives import AllReduce
+from mxdp.collectives.allreduce import check_alike
+from mxdp.layers import EPSILON
+
+Same = Sequence[NDArray]
+"""One array on each device, in the same order everywhere."""
+
+
+class SyncBatchNorm:
+    """One batch normalisation in a network on several devices::
+
+        with autograd.record():
+            hs = [before(X) for X in X_shards]
+            losses = [behind(y) for y in norm(hs)]
+        autograd.backward(losses)                  # as far as the normalisation
+        autograd.backward(hs, norm.backward())     # from there on
+
+    To evaluate, give one device's arrays to ``npx.batch_norm`` with ``use_global_stats=True``. (Not run on
+    a GPU.)
+
+    Args:
+        scales, shifts: parameters, an array (channels,) on each device, with a gradient, which each step overwrites:
+            the sum over the device's shard.
+        means, variances: running statistics, likewise, without gradients. A call writes them in place, by MXNet's own
+            rule: ``momentum`` times the old ones, and the rest of the batch's. They stay equal, bit for bit.
+
+    Raises:
+        ValueError: arrays of different shapes, dtypes or devices, two on one device, or none; other numbers than
+            float32 or float64; a scale or shift without a gradient; a momentum that is not from 0 to 1.
+    """
+
+    def __init__(self, scales: Same, shifts: Same, means: Same, variances: Same, momentum: float = 0.9) -> None:
+        check_alike(scales, "SyncBatchNorm")
+        for what, arrays in (("shifts", shifts), ("means", means), ("variances", variances)):
+            if [(x.ctx, x.shape, x.dtype) for x in arrays] != [(x.ctx, x.shape, x.dtype) for x in scales]:
+                raise ValueError(f"SyncBatchNorm needs {what} like scales: as many, on the same devices, of one shape")
+        if onp.dtype(scales[0].dtype) not in (onp.float32, onp.float64):
+            raise ValueError(f"SyncBatchNorm takes float32 or float64, not {onp.dtype(scales[0].dtype)}")
+        if scales[0].ndim != 1 or any(x.grad is None for x in (*scales, *shifts)):
+            raise ValueError("SyncBatchNorm needs scales and shifts (channels,) with gradients: call attach_grad()")
+        if not 0 <= momentum <= 1:
+            raise ValueError(f"momentum is the share of the old statistics, from 0 to 1, not {momentum!r}")
+        self._scales, self._shifts, self._means, self._variances = scales, shifts, means, variances
+        self._merge = _in_one_call(partial(_merged, momentum), "counts", "means", "inverses", "mean", "variance")
+        self._correct = _in_one_call(_correction, "a", "b", "scale", "variance", "counts")
+        k, like = len(scales), dict(dtype=scales[0].dtype)
+        # [0]: a mean from each device; [1]: 1 / deviation. A sum with zeros in place of the others' is an all-gather.
+        self._moments = [np.zeros((2, k, scale.size), ctx=scale.ctx, **like) for scale in scales]
+        self._own = [(each[0][i], each[1][i]) for i, each in enumerate(self._moments)]
+        self._gather = AllReduce(self._moments, "naive")
+        self._sums = [np.zeros((2, scale.size), ctx=scale.ctx, **like) for scale in scales]
+        self._reduce = AllReduce(self._sums, "naive")
+        self._kept: List[Tuple[NDArray, ...]] = []
+
+    def __call__(self, xs: Same) -> List[NDArray]:
+        """Normalise ``xs``, a shard (n, channels) or (n, channels, height, width) on each device; n may differ. Doesn't
+        wait.
+
+        Raises:
+            ValueError: not one shard for each device; one is empty or has another shape; a single number a channel.
+        """
+        self._check(xs)
+        sizes = onp.array([[x.size / x.shape[1]] for x in xs], dtype=xs[0].dtype)
+        with autograd.pause(train_mode=True):
+            for x, own, moments, *arrays in zip(xs, self._own, self._moments, *self._arrays()):
+                moments[:] = 0
+                # Which y, scale and shift does not matter here: the operator gives the statistics of x as well.
+                _, *found = npx.batch_norm(x, *arrays, eps=EPSILON, fix_gamma=False, output_mean_var=True)
+                for each, place in zip(found, own):
+                    each.copyto(place)
+            self._gather()
+        ys, self._kept, recording = [], [], autograd.is_recording()
+        for x, (means, inverses), scale, shift, *running in zip(xs, self._moments, *self._arrays()):
+            with autograd.pause():
+                counts = upload(sizes, x.ctx)
+                mean, variance, *new = self._merge(counts, means, inverses, *running)
+                for own, place in zip(new, running):
+                    own.copyto(place)
+            x = x.detach()
+            if recording:
+                x.attach_grad()
+                self._kept.append((x, scale, shift, mean, variance, counts))
+            ys.append(_normalise(x, scale, shift, mean, variance))
+        return ys
+
+    def backward(self) -> List[NDArray]:
+        """The gradients of the last ``xs``, after autograd has gone back from the losses. Doesn't wait.
+
+        Raises:
+            RuntimeError: the last call was not recorded, or its gradients were fetched already.
+        """
+        if not self._kept:
+            raise RuntimeError("SyncBatchNorm.backward needs a call inside autograd.record() before it, one for each")
+        kept, self._kept = self._kept, []
+        for (_, scale, shift, *_), (a, b) in zip(kept, self._sums):
+            shift.grad.copyto(a)
+            scale.grad.copyto(b)
+        self._reduce()
+        gradients = []
+        for (x, scale, _, mean, variance, counts), sums in zip(kept, self._sums):
+            factor, shift = self._correct(*sums, scale, variance, counts)
+            # MXNet took the statistics for constants: x.grad is scale / deviation * dy.
+            gradients.append(x.grad + _normalise(x, factor, shift, mean, variance))
+        return gradients
+
+    def _arrays(self) -> Tuple[Same, ...]:
+        return self._scales, self._shifts, self._means, self._variances
+
+    def _check(self, xs: Same) -> None:
+        scales = self._scales
+        if [x.ctx for x in xs] != [scale.ctx for scale in scales]:
+            placed, found = (", ".join(str(x.ctx) for x in arrays) or "none" for arrays in (scales, xs))
+            raise ValueError(f"SyncBatchNorm needs a shard on each of {placed}, in this order, not on {found}")
+        for x in xs:
+            if x.ndim not in (2, 4) or (x.shape[1:2], x.dtype) != (scales[0].shape, scales[0].dtype):
+                raise ValueError(
+                    f"SyncBatchNorm takes shards (n, {scales[0].size}) or (n, {scales[0].size}, height, width) of its "
+                    f"scales' dtype, not {x.shape}"
+                )
+            if x.shape[2:] != xs[0].shape[2:] or not x.size:
+                raise ValueError(f"SyncBatchNorm takes shards with samples, of one height and width, not {x.shape}")
+        if sum(x.size for x in xs) == scales[0].size:
+            raise ValueError("one number a channel has no variance: give SyncBatchNorm a larger batch")
+
+
+def _merged(momentum: float, counts: Any, means: Any, inverses: Any, mean: Any, variance: Any) -> Tuple[Any, ...]:
+    """Mean and variance (channels,) of the whole batch, and the new running ones. From each device, (devices, channels)
+    means and inverses of deviations; ``counts`` (devices, 1)."""
+    shares = counts / counts.sum()
+    m = (shares * means).sum(axis=0)
+    v = (shares * (inverses**-2 + (means - m) ** 2)).sum(axis=0) - EPSILON
+    return m, v, momentum * mean + (1 - momentum) * m, momentum * variance + (1 - momentum) * v
+
+
+def _correction(a: Any, b: Any, scale: Any, variance: Any, counts: Any) -> Tuple[Any, ...]:
+    """What to multiply x' by, and what to add: -scale / deviation * b / N, -scale / deviation * a / N."""
+    share = scale * (variance + EPSILON) ** -0.5 / -counts.sum()
+    return share * b, share * a
+
+
+def _in_one_call(function: Callable[..., Tuple[Any, ...]], *names: str) -> Callable[..., Any]:
+    """``function`` of arrays as one operator: for a few numbers a channel, Python's calls are what takes time."""
+    variables = {name: mx.sym.var(name).as_np_ndarray() for name in names}
+    graph = mx.sym.Group(function(**variables)).as_np_ndarray()
+    order = [names.index(name) for name in graph.list_inputs()]
+    operator = mx.nd.CachedOp(graph)
+    return lambda *arrays: operator(*[arrays[number] for number in order])
+
+
+def _normalise(x: NDArray, scale: NDArray, shift: NDArray, mean: NDArray, variance: NDArray) -> NDArray:
+    return npx.batch_norm(x, scale, shift, mean, variance, eps=EPSILON, fix_gamma=False, use_global_stats=True)

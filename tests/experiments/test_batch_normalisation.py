@@ -1,0 +1,192 @@
+"""Batch normalisation over devices: claims, answer, picture, and what the oracle finds."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from matplotlib.figure import Figure
+
+from mxdp.backend import devices, np
+from mxdp.datasets import load
+from mxdp.errors import UsageError
+from mxdp.experiments.data_parallel.batch_norm import APART, OTHER_ORDER, OWN, PANELS, SYNCED, BatchNormalisation
+from mxdp.experiments.data_parallel.work import batch_norm as work
+from mxdp.experiments.harness import claims
+from mxdp.experiments.harness.experiment import Case
+from mxdp.experiments.harness.rows import Row
+from mxdp.experiments.harness.settings import resolve
+from mxdp.experiments.measure.oracle import count
+from mxdp.parallel.batch_norm import SyncBatchNorm
+from mxdp.scratch import in_sync
+
+EXPERIMENT = BatchNormalisation()
+SETTINGS = dict(EXPERIMENT.presets["quick"], kind="cpu", shards=[8, 64])
+WAYS = (OWN, APART, SYNCED, OTHER_ORDER)
+
+
+def finished(settings=SETTINGS, **given):
+    """A step takes 1 s with own statistics. Small shards differ by 0.5, large ones by 0.1, synchronised by 0.001."""
+    known = dict(small=0.5, large=0.1, synced=0.001, gain=0.0, other=0.005, seconds=1.2)
+    known.update(given)
+    rows = []
+    for case in EXPERIMENT.cases(settings):
+        way, shard = case.settings["way"], case.settings["shard"]
+        differs = known["small" if shard == 8 else "large"] if way in (OWN, APART) else known["synced"]
+        numbers = {"differs": differs, "gain": known["gain"], "other_replica": known["other"], "averaged": 0.01}
+        rounds = {name: [value] * 12 for name, value in numbers.items()}
+        seconds = known["seconds"] if way == SYNCED else 1.1 if way == APART else 1.0
+        row = Row(
+            case.label, {"devices": ["cpu"] * case.devices, **case.settings}, [seconds] * 12, dict(numbers), rounds
+        )
+        rows.append((row, case.reference))
+    split = [[row for row, reference in rows if reference == wanted] for wanted in (False, True)]
+    EXPERIMENT.finish(*split, settings)
+    return split
+
+
+@pytest.mark.parametrize(
+    ("changes", "name", "holds", "about"),
+    [
+        ({}, "none", True, 2),
+        ({"synced": 0.011}, "none", False, 2),
+        ({}, "own", True, 2),
+        ({"large": 0.009}, "own", False, 2),
+        ({}, "smaller", True, 1),
+        ({"small": 0.19}, "smaller", False, 1),
+        ({}, "accurate", True, 1),
+        ({"gain": -0.011}, "accurate", False, 1),
+        ({}, "saved", True, 2),
+        ({"other": 0.011}, "saved", False, 2),
+        ({}, "price", True, 1),
+        ({"seconds": 1.26}, "price", False, 1),
+    ],
+)
+def test_its_claims_are_judged(changes, name, holds, about):
+    found = claims.judged(name, EXPERIMENT.claims[name], finished(**changes)[0])
+    assert (found["holds"], len(found["measured"])) == (holds, about)
+
+
+def test_the_answer_is_about_the_smallest_shards():
+    assert EXPERIMENT.answer(*finished(), SETTINGS) == (
+        "Normalised by shards of 8 samples, training misses the serial run's parameters by 0.50 (0.50 to 0.50) of its "
+        "way; synchronised statistics reach them, and make a step 1.20 (1.20 to 1.20) times as long."
+    )
+    assert "statistics miss them" in EXPERIMENT.answer(*finished(synced=0.02), SETTINGS)
+    more = EXPERIMENT.explanation(*finished(), SETTINGS)
+    assert "With shards of 64 it is 0.10 (0.10 to 0.10)" in more
+    assert "1.10 (1.10 to 1.10) times is what mxdp's operators take" in more
+
+
+def test_one_device_has_nothing_to_exchange():
+    alone = dict(SETTINGS, devices=[1])
+    assert "--devices 2" in EXPERIMENT.answer(*finished(alone), alone)
+    assert EXPERIMENT.explanation(*finished(alone), alone) == ""
+    assert not {name for row in finished(alone)[0] for name in row.rounds} & set(EXPERIMENT.claims)
+
+
+@pytest.mark.parametrize("shards", [[8], [8, 64]])
+def test_it_is_drawn_with_what_is_left_after_a_failure(shards):
+    settings = dict(SETTINGS, shards=shards)
+    rows, references = finished(settings)
+    figure = Figure()
+    left = [row for row in rows if row.case["way"] != OWN]
+    EXPERIMENT.finish(left, [], settings)
+    EXPERIMENT.draw({"rows": left, "references": references, "settings": settings}, figure)
+    assert [axes.get_title() for axes in figure.axes] == list(PANELS.values())
+    figure.savefig("/dev/null", format="png")
+
+
+@pytest.mark.parametrize("shards", [[1, 8], [8, 8], [2.5]])
+def test_shards_without_a_variance_are_refused_before_anything_is_trained(shards):
+    with pytest.raises(UsageError, match="one sample has no variance"):
+        resolve([EXPERIMENT], "quick", {"shards": shards})
+
+
+def case_of(way, devices=2):
+    return Case("", 1 if way == OTHER_ORDER else devices, settings={"way": way, "batch": 8, "repeat": 0})
+
+
+@pytest.mark.parametrize(("way", "devices"), [*((way, 2) for way in WAYS), (SYNCED, 3), (APART, 3)])
+def test_its_oracle_finds_nothing_wrong(way, devices):
+    checked, wrong = count(work.oracle(case_of(way, devices), dict(SETTINGS, devices=[devices])))
+    assert checked > 40_000
+    assert wrong == 0
+
+
+class Alone:
+    """In place of a :class:`SyncBatchNorm`: each shard by itself."""
+
+    def __init__(self, scales, shifts, means, variances, momentum):
+        arrays = zip(scales, shifts, means, variances)
+        self.norms = [SyncBatchNorm(*[[each] for each in own], momentum) for own in arrays]
+
+    def __call__(self, xs):
+        return [norm([x])[0] for norm, x in zip(self.norms, xs)]
+
+    def backward(self):
+        return [norm.backward()[0] for norm in self.norms]
+
+
+def test_its_oracle_finds_statistics_of_a_shard_alone(monkeypatch):
+    monkeypatch.setattr(work, "SyncBatchNorm", Alone)
+    checked, wrong = count(work.oracle(case_of(SYNCED), SETTINGS))
+    assert wrong > checked / 2
+    assert count(work.oracle(case_of(APART), SETTINGS))[1] == 0
+
+
+def test_its_oracle_finds_sums_that_are_missing_in_backward(monkeypatch):
+    class Forward(SyncBatchNorm):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            self._reduce = list
+
+    monkeypatch.setattr(work, "SyncBatchNorm", Forward)
+    assert count(work.oracle(case_of(SYNCED), SETTINGS))[1] > 1000
+
+
+@pytest.mark.parametrize("way", [OWN, SYNCED])
+def test_its_oracle_finds_gradients_that_are_not_summed(monkeypatch, way):
+    monkeypatch.setattr(work, "GradientSync", lambda replicas: list)
+    assert count(work.oracle(case_of(way), SETTINGS))[1] > 1000
+
+
+def rounds(way, devices=2, repeat=0, **changes):
+    settings = {**SETTINGS, "data": "synthetic", "devices": [devices], "steps": 3, "test": 100, "rounds": 2, **changes}
+    case = case_of(way, devices)
+    case.settings["repeat"] = repeat
+    ready = work.set_up(case, settings)
+    return [ready.round() for _ in range(2)]
+
+
+def test_synchronised_replicas_save_the_same_and_own_ones_do_not():
+    synced, own, order = (rounds(way) for way in (SYNCED, OWN, OTHER_ORDER))
+    for each in synced:
+        assert each.metrics["other_replica"] == each.metrics["averaged"] == 0
+    assert max(each.metrics["differs"] for each in synced + order) < 1e-3
+    assert min(each.metrics["differs"] for each in own) > 1e-2
+    assert all(math.isfinite(value) for each in own for value in each.metrics.values())
+
+
+def test_each_round_has_a_seed_of_its_own(monkeypatch):
+    seeds = []
+    train = work.NormedTraining.train
+    monkeypatch.setattr(
+        work.NormedTraining, "train", lambda own, seed, steps: seeds.append(seed) or train(own, seed, steps)
+    )
+    for repeat in (0, 1):
+        seeds.clear()
+        rounds(OWN, repeat=repeat, seed=3)
+        assert seeds[0] == 3  # the warm-up
+        assert set(seeds[1:]) == {3 + 2 * repeat, 4 + 2 * repeat}
+
+
+def test_it_evaluates_with_the_running_statistics_that_it_is_given():
+    data = load("synthetic")
+    training = work.NormedTraining(data, devices(2), SYNCED, 32, 0.25)
+    training.train(0, 60)
+    (running, other), net = training.net.running, training.net
+    before = [each.asnumpy() for each in running]
+    found, wrong = (net.accuracy(data.test, own) for own in (running, [each * 0 + 1 for each in running]))
+    assert found > wrong + 0.2
+    assert in_sync([running, other, list(map(np.array, before))])

@@ -1,0 +1,204 @@
+"""Synchronised batch normalisation: equal to MXNet's own on the whole batch, in one piece."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as onp
+import pytest
+from nets import devices
+
+from mxdp.backend import autograd, np, npx
+from mxdp.parallel import batch_norm
+from mxdp.parallel.batch_norm import SyncBatchNorm
+from mxdp.scratch import in_sync
+
+TOLERANCE = {"float32": 2e-5, "float64": 1e-9}
+MOMENTUM = 0.9
+SHAPES = [(11, 5), (11, 4, 5, 3)]
+CUTS = {1: [], 2: [7], 3: [4, 10]}
+"""Of eleven samples: shards of 7 and 4; of 4, 6 and 1."""
+
+
+def numbers(shape, dtype="float32", seed=0):
+    """(x, dy, scale, shift): far from mean 0, where a difference of large sums would show."""
+    random, channels = onp.random.RandomState(seed), shape[1:2]
+    drawn = (
+        random.normal(20, 1 / 8, shape),
+        random.normal(1, 1, shape),
+        random.normal(1, 0.3, channels),
+        random.normal(size=channels),
+    )
+    return [each.astype(dtype) for each in drawn]
+
+
+def put(array, device, gradient=False):
+    own = np.array(array, dtype=array.dtype, ctx=device)
+    if gradient:
+        own.attach_grad()
+    return own
+
+
+def arrays(shape, n, dtype="float32"):
+    """scales, shifts, means and variances on n devices."""
+    _, _, scale, shift = numbers(shape, dtype)
+    first = [(scale, True), (shift, True), (onp.full_like(scale, 3), False), (onp.ones_like(scale), False)]
+    return [[put(array, device, gradient) for device in devices(n)] for array, gradient in first]
+
+
+def whole(shape, dtype, steps=2):
+    """MXNet's, on one device: y, dx, the gradients of scale and shift, and the running statistics."""
+    x, dy = (put(each, devices(1)[0], True) for each in numbers(shape, dtype)[:2])
+    (scale,), (shift,), (mean,), (variance,) = arrays(shape, 1, dtype)
+    for _ in range(steps):
+        with autograd.record():
+            y = npx.batch_norm(x, scale, shift, mean, variance, eps=1e-5, momentum=MOMENTUM, fix_gamma=False)
+        y.backward(dy)
+    return [each.asnumpy() for each in (y, x.grad, scale.grad, shift.grad, mean, variance)]
+
+
+def split(shape, dtype, n, steps=2):
+    """The same by n devices; of what each device has, a list."""
+    x, dy = numbers(shape, dtype)[:2]
+    xs, dys = (
+        [put(part, device, True) for part, device in zip(onp.split(own, CUTS[n]), devices(n))] for own in (x, dy)
+    )
+    scales, shifts, means, variances = arrays(shape, n, dtype)
+    norm = SyncBatchNorm(scales, shifts, means, variances, MOMENTUM)
+    for _ in range(steps):
+        with autograd.record():
+            hs = [own * 1 for own in xs]
+            ys = norm(hs)
+            heads = [y * own for y, own in zip(ys, dys)]
+        autograd.backward(heads)
+        autograd.backward(hs, norm.backward())
+    gradients = [[each.grad for each in own] for own in (xs, scales, shifts)]
+    return [[each.asnumpy() for each in own] for own in (ys, *gradients, means, variances)]
+
+
+def differences(shape, dtype, n):
+    """Of each of the six, the largest difference as a share of the largest number."""
+    found = []
+    for number, (own, expected) in enumerate(zip(split(shape, dtype, n), whole(shape, dtype))):
+        actual = [onp.concatenate(own)] if number < 2 else [sum(own)] if number < 4 else own
+        found.append(max(onp.abs(each - expected).max() for each in actual) / onp.abs(expected).max())
+    return found
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_it_equals_mxnets_on_the_whole_batch(shape, dtype, n):
+    found = differences(shape, dtype, n)
+    # 20, with the deviation 1/8: rounding is 160 times as large a share of x - mean. MXNet's momentum is a float32.
+    limits = [TOLERANCE[dtype] * 160] * 4 + [max(TOLERANCE[dtype], 1e-6)] * 2
+    assert [each for each, limit in zip(found, limits) if not each <= limit] == [], found
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_running_statistics_and_results_are_the_same_bits_on_all_devices(shape):
+    scales, shifts, means, variances = arrays(shape, 3)
+    SyncBatchNorm(scales, shifts, means, variances)(
+        [put(part, device) for part, device in zip(onp.split(numbers(shape)[0], CUTS[3]), devices(3))]
+    )
+    assert in_sync(list(zip(means, variances)))
+    assert not (means[0] == 3).any()
+
+
+def broken(monkeypatch, part):
+    """Without one of its three parts."""
+    merged, AllReduce = batch_norm._merged, batch_norm.AllReduce
+
+    def own_statistics(arrays):
+        for number, moments in enumerate(arrays):
+            moments[:] = moments[:, number : number + 1].copy()
+
+    def collective(arrays, algorithm):
+        if arrays[0].ndim == 3 and part == "statistics of the whole batch":
+            return lambda: own_statistics(arrays)
+        if arrays[0].ndim == 2 and part == "sums in backward":
+            return lambda: None
+        return AllReduce(arrays, algorithm)
+
+    monkeypatch.setattr(batch_norm, "AllReduce", collective)
+    if part == "larger shards weigh more":
+        monkeypatch.setattr(batch_norm, "_merged", lambda m, counts, **others: merged(m, counts * 0 + 1, **others))
+
+
+@pytest.mark.parametrize("part", ["statistics of the whole batch", "sums in backward", "larger shards weigh more"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_what_lacks_a_part_is_found(monkeypatch, part, shape):
+    broken(monkeypatch, part)
+    found = differences(shape, "float64", 2)
+    assert found[1] > 1e-3, found
+
+
+def test_without_recording_the_statistics_are_the_batchs_too_but_nothing_goes_back():
+    norm = SyncBatchNorm(*arrays((4, 3), 2))
+    x = numbers((4, 3))[0]
+    ys = norm([put(part, device) for part, device in zip(onp.split(x, 2), devices(2))])
+    assert onp.isfinite(ys[1].asnumpy()).all()
+    with pytest.raises(RuntimeError, match=r"inside autograd.record\(\)"):
+        norm.backward()
+
+
+def test_gradients_are_fetched_once():
+    norm = SyncBatchNorm(*arrays((4, 3), 1))
+    with autograd.record():
+        ys = norm([put(numbers((4, 3))[0], devices(1)[0])])
+    autograd.backward(ys)
+    norm.backward()
+    with pytest.raises(RuntimeError, match="one for each"):
+        norm.backward()
+
+
+def without_gradient(scales, *others):
+    return ([put(scale.asnumpy(), scale.ctx) for scale in scales], *others)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda scales, *others: ([], *others), "the list is empty"),
+        (lambda scales, *others: ([scales[0]] * 2, *others), "different devices, not on cpu(0), cpu(0)"),
+        (lambda scales, shifts, *others: (scales, shifts[:1], *others), "needs shifts like scales"),
+        (lambda a, b, means, d: (a, b, [mean[:2] for mean in means], d), "needs means like scales"),
+        (lambda a, b, c, variances: (a, b, c, variances[::-1]), "needs variances like scales"),
+        (without_gradient, "call attach_grad()"),
+        (lambda *own: [[each.reshape(1, -1) for each in kind] for kind in own], "(channels,) with gradients"),
+        (lambda *own: [[each.astype("float16") for each in kind] for kind in own], "float32 or float64, not float16"),
+        (lambda *own: (*own, 1.5), "from 0 to 1, not 1.5"),
+        (lambda *own: (*own, float("nan")), "from 0 to 1, not nan"),
+    ],
+)
+def test_bad_parameters_are_refused(change, said):
+    with pytest.raises(ValueError, match=re.escape(said)):
+        SyncBatchNorm(*change(*arrays((4, 3), 2)))
+
+
+@pytest.mark.parametrize(
+    ("shapes", "said"),
+    [
+        ([(2, 3)], "a shard on each of cpu(0), cpu(1), in this order, not on cpu(0)"),
+        ([(2, 4), (2, 4)], "(n, 3) or (n, 3, height, width) of its scales' dtype, not (2, 4)"),
+        ([(2, 3, 5), (2, 3, 5)], "not (2, 3, 5)"),
+        ([(2, 3, 5, 5), (2, 3, 5, 4)], "of one height and width, not (2, 3, 5, 4)"),
+        ([(2, 3, 5, 5), (2, 3)], "of one height and width, not (2, 3)"),
+        ([(2, 3), (0, 3)], "shards with samples"),
+    ],
+)
+def test_bad_shards_are_refused(shapes, said):
+    norm = SyncBatchNorm(*arrays((4, 3), 2))
+    with pytest.raises(ValueError, match=re.escape(said)):
+        norm([put(onp.ones(shape, "float32"), device) for shape, device in zip(shapes, devices(2))])
+
+
+def test_shards_of_another_dtype_or_order_and_a_single_number_are_refused():
+    scales = arrays((4, 3), 2)
+    xs = [put(onp.ones((2, 3), "float32"), device) for device in devices(2)]
+    with pytest.raises(ValueError, match="in this order"):
+        SyncBatchNorm(*scales)(xs[::-1])
+    with pytest.raises(ValueError, match="of its scales' dtype"):
+        SyncBatchNorm(*scales)([x.astype("float64") for x in xs])
+    with pytest.raises(ValueError, match="one number a channel has no variance"):
+        SyncBatchNorm(*arrays((4, 3), 1))([xs[0][:1]])
