@@ -2,9 +2,9 @@
 MXNet.
 
 A result is *older* than the code where a module that its child processes had imported is another today
-(:func:`changes`). The children report these modules, since an import may depend on the case, and what nobody imported
-can't have changed a number. A module counts by its :func:`fingerprint`: an edited comment costs no hours of
-measurement.
+(:func:`changes`). The children report these modules when they are ready, since an import may depend on the case. The
+file of the question is one of them: its cases and settings decide numbers. A module counts by its
+:func:`fingerprint`, so that an edited comment costs no hours of measurement.
 """
 
 from __future__ import annotations
