@@ -10,7 +10,7 @@ VENV ?= .venv
 ARGS ?=
 # The committed results: one folder for each machine, named after its processor, with those of `quick` inside.
 MACHINE ?= $(shell tools/machine.sh)
-REFERENCE_ARGS ?= run all --preset full
+REFERENCE_ARGS ?= run all profile --preset full
 
 python := $(VENV)/bin/python
 # Two processes, each of which takes tests from the other at its end; `ARGS="-n 0"` runs all in one.
@@ -18,7 +18,7 @@ pytest := $(python) -m pytest -n 2 --dist worksteal
 install = @PYTHON="$(PYTHON)" VENV="$(VENV)" tools/install.sh "$(BACKEND)"
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint check mutants torture reference peers clean
+.PHONY: help run test lint check mutants torture reference report peers clean
 # On a CI, pytest would print unequal bytes of a network in full: it takes longer than a test may.
 unexport CI BUILD_NUMBER
 # Two targets at once would install into one .venv at once.
@@ -54,11 +54,15 @@ torture: ## do trainings survive? kill, stop, fill and cut at random moments (5 
 	$(install)
 	$(python) tools/torture.py $(ARGS)
 
-reference: ## measure the committed results of this machine again, full and quick (hours), and write the tables
+reference: ## measure this machine's committed results again (hours), and write the tables; ARGS=--stale the older ones
 	$(install)
 	$(python) -m mxdp.experiments $(REFERENCE_ARGS) --out experiments/reference/$(MACHINE) $(ARGS)
 	$(python) -m mxdp.experiments $(REFERENCE_ARGS:full=quick) --out experiments/reference/$(MACHINE)/quick $(ARGS)
 	$(python) tools/tables.py
+
+report: ## make report.html, pictures and timelines from the committed results; MACHINE=... names their folder
+	$(install)
+	$(python) -m mxdp.experiments report $(firstword $(wildcard $(addprefix experiments/reference/,$(MACHINE) *))) $(ARGS)
 
 peers: ## mxdp beside what a user would pick instead; adds PyTorch and Horovod, which is built (cmake, a C++ compiler)
 	$(install)

@@ -319,9 +319,14 @@ def test_targets_install_first_and_hand_on_what_they_are_given() -> None:
     reference = make("-n", "reference", "REFERENCE_ARGS=run epochs", "MACHINE=here")
     assert reference[1].split()[2:] == ["mxdp.experiments", "run", "epochs", "--out", "experiments/reference/here"]
     _, full, quick, tables = make("-n", "reference", "MACHINE=here")
-    assert full.split()[3:] == ["run", "all", "--preset", "full", "--out", "experiments/reference/here"]
-    assert quick.split()[3:] == ["run", "all", "--preset", "quick", "--out", "experiments/reference/here/quick"]
+    here = "experiments/reference/here"
+    assert full.split()[3:] == ["run", "all", "profile", "--preset", "full", "--out", here]
+    assert quick.split()[3:] == ["run", "all", "profile", "--preset", "quick", "--out", f"{here}/quick"]
     assert tables == ".venv/bin/python tools/tables.py"
+    assert all(line.endswith(" --stale") for line in make("-n", "reference", "ARGS=--stale")[1:3])
+    for machine in ("amd-epyc-2-cores", "without-results"):
+        folder = "experiments/reference/amd-epyc-2-cores"
+        assert make("-n", "report", f"MACHINE={machine}")[1].split()[2:] == ["mxdp.experiments", "report", folder]
 
 
 def test_a_machine_s_name_can_be_a_folder_s() -> None:

@@ -27,7 +27,7 @@ PIECES = ROOT / "docs" / "pieces.md"
 def epochs():
     result = results.read(tables.FOLDER / "epochs.json")
     result["verdict"].update(holds=None, claims=[], busy=None)
-    return result
+    return {**result, "sources": {}}
 
 
 @pytest.mark.parametrize("path", [tables.LISTED, *tables.PAGES], ids=lambda path: str(path.relative_to(ROOT)))
@@ -114,8 +114,31 @@ def test_a_failed_run_says_why_and_its_time_is_none(epochs, tmp_path):
     assert "run epochs` | – | – | No answer: it hung. |" in made[EXPERIMENTS]
 
 
+def test_a_result_whose_code_has_changed_is_marked_wherever_it_is_shown(epochs, tmp_path, monkeypatch):
+    def marked(**changed):
+        results.write({**epochs, **changed}, tmp_path / "quick")
+        made = tables.written(tmp_path)
+        shown = ["(quick, older)" in made[path] for path in (tables.LISTED, README, EXPERIMENTS)]
+        assert shown[1:] == ["Older: measured before a change" in made[path] for path in (README, EXPERIMENTS)]
+        return shown
+
+    monkeypatch.setattr(tables.provenance, "ROOT", tmp_path)
+    (tmp_path / "mxdp").mkdir()
+    (tmp_path / "mxdp" / "timing.py").write_text("SECONDS = 1\n")
+    sources = {"mxdp.timing": tables.provenance.fingerprint("SECONDS = 1\n")}
+    epochs["preset"] = "quick"
+    assert marked(sources=sources) == [False] * 3
+    (tmp_path / "mxdp" / "timing.py").write_text("SECONDS = 2\n")
+    assert marked(sources=sources) == [True] * 3
+    assert marked(sources={}) == [False] * 3
+    own = epochs["environment"]
+    newest = {**epochs, "experiment": "tiles", "started": "2999-01-01T00:00:00+00:00"}
+    results.write({**newest, "environment": {**own, "versions": {**own["versions"], "numpy": "9.9"}}}, tmp_path)
+    assert marked(sources={}) == [True] * 3
+
+
 def test_a_table_has_the_rows_and_columns_that_say_something(epochs):
-    known = {("full", "epochs"): epochs}
+    known = {("full", "epochs"): {**epochs, "older": False}}
     _, _, headings, _, *lines = tables.table(known, "epochs 2 processes.*", README)
     assert headings == "| | s/epoch | samples/s | speed-up | in sync |"
     assert [line.split(" | ")[0] for line in lines] == ["| 2 processes, nothing shared"]

@@ -4,6 +4,9 @@
 
 A page marks each table. What lies between ``<!-- KIND: WORDS -->`` and ``<!-- end -->`` is written by the function of
 that KIND. ``tests/test_page_tables.py`` fails where a file differs from what would be written.
+
+A result is marked as older where the code that it ran has changed since, or where the newest result was measured with
+another MXNet or NumPy. (Those that are installed don't count: a page must be the same on every Python.)
 """
 
 from __future__ import annotations
@@ -12,11 +15,12 @@ import json
 import os
 import re
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Dict, List, Sequence, Tuple
 
 from mxdp.errors import MxdpError
-from mxdp.experiments.harness import results
+from mxdp.experiments.harness import provenance, results
 from mxdp.experiments.harness.experiment import Experiment, Result, discover, find
 from mxdp.experiments.report import tables as shown
 from mxdp.experiments.report import words
@@ -29,7 +33,7 @@ LISTED = ROOT / "mxdp" / "experiments" / "reference.json"
 """From which ``list`` says how long each experiment takes, and what its answer is."""
 PRESETS = ("full", "quick")
 Known = Dict[Tuple[str, str], Result]
-"""Results by preset and name."""
+"""Results by preset and name; ``older`` says of each whether it is."""
 
 
 def answers(known: Known, names: str, path: Path) -> List[str]:
@@ -70,11 +74,11 @@ def claims(known: Known, _: str, path: Path) -> List[str]:
                 _, held, numbers = words.verdict(own)
                 decides = [said.rstrip(".") for said in words.undecided(known[preset, each.name], own)]
                 said = "; ".join(filter(None, [numbers, *(text[0].lower() + text[1:] for text in decides)]))
-                here = f"{held}{_quick(preset)}{': ' * bool(said)}{said}"
+                here = f"{held}{_marks(known, preset, each.name)}{': ' * bool(said)}{said}"
             lines.append([f"`{each.name}`", claim.sentence, claim.source, here])
         if not each.claims:
             lines.append([f"`{each.name}`", "(an answer, no claim)", "", ""])
-    return _markdown(["experiment", "claim", "source", "here"], lines)
+    return [*filter(None, [_legend(known)]), "", *_markdown(["experiment", "claim", "source", "here"], lines)]
 
 
 def table(known: Known, chosen: str, path: Path) -> List[str]:
@@ -90,7 +94,7 @@ def table(known: Known, chosen: str, path: Path) -> List[str]:
         raise MxdpError(f"{path}: no row of {name} matches {pattern!r}; the first one is {cells.rows[0][0]!r}.")
     kept = [index for index in range(len(cells.headings)) if any(line[index] != shown.NOTHING for line in lines)]
     headings, right, *lines = ([line[index] for index in kept] for line in (cells.headings, cells.right, *lines))
-    return [f"**{result['question']}**{_quick(preset)}", "", *_markdown(headings, lines, right)]
+    return [f"**{result['question']}**{_marks(known, preset, name)}", "", *_markdown(headings, lines, right)]
 
 
 KINDS = {each.__name__: each for each in (answers, experiments, claims, table)}
@@ -101,9 +105,12 @@ def written(folder: Path = FOLDER) -> Dict[Path, str]:
     """What each file must hold, by its path."""
     paths = sorted(folder.glob("*.json")) + sorted(folder.glob("quick/*.json"))
     found = [words.today(each, discover().get(each["experiment"])) for each in map(results.read, paths)]
-    known = {(result["preset"], result["experiment"]): result for result in found}
-    if not known:
+    if not found:
         raise MxdpError(f"there is no result in {folder}; name another folder in tools/tables.py, or `make reference`.")
+    versions = max(found, key=lambda result: datetime.fromisoformat(result["started"]))["environment"]["versions"]
+    for result in found:
+        result["older"] = bool(provenance.changes(result, versions))
+    known = {(result["preset"], result["experiment"]): result for result in found}
     seconds = {preset: _seconds(known, preset) for preset in PRESETS}
     answered = {each.name: _answer(known, each.name) for each in _ours() if _result(known, each.name)[1]}
     listed = {"machine": _machine(known), **seconds, "answers": answered}
@@ -141,11 +148,12 @@ def _answer(known: Known, name: str) -> str:
     if not result:
         return shown.NOTHING
     text = f"No answer: {result['error']}." if words.mark(result) else result["verdict"]["text"]
-    return text + _quick(preset)
+    return text + _marks(known, preset, name)
 
 
-def _quick(preset: str) -> str:
-    return " (quick)" if preset == "quick" else ""
+def _marks(known: Known, preset: str, name: str) -> str:
+    marks = [*["quick"] * (preset == "quick"), *["older"] * known[preset, name]["older"]]
+    return f" ({', '.join(marks)})" if marks else ""
 
 
 def _machine(known: Known) -> str:
@@ -161,7 +169,11 @@ def _machine(known: Known) -> str:
 def _measured(known: Known) -> str:
     days = sorted(result["started"][:10] for result in known.values())
     when = f"on {days[0]}" if days[0] == days[-1] else f"from {days[0]} to {days[-1]}"
-    return f"Measured on {_machine(known)}, {when}."
+    return f"Measured on {_machine(known)}, {when}. {_legend(known)}".strip()
+
+
+def _legend(known: Known) -> str:
+    return "Older: measured before a change of the code." if any(each["older"] for each in known.values()) else ""
 
 
 def _markdown(headings: Sequence[str], lines: Sequence[Sequence[str]], right: Sequence[Any] = ()) -> List[str]:

@@ -25,7 +25,8 @@ def parser() -> argparse.ArgumentParser:
         "experiments in quick size, which ends in a report.",
     )
     # Without a command, as of `run` without names.
-    top.set_defaults(names=(), preset="quick", out=None, json=False, explain=False, **dict.fromkeys(OPTIONS))
+    top.set_defaults(names=(), preset="quick", out=None, json=False, explain=False, stale=False)
+    top.set_defaults(**dict.fromkeys(OPTIONS))
     commands = top.add_subparsers(dest="command", metavar="COMMAND")
 
     listing = commands.add_parser("list", help="all experiments: question, answer, and how long it takes")
@@ -47,6 +48,9 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--rounds", type=int, help="measured rounds of each configuration")
     run.add_argument("--timeout", type=float, metavar="S", help="seconds that one configuration may work, in all")
     run.add_argument("--out", type=Path, metavar="DIR", help="folder for results (default: runs/<date-time>)")
+    run.add_argument(
+        "--stale", action="store_true", help="only those without a result in --out that is of today's code"
+    )
     run.add_argument("--json", action="store_true", help="print the results as JSON instead of tables")
     run.add_argument("--explain", action="store_true", help="print how to read each table, too")
 
@@ -129,6 +133,8 @@ def _list(as_json: bool) -> int:
     console = Console()
     console.print(table)
     where = f"Times (--preset quick / full) and answers are those of {known['machine']}."
+    if any(str(answer).endswith("older)") for answer in answers.values()):
+        where += " Older: measured before a change of the code."
     console.print(where, highlight=False, markup=False)
     return OK
 
@@ -160,7 +166,7 @@ def _compare(a: Path, b: Path, as_json: bool) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     from mxdp.experiments import session
-    from mxdp.experiments.harness import settings
+    from mxdp.experiments.harness import runner, settings
     from mxdp.experiments.harness.experiment import discover, find
 
     catalog = discover()
@@ -173,6 +179,16 @@ def _run(options: argparse.Namespace) -> int:
     if not names:
         for each in resolved.values():
             each["again"] = True  # the tour shows what differences are worth
+    if options.stale:
+        if not options.out:
+            raise UsageError("--stale compares results with today's code; name their folder with --out DIR")
+        due = {each.name: why for each in experiments if (why := runner.due(each, preset, options.out))}
+        for name, why in due.items():
+            print(f"{name}: {why}", file=sys.stderr)
+        if not due:
+            print("[]" if options.json else f"All these results in {options.out} are of today's code.")
+            return OK
+        experiments, resolved = [find(name) for name in due], {name: resolved[name] for name in due}
     folder = options.out or Path("runs") / datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     return OK if session.run(experiments, preset, resolved, folder, options.json, options.explain) else FAILED
 

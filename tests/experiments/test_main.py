@@ -19,6 +19,7 @@ from mxdp import experiments
 from mxdp.errors import UsageError
 from mxdp.experiments import session
 from mxdp.experiments.__main__ import main
+from mxdp.experiments.harness import runner
 from mxdp.experiments.harness.experiment import discover
 from mxdp.experiments.report.words import duration
 
@@ -65,7 +66,7 @@ def test_list_says_what_each_answers_how_long_it_takes_and_on_which_machine():
         assert seconds == known[preset]
     assert {name: own["answer"] for name, own in found.items() if own["answer"]} == known["answers"]
     lines = run("list", **MADE).stdout.splitlines()
-    assert lines[-1].endswith(f"are those of {known['machine']}.")
+    assert f" are those of {known['machine']}." in " ".join(lines[-2:])
     first = next(number for number, line in enumerate(lines) if line.startswith("epochs "))
     times = " / ".join(duration(known[preset].get("epochs")) for preset in ("quick", "full"))
     assert lines[first + 1].startswith(times)
@@ -288,6 +289,36 @@ def test_report_makes_the_page_again(tmp_path):
     done = run("report", tmp_path, "--picture", "made-good", "--panel", 1, **MADE)
     assert Path(done.stdout.strip()) == tmp_path / "made-good-panel-1.png"
     assert (tmp_path / "made-good-panel-1.png").is_file()
+
+
+def test_stale_measures_what_has_no_result_of_todays_code(tmp_path):
+    def due(preset="quick"):
+        return runner.due(faulty.Good(), preset, tmp_path)
+
+    command = ["run", "made-good", "made-raise", "--stale", "--json", "--out", tmp_path]
+    assert due() == "not measured yet"
+    done = run(*command, **MADE)
+    assert [line for line in done.stderr.splitlines() if "made-" in line] == [
+        "made-good: not measured yet",
+        "made-raise: not measured yet",
+    ]
+    assert due() == ""
+    assert due("full") == "measured with the preset quick"
+    path = tmp_path / "made-good.json"
+    result = json.loads(path.read_text())
+    assert {"faulty", "mxdp.experiments.measure.child"} <= set(result["sources"])
+    (tmp_path / "made-raise.json").write_text(path.read_text().replace("made-good", "made-raise"))
+    done = run(*command, **MADE)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")
+    path.write_text(json.dumps({**result, "sources": {**result["sources"], "mxdp.process": "0", "mxdp.timing": "0"}}))
+    assert due() == "measured before a change of mxdp.process and 1 more"
+    done = run(*command, **MADE)
+    assert [each["experiment"] for each in json.loads(done.stdout)] == ["made-good"]
+    path.write_text(json.dumps({**result, "status": "failed"}))
+    assert due() == "its result is failed"
+    path.write_text("{")
+    assert "made-good.json is damaged" in sentence(run(*command, **MADE), status=1)
+    assert sentence(run("run", "epochs", "--stale")).endswith("name their folder with --out DIR")
 
 
 def test_wrong_data_are_told_before_anything_is_measured(tmp_path):

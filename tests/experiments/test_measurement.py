@@ -12,7 +12,7 @@ from mxdp.experiments.harness.children import ChildGone
 
 ANSWERS = {
     "oracle": {"checked": 10, "wrong": 0},
-    "ready": {"devices": ["made(0)"], "case": {}, "shared": {}, "variables": {}, "records": False},
+    "ready": {"devices": ["made(0)"], "case": {}, "shared": {}, "variables": {}, "modules": [], "records": False},
     "round": {"seconds": 1.0, "metrics": {}, "last": {}},
 }
 

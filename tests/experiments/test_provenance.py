@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from pathlib import Path
+
+import pytest
 
 from mxdp.experiments.harness import provenance as machine
 
@@ -44,3 +47,60 @@ def test_the_commit_is_that_of_the_checkout_and_marks_changes(tmp_path, monkeypa
 def test_without_git(monkeypatch):
     monkeypatch.setenv("PATH", str(Path(__file__).parent))
     assert machine.commit() is None
+
+
+@pytest.fixture
+def code(tmp_path, monkeypatch):
+    """A copy of mxdp to be edited, whose fingerprints are today's."""
+    shutil.copytree(machine.ROOT / "mxdp", tmp_path / "mxdp", ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(machine, "ROOT", tmp_path)
+    return tmp_path / "mxdp"
+
+
+@pytest.mark.parametrize(
+    ("name", "uses_it"),
+    [("epochs", True), ("peers", True), ("stock-loop", True), ("run-ahead", True), ("tiles", False), ("links", False)],
+)
+def test_a_change_of_the_training_step_ages_the_results_that_ran_it(name, uses_it, measured, code):
+    _, result = measured(name)
+    step, versions = code / "training" / "step.py", result["environment"]["versions"]
+    assert machine.changes(result, versions) == []
+    step.write_text(step.read_text().replace('"""', '"""In other words: ', 1) + "\n# a comment\n")
+    assert machine.changes(result, versions) == []
+    step.write_text(step.read_text() + "\nAHEAD = 1\n")
+    assert machine.changes(result, versions) == ["mxdp.training.step"] * uses_it
+
+
+def test_what_else_ages_a_result_and_what_does_not(measured, code):
+    _, result = measured("tiles")
+    versions = result["environment"]["versions"]
+    assert machine.changes(result, {**versions, "numpy": "9.9"}) == ["numpy"]
+    assert machine.changes(result, {**versions, "matplotlib": "9.9"}) == []
+    (code / "parallel" / "tile.py").unlink()
+    assert machine.changes(result, versions) == ["mxdp.parallel.tile"]
+    del result["sources"]
+    assert machine.changes(result, versions) == ["the code (it was not recorded)"]
+
+
+def test_a_file_that_was_edited_during_the_run_counts_as_changed(code):
+    ready, edited = [{"modules": ["mxdp.timing", "mxdp.errors", "mxdp.experiments.report.style"]}], code / "timing.py"
+    written = edited.stat().st_mtime
+    assert machine.sources(ready, written) == {"mxdp.timing": machine.fingerprint(edited.read_text())}
+    found = machine.sources(ready, written - 1)
+    assert machine.changes({"sources": found, "environment": {"versions": {}}}, {}) == ["mxdp.timing"]
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ('"""Another."""\ndef f(x):\n    """Two\n    lines."""\n    return f"{x}#"\n', True),
+        ('# first\ndef f(x):  # so\n\n    # why\n    return f"{x}#"', True),
+        ('def f(x):\n    return f"{x}"\n', False),
+        ('def f(x):\n    "a" "b"\n    return f"{x}#"\n', False),
+        ('def f(x):\n    print("a")\n    return f"{x}#"\n', False),
+        ('def f(x):\n  return f"{x}#"\n', False),
+    ],
+)
+def test_comments_and_docstrings_are_no_code(text, same):
+    code = 'def f(x):\n    return f"{x}#"\n'
+    assert (machine.fingerprint(text) == machine.fingerprint(code)) is same

@@ -108,6 +108,8 @@ BROKEN = [
     (("experiment",), "../evil", "experiment '../evil' is not a name"),
     (("schema_version",), 4, "its schema_version is 4, and this mxdp knows 3"),
     (("verdict", "claims", 0, "bound"), None, "verdict.claims[0].bound is missing"),
+    (("sources",), ["mxdp.timing"], "sources is not an object whose values are texts"),
+    (("sources",), {"mxdp.timing": 1}, "sources is not an object whose values are texts"),
 ]
 
 

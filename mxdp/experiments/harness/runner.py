@@ -47,6 +47,7 @@ def run(
             "preset": preset,
             "settings": settings,
             "environment": provenance.measured(list(measurement.ready.values())),
+            "sources": provenance.sources(measurement.ready.values(), started.timestamp()),
             "started": started.isoformat(timespec="seconds"),
             "elapsed_seconds": round(time.monotonic() - clock, 3),
             "oracle": measurement.oracle,
@@ -67,6 +68,25 @@ def run(
     if interrupt:
         raise interrupt
     return results.loaded(result)
+
+
+def due(experiment: Experiment, preset: str, folder: Path) -> str:
+    """Why ``folder`` has no result of ``experiment`` with this preset by today's code, in words; empty if it has one.
+
+    Raises:
+        MxdpError: its file can't be read or is damaged.
+    """
+    path = folder / f"{experiment.name}.json"
+    if not path.exists():
+        return "not measured yet"
+    result = results.read(path)
+    if result["preset"] != preset:
+        return f"measured with the preset {result['preset']}"
+    if result["status"] != "ok":
+        return f"its result is {result['status']}"
+    changed = provenance.changes(result, provenance.versions())
+    more = f" and {plural(len(changed) - 1, 'more')}" if changed[1:] else ""
+    return f"measured before a change of {changed[0]}{more}" if changed else ""
 
 
 def _judged(measurement: Measurement) -> Dict[str, Any]:

@@ -78,6 +78,9 @@ def problem(result: Any) -> Optional[str]:
         return f"experiment {result['experiment']!r} is not a name of letters, digits, '-' and '_'"
     if result["status"] not in STATUSES:
         return f"status {result['status']!r} is none of {', '.join(STATUSES)}"
+    sources = result.get("sources", {})  # the first results of version 3 have none
+    if not isinstance(sources, dict) or not all(isinstance(each, str) for each in sources.values()):
+        return "sources is not an object whose values are texts"
     for part in ("rows", "references"):
         for index, row in enumerate(result[part]):
             seconds = row["seconds"]

@@ -50,14 +50,16 @@ class ServedCase:
         return {"checked": checked, "wrong": wrong}
 
     def ready(self) -> Dict[str, Any]:
-        """Set up, warm up, and say on which devices and under which variables."""
+        """Set up, warm up, and say on which devices, under which variables and by which modules."""
         self.work = work = self.experiment.set_up(self.case, self.settings)
+        own = type(self.experiment).__module__
         return {
             "devices": [str(device) for device in work.devices],
             "case": dict(work.case),
             "shared": dict(work.shared),
             "records": work.record is not None,
             "variables": process.describe(),
+            "modules": sorted({__spec__.name, own, *(name for name in sys.modules if name.startswith("mxdp."))}),
         }
 
     def round(self) -> Dict[str, Any]:

@@ -18,6 +18,7 @@ from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
 from mxdp.experiments.many_processes.lost_worker import CUT_OFF
 from mxdp.experiments.many_processes.work import machines, victim
 from mxdp.experiments.many_processes.work.hosts import two_hosts
+from mxdp.launch import __main__ as launcher
 
 ENDLESS = 10**6
 """Steps of a training that does not end by itself."""
@@ -79,7 +80,7 @@ def launch(case: Case, settings: Settings, folder: Path, harm: str, at: int) -> 
     """Train by the launcher, to the end; when it said that a rank is lost (``time.time``)."""
     n, options = str(case.settings["processes"]), ["--restarts", "1", "--silent-after", str(settings["silent"])]
     training = [sys.executable, "-m", victim.__name__, str(folder), harm, str(at), json.dumps(settings)]
-    command = [sys.executable, "-m", "mxdp.launch", "-n", n, *options]
+    command = [sys.executable, "-m", f"{launcher.__package__}", "-n", n, *options]
     if case.settings["harm"] != CUT_OFF:
         return heard([*command, "--", *training], dict(os.environ), lambda: None)
     with two_hosts(folder) as hosts:
