@@ -30,7 +30,6 @@ class Training:
         for device in devices:
             self.net(np.zeros((1, 1, 28, 28), ctx=device))
         self.params = [param for param in self.net.collect_params().values() if param.grad_req != "null"]
-        self.net.hybridize(static_alloc=True)
         self.trainer = Trainer(self.net.collect_params(), optimizer, OPTIONS[optimizer], shard_optimizer=sharded)
 
     def backward(self, X_shards: List[NDArray], y_shards: List[NDArray]) -> None:
@@ -89,6 +88,7 @@ def set_up(case: Case, settings: Settings) -> Work:
     devices, chosen, timer = devices_of(case, settings), case.settings, Timer()
     training = Training(chosen["net"], devices, chosen["optimizer"], chosen["sharded"], settings["seed"])
     X, y = _batch(settings["batch_size"] * len(devices), settings["seed"])
+    training.net.hybridize(static_alloc=True)
     steps = settings["steps"] * STEPS[chosen["net"]]
 
     def one_round() -> Round:
