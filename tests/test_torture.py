@@ -67,6 +67,8 @@ def test_a_process_that_is_left_is_a_violation_and_is_ended(torture, tmp_path, m
     monkeypatch.setattr(torture.time, "monotonic", iter(range(0, 1000, 8)).__next__)
     with torture.job_in_folder(torture.random.Random(0), 1, 1, None) as job:
         left = subprocess.Popen(["sleep", "1000"], env=job.environ())
+        while not job.processes():  # Popen returns a moment before the system shows the new program's variables
+            pass
         with pytest.raises(torture.Violation, match=f"left behind: process {left.pid}$"):
             job.nothing_left()
         monkeypatch.undo()

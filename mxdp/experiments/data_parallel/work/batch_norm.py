@@ -12,7 +12,6 @@ from mxdp.backend import Device, HostArray, NDArray, autograd, np, npx
 from mxdp.collectives import GradientSync
 from mxdp.datasets import Dataset, load
 from mxdp.datasets.minibatches import Stream
-from mxdp.engine import prepare_update
 from mxdp.experiments.data_parallel.batch_norm import OTHER_ORDER, OWN, SYNCED
 from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
 from mxdp.experiments.measure.devices import devices_of
@@ -20,6 +19,7 @@ from mxdp.layers import EPSILON
 from mxdp.parallel.batch_norm import SyncBatchNorm
 from mxdp.scratch import cross_entropy, evaluate, get_params, split_batch
 from mxdp.timing import Timer
+from mxdp.training.update import prepare_update
 
 WEIGHTS = ((6, 1, 5, 5), (16, 6, 5, 5), (120, 256), (84, 120), (10, 84))
 """Behind each but the last stands a normalisation. So biases would have no effect, and are left out."""

@@ -20,7 +20,7 @@ OPTIONS = {"sgd": {"learning_rate": 0.01, "momentum": 0.9}, "adam": {"learning_r
 STEPS = {"mlp": 10, "resnet": 1}
 
 
-class Training:
+class OptimizerTraining:
     """A network with the same parameters on all devices, and its trainer."""
 
     def __init__(self, net: str, devices: List[Device], optimizer: str, sharded: bool, seed: int) -> None:
@@ -63,8 +63,8 @@ def oracle(case: Case, settings: Settings) -> Iterator[Tuple[Any, ...]]:
     """Five steps, after which each replica equals that of one device, which computes the shards of samples one by one
     and adds up their gradients: bit for bit on two devices, where a sum has no order."""
     devices, chosen = devices_of(case, settings), case.settings
-    together = Training(chosen["net"], devices, chosen["optimizer"], chosen["sharded"], settings["seed"])
-    alone = Training(chosen["net"], devices[:1], chosen["optimizer"], False, settings["seed"])
+    together = OptimizerTraining(chosen["net"], devices, chosen["optimizer"], chosen["sharded"], settings["seed"])
+    alone = OptimizerTraining(chosen["net"], devices[:1], chosen["optimizer"], False, settings["seed"])
     for param, own in zip(alone.params, together.params):
         param.set_data(own.data(devices[0]))
         param.grad_req = "add"
@@ -86,7 +86,7 @@ def oracle(case: Case, settings: Settings) -> Iterator[Tuple[Any, ...]]:
 def set_up(case: Case, settings: Settings) -> Work:
     """A round's time is that of a step."""
     devices, chosen, timer = devices_of(case, settings), case.settings, Timer()
-    training = Training(chosen["net"], devices, chosen["optimizer"], chosen["sharded"], settings["seed"])
+    training = OptimizerTraining(chosen["net"], devices, chosen["optimizer"], chosen["sharded"], settings["seed"])
     X, y = _batch(settings["batch_size"] * len(devices), settings["seed"])
     training.net.hybridize(static_alloc=True)
     steps = settings["steps"] * STEPS[chosen["net"]]
