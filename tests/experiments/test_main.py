@@ -66,7 +66,7 @@ def test_list_says_what_each_answers_how_long_it_takes_and_on_which_machine():
         assert seconds == known[preset]
     assert {name: own["answer"] for name, own in found.items() if own["answer"]} == known["answers"]
     lines = run("list", **MADE).stdout.splitlines()
-    assert f" are those of {known['machine']}." in " ".join(lines[-3:])
+    assert f" are those of {known['machine']}." in " ".join(" ".join(lines[-3:]).split())
     first = next(number for number, line in enumerate(lines) if line.startswith("epochs "))
     times = " / ".join(duration(known[preset].get("epochs")) for preset in ("quick", "full"))
     assert lines[first + 1].startswith(times)
