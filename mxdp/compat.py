@@ -10,6 +10,7 @@ MXNet's modules, whoever imports them:
 - They write NumPy's scalars in attributes as plain numbers (:func:`attribute_text`).
 - They get no scikit-learn, which with pandas takes a quarter of MXNet's import. Without it, too, MXNet works: it is the
   base class of ``mx.model.FeedForward`` alone, which is deprecated.
+- They load SciPy, another quarter of the import, when they first use it.
 
 The hook is a feature of Python: each module may have its own ``__import__``, in its ``__builtins__``.
 """
@@ -18,6 +19,8 @@ from __future__ import annotations
 
 import builtins
 import functools
+import importlib
+import importlib.util
 import re
 import sys
 from importlib.abc import MetaPathFinder
@@ -128,8 +131,17 @@ def _import(name: str, globals: Any = None, locals: Any = None, fromlist: Sequen
         return SimpleNamespace(StrictVersion=_version, LooseVersion=_version)
     if name == "sklearn.base":
         raise ImportError("MXNet's modules get no scikit-learn, see mxdp.compat")
+    if name.split(".")[0] == "scipy" and importlib.util.find_spec("scipy"):
+        return SimpleNamespace(stats=_Later("scipy.stats"), sparse=_Later("scipy.sparse"))
     module = builtins.__import__(name, globals, locals, fromlist, level)
     return numpy_for_mxnet() if module is sys.modules.get("numpy") else module
+
+
+class _Later(ModuleType):
+    """A module that is imported when something of it is first used."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module(self.__name__), name)
 
 
 def _version(text: str) -> List[int]:

@@ -55,6 +55,16 @@ def test_mxnet_loads_no_scikit_learn_and_others_get_it(tmp_path):
     assert child(code, tmp_path) == "False False\n"
 
 
+def test_mxnet_loads_scipy_when_it_uses_it(tmp_path):
+    pytest.importorskip("scipy")
+    code = """
+import sys, mxdp.backend, numpy
+from mxnet.contrib import quantization
+print("scipy" in sys.modules, quantization.stats.entropy([1, 1]) == numpy.log(2), "scipy.stats" in sys.modules)
+"""
+    assert child(code, tmp_path) == "False True True\n"
+
+
 def test_only_mxnets_modules_get_the_other_numpy():
     theirs = mx.numpy.multiarray._np
     assert theirs is compat.numpy_for_mxnet()

@@ -48,7 +48,7 @@ class AsyncSgd(Experiment):
         "quick": dict(common, rounds=6, timeout=600.0, accuracy=0.6, updates=20, most_updates=800),
         "full": dict(common, rounds=2, timeout=7200.0, accuracy=0.7, updates=20, most_updates=4000),
     }
-    little = dict(data="synthetic", batch_size=16, accuracy=0.01, updates=2, most_updates=4)
+    little = dict(rounds=1, data="synthetic", batch_size=16, accuracy=0.01, updates=2, most_updates=4)
 
     def cases(self, settings: Settings) -> List[Case]:
         return [

@@ -62,7 +62,7 @@ class LostWorker(Experiment):
         "full": dict(common, rounds=2, timeout=7200.0, samples=800, silent=10.0, wait=60.0),
     }
     checks = {"devices": (lambda counts: min(counts) > 1, "2 or more, since one process is lost")}
-    little = dict(samples=100, silent=2.0, wait=2.0)
+    little = dict(rounds=1, samples=100, silent=2.0, wait=2.0)
 
     def cases(self, settings: Settings) -> List[Case]:
         return [

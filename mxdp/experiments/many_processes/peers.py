@@ -84,7 +84,7 @@ class Peers(Experiment):
         # One look at nine processes: its intervals leave out the fastest and the slowest. With six they would not.
         "full": dict(common, rounds=1, timeout=7200.0, samples=None, repeats=9, looks=1),
     }
-    little = dict(devices=[2], data="digits", batch_size=24, samples=168)
+    little = dict(rounds=1, devices=[2], data="digits", batch_size=24, samples=168)
 
     def cases(self, settings: Settings) -> List[Case]:
         cases = []
