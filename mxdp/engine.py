@@ -104,6 +104,11 @@ def plain_layout(data: Sequence[NDArray]) -> List[Call]:
     ]
 
 
+def wait_for_use(x: NDArray) -> None:
+    """Wait until all work that was pushed and reads or writes ``x`` has ended. (``wait_to_read`` waits for writes.)"""
+    mx.base.check_call(mx.base._LIB.MXNDArrayWaitToWrite(x.handle))
+
+
 def _default_layout_now(x: NDArray) -> None:
     x.wait_to_read()
     mx.base.check_call(mx.base._LIB.MXNDArrayGetData(x.handle, ctypes.byref(ctypes.c_void_p())))

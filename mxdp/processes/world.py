@@ -28,7 +28,7 @@ import numpy as onp
 
 from mxdp.backend import Device, NDArray, autograd, host_view, mx, usable_gpus
 from mxdp.backend import devices as find_devices
-from mxdp.engine import EngineJob, plain_layout, prepare
+from mxdp.engine import EngineJob, plain_layout, prepare, wait_for_use
 from mxdp.errors import MxdpError, plural
 from mxdp.plans.partition import bounds
 from mxdp.processes.leaving import INSIDE, LEFT, STEPS, launchers_file, leaving
@@ -103,8 +103,9 @@ class World:
             self._exchange(array, lambda host: self._arrays.Allreduce(self._mpi.IN_PLACE, host))
 
     def broadcast(self, arrays: Sequence[NDArray]) -> None:
-        """Overwrite each array with rank 0's, in place; else as :meth:`sum`."""
+        """Overwrite each array with rank 0's, in place; else as :meth:`sum`. Waits for the work that uses the arrays."""
         for array in arrays if self.size > 1 else ():
+            wait_for_use(array)  # an inference pass that is still running may change its layout once more
             self._exchange(array, lambda host: self._arrays.Bcast(host))
 
     def reduce_scatter(self, vector: NDArray) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import time
 from itertools import islice
 
 import fake_mpi
@@ -15,6 +16,7 @@ from mxdp import process
 from mxdp.backend import autograd, gluon, mx, np, npx
 from mxdp.collectives import ALGORITHMS, GradientSync, tuning
 from mxdp.datasets import load
+from mxdp.engine import EngineJob
 from mxdp.errors import MxdpError
 from mxdp.gluon import Store
 from mxdp.processes import World
@@ -258,6 +260,26 @@ def test_an_exchange_leaves_nothing_behind(do):
         return len(world._pending)
 
     assert fake_mpi.run(3, work) == [0] * 3
+
+
+class SlowReader(EngineJob):
+    ended = False
+
+    def _call(self):
+        time.sleep(0.2)
+        self.ended = True
+
+
+def test_a_broadcast_waits_for_work_that_only_reads():
+    """An inference pass that is still running may change the layout of its weights: the job would wait for itself."""
+
+    def work(world):
+        weights, reader = np.full((3,), float(world.rank)), SlowReader()
+        reader._push([weights], [np.zeros((1,))])
+        world.broadcast([weights])
+        return reader.ended, weights.asnumpy().tolist()
+
+    assert fake_mpi.run(2, work) == [(True, [0.0] * 3)] * 2
 
 
 @pytest.mark.parametrize("threads", range(4))

@@ -1,10 +1,21 @@
 from __future__ import annotations
 
+import time
+
 import numpy as onp
 import pytest
 
 from mxdp.backend import autograd, gluon, mx, np
+from mxdp.engine import EngineJob
 from mxdp.scratch import get_params, in_sync, split_and_load
+
+
+class SlowReader(EngineJob):
+    ended = False
+
+    def _call(self):
+        time.sleep(0.2)
+        self.ended = True
 
 
 @pytest.fixture
@@ -39,6 +50,14 @@ def test_in_sync_sees_a_single_bit(params):
     assert in_sync(replicas)
     replicas[2][0][1, 1] = onp.nextafter(onp.float32(4), onp.float32(5))
     assert not in_sync(replicas)
+
+
+def test_in_sync_waits_for_work_that_only_reads():
+    """An inference pass that is still running may change the layout of its weights while they are read."""
+    weights, reader = np.ones((4,)), SlowReader()
+    reader._push([weights], [np.zeros((1,))])
+    assert in_sync([[weights]])
+    assert reader.ended
 
 
 @pytest.mark.parametrize(("a", "b", "same"), [(0.0, -0.0, False), (float("nan"), float("nan"), True)])

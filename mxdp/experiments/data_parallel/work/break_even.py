@@ -74,6 +74,7 @@ class Gluon:
         self.net.hybridize()
         for device in devices:
             self.net(np.zeros((1, 1, 28, 28), ctx=device))
+        npx.waitall()  # a pass that is still running may change the layout of its weights while they are read
         params = self.net.collect_params()
         self._trainer = Trainer(params, "sgd", {"learning_rate": LR})
         trained = [param for param in params.values() if param.grad_req != "null"]

@@ -32,6 +32,7 @@ class GluonTraining:
             self.net.hybridize(static_alloc=True, static_shape=True)
         for device in devices:
             self.net(np.zeros((1, 1, 28, 28), ctx=device))
+        npx.waitall()  # a pass that is still running may change the layout of its weights while they are read
         self.params = [param for param in self.net.collect_params().values() if param.grad_req != "null"]
         make = Trainer if trainer == "mxdp.Trainer" else partial(gluon.Trainer, kvstore=trainer)
         self.trainer = make(self.net.collect_params(), "sgd", {"learning_rate": LR})

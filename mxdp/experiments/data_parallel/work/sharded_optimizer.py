@@ -29,6 +29,7 @@ class OptimizerTraining:
         self.net.initialize(mx.init.Normal(0.05), ctx=devices)
         for device in devices:
             self.net(np.zeros((1, 1, 28, 28), ctx=device))
+        npx.waitall()  # a pass that is still running may change the layout of its weights while they are read
         self.params = [param for param in self.net.collect_params().values() if param.grad_req != "null"]
         self.trainer = Trainer(self.net.collect_params(), optimizer, OPTIONS[optimizer], shard_optimizer=sharded)
 
