@@ -15,6 +15,7 @@ from filelock import FileLock
 
 from mxdp.experiments.harness import results, runner
 from mxdp.experiments.harness.experiment import find
+from mxdp.experiments.harness.settings import BUILT_IN
 from mxdp.experiments.measure.crew import Crew
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -79,9 +80,9 @@ def measured(tmp_path_factory):
         with FileLock(folder / f"{name}.lock"):
             if not kept.exists():
                 experiment = find(name)
-                quick = experiment.presets["quick"]
-                common = {key: value for key, value in dict(rounds=2, data="synthetic").items() if key in quick}
-                result = runner.run(experiment, "quick", {**quick, **common, **experiment.little}, folder)
+                quick = {**BUILT_IN["quick"], **experiment.presets["quick"], "repeats": 1, "rounds": 2, "looks": 1}
+                own = {"data": "synthetic"} if "data" in quick else {}
+                result = runner.run(experiment, "quick", {**quick, **own, **experiment.little}, folder)
                 kept.write_bytes(pickle.dumps(result))
         return folder, pickle.loads(kept.read_bytes())
 

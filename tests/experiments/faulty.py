@@ -466,10 +466,10 @@ class LightFailsLate(Light):
 
 @experiment
 class Claims(Made):
-    """Every third round is on the wrong side, until more than ``settings["seed"]`` rounds were done."""
+    """Every third process is on the wrong side, until there were more than ``settings["seed"]``."""
 
     name = "made-claims"
-    presets = {name: dict(devices=[1, 2], seed=6, rounds=6, timeout=20.0, looks=3) for name in ("quick", "full")}
+    presets = {name: dict(devices=[1, 2], seed=6, rounds=1, repeats=6, timeout=20.0, looks=3) for name in ("quick", "full")}
     claims = {"fast": Claim("At most 2.", "a test", 2.0)}
 
     def run(self, case, settings):
@@ -479,8 +479,9 @@ class Claims(Made):
 
     def finish(self, rows, references, settings):
         for row in rows[1:]:
-            numbers = row.rounds["number"]
-            row.rounds["fast"] = [3.0 if n % 3 == 1 and len(numbers) <= settings["seed"] else 1.0 for n in numbers]
+            processes = row.rounds["repeat"]
+            few = len(set(processes)) <= settings["seed"]
+            row.rounds["fast"] = [3.0 if n % 3 == 0 and few else 1.0 for n in processes]
 
 
 @experiment

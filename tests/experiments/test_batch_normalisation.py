@@ -57,7 +57,7 @@ def finished(settings=SETTINGS, **given):
         ({}, "accurate", True, 1),
         ({"gain": -0.011}, "accurate", False, 1),
         ({}, "saved", True, 2),
-        ({"other": 0.011}, "saved", False, 2),
+        ({"other": 0.021}, "saved", False, 2),
         ({}, "price", True, 1),
         ({"seconds": 1.26}, "price", False, 1),
     ],
@@ -178,7 +178,7 @@ def test_each_round_has_a_seed_of_its_own(monkeypatch):
         seeds.clear()
         rounds(OWN, repeat=repeat, seed=3)
         assert seeds[0] == 3  # the warm-up
-        assert set(seeds[1:]) == {3 + 2 * repeat, 4 + 2 * repeat}
+        assert set(seeds[1:]) == {3 + 1000 * repeat, 4 + 1000 * repeat}
 
 
 def test_it_evaluates_with_the_running_statistics_that_it_is_given():

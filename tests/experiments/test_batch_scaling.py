@@ -139,6 +139,6 @@ def test_each_round_has_a_seed_of_its_own(monkeypatch):
         ready = work.set_up(case, settings)
         seeds.clear()
         rounds = [ready.round(), ready.round()]
-        assert seeds == [3 + 2 * repeat, 4 + 2 * repeat]
+        assert seeds == [3 + 1000 * repeat, 4 + 1000 * repeat]
     assert all(math.isfinite(each.metrics["test_accuracy"]) and each.seconds > 0 for each in rounds)
     assert find(finished(), times=4, rule="linear").case["rate"] == 0.4

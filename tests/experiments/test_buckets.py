@@ -67,7 +67,7 @@ def finished(lenet, resnet18, devices=2):
 
 @pytest.mark.parametrize(
     ("lenet", "resnet18", "held"),
-    [(0.75, 0.65, (True, True)), (0.76, 0.65, (False, True)), (0.75, 0.66, (True, False))],
+    [(0.9, 0.75, (True, True)), (0.91, 0.75, (False, True)), (0.9, 0.76, (True, False))],
 )
 def test_the_best_is_judged_on_rounds_that_did_not_choose_it(lenet, resnet18, held):
     found, answer, explanation = finished(lenet, resnet18)

@@ -63,11 +63,11 @@ def test_is_drawn_from_its_json_with_its_timelines(experiment, measured, tmp_pat
 def test_is_well_described(experiment):
     quick, full = experiment.presets["quick"], experiment.presets["full"]
     assert list(quick) == list(full)
-    assert {"rounds", "timeout", "seed"} <= set(quick)
+    assert {"timeout", "seed"} <= set(quick)
     for preset in ("quick", "full"):
         settings = resolve([experiment], preset, {})[1][experiment.name]
-        values = settings["repeats"] if settings["repeats"] > 1 else settings["rounds"]
-        assert values >= 6  # fewer give no interval
+        assert settings["repeats"] >= 6  # fewer give no interval
+        assert settings["rounds"] % 2  # of an even number, skewed noise moves the median
     assert experiment.question.endswith("?")
     for cores in (1, 2, 16):
         assert experiment.predict(dict(quick), cores)

@@ -183,7 +183,7 @@ def test_to_list_the_longest_branch_first_is_advised_only_where_that_helped():
         assert Graph().explanation(others, [], SETTINGS).endswith("does not know which branch is long.")
 
 
-@pytest.mark.parametrize(("engine", "good"), [(9.0, True), (10.49, True), (10.51, False)])
+@pytest.mark.parametrize(("engine", "good"), [(9.0, True), (10.99, True), (11.01, False)])
 def test_the_engine_must_be_as_good_as_by_hand(engine, good):
     assert holds(finished(engine=engine)) == {"engine": good, "side_by_side": True}
 

@@ -1,4 +1,4 @@
-"""More rounds while a claim is open, processes that are started anew, and the first case beside itself."""
+"""Processes that are started anew, more of them while a claim is open, and the first case beside itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mxdp.experiments.harness.rows import CONFIDENCE
 pytestmark = pytest.mark.usefixtures("importable")
 
 
-def test_rounds_are_added_while_a_claim_is_open(tmp_path, monkeypatch):
+def test_processes_are_added_while_a_claim_is_open(tmp_path, monkeypatch):
     monkeypatch.setattr(disturbance, "elsewhere", lambda rounds: None)
     result = measure(faulty.Claims, tmp_path)
     assert (result["looks"], lengths(result)) == (2, {"case 1": 12, "case 2": 12})
@@ -31,7 +31,7 @@ def test_rounds_are_added_while_a_claim_is_open(tmp_path, monkeypatch):
         (dict(seed=1), 1, 6),
         (dict(seed=99), 3, 18),
         (dict(seed=99, looks=1), 1, 6),
-        (dict(rounds=2), 3, 6),
+        (dict(repeats=2), 3, 6),
         (dict(seed=99, patience=1e-9), 1, 6),
     ],
 )

@@ -55,7 +55,7 @@ def machine_rows(mpi, processes=2):
     return rows
 
 
-@pytest.mark.parametrize(("mpi", "exchange", "as_one"), [(0.97, True, True), (1.02, False, True), (1.1, False, False)])
+@pytest.mark.parametrize(("mpi", "exchange", "as_one"), [(0.97, True, True), (1.06, False, True), (1.11, False, False)])
 def test_machines_judges_mpi_against_no_exchange_and_against_one_process(monkeypatch, mpi, exchange, as_one):
     monkeypatch.setattr(process, "cores", lambda: 2)
     rows = machine_rows(mpi)
@@ -408,13 +408,12 @@ def peer_rows(mxdp, by_mpi=1.6, half=0.88):
 
 @pytest.mark.parametrize(
     ("mxdp", "fails"),
-    [(1.6, set()), (1.64, {"of_ceiling"}), (1.75, {"of_torch", "of_waiting"}), (1.95, {"of_hybrid", "of_book"})],
+    [(1.6, set()), (1.64, {"of_ceiling"}), (1.75, {"of_torch"}), (1.95, {"of_hybrid"}), (2.01, {"of_book"})],
 )
 def test_peers_are_compared_with_mxdp(mxdp, fails):
     rows = peer_rows(mxdp)
     found = judged(Peers, rows)
     assert {name for name, holds in found.items() if not holds} >= fails
-    assert found["of_waiting"] == (mxdp < 1.58 * 1.02 / 0.97)
     assert found["of_ddp"]
     assert found["exchange"]
     hybrid, torch = 1.9 / mxdp, 1.8 / mxdp
@@ -428,15 +427,13 @@ def test_peers_are_compared_with_mxdp(mxdp, fails):
 
 
 def test_peers_by_mpi_are_compared_with_ddp_and_with_processes_that_exchange_nothing():
-    found = judged(Peers, peer_rows(1.6, by_mpi=1.7))
+    found = judged(Peers, peer_rows(1.6, by_mpi=1.81))
     assert {name for name, holds in found.items() if not holds} == {"of_ddp", "exchange"}
 
 
 def test_peers_are_compared_with_half_the_batch_too():
     found = judged(Peers, peer_rows(1.6, half=0.84))
     assert {name for name, holds in found.items() if not holds} == {"of_ceiling_half"}
-    found = judged(Peers, peer_rows(1.6, half=0.83))
-    assert {name for name, holds in found.items() if not holds} == {"of_ceiling_half", "of_waiting_half"}
 
 
 def test_a_rank_tells_the_seconds_of_its_steps_and_what_waiting_for_each_other_would_cost():

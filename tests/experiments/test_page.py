@@ -87,9 +87,9 @@ def failed(name: str, status: str, error: str) -> Dict[str, Any]:
     return make(name, status=status, error=error, rows=[], references=[], oracle=oracle, verdict=none)
 
 
-def printed(result: Dict[str, Any], width: int = 80, styles: bool = False) -> str:
+def printed(result: Dict[str, Any], width: int = 80, styles: bool = False, explain: bool = False) -> str:
     console = Console(width=width, record=True, file=io.StringIO(), color_system="standard", force_terminal=True)
-    report.print_result(result, console)
+    report.print_result(result, console, explain)
     return console.export_text(styles=styles)
 
 
@@ -153,7 +153,7 @@ fake: Is it <b>faster</b> & [bold]right[/bold]?
   claim        holds: At least 1.8 times as <fast>. (a deck) Here: 2 devices 2
                (1.9 to 2.1).
   claim        undecided: At least 1.8 times as <fast>. (a deck) Here: 2 devices
-               2 (1.9 to 2.1). It needs at least six rounds.
+               2 (1.9 to 2.1). It needs at least six processes.
 """
 
 
@@ -224,15 +224,18 @@ def test_the_answer_stands_alone_and_each_claim_has_its_mark(
 
 def sure(**changes: Any) -> Dict[str, Any]:
     result = make(disturbance={"elsewhere": [0.31, 0.0, 0.4]}, looks=2)
-    return {**result, "settings": {**result["settings"], "repeats": 1, "rounds": 3, "looks": 3}, **changes}
+    for row in result["rows"] + result["references"]:
+        row.rounds["repeat"] = [0] * len(row.samples)
+    plan = {"why": "3 processes of 1 round, as the preset says."}
+    return {**result, "settings": {**result["settings"], "looks": 3}, "plan": plan, **changes}
 
 
 def test_it_says_how_sure_the_numbers_are(tmp_path: Path) -> None:
     noise = {"label": "1 device", "median": 1.0, "low": 0.99, "high": 1.02}
     result = sure(verdict={**make()["verdict"], "holds": None, "busy": 0.31, "noise": noise})
     sentences = (
-        "3 of each case, in one process, so the intervals do not cover how processes differ; more are added while a "
-        "claim is open (once here).",
+        "3 rounds of each case, in 1 process: a single one gives no interval; more are added while a claim is open (once "
+        "here).",
         "Rounds 1 and 3 were disturbed: 31% and 40% of the processors' time went elsewhere.",
         "1 device measured twice, as two cases: 1.000 (0.990 to 1.020) times as long.",
         "This machine was busy: 31% of its time went elsewhere.",
@@ -240,13 +243,13 @@ def test_it_says_how_sure_the_numbers_are(tmp_path: Path) -> None:
     for text in (" ".join(printed(result).split()), page(tmp_path, result).words()):
         for sentence in sentences:
             assert sentence in text
+    why = "3 processes of 1 round, as the preset says."
+    assert why in page(tmp_path, result).words()
+    assert (why in " ".join(printed(result, explain=True).split()), why in printed(result)) == (True, False)
     repeated = sure()
-    repeated["settings"].update(repeats=3, rounds=1)
-    assert "3 of each case, in 3 processes, whose spread the intervals cover" in words.sureness(repeated)
     for row in repeated["rows"] + repeated["references"]:
-        row.samples = [1.0] * 12
-    repeated["settings"].update(repeats=3, rounds=2, looks=2)  # two looks at three processes of two rounds
-    assert "12 of each case, in 6 processes" in words.sureness(repeated)
+        row.samples, row.rounds["repeat"] = [1.0] * 12, [number // 2 for number in range(12)]
+    assert "12 rounds of each case, in 6 processes; more" in words.sureness(repeated)
 
 
 @pytest.mark.parametrize(
@@ -460,7 +463,7 @@ def test_a_slide_has_a_sentence_and_a_picture_and_the_rest_is_in_notes(tmp_path:
         f"Two devices are 2.00 times as fast, 0.9 of the best. fake preset quick, measured 2025-01-02 03:04 UTC {text} "
         "They share nothing. holds At least 1.8 times as <fast>. (a deck) Here: 2 devices 2 (1.9 to 2.1). Prediction: "
     ) in words
-    assert "How to read it: Less is better. Rounds: 3 of each case" in words
+    assert "How to read it: Less is better. Rounds: 3 rounds of each case" in words
     assert "Timed out. line one line two twin" in words
     assert "The picture could not be drawn (KeyError: '<nosuch>')." in words
     source = (tmp_path / "slides.html").read_text(encoding="utf-8")

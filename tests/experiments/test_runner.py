@@ -30,7 +30,7 @@ def test_all_well(tmp_path):
     assert result["rows"][1].case == {"devices": ["made(0)", "made(1)"], "bad": True}
     assert result["rows"][0].samples == [1 + n / 64 for n in (1, 2, 3)]
     assert {"number": 2, "last_number": 3}.items() <= result["rows"][1].metrics.items()
-    assert result["rows"][1].rounds == {"number": [1, 2, 3], "last_number": [1, 2, 3]}
+    assert result["rows"][1].rounds == {"repeat": [0] * 3, "number": [1, 2, 3], "last_number": [1, 2, 3]}
     assert result["oracle"] == {"checked": 20, "wrong": 0, "text": "ten numbers"}
     assert [row.oracle for row in result["rows"]] == [{"checked": 10, "wrong": 0}] * 2
     verdict = result["verdict"]

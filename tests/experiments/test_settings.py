@@ -4,7 +4,7 @@ import pytest
 
 from mxdp.errors import UsageError
 from mxdp.experiments.harness.experiment import find
-from mxdp.experiments.harness.settings import resolve
+from mxdp.experiments.harness.settings import BUILT_IN, resolve
 
 EPOCHS, TWO_JOBS = find("epochs"), find("two-jobs")
 
@@ -12,9 +12,8 @@ EPOCHS, TWO_JOBS = find("epochs"), find("two-jobs")
 def test_a_built_in_preset_as_it_is():
     name, settings = resolve([EPOCHS, TWO_JOBS], "full", {})
     assert name == "full"
-    harness = dict(looks=3, patience=300.0, repeats=6, again=True)
-    assert settings == {each.name: {**each.presets["full"], **harness} for each in (EPOCHS, TWO_JOBS)}
-    assert (settings["epochs"]["batch_size"], settings["epochs"]["lr"], settings["epochs"]["rounds"]) == (256, 0.2, 10)
+    assert settings == {each.name: {**BUILT_IN["full"], **each.presets["full"]} for each in (EPOCHS, TWO_JOBS)}
+    assert (settings["epochs"]["batch_size"], settings["epochs"]["lr"], settings["epochs"]["repeats"]) == (256, 0.2, 6)
 
 
 def test_the_presets_are_never_written_to():
@@ -35,12 +34,13 @@ def test_a_file_lays_its_tables_over_full(tmp_path):
     name, settings = resolve([EPOCHS, TWO_JOBS], str(path), {"seed": 7})
     assert name == "mine"
     changed = {"batch_size": 64, "lr": 1.0, "devices": [1, 4], "seed": 7}
-    harness = dict(looks=3, patience=300.0, repeats=6, again=True)
-    assert settings["epochs"] == {**EPOCHS.presets["full"], **harness, **changed}
-    assert settings["two-jobs"] == {**TWO_JOBS.presets["full"], **harness, "seed": 7}
+    assert settings["epochs"] == {**BUILT_IN["full"], **EPOCHS.presets["full"], **changed}
+    assert settings["two-jobs"] == {**BUILT_IN["full"], **TWO_JOBS.presets["full"], "seed": 7}
 
 
 def test_a_number_of_rounds_that_is_asked_for_is_not_added_to():
+    fixed = resolve([EPOCHS], "full", {"rounds": 9})[1]["epochs"]
+    assert (fixed["rounds"], fixed["looks"], fixed["budget"]) == (9, 1, 0.0)
     assert resolve([EPOCHS], "quick", {"rounds": 9})[1]["epochs"]["looks"] == 1
     assert resolve([EPOCHS], "quick", {"seed": 9})[1]["epochs"]["looks"] == 3
 

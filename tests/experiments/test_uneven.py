@@ -48,9 +48,9 @@ def test_the_answer_is_what_the_shards_by_speed_take():
     [
         ("pays", {}, True),
         ("pays", {"seconds": 1.01}, False),
-        ("model", {"seconds": 0.76}, True),
-        ("model", {"seconds": 0.78}, False),
-        ("model", {"seconds": 0.78, "slower": 1.9}, True),
+        ("model", {"seconds": 0.83}, True),
+        ("model", {"seconds": 0.85}, False),
+        ("model", {"seconds": 0.85, "slower": 1.9}, True),
     ],
 )
 def test_its_claims_are_judged(name, given, holds):

@@ -22,12 +22,12 @@ def row(values, label="a", **more):
     return Row(label, samples=[1.0] * len(values), rounds={"x": [*values]}, **more)
 
 
-def said(rows, bound=1.0, least=False, repeats=1, noise=None, busy=None):
+def said(rows, bound=1.0, least=False, noise=None, busy=None):
     """What is said of the claim on ``rows``, of a run that took ten minutes."""
     claim = judged("x", Claim("A claim.", "ours", bound, least), rows, words.noise_factor(noise))
     verdict = {"busy": busy, "noise": noise}
-    settings, half = {"repeats": repeats}, len(rows) // 2
-    result = {"rows": rows[half:], "references": rows[:half], "verdict": verdict, "settings": settings}
+    half = len(rows) // 2
+    result = {"rows": rows[half:], "references": rows[:half], "verdict": verdict}
     return claim["holds"], words.undecided({**result, "elapsed_seconds": 600.0}, claim)
 
 
@@ -87,24 +87,12 @@ def test_what_would_decide_it_is_said_of_undecided_claims_alone():
     assert said([]) == (None, [])
 
 
-@pytest.mark.parametrize(
-    ("repeats", "unit"),
-    [(1, "rounds"), (12, "processes")],
-)
-def test_the_unit_is_what_counts_once_and_its_time_is_that_of_the_run(repeats, unit):
-    values = [0.5] * 9 + [1.5] * 3
-    own = {"repeat": [*range(12)]} if repeats > 1 else {}
-    measured = row(values)
-    measured.rounds.update(own)
-    sentence = f"About 18 more {unit} (15 min) would decide it, if the median stays."
-    assert said([measured], repeats=repeats) == (None, [sentence])
-
-
-def test_a_process_counts_once():
-    values, repeat = [0.5] * 9 + [1.5] * 3, [number // 2 for number in range(24)]
-    measured = row([value for value in values for _ in range(2)])
-    measured.rounds["repeat"] = repeat
-    assert more(said([measured], repeats=12)[1]) == 18
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_a_process_counts_once_and_the_time_is_that_of_the_run(rounds):
+    measured = row([value for value in [0.5] * 9 + [1.5] * 3 for _ in range(rounds)])
+    measured.rounds["repeat"] = [number // rounds for number in range(12 * rounds)]
+    sentence = "About 18 more processes (15 min) would decide it, if the median stays."
+    assert said([measured]) == (None, [sentence])
 
 
 def test_a_claim_of_at_least_is_the_mirrored_one():
@@ -189,5 +177,5 @@ def test_a_busy_machine_must_be_quiet_first():
 
 
 def test_one_round_says_nothing_of_the_spread_and_two_say_how_many_are_needed_at_least():
-    assert said([row([0.5])])[1] == ["It needs at least six rounds."]
+    assert said([row([0.5])])[1] == ["It needs at least six processes."]
     assert more(said([row([0.5] * 2)])[1]) == 4

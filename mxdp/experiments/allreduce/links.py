@@ -43,9 +43,9 @@ class Links(Experiment):
     )
     compared = "what arrived, against what was sent"
     together = True
-    full = dict(devices=[4], kind="auto", seed=0, rounds=2, timeout=3600.0, sizes=[4**k for k in range(1, 14)])
+    full = dict(devices=[4], kind="auto", seed=0, timeout=3600.0, sizes=[4**k for k in range(1, 14)])
     presets = {
-        "quick": dict(full, rounds=6, timeout=120.0, sizes=[4**k for k in (1, 3, 5, 7, 9, 10, 11, 12)]),
+        "quick": dict(full, timeout=120.0, sizes=[4**k for k in (1, 3, 5, 7, 9, 10, 11, 12)]),
         "full": full,
     }
     little = dict(sizes=[4, 4096])

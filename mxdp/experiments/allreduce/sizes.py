@@ -60,7 +60,7 @@ class AllReduceSizes(Experiment):
     )  # fmt: skip
     presets = {
         "quick": dict(
-            full, devices=[2, 4], rounds=12, repeats=1, timeout=120.0, sizes=[1 << k for k in (2, 12, 18, 20, 22, 26)]
+            full, devices=[2, 4], timeout=120.0, sizes=[1 << k for k in (2, 12, 18, 20, 22, 26)]
         ),
         "full": full,
     }

@@ -44,9 +44,9 @@ class Operators(Experiment):
     together = True
     common = dict(kind="auto", seed=0, products=8)
     presets = {
-        "quick": dict(common, rounds=6, timeout=120.0, round_seconds=0.03, sides=[8, 32, 64, 128, 256, 512]),
+        "quick": dict(common, timeout=120.0, round_seconds=0.03, sides=[8, 32, 64, 128, 256, 512]),
         "full": dict(
-            common, rounds=2, timeout=3600.0, round_seconds=0.1,
+            common, timeout=3600.0, round_seconds=0.1,
             sides=[8, 16, 32, 48, 64, 96, 128, 256, 512, 1024, 2048],
         ),
     }  # fmt: skip

@@ -33,8 +33,8 @@ class Profile(Experiment):
     )
     compared = "what the recorded experiment compares"
     presets = {
-        "quick": dict(devices=[2], kind="auto", seed=0, rounds=6, timeout=120.0, of="two-jobs"),
-        "full": dict(devices=[2], kind="auto", seed=0, rounds=2, timeout=3600.0, of="two-jobs"),
+        "quick": dict(devices=[2], kind="auto", seed=0, rounds=1, timeout=120.0, of="two-jobs"),
+        "full": dict(devices=[2], kind="auto", seed=0, rounds=1, timeout=3600.0, of="two-jobs"),
     }
 
     little = dict(of="layerwise", units=16, batch_sizes=[4], steps=2)  # the last three are the recorded experiment's

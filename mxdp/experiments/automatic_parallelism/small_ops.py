@@ -62,11 +62,11 @@ class SmallOps(Experiment):
     together = True
     presets = {
         "quick": dict(
-            kind="auto", seed=0, rounds=6, timeout=120.0, round_seconds=0.0125,
+            kind="auto", seed=0, timeout=120.0, round_seconds=0.0125,
             sizes=[4, 1 << 12, 1 << 16, 1 << 17, 1 << 18, 1 << 19, 1 << 21],
         ),
         "full": dict(
-            kind="auto", seed=0, rounds=2, timeout=1800.0, round_seconds=0.05,
+            kind="auto", seed=0, timeout=1800.0, round_seconds=0.05,
             sizes=[4, 1 << 8, 1 << 12, *[1 << power for power in range(14, 23)]],
         ),
     }  # fmt: skip

@@ -48,7 +48,7 @@ class TwoJobs(Experiment):
     # `full` takes an eighth of the slides' work: theirs (`size = 4000` in a preset) is hours on a CPU.
     common = dict(devices=[2], kind="auto", seed=0, products=50)
     presets = {
-        "quick": dict(common, rounds=6, timeout=120.0, size=None, run_seconds=0.3),
+        "quick": dict(common, rounds=1, timeout=120.0, size=None, run_seconds=0.3),
         "full": dict(common, rounds=1, timeout=3600.0, size=slides.SIDE // 2, run_seconds=10.0),
     }
     little = dict(size=64, products=2, run_seconds=0.001)

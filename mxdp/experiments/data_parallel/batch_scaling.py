@@ -66,11 +66,11 @@ class BatchScaling(Experiment):
     common = dict(devices=[1, 2], kind="auto", data="auto", data_dir=None, seed=0, lr=0.1)
     presets = {
         "quick": dict(
-            common, rounds=6, timeout=600.0, repeats=1,
+            common, rounds=1, timeout=600.0,
             batch_size=32, times=[2, 4], samples=8192, test=1000, accuracy=0.6,
         ),
         "full": dict(
-            common, rounds=1, timeout=3600.0, repeats=6,
+            common, rounds=1, timeout=3600.0,
             batch_size=64, times=[2, 4, 8], samples=61440, test=5000, accuracy=0.75,
         ),
     }  # fmt: skip

@@ -68,10 +68,13 @@ class BreakEven(Experiment):
     compared = "gradients and parameters of every replica, against the shards one by one on one device"
     together = True
     full = dict(
-        devices=[1, 2, 4], kind="auto", seed=0, rounds=3, repeats=12, timeout=1800.0, units=1024, at_least=0.1,
+        devices=[1, 2, 4], kind="auto", seed=0, rounds=1, timeout=1800.0, units=1024, at_least=0.1,
         lenet=[4, 16, 64, 256], mlp=[4, 16, 64, 256], resnet=[4, 8, 16, 32],
     )  # fmt: skip
-    presets = {"quick": dict(full, rounds=6, repeats=1, timeout=120.0, resnet=[4, 6, 8, 12]), "full": full}
+    presets = {
+        "quick": dict(full, timeout=300.0, lenet=[16, 256], mlp=[16, 256], resnet=[4, 12]),
+        "full": dict(full, resnet=[4, 6, 8, 12]),
+    }
     little = dict(devices=[1, 2], units=16, at_least=0.01, lenet=[4], mlp=[4], resnet=[2])
     checks = dict.fromkeys(NETS, WHOLE)
 

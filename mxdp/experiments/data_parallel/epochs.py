@@ -12,7 +12,7 @@ from typing import List, Optional, Tuple
 
 from mxdp.errors import plural
 from mxdp.experiments.data_parallel import account as accounts
-from mxdp.experiments.data_parallel import accuracy
+from mxdp.experiments.data_parallel.accuracy import draw_accuracy
 from mxdp.experiments.harness.claims import Claim
 from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Settings, experiment
 from mxdp.experiments.harness.rows import Row, find
@@ -28,27 +28,28 @@ class Epochs(Experiment):
     question = "What does a second device bring to an epoch?"
     source = "Dive into Deep Learning, 'Training on Multiple GPUs'"
     how_to_read = (
-        "A round is an epoch, or the part of one that the setting 'samples' asks for; the rows take turns. 'Speed-up' "
+        "A round is an epoch, or the part of one that the setting 'samples' asks for; the rows take turns, and each "
+        "process goes on with the training of the one before it. 'Speed-up' "
         "is the first row's time over this row's, round by round. 'Of ceiling' compares with processes that share "
         "nothing, one for each device, on its part of the batch: 1.00 is the best this machine can give. 'In sync' "
-        "says whether all replicas of a row are equal. All rows see the same batches in the same order, but sums over "
-        "other shards differ in their last bits, and training magnifies that: so accuracies differ, most where they "
-        "still rise. The second table: 'possible' is the speed-up that this machine's devices (or cores, if those are "
+        "says whether all replicas of a row are equal. 'Accuracy' is that after the last round. All rows see the same "
+        "batches in the same order, but sums over other shards differ in their last bits, and training magnifies that: "
+        "so accuracies differ, most where they still rise. The second table: 'possible' is the speed-up that this machine's devices (or cores, if those are "
         "fewer) could give, 'reached' what was measured, and between them stands what each part takes away. Processes "
         "that share nothing lose the machine's part, too. The other parts are those of `where-the-time-went`, from a "
         "few steps that are recorded after each round, less what they take in those processes."
     )
     claims = {
         "halves": Claim(
-            "An epoch takes roughly half the time on two devices: on k devices it is at least 0.9 k times as fast.",
+            "An epoch takes roughly half the time on two devices: on k devices it is at least 0.8 k times as fast.",
             "the slides of the book's chapter; the book's own run became slower",
-            0.9,
+            0.8,
             least=True,
         ),
         "of_ceiling": Claim(
-            "Sharing one network costs little: it is at least 0.95 times as fast as processes that share nothing.",
+            "Sharing one network costs little: it is at least 0.9 times as fast as processes that share nothing.",
             "ours",
-            0.95,
+            0.9,
             least=True,
         ),
         "in_sync": Claim("All replicas stay equal, bit for bit.", "the book", 1, least=True, exact=True),
@@ -57,10 +58,8 @@ class Epochs(Experiment):
     tour = True
     common = dict(devices=[1, 2], kind="auto", data="auto", data_dir=None)
     presets = {
-        "quick": dict(common, seed=0, rounds=6, timeout=300.0, batch_size=128, lr=0.25, samples=10000),
-        # Six processes train from the seeds 1 to 6. At this learning rate the accuracy dips now and then, on one device
-        # as on two: from seed 2 just before the tenth epoch (.783 then .823), from seed 1 it doesn't (.836 then .840).
-        "full": dict(common, seed=1, rounds=10, timeout=7200.0, batch_size=256, lr=0.2, samples=None),
+        "quick": dict(common, seed=0, rounds=1, timeout=300.0, batch_size=128, lr=0.25, samples=10000),
+        "full": dict(common, seed=1, rounds=1, timeout=7200.0, batch_size=256, lr=0.2, samples=None),
     }
     little = dict(samples=200, batch_size=40)
 
@@ -97,8 +96,6 @@ class Epochs(Experiment):
             if ceiling and "halves" in row.rounds:
                 row.metrics.update(possible=accounts.possible(row), reached=row.metrics["speedup"])
                 row.metrics.update(accounts.account(row, ceiling), hindrance=accounts.hindrance(row))
-            if "repeat" in row.rounds:
-                accuracy.keep(row, rows[0])
 
     def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
         if not all(row.metrics.get("in_sync", True) for row in rows):
@@ -117,8 +114,7 @@ class Epochs(Experiment):
         if not (row and ceiling):
             return "Run it with --devices 1,2."
         accuracies = " and ".join(f"{each.metrics['test_accuracy']:.3f} on {each.label}" for each in rows)
-        gain = f"; seed by seed {row.estimate('accuracy_gain'):+.4f}" if "accuracy_gain" in row.rounds else ""
-        return f"{accounts.losses(row, ceiling)} The test accuracy is {accuracies}{gain}."
+        return f"{accounts.losses(row, ceiling)} In the end the test accuracy is {accuracies}."
 
     def columns(self) -> List[Column]:
         return [
@@ -149,7 +145,7 @@ class Epochs(Experiment):
         if accounted and ceiling:
             accounts.draw(parts[1], accounted, ceiling)
         if curves:
-            accuracy.draw(parts[-1], curves)
+            draw_accuracy(parts[-1], curves)
         figure.set_figheight(sum(heights))
 
 

@@ -49,8 +49,8 @@ class ResNet(Experiment):
     together = True  # in a process each, eight networks would need 12 GB
     common = dict(devices=[1, 2], kind="auto", seed=0)
     presets = {
-        "quick": dict(common, batch_size=8, steps=2, rounds=6, repeats=1, timeout=300.0),
-        "full": dict(common, batch_size=64, steps=4, rounds=3, repeats=15, timeout=3600.0),
+        "quick": dict(common, batch_size=8, steps=2, rounds=1, timeout=300.0),
+        "full": dict(common, batch_size=64, steps=4, rounds=1, timeout=3600.0),
     }
     little = dict(batch_size=2, steps=1)
 

@@ -46,10 +46,10 @@ class ShardedOptimizer(Experiment):
     }
     compared = "parameters after five steps with those of the shards of samples one by one, on one device"
     together = True
-    common = dict(devices=[2], kind="auto", seed=0, repeats=1)
+    common = dict(devices=[2], kind="auto", seed=0)
     presets = {
-        "quick": dict(common, batch_size=8, steps=1, rounds=12, timeout=300.0),
-        "full": dict(common, devices=[2, 4], batch_size=8, steps=4, rounds=3, repeats=15, timeout=900.0),
+        "quick": dict(common, batch_size=8, steps=1, rounds=1, timeout=300.0),
+        "full": dict(common, devices=[2, 4], batch_size=8, steps=4, rounds=1, timeout=900.0),
     }
     little = dict(batch_size=2, steps=1)
 

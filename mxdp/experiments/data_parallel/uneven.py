@@ -37,13 +37,13 @@ class Uneven(Experiment):
             "the book's exercise asks how to divide the work",
             1.0,
         ),
-        "model": Claim("They take at most 1.15 times what the cost model says.", "the cost model", 1.15),
+        "model": Claim("They take at most 1.25 times what the cost model says.", "the cost model", 1.25),
     }
     compared = "gradients and parameters of every replica, steps with shards in proportion to other weights"
     common = dict(devices=[2], kind="cpu", seed=0)
     presets = {
-        "quick": dict(common, batch_size=128, steps=8, rounds=12, repeats=1, timeout=300.0),
-        "full": dict(common, batch_size=256, steps=20, rounds=3, repeats=15, timeout=900.0),
+        "quick": dict(common, batch_size=128, steps=8, rounds=1, timeout=300.0),
+        "full": dict(common, batch_size=256, steps=20, rounds=1, timeout=900.0),
     }
     little = dict(batch_size=24, steps=2)
 

@@ -38,8 +38,8 @@ class WhereTheTimeWent(Experiment):
     compared = "gradients and parameters of every replica, steps on an uneven batch"
     common = dict(devices=[1, 2], kind="auto", data="auto", data_dir=None, seed=0, batch_size=256)
     presets = {
-        "quick": dict(common, data="synthetic", rounds=6, timeout=120.0, steps=7),
-        "full": dict(common, rounds=2, timeout=1200.0, steps=20),
+        "quick": dict(common, data="synthetic", rounds=1, timeout=120.0, steps=7),
+        "full": dict(common, rounds=1, timeout=1200.0, steps=20),
     }
     little = dict(batch_size=40, steps=2)
 

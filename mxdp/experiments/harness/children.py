@@ -192,17 +192,28 @@ class Configuration:
                 status, label = child.lost
                 raise ChildFailure(status, f"the process shared with {label} is gone")
 
+    def load(self) -> None:
+        """Wait until every process has loaded MXNet, which it does from its start.
+
+        Raises:
+            ChildFailure: as :meth:`ask`.
+        """
+        self._tell(["load"] * len(self._children), "loading MXNet")
+
     def ask(self, command: str, doing: str) -> List[Dict[str, Any]]:
         """Have every process do ``command`` for this case; their answers.
 
         Raises:
             ChildFailure: as :meth:`Child.answer`. The time limit counts the time spent in here, over all calls.
         """
-        started = time.monotonic()
         if not self._numbers:
             self._numbers = [child.take(replace(self.case, process=n)) for n, child in enumerate(self._children)]
-        for child, number in zip(self._children, self._numbers):
-            child.tell(f"{command} {number}")
+        return self._tell([f"{command} {number}" for number in self._numbers], doing)
+
+    def _tell(self, lines: List[str], doing: str) -> List[Dict[str, Any]]:
+        started = time.monotonic()
+        for child, line in zip(self._children, lines):
+            child.tell(line)
         try:
             return [child.answer(doing, started + self.seconds_left) for child in self._children]
         except ChildGone as failure:

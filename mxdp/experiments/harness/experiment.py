@@ -21,6 +21,7 @@ from __future__ import annotations
 import importlib
 import os
 import pkgutil
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import (
@@ -82,6 +83,9 @@ class Case:
     needs: Mapping[str, str] = field(default_factory=dict)
     process: int = 0
     """Which of ``processes`` this is; set by the runner."""
+    folder: str = ""
+    """Where the processes that are started for this case, one after the other, may leave something for the next; empty
+    at first, gone at the end. Set by the runner."""
 
 
 @dataclass(frozen=True)
@@ -142,8 +146,8 @@ class Experiment:
     """True: cases of equal ``environment`` and one process share one child process, for many cases that work for
     milliseconds each.
 
-    Loading MXNet costs 1.5 s and 200 MB a child. The rounds still alternate case by case, and ``timeout`` still counts
-    for each case (the first pays for loading). All cases stay set up to the end, so a case must hold little memory
+    Loading MXNet costs a second and 200 MB a child. The rounds still alternate case by case, and ``timeout`` still
+    counts for each case (the first pays for loading). All cases stay set up to the end, so a case must hold little memory
     between its rounds. If a case raises, the others go on. If a case crashes or hangs, unfinished cases in the same
     process fail too.
     """
@@ -159,7 +163,7 @@ class Experiment:
     """``quick`` and ``full``: each a mapping of setting to value, with the same keys. The values declare the settings'
     types; each number, also in a list, must be above 0.
 
-    ``rounds`` and ``timeout`` (seconds that one case may work) are among them. The common options of the command line
+    ``rounds`` and ``timeout`` (seconds that one case may work in one process) are among them. The common options of the command line
     (``devices``, ``kind``, ``data``, ``data_dir``, ``of``, ``seed``, ``rounds``, ``timeout``) apply to those keys.
     """
     checks: ClassVar[Mapping[str, Tuple[Callable[[Any], bool], str]]] = {}
@@ -190,8 +194,16 @@ class Experiment:
         return work
 
     def _work(self) -> Any:
+        return importlib.import_module(self._work_module())
+
+    def _work_module(self) -> str:
         package, _, name = type(self).__module__.rpartition(".")
-        return importlib.import_module(".".join(filter(None, (package, "work", name))))
+        return ".".join(filter(None, (package, "work", name)))
+
+    def load(self) -> None:
+        """In the child, first: import the work, with MXNet. A file that holds both parts has none."""
+        with suppress(ModuleNotFoundError):
+            self._work()
 
     def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
         """In the parent: add, in place, numbers that need several rows, by :meth:`.rows.Row.keep`: those of the claims

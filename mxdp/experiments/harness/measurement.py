@@ -1,22 +1,26 @@
-"""One experiment being measured: oracle, warm-up, alternating rounds, more of them while a claim is open.
+"""One experiment being measured: oracle, warm-up, alternating rounds, in processes that are started anew.
 
 For two cases A and B and three rounds, each case in a child of its own::
 
-    A: load, oracle, warm up | wait               | round 1         | round 2         | round 3
-    B:                  wait | load, oracle, warm |         round 1 |         round 2 |         round 3
+    A: load | oracle, warm up | wait            | round 1         | round 2         | round 3
+    B: load |            wait | oracle, warm up |         round 1 |         round 2 |         round 3
 
 Only one case works at a time, and a slow drift of a shared machine affects all of them alike. Cases that are
-``together`` alternate in the same way, in one child.
+``together`` alternate in the same way, in one child. Then all children end, and new ones are started: how processes
+differ decides more than how rounds do.
 
-Some settings are the harness's own. After ``rounds`` rounds the claims are judged, and where one is open, as many
-rounds again are measured: there are at most ``looks`` such looks, and none after ``patience`` seconds of rounds. With
-``repeats``, all children are started that many times, each time for ``rounds`` rounds. With ``again``, the first case
-is measured as two cases, which shows what differences are worth.
+Some settings are the harness's own. There are ``repeats`` processes of ``rounds`` rounds. With a ``budget`` of seconds
+these are a pilot, from which :mod:`.allocation` plans more processes, and the rounds of these. Then the claims are
+judged, and where one is open, as many processes again are measured: there are at most ``looks`` such looks, and none
+after ``patience`` seconds. With ``again``, the first case is measured as two cases, which shows what differences are
+worth.
 """
 
 from __future__ import annotations
 
 import math
+import statistics
+import tempfile
 import time
 from contextlib import ExitStack
 from dataclasses import replace
@@ -25,7 +29,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from mxdp import process
 from mxdp.errors import described
-from mxdp.experiments.harness import claims, disturbance, results
+from mxdp.experiments.harness import allocation, claims, disturbance, results
 from mxdp.experiments.harness.children import ChildFailure, ChildGone, Children, Configuration
 from mxdp.experiments.harness.experiment import Case, Experiment, Settings, missing
 from mxdp.experiments.harness.rows import CONFIDENCE, Row
@@ -61,13 +65,14 @@ class Measurement:
         self.last: Dict[str, Dict[str, Any]] = {}
         self.looks = 1
         self.watch = disturbance.Watch()
-        self._again: List[Case] = []
-        self._left: Dict[str, float] = {}
-        self._repeats = settings.get("repeats", 1)
+        self.plan: Dict[str, Any] = {}
         self.repeat = 0
         """How many times all children were started anew."""
+        self._again: List[Case] = []
+        self._planned: List[int] = []
         self._started = self._done = 0
-        self._spent = 0.0
+        self._starting: List[float] = []
+        self._rounds: List[float] = []
         self._progress = progress
 
     def measure(self) -> None:
@@ -87,59 +92,84 @@ class Measurement:
         if len(slugs) < len(self.cases + self._again):
             raise ValueError("two of its cases have the same label; each needs its own")
         self.folder.mkdir(parents=True, exist_ok=True)
-        while True:
-            for _ in range(self._repeats):
-                more = self._measure(slugs)
-                self.repeat += 1
-            if not more or self._repeats == 1:
-                break
+        with tempfile.TemporaryDirectory(prefix="mxdp-") as kept:
+            first = allocation.Split(self.settings.get("repeats", 1), self.settings["rounds"])
+            self._measure(first, slugs, Path(kept))
+            rest = allocation.Split(self._plan(first).processes - first.processes, self.plan["rounds"])
+            self._measure(rest, slugs, Path(kept))
+            while self._another_look():
+                self._measure(first, slugs, Path(kept))
         if not self.cases:
             self.fail("skipped", next(iter(self.skipped.values()), "it has no cases"))
 
-    def _measure(self, slugs: Dict[str, str]) -> bool:
-        """All cases in children started anew. True if a claim is still open, and there is time for another look."""
+    def _measure(self, split: allocation.Split, slugs: Dict[str, str], kept: Path) -> None:
+        self._planned += [split.rounds] * split.processes
+        for _ in range(split.processes):
+            self._one_process(split.rounds, slugs, kept)
+            self.repeat += 1
+
+    def _one_process(self, rounds: int, slugs: Dict[str, str], kept: Path) -> None:
+        """All cases in children started anew, in which they take turns."""
         lost = {failure.label for failure in self.failures}
         cases = [case for case in self.cases + self._again if case.label not in lost]
+        begun, compared = time.monotonic(), 0.0
         with ExitStack() as stack:
             children = Children(self.experiment, self.settings, self.folder, stack)
-            running: List[Configuration] = []
+            started: List[Configuration] = []
             for case in cases:
-                own = {**case.settings, **self.shared, "repeat": self.repeat}
+                folder = kept / slugs[case.label]
+                folder.mkdir(exist_ok=True)
                 try:
-                    configuration = children.configuration(replace(case, settings=own), slugs[case.label])
+                    started.append(children.configuration(replace(case, folder=str(folder)), slugs[case.label]))
                 except Exception as error:  # the system may have no process, no file or no room left
                     self.fail("failed", f"its process could not be started: {described(error)}", case.label)
-                    continue
-                configuration.seconds_left = self._left.get(case.label, configuration.seconds_left)
-                if self._attempt(self._prepare, configuration):
-                    running.append(configuration)
-            more = True
-            while more:
-                begun = time.monotonic()
-                for _ in range(self.settings["rounds"] if running else 0):
-                    self.watch.restart()
-                    running = [each for each in running if self._attempt(self._round, each)]
-                    self.watch.round()
-                    self._started += 1
-                self._spent += time.monotonic() - begun
-                self._left = {each.case.label: each.seconds_left for each in running}
-                looking = (self.repeat + 1) % self._repeats == 0
-                more = looking and self._another_look()
-                if self._repeats > 1:
-                    break
+            # They load MXNet at the same time; what is measured when they are set up is measured alone.
+            started = [each for each in started if self._attempt(lambda own: own.load(), each)]
+            running = []
+            for each in started:
+                own = {**each.case.settings, **self.shared, "repeat": self.repeat}
+                each.case = replace(each.case, settings=own)
+                if not self.repeat:
+                    at = time.monotonic()
+                    if not self._attempt(self._compare, each):
+                        continue
+                    compared += time.monotonic() - at
+                if self._attempt(self._prepare, each):
+                    running.append(each)
+            self._starting.append(time.monotonic() - begun - compared)
+            for _ in range(rounds if running else 0):
+                at = time.monotonic()
+                self.watch.restart()
+                running = [each for each in running if self._attempt(self._round, each)]
+                self.watch.round()
+                self._started += 1
+                self._rounds.append(time.monotonic() - at)
             if not self.repeat:
                 for configuration in running:
                     if self.ready[configuration.case.label]["records"]:
                         self._attempt(self._record, configuration)
             children.hang_up()
-        return more
+
+    def _plan(self, pilot: allocation.Split) -> allocation.Split:
+        """How many processes there are to be, from what the ``pilot`` found; the plan is part of the result."""
+        budget = self.settings.get("budget", 0.0) if self.complete() else 0.0
+        rows: List[Row] = []
+        if self.complete():
+            try:
+                found = self.judged()
+                rows = found["rows"] + found["references"]
+            except Exception:  # a defect of the experiment: it is met, and named, at the end
+                budget = 0.0
+        names = [name for name, claim in self.experiment.claims.items() if not claim.exact]
+        times = [statistics.median(own) if own else 0.0 for own in (self._starting, self._rounds)]
+        self.plan = allocation.plan(rows, names, pilot, times[0], times[1], budget)
+        return allocation.Split(self.plan["processes"], self.plan["rounds"])
 
     def _another_look(self) -> bool:
-        """Is a claim open, and is there time for as many rounds again?"""
-        limit = self.settings["timeout"]
-        enough = all(left >= (limit - left) / self.looks for left in self._left.values())
-        patient = self._spent <= self.settings.get("patience", math.inf)
-        if self.looks >= self.settings.get("looks", 1) or not (enough and patient and self.complete()):
+        """Is a claim open, and is there time for as many processes again?"""
+        spent = sum(self._starting) + sum(self._rounds)
+        patient = spent <= self.settings.get("patience", math.inf)
+        if self.looks >= self.settings.get("looks", 1) or not (patient and self.complete()):
             return False
         try:
             if not claims.is_open(self.judged()["verdict"]["claims"]):
@@ -171,21 +201,15 @@ class Measurement:
         self.cases = [case for case in self.cases if case.label != label]
         self._again = [case for case in self._again if case.label != label]
 
-    def _planned(self) -> int:
-        """How many rounds each case will have, as far as that is known."""
-        return int(self.looks * self._repeats * self.settings["rounds"])
-
     def _step(self, doing: str) -> None:
-        processes = self.looks * self._repeats if self._repeats > 1 else 1
         records = sum(ready["records"] for ready in self.ready.values())
-        steps = len(self.cases + self._again) * (1 + processes + self._planned()) + records
+        # A process is set up once and has its rounds; the first compares, too.
+        steps = len(self.cases + self._again) * (1 + len(self._planned) + sum(self._planned)) + records
         self._progress(doing, self._done, steps)
         self._done += 1
 
     def _prepare(self, configuration: Configuration) -> None:
         label = configuration.case.label
-        if not self.repeat:
-            self._compare(configuration)
         self._step(f"{label}: warming up")
         answers = configuration.ask("ready", "setting up and warming up")
         self.shared.update(answers[0]["shared"])
@@ -213,7 +237,7 @@ class Measurement:
     def _round(self, configuration: Configuration) -> None:
         label = configuration.case.label
         number = len(self.samples.get(label, ())) + 1
-        self._step(f"{label}: round {number} of {self._planned()}")
+        self._step(f"{label}: round {number} of {sum(self._planned)}")
         answers = configuration.ask("round", f"measuring round {number}")
         seconds = [answer["seconds"] for answer in answers]
         if not all(0 <= each < math.inf for each in seconds):
@@ -222,8 +246,7 @@ class Measurement:
         metrics, last = answers[0]["metrics"], answers[0]["last"]
         self.last.setdefault(label, {}).update(last)
         kept = self.rounds.setdefault(label, {})
-        if self._repeats > 1:
-            kept.setdefault("repeat", []).append(self.repeat)
+        kept.setdefault("repeat", []).append(self.repeat)
         for name, value in {**metrics, **last}.items():
             if name in metrics or isinstance(value, (int, float)):
                 kept.setdefault(name, [None] * (number - 1)).append(value)

@@ -1,12 +1,13 @@
 """A row of a result, and the arithmetic that questions need: ratios, intervals, the fastest. Pure Python.
 
-An interval is one of order statistics, which asks nothing of the times but that rounds are independent: of n rounds,
-the r-th smallest and the r-th largest enclose the true median unless more than n - r of them fall on one side of it,
-and that is a question of coin tosses (Conover, "Practical Nonparametric Statistics", 3.2). Ratios are taken round by
-round before, so that a drift of the machine cancels.
+Each case is measured in several processes, started anew (the setting ``repeats``). A process can be faster or slower
+for its whole life, so it counts once, by the median of its rounds. Ratios are taken round by round before, so that a
+drift of the machine cancels.
 
-Where each case was measured in several processes, started anew (the setting ``repeats``), a process counts once, with
-the median of its rounds: a process can be faster or slower for its whole life.
+An interval is one of order statistics, which asks nothing of the numbers but that processes are independent: of n
+processes, the r-th smallest and the r-th largest number enclose the true median unless more than n - r of them fall on
+one side of it, and that is a question of coin tosses (Conover, "Practical Nonparametric Statistics", 3.2). One process
+gives no interval, however many rounds it has.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ import itertools
 import math
 import statistics
 from dataclasses import dataclass, field, fields
+from functools import lru_cache
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 CONFIDENCE = 0.95
-"""Of an interval where the number of rounds is fixed."""
+"""Of an interval where the number of processes is fixed."""
 
 
 class Estimate(NamedTuple):
-    """A median and its interval; ``low`` and ``high`` are None where there are too few rounds for one.
+    """A median and its interval; ``low`` and ``high`` are None where there are too few processes for one.
 
     >>> f"{Estimate(1.5, 1.25, 1.75):.2f} times, {Estimate(0.5, None, None):.0%}"
     '1.50 (1.25 to 1.75) times, 50%'
@@ -45,12 +47,16 @@ def interval(values: Sequence[float], error: float = 1 - CONFIDENCE) -> Optional
     >>> interval([5, 1, 4, 2, 6, 3]), interval([5, 1, 4, 2, 3])
     ((1, 6), None)
     """
+    rank, ordered = _rank(len(values), error), sorted(values)
+    return (ordered[rank - 1], ordered[-rank]) if rank else None
+
+
+@lru_cache(maxsize=None)
+def _rank(n: int, error: float) -> int:
+    """Which smallest and largest of ``n`` values are the ends; 0 for none."""
     from scipy.special import bdtr  # takes longer to load than a command such as `list`
 
-    n = len(values)
-    rank = sum(bdtr(k, n, 0.5) <= error / 2 for k in range(n // 2))
-    ordered = sorted(values)
-    return (ordered[rank - 1], ordered[-rank]) if rank else None
+    return sum(bool(bdtr(k, n, 0.5) <= error / 2) for k in range(n // 2))
 
 
 @dataclass(eq=False)
@@ -123,7 +129,7 @@ class Row:
             self.keep(name, self.ratios(below))
 
     def estimate(self, name: str = "seconds", sides: int = 1) -> Estimate:
-        """The median of that number over the rounds, and its interval at the row's ``confidence``.
+        """The median of that number over the processes, and its interval at the row's ``confidence``.
 
         ``sides``: how many such intervals are judged at once; each is made wider so that all hold together.
         """
@@ -134,17 +140,21 @@ class Row:
         return Estimate(statistics.median(medians), *(ends or (None, None)))
 
     def medians(self, name: str = "seconds") -> List[float]:
-        """The median of that number in each process, or its value in each round of a single process; without those
-        that are None or not finite."""
+        """The median of that number in each process."""
+        return [statistics.median(own) for own in self.by_process(name)]
+
+    def by_process(self, name: str = "seconds") -> List[List[float]]:
+        """That number in the rounds of each process, without those that are None or not finite. Where ``rounds`` don't
+        say which process they ran in, each is taken for one of its own."""
         values = self.samples if name == "seconds" else self.rounds[name]
-        repeats: Dict[Any, List[float]] = {}
-        for value, repeat in zip(values, self.rounds.get("repeat") or itertools.count()):
+        found: Dict[Any, List[float]] = {}
+        for value, process in zip(values, self.rounds.get("repeat") or itertools.count()):
             if value is not None and math.isfinite(value):
-                repeats.setdefault(repeat, []).append(float(value))
-        return [statistics.median(own) for own in repeats.values()]
+                found.setdefault(process, []).append(float(value))
+        return list(found.values())
 
     def at_most(self, name: str, bound: float) -> Optional[bool]:
-        """Is that number at most ``bound``? None: undecided, by too few rounds, an interval around the bound or a busy
+        """Is that number at most ``bound``? None: undecided, by too few processes, an interval around the bound or a busy
         machine.
 
         >>> row = Row("", rounds={"x": [0.7, 0.7, 0.8, 0.8, 0.9, 0.9]})
@@ -187,8 +197,8 @@ def find(rows: Iterable[Row], **case: Any) -> Optional[Row]:
 
 def fastest(rows: Sequence[Row]) -> Tuple[Row, List[bool]]:
     """The row whose median is least over the odd rounds; and for each of its rounds, whether it may be reported: the
-    even ones, since the least of many medians is low by chance. With repeats, whole processes are odd or even. Of one
-    round, which no claim is judged from, the number is reported all the same.
+    even ones, since the least of many medians is low by chance. Whole processes are odd or even, as a process is fast
+    or slow for its whole life. Of one process, which no claim is judged from, the number is reported all the same.
 
     >>> steady, shaky = Row("", samples=[2, 2, 2, 2]), Row("", samples=[1, 9, 1, 9])
     >>> fastest([steady, shaky]) == (shaky, [False, True, False, True])

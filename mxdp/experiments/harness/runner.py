@@ -52,6 +52,7 @@ def run(
             "elapsed_seconds": round(time.monotonic() - clock, 3),
             "oracle": measurement.oracle,
             "looks": measurement.looks,
+            "plan": measurement.plan,
             "disturbance": measurement.watch.rounds,
             **_judged(measurement),
         }

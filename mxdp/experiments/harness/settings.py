@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from math import inf
 from pathlib import Path
 from typing import Any, Callable, Dict, Mapping, Sequence, Tuple
 
@@ -17,8 +18,8 @@ else:
 
 Check = Tuple[Callable[[Any], Any], str]
 BUILT_IN: Dict[str, Dict[str, Any]] = {
-    "quick": dict(looks=3, patience=60.0, repeats=1, again=False),
-    "full": dict(looks=3, patience=300.0, repeats=6, again=True),
+    "quick": dict(repeats=6, rounds=3, budget=0.0, looks=3, patience=60.0, again=False),
+    "full": dict(repeats=6, rounds=3, budget=120.0, looks=1, patience=300.0, again=True),
 }
 """The presets, and the settings that every experiment has (see :mod:`.measurement`)."""
 
@@ -34,6 +35,7 @@ CHECKS: Mapping[Any, Check] = {
     ),
     "looks": (lambda looks: 0 < looks <= len(LOOK_ERRORS), f"from 1 to {len(LOOK_ERRORS)}"),
     "seed": (lambda seed: 0 <= seed < 2**32, f"from 0 to {2**32 - 1}"),
+    "budget": (lambda budget: 0 <= budget < inf, "0 (no plan) or more seconds"),
 }
 """Of a setting of that name, else of that type: a test of the value, and what is allowed, in words."""
 
@@ -59,7 +61,7 @@ def resolve(
             settings.update({key: _checked(experiment, key, value) for key, value in given.items()})
         resolved[experiment.name] = settings
         if "rounds" in options:
-            settings["looks"] = 1  # a number that somebody has fixed
+            settings.update(looks=1, budget=0.0)  # a number that somebody has fixed
     for key in options:
         if not any(key in settings for settings in resolved.values()):
             raise UsageError(

@@ -4,7 +4,8 @@ The runner starts it and writes lines; the child answers each command with a lin
 ``{"error": ...}``, or ``{"skipped": ...}`` where this machine can't do it::
 
     runner                                   child
-    {"module", "class", "settings"}    ->    (one instance of the experiment, for all its cases)
+    {"module", "class", "settings"}    ->    (one instance of the experiment, for all its cases; it loads MXNet)
+    load                               ->    {"ok": {}}   it has
     case {"label", "devices", ...}     ->    (no answer: it is case 0, the next will be case 1)
     oracle 0                           ->    {"ok": {"checked": 80, "wrong": 0}}
     ready 0                            ->    {"ok": {"devices": ["cpu(0)"], ...}}   set up and warmed up
@@ -12,8 +13,8 @@ The runner starts it and writes lines; the child answers each command with a lin
     record 0                           ->    {"ok": {"timeline": ...}}   once more, recorded
     (end of input)                     ->    ends
 
-MXNet is loaded by the first command that needs it, under the environment the child was started with. After an error the
-child goes on: the runner decides whether other cases still need it. A case is sent just before its first command, so
+MXNet is loaded under the environment the child was started with. After an error the child goes on: the runner decides
+whether other cases still need it. A case is sent just before its first command, so
 that no line is longer than a pipe holds.
 
 Whatever else the process prints goes to stderr, which the runner keeps in a file.
@@ -27,6 +28,7 @@ import os
 import sys
 import time
 import traceback
+from contextlib import suppress
 from typing import Any, Dict, List, Optional, TextIO
 
 from mxdp import process
@@ -102,12 +104,14 @@ def serve(commands: TextIO, answers: TextIO) -> None:
     order = json.loads(commands.readline())
     experiment: Experiment = getattr(importlib.import_module(order["module"]), order["class"])()
     cases: List[ServedCase] = []
+    with suppress(Exception):  # the first case meets it again, and answers with it
+        experiment.load()
     for line in commands:
-        command, _, rest = line.partition(" ")
+        command, _, rest = line.strip().partition(" ")
         if command == "case":
             cases.append(ServedCase(experiment, Case(**json.loads(rest)), order["settings"]))
             continue
-        answers.write(_answer(cases[int(rest)], command) + "\n")
+        answers.write((_answer(cases[int(rest)], command) if rest else json.dumps({"ok": {}})) + "\n")
         answers.flush()
 
 

@@ -57,8 +57,8 @@ class TwoSplits(split.SplitExperiment):
     }
     alike = ("net", "batch")
     presets = {
-        "quick": dict(split.QUICK, devices=[4], units=512, steps=2),
-        "full": dict(split.FULL, devices=[4], units=1024, steps=4),
+        "quick": dict(split.QUICK, rounds=1, devices=[4], units=512, steps=2),
+        "full": dict(split.FULL, rounds=1, devices=[4], units=1024, steps=4),
     }
     little = dict(units=64, steps=1)
 

@@ -64,8 +64,8 @@ class PipelineStages(Experiment):
     together = True
     compared = COMPARED
     presets = {
-        "quick": dict(QUICK, batch_size=128, micro_batches=[1, 2, 4, 8]),
-        "full": dict(FULL, batch_size=256, micro_batches=[1, 2, 4, 8, 16]),
+        "quick": dict(QUICK, rounds=1, batch_size=128, micro_batches=[1, 2, 4, 8]),
+        "full": dict(FULL, rounds=1, batch_size=256, micro_batches=[1, 2, 4, 8, 16]),
     }
     checks = {"micro_batches": INTEGERS}
     little = dict(batch_size=40, micro_batches=[1, 4])

@@ -21,8 +21,8 @@ COLUMNS = (
     "it, and 'MB pred.' is calculated from the shapes."
 )
 """For ``how_to_read``."""
-QUICK = dict(devices=[2], kind="auto", seed=0, rounds=6, timeout=120.0)
-FULL = dict(devices=[2, 4], kind="auto", seed=0, rounds=2, timeout=1200.0)
+QUICK = dict(devices=[2], kind="auto", seed=0, timeout=120.0)
+FULL = dict(devices=[2, 4], kind="auto", seed=0, timeout=1200.0)
 """What the presets of this room have in common."""
 INTEGERS = (lambda values: all(type(each) is int for each in values), "whole numbers")
 """A check of a setting."""

@@ -24,7 +24,7 @@ from mxdp.experiments.harness.disturbance import disturbed
 from mxdp.experiments.harness.experiment import Experiment, Result, discover
 from mxdp.experiments.report import pictures, style
 from mxdp.experiments.report.tables import NOTHING, answering, for_terminal, more, table, watched
-from mxdp.experiments.report.words import claim_lines, explanation, mark, oracle_line, spoken, sureness, today
+from mxdp.experiments.report.words import claim_lines, explanation, mark, oracle_line, spoken, sureness, today, why_so_many
 
 Term = Tuple[str, str]
 """A term and what to say of it."""
@@ -39,10 +39,10 @@ def print_result(result: Result, console: Console, explain: bool = False) -> Non
     console.print()
     result = today(result, experiment)
     console.print(Text.assemble((result["experiment"], "bold"), ": ", result["question"]))
-    before = [
-        (key.replace("_", " "), Text(result[key], style="dim")) for key in ("prediction", *["how_to_read"] * explain)
-    ]
-    console.print(_facts([fact for fact in before if fact[1]]))
+    said = {"prediction": result["prediction"]}
+    if explain:
+        said.update({"how to read": result["how_to_read"], "why so many": why_so_many(result)})
+    console.print(_facts([(term, Text(text, style="dim")) for term, text in said.items() if text]))
     if result["rows"] or result["references"]:
         short = answering(result, experiment)
         for cells in filter(None, (table(short, experiment), more(short, experiment))):
@@ -144,7 +144,7 @@ def _section(
         "answer": result["verdict"]["text"],
         "sentence": spoken(result["verdict"]["text"]),
         "explanation": explanation(result),
-        "sureness": sureness(result),
+        "sureness": " ".join(filter(None, [sureness(result), why_so_many(result)])),
         "ended": mark(result),
         "oracle_kind": oracle_kind,
         "oracle": oracle,

@@ -21,9 +21,9 @@ CLOSE = 0.05
 SPOKEN = 20
 """The most words of a slide's sentence, beside its numbers."""
 MANY = 20
-"""Nor is a claim that needs more than 20 times the rounds (or processes) that there were."""
+"""Nor is a claim that needs more than 20 times the processes that there were."""
 LIKELY = 0.8
-"""With the number of rounds that is named, a claim is decided in 80 % of all cases."""
+"""With the number of processes that is named, a claim is decided in 80 % of all cases."""
 
 
 def mark(result: Result) -> Optional[Tuple[str, str]]:
@@ -61,13 +61,13 @@ def verdict(claim: Mapping[str, Any]) -> Tuple[str, str, str]:
 def undecided(result: Result, claim: Mapping[str, Any]) -> List[str]:
     """What would decide a claim that is undecided: a sentence; none for other claims.
 
-    The measured rounds give the share of values beyond the bound. More rounds are expected to have the same share.
+    The measured processes give the share of values beyond the bound. More are expected to have the same share.
     """
     if claim["holds"] is not None or not claim["measured"]:
         return []
     if result["verdict"]["busy"]:
         return ["This machine was busy; measure it on a quiet one."]
-    noise, repeats = noise_factor(result["verdict"]["noise"]), result["settings"].get("repeats", 1)
+    noise = noise_factor(result["verdict"]["noise"])
     needed, done, close, bound, sides = [], 1, True, claim["bound"], len(claim["measured"])
     for row in result["rows"] + result["references"]:
         values = row.medians(claim["name"]) if claim["name"] in row.rounds else []
@@ -79,27 +79,26 @@ def undecided(result: Result, claim: Mapping[str, Any]) -> List[str]:
         moved = [value * noise if median < bound else value / noise for value in values]
         beyond = sum(value > bound if median < bound else value < bound for value in moved) / len(values)
         error = (1 - row.confidence) / (sides if wrong else 1)
-        needed.append((not wrong, _rounds(beyond, error, len(values))))
+        needed.append((not wrong, _processes(beyond, error, len(values))))
         close &= all(end is not None and abs(end - bound) <= CLOSE * abs(bound) for end in (low, high))
     if not needed:
-        return ["It needs at least six rounds."]
+        return ["It needs at least six processes."]
     # One row on the wrong side decides a claim, else all rows do.
     wrong_side = [more for right, more in needed if not right]
     least = min(wrong_side) if wrong_side else max(more for _, more in needed)
     if close or least > MANY * done:
         return ["Too close to the bound to be worth deciding."]
     more = max(1, math.ceil(least) - done)
-    unit = "more process" if repeats > 1 else "more round"
     time = duration(result["elapsed_seconds"] * more / done)
-    return [f"About {plural(more, unit)} ({time}) would decide it, if the median stays."]
+    return [f"About {plural(more, 'more process')} ({time}) would decide it, if the median stays."]
 
 
-def _rounds(beyond: float, error: float, done: int) -> float:
-    """The number of rounds that is likely to decide a claim, if in each round the value lies beyond the bound with the
-    probability ``beyond``. An interval of n rounds leaves out some values at each end: it is on one side of the bound
-    if no more values than those lie beyond it. Infinite if more than :data:`MANY` times the rounds ``done`` are needed.
+def _processes(beyond: float, error: float, done: int) -> float:
+    """The number of processes that is likely to decide a claim, if in each the value lies beyond the bound with the
+    probability ``beyond``. An interval of n values leaves out some at each end: it is on one side of the bound if no
+    more values than those lie beyond it. Infinite if more than :data:`MANY` times as many as ``done`` are needed.
 
-    >>> _rounds(0.0, 0.05, 6), _rounds(0.25, 0.05, 12), _rounds(0.5, 0.05, 12)
+    >>> _processes(0.0, 0.05, 6), _processes(0.25, 0.05, 12), _processes(0.5, 0.05, 12)
     (6, 30, inf)
     """
     from scipy.special import bdtr  # takes longer to load than a command such as `list`
@@ -120,22 +119,25 @@ def _ends(measured: Dict[str, float]) -> Tuple[float, Optional[float], Optional[
 
 
 def sureness(result: Result) -> str:
-    """How many rounds there were, what they cover, and whether anything disturbed them; empty for an older result."""
-    rows, settings, verdict = result["rows"] + result["references"], result["settings"], result["verdict"]
-    if "repeats" not in settings or not rows:
+    """How many processes and rounds there were, and whether anything disturbed them; empty where that isn't known."""
+    rows, verdict = result["rows"] + result["references"], result["verdict"]
+    if not any("repeat" in row.rounds for row in rows):
         return ""
-    rounds, repeats = max(len(row.samples) for row in rows), settings["repeats"]
-    if repeats > 1:
-        said = f"{rounds} of each case, in {rounds // settings['rounds']} processes, whose spread the intervals cover"
-    else:
-        said = f"{rounds} of each case, in one process, so the intervals do not cover how processes differ"
+    processes, rounds = max(len(row.by_process()) for row in rows), max(len(row.samples) for row in rows)
     added = {1: "none here", 2: "once here"}.get(result["looks"], f"{result['looks'] - 1} times here")
-    looks = f"; more are added while a claim is open ({added})" if settings.get("looks", 1) > 1 else ""
-    sentences = [f"{said}{looks}.", *disturbances(result["disturbance"])]
+    looks = f"; more are added while a claim is open ({added})" if result["settings"].get("looks", 1) > 1 else ""
+    alone = ": a single one gives no interval" if processes == 1 else ""
+    said = f"{plural(rounds, 'round')} of each case, in {plural(processes, 'process')}{alone}{looks}."
+    sentences = [said, *disturbances(result["disturbance"])]
     if verdict["noise"]:
         same = Estimate(verdict["noise"]["median"], verdict["noise"]["low"], verdict["noise"]["high"])
         sentences.append(f"{verdict['noise']['label']} measured twice, as two cases: {same:.3f} times as long.")
     return " ".join(sentences)
+
+
+def why_so_many(result: Result) -> str:
+    """How the processes and rounds were chosen."""
+    return str(result.get("plan", {}).get("why", ""))
 
 
 def disturbances(rounds: Mapping[str, List[Any]]) -> List[str]:

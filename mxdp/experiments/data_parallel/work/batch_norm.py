@@ -146,7 +146,7 @@ def set_up(case: Case, settings: Settings) -> Work:
     devices, batch = devices_of(case, settings), case.settings["batch"]
     data = _data(settings["data"], settings["data_dir"], settings["seed"], settings["test"])
     training = NormedTraining(data, devices, case.settings["way"], batch, settings["lr"])
-    seeds = count(settings["seed"] + case.settings["repeat"] * settings["rounds"])
+    seeds = count(settings["seed"] + 1000 * case.settings["repeat"])
 
     def one_round() -> Round:
         seed = next(seeds)

@@ -69,7 +69,7 @@ def set_up(case: Case, settings: Settings) -> Work:
     devices, samples = devices_of(case, settings), settings["samples"] // PARTS
     data = _data(settings["data"], settings["data_dir"], settings["seed"], settings["test"])
     training, net = RepeatedTraining(data, devices, case.settings["batch"], case.settings["rate"]), BoundNet(lenet)
-    seeds = count(settings["seed"] + case.settings["repeat"] * settings["rounds"])
+    seeds = count(settings["seed"] + 1000 * case.settings["repeat"])
 
     def one_round() -> Round:
         training.start(next(seeds))

@@ -154,9 +154,9 @@ def set_up(case: Case, settings: Settings) -> Work:
     model, one = (network(own["net"], settings["units"], each, settings["seed"]) for each in (devices, devices[:1]))
     batch = _batch(own["batch"], settings["seed"])
     shard = tuple(each[: -(-own["batch"] // n)] for each in batch)
-    seconds_a_step(one, shard, 1)
-    seconds_a_step(model, batch, 1)
-    steps = max(1, min(MOST, round(settings["at_least"] / seconds_a_step(model, batch, 2)[0])))
+    one.step(*shard)
+    model.step(*batch)
+    steps = max(1, min(MOST, round(settings["at_least"] / seconds_a_step(model, batch, 1)[0])))
 
     def one_round() -> Round:
         machine = _machine(everywhere, next(numbers)) if n > 1 else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Dict, Iterator, Tuple
 
 from mxdp.datasets import load
+from mxdp.experiments.data_parallel.work.continued import ContinuedTraining
 from mxdp.experiments.data_parallel.work.recorded_steps import recorder
 from mxdp.experiments.data_parallel.work.serial_run import check_step, synced_step
 from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
@@ -24,18 +25,17 @@ def oracle(case: Case, settings: Settings) -> Iterator[Tuple[Any, ...]]:
 
 def set_up(case: Case, settings: Settings) -> Work:
     """A round is an epoch, or ``samples`` of one, and then a few steps more, recorded. The processes of a ceiling share
-    the batch and the samples. Processes that are started anew train from another seed."""
+    the batch and the samples. A process that is started anew goes on with the training of the one before it."""
     processes, devices = case.processes, devices_of(case, settings)
     data = load(settings["data"], settings["data_dir"], seed=settings["seed"])
     batch_size, lr = max(1, settings["batch_size"] // processes), settings["lr"]
-    samples = (settings["samples"] or len(data.train.y)) // processes
-    seed = settings["seed"] + case.settings["repeat"]
-    params = init_lenet(seed)
+    samples, seed = (settings["samples"] or len(data.train.y)) // processes, settings["seed"]
+    training = ContinuedTraining(case, init_lenet(seed))
 
-    warm_up = [get_params(params, device) for device in devices]
+    warm_up, replicas = ([get_params(training.params, device) for device in devices] for _ in range(2))
     next(train_epochs(data.train, warm_up, devices, batch_size, lr, samples=4 * batch_size))
-    replicas = [get_params(params, device) for device in devices]
-    epochs = train_epochs(data.train, replicas, devices, batch_size, lr, samples, seed)
+    start = divmod(training.rounds * samples, len(data.train.y))
+    epochs = train_epochs(data.train, replicas, devices, batch_size, lr, samples, seed, start=start)
 
     # On the replicas of the warm-up, since a recorded step is a step of training.
     record = recorder(data.train, batch_size, seed, TrainStep(warm_up, devices, lr), devices)
@@ -51,6 +51,7 @@ def set_up(case: Case, settings: Settings) -> Work:
         last = {"loss": epoch.loss}
         if not case.reference:
             last["test_accuracy"] = evaluate(data.test, replicas, net=net)
+        training.keep(replicas[0])
         return Round(epoch.seconds, metrics, last)
 
     return Work(devices, one_round, case={"data": data.name, "epoch_samples": len(data.train.y)})

@@ -137,7 +137,9 @@ def set_up(case: Case, settings: Settings) -> Work:
         }
         return Round(seconds, metrics)
 
-    one_round()
+    ranks.ask("start")
+    ranks.ask("train", settings["updates"])
+    ranks.ask("accuracy")
     return Work(["cpu"] * case.settings["processes"], one_round)
 
 

@@ -101,6 +101,7 @@ def set_up(case: Case, settings: Settings) -> Work:
         whole = ranks.timed("all", steps)
         return Round(whole, {f"{part}_ms": ranks.timed(part, steps) / steps * 1e3 for part in PARTS})
 
-    one_round()
+    for part in ("all", *PARTS):
+        ranks.ask(part, 1)
     facts: List[Any] = ranks.ask("facts")
     return Work([name for _, own in facts for name in own], one_round, case={"data": facts[0][0]})
