@@ -17,7 +17,8 @@ from mxdp.experiments.measure.oracle import count
 from mxdp.plans.cost.break_even import break_even, step_seconds
 from mxdp.plans.cost.link import Link
 
-SETTINGS = dict(devices=[1, 2], kind="cpu", seed=0, units=16, at_least=0.001, lenet=[4, 64], mlp=[4, 64], resnet=[4])
+SETTINGS = dict(devices=[1, 2], kind="cpu", seed=0, units=16, width=8, at_least=0.001)
+SETTINGS.update(lenet=[4, 64], mlp=[4, 64], resnet=[4])
 SHARD, ALLREDUCE = 0.001, 0.002
 """Seconds for each sample of one device, and of an all-reduce."""
 
@@ -122,8 +123,10 @@ def test_at_the_break_even_both_take_the_same_time(cores, python, n):
 
 @pytest.mark.parametrize("net", NETS)
 def test_the_networks_have_as_many_parameters_as_the_map_says(net):
-    replica = work.network(net, 16, tuple(devices(1, "cpu")), 0).replicas[0]
-    assert sum(param.size for param in replica) == parameters(net, 16)
+    for units, width in ((16, 4), (8, 64)):
+        size = width if net == "resnet" else units
+        replica = work.network(net, size, tuple(devices(1, "cpu")), 0).replicas[0]
+        assert sum(param.size for param in replica) == parameters(net, units, width)
 
 
 @pytest.mark.parametrize(("net", "n", "batch"), [("lenet", 1, 4), ("lenet", 3, 7), ("mlp", 2, 5), ("resnet", 2, 3)])
@@ -131,8 +134,8 @@ def test_its_oracle_finds_nothing_wrong_and_finds_a_missing_all_reduce(net, n, b
     case = Case("", n, settings={"net": net, "batch": batch})
     settings = {**SETTINGS, "devices": [n]}
     checked, wrong = count(work.oracle(case, settings))
-    assert (checked, wrong) == (2 * n * parameters(net, 16), 0)
-    model = work.network(net, 16, tuple(devices(n, "cpu")), 0)
+    assert (checked, wrong) == (2 * n * parameters(net, 16, 8), 0)
+    model = work.network(net, 8 if net == "resnet" else 16, tuple(devices(n, "cpu")), 0)
     model.sums = False
     try:
         _, wrong = count(work.oracle(case, settings))

@@ -12,7 +12,7 @@ from mxdp.experiments.harness.rows import Row
 from mxdp.experiments.measure.oracle import count
 from mxdp.experiments.measure.resnet import resnet18
 
-SETTINGS = dict(devices=[1, 2], kind="cpu", seed=0, batch_size=2, steps=1)
+SETTINGS = dict(devices=[1, 2], kind="cpu", seed=0, batch_size=2, steps=1, width=4)
 CASES = ResNet().cases(SETTINGS)
 
 

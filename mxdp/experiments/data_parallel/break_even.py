@@ -29,10 +29,11 @@ WHOLE = (lambda batches: batches and all(type(each) is int and each > 0 for each
 """A check of a setting."""
 
 
-def parameters(net: str, units: int) -> int:
-    """Trained parameters of that network; ``units``: of the MLP's two hidden layers."""
+def parameters(net: str, units: int, width: int) -> int:
+    """Trained parameters of that network. ``units``: of the MLP's two hidden layers; ``width``: of ResNet's first
+    convolution."""
     mlp = (784 + 1) * units + (units + 1) * units + (units + 1) * 10
-    return {"lenet": 129_068, "mlp": mlp, "resnet": 11_175_818}[net]
+    return {"lenet": 129_068, "mlp": mlp, "resnet": 2724 * width**2 + 286 * width + 10}[net]
 
 
 @experiment
@@ -68,14 +69,14 @@ class BreakEven(Experiment):
     compared = "gradients and parameters of every replica, against the shards one by one on one device"
     together = True
     full = dict(
-        devices=[1, 2, 4], kind="auto", seed=0, rounds=1, timeout=1800.0, units=1024, at_least=0.1,
+        devices=[1, 2, 4], kind="auto", seed=0, rounds=1, timeout=1800.0, units=1024, width=64, at_least=0.1,
         lenet=[4, 16, 64, 256], mlp=[4, 16, 64, 256], resnet=[4, 8, 16, 32],
     )  # fmt: skip
     presets = {
         "quick": dict(full, timeout=300.0, lenet=[16, 256], mlp=[16, 256], resnet=[4, 12]),
         "full": dict(full, resnet=[4, 6, 8, 12]),
     }
-    little = dict(devices=[1, 2], units=16, at_least=0.01, lenet=[4], mlp=[4], resnet=[2])
+    little = dict(devices=[1, 2], units=16, width=4, at_least=0.01, lenet=[4], mlp=[4], resnet=[2])
     checks = dict.fromkeys(NETS, WHOLE)
 
     def cases(self, settings: Settings) -> List[Case]:
@@ -83,7 +84,7 @@ class BreakEven(Experiment):
             Case(
                 f"{title}, batch {batch}, {plural(n, 'device')}",
                 n,
-                settings={"net": net, "batch": batch, "parameters": parameters(net, settings["units"])},
+                settings={"net": net, "batch": batch, "parameters": parameters(net, settings["units"], settings["width"])},
             )
             for net, title in NETS.items()
             for batch in settings[net]
@@ -94,7 +95,7 @@ class BreakEven(Experiment):
     def predict(self, settings: Settings, cores: int) -> str:
         machine, said = CPU.with_cores(cores), []
         for net, title in NETS.items():
-            count = parameters(net, settings["units"])
+            count = parameters(net, settings["units"], settings["width"])
             best = min(predict(plan(name, 2, [count]), 4 * count, machine) for name in ALGORITHMS)
             said.append(f"{title} ({style.number(best * 1e3)} ms)")
         return (

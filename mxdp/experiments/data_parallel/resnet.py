@@ -47,12 +47,12 @@ class ResNet(Experiment):
     }
     compared = "summed gradients and updated parameters of every replica with those of the shards, one by one"
     together = True  # in a process each, eight networks would need 12 GB
-    common = dict(devices=[1, 2], kind="auto", seed=0)
+    common = dict(devices=[1, 2], kind="auto", seed=0, width=64)
     presets = {
         "quick": dict(common, batch_size=8, steps=2, rounds=1, timeout=300.0),
         "full": dict(common, batch_size=64, steps=4, rounds=1, timeout=3600.0),
     }
-    little = dict(batch_size=2, steps=1)
+    little = dict(batch_size=2, steps=1, width=4)
 
     def cases(self, settings: Settings) -> List[Case]:
         return [

@@ -27,7 +27,7 @@ class ShardedOptimizer(Experiment):
     question = "What does an optimiser's state in shards save, and what does it cost?"
     source = "Rajbhandari et al., 'ZeRO', SC 2020, stage 1"
     how_to_read = (
-        "A round is 'steps' steps of 'batch_size' samples a device (ten times as many of the MLP, 784-1024-1024-10); "
+        "A round is 'steps' steps of 'batch_size' samples a device (ten times as many of the MLP, which has two hidden layers of 'units'); "
         "the rows take turns. 'State' is what the optimiser holds on the fullest device, 'of plain' that over what it "
         "holds there without shards. 'Moved' is what a step sends between devices, if all of it were messages. 'Time' "
         "is a step's over the step's without shards, round by round."
@@ -46,12 +46,12 @@ class ShardedOptimizer(Experiment):
     }
     compared = "parameters after five steps with those of the shards of samples one by one, on one device"
     together = True
-    common = dict(devices=[2], kind="auto", seed=0)
+    common = dict(devices=[2], kind="auto", seed=0, width=64, units=1024)
     presets = {
         "quick": dict(common, batch_size=8, steps=1, rounds=1, timeout=300.0),
         "full": dict(common, devices=[2, 4], batch_size=8, steps=4, rounds=1, timeout=900.0),
     }
-    little = dict(batch_size=2, steps=1)
+    little = dict(batch_size=2, steps=1, width=4, units=64)
 
     def cases(self, settings: Settings) -> List[Case]:
         return [

@@ -30,15 +30,17 @@ class Residual(gluon.HybridBlock):  # type: ignore[misc]
         return F.npx.activation(self.body(x) + (self.shortcut(x) if self.shortcut else x), act_type="relu")
 
 
-def resnet18() -> gluon.HybridBlock:
+def resnet18(width: int = 64) -> gluon.HybridBlock:
     """ResNet-18 for pictures (n, 1, 28, 28) and 10 classes, not initialised; 11.2 million parameters.
+
+    ``width``: channels of the first convolution; fewer make a smaller network, for tests.
 
     Source: Dive into Deep Learning, "Concise Implementation for Multiple GPUs".
     """
     net = nn.HybridSequential()
-    net.add(nn.Conv2D(64, kernel_size=3, strides=1, padding=1), nn.BatchNorm(), nn.Activation("relu"))
-    for channels in (64, 128, 256, 512):
-        first = channels == 64
+    net.add(nn.Conv2D(width, kernel_size=3, strides=1, padding=1), nn.BatchNorm(), nn.Activation("relu"))
+    for channels in (width, 2 * width, 4 * width, 8 * width):
+        first = channels == width
         net.add(Residual(channels, 1 if first else 2, changes=not first), Residual(channels))
     net.add(nn.GlobalAvgPool2D(), nn.Dense(10))
     return net

@@ -67,8 +67,8 @@ class Functional:
 class Gluon:
     """ResNet-18, hybridised and trained by :class:`mxdp.Trainer`."""
 
-    def __init__(self, devices: Devices, seed: int) -> None:
-        self.net, self.sums, self._devices = resnet18(), True, devices
+    def __init__(self, width: int, devices: Devices, seed: int) -> None:
+        self.net, self.sums, self._devices = resnet18(width), True, devices
         mx.random.seed(seed)
         self.net.initialize(mx.init.Xavier(), ctx=list(devices))
         self.net.hybridize()
@@ -98,9 +98,13 @@ class Gluon:
 
 
 @lru_cache(maxsize=None)
-def network(name: str, units: int, devices: Devices, seed: int) -> Any:
+def network(name: str, size: int, devices: Devices, seed: int) -> Any:
     """The same for all cases, which work one after the other."""
-    return Gluon(devices, seed) if name == "resnet" else Functional(name, units, devices, seed)
+    return Gluon(size, devices, seed) if name == "resnet" else Functional(name, size, devices, seed)
+
+
+def _size(case: Case, settings: Settings) -> int:
+    return int(settings["width" if case.settings["net"] == "resnet" else "units"])
 
 
 def oracle(case: Case, settings: Settings) -> Iterator[Tuple[Any, ...]]:
@@ -108,7 +112,7 @@ def oracle(case: Case, settings: Settings) -> Iterator[Tuple[Any, ...]]:
     adds them up on the host. (A batch normalisation takes its means over a shard, so the whole batch would differ.)"""
     devices, (X, y) = tuple(devices_of(case, settings)), _batch(case.settings["batch"], settings["seed"])
     many, one = (
-        network(case.settings["net"], settings["units"], own, settings["seed"]) for own in (devices, devices[:1])
+        network(case.settings["net"], _size(case, settings), own, settings["seed"]) for own in (devices, devices[:1])
     )
     start = [param.asnumpy() for param in many.replicas[0]]
     expected = _summed(one, start, zip(onp.array_split(X, len(devices)), onp.array_split(y, len(devices))))
@@ -151,7 +155,8 @@ def set_up(case: Case, settings: Settings) -> Work:
     devices, own, numbers = tuple(devices_of(case, settings)), case.settings, itertools.count()
     on_cpu, n = devices[0].device_type == "cpu", len(devices)
     everywhere = tuple(devices_of(replace(case, devices=max(settings["devices"])), settings))
-    model, one = (network(own["net"], settings["units"], each, settings["seed"]) for each in (devices, devices[:1]))
+    size = _size(case, settings)
+    model, one = (network(own["net"], size, each, settings["seed"]) for each in (devices, devices[:1]))
     batch = _batch(own["batch"], settings["seed"])
     shard = tuple(each[: -(-own["batch"] // n)] for each in batch)
     one.step(*shard)

@@ -23,10 +23,11 @@ LR = 0.1
 class GluonTraining:
     """A network on some devices, and what steps it. ``hybrid``: it is one graph, in memory of its own."""
 
-    def __init__(self, devices: List[Device], trainer: str, hybrid: bool, seed: int) -> None:
-        mx.random.seed(seed)
-        onp.random.seed(seed)  # by which gluon's initialisers draw
-        self.devices, self.net, self._loss = devices, resnet18(), gluon.loss.SoftmaxCrossEntropyLoss()
+    def __init__(self, devices: List[Device], trainer: str, hybrid: bool, settings: Settings) -> None:
+        mx.random.seed(settings["seed"])
+        onp.random.seed(settings["seed"])  # by which gluon's initialisers draw
+        self.devices, self.net = devices, resnet18(settings["width"])
+        self._loss = gluon.loss.SoftmaxCrossEntropyLoss()
         self.net.initialize(mx.init.Normal(0.05), ctx=devices)
         if hybrid:
             self.net.hybridize(static_alloc=True, static_shape=True)
@@ -55,9 +56,9 @@ def oracle(case: Case, settings: Settings) -> Iterator[Tuple[Any, ...]]:
     parameters itself, and leaves each device its own gradients."""
     devices, trainer = devices_of(case, settings), case.settings["trainer"]
     X, y = _batch(2 * len(devices), settings["seed"])
-    training = GluonTraining(devices, trainer, case.settings["hybrid"], settings["seed"])
+    training = GluonTraining(devices, trainer, case.settings["hybrid"], settings)
     before = [param.data(devices[0]).asnumpy() for param in training.params]
-    alone = GluonTraining(devices[:1], "device", False, settings["seed"])
+    alone = GluonTraining(devices[:1], "device", False, settings)
     for own, start in zip(alone.params, before):
         own.set_data(np.array(start))
     total = [onp.zeros_like(start) for start in before]
@@ -77,7 +78,7 @@ def oracle(case: Case, settings: Settings) -> Iterator[Tuple[Any, ...]]:
 def set_up(case: Case, settings: Settings) -> Work:
     """A round's time is that of a step."""
     devices, timer = devices_of(case, settings), Timer()
-    training = GluonTraining(devices, case.settings["trainer"], case.settings["hybrid"], settings["seed"])
+    training = GluonTraining(devices, case.settings["trainer"], case.settings["hybrid"], settings)
     X, y = _batch(settings["batch_size"] * len(devices), settings["seed"])
     recordable = can_record(devices)
 

@@ -23,9 +23,10 @@ STEPS = {"mlp": 10, "resnet": 1}
 class OptimizerTraining:
     """A network with the same parameters on all devices, and its trainer."""
 
-    def __init__(self, net: str, devices: List[Device], optimizer: str, sharded: bool, seed: int) -> None:
-        onp.random.seed(seed)  # by which gluon's initialisers draw
-        self.devices, self.net, self._loss = devices, _mlp() if net == "mlp" else resnet18(), gluon.loss.SoftmaxCELoss()
+    def __init__(self, case: Case, devices: List[Device], sharded: bool, settings: Settings) -> None:
+        onp.random.seed(settings["seed"])  # by which gluon's initialisers draw
+        self.devices, self._loss, optimizer = devices, gluon.loss.SoftmaxCELoss(), case.settings["optimizer"]
+        self.net = _mlp(settings["units"]) if case.settings["net"] == "mlp" else resnet18(settings["width"])
         self.net.initialize(mx.init.Normal(0.05), ctx=devices)
         for device in devices:
             self.net(np.zeros((1, 1, 28, 28), ctx=device))
@@ -64,8 +65,8 @@ def oracle(case: Case, settings: Settings) -> Iterator[Tuple[Any, ...]]:
     """Five steps, after which each replica equals that of one device, which computes the shards of samples one by one
     and adds up their gradients: bit for bit on two devices, where a sum has no order."""
     devices, chosen = devices_of(case, settings), case.settings
-    together = OptimizerTraining(chosen["net"], devices, chosen["optimizer"], chosen["sharded"], settings["seed"])
-    alone = OptimizerTraining(chosen["net"], devices[:1], chosen["optimizer"], False, settings["seed"])
+    together = OptimizerTraining(case, devices, chosen["sharded"], settings)
+    alone = OptimizerTraining(case, devices[:1], False, settings)
     for param, own in zip(alone.params, together.params):
         param.set_data(own.data(devices[0]))
         param.grad_req = "add"
@@ -87,7 +88,7 @@ def oracle(case: Case, settings: Settings) -> Iterator[Tuple[Any, ...]]:
 def set_up(case: Case, settings: Settings) -> Work:
     """A round's time is that of a step."""
     devices, chosen, timer = devices_of(case, settings), case.settings, Timer()
-    training = OptimizerTraining(chosen["net"], devices, chosen["optimizer"], chosen["sharded"], settings["seed"])
+    training = OptimizerTraining(case, devices, chosen["sharded"], settings)
     X, y = _batch(settings["batch_size"] * len(devices), settings["seed"])
     training.net.hybridize(static_alloc=True)
     steps = settings["steps"] * STEPS[chosen["net"]]
@@ -104,9 +105,9 @@ def set_up(case: Case, settings: Settings) -> Work:
     return Work(devices, one_round)
 
 
-def _mlp() -> gluon.HybridBlock:
+def _mlp(units: int) -> gluon.HybridBlock:
     net = gluon.nn.HybridSequential()
-    net.add(*[gluon.nn.Dense(1024, activation="relu") for _ in range(2)], gluon.nn.Dense(10))
+    net.add(*[gluon.nn.Dense(units, activation="relu") for _ in range(2)], gluon.nn.Dense(10))
     return net
 
 
