@@ -11,6 +11,8 @@ MXNet's modules, whoever imports them:
 - They get no scikit-learn, which with pandas takes a quarter of MXNet's import. Without it, too, MXNet works: it is the
   base class of ``mx.model.FeedForward`` alone, which is deprecated.
 - They load SciPy, another quarter of the import, when they first use it.
+- The functions of MXNet's operators, which it writes as text, are compiled when they are first called
+  (:func:`compile_later`). There are some 2,500, and to compile all takes more than half of the import.
 
 The hook is a feature of Python: each module may have its own ``__import__``, in its ``__builtins__``.
 """
@@ -25,7 +27,7 @@ import re
 import sys
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
-from types import ModuleType, SimpleNamespace
+from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
 FINANCIAL = ("mirr", "npv", "pmt", "ppmt", "pv", "rate")
@@ -33,6 +35,9 @@ FINANCIAL = ("mirr", "npv", "pmt", "ppmt", "pv", "rate")
 
 WRITES_ATTRIBUTES = ("mxnet._ctypes.ndarray", "mxnet._ctypes.symbol", "mxnet.symbol.symbol", "mxnet.io.io")
 """The modules of MXNet that write attributes by ``str(value)``. They use the name ``str`` for nothing else."""
+
+DEFINES_OPERATORS = ("mxnet.ndarray.register", "mxnet.symbol.register")
+"""The modules of MXNet that define a function for each operator, by ``exec(text, None, local)``."""
 
 
 def install() -> None:
@@ -72,6 +77,8 @@ class Loader(SourceFileLoader):
         names["__builtins__"] = _builtins()
         if module.__name__ in WRITES_ATTRIBUTES and _spells_scalars():
             names["str"] = attribute_text
+        if module.__name__ in DEFINES_OPERATORS:
+            names["exec"] = functools.partial(compile_later, names)
         super().exec_module(module)
 
 
@@ -83,6 +90,36 @@ def attribute_text(value: Any = "") -> str:
     '(2, [0.1])'
     """
     return str(_plain(value)) if type(value) in (tuple, list) else str(value)
+
+
+def compile_later(names: Dict[str, Any], text: str, _: Any, local: Dict[str, Any]) -> None:
+    """What ``exec(text, names, local)`` does, where ``text`` defines one function; it is compiled by its first call.
+
+    The function in ``local`` is one and the same object before and after. Until then its signature is that of any
+    function, ``(*args, **kwargs)``.
+
+    >>> local = {}
+    >>> compile_later({}, "def double(x, by=2): return by * x", None, local)
+    >>> local["double"](3), local["double"].__defaults__
+    (6, (2,))
+    """
+    name = re.match(r"\s*def (\w+)\(", text)[1]  # type: ignore[index]
+    function = FunctionType(_call.__code__, names, name)
+
+    def first(*args: Any, **kwargs: Any) -> Any:
+        defined: Dict[str, Any] = {}
+        exec(text, names, defined)
+        # The code last: another thread may call the function meanwhile.
+        function.__defaults__ = defined[name].__defaults__
+        function.__code__ = defined[name].__code__
+        return function(*args, **kwargs)
+
+    function.__kwdefaults__ = {"_first": first}
+    local[name] = function
+
+
+def _call(*args: Any, _first: Any, **kwargs: Any) -> Any:
+    return _first(*args, **kwargs)
 
 
 @functools.lru_cache(maxsize=None)

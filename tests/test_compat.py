@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy
@@ -169,3 +171,47 @@ def test_installing_twice_adds_one_finder():
     before = list(sys.meta_path)
     compat.install()
     assert sys.meta_path == before
+
+
+OPERATORS = """
+import sys, types
+import mxdp.backend
+from mxdp import compat
+
+def waiting(function):
+    return function.__code__ is compat._call.__code__
+
+mx, found = mxdp.backend.mx, {}
+for name, module in list(sys.modules.items()):
+    if name.startswith(("mxnet.ndarray", "mxnet.symbol", "mxnet.contrib")):
+        own = vars(module).values()
+        found.update({id(each): each for each in own if isinstance(each, types.FunctionType)
+                      and each.__globals__["__name__"] in compat.DEFINES_OPERATORS})
+made = [each for each in found.values() if each.__kwdefaults__ and "_first" in each.__kwdefaults__]
+before = sum(map(waiting, made))
+for each in made:
+    (text,) = [cell.cell_contents for cell in each.__kwdefaults__["_first"].__closure__
+               if isinstance(cell.cell_contents, str) and "def " in cell.cell_contents]
+    local = {}
+    exec(text, each.__globals__, local)
+    (own,) = local.values()
+    assert own.__name__ == each.__name__ and own.__closure__ is None, each
+    assert own.__code__.co_kwonlyargcount == 0, each
+dot = mx.nd.dot
+assert waiting(dot)
+assert dot(mx.nd.ones((1, 2)), mx.nd.ones((2, 1))).asscalar() == 2.0
+print(before == len(made) > 2000, waiting(dot), mx.nd.dot is dot, dot.__code__.co_varnames[:2], dot.__doc__[:11])
+"""
+
+
+def test_operators_are_compiled_by_their_first_call(tmp_path):
+    assert child(OPERATORS, tmp_path) == "True False True ('lhs', 'rhs') Dot product\n"
+
+
+def test_threads_may_call_a_function_first_together():
+    local, names, start = {}, {}, threading.Barrier(8)
+    with ThreadPoolExecutor(8) as pool:
+        for number in range(50):
+            compat.compile_later(names, f"\ndef add(x, y={number}):\n    return x + y\n", None, local)
+            found = pool.map(lambda x, add=local["add"]: (start.wait(), add(x))[1], range(8))
+            assert list(found) == [x + number for x in range(8)]

@@ -55,11 +55,12 @@ class LostWorker(Experiment):
             exact=True,
         ),
     }
+    together = True
     compared = "parameters of the processes of an undisturbed training, with each other, bit for bit"
     common = dict(devices=[2], kind="cpu", data="synthetic", data_dir=None, seed=0, batch_size=20, lr=0.3)
     presets = {
         "quick": dict(common, rounds=1, timeout=600.0, samples=400, silent=3.0, wait=8.0),
-        "full": dict(common, rounds=1, timeout=7200.0, samples=800, silent=10.0, wait=60.0),
+        "full": dict(common, rounds=1, timeout=600.0, samples=400, silent=3.0, wait=8.0),
     }
     checks = {"devices": (lambda counts: min(counts) > 1, "2 or more, since one process is lost")}
     little = dict(rounds=1, samples=100, silent=2.0, wait=2.0)

@@ -30,7 +30,7 @@ def oracle(case: Case, settings: Settings) -> Iterator[Tuple[Any, ...]]:
     if case.settings["engine"] != MPI:
         yield from machines.oracle(case, settings)
         return
-    (first, *others), _ = undisturbed(*_words(case, settings))
+    (first, *others), _ = undisturbed(case.settings["processes"], json.dumps(settings))
     for bits in others:
         yield onp.array(bits), onp.array(first), 0.0
 
@@ -40,7 +40,7 @@ def set_up(case: Case, settings: Settings) -> Work:
     names = ["cpu"] * case.settings["processes"]
     if case.settings["engine"] != MPI:
         return Work(names, lambda: by_engine(case, settings))
-    expected, steps = undisturbed(*_words(case, settings))
+    expected, steps = undisturbed(case.settings["processes"], json.dumps(settings))
     return Work(names, lambda: by_launcher(case, settings, expected, steps))
 
 
@@ -59,17 +59,13 @@ def by_engine(case: Case, settings: Settings) -> Round:
 
 
 @functools.lru_cache(maxsize=None)
-def undisturbed(case_words: str, settings_words: str) -> Tuple[List[List[int]], int]:
-    """The bits of each process, and the number of steps: trained once for the oracle and for the rounds."""
-    case, settings = Case(**json.loads(case_words)), json.loads(settings_words)
+def undisturbed(processes: int, settings_words: str) -> Tuple[List[List[int]], int]:
+    """The bits of each process, and the number of steps: trained once for the oracles and rounds of all cases."""
+    case, settings = Case("", settings={"processes": processes, "harm": ""}), json.loads(settings_words)
     with tempfile.TemporaryDirectory(prefix="mxdp-lost-") as name:
         launch(case, settings, Path(name), "", 0)
         found = results(Path(name), case)
     return [each["bits"] for each in found], found[0]["steps"]
-
-
-def _words(case: Case, settings: Settings) -> Tuple[str, str]:
-    return json.dumps(vars(case)), json.dumps(settings)
 
 
 def by_launcher(case: Case, settings: Settings, expected: List[List[int]], steps: int) -> Round:
