@@ -81,7 +81,7 @@ def get_params(params: Params, device: Device) -> Arrays:
 
 def in_sync(device_params: Replicas) -> bool:
     """Are all replicas equal, bit for bit? Waits. Leave out running means, which differ."""
-    npx.waitall()  # an inference pass that is still running may move its weights while they are read
+    npx.waitall()  # an inference pass that still runs may move its weights meanwhile
     replicas = []
     for params in device_params:
         replicas.append([(x.shape, x.dtype, x.asnumpy().tobytes()) for x in params])

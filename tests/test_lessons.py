@@ -73,7 +73,7 @@ def test_the_classroom_preset_trains():
         data.train, replicas, devices(2, "cpu"), sizes["batch_size"], sizes["lr"], sizes["samples"], sizes["seed"]
     )
     accuracies = []
-    for _, _ in zip(range(sizes["rounds"]), training):
+    for _, _ in zip(range(sizes["repeats"] * sizes["rounds"]), training):
         accuracies.append(evaluate(data.test, replicas))
         if accuracies[-1] > 0.9:  # the rounds after it are only for the clock
             return

@@ -72,7 +72,7 @@ def test_newer_results_change_every_file(epochs, tmp_path, monkeypatch):
 
 def test_results_of_quick_stand_in_and_claims_have_marks(epochs, tmp_path, monkeypatch):
     monkeypatch.setattr(Epochs, "answer", lambda *_: "It is slow.")
-    judged = dict(sentence="", source="", bound=0.9, least=True, exact=False, holds=False)
+    judged = dict(sentence="", source="", bound=0.8, least=True, exact=False, holds=False)
     measured = [{"label": "2 devices", "median": 0.5, "low": 0.4, "high": 0.6}]
     bound = Epochs.claims["of_ceiling"].bound
     epochs["verdict"].update(
@@ -95,7 +95,7 @@ def test_results_of_quick_stand_in_and_claims_have_marks(epochs, tmp_path, monke
     assert listed["machine"].endswith(" cores")
     assert "run epochs` | 42 s | – | It is slow. (quick) |" in made[EXPERIMENTS]
     assert "| does not hold (quick): 2 devices 0.5 (0.4 to 0.6) |" in made[EXPERIMENTS]
-    assert "| undecided (quick): 2 devices 0.5 (0.4 to 0.6); it needs at least six rounds |" in made[EXPERIMENTS]
+    assert "| undecided (quick): 2 devices 0.5 (0.4 to 0.6); it needs at least six processes |" in made[EXPERIMENTS]
     assert made[EXPERIMENTS].count("does not hold (") == 1
     assert "What does a second device bring to an epoch?** (quick)" in made[README]
     results.write({**epochs, "preset": "full", "verdict": {**epochs["verdict"], "claims": []}}, tmp_path)

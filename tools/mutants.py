@@ -71,6 +71,7 @@ ELSEWHERE = {
     "gluon/checkpoint.py": "gluon/test_gluon_checkpoint.py",
     "gluon/no_server.py": "gluon/test_store.py",
     "experiments/measure/child.py": RUNNER,
+    "experiments/harness/allocation.py": "experiments/test_claims.py experiments/test_measurement.py",
     "experiments/harness/children.py": RUNNER,
     "experiments/harness/measurement.py": f"experiments/test_measurement.py {RUNNER} experiments/test_looks.py",
     "experiments/harness/schema.py": "experiments/test_results.py",

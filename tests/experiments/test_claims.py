@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from mxdp.experiments.harness.allocation import Split, best, spread
+from mxdp.experiments.harness.allocation import Allocation, best, spread
 from mxdp.experiments.harness.claims import LOOK_ERRORS, Claim, is_open, judged, noise_factor, overall
 from mxdp.experiments.harness.rows import CONFIDENCE, Estimate, Row, interval, unpaired_ratio
 
@@ -105,7 +105,7 @@ def test_intervals_keep_their_promise_where_a_pilot_plans_the_processes(between,
     for _ in range(runs):
         one, other = (SPREADS[between](rng, (6, 1)) * SPREADS[within](rng, (6, 3)) for _ in range(2))
         pilot = RATIO * one / other
-        split = best([spread([*pilot])], Split(6, 3), start=4, round_=2, seconds=150)
+        split = best([spread([*pilot])], Allocation(6, 3), start=4, round_=2, seconds=150)
         more = process_medians(rng, 1, split.processes - 6, split.rounds, between, within)[0]
         medians = np.concatenate([np.median(pilot, axis=1), more])[None]
         for narrowed in (1.0, 0.8):

@@ -56,7 +56,7 @@ def asked(monkeypatch):
             return [ANSWERS[command]]
 
     class Children:
-        def __init__(self, experiment, settings, folder, stack):
+        def __init__(self, experiment, settings, folder, kept, stack):
             self.limit = settings["timeout"]
 
         def configuration(self, case, slug):

@@ -41,11 +41,11 @@ def test_a_process_goes_on_with_the_training_of_the_one_before(tmp_path, loop):
         own = work.set_up(case, settings)
         return [own.round().last["test_accuracy"] for _ in range(rounds)]
 
-    split = accuracies(2, str(tmp_path)) + accuracies(2, str(tmp_path))
+    split = accuracies(1, str(tmp_path)) + accuracies(1, str(tmp_path))
     if loop == "mxdp":
-        assert split == accuracies(4, "")
+        assert split == accuracies(2, "")
     with onp.load(tmp_path / "0.npz") as kept:
-        assert int(kept["rounds"]) == 4
+        assert int(kept["rounds"]) == 2
 
 
 def test_the_answer_begins_with_the_most_devices():

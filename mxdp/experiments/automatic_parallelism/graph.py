@@ -109,7 +109,7 @@ class Graph(Experiment):
     together = True
     presets = {
         "quick": dict(devices=[2], kind="auto", seed=0, rounds=1, timeout=120.0, size=768),
-        "full": dict(devices=[2], kind="auto", seed=0, rounds=1, timeout=900.0, size=1536),
+        "full": dict(devices=[2], kind="auto", seed=0, rounds=1, timeout=900.0, size=1024),
     }
     little = dict(size=64)
 

@@ -83,7 +83,7 @@ class MemoryGuard(Experiment):
     common = dict(devices=[1], kind="auto", seed=0, products=50)
     presets = {
         "quick": dict(common, rounds=1, timeout=120.0, size=1000, limit_bytes=64_000_000),
-        "full": dict(common, rounds=1, timeout=1800.0, size=4000, limit_bytes=1_000_000_000),
+        "full": dict(common, rounds=1, timeout=600.0, size=2000, limit_bytes=250_000_000),
     }
     little = dict(size=64, products=2, limit_bytes=80000)
 

@@ -99,7 +99,7 @@ class MixedDevices(Experiment):
     together = True
     presets = {
         "quick": dict(devices=[3], kind="auto", seed=0, timeout=120.0, batch_size=512, size=1024, steps=4),
-        "full": dict(devices=[3], kind="auto", seed=0, rounds=1, timeout=900.0, batch_size=1024, size=2048, steps=8),
+        "full": dict(devices=[3], kind="auto", seed=0, timeout=900.0, batch_size=1024, size=1536, steps=4),
     }
     little = dict(batch_size=40, size=64, steps=2)
 

@@ -46,8 +46,8 @@ class Operators(Experiment):
     presets = {
         "quick": dict(common, timeout=120.0, round_seconds=0.03, sides=[8, 32, 64, 128, 256, 512]),
         "full": dict(
-            common, timeout=3600.0, round_seconds=0.1,
-            sides=[8, 16, 32, 48, 64, 96, 128, 256, 512, 1024, 2048],
+            common, timeout=600.0, round_seconds=0.05,
+            sides=[8, 16, 32, 64, 128, 256, 512, 1024],
         ),
     }  # fmt: skip
     little = dict(sides=[8, 32], products=2, round_seconds=0.001)

@@ -53,7 +53,7 @@ class RunAhead(Experiment):
     common = dict(devices=[2], kind="auto", seed=0, additions=10_000)
     presets = {
         "quick": dict(common, rounds=1, timeout=120.0, batch_size=64, samples=896, size=768, products=10),
-        "full": dict(common, rounds=1, timeout=1800.0, batch_size=256, samples=12800, size=1000, products=20),
+        "full": dict(common, rounds=1, timeout=1800.0, batch_size=256, samples=3584, size=1000, products=10),
     }
     little = dict(batch_size=20, samples=100, size=64, products=2, additions=20)
 

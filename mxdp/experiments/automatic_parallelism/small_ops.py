@@ -66,8 +66,8 @@ class SmallOps(Experiment):
             sizes=[4, 1 << 12, 1 << 16, 1 << 17, 1 << 18, 1 << 19, 1 << 21],
         ),
         "full": dict(
-            kind="auto", seed=0, timeout=1800.0, round_seconds=0.05,
-            sizes=[4, 1 << 8, 1 << 12, *[1 << power for power in range(14, 23)]],
+            kind="auto", seed=0, timeout=1800.0, round_seconds=0.025,
+            sizes=[4, 1 << 8, 1 << 12, *[1 << power for power in range(15, 22)]],
         ),
     }  # fmt: skip
     little = dict(sizes=[4, 4096], round_seconds=0.001)

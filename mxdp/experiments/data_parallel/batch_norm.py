@@ -86,7 +86,7 @@ class BatchNormalisation(Experiment):
     common = dict(devices=[2], kind="auto", data="auto", data_dir=None, seed=0, lr=0.25)
     presets = {
         "quick": dict(common, rounds=1, timeout=600.0, shards=[8, 64], steps=30, test=1000),
-        "full": dict(common, rounds=1, timeout=3600.0, shards=[8, 32, 128], steps=100, test=5000),
+        "full": dict(common, rounds=1, timeout=3600.0, shards=[8, 32, 64], steps=50, test=5000),
     }
     checks = {
         "shards": (

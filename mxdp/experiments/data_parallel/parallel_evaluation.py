@@ -39,7 +39,7 @@ class ParallelEvaluation(Experiment):
         ),
     }
     compared = "right answers in uneven batches, against the labels of the highest scores"
-    common = dict(devices=[1, 2], kind="auto", data="auto", data_dir=None, seed=0, batch_size=500, steps=200)
+    common = dict(devices=[1, 2], kind="auto", data="auto", data_dir=None, seed=0, batch_size=500, steps=100)
     presets = {
         "quick": dict(common, timeout=300.0),
         "full": dict(common, timeout=900.0),

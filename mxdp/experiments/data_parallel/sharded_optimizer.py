@@ -49,7 +49,7 @@ class ShardedOptimizer(Experiment):
     common = dict(devices=[2], kind="auto", seed=0, width=64, units=1024)
     presets = {
         "quick": dict(common, batch_size=8, steps=1, rounds=1, timeout=300.0),
-        "full": dict(common, devices=[2, 4], batch_size=8, steps=4, rounds=1, timeout=900.0),
+        "full": dict(common, devices=[2, 4], batch_size=8, steps=1, rounds=1, timeout=900.0),
     }
     little = dict(batch_size=2, steps=1, width=4, units=64)
 

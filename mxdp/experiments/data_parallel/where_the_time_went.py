@@ -39,7 +39,7 @@ class WhereTheTimeWent(Experiment):
     common = dict(devices=[1, 2], kind="auto", data="auto", data_dir=None, seed=0, batch_size=256)
     presets = {
         "quick": dict(common, data="synthetic", rounds=1, timeout=120.0, steps=7),
-        "full": dict(common, rounds=1, timeout=1200.0, steps=20),
+        "full": dict(common, rounds=1, timeout=600.0, steps=10),
     }
     little = dict(batch_size=40, steps=2)
 

@@ -65,14 +65,14 @@ def spreads(rows: Iterable[Row], claims: Iterable[str]) -> List[Spread]:
     return [each for each in found or [spread(row.by_process()) for row in rows] if each]
 
 
-class Split(NamedTuple):
+class Allocation(NamedTuple):
     """So many processes (with those of the pilot), and in each new one so many rounds."""
 
     processes: int
     rounds: int
 
 
-def width(own: Spread, split: Split) -> float:
+def width(own: Spread, split: Allocation) -> float:
     """Of the interval, in standard deviations of normal noise; infinite if so few processes give none."""
     ends = interval(range(split.processes))
     if not ends:
@@ -81,32 +81,32 @@ def width(own: Spread, split: Split) -> float:
     return -2 * low * math.sqrt(own.between**2 + (own.within or 0.0) ** 2 * share(split.rounds))
 
 
-def best(found: Sequence[Spread], pilot: Split, start: float, round_: float, seconds: float) -> Split:
+def best(found: Sequence[Spread], pilot: Allocation, start: float, round_: float, seconds: float) -> Allocation:
     """The split with the narrowest intervals (the mean of their logarithms), which takes at most ``seconds`` more than
     the ``pilot`` did.
 
     ``start`` and ``round_``: seconds that all cases together take to start, and for a round. Where processes decide
     (for most numbers they differ by more than their medians' noise) there are at least :data:`FEWEST_THAT_DECIDE`.
 
-    >>> best([Spread(0.045, 0.06)], Split(6, 3), start=4, round_=11, seconds=200)
-    Split(processes=17, rounds=1)
-    >>> best([Spread(0.0, 0.06)], Split(6, 3), start=20, round_=2, seconds=200)
-    Split(processes=9, rounds=9)
+    >>> best([Spread(0.045, 0.06)], Allocation(6, 3), start=4, round_=11, seconds=200)
+    Allocation(processes=17, rounds=1)
+    >>> best([Spread(0.0, 0.06)], Allocation(6, 3), start=20, round_=2, seconds=200)
+    Allocation(processes=9, rounds=9)
     """
 
-    def cost(split: Split) -> float:
+    def cost(split: Allocation) -> float:
         return (split.processes - pilot.processes) * (start + split.rounds * round_)
 
-    def mean_width(split: Split) -> float:
+    def mean_width(split: Allocation) -> float:
         return statistics.mean(math.log(max(width(each, split), 1e-9)) for each in found) if found else 0.0
 
     known = all(each.within is not None for each in found)
     counts = [n for n in range(pilot.processes + 1, MOST + 1) if _sheds_one(n)]
-    choices = [pilot, *(Split(n, rounds) for rounds in (ROUNDS if known else [pilot.rounds]) for n in counts)]
+    choices = [pilot, *(Allocation(n, rounds) for rounds in (ROUNDS if known else [pilot.rounds]) for n in counts)]
     chosen = min((each for each in choices if cost(each) <= seconds), key=lambda each: (mean_width(each), cost(each)))
     decide = [each.between**2 > (each.within or 0.0) ** 2 * share(chosen.rounds) for each in found]
     if 2 * sum(decide) > len(decide) and chosen.processes < FEWEST_THAT_DECIDE:
-        return Split(FEWEST_THAT_DECIDE, min(each.rounds for each in choices))
+        return Allocation(FEWEST_THAT_DECIDE, min(each.rounds for each in choices))
     return chosen
 
 
@@ -116,25 +116,29 @@ def _sheds_one(count: int) -> bool:
     return bool(own and not (fewer and own[0] == fewer[0]))
 
 
-def plan(rows: Iterable[Row], claims: Iterable[str], pilot: Split, start: float, round_: float, budget: float) -> Dict[str, Any]:
-    """What was found and chosen, for the JSON; ``why`` is a sentence. Without a ``budget`` the pilot is all."""
+def plan(
+    rows: Iterable[Row], claims: Iterable[str], pilot: Allocation, starts: Sequence[float], rounds: Sequence[float],
+    budget: float,
+) -> Dict[str, Any]:
+    """What the ``pilot`` found, and what was chosen, for the JSON; ``why`` is in words. Without a ``budget`` the pilot is
+    all. ``starts`` and ``rounds``: seconds of each start of all cases, and of each of their rounds."""
     found = spreads(rows, claims)
+    start, round_ = (round(statistics.median(own), 3) if own else 0.0 for own in (starts, rounds))
     chosen = best(found, pilot, start, round_, budget) if budget else pilot
-    between, within = (
-        statistics.median(known) if (known := [each[i] for each in found if each[i] is not None]) else None
-        for i in range(2)
-    )
-    times = f"A process takes {start:.1f} s to start, and {round_:.1f} s for a round"
-    said = [f"{within:.1%} between rounds of one" if within is not None else "", f"{between:.1%} between processes" if between is not None else ""]
-    apart = f"The numbers spread by {' and '.join(filter(None, said[::-1]))}. " if any(said) else ""
+    between, within = ([own for own in each if own is not None] for each in zip(*found)) if found else ([], [])
+    apart = [
+        f"by {statistics.median(own):.1%} between {words}"
+        for own, words in ((between, "processes"), (within, "the rounds of one"))
+        if own
+    ]
+    said = f"The numbers differ {' and '.join(apart)} (standard deviation). " if apart else ""
     more = f"{plural(chosen.processes, 'process')} of {plural(chosen.rounds, 'round')}"
-    why = f"{more} give the narrowest intervals in the time that there is" if budget else f"{more}, as the preset says"
     return {
-        "processes": chosen.processes,
-        "rounds": chosen.rounds,
-        "between": between,
-        "within": within,
-        "start_seconds": round(start, 3),
-        "round_seconds": round(round_, 3),
-        "why": f"{apart}{times}. {why}.",
+        **chosen._asdict(),
+        "between": statistics.median(between) if between else None,
+        "within": statistics.median(within) if within else None,
+        "start_seconds": start,
+        "round_seconds": round_,
+        "why": f"{said}A process takes {start:.1f} s to start and {round_:.1f} s for a round. "
+        + (f"{more} give the narrowest intervals in the time that there is." if budget else f"The preset says {more}."),
     }

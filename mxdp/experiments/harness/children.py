@@ -235,11 +235,15 @@ class Configuration:
 class Children:
     """The processes of all cases of one experiment, each started for the first case that needs it.
 
-    ``stack`` ends them when it is left.
+    Their logs go to ``folder``. In ``kept``, each case has the folder of its own that :attr:`Case.folder` names.
+    ``stack`` ends the processes when it is left.
     """
 
-    def __init__(self, experiment: Experiment, settings: Settings, folder: Path, stack: ExitStack) -> None:
-        self._experiment, self._settings, self._folder, self._stack = experiment, settings, folder, stack
+    def __init__(
+        self, experiment: Experiment, settings: Settings, folder: Path, kept: Path, stack: ExitStack
+    ) -> None:
+        self._experiment, self._settings, self._folder, self._kept = experiment, settings, folder, kept
+        self._stack = stack
         self._shared: Dict[FrozenSet[Tuple[str, Optional[str]]], Child] = {}
         self._started: List[Child] = []
 
@@ -253,7 +257,9 @@ class Children:
 
         ``slug`` names the logs of its own processes. Raises OSError where a process can't be started.
         """
-        timeout = self._settings["timeout"]
+        timeout, kept = self._settings["timeout"], self._kept / slug
+        kept.mkdir(exist_ok=True)
+        case = replace(case, folder=str(kept))
         if not self._experiment.together or case.processes > 1:
             return Configuration(case, [self._start(case, f"{slug}.{n}") for n in range(case.processes)], timeout)
         key = frozenset(case.environment.items())

@@ -30,6 +30,13 @@ class Claim:
     exact: bool = False
 
 
+def noise(first: Row, again: Row) -> Optional[Dict[str, Any]]:
+    """How two rows of one case compare, for the JSON; None where there is no interval for it."""
+    first.keep_ratios("again", again)
+    found = first.estimate("again")
+    return None if found.low is None else {"label": first.label, **found._asdict()}
+
+
 def noise_factor(noise: Optional[Mapping[str, Any]]) -> float:
     """By how much a case differed from itself, as a factor of at least 1; 1 if it may have been the same."""
     differs = noise and not noise["low"] <= 1 <= noise["high"]

@@ -19,7 +19,6 @@ worth.
 from __future__ import annotations
 
 import math
-import statistics
 import tempfile
 import time
 from contextlib import ExitStack
@@ -30,6 +29,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional
 from mxdp import process
 from mxdp.errors import described
 from mxdp.experiments.harness import allocation, claims, disturbance, results
+from mxdp.experiments.harness.allocation import Allocation
 from mxdp.experiments.harness.children import ChildFailure, ChildGone, Children, Configuration
 from mxdp.experiments.harness.experiment import Case, Experiment, Settings, missing
 from mxdp.experiments.harness.rows import CONFIDENCE, Row
@@ -70,8 +70,8 @@ class Measurement:
         """How many times all children were started anew."""
         self._again: List[Case] = []
         self._planned: List[int] = []
-        self._started = self._done = 0
-        self._starting: List[float] = []
+        self._done = 0
+        self._starts: List[float] = []
         self._rounds: List[float] = []
         self._progress = progress
 
@@ -93,19 +93,18 @@ class Measurement:
             raise ValueError("two of its cases have the same label; each needs its own")
         self.folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="mxdp-") as kept:
-            first = allocation.Split(self.settings.get("repeats", 1), self.settings["rounds"])
+            first = Allocation(self.settings.get("repeats", 1), self.settings["rounds"])
             self._measure(first, slugs, Path(kept))
-            rest = allocation.Split(self._plan(first).processes - first.processes, self.plan["rounds"])
-            self._measure(rest, slugs, Path(kept))
+            self._measure(self._plan(first), slugs, Path(kept))
             while self._another_look():
                 self._measure(first, slugs, Path(kept))
         if not self.cases:
             self.fail("skipped", next(iter(self.skipped.values()), "it has no cases"))
 
-    def _measure(self, split: allocation.Split, slugs: Dict[str, str], kept: Path) -> None:
-        self._planned += [split.rounds] * split.processes
-        for _ in range(split.processes):
-            self._one_process(split.rounds, slugs, kept)
+    def _measure(self, more: Allocation, slugs: Dict[str, str], kept: Path) -> None:
+        self._planned += [more.rounds] * more.processes
+        for _ in range(more.processes):
+            self._one_process(more.rounds, slugs, kept)
             self.repeat += 1
 
     def _one_process(self, rounds: int, slugs: Dict[str, str], kept: Path) -> None:
@@ -114,13 +113,11 @@ class Measurement:
         cases = [case for case in self.cases + self._again if case.label not in lost]
         begun, compared = time.monotonic(), 0.0
         with ExitStack() as stack:
-            children = Children(self.experiment, self.settings, self.folder, stack)
+            children = Children(self.experiment, self.settings, self.folder, kept, stack)
             started: List[Configuration] = []
             for case in cases:
-                folder = kept / slugs[case.label]
-                folder.mkdir(exist_ok=True)
                 try:
-                    started.append(children.configuration(replace(case, folder=str(folder)), slugs[case.label]))
+                    started.append(children.configuration(case, slugs[case.label]))
                 except Exception as error:  # the system may have no process, no file or no room left
                     self.fail("failed", f"its process could not be started: {described(error)}", case.label)
             # They load MXNet at the same time; what is measured when they are set up is measured alone.
@@ -128,56 +125,46 @@ class Measurement:
             running = []
             for each in started:
                 own = {**each.case.settings, **self.shared, "repeat": self.repeat}
-                each.case = replace(each.case, settings=own)
-                if not self.repeat:
-                    at = time.monotonic()
-                    if not self._attempt(self._compare, each):
-                        continue
-                    compared += time.monotonic() - at
-                if self._attempt(self._prepare, each):
+                each.case, at = replace(each.case, settings=own), time.monotonic()
+                well = self.repeat or self._attempt(self._compare, each)
+                compared += time.monotonic() - at
+                if well and self._attempt(self._prepare, each):
                     running.append(each)
-            self._starting.append(time.monotonic() - begun - compared)
+            self._starts.append(time.monotonic() - begun - compared)
             for _ in range(rounds if running else 0):
                 at = time.monotonic()
                 self.watch.restart()
                 running = [each for each in running if self._attempt(self._round, each)]
                 self.watch.round()
-                self._started += 1
                 self._rounds.append(time.monotonic() - at)
-            if not self.repeat:
-                for configuration in running:
-                    if self.ready[configuration.case.label]["records"]:
-                        self._attempt(self._record, configuration)
+            for each in [] if self.repeat else running:
+                if self.ready[each.case.label]["records"]:
+                    self._attempt(self._record, each)
             children.hang_up()
 
-    def _plan(self, pilot: allocation.Split) -> allocation.Split:
+    def _plan(self, pilot: Allocation) -> Allocation:
         """How many processes there are to be, from what the ``pilot`` found; the plan is part of the result."""
-        budget = self.settings.get("budget", 0.0) if self.complete() else 0.0
-        rows: List[Row] = []
-        if self.complete():
-            try:
-                found = self.judged()
-                rows = found["rows"] + found["references"]
-            except Exception:  # a defect of the experiment: it is met, and named, at the end
-                budget = 0.0
+        found = self._judged_so_far()
+        rows = found["rows"] + found["references"] if found else []
         names = [name for name, claim in self.experiment.claims.items() if not claim.exact]
-        times = [statistics.median(own) if own else 0.0 for own in (self._starting, self._rounds)]
-        self.plan = allocation.plan(rows, names, pilot, times[0], times[1], budget)
-        return allocation.Split(self.plan["processes"], self.plan["rounds"])
+        budget = self.settings.get("budget", 0.0) if found else 0.0
+        self.plan = allocation.plan(rows, names, pilot, self._starts, self._rounds, budget)
+        return Allocation(self.plan["processes"] - pilot.processes, self.plan["rounds"])
 
     def _another_look(self) -> bool:
         """Is a claim open, and is there time for as many processes again?"""
-        spent = sum(self._starting) + sum(self._rounds)
-        patient = spent <= self.settings.get("patience", math.inf)
-        if self.looks >= self.settings.get("looks", 1) or not (patient and self.complete()):
-            return False
+        impatient = sum(self._starts) + sum(self._rounds) > self.settings.get("patience", math.inf)
+        found = None if impatient or self.looks >= self.settings.get("looks", 1) else self._judged_so_far()
+        more = found is not None and claims.is_open(found["verdict"]["claims"])
+        self.looks += more
+        return more
+
+    def _judged_so_far(self) -> Optional[Dict[str, Any]]:
+        """:meth:`judged`; None if a case has failed, or the experiment has a defect, which is named at the end."""
         try:
-            if not claims.is_open(self.judged()["verdict"]["claims"]):
-                return False
-        except Exception:  # a defect of the experiment: it is met, and named, at the end
-            return False
-        self.looks += 1
-        return True
+            return self.judged() if self.complete() else None
+        except Exception:
+            return None
 
     def _attempt(self, action: Callable[..., None], configuration: Configuration, *more: Any) -> bool:
         try:
@@ -203,7 +190,6 @@ class Measurement:
 
     def _step(self, doing: str) -> None:
         records = sum(ready["records"] for ready in self.ready.values())
-        # A process is set up once and has its rounds; the first compares, too.
         steps = len(self.cases + self._again) * (1 + len(self._planned) + sum(self._planned)) + records
         self._progress(doing, self._done, steps)
         self._done += 1
@@ -252,9 +238,8 @@ class Measurement:
                 kept.setdefault(name, [None] * (number - 1)).append(value)
 
     def _record(self, configuration: Configuration) -> None:
-        label = configuration.case.label
-        self._step(f"{label}: recording")
-        self.last[label].update(configuration.ask("record", "recording one more run")[0])
+        self._step(f"{configuration.case.label}: recording")
+        self.last[configuration.case.label].update(configuration.ask("record", "recording one more run")[0])
 
     def rows(self, reference: bool) -> List[Row]:
         """The rows (or the references) of the cases that have been measured."""
@@ -277,8 +262,8 @@ class Measurement:
 
     def complete(self) -> bool:
         """Has every case been measured in every round?"""
-        done = [len(self.samples.get(case.label, ())) == self._started for case in self.cases]
-        return bool(done) and all(done) and self._started > 0
+        done = [len(self.samples.get(case.label, ())) == len(self._rounds) for case in self.cases]
+        return bool(done and self._rounds) and all(done)
 
     def unjudged(self) -> Dict[str, Any]:
         """The rows as they were measured, and no answer."""
@@ -311,13 +296,5 @@ class Measurement:
 
     def _noise(self) -> Optional[Dict[str, Any]]:
         """How the first case compares with itself, measured as two cases; None where there is no interval for it."""
-        for again in self._again:
-            if not {self.cases[0].label, again.label} <= set(self.samples):
-                break  # one of them has failed
-            first = self._row(self.cases[0])
-            times = zip(self.samples[first.label], self.samples[again.label])
-            first.rounds["again"] = [one / other for one, other in times]
-            found = first.estimate("again")
-            if found.low is not None:
-                return {"label": first.label, **found._asdict()}
-        return None
+        both = [case for case in [*self.cases[:1], *self._again] if case.label in self.samples]
+        return claims.noise(*map(self._row, both)) if len(both) > 1 else None

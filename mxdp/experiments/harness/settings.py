@@ -19,7 +19,7 @@ else:
 Check = Tuple[Callable[[Any], Any], str]
 BUILT_IN: Dict[str, Dict[str, Any]] = {
     "quick": dict(repeats=6, rounds=3, budget=0.0, looks=3, patience=60.0, again=False),
-    "full": dict(repeats=6, rounds=3, budget=120.0, looks=1, patience=300.0, again=True),
+    "full": dict(repeats=6, rounds=3, budget=100.0, looks=1, patience=300.0, again=False),
 }
 """The presets, and the settings that every experiment has (see :mod:`.measurement`)."""
 

@@ -46,7 +46,7 @@ class AsyncSgd(Experiment):
     common = dict(devices=[2], kind="cpu", data="auto", data_dir=None, seed=0, batch_size=256, lr=0.2)
     presets = {
         "quick": dict(common, rounds=1, timeout=600.0, accuracy=0.6, updates=20, most_updates=800),
-        "full": dict(common, rounds=1, timeout=7200.0, accuracy=0.7, updates=20, most_updates=4000),
+        "full": dict(common, rounds=1, timeout=900.0, accuracy=0.6, updates=20, most_updates=1600),
     }
     little = dict(rounds=1, data="synthetic", batch_size=16, accuracy=0.01, updates=2, most_updates=4)
 

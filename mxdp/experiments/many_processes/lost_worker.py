@@ -57,7 +57,7 @@ class LostWorker(Experiment):
     }
     together = True
     compared = "parameters of the processes of an undisturbed training, with each other, bit for bit"
-    common = dict(devices=[2], kind="cpu", data="synthetic", data_dir=None, seed=0, batch_size=20, lr=0.3)
+    common = dict(devices=[2], kind="cpu", data="synthetic", data_dir=None, seed=0, batch_size=20, lr=0.3, budget=0.0)
     presets = {
         "quick": dict(common, rounds=1, timeout=600.0, samples=400, silent=3.0, wait=8.0),
         "full": dict(common, rounds=1, timeout=600.0, samples=400, silent=3.0, wait=8.0),

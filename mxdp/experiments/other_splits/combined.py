@@ -58,7 +58,7 @@ class TwoSplits(split.SplitExperiment):
     alike = ("net", "batch")
     presets = {
         "quick": dict(split.QUICK, rounds=1, devices=[4], units=512, steps=2),
-        "full": dict(split.FULL, rounds=1, devices=[4], units=1024, steps=4),
+        "full": dict(split.FULL, rounds=1, devices=[4], units=1024, steps=2),
     }
     little = dict(units=64, steps=1)
 

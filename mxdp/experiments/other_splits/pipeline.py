@@ -65,7 +65,7 @@ class PipelineStages(Experiment):
     compared = COMPARED
     presets = {
         "quick": dict(QUICK, rounds=1, batch_size=128, micro_batches=[1, 2, 4, 8]),
-        "full": dict(FULL, rounds=1, batch_size=256, micro_batches=[1, 2, 4, 8, 16]),
+        "full": dict(FULL, rounds=1, batch_size=256, micro_batches=[1, 2, 4, 8]),
     }
     checks = {"micro_batches": INTEGERS}
     little = dict(batch_size=40, micro_batches=[1, 4])

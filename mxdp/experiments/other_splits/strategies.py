@@ -65,7 +65,7 @@ class Strategies(SplitExperiment):
     alike = ("net",)
     presets = {
         "quick": dict(QUICK, rounds=1, repeats=12, batch_size=256, units=1024, steps=2),
-        "full": dict(FULL, rounds=1, repeats=12, batch_size=256, units=2048, steps=8),
+        "full": dict(FULL, rounds=1, repeats=12, batch_size=256, units=2048, steps=2),
     }
     little = dict(batch_size=40, units=16, steps=2)
 

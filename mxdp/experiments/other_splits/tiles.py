@@ -67,7 +67,7 @@ class Tiles(SplitExperiment):
     compared = f"{COMPARED}; pixels of tiled pictures, exactly: without halos those away from the seams"
     presets = {
         "quick": dict(QUICK, rounds=1, devices=[2, 4], size=192, pictures=2, steps=2),
-        "full": dict(FULL, rounds=1, size=512, pictures=2, steps=2),
+        "full": dict(FULL, rounds=1, size=256, pictures=2, steps=2),
     }
     little = dict(size=64, pictures=1, steps=2)
 

@@ -22,7 +22,7 @@ from mxdp.experiments.report import style
 from mxdp.experiments.report.page import written
 from mxdp.experiments.report.tables import NOTHING, Cells, for_terminal
 
-SAME_WORK = {"rounds", "repeats", "looks", "patience", "again", "timeout", "seed", "kind", "data_dir"}
+SAME_WORK = {"rounds", "repeats", "budget", "looks", "patience", "again", "timeout", "seed", "kind", "data_dir"}
 """Settings that may differ. ``seed``: other numbers of the same shapes. ``kind``: rows are matched by their devices."""
 MEASURED = {"rate", "product_seconds", "copy_seconds"}
 """What of a ``case`` was measured, and is not work."""
@@ -147,7 +147,7 @@ def show(found: Dict[str, Any], console: Console) -> None:
         if each["noise"] > 1:
             lines += [f"A case differed from itself: all intervals are {each['noise']:.3f} times wider at each end."]
         if min(each["processes"]) == 1:
-            lines += ["One process a case: the intervals do not cover how processes differ."]
+            lines += ["One process a case gives no interval."]
         lines += _left_out(each)
     console.print(Text("\n".join(lines)))
 

@@ -46,7 +46,7 @@ class TorchDataParallel(Experiment):
     common = dict(kind="auto", data="auto", data_dir=None, seed=0, batch_size=256, lr=0.2)
     presets = {
         "quick": dict(common, rounds=1, timeout=300.0, steps=10),
-        "full": dict(common, rounds=1, timeout=3600.0, steps=40),
+        "full": dict(common, rounds=1, timeout=600.0, steps=20),
     }
     little = dict(data="synthetic", batch_size=24, steps=2)
 
