@@ -103,7 +103,7 @@ class World:
             self._exchange(array, lambda host: self._arrays.Allreduce(self._mpi.IN_PLACE, host))
 
     def broadcast(self, arrays: Sequence[NDArray]) -> None:
-        """Overwrite each array with rank 0's, in place; else as :meth:`sum`. Waits for the work that uses the arrays."""
+        """Overwrite each array with rank 0's, in place; else as :meth:`sum`. Waits for work that uses the arrays."""
         for array in arrays if self.size > 1 else ():
             wait_for_use(array)  # an inference pass that is still running may change its layout once more
             self._exchange(array, lambda host: self._arrays.Bcast(host))

@@ -469,7 +469,9 @@ class Claims(Made):
     """Every third process is on the wrong side, until there were more than ``settings["seed"]``."""
 
     name = "made-claims"
-    presets = {name: dict(devices=[1, 2], seed=6, rounds=1, repeats=6, timeout=20.0, looks=3) for name in ("quick", "full")}
+    presets = {
+        name: dict(devices=[1, 2], seed=6, rounds=1, repeats=6, timeout=20.0, looks=3) for name in ("quick", "full")
+    }
     claims = {"fast": Claim("At most 2.", "a test", 2.0)}
 
     def run(self, case, settings):

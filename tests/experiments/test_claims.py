@@ -75,9 +75,7 @@ def process_medians(rng, runs, processes, rounds, between, within):
     shape = (runs, processes, rounds)
     swings = np.exp(np.cumsum(rng.normal(0, 0.2, (runs, processes * rounds)), axis=1)).reshape(shape)
     machine = swings * np.linspace(1, 1.5, processes * rounds).reshape(shape[1:])
-    one, other = (
-        machine * SPREADS[between](rng, (runs, processes, 1)) * SPREADS[within](rng, shape) for _ in range(2)
-    )
+    one, other = (machine * SPREADS[between](rng, (runs, processes, 1)) * SPREADS[within](rng, shape) for _ in range(2))
     return np.median(RATIO * one / other, axis=2)
 
 

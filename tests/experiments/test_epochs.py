@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from matplotlib.figure import Figure
 
-from mxdp.experiments.data_parallel.accuracy import draw_accuracy
 from mxdp.experiments.data_parallel.account import LOST, PARTS, account
+from mxdp.experiments.data_parallel.accuracy import draw_accuracy
 from mxdp.experiments.data_parallel.epochs import Epochs
 from mxdp.experiments.data_parallel.where_the_time_went import WhereTheTimeWent
 from mxdp.experiments.data_parallel.work import epochs as work

@@ -234,8 +234,8 @@ def test_it_says_how_sure_the_numbers_are(tmp_path: Path) -> None:
     noise = {"label": "1 device", "median": 1.0, "low": 0.99, "high": 1.02}
     result = sure(verdict={**make()["verdict"], "holds": None, "busy": 0.31, "noise": noise})
     sentences = (
-        "3 rounds of each case, in 1 process: a single one gives no interval; more are added while a claim is open (once "
-        "here).",
+        "3 rounds of each case, in 1 process: a single one gives no interval; more are added while a claim is open "
+        "(once here).",
         "Rounds 1 and 3 were disturbed: 31% and 40% of the processors' time went elsewhere.",
         "1 device measured twice, as two cases: 1.000 (0.990 to 1.020) times as long.",
         "This machine was busy: 31% of its time went elsewhere.",

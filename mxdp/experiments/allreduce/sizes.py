@@ -59,9 +59,7 @@ class AllReduceSizes(Experiment):
         sizes=[1 << k for k in (2, 10, 16, 18, 20, 22, 24, 26)],
     )  # fmt: skip
     presets = {
-        "quick": dict(
-            full, devices=[2, 4], timeout=120.0, sizes=[1 << k for k in (2, 12, 18, 20, 22, 26)]
-        ),
+        "quick": dict(full, devices=[2, 4], timeout=120.0, sizes=[1 << k for k in (2, 12, 18, 20, 22, 26)]),
         "full": full,
     }
     little = dict(sizes=[4, 1 << 20])

@@ -33,8 +33,8 @@ from mxdp.experiments.harness.rows import Row, find, one_way
 from mxdp.experiments.report import style
 
 CLAIM, BALANCE = 0.75, 0.75
-"""Both take at most CLAIM of the sum of their times; the shorter takes at least BALANCE of the longer, or there is little
-to hide. Both are ours."""
+"""Both take at most CLAIM of the sum of their times; the shorter takes at least BALANCE of the longer, or there is
+little to hide. Both are ours."""
 SLIDES, INDEPENDENT, CHAIN = "slides", "indep.", "chain"
 ENVIRONMENTS = {"stock": (1, STOCK), "1 worker": (1, workers(1)), "2 workers": (2, workers(2))}
 
@@ -59,7 +59,7 @@ class CopyOverlap(Experiment):
         "chain_over_sum": Claim(
             "On a device with a free worker copies hide beside products: a chain of products and the copies of its "
             f"results take at most {CLAIM} of the sum of their times.",
-            "the slides say 'Overlapping shaves real time'; the work and the bound are ours, half of what could be hidden",
+            "the slides say 'Overlapping shaves real time'; the work and the bound, half of what can be hidden, are ours",
             CLAIM,
         ),
         "chain_alike": Claim(

@@ -84,7 +84,11 @@ class BreakEven(Experiment):
             Case(
                 f"{title}, batch {batch}, {plural(n, 'device')}",
                 n,
-                settings={"net": net, "batch": batch, "parameters": parameters(net, settings["units"], settings["width"])},
+                settings={
+                    "net": net,
+                    "batch": batch,
+                    "parameters": parameters(net, settings["units"], settings["width"]),
+                },
             )
             for net, title in NETS.items()
             for batch in settings[net]

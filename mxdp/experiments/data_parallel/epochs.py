@@ -34,8 +34,9 @@ class Epochs(Experiment):
         "nothing, one for each device, on its part of the batch: 1.00 is the best this machine can give. 'In sync' "
         "says whether all replicas of a row are equal. 'Accuracy' is that after the last round. All rows see the same "
         "batches in the same order, but sums over other shards differ in their last bits, and training magnifies that: "
-        "so accuracies differ, most where they still rise. The second table: 'possible' is the speed-up that this machine's devices (or cores, if those are "
-        "fewer) could give, 'reached' what was measured, and between them stands what each part takes away. Processes "
+        "so accuracies differ, most where they still rise. The second table: 'possible' is the speed-up that this "
+        "machine's devices (or cores, if those are fewer) could give, 'reached' what was measured, and between them "
+        "stands what each part takes away. Processes "
         "that share nothing lose the machine's part, too. The other parts are those of `where-the-time-went`, from a "
         "few steps that are recorded after each round, less what they take in those processes."
     )

@@ -27,7 +27,8 @@ class ShardedOptimizer(Experiment):
     question = "What does an optimiser's state in shards save, and what does it cost?"
     source = "Rajbhandari et al., 'ZeRO', SC 2020, stage 1"
     how_to_read = (
-        "A round is 'steps' steps of 'batch_size' samples a device (ten times as many of the MLP, which has two hidden layers of 'units'); "
+        "A round is 'steps' steps of 'batch_size' samples a device (ten times as many of the MLP, which has two hidden "
+        "layers of 'units'); "
         "the rows take turns. 'State' is what the optimiser holds on the fullest device, 'of plain' that over what it "
         "holds there without shards. 'Moved' is what a step sends between devices, if all of it were messages. 'Time' "
         "is a step's over the step's without shards, round by round."

@@ -117,11 +117,15 @@ def _sheds_one(count: int) -> bool:
 
 
 def plan(
-    rows: Iterable[Row], claims: Iterable[str], pilot: Allocation, starts: Sequence[float], rounds: Sequence[float],
+    rows: Iterable[Row],
+    claims: Iterable[str],
+    pilot: Allocation,
+    starts: Sequence[float],
+    rounds: Sequence[float],
     budget: float,
 ) -> Dict[str, Any]:
-    """What the ``pilot`` found, and what was chosen, for the JSON; ``why`` is in words. Without a ``budget`` the pilot is
-    all. ``starts`` and ``rounds``: seconds of each start of all cases, and of each of their rounds."""
+    """What the ``pilot`` found, and what was chosen, for the JSON; ``why`` is in words. Without a ``budget`` the pilot
+    is all. ``starts`` and ``rounds``: seconds of each start of all cases, and of each of their rounds."""
     found = spreads(rows, claims)
     start, round_ = (round(statistics.median(own), 3) if own else 0.0 for own in (starts, rounds))
     chosen = best(found, pilot, start, round_, budget) if budget else pilot

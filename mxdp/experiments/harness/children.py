@@ -239,9 +239,7 @@ class Children:
     ``stack`` ends the processes when it is left.
     """
 
-    def __init__(
-        self, experiment: Experiment, settings: Settings, folder: Path, kept: Path, stack: ExitStack
-    ) -> None:
+    def __init__(self, experiment: Experiment, settings: Settings, folder: Path, kept: Path, stack: ExitStack) -> None:
         self._experiment, self._settings, self._folder, self._kept = experiment, settings, folder, kept
         self._stack = stack
         self._shared: Dict[FrozenSet[Tuple[str, Optional[str]]], Child] = {}

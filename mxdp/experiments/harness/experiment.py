@@ -146,10 +146,10 @@ class Experiment:
     """True: cases of equal ``environment`` and one process share one child process, for many cases that work for
     milliseconds each.
 
-    Loading MXNet costs a second and 200 MB a child. The rounds still alternate case by case, and ``timeout`` still
-    counts for each case (the first pays for loading). All cases stay set up to the end, so a case must hold little memory
-    between its rounds. If a case raises, the others go on. If a case crashes or hangs, unfinished cases in the same
-    process fail too.
+    Loading MXNet costs half a second and 200 MB a child. The rounds still alternate case by case, and ``timeout`` still
+    counts for each case (the first pays for loading). All cases stay set up until the process ends, so a case must hold
+    little memory between its rounds. If a case raises, the others go on. If a case crashes or hangs, unfinished cases
+    in the same process fail too.
     """
     needs: ClassVar[Mapping[str, str]] = {}
     """Modules that it needs and mxdp does not, each with the command that installs it. Without one of them the
@@ -163,8 +163,9 @@ class Experiment:
     """``quick`` and ``full``: each a mapping of setting to value, with the same keys. The values declare the settings'
     types; each number, also in a list, must be above 0.
 
-    ``rounds`` and ``timeout`` (seconds that one case may work in one process) are among them. The common options of the command line
-    (``devices``, ``kind``, ``data``, ``data_dir``, ``of``, ``seed``, ``rounds``, ``timeout``) apply to those keys.
+    ``timeout`` (seconds that one case may work in one process) is among them. The harness's own settings
+    (:data:`.settings.BUILT_IN`), such as ``rounds``, may be. The common options of the command line (``devices``,
+    ``kind``, ``data``, ``data_dir``, ``of``, ``seed``, ``rounds``, ``timeout``) apply to those keys.
     """
     checks: ClassVar[Mapping[str, Tuple[Callable[[Any], bool], str]]] = {}
     """For settings that must meet more: a test of the value, and what is allowed, in words."""

@@ -154,8 +154,8 @@ class Row:
         return list(found.values())
 
     def at_most(self, name: str, bound: float) -> Optional[bool]:
-        """Is that number at most ``bound``? None: undecided, by too few processes, an interval around the bound or a busy
-        machine.
+        """Is that number at most ``bound``? None: undecided, by too few processes, an interval around the bound or a
+        busy machine.
 
         >>> row = Row("", rounds={"x": [0.7, 0.7, 0.8, 0.8, 0.9, 0.9]})
         >>> row.at_most("x", 0.9), row.at_most("x", 0.6), row.at_most("x", 0.8)

@@ -24,7 +24,16 @@ from mxdp.experiments.harness.disturbance import disturbed
 from mxdp.experiments.harness.experiment import Experiment, Result, discover
 from mxdp.experiments.report import pictures, style
 from mxdp.experiments.report.tables import NOTHING, answering, for_terminal, more, table, watched
-from mxdp.experiments.report.words import claim_lines, explanation, mark, oracle_line, spoken, sureness, today, why_so_many
+from mxdp.experiments.report.words import (
+    claim_lines,
+    explanation,
+    mark,
+    oracle_line,
+    spoken,
+    sureness,
+    today,
+    why_so_many,
+)
 
 Term = Tuple[str, str]
 """A term and what to say of it."""
@@ -39,10 +48,10 @@ def print_result(result: Result, console: Console, explain: bool = False) -> Non
     console.print()
     result = today(result, experiment)
     console.print(Text.assemble((result["experiment"], "bold"), ": ", result["question"]))
-    said = {"prediction": result["prediction"]}
+    before = {"prediction": result["prediction"]}
     if explain:
-        said.update({"how to read": result["how_to_read"], "why so many": why_so_many(result)})
-    console.print(_facts([(term, Text(text, style="dim")) for term, text in said.items() if text]))
+        before.update({"how to read": result["how_to_read"], "why so many": why_so_many(result)})
+    console.print(_facts([(term, Text(text, style="dim")) for term, text in before.items() if text]))
     if result["rows"] or result["references"]:
         short = answering(result, experiment)
         for cells in filter(None, (table(short, experiment), more(short, experiment))):

@@ -4,7 +4,7 @@ train as many epochs as there are rounds."""
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, List, Sequence
+from typing import Any, Sequence
 
 import numpy as onp
 

@@ -1,5 +1,5 @@
-"""Trains LeNet with the book's loop or with mxdp's; a few batches warm up. Each process goes on with the training of the one
-before it."""
+"""Trains LeNet with the book's loop or with mxdp's; a few batches warm up. Each process goes on with the training of
+the one before it."""
 
 from __future__ import annotations
 
