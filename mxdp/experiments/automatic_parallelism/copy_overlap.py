@@ -59,7 +59,7 @@ class CopyOverlap(Experiment):
         "chain_over_sum": Claim(
             "On a device with a free worker copies hide beside products: a chain of products and the copies of its "
             f"results take at most {CLAIM} of the sum of their times.",
-            "the slides say 'Overlapping shaves real time'; the work and the bound, half of what can be hidden, are ours",
+            "the slides say 'Overlapping shaves real time'; the work and the bound (half of what can hide) are ours",
             CLAIM,
         ),
         "chain_alike": Claim(
