@@ -81,7 +81,7 @@ def get_params(params: Params, device: Device) -> Arrays:
 
 def in_sync(device_params: Replicas) -> bool:
     """Are all replicas equal, bit for bit? Waits. Leave out running means, which differ."""
-    npx.waitall()  # an inference pass that still runs may move its weights meanwhile
+    npx.waitall()  # what an operator reads or moves meanwhile can't be read here, too
     replicas = []
     for params in device_params:
         replicas.append([(x.shape, x.dtype, x.asnumpy().tobytes()) for x in params])

@@ -9,7 +9,7 @@ from typing import Any, Dict, Mapping, Optional, Union
 
 import numpy as onp
 
-from mxdp.backend import HostArray, mx
+from mxdp.backend import HostArray, mx, npx
 from mxdp.errors import plural
 from mxdp.gluon.store import Store
 from mxdp.processes import World
@@ -65,6 +65,7 @@ class Checkpoint(CheckpointFolder):
         Raises:
             MxdpError: another process writes checkpoints in this folder.
         """
+        npx.waitall()  # MXNet fails on an array that is read here and by an operator at the same time
         params = net._collect_params_with_prefix()
         own = {
             _of_replica(name, self._world.rank, number): x.asnumpy()

@@ -250,8 +250,9 @@ class _Training:
     def _compare(self, device_params: List[List[NDArray]]) -> None:
         """Say whether all replicas of all ranks are equal."""
         ranks = self.ranks
+        equal = in_sync(device_params)  # waits
         bits = ranks.gather([zlib.crc32(param.asnumpy()) for param in device_params[0]])
-        equal = in_sync(device_params) and all(each == bits[0] for each in bits)
+        equal = equal and all(each == bits[0] for each in bits)
         processes = f" in each of {plural(ranks.size, 'process')}" if ranks.size > 1 else ""
         self.say(f"trained on {', '.join(map(str, self.devices))}{processes}; replicas in sync: {equal}")
 

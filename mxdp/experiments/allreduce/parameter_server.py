@@ -71,8 +71,8 @@ class ParameterServer(Experiment):
     compared = "every element of every replica after three sums, exactly"
     together = True
     presets = {
-        "quick": dict(devices=[4], kind="auto", seed=0, timeout=120.0, nbytes=1 << 24),
-        "full": dict(devices=[4], kind="auto", seed=0, timeout=3600.0, nbytes=160_000_000),
+        "quick": dict(devices=[4], kind="auto", seed=0, rounds=3, timeout=120.0, nbytes=1 << 24),
+        "full": dict(devices=[4], kind="auto", seed=0, rounds=1, timeout=900.0, nbytes=160_000_000),
     }
     little = dict(nbytes=65536)
 

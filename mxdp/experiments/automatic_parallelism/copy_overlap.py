@@ -76,7 +76,7 @@ class CopyOverlap(Experiment):
     common = dict(kind="auto", seed=0, products=slides.PRODUCTS)
     presets = {
         "quick": dict(common, rounds=1, timeout=120.0, size=None, run_seconds=0.08, nbytes=1 << 22),
-        "full": dict(common, rounds=1, timeout=600.0, size=720, run_seconds=0.2, nbytes=16_000_000),
+        "full": dict(common, rounds=1, timeout=600.0, size=512, run_seconds=0.1, nbytes=8_000_000),
     }
     little = dict(size=64, products=2, run_seconds=0.001, nbytes=65536)
 

@@ -71,7 +71,7 @@ class BatchScaling(Experiment):
         ),
         "full": dict(
             common, rounds=1, timeout=3600.0,
-            batch_size=32, times=[2], samples=16384, test=2000, accuracy=0.7,
+            batch_size=32, times=[2], samples=12288, test=2000, accuracy=0.7,
         ),
     }  # fmt: skip
     checks = {

@@ -45,7 +45,7 @@ class Machines(Experiment):
     common = dict(kind="auto", data="auto", data_dir=None, seed=0, batch_size=256, lr=0.2)
     presets = {
         "quick": dict(common, devices=[2], rounds=1, timeout=300.0, steps=10),
-        "full": dict(common, devices=[2, 4], rounds=1, timeout=900.0, steps=10),
+        "full": dict(common, devices=[2], rounds=1, timeout=900.0, steps=20),
     }
     little = dict(data="synthetic", batch_size=24, steps=2)
 

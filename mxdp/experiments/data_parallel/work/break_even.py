@@ -118,6 +118,7 @@ def oracle(case: Case, settings: Settings) -> Iterator[Tuple[Any, ...]]:
     expected = _summed(one, start, zip(onp.array_split(X, len(devices)), onp.array_split(y, len(devices))))
     _set(many, start)
     many.step(X, y)
+    npx.waitall()
     found = [[each.asnumpy() for param in replica for each in (param.grad, param)] for replica in many.replicas]
     for number, (gradient, before) in enumerate(zip(expected, start)):
         change = -LR / len(X) * gradient

@@ -68,6 +68,7 @@ def oracle(case: Case, settings: Settings) -> Iterator[Tuple[Any, ...]]:
         for sum_, param in zip(total, alone.params):
             sum_ += param.grad(devices[0]).asnumpy()
     training.step(X, y)
+    npx.waitall()  # the store may still read what is read here: see mxdp.scratch.in_sync
     for param, start, summed in zip(training.params, before, total):
         if trainer != "device":
             yield param.grad(devices[-1]).asnumpy(), summed

@@ -78,6 +78,7 @@ def oracle(case: Case, settings: Settings) -> Iterator[Tuple[Any, ...]]:
         for first in range(0, len(X), 2):
             alone.backward(*split_batch(X[first : first + 2], y[first : first + 2], devices[:1]))
         alone.trainer.step(len(X))
+    npx.waitall()  # a copy that is still read from must not be read here, too: see mxdp.scratch.in_sync
     exact = [0.0] if len(devices) <= 2 and chosen["net"] == "mlp" else []
     for param, own in zip(together.params, alone.params):
         expected = own.data(devices[0]).asnumpy()
