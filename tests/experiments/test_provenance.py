@@ -25,8 +25,10 @@ def git(folder, *words):
 
 
 def test_the_commit_is_that_of_the_checkout_and_marks_changes(tmp_path, monkeypatch):
-    file = tmp_path / "machine.py"
-    file.write_text("x")
+    file, result = tmp_path / "machine.py", tmp_path / "experiments" / "reference" / "x.json"
+    result.parent.mkdir(parents=True)
+    for each in (file, result):
+        each.write_text("x")
     monkeypatch.setattr(machine, "__file__", str(file))
     assert machine.commit() is None
     git(tmp_path, "init", "-q")
@@ -37,6 +39,10 @@ def test_the_commit_is_that_of_the_checkout_and_marks_changes(tmp_path, monkeypa
     assert machine.commit() == head[:12]
     file.write_text("y")
     assert machine.commit() == head[:12] + "+"
+    git(tmp_path, "commit", "-qam", "y")
+    head = git(tmp_path, "rev-parse", "HEAD")
+    result.write_text("measured again")
+    assert machine.commit() == head[:12]
     copy = tmp_path / "site-packages" / "machine.py"  # an installed mxdp inside somebody's repository
     copy.parent.mkdir()
     copy.write_text("x")

@@ -43,7 +43,7 @@ class Uneven(Experiment):
     common = dict(devices=[2], kind="cpu", seed=0)
     presets = {
         "quick": dict(common, batch_size=128, steps=8, rounds=1, timeout=300.0),
-        "full": dict(common, batch_size=256, steps=8, rounds=1, timeout=900.0),
+        "full": dict(common, batch_size=128, steps=8, rounds=1, timeout=600.0),
     }
     little = dict(batch_size=24, steps=2)
 

@@ -40,6 +40,7 @@ PACKAGES = (
 )
 MEASURED = ("mxnet", "mxnet-cu112", "numpy")
 """Of these the packages without which no result would be what it is."""
+NO_RESULTS = ("--", ":/", ":(top,exclude)experiments/reference")
 ROOT = Path(__file__).resolve().parents[3]
 UNCOUNTED = tuple(
     f"mxdp.{name}"
@@ -76,7 +77,10 @@ def versions() -> Dict[str, str]:
 
 
 def commit() -> Optional[str]:
-    """The commit of the checkout that mxdp runs from, with ``+`` if it has changes; None outside a checkout."""
+    """The commit of the checkout that mxdp runs from, with ``+`` if it has changes; None outside a checkout.
+
+    New results among those that are committed are no change of the code.
+    """
     here = Path(__file__).resolve().parent
 
     def git(*words: str) -> str:
@@ -86,7 +90,7 @@ def commit() -> Optional[str]:
     try:
         tracked = git("ls-files", "--", str(Path(__file__).resolve()))
         return (
-            git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain", "-uno") else "")
+            git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain", "-uno", *NO_RESULTS) else "")
             if tracked
             else None
         )

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Dict, Iterator, List, NamedTuple
+from typing import Dict, Iterator, List, NamedTuple, Sequence
 
+from mxdp.errors import MxdpError
 from mxdp.experiments.harness.experiment import Skipped
 
 ADDRESSES = ("10.213.77.1", "10.213.77.2")
@@ -34,8 +36,10 @@ class Hosts(NamedTuple):
     environ: Dict[str, str]
 
     def cable(self, state: str) -> None:
-        """Plug the second host in (``up``) or out (``down``)."""
+        """Plug the second host in (``up``) or out (``down``). Plugged in, both can use the cable when this returns."""
         _ip("-n", self.names[1], "link", "set", CABLE, state)
+        if state == "up":
+            _wait_for_cable(self.names)
 
 
 @contextmanager
@@ -58,6 +62,7 @@ def two_hosts(folder: Path) -> Iterator[Hosts]:
             _ip("-n", name, "addr", "add", f"{address}/24", "dev", CABLE)
             for device in ("lo", CABLE):
                 _ip("-n", name, "link", "set", device, "up")
+        _wait_for_cable(names)
         shell, file = folder / "shell", folder / "hosts"
         shell.write_text(SHELL % (ADDRESSES[0], *names))
         shell.chmod(0o755)
@@ -71,6 +76,15 @@ def two_hosts(folder: Path) -> Iterator[Hosts]:
         for name in names:
             with suppress(OSError, subprocess.TimeoutExpired):
                 _ip("netns", "del", name)
+
+
+def _wait_for_cable(names: Sequence[str], limit: float = 10.0) -> None:
+    """Linux tells up to a second later that a cable is plugged in. MPI does not use one of which it was not told."""
+    until = time.monotonic() + limit
+    while any(" state UP " not in _ip("-n", name, "link", "show", CABLE).stdout for name in names):
+        if time.monotonic() > until:
+            raise MxdpError(f"the network interface {CABLE} of {' and '.join(names)} is not up within {limit:g} s")
+        time.sleep(0.02)
 
 
 def _ip(*words: str) -> subprocess.CompletedProcess[str]:
