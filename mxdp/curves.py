@@ -47,7 +47,7 @@ class Curves:
             beside = self.path.with_name(f".{os.getpid()}-{self.path.name}")
             figure.savefig(beside)
             beside.replace(self.path)
-        if _in_notebook():
+        if in_notebook():
             display: Any = importlib.import_module("IPython.display")
             picture = io.BytesIO()
             figure.savefig(picture, format="png")
@@ -70,7 +70,7 @@ class Curves:
         return figure
 
 
-def _in_notebook() -> bool:
+def in_notebook() -> bool:
     """Is this Python a notebook's kernel?"""
     ipython: Any = sys.modules.get("IPython")
     return ipython is not None and type(ipython.get_ipython()).__name__ == "ZMQInteractiveShell"

@@ -32,6 +32,7 @@ FLOORS = {
     "mxdp.training": 4,
     "mxdp.gluon": 4,
     "mxdp.launch": 4,
+    "mxdp.book": 4,
     "mxdp.experiments": 5,
 }
 NO_SIBLINGS = 3
@@ -48,6 +49,7 @@ LOADS_MXNET = (
     "mxdp.parallel",
     "mxdp.training",
     "mxdp.gluon",
+    "mxdp.book",
 )
 MOST_FILES = 15
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")

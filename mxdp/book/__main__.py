@@ -1,0 +1,107 @@
+"""``python -m mxdp.book``: runs a chapter or a notebook of the book, and lists what is replaced for it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any, List, Optional, Sequence
+
+from mxdp.errors import MxdpError, UsageError
+
+OK, FAILED, USAGE = 0, 1, 2
+CELL = re.compile(r"^```\{\.python \.input[^}]*\}\n(.*?)^```\s*$", re.MULTILINE | re.DOTALL)
+TAB = re.compile(r"^(?:#@|%%)tab +(.+)$", re.MULTILINE)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole grammar."""
+    top = argparse.ArgumentParser(prog="python -m mxdp.book", description="Run the book's own chapters, as they stand.")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    run = commands.add_parser("run", help="run the MXNet cells of a chapter (.md) or notebook (.ipynb), in order")
+    run.add_argument("file", type=Path, metavar="FILE")
+    run.add_argument("--samples", type=int, metavar="N", help="pictures to train on (default: all)")
+    run.add_argument("--devices", type=int, metavar="N", help="devices that stand for the book's GPUs (default: 2)")
+    commands.add_parser("list", help="what `import mxdp.book` replaces")
+    return top
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> int:
+    """Run the command; the exit status: 0 all well, 1 a cell failed, 2 usage."""
+    options = parser().parse_args(arguments)
+    try:
+        if options.command == "list":
+            import mxdp.book
+
+            print("\n".join(mxdp.book.replaced()))
+            return OK
+        for variable, value in (("MXDP_BOOK_SAMPLES", options.samples), ("MXDP_BOOK_DEVICES", options.devices)):
+            if value is not None and value < 1:
+                raise UsageError(f"--{variable.split('_')[-1].lower()} must be at least 1, not {value}")
+            if value is not None:
+                os.environ[variable] = str(value)
+        return run(cells(options.file))
+    except MxdpError as error:
+        print(f"mxdp: {error}", file=sys.stderr)
+        return USAGE if isinstance(error, UsageError) else FAILED
+    except KeyboardInterrupt:
+        print("mxdp: interrupted", file=sys.stderr)
+        return FAILED
+
+
+def cells(file: Path) -> List[str]:
+    """The code of a notebook, or the cells for MXNet of a chapter's text, in their order.
+
+    Raises:
+        UsageError: there is no such file, it is neither, or it has no such cells.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file} can't be read ({error}); give a chapter (.md) or a notebook (.ipynb)") from error
+    if file.suffix == ".ipynb":
+        try:
+            found = ["".join(cell["source"]) for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise UsageError(f"{file} is no notebook ({error!r})") from error
+    elif file.suffix == ".md":
+        found = [each for each in CELL.findall(text) if _for_mxnet(each)]
+    else:
+        raise UsageError(f"{file} is neither a chapter (.md) nor a notebook (.ipynb)")
+    if not found:
+        raise UsageError(f"{file} has no cell for MXNet")
+    return found
+
+
+def _for_mxnet(cell: str) -> bool:
+    """Cells for all libraries have the tab ``all``, or none."""
+    tabs = [name.strip() for found in TAB.findall(cell) for name in found.split(",")]
+    return not tabs or bool({"mxnet", "all"} & set(tabs))
+
+
+def run(found: Sequence[str]) -> int:
+    """Run the cells in one namespace, as IPython does, up to the first that fails."""
+    os.environ.setdefault("MPLBACKEND", "agg")
+    from IPython.core.interactiveshell import InteractiveShell
+
+    class Shell(InteractiveShell):
+        def enable_gui(self, gui: Any = None) -> None:
+            """For ``%matplotlib``: there are no windows."""
+
+    shell: Any = Shell.instance(colors="nocolor")
+    for number, cell in enumerate(found, 1):
+        result = shell.run_cell(TAB.sub("", cell), store_history=False)
+        if not result.success:
+            error = result.error_in_exec or result.error_before_exec
+            if isinstance(error, KeyboardInterrupt):
+                raise error
+            print(f"mxdp: cell {number} of {len(found)} failed: {type(error).__name__}: {error}", file=sys.stderr)
+            return FAILED
+    return OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

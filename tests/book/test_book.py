@@ -1,0 +1,304 @@
+"""``import mxdp.book``: what the book's code finds then, and that everything can be undone."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as onp
+import pytest
+
+from mxdp import book
+from mxdp.backend import mx, np, npx
+from mxdp.book import pictures
+from mxdp.datasets import load
+from mxdp.errors import UsageError
+
+d2l = book.d2l
+book.restore()  # the import has replaced them in pytest's process
+ROOT = Path(__file__).resolve().parents[2]
+CHAPTERS = ("multiple-gpus", "multiple-gpus-concise", "auto-parallelism", "async-computation", "hybridize")
+
+
+@pytest.fixture
+def replaced(monkeypatch):
+    monkeypatch.delenv(book.DEVICES, raising=False)
+    monkeypatch.delenv(book.SAMPLES, raising=False)
+    book._introduce.cache_clear()
+    book.replace()
+    yield book
+    book.restore()
+
+
+def test_all_is_undone_and_a_second_call_does_nothing(replaced):
+    names = book.replaced()
+    book.replace()
+    assert book.replaced() == names
+    assert {"d2l.mxnet.try_gpu", "mxnet.numpy_extension.gpu", "ndarray.dot"} <= set(names)
+    own = {each: (each.owner, each.name, each.usual) for each in book._replaced}
+    book.restore()
+    assert book.replaced() == []
+    assert all(vars(owner)[name] is usual for owner, name, usual in own.values())
+
+
+def test_what_somebody_has_replaced_since_stays(replaced):
+    def own(i=0):
+        return mx.cpu(7)
+
+    d2l.try_gpu = own
+    assert "d2l.mxnet.try_gpu" not in book.replaced()
+    usual = next(each.usual for each in book._replaced if each.name == "try_gpu")
+    book.restore()
+    assert d2l.try_gpu is own
+    d2l.try_gpu = usual
+
+
+def test_without_gpus_the_devices_are_different_cpus_and_cpu_0_stays_the_cpu(replaced, capsys):
+    assert d2l.try_all_gpus() == [mx.cpu(1), mx.cpu(2)]
+    assert [d2l.try_gpu(i) for i in range(2)] == [npx.gpu(0), npx.gpu(1)] == d2l.try_all_gpus()
+    assert (d2l.num_gpus(), npx.cpu(), d2l.try_gpu()) == (2, mx.cpu(0), mx.cpu(1))
+    said = capsys.readouterr().err
+    assert (
+        said == "mxdp.book: there are not 2 usable GPUs here: CPU devices work, cpu(1) for gpu(0), cpu(2) for gpu(1)\n"
+    )
+
+
+@pytest.mark.parametrize("there", [0, 1, 2, 3])
+def test_gpus_are_taken_if_there_are_enough(replaced, monkeypatch, capsys, there):
+    monkeypatch.setattr(book, "usable_gpus", lambda: [mx.gpu(number) for number in range(there)])
+    expected = [mx.gpu(number) for number in range(there)] if there >= 2 else [mx.cpu(1), mx.cpu(2)]
+    assert d2l.try_all_gpus() == expected
+    assert bool(capsys.readouterr().err) == (there < 2)
+
+
+def test_more_devices_are_asked_for_by_a_variable(replaced, monkeypatch):
+    with pytest.raises(ValueError, match=r"gpu\(2\) is not one of 2 devices: set MXDP_BOOK_DEVICES=3"):
+        d2l.try_gpu(2)
+    monkeypatch.setenv(book.DEVICES, "3")
+    assert d2l.try_gpu(2) == mx.cpu(3)
+    for wrong in ("0", "two", "-1", "1.5"):
+        monkeypatch.setenv(book.DEVICES, wrong)
+        with pytest.raises(UsageError, match=f"MXDP_BOOK_DEVICES must be a whole number, not '{wrong}'"):
+            d2l.try_all_gpus()
+
+
+@pytest.fixture
+def synthetic(monkeypatch):
+    data = load("synthetic").take(70, 30)
+    monkeypatch.setattr(pictures.datasets, "load", lambda notify: data)
+    return data
+
+
+def test_the_loader_gives_every_picture_once_in_an_order_of_each_epoch(replaced, synthetic):
+    train, test = d2l.load_data_fashion_mnist(32)
+    assert (len(train), len(test)) == (3, 1)
+    orders = []
+    for _ in range(2):
+        batches = list(train)
+        assert [(X.shape, y.shape) for X, y in batches] == [((n, 1, 28, 28), (n,)) for n in (32, 32, 6)]
+        assert {(str(onp.dtype(X.dtype)), str(onp.dtype(y.dtype)), X.ctx) for X, y in batches} == {
+            ("float32", "int32", mx.cpu(0))
+        }
+        X = onp.concatenate([X.asnumpy() for X, _ in batches])
+        orders.append([int((each == synthetic.train.X).all(axis=(1, 2, 3)).argmax()) for each in X])
+        assert sorted(orders[-1]) == list(range(70))
+        assert onp.concatenate([y.asnumpy() for _, y in batches]).tolist() == synthetic.train.y[orders[-1]].tolist()
+    assert orders[0] != orders[1]
+    ((X, y),) = test
+    assert (X.asnumpy() == synthetic.test.X).all()
+    assert (y.asnumpy() == synthetic.test.y).all()
+
+
+def test_the_loader_takes_fewer_pictures_and_other_sizes(replaced, synthetic, monkeypatch):
+    monkeypatch.setenv(book.SAMPLES, "20")
+    train, test = d2l.load_data_fashion_mnist(16, resize=14)
+    assert [X.shape for X, _ in train] == [(16, 1, 14, 14), (4, 1, 14, 14)]
+    assert sum(len(X) for X, _ in test) == 20
+    with pytest.raises(ValueError, match="batch_size"):
+        d2l.load_data_fashion_mnist(0)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 100.0])
+def test_a_long_epoch_is_announced_once(replaced, synthetic, monkeypatch, capsys, seconds):
+    now = iter(range(1000))
+    monkeypatch.setattr(pictures.time, "perf_counter", lambda: seconds * next(now))
+    train, test = d2l.load_data_fashion_mnist(10)
+    for _ in range(2):
+        list(train)
+        list(test)
+    said = capsys.readouterr().err
+    expected = "mxdp.book: an epoch of 70 pictures takes about 6 min here, ten of them 58 min; interrupt it"
+    assert said.count("an epoch of") == (seconds > 0)
+    assert not seconds or said.startswith(expected)
+
+
+def test_a_long_product_is_announced_before_it_starts_once_a_size(replaced, monkeypatch, capsys):
+    monkeypatch.setattr(book, "_operations_a_second", lambda dot: 1e9)
+    x, small = np.ones((1000, 1000)), np.ones((400, 1000))
+    for _ in range(2):
+        assert (small.dot(x).asnumpy() == 1000).all()
+        assert (np.dot(x, x).asnumpy() == 1000).all()
+    assert (np.dot(np.ones((3,)), np.ones((3,))).item(), np.ones((2, 3)).dot(np.ones((3,))).tolist()) == (3, [3, 3])
+    said = capsys.readouterr().err
+    assert said.count("\n") == said.count("a product of 1000 x 1000 and 1000 x 1000 takes about 2 s") == 1
+    monkeypatch.setattr(book, "_operations_a_second", lambda dot: 1e12)
+    book.restore()
+    book.replace()
+    assert (x.dot(x).asnumpy() == 1000).all()
+    assert capsys.readouterr().err == ""
+
+
+def test_the_speed_of_products_is_measured(replaced):
+    assert 1e8 < book._operations_a_second(book._original(np, "dot")) < 1e13
+
+
+def test_gradients_flow_through_products_as_before(replaced):
+    x = np.array([[1.0, 2.0], [3.0, 4.0]])
+    x.attach_grad()
+    with mx.autograd.record():
+        y = x.dot(x).sum() + np.dot(x, x).sum()
+    y.backward()
+    assert x.grad.tolist() == [[14.0, 22.0], [18.0, 26.0]]
+
+
+def test_outside_a_notebook_points_are_printed(replaced, capsys):
+    animator = d2l.Animator("epoch", "test acc", xlim=[1, 10])
+    animator.add(1, (0.25,))
+    animator.add(2, 0.5)
+    two = d2l.Animator(xlabel="epoch", legend=["train loss", "test acc"])
+    two.add(0.5, (1.0, None))
+    two.add(1, (None, 0.75))
+    assert capsys.readouterr().out.splitlines() == [
+        "epoch 1: test acc 0.250",
+        "epoch 2: test acc 0.500",
+        "epoch 0.5: train loss 1.000",
+        "epoch 1: test acc 0.750",
+    ]
+    assert (animator.X, animator.Y) == ([[1, 2]], [[0.25, 0.5]])
+    assert (two.X, two.Y) == ([[0.5], [1]], [[1.0], [0.75]])
+
+
+def test_in_a_notebook_the_books_animator_draws(replaced, monkeypatch):
+    drawn = []
+
+    class Usual:
+        def __init__(self, *given, **named):
+            drawn.append((given, named))
+
+        def add(self, x, y):
+            drawn.append((x, y))
+
+    monkeypatch.setattr(book, "in_notebook", lambda: True)
+    monkeypatch.setattr(book, "_original", lambda owner, name: Usual)
+    d2l.Animator("epoch", "test acc", xlim=[1, 10]).add(1, (0.25,))
+    assert drawn == [(("epoch", "test acc", None), {"xlim": [1, 10]}), (1, (0.25,))]
+
+
+def run(folder, *words, **variables):
+    command = [sys.executable, "-m", "mxdp.book", *map(str, words)]
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "MXDP_OFFLINE": "1", **variables}
+    return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=280)
+
+
+CHAPTER = """
+Some text.
+
+```{.python .input}
+#@tab mxnet
+%matplotlib inline
+from d2l import mxnet as d2l
+devices = d2l.try_all_gpus()
+devices
+```
+
+```{.python .input}
+#@tab pytorch
+raise RuntimeError
+```
+
+```{.python .input}
+%%tab mxnet, jax
+!echo a shell
+```
+
+```{.python .input}
+print(len(devices))
+```
+
+```python
+raise RuntimeError
+```
+"""
+
+
+def test_a_chapters_cells_for_mxnet_run_in_order(tmp_path):
+    (tmp_path / "chapter.md").write_text(CHAPTER)
+    done = run(tmp_path, "run", "chapter.md", "--devices", "3")
+    assert done.returncode == 0, done.stderr
+    assert re.sub(r"^Out\[\d\]: ", "", done.stdout, flags=re.M).split("\n") == [
+        "[cpu(1), cpu(2), cpu(3)]", "a shell", "3", ""
+    ]  # fmt: skip
+    (tmp_path / "chapter.md").write_text(CHAPTER.replace("print(len", "print(1 / 0, len"))
+    done = run(tmp_path, "run", "chapter.md")
+    assert (done.returncode, "3" in done.stdout.split()) == (1, False)
+    assert "mxdp: cell 3 of 3 failed: ZeroDivisionError: division by zero" in done.stderr
+
+
+def test_a_notebook_runs(tmp_path):
+    cells = '[{"cell_type": "markdown", "source": ["no code"]}, {"cell_type": "code", "source": ["x = 2\\n", "x + 1"]}]'
+    (tmp_path / "a.ipynb").write_text(f'{{"cells": {cells}}}')
+    done = run(tmp_path, "run", "a.ipynb")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("3\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words", "said"),
+    [
+        ("a.md", None, [], r"a.md can't be read \(.*\); give a chapter \(.md\) or a notebook \(.ipynb\)"),
+        ("a.txt", "", [], r"a.txt is neither a chapter \(.md\) nor a notebook \(.ipynb\)"),
+        ("a.md", "# No code", [], "a.md has no cell for MXNet"),
+        ("a.ipynb", "{]", [], "a.ipynb is no notebook"),
+        ("a.ipynb", '{"cells": [1]}', [], "a.ipynb is no notebook"),
+        ("a.md", CHAPTER, ["--samples", "0"], "--samples must be at least 1, not 0"),
+        ("a.md", CHAPTER, ["--devices", "-1"], "--devices must be at least 1, not -1"),
+    ],
+)
+def test_what_can_not_be_run_is_refused_in_a_sentence(tmp_path, capsys, monkeypatch, name, text, words, said):
+    from mxdp.book import __main__ as command
+
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    assert command.main(["run", name, *words]) == 2
+    assert re.fullmatch(f"mxdp: {said}.*\n", capsys.readouterr().err)
+
+
+def test_what_is_replaced_is_listed(tmp_path):
+    done = run(tmp_path, "list")
+    assert done.stdout.splitlines()[0] == "d2l.mxnet.try_gpu"
+    assert done.stderr == ""
+
+
+def test_without_the_books_library_it_says_how_to_install_it(tmp_path):
+    (tmp_path / "d2l").mkdir()
+    (tmp_path / "d2l" / "__init__.py").write_text("")
+    done = run(tmp_path, "list", PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
+    assert "mxdp.book needs the book's library" in done.stderr
+    assert "pip install --no-deps d2l==1.0.3" in done.stderr
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_the_books_chapters_run(tmp_path, chapter):
+    """As they stand, but for the size of matrices, and with few pictures."""
+    folder = os.environ.get("MXDP_BOOK_DIR")
+    if not folder:
+        pytest.skip("MXDP_BOOK_DIR names no clone of github.com/d2l-ai/d2l-en (the book's text is not part of mxdp)")
+    text = (Path(folder) / "chapter_computational-performance" / f"{chapter}.md").read_text(encoding="utf-8")
+    (tmp_path / "chapter.md").write_text(text.replace("(4000, 4000)", "(400, 400)"))
+    done = run(tmp_path, "run", "chapter.md", "--samples", 512 if chapter == "multiple-gpus" else 32)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("test acc: 0.") == 2 * chapter.startswith("multiple")
