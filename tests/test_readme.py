@@ -144,8 +144,9 @@ def run_shell(text, folder):
 
 def test_every_block_is_one_that_is_run():
     fences = [line for page in PAGES for line in page.read_text(encoding="utf-8").splitlines() if line[:3] == "```"]
-    assert set(fences[::2]) == {"```python", "```sh", "```text"}
-    assert len(fences) == 2 * len(all_blocks("python") + all_blocks("sh") + list(outputs()))
+    assert set(fences[::2]) == {"```python", "```sh", "```text", "```diff"}
+    shown = list(outputs()) + all_blocks("diff")  # written by tools/tables.py
+    assert len(fences) == 2 * len(all_blocks("python") + all_blocks("sh") + shown)
 
 
 @pytest.mark.parametrize("text", all_blocks("python"))

@@ -20,8 +20,11 @@ from pathlib import Path
 from typing import Any, Dict, List, Sequence, Tuple
 
 from mxdp.errors import MxdpError
+from mxdp.experiments.data_parallel.bugs import BUGS
+from mxdp.experiments.data_parallel.bugs import diff as bug_diff
 from mxdp.experiments.harness import provenance, results
 from mxdp.experiments.harness.experiment import Experiment, Result, discover, find
+from mxdp.experiments.harness.rows import find_all
 from mxdp.experiments.report import tables as shown
 from mxdp.experiments.report import words
 
@@ -97,7 +100,22 @@ def table(known: Known, chosen: str, path: Path) -> List[str]:
     return [f"**{result['question']}**{_marks(known, preset, name)}", "", *_markdown(headings, lines, right)]
 
 
-KINDS = {each.__name__: each for each in (answers, experiments, claims, table)}
+def bugs(known: Known, _: str, path: Path) -> List[str]:
+    """The bugs of ``silent-bugs``: each one's diff, and what became of it."""
+    _, result = _result(known, "silent-bugs")
+    lines = [_measured(known), ""] if result else []
+    for bug in BUGS:
+        lines += [f"### {bug.name}", f"{bug.title[0].upper()}{bug.title[1:]}. Source: {bug.source}.", ""]
+        for row in find_all(result["rows"] if result else (), bug=bug.name):
+            shown = row.metrics["shown_after"]
+            seen = f"shown after {shown} steps" if shown else "never shown"
+            found = f"{row.estimate('behind'):.3f} behind, {seen}; {row.metrics['wrong']:,} numbers wrong"
+            lines += [f"- {row.case['optimizer']}: {found}"]
+        lines += [*([""] if lines[-1] else []), "```diff", bug_diff(bug), "```", ""]
+    return lines
+
+
+KINDS = {each.__name__: each for each in (answers, experiments, claims, table, bugs)}
 BLOCK = re.compile(rf"(<!-- ({'|'.join(KINDS)})(?:: (.*?))? -->\n)(?:(?!<!--).)*(<!-- end -->)", re.S)
 
 

@@ -157,7 +157,7 @@ def test_the_table(tmp_path):
         "fake: Is it <b>faster</b> & [bold]right[/bold]? Same machine, versions and settings.",
         "A, ms B, ms B / A B is",
         "1 device 1,025 41.0 0.040 (0.038 to 0.042) faster",
-        "B is faster in 3, slower in 0, undecided in 0. One process a case:",
+        "B is faster in 3, slower in 0, undecided in 0. One process a case gives no interval.",
     ):
         assert part in text
 

@@ -32,7 +32,7 @@ def finished(both=(1.0, 2.0, 3.0), stock=(2.0, 4.0, 6.0), **more):
 
 def test_the_slides_in_full_and_scaled_in_quick():
     full, quick = TwoJobs.presets["full"], TwoJobs.presets["quick"]
-    assert (full["products"], full["size"]) == (50, 2000)
+    assert (full["products"], full["size"]) == (50, 1000)
     assert (quick["products"], quick["size"]) == (50, None)
 
 
