@@ -74,7 +74,7 @@ def load(
 
 def seconds_in_words(seconds: float) -> str:
     """
-    >>> seconds_in_words(3.2), seconds_in_words(150), seconds_in_words(12000)
+    >>> seconds_in_words(3.2), seconds_in_words(160), seconds_in_words(12000)
     ('3 s', '3 min', '3.3 h')
     """
     if seconds < 90:

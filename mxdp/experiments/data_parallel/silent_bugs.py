@@ -69,7 +69,8 @@ class SilentBugs(Experiment):
     common = dict(devices=[2], kind="auto", data="auto", data_dir=None, seed=0, lr=0.1)
     presets = {
         "quick": dict(common, rounds=1, timeout=300.0, samples=640, batch_size=32),
-        "full": dict(common, rounds=1, timeout=600.0, samples=960, batch_size=32),
+        # Minutes a process: no more of them than the pilot has.
+        "full": dict(common, rounds=1, timeout=600.0, samples=960, batch_size=32, budget=0.0),
     }
     little = dict(data="synthetic", samples=64, batch_size=32)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import io
 import subprocess
 import sys
@@ -99,7 +100,8 @@ def set_up(case: Case, settings: Settings) -> Work:
     if case.settings["bug"] == LAST_BATCH:
         return Work(["cpu"] * case.devices, lambda: last_batch(case.devices))
     data = load(settings["data"], settings["data_dir"], seed=settings["seed"])
-    part = data.take(settings["samples"], min(TEST, len(data.test)))
+    # Copies, not views: dozens of trainings in one process would each keep the whole data set.
+    part = copy.deepcopy(data.take(settings["samples"], min(TEST, len(data.test))))
     right, numbers = case.settings["right"], iter(range(1000))
     wrong = int(Path(case.folder, WRONG).read_text())
 
