@@ -33,6 +33,7 @@ FLOORS = {
     "mxdp.gluon": 4,
     "mxdp.launch": 4,
     "mxdp.book": 4,
+    "mxdp.exercises": 4,
     "mxdp.experiments": 5,
 }
 NO_SIBLINGS = 3

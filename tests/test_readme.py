@@ -20,6 +20,7 @@ import pytest
 
 from mxdp import book, process
 from mxdp.book import __main__ as book_main
+from mxdp.exercises import __main__ as exercises_main
 from mxdp.experiments import __main__ as experiments_main
 from mxdp.experiments import session
 from mxdp.experiments.harness.experiment import discover
@@ -52,6 +53,11 @@ if sys.argv[2:4] == ["pip", "install"]:
     sys.exit()
 if here.name == "system":
     sys.exit("No module named 'mxdp'")
+if sys.argv[2] == "mxdp.exercises":  # nothing is solved yet, and `watch` does not end
+    from mxdp.exercises.__main__ import parser
+    options = parser().parse_args(sys.argv[3:])
+    assert all(file.exists() for file in getattr(options, "files", [])), options
+    sys.exit()
 
 from mxdp import datasets
 from mxdp.experiments import session
@@ -146,6 +152,7 @@ def test_every_block_is_one_that_is_run():
     fences = [line for page in PAGES for line in page.read_text(encoding="utf-8").splitlines() if line[:3] == "```"]
     assert set(fences[::2]) == {"```python", "```sh", "```text", "```diff"}
     shown = list(outputs()) + all_blocks("diff")  # written by tools/tables.py
+    shown += blocks(ROOT / "docs" / "exercises.md", "text")  # compared by tests/exercises
     assert len(fences) == 2 * len(all_blocks("python") + all_blocks("sh") + shown)
 
 
@@ -215,6 +222,7 @@ def test_commands_in_the_text_are_ones_that_the_programs_take(monkeypatch, capsy
 def test_options_in_the_text_are_ones_that_a_program_has(capsys):
     commands = [(experiments_main.main, [name]) for name in ("list", "run", "report", "compare", "doctor")]
     known = set()
+    commands.append((exercises_main.main, ["check"]))
     for main, arguments in [*commands, (plans_main.main, []), (launch_main.main, []), (book_main.main, ["run"])]:
         with pytest.raises(SystemExit):
             main([*arguments, "--help"])

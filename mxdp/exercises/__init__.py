@@ -1,0 +1,44 @@
+"""Exercises that check themselves: ``python -m mxdp.exercises``.
+
+The files to fill in lie in ``experiments/exercises/``. What is checked, with what must come out, stands in
+:mod:`mxdp.exercises.exchanges`, ``steps``, ``shards`` and ``plans``: they take their answers from serial computations
+in NumPy and from mxdp's own plans, and hold no solutions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Dict
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """``function``: what the student writes. The function of the same name in ``module`` gives its cases."""
+
+    number: int
+    title: str
+    function: str
+    module: str
+
+    @property
+    def file(self) -> str:
+        """The name of the file to fill in."""
+        return f"{self.number:02}_{self.function}.py"
+
+
+EXERCISES: Dict[str, Exercise] = {
+    exercise.function: exercise
+    for exercise in (
+        Exercise(1, "naive all-reduce", "naive_allreduce", "exchanges"),
+        Exercise(2, "ring all-reduce", "ring_allreduce", "exchanges"),
+        Exercise(3, "split with a remainder", "split_and_load", "shards"),
+        Exercise(4, "one data-parallel step", "train_batch", "steps"),
+        Exercise(5, "gradient accumulation", "accumulate", "steps"),
+        Exercise(6, "gradient buckets", "fill_buckets", "plans"),
+        Exercise(7, "GPipe's schedule", "gpipe", "plans"),
+        Exercise(8, "halo exchange", "exchange_halos", "exchanges"),
+        Exercise(9, "alpha and beta of a link", "fit_alpha_beta", "plans"),
+        Exercise(10, "sharded optimiser step", "sharded_step", "shards"),
+    )
+}
+"""By the name of the function."""

@@ -1,0 +1,244 @@
+"""Exercises in which devices exchange arrays: two all-reduces, and halos of tiles."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from functools import partial
+from typing import Any, Callable, Iterator, Sequence, Tuple
+
+import numpy as onp
+
+from mxdp import backend
+from mxdp.exercises.trial import Function, Hosts, Moves, Trial, Values
+from mxdp.plans.collective.algorithms import plan
+from mxdp.plans.collective.schedule import ADD, COPY, Schedule, Send
+from mxdp.plans.partition import bounds
+
+
+def by_device(arrays: Sequence[Any]) -> Values:
+    """Label each device's array."""
+    return {f"cpu({device})": x for device, x in enumerate(arrays)}
+
+
+def naive_allreduce() -> Iterator[Trial]:
+    """Sums in place, by device 0."""
+    for title, devices, shape in (
+        ("2 devices, 3 numbers", 2, (3,)),
+        ("3 devices, 3 numbers", 3, (3,)),
+        ("4 devices, arrays of 2 x 2", 4, (2, 2)),
+        ("1 device: nothing to do", 1, (3,)),
+    ):
+        yield _allreduce(title, "naive", devices, shape, lambda moves: "")
+
+
+def ring_allreduce() -> Iterator[Trial]:
+    """Sums in place, in a ring."""
+    for title, devices, shape in (
+        ("2 devices, 4 numbers", 2, (4,)),
+        ("3 devices, 3 numbers", 3, (3,)),
+        ("4 devices, 8 numbers", 4, (8,)),
+        ("3 devices, 5 numbers: chunks of 2, 2 and 1", 3, (5,)),
+        ("3 devices, 2 numbers: the last chunk is empty", 3, (2,)),
+        ("2 devices, arrays of 2 x 3", 2, (2, 3)),
+    ):
+        yield _allreduce(title, "ring", devices, shape, _in_a_ring(devices, int(onp.prod(shape))))
+
+
+def _allreduce(
+    title: str, algorithm: str, devices: int, shape: Tuple[int, ...], judge: Callable[[Moves], str]
+) -> Trial:
+    length = int(onp.prod(shape))
+    # 1 2 3, 10 20 30, 100 200 300: a sum's digits tell whose numbers are in it, and how often.
+    given = [10.0**device * onp.arange(1, length + 1).reshape(shape) for device in range(devices)]
+    total: Any = sum(given)
+    changed = [x.copy() for x in given]
+    for device in range(devices):  # each adds what the others hold by now
+        changed[device] += sum(changed[other] for other in range(devices) if other != device)
+    schedule = plan(algorithm, devices, [length])
+
+    def executed(change: Callable[[Send], Send]) -> Hosts:
+        return _executed(schedule, given, change)
+
+    def shifted(action: str, by: int) -> Hosts:
+        return executed(
+            lambda send: replace(send, chunk=(send.chunk + by) % schedule.chunks) if send.action == action else send
+        )
+
+    mistakes = {
+        "The arrays are as they were. Write the sums into these arrays: `x += y` and `y.copyto(x)` do. `x = x + y` "
+        "makes a new array, which nobody sees, and so do copies of chunks that are not copied back.": given,
+        "Device 0 has the sum, and the others still have their own arrays. Send the sum back to them.": [
+            total,
+            *given[1:],
+        ],
+        "All devices have the sum, but for cpu(0): `total = total + x` made a new array there. `total += x` adds in "
+        "place.": [given[0], *[total] * (devices - 1)],
+        "What comes back is added to what the device had. It must overwrite it.": executed(
+            lambda send: replace(send, action=ADD)
+        ),
+        "What arrives first overwrites what the device had: it must be added."
+        + " (Or the all-gather begins with chunk c - 1, where chunk c is complete.)" * (algorithm == "ring"): executed(
+            lambda send: replace(send, action=COPY)
+        ),
+        "That is the mean. Add up only: `sgd` divides once, by the whole batch.": [total / devices] * devices,
+        "Some arrays hold sums already when the next device adds them. Add up into one array first, then send it "
+        "back.": changed,
+    }
+    if algorithm == "ring":
+        mistakes.update(
+            {
+                "The all-gather begins with chunk c + 1, where chunk c is complete.": shifted(COPY, 1),
+                "The reduce-scatter is one chunk ahead of the all-gather: complete is c + 1, and c is sent.": shifted(
+                    ADD, 1
+                ),
+                "The reduce-scatter is one chunk behind the all-gather: complete is c - 1, and c is sent.": shifted(
+                    ADD, -1
+                ),
+            }
+        )
+
+    def run(function: Function) -> Values:
+        arrays = [backend.upload(x.astype("float32"), d) for x, d in zip(given, backend.devices(devices, "cpu"))]
+        function(list(arrays))  # A list of its own: an item that is replaced is no array that was changed.
+        return by_device([x.asnumpy() for x in arrays])
+
+    mistaken = {text: by_device(values) for text, values in mistakes.items()}
+    return Trial(
+        title,
+        by_device(given),
+        by_device([total] * devices),
+        run,
+        mistaken,
+        partial(_incomplete, algorithm, total),
+        _moves(schedule, length),
+        judge,
+    )
+
+
+def _moves(schedule: Schedule, length: int) -> Moves:
+    moves: Moves = Counter()
+    for send in (send for step in schedule.steps for send in step):
+        start, stop = schedule.borders(length)[send.chunk]
+        moves[send.source, send.target] += stop - start
+    return moves
+
+
+def _executed(schedule: Schedule, given: Hosts, change: Callable[[Send], Send]) -> Hosts:
+    """What a plan gives whose sends are changed."""
+    vectors = [x.reshape(-1).copy() for x in given]
+    for step in schedule.steps:
+        before = [x.copy() for x in vectors]
+        for send in map(change, step):
+            own = slice(*schedule.borders(given[0].size)[send.chunk])
+            kept = vectors[send.target][own] if send.action == ADD else 0
+            vectors[send.target][own] = kept + before[send.source][own]
+    return [x.reshape(given[0].shape) for x in vectors]
+
+
+def _incomplete(algorithm: str, total: Any, got: Values) -> str:
+    """Which places hold the sum, and which don't."""
+    devices, length = len(got), total.size
+    right = [onp.isclose(x, total).reshape(-1) for x in got.values()]
+    chunks = [(start, stop) for start, stop in bounds(length, devices) if stop > start]
+    whole = [[bool(places[start:stop].all()) for start, stop in chunks] for places in right]
+    if 0 < length % devices < length and all(places[: length - length % devices].all() for places in right):
+        return f"The last {length % devices} of {length} numbers were left out: {devices} doesn't divide {length}."
+    if all(sum(one) == 1 for one in whole):
+        return "Each device has one complete chunk: that was the reduce-scatter. The all-gather is missing."
+    return f"`python -m mxdp.plans {algorithm} {devices}` prints the plan: compare it with each of your steps."
+
+
+def _in_a_ring(devices: int, length: int) -> Callable[[Moves], str]:
+    most = max(plan("ring", devices, [length]).sent(length))
+
+    def judge(moves: Moves) -> str:
+        for device in range(devices):
+            to = [target for source, target in moves if source == device]
+            sent = sum(numbers for (source, _), numbers in moves.items() if source == device)
+            if len(to) > 1:
+                names = " and ".join(f"cpu({target})" for target in to)
+                return f"But cpu({device}) sends to {names}. In a ring a device sends to its right neighbour alone."
+            if sent > most:
+                return (
+                    f"But cpu({device}) sends {sent} numbers. In a ring no device sends more than {most} here: one "
+                    "chunk in each step, not the whole array."
+                )
+        return "" if moves or devices == 1 else "But nothing went from device to device by copyto or as_in_ctx."
+
+    return judge
+
+
+OLD_ABOVE, OLD_BELOW = -1.0, -2.0
+
+
+def exchange_halos() -> Iterator[Trial]:
+    """Tiles of rows, each with halos above and below."""
+    for title, devices, rows, halo in (
+        ("2 tiles of 2 rows, halo of 1 row", 2, 2, 1),
+        ("3 tiles of 3 rows, halo of 1 row", 3, 3, 1),
+        ("3 tiles of 3 rows, halo of 2 rows", 3, 3, 2),
+        ("1 tile: nothing to do", 1, 2, 1),
+    ):
+        yield _halos(title, devices, rows, halo)
+
+
+def _halos(title: str, devices: int, rows: int, halo: int, width: int = 2) -> Trial:
+    own = [
+        onp.array([[10.0 * (device + 1) + row] * width for row in range(rows)], "float32") for device in range(devices)
+    ]
+
+    def tiles(above: Callable[[int], Any], below: Callable[[int], Any]) -> Values:
+        """Each tile with what ``above(device)`` and ``below(device)`` give as its halos; zero at the outer borders."""
+        found = []
+        for device in range(devices):
+            tile = onp.zeros((rows + 2 * halo, width), "float32")
+            tile[halo:-halo] = own[device]
+            tile[:halo] = above(device) if device else 0
+            tile[-halo:] = below(device) if device < devices - 1 else 0
+            found.append(tile)
+        return by_device(found)
+
+    def before(device: int) -> Any:
+        return own[device - 1][-halo:]
+
+    def after(device: int) -> Any:
+        return own[device + 1][:halo]
+
+    given, expected = tiles(lambda _: OLD_ABOVE, lambda _: OLD_BELOW), tiles(before, after)
+    round_trip = {label: tile.copy() for label, tile in expected.items()}
+    round_trip["cpu(0)"][:halo] = own[-1][-halo:]
+    round_trip[f"cpu({devices - 1})"][-halo:] = own[0][:halo]
+    mistakes = {
+        "No halo was filled. Write into the tiles: `tile[:halo] = rows.as_in_ctx(tile.ctx)`.": given,
+        "The old halos travelled. Send a neighbour's own rows: they begin after its halo, at `tile[halo:]`, and end "
+        "before it, at `tile[:-halo]`.": tiles(lambda _: OLD_BELOW, lambda _: OLD_ABOVE),
+        "The halos above are filled, those below are not. Rows travel both ways.": tiles(before, lambda _: OLD_BELOW),
+        "The halos below are filled, those above are not. Rows travel both ways.": tiles(lambda _: OLD_ABOVE, after),
+        "The rows come from the far end of the neighbour. A tile needs the rows next to the border: the last of the "
+        "tile above, the first of the tile below.": tiles(
+            lambda device: own[device - 1][:halo], lambda device: own[device + 1][-halo:]
+        ),
+        "The first and the last tile exchange rows, too. A picture is no ring: outside it, halos stay zero.": (
+            round_trip
+        ),
+    }
+    planned: Moves = {}
+    for device in range(devices - 1):
+        planned[device, device + 1] = planned[device + 1, device] = halo * width
+
+    def run(function: Function) -> Values:
+        arrays = [backend.upload(x, d) for x, d in zip(given.values(), backend.devices(devices, "cpu"))]
+        function(list(arrays), halo)
+        return by_device([x.asnumpy() for x in arrays])
+
+    def judge(moves: Moves) -> str:
+        for pair, numbers in moves.items():
+            if numbers > planned.get(pair, 0):
+                return (
+                    f"But cpu({pair[0]}) sends {numbers} numbers to cpu({pair[1]}), which needs "
+                    f"{planned.get(pair, 0)}: send the rows of the halo alone."
+                )
+        return ""
+
+    return Trial(title, {**given, "halo": halo}, expected, run, mistakes, planned=planned, judge=judge)

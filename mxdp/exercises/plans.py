@@ -1,0 +1,197 @@
+"""Exercises on plans and costs: gradient buckets, GPipe's schedule, alpha and beta of a link."""
+
+from __future__ import annotations
+
+from typing import Any, Iterator, List, Sequence
+
+import numpy as onp
+
+from mxdp.exercises.trial import Function, Trial, Values, Wrong
+from mxdp.plans.cost.link import fit_link
+from mxdp.plans.partition import fill_buckets as filled
+from mxdp.plans.pipeline import PipelinePlan, cycles, one_f_one_b
+from mxdp.plans.pipeline import gpipe as planned_gpipe
+
+Buckets = List[List[int]]
+
+
+def fill_buckets() -> Iterator[Trial]:
+    """Which gradients travel together."""
+    for title, nbytes, room in (
+        ("5 gradients, room for 6 bytes", [6, 2, 3, 3, 1], 6),
+        ("2 that fit exactly", [2, 4], 6),
+        ("one larger than the room", [2, 9, 1], 4),
+        ("LeNet's, room for 256 KiB", [720, 80, 100000, 200, 409600, 512, 5120, 40], 262144),
+        ("no gradients", [], 6),
+    ):
+        yield _buckets(title, nbytes, room)
+
+
+def _buckets(title: str, nbytes: Sequence[int], room: int) -> Trial:
+    backwards = list(reversed(range(len(nbytes))))
+
+    def fill(numbers: Sequence[int], fits: Any) -> Buckets:
+        """``fits(bytes so far, bytes of the next)``: does the next go into the same bucket?"""
+        buckets: Buckets = []
+        for number in numbers:
+            if not buckets or not fits(sum(nbytes[other] for other in buckets[-1]), nbytes[number]):
+                buckets.append([])
+            buckets[-1].append(number)
+        return buckets
+
+    def fits(so_far: int, more: int) -> bool:
+        return so_far + more <= room
+
+    right = filled(nbytes, ["float32"] * len(nbytes), room)
+    empty: Buckets = [[]]
+    for number in backwards:
+        if not fits(sum(nbytes[other] for other in empty[-1]), nbytes[number]):
+            empty.append([])
+        empty[-1].append(number)
+    mistakes = {
+        "The buckets are filled from the first parameter on. Backward produces the last parameter's gradient first: "
+        "fill them in that order, or the first bucket waits for the end of backward.": fill(range(len(nbytes)), fits),
+        "The buckets are right, and their numbers stand in the order of the parameters. Keep backward's order in a "
+        "bucket, too.": [sorted(bucket) for bucket in right],
+        "The last bucket is missing: it is not full when the loop ends.": right[:-1],
+        "A bucket takes one gradient too many: look whether the next one still fits before it is added.": fill(
+            backwards, lambda so_far, more: so_far < room
+        ),
+        f"Gradients that fill a bucket to exactly {room} bytes still fit: compare with <=.": fill(
+            backwards, lambda so_far, more: so_far + more < room
+        ),
+        "There is an empty bucket: a gradient that is larger than the room opens one of its own, but only if the "
+        "current one holds something.": empty,
+        "These are sizes. Return the numbers of the parameters.": [[nbytes[i] for i in bucket] for bucket in right],
+    }
+
+    def run(function: Function) -> Values:
+        found = function(list(nbytes), room)
+        if not isinstance(found, (list, tuple)) or not all(isinstance(bucket, (list, tuple)) for bucket in found):
+            raise Wrong(f"It returns {found!r:.60}: return a list of lists of numbers, such as [[4, 3], [2, 1], [0]].")
+        return {"buckets": [list(bucket) for bucket in found]}
+
+    wrong = {text: {"buckets": buckets} for text, buckets in mistakes.items()}
+    return Trial(title, {"nbytes": list(nbytes), "room": room}, {"buckets": right}, run, wrong)
+
+
+IDLE = ".."
+
+
+def gpipe() -> Iterator[Trial]:
+    """Which stage works on which micro-batch in each cycle."""
+    for stages, micro_batches in ((1, 2), (2, 2), (3, 4), (4, 2)):
+        yield _gpipe(stages, micro_batches)
+
+
+def _staircase(plan: PipelinePlan) -> List[List[str]]:
+    return [[str(task or IDLE) for task in own] for own in zip(*cycles(plan))]
+
+
+def _rows(rows: Sequence[Sequence[str]]) -> Values:
+    length = max((place + 1 for row in rows for place, cell in enumerate(row) if cell != IDLE), default=0)
+    return {
+        f"stage {stage}": " ".join([*row[:length], *[IDLE] * (length - len(row))]) for stage, row in enumerate(rows)
+    }
+
+
+def _gpipe(stages: int, micro_batches: int) -> Trial:
+    plan = planned_gpipe(stages, micro_batches)
+    right = _staircase(plan)
+    forward = micro_batches + stages - 1
+
+    def padded(own: Sequence[str], before: int, length: int) -> List[str]:
+        return [*[IDLE] * before, *own, *[IDLE] * (length - before - len(own))]
+
+    forwards, backwards = ([f"{kind}{number}" for number in range(micro_batches)] for kind in "FB")
+    straight = [
+        padded(forwards, stage, forward) + padded(backwards, stages - 1 - stage, forward) for stage in range(stages)
+    ]
+    one_at_a_time = [
+        [
+            cell
+            for number in range(micro_batches)
+            for cell in padded([f"F{number}"], stage, stages) + padded([f"B{number}"], stages - 1 - stage, stages)
+        ]
+        for stage in range(stages)
+    ]
+    mistakes = {
+        "The backward passes come in the order of the forward passes. In GPipe the last micro-batch goes back first: "
+        "its activations are the newest.": _rows(straight),
+        "All stages work at the same time. A stage has to wait until the stage before it has passed the micro-batch "
+        "on.": _rows([[str(task) for task in own] for own in plan.tasks]),
+        "That is 1F1B, which goes back as soon as it can. GPipe makes all forward passes first.": _rows(
+            _staircase(one_f_one_b(stages, micro_batches))
+        ),
+        "Each micro-batch goes through all stages and back before the next one starts: one stage works at a time. Let "
+        "the next micro-batch follow in the next cycle.": _rows(one_at_a_time),
+        "The forward passes are right, and there are no backward passes.": _rows([row[:forward] for row in right]),
+    }
+
+    def run(function: Function) -> Values:
+        found = function(stages, micro_batches)
+        if not isinstance(found, (list, tuple)) or not all(isinstance(row, (list, tuple)) for row in found):
+            raise Wrong(f"It returns {found!r:.60}: return a list with a list of words for each stage.")
+        return _rows([[str(cell).strip() or IDLE if cell is not None else IDLE for cell in row] for row in found])
+
+    def hint(got: Values) -> str:
+        """The first task that runs before what it needs."""
+        done = {}
+        for stage, row in enumerate(got.values()):
+            done.update({(stage, cell): cycle for cycle, cell in enumerate(row.split()) if cell != IDLE})
+        for (stage, cell), cycle in sorted(done.items(), key=lambda item: item[1]):
+            needed = [(stage - 1, cell)] if cell[0] == "F" else [(stage, f"F{cell[1:]}"), (stage + 1, cell)]
+            for other, task in needed:
+                if 0 <= other < stages and done.get((other, task), cycle) >= cycle:
+                    return (
+                        f"In cycle {cycle} stage {stage} does {cell}, which needs stage {other}'s {task} in an earlier "
+                        "cycle."
+                    )
+        return "No task runs too early; look for one that is missing, is there twice, or could run in an earlier cycle."
+
+    given = {"stages": stages, "micro_batches": micro_batches}
+    title = f"{stages} stage{'s' * (stages > 1)}, {micro_batches} micro-batches"
+    return Trial(title, given, _rows(right), run, mistakes, hint)
+
+
+def fit_alpha_beta() -> Iterator[Trial]:
+    """A line through measured times."""
+    sizes = [4, 4096, 65536, 1048576]
+    exact = [1e-5 + 2e-10 * size for size in sizes]
+    noisy = [seconds * factor for seconds, factor in zip(exact, (1.1, 0.9, 1.2, 1.3))]
+    yield _fit("times on a line", sizes, exact)
+    yield _fit("two sizes", sizes[::3], exact[::3])
+    yield _fit("times with noise: the small messages count as much as the large", sizes, noisy)
+
+
+def _fit(title: str, nbytes: Sequence[int], seconds: Sequence[float]) -> Trial:
+    link, x, y = fit_link(list(zip(nbytes, seconds))), onp.array(nbytes, float), onp.array(seconds, float)
+    slope, height = onp.polyfit(x, y, 1)
+    ends = (y[-1] - y[0]) / (x[-1] - x[0])
+
+    def pair(alpha: float, beta: float) -> Values:
+        return {"alpha": onp.array(alpha), "beta": onp.array(beta)}
+
+    right = pair(link.alpha, link.beta)
+    mistakes = {
+        "These are beta and alpha: return alpha first.": pair(link.beta, link.alpha),
+        "beta is the seconds for a byte, not the bytes in a second.": pair(link.alpha, 1 / link.beta),
+        "That is the line with the least squares of the errors in seconds: the largest message decides alone. Divide "
+        "each error by its time first.": pair(height, slope),
+        "The line goes through zero: alpha is the time of a message of no bytes.": pair(
+            0, (x / y).sum() / ((x / y) ** 2).sum()
+        ),
+        "The line goes through the first and the last time alone: use all of them.": pair(y[0] - ends * x[0], ends),
+        "alpha is the time of the smallest message, which has bytes too, and noise.": pair(y[0], link.beta),
+    }
+
+    def run(function: Function) -> Values:
+        found = function(list(nbytes), list(seconds))
+        try:
+            alpha, beta = (float(value) for value in found)
+        except (TypeError, ValueError):
+            raise Wrong(f"It returns {found!r:.60}: return two numbers, alpha and beta.") from None
+        return pair(alpha, beta)
+
+    given = {"nbytes": list(nbytes), "seconds": [f"{value:.3g}" for value in seconds]}
+    return Trial(title, given, right, run, mistakes)

@@ -1,0 +1,209 @@
+"""The checker survives what students' files do, and says what it was in one sentence."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Dict
+from xml.etree import ElementTree
+
+import psutil
+import pytest
+from solutions import SOLUTIONS, changed
+
+from mxdp.exercises import EXERCISES
+from mxdp.exercises.__main__ import main
+from mxdp.exercises.check import check
+
+FIRST = "import os, sys, time, ctypes\n\ndef fill_buckets(nbytes, room):\n"
+MOST_SECONDS = 60
+
+
+def file_of(folder: Path, text: str) -> Path:
+    file = folder / "student.py"
+    file.write_text(text)
+    return file
+
+
+def solved(name: str) -> str:
+    arguments = "data" if "allreduce" in name else "nbytes, room"
+    return f"from mxdp.backend import np\ndef {name}({arguments}):{SOLUTIONS[name]}"
+
+
+IN_THE_FUNCTION = {
+    "while True: pass": "does not end within 2 s",
+    "time.sleep(1000)": "does not end within 2 s",
+    "sys.exit(3)": "It calls sys.exit(3): return a value instead.",
+    "exit()": "It calls sys.exit(): return a value instead.",
+    "os._exit(0)": "It ends the process (exit status 0)",
+    "ctypes.string_at(8)": "It crashes in C (SIGSEGV)",
+    "os.abort()": "It crashes in C (SIGABRT)",
+    "while True: print('x' * 1000)": "It prints more than 1 MB",
+    "kept = [bytearray(10**8) for _ in range(9)] + [time.sleep(9)]": "It takes more than 700 MB of memory",
+    "os.remove(__file__)": "is gone: the code in it deleted or moved it",
+    "os.closerange(3, 100)": "It closes file descriptors",
+    "raise KeyboardInterrupt": "Line 4 (raise KeyboardInterrupt) raises KeyboardInterrupt",
+    "raise ValueError": "Line 4 (raise ValueError) raises ValueError",
+    "return 1 / 0": "Line 4 (return 1 / 0) raises ZeroDivisionError: division by zero",
+    "return input()": "raises EOFError",
+    "fill_buckets(nbytes, room)": "raises RecursionError",
+    "return 3": "It returns 3: return a list of lists of numbers",
+    "pass": "It returns None: return a list of lists",
+    "raise NotImplementedError": "This function is not written yet.",
+}
+
+
+@pytest.mark.parametrize("line", IN_THE_FUNCTION)
+def test_whatever_the_function_does_ends_in_one_sentence(tmp_path, line):
+    report = check(file_of(tmp_path, f"{FIRST}    {line}\n"), seconds=2, megabytes=700)
+    assert not report["right"]
+    (exercise,) = report["exercises"]
+    problem = report["problem"] or next(case["problem"] for case in exercise["cases"] if case["state"] == "wrong")
+    assert IN_THE_FUNCTION[line] in problem
+    assert "\n" not in problem
+
+
+IN_THE_FILE = {
+    "while True: pass": "does not end within 2 s",
+    "import sys; sys.exit('enough')": "It calls sys.exit(enough)",
+    "import os; os._exit(7)": "It ends the process (exit status 7)",
+    "import ctypes; ctypes.string_at(8)": "It crashes in C (SIGSEGV)",
+    "def fill_buckets(:": "Line 1 is no Python",
+    "import nothing_like_it": "Line 1 (import nothing_like_it) raises ModuleNotFoundError",
+    "def my_buckets(): pass": "It defines none of the functions that can be checked: naive_allreduce, ",
+    "from mxdp.scratch import naive_allreduce": "It defines none of the functions",
+    "": "It defines none of the functions",
+}
+
+
+@pytest.mark.parametrize("text", IN_THE_FILE)
+def test_whatever_the_file_does_ends_in_one_sentence(tmp_path, text):
+    report = check(file_of(tmp_path, text), seconds=2, megabytes=700)
+    assert not report["right"]
+    assert IN_THE_FILE[text] in report["problem"]
+    assert "\n" not in report["problem"]
+
+
+def test_bytes_that_are_no_text_are_a_sentence(tmp_path):
+    file = tmp_path / "student.py"
+    file.write_bytes(b"x = '\xff'\n")
+    assert "raises" in check(file)["problem"] or "no Python" in check(file)["problem"]
+
+
+def test_nothing_is_left_behind(tmp_path):
+    """A child that the student's code starts in the check's own session ends with it."""
+    line = "import subprocess; subprocess.Popen(['sleep', '987']); time.sleep(1000)"
+    check(file_of(tmp_path, f"{FIRST}    {line}\n"), seconds=2)
+    deadline = time.monotonic() + 10
+    while left := [each for each in psutil.process_iter(["cmdline"]) if each.info["cmdline"] == ["sleep", "987"]]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)
+
+
+def test_the_parent_reads_no_file(tmp_path):
+    file = file_of(tmp_path, f"import os\nprint('pid', os.getpid())\n{solved('fill_buckets')}")
+    report = check(file)
+    assert report["right"]
+    (line,) = report["printed"].splitlines()
+    assert line != f"pid {os.getpid()}"
+
+
+def test_several_functions_of_one_file_are_all_checked(tmp_path, capsys):
+    text = solved("naive_allreduce") + "\n" + solved("fill_buckets").replace("> room", ">= room")
+    file = file_of(tmp_path, text)
+    assert main(["check", str(file)]) == 1
+    out = capsys.readouterr().out
+    assert "All cases are right. Next: ring all-reduce, 02_ring_allreduce.py" in out
+    assert "still fit: compare with" in out
+
+
+def run(*arguments: Any, **more: Any) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mxdp.exercises", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=MOST_SECONDS, **more)
+
+
+def test_json_exit_status_and_junit(tmp_path):
+    good = tmp_path / "good.py"
+    good.write_text(solved("naive_allreduce"))
+    bad = tmp_path / "bad.py"
+    bad.write_text(
+        "from mxdp.backend import np\ndef naive_allreduce(data):"
+        + changed("naive_allreduce", [("total.copyto(x)", "pass")])
+    )
+    broken = file_of(tmp_path, "def")
+    ended = run("check", good, "--json")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    report: Dict[str, Any] = json.loads(ended.stdout)
+    assert report["right"]
+    assert {case["state"] for case in report["exercises"][0]["cases"]} == {"right"}
+    ended = run("check", good, bad, broken, "--json", "--junit", tmp_path / "out.xml")
+    assert ended.returncode == 1
+    assert [each["right"] for each in json.loads(ended.stdout)] == [True, False, False]
+    suites = ElementTree.parse(tmp_path / "out.xml").getroot().findall("testsuite")
+    assert [suite.get("failures") for suite in suites] == ["0", "3", "0"]
+    assert [suite.get("errors") for suite in suites] == ["0", "0", "1"]
+    failure = suites[1].find("testcase/failure")
+    assert failure is not None
+    assert "Send the sum back" in failure.get("message", "")
+    assert "yours" in (failure.text or "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["check", "nowhere.py"], "there is no readable file nowhere.py"),
+        (["check", "."], "there is no readable file ."),
+        (["watch", "nowhere.py"], "there is no readable file nowhere.py"),
+        (["check", __file__, "--seconds", "0"], "--seconds and --megabytes are numbers above 0"),
+        (["check", __file__, "--junit", "no/such/folder.xml"], "folder.xml can't be written"),
+    ],
+)
+def test_wrong_usage(arguments, words, capsys):
+    assert main(arguments) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_the_list_names_each_file(capsys):
+    assert main(["list"]) == 0
+    out = capsys.readouterr().out
+    for exercise in EXERCISES.values():
+        assert exercise.file in out
+
+
+def test_the_page_shows_what_is_printed(tmp_path):
+    file = tmp_path / "student.py"
+    file.write_text("def naive_allreduce(data):" + changed("naive_allreduce", [("total.copyto(x)", "pass")]))
+    page = (Path(__file__).parents[2] / "docs" / "exercises.md").read_text()
+    printed = run("check", file, env={**os.environ, "COLUMNS": "80"}).stdout
+    assert "```text\n" + re.sub(" +$", "", printed, flags=re.MULTILINE) + "```" in page
+
+
+def test_watch_checks_at_each_save(tmp_path):
+    file = file_of(tmp_path, f"{FIRST}    raise NotImplementedError\n")
+    command = [sys.executable, "-u", "-m", "mxdp.exercises", "watch", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout
+        try:
+            assert "Watching" in child.stdout.readline()
+            time.sleep(1)  # it has looked once
+            for text, words in (
+                (f"{FIRST}    pass\n", "It returns None"),
+                (solved("fill_buckets"), "All cases are right"),
+            ):
+                file.write_text(text)
+                for line in child.stdout:
+                    if words in line:
+                        break
+        finally:
+            child.send_signal(2)
+        assert child.wait(MOST_SECONDS) == 0
+
+
+def test_the_parent_imports_no_mxnet():
+    code = "import sys, mxdp.exercises.check, mxdp.exercises.__main__; print('mxnet' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"

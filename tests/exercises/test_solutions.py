@@ -1,0 +1,84 @@
+"""Every exercise accepts its solution, and says in words which usual mistake it sees."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+from pathlib import Path
+from typing import Any, Dict, List
+
+import pytest
+from solutions import MISTAKES, SOLUTIONS, Change, changed
+
+from mxdp.exercises import EXERCISES
+from mxdp.exercises.check import settle
+from mxdp.exercises.trial import tried
+
+FOLDER = Path(__file__).parents[2] / "experiments" / "exercises"
+UNWRITTEN = "    raise NotImplementedError\n"
+
+
+def written(name: str, body: str) -> str:
+    """The file of the exercise with this body in the place of ``raise NotImplementedError``."""
+    text = (FOLDER / EXERCISES[name].file).read_text()
+    assert text.endswith(UNWRITTEN)
+    return "KEPT = {}\n" + text[: -len(UNWRITTEN)] + body.lstrip("\n")
+
+
+def loaded(text: str) -> Dict[str, Any]:
+    namespace: Dict[str, Any] = {"__name__": "student"}
+    exec(compile(text, "student.py", "exec"), namespace)
+    return namespace
+
+
+def answers(name: str, body: str) -> List[Dict[str, Any]]:
+    function = loaded(written(name, body))[name]
+    cases = getattr(importlib.import_module(f"mxdp.exercises.{EXERCISES[name].module}"), name)()
+    found = [tried(case, function, "student.py") for case in cases]
+    settle(found)
+    return found
+
+
+def test_each_file_is_an_exercise():
+    assert sorted(file.name for file in FOLDER.glob("*.py")) == sorted(each.file for each in EXERCISES.values())
+    assert set(SOLUTIONS) == set(MISTAKES) == set(EXERCISES)
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_the_solution_is_right(name):
+    for answer in answers(name, SOLUTIONS[name]):
+        assert answer["state"] == "right", answer
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_the_solution_moves_what_the_plan_moves(name):
+    for answer in answers(name, SOLUTIONS[name]):
+        assert answer.get("moved") == answer.get("planned")
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_the_printed_example_holds(name):
+    namespace = loaded(written(name, SOLUTIONS[name]))
+    found = doctest.DocTestFinder().find(namespace[name], name, globs=namespace)
+    assert found
+    assert all(test.examples for test in found)
+    for test in found:
+        assert not doctest.DocTestRunner().run(test).failed
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_an_unwritten_file_says_so(name):
+    for answer in answers(name, UNWRITTEN):
+        assert answer["problem"] == "This function is not written yet."
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "changes"),
+    [(name, words, changes) for name, mistakes in MISTAKES.items() for words, changes in mistakes],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_mistake_is_named(name: str, words: str, changes: List[Change]):
+    wrong = [answer for answer in answers(name, changed(name, changes)) if answer["state"] == "wrong"]
+    assert wrong
+    # what the student reads is the first case that is wrong
+    assert words in f"{wrong[0]['problem']} {wrong[0].get('hint')}", wrong[0]
