@@ -18,7 +18,7 @@ pytest := $(python) -m pytest -n 2 --dist worksteal
 install = @PYTHON="$(PYTHON)" VENV="$(VENV)" tools/install.sh "$(BACKEND)"
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint check mutants torture reference report peers clean
+.PHONY: help run test lint check mutants torture reference report notebooks peers dist clean
 # On a CI, pytest would print unequal bytes of a network in full: it takes longer than a test may.
 unexport CI BUILD_NUMBER
 # Two targets at once would install into one .venv at once.
@@ -42,6 +42,8 @@ lint: ## format, lint and types, without the tests
 	$(python) -m ruff format --check .
 	$(python) -m ruff check .
 	$(python) -m mypy
+	$(python) -m check_jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(python) -m check_jsonschema --builtin-schema vendor.citation-file-format CITATION.cff
 
 check: lint ## all that must hold before a commit: lint, then the tests with branch coverage
 	$(pytest) --cov=mxdp --cov-branch --cov-config=setup.cfg $(ARGS)
@@ -64,12 +66,22 @@ report: ## make report.html, pictures and timelines from the committed results; 
 	$(install)
 	$(python) -m mxdp.experiments report $(firstword $(wildcard $(addprefix experiments/reference/,$(MACHINE) *))) $(ARGS)
 
+notebooks: ## the lessons as executed notebooks, in notebooks/
+	$(install) pages
+	$(python) tools/notebooks.py $(ARGS)
+
 peers: ## mxdp beside what a user would pick instead; adds PyTorch and Horovod, which is built (cmake, a C++ compiler)
 	$(install)
 	$(python) -m pip install --quiet setuptools wheel torch --extra-index-url https://download.pytorch.org/whl/cpu
 	-HOROVOD_WITH_MXNET=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 HOROVOD_WITHOUT_PYTORCH=1 \
 		HOROVOD_WITHOUT_TENSORFLOW=1 $(python) -m pip install --quiet --no-build-isolation horovod==0.28.1
 	$(python) -m mxdp.experiments run peers machines $(ARGS)
+
+dist: ## build the source distribution and the wheel in dist/, and try the wheel in an empty environment
+	$(install) test dev
+	rm -rf build dist
+	$(python) -m build --outdir dist .
+	PYTHON=$(abspath $(python)) tools/try-dist.sh
 
 clean: ## remove what these targets made, .venv too; results in runs/ and downloaded data stay
 	rm -rf .venv .venv-* build dist *.egg-info .coverage .coverage.* htmlcov .pytest_cache .mypy_cache .ruff_cache .hypothesis

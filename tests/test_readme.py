@@ -63,13 +63,13 @@ from mxdp import datasets
 from mxdp.experiments import session
 from mxdp.experiments.session import run
 
-def little(experiments, preset, settings, folder, as_json, explain):
+def little(experiments, preset, settings, folder, as_json, explain, guesses):
     for each in experiments:
         mine = settings[each.name]
         assert each.cases(mine)
         assert mine.get("data", "auto") in datasets.NAMES
         mine.update(rounds=1, looks=1, repeats=1, samples=40, batch_size=20, devices=[1])
-    return str(folder) not in {reported!r} or run(experiments, preset, settings, folder, as_json, explain)
+    return str(folder) not in {reported!r} or run(experiments, preset, settings, folder, as_json, explain, guesses)
 
 session.run = little
 if sys.argv[2] == "mxdp.scratch":
@@ -196,7 +196,6 @@ def test_a_shell_block_runs_alone(text, tmp_path):
         (". .venv/bin/activate\npython -m mxdp.experiments run epochs --preset ful", "ful"),
         (". .venv/bin/activate\npython -m mxdp.experiments report runs/2026-11-20_10-00-00", "runs/2026"),
         ('python -m pip install ".[gpu]"', "gpu"),
-        ("jupytext --to ipynb experiments/lessons/*.py", "jupytext"),
         ("make walk", "walk"),
     ],
 )
@@ -206,14 +205,16 @@ def test_a_wrong_shell_block_is_caught(text, said, tmp_path):
     assert said in done.stderr
 
 
-def test_commands_in_the_text_are_ones_that_the_programs_take(monkeypatch, capsys):
-    monkeypatch.setattr(session, "run", lambda experiments, preset, settings, folder, as_json, explain: True)
+def test_commands_in_the_text_are_ones_that_the_programs_take(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(session, "run", lambda *arguments: True)
     monkeypatch.chdir(ROOT)
     text = "\n".join(page.read_text(encoding="utf-8") for page in PROSE)
     found = re.findall(r"(?:`|^# +)(?:\w+=\S+ )*python -m mxdp\.(experiments|plans) ([^`\n]*)", text, re.MULTILINE)
     assert len(found) > 25
     for program, arguments in found:
         main = experiments_main.main if program == "experiments" else plans_main.main
+        if arguments.endswith("--html"):
+            arguments += f" {tmp_path / 'page.html'}"
         assert main(shlex.split(arguments)) == 0, (arguments, capsys.readouterr().err)
     for command in set(re.findall(r"`make ([^`]*)`", text)):
         assert run(["make", "-n", *shlex.split(command)], ROOT).returncode == 0, command
@@ -230,6 +231,17 @@ def test_options_in_the_text_are_ones_that_a_program_has(capsys):
     for page in PAGES:
         used = re.findall(r"`(--[\w-]+)", page.read_text(encoding="utf-8"))
         assert set(used) <= known, page
+
+
+def test_the_page_of_messages_quotes_what_the_code_says():
+    """Each message's words stand in the code, or are NumPy's."""
+    source = " ".join(path.read_text(encoding="utf-8") for path in (ROOT / "mxdp").rglob("*.py"))
+    source = re.sub(r'"\s*\n\s*f?"|\{[^{}]*\}', "", source)
+    rows = re.findall(r"^\| `([^`]*)` \|", (ROOT / "docs" / "messages.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(rows) >= 10
+    for message in rows:
+        for words in message.split("..."):
+            assert words.strip(" :,.)(") in source or "numpy" in words, message
 
 
 def wrong_links(page, text):

@@ -46,11 +46,15 @@ def answers(known: Known, names: str, path: Path) -> List[str]:
 
 
 def experiments(known: Known, _: str, path: Path) -> List[str]:
-    """Every experiment of mxdp, those of a lesson together."""
-    lessons = {lesson.stem[3:]: lesson for lesson in (ROOT / "experiments" / "lessons").glob("*.py")}
+    """Every experiment of mxdp, those of a lesson together: the first that names it."""
+    lessons = {}
+    for file in sorted((ROOT / "experiments" / "lessons").glob("*.py"), reverse=True):
+        code = re.sub(r"\n# ?", " ", " ".join(re.findall("`([^`]*)`", file.read_text(encoding="utf-8"))))
+        named = " ".join(re.findall(r"\brun ((?:[\w-]+ ?)+)", code))
+        lessons.update(dict.fromkeys(named.split(), file))
     lines = []
     for each in _ours():
-        lesson = lessons[type(each).__module__.split(".")[2]]
+        lesson = lessons[each.name]
         link = f"[{lesson.stem[:2]}]({Path(os.path.relpath(lesson, path.parent)).as_posix()})"
         times = [words.duration(_seconds(known, preset).get(each.name)) for preset in PRESETS[::-1]]
         command = f"`python -m mxdp.experiments run {each.name}`"

@@ -12,7 +12,7 @@ empty. The book's version needs a batch that the number of devices divides; an e
 
 You need: ``x[start:stop]``, some samples of x; ``x.copyto(device)``, a copy on a device.
 
-Read: the part on split_and_load in experiments/lessons/01_data_parallel.py.
+Read: the part on split_and_load in experiments/lessons/01_front_door.py.
 Check: python -m mxdp.exercises check experiments/exercises/03_split_and_load.py
 """
 

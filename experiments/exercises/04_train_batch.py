@@ -15,7 +15,7 @@ before the step are equal after it.
 You need: ``split_and_load(x, devices)`` and ``naive_allreduce(arrays)`` from mxdp.scratch (or your own);
 ``autograd.record()`` and ``autograd.backward(list of losses)``; ``param.grad``.
 
-Read: experiments/lessons/01_data_parallel.py.
+Read: experiments/lessons/01_front_door.py.
 Check: python -m mxdp.exercises check experiments/exercises/04_train_batch.py
 """
 

@@ -14,7 +14,7 @@ differ in length. All is on one device.
 You need: ``autograd.record()``; ``loss.backward()``, which overwrites ``param.grad`` each time. (After
 ``param.attach_grad(grad_req="add")`` it adds to it instead. Who sets it to zero then?)
 
-Read: experiments/lessons/01_data_parallel.py.
+Read: experiments/lessons/01_front_door.py.
 Check: python -m mxdp.exercises check experiments/exercises/05_accumulate.py
 """
 

@@ -14,7 +14,7 @@ are the bubble.
 
 You need: Python's lists.
 
-Read: experiments/lessons/04_other_splits.py, and `python -m mxdp.plans gpipe 3`.
+Read: experiments/lessons/07_pipelines.py, and `python -m mxdp.plans gpipe 3`.
 Check: python -m mxdp.exercises check experiments/exercises/07_gpipe.py
 """
 

@@ -15,7 +15,7 @@ picture stay zero. Only the rows of the halos travel.
 You need: ``tile[start:stop]``, some rows of a tile; ``tile[start:stop] = rows``, which writes them;
 ``rows.as_in_ctx(device)``, a copy on another device.
 
-Read: experiments/lessons/04_other_splits.py.
+Read: experiments/lessons/06_other_splits.py.
 Check: python -m mxdp.exercises check experiments/exercises/08_exchange_halos.py
 """
 

@@ -1,11 +1,12 @@
 # %% [markdown]
-# # Who sends what to whom?
+# # 2. Who sends what to whom?
 #
 # Every device has gradients of its own, and every device needs the sum of all. The book uses two loops: one sends
 # everything to device 0, the other sends the sum back. There are faster ways. Each is a plan that you can print before
 # anything runs.
 #
-# `python -m mxdp.plans ring 4` prints a plan as a table for a slide, with the contents of each device after each step.
+# `python -m mxdp.plans ring 4` prints a plan as a table for a slide, with the contents of each device after each step;
+# with `--html` it makes a page that steps through it.
 
 # %%
 import mxdp
@@ -20,8 +21,8 @@ print(plan("ring", 4))
 # %% [markdown]
 # ## How much does the busiest device send?
 #
-# The vector has 1200 numbers. In the naive plan, device 0 sends the whole vector to each of the others. In the ring,
-# each device sends less than two vectors.
+# The vector has 1200 numbers. In the naive plan, device 0 sends the whole vector to each of the others: 3600 numbers.
+# In the ring each device sends one chunk in each step. How many numbers are that?
 
 # %%
 for name in sorted(ALGORITHMS):
@@ -54,8 +55,9 @@ for operation in operations(plan("direct", 2)):
 # %% [markdown]
 # ## How long will it take?
 #
-# `calibrate` measures what a copy and a sum cost on this machine. With these costs a plan is simulated, and `"auto"`
-# takes the plan with the least time. `python -m mxdp.experiments run allreduce` compares prediction and result.
+# Which plan will be the fastest for 4 MiB here, where all devices share one memory? And for 4 bytes? `calibrate`
+# measures what a copy and a sum cost on this machine. With these costs a plan is simulated, and `"auto"` takes the plan
+# with the least time. `python -m mxdp.experiments run allreduce` compares prediction and result.
 
 # %%
 machine = mxdp.calibrate(devices)
@@ -72,3 +74,16 @@ device_params = [mxdp.get_params(mxdp.init_lenet(seed=0), device) for device in 
 sync = mxdp.GradientSync(device_params, "auto", bucket_mb=25)
 for bucket in sync.buckets:
     print(f"{len(bucket.params)} gradients, {bucket.nbytes:,} bytes, summed by {bucket.algorithm}")
+
+# %% [markdown]
+# `python -m mxdp.experiments run links buckets parameter-server` measures what devices send each other, what buckets
+# bring, and where the sums should be made.
+#
+# ## Questions
+#
+# 1. On k devices, how often does one number travel in the naive plan, and how often in the ring? Which of the two is
+#    faster for a vector of four bytes?
+# 2. `shared-memory` sends nothing. Where could it not run?
+# 3. Give `GradientSync` the option `bucket_mb=0.1`. How many buckets are there, and why could that be better?
+#
+# Then write them yourself: exercises 1, 2 and 6 of `experiments/exercises`.

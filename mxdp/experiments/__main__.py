@@ -25,7 +25,7 @@ def parser() -> argparse.ArgumentParser:
         "experiments in quick size, which ends in a report.",
     )
     # Without a command, as of `run` without names.
-    top.set_defaults(names=(), preset="quick", out=None, json=False, explain=False, stale=False)
+    top.set_defaults(names=(), preset="quick", out=None, json=False, explain=False, stale=False, guess=False)
     top.set_defaults(**dict.fromkeys(OPTIONS))
     commands = top.add_subparsers(dest="command", metavar="COMMAND")
 
@@ -53,6 +53,8 @@ def parser() -> argparse.ArgumentParser:
     )
     run.add_argument("--json", action="store_true", help="print the results as JSON instead of tables")
     run.add_argument("--explain", action="store_true", help="print how to read each table, too")
+
+    run.add_argument("--guess", action="store_true", help="ask what you expect first, and show it beside the result")
 
     report = commands.add_parser("report", help="make report.html and pictures from results; never measures")
     report.add_argument("folder", type=Path, metavar="DIR")
@@ -190,7 +192,17 @@ def _run(options: argparse.Namespace) -> int:
             return OK
         experiments, resolved = [find(name) for name in due], {name: resolved[name] for name in due}
     folder = options.out or Path("runs") / datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
-    return OK if session.run(experiments, preset, resolved, folder, options.json, options.explain) else FAILED
+    guesses = {each.name: _guess(each.question) for each in experiments} if options.guess else {}
+    run = session.run(experiments, preset, resolved, folder, options.json, options.explain, guesses)
+    return OK if run else FAILED
+
+
+def _guess(question: str) -> str:
+    """What the reader types; nothing at the end of input."""
+    try:
+        return input(f"{question}\nYour guess (Enter for none): ").strip()
+    except EOFError:
+        return ""
 
 
 def _interrupt(number: int, _: Any) -> None:

@@ -8,7 +8,8 @@ import tempfile
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Callable, Dict, Iterator, Sequence
+from types import MappingProxyType
+from typing import Callable, Dict, Iterator, Mapping, Sequence
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
@@ -28,11 +29,12 @@ def run(
     folder: Path,
     as_json: bool,
     explain: bool = False,
+    guesses: Mapping[str, str] = MappingProxyType({}),
 ) -> bool:
     """Run ``experiments`` one after the other; True if each was measured, met its oracle and was shown, or was skipped.
 
-    If one fails, the others go on. Prints tables (or JSON) to stdout and progress to stderr. A ``KeyboardInterrupt`` is
-    raised again after the results so far were written and reported.
+    If one fails, the others go on. ``guesses``: what the reader expects, by name. Prints tables (or JSON) to stdout and
+    progress to stderr. A ``KeyboardInterrupt`` is raised again after the results so far were written and reported.
     """
     console, results = Console(), []
     columns = TextColumn("{task.description}"), BarColumn(bar_width=20), TaskProgressColumn(), TimeElapsedColumn()
@@ -52,7 +54,7 @@ def run(
                         results.append(runner.run(experiment, preset, settings[name], folder, step))
                     if not as_json:
                         terminal = progress.console if progress.console.is_terminal else console
-                        page.print_result(results[-1], terminal, explain)
+                        page.print_result(results[-1], terminal, explain, guesses.get(name, ""))
                 except UsageError:
                     raise
                 except Exception as error:  # a defect of this experiment must not cost the others

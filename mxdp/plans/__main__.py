@@ -1,4 +1,4 @@
-"""The command line of ``python -m mxdp.plans``, which prints a plan, for example for a slide."""
+"""The command line of ``python -m mxdp.plans``, which prints a plan, or makes a page that steps through it."""
 
 from __future__ import annotations
 
@@ -6,18 +6,23 @@ import argparse
 import dataclasses
 import json
 import sys
+from pathlib import Path
 from typing import Any, Callable, Dict, List, NoReturn, Optional, Sequence
 
 from mxdp.errors import UsageError
 from mxdp.plans.collective import one_hop, rings, trees
 from mxdp.plans.collective.algorithms import ALGORITHMS, check_algorithm, plan
 from mxdp.plans.collective.schedule import Schedule
+from mxdp.plans.layers.halo import Exchange, exchange, squarest
+from mxdp.plans.layers.halo_axis import Window
 from mxdp.plans.pipeline import PIPELINES, PipelinePlan, pipeline
 from mxdp.plans.show import staircases, tables
+from mxdp.plans.show.moving import moving
 
 OK, USAGE = 0, 2
 DEVICES, MOST_DEVICES = 4, 64
 MICRO_BATCHES, MOST_MICRO_BATCHES = 4, 256
+TILES, PICTURE, WINDOW, MOST_PIXELS = "tiles", 8, 3, 28
 
 PARTS: Dict[str, Callable[[int], Schedule]] = {
     "all-gather": rings.all_gather,
@@ -41,12 +46,15 @@ def parser() -> argparse.ArgumentParser:
     """The parser of all arguments."""
     top = _Parser(
         prog="python -m mxdp.plans",
-        description="Prints who sends what to whom in each step, or for a pipeline which stage works on what. "
-        "Without a name: a table of all collectives.",
+        description="Prints who sends what to whom in each step, for a pipeline which stage works on what, for tiles "
+        "which halos travel. Without a name: a table of all collectives.",
     )
-    top.add_argument("name", nargs="?", metavar="NAME", help=f"{', '.join(NAMES)}; pipelines: {_PIPELINES}")
+    top.add_argument("name", nargs="?", metavar="NAME", help=f"{', '.join(NAMES)}; pipelines: {_PIPELINES}; {TILES}")
     top.add_argument(
-        "devices", nargs="?", metavar="DEVICES", help=f"1 to {MOST_DEVICES} (default: {DEVICES}); a pipeline's stages"
+        "devices",
+        nargs="?",
+        metavar="DEVICES",
+        help=f"1 to {MOST_DEVICES} (default: {DEVICES}); a pipeline's stages; tiles",
     )
     top.add_argument("--list", nargs="?", const=DEVICES, metavar="DEVICES", help="all collectives")
     top.add_argument(
@@ -58,7 +66,16 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument(
         "--micro-batches", metavar="M", help=f"pipelines: 1 to {MOST_MICRO_BATCHES} (default: {MICRO_BATCHES})"
     )
+    top.add_argument("--picture", metavar="SIDE", help=f"tiles: 1 to {MOST_PIXELS} pixels (default: {PICTURE})")
+    top.add_argument("--window", metavar="SIDE", help=f"tiles: of the convolution, odd (default: {WINDOW})")
     top.add_argument("--json", action="store_true", help="print JSON")
+    top.add_argument(
+        "--html",
+        nargs="?",
+        const="",
+        metavar="FILE",
+        help="write a page that steps through it (default: NAME-DEVICES.html)",
+    )
     return top
 
 
@@ -70,9 +87,11 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         if options.name is None:
             _list(_devices(options.list), options.json)
         elif options.name in PIPELINES:
-            _show(_pipeline(options), staircases.print_pipeline, options.json)
+            _show(_pipeline(options), staircases.print_pipeline, options)
+        elif options.name == TILES:
+            _show(_tiles(options), _print_exchange, options)
         else:
-            _show(_plan(options), tables.print_plan, options.json)
+            _show(_plan(options), tables.print_plan, options)
     except UsageError as error:
         print(f"mxdp: {error}", file=sys.stderr)
         return USAGE
@@ -85,10 +104,13 @@ def _check(options: argparse.Namespace) -> None:
         if options.list is not None:
             raise UsageError(f"--list shows all plans and {options.name!r} names one: give one of the two")
         try:
-            check_algorithm(options.name, also=[*PARTS, *PIPELINES])
+            check_algorithm(options.name, also=[*PARTS, *PIPELINES, TILES])
         except ValueError as error:
             raise UsageError(str(error)) from None
+    if options.html is not None and (options.name is None or options.json):
+        raise UsageError("--html makes a page of one plan: give its name, and no --json")
     owners = {"sizes": ["sharded"], "source": ["broadcast"], "micro_batches": sorted(PIPELINES)}
+    owners.update(picture=[TILES], window=[TILES])
     for option, names in owners.items():
         if getattr(options, option) is not None and options.name not in names:
             raise UsageError(
@@ -101,6 +123,22 @@ def _pipeline(options: argparse.Namespace) -> PipelinePlan:
     allowed = f"--micro-batches is a whole number from 1 to {MOST_MICRO_BATCHES}"
     asked = MICRO_BATCHES if options.micro_batches is None else options.micro_batches
     return pipeline(options.name, _devices(options.devices), _whole(asked, allowed, 1, MOST_MICRO_BATCHES))
+
+
+def _tiles(options: argparse.Namespace) -> Exchange:
+    side, window = options.picture or PICTURE, options.window or WINDOW
+    side = _whole(side, f"--picture is a whole number from 1 to {MOST_PIXELS}", 1, MOST_PIXELS)
+    window = _whole(window, f"--window is an odd number from 1 to {side}", 1, side)
+    if window % 2 == 0:
+        raise UsageError(f"--window is an odd number from 1 to {side}, not '{window}'")
+    try:
+        return exchange(side, side, squarest(_devices(options.devices)), Window(window, padding=window // 2))
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def _print_exchange(found: Exchange) -> None:
+    print(f"{found}\n\nTile 0 (o: its own; 1, 2: arrives in this step; .: outside the picture):\n{found.drawn(0)}")
 
 
 def _plan(options: argparse.Namespace) -> Schedule:
@@ -156,11 +194,26 @@ def _list(devices: int, as_json: bool) -> None:
         print(f"Pipelines ({_PIPELINES}): python -m mxdp.plans gpipe {devices} --micro-batches {MICRO_BATCHES}")
 
 
-def _show(found: Any, print_it: Callable[[Any], None], as_json: bool) -> None:
-    if as_json:
+def _show(found: Any, print_it: Callable[[Any], None], options: argparse.Namespace) -> None:
+    if options.json:
         print(json.dumps(dataclasses.asdict(found), indent=2))
+    elif options.html is not None:
+        _write(found, Path(options.html or f"{options.name}-{_devices(options.devices)}.html"))
     else:
         print_it(found)
+
+
+def _write(found: Any, file: Path) -> None:
+    """Beside and renamed."""
+    beside = file.with_name(f".{file.name}.part")
+    try:
+        beside.write_text(moving(found).html, encoding="utf-8")
+        beside.replace(file)
+    except OSError as error:
+        raise UsageError(f"{file} can't be written: {error.strerror}") from error
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    print(f"{file}: open it in a browser; arrow keys step, space plays.")
 
 
 if __name__ == "__main__":

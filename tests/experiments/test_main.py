@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -85,6 +86,25 @@ def test_all_runs_every_experiment_once_but_the_one_that_repeats_another(monkeyp
     names = [each.name for each in asked]
     assert names[0] == "epochs"
     assert sorted(names) == sorted(set(discover()) - {"profile"})
+
+
+def test_a_guess_is_asked_first_and_passed_on(monkeypatch, tmp_path, capsys):
+    asked = []
+    monkeypatch.setattr(session, "run", lambda *arguments: asked.append(arguments[-1]) or True)
+    monkeypatch.setattr("builtins.input", lambda prompt: print(prompt) or " 1.5 times ")
+    assert main(["run", "epochs", "--guess", "--out", str(tmp_path)]) == 0
+    assert asked == [{"epochs": "1.5 times"}]
+    assert "What does a second device bring to an epoch?\nYour guess" in capsys.readouterr().out
+    assert main(["run", "epochs", "--out", str(tmp_path)]) == 0
+    assert asked[1] == {}
+
+
+def test_a_guess_stands_beside_the_prediction(tmp_path, capsys):
+    settings = {"made-good": dict(faulty.Good.presets["quick"])}
+    session.run([faulty.Good()], "quick", settings, tmp_path, False, False, {"made-good": "a dozen"})
+    out = capsys.readouterr().out
+    assert re.search("your guess +a dozen", out)
+    assert out.index("your guess") < out.index("answer")
 
 
 def test_one_failure_among_several_is_exit_status_1_and_the_others_complete(tmp_path):

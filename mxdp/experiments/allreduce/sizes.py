@@ -153,10 +153,15 @@ class AllReduceSizes(Experiment):
         return find_all(rows, bytes=max(row.case["bytes"] for row in rows))
 
     def draw(self, result: Result, figure: style.Figure) -> None:
-        """Bars for the largest array; then for each number of devices the ratios by size."""
+        """Bars for the largest array; for each number of devices the ratios by size; then the bandwidths, by size and
+        by number of devices, with those of the simulated plans."""
         counts, shown = sorted({len(row.devices) for row in result["rows"]}), _shown(result["rows"])
-        heights = [len(shown) * style.BAR_HEIGHT + 1.3, *(2.8 for _ in counts)]
-        bars, *curves = figure.subplots(len(heights), height_ratios=heights)
+        heights = [len(shown) * style.BAR_HEIGHT + 1.3, *(2.8 for _ in [*counts, "by size", "by number"])]
+        bars, *curves, by_size, by_number = figure.subplots(len(heights), height_ratios=heights)
+        _draw_bandwidth(by_size, find_all(result["rows"], devices=shown[0].devices), "bytes")
+        by_size.set(xscale="log", xlabel="bytes", title=f"{plural(len(shown[0].devices), 'device')}; dashed: its plan")
+        _draw_bandwidth(by_number, find_all(result["rows"], bytes=shown[0].case["bytes"]), "devices")
+        by_number.set(xticks=counts, xlabel="devices", title=f"{size(shown[0].case['bytes'])}; dashed: its plan")
         draw_times(bars, shown, [row.case["algorithm"] for row in shown], predicted_ms="predicted")
         bars.set_title(f"{size(shown[0].case['bytes'])} on each of {plural(len(shown[0].devices), 'device')}")
         for axes, n in zip(curves, counts):
@@ -172,6 +177,19 @@ class AllReduceSizes(Experiment):
             style.plain_logarithmic(axes.yaxis)
         figure.legend(*curves[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
         figure.set_figheight(sum(heights) + 1.5)
+
+
+def _draw_bandwidth(axes: style.Axes, rows: List[Row], along: str) -> None:
+    """The plot of every lecture: GB/s that each link carries at least, measured and (dashed) by the simulated plan."""
+    for name in ("naive", "ring", "shared-memory", "mxnet-device"):
+        own, (colour, marker) = find_all(rows, algorithm=name), LOOKS[name]
+        places = [row.case["bytes"] if along == "bytes" else len(row.devices) for row in own]
+        measured = [row.metrics["busbw"] for row in own]
+        axes.plot(places, measured, color=colour, marker=marker, markersize=4, linewidth=1.3, label=name)
+        if all("predicted_ms" in row.metrics for row in own):
+            times = [(row.case["bytes"], row.metrics["predicted_ms"] / 1e3, len(row.devices)) for row in own]
+            axes.plot(places, [bus_bandwidth(*each) / 1e9 for each in times], "--", color=colour, linewidth=1)
+    axes.set_ylabel("bus bandwidth, GB/s")
 
 
 def _shown(rows: List[Row]) -> List[Row]:

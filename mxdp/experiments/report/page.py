@@ -41,14 +41,14 @@ Term = Tuple[str, str]
 COLOURS = {"yes": "bold green", "no": "bold yellow", "unknown": "bold cyan", "bad": "bold red"}
 
 
-def print_result(result: Result, console: Console, explain: bool = False) -> None:
-    """Print one result: question, prediction, table, comparison with the serial run, answer, claims; with ``explain``
-    how to read it, too."""
+def print_result(result: Result, console: Console, explain: bool = False, guess: str = "") -> None:
+    """Print one result: question, prediction (after the reader's own ``guess``), table, comparison with the serial run,
+    answer, claims; with ``explain`` how to read it, too."""
     experiment = discover().get(result["experiment"])
     console.print()
     result = today(result, experiment)
     console.print(Text.assemble((result["experiment"], "bold"), ": ", result["question"]))
-    before = {"prediction": result["prediction"]}
+    before = {"your guess": guess, "prediction": result["prediction"]}
     if explain:
         before.update({"how to read": result["how_to_read"], "why so many": why_so_many(result)})
     console.print(_facts([(term, Text(text, style="dim")) for term, text in before.items() if text]))

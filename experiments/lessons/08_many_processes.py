@@ -1,5 +1,5 @@
 # %% [markdown]
-# # From one process to many
+# # 8. From one process to many
 #
 # One process can have several devices. It can't span two machines, and in Python all its devices share one thread that
 # pushes their work. So large trainings give each device a process of its own, and the processes send each other their
@@ -71,10 +71,17 @@ subprocess.run([*launch, "2", "--restarts", "1", "--", sys.executable, program, 
 # %% [markdown]
 # ## Try it
 #
-# - `python -m mxdp.experiments run machines`: what does it cost to train in several processes, by which engine?
-# - `python -m mxdp.experiments run loader`: when is one loader for all devices too slow?
-# - `python -m mxdp.experiments run async-sgd`: what if nobody waits for the others?
-# - `python -m mxdp.experiments run lost-worker`: who notices that a worker is lost, and when?
+# `python -m mxdp.experiments run machines loader async-sgd lost-worker`: what does it cost to train in several
+# processes, and by which engine? When is one loader for all too slow? What if nobody waits for the others? Who notices
+# that a worker is lost?
+#
+# ## Questions
+#
+# 1. Two devices in one process and two processes give the same checksums, but three processes other ones. Why?
+# 2. Take `--restarts 1` away. What does the launcher print, and what is its exit status?
+# 3. One rank has a batch less than the others. What happens in most frameworks, and what here?
+#
+# Exercise 10 of `experiments/exercises` cuts an optimiser's state into shards, as ranks do.
 
 # %%
 temporary.cleanup()

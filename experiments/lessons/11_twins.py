@@ -1,5 +1,5 @@
 # %% [markdown]
-# # The same questions on the GPUs of today, in PyTorch
+# # 11. The same questions on the GPUs of today, in PyTorch
 #
 # MXNet's CUDA wheels have no code for GPUs of compute capability 9.0 and later. PyTorch's have, and it works alike:
 # Python runs ahead of the device, and a time means nothing before a wait. So three of the experiments have twins in

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # Four ways to split a network
+# # 6. Four ways to split a network
 #
 # The book's figure shows the original on one device, network partitioning, layerwise partitioning and data parallelism;
 # the slides add pictures in tiles. All give the same result as one device. They differ in what the devices send and in
@@ -19,8 +19,6 @@ from mxdp.parallel.traffic import flat
 from mxdp.plans.layers.column_row import cut_layers
 from mxdp.plans.layers.halo import exchange
 from mxdp.plans.layers.halo_axis import Window
-from mxdp.plans.pipeline import bubble, gpipe, kept, one_f_one_b
-from mxdp.plans.show.staircases import staircase
 from mxdp.scratch import cross_entropy, get_params
 
 devices = mxdp.devices(2)
@@ -76,18 +74,6 @@ assert strategies["data"].bytes_moved(4) > strategies["layerwise"].bytes_moved(4
 assert strategies["data"].bytes_moved(1024) < strategies["layerwise"].bytes_moved(1024)
 
 # %% [markdown]
-# ## A pipeline is a staircase
-#
-# With one micro-batch, one device works while the others wait: plain model parallelism. With four, the devices overlap.
-# 1F1B takes as many cycles as GPipe, but keeps fewer activations.
-
-# %%
-for plan in (gpipe(2, 1), gpipe(2, 4), one_f_one_b(2, 4)):
-    print("\n".join(staircase(plan)))
-    print(f"{plan.name}: idle {bubble(2, plan.micro_batches):.0%}; activations kept of {kept(plan)} micro-batches\n")
-assert kept(one_f_one_b(2, 4)) == [2, 1]
-
-# %% [markdown]
 # ## Layer by layer: columns, then rows
 #
 # If the first of two layers is cut by its outputs and the second by the same channels, its inputs, both layers together
@@ -131,12 +117,13 @@ assert [number for number, row in enumerate(without[0, 0] != whole[0, 0]) if row
 # %% [markdown]
 # ## Which one?
 #
-# `python -m mxdp.experiments run strategies` measures all four here, with the bytes that each sends and keeps.
+# `python -m mxdp.experiments run strategies` measures all four here, with the bytes that each sends and keeps. Two
+# splits can be combined: `python -m mxdp.experiments run combined layerwise tiles`.
 #
-# Two splits can be combined: two groups share the batch, and each group splits the network over its two devices. Each
-# all-reduce then spans two devices in place of four. `python -m mxdp.experiments run combined`
+# ## Questions
 #
 # 1. From which batch size on does data parallelism send less than layerwise partitioning? See `layerwise`.
 # 2. Which of the four can split a batch of one sample? Which of them split the parameters?
-# 3. Use 8 micro-batches for the pipeline. What falls, what rises? The experiment `pipeline` has the numbers.
-# 4. Put a `BatchNorm` between the convolutions of the last cell. Where is the picture wrong now, and why?
+# 3. Put a `BatchNorm` between the convolutions of the last cell. Where is the picture wrong now, and why?
+#
+# Exercise 8 of `experiments/exercises` is the exchange of halos.

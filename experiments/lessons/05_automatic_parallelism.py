@@ -1,5 +1,5 @@
 # %% [markdown]
-# # What runs at the same time, and how would you know?
+# # 5. What runs at the same time, and how would you know?
 #
 # Python only *pushes* work; MXNet's engine starts each operator when its inputs are ready. The book times two jobs on
 # two devices and concludes from the clock that they overlapped. Here MXNet's own profiler shows it.
@@ -52,24 +52,28 @@ assert abs(answer[0, 0].item() - 0.25e-3) < 1e-8
 print("0.001 ** 3 * 500 * 500 =", answer[0, 0].item())
 
 # %% [markdown]
-# ## Where did the time of a training step go?
+# ## Copies beside computation
 #
-# The parts add up to the wall clock of the device that works longest.
+# Results that are copied to the other device while the next are computed: one at a time, then all at once. How much of
+# the copies' time can be hidden at most?
 
 # %%
-data = mxdp.load("synthetic")
-X, y = data.train.X[:64], data.train.y[:64]
-device_params = [mxdp.get_params(mxdp.init_lenet(seed=0), device) for device in devices]
-split = tracing.where_the_time_went(lambda: mxdp.train_batch(X, y, device_params, devices, lr=0.1), steps=5)
-for part, share in split.shares().items():
-    print(f"{part:24}{share:6.1%}")
-print(f"of {split.wall_clock * 1e3:.1f} ms a step, on {split.device}")
-assert abs(sum(split.as_dict().values()) - split.wall_clock) < 1e-9
+with mxdp.Benchmark("each copy waits for its product, and is waited for"):
+    for _ in range(10):
+        np.dot(factors[0], factors[0]).copyto(devices[1]).wait_to_read()
+with mxdp.Benchmark("the engine decides"):
+    copies = [np.dot(factors[0], factors[0]).copyto(devices[1]) for _ in range(10)]
 
 # %% [markdown]
-# ## Exercises
+# Small products and small copies: Python's time for each call counts too. `python -m mxdp.experiments run copy-overlap`
+# measures it with sizes for which it matters.
 #
-# 1. Put `npx.waitall()` between the forward and the backward pass of a step. Which part grows?
-# 2. Record the jobs with `MXNET_CPU_TEMP_COPY=4` in the environment (MXNet's default). Which device waits for which?
-# 3. `python -m mxdp.experiments run copy-overlap`: when does it help not to wait for copies, and when does it not?
-# 4. `python -m mxdp.experiments run profile --of graph` records any experiment.
+# `run operators small-ops`: does it help to run operators of one device side by side? `run mixed-devices memory-guard
+# run-ahead`: without a schedule made by hand, in how much memory, and how far ahead?
+#
+# ## Questions
+#
+# 1. Record the jobs with `MXNET_CPU_TEMP_COPY=4` in the environment (MXNet's default). Which device waits for which?
+# 2. Why does the answer above need no wait between its two products?
+# 3. `python -m mxdp.experiments run graph`: when is the engine's order worse than one made by hand?
+# 4. `python -m mxdp.experiments run profile --of graph` records any experiment. What overlaps?

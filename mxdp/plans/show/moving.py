@@ -1,0 +1,56 @@
+"""A page that steps through a plan: one HTML file, which asks nothing of any network.
+
+In a notebook, ``moving(plan("ring", 4))`` as the last line of a cell shows it in place.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from html import escape
+from pathlib import Path
+from typing import Any, Union
+
+from mxdp.plans.collective.schedule import Schedule
+from mxdp.plans.layers.halo import Exchange
+from mxdp.plans.pipeline import PipelinePlan
+from mxdp.plans.show.frames import Board, of_collective, of_exchange, of_pipeline
+
+MOST_CELLS = 200_000
+"""Cells that change in all frames together: more than a page should hold."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """``html``: the whole page."""
+
+    html: str
+    rows: int
+
+    def _repr_html_(self) -> str:
+        height = min(560, 330 + 42 * self.rows)
+        return f'<iframe style="width:100%;height:{height}px;border:0" srcdoc="{escape(self.html)}"></iframe>'
+
+
+def moving(plan: Union[Schedule, PipelinePlan, Exchange]) -> Page:
+    """The page of a plan.
+
+    >>> from mxdp.plans.collective.algorithms import plan
+    >>> "Step 6 of 6: " in moving(plan("ring", 4)).html
+    True
+
+    Raises:
+        ValueError: the plan has too many cells for a page.
+    """
+    makers: Any = {Schedule: of_collective, PipelinePlan: of_pipeline, Exchange: of_exchange}
+    board: Board = makers[type(plan)](plan)
+    cells = sum(len(frame.cells) for frame in board.frames)
+    if cells > MOST_CELLS:
+        raise ValueError(f"{board.title}: {cells:,} cells are too many for a page, which has room for {MOST_CELLS:,}")
+    # "</script>" must not end the script that holds the data.
+    data = json.dumps(asdict(board), separators=(",", ":")).replace("</", "<\\/")
+    steps = "\n".join(f"<li>{escape(f'{frame.text} {frame.cost}'.strip())}.</li>" for frame in board.frames)
+    page = Path(__file__).with_name("moving.html").read_text(encoding="utf-8")
+    for name, value in (("TITLE", escape(board.title)), ("STEPS", steps), ("DATA", data)):
+        page = page.replace(f"[[{name}]]", value)
+    return Page(page, len(board.rows))

@@ -1,0 +1,124 @@
+"""Pages that step through plans: what they show is what the plan does."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from mxdp.plans.__main__ import NAMES, PARTS, main
+from mxdp.plans.collective.algorithms import plan
+from mxdp.plans.layers.halo import exchange, squarest
+from mxdp.plans.layers.halo_axis import Window
+from mxdp.plans.pipeline import cycles, gpipe, one_f_one_b
+from mxdp.plans.show.contents import contents, written
+from mxdp.plans.show.frames import of_collective, of_exchange, of_pipeline
+from mxdp.plans.show.moving import moving
+
+
+def replayed(board):
+    """The board after each frame: texts by place."""
+    held, after = {}, []
+    for frame in board.frames:
+        held.update({(row, column): text for row, column, text, _ in frame.cells})
+        after.append(dict(held))
+    return after
+
+
+def schedule_of(name, devices):
+    return PARTS[name](devices) if name in PARTS else plan(name, devices, [1] * devices)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("devices", [1, 2, 3, 4, 7])
+def test_the_board_holds_what_the_devices_hold(name, devices):
+    schedule = schedule_of(name, devices)
+    board = of_collective(schedule)
+    for shown, held in zip(replayed(board), contents(schedule)):
+        for device, own in enumerate(held):
+            for chunk, text in enumerate(written(own, devices)):
+                assert shown[device, chunk] == text
+    for frame, step in zip(board.frames[1:], schedule.steps):
+        assert [(a, c, b) for a, c, b, _, _ in frame.moves] == [(s.source, s.chunk, s.target) for s in step]
+    sent = schedule.sent(sum(schedule.sizes) or schedule.chunks)
+    assert board.frames[-1].sent == pytest.approx(max(sent) / (sum(schedule.sizes) or schedule.chunks))
+
+
+@pytest.mark.parametrize("make", [gpipe, one_f_one_b])
+@pytest.mark.parametrize(("stages", "micro_batches"), [(1, 1), (2, 3), (4, 6)])
+def test_the_board_is_the_staircase(make, stages, micro_batches):
+    found = make(stages, micro_batches)
+    rows = cycles(found)
+    shown = replayed(of_pipeline(found))[-1]
+    assert shown == {(s, c): str(task) for c, row in enumerate(rows) for s, task in enumerate(row) if task}
+    for frame in of_pipeline(found).frames:
+        for _, before, _, after, _ in frame.moves:
+            assert before < after
+
+
+@pytest.mark.parametrize("tiles", [1, 2, 4, 6])
+def test_the_board_is_what_each_tile_holds(tiles):
+    found = exchange(9, 8, squarest(tiles), Window(3, padding=1))
+    texts = [text for text in replayed(of_exchange(found))[-1].values() if len(text) == 1]
+    for mark in "o12":
+        assert texts.count(mark) == sum(found.drawn(tile).count(mark) for tile in range(tiles))
+    assert of_exchange(found).frames[-1].sent == sum(halo.elements for step in found.steps for halo in step)
+
+
+def test_a_page_needs_no_network_and_says_each_step():
+    html = moving(plan("ring", 4)).html
+    assert not re.search(r"https?:(?!//www.w3.org/2000/svg)|src=|href=|@import|url\((?!#)", html)
+    assert len(re.findall("<li>", html)) == 7
+    assert "Step 6 of 6" in html
+    (script,) = re.findall(r"<script>(.*?)</script>", html, re.DOTALL)
+    assert len(script) < 30_000
+    data = json.loads(re.findall(r'type="application/json">(.*?)</script>', html, re.DOTALL)[0])
+    assert len(data["frames"]) == 7
+
+
+def test_in_a_notebook_the_page_stands_in_a_frame():
+    html = moving(plan("ring", 2))._repr_html_()
+    assert html.startswith("<iframe ")
+    assert "<script" not in html  # it is escaped
+
+
+@pytest.mark.parametrize(
+    ("arguments", "file"), [("ring 4", "ring-4.html"), ("gpipe 3", "gpipe-3.html"), ("tiles", "tiles-4.html")]
+)
+def test_the_command_writes_a_page(arguments, file, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main([*arguments.split(), "--html"]) == 0
+    assert capsys.readouterr().out.startswith(f"{file}: open it in a browser")
+    assert main([*arguments.split(), "--html", "own.html"]) == 0
+    assert [path.name for path in sorted(tmp_path.iterdir())] == sorted([file, "own.html"])
+    assert (tmp_path / file).read_text() == (tmp_path / "own.html").read_text()
+
+
+def test_tiles_are_printed(capsys):
+    assert main(["tiles", "4", "--picture", "6", "--window", "3"]) == 0
+    out = capsys.readouterr().out
+    assert "6 x 6 in 2 x 2 tiles" in out
+    assert ". 1 1 1 2" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("--html", "--html makes a page of one plan: give its name"),
+        ("ring 4 --json --html", "and no --json"),
+        ("ring 4 --picture 3", "--picture is for tiles alone"),
+        ("tiles --window 4", "--window is an odd number from 1 to 8"),
+        ("tiles --picture 99", "--picture is a whole number from 1 to 28"),
+        ("tiles 64 --picture 3", "use fewer"),
+        ("gpipe 64 --micro-batches 256 --html no/such/place.html", "place.html can't be written"),
+        ("tiles 4 --source 1", "--source is for broadcast alone"),
+    ],
+)
+def test_wrong_usage(arguments, words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments.split()) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert len(error.splitlines()) == 1
+    assert not list(tmp_path.iterdir())

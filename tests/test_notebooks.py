@@ -1,0 +1,69 @@
+"""The first cell of each notebook: what it installs, and what it says it found. (`make notebooks` executes all.)"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+CELL = ROOT / "tools" / "setup_cell.py"
+
+
+def run(tmp_path, gpus, cell=CELL, installed=True):
+    """The cell, where ``nvidia-smi`` lists these GPUs (None: there is none), and ``pip`` says what it would do."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    if gpus is not None:
+        (programs / "nvidia-smi").write_text("#!/bin/sh\n" + "".join(f"echo '{line}'\n" for line in gpus))
+        (programs / "nvidia-smi").chmod(0o755)
+    (tmp_path / "pip").mkdir()
+    (tmp_path / "pip" / "__init__.py").touch()
+    (tmp_path / "pip" / "__main__.py").write_text("import sys; print('pip', *sys.argv[1:], flush=True)")
+    folders = [str(ROOT)] if installed else []
+    return subprocess.run(
+        [sys.executable, *([] if installed else ["-S"]), str(cell)],
+        cwd=tmp_path,
+        env={"PATH": f"{programs}:/usr/bin:/bin", "PYTHONPATH": os.pathsep.join([str(tmp_path), *folders])},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize(
+    ("gpus", "sentence"),
+    [
+        (None, "No GPU was found: the lesson runs on CPU devices, such as cpu(0) and cpu(1)."),
+        ([], "No GPU was found: the lesson runs on CPU devices, such as cpu(0) and cpu(1)."),
+        (["NVIDIA H100, 9.0"], "MXNet 1.9.1 has no code for NVIDIA H100: the lesson runs on CPU devices."),
+        (
+            ["Tesla T4, 7.5", "Tesla T4, 7.5"],
+            "GPUs that MXNet 1.9.1 has code for: Tesla T4, Tesla T4. (mxdp was not run on a GPU by its authors.)",
+        ),
+    ],
+)
+def test_it_says_in_one_sentence_what_it_found(tmp_path, gpus, sentence):
+    done = run(tmp_path, gpus)
+    assert (done.returncode, done.stdout, done.stderr) == (0, sentence + "\n", "")
+
+
+def test_without_mxdp_it_asks_for_the_address(tmp_path):
+    done = run(tmp_path, None, installed=False)
+    assert done.returncode == 1
+    assert done.stderr == "mxdp is not installed: set REPOSITORY above to its address, and run this cell again.\n"
+
+
+@pytest.mark.parametrize(("gpus", "extra", "wheel"), [(None, "cpu", "mxnet"), (["T4, 7.5"], "cu112", "mxnet-cu112")])
+def test_with_the_address_it_installs_what_the_machine_needs(tmp_path, gpus, extra, wheel):
+    cell = tmp_path / "cell.py"
+    cell.write_text(CELL.read_text().replace('REPOSITORY = ""', 'REPOSITORY = "https://example.org/mxdp"'))
+    done = run(tmp_path, gpus, cell, installed=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[:2] == [
+        f"pip install --quiet mxdp[{extra}] @ git+https://example.org/mxdp",
+        f"pip install --quiet --no-deps {wheel}==1.9.1",
+    ]
