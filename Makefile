@@ -18,7 +18,7 @@ pytest := $(python) -m pytest -n 2 --dist worksteal
 install = @PYTHON="$(PYTHON)" VENV="$(VENV)" tools/install.sh "$(BACKEND)"
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint check mutants torture reference report notebooks peers dist clean
+.PHONY: help run test lint check mutants torture reference report notebooks site peers dist clean
 # On a CI, pytest would print unequal bytes of a network in full: it takes longer than a test may.
 unexport CI BUILD_NUMBER
 # Two targets at once would install into one .venv at once.
@@ -69,6 +69,10 @@ report: ## make report.html, pictures and timelines from the committed results; 
 notebooks: ## the lessons as executed notebooks, in notebooks/
 	$(install) pages
 	$(python) tools/notebooks.py $(ARGS)
+
+site: ## the site, in site/: pages, executed lessons, results, moving plans, API
+	$(install) pages
+	$(python) tools/site.py $(ARGS)
 
 peers: ## mxdp beside what a user would pick instead; adds PyTorch and Horovod, which is built (cmake, a C++ compiler)
 	$(install)

@@ -12,7 +12,7 @@ from typing import Callable, Sequence
 
 from mxdp import process
 from mxdp.backend import Device, NDArray, mx
-from mxdp.engine import Call, prepare
+from mxdp.engine import Call, prepare, prepare_sum
 from mxdp.plans.cost.machine import Curve, Machine, Rate
 from mxdp.timing import Timer
 
@@ -84,12 +84,12 @@ def _copy(device: Device, other: Device, elements: int) -> Call:
 
 def _sum_of_two(device: Device, other: Device, elements: int) -> Call:
     mine, other = _buffer(device, elements), _buffer(device, elements)
-    return prepare("elemwise_add", [mine, other], mine)
+    return prepare_sum([mine, other], mine)
 
 
 def _sum_of_four(device: Device, other: Device, elements: int) -> Call:
     buffers = [_buffer(device, elements) for _ in range(4)]
-    return prepare("add_n", buffers, buffers[0], num_args=4)
+    return prepare_sum(buffers, buffers[0])
 
 
 def _buffer(device: Device, elements: int) -> NDArray:

@@ -22,7 +22,7 @@ from __future__ import annotations
 from typing import Dict, List, NamedTuple, Optional, Sequence
 
 from mxdp.backend import Device, NDArray, autograd, mx, np
-from mxdp.engine import ALL, prepare
+from mxdp.engine import ALL, prepare, prepare_sum
 from mxdp.layers import LayerParams, Net, apply
 from mxdp.plans.pipeline import BACKWARD, Task
 from mxdp.scratch import cross_entropy, get_params
@@ -66,7 +66,7 @@ class Stage:
     def sum_in_gradients(self) -> None:
         """Sum in the arrays that are the parameters' gradients now, between two steps."""
         self._sums = [param.grad for param in self.flat]
-        self._add = [prepare("elemwise_add", pair, pair[0]) for pair in zip(self._sums, self._addends)]
+        self._add = [prepare_sum(pair, pair[0]) for pair in zip(self._sums, self._addends)]
 
     def begin(self, lengths: Sequence[int]) -> None:
         """Begin a step whose micro-batches have these ``lengths``. Buffers for other lengths are freed."""

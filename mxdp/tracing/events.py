@@ -1,9 +1,9 @@
 """The events of a timeline and their kinds.
 
 MXNet's profiler gives the name of an operator but not its purpose, so the name decides the kind. A network of ``mx.np``
-operators adds with ``_npi_add``. All-reduces, both MXNet's and mxdp's, add with ``elemwise_add``, ``add_n`` and
-``ElementwiseSum``. If a network of classic operators uses these too, pass ``kinds={...}`` when you record or read. The
-copies of an all-reduce have the same name as other copies and count as copies.
+operators adds with ``_npi_add``. All-reduces add with ``broadcast_add`` and ``add_n`` (mxdp's), ``elemwise_add`` and
+``ElementwiseSum`` (MXNet's). If a network of classic operators uses these too, pass ``kinds={...}`` when you record or
+read. The copies of an all-reduce have the same name as other copies and count as copies.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ INPUT = "input"
 STEP = "step"
 """The section of one step."""
 
-_SUMS = frozenset({"elemwise_add", "add_n", "ElementwiseSum", RANK_SUM})
+_SUMS = frozenset({"broadcast_add", "elemwise_add", "add_n", "ElementwiseSum", RANK_SUM})
 _COPIES = ("Copy", "_copyto", "_CrossDeviceCopy")
 _ENGINE = frozenset({"DeleteVariable", "DeleteOperator", "WaitForVar", "SetupExec", JOB})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mxdp import process, timing
+from mxdp import engine, process, timing
 from mxdp.backend import mx
 from mxdp.collectives import calibration
 from mxdp.collectives.calibration import calibrate, push_seconds, start_seconds
@@ -19,7 +19,7 @@ class KnownDevice:
 
     def __init__(self):
         self.push, self.start = 0.25, 0.5
-        self.rates = {"_copyto": 2.0, "elemwise_add": 3.0, "add_n": 7.5}
+        self.rates = {"_copyto": 2.0, "broadcast_add": 3.0, "add_n": 7.5}
         self.now = self.queued = 0.0
         self.delays = iter(())
 
@@ -44,7 +44,8 @@ def known(monkeypatch):
     device = KnownDevice()
     for name in ("time", "npx"):
         monkeypatch.setattr(timing, name, device)
-    monkeypatch.setattr(calibration, "prepare", device.prepare)
+    for module in (calibration, engine):
+        monkeypatch.setattr(module, "prepare", device.prepare)
     return device
 
 

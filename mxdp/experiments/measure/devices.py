@@ -7,6 +7,10 @@ from typing import List
 from mxdp.backend import Device, devices
 from mxdp.experiments.harness.experiment import Case, Settings
 
+WARM_UP = 20
+"""Steps of training before a clock starts: until then MXNet finds its memory, and Linux its pages. Where a process
+measures one round, all of that would be in it."""
+
 
 def devices_of(case: Case, settings: Settings) -> List[Device]:
     """The devices of this process of ``case``, of the same kind in all cases of an experiment.

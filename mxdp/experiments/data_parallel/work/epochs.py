@@ -9,7 +9,7 @@ from mxdp.experiments.data_parallel.work.continued import ContinuedTraining
 from mxdp.experiments.data_parallel.work.recorded_steps import recorder
 from mxdp.experiments.data_parallel.work.serial_run import check_step, synced_step
 from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
-from mxdp.experiments.measure.devices import devices_of
+from mxdp.experiments.measure.devices import WARM_UP, devices_of
 from mxdp.scratch import evaluate, get_params, in_sync, init_lenet, lenet
 from mxdp.tracing.recording import can_record
 from mxdp.training import BoundNet, TrainStep, train_epochs
@@ -33,7 +33,7 @@ def set_up(case: Case, settings: Settings) -> Work:
     training = ContinuedTraining(case, init_lenet(seed))
 
     warm_up, replicas = ([get_params(training.params, device) for device in devices] for _ in range(2))
-    next(train_epochs(data.train, warm_up, devices, batch_size, lr, samples=4 * batch_size))
+    next(train_epochs(data.train, warm_up, devices, batch_size, lr, samples=WARM_UP * batch_size))
     start = divmod(training.rounds * samples, len(data.train.y))
     epochs = train_epochs(data.train, replicas, devices, batch_size, lr, samples, seed, start=start)
 

@@ -13,7 +13,7 @@ from mxdp.experiments.data_parallel.work.continued import ContinuedTraining
 from mxdp.experiments.data_parallel.work.serial_run import check_step, synced_step
 from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
 from mxdp.experiments.measure import book_loop
-from mxdp.experiments.measure.devices import devices_of
+from mxdp.experiments.measure.devices import WARM_UP, devices_of
 from mxdp.scratch import evaluate, get_params, init_lenet, lenet
 from mxdp.timing import Timer
 from mxdp.training import BoundNet, train_epochs
@@ -34,7 +34,7 @@ def set_up(case: Case, settings: Settings) -> Work:
     if settings["samples"]:
         data = data.take(settings["samples"])
     data = book_loop.splittable(data, math.prod(settings["devices"]))
-    few = book_loop.splittable(data.take(4 * batch_size), math.prod(settings["devices"]))
+    few = book_loop.splittable(data.take(WARM_UP * batch_size), math.prod(settings["devices"]))
     params, seed = init_lenet(settings["seed"]), settings["seed"]
     if case.settings["loop"] == "book":
         training = ContinuedTraining(case, book_loop.book_layout(params))

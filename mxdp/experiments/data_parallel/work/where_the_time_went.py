@@ -28,7 +28,7 @@ def oracle(case: Case, settings: Settings) -> Iterator[Tuple[Any, ...]]:
 
 
 def set_up(case: Case, settings: Settings) -> Work:
-    """A round is ``steps`` steps, recorded, after two that warm up. The row shows the last round's first three."""
+    """A round is ``steps`` steps, recorded, after some that warm up. The row shows the last round's first three."""
     devices = devices_of(case, settings)
     if not can_record(devices):
         raise UsageError(

@@ -20,6 +20,7 @@ from mxdp.experiments.many_processes.peers import BOOK, GLUON, HYBRID, TORCH
 from mxdp.experiments.many_processes.work.machines import TrainingRank
 from mxdp.experiments.measure import book_loop
 from mxdp.experiments.measure.crew import Crew
+from mxdp.experiments.measure.devices import WARM_UP
 from mxdp.experiments.measure.memory import give_back
 from mxdp.scratch import cross_entropy, evaluate, get_params, init_lenet, train_batch
 from mxdp.training import RUN_AHEAD
@@ -184,7 +185,7 @@ def set_up(case: Case, settings: Settings) -> Work:
             {"test_accuracy": ranks.ask("accuracy")[0]} if whole else {},
         )
 
-    ranks.timed("train", min(steps, 4))
+    ranks.timed("train", min(steps, WARM_UP))
     facts = ranks.ask("facts")
     return Work([name for _, own in facts for name in own], one_round, case={"data": facts[0][0], "steps": steps})
 

@@ -1,0 +1,168 @@
+"""Build the site: ``python tools/site.py [FOLDER]`` (default: site/). Pages, executed lessons, results, plans, API.
+
+Sphinx wants its pages in one folder, and GitHub wants links that work in the repository. So the pages are copied to
+``build/site``, with links to each other changed, and what else they link is copied beside them.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Dict, List
+
+from notebooks import LESSONS, ROOT, write
+from sphinx.cmd.build import build_main
+
+import mxdp
+from mxdp import tracing
+from mxdp.experiments.report import page
+from mxdp.plans.__main__ import main as plans
+
+STAGE = ROOT / "build" / "site"
+FILES = STAGE / "extra" / "files"
+REFERENCE = ROOT / "experiments" / "reference" / "amd-epyc-2-cores"
+PAGES: Dict[Path, str] = {
+    ROOT / "README.md": "index.md",
+    ROOT / "experiments" / "README.md": "results.md",
+    ROOT / "CONTRIBUTING.md": "contributing.md",
+    ROOT / "CHANGELOG.md": "changelog.md",
+    **{file: f"{file.stem}.md" for file in sorted(ROOT.glob("docs/*.md"))},
+    ROOT / "docs" / "for-lecturers" / "README.md": "for-lecturers/index.md",
+    ROOT / "docs" / "for-lecturers" / "answers.md": "for-lecturers/answers.md",
+    **{lesson: f"lessons/{lesson.stem}.ipynb" for lesson in sorted(LESSONS.glob("*.py"))},
+}
+MOVING = ("naive 4", "ring 4", "tree 4", "shared-memory 4", "gpipe 4", "1f1b 4", "tiles 4")
+CONFIGURATION = """
+project, author, html_title = "mxdp", "the mxdp authors", "mxdp"
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+html_theme = "furo"
+html_extra_path = ["extra"]
+myst_heading_anchors = 4
+nb_execution_mode = "off"
+autodoc_typehints = "none"
+autodoc_member_order = "bysource"
+"""
+TREES = """
+
+```{toctree}
+:hidden:
+:caption: Read
+
+install
+pieces
+book
+your-own
+gluon
+checkpoints
+several-processes
+silent-bugs
+experiments
+gpus
+messages
+support
+```
+
+```{toctree}
+:hidden:
+:caption: Teach
+:glob:
+
+for-lecturers/index
+for-lecturers/answers
+exercises
+plans
+lessons/*
+```
+
+```{toctree}
+:hidden:
+:caption: Look up
+
+results
+api
+contributing
+changelog
+```
+"""
+
+
+def rewritten(text: str, source: Path) -> str:
+    """Links of the page ``source`` as they must be on the site."""
+    here = Path(PAGES[source]).parent
+
+    def new(target: str) -> str:
+        found = (source.parent / target).resolve()
+        if found in PAGES:
+            return os.path.relpath(PAGES[found], here)
+        if not found.is_file():
+            return ""
+        copy = FILES / found.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(found, copy)
+        return os.path.relpath(copy.relative_to(STAGE / "extra"), here)
+
+    def link(match: re.Match[str]) -> str:
+        words, target, anchor = match.groups()
+        if re.match(r"\w+:", target):
+            return match[0]
+        place = new(target)
+        if not place:
+            return words  # a folder
+        if place.endswith((".md", ".ipynb")) and (source.parent / target).resolve() in PAGES:
+            return f"[{words}]({place}{anchor or ''})"
+        return f'<a href="{place}">{words}</a>'
+
+    text = re.sub(r'src="([^"]*)"', lambda match: f'src="{new(match[1])}"', text)
+    return re.sub(r"\[([^\]]*)\]\(([^)#\s]+)(#[^)]*)?\)", link, text)
+
+
+def api() -> str:
+    """Every public name of ``mxdp`` and ``mxdp.tracing``, by its docstring."""
+    lines: List[str] = ["API", "===", ""]
+    for module in (mxdp, tracing):
+        lines += [module.__name__, "-" * len(module.__name__), "", f".. currentmodule:: {module.__name__}", ""]
+        for name in sorted(module.__all__):
+            value = getattr(module, name)
+            kind = "class" if inspect.isclass(value) else "function" if callable(value) else "data"
+            lines += [f".. auto{kind}:: {name}", *["   :members:"] * (kind == "class"), ""]
+    return "\n".join(lines)
+
+
+def stage() -> None:
+    """All that Sphinx reads."""
+    shutil.rmtree(STAGE, ignore_errors=True)
+    (STAGE / "for-lecturers").mkdir(parents=True)
+    write(STAGE / "lessons")
+    for source, place in PAGES.items():
+        if source.suffix == ".md":
+            (STAGE / place).write_text(rewritten(source.read_text(encoding="utf-8"), source), encoding="utf-8")
+    (STAGE / "conf.py").write_text(CONFIGURATION)
+    (STAGE / "api.rst").write_text(api())
+    with open(STAGE / "index.md", "a", encoding="utf-8") as index:
+        index.write(TREES)
+    (FILES / "plans").mkdir(parents=True, exist_ok=True)
+    frames = [
+        "# Plans that move",
+        "",
+        "Arrow keys step, space plays. `python -m mxdp.plans NAME --html` makes any other.",
+        "",
+    ]
+    for plan in MOVING:
+        name = f"{plan.replace(' ', '-')}.html"
+        plans([*plan.split(), "--html", str(FILES / "plans" / name)])
+        frames += [
+            f'<h2><a href="files/plans/{name}">{plan}</a></h2>',
+            f'<iframe src="files/plans/{name}" title="{plan}" style="width:100%;height:34rem;border:0"></iframe>',
+            "",
+        ]
+    (STAGE / "plans.md").write_text("\n".join(frames))
+    shutil.copy(page.write_report(REFERENCE), FILES / "report.html")
+
+
+if __name__ == "__main__":
+    stage()
+    sys.exit(build_main(["-W", "--keep-going", "-q", str(STAGE), sys.argv[1] if sys.argv[1:] else str(ROOT / "site")]))
