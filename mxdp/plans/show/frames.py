@@ -114,7 +114,7 @@ def of_pipeline(plan: PipelinePlan) -> Board:
             for place in needs(plan, stage, task):
                 if place[0] != stage:
                     frame.moves.append((place[0], done[place], stage, cycle, str(task)))
-        frame.text = f"Cycle {cycle} of 0 to {len(rows) - 1}: {', '.join(busy)}."
+        frame.text = f"Cycle {cycle} (of 0 to {len(rows) - 1}): {', '.join(busy)}."
         share = 100 * idle / (plan.stages * (cycle + 1))
         frame.cost = (
             f"So far {plural(cycle + 1, 'cycle')}, {share:.0f} % of them idle; activations are kept of "
