@@ -23,7 +23,8 @@ SETUP = Path(__file__).with_name("setup_cell.py")
 def notebook(lesson: Path) -> nbformat.NotebookNode:
     """The lesson's cells, after the one that sets a machine up."""
     found = jupytext.read(lesson)
-    found.cells.insert(1, nbformat.v4.new_code_cell(SETUP.read_text(encoding="utf-8").rstrip()))
+    setup = nbformat.v4.new_code_cell(SETUP.read_text(encoding="utf-8").rstrip(), metadata={"tags": ["remove-cell"]})
+    found.cells.insert(1, setup)  # the site leaves it out
     found.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
     return found
 
