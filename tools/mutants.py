@@ -66,6 +66,7 @@ ELSEWHERE = {
     "launch/guard.py": LAUNCHER,
     "launch/guarded.py": LAUNCHER,
     "launch/job.py": LAUNCHER,
+    "plans/show/frames.py": "plans/test_moving.py",
     "collectives/shards.py": "gluon/test_sharded.py processes/test_sharded_ranks.py",
     "gluon/checks.py": "gluon/test_trainer.py",
     "gluon/checkpoint.py": "gluon/test_gluon_checkpoint.py",

@@ -200,8 +200,16 @@ def test_watch_checks_at_each_save(tmp_path):
                     if words in line:
                         break
         finally:
-            child.send_signal(2)
-        assert child.wait(MOST_SECONDS) == 0
+            child.kill()
+
+
+def test_ctrl_c_ends_watch_well(tmp_path, monkeypatch, capsys):
+    def interrupt(seconds):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mxdp.exercises.__main__.time.sleep", interrupt)
+    assert main(["watch", str(tmp_path)]) == 0
+    assert "Watching" in capsys.readouterr().out
 
 
 def test_the_parent_imports_no_mxnet():

@@ -104,7 +104,7 @@ def test_a_guess_stands_beside_the_prediction(tmp_path, capsys):
     session.run([faulty.Good()], "quick", settings, tmp_path, False, False, {"made-good": "a dozen"})
     out = capsys.readouterr().out
     assert re.search("your guess +a dozen", out)
-    assert out.index("your guess") < out.index("answer")
+    assert out.index("your guess") < out.index("prediction")
 
 
 def test_one_failure_among_several_is_exit_status_1_and_the_others_complete(tmp_path):

@@ -9,7 +9,7 @@ from mxdp.experiments.allreduce.common import STORES
 from mxdp.experiments.allreduce.sizes import AllReduceSizes
 from mxdp.experiments.allreduce.work import sizes as work
 from mxdp.experiments.harness import claims
-from mxdp.experiments.harness.rows import Row
+from mxdp.experiments.harness.rows import Row, find_all
 from mxdp.experiments.measure.child import one_round
 from mxdp.experiments.measure.oracle import count
 from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO
@@ -190,7 +190,7 @@ def test_a_row_says_what_its_own_oracle_counted(measured):
 def test_the_picture_has_bars_beside_their_predictions_and_curves_of_unlike_colours():
     rows, figure = finished(), Figure(layout="constrained")
     AllReduceSizes().draw({"rows": rows}, figure)
-    bars, *curves = figure.axes
+    bars, *curves, _, _ = figure.axes
     assert bars.get_title(loc="center") == "1 MiB on each of 3 devices"
     shown = [row for row in rows if row.label.startswith("3 x 1048576")]
     assert [bar.get_width() for bar in bars.patches] == [1e3 * row.median for row in shown]
@@ -204,6 +204,28 @@ def test_the_picture_has_bars_beside_their_predictions_and_curves_of_unlike_colo
         assert len({line.get_color() for line in axes.lines}) == len(axes.lines) == len(ALGORITHMS) + len(STORES)
         bottom, top = axes.get_ylim()
         assert all(bottom < value < top for line in axes.lines for value in line.get_ydata())
+
+
+def test_the_picture_ends_with_the_bandwidths_by_size_and_by_number_of_devices():
+    rows, figure = finished(), Figure(layout="constrained")
+    AllReduceSizes().draw({"rows": rows}, figure)
+    *_, by_size, by_number = figure.axes
+    three, largest = (
+        find_all(rows, algorithm="ring", **own) for own in (dict(devices=rows[-1].devices), dict(bytes=1 << 20))
+    )
+    for axes, own, places in (
+        (by_size, three, [row.case["bytes"] for row in three]),
+        (by_number, largest, SETTINGS["devices"]),
+    ):
+        (measured,) = [line for line in axes.lines if line.get_label() == "ring"]
+        assert list(measured.get_xdata()) == places
+        assert list(measured.get_ydata()) == [row.metrics["busbw"] for row in own]
+        (simulated,) = [
+            line for line in axes.lines if line.get_linestyle() == "--" and line.get_color() == measured.get_color()
+        ]
+        factors = [row.median * 1e3 / row.metrics["predicted_ms"] for row in own]
+        assert list(simulated.get_ydata()) == pytest.approx([f * row.metrics["busbw"] for f, row in zip(factors, own)])
+        assert not [line for line in axes.lines if line.get_linestyle() == "--" and line.get_label() in STORES]
 
 
 def test_the_largest_arrays_answer():

@@ -66,11 +66,13 @@ class SilentBugs(Experiment):
     }
     compared = "parameters and gradients after two steps: right versions equal the serial run, and no bug does"
     together = True
-    common = dict(devices=[2], kind="auto", data="auto", data_dir=None, seed=0, lr=0.1)
+    common = dict(
+        devices=[2], kind="auto", data="auto", data_dir=None, seed=0, lr=0.1, rounds=1, batch_size=32, budget=0.0,
+    )  # fmt: skip
+    # A process takes minutes: no more of them than the pilot has.
     presets = {
-        "quick": dict(common, rounds=1, timeout=300.0, samples=640, batch_size=32),
-        # Minutes a process: no more of them than the pilot has.
-        "full": dict(common, rounds=1, timeout=600.0, samples=960, batch_size=32, budget=0.0),
+        "quick": dict(common, timeout=300.0, samples=640),
+        "full": dict(common, timeout=600.0, samples=960),
     }
     little = dict(data="synthetic", samples=64, batch_size=32)
 
