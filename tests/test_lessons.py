@@ -54,8 +54,22 @@ def test_lesson_calls_no_data_by_the_name_of_others(lesson):
         assert variable == name or variable not in NAMES
 
 
-def test_there_are_lessons():
+def test_lessons_are_short_and_ask():
     assert LESSONS
+    for lesson in LESSONS:
+        text = lesson.read_text(encoding="utf-8")
+        assert len(text.splitlines()) <= 120, lesson
+        assert text.count("?") >= 4 or lesson.stem == "11_twins", lesson
+
+
+def test_every_question_has_an_answer():
+    """As many as each lesson asks at its end, under the lesson's title."""
+    page = (ROOT / "docs" / "for-lecturers" / "answers.md").read_text(encoding="utf-8")
+    answers = dict(re.findall(r"^## (\d+)\. .*?\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL))
+    for lesson in LESSONS[:-1]:
+        asked = lesson.read_text(encoding="utf-8").split("# ## Questions")[1]
+        numbers = re.findall(r"^# (\d)\. ", asked, re.MULTILINE)
+        assert numbers == re.findall(r"^\*\*(\d)\. ", answers[str(int(lesson.stem[:2]))], re.MULTILINE), lesson
 
 
 def test_presets_fit_their_experiments():

@@ -3,9 +3,7 @@
 #
 # The book's figure shows the original on one device, network partitioning, layerwise partitioning and data parallelism;
 # the slides add pictures in tiles. All give the same result as one device. They differ in what the devices send and in
-# what each device keeps.
-#
-# A network is described once, as a list of layers with parameters of their own.
+# what each device keeps. A network is described once, as a list of layers with parameters of their own.
 
 # %%
 import mxdp
@@ -29,8 +27,6 @@ for layer, made in zip(LENET, outputs(LENET, shape)):
 
 # %% [markdown]
 # ## The serial run, which all splits must equal
-#
-# One device, one batch, forward and backward.
 
 # %%
 data = mxdp.load("synthetic")
@@ -64,27 +60,24 @@ for name, strategy in strategies.items():
     print(f"{name:10} every gradient is right; {moved / 1e6:5.2f} MB moved; kB of parameters on each device: {held}")
 
 # %% [markdown]
-# Data parallelism sends gradients, whose number does not depend on the batch. The others send activations, which grow
-# with the batch. So for small batches the order is different.
+# Data parallelism sends gradients, whose number does not depend on the batch. The others send activations. Which order
+# will they have for four samples, and for a thousand?
 
 # %%
 for name, strategy in strategies.items():
     print(f"{name:10}", *(f"{n} samples: {strategy.bytes_moved(n) / 1e6:5.2f} MB " for n in (4, 64, 1024)))
-assert strategies["data"].bytes_moved(4) > strategies["layerwise"].bytes_moved(4)
-assert strategies["data"].bytes_moved(1024) < strategies["layerwise"].bytes_moved(1024)
 
 # %% [markdown]
 # ## Layer by layer: columns, then rows
 #
 # If the first of two layers is cut by its outputs and the second by the same channels, its inputs, both layers together
-# need only one all-reduce, of the second layer's outputs. LeNet has two pairs: two all-reduces forward, and one
-# backward, since pictures need no gradient.
+# need only one all-reduce, of the second layer's outputs. LeNet has two pairs. How many all-reduces has it forward, and
+# how many backward, since pictures need no gradient?
 
 # %%
 for layer, cut in zip(LENET, cut_layers([hasattr(layer, "units") or hasattr(layer, "channels") for layer in LENET])):
     print(f"{cut:8} {layer}")
 print(strategies["layerwise"].allreduces)
-assert strategies["layerwise"].allreduces == {"forward": 2, "backward": 1}
 
 # %% [markdown]
 # ## Tiles and their halos
@@ -98,9 +91,7 @@ print(before_a_layer)
 print(before_a_layer.drawn(0))
 
 # %% [markdown]
-# Without halos the result is wrong at the border between tiles. Two convolutions spread the error by two pixels; beyond
-# them the result is right. All numbers are whole, so "right" means exactly equal. Here are the rows of a picture of
-# 11 x 8 in two tiles, one above the other:
+# Two convolutions without halos, on a picture of 11 x 8 in two tiles, one above the other. Which rows will be wrong?
 
 # %%
 net = (Conv(1, kernel=3, padding=1), Relu(), Conv(1, kernel=3, padding=1))
@@ -112,7 +103,6 @@ without = Tile(net, ones, (1, 11, 8), devices, halo=False).scores(picture).asnum
 assert (with_halos == whole).all()
 for number, row in enumerate(without[0, 0] != whole[0, 0]):
     print(f"{number:2}", "".join("#" if wrong else "." for wrong in row))
-assert [number for number, row in enumerate(without[0, 0] != whole[0, 0]) if row.any()] == [4, 5, 6, 7]
 
 # %% [markdown]
 # ## Which one?
