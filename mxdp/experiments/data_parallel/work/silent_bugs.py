@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import io
 import subprocess
 import sys
 import time
+from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from mxdp.backend import npx
 from mxdp.datasets import Dataset, load
@@ -24,7 +24,6 @@ from mxdp.scratch import in_sync
 
 TOLERANCES = (1e-3, 2e-2)
 """Of a parameter's largest value after two steps, and of its gradient's: ten times what a relu at its kink can do."""
-TEST = 1000
 LIMIT = 120.0
 WRONG = "wrong"
 """What the oracle leaves in the case's folder for all processes: how many numbers are wrong."""
@@ -39,6 +38,12 @@ for step in range(20 - ranks.rank):  # the last rank has one batch less
 print(ranks.rank, "is done")
 mxdp.backend.npx.waitall()
 """
+
+
+@lru_cache(maxsize=1)
+def _pictures(name: str, folder: Optional[str], seed: int) -> Dataset:
+    """Of all trainings of this process: dozens, of which each would keep a data set of its own."""
+    return load(name, folder, seed=seed)
 
 
 def train(case: Case, data: Dataset, settings: Settings, devices: int, epochs: int, seed: int, right: bool) -> Any:
@@ -63,7 +68,7 @@ def train(case: Case, data: Dataset, settings: Settings, devices: int, epochs: i
 def compare(case: Case, settings: Settings, right: bool) -> List[Tuple[int, int]]:
     """After two steps, (numbers compared, numbers wrong) of each replica: parameters, and gradients as they are summed,
     against those of the serial run; and the running means, if there are any."""
-    n, data = case.devices, load(settings["data"], settings["data_dir"], seed=settings["seed"])
+    n, data = case.devices, _pictures(settings["data"], settings["data_dir"], settings["seed"])
     # Devices that together have k times the batch make half as many steps of an epoch.
     times = n if "k times" in of(case.settings["bug"]).right else 1
     small = data.take(2 * times * 30, 10)
@@ -99,9 +104,8 @@ def set_up(case: Case, settings: Settings) -> Work:
     devices = devices_of(case, settings)
     if case.settings["bug"] == LAST_BATCH:
         return Work(["cpu"] * case.devices, lambda: last_batch(case.devices))
-    data = load(settings["data"], settings["data_dir"], seed=settings["seed"])
-    # Copies, not views: dozens of trainings in one process would each keep the whole data set.
-    part = copy.deepcopy(data.take(settings["samples"], min(TEST, len(data.test))))
+    data = _pictures(settings["data"], settings["data_dir"], settings["seed"])
+    part = data.take(settings["samples"], settings["samples"])
     right, numbers = case.settings["right"], iter(range(1000))
     wrong = int(Path(case.folder, WRONG).read_text())
 
