@@ -60,7 +60,8 @@ print("replicas in sync:", mxdp.in_sync(replicas))
 # %%
 for n in (1, 2):
     print(f"on {n} device(s):")
-    history = mxdp.train(n, batch_size=16, lr=0.3, num_epochs=2, data=digits, kind="cpu")
+    larger = mxdp.init_lenet(seed=0, scale=0.1)  # with the book's weights nothing is learned in so few steps
+    history = mxdp.train(n, batch_size=16, lr=0.1, num_epochs=2, data=digits, kind="cpu", params=larger)
 
 # %% [markdown]
 # ## Evaluate on all devices
