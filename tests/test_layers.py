@@ -123,6 +123,7 @@ def test_floor_zero_is_pure_python(path):
         "json",
         "rich",  # python -m mxdp.plans prints tables
         "html",  # and makes a page
+        "contextlib",
         "pathlib",
     )
     assert [name for name in imports(path.read_text(encoding="utf-8")) if not name.startswith(allowed)] == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -93,6 +94,9 @@ def _write(file: Path, text: str) -> None:
         beside.replace(file)
     except OSError as error:
         raise UsageError(f"{file} can't be written: {error.strerror}") from error
+    finally:
+        with contextlib.suppress(OSError):
+            beside.unlink()
 
 
 def watch(options: argparse.Namespace, console: Console) -> int:

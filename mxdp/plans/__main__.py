@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import sys
@@ -213,6 +214,9 @@ def _write(found: Any, file: Path) -> None:
         raise UsageError(f"{file} can't be written: {error.strerror}") from error
     except ValueError as error:
         raise UsageError(str(error)) from None
+    finally:
+        with contextlib.suppress(OSError):
+            beside.unlink()
     print(f"{file}: open it in a browser; arrow keys step, space plays.")
 
 

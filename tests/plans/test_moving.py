@@ -71,6 +71,7 @@ def test_a_page_needs_no_network_and_says_each_step():
     assert not re.search(r"https?:(?!//www.w3.org/2000/svg)|src=|href=|@import|url\((?!#)", html)
     assert len(re.findall("<li>", html)) == 7
     assert "Step 6 of 6" in html
+    assert all(re.fullmatch(r".*[^.]\.", said) for said in re.findall("<li>(.*)</li>", html))
     (script,) = re.findall(r"<script>(.*?)</script>", html, re.DOTALL)
     assert len(script) < 30_000
     data = json.loads(re.findall(r'type="application/json">(.*?)</script>', html, re.DOTALL)[0])
@@ -112,6 +113,7 @@ def test_tiles_are_printed(capsys):
         ("tiles --picture 99", "--picture is a whole number from 1 to 28"),
         ("tiles 64 --picture 3", "use fewer"),
         ("gpipe 64 --micro-batches 256 --html no/such/place.html", "place.html can't be written"),
+        (f"ring 2 --html {__file__}/page.html", "page.html can't be written"),
         ("tiles 4 --source 1", "--source is for broadcast alone"),
     ],
 )

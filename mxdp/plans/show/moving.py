@@ -49,7 +49,8 @@ def moving(plan: Union[Schedule, PipelinePlan, Exchange]) -> Page:
         raise ValueError(f"{board.title}: {cells:,} cells are too many for a page, which has room for {MOST_CELLS:,}")
     # "</script>" must not end the script that holds the data.
     data = json.dumps(asdict(board), separators=(",", ":")).replace("</", "<\\/")
-    steps = "\n".join(f"<li>{escape(f'{frame.text} {frame.cost}'.strip())}.</li>" for frame in board.frames)
+    said = [f"{frame.text} {frame.cost}." if frame.cost else frame.text for frame in board.frames]
+    steps = "\n".join(f"<li>{escape(sentences)}</li>" for sentences in said)
     page = Path(__file__).with_name("moving.html").read_text(encoding="utf-8")
     for name, value in (("TITLE", escape(board.title)), ("STEPS", steps), ("DATA", data)):
         page = page.replace(f"[[{name}]]", value)
