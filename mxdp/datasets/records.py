@@ -1,4 +1,4 @@
-"""A data set in memory: two splits of 28 x 28 pictures and their labels."""
+"""A data set in memory: two splits of pictures and their labels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Labels = npt.NDArray[np.int32]
 
 
 CLASSES = 10
-"""Labels are 0 to 9, since LeNet has ten scores."""
+"""LeNet has ten scores, so its labels are 0 to 9."""
 
 
 def positive_int(what: str, value: Any) -> int:
@@ -62,11 +62,11 @@ def check_labels(y: Any, classes: Optional[int] = CLASSES) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Pictures ``X``: float32 (n, 1, 28, 28) in [0, 1], C-contiguous; and their labels ``y``: int32 (n,), 0 to 9.
+    """Pictures ``X``: float32 (n, channels, height, width), C-contiguous; and their labels ``y``: int32 (n,), from 0.
 
     Raises:
         TypeError: ``X`` or ``y`` is no array of NumPy's.
-        ValueError: ``X`` or ``y`` has another shape, type or layout, their lengths differ, a label is not 0 to 9, or a
+        ValueError: ``X`` or ``y`` has another shape, type or layout, their lengths differ, a label is negative, or a
             pixel is no finite number.
     """
 
@@ -77,8 +77,10 @@ class Split:
         for name, array in (("X", self.X), ("y", self.y)):
             if not isinstance(array, np.ndarray):
                 raise TypeError(f"{name} must be an array of NumPy's, not a {type(array).__name__}")
-        if self.X.dtype != np.float32 or self.X.ndim != 4 or self.X.shape[1:] != (1, 28, 28):
-            raise ValueError(f"X must be float32 of shape (n, 1, 28, 28), not {self.X.dtype} of shape {self.X.shape}")
+        if self.X.dtype != np.float32 or self.X.ndim != 4 or 0 in self.X.shape[1:]:
+            raise ValueError(
+                f"X must be float32 of shape (n, channels, height, width), not {self.X.dtype} of shape {self.X.shape}"
+            )
         if self.y.dtype != np.int32 or self.y.ndim != 1:
             raise ValueError(f"y must be int32 of shape (n,), not {self.y.dtype} of shape {self.y.shape}")
         if len(self.X) != len(self.y):
@@ -87,7 +89,7 @@ class Split:
             raise ValueError("X must be C-contiguous: a batch is gathered row by row")
         if len(self.y) and not np.isfinite([self.X.min(), self.X.max()]).all():
             raise ValueError("X holds NaN or infinity: every pixel must be a finite number")
-        check_labels(self.y)
+        check_labels(self.y, classes=None)
 
     def __len__(self) -> int:
         return len(self.y)
@@ -110,6 +112,9 @@ class Dataset:
     """A training and a test split, the names of the classes by label, and in ``origin`` where the data came from.
 
     ``name`` is the data set that was loaded, never ``auto``.
+
+    Raises:
+        ValueError: the splits' pictures differ in shape, or a label has no class.
     """
 
     name: str
@@ -117,6 +122,15 @@ class Dataset:
     test: Split
     classes: Tuple[str, ...]
     origin: str
+
+    def __post_init__(self) -> None:
+        if self.train.X.shape[1:] != self.test.X.shape[1:]:
+            raise ValueError(
+                f"pictures for training are {self.train.X.shape[1:]}, those for the test {self.test.X.shape[1:]}: give "
+                "both the same channels, height and width"
+            )
+        for split in (self.train, self.test):
+            check_labels(split.y, len(self.classes))
 
     def __repr__(self) -> str:
         return f"<Dataset {self.name!r}: {len(self.train)} training and {len(self.test)} test pictures>"

@@ -11,7 +11,7 @@ def split(n: int) -> Split:
 
 
 def test_take_gives_views_from_the_front():
-    whole = Dataset("made-up", split(8), split(5), ("a",), "here")
+    whole = Dataset("made-up", split(8), split(5), tuple("abcdefgh"), "here")
 
     short = whole.take(3, 2)
 
@@ -19,17 +19,17 @@ def test_take_gives_views_from_the_front():
     assert np.array_equal(short.train.X, whole.train.X[:3])
     assert short.train.y.tolist() == [0, 1, 2]
     assert np.shares_memory(short.train.X, whole.train.X)
-    assert (short.name, short.classes, short.origin) == ("made-up", ("a",), "here")
+    assert (short.name, short.classes, short.origin) == ("made-up", whole.classes, "here")
 
 
 def test_take_leaves_the_test_split_alone_and_takes_no_more_than_there_is():
-    short = Dataset("made-up", split(8), split(5), (), "").take(100)
+    short = Dataset("made-up", split(8), split(5), tuple("abcdefgh"), "").take(100)
 
     assert (len(short.train), len(short.test)) == (8, 5)
 
 
 def test_they_show_themselves_in_a_line():
-    whole = Dataset("made-up", split(8), split(5), ("a",), "here")
+    whole = Dataset("made-up", split(8), split(5), tuple("abcdefgh"), "here")
     assert repr(whole) == "<Dataset 'made-up': 8 training and 5 test pictures>"
     assert repr(whole.train) == "<Split: 8 pictures>"
 
@@ -58,3 +58,15 @@ def test_take_refuses_what_is_not_a_positive_int(bad):
 def test_a_split_refuses_wrong_arrays(X, y, message):
     with pytest.raises(ValueError, match=message):
         Split(X, y)
+
+
+@pytest.mark.parametrize(
+    ("test", "classes", "message"),
+    [
+        (split(8), 7, r"labels must be whole numbers from 0 to 6, not 0 to 7"),
+        (Split(np.zeros((1, 3, 28, 28), np.float32), np.zeros(1, np.int32)), 8, r"training are \(1, 28, 28\), .* both"),
+    ],
+)
+def test_a_data_set_refuses_splits_that_do_not_go_together(test, classes, message):
+    with pytest.raises(ValueError, match=message):
+        Dataset("made-up", split(3), test, tuple(map(str, range(classes))), "here")
