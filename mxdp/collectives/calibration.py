@@ -8,11 +8,14 @@ buffers, which are used alternately, on one device and on as many devices as the
 from __future__ import annotations
 
 import statistics
+import time
 from typing import Callable, Sequence
 
 from mxdp import process
-from mxdp.backend import Device, NDArray, mx
+from mxdp.backend import Device, NDArray, mx, npx
+from mxdp.collectives.program import Program, places
 from mxdp.engine import Call, prepare, prepare_sum
+from mxdp.plans.collective.rings import bidirectional_ring
 from mxdp.plans.cost.machine import Curve, Machine, Rate
 from mxdp.timing import Timer
 
@@ -23,6 +26,8 @@ than the work."""
 ENOUGH = 32 * MEBIBYTE
 """Bytes in use times repeats. Small footprints are repeated more often, so that each measured time is long enough."""
 ROUNDS = 5
+SHORT_ROUNDS = 25
+"""Rounds of what takes about a millisecond: a disturbance of some milliseconds must not be in most of them."""
 
 PAIRS = 2
 """Pairs of buffers, source and target, that each device uses alternately."""
@@ -50,19 +55,32 @@ def calibrate(devices: Sequence[Device], footprints: Sequence[int] = FOOTPRINTS)
 
     middle = footprints[len(footprints) // 2]
     two, four = (seconds_a_byte(work, devices, active, middle) for work in (_sum_of_two, _sum_of_four))
-    return Machine(push_seconds(devices[0]), rate(_copy), rate(_sum_of_two), max(0.0, (four / two - 1) / 2), cores)
+    return Machine(push_seconds(devices), rate(_copy), rate(_sum_of_two), max(0.0, (four / two - 1) / 2), cores)
 
 
-def push_seconds(device: Device, calls: int = 500) -> float:
-    """Python's seconds for one prepared call, measured with tiny arrays, whose work takes almost no time."""
-    call = prepare("_copyto", [_buffer(device, 1)], _buffer(device, 1))
-    return _median_seconds([call] * calls) / calls
+def push_seconds(devices: Sequence[Device]) -> float:
+    """Python's seconds for one operation of a plan, while the workers do the operations before it.
+
+    It is measured with a plan of many operations on tiny arrays. A push to a worker that sleeps has to wake it: on two
+    cores this takes 7 to 10 microseconds. One push after another to the same device takes 4.
+    """
+    plan = bidirectional_ring(len(devices))
+    program = Program(plan, [places(plan, _buffer(device, plan.chunks)) for device in devices])
+    seconds = []
+    for _ in range(1 + SHORT_ROUNDS):
+        npx.waitall()
+        started = time.perf_counter()
+        program()
+        seconds.append((time.perf_counter() - started) / len(program.calls))
+    npx.waitall()
+    return statistics.median(seconds[1:])
 
 
 def start_seconds(one: Device, other: Device, hops: int = 200) -> float:
     """Start-up seconds of a copy: four bytes go back and forth, and each copy waits for the one before."""
     here, there = _buffer(one, 1), _buffer(other, 1)
-    return _median_seconds([prepare("_copyto", [here], there), prepare("_copyto", [there], here)] * (hops // 2)) / hops
+    calls = [prepare("_copyto", [here], there), prepare("_copyto", [there], here)] * (hops // 2)
+    return _median_seconds(calls, SHORT_ROUNDS) / hops
 
 
 def seconds_a_byte(work: Work, devices: Sequence[Device], active: int, footprint: int) -> float:
@@ -96,9 +114,9 @@ def _buffer(device: Device, elements: int) -> NDArray:
     return mx.nd.zeros((elements,), ctx=device)
 
 
-def _median_seconds(calls: Sequence[Call]) -> float:
+def _median_seconds(calls: Sequence[Call], rounds: int = ROUNDS) -> float:
     timer = Timer()
-    for _ in range(1 + ROUNDS):
+    for _ in range(1 + rounds):
         with timer:
             for call in calls:
                 call()

@@ -8,9 +8,13 @@ from typing import Optional, Sequence, Tuple
 from mxdp import process
 from mxdp.backend import Device
 from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO, check_algorithm, plan
+from mxdp.plans.collective.one_hop import loads
 from mxdp.plans.collective.schedule import READ, Schedule
 from mxdp.plans.cost.machine import CPU, GPU, Machine
-from mxdp.plans.cost.simulate import predict
+from mxdp.plans.cost.simulate import collective_jobs, predict
+
+EQUAL = 1.05
+"""Plans whose predicted times are less than 5 % apart count as equal."""
 
 
 def resolve(
@@ -30,6 +34,9 @@ def resolve(
 def choose(devices: Sequence[Device], sizes: Sequence[int], itemsize: int, machine: Optional[Machine] = None) -> str:
     """The all-reduce with the least predicted time for arrays of ``sizes`` elements of ``itemsize`` bytes.
 
+    Of those that are predicted to be equal, it is the one with the fewest operations; then with the fewest operations
+    that wait for another device, whose worker may sleep.
+
     ``machine``: speeds as :func:`mxdp.collectives.calibrate` measures them; by default those of the reference machine,
     with this machine's number of cores.
     """
@@ -46,11 +53,19 @@ def usual_machine(on_cpu: bool, cores: Optional[int] = None) -> Machine:
 
 @lru_cache(maxsize=1024)
 def _choose(devices: int, sizes: Tuple[int, ...], itemsize: int, on_cpu: bool, machine: Machine) -> str:
-    plans = {name: plan(name, devices, sizes) for name in sorted(ALGORITHMS)}
+    # Arrays that one device sums travel together (:class:`mxdp.GradientSync`).
+    plans = {name: plan(name, devices, loads(devices, sizes)) for name in sorted(ALGORITHMS)}
     nbytes = sum(sizes) * itemsize
     expected = {
-        name: predict(schedule, nbytes, machine)
+        name: predict(schedule, nbytes, machine, itemsize)
         for name, schedule in plans.items()
         if on_cpu or not any(send.action == READ for step in schedule.steps for send in step)
     }
-    return min(expected, key=lambda name: expected[name])
+    least = min(expected.values())
+
+    def effort(name: str) -> Tuple[int, int]:
+        jobs = collective_jobs(plans[name], nbytes, machine, itemsize)
+        lanes = {job.name: job.lane for job in jobs}
+        return len(jobs), sum(lanes[need] != job.lane for job in jobs for need in job.needs)
+
+    return min((name for name, seconds in expected.items() if seconds <= EQUAL * least), key=effort)

@@ -6,7 +6,7 @@ import pytest
 
 from mxdp import engine, process, timing
 from mxdp.backend import mx
-from mxdp.collectives import calibration
+from mxdp.collectives import calibration, program
 from mxdp.collectives.calibration import calibrate, push_seconds, start_seconds
 from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.cost.simulate import predict
@@ -22,9 +22,11 @@ class KnownDevice:
         self.rates = {"_copyto": 2.0, "broadcast_add": 3.0, "add_n": 7.5}
         self.now = self.queued = 0.0
         self.delays = iter(())
+        self.pushed = []
 
     def perf_counter(self):
-        assert not self.queued, "the clock was read before a fence"
+        if self.queued:
+            self.pushed.append(self.now)
         return self.now
 
     def waitall(self):
@@ -42,9 +44,10 @@ class KnownDevice:
 @pytest.fixture
 def known(monkeypatch):
     device = KnownDevice()
-    for name in ("time", "npx"):
-        monkeypatch.setattr(timing, name, device)
-    for module in (calibration, engine):
+    for module in (timing, calibration):
+        monkeypatch.setattr(module, "time", device)
+        monkeypatch.setattr(module, "npx", device)
+    for module in (calibration, engine, program):
         monkeypatch.setattr(module, "prepare", device.prepare)
     return device
 
@@ -59,7 +62,7 @@ def test_copies_and_sums_are_told_apart(known, monkeypatch):
         assert [each for _, each in rate.alone] == pytest.approx([seconds] * 2)
         assert [each for _, each in rate.together] == pytest.approx([2 * seconds] * 2)  # one clock for both devices
     assert machine.add_more == pytest.approx((7.5 / 3 - 1) / 2)
-    assert machine.push == 8.0
+    assert machine.push == 0.0
 
 
 def test_a_round_has_a_fence_at_both_ends(known):
@@ -68,7 +71,16 @@ def test_a_round_has_a_fence_at_both_ends(known):
     assert calibration._median_seconds([call] * 4) == 4 * (0.25 + 0.5 + 8.0)
     known.queued = 100.0
     assert start_seconds(mx.cpu(0), mx.cpu(1), hops=20) == 0.25 + 0.5 + 8.0
-    assert push_seconds(mx.cpu(0), calls=10) == 0.25 + 0.5 + 8.0
+    assert not known.pushed, "the clock was read before a fence"
+
+
+@pytest.mark.parametrize("devices", [2, 4])
+def test_a_push_is_pythons_time_alone(known, devices):
+    known.queued = 100.0
+    known.delays = iter([1000.0])
+    assert push_seconds([mx.cpu(rank) for rank in range(devices)]) == pytest.approx(0.25)
+    assert len(known.pushed) == 1 + calibration.SHORT_ROUNDS
+    assert not known.queued
 
 
 def test_it_is_the_median_of_the_rounds_behind_a_warm_up(known):
@@ -95,5 +107,5 @@ def test_one_device_has_no_link():
 
 
 def test_times_are_of_one_call_and_one_hop():
-    assert 0 < push_seconds(mx.cpu(0), calls=50) < 0.1
+    assert 0 < push_seconds([mx.cpu(0), mx.cpu(1)]) < 0.1
     assert 0 < start_seconds(mx.cpu(0), mx.cpu(1), hops=20) < 0.1

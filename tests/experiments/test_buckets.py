@@ -71,7 +71,7 @@ def finished(lenet, resnet18, devices=2):
 )
 def test_the_best_is_judged_on_rounds_that_did_not_choose_it(lenet, resnet18, held):
     found, answer, explanation = finished(lenet, resnet18)
-    assert found == dict(zip(("lenet_best", "resnet18_best"), held))
+    assert found == {**dict(zip(("lenet_best", "resnet18_best"), held)), "auto_worst": None}  # none of 25 MiB
     assert answer == (
         "Compared with MXNet's device store, which sums gradients one by one, buckets on 2 devices take "
         f"{lenet:.2f} ({lenet:.2f} to {lenet:.2f}) of the time for LeNet and "
@@ -79,6 +79,22 @@ def test_the_best_is_judged_on_rounds_that_did_not_choose_it(lenet, resnet18, he
     )
     assert "(10 ms), buckets of 0.25 MiB are the fastest: the sum adds 2.0 (2.0 to 2.0) ms" in explanation
     assert "and 5.0 (5.0 to 5.0) ms if it starts after the pass" in explanation
+
+
+@pytest.mark.parametrize(("auto", "held"), [([3.0, 1.09], True), ([1.0, 1.11], False)])
+def test_auto_is_judged_where_it_is_worst_and_with_the_default_bucket(auto, held):
+    experiment, settings, rows = Buckets(), {**SETTINGS, "bucket_mb": [0.25, 25.0]}, []
+    for case in experiment.cases(settings):
+        if "run" not in case.settings:
+            judged = case.label == "resnet18 x 2: auto, 25 MiB"
+            at = {"devices": ["cpu(0)", "cpu(1)"], **case.settings}
+            slow = "0.25 MiB" in case.label or "mxnet" in case.label
+            rows.append(Row(case.label, at, (auto if judged else [2.0, 2.0] if slow else [1.0, 1.0]) * 12))
+    experiment.finish(rows, [], settings)
+    found = claims.judged("auto_worst", experiment.claims["auto_worst"], rows)
+    expected = "resnet18 x 2" if auto[0] > 1 else "lenet x 2"
+    assert [each["label"] for each in found["measured"]] == [f"{expected}: auto, 25 MiB"]
+    assert found["holds"] is (held if auto[0] > 1 else True)
 
 
 def test_nothing_is_claimed_of_eight_devices():

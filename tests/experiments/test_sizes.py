@@ -69,7 +69,7 @@ def test_the_machine_is_measured_once_a_round_and_auto_chooses_by_the_first(monk
     work._machine.cache_clear()
     cases = [
         work.set_up(CASES[label], SETTINGS)
-        for label in ("2 arrays of 4 bytes, auto", "3 arrays of 4 bytes, ring", "3 arrays of 4 bytes, mxnet-local")
+        for label in ("2 arrays of 4 bytes, auto", "3 arrays of 1 MiB, ring", "3 arrays of 4 bytes, mxnet-local")
     ]
     first, second = ([one_round(case) for case in cases] for _ in range(2))
     work._machine.cache_clear()
@@ -93,11 +93,11 @@ def test_one_device_is_not_measured_against_a_model():
 @pytest.mark.parametrize(
     ("ours", "error", "held"),
     [
-        (0.75, 0.24, [True, True]),
-        (0.76, 0.1, [False, True]),
-        (0.5, 0.26, [True, False]),
-        (0.5, -0.19, [True, True]),
-        (0.5, -0.21, [True, False]),
+        (0.75, 0.24, [True, True, False]),
+        (0.76, 0.1, [False, True, False]),
+        (0.5, 0.26, [True, False, False]),
+        (0.5, -0.19, [True, True, False]),
+        (0.5, -0.21, [True, False, False]),
     ],
 )
 def test_it_holds_if_our_best_is_faster_and_the_model_near(ours, error, held):
@@ -107,12 +107,27 @@ def test_it_holds_if_our_best_is_faster_and_the_model_near(ours, error, held):
     assert [[each["label"] for each in claim["measured"]] for claim in judged] == [
         ["2 x 1048576 ring", "3 x 1048576 ring"],
         [f"2 x 1048576 {AUTO}", f"3 x 1048576 {AUTO}"],
+        [f"2 x 4 {AUTO}", f"3 x 4 {AUTO}"],
     ]
     assert judged[1]["measured"][0]["median"] == pytest.approx(max(1 + error, 1 / (1 + error)))
     assert experiment.answer(rows, [], SETTINGS) == (
         "For 1 MiB on 3 devices, mxdp's fastest all-reduce is ring, as the cost model expects, and takes "
         f"{ours:.2f} ({ours:.2f} to {ours:.2f}) of the time of MXNet's device store."
     )
+
+
+def test_auto_is_judged_where_it_is_worst_in_the_rounds_that_did_not_choose_this_size():
+    rows = [
+        Row(f"{nbytes} {name}", {"algorithm": name, "bytes": nbytes, "devices": ["cpu(0)", "cpu(1)"]}, samples)
+        for nbytes, ring, auto in ((4, [1.0, 1.0], [1.2, 1.0]), (8, [1.0, 1.0], [1.1, 1.4]))
+        for name, samples in (("ring", ring * 12), (AUTO, auto * 12))
+    ]
+    for row in rows:
+        row.oracle.update(wrong=0)
+    AllReduceSizes().finish(rows, [], {**SETTINGS, "sizes": [4, 8]})
+    (judged,) = (row for row in rows if "auto_worst" in row.rounds)
+    assert (judged.label, judged.metrics["auto_worst"]) == ("4 auto", 1.0)
+    assert judged.rounds["auto_worst"] == [None, 1.0] * 12
 
 
 def test_the_fastest_is_not_reported_in_the_rounds_that_chose_it():

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from mxdp.plans.collective.algorithms import ALGORITHMS, plan
+from mxdp.plans.cost import simulate as simulation
 from mxdp.plans.cost.machine import Machine, Rate
-from mxdp.plans.cost.simulate import Job, predict, simulate
+from mxdp.plans.cost.simulate import Job, simulate
 
+predict = partial(simulation.predict, itemsize=1)
 UNIT = Rate(0.0, ((1.0, 1.0),), ((1.0, 1.0),))
 MANY = Machine(push=0.0, copy=UNIT, add=UNIT, add_more=0.0, cores=64)
 
@@ -76,6 +79,11 @@ def test_every_operation_pays_one_start():
 
 def test_more_parts_cost_more():
     assert predict(plan("naive", 3), 10, replace(MANY, add_more=0.5)) == pytest.approx(10 + 15 + 20)
+
+
+def test_a_vector_of_fewer_numbers_than_chunks_leaves_chunks_empty():
+    """One number of four bytes: device 0 adds it, and writes it to itself and to the three others."""
+    assert simulation.predict(plan("shared-memory", 4), 4, MANY) == pytest.approx(4 + 4 * 4)
 
 
 def test_nothing_takes_no_time():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from typing import List, Sequence, Tuple
 
 from mxdp.experiments.harness.rows import Row, fastest
@@ -31,6 +32,25 @@ def keep_fastest(ours: Sequence[Row], *names: str) -> Tuple[Row, List[bool]]:
     for name in ("best_of_device_store", *names):
         best.keep(name, best.rounds.get("of_device_store", ()), reported)
     return best, reported
+
+
+def keep_over_fastest(auto: Row, best: Row, reported: Sequence[bool]) -> float:
+    """Keep the time of ``auto`` over that of the fastest, as ``over_fastest``, in the rounds that did not choose it.
+
+    Returns:
+        The median of the same over the other rounds, to choose the row that is judged.
+    """
+    ratios = auto.ratios(best)
+    auto.keep("over_fastest", ratios, reported)
+    return statistics.median([each for each, own in zip(ratios, reported) if not own] or ratios)
+
+
+def keep_worst(name: str, found: Sequence[Tuple[float, Row]]) -> None:
+    """Of rows with what :func:`keep_over_fastest` returned, the worst is judged: it gets its ``over_fastest`` as
+    ``name``. It was chosen in the rounds that are not reported."""
+    if found:
+        _, worst = max(found, key=lambda pair: pair[0])
+        worst.keep(name, worst.rounds["over_fastest"])
 
 
 def draw_times(axes: style.Axes, rows: List[Row], labels: Sequence[str], **predictions: str) -> None:

@@ -72,6 +72,17 @@ def owners(devices: int, sizes: Sequence[int]) -> List[int]:
     return owner
 
 
+def loads(devices: int, sizes: Sequence[int]) -> List[int]:
+    """The elements that each of :func:`owners` adds up; without devices that have none.
+
+    >>> loads(3, [5, 4, 3, 3, 1])
+    [5, 5, 6]
+    """
+    owner = owners(devices, sizes)
+    found = [sum(size for size, its in zip(sizes, owner) if its == device) for device in range(devices)]
+    return [each for each in found if each]
+
+
 def direct(devices: int) -> Schedule:
     """Every device adds up one chunk: it receives this chunk from all others and sends the sum to all.
 

@@ -125,8 +125,10 @@ def simulate(
     return spans
 
 
-def predict(schedule: Schedule, nbytes: int, machine: Machine) -> float:
+def predict(schedule: Schedule, nbytes: int, machine: Machine, itemsize: int = 4) -> float:
     """Seconds of a collective over vectors of ``nbytes`` bytes, from the first push to the end of the last operation.
+
+    ``itemsize``: bytes of a number. Fewer numbers than chunks leave chunks empty.
 
     Unlike the textbook's formula (:func:`mxdp.plans.cost.link.allreduce_seconds`) it counts what a plan meets in MXNet:
     a device does one operation after another; an operation that writes an array waits for its readers, and all chunks
@@ -140,14 +142,16 @@ def predict(schedule: Schedule, nbytes: int, machine: Machine) -> float:
     >>> [round(predict(plan(name, 2), 2_000_000, machine) * 1e3, 3) for name in ("naive", "direct")]
     [6.0, 4.0]
     """
-    jobs = _collective_jobs(schedule, nbytes, machine) if nbytes else []
-    spans = simulate([jobs], machine.cores, push=machine.push, python_needs_core=False)
+    spans = simulate([collective_jobs(schedule, nbytes, machine, itemsize)], machine.cores, push=machine.push, python_needs_core=False)
     return max((end for _, end in spans.values()), default=0.0)
 
 
-def _collective_jobs(schedule: Schedule, nbytes: int, machine: Machine) -> List[Job[int]]:
-    """Each operation needs the writers of what it reads, and all users of what it writes."""
-    length, in_place = sum(schedule.sizes) or nbytes, adds_in_place(schedule, nbytes)
+def collective_jobs(schedule: Schedule, nbytes: int, machine: Machine, itemsize: int = 4) -> List[Job[int]]:
+    """The jobs that :func:`predict` simulates. Each operation needs the writers of what it reads, and all users of what
+    it writes."""
+    if not nbytes:
+        return []
+    length, in_place = sum(schedule.sizes) or -(-nbytes // itemsize), adds_in_place(schedule, nbytes)
     sizes = [(stop - start) * nbytes / length for start, stop in schedule.borders(length)]
     todo = [operation for operation in operations(schedule, in_place) if sizes[operation.target.chunk]]
     slots = {slot for operation in todo for slot in (*operation.sources, operation.target)}
