@@ -53,8 +53,8 @@ class Buckets(Experiment):
         for net, (title, bound) in NETS.items()
     }
     claims["auto_worst"] = Claim(
-        f"With buckets of {DEFAULT_MB:g} MiB, the default, 'auto' takes at most 1.1 times as long as the fastest of ours: "
-        "of both networks and all numbers of devices, where it is worst.",
+        f"With buckets of {DEFAULT_MB:g} MiB, the default, 'auto' takes at most 1.1 times as long as the fastest of "
+        "ours: of both networks and all numbers of devices, where it is worst.",
         "ours: who chooses nothing should not pay for that",
         1.1,
     )

@@ -44,7 +44,8 @@ class AllReduceSizes(Experiment):
         "what each device's link carries at least, both in GB/s. 'Pred.': the plan simulated with the speeds measured "
         "in the same round; 'off': how far its interval is from that of the time (0 %: they overlap, so they agree). "
         "auto: the algorithm that the cost model chose. The fastest, and the size for which auto is worst, are chosen "
-        "on odd rounds (or processes) and timed on the others. The cost model is judged by the median over algorithms and sizes of each round."
+        "on odd rounds (or processes) and timed on the others. The cost model is judged by the median over algorithms "
+        "and sizes of each round."
     )
     claims = {
         "largest_of_device_store": Claim(

@@ -142,7 +142,12 @@ def predict(schedule: Schedule, nbytes: int, machine: Machine, itemsize: int = 4
     >>> [round(predict(plan(name, 2), 2_000_000, machine) * 1e3, 3) for name in ("naive", "direct")]
     [6.0, 4.0]
     """
-    spans = simulate([collective_jobs(schedule, nbytes, machine, itemsize)], machine.cores, push=machine.push, python_needs_core=False)
+    spans = simulate(
+        [collective_jobs(schedule, nbytes, machine, itemsize)],
+        machine.cores,
+        push=machine.push,
+        python_needs_core=False,
+    )
     return max((end for _, end in spans.values()), default=0.0)
 
 
