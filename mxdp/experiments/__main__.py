@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence
 
 from mxdp.errors import MxdpError, UsageError
+from mxdp.experiments.predict import command as predict
 
 OK, FAILED, USAGE = 0, 1, 2
 OPTIONS = ("devices", "kind", "data", "data_dir", "of", "seed", "rounds", "timeout")
@@ -69,6 +70,9 @@ def parser() -> argparse.ArgumentParser:
     compare.add_argument("b", type=Path, metavar="B", help="the same of another run")
     compare.add_argument("--json", action="store_true", help="for programs")
 
+    ahead = commands.add_parser("predict", help="what many devices and nodes would give, from one that was measured")
+    predict.add_arguments(ahead)
+
     doctor = commands.add_parser("doctor", help="what this machine and installation can and cannot show")
     doctor.add_argument("--json", action="store_true", help="for programs")
     return top
@@ -95,6 +99,9 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
             from mxdp.experiments import doctor
 
             return doctor.main(options.json)
+        if options.command == "predict":
+            predict.main(options)
+            return OK
         return _run(options)
     except MxdpError as error:
         print(f"mxdp: {error}", file=sys.stderr)

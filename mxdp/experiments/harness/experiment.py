@@ -57,7 +57,7 @@ class Skipped(Exception):
 Result = Dict[str, Any]
 Settings = Dict[str, Any]
 
-NO_ROOMS = ("harness", "measure", "report")
+NO_ROOMS = ("harness", "measure", "predict", "report")
 """Folders of ``mxdp/experiments/`` that hold no experiments."""
 EXTRA_MODULES = "MXDP_EXPERIMENTS"
 """Environment variable: names of further modules (comma-separated) that register experiments, for a teacher's own."""

@@ -1,0 +1,1 @@
+"""``predict``: what many devices and nodes would give, from one device that was measured."""

@@ -1,0 +1,229 @@
+"""What a prediction starts from: networks and machines, from files and by name, each number with where it is from."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from mxdp.errors import UsageError, did_you_mean
+from mxdp.experiments.predict.symbols import works_of_symbol
+from mxdp.plans.cost.link import Link
+from mxdp.plans.scaling.cluster import Cluster
+from mxdp.plans.scaling.networks import NETWORKS, Work, timed
+from mxdp.plans.scaling.step import Layer, Network
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+MACHINES = Path(__file__).with_name("machines")
+HERE, PUBLISHED, ASSUMED, GIVEN = "calibrated here", "published", "assumed", "given"
+
+LINKS: Mapping[str, Tuple[Link, str]] = {
+    "nvlink": (Link(10e-6, 1 / 150e9), "NVIDIA, Tesla V100 whitepaper (2017): 150 GB/s in each direction"),
+    "pcie": (Link(10e-6, 1 / 16e9), "Dive into Deep Learning, 'Hardware': PCIe 3.0 with 16 lanes, 16 GB/s"),
+    "10gbe": (Link(50e-6, 1 / 1.25e9), "its name: 10 Gbit/s"),
+    "100gbe": (Link(15e-6, 1 / 12.5e9), "its name: 100 Gbit/s"),
+}
+"""Links by name, and the source of their bandwidths. The time to start a message is assumed."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """A number that a prediction starts from: what it is, its value in words, its mark and its source."""
+
+    what: str
+    value: str
+    mark: str
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A cluster, and what is known of it; how many samples a second one of its devices takes, by network, and who says
+    so."""
+
+    title: str
+    cluster: Cluster
+    known: Tuple[Known, ...]
+    samples_per_second: Mapping[str, float]
+    source: str
+
+
+def link(text: str, where: str) -> Tuple[Link, List[Known]]:
+    """A link by its name or as ``ALPHA,BETA``, ``inside`` a node or ``between`` nodes.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    if text in LINKS:
+        found, source = LINKS[text]
+        return found, _link_known(where, found, PUBLISHED, source)
+    try:
+        alpha, beta = map(float, text.split(","))
+        if not (0 <= alpha < math.inf and 0 <= beta < math.inf):
+            raise ValueError
+    except ValueError:
+        raise UsageError(
+            f"link {text!r}: give seconds to start a message and seconds a byte, as in 1e-5,8e-11, or a name; "
+            f"{did_you_mean(text, list(LINKS))}"
+        ) from None
+    return Link(alpha, beta), _link_known(where, Link(alpha, beta), GIVEN, "", GIVEN)
+
+
+def _link_known(what: str, own: Link, mark: str, source: str, start: str = ASSUMED) -> List[Known]:
+    bandwidth = f"{1e-9 / own.beta:.4g} GB/s" if own.beta else "unlimited"
+    return [
+        Known(f"{what}: bandwidth", bandwidth, mark, source),
+        Known(f"{what}: start of a message", f"{own.alpha * 1e6:.3g} us", start),
+    ]
+
+
+def machine(name: str) -> Machine:
+    """A machine of this package by its name, or from a TOML file.
+
+    Raises:
+        UsageError: there is none, or it says something that can't be.
+    """
+    built_in = {path.stem: path for path in MACHINES.glob("*.toml")}
+    path = built_in.get(name, Path(name))
+    if not path.is_file():
+        raise UsageError(f"--machine {name}: there is no such file or machine; {did_you_mean(name, sorted(built_in))}")
+    data = read_toml(path)
+    if not {"devices", "nodes"} <= set(data) or not all(
+        isinstance(data.get(each), dict) for each in ("inside", "between")
+    ):
+        raise UsageError(
+            f"{path}: a machine has devices, nodes, [inside] and [between], each with latency and bandwidth"
+        )
+    links, known = {}, []
+    for where in ("inside", "between"):
+        own = data[where]
+        latency, bandwidth = (_number(own.get(each), f"{path}: [{where}] {each}") for each in ("latency", "bandwidth"))
+        links[where] = Link(latency, 1 / bandwidth if bandwidth else 0.0)
+        mark = PUBLISHED if own.get("source") else ASSUMED
+        known += _link_known(where, links[where], mark, own.get("source", ""))
+    add = data.get("add", {})
+    seconds = _number(add.get("seconds_a_byte", 0.0), f"{path}: [add] seconds_a_byte")
+    known.append(
+        Known("a sum", f"{seconds * 1e12:.3g} ps a byte", PUBLISHED if add else ASSUMED, add.get("source", ""))
+    )
+    rates = dict(data.get("samples_per_second", {}))
+    source = rates.pop("source", "")
+    speeds = {network: _number(rate, f"{path}: [samples_per_second] {network}") for network, rate in rates.items()}
+    devices, nodes = (whole(data[each], f"{path}: {each}") for each in ("devices", "nodes"))
+    cluster = Cluster(devices, nodes, links["inside"], links["between"], seconds)
+    return Machine(str(data.get("title", path.stem)), cluster, tuple(known), speeds, str(source))
+
+
+def network(
+    name: str, samples_per_second: Optional[float] = None, shape: Tuple[int, ...] = (1, 28, 28)
+) -> Tuple[Network, bool]:
+    """A network by its name, or from a file: a symbol that MXNet exported (JSON), or a list of layers (TOML). And does
+    it have its own times?
+
+    ``samples_per_second``: of one device, for a network without its own times. ``shape``: of a sample, for a symbol.
+
+    Raises:
+        UsageError: there is none, or it says something that can't be.
+    """
+    if name in NETWORKS:
+        title, make = NETWORKS[name]
+        return timed(title, make(), _sample(samples_per_second)), False
+    path = Path(name)
+    if not path.is_file():
+        raise UsageError(f"--model {name}: there is no such file or network; {did_you_mean(name, list(NETWORKS))}")
+    if path.suffix == ".json":
+        try:
+            symbol = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{path} is not the JSON of a symbol: {error}") from None
+        works = works_of_symbol(symbol, str(path), shape)
+        return timed(path.stem.replace("-symbol", ""), works, _sample(samples_per_second)), False
+    return _from_toml(path, samples_per_second)
+
+
+def _sample(rate: Optional[float]) -> float:
+    return 1 / rate if rate else 1.0
+
+
+def _from_toml(path: Path, rate: Optional[float]) -> Tuple[Network, bool]:
+    data = read_toml(path)
+    tables: Sequence[Mapping[str, Any]] = data.get("layer", [])
+    if not tables or not any(table.get("parameters") for table in tables):
+        raise UsageError(f"{path} has no layer with parameters: give [[layer]] tables, forward pass first")
+    title = str(data.get("name", path.stem))
+
+    def number(table: Mapping[str, Any], key: str, at: int) -> float:
+        return _number(table.get(key, 0), f"{path}: layer {at}, {key}")
+
+    if all("operations" in table for table in tables):
+        works = [
+            Work(
+                str(table.get("name", at)),
+                number(table, "operations", at),
+                int(number(table, "parameters", at)),
+                int(number(table, "outputs", at)),
+            )
+            for at, table in enumerate(tables)
+        ]
+        return timed(title, works, _sample(rate)), False
+    if not all("forward" in table and "backward" in table for table in tables):
+        raise UsageError(f"{path}: give every layer its operations, or forward and backward, in seconds a sample")
+    layers = tuple(
+        Layer(
+            str(table.get("name", at)),
+            number(table, "forward", at),
+            number(table, "backward", at),
+            int(number(table, "parameters", at)),
+            int(number(table, "outputs", at)),
+        )
+        for at, table in enumerate(tables)
+    )
+    step: Dict[str, Any] = {key: _number(value, f"{path}: [step] {key}") for key, value in data.get("step", {}).items()}
+    allowed = ("fixed", "update", "python", "spread")
+    if not set(step) <= set(allowed):
+        raise UsageError(f"{path}: [step] has {', '.join(allowed)}, not {', '.join(sorted(set(step) - set(allowed)))}")
+    return replace(Network(title, layers), **step), True
+
+
+def saved(found: Network) -> str:
+    """A network as TOML, as :func:`network` reads it."""
+    lines = [f"name = {json.dumps(found.name)}", "", "[step]"]
+    lines += [f"{key} = {getattr(found, key)!r}" for key in ("fixed", "update", "python", "spread")]
+    for layer in found.layers:
+        lines += ["", "[[layer]]", f"name = {json.dumps(layer.name)}"]
+        lines += [f"{key} = {getattr(layer, key)!r}" for key in ("forward", "backward", "parameters", "outputs")]
+    return "\n".join(lines) + "\n"
+
+
+def whole(value: Any, what: str) -> int:
+    """
+    Raises:
+        UsageError: it is no whole number above 0.
+    """
+    if type(value) is not int or value < 1:
+        raise UsageError(f"{what} is a whole number above 0, not {value!r}")
+    return value
+
+
+def _number(value: Any, what: str) -> float:
+    if type(value) not in (int, float) or not 0 <= value < math.inf:
+        raise UsageError(f"{what} is a number of at least 0, not {value!r}")
+    return float(value)
+
+
+def read_toml(path: Path) -> Dict[str, Any]:
+    """
+    Raises:
+        UsageError: it can't be read, or is no TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"{path} is not a TOML file that can be read: {error}") from None

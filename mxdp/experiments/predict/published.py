@@ -1,0 +1,65 @@
+"""What others measured, beside what the model says: :data:`published.toml`, and the table of both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, List, Mapping
+
+from mxdp.experiments.predict import inputs
+from mxdp.plans.cost.link import bus_bandwidth
+from mxdp.plans.scaling.step import Way, predict_step
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure that was published, in ``unit`` (a speed-up, or GB/s), and the one that is predicted."""
+
+    what: str
+    unit: str
+    published: float
+    predicted: float
+    source: str
+
+    @property
+    def off(self) -> float:
+        """How much the prediction is higher, as a share."""
+        return self.predicted / self.published - 1
+
+
+def figures() -> List[Figure]:
+    """All of them, predicted."""
+    return [_figure(table) for table in inputs.read_toml(Path(__file__).with_name("published.toml"))["figure"]]
+
+
+def _figure(table: Mapping[str, Any]) -> Figure:
+    machine = inputs.machine(table["machine"])
+    devices = table["devices"]
+    cluster = machine.cluster.of(devices)
+    if "busbw" in table:
+        seconds = cluster.exchange(table["allreduce"], table["nbytes"]).seconds
+        predicted = bus_bandwidth(table["nbytes"], seconds, devices) / 1e9
+        return Figure(table["what"], "GB/s", table["busbw"], predicted, table["source"])
+    network, _ = inputs.network(table["network"], machine.samples_per_second[table["network"]])
+    way = Way(
+        table.get("allreduce", "ring"), stages=table.get("stages", 1), micro_batches=table.get("micro_batches", 1)
+    )
+    over = table.get("over", 1)
+    many, few = (
+        count * predict_step(network, machine.cluster.of(count), table["batch"], way if count > 1 else Way()).efficiency
+        for count in (devices, over)
+    )
+    return Figure(table["what"], "x", table["speedup"], many / few, table["source"])
+
+
+def as_cells() -> List[List[str]]:
+    """A row of cells for each figure: what, published, predicted, off, source."""
+    return [
+        [
+            each.what,
+            *(f"{value:.3g} {each.unit}" for value in (each.published, each.predicted)),
+            f"{each.off:+.0%}",
+            each.source,
+        ]
+        for each in figures()
+    ]

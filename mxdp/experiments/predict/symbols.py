@@ -1,0 +1,150 @@
+"""Operations, parameters and outputs of a network that MXNet exported as a symbol (``net.export``), without MXNet."""
+
+from __future__ import annotations
+
+import ast
+import math
+from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
+
+from mxdp.errors import UsageError
+from mxdp.plans.scaling.networks import Work
+
+Shape = Tuple[int, ...]
+"""Of one sample."""
+Found = Tuple[Shape, float, int]
+"""The shape of an output, operations, and parameters."""
+
+
+def _convolution(attributes: Mapping[str, Any], shapes: Sequence[Shape]) -> Found:
+    (channels, *sides), filters, window = shapes[0], attributes["num_filter"], attributes["kernel"]
+    groups, bias = attributes.get("num_group", 1), not attributes.get("no_bias", False)
+    after = _sides(sides, window, attributes)
+    weights = filters * (channels // groups) * math.prod(window)
+    return (filters, *after), 2.0 * weights * math.prod(after), weights + bias * filters
+
+
+def _sides(sides: Sequence[int], window: Sequence[int], attributes: Mapping[str, Any], up: bool = False) -> Shape:
+    strides, pads = (attributes.get(name) or (usual,) * len(sides) for name, usual in (("stride", 1), ("pad", 0)))
+    every = zip(sides, window, strides, pads)
+    return tuple((side + 2 * pad - size + up * (step - 1)) // step + 1 for side, size, step, pad in every)
+
+
+def _pooling(attributes: Mapping[str, Any], shapes: Sequence[Shape]) -> Found:
+    channels, *sides = shapes[0]
+    if attributes.get("global_pool", False):
+        return (channels, *(1 for _ in sides)), float(math.prod(shapes[0])), 0
+    window = attributes["kernel"]
+    after = (channels, *_sides(sides, window, attributes, attributes.get("pooling_convention") == "full"))
+    return after, float(math.prod(after) * math.prod(window)), 0
+
+
+def _dense(attributes: Mapping[str, Any], shapes: Sequence[Shape]) -> Found:
+    flat = attributes.get("flatten", True)
+    inputs = math.prod(shapes[0]) if flat else shapes[0][-1]
+    before = () if flat else shapes[0][:-1]
+    units, bias = attributes["num_hidden"], not attributes.get("no_bias", False)
+    return (*before, units), 2.0 * inputs * units * math.prod(before), (inputs + bias) * units
+
+
+def _normalisation(attributes: Mapping[str, Any], shapes: Sequence[Shape]) -> Found:
+    """Two sums, and four operations for each number. A fixed scale is no parameter."""
+    learned = 1 if attributes.get("fix_gamma", True) else 2
+    return shapes[0], 6.0 * math.prod(shapes[0]), learned * shapes[0][0]
+
+
+def _each(attributes: Mapping[str, Any], shapes: Sequence[Shape]) -> Found:
+    return max(shapes, key=math.prod), float(math.prod(max(shapes, key=math.prod))), 0
+
+
+def _flatten(attributes: Mapping[str, Any], shapes: Sequence[Shape]) -> Found:
+    return (math.prod(shapes[0]),), 0.0, 0
+
+
+def _join(attributes: Mapping[str, Any], shapes: Sequence[Shape]) -> Found:
+    after = (sum(shape[0] for shape in shapes), *shapes[0][1:])
+    return after, float(math.prod(after)), 0
+
+
+OPERATORS: Dict[str, Callable[[Mapping[str, Any], Sequence[Shape]], Found]] = {
+    **dict.fromkeys(("Convolution", "_npx_convolution"), _convolution),
+    **dict.fromkeys(("Pooling", "_npx_pooling"), _pooling),
+    **dict.fromkeys(("FullyConnected", "_npx_fully_connected"), _dense),
+    **dict.fromkeys(("BatchNorm", "_npx_batch_norm"), _normalisation),
+    **dict.fromkeys(("Flatten", "_npx_batch_flatten"), _flatten),
+    **dict.fromkeys(("Concat", "_npi_concatenate"), _join),
+    **dict.fromkeys(
+        (
+            "Activation",
+            "_npx_activation",
+            "LeakyReLU",
+            "_npx_leaky_relu",
+            "_npx_relu",
+            "relu",
+            "Dropout",
+            "_npx_dropout",
+            "elemwise_add",
+            "broadcast_add",
+            "_Plus",
+            "_npi_add",
+            "softmax",
+            "_npx_softmax",
+            "log_softmax",
+            "_npx_log_softmax",
+            "SoftmaxOutput",
+            "_copy",
+            "_npi_copy",
+        ),
+        _each,
+    ),
+}
+"""What each operator that is known does, by the name that MXNet gives it in a symbol."""
+
+
+def works_of_symbol(symbol: Any, file: str, shape: Shape = (1, 28, 28)) -> List[Work]:
+    """The network's layers in their order: each operator with parameters, with what follows it up to the next one.
+
+    ``shape``: of the data of one sample.
+
+    Raises:
+        UsageError: it is no symbol, an operator's cost is unknown, or there is no parameter.
+    """
+    try:
+        nodes = symbol["nodes"]
+        inputs = [[entry[0] for entry in node["inputs"]] for node in nodes]
+        operators = [node["op"] for node in nodes]
+        attributes = [{key: _value(text) for key, text in (node.get("attrs") or {}).items()} for node in nodes]
+        names = [node["name"] for node in nodes]
+    except (KeyError, TypeError, IndexError, AttributeError):
+        raise UsageError(f"{file} is not a symbol that MXNet exported: it has no list of nodes") from None
+    shapes: Dict[int, Shape] = {}
+    works: List[Work] = []
+    for number, operator in enumerate(operators):
+        if operator == "null":
+            if not any(number in own[1:] for own in inputs):
+                shapes[number] = shape
+            continue
+        if operator not in OPERATORS:
+            raise UsageError(
+                f"{file}: nobody has said what the operator {operator!r} costs; give the network as a list of layers "
+                "with their operations instead, a TOML file"
+            )
+        known = [shapes[each] for each in inputs[number] if each in shapes]
+        try:
+            shapes[number], operations, parameters = OPERATORS[operator](attributes[number], known)
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise UsageError(f"{file}: {operator} {names[number]!r} can't be read: {error}") from None
+        outputs = math.prod(shapes[number])
+        if parameters or not works:
+            works.append(Work(names[number], operations, parameters, outputs))
+        else:
+            works[-1] = Work(works[-1].name, works[-1].operations + operations, works[-1].parameters, outputs)
+    if not any(work.parameters for work in works):
+        raise UsageError(f"{file} has no parameters: there is nothing to train, and nothing to sum")
+    return works
+
+
+def _value(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text

@@ -1,0 +1,225 @@
+"""A cluster of equal nodes, and what an all-reduce costs on it.
+
+A device sends and receives over a link of its own to the others of its node. All devices of a node share one link to
+the other nodes::
+
+    node 0   device 0 -+              +- device 2   node 1
+                       +== between ===+
+             device 1 -+              +- device 3
+               inside                    inside
+
+Every message takes ``alpha + m beta`` seconds (:mod:`mxdp.plans.cost.link`), the steps of a plan follow one another,
+and a step lasts as long as its busiest link. Few of a step's links differ in what they carry; :func:`patterns` finds
+these once for each plan. So the work grows with the number of different sends: n log2(n) for ``doubling``, and n for
+the others, where the steps of a ring count once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Callable, Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+
+from mxdp.errors import did_you_mean, plural
+from mxdp.plans.collective.algorithms import plan
+from mxdp.plans.collective.schedule import ADD, COPY
+from mxdp.plans.cost.link import Link
+
+
+class Cost(NamedTuple):
+    """Seconds of an exchange, by their reason: starts of messages, bytes of messages, and sums."""
+
+    start: float = 0.0
+    bytes: float = 0.0
+    sums: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """All together."""
+        return self.start + self.bytes + self.sums
+
+    def and_then(self, other: Cost, times: int = 1) -> Cost:
+        """This, and after it the other so many times."""
+        return Cost(*(own + times * more for own, more in zip(self, other)))
+
+
+class Load(NamedTuple):
+    """What the busiest of some links carries in a step: messages that it starts, inside a node and between nodes; those
+    whose bytes it carries; and how many of them its device adds."""
+
+    starts_inside: int = 0
+    starts_between: int = 0
+    carried_inside: int = 0
+    carried_between: int = 0
+    added: int = 0
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A step that is done ``times`` times, with messages that are a ``share`` of the vector each."""
+
+    action: str
+    times: int
+    share: float
+    loads: FrozenSet[Load]
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """``devices`` in each of ``nodes``.
+
+    ``add``: seconds a byte of a sum; ``overlap``: does an all-reduce run beside the backward pass? ``cores``: shared by
+    a node's devices and Python (None: devices that need none, such as GPUs).
+    """
+
+    devices: int
+    nodes: int
+    inside: Link
+    between: Link
+    add: float = 0.0
+    overlap: bool = True
+    cores: Optional[int] = None
+
+    @property
+    def count(self) -> int:
+        """Devices in all."""
+        return self.devices * self.nodes
+
+    def __str__(self) -> str:
+        if self.nodes == 1:
+            return plural(self.devices, "device")
+        return f"{self.nodes} nodes of {plural(self.devices, 'device')}"
+
+    def of(self, count: int) -> Cluster:
+        """The same with ``count`` devices in all: part of one node, or some nodes.
+
+        Raises:
+            ValueError: they are neither.
+        """
+        if count <= self.devices:
+            return replace(self, devices=count, nodes=1)
+        if count % self.devices:
+            raise ValueError(f"{count} devices do not fill nodes of {self.devices}")
+        return replace(self, nodes=count // self.devices)
+
+    def exchange(self, algorithm: str, nbytes: float, actions: Sequence[str] = (ADD, COPY)) -> Cost:
+        """An all-reduce of ``nbytes`` bytes. ``actions``: its adding half (a reduce-scatter) or its copying half (an
+        all-gather) alone.
+
+        >>> flat = Cluster(4, 1, inside=Link(0.0, 1e-9), between=Link(0.0, 1e-9))
+        >>> [round(flat.exchange(name, 4_000_000).seconds * 1e3, 3) for name in ("naive", "ring")]
+        [24.0, 6.0]
+
+        Raises:
+            ValueError: there is no such all-reduce.
+        """
+        total = Cost()
+        for pattern in patterns(algorithm, self.devices, self.nodes):
+            if pattern.action in actions:
+                busiest = max((self._cost(load, nbytes * pattern.share) for load in pattern.loads), key=_seconds)
+                total = total.and_then(busiest, pattern.times)
+        return total
+
+    def _cost(self, load: Load, nbytes: float) -> Cost:
+        inside, between = self.inside, self.between
+        return Cost(
+            load.starts_inside * inside.alpha + load.starts_between * between.alpha,
+            nbytes * (load.carried_inside * inside.beta + load.carried_between * between.beta),
+            nbytes * load.added * self.add,
+        )
+
+
+def _seconds(cost: Cost) -> float:
+    return cost.seconds
+
+
+Pair = Tuple[int, int]
+Repeated = Tuple[str, int, float, List[Pair]]
+"""Action, times, share of the vector, and who sends to whom."""
+
+
+def _planned(name: str) -> Callable[[int, int], Iterable[Repeated]]:
+    """The steps of a plan that has no more sends than n log2(n), as it stands."""
+
+    def steps(devices: int, nodes: int) -> Iterable[Repeated]:
+        schedule = plan(name, devices * nodes)
+        for step in schedule.steps:
+            yield step[0].action, 1, 1 / schedule.chunks, [(send.source, send.target) for send in step]
+
+    return steps
+
+
+def _ring(devices: int, nodes: int) -> Iterable[Repeated]:
+    """All steps of a ring are alike."""
+    n = devices * nodes
+    pairs = [(source, (source + 1) % n) for source in range(n)]
+    for action in (ADD, COPY):
+        yield action, n - 1, 1 / n, pairs
+
+
+def _two_level(devices: int, nodes: int) -> Iterable[Repeated]:
+    """A reduce-scatter in each node, an all-reduce of each chunk over the nodes, an all-gather in each node, by rings.
+
+    Source: Mikami et al., "Massively distributed SGD: ImageNet/ResNet-50 training in a flash", 2018, arXiv:1811.05233
+    ("2D-torus all-reduce").
+    """
+    n = devices * nodes
+    within = [(node + own, node + (own + 1) % devices) for node in range(0, n, devices) for own in range(devices)]
+    across = [(source, (source + devices) % n) for source in range(n)]
+    inner, outer = (devices - 1, 1 / devices, within), (nodes - 1, 1 / n, across)
+    for action, parts in ((ADD, (inner, outer)), (COPY, (outer, inner))):
+        for times, share, pairs in parts:
+            yield action, times, share, pairs
+
+
+STEPS: Dict[str, Callable[[int, int], Iterable[Repeated]]] = {
+    "naive": _planned("naive"),
+    "tree": _planned("tree"),
+    "doubling": _planned("doubling"),
+    "ring": _ring,
+    "two-level": _two_level,
+}
+HALVES = ("ring", "two-level")
+"""Those whose first half is a reduce-scatter and whose second half is an all-gather."""
+
+
+@lru_cache(maxsize=256)
+def patterns(algorithm: str, devices: int, nodes: int) -> Tuple[Pattern, ...]:
+    """The steps of an all-reduce on ``nodes`` nodes of ``devices`` devices, and what their links carry.
+
+    Raises:
+        ValueError: there is no such all-reduce.
+    """
+    if algorithm not in STEPS:
+        raise ValueError(f"no all-reduce of many nodes is called {algorithm!r}; {did_you_mean(algorithm, STEPS)}")
+    return tuple(
+        Pattern(action, times, share, _loads(pairs, devices, action == ADD))
+        for action, times, share, pairs in STEPS[algorithm](devices, nodes)
+        if times and pairs
+    )
+
+
+def _loads(pairs: Sequence[Pair], devices: int, adds: bool) -> FrozenSet[Load]:
+    """Of all links: a device's, out and in, with one message after another; and a node's, which starts those of its
+    devices at the same time and carries all of them."""
+    links: List[Counter] = [Counter() for _ in range(6)]  # type: ignore[type-arg]
+    out_inside, out_between, in_inside, in_between, node_out, node_in = links
+    for source, target in pairs:
+        here, there = source // devices, target // devices
+        if here == there:
+            out_inside[source] += 1
+            in_inside[target] += 1
+        else:
+            out_between[source] += 1
+            in_between[target] += 1
+            node_out[here] += 1
+            node_in[there] += 1
+    found = set()
+    for inside, between, added in ((out_inside, out_between, False), (in_inside, in_between, adds)):
+        for device in {*inside, *between}:
+            a, b = inside[device], between[device]
+            found.add(Load(a, b, a, b, (a + b) * added))
+    for node in (*node_out.values(), *node_in.values()):
+        found.add(Load(0, 1, 0, node))
+    return frozenset(found)

@@ -1,0 +1,262 @@
+"""``python -m mxdp.experiments predict``: what it reads, says and refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+
+from mxdp.errors import UsageError
+from mxdp.experiments.__main__ import main, parser
+from mxdp.experiments.predict import inputs, published
+from mxdp.experiments.predict.symbols import works_of_symbol
+from mxdp.experiments.predict.ways import compared, counts, scaling
+from mxdp.plans.cost.link import Link
+from mxdp.plans.scaling.cluster import STEPS, Cluster
+from mxdp.plans.scaling.networks import NETWORKS, lenet
+from mxdp.plans.scaling.step import predict_step
+
+NODES = ["predict", "--model", "resnet18", "--speed", "3000", "--nodes", "64"]
+
+
+def said(capsys, *words):
+    status = main(["predict", *words])
+    return status, *capsys.readouterr()
+
+
+def node(op, name, *inputs, **attributes):
+    return {"op": op, "name": name, "inputs": [[at, 0, 0] for at in inputs], "attrs": attributes}
+
+
+def symbol():
+    """The book's LeNet, as MXNet writes it."""
+    nodes = [
+        node("null", "data"),
+        node("null", "w1"), node("null", "b1"),
+        node("Convolution", "conv1", 0, 1, 2, kernel="(3, 3)", num_filter="20"),
+        node("Activation", "relu1", 3, act_type="relu"),
+        node("Pooling", "pool1", 4, kernel="(2, 2)", stride="(2, 2)", pool_type="avg"),
+        node("null", "w2"), node("null", "b2"),
+        node("Convolution", "conv2", 5, 6, 7, kernel="(5, 5)", num_filter="50"),
+        node("Pooling", "pool2", 8, kernel="(2, 2)", stride="(2, 2)", pool_type="avg", pooling_convention="full"),
+        node("null", "w3"), node("null", "b3"),
+        node("FullyConnected", "dense1", 9, 10, 11, num_hidden="128", flatten="True"),
+        node("null", "w4"), node("null", "b4"),
+        node("FullyConnected", "dense2", 12, 13, 14, num_hidden="10"),
+    ]  # fmt: skip
+    return {"nodes": nodes, "arg_nodes": [0], "heads": [[15, 0, 0]]}
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--model", "letnet"], "there is no such file or network; did you mean lenet?"),
+        (["--model", "resnet50"], "nobody has said how fast one device trains resnet50: give --speed"),
+        (["--speed", "1", "--link", "10gb"], "link '10gb': give seconds to start a message"),
+        (["--speed", "1", "--inside", "1,-2"], "link '1,-2': give seconds to start a message"),
+        (["--speed", "1", "--devices", "0"], "--devices is a whole number above 0, not 0"),
+        (["--speed", "1", "--nodes", "-1"], "--nodes is a whole number above 0, not -1"),
+        (["--speed", "1", "--batch", "0"], "--batch is a whole number above 0, not 0"),
+        (["--speed", "1", "--nodes", "100000"], "make 800,000 devices: the most are 65,536"),
+        (["--speed", "0"], "--speed is samples a second, more than 0, not 0.0"),
+        (["--speed", "nan"], "--speed is samples a second, more than 0, not nan"),
+        (["--speed", "1", "--input", "3"], None),
+        (["--speed", "1", "--input", "3,x"], "--input 3,x: give channels, height and width"),
+        (["--machine", "dgx"], "there is no such file or machine; did you mean dgx-1-p100?"),
+        (["--speed", "1", "--save", "x.toml"], "--save writes a network that was measured here"),
+        (["--speed", "1", "--picture", "x.bmp"], "--picture ends in .png, .pdf or .svg, not .bmp"),
+        (["--speed", "1", "--picture", "none/x.png"], "none/x.png can't be written: No such file or directory"),
+    ],
+)
+def test_what_can_not_be_is_refused_in_a_sentence(words, sentence, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    status, out, err = said(capsys, *words)
+    if sentence is None:
+        assert status == 0
+        return
+    assert (status, out) == (2, "")
+    assert sentence.replace("'", "") in err.replace("'", "")
+    assert err.startswith("mxdp: ")
+    assert err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "sentence"),
+    [
+        ("net.toml", "layer = 1 = 2", "is not a TOML file that can be read"),
+        ("net.toml", "", "has no layer with parameters"),
+        ("net.toml", "[[layer]]\nforward = 1\nbackward = 1", "has no layer with parameters"),
+        ("net.toml", "[[layer]]\nforward = 1\nparameters = 3", "forward and backward, in seconds a sample"),
+        (
+            "net.toml",
+            "[[layer]]\nforward = -1\nbackward = 1\nparameters = 3",
+            "layer 0, forward is a number of at least 0",
+        ),
+        (
+            "net.toml",
+            "[step]\nspeed = 1\n[[layer]]\nforward = 1\nbackward = 1\nparameters = 3",
+            "[step] has fixed, update",
+        ),
+        ("net.json", "{", "is not the JSON of a symbol"),
+        ("net.json", "[]", "is not a symbol that MXNet exported"),
+        ("net.json", json.dumps({"nodes": [node("null", "data")]}), "has no parameters: there is nothing to train"),
+        ("net.json", json.dumps({"nodes": [node("null", "data"), node("RNN", "rnn", 0)]}), "operator RNN costs"),
+        ("net.json", json.dumps({"nodes": [node("null", "data"), node("Convolution", "c", 0)]}), "c cant be read"),
+    ],
+)
+def test_a_network_that_can_not_be_is_refused_in_a_sentence(name, text, sentence, capsys, tmp_path):
+    (tmp_path / name).write_text(text)
+    status, out, err = said(capsys, "--speed", "100", "--model", str(tmp_path / name))
+    assert (status, out) == (2, "")
+    assert sentence in err.replace("'", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("devices = 2", "a machine has devices, nodes, [inside] and [between]"),
+        ("devices = 2\nnodes = 2\ninside = 1\nbetween = 2", "a machine has devices, nodes, [inside] and [between]"),
+        ("devices = 2\nnodes = 2\n[inside]\n[between]", "[inside] latency is a number of at least 0, not None"),
+        (
+            "devices = 0\nnodes = 2\n[inside]\nlatency = 0\nbandwidth = 1\n[between]\nlatency = 0\nbandwidth = 1",
+            "devices is a whole number above 0, not 0",
+        ),
+    ],
+)
+def test_a_machine_that_can_not_be_is_refused_in_a_sentence(text, sentence, capsys, tmp_path):
+    (tmp_path / "own.toml").write_text(text)
+    status, _, err = said(capsys, "--speed", "100", "--machine", str(tmp_path / "own.toml"))
+    assert status == 2
+    assert sentence in err
+
+
+def test_it_answers_in_a_sentence_and_marks_every_number(capsys):
+    status, out, _ = said(capsys, *NODES[1:])
+    text = " ".join(out.split())
+    assert status == 0
+    assert re.search(
+        r"On 64 nodes of 8 devices ResNet-18 reaches \d+% of linear with a ring, limited by .*; with ", text
+    )
+    *_, start = out.partition("What this starts from")
+    for number in ("inside: bandwidth", "between: start of a message", "ResNet-18: one device", "shares of its"):
+        assert number in start
+    assert {"published:", "assumed", "given"} <= set(start.split())
+
+
+def test_it_answers_a_program_with_the_same_numbers(capsys):
+    assert main([*NODES, "--json", "--batch", "32"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["nodes"], found["devices"], found["batch"], found["parameters"]) == (64, 8, 32, 11_175_818)
+    ring = next(way for way in found["ways"] if way["way"].startswith("ring"))
+    assert ring["alone_seconds"] == pytest.approx(32 / 3000)
+    assert ring["seconds"] == pytest.approx(ring["alone_seconds"] + sum(ring["lost_seconds"].values()))
+    assert {each["mark"] for each in found["known"]} <= {"calibrated here", "published", "assumed", "given"}
+    assert found["scaling"]["weak"][-1]["devices"] == 512
+
+
+def test_its_page_asks_no_network_and_its_picture_is_drawn(capsys, tmp_path):
+    page, picture = tmp_path / "page.html", tmp_path / "scaling.png"
+    assert main([*NODES, "--html", str(page), "--picture", str(picture)]) == 0
+    text = page.read_text()
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert "ResNet-18 on 64 nodes of 8 devices" in text
+    assert "What this starts from" in text
+    assert not re.findall(r"(?:src|href)=[\"'](?!data:)", text)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "scaling.png"]
+
+
+def test_four_thousand_devices_are_predicted(capsys):
+    assert main([*NODES[:-1], "512", "--json"]) == 0
+    points = json.loads(capsys.readouterr().out)["scaling"]["weak"]
+    assert points[-1]["devices"] == 4096
+    assert all(later["speedup"] <= later["devices"] for later in points)
+
+
+def test_a_symbol_is_the_network_that_it_was_exported_from():
+    found = works_of_symbol(symbol(), "lenet")
+    assert [(work.parameters, work.operations >= own.operations) for work, own in zip(found, lenet())] == [
+        (own.parameters, True) for own in lenet()
+    ]
+    assert sum(work.parameters for work in found) == 129_068
+
+
+def test_a_network_that_mxnet_exports_has_as_many_parameters_here(tmp_path):
+    from mxdp.backend import gluon, np
+    from mxdp.experiments.measure.resnet import resnet18
+
+    net = resnet18(8)
+    net.add(gluon.nn.Dropout(0.1), gluon.nn.Dense(4, use_bias=False))
+    net.initialize()
+    net.hybridize()
+    net(np.zeros((1, 3, 32, 32)))
+    net.export(str(tmp_path / "net"))
+    expected = sum(param.data().size for param in net.collect_params().values() if param.grad_req != "null")
+    found = works_of_symbol(json.loads((tmp_path / "net-symbol.json").read_text()), "net", (3, 32, 32))
+    assert sum(work.parameters for work in found) == expected
+    assert found[-1].outputs == 4
+
+
+def test_a_measured_network_is_read_as_it_was_written(tmp_path):
+    _title, _works = NETWORKS["resnet18"]
+    network = replace(inputs.network("resnet18", 1000.0)[0], fixed=1e-3, update=2e-3, python=3e-4, spread=0.04)
+    file = tmp_path / "net.toml"
+    file.write_text(inputs.saved(network))
+    assert inputs.network(str(file)) == (network, True)
+
+
+def test_one_device_of_this_machine_is_measured(capsys, tmp_path):
+    file = tmp_path / "net.toml"
+    assert main(["predict", "--batch", "8", "--kind", "cpu", "--save", str(file), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    network, own = inputs.network(str(file))
+    assert own
+    assert network.parameters == 129_068
+    assert all(layer.forward > 0 and layer.backward > 0 for layer in network.layers)
+    assert network.passes(8) + network.update == pytest.approx(found["ways"][0]["alone_seconds"])
+    assert "calibrated here" in {each["mark"] for each in found["known"]}
+
+
+def test_the_best_sum_is_the_least_of_all():
+    link = Link(5e-5, 1e-9)
+    network, cluster = inputs.network("resnet18", 3000.0)[0], Cluster(4, 4, link, link)
+    rows = compared(network, cluster, 32)
+    assert [row.way.allreduce for row in rows[: len(STEPS)]] == list(STEPS)
+    for row in rows:
+        assert row.found == predict_step(network, cluster, 32, row.way)
+    assert counts(cluster) == [1, 2, 4, 8, 16]
+    weak, strong = scaling(network, cluster, 32).values()
+    plain = [row for row in rows if row.way.accumulate == row.way.stages == 1 and not row.way.shard_optimizer]
+    assert weak[-1][1] == pytest.approx(16 * max(row.found.efficiency for row in plain))
+    assert strong[0] == (1, 1.0)
+    assert strong[-1][1] < weak[-1][1]
+
+
+def test_at_least_eight_published_figures_have_a_source_and_a_distance(capsys):
+    found = published.figures()
+    assert len({each.source for each in found}) >= 8
+    assert all(each.published > 0 and each.predicted > 0 for each in found)
+    status, out, _ = said(capsys, "--published")
+    assert status == 0
+    assert "tuned to these figures" in " ".join(out.split())
+    assert main(["predict", "--published", "--json"]) == 0
+    assert [each["what"] for each in json.loads(capsys.readouterr().out)] == [each.what for each in found]
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in inputs.MACHINES.glob("*.toml")))
+def test_every_machine_of_the_package_can_be_predicted(name):
+    found = inputs.machine(name)
+    assert found.source
+    assert set(found.samples_per_second) <= set(NETWORKS)
+    for network, rate in found.samples_per_second.items():
+        assert compared(inputs.network(network, rate)[0], found.cluster, 64)
+
+
+def test_the_link_of_a_name_and_of_numbers():
+    assert inputs.link("1e-5,2e-10", "inside")[0] == Link(1e-5, 2e-10)
+    assert inputs.link("10gbe", "between")[0].beta == pytest.approx(8e-10)
+    with pytest.raises(UsageError, match="10gbe"):
+        inputs.link("10gbps", "inside")
+    assert parser().parse_args(["predict"]).model == "lenet"
