@@ -84,6 +84,10 @@ def test_it_pays_if_the_interval_is_above_1(speedup, expected):
         ("large_batch", dict(), True),
         ("large_batch", dict(large=(0.9,) * 6), False),
         ("large_batch", dict(large=(0.9, 1.1) * 3), None),
+        # Batch 64 is predicted at 64 / (32 + 2) = 1.88.
+        ("step_time", dict(), True),
+        ("step_time", dict(large=(1.5,) * 6), False),
+        ("step_time", dict(large=(2.5,) * 6), False),
     ],
 )
 def test_its_claims_are_judged(name, options, holds):

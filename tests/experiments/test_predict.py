@@ -67,7 +67,6 @@ def symbol():
         (["--machine", "dgx"], "there is no such file or machine; did you mean dgx-1-p100?"),
         (["--speed", "1", "--save", "x.toml"], "--save writes a network that was measured here"),
         (["--speed", "1", "--picture", "x.bmp"], "--picture ends in .png, .pdf or .svg, not .bmp"),
-        (["--speed", "1", "--picture", "none/x.png"], "none/x.png can't be written: No such file or directory"),
     ],
 )
 def test_what_can_not_be_is_refused_in_a_sentence(words, sentence, capsys, monkeypatch, tmp_path):
@@ -81,6 +80,13 @@ def test_what_can_not_be_is_refused_in_a_sentence(words, sentence, capsys, monke
     assert err.startswith("mxdp: ")
     assert err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_page_that_can_not_be_written_is_named(capsys, tmp_path):
+    (tmp_path / "file").write_text("")
+    status, _, err = said(capsys, "--speed", "1", "--html", str(tmp_path / "file" / "page.html"))
+    assert status == 1
+    assert "page.html can't be written" in err
 
 
 @pytest.mark.parametrize(
@@ -172,7 +178,7 @@ def test_four_thousand_devices_are_predicted(capsys):
     assert main([*NODES[:-1], "512", "--json"]) == 0
     points = json.loads(capsys.readouterr().out)["scaling"]["weak"]
     assert points[-1]["devices"] == 4096
-    assert all(later["speedup"] <= later["devices"] for later in points)
+    assert all(later["speedup"] <= later["devices"] * (1 + 1e-9) for later in points)
 
 
 def test_a_symbol_is_the_network_that_it_was_exported_from():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from typing import Any, Dict, List, Mapping, Sequence, Tuple
 from mxdp.errors import MxdpError, UsageError
 from mxdp.experiments.harness.children import environment_for
 from mxdp.experiments.harness.experiment import Case
+from mxdp.experiments.harness.results import write_beside
 from mxdp.experiments.predict import inputs
 from mxdp.experiments.predict.inputs import ASSUMED, GIVEN, HERE, PUBLISHED, Known
 from mxdp.experiments.predict.published import Figure, figures
@@ -75,11 +75,11 @@ def main(options: argparse.Namespace) -> None:
     if options.picture:
         from mxdp.experiments.predict.picture import draw
 
-        _write(options.picture, draw(network, curves, options.picture.suffix[1:]))
+        write_beside(options.picture, draw(network, curves, options.picture.suffix[1:]))
     if options.html:
         from mxdp.experiments.predict.page import page
 
-        _write(options.html, page(network, cluster, rows, curves, [*known, *more], answer).encode())
+        write_beside(options.html, page(network, cluster, rows, curves, [*known, *more], answer))
     if options.json:
         print(json.dumps(_as_json(network, cluster, batch, rows, curves, [*known, *more], answer), indent=2))
     else:
@@ -159,7 +159,7 @@ def _measured(options: argparse.Namespace, batch: int) -> Tuple[Network, List[Kn
         file.write_text(done.stdout, encoding="utf-8")
         found, _ = inputs.network(str(file))
     if options.save:
-        _write(options.save, done.stdout.encode())
+        write_beside(options.save, done.stdout)
     seconds = found.passes(batch) + found.update
     return found, [
         Known(f"{found.name}: a step on one device", f"{1e3 * seconds:.4g} ms of batch {batch}", HERE),
@@ -277,16 +277,3 @@ def _as_json(
         "scaling": {name: [{"devices": n, "speedup": value} for n, value in points] for name, points in curves.items()},
         "known": [asdict(each) for each in known],
     }
-
-
-def _write(file: Path, data: bytes) -> None:
-    """Beside and renamed."""
-    beside = file.with_name(f".{file.name}.part")
-    try:
-        beside.write_bytes(data)
-        beside.replace(file)
-    except OSError as error:
-        raise UsageError(f"{file} can't be written: {error.strerror}") from error
-    finally:
-        with contextlib.suppress(OSError):
-            beside.unlink()
