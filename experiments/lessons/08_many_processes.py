@@ -71,9 +71,12 @@ subprocess.run([*launch, "2", "--restarts", "1", "--", sys.executable, program, 
 # %% [markdown]
 # ## Try it
 #
-# `python -m mxdp.experiments run machines loader async-sgd lost-worker`: what does it cost to train in several
-# processes, and by which engine? When is one loader for all too slow? What if nobody waits for the others? Who notices
-# that a worker is lost?
+# `python -m mxdp.experiments run machines loader async-sgd lost-worker predicted`: what does it cost to train in
+# several processes, and by which engine? When is one loader for all too slow? What if nobody waits for the others? Who
+# notices that a worker is lost? Does one process's time predict several, and hosts with a slow link?
+#
+# And what would 64 machines give? `python -m mxdp.experiments predict --model resnet18 --nodes 64 --link 10gbe` says so
+# from one device: see [docs/predict.md](../../docs/predict.md).
 #
 # ## Questions
 #

@@ -12,7 +12,7 @@ matplotlib is imported when the first picture is drawn.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
 
 from mxdp.tracing.events import (
     ALL_REDUCE,
@@ -28,6 +28,7 @@ from mxdp.tracing.events import (
     WAIT,
     WORK,
     Event,
+    microseconds,
     tracks,
 )
 from mxdp.tracing.timeline import Timeline
@@ -96,8 +97,7 @@ def draw(figure: Figure, timeline: Timeline, title: str = "", start: float = 0.0
         TraceError: no device worked in the timeline.
     """
     shown = timeline.between(start, timeline.length if stop is None else stop)
-    lanes = [*timeline.devices] if timeline.critical else []
-    lanes += [PYTHON] if PYTHON in timeline.lanes else []
+    lanes = _lanes(timeline)
     axes = figure.add_subplot()
     scale, unit = (1e3, "ms") if shown.length < 10 else (1.0, "s")
     drawn: List[str] = []
@@ -122,6 +122,43 @@ def draw(figure: Figure, timeline: Timeline, title: str = "", start: float = 0.0
         axes.set_title(title)
     legend_rows = _legend(figure, [kind for kind in NAMES if kind in drawn])
     figure.set_figheight(AROUND_INCHES + LANE_INCHES * len(lanes) + LEGEND_INCHES * legend_rows)
+
+
+def boxes(timeline: Timeline) -> Dict[str, Any]:
+    """The same picture as data, for a page in which it can be enlarged: its length in microseconds; lanes with their
+    texts and boxes; names, and the kinds that occur with their words and colours.
+
+    A box is [kind, name, bottom, height, start, length]: numbers of kind and name, its place in a lane of height 1, and
+    microseconds, the start counted from that of the box before it.
+
+    Raises:
+        TraceError: no device worked in the timeline.
+    """
+    kinds: Dict[str, int] = {}
+    names: Dict[str, int] = {}
+    lanes = []
+    for lane in _lanes(timeline):
+        placed = [
+            (event, place)
+            for place, events in _strips(timeline.lanes.get(lane, ()), lane == PYTHON)
+            for event in events
+            if _look(event)
+        ]
+        found, before = [], 0
+        for event, (bottom, height) in sorted(placed, key=lambda pair: pair[0].start):
+            start, end = microseconds(event.start), microseconds(event.end)
+            kind, name = kinds.setdefault(_look(event), len(kinds)), names.setdefault(event.name, len(names))
+            found.append([kind, name, round(bottom, 3), round(height, 3), start - before, end - start])
+            before = start
+        lanes.append({"text": _lane_text(timeline, lane), "boxes": found})
+    words = [[NAMES[kind], COLOURS[kind]] for kind in kinds]
+    return {"length": microseconds(timeline.length), "lanes": lanes, "names": list(names), "kinds": words}
+
+
+def _lanes(timeline: Timeline) -> List[str]:
+    """Those that are drawn: the devices that worked, then Python."""
+    devices = [*timeline.devices] if timeline.critical else []
+    return devices + ([PYTHON] if PYTHON in timeline.lanes else [])
 
 
 def shorten(name: str, letters: int) -> str:

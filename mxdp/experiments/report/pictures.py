@@ -4,6 +4,7 @@ has recorded one."""
 from __future__ import annotations
 
 import io
+import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from mxdp.experiments.report import style
 from mxdp.experiments.report.tables import answering
 from mxdp.tracing import Timeline, draw
 from mxdp.tracing.chrome import write_chrome_trace
+from mxdp.tracing.gantt import boxes
 
 FORMATS = ("png", "pdf", "svg")
 DATES = {"svg": ("Date", "Creator"), "pdf": ("CreationDate", "Creator", "Producer"), "png": ("Software",)}
@@ -175,7 +177,8 @@ def _keep(path: Optional[Path], drawn: bytes) -> None:
 
 
 def timelines(result: Result, folder: Optional[Path]) -> List[Dict[str, object]]:
-    """For each row with a timeline its label, its picture for the page, and the file for Perfetto.
+    """For each row with a timeline its label, its picture for the page, the same as data (JSON), and the file for
+    Perfetto.
 
     Writes ``<name>.<row>.svg`` and ``<name>.<row>.trace.json`` to ``folder/timelines``, unless ``folder`` is None, for
     slides. A timeline that can't be read or drawn is named in its place.
@@ -196,6 +199,7 @@ def _timeline(name: str, slug: str, row: Row, folder: Optional[Path]) -> Dict[st
         panel = None if folder else 0
         drawn = saved(lambda figure: draw(figure, recorded), f"{name}-{slug}", "svg", panel)
         page: Optional[Picture] = _picture(drawn, alt)
+        data = json.dumps(boxes(recorded), separators=(",", ":")).replace("</", "<\\/")
         trace = problem = ""
         if folder:
             beside = folder / "timelines"
@@ -203,5 +207,6 @@ def _timeline(name: str, slug: str, row: Row, folder: Optional[Path]) -> Dict[st
             _keep(beside / f"{name}.{slug}.svg", drawn)
             trace = f"timelines/{write_chrome_trace(recorded, beside / f'{name}.{slug}.trace.json').name}"
     except Exception as error:
-        page, trace, problem = None, "", f"The timeline could not be drawn ({type(error).__name__}: {error})."
-    return {"label": row.label, "picture": page, "trace": trace, "problem": problem}
+        page, data, trace = None, "", ""
+        problem = f"The timeline could not be drawn ({type(error).__name__}: {error})."
+    return {"label": row.label, "picture": page, "data": data, "trace": trace, "problem": problem}

@@ -1,0 +1,82 @@
+"""One process's time against several processes: what is judged, and that the oracle sees a sum that was left out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from mxdp.experiments.harness import claims
+from mxdp.experiments.harness.experiment import Case
+from mxdp.experiments.harness.rows import Row
+from mxdp.experiments.many_processes.predicted import Predicted
+from mxdp.experiments.many_processes.work import predicted as work
+from mxdp.experiments.measure.oracle import count
+
+SETTINGS = dict(kind="cpu", seed=0, processes=[2, 4], rates=[10, 1000], lenet=[16], resnet=[8], at_least=0.01)
+
+
+def finished(**off):
+    """Rows whose measured time is so many times the predicted one, by the claim that judges them."""
+    experiment, rows = Predicted(), []
+    for case in experiment.cases(SETTINGS):
+        own = case.settings
+        claim = "hosts" if own["rate"] else "processes" if own["processes"] == 2 else "more_processes"
+        n = own["processes"]
+        expected = 0.010 * max(1, n / 2) + 0.002
+        found = dict(shard_seconds=0.010, python_seconds=0.0, sum_seconds=0.002)
+        times = [expected * off.get(claim, 1.0)] * 12
+        rows.append(Row(case.label, {"cores": 2, **own}, times, dict(found), {k: [v] * 12 for k, v in found.items()}))
+    experiment.finish(rows, [], SETTINGS)
+    return rows
+
+
+def test_a_slow_cable_carries_the_small_network_alone():
+    labels = [case.label for case in Predicted().cases(SETTINGS)]
+    assert labels == [
+        "LeNet, batch 16, 2 processes",
+        "LeNet, batch 16, 4 processes",
+        "LeNet, batch 16, hosts, 10 Mbit/s",
+        "LeNet, batch 16, hosts, 1,000 Mbit/s",
+        "ResNet-18, batch 8, 2 processes",
+        "ResNet-18, batch 8, 4 processes",
+        "ResNet-18, batch 8, hosts, 1,000 Mbit/s",
+    ]
+
+
+@pytest.mark.parametrize("claim", Predicted.claims)
+@pytest.mark.parametrize(("times", "holds"), [(1.0, True), (1.1, True), (0.9, True), (1.3, False), (0.7, False)])
+def test_each_claim_judges_its_rows(claim, times, holds):
+    rows = finished(**{claim: times})
+    for name, own in Predicted.claims.items():
+        assert claims.judged(name, own, rows)["holds"] is (holds if name == claim else True)
+    said = Predicted().answer(rows, [], SETTINGS)
+    assert said.startswith("The predicted time of a step is at most 1.")
+
+
+def test_it_is_drawn():
+    figure = Figure()
+    Predicted().draw({"rows": finished(), "references": []}, figure)
+    (axes,) = figure.axes
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == [
+        "LeNet, processes", "LeNet, hosts", "ResNet-18, processes", "ResNet-18, hosts",
+    ]  # fmt: skip
+
+
+class NotSummed:
+    """Two processes of which each takes a step on its own part of the batch."""
+
+    def __init__(self, alone):
+        self.alone = alone
+
+    def ask(self, command, net, params, X, y):
+        return [self.alone.stepped(net, params, *part) for part in zip(np.split(X, 2), np.split(y, 2))]
+
+
+def test_the_oracle_finds_processes_that_do_not_sum(monkeypatch):
+    settings = dict(SETTINGS, seed=1)
+    monkeypatch.setattr(work._Places, "crew", lambda places, case: NotSummed(places.alone))
+    case = Case("", 2, settings={"net": "lenet", "batch": 8, "processes": 2, "rate": 0})
+    checked, wrong = count(work.oracle(case, settings))
+    assert checked == 2 * 129_068
+    assert wrong > 0.25 * checked
