@@ -106,6 +106,10 @@ def test_a_page_that_can_not_be_written_is_named(capsys, tmp_path):
             "[step]\nspeed = 1\n[[layer]]\nforward = 1\nbackward = 1\nparameters = 3",
             "[step] has fixed, update",
         ),
+        ("net.toml", "layer = 3", "has no layer with parameters"),
+        ("net.toml", "layer = [3]", "has no layer with parameters"),
+        ("net.toml", "[[layer]]\noperations = 0\nparameters = 3", "all layers have 0 operations"),
+        ("net.toml", "[[layer]]\nforward = 1\nbackward = 1\nparameters = 3", "so --speed has no effect"),
         ("net.json", "{", "is not the JSON of a symbol"),
         ("net.json", "[]", "is not a symbol that MXNet exported"),
         ("net.json", json.dumps({"nodes": [node("null", "data")]}), "has no parameters: there is nothing to train"),
@@ -125,6 +129,7 @@ def test_a_network_that_can_not_be_is_refused_in_a_sentence(name, text, sentence
     [
         ("devices = 2", "a machine has devices, nodes, [inside] and [between]"),
         ("devices = 2\nnodes = 2\ninside = 1\nbetween = 2", "a machine has devices, nodes, [inside] and [between]"),
+        ("devices = 2\nnodes = 2\nadd = 3\n[inside]\n[between]", "it may have [add] and"),
         ("devices = 2\nnodes = 2\n[inside]\n[between]", "[inside] latency is a number of at least 0, not None"),
         (
             "devices = 0\nnodes = 2\n[inside]\nlatency = 0\nbandwidth = 1\n[between]\nlatency = 0\nbandwidth = 1",

@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--input", default="1,28,28", metavar="C,H,W", help="of a sample, for a symbol (1,28,28)")
     parser.add_argument("--batch", type=int, default=BATCH, metavar="B", help=f"samples of a device ({BATCH})")
     parser.add_argument("--speed", type=float, metavar="S", help="samples a second of one device, if you know it")
-    parser.add_argument("--machine", metavar="NAME", help="a described machine, or a TOML file; --published lists some")
+    parser.add_argument("--machine", metavar="NAME", help="a machine of docs/predict.md, or a TOML file")
     parser.add_argument("--devices", type=int, metavar="N", help=f"in each node ({DEVICES})")
     parser.add_argument("--nodes", type=int, metavar="N", help=f"({NODES})")
     parser.add_argument("--link", metavar="LINK", help="between nodes: nvlink, pcie, 10gbe, 100gbe or ALPHA,BETA")
@@ -128,6 +128,8 @@ def _network(
     if options.save:
         raise UsageError(f"--save writes a network that was measured here: {' or '.join(MEASURED)}, without --speed")
     found, timed = inputs.network(options.model, rate, shape)
+    if timed and options.speed:
+        raise UsageError(f"{options.model} has the times of its layers, so --speed has no effect: leave it out")
     if timed:
         return found, [Known(f"{found.name}: times of its layers", f"{len(found.layers)} layers", GIVEN, options.model)]
     if rate is None:
@@ -138,6 +140,7 @@ def _network(
     return found, [
         Known(f"{found.name}: one device", f"{rate:g} samples/s", mark, "" if mark == GIVEN else source),
         Known(f"{found.name}: shares of its layers", "by their operations", ASSUMED),
+        Known("spread of a step", "none", ASSUMED),
     ]
 
 

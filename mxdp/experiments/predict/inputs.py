@@ -7,7 +7,7 @@ import math
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from mxdp.errors import UsageError, did_you_mean
 from mxdp.experiments.predict.symbols import works_of_symbol
@@ -95,11 +95,11 @@ def machine(name: str) -> Machine:
     if not path.is_file():
         raise UsageError(f"--machine {name}: there is no such file or machine; {did_you_mean(name, sorted(built_in))}")
     data = read_toml(path)
-    if not {"devices", "nodes"} <= set(data) or not all(
-        isinstance(data.get(each), dict) for each in ("inside", "between")
-    ):
+    tables = [data.get("inside"), data.get("between"), data.get("add", {}), data.get("samples_per_second", {})]
+    if not {"devices", "nodes"} <= set(data) or not all(isinstance(each, dict) for each in tables):
         raise UsageError(
-            f"{path}: a machine has devices, nodes, [inside] and [between], each with latency and bandwidth"
+            f"{path}: a machine has devices, nodes, [inside] and [between], each with latency and bandwidth; it may "
+            "have [add] and [samples_per_second]"
         )
     links, known = {}, []
     for where in ("inside", "between"):
@@ -154,8 +154,10 @@ def _sample(rate: Optional[float]) -> float:
 
 def _from_toml(path: Path, rate: Optional[float]) -> Tuple[Network, bool]:
     data = read_toml(path)
-    tables: Sequence[Mapping[str, Any]] = data.get("layer", [])
-    if not tables or not any(table.get("parameters") for table in tables):
+    tables = data.get("layer")
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        tables = []
+    if not any(table.get("parameters") for table in tables):
         raise UsageError(f"{path} has no layer with parameters: give [[layer]] tables, forward pass first")
     title = str(data.get("name", path.stem))
 
@@ -172,6 +174,8 @@ def _from_toml(path: Path, rate: Optional[float]) -> Tuple[Network, bool]:
             )
             for at, table in enumerate(tables)
         ]
+        if not any(work.operations for work in works):
+            raise UsageError(f"{path}: all layers have 0 operations, so nothing says which takes how long")
         return timed(title, works, _sample(rate)), False
     if not all("forward" in table and "backward" in table for table in tables):
         raise UsageError(f"{path}: give every layer its operations, or forward and backward, in seconds a sample")
