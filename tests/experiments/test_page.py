@@ -447,6 +447,25 @@ def test_the_page_stands_alone(tmp_path: Path) -> None:
     assert all(target.startswith("%23") for target in re.findall(r"url\(([^)]*)\)", text))  # "#", inside a picture
 
 
+def test_a_timeline_can_be_enlarged_by_the_only_script_that_may_run(tmp_path: Path) -> None:
+    result = make()
+    evil = "</script><script>alert(1)</script>"
+    events = [Event("cpu(0)", evil, "compute", 0.001, 0.5), Event("cpu(0)", "sum", "all-reduce", 0.25, 0.75)]
+    result["rows"][0].metrics["timeline"] = Timeline(1.0, events).to_json()
+    page(tmp_path, result)
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert not re.search(r"https?:|@import|\son\w+=", text.replace("http://www.w3.org", ""))
+    ((data, script),) = re.findall(
+        r'<script type="application/json">(.*?)</script>.*<script>(.*?)</script>', text, re.S
+    )
+    assert f"script-src 'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" in text
+    found = json.loads(data)
+    assert (found["length"], found["names"]) == (1_000_000, [evil, "sum"])
+    (lane,) = found["lanes"]
+    assert [(box[0], box[1], *box[4:]) for box in lane["boxes"]] == [(0, 0, 1000, 499_000), (1, 1, 249_000, 500_000)]
+    assert [words for words, _ in found["kinds"]] == ["compute", "all-reduce (sums)"]
+
+
 def test_a_slide_has_a_sentence_and_a_picture_and_the_rest_is_in_notes(tmp_path: Path) -> None:
     text = f"Two devices are 2.00 times as fast, 0.9 of the best; {'more ' * 20}words wait."
     result = sure(verdict={**make()["verdict"], "text": text, "explanation": "They share nothing."})

@@ -5,7 +5,9 @@ All of it comes from the JSON (:mod:`mxdp.experiments.harness.results`). Nothing
 
 from __future__ import annotations
 
+import base64
 import datetime
+import hashlib
 import json
 import math
 from itertools import chain, repeat
@@ -103,7 +105,14 @@ def write_report(folder: Union[str, Path], note: Optional[Callable[[str], None]]
     pictured = None if slides else folder
     sections = [_section(result, known.get(result["experiment"]), pictured, shared) for result in found]
     path = folder / ("slides.html" if slides else "report.html")
-    page = environment.get_template(f"{path.name}.j2").render(sections=sections, about=_about(found, shared))
+    # Only this script may run, and only where there is a timeline for it.
+    script = (Path(__file__).parent / "templates" / "timeline.js").read_text(encoding="utf-8")
+    page = environment.get_template(f"{path.name}.j2").render(
+        sections=sections,
+        about=_about(found, shared),
+        script=script if any(section["timelines"] for section in sections) else "",
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+    )
     results.write_beside(path, page)
     return path
 
