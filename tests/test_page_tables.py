@@ -22,6 +22,7 @@ SPEC.loader.exec_module(tables)
 README, EXPERIMENTS, *_ = tables.PAGES
 PIECES = ROOT / "docs" / "pieces.md"
 SILENT = ROOT / "docs" / "silent-bugs.md"
+PREDICT = ROOT / "docs" / "predict.md"
 
 
 @pytest.fixture
@@ -48,6 +49,7 @@ def test_every_comment_in_a_page_is_of_a_table():
         EXPERIMENTS: ["experiments", "claims"],
         PIECES: ["table"],
         SILENT: ["bugs"],
+        PREDICT: ["published"],
     }
     assert {path: kinds for path, kinds in found.items() if kinds} == expected
 
@@ -146,7 +148,7 @@ def test_a_result_whose_code_has_changed_is_marked_wherever_it_is_shown(epochs, 
 def test_a_table_has_the_rows_and_columns_that_say_something(epochs):
     known = {("full", "epochs"): {**epochs, "older": False}}
     _, _, headings, _, *lines = tables.table(known, "epochs 2 processes.*", README)
-    assert headings == "| | s/epoch | samples/s | speed-up | in sync |"
+    assert headings == "| | s/epoch | samples/s | speed-up |"
     assert [line.split(" | ")[0] for line in lines] == ["| 2 processes, nothing shared"]
     with pytest.raises(MxdpError, match=r"no row of epochs matches '3 devices'; the first one is '1 device'\."):
         tables.table(known, "epochs 3 devices", README)

@@ -150,9 +150,10 @@ def run_shell(text, folder):
 
 def test_every_block_is_one_that_is_run():
     fences = [line for page in PAGES for line in page.read_text(encoding="utf-8").splitlines() if line[:3] == "```"]
-    assert set(fences[::2]) == {"```python", "```sh", "```text", "```diff"}
+    assert set(fences[::2]) == {"```python", "```sh", "```text", "```diff", "```toml"}
     shown = list(outputs()) + all_blocks("diff")  # written by tools/tables.py
     shown += blocks(ROOT / "docs" / "exercises.md", "text")  # compared by tests/exercises
+    shown += blocks(ROOT / "docs" / "predict.md", "toml")  # read by tests/experiments/test_predict.py
     assert len(fences) == 2 * len(all_blocks("python") + all_blocks("sh") + shown)
 
 
@@ -221,7 +222,7 @@ def test_commands_in_the_text_are_ones_that_the_programs_take(monkeypatch, capsy
 
 
 def test_options_in_the_text_are_ones_that_a_program_has(capsys):
-    commands = [(experiments_main.main, [name]) for name in ("list", "run", "report", "compare", "doctor")]
+    commands = [(experiments_main.main, [name]) for name in ("list", "run", "report", "compare", "doctor", "predict")]
     known = set()
     commands.append((exercises_main.main, ["check"]))
     for main, arguments in [*commands, (plans_main.main, []), (launch_main.main, []), (book_main.main, ["run"])]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -40,7 +41,7 @@ def symbol():
         node("Pooling", "pool1", 4, kernel="(2, 2)", stride="(2, 2)", pool_type="avg"),
         node("null", "w2"), node("null", "b2"),
         node("Convolution", "conv2", 5, 6, 7, kernel="(5, 5)", num_filter="50"),
-        node("Pooling", "pool2", 8, kernel="(2, 2)", stride="(2, 2)", pool_type="avg", pooling_convention="full"),
+        node("Pooling", "pool2", 8, kernel="(2, 2)", stride="(2, 2)", pool_type="avg"),
         node("null", "w3"), node("null", "b3"),
         node("FullyConnected", "dense1", 9, 10, 11, num_hidden="128", flatten="True"),
         node("null", "w4"), node("null", "b4"),
@@ -64,7 +65,7 @@ def symbol():
         (["--speed", "nan"], "--speed is samples a second, more than 0, not nan"),
         (["--speed", "1", "--input", "3"], None),
         (["--speed", "1", "--input", "3,x"], "--input 3,x: give channels, height and width"),
-        (["--machine", "dgx"], "there is no such file or machine; did you mean dgx-1-p100?"),
+        (["--machine", "dgx-1-p10"], "there is no such file or machine; did you mean dgx-1-p100?"),
         (["--speed", "1", "--save", "x.toml"], "--save writes a network that was measured here"),
         (["--speed", "1", "--picture", "x.bmp"], "--picture ends in .png, .pdf or .svg, not .bmp"),
     ],
@@ -241,7 +242,7 @@ def test_the_best_sum_is_the_least_of_all():
     weak, strong = scaling(network, cluster, 32).values()
     plain = [row for row in rows if row.way.accumulate == row.way.stages == 1 and not row.way.shard_optimizer]
     assert weak[-1][1] == pytest.approx(16 * max(row.found.efficiency for row in plain))
-    assert strong[0] == (1, 1.0)
+    assert strong[0] == (1, pytest.approx(1))
     assert strong[-1][1] < weak[-1][1]
 
 
@@ -271,3 +272,13 @@ def test_the_link_of_a_name_and_of_numbers():
     with pytest.raises(UsageError, match="10gbe"):
         inputs.link("10gbps", "inside")
     assert parser().parse_args(["predict"]).model == "lenet"
+
+
+def test_the_list_of_layers_in_the_page_is_read(tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "predict.md").read_text(encoding="utf-8")
+    (tmp_path / "mine.toml").write_text(re.search(r"```toml\n(.*?)```", page, re.DOTALL)[1])
+    network, own = inputs.network(str(tmp_path / "mine.toml"))
+    assert own
+    assert (network.name, network.spread, network.layers[0].outputs) == ("mine", 0.05, 200704)
+    machines = re.search(r"one of (`big-basin`.*?) \|", page)[1]
+    assert set(re.findall("`(.*?)`", machines)) == {path.stem for path in inputs.MACHINES.glob("*.toml")}

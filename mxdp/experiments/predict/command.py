@@ -18,7 +18,7 @@ from mxdp.experiments.harness.results import write_beside
 from mxdp.experiments.predict import inputs
 from mxdp.experiments.predict.inputs import ASSUMED, GIVEN, HERE, PUBLISHED, Known
 from mxdp.experiments.predict.published import Figure, figures
-from mxdp.experiments.predict.ways import Row, compared, scaling
+from mxdp.experiments.predict.ways import Compared, compared, scaling
 from mxdp.experiments.report import style
 from mxdp.plans.scaling.cluster import Cluster
 from mxdp.plans.scaling.step import Network
@@ -172,7 +172,7 @@ def _measured(options: argparse.Namespace, batch: int) -> Tuple[Network, List[Kn
     ]
 
 
-def said(network: Network, cluster: Cluster, rows: Sequence[Row]) -> str:
+def said(network: Network, cluster: Cluster, rows: Sequence[Compared]) -> str:
     """The answer in one sentence."""
     if cluster.count == 1:
         return f"One device has nothing to sum: {network.name} takes {1e3 * rows[0].found.seconds:.3g} ms a step."
@@ -185,7 +185,7 @@ def said(network: Network, cluster: Cluster, rows: Sequence[Row]) -> str:
     return f"{text}; with {best.way.allreduce} {best.found.efficiency:.0%}."
 
 
-def _plain(row: Row) -> bool:
+def _plain(row: Compared) -> bool:
     way = row.way
     return way.accumulate == way.stages == 1 and not way.shard_optimizer
 
@@ -202,7 +202,7 @@ def _because(limit: str) -> str:
 
 
 def _show(
-    network: Network, cluster: Cluster, batch: int, rows: Sequence[Row], known: Sequence[Known], answer: str
+    network: Network, cluster: Cluster, batch: int, rows: Sequence[Compared], known: Sequence[Known], answer: str
 ) -> None:
     from rich.console import Console
     from rich.table import Table
@@ -253,7 +253,7 @@ def _as_json(
     network: Network,
     cluster: Cluster,
     batch: int,
-    rows: Sequence[Row],
+    rows: Sequence[Compared],
     curves: Dict[str, List[Tuple[int, float]]],
     known: Sequence[Known],
     answer: str,

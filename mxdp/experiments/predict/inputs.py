@@ -13,7 +13,7 @@ from mxdp.errors import UsageError, did_you_mean
 from mxdp.experiments.predict.symbols import works_of_symbol
 from mxdp.plans.cost.link import Link
 from mxdp.plans.scaling.cluster import Cluster
-from mxdp.plans.scaling.networks import NETWORKS, Work, timed
+from mxdp.plans.scaling.networks import NETWORKS, LayerWork, timed
 from mxdp.plans.scaling.step import Layer, Network
 
 if sys.version_info >= (3, 11):
@@ -44,7 +44,7 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Machine:
+class KnownMachine:
     """A cluster, and what is known of it; how many samples a second one of its devices takes, by network, and who says
     so."""
 
@@ -84,7 +84,7 @@ def _link_known(what: str, own: Link, mark: str, source: str, start: str = ASSUM
     ]
 
 
-def machine(name: str) -> Machine:
+def machine(name: str) -> KnownMachine:
     """A machine of this package by its name, or from a TOML file.
 
     Raises:
@@ -118,7 +118,7 @@ def machine(name: str) -> Machine:
     speeds = {network: _number(rate, f"{path}: [samples_per_second] {network}") for network, rate in rates.items()}
     devices, nodes = (whole(data[each], f"{path}: {each}") for each in ("devices", "nodes"))
     cluster = Cluster(devices, nodes, links["inside"], links["between"], seconds)
-    return Machine(str(data.get("title", path.stem)), cluster, tuple(known), speeds, str(source))
+    return KnownMachine(str(data.get("title", path.stem)), cluster, tuple(known), speeds, str(source))
 
 
 def network(
@@ -166,7 +166,7 @@ def _from_toml(path: Path, rate: Optional[float]) -> Tuple[Network, bool]:
 
     if all("operations" in table for table in tables):
         works = [
-            Work(
+            LayerWork(
                 str(table.get("name", at)),
                 number(table, "operations", at),
                 int(number(table, "parameters", at)),

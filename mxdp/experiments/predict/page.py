@@ -9,7 +9,7 @@ import jinja2
 
 from mxdp.experiments.predict.inputs import Known
 from mxdp.experiments.predict.picture import Curves, draw, timeline
-from mxdp.experiments.predict.ways import Row
+from mxdp.experiments.predict.ways import Compared
 from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.pipeline import gpipe
 from mxdp.plans.scaling.cluster import Cluster
@@ -21,7 +21,7 @@ MOST_SHOWN = 8
 
 
 def page(
-    network: Network, cluster: Cluster, rows: Sequence[Row], curves: Curves, known: Sequence[Known], answer: str
+    network: Network, cluster: Cluster, rows: Sequence[Compared], curves: Curves, known: Sequence[Known], answer: str
 ) -> str:
     """The whole page: the answer, the ways as a table, how far each scales, the fastest one's step, and its plan."""
     best = min(rows, key=lambda row: row.found.seconds / row.found.samples)
@@ -46,7 +46,7 @@ def _picture(svg: bytes) -> str:
     return f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
 
 
-def _plan(row: Row, cluster: Cluster) -> Tuple[Page, str]:
+def _plan(row: Compared, cluster: Cluster) -> Tuple[Page, str]:
     """The plan of a row on as many devices as fit on a page."""
     if row.way.stages > 1:
         found = gpipe(row.way.stages, min(row.way.micro_batches, 8))

@@ -7,7 +7,7 @@ import math
 from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 
 from mxdp.errors import UsageError
-from mxdp.plans.scaling.networks import Work
+from mxdp.plans.scaling.networks import LayerWork
 
 Shape = Tuple[int, ...]
 """Of one sample."""
@@ -100,7 +100,7 @@ OPERATORS: Dict[str, Callable[[Mapping[str, Any], Sequence[Shape]], Found]] = {
 """What each operator that is known does, by the name that MXNet gives it in a symbol."""
 
 
-def works_of_symbol(symbol: Any, file: str, shape: Shape = (1, 28, 28)) -> List[Work]:
+def works_of_symbol(symbol: Any, file: str, shape: Shape = (1, 28, 28)) -> List[LayerWork]:
     """The network's layers in their order: each operator with parameters, with what follows it up to the next one.
 
     ``shape``: of the data of one sample.
@@ -117,7 +117,7 @@ def works_of_symbol(symbol: Any, file: str, shape: Shape = (1, 28, 28)) -> List[
     except (KeyError, TypeError, IndexError, AttributeError):
         raise UsageError(f"{file} is not a symbol that MXNet exported: it has no list of nodes") from None
     shapes: Dict[int, Shape] = {}
-    works: List[Work] = []
+    works: List[LayerWork] = []
     for number, operator in enumerate(operators):
         if operator == "null":
             if not any(number in own[1:] for own in inputs):
@@ -135,9 +135,9 @@ def works_of_symbol(symbol: Any, file: str, shape: Shape = (1, 28, 28)) -> List[
             raise UsageError(f"{file}: {operator} {names[number]!r} can't be read: {error}") from None
         outputs = math.prod(shapes[number])
         if parameters or not works:
-            works.append(Work(names[number], operations, parameters, outputs))
+            works.append(LayerWork(names[number], operations, parameters, outputs))
         else:
-            works[-1] = Work(works[-1].name, works[-1].operations + operations, works[-1].parameters, outputs)
+            works[-1] = LayerWork(works[-1].name, works[-1].operations + operations, works[-1].parameters, outputs)
     if not any(work.parameters for work in works):
         raise UsageError(f"{file} has no parameters: there is nothing to train, and nothing to sum")
     return works

@@ -16,7 +16,7 @@ MICRO_BATCHES = 4
 
 
 @dataclass(frozen=True)
-class Row:
+class Compared:
     """A way in words, and what is predicted of it."""
 
     title: str
@@ -29,17 +29,17 @@ def allreduces(cluster: Cluster) -> List[str]:
     return [name for name in STEPS if name != "two-level" or (cluster.nodes > 1 and cluster.devices > 1)]
 
 
-def fastest(network: Network, cluster: Cluster, batch: float, way: Way) -> Row:
+def fastest(network: Network, cluster: Cluster, batch: float, way: Way) -> Compared:
     """This way with the best size of its buckets."""
     known = [replace(way, bucket=room * MIB) for room in BUCKETS]
-    rows = [Row("", each, predict_step(network, cluster, batch, each)) for each in known]
+    rows = [Compared("", each, predict_step(network, cluster, batch, each)) for each in known]
     return min(rows, key=lambda row: row.found.seconds)
 
 
-def compared(network: Network, cluster: Cluster, batch: float) -> List[Row]:
+def compared(network: Network, cluster: Cluster, batch: float) -> List[Compared]:
     """Every all-reduce; then, with the best of them, more passes a sum, the optimiser's state in shards, pipelines."""
     if cluster.count == 1:
-        return [Row("one device", Way(), predict_step(network, cluster, batch))]
+        return [Compared("one device", Way(), predict_step(network, cluster, batch))]
     rows = []
     for name in allreduces(cluster):
         best = fastest(network, cluster, batch, Way(name))
@@ -55,7 +55,7 @@ def compared(network: Network, cluster: Cluster, batch: float) -> List[Row]:
         replicas = cluster.count // stages
         title = f"pipeline of {stages} stages" + (f" x {replicas} replicas" if replicas > 1 else "")
         more.append((title, Way(stages=stages, micro_batches=MICRO_BATCHES * stages)))
-    return [*rows, *(Row(title, way, predict_step(network, cluster, batch, way)) for title, way in more)]
+    return [*rows, *(Compared(title, way, predict_step(network, cluster, batch, way)) for title, way in more)]
 
 
 def _stages(network: Network, cluster: Cluster) -> int:
@@ -64,10 +64,10 @@ def _stages(network: Network, cluster: Cluster) -> int:
     return max(count for count in range(1, most + 1) if cluster.devices % count == 0)
 
 
-def best_sum(network: Network, cluster: Cluster, batch: float) -> Row:
+def best_sum(network: Network, cluster: Cluster, batch: float) -> Compared:
     """The fastest of all all-reduces and buckets."""
     if cluster.count == 1:
-        return Row("one device", Way(), predict_step(network, cluster, batch))
+        return Compared("one device", Way(), predict_step(network, cluster, batch))
     rows = [fastest(network, cluster, batch, Way(name)) for name in allreduces(cluster)]
     return min(rows, key=lambda row: row.found.seconds)
 

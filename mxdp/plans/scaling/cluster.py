@@ -27,7 +27,7 @@ from mxdp.plans.collective.schedule import ADD, COPY
 from mxdp.plans.cost.link import Link
 
 
-class Cost(NamedTuple):
+class ExchangeTime(NamedTuple):
     """Seconds of an exchange, by their reason: starts of messages, bytes of messages, and sums."""
 
     start: float = 0.0
@@ -39,9 +39,9 @@ class Cost(NamedTuple):
         """All together."""
         return self.start + self.bytes + self.sums
 
-    def and_then(self, other: Cost, times: int = 1) -> Cost:
+    def and_then(self, other: ExchangeTime, times: int = 1) -> ExchangeTime:
         """This, and after it the other so many times."""
-        return Cost(*(own + times * more for own, more in zip(self, other)))
+        return ExchangeTime(*(own + times * more for own, more in zip(self, other)))
 
 
 class Load(NamedTuple):
@@ -103,7 +103,7 @@ class Cluster:
             raise ValueError(f"{count} devices do not fill nodes of {self.devices}")
         return replace(self, nodes=count // self.devices)
 
-    def exchange(self, algorithm: str, nbytes: float, actions: Sequence[str] = (ADD, COPY)) -> Cost:
+    def exchange(self, algorithm: str, nbytes: float, actions: Sequence[str] = (ADD, COPY)) -> ExchangeTime:
         """An all-reduce of ``nbytes`` bytes. ``actions``: its adding half (a reduce-scatter) or its copying half (an
         all-gather) alone.
 
@@ -114,23 +114,23 @@ class Cluster:
         Raises:
             ValueError: there is no such all-reduce.
         """
-        total = Cost()
+        total = ExchangeTime()
         for pattern in patterns(algorithm, self.devices, self.nodes):
             if pattern.action in actions:
                 busiest = max((self._cost(load, nbytes * pattern.share) for load in pattern.loads), key=_seconds)
                 total = total.and_then(busiest, pattern.times)
         return total
 
-    def _cost(self, load: Load, nbytes: float) -> Cost:
+    def _cost(self, load: Load, nbytes: float) -> ExchangeTime:
         inside, between = self.inside, self.between
-        return Cost(
+        return ExchangeTime(
             load.starts_inside * inside.alpha + load.starts_between * between.alpha,
             nbytes * (load.carried_inside * inside.beta + load.carried_between * between.beta),
             nbytes * load.added * self.add,
         )
 
 
-def _seconds(cost: Cost) -> float:
+def _seconds(cost: ExchangeTime) -> float:
     return cost.seconds
 
 

@@ -13,7 +13,7 @@ from mxdp.plans.scaling.step import Layer, Network
 
 
 @dataclass(frozen=True)
-class Work:
+class LayerWork:
     """``operations``: of the forward pass of a sample; ``parameters`` and ``outputs``: numbers."""
 
     name: str
@@ -23,11 +23,11 @@ class Work:
 
 
 def timed(
-    name: str, works: Sequence[Work], sample: float, fixed: float = 0.0, update: float = 0.0, spread: float = 0.0
+    name: str, works: Sequence[LayerWork], sample: float, fixed: float = 0.0, update: float = 0.0, spread: float = 0.0
 ) -> Network:
     """A network whose layers share ``sample`` seconds, of a sample's forward and backward pass, by their operations.
 
-    >>> timed("two layers", [Work("a", 1e6, 10, 4), Work("b", 3e6, 20, 2)], sample=12e-6).layers[1]
+    >>> timed("two layers", [LayerWork("a", 1e6, 10, 4), LayerWork("b", 3e6, 20, 2)], sample=12e-6).layers[1]
     Layer(name='b', forward=3e-06, backward=6e-06, parameters=20, outputs=2)
     """
     unit = sample / (3 * sum(work.operations for work in works))
@@ -38,19 +38,19 @@ def timed(
     return Network(name, tuple(layers), fixed, update, spread=spread)
 
 
-def convolution(name: str, inputs: int, outputs: int, window: int, side: int, more: int = 1) -> Work:
+def convolution(name: str, inputs: int, outputs: int, window: int, side: int, more: int = 1) -> LayerWork:
     """With a square window. ``side``: of the output; ``more``: parameters of each output beside its weights, 1 for a
     bias and 2 for a batch normalisation's scale and shift."""
     weights = inputs * outputs * window**2
-    return Work(name, 2 * weights * side**2, weights + more * outputs, outputs * side**2)
+    return LayerWork(name, 2 * weights * side**2, weights + more * outputs, outputs * side**2)
 
 
-def dense(name: str, inputs: int, outputs: int) -> Work:
+def dense(name: str, inputs: int, outputs: int) -> LayerWork:
     """Fully connected, with a bias."""
-    return Work(name, 2 * inputs * outputs, (inputs + 1) * outputs, outputs)
+    return LayerWork(name, 2 * inputs * outputs, (inputs + 1) * outputs, outputs)
 
 
-def lenet() -> List[Work]:
+def lenet() -> List[LayerWork]:
     """The book's, for 28 x 28 pixels. Its 129,068 parameters:
 
     >>> sum(work.parameters for work in lenet())
@@ -64,7 +64,7 @@ def lenet() -> List[Work]:
     ]
 
 
-def resnet18() -> List[Work]:
+def resnet18() -> List[LayerWork]:
     """The book's, for 28 x 28 pixels: its first convolution keeps their number. Its 11.2 million parameters (the
     convolutions have biases beside the batch normalisation's):
 
@@ -83,13 +83,13 @@ def resnet18() -> List[Work]:
     return [*found, dense("dense", 512, 10)]
 
 
-def _together(parts: Sequence[Work], outputs: int) -> Work:
+def _together(parts: Sequence[LayerWork], outputs: int) -> LayerWork:
     """A block with a way around it is one layer: nothing can be cut inside."""
     operations, parameters = (sum(getattr(part, each) for part in parts) for each in ("operations", "parameters"))
-    return Work(parts[0].name, operations, parameters, outputs)
+    return LayerWork(parts[0].name, operations, parameters, outputs)
 
 
-def resnet(blocks: Sequence[int]) -> List[Work]:
+def resnet(blocks: Sequence[int]) -> List[LayerWork]:
     """For 224 x 224 pixels and 1,000 classes, with bottlenecks. Parameters of ResNet-50 and ResNet-101, in millions:
 
     >>> [round(sum(work.parameters for work in resnet(blocks)) / 1e6, 1) for blocks in ((3, 4, 6, 3), (3, 4, 23, 3))]
@@ -115,7 +115,7 @@ def resnet(blocks: Sequence[int]) -> List[Work]:
     return [*found, dense("dense", 2048, 1000)]
 
 
-def vgg16() -> List[Work]:
+def vgg16() -> List[LayerWork]:
     """For 224 x 224 pixels and 1,000 classes. Its 138 million parameters, most of them in one layer:
 
     >>> round(sum(work.parameters for work in vgg16()) / 1e6, 1)
@@ -132,7 +132,7 @@ def vgg16() -> List[Work]:
     return [*found, dense("dense 1", 512 * 7 * 7, 4096), dense("dense 2", 4096, 4096), dense("dense 3", 4096, 1000)]
 
 
-NETWORKS: Dict[str, Tuple[str, Callable[[], List[Work]]]] = {
+NETWORKS: Dict[str, Tuple[str, Callable[[], List[LayerWork]]]] = {
     "lenet": ("LeNet", lenet),
     "resnet18": ("ResNet-18", resnet18),
     "resnet50": ("ResNet-50", lambda: resnet((3, 4, 6, 3))),

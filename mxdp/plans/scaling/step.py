@@ -21,7 +21,7 @@ from mxdp.plans.collective.schedule import ADD, COPY
 from mxdp.plans.cost.simulate import pipeline_spans
 from mxdp.plans.partition import balance, fill_buckets, pieces
 from mxdp.plans.pipeline import gpipe
-from mxdp.plans.scaling.cluster import HALVES, Cluster, Cost
+from mxdp.plans.scaling.cluster import HALVES, Cluster, ExchangeTime
 
 MIB = float(1 << 20)
 NUMBER = 4
@@ -164,7 +164,7 @@ def predict_step(network: Network, cluster: Cluster, batch: float, way: Way = Wa
             ready.append(now)
     computed = now
     actions = (ADD,) if way.shard_optimizer else (ADD, COPY)
-    total, free = Cost(), 0.0
+    total, free = ExchangeTime(), 0.0
     for number, (nbytes, since) in enumerate(_buckets(network, ready[::-1], way.bucket)):
         cost = cluster.exchange(way.allreduce, nbytes, actions)
         start = max(free, since if cluster.overlap else computed)
@@ -205,7 +205,7 @@ def _buckets(network: Network, ready: Sequence[float], room: float) -> List[Tupl
     return [(sum(known[number][0] for number in own), max(known[number][1] for number in own)) for own in buckets]
 
 
-def _exposed(seconds: float, cost: Cost) -> Dict[str, float]:
+def _exposed(seconds: float, cost: ExchangeTime) -> Dict[str, float]:
     """The time for which the devices wait for their links, shared out by what the links do."""
     share = seconds / cost.seconds if cost.seconds else 0.0
     return {"latency": share * cost.start, "bandwidth": share * cost.bytes, "sums": share * cost.sums}
@@ -245,7 +245,7 @@ def _pipeline(network: Network, cluster: Cluster, batch: float, way: Way) -> Pre
     return Prediction(ended + waited + total.seconds + update, batch * cluster.count, alone, lost, tuple(spans))
 
 
-def _between_replicas(cluster: Cluster, network: Network, largest: int, way: Way) -> Cost:
+def _between_replicas(cluster: Cluster, network: Network, largest: int, way: Way) -> ExchangeTime:
     """All stages are summed at the same time. Replicas in other nodes share a node's link, those in one node don't."""
     here = cluster.devices // way.stages
     inner = replace(cluster, devices=here, nodes=1).exchange("ring", NUMBER * largest)
