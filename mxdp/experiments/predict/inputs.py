@@ -24,13 +24,14 @@ else:
 MACHINES = Path(__file__).with_name("machines")
 HERE, PUBLISHED, ASSUMED, GIVEN = "calibrated here", "published", "assumed", "given"
 
-LINKS: Mapping[str, Tuple[Link, str]] = {
-    "nvlink": (Link(10e-6, 1 / 150e9), "NVIDIA, Tesla V100 whitepaper (2017): 150 GB/s in each direction"),
-    "pcie": (Link(10e-6, 1 / 16e9), "Dive into Deep Learning, 'Hardware': PCIe 3.0 with 16 lanes, 16 GB/s"),
-    "10gbe": (Link(50e-6, 1 / 1.25e9), "its name: 10 Gbit/s"),
-    "100gbe": (Link(15e-6, 1 / 12.5e9), "its name: 100 Gbit/s"),
+LINKS: Mapping[str, Tuple[Link, str, str]] = {
+    "nvlink": (Link(10e-6, 1 / 150e9), PUBLISHED, "NVIDIA, Tesla V100 whitepaper (2017): 150 GB/s in each direction"),
+    "pcie": (Link(10e-6, 1 / 16e9), PUBLISHED, "Dive into Deep Learning, 'Hardware': PCIe 3.0 with 16 lanes"),
+    "10gbe": (Link(50e-6, 1 / 1.25e9), GIVEN, ""),
+    "100gbe": (Link(15e-6, 1 / 12.5e9), GIVEN, ""),
 }
-"""Links by name, and the source of their bandwidths. The time to start a message is assumed."""
+"""Links by name, each with the mark and the source of its bandwidth; Ethernet says it in its name. The time to start a
+message is assumed."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +63,8 @@ def link(text: str, where: str) -> Tuple[Link, List[Known]]:
         UsageError: it is neither.
     """
     if text in LINKS:
-        found, source = LINKS[text]
-        return found, _link_known(where, found, PUBLISHED, source)
+        found, mark, source = LINKS[text]
+        return found, _link_known(where, found, mark, source)
     try:
         alpha, beta = map(float, text.split(","))
         if not (0 <= alpha < math.inf and 0 <= beta < math.inf):

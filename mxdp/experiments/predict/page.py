@@ -10,6 +10,7 @@ import jinja2
 from mxdp.experiments.predict.inputs import Known
 from mxdp.experiments.predict.picture import Curves, draw, timeline
 from mxdp.experiments.predict.ways import Compared
+from mxdp.experiments.report import style
 from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.pipeline import gpipe
 from mxdp.plans.scaling.cluster import Cluster
@@ -29,6 +30,7 @@ def page(
     environment = jinja2.Environment(loader=jinja2.PackageLoader("mxdp.experiments.report"), autoescape=True)
     template = environment.get_template("predict.html.j2")
     return template.render(
+        number=style.number,
         network=network,
         cluster=cluster,
         rows=rows,

@@ -2,7 +2,7 @@
 // Each timeline becomes a drawing that can be enlarged. Without this script, and in print, its picture stays.
 for (const figure of document.querySelectorAll("figure.timeline")) {
   const data = JSON.parse(figure.querySelector("script").textContent), picture = figure.querySelector("img");
-  const LANE = 64, LEFT = 8, TOP = 18, AXIS = 22, height = TOP + LANE * data.lanes.length + AXIS;
+  const HEAD = 16, LANE = 60, LEFT = 8, AXIS = 22, height = (HEAD + LANE) * data.lanes.length + AXIS;
   const canvas = document.createElement("canvas"), words = document.createElement("p"), nav = document.createElement("nav");
   const paint = canvas.getContext("2d");
   let from = 0, to = data.length, touched = null;
@@ -25,7 +25,7 @@ for (const figure of document.querySelectorAll("figure.timeline")) {
     paint.font = "12px system-ui, sans-serif";
     paint.textBaseline = "middle";
     data.lanes.forEach((lane, row) => {
-      const top = TOP + row * LANE;
+      const top = row * (HEAD + LANE) + HEAD;
       paint.save();
       paint.beginPath();
       paint.rect(LEFT, top, width(), LANE);
@@ -44,12 +44,13 @@ for (const figure of document.querySelectorAll("figure.timeline")) {
       }
       paint.restore();
       paint.fillStyle = "#1f2933";
-      paint.fillText(lane.text.replaceAll("\n", " "), LEFT, top + 3);
+      paint.fillText(lane.text.replaceAll("\n", " "), LEFT, top - HEAD / 2 + 2);
     });
-    const step = 10 ** Math.floor(Math.log10((to - from) / 3)), every = (to - from) / step > 8 ? step * 2 : step;
+    const least = (to - from) * 90 / width(), ten = 10 ** Math.floor(Math.log10(least));
+    const every = [1, 2, 5, 10].map(times => times * ten).find(step => step >= least);
     paint.fillStyle = "#4b5563";
     for (let tick = Math.ceil(from / every) * every; tick <= to; tick += every) {
-      paint.fillRect(x(tick), TOP, 0.5, height - TOP - AXIS);
+      paint.fillRect(x(tick), height - AXIS, 1, 5);
       paint.fillText(said(tick), Math.min(x(tick) + 2, LEFT + width() - 48), height - 9);
     }
   }
@@ -65,7 +66,7 @@ for (const figure of document.querySelectorAll("figure.timeline")) {
 
   function tell(event) {
     const place = canvas.getBoundingClientRect(), at = time(event.clientX - place.left);
-    const row = Math.floor((event.clientY - place.top - TOP) / LANE), y = 1 - ((event.clientY - place.top - TOP) / LANE - row);
+    const down = event.clientY - place.top, row = Math.floor(down / (HEAD + LANE)), y = 1 - (down - row * (HEAD + LANE) - HEAD) / LANE;
     const slack = (to - from) / width() * 2, lane = data.lanes[row];
     const found = lane && lane.boxes.filter(([, , bottom, tall, start, length]) =>
       y >= bottom && y <= bottom + tall && at >= start - slack && at <= start + length + slack).pop();
