@@ -240,8 +240,7 @@ def _show_published(found: Sequence[Figure], as_json: bool) -> None:
     for heading in ("published", "predicted", "off"):
         table.add_column(heading, justify="right", no_wrap=True)
     for each in found:
-        values = (f"{value:.3g} {each.unit}" for value in (each.published, each.predicted))
-        table.add_row(each.what, *values, f"{each.off:+.0%}")
+        table.add_row(each.what, *each.in_words())
     console = Console(highlight=False)
     console.print(table)
     console.print(

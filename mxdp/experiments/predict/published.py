@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, List, Mapping
 
 from mxdp.experiments.predict import inputs
+from mxdp.experiments.report import style
 from mxdp.plans.cost.link import bus_bandwidth
 from mxdp.plans.scaling.step import Way, predict_step
 
@@ -25,6 +26,11 @@ class Figure:
     def off(self) -> float:
         """How much the prediction is higher, as a share."""
         return self.predicted / self.published - 1
+
+    def in_words(self) -> List[str]:
+        """Published, predicted, off."""
+        values = [f"{style.number(value)} {self.unit}" for value in (self.published, self.predicted)]
+        return [*values, f"{self.off:+.0%}"]
 
 
 def figures() -> List[Figure]:
@@ -54,12 +60,4 @@ def _figure(table: Mapping[str, Any]) -> Figure:
 
 def as_cells() -> List[List[str]]:
     """A row of cells for each figure: what, published, predicted, off, source."""
-    return [
-        [
-            each.what,
-            *(f"{value:.3g} {each.unit}" for value in (each.published, each.predicted)),
-            f"{each.off:+.0%}",
-            each.source,
-        ]
-        for each in figures()
-    ]
+    return [[each.what, *each.in_words(), each.source] for each in figures()]
