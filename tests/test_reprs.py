@@ -26,7 +26,7 @@ def timer(*times, kind=Timer):
         (timer(0.5), "<Timer: 1 time, 0.5 s on average>"),
         (timer(1.0, 2.0, kind=Benchmark), "<Benchmark: 2 times, 1.5 s on average>"),
         (Recording(), "<Recording: the block has not been run: use `with mxdp.tracing.record() as recording:`>"),
-        (CPU, "<Machine: push 4 us, copy 16.9 GB/s, add 6.41 GB/s, 2 cores>"),
+        (CPU, "<Machine: push 8 us, copy 16.9 GB/s, add 6.41 GB/s, 2 cores>"),
         (GPU, "<Machine: push 4 us, copy 16 GB/s, add 300 GB/s, 64 cores>"),
     ],
 )

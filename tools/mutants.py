@@ -52,6 +52,8 @@ ELSEWHERE = {
     "plans/pipeline.py": "plans/test_plans_pipeline.py",
     "plans/cost/break_even.py": "experiments/test_break_even.py",
     "plans/cost/machine.py": "plans/test_simulate.py",
+    "plans/scaling/networks.py": "plans/test_scaling_step.py experiments/test_predict.py",
+    "plans/scaling/step.py": "plans/test_scaling_step.py",
     "training/epochs.py": "training processes/test_ranks.py",
     "training/graph.py": "training",
     "training/history.py": "training/test_train.py",

@@ -75,8 +75,8 @@ subprocess.run([*launch, "2", "--restarts", "1", "--", sys.executable, program, 
 # several processes, and by which engine? When is one loader for all too slow? What if nobody waits for the others? Who
 # notices that a worker is lost? Does one process's time predict several, and hosts with a slow link?
 #
-# And what would 64 machines give? `python -m mxdp.experiments predict --model resnet50 --machine dlperf-v100 --nodes 64`
-# says so from the speed of one GPU; LeNet and ResNet-18 are measured here: see [docs/predict.md](../../docs/predict.md).
+# What would 64 machines give? `python -m mxdp.experiments predict --model resnet50 --machine dlperf-v100 --nodes 64`
+# says so from the speed of one GPU; LeNet and ResNet-18 are measured here ([docs/predict.md](../../docs/predict.md)).
 #
 # ## Questions
 #

@@ -65,7 +65,7 @@ def run(folder=None, stop=EPOCHS, n=2, optimiser="sgd", kind=mxdp.Trainer, seed=
 )
 def test_the_choice_of_an_all_reduce_is_the_checkpoints_with_other_cores_too(kind, known, tmp_path, monkeypatch):
     """On four devices, "auto" is "naive" with one core and "shared-memory" with more. ``known``: it has buckets."""
-    options = dict(n=4, units=200, kind=kind, known=known, kvstore="mxdpauto")
+    options = dict(n=4, units=1000, kind=kind, known=known, kvstore="mxdpauto")
     monkeypatch.setattr(process, "cores", lambda: 1)
     undisturbed, _ = run(stop=2, **options)
     run(tmp_path, 1, **options)

@@ -371,8 +371,8 @@ def test_a_store_chooses_by_rank_0s_cores(monkeypatch):
         return chosen[fake_mpi.rank()][-1]
 
     monkeypatch.setattr(tuning, "choose", choose)
-    fake_mpi.run(2, lambda w: Store(world=w).pushpull(1, [np.ones((600,), ctx=mx.cpu(i)) for i in range(2)]))
-    assert chosen == {0: ["doubling"], 1: ["doubling"]}  # with one core: naive
+    fake_mpi.run(2, lambda w: Store(world=w).pushpull(1, [np.ones((100_000,), ctx=mx.cpu(i)) for i in range(2)]))
+    assert chosen == {0: ["shared-memory"], 1: ["shared-memory"]}  # with one core: naive
 
 
 @pytest.mark.parametrize("shape", [(2,), (3, 2), (6, 1)])
