@@ -454,7 +454,7 @@ def test_a_timeline_can_be_enlarged_by_the_only_script_that_may_run(tmp_path: Pa
     result["rows"][0].metrics["timeline"] = Timeline(1.0, events).to_json()
     page(tmp_path, result)
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert not re.search(r"https?:|@import|\son\w+=", text.replace("http://www.w3.org", ""))
+    assert not re.search(r"https?:|@import|\son\w+=", text)
     ((data, script),) = re.findall(
         r'<script type="application/json">(.*?)</script>.*<script>(.*?)</script>', text, re.S
     )

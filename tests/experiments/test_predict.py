@@ -22,6 +22,9 @@ from mxdp.plans.scaling.step import predict_step
 NODES = ["predict", "--model", "resnet18", "--speed", "3000", "--nodes", "64"]
 
 
+LINKED = "devices = 4\nnodes = 1\n[inside]\nlatency = 0\nbandwidth = 1e9\n[between]\nlatency = 0\nbandwidth = 1"
+
+
 def said(capsys, *words):
     status = main(["predict", *words])
     return status, *capsys.readouterr()
@@ -63,7 +66,6 @@ def symbol():
         (["--speed", "1", "--nodes", "100000"], "make 800,000 devices: the most are 65,536"),
         (["--speed", "0"], "--speed is samples a second, more than 0, not 0.0"),
         (["--speed", "nan"], "--speed is samples a second, more than 0, not nan"),
-        (["--speed", "1", "--input", "3"], None),
         (["--speed", "1", "--input", "3,x"], "--input 3,x: give channels, height and width"),
         (["--machine", "dgx-1-p10"], "there is no such file or machine; did you mean dgx-1-p100?"),
         (["--speed", "1", "--save", "x.toml"], "--save writes a network that was measured here"),
@@ -73,9 +75,6 @@ def symbol():
 def test_what_can_not_be_is_refused_in_a_sentence(words, sentence, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     status, out, err = said(capsys, *words)
-    if sentence is None:
-        assert status == 0
-        return
     assert (status, out) == (2, "")
     assert sentence.replace("'", "") in err.replace("'", "")
     assert err.startswith("mxdp: ")
@@ -132,6 +131,8 @@ def test_a_network_that_can_not_be_is_refused_in_a_sentence(name, text, sentence
         ("devices = 2\nnodes = 2\ninside = 1\nbetween = 2", "a machine has devices, nodes, [inside] and [between]"),
         ("devices = 2\nnodes = 2\nadd = 3\n[inside]\n[between]", "it may have [add] and"),
         ("devices = 2\nnodes = 2\n[inside]\n[between]", "[inside] latency is a number of at least 0, not None"),
+        (f"overlap = 1\n{LINKED}", "overlap, whether sums run beside the backward pass, is true or false, not 1"),
+        (f"cores = 0\n{LINKED}", "cores is a whole number above 0, not 0"),
         (
             "devices = 0\nnodes = 2\n[inside]\nlatency = 0\nbandwidth = 1\n[between]\nlatency = 0\nbandwidth = 1",
             "devices is a whole number above 0, not 0",
@@ -282,3 +283,22 @@ def test_the_list_of_layers_in_the_page_is_read(tmp_path):
     assert (network.name, network.spread, network.layers[0].outputs) == ("mine", 0.05, 200704)
     machines = re.search(r"one of (`big-basin`.*?) \|", page)[1]
     assert set(re.findall("`(.*?)`", machines)) == {path.stem for path in inputs.MACHINES.glob("*.toml")}
+
+
+def test_a_machine_may_have_devices_that_share_cores_and_cannot_hide_sums(capsys, tmp_path):
+    def step(text):
+        (tmp_path / "own.toml").write_text(text + LINKED)
+        assert (
+            main(
+                ["predict", "--model", "resnet18", "--speed", "100", "--machine", str(tmp_path / "own.toml"), "--json"]
+            )
+            == 0
+        )
+        found = json.loads(capsys.readouterr().out)
+        assert ("given" in {each["mark"] for each in found["known"] if "cores" in each["what"]}) is bool(text)
+        return next(way for way in found["ways"] if way["way"].startswith("ring"))
+
+    own, shared, one_by_one = (step(text) for text in ("", "cores = 2\n", "overlap = false\n"))
+    assert shared["limit"] == "Python and shared cores"
+    assert shared["lost_seconds"][shared["limit"]] == pytest.approx(own["alone_seconds"])  # twice as long
+    assert one_by_one["seconds"] > own["seconds"]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
@@ -10,6 +13,7 @@ from mxdp.experiments.harness import claims
 from mxdp.experiments.harness.experiment import Case
 from mxdp.experiments.harness.rows import Row
 from mxdp.experiments.many_processes.predicted import Predicted
+from mxdp.experiments.many_processes.work import hosts
 from mxdp.experiments.many_processes.work import predicted as work
 from mxdp.experiments.measure.oracle import count
 
@@ -80,3 +84,17 @@ def test_the_oracle_finds_processes_that_do_not_sum(monkeypatch):
     checked, wrong = count(work.oracle(case, settings))
     assert checked == 2 * 129_068
     assert wrong > 0.25 * checked
+
+
+def test_hosts_of_a_process_that_is_gone_are_removed_and_no_others(monkeypatch):
+    asked = []
+    gone = 2**22 + 1  # beyond Linux's largest process number
+
+    def ip(*words):
+        asked.append(words)
+        names = [f"mxdp-{gone}-a (id: 3)", f"mxdp-{os.getpid()}-b", "somebody-else", f"mxdp-{gone}-b"]
+        return SimpleNamespace(stdout="\n".join(names))
+
+    monkeypatch.setattr(hosts, "_ip", ip)
+    hosts._remove_left_behind()
+    assert [words[-1] for words in asked if "del" in words] == [f"mxdp-{gone}-a", f"mxdp-{gone}-b"]

@@ -18,7 +18,7 @@ from mxdp.experiments.harness.results import write_beside
 from mxdp.experiments.predict import inputs
 from mxdp.experiments.predict.inputs import ASSUMED, GIVEN, HERE, PUBLISHED, Known
 from mxdp.experiments.predict.published import Figure, figures
-from mxdp.experiments.predict.ways import Compared, compared, scaling
+from mxdp.experiments.predict.ways import Compared, compared, fastest, scaling
 from mxdp.experiments.report import style
 from mxdp.plans.scaling.cluster import Cluster
 from mxdp.plans.scaling.step import Network
@@ -95,7 +95,8 @@ def _cluster(options: argparse.Namespace) -> Tuple[Cluster, List[Known], Mapping
         cluster, known, speeds, source = found.cluster, list(found.known), found.samples_per_second, found.source
     else:
         (inside, one), (between, other) = inputs.link("nvlink", "inside"), inputs.link("100gbe", "between")
-        cluster, known = Cluster(DEVICES, NODES, inside, between), [*one, *other]
+        cluster = Cluster(DEVICES, NODES, inside, between)
+        known = [*one, *other, *inputs.how_it_works(cluster, ASSUMED)]
     changes: Dict[str, Any] = {}
     for name, text in (("inside", options.inside), ("between", options.link)):
         if text is not None:
@@ -107,7 +108,6 @@ def _cluster(options: argparse.Namespace) -> Tuple[Cluster, List[Known], Mapping
     cluster = replace(cluster, **changes)
     if cluster.count > MOST_DEVICES:
         raise UsageError(f"--devices and --nodes make {cluster.count:,} devices: the most are {MOST_DEVICES:,}")
-    known.append(Known("sums run beside the backward pass", "yes" if cluster.overlap else "no", ASSUMED))
     if cluster.nodes == 1:
         known = [each for each in known if not each.what.startswith("between")]
     return cluster, known, speeds, source
@@ -147,13 +147,13 @@ def _network(
 def _measured(options: argparse.Namespace, batch: int) -> Tuple[Network, List[Known]]:
     """Measured by a process of its own, which loads MXNet."""
     if not options.json:
-        print(f"Measuring {options.model} on one device of this machine (15 s) ...", file=sys.stderr)
+        print(f"Measuring {options.model} on one device of this machine (up to a minute) ...", file=sys.stderr)
     words = [sys.executable, "-m", "mxdp.experiments.predict.measured", options.model, str(batch), options.kind]
     environment = environment_for(Case("", 1))
     try:
         done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=LONGEST)
     except subprocess.TimeoutExpired:
-        raise MxdpError(f"measuring {options.model} took more than {LONGEST} s; give --speed instead") from None
+        raise MxdpError(f"measuring {options.model} took more than {LONGEST:g} s; give --speed instead") from None
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
         raise MxdpError(f"{options.model} can't be measured here: {last}; give --speed, samples a second, instead")
@@ -177,7 +177,7 @@ def said(network: Network, cluster: Cluster, rows: Sequence[Compared]) -> str:
     if cluster.count == 1:
         return f"One device has nothing to sum: {network.name} takes {1e3 * rows[0].found.seconds:.3g} ms a step."
     ring = next(row for row in rows if row.way.allreduce == "ring")
-    best = min((row for row in rows if _plain(row)), key=lambda row: row.found.seconds)
+    best = fastest(row for row in rows if _plain(row))
     text = f"On {cluster} {network.name} reaches {ring.found.efficiency:.0%} of linear with a ring, "
     text += "and loses nothing" if ring.found.limit == "nothing" else f"limited by {_because(ring.found.limit)}"
     if best is ring:
@@ -196,7 +196,7 @@ def _because(limit: str) -> str:
         "bandwidth": "the bytes of messages",
         "sums": "the sums",
         "the slowest": "the slowest of all devices",
-        "devices share the cores": "devices that share the cores",
+        "Python and shared cores": "Python, and devices that share the cores",
     }
     return known[limit]
 

@@ -49,7 +49,6 @@ class KnownMachine:
     """A cluster, and what is known of it; how many samples a second one of its devices takes, by network, and who says
     so."""
 
-    title: str
     cluster: Cluster
     known: Tuple[Known, ...]
     samples_per_second: Mapping[str, float]
@@ -118,8 +117,24 @@ def machine(name: str) -> KnownMachine:
     source = rates.pop("source", "")
     speeds = {network: _number(rate, f"{path}: [samples_per_second] {network}") for network, rate in rates.items()}
     devices, nodes = (whole(data[each], f"{path}: {each}") for each in ("devices", "nodes"))
-    cluster = Cluster(devices, nodes, links["inside"], links["between"], seconds)
-    return KnownMachine(str(data.get("title", path.stem)), cluster, tuple(known), speeds, str(source))
+    overlap, cores = data.get("overlap", True), data.get("cores")
+    if type(overlap) is not bool:
+        raise UsageError(
+            f"{path}: overlap, whether sums run beside the backward pass, is true or false, not {overlap!r}"
+        )
+    if cores is not None:
+        whole(cores, f"{path}: cores")
+    cluster = Cluster(devices, nodes, links["inside"], links["between"], seconds, overlap, cores)
+    known += how_it_works(cluster, GIVEN if {"overlap", "cores"} & set(data) else ASSUMED)
+    return KnownMachine(cluster, tuple(known), speeds, str(source))
+
+
+def how_it_works(cluster: Cluster, mark: str) -> List[Known]:
+    """Whether sums run beside computation, and what the devices of a node share."""
+    return [
+        Known("sums run beside the backward pass", "yes" if cluster.overlap else "no", mark),
+        Known("cores that a node's devices share", str(cluster.cores or "none: each has its own"), mark),
+    ]
 
 
 def network(

@@ -71,7 +71,7 @@ def measure(name: str, batch: int, kind: str) -> Network:
 
 
 def _chain(name: str, model: Any) -> Tuple[Chain, Sequence[Tuple[int, int]]]:
-    """The network's blocks one by one, and which of them make up a layer."""
+    """The network's blocks in their order; and for each layer its first block, and the one after its last."""
     if name == "resnet18":
         return list(model.net), RESNET_GROUPS
     params = iter(model.replicas[0])

@@ -52,7 +52,7 @@ def _timeline(spans: Sequence[Span], figure: style.Figure) -> None:
         colour = style.COLOURS[4 if span.lane == LINKS else 0]
         if span.lane == COMPUTE and not span.name.startswith(("forward", "backward")):
             colour = style.GREY
-        if span.name.startswith("F") or span.name.startswith("forward"):
+        if span.name.startswith(("F", "forward")):
             colour = style.COLOURS[5]
         axes.barh(
             lanes.index(span.lane),

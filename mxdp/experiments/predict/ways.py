@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Dict, List, Tuple
+from typing import Dict, Iterable, List, Tuple
 
 from mxdp.plans.scaling.cluster import HALVES, STEPS, Cluster
 from mxdp.plans.scaling.step import MIB, Network, Prediction, Way, predict_step
@@ -29,23 +29,33 @@ def allreduces(cluster: Cluster) -> List[str]:
     return [name for name in STEPS if name != "two-level" or (cluster.nodes > 1 and cluster.devices > 1)]
 
 
-def fastest(network: Network, cluster: Cluster, batch: float, way: Way) -> Compared:
-    """This way with the best size of its buckets."""
-    known = [replace(way, bucket=room * MIB) for room in BUCKETS]
-    rows = [Compared("", each, predict_step(network, cluster, batch, each)) for each in known]
+def sums(network: Network, cluster: Cluster, batch: float) -> List[Compared]:
+    """Every all-reduce, with the best size of its buckets. One device has nothing to sum."""
+    if cluster.count == 1:
+        return [Compared("one device", Way(), predict_step(network, cluster, batch))]
+    rows = []
+    for name in allreduces(cluster):
+        ways = [Way(name, bucket=room * MIB) for room in BUCKETS]
+        known = [
+            Compared(f"{name}, buckets of {room:g} MiB", way, predict_step(network, cluster, batch, way))
+            for room, way in zip(BUCKETS, ways)
+        ]
+        rows.append(fastest(known))
+    return rows
+
+
+def fastest(rows: Iterable[Compared]) -> Compared:
+    """The one whose step takes the least time."""
     return min(rows, key=lambda row: row.found.seconds)
 
 
 def compared(network: Network, cluster: Cluster, batch: float) -> List[Compared]:
     """Every all-reduce; then, with the best of them, more passes a sum, the optimiser's state in shards, pipelines."""
+    rows = sums(network, cluster, batch)
     if cluster.count == 1:
-        return [Compared("one device", Way(), predict_step(network, cluster, batch))]
-    rows = []
-    for name in allreduces(cluster):
-        best = fastest(network, cluster, batch, Way(name))
-        rows.append(replace(best, title=f"{name}, buckets of {best.way.bucket / MIB:g} MiB"))
-    best = min(rows, key=lambda row: row.found.seconds)
-    half = min((row for row in rows if row.way.allreduce in HALVES), key=lambda row: row.found.seconds)
+        return rows
+    best = fastest(rows)
+    half = fastest(row for row in rows if row.way.allreduce in HALVES)
     more = [
         (f"{best.way.allreduce}, {PASSES} passes a sum", replace(best.way, accumulate=PASSES)),
         (f"{half.way.allreduce}, optimiser in shards", replace(half.way, shard_optimizer=True)),
@@ -64,14 +74,6 @@ def _stages(network: Network, cluster: Cluster) -> int:
     return max(count for count in range(1, most + 1) if cluster.devices % count == 0)
 
 
-def best_sum(network: Network, cluster: Cluster, batch: float) -> Compared:
-    """The fastest of all all-reduces and buckets."""
-    if cluster.count == 1:
-        return Compared("one device", Way(), predict_step(network, cluster, batch))
-    rows = [fastest(network, cluster, batch, Way(name)) for name in allreduces(cluster)]
-    return min(rows, key=lambda row: row.found.seconds)
-
-
 def counts(cluster: Cluster) -> List[int]:
     """1, 2, 4 ... devices: parts of a node, then whole nodes, up to all."""
     inside = [1 << power for power in range(cluster.devices.bit_length()) if 1 << power < cluster.devices]
@@ -87,7 +89,7 @@ def scaling(network: Network, cluster: Cluster, batch: float) -> Dict[str, List[
     found: Dict[str, List[Tuple[int, float]]] = {"weak": [], "strong": []}
     for count in counts(cluster):
         part = cluster.of(count)
-        found["weak"].append((count, count * best_sum(network, part, batch).found.efficiency))
+        found["weak"].append((count, count * fastest(sums(network, part, batch)).found.efficiency))
         if count <= whole:
-            found["strong"].append((count, alone / best_sum(network, part, whole / count).found.seconds))
+            found["strong"].append((count, alone / fastest(sums(network, part, whole / count)).found.seconds))
     return found

@@ -40,7 +40,7 @@ class ExchangeTime(NamedTuple):
         return self.start + self.bytes + self.sums
 
     def and_then(self, other: ExchangeTime, times: int = 1) -> ExchangeTime:
-        """This, and after it the other so many times."""
+        """The time of this exchange, and of ``times`` others after it."""
         return ExchangeTime(*(own + times * more for own, more in zip(self, other)))
 
 

@@ -115,8 +115,8 @@ class Prediction:
 
 
 def slowest(devices: int) -> float:
-    """The mean of the largest of so many standard normal numbers, in good approximation. Source: Blom, "Statistical
-    estimates and transformed beta-variables", 1958.
+    """About the mean of the largest of ``devices`` standard normal numbers. Source: Blom, "Statistical estimates and
+    transformed beta-variables", 1958.
 
     >>> slowest(1), round(slowest(2), 2), round(slowest(1000), 2)
     (0.0, 0.59, 3.23)
@@ -180,7 +180,7 @@ def predict_step(network: Network, cluster: Cluster, batch: float, way: Way = Wa
         total, now = total.and_then(cost), now + cost.seconds
     times = way.accumulate
     lost = {
-        "devices share the cores": times * (shared - passes),
+        "Python and shared cores": times * (shared - passes),
         "the slowest": times * wait * shared,
         **_exposed(now - computed - update, total),
     }
@@ -192,7 +192,7 @@ def predict_step(network: Network, cluster: Cluster, batch: float, way: Way = Wa
 
 
 def _shared(cluster: Cluster, passes: float, python: float) -> float:
-    """Seconds of the passes where the devices of a node share its cores, and Python that drives them."""
+    """Seconds of the passes if Python must drive all devices of a node, and if they and Python share its cores."""
     if not cluster.cores:
         return max(passes, cluster.devices * python)
     return max(passes, cluster.devices * python, cluster.devices * (passes + python) / cluster.cores)

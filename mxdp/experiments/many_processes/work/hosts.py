@@ -6,11 +6,14 @@ Linux with ``ip``, and root, can make them. MPI's messages between them go over 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Dict, Iterator, List, NamedTuple, Sequence
+
+import psutil
 
 from mxdp.errors import MxdpError
 from mxdp.experiments.harness.experiment import Skipped
@@ -52,6 +55,7 @@ def two_hosts(folder: Path) -> Iterator[Hosts]:
     names = [f"mxdp-{os.getpid()}-{letter}" for letter in "ab"]
     try:
         try:
+            _remove_left_behind()
             made = [_ip("netns", "add", name) for name in names]
         except OSError as error:
             raise Skipped(f"there is no `ip` to make network namespaces: {error}") from error
@@ -76,6 +80,13 @@ def two_hosts(folder: Path) -> Iterator[Hosts]:
         for name in names:
             with suppress(OSError, subprocess.TimeoutExpired):
                 _ip("netns", "del", name)
+
+
+def _remove_left_behind() -> None:
+    """A process that was killed could not remove its hosts."""
+    for name, pid in re.findall(r"^(mxdp-(\d+)-[ab])\b", _ip("netns", "list").stdout, re.MULTILINE):
+        if not psutil.pid_exists(int(pid)):
+            _ip("netns", "del", name)
 
 
 def _wait_for_cable(names: Sequence[str], limit: float = 10.0) -> None:

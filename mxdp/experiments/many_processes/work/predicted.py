@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -13,7 +13,7 @@ import time
 from contextlib import ExitStack
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Type
 
 import numpy as onp
 
@@ -135,22 +135,28 @@ class _ResNet:
         return cross_entropy(self._net(X), y)
 
 
-class _HostCrew(Crew):
-    """A rank on each of two hosts."""
+class _OneDeviceCrew(Crew):
+    """Ranks of one device each, for which a few copies of temporary space are enough. With ``hosts``: one on each."""
 
-    hosts: Hosts
+    hosts: Optional[Hosts] = None
 
     def _start(self, engine: str, size: int, rank: Sequence[str], environ: Mapping[str, str]) -> None:
+        environ = {**environ, "MXNET_CPU_TEMP_COPY": "16"}
+        if self.hosts is None:
+            super()._start(engine, size, rank, environ)
+            return
         options = ["-n", str(size), "--silent-after", "0", *self.hosts.options]
         command = [*self.hosts.inside, sys.executable, "-m", "mxdp.launch", *options, "--", *rank]
-        self._run(command, {**environ, **self.hosts.environ})
+        self._run(command, {**self.hosts.environ, **environ})
 
 
 class _Places:
-    """The processes of all cases, and one device in this process, each made when it is first needed."""
+    """The processes of all cases, and one device in this process, each made when it is first needed. Processes and
+    hosts are gone when this process ends."""
 
     def __init__(self, settings: Settings) -> None:
         self._stack, self._settings = ExitStack(), settings
+        atexit.register(self._stack.close)
         self._crews: Dict[Tuple[int, int], Crew] = {}
         self._links: Dict[Tuple[int, int, int], Link] = {}
         self.alone = PredictedRank({**settings, "engine": ONE})
@@ -160,9 +166,7 @@ class _Places:
         key = case.settings["processes"], case.settings["rate"]
         if key not in self._crews:
             order = {name: self._settings[name] for name in ("kind", "seed")}
-            # One device a process, so copies of temporary space serve one device alone.
-            os.environ["MXNET_CPU_TEMP_COPY"] = "16"
-            kind = self._hosts(key[1]) if key[1] else Crew
+            kind = self._on_hosts(key[1]) if key[1] else _OneDeviceCrew
             self._crews[key] = self._stack.enter_context(kind(MPI, key[0], PredictedRank, order))
         return self._crews[key]
 
@@ -174,7 +178,7 @@ class _Places:
             self._links[key] = fit_link([max(own) for own in zip(*each)])
         return self._links[key]
 
-    def _hosts(self, rate: int) -> Any:
+    def _on_hosts(self, rate: int) -> Type[Crew]:
         """A class of crews on two hosts, whose cable carries ``rate`` Mbit/s in each direction.
 
         Raises:
@@ -188,7 +192,7 @@ class _Places:
             done = subprocess.run(words, capture_output=True, text=True, timeout=30)
             if done.returncode:
                 raise Skipped(f"`tc` can't make a cable slow here: {done.stderr.strip()}")
-        return type("HostCrew", (_HostCrew,), {"hosts": hosts})
+        return type("HostCrew", (_OneDeviceCrew,), {"hosts": hosts})
 
 
 @lru_cache(maxsize=1)
