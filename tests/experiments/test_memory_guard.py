@@ -83,27 +83,6 @@ def test_the_oracle_catches_a_guard_that_lets_all_pass(monkeypatch):
     assert wrong == {"fits": 0, "refused": 1, "sliced": 1, "unguarded": 0}
 
 
-def test_a_job_without_a_limit_runs_whole_and_takes_what_it_should():
-    found = attempted("fits")
-    assert (found["at_once"], found["said"], found["predicted_bytes"]) == (40, "", JOB.needed(40))
-    assert abs(found["measured_bytes"] / JOB.needed(40) - 1) < 0.15
-
-
-def test_refused_before_it_starts_it_takes_nothing_and_both_numbers_are_said():
-    found = attempted("refused")
-    assert (found["at_once"], found["predicted_bytes"]) == (0, JOB.needed(40))
-    assert found["measured_bytes"] < 2 << 20
-    assert found["said"].startswith("this job needs 30.0 MB and may take 10.0 MB of the ")
-
-
-def test_in_slices_it_takes_that_much_less():
-    found = attempted("sliced")
-    assert found["at_once"] == 10
-    assert found["predicted_bytes"] == JOB.needed(10) <= SETTINGS["limit_bytes"]
-    # In a process that runs other tests the heap is full of holes; a child of its own comes within a few per cent.
-    assert found["measured_bytes"] < JOB.needed(40) / 2
-
-
 def test_the_slices_are_recorded():
     ready = work.set_up(CASES["sliced"], SETTINGS)
     at_once = one_round(ready).last["at_once"]
@@ -118,6 +97,26 @@ def test_the_slices_are_recorded():
 
 def test_its_timelines(timelines):
     assert timelines("memory-guard") == 1
+
+
+def without_a_limit_it_runs_whole_and_takes_what_it_should():
+    found = attempted("fits")
+    assert (found["at_once"], found["said"], found["predicted_bytes"]) == (40, "", JOB.needed(40))
+    assert abs(found["measured_bytes"] / JOB.needed(40) - 1) < 0.15
+
+
+def refused_before_it_starts_it_takes_nothing_and_both_numbers_are_said():
+    found = attempted("refused")
+    assert (found["at_once"], found["predicted_bytes"]) == (0, JOB.needed(40))
+    assert found["measured_bytes"] < 2 << 20
+    assert found["said"].startswith("this job needs 30.0 MB and may take 10.0 MB of the ")
+
+
+def in_slices_it_takes_that_much_less():
+    found = attempted("sliced")
+    assert found["at_once"] == 10
+    assert found["predicted_bytes"] == JOB.needed(10) <= SETTINGS["limit_bytes"]
+    assert abs(found["measured_bytes"] / JOB.needed(10) - 1) < 0.15
 
 
 def with_nobody_asking_it_fails_under_a_limit_of_the_systems():
@@ -156,6 +155,9 @@ def arrays_of(megabytes):
 @pytest.mark.parametrize(
     "check",
     [
+        without_a_limit_it_runs_whole_and_takes_what_it_should,
+        refused_before_it_starts_it_takes_nothing_and_both_numbers_are_said,
+        in_slices_it_takes_that_much_less,
         with_nobody_asking_it_fails_under_a_limit_of_the_systems,
         the_bytes_are_what_a_job_takes,
         the_system_refuses_more_than_it_was_told_to,
