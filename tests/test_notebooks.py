@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -67,3 +68,12 @@ def test_with_the_address_it_installs_what_the_machine_needs(tmp_path, gpus, ext
         f"pip install --quiet mxdp[{extra}] @ git+https://example.org/mxdp",
         f"pip install --quiet --no-deps {wheel}==1.9.1",
     ]
+
+
+def test_each_page_has_its_place_on_the_site_and_lessons_link_nothing_that_a_notebook_has_not():
+    """``make site`` takes a warning for an error, and is no test: it executes all lessons."""
+    tree = (ROOT / "tools" / "site.py").read_text(encoding="utf-8").split("TREES = ")[1]
+    for page in ROOT.glob("docs/*.md"):
+        assert f"\n{page.stem}\n" in tree, page
+    for lesson in ROOT.glob("experiments/lessons/*.py"):
+        assert not re.findall(r"\]\((?!https?:)", lesson.read_text(encoding="utf-8")), lesson

@@ -61,6 +61,7 @@ checkpoints
 several-processes
 silent-bugs
 experiments
+predict
 gpus
 messages
 support

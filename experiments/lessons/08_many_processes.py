@@ -76,7 +76,7 @@ subprocess.run([*launch, "2", "--restarts", "1", "--", sys.executable, program, 
 # notices that a worker is lost? Does one process's time predict several, and hosts with a slow link?
 #
 # What would 64 machines give? `python -m mxdp.experiments predict --model resnet50 --machine dlperf-v100 --nodes 64`
-# says so from the speed of one GPU; LeNet and ResNet-18 are measured here ([docs/predict.md](../../docs/predict.md)).
+# says so from the speed of one GPU; LeNet and ResNet-18 are measured here (`docs/predict.md`).
 #
 # ## Questions
 #

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,9 @@ from mxdp.plans.collective.algorithms import ALGORITHMS, plan
 from mxdp.plans.collective.one_hop import loads
 from mxdp.plans.cost.machine import CPU, GPU, Machine, Rate
 from mxdp.plans.cost.simulate import predict
+from mxdp.scratch import SHAPES
 
+LENET = [math.prod(shape) for shape in SHAPES]
 CPUS = [mx.cpu(rank) for rank in range(4)]
 GPUS = [mx.gpu(rank) for rank in range(4)]
 
@@ -43,10 +46,13 @@ def test_it_is_the_least_of_all_predictions(devices, sizes, made_of):
         (8, [4096], "naive"),
         (4, [65536], "naive"),
         (4, [1 << 20], "shared-memory"),
+        # LeNet's gradients in a bucket
+        (4, LENET, "naive"),
+        (8, LENET, "naive"),
     ],
 )
 def test_small_arrays_are_summed_by_the_plan_that_was_measured_to_be_the_fastest(devices, sizes, chosen):
-    """On two cores: ``allreduce`` in full."""
+    """On two cores: ``allreduce`` and ``buckets`` in full."""
     assert choose([mx.cpu(rank) for rank in range(devices)], sizes, 4, usual_machine(on_cpu=True, cores=2)) == chosen
 
 

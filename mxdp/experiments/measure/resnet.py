@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
-from mxdp.backend import gluon
+from mxdp import process
+from mxdp.backend import Device, gluon, np
 
 nn = gluon.nn
+
+
+def begin_anywhere(device: Device, random: Random) -> None:
+    """Go on to a random place in the turn of temporary space. Doesn't wait.
+
+    All CPU devices use the same copies of it, one after the other (:mod:`mxdp.process`), and a hybrid network keeps its
+    own: where an operator of the second device gets a copy that the first one's backward pass still needs, the step
+    takes one and a half times as long. It is a matter of where the turn stands, which would be the same in every
+    process: so a round of few steps begins somewhere else.
+    """
+    small = np.ones((2, 2), ctx=device)
+    for _ in range(random.randrange(process.SMALL_TEMP_COPY)):
+        np.dot(small, small)  # takes one copy
 
 
 class Residual(gluon.HybridBlock):  # type: ignore[misc]

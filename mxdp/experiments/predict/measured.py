@@ -14,7 +14,7 @@ import numpy as onp
 
 import mxdp
 from mxdp.backend import NDArray, autograd, mx, npx, upload
-from mxdp.experiments.data_parallel.work.break_even import LR, Devices, network, seconds_a_step
+from mxdp.experiments.measure.networks import LR, Devices, network, seconds_a_step
 from mxdp.experiments.predict.inputs import saved
 from mxdp.layers import LENET, Conv, Dense, Layer, apply
 from mxdp.plans.cost.link import fit_link

@@ -6,14 +6,10 @@
     worker 0            a ------------------ c -------      a worker runs jobs in the order in which they became ready
     worker 1                     b ---------                with fewer cores than running jobs, all slow down alike
 
-Jobs share the cores evenly, as the operating system does it. The other rule, that a job waits for a free core, predicts
-as well on 2 cores. For 64 all-reduces of 1 MiB and more on 4 and 8 devices, sharing is off by 8.6% and waiting by 8.4%
-(medians; both at most 33%); for 8 pipelines of 4 stages, by 7.8% (at most 13%) and 8.1% (at most 11%).
-
-Python's pushes make more difference (``python_needs_core``). Beside these pipelines Python needs a core: without that,
-they are off by 12% (at most 27%). Beside these all-reduces it needs none: with one, they are off by 9.6% (at most 68%).
-The costs of copies and sums were measured while Python pushed and all cores worked, so they contain its share; the
-times of stages were measured with a core to spare.
+Jobs share the cores evenly, as the operating system does it, and Python needs a core while it pushes. Without that, 64
+all-reduces of less than 1 MiB on 4 and 8 devices are off by 26%, not 24%, and 64 larger ones by 28%, not 25% (medians,
+two cores, :data:`~mxdp.plans.cost.machine.CPU`), and 8 pipelines of 4 stages by 12%, not 8%. And for LeNet's gradients
+on 4 devices, a plan of 20 operations seemed to take less time than the naive one of 7, which is a quarter faster.
 """
 
 from __future__ import annotations
@@ -59,7 +55,6 @@ def simulate(
     cores: int,
     workers: int = 1,
     push: float = 0.0,
-    python_needs_core: bool = True,
 ) -> Dict[Name, Span]:
     """When each job runs, in the order in which they end.
 
@@ -68,7 +63,6 @@ def simulate(
         cores: shared evenly by the jobs that run, and by Python while it pushes.
         workers: jobs that a lane can run at the same time.
         push: Python's time for one job.
-        python_needs_core: does Python take its share of the cores while it pushes? False if the costs contain it.
 
     >>> long, short = Job("long", 0, cost=2.0), Job("short", 1)
     >>> join = Job("join", 1, needs=("long", "short"))
@@ -99,13 +93,13 @@ def simulate(
             if not running and not pushing:
                 break
             # Go on to the next end of a job or of a push.
-            slower = max(1.0, (len(running) + (pushing and python_needs_core)) / cores)
+            slower = max(1.0, (len(running) + pushing) / cores)
             shared = min(len(running), cores) > 1
             seconds = [
                 slower * (each.job.cost if not shared or each.job.together is None else each.job.together)
                 for each in running
             ]
-            push_seconds = push * (slower if python_needs_core else 1.0)
+            push_seconds = push * slower
             step = min([each.left * own for each, own in zip(running, seconds)] + [push_left * push_seconds] * pushing)
             now += step
             for each, own in zip(running, seconds):
@@ -142,12 +136,7 @@ def predict(schedule: Schedule, nbytes: int, machine: Machine, itemsize: int = 4
     >>> [round(predict(plan(name, 2), 2_000_000, machine) * 1e3, 3) for name in ("naive", "direct")]
     [6.0, 4.0]
     """
-    spans = simulate(
-        [collective_jobs(schedule, nbytes, machine, itemsize)],
-        machine.cores,
-        push=machine.push,
-        python_needs_core=False,
-    )
+    spans = simulate([collective_jobs(schedule, nbytes, machine, itemsize)], machine.cores, push=machine.push)
     return max((end for _, end in spans.values()), default=0.0)
 
 

@@ -3,104 +3,33 @@
 from __future__ import annotations
 
 import itertools
-import time
+import os
 from dataclasses import replace
 from functools import lru_cache
+from random import Random
 from typing import Any, Iterable, Iterator, List, Sequence, Tuple
 
 import numpy as onp
 
 from mxdp import process
-from mxdp.backend import Batch, Device, HostArray, NDArray, autograd, mx, np, npx, upload
-from mxdp.collectives import GradientSync, calibrate
+from mxdp.backend import HostArray, autograd, npx, upload
+from mxdp.collectives import calibrate
 from mxdp.collectives.tuning import choose
 from mxdp.experiments.data_parallel.break_even import GRID
 from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
 from mxdp.experiments.measure.devices import devices_of
+from mxdp.experiments.measure.networks import LR, Devices, network, seconds_a_step
 from mxdp.experiments.measure.oracle import TOLERANCE, largest
-from mxdp.experiments.measure.resnet import resnet18
-from mxdp.gluon import Trainer
+from mxdp.experiments.measure.resnet import begin_anywhere
 from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.cost.machine import Machine
 from mxdp.plans.cost.simulate import predict
 from mxdp.plans.partition import fill_buckets
-from mxdp.scratch import cross_entropy, get_params, init_lenet, lenet, split_and_load
-from mxdp.training import TrainStep
 
-LR = 1e-3
-"""Small, since all steps train on the same random batch."""
 BUCKET = 25 << 20
 """Bytes of a bucket: the default of ``GradientSync`` and of ``mxdp.Trainer``."""
 MOST = 200
 """Steps of one measurement."""
-
-Devices = Tuple[Device, ...]
-
-
-def mlp(X: NDArray, params: Sequence[NDArray]) -> NDArray:
-    """Scores of pictures, by three dense layers."""
-    W1, b1, W2, b2, W3, b3 = params
-    h = npx.activation(npx.fully_connected(X, W1, b1, num_hidden=W1.shape[0]), act_type="relu")
-    h = npx.activation(npx.fully_connected(h, W2, b2, num_hidden=W2.shape[0]), act_type="relu")
-    return npx.fully_connected(h, W3, b3, num_hidden=10)
-
-
-class Functional:
-    """LeNet or the MLP, trained by :class:`mxdp.training.TrainStep`."""
-
-    def __init__(self, name: str, units: int, devices: Devices, seed: int) -> None:
-        self.net, self.sums = (lenet if name == "lenet" else mlp), True
-        params = init_lenet(seed, scale=0.1) if name == "lenet" else _init_mlp(units, seed)
-        self.replicas: List[Sequence[NDArray]] = [get_params(params, device) for device in devices]
-        self._all = GradientSync(self.replicas)
-        self.step = TrainStep(self.replicas, devices, LR, self._sync, self.net)
-
-    def _sync(self) -> None:
-        if self.sums:
-            self._all()
-
-    def loss(self, X: NDArray, y: NDArray) -> NDArray:
-        """On the first replica, without the step that is timed."""
-        return cross_entropy(self.net(X, self.replicas[0]), y)
-
-
-class Gluon:
-    """ResNet-18, hybridised and trained by :class:`mxdp.Trainer`."""
-
-    def __init__(self, width: int, devices: Devices, seed: int) -> None:
-        self.net, self.sums, self._devices = resnet18(width), True, devices
-        mx.random.seed(seed)
-        self.net.initialize(mx.init.Xavier(), ctx=list(devices))
-        self.net.hybridize()
-        for device in devices:
-            self.net(np.zeros((1, 1, 28, 28), ctx=device))
-        npx.waitall()  # a pass that is still running may change the layout of its weights while they are read
-        params = self.net.collect_params()
-        self._trainer = Trainer(params, "sgd", {"learning_rate": LR})
-        trained = [param for param in params.values() if param.grad_req != "null"]
-        self.replicas: List[Sequence[NDArray]] = [[param.data(device) for param in trained] for device in devices]
-
-    def step(self, X: Batch, y: Batch) -> None:
-        """Doesn't wait."""
-        with autograd.record():
-            losses = [
-                cross_entropy(self.net(X), y)
-                for X, y in zip(split_and_load(X, self._devices), split_and_load(y, self._devices))
-            ]
-        autograd.backward(losses)
-        if self.sums:
-            self._trainer.allreduce_grads()
-        self._trainer.update(len(X))
-
-    def loss(self, X: NDArray, y: NDArray) -> NDArray:
-        """As :meth:`Functional.loss`."""
-        return cross_entropy(self.net(X), y)
-
-
-@lru_cache(maxsize=None)
-def network(name: str, size: int, devices: Devices, seed: int) -> Any:
-    """The same for all cases, which work one after the other."""
-    return Gluon(size, devices, seed) if name == "resnet" else Functional(name, size, devices, seed)
 
 
 def _size(case: Case, settings: Settings) -> int:
@@ -154,6 +83,7 @@ def set_up(case: Case, settings: Settings) -> Work:
     """A round is some steps, on one device. On several, it is these with the all-reduce and without it, and what the
     prediction takes: steps of one device on its shard, and the links' speeds."""
     devices, own, numbers = tuple(devices_of(case, settings)), case.settings, itertools.count()
+    random = Random(os.getpid())
     on_cpu, n = devices[0].device_type == "cpu", len(devices)
     everywhere = tuple(devices_of(replace(case, devices=max(settings["devices"])), settings))
     size = _size(case, settings)
@@ -165,6 +95,7 @@ def set_up(case: Case, settings: Settings) -> Work:
     steps = max(1, min(MOST, round(settings["at_least"] / seconds_a_step(model, batch, 1)[0])))
 
     def one_round() -> Round:
+        begin_anywhere(devices[0], random)
         machine = _machine(everywhere, next(numbers)) if n > 1 else None
         seconds, _ = seconds_a_step(model, batch, steps)
         if machine is None:
@@ -182,17 +113,6 @@ def set_up(case: Case, settings: Settings) -> Work:
         return Round(seconds, metrics)
 
     return Work(devices, one_round, case={"cores": process.cores() if on_cpu else None})
-
-
-def seconds_a_step(model: Any, batch: Sequence[HostArray], steps: int) -> Tuple[float, float]:
-    """Mean seconds of steps that follow one another, and of Python's processor time. Waits at both ends."""
-    npx.waitall()
-    started, python = time.perf_counter(), time.thread_time()
-    for _ in range(steps):
-        model.step(*batch)
-    python = time.thread_time() - python
-    npx.waitall()
-    return (time.perf_counter() - started) / steps, python / steps
 
 
 def allreduce_seconds(sizes: Sequence[int], devices: Devices, machine: Machine) -> float:
@@ -214,11 +134,3 @@ def _batch(samples: int, seed: int) -> Tuple[HostArray, HostArray]:
     """Random pictures and labels, on the host."""
     random = onp.random.RandomState(seed)
     return random.uniform(size=(samples, 1, 28, 28)).astype("float32"), random.randint(0, 10, samples).astype("int32")
-
-
-def _init_mlp(units: int, seed: int) -> List[NDArray]:
-    """Weights whose outputs have the variance of the inputs; biases of 0."""
-    random, params = onp.random.RandomState(seed), []
-    for inputs, outputs in ((784, units), (units, units), (units, 10)):
-        params += [random.normal(scale=inputs**-0.5, size=(outputs, inputs)), onp.zeros(outputs)]
-    return [np.array(values, dtype="float32") for values in params]

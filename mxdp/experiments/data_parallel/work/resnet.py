@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import random
 from functools import partial
+from random import Random
 from typing import Any, Dict, Iterator, List, Tuple
 
 import numpy as onp
 
-from mxdp import process
 from mxdp.backend import Device, HostArray, NDArray, autograd, gluon, mx, np, npx
 from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
 from mxdp.experiments.measure.devices import WARM_UP, devices_of
-from mxdp.experiments.measure.resnet import resnet18
+from mxdp.experiments.measure.resnet import begin_anywhere, resnet18
 from mxdp.gluon import Trainer
 from mxdp.scratch import split_batch
 from mxdp.timing import Timer
@@ -80,22 +79,14 @@ def oracle(case: Case, settings: Settings) -> Iterator[Tuple[Any, ...]]:
 
 
 def set_up(case: Case, settings: Settings) -> Work:
-    """A round's time is that of a step.
-
-    All CPU devices use the same copies of temporary space, one after the other (:mod:`mxdp.process`), and a hybrid
-    network keeps its own: where an operator of the second device gets a copy that the first one's backward pass still
-    needs, the step takes one and a half times as long. It is a matter of where the turn stands, which would be the same
-    in every process: so each round begins somewhere else.
-    """
-    devices, timer = devices_of(case, settings), Timer()
-    small, turn = np.ones((2, 2), ctx=devices[0]), random.Random(os.getpid())
+    """A round's time is that of a step."""
+    devices, timer, random = devices_of(case, settings), Timer(), Random(os.getpid())
     training = GluonTraining(devices, case.settings["trainer"], case.settings["hybrid"], settings)
     X, y = _batch(settings["batch_size"] * len(devices), settings["seed"])
     recordable = can_record(devices)
 
     def one_round() -> Round:
-        for _ in range(turn.randrange(process.SMALL_TEMP_COPY)):
-            np.dot(small, small)  # takes one copy
+        begin_anywhere(devices[0], random)
         with timer:
             for _ in range(settings["steps"]):
                 training.step(X, y)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from random import Random
 from typing import Any, Iterator, List, Tuple
 
 import numpy as onp
@@ -10,7 +12,7 @@ from mxdp.backend import Device, HostArray, NDArray, autograd, gluon, mx, np, np
 from mxdp.collectives.shards import ShardedSync
 from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
 from mxdp.experiments.measure.devices import WARM_UP, devices_of
-from mxdp.experiments.measure.resnet import resnet18
+from mxdp.experiments.measure.resnet import begin_anywhere, resnet18
 from mxdp.gluon import Trainer
 from mxdp.plans.collective.algorithms import plan
 from mxdp.scratch import split_batch
@@ -99,13 +101,14 @@ def oracle(case: Case, settings: Settings) -> Iterator[Tuple[Any, ...]]:
 
 def set_up(case: Case, settings: Settings) -> Work:
     """A round's time is that of a step."""
-    devices, chosen, timer = devices_of(case, settings), case.settings, Timer()
+    devices, chosen, timer, random = devices_of(case, settings), case.settings, Timer(), Random(os.getpid())
     training = OptimizerTraining(case, devices, chosen["sharded"], settings)
     X, y = _batch(settings["batch_size"] * len(devices), settings["seed"])
     training.net.hybridize(static_alloc=True)
     steps = settings["steps"] * STEPS[chosen["net"]]
 
     def one_round() -> Round:
+        begin_anywhere(devices[0], random)
         with timer:
             for _ in range(steps):
                 training.step(X, y)
