@@ -232,6 +232,30 @@ def test_one_device_of_this_machine_is_measured(capsys, tmp_path):
     assert "calibrated here" in {each["mark"] for each in found["known"]}
 
 
+def test_a_symbol_is_measured_if_nobody_says_how_fast_it_is(capsys, tmp_path):
+    from mxdp.backend import gluon, np
+
+    net = gluon.nn.HybridSequential()
+    net.add(gluon.nn.Conv2D(4, 3), gluon.nn.BatchNorm(), gluon.nn.Dense(10))
+    net.initialize()
+    net.hybridize()
+    net(np.zeros((1, 3, 8, 8)))
+    net.export(str(tmp_path / "net"))
+    given = ["predict", "--model", str(tmp_path / "net-symbol.json"), "--batch", "8", "--kind", "cpu", "--json"]
+    assert main([*given, "--input", "3,8,8", "--devices", "2", "--save", str(tmp_path / "net.toml")]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["parameters"] == 4 * 3 * 9 + 4 + 2 * 4 + (4 * 36 + 1) * 10
+    assert {each["what"]: each["mark"] for each in found["known"]}["net: shares of its layers"] == "assumed"
+    network, own = inputs.network(str(tmp_path / "net.toml"))
+    assert own
+    assert network.passes(8) + network.update == pytest.approx(found["ways"][0]["alone_seconds"])
+    assert all(layer.backward == pytest.approx(2 * layer.forward) for layer in network.layers)
+    assert main([*given, "--input", "3,1,1"]) == 1
+    assert re.fullmatch(
+        r"mxdp: .*net-symbol.json can't be measured here: .*; give --speed, .*\n", capsys.readouterr().err
+    )
+
+
 def test_the_best_sum_is_the_least_of_all():
     link = Link(5e-5, 1e-9)
     network, cluster = inputs.network("resnet18", 3000.0)[0], Cluster(4, 4, link, link)

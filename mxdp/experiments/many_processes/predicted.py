@@ -49,7 +49,7 @@ class Predicted(Experiment):
     }
     compared = "parameters of every process after a step, with those of the shards one by one on one device"
     together = True
-    common = dict(kind="cpu", seed=0, rounds=1, at_least=0.1, processes=[2, 4], lenet=[16, 64, 256])
+    common = dict(kind="cpu", seed=0, rounds=1, at_least=0.5, processes=[2, 4], lenet=[16, 64, 256])
     presets = {
         "quick": dict(common, timeout=300.0, processes=[2], rates=[100], resnet=[8], lenet=[64]),
         "full": dict(common, timeout=1800.0, rates=[10, 100, 1000], resnet=[8, 16, 32]),

@@ -26,7 +26,7 @@ from mxdp.plans.scaling.step import Network
 BATCH, DEVICES, NODES = 64, 8, 1
 MOST_DEVICES = 65536
 MEASURED = ("lenet", "resnet18")
-"""Networks that are measured here if nothing says how fast a device is."""
+"""Networks that are measured here if nothing says how fast a device is; so is a symbol."""
 LONGEST = 300.0
 """Seconds of a measurement."""
 
@@ -123,11 +123,13 @@ def _network(
     if options.speed is not None and not 0 < options.speed < float("inf"):
         raise UsageError(f"--speed is samples a second, more than 0, not {options.speed}")
     rate, mark = (options.speed, GIVEN) if options.speed else (speeds.get(options.model), PUBLISHED)
-    if rate is None and options.model in MEASURED:
+    found, timed = inputs.network(options.model, rate, shape)
+    if rate is None and (options.model in MEASURED or options.model.endswith(".json")):
         return _measured(options, batch)
     if options.save:
-        raise UsageError(f"--save writes a network that was measured here: {' or '.join(MEASURED)}, without --speed")
-    found, timed = inputs.network(options.model, rate, shape)
+        raise UsageError(
+            f"--save writes a network that was measured here: {', '.join(MEASURED)} or a symbol, without --speed"
+        )
     if timed and options.speed:
         raise UsageError(f"{options.model} has the times of its layers, so --speed has no effect: leave it out")
     if timed:
@@ -135,7 +137,7 @@ def _network(
     if rate is None:
         raise UsageError(
             f"nobody has said how fast one device trains {options.model}: give --speed, samples a second, or a "
-            f"--machine that says so; {' and '.join(MEASURED)} can be measured here"
+            f"--machine that says so; {', '.join(MEASURED)} and symbols (.json) can be measured here"
         )
     return found, [
         Known(f"{found.name}: one device", f"{rate:g} samples/s", mark, "" if mark == GIVEN else source),
@@ -148,7 +150,15 @@ def _measured(options: argparse.Namespace, batch: int) -> Tuple[Network, List[Kn
     """Measured by a process of its own, which loads MXNet."""
     if not options.json:
         print(f"Measuring {options.model} on one device of this machine (up to a minute) ...", file=sys.stderr)
-    words = [sys.executable, "-m", "mxdp.experiments.predict.measured", options.model, str(batch), options.kind]
+    words = [
+        sys.executable,
+        "-m",
+        "mxdp.experiments.predict.measured",
+        options.model,
+        str(batch),
+        options.kind,
+        options.input,
+    ]
     environment = environment_for(Case("", 1))
     try:
         done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=LONGEST)
@@ -164,7 +174,9 @@ def _measured(options: argparse.Namespace, batch: int) -> Tuple[Network, List[Kn
     if options.save:
         write_beside(options.save, done.stdout)
     seconds = found.passes(batch) + found.update
+    shares = [Known(f"{found.name}: shares of its layers", "by their operations", ASSUMED)]
     return found, [
+        *shares * (options.model not in MEASURED),
         Known(f"{found.name}: a step on one device", f"{1e3 * seconds:.4g} ms of batch {batch}", HERE),
         Known(f"{found.name}: of it, whatever the batch", f"{1e3 * found.fixed:.3g} ms", HERE),
         Known(f"{found.name}: of it, the update", f"{1e3 * found.update:.3g} ms", HERE),

@@ -1,26 +1,30 @@
-"""One device of this machine, measured for a prediction: ``python -m mxdp.experiments.predict.measured NET BATCH KIND``
-prints a network as TOML. Loads MXNet, so the command line starts it as a process of its own."""
+"""One device of this machine, measured for a prediction: ``python -m mxdp.experiments.predict.measured NET BATCH KIND
+C,H,W`` prints a network as TOML. Loads MXNet, so the command line starts it as a process of its own."""
 
 from __future__ import annotations
 
+import json
 import statistics
 import sys
 import time
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Callable, List, Sequence, Tuple
 
 import numpy as onp
 
 import mxdp
-from mxdp.backend import NDArray, autograd, mx, npx, upload
+from mxdp.backend import Device, HostArray, NDArray, autograd, gluon, mx, np, npx, upload
 from mxdp.experiments.measure.networks import LR, Devices, network, seconds_a_step
-from mxdp.experiments.predict.inputs import saved
+from mxdp.experiments.predict import inputs
 from mxdp.layers import LENET, Conv, Dense, Layer, apply
 from mxdp.plans.cost.link import fit_link
-from mxdp.plans.scaling.networks import NETWORKS, timed
+from mxdp.plans.scaling.networks import NETWORKS
 from mxdp.plans.scaling.step import Network
 
+SHAPE = (1, 28, 28)
+"""Of a sample of the networks that have names."""
 ROUNDS = 5
 AT_LEAST = 0.1
 """Seconds of a measurement of steps that follow one another."""
@@ -33,17 +37,43 @@ RESNET_GROUPS = ((0, 3), *((block, block + 1) for block in range(3, 11)), (11, 1
 Chain = List[Callable[[NDArray], NDArray]]
 
 
-def measure(name: str, batch: int, kind: str) -> Network:
+class _Exported:
+    """A network that MXNet exported as a symbol, with any parameters. All its outputs are summed: which of them are
+    scores, nobody knows."""
+
+    def __init__(self, file: str, device: Device, shape: Sequence[int]) -> None:
+        nodes = json.loads(Path(file).read_text(encoding="utf-8"))["nodes"]
+        later = {entry[0] for node in nodes for entry in node["inputs"][1:]}
+        data = next(node["name"] for at, node in enumerate(nodes) if node["op"] == "null" and at not in later)
+        self._net, self._device = gluon.SymbolBlock.imports(file, [data], ctx=device), device
+        self._net.initialize(mx.init.Uniform(), ctx=device)
+        self._net(np.zeros((1, *shape), ctx=device))
+        params = self._net.collect_params()
+        self._trainer = mxdp.Trainer(params, "sgd", {"learning_rate": LR})
+        self.replicas = [[param.data(device) for param in params.values() if param.grad_req != "null"]]
+
+    def step(self, X: HostArray, y: HostArray) -> None:
+        """Doesn't wait."""
+        with autograd.record():
+            scores = self._net(upload(X, self._device))
+        scores.backward()
+        self._trainer.step(len(X))
+
+
+def measure(name: str, batch: int, kind: str, shape: Sequence[int]) -> Network:
     """The network's step on one device, in batches of ``batch`` samples. Waits.
 
     Steps on the batch, its half and its quarter tell what a step takes whatever its batch is from what each sample
-    adds. The layers' passes share the latter in proportion to their times by themselves.
+    adds. The layers' passes share the latter in proportion to their times by themselves; those of a symbol, whose
+    samples have ``shape``, to their operations.
     """
     devices: Devices = tuple(mxdp.devices(1, kind))
-    random = onp.random.RandomState(0)
-    X = random.uniform(size=(batch, 1, 28, 28)).astype("float32")
+    random, named = onp.random.RandomState(0), name in NETWORKS
+    X = random.uniform(size=(batch, *(SHAPE if named else shape))).astype("float32")
     y = random.randint(0, 10, batch).astype("int32")
-    model = network({"resnet18": "resnet"}.get(name, name), 64, devices, 0)
+    model = (
+        network({"resnet18": "resnet"}.get(name, name), 64, devices, 0) if named else _Exported(name, devices[0], shape)
+    )
     sizes = sorted({batch, max(1, batch // 2), max(1, batch // 4)})
     times: List[List[float]] = [[] for _ in sizes]
     steps = [max(1, round(AT_LEAST / seconds_a_step(model, (X[:size], y[:size]), 2)[0])) for size in sizes]
@@ -57,17 +87,19 @@ def measure(name: str, batch: int, kind: str) -> Network:
     line = fit_link(points) if len(points) > 1 else None
     fixed, sample = (line.alpha, line.beta) if line else (0.0, points[0][1] / batch)
     update = _update_seconds(model.replicas[0])
-    chain, groups = _chain(name, model)
-    title, works = NETWORKS[name]
-    found = timed(title, works(), sample, max(0.0, fixed - update), update, _spread(model, X, y))
-    passes = _passes(chain, upload(X, devices[0]))
-    shares = [tuple(sum(own[way] for own in passes[a:b]) for way in (0, 1)) for a, b in groups]
+    known, _ = inputs.network(name, shape=tuple(shape))
+    shares = [(layer.forward, layer.backward) for layer in known.layers]
+    if named:
+        chain, groups = _chain(name, model)
+        passes = _passes(chain, upload(X, devices[0]))
+        shares = [(sum(each for each, _ in passes[a:b]), sum(each for _, each in passes[a:b])) for a, b in groups]
     unit = sample / sum(map(sum, shares))
     layers = tuple(
         replace(layer, forward=unit * forward, backward=unit * backward)
-        for layer, (forward, backward) in zip(found.layers, shares)
+        for layer, (forward, backward) in zip(known.layers, shares)
     )
-    return replace(found, layers=layers, python=statistics.median(python))
+    fixed = max(0.0, fixed - update)
+    return Network(known.name, layers, fixed, update, statistics.median(python), _spread(model, X, y))
 
 
 def _chain(name: str, model: Any) -> Tuple[Chain, Sequence[Tuple[int, int]]]:
@@ -130,4 +162,5 @@ def _spread(model: Any, X: Any, y: Any) -> float:
 
 
 if __name__ == "__main__":
-    print(saved(measure(sys.argv[1], int(sys.argv[2]), sys.argv[3])), end="")
+    _, given, samples, where, sides = sys.argv
+    print(inputs.saved(measure(given, int(samples), where, [int(side) for side in sides.split(",")])), end="")
