@@ -17,6 +17,8 @@ from mxdp.plans.cost.break_even import step_seconds
 
 NETS = {"lenet": ("LeNet", 129_068), "resnet": ("ResNet-18", 11_175_818)}
 """Titles and numbers of parameters."""
+FEW_COPIES = {"MXNET_CPU_TEMP_COPY": "16"}
+"""Of temporary space: enough for one device, here and in each process, and the same for both."""
 FAST = 500
 """Mbit/s from which on ResNet-18's gradients, 45 MB, are sent in seconds."""
 
@@ -68,6 +70,7 @@ class Predicted(Experiment):
                 f"{title}, batch {batch}, {words}",
                 n,
                 settings={"net": net, "batch": batch, "processes": n, "rate": rate},
+                environment=FEW_COPIES,
             )
             for net, (title, _) in NETS.items()
             for batch in settings[net]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple
 
@@ -14,8 +15,9 @@ from mxdp.experiments.measure.oracle import whole_numbers
 Sync = Callable[[], object]
 Shape = Tuple[int, ...]
 
-ROUND_SECONDS = 0.0125
-"""A round repeats a call for about this time. A call that takes longer is timed once."""
+SPELL_SECONDS, SPELLS = 0.0125, 5
+"""A round has five spells, in each of which a call is repeated for about this time. A call that takes longer is timed
+once."""
 
 
 def replicas(shapes: Sequence[Shape], devices: Sequence[Device], seed: Optional[int]) -> List[List[NDArray]]:
@@ -59,12 +61,12 @@ def exact_sums(arrays: Sequence[Sequence[NDArray]], seed: int) -> Iterator[Tuple
 
 
 def seconds_a_call(sync: Sync) -> float:
-    """Mean over the calls of a round. Each is waited for, as a training step needs the sums, too."""
+    """Mean over the calls of the median spell. Each is waited for, as a training step needs the sums, too."""
     sync()
     npx.waitall()
     once = _timed(sync, 1)
-    calls = min(500, int(ROUND_SECONDS / max(once, 1e-6)))
-    return _timed(sync, max(2, calls)) if calls else once
+    calls = min(500, int(SPELL_SECONDS / max(once, 1e-6)))
+    return statistics.median(_timed(sync, max(2, calls)) for _ in range(SPELLS)) if calls else once
 
 
 def _timed(sync: Sync, calls: int) -> float:

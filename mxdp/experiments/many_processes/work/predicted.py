@@ -139,18 +139,19 @@ class _ResNet:
 
 
 class _OneDeviceCrew(Crew):
-    """Ranks of one device each, for which a few copies of temporary space are enough. With ``hosts``: one on each."""
+    """Ranks that have a core each: one that waits for the others asks MPI all the time, and must not do so on their
+    core. With ``hosts``: one on each."""
 
     hosts: Optional[Hosts] = None
 
     def _start(self, engine: str, size: int, rank: Sequence[str], environ: Mapping[str, str]) -> None:
-        environ = {**environ, "MXNET_CPU_TEMP_COPY": "16"}
+        command, options = [sys.executable, "-m", "mxdp.launch"], ["-n", str(size), "--silent-after", "0"]
         if self.hosts is None:
-            super()._start(engine, size, rank, environ)
-            return
-        options = ["-n", str(size), "--silent-after", "0", *self.hosts.options]
-        command = [*self.hosts.inside, sys.executable, "-m", "mxdp.launch", *options, "--", *rank]
-        self._run(command, {**self.hosts.environ, **environ})
+            options.append("--mpiexec=-bind-to core")
+        else:
+            options += self.hosts.options
+            command, environ = [*self.hosts.inside, *command], {**self.hosts.environ, **environ}
+        self._run([*command, *options, "--", *rank], environ)
 
 
 class _Places:
@@ -191,7 +192,7 @@ class _Places:
         hosts = self._stack.enter_context(two_hosts(folder))
         for name in hosts.names:
             # What the cable lets through at once after a pause would hide a part of each sum behind the step.
-            limit = ["rate", f"{rate}mbit", "burst", f"{max(16, rate // 10)}kb", "latency", "400ms"]
+            limit = ["rate", f"{rate}mbit", "burst", "16kb", "latency", "400ms"]
             words = ["ip", "netns", "exec", name, "tc", "qdisc", "add", "dev", CABLE, "root", "tbf", *limit]
             done = subprocess.run(words, capture_output=True, text=True, timeout=30)
             if done.returncode:
