@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+
 import pytest
 from apart import results
 from piped import CUTS, NETS, SAMPLES, cpus, pipe, prepared
@@ -13,12 +15,13 @@ from mxdp.plans.pipeline import PIPELINES
 
 
 def measured_and_predicted(name, micro_batches, schedule, samples=32):
+    """How long a gradient waits for a stage that is slower depends on the moment: so the median of five steps."""
     net, shape = NETS[name]
     params, X, y = example(net, shape, samples)
     strategy = Pipeline(net, params, shape, cpus(2), micro_batches, schedule, CUTS[name][1])
     strategy.step(X, y)
-    in_use = peak_bytes(lambda: strategy.step(X, y), strategy.devices)
-    return in_use, strategy.peak_bytes(samples)
+    steps = [peak_bytes(lambda: strategy.step(X, y), strategy.devices) for _ in range(5)]
+    return list(map(statistics.median, zip(*steps))), strategy.peak_bytes(samples)
 
 
 PEAKS = [(name, number, schedule) for name in NETS for number in (1, 2, 4, 8) for schedule in sorted(PIPELINES)]
@@ -36,7 +39,7 @@ def test_peak_memory_is_predicted(case, peaks):
     known = slice(0 if case[0] == "lenet" else 1, 2)
     fullest = predicted[known].index(max(predicted[known]))
     for device, (bytes_, expected) in enumerate(zip(measured[known], predicted[known])):
-        # How long a gradient waits for a stage that is slower depends on the moment; where most is kept it adds little.
+        # Where most is kept, a gradient that waits adds little.
         assert bytes_ == pytest.approx(expected, rel=0.1 if device == fullest else 0.3)
 
 

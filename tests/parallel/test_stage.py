@@ -9,20 +9,25 @@ import pytest
 from piped import pipe, prepared
 
 from mxdp.backend import mx, np, npx
+from mxdp.engine import Gate
 from mxdp.parallel.stage import Stage
 from mxdp.plans.pipeline import PIPELINES
 from mxdp.tracing import record
 
 
 def events_of_a_step(strategy, X, y):
-    """Bulks and copies on each device in the order in which they ran, while Python was far ahead of the devices."""
+    """Bulks and copies on each device in the order in which they ran. All were pushed before, and those that wait for
+    nothing else stood in the devices' queues, behind products."""
     strategy.step(X, y)
     blocks = [np.ones((1000, 1000), ctx=device) for device in strategy.devices]
     with record(strategy.devices) as recording:
+        gates = [Gate(stage.flat[0]) for stage in strategy.stages]
+        strategy.step(X, y)
         for block in blocks:
             for _ in range(3):
                 np.dot(block, block)
-        strategy.step(X, y)
+        for gate in gates:
+            gate.open()
     names = {"ImperativeBulk": "task", "CopyCPU2CPU": "send"}
     events = sorted(recording.timeline.events, key=lambda event: event.start)
     return [
