@@ -183,5 +183,6 @@ if __name__ == "__main__":
     stage()
     target = Path(sys.argv[1]) if sys.argv[1:] else ROOT / "site"
     status = build_main(["-W", "--keep-going", "-q", str(STAGE), str(target)])
+    shutil.rmtree(target.parent / "jupyter_execute", ignore_errors=True)  # copies of the notebooks, by myst_nb
     accessible(target)
     sys.exit(status)
