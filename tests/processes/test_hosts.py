@@ -53,6 +53,18 @@ def test_training_on_two_hosts_equals_two_processes_on_one(hosts, tmp_path):
     assert ranks[0][3] == ranks[1][3]
 
 
+def listed():
+    return subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, timeout=30).stdout
+
+
+def test_a_process_may_have_several_pairs_at_a_time(hosts, tmp_path):
+    second = tmp_path / "second"
+    second.mkdir()
+    with two_hosts(second) as others:
+        assert all(listed().count(name) == 1 for name in [*hosts.names, *others.names])
+    assert [name in listed() for name in [*hosts.names, *others.names]] == [True, True, False, False]
+
+
 @pytest.mark.parametrize("broken", ["body", ("netns", "add"), ("link", "add"), ("netns", "del"), "write_text"])
 def test_namespaces_are_gone_whatever_happens(tmp_path, monkeypatch, broken):
     """In the body, where they are made or deleted, or where a file is written."""
@@ -77,5 +89,4 @@ def test_namespaces_are_gone_whatever_happens(tmp_path, monkeypatch, broken):
     if raised.type is Skipped:
         pytest.skip(str(raised.value))
     assert made
-    listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, timeout=30).stdout
-    assert not [name for name in made if name in listed]
+    assert not [name for name in made if name in listed()]

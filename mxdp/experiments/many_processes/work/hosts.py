@@ -11,6 +11,7 @@ import subprocess
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from secrets import token_hex
 from typing import Dict, Iterator, List, NamedTuple, Sequence
 
 import psutil
@@ -52,7 +53,8 @@ def two_hosts(folder: Path) -> Iterator[Hosts]:
     Raises:
         Skipped: they can't be made here.
     """
-    names = [f"mxdp-{os.getpid()}-{letter}" for letter in "ab"]
+    pair = f"mxdp-{os.getpid()}-{token_hex(3)}"  # a process may need several
+    names = [pair + letter for letter in "ab"]
     try:
         try:
             _remove_left_behind()
@@ -84,7 +86,7 @@ def two_hosts(folder: Path) -> Iterator[Hosts]:
 
 def _remove_left_behind() -> None:
     """A process that was killed could not remove its hosts."""
-    for name, pid in re.findall(r"^(mxdp-(\d+)-[ab])\b", _ip("netns", "list").stdout, re.MULTILINE):
+    for name, pid in re.findall(r"^(mxdp-(\d+)-\w+)", _ip("netns", "list").stdout, re.MULTILINE):
         if not psutil.pid_exists(int(pid)):
             _ip("netns", "del", name)
 
