@@ -6,7 +6,7 @@ import pytest
 from mxdp.backend import mx, npx
 from mxdp.collectives import AllReduce
 from mxdp.experiments.allreduce.common import STORES
-from mxdp.experiments.allreduce.work.arrays import exact_sums, numbers, replicas, seconds_a_call, store_sync
+from mxdp.experiments.allreduce.work.arrays import SPELLS, exact_sums, numbers, replicas, seconds_a_call, store_sync
 from mxdp.experiments.measure.oracle import count
 
 SHAPES = [(3, 300), (5,), ()]
@@ -70,7 +70,9 @@ def test_zeros_stay_zeros_however_often_they_are_summed():
     assert all(not array.asnumpy().any() for own in arrays for array in own)
 
 
-def test_a_call_is_repeated_and_each_is_waited_for():
+@pytest.mark.parametrize("spell, repeats", [(1e6, SPELLS * 500), (0, 0)])
+def test_a_call_is_repeated_unless_it_outlasts_a_spell_and_each_is_waited_for(monkeypatch, spell, repeats):
+    monkeypatch.setattr("mxdp.experiments.allreduce.work.arrays.SPELL_SECONDS", spell)
     calls = []
     x = mx.np.zeros((10,))
 
@@ -80,4 +82,4 @@ def test_a_call_is_repeated_and_each_is_waited_for():
         x.__iadd__(1)
 
     seconds_a_call(action)
-    assert len(calls) >= 4
+    assert len(calls) == 2 + repeats
