@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence, Tuple
 from mxdp.backend import mx
 from mxdp.collectives.shards import Part, ShardedSync
 from mxdp.gluon.bucketed import BucketedGradients
+from mxdp.gluon.updater import Updater
 from mxdp.processes import World
 
 ELEMENTWISE = ("SGD", "NAG", "Signum", "Adam", "Adamax", "AdaGrad", "AdaDelta", "RMSProp", "Ftrl", "FTML", "DCASGD")
@@ -34,8 +35,8 @@ def check_shardable(optimizer: Any, store: Any) -> None:
         )
 
 
-class Shard(mx.optimizer.Updater):  # type: ignore[misc]
-    """MXNet's updater of one device, for its ``parts`` of the parameters with their numbers."""
+class Shard(Updater):
+    """The updater of one device, for its ``parts`` of the parameters with their numbers."""
 
     parts: List[Tuple[int, Part]]
 

@@ -11,6 +11,7 @@ from mxdp.errors import plural
 from mxdp.gluon.bucketed import BucketedGradients, astray, follow, zero_idle
 from mxdp.gluon.checks import bucketing_store, check_batch_size, check_dense, check_options, listed
 from mxdp.gluon.sharded import Shard, ShardedStates, check_shardable
+from mxdp.gluon.updater import Updater
 from mxdp.process import MxdpWarning
 from mxdp.processes import World
 
@@ -89,8 +90,9 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         if shard_optimizer:
             check_shardable(self._optimizer, self._bucketing)
         self._shards = shard_optimizer and several
-        if self._shards:
-            self._updaters = [Shard(self._optimizer) for _ in self._contexts]
+        if self._bucketing:
+            updater = Shard if self._shards else Updater
+            self._updaters = [updater(self._optimizer) for _ in self._contexts]
         ready = all(param._data for param in self._in_order)
         if not (self._alone or ready):
             raise ValueError(

@@ -1,10 +1,10 @@
-"""One step of training with few Python calls: a network as one recorded graph, an update as one prepared call.
+"""One step of training with few Python calls: a network as one recorded graph, an update by prepared calls.
 
 Pushed operator by operator, a LeNet step is 28 operator calls a device, and backward. Python runs beside the devices,
 but on as many cores as there are devices each wake-up of Python takes a core from one of them, and the others wait for
 it at the next all-reduce. Recorded and bound to its arrays once (:mod:`mxdp.training.graph`), the network is one call
-forward and one backward; the update of all parameters is a third. The operators are the same, so the numbers equal
-:func:`mxdp.train_batch`'s, bit for bit.
+forward and one backward; the update of all small parameters is a third, and of each large one another. The numbers
+equal :func:`mxdp.train_batch`'s, bit for bit.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""SGD's update of all replicas, whole or in shards, as one prepared call for each device."""
+"""SGD's update of all replicas, whole or in shards, by prepared calls."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as onp
 from mxdp.backend import HostArray, NDArray, mx, upload
 from mxdp.collectives.shards import ShardedSync
 from mxdp.datasets import finite
-from mxdp.engine import Call, prepare
+from mxdp.engine import Call, prepare, updates_alone
 from mxdp.scratch import Params
 
 
@@ -20,17 +20,26 @@ def prepare_update(
     momenta: Sequence[NDArray] = (),
     momentum: float = 0.0,
 ) -> Call:
-    """A prepared call for ``param -= lr * param.grad``, for all of them. The gradients stay where they are.
+    """A function for ``param -= lr * param.grad``, for all of them. The gradients stay where they are.
 
     ``gradients``: others than the parameters'. With ``momenta``, one for each parameter, it is
     ``own = momentum * own - lr * gradient; param += own``.
     """
-    gradients = gradients or [param.grad for param in params]
-    inputs = [array for own in zip(*filter(None, (params, gradients, momenta))) for array in own]
-    options: Dict[str, Any] = dict(lrs=[float(lr)] * len(params), wds=[0.0] * len(params), num_weights=len(params))
-    if momenta:
-        return prepare("multi_sgd_mom_update", inputs, *params, momentum=momentum, **options)
-    return prepare("multi_sgd_update", inputs, *params, **options)
+    arrays = list(zip(*filter(None, (params, gradients or [param.grad for param in params], momenta))))
+    name, options = ("sgd_mom_update", dict(momentum=momentum)) if momenta else ("sgd_update", {})
+    lr = float(lr)
+    calls = [prepare(name, own, own[0], lr=lr, wd=0.0, **options) for own in arrays if updates_alone(own[0])]
+    small = [own for own in arrays if not updates_alone(own[0])]
+    if small:
+        many: Dict[str, Any] = dict(lrs=[lr] * len(small), wds=[0.0] * len(small), num_weights=len(small))
+        flat = [array for own in small for array in own]
+        calls.append(prepare(f"multi_{name}", flat, *[own[0] for own in small], **many, **options))
+
+    def update() -> None:
+        for call in calls:
+            call()
+
+    return update
 
 
 def check_momentum(momentum: float) -> None:

@@ -70,7 +70,7 @@ def test_zeros_stay_zeros_however_often_they_are_summed():
     assert all(not array.asnumpy().any() for own in arrays for array in own)
 
 
-@pytest.mark.parametrize("spell, repeats", [(1e6, SPELLS * 500), (0, 0)])
+@pytest.mark.parametrize(("spell", "repeats"), [(1e6, SPELLS * 500), (0, 0)])
 def test_a_call_is_repeated_unless_it_outlasts_a_spell_and_each_is_waited_for(monkeypatch, spell, repeats):
     monkeypatch.setattr("mxdp.experiments.allreduce.work.arrays.SPELL_SECONDS", spell)
     calls = []

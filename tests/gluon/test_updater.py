@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import copy
+
+import numpy as onp
+import pytest
+
+from mxdp.backend import autograd, gluon, mx, np
+from mxdp.gluon.trainer import Trainer
+from mxdp.gluon.updater import Updater
+
+DEVICES = [mx.cpu(0), mx.cpu(1)]
+OPTIONS = [
+    {},
+    {"momentum": 0.9},
+    {"wd": 0.01},
+    {"wd": 0.01, "momentum": 0.9},
+    {"clip_gradient": 0.01},
+    {"momentum": 0.9, "clip_gradient": 0.01},
+    {"lr_scheduler": mx.lr_scheduler.FactorScheduler(step=2, factor=0.5, base_lr=0.1)},
+]
+
+
+def trained(make, options):
+    """Four steps of a layer with a large weight and a small bias; the weight's rate is twice the bias'."""
+    net = gluon.nn.Dense(128, in_units=256)
+    mx.random.seed(0)
+    net.initialize(mx.init.Normal(0.1), ctx=DEVICES)
+    net.weight.lr_mult = 2.0
+    # A scheduler of rates counts steps, so each trainer gets its own.
+    trainer = make(net.collect_params(), "sgd", copy.deepcopy({"learning_rate": 0.1, **options}))
+    for step in range(4):
+        X = onp.random.RandomState(step).randn(8, 256).astype("float32")
+        shards = [np.array(own, ctx=device) for own, device in zip(onp.split(X, 2), DEVICES)]
+        with autograd.record():
+            losses = [(net(own) ** 2).sum() for own in shards]
+        autograd.backward(losses)
+        trainer.step(8)
+    return [param.data(device).asnumpy() for param in net.collect_params().values() for device in DEVICES]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_the_bits_are_those_of_gluon(options, monkeypatch):
+    alone, names = [], ["sgd_update", "sgd_mom_update"]
+    for name in names:
+        operator = getattr(mx.nd, name)
+
+        def counted(*arrays, operator=operator, **named):
+            alone.append(arrays[0].size)
+            return operator(*arrays, **named)
+
+        monkeypatch.setattr(mx.nd, name, counted)
+    ours = trained(Trainer, options)
+    assert alone == ([] if options == {"wd": 0.01} else [128 * 256] * 2 * 3), "all but the first step, on each device"
+    theirs = trained(lambda *given: gluon.Trainer(*given, kvstore="device", update_on_kvstore=False), options)
+    for own, its in zip(ours, theirs):
+        onp.testing.assert_array_equal(own, its)
+
+
+def test_other_optimizers_and_sparse_or_half_gradients_are_left_to_mxnet(monkeypatch):
+    given = []
+    monkeypatch.setattr(mx.optimizer.Updater, "__call__", lambda self, index, *_: given.extend(index))
+    large = mx.nd.ones((1 << 14,))
+    for number, (optimizer, gradient, weight) in enumerate(
+        [
+            ("nag", large, large),
+            ("sgd", large.astype("float16"), large.astype("float16")),
+            ("sgd", large.reshape((1 << 13, 2)).tostype("row_sparse"), large.reshape((1 << 13, 2))),
+            ("sgd", large[1:], large[1:]),
+        ]
+    ):
+        updater = Updater(mx.optimizer.create(optimizer))
+        updater.states, updater.states_synced = {number: None}, {number: True}
+        updater([number], [gradient], [weight])
+        assert given == [number]
+        given.clear()
