@@ -94,16 +94,6 @@ def prepare_sum(parts: Sequence[NDArray], out: NDArray) -> Call:
     return prepare("add_n", parts, out, num_args=len(parts))
 
 
-def updates_alone(x: NDArray) -> bool:
-    """Is a step of SGD on ``x`` faster by ``sgd_update`` than together with other arrays by ``multi_sgd_update``?
-
-    On a CPU it is, for a large array: the loop for many arrays goes to the end of the longest, asks of each array at
-    each element whether it has one, and took 1.5 ns an element for arrays of one size and 2.9 ns for ResNet-18's, where
-    ``sgd_update`` took 1.2. A small array costs its call, and a GPU wants few calls.
-    """
-    return bool(x.ctx.device_type.startswith("cpu") and x.size >= 1 << 14)
-
-
 def plain_layout(data: Sequence[NDArray]) -> List[Call]:
     """Calls that store ``data`` in MXNet's default layout, in place. An array that has this layout stays untouched.
 

@@ -7,12 +7,12 @@ from typing import Any, Sequence
 import numpy as onp
 
 from mxdp.backend import mx
-from mxdp.engine import updates_alone
+from mxdp.training.update import updates_alone
 
 
 class Updater(mx.optimizer.Updater):  # type: ignore[misc]
     """Updates one device as MXNet's does, to the same bits. SGD on a large array gets an operator of its own
-    (:func:`mxdp.engine.updates_alone`); MXNet takes one for many arrays, whatever ``aggregate_num`` says."""
+    (:func:`mxdp.training.update.updates_alone`); MXNet takes one for many arrays, whatever ``aggregate_num`` says."""
 
     def __call__(self, index: Sequence[int], grad: Sequence[Any], weight: Sequence[Any]) -> None:
         """Update the parameters with these numbers; doesn't wait."""

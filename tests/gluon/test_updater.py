@@ -39,7 +39,7 @@ def trained(make, options):
     return [param.data(device).asnumpy() for param in net.collect_params().values() for device in DEVICES]
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: ", ".join(options))
 def test_the_bits_are_those_of_gluon(options, monkeypatch):
     alone, names = [], ["sgd_update", "sgd_mom_update"]
     for name in names:
