@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import json
 
 import pytest
@@ -37,6 +38,20 @@ def test_a_second_count_starts_from_nothing():
     npx.waitall()
     assert peak_bytes(lambda: zeros(400, DEVICES[0]), DEVICES) == [400, 0]
     assert before.size == 9_000
+
+
+def test_garbage_from_before_the_count_is_freed_before_it():
+    garbage = [zeros(5_000, DEVICES[1])]
+    garbage.append(garbage)
+    npx.waitall()
+    del garbage
+
+    def work():
+        gc.collect()
+        npx.waitall()
+        return zeros(6_000, DEVICES[1])
+
+    assert peak_bytes(work, DEVICES) == [0, 6_000]
 
 
 def test_devices_beyond_the_processors_have_other_names():
