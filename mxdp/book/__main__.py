@@ -65,7 +65,7 @@ def cells(file: Path) -> List[str]:
     if file.suffix == ".ipynb":
         try:
             found = ["".join(cell["source"]) for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise UsageError(f"{file} is no notebook ({error!r})") from error
     elif file.suffix == ".md":
         found = [each for each in CELL.findall(text) if _for_mxnet(each)]

@@ -262,6 +262,7 @@ def test_a_notebook_runs(tmp_path):
         ("a.txt", "", [], r"a.txt is neither a chapter \(.md\) nor a notebook \(.ipynb\)"),
         ("a.md", "# No code", [], "a.md has no cell for MXNet"),
         ("a.ipynb", "{]", [], "a.ipynb is no notebook"),
+        pytest.param("a.ipynb", "[" * 100_000, [], "a.ipynb is no notebook", id="deep"),
         ("a.ipynb", '{"cells": [1]}', [], "a.ipynb is no notebook"),
         ("a.md", CHAPTER, ["--samples", "0"], "--samples must be at least 1, not 0"),
         ("a.md", CHAPTER, ["--devices", "-1"], "--devices must be at least 1, not -1"),

@@ -154,8 +154,9 @@ def test_a_table_that_cannot_be_made_costs_no_other_experiment(tmp_path):
         assert json.loads((tmp_path / f"made-{name}.json").read_text())["status"] == "ok"
 
 
-def test_a_damaged_file_in_the_folder_costs_the_report_and_nothing_else(tmp_path):
-    (tmp_path / "epochs.json").write_text('{"experiment"')
+@pytest.mark.parametrize("text", ['{"experiment"', "[" * 100_000], ids=["cut", "deep"])
+def test_a_damaged_file_in_the_folder_costs_the_report_and_nothing_else(text, tmp_path):
+    (tmp_path / "epochs.json").write_text(text)
     done = run("run", "made-good", "--json", "--rounds", 1, "--out", tmp_path, **MADE)
     assert done.returncode == 1
     (result,) = json.loads(done.stdout)

@@ -111,6 +111,7 @@ def test_a_page_that_can_not_be_written_is_named(capsys, tmp_path):
         ("net.toml", "[[layer]]\noperations = 0\nparameters = 3", "all layers have 0 operations"),
         ("net.toml", "[[layer]]\nforward = 1\nbackward = 1\nparameters = 3", "so --speed has no effect"),
         ("net.json", "{", "is not the JSON of a symbol"),
+        pytest.param("net.json", "[" * 100_000, "is not the JSON of a symbol", id="deep"),
         ("net.json", "[]", "is not a symbol that MXNet exported"),
         ("net.json", json.dumps({"nodes": [node("null", "data")]}), "has no parameters: there is nothing to train"),
         ("net.json", json.dumps({"nodes": [node("null", "data"), node("RNN", "rnn", 0)]}), "operator RNN costs"),

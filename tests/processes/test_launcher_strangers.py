@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from mxdp.errors import MxdpError
 from mxdp.launch import job as jobs
-from mxdp.launch.guarded import Guarded, show
+from mxdp.launch.guarded import Guarded, parsed, show
 from mxdp.launch.job import Launch
 
 FIELDS = ("password", "host", "out", "err", "rank", "step", "part", "exit", "stopped", "other")
@@ -88,6 +88,31 @@ def test_one_with_the_password_can_not_crash_the_launcher(launcher, lines):
         launcher.silence()
         launcher.standstill()
         launcher.close(guard)
+
+
+def test_a_deep_line_does_not_abort_python():
+    """In 3.8, a RecursionError that a callback of the collector swallows, and calls below it, end the process."""
+    code = """
+import gc
+from mxdp.launch.guarded import parsed
+
+def below(depth, line):
+    return below(depth - 1, line) if depth else parsed(line)
+
+gc.callbacks.append(lambda *_: None)
+gc.set_threshold(1)
+for depth in range(8):
+    for line in (b"[" * 60_000, b'{"a":' * 10_000, b'{"out": "[", "err": ' + b"[" * 9_000):
+        assert below(depth, line) is None
+"""
+    done = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE)
+    assert (done.returncode, done.stderr[-300:]) == (0, b"")
+
+
+@pytest.mark.parametrize("words", ["[{" * 50, '\\"[{', "\\", '"', "\u2192 [1]", ""])
+def test_a_message_may_hold_any_words(words):
+    said = {"out": words, "rank": 1}
+    assert parsed(json.dumps(said).encode()) == said
 
 
 @pytest.mark.parametrize("change", [lambda p: "", lambda p: p[:-1], lambda p: p + "0", lambda p: p.upper() + "A", None])

@@ -152,7 +152,7 @@ def _load(path: Path) -> Any:
         raise UsageError(f"there is no file {path}; give one that `python -m mxdp.experiments run` wrote.") from error
     except OSError as error:
         raise MxdpError(f"{path} can't be read ({error.strerror or error}).") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise MxdpError(f"{path} is damaged ({error}); move it away or run its experiment again.") from error
 
 

@@ -157,7 +157,7 @@ def network(
     if path.suffix == ".json":
         try:
             symbol = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise UsageError(f"{path} is not the JSON of a symbol: {error}") from None
         works = works_of_symbol(symbol, str(path), shape)
         return timed(path.stem.replace("-symbol", ""), works, _sample(samples_per_second)), False
