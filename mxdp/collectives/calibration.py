@@ -3,13 +3,18 @@
 A rate depends on the total memory in use (memory that fits into the caches is several times faster) and on whether the
 other cores are busy too (they share the memory's bandwidth). So each rate is measured with several total sizes of
 buffers, which are used alternately, on one device and on as many devices as there are cores.
+
+For some tenths of a second the system may run the workers of two devices on one core: two sums then take twice as
+long, in whichever algorithm. At other times a worker sleeps deeply, and each copy starts some 20 microseconds later. So
+all is measured in several turns, and the second fastest counts.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from typing import Callable, Sequence
+from collections import defaultdict
+from typing import Callable, DefaultDict, List, Sequence, Tuple
 
 from mxdp import process
 from mxdp.backend import Device, NDArray, mx, npx
@@ -25,9 +30,12 @@ FOOTPRINTS = tuple(size * MEBIBYTE for size in (4, 16, 48, 160, 320))
 than the work."""
 ENOUGH = 32 * MEBIBYTE
 """Bytes in use times repeats. Small footprints are repeated more often, so that each measured time is long enough."""
-ROUNDS = 5
-SHORT_ROUNDS = 25
-"""Rounds of what takes about a millisecond: a disturbance of some milliseconds must not be in most of them."""
+TURNS = 7
+LARGE = 64 * MEBIBYTE
+"""Larger footprints are measured in every third turn: their buffers take long to make."""
+ROUNDS = 3
+SHORT_ROUNDS = 5
+"""Rounds in a turn; the short ones are of what takes about a millisecond."""
 
 PAIRS = 2
 """Pairs of buffers, source and target, that each device uses alternately."""
@@ -37,7 +45,7 @@ Work = Callable[[Device, Device, int], Call]
 
 
 def calibrate(devices: Sequence[Device], footprints: Sequence[int] = FOOTPRINTS) -> Machine:
-    """Measure copies between ``devices`` and sums on them. Takes about two seconds; waits.
+    """Measure copies between ``devices`` and sums on them. Takes about three seconds; waits.
 
     ``footprints``: the bytes in use at which each rate is measured.
 
@@ -47,15 +55,27 @@ def calibrate(devices: Sequence[Device], footprints: Sequence[int] = FOOTPRINTS)
     if len(devices) < 2:
         raise ValueError(f"a link needs two devices, not {len(devices)}")
     cores = process.cores() if devices[0].device_type == "cpu" else len(devices)
-    active = max(1, min(cores, len(devices)))
-    start = start_seconds(devices[0], devices[1])
-
-    def rate(work: Work) -> Rate:
-        return Rate(start, _curve(work, devices, 1, footprints), _curve(work, devices, active, footprints))
-
+    together = max(1, min(cores, len(devices)))
     middle = footprints[len(footprints) // 2]
-    two, four = (seconds_a_byte(work, devices, active, middle) for work in (_sum_of_two, _sum_of_four))
-    return Machine(push_seconds(devices), rate(_copy), rate(_sum_of_two), max(0.0, (four / two - 1) / 2), cores)
+    pushes, starts, more = [], [], []
+    found: DefaultDict[Tuple[Work, int, int], List[float]] = defaultdict(list)
+    for turn in range(TURNS):
+        pushes.append(push_seconds(devices))
+        starts.append(start_seconds(devices[0], devices[1]))
+        for size in footprints:
+            if size <= LARGE or turn % 3 == 0:
+                for work in (_copy, _sum_of_two):
+                    for active in {1, together}:
+                        found[work, active, size].append(seconds_a_byte(work, devices, active, size))
+        four = seconds_a_byte(_sum_of_four, devices, together, middle)
+        more.append(max(0.0, (four / found[_sum_of_two, together, middle][-1] - 1) / 2))
+
+    def curve(work: Work, active: int) -> Curve:
+        return tuple((float(size), sorted(found[work, active, size])[1]) for size in footprints)
+
+    start = sorted(starts)[1]
+    copy, add = (Rate(start, curve(work, 1), curve(work, together)) for work in (_copy, _sum_of_two))
+    return Machine(statistics.median(pushes), copy, add, statistics.median(more), cores)
 
 
 def push_seconds(devices: Sequence[Device]) -> float:
@@ -90,10 +110,6 @@ def seconds_a_byte(work: Work, devices: Sequence[Device], active: int, footprint
     calls = [work(device, other, elements) for _ in range(PAIRS) for device, other in turns]
     repeats = max(1, ENOUGH // footprint)
     return _median_seconds(calls * repeats) / (repeats * PAIRS * elements * 4)
-
-
-def _curve(work: Work, devices: Sequence[Device], active: int, footprints: Sequence[int]) -> Curve:
-    return tuple((float(size), seconds_a_byte(work, devices, active, size)) for size in footprints)
 
 
 def _copy(device: Device, other: Device, elements: int) -> Call:

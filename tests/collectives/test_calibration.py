@@ -22,6 +22,7 @@ class KnownDevice:
         self.rates = {"_copyto": 2.0, "broadcast_add": 3.0, "add_n": 7.5}
         self.now = self.queued = 0.0
         self.delays = iter(())
+        self.factor = 1.0
         self.pushed = []
 
     def perf_counter(self):
@@ -36,7 +37,7 @@ class KnownDevice:
     def prepare(self, operator, inputs, out, **attributes):
         def call():
             self.now += self.push
-            self.queued += self.start + self.rates[operator] * out.size * 4 + next(self.delays, 0.0)
+            self.queued += self.start + self.factor * self.rates[operator] * out.size * 4 + next(self.delays, 0.0)
 
         return call
 
@@ -86,7 +87,27 @@ def test_a_push_is_pythons_time_alone(known, devices):
 def test_it_is_the_median_of_the_rounds_behind_a_warm_up(known):
     known.delays = iter([1000.0, 5.0, 0.0, 3.0, 90.0, 1.0])
     call = known.prepare("_copyto", [], mx.nd.zeros((1,)))
-    assert calibration._median_seconds([call]) == 0.25 + 0.5 + 8.0 + 3.0
+    assert calibration._median_seconds([call], 5) == 0.25 + 0.5 + 8.0 + 3.0
+
+
+@pytest.mark.parametrize("slow", [(0, 1, 2, 3, 4), (2, 3, 4, 5, 6)])
+def test_most_turns_may_have_two_workers_on_one_core(known, monkeypatch, slow):
+    """Then sums and copies take twice as long, and start at another time."""
+    turn = iter(range(calibration.TURNS))
+    pushes = calibration.push_seconds
+
+    def push_seconds(devices):
+        known.factor = 2.0 if next(turn) in slow else 1.0
+        return pushes(devices)
+
+    monkeypatch.setattr(calibration, "push_seconds", push_seconds)
+    monkeypatch.setattr(calibration, "LARGE", SMALL[0])  # the larger one has turns 0, 3 and 6
+    monkeypatch.setattr(process, "cores", lambda: 2)
+    known.push = known.start = 0.0
+    machine = calibrate([mx.cpu(0), mx.cpu(1)], SMALL)
+    assert machine.add.start == 8.0
+    assert machine.add.alone[0][1] == pytest.approx(3.0)
+    assert machine.add.together[0][1] == pytest.approx(6.0)
 
 
 def test_a_machine_on_which_plans_can_be_simulated():
