@@ -8,6 +8,7 @@ import pytest
 from mxdp import process
 from mxdp.backend import mx, np, npx
 from mxdp.errors import TraceError
+from mxdp.experiments.measure import memory
 from mxdp.experiments.measure.memory import MARK, peak_bytes, read_peaks
 
 DEVICES = [mx.cpu(0), mx.cpu(1)]
@@ -52,6 +53,15 @@ def test_garbage_from_before_the_count_is_freed_before_it():
         return zeros(6_000, DEVICES[1])
 
     assert peak_bytes(work, DEVICES) == [0, 6_000]
+
+
+def test_the_first_arrays_of_a_count_are_made_one_by_one(monkeypatch):
+    """Two at once would race for MXNet's counters: "Invalid device index: 1", seen in one of fifteen processes."""
+    calls, make, wait = [], np.zeros, npx.waitall
+    monkeypatch.setattr(memory.np, "zeros", lambda *given, **named: calls.append("made") or make(*given, **named))
+    monkeypatch.setattr(memory.npx, "waitall", lambda: calls.append("waited") or wait())
+    peak_bytes(lambda: calls.append("work"), DEVICES)
+    assert calls[calls.index("made") : calls.index("work")] == ["made", "waited"] * len(DEVICES)
 
 
 def test_devices_beyond_the_processors_have_other_names():
