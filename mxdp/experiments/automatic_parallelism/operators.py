@@ -109,9 +109,13 @@ class Operators(Experiment):
             rows = find_all(result["rows"], workers=count)
             points = [(row.case["side"], row.metrics["over_k_times_one"]) for row in rows]
             axes.plot(*zip(*points), "o-", color=colour, label=plural(count, "worker"))
-        axes.set(xscale="log", xlabel="side of the matrices", ylabel="k products / k times one", ylim=(0, None))
-        ticks = [4**power for power in range(9) if min(points)[0] <= 4**power <= max(points)[0]]
-        axes.set_xticks(ticks, map(str, ticks))
+        axes.set(xscale="log", yscale="log", xlabel="side of the matrices", ylabel="k products / k times one")
+        sides = [4**power for power in range(9) if min(points)[0] <= 4**power <= max(points)[0]]
+        axes.set_xticks(sides, map(str, sides))
+        low, high = min(0.4, axes.get_ylim()[0]), max(1.2, axes.get_ylim()[1])
+        ratios = [2.0**power for power in range(-4, 9) if low <= 2.0**power <= high]
+        axes.set_yticks(ratios, [f"{ratio:g}" for ratio in ratios])
+        axes.set_ylim(low, high)
         axes.minorticks_off()
         style.reference_line(axes, 1.0, "one after\nthe other", horizontal=True)
         style.reference_line(axes, 0.5, "two at\na time", horizontal=True)
