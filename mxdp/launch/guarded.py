@@ -21,7 +21,8 @@ MESSAGE: Mapping[str, Tuple[type, ...]] = {
     "stopped": (int, float),
 }
 """What a message may have, and of which type."""
-STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
+STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?')
+"""Also one without an end: a search that failed at each quote would take seconds for a line of 64 KiB."""
 
 
 @dataclass

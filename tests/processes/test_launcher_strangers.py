@@ -90,8 +90,9 @@ def test_one_with_the_password_can_not_crash_the_launcher(launcher, lines):
         launcher.close(guard)
 
 
-def test_a_deep_line_does_not_abort_python():
-    """In 3.8, a RecursionError that a callback of the collector swallows, and calls below it, end the process."""
+def test_no_line_aborts_python_or_holds_up_the_launcher():
+    """In 3.8, a RecursionError that a callback of the collector swallows, and calls below it, end the process. And
+    quotes that never end must not be searched for their end again from each of them."""
     code = """
 import gc
 from mxdp.launch.guarded import parsed
@@ -104,8 +105,10 @@ gc.set_threshold(1)
 for depth in range(8):
     for line in (b"[" * 60_000, b'{"a":' * 10_000, b'{"out": "[", "err": ' + b"[" * 9_000):
         assert below(depth, line) is None
+for line in (b'"' * 500_001, b'"' + b'\\\\"' * 500_000, b'{"out": "' + b'\\\\' * 500_001):
+    assert parsed(line) is None
 """
-    done = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE)
+    done = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE, timeout=60)
     assert (done.returncode, done.stderr[-300:]) == (0, b"")
 
 
