@@ -77,6 +77,12 @@ def one_line(figure):
     figure.subplots().plot([1, 2], [3, 4], "o-", clip_on=True)
 
 
+def titles(axes):
+    """Those of one line: the box of two is as wide as the longer, and the other may have room beside it."""
+    found = [axes.xaxis.label, axes.yaxis.label, axes.title, axes._left_title, axes._right_title]
+    return [text for text in found if "\n" not in text.get_text()]
+
+
 def svg(draw, salt="a", panel=None):
     return saved(draw, salt, "svg", panel).decode("utf-8")
 
@@ -250,7 +256,7 @@ def test_in_a_committed_results_picture_no_text_is_cut_off_or_covered_by_another
         canvas = FigureCanvasAgg(figure)
         canvas.draw()
         legends = [text for legend in figure.legends for text in legend.get_texts()]
-        texts = [text for axes in figure.axes for text in (*axes.texts, axes.xaxis.label, axes.yaxis.label)]
+        texts = [text for axes in figure.axes for text in (*axes.texts, *titles(axes))]
         boxes = [text.get_window_extent() for text in texts + legends if text.get_text()]
         found.append((figure.bbox, boxes))
 

@@ -112,16 +112,10 @@ class ShardedOptimizer(Experiment):
     def draw(self, result: Result, figure: style.Figure) -> None:
         """State and time of each row."""
         rows = result["rows"]
-        figure.set_size_inches(style.WIDTH, 0.36 * len(rows) + 1.2)
-        panels = figure.subplots(1, 2, sharey=True)
-        both = (("MB of state a device", "state_bytes", 1e-6), ("ms a step", "seconds", 1e3))
-        for axes, (heading, name, scale) in zip(panels, both):
-            values = [scale * (row.median if name == "seconds" else row.metrics[name]) for row in rows]
-            colours = [style.COLOURS[row.case["sharded"]] for row in rows]
-            axes.barh(range(len(rows)), values, height=0.6, color=colours)
-            for y, value in enumerate(values):
-                axes.annotate(style.number(value), (value, y), (4, 0), textcoords="offset points", va="center")
-            axes.set_xlim(0, 1.25 * max(values))
-            axes.set_title(heading)
-        panels[0].set_yticks(range(len(rows)), [row.label for row in rows])
-        panels[0].invert_yaxis()
+        colours = [style.COLOURS[row.case["sharded"]] for row in rows]
+        upper, lower = figure.subplots(2, 1)
+        megabytes = [row.metrics["state_bytes"] / 1e6 for row in rows]
+        style.bars(upper, [row.label for row in rows], megabytes, unit="MB", colours=colours)
+        style.row_bars(figure, rows, "ms", colours, [1e3] * len(rows), lower)
+        upper.set_title("The optimiser's state on a device")
+        lower.set_title("A step")
