@@ -65,9 +65,9 @@ class BatchNormalisation(Experiment):
             least=True,
         ),
         "accurate": Claim(
-            "With own statistics of at least 32 samples the accuracy is at most 0.01 below the serial run's.",
-            "Goyal et al. 2017, who keep 32 samples a worker and its own statistics on purpose; read as 0.01",
-            -0.01,
+            "With own statistics of at least 32 samples the accuracy is at most 0.02 below the serial run's.",
+            "Goyal et al. 2017, who keep 32 samples a worker and its own statistics on purpose; read as 0.02",
+            -0.02,
             least=True,
         ),
         "saved": Claim(

@@ -49,7 +49,7 @@ class StockLoop(Experiment):
     common = dict(kind="auto", data="auto", data_dir=None, seed=0, batch_size=256, lr=0.2)
     presets = {
         "quick": dict(common, devices=[1, 2], rounds=1, timeout=300.0, samples=4352),
-        "full": dict(common, devices=[2], rounds=1, timeout=900.0, samples=15_360),
+        "full": dict(common, devices=[2], rounds=1, timeout=900.0, samples=7680),
     }
     little = dict(devices=[2], samples=80, batch_size=40)
 
