@@ -48,7 +48,7 @@ class LayerwiseExperiment(split.SplitExperiment):
     alike = ("batch",)
     presets = {
         "quick": dict(split.QUICK, units=512, batch_sizes=[16, 128, 2048], steps=3),
-        "full": dict(split.FULL, units=512, batch_sizes=[8, 128, 2048], steps=3),
+        "full": dict(split.FULL, units=1024, batch_sizes=[8, 128, 2048], steps=3),
     }
     checks = {"batch_sizes": split.INTEGERS}
     little = dict(units=16, batch_sizes=[4, 16], steps=2)
