@@ -86,7 +86,8 @@ def claims(known: Known, _: str, path: Path) -> List[str]:
             lines.append([f"`{each.name}`", claim.sentence, claim.source, here])
         if not each.claims:
             lines.append([f"`{each.name}`", "(an answer, no claim)", "", ""])
-    return [*filter(None, [_legend(known)]), "", *_markdown(["experiment", "claim", "source", "here"], lines)]
+    legend = _legend(known)
+    return [*([legend, ""] if legend else []), *_markdown(["experiment", "claim", "source", "here"], lines)]
 
 
 def table(known: Known, chosen: str, path: Path) -> List[str]:
@@ -197,13 +198,18 @@ def _machine(known: Known) -> str:
 
 
 def _measured(known: Known) -> str:
-    days = sorted(result["started"][:10] for result in known.values())
+    days = sorted(result["started"][:10] for result in _shown(known))
     when = f"on {days[0]}" if days[0] == days[-1] else f"from {days[0]} to {days[-1]}"
     return f"Measured on {_machine(known)}, {when}. {_legend(known)}".strip()
 
 
 def _legend(known: Known) -> str:
-    return "Older: measured before a change of the code." if any(each["older"] for each in known.values()) else ""
+    return "Older: measured before a change of the code." if any(each["older"] for each in _shown(known)) else ""
+
+
+def _shown(known: Known) -> List[Any]:
+    """The result of each experiment that its answer comes from."""
+    return [_result(known, name)[1] for name in sorted({name for _, name in known})]
 
 
 def _markdown(headings: Sequence[str], lines: Sequence[Sequence[str]], right: Sequence[Any] = ()) -> List[str]:

@@ -117,7 +117,7 @@ def picture(result: Result, experiment: Optional[Experiment], folder: Optional[P
     if result["rows"]:
         try:
             panel = None if folder else experiment.slide_panel
-            drawn = saved(partial(_draw, result, experiment), name, "svg", panel)
+            drawn = saved(partial(draw_result, result, experiment), name, "svg", panel)
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
         else:
@@ -128,7 +128,8 @@ def picture(result: Result, experiment: Optional[Experiment], folder: Optional[P
     return None, f"The picture could not be drawn ({why})."
 
 
-def _draw(result: Result, experiment: Experiment, figure: style.Figure) -> None:
+def draw_result(result: Result, experiment: Experiment, figure: style.Figure) -> None:
+    """The picture of a result: the experiment's own, or a bar for each row."""
     shown = marked(result)
     if type(experiment).draw is Experiment.draw:
         style.row_bars(figure, shown["rows"] + shown["references"], "s")
@@ -153,7 +154,7 @@ def export(folder: Path, name: str, form: str, panel: Optional[int] = None) -> P
         why = "nothing was measured" if experiment else "this installation has no experiment of that name"
         raise UsageError(f"there is no picture of {name}: {why}; give a result that was measured here")
     try:
-        drawn = saved(partial(_draw, result, experiment), name, form, None if panel is None else panel - 1)
+        drawn = saved(partial(draw_result, result, experiment), name, form, None if panel is None else panel - 1)
     except UsageError:
         raise
     except Exception as error:
