@@ -55,7 +55,7 @@ def finished(settings=SETTINGS, **given):
         ({}, "smaller", True, 1),
         ({"small": 0.19}, "smaller", False, 1),
         ({}, "accurate", True, 1),
-        ({"gain": -0.011}, "accurate", False, 1),
+        ({"gain": -0.021}, "accurate", False, 1),
         ({}, "saved", True, 2),
         ({"other": 0.021}, "saved", False, 2),
         ({}, "price", True, 1),

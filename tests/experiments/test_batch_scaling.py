@@ -46,9 +46,9 @@ def test_each_rule_has_its_batch_and_learning_rate():
     ("changes", "name", "holds"),
     [
         ({}, "linear", True),
-        ({"linear": 0.77}, "linear", False),
+        ({"linear": 0.74}, "linear", False),
         ({}, "root", True),
-        ({"root": 0.77}, "root", False),
+        ({"root": 0.74}, "root", False),
         ({}, "kept", True),
         ({"kept": 0.81}, "kept", False),
         ({}, "faster", True),
