@@ -38,6 +38,7 @@ LISTED = ROOT / "mxdp" / "experiments" / "reference.json"
 PRESETS = ("full", "quick")
 Known = Dict[Tuple[str, str], Result]
 """Results by preset and name; ``older`` says of each whether it is."""
+OLDER = "Older: measured before a change of the code."
 
 
 def answers(known: Known, names: str, path: Path) -> List[str]:
@@ -86,8 +87,8 @@ def claims(known: Known, _: str, path: Path) -> List[str]:
             lines.append([f"`{each.name}`", claim.sentence, claim.source, here])
         if not each.claims:
             lines.append([f"`{each.name}`", "(an answer, no claim)", "", ""])
-    legend = _legend(known)
-    return [*([legend, ""] if legend else []), *_markdown(["experiment", "claim", "source", "here"], lines)]
+    legend = [OLDER, ""] if any("older)" in here for *_, here in lines) else []
+    return [*legend, *_markdown(["experiment", "claim", "source", "here"], lines)]
 
 
 def table(known: Known, chosen: str, path: Path) -> List[str]:
@@ -200,11 +201,8 @@ def _machine(known: Known) -> str:
 def _measured(known: Known) -> str:
     days = sorted(result["started"][:10] for result in _shown(known))
     when = f"on {days[0]}" if days[0] == days[-1] else f"from {days[0]} to {days[-1]}"
-    return f"Measured on {_machine(known)}, {when}. {_legend(known)}".strip()
-
-
-def _legend(known: Known) -> str:
-    return "Older: measured before a change of the code." if any(each["older"] for each in _shown(known)) else ""
+    legend = OLDER if any(result["older"] for result in _shown(known)) else ""
+    return f"Measured on {_machine(known)}, {when}. {legend}".strip()
 
 
 def _shown(known: Known) -> List[Any]:
