@@ -209,7 +209,7 @@ def test_loader_judges_the_cheapest_and_the_dearest_decoding(monkeypatch):
     assert said.endswith("takes 0.75 (0.75 to 0.75) of one loader's time.")
 
 
-def async_rows(slow):
+def async_rows(slow, updates=60):
     found = {"reached": True, "staleness": 1.0}
     rows = [
         row(seconds, f"{engine}, {workers}", found, engine=engine, workers=workers, processes=2)
@@ -220,13 +220,16 @@ def async_rows(slow):
             (ASYNC, ONE_SLOW, slow),
         )
     ]
+    for each in rows:
+        each.rounds["updates"] = [updates if each is rows[-1] else 60] * 6
     AsyncSgd().finish(rows, [], SETTINGS)
     return rows
 
 
 def test_async_sgd_is_judged_beside_a_slow_worker():
-    assert judged(AsyncSgd, async_rows(1.4)) == {"slow_gain": True}
-    assert judged(AsyncSgd, async_rows(1.9)) == {"slow_gain": False}
+    assert judged(AsyncSgd, async_rows(1.4)) == {"slow_rate": True}
+    assert judged(AsyncSgd, async_rows(1.7)) == {"slow_rate": False}
+    assert judged(AsyncSgd, async_rows(1.9, updates=80)) == {"slow_rate": True}
     settings = {**SETTINGS, "accuracy": 0.5, "most_updates": 9}
     said = AsyncSgd().answer(async_rows(1.4), [], settings)
     assert said == (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from matplotlib.figure import Figure
 
@@ -89,6 +91,14 @@ def test_a_round_has_its_own_prediction():
         assert ratio == pytest.approx(expected / done.seconds)
     assert first.metrics != second.metrics
     assert [len(second.last["stage_seconds"][way]) for way in ("forward", "backward")] == [2, 2]
+
+
+@pytest.mark.parametrize(("repeat", "looks"), [(0, True), (1, False)])
+def test_the_first_process_alone_looks_at_memory_and_tasks(repeat, looks):
+    case = CASES["2 x gpipe, m = 4"]
+    last = one_round(pipeline.set_up(replace(case, settings={**case.settings, "repeat": repeat}), SETTINGS)).last
+    found = {"predicted_end", "peak_by_device", "predicted_peak_by_device", "spans", "cuts"} & set(last)
+    assert len(found) == 5 * looks
 
 
 def test_answers_are_those_of_the_stream():

@@ -43,22 +43,21 @@ class BatchScaling(Experiment):
     claims = {
         "linear": Claim(
             "k times the batch with k times the learning rate is as accurate after as many samples: at most 0.05 less.",
-            GOYAL,
+            f"{GOYAL}; read as 0.05",
             -0.05,
             least=True,
         ),
         "root": Claim(
             "With the learning rate times the square root of k, too, it is at most 0.05 less accurate.",
-            "Hoffer et al. 2017; theory in Krizhevsky 2014",
+            "Hoffer et al. 2017; theory in Krizhevsky 2014; read as 0.05",
             -0.05,
             least=True,
         ),
         "kept": Claim("With the learning rate kept, it is less accurate.", GOYAL, 0.0),
         "faster": Claim(
-            "A larger batch makes a step more efficient: k times the batch takes at most 0.95 of the time for as many "
-            "samples.",
-            "the cost model: fewer all-reduces and fewer calls; read as 5 %",
-            0.95,
+            "A larger batch makes a step more efficient: k times the batch takes less time for as many samples.",
+            "the cost model: fewer all-reduces and fewer calls",
+            1.0,
         ),
     }
     compared = "parameters after one step, with the rule's learning rate, and from the start again"

@@ -60,7 +60,7 @@ class Epochs(Experiment):
     common = dict(devices=[1, 2], kind="auto", data="auto", data_dir=None)
     presets = {
         "quick": dict(common, seed=0, rounds=1, timeout=300.0, batch_size=128, lr=0.25, samples=10000),
-        "full": dict(common, seed=0, rounds=1, timeout=900.0, batch_size=256, lr=0.2, samples=None),
+        "full": dict(common, seed=0, rounds=1, timeout=900.0, batch_size=256, lr=0.2, samples=20000),
     }
     little = dict(samples=200, batch_size=40)
 

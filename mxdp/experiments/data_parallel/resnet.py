@@ -50,7 +50,7 @@ class ResNet(Experiment):
     common = dict(devices=[1, 2], kind="auto", seed=0, width=64)
     presets = {
         "quick": dict(common, batch_size=8, steps=2, rounds=1, timeout=300.0),
-        "full": dict(common, batch_size=16, steps=4, rounds=1, timeout=900.0),
+        "full": dict(common, batch_size=16, steps=5, rounds=1, timeout=900.0),
     }
     little = dict(batch_size=2, steps=1, width=4)
 

@@ -36,10 +36,10 @@ class AsyncSgd(Experiment):
         "worker sleeps after it has computed, so it takes twice as long. There is one server; a worker has one device."
     )
     claims = {
-        "slow_gain": Claim(
-            "Beside a worker of half the speed, dist_async takes at most 0.9 of dist_sync's time to the same accuracy.",
-            "ours, from the rates at which workers deliver (2 / 3 of the time with two workers)",
-            0.9,
+        "slow_rate": Claim(
+            "Beside a worker of half the speed, dist_async takes at most 0.8 of dist_sync's time for as many updates.",
+            "the rates at which workers deliver: 2 / 3 of the time with two workers; the bound is ours",
+            0.8,
         )
     }
     compared = "parameters after known gradients from all workers, against NumPy's sum: each counts once"
@@ -70,8 +70,12 @@ class AsyncSgd(Experiment):
     def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
         for row in rows:
             sync = find(rows, engine=SYNC, workers=row.case["workers"], processes=row.case["processes"])
-            if row is not sync:
-                row.keep_ratios(_kept(row), sync)
+            if sync is None or row is sync:
+                continue
+            row.keep_ratios("of_sync", sync)
+            if row.case["workers"] == ONE_SLOW and row.case["processes"] > 1:
+                counts = zip(row.ratios(sync), row.ratios(sync, "updates"))
+                row.keep("slow_rate", [seconds / updates for seconds, updates in counts])
 
     def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
         late = [row.label for row in rows if not row.metrics["reached"]]
@@ -81,7 +85,7 @@ class AsyncSgd(Experiment):
                 f"within {settings['most_updates']} updates."
             )
         even, slow = (
-            row.estimate(_kept(row)) for row in find_all(rows, engine=ASYNC, processes=max(settings["devices"]))
+            row.estimate("of_sync") for row in find_all(rows, engine=ASYNC, processes=max(settings["devices"]))
         )
         return (
             f"Asynchronous training reaches the accuracy {settings['accuracy']:g} in {slow:.2f} of the synchronous "
@@ -96,7 +100,8 @@ class AsyncSgd(Experiment):
     def columns(self) -> List[Column]:
         return [
             Column("seconds", "seconds", ".2f", spread=True),
-            Column(("slow_gain", "of_sync"), "of sync", ".2f", spread=True),
+            Column("of_sync", "of sync", ".2f", spread=True),
+            Column("slow_rate", "an update", ".2f", spread=True),
             Column("updates", "updates", ".0f"),
             Column("staleness", "stale", ".1f"),
             Column("stalest", "at most", ".0f"),
@@ -106,8 +111,3 @@ class AsyncSgd(Experiment):
     def draw(self, result: Result, figure: style.Figure) -> None:
         colours = [style.COLOURS[row.case["engine"] == ASYNC] for row in result["rows"]]
         style.row_bars(figure, result["rows"], "s", colours)
-
-
-def _kept(row: Row) -> str:
-    """The claim's name, or another for what it is not about."""
-    return "slow_gain" if row.case["workers"] == ONE_SLOW and row.case["processes"] > 1 else "of_sync"

@@ -72,7 +72,9 @@ class Peers(Experiment):
             for half, words, bound in (("", "", 0.97), ("_half", ", with batches of half the size,", 0.95))
         },
         "exchange": Claim(
-            "Two processes by MPI take at most 1.05 times as long as two that exchange nothing.", "ours", 1.05
+            "The exchange is cheap: two processes by MPI take at most 1.1 times as long as two that exchange nothing.",
+            "ours",
+            1.1,
         ),
     }
     compared = "the losses of five steps on one batch, against mxdp on one device"
@@ -89,7 +91,7 @@ class Peers(Experiment):
         for n in settings["devices"]:
             peers = [(peer, whole) for peer in WORDS] + [(MXDP, half), (CEILING, half)]
             if n == 1:
-                peers = [(peer, whole) for peer in WORDS if peer not in (DDP, MXDP_MPI, CEILING)]
+                peers = [(peer, whole) for peer in (HYBRID, TORCH, MXDP)]  # the others are there to use several
             for peer, batch_size in peers:
                 engine = ENGINES.get(peer, ONE)
                 settled = dict(peer=peer, engine=engine, devices_in_all=n, batch_size=batch_size)

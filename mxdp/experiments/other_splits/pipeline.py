@@ -33,11 +33,11 @@ class PipelineStages(Experiment):
     question = "What do stages and micro-batches bring, and does the plan predict it?"
     source = "Slides 'Multi-GPU', model parallelism; Dive into Deep Learning, 'Training on Multiple GPUs', the figure"
     how_to_read = (
-        "A step is forward, backward and update of one batch. 'Pred./ms' is the predicted over the measured time: the "
-        "plan is simulated with the times of the stages, each measured alone just before. 'Idle' is the share of all "
-        "devices' time in which they do nothing, measured in one recorded step; 'bubble' is what the plan's cycles "
-        "predict for it. 'MB' is the memory of the device that needs most, with parameters and gradients, as MXNet "
-        "counts it, and 'MB pred.' is calculated from the shapes."
+        "A step is forward, backward and update of one batch; a round gives the median of three. 'Pred./ms' is the "
+        "predicted over the measured time: the plan is simulated with the times of the stages, each measured alone "
+        "just before. 'Idle' is the share of all devices' time in which they do nothing, measured in one recorded "
+        "step; 'bubble' is what the plan's cycles predict for it. 'MB' is the memory of the device that needs most, "
+        "with parameters and gradients, as MXNet counts it, and 'MB pred.' is calculated from the shapes."
     )
     claims = {
         "several_of_one": Claim(

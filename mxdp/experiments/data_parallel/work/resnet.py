@@ -11,7 +11,7 @@ import numpy as onp
 
 from mxdp.backend import Device, HostArray, NDArray, autograd, gluon, mx, np, npx
 from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
-from mxdp.experiments.measure.devices import WARM_UP, devices_of
+from mxdp.experiments.measure.devices import devices_of
 from mxdp.experiments.measure.resnet import begin_anywhere, resnet18
 from mxdp.gluon import Trainer
 from mxdp.scratch import split_batch
@@ -95,7 +95,7 @@ def set_up(case: Case, settings: Settings) -> Work:
             parts = where_the_time_went(partial(training.step, X, y), steps=1, warm_up=0, devices=devices).shares()
         return Round(timer.times[-1] / settings["steps"], parts)
 
-    for _ in range(WARM_UP // 4):  # long ones
+    for _ in range(2):  # long ones
         training.step(X, y)
     npx.waitall()
     return Work(devices, one_round)

@@ -11,7 +11,7 @@ import numpy as onp
 from mxdp.backend import Device, HostArray, NDArray, autograd, gluon, mx, np, npx
 from mxdp.collectives.shards import ShardedSync
 from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
-from mxdp.experiments.measure.devices import WARM_UP, devices_of
+from mxdp.experiments.measure.devices import devices_of
 from mxdp.experiments.measure.resnet import begin_anywhere, resnet18
 from mxdp.gluon import Trainer
 from mxdp.plans.collective.algorithms import plan
@@ -115,7 +115,7 @@ def set_up(case: Case, settings: Settings) -> Work:
         sizes = {"state_bytes": training.state_bytes(), "moved_bytes": training.moved_bytes()}
         return Round(timer.times[-1] / steps, sizes)
 
-    for _ in range(WARM_UP // 4):  # long ones
+    for _ in range(2):  # long ones
         training.step(X, y)
     npx.waitall()
     return Work(devices, one_round)

@@ -73,8 +73,9 @@ def set_up(case: Case, settings: Settings) -> Work:
 
     tell(b"1" if case.settings["busy"] else b"0")
     seconds(alone[-1], half)
-    measured = [statistics.median(own) for own in zip(*(speeds() for _ in range(5)))]
-    weights = measured if case.settings["split"] == BY_SPEED else None
+    weights = None
+    if case.settings["split"] == BY_SPEED:
+        weights = [statistics.median(own) for own in zip(*(speeds() for _ in range(5)))]
     together = TrainStep([get_params(params, device) for device in devices], devices, 0.1, weights=weights)
 
     def one_round() -> Round:

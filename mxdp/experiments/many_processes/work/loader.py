@@ -14,7 +14,7 @@ from mxdp.experiments.many_processes.loader import PARTS
 from mxdp.experiments.many_processes.work import machines
 from mxdp.training import TrainStep, train_steps
 
-PICTURES = 512
+PICTURES = 256
 """That are stored. Batches are drawn from them again and again."""
 
 

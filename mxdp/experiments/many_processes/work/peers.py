@@ -185,7 +185,7 @@ def set_up(case: Case, settings: Settings) -> Work:
             {"test_accuracy": ranks.ask("accuracy")[0]} if whole else {},
         )
 
-    ranks.timed("train", min(steps, WARM_UP))
+    ranks.timed("train", min(steps, WARM_UP // 2))
     facts = ranks.ask("facts")
     return Work([name for _, own in facts for name in own], one_round, case={"data": facts[0][0], "steps": steps})
 

@@ -82,7 +82,7 @@ class PredictedRank:
         self.steps(net, X, y, 1)
         return [param.asnumpy() for param in model.params]
 
-    def sums(self, rounds: int = 5) -> List[Tuple[float, float]]:
+    def sums(self, rounds: int = 3) -> List[Tuple[float, float]]:
         """Bytes, and median seconds of a sum over all processes. Waits."""
         found: List[Tuple[float, float]] = []
         for nbytes in SUMS:
@@ -235,7 +235,7 @@ def set_up(case: Case, settings: Settings) -> Work:
     once = max(seconds for seconds, _ in crew.ask("steps", own["net"], X, y, 2))
     steps = max(1, min(MOST, round(settings["at_least"] / once)))
     warm_up = -(-steps // 4)
-    places.alone.steps(own["net"], X_own, y_own, 2)
+    places.alone.steps(own["net"], X_own, y_own, 1)
 
     def one_round() -> Round:
         link = places.link(case, next(numbers))
