@@ -56,7 +56,7 @@ torture: ## do trainings survive? kill, stop, fill and cut at random moments (5 
 	$(install)
 	$(python) tools/torture.py $(ARGS)
 
-reference: ## measure this machine's committed results again (hours), and write the tables; ARGS=--stale the older ones
+reference: ## measure this machine's committed results again (3 to 4 hours), and write the tables; ARGS=--stale the older ones
 	$(install)
 	$(python) -m mxdp.experiments $(REFERENCE_ARGS) --out experiments/reference/$(MACHINE) $(ARGS)
 	$(python) -m mxdp.experiments $(REFERENCE_ARGS:full=quick) --out experiments/reference/$(MACHINE)/quick $(ARGS)
