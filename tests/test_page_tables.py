@@ -14,6 +14,7 @@ import pytest
 from mxdp.errors import MxdpError
 from mxdp.experiments.data_parallel.epochs import Epochs
 from mxdp.experiments.harness import results
+from mxdp.experiments.harness.measurement import NO_ANSWER
 
 ROOT = Path(__file__).resolve().parents[1]
 SPEC = importlib.util.spec_from_file_location("tables", ROOT / "tools" / "tables.py")
@@ -50,6 +51,7 @@ def test_every_comment_in_a_page_is_of_a_table():
         PIECES: ["table"],
         SILENT: ["bugs"],
         PREDICT: ["published", "table", "table"],
+        ROOT / "docs" / "gpus.md": ["table", "table"],
     }
     assert {path: kinds for path, kinds in found.items() if kinds} == expected
 
@@ -65,11 +67,12 @@ def test_a_number_edited_by_hand_is_put_right_and_the_text_around_it_stays(tmp_p
 def test_newer_results_change_every_file(epochs, tmp_path, monkeypatch):
     folder = Path(shutil.copytree(tables.FOLDER, tmp_path / "reference", ignore=shutil.ignore_patterns("quick")))
     epochs.update(elapsed_seconds=5000.4)
+    monkeypatch.setattr(Epochs, "finish", lambda *_: None)
     monkeypatch.setattr(Epochs, "answer", lambda *_: "An epoch is 7 times as fast.")
     epochs["rows"][0].metrics["sec_per_epoch"] = 123.456
     results.write(epochs, folder)
     made = tables.written(folder)
-    before, after = (json.loads(texts[tables.LISTED]) for texts in (tables.written(), made))
+    before, after = (json.loads(texts[tables.LISTED]) for texts in (tables.written(tables.FOLDER), made))
     assert after["full"] == {**before["full"], "epochs": 5000}
     assert after["answers"]["epochs"] == "An epoch is 7 times as fast."
     assert "| 123.46 |" in made[README]
@@ -80,20 +83,12 @@ def test_newer_results_change_every_file(epochs, tmp_path, monkeypatch):
 
 def test_results_of_quick_stand_in_and_claims_have_marks(epochs, tmp_path, monkeypatch):
     monkeypatch.setattr(Epochs, "answer", lambda *_: "It is slow.")
-    judged = dict(sentence="", source="", bound=0.8, least=True, exact=False, holds=False)
-    measured = [{"label": "2 devices", "median": 0.5, "low": 0.4, "high": 0.6}]
-    bound = Epochs.claims["of_ceiling"].bound
-    epochs["verdict"].update(
-        holds=False,
-        claims=[
-            {**judged, "name": "halves", "measured": measured},
-            {**judged, "name": "of_ceiling", "measured": measured},  # today's bound is another
-            {**judged, "name": "in_sync", "bound": 1, "holds": None, "measured": measured},
-        ],
-    )
-    assert bound != judged["bound"]
+    for method in ("finish", "explanation"):
+        monkeypatch.setattr(Epochs, method, lambda *_: None)
+    two = next(row for row in epochs["rows"] if row.label == "2 devices")
     for row in epochs["rows"] + epochs["references"]:
-        row.rounds.pop("in_sync", None)
+        row.rounds = {"repeat": [*range(6)]}
+    two.rounds.update(halves=[0.4, 0.45, 0.5, 0.5, 0.55, 0.6], of_ceiling=[0.5] * 4)
     epochs.update(preset="quick", elapsed_seconds=42)
     results.write(epochs, tmp_path / "quick")
     made = tables.written(tmp_path)
@@ -103,15 +98,39 @@ def test_results_of_quick_stand_in_and_claims_have_marks(epochs, tmp_path, monke
     assert listed["machine"].endswith(" cores")
     assert "run epochs` | 42 s | – | It is slow. (quick) |" in made[EXPERIMENTS]
     assert "| does not hold (quick): 2 devices 0.5 (0.4 to 0.6) |" in made[EXPERIMENTS]
-    assert "| undecided (quick): 2 devices 0.5 (0.4 to 0.6); it needs at least six processes |" in made[EXPERIMENTS]
+    assert "| undecided (quick): 2 devices 0.5; about 2 more processes (21 s) would decide it" in made[EXPERIMENTS]
+    assert "| not judged here (quick) |" in made[EXPERIMENTS]
     assert made[EXPERIMENTS].count("does not hold (") == 1
     assert "What does a second device bring to an epoch?** (quick)" in made[README]
-    results.write({**epochs, "preset": "full", "verdict": {**epochs["verdict"], "claims": []}}, tmp_path)
+    results.write({**epochs, "preset": "full", "verdict": {**epochs["verdict"], "text": NO_ANSWER}}, tmp_path)
     in_full = tables.written(tmp_path)[EXPERIMENTS]
-    assert "It is slow. |" in in_full
+    assert f"{NO_ANSWER} |" in in_full
     assert "| does not hold (quick): 2 devices 0.5 (0.4 to 0.6) |" in in_full
     assert "`buckets` was not measured yet." in made[PIECES]
     assert "Gradients one by one" not in made[README] + made[PIECES]
+
+
+def test_what_one_machine_could_not_answer_is_another_s(tmp_path):
+    """Also if its result is the older one, and of another NumPy."""
+    gpu = results.read(tables.WITH_GPU / "torch-two-jobs.json")
+    skipped = {
+        **gpu,
+        "status": "skipped",
+        "error": "there is no GPU",
+        "rows": [],
+        "started": "2999-01-01T00:00:00+00:00",
+    }
+    own = skipped["environment"]
+    skipped["environment"] = {**own, "gpus": [], "cpu_model": "A", "versions": {**own["versions"], "numpy": "9.9"}}
+    results.write(skipped, tmp_path / "a")
+    results.write(gpu, tmp_path / "b")
+    alone, both = (
+        json.loads(tables.written(*folders)[tables.LISTED])
+        for folders in [(tmp_path / "a",), (tmp_path / "a", tmp_path / "b")]
+    )
+    assert alone["answers"] == {"torch-two-jobs": "No answer: there is no GPU."}
+    assert both["answers"]["torch-two-jobs"].startswith("On 1 GPU (NVIDIA H200), two jobs at once take ")
+    assert (alone["machine"], both["machine"]) == ("A, 16 cores", "Intel(R) Xeon(R) Processor, 16 cores, NVIDIA H200")
 
 
 def test_a_failed_run_says_why_and_its_time_is_none(epochs, tmp_path):

@@ -163,8 +163,9 @@ def stage() -> None:
     (STAGE / "plans.md").write_text("\n".join(frames))
     results = STAGE / "extra" / "files" / "results"  # a copy, since a report draws its pictures beside the numbers
     results.mkdir()
-    for file in REFERENCE.glob("*.json"):
-        shutil.copy(file, results)
+    for folder in (REFERENCE, REFERENCE.with_name("nvidia-h200")):
+        for file in folder.glob("*.json"):
+            shutil.copy(file, results)
     page.write_report(results)
 
 

@@ -17,7 +17,7 @@ import re
 import sys
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Sequence, Tuple
 
 from mxdp.errors import MxdpError
 from mxdp.experiments.data_parallel.bugs import BUGS
@@ -32,6 +32,8 @@ from mxdp.experiments.report import words
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "experiments" / "reference" / "amd-epyc-2-cores"
 """The machine whose results are shown. Its results in ``quick`` are in the folder ``quick`` inside."""
+WITH_GPU = FOLDER.with_name("nvidia-h200")
+"""The same of a machine with a GPU, for the questions that need one."""
 PAGES = (ROOT / "README.md", ROOT / "experiments" / "README.md", *sorted((ROOT / "docs").glob("**/*.md")))
 LISTED = ROOT / "mxdp" / "experiments" / "reference.json"
 """From which ``list`` says how long each experiment takes, and what its answer is."""
@@ -44,7 +46,8 @@ OLDER = "Older: measured before a change of the code."
 def answers(known: Known, names: str, path: Path) -> List[str]:
     """The answers of these experiments, of those that were measured."""
     lines = [[find(name).question, _answer(known, name)] for name in names.split() if _result(known, name)[1]]
-    return [_measured(known), "", *_markdown(["question", "answer"], lines)]
+    shown = [_result(known, name)[1] for name in names.split()]
+    return [_measured([result for result in shown if result]), "", *_markdown(["question", "answer"], lines)]
 
 
 def experiments(known: Known, _: str, path: Path) -> List[str]:
@@ -62,7 +65,8 @@ def experiments(known: Known, _: str, path: Path) -> List[str]:
         command = f"`python -m mxdp.experiments run {each.name}`"
         lines.append([link, each.question, command, *times, _answer(known, each.name)])
     lines.sort(key=lambda line: line[0])
-    return [_measured(known), "", *_markdown(["lesson", "question", "command", *PRESETS[::-1], "answer"], lines)]
+    measured = _measured([_result(known, name)[1] for name in sorted({name for _, name in known})])
+    return [measured, "", *_markdown(["lesson", "question", "command", *PRESETS[::-1], "answer"], lines)]
 
 
 def claims(known: Known, _: str, path: Path) -> List[str]:
@@ -96,7 +100,7 @@ def table(known: Known, chosen: str, path: Path) -> List[str]:
     expression, match. Columns in which these rows have nothing are left out."""
     name, _, pattern = chosen.partition(" ")
     preset, result = _result(known, name)
-    if not result:
+    if not result or not result["rows"]:
         return [f"`{name}` was not measured yet."]
     cells = shown.table(result, find(name))
     lines = [line for line in cells.rows + cells.references if re.fullmatch(pattern or ".*", line[0])]
@@ -110,7 +114,7 @@ def table(known: Known, chosen: str, path: Path) -> List[str]:
 def bugs(known: Known, _: str, path: Path) -> List[str]:
     """The bugs of ``silent-bugs``: each one's diff, and what became of it."""
     _, result = _result(known, "silent-bugs")
-    lines = [_measured(known), ""] if result else []
+    lines = [_measured([result]), ""] if result else []
     for bug in BUGS:
         lines += [f"### {bug.name}", f"{bug.title[0].upper()}{bug.title[1:]}. Source: {bug.source}.", ""]
         for row in find_all(result["rows"] if result else (), bug=bug.name):
@@ -133,19 +137,21 @@ KINDS = {each.__name__: each for each in (answers, experiments, claims, table, b
 BLOCK = re.compile(rf"(<!-- ({'|'.join(KINDS)})(?:: (.*?))? -->\n)(?:(?!<!--).)*(<!-- end -->)", re.S)
 
 
-def written(folder: Path = FOLDER) -> Dict[Path, str]:
-    """What each file must hold, by its path."""
-    paths = sorted(folder.glob("*.json")) + sorted(folder.glob("quick/*.json"))
-    found = [words.today(each, discover().get(each["experiment"])) for each in map(results.read, paths)]
-    if not found:
-        raise MxdpError(f"there is no result in {folder}; name another folder in tools/tables.py, or `make reference`.")
-    versions = max(found, key=lambda result: datetime.fromisoformat(result["started"]))["environment"]["versions"]
-    for result in found:
-        result["older"] = bool(provenance.changes(result, versions))
-    known = {(result["preset"], result["experiment"]): result for result in found}
+def written(*folders: Path) -> Dict[Path, str]:
+    """What each file must hold, by its path. Of two folders' results the later one's count."""
+    known: Known = {}
+    for folder in folders or (FOLDER, WITH_GPU):
+        paths = sorted(folder.glob("*.json")) + sorted(folder.glob("quick/*.json"))
+        found = [words.today(each, discover().get(each["experiment"])) for each in map(results.read, paths)]
+        if not found:
+            raise MxdpError(f"there is no result in {folder}; name another in tools/tables.py, or `make reference`.")
+        versions = max(found, key=lambda result: datetime.fromisoformat(result["started"]))["environment"]["versions"]
+        for result in found:
+            result["older"] = bool(provenance.changes(result, versions))
+            known[result["preset"], result["experiment"]] = result
     seconds = {preset: _seconds(known, preset) for preset in PRESETS}
     answered = {each.name: _answer(known, each.name) for each in _ours() if _result(known, each.name)[1]}
-    listed = {"machine": _machine(known), **seconds, "answers": answered}
+    listed = {"machine": _machine(known.values()), **seconds, "answers": answered}
     texts = {LISTED: json.dumps(listed, indent=1, ensure_ascii=False) + "\n"}
     for path in PAGES:
 
@@ -188,26 +194,24 @@ def _marks(known: Known, preset: str, name: str) -> str:
     return f" ({', '.join(marks)})" if marks else ""
 
 
-def _machine(known: Known) -> str:
-    """Where the results were measured, in a few words."""
+def _machine(shown: Iterable[Result]) -> str:
+    """Where these results were measured, in a few words."""
     places = []
-    for result in known.values():
+    for result in shown:
         machine = result["environment"]
         model = machine["cpu_model"] or "unknown processor"
-        places.append(", ".join([model, f"{machine['cores']} cores", *map(str, machine["gpus"])]))
+        gpus = {row.case["processor"]: None for row in result["rows"] if machine["gpus"] and "processor" in row.case}
+        places.append(", ".join([model, f"{machine['cores']} cores", *gpus]))
     return "; ".join(dict.fromkeys(places))
 
 
-def _measured(known: Known) -> str:
-    days = sorted(result["started"][:10] for result in _shown(known))
+def _measured(shown: Sequence[Result]) -> str:
+    if not shown:
+        return ""
+    days = sorted(result["started"][:10] for result in shown)
     when = f"on {days[0]}" if days[0] == days[-1] else f"from {days[0]} to {days[-1]}"
-    legend = OLDER if any(result["older"] for result in _shown(known)) else ""
-    return f"Measured on {_machine(known)}, {when}. {legend}".strip()
-
-
-def _shown(known: Known) -> List[Any]:
-    """The result of each experiment that its answer comes from."""
-    return [_result(known, name)[1] for name in sorted({name for _, name in known})]
+    legend = OLDER if any(result["older"] for result in shown) else ""
+    return f"Measured on {_machine(shown)}, {when}. {legend}".strip()
 
 
 def _markdown(headings: Sequence[str], lines: Sequence[Sequence[str]], right: Sequence[Any] = ()) -> List[str]:

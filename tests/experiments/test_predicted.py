@@ -54,8 +54,15 @@ def test_each_claim_judges_its_rows(claim, times, holds):
     rows = finished(**{claim: times})
     for name, own in Predicted.claims.items():
         assert claims.judged(name, own, rows)["holds"] is (holds if name == claim else True)
-    said = Predicted().answer(rows, [], SETTINGS)
-    assert said.startswith("The predicted time of a step is at most 1.")
+    usual, worst = 1.0, max(times, 1 / times)
+    assert (
+        Predicted()
+        .answer(rows, [], SETTINGS)
+        .startswith(
+            f"The predicted time of a step is off by a factor of {usual:.2f} in the median of 7 rows, and of "
+            f"{worst:.2f} ({worst:.2f} to {worst:.2f}) at most: "
+        )
+    )
 
 
 def test_it_is_drawn():

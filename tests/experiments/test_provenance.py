@@ -110,3 +110,42 @@ def test_a_file_that_was_edited_during_the_run_counts_as_changed(code):
 def test_comments_and_docstrings_are_no_code(text, same):
     code = 'def f(x):\n    return f"{x}#"\n'
     assert (machine.fingerprint(text) == machine.fingerprint(code)) is same
+
+
+QUESTION = """
+@experiment
+class Question(Experiment):
+    name = "question"
+    claims = {"x": Claim("At most 1.", "ours", 1.0)}
+    presets: ClassVar = {"quick": {"rounds": 3}}
+
+    def cases(self, settings):
+        return [Case("a")]
+
+    def finish(self, rows, references, settings):
+        for row in rows:
+            row.keep("x", row.samples)
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "same"),
+    [
+        ('Claim("At most 1.", "ours", 1.0)', 'Claim(\n        "At most 2.", "ours", 2.0\n    )', True),
+        ("row.samples)", "row.samples)\n        rows[0].keep('y', rows[0].samples)", True),
+        ("    claims", "    checks: ClassVar = {}\n    claims", True),
+        ("    claims", "    more = claims", False),
+        ("3}", "4}", False),
+        ('Case("a")', 'Case("a"), Case("b")', False),
+        ("def finish", "def set_up", False),
+        ("@experiment\n", "", False),
+    ],
+)
+def test_what_says_and_judges_and_draws_ages_no_result(old, new, same):
+    assert QUESTION.count(old) == 1
+    assert (machine.fingerprint(QUESTION.replace(old, new)) == machine.fingerprint(QUESTION)) is same
+
+
+def test_outside_of_an_experiment_the_same_names_count():
+    plain = QUESTION.replace("@experiment\n", "")
+    assert machine.fingerprint(plain.replace("1.0", "2.0")) != machine.fingerprint(plain)

@@ -41,7 +41,7 @@ def test_two_jobs_are_judged_on_two_gpus_alone(devices, once, holds):
     ]
     TorchTwoJobs().finish(rows, [], {})
     assert judged(TorchTwoJobs, rows) == {"both_over_one": holds}
-    where = "2 GPUs" if devices[0] != devices[1] else "1 GPU"
+    where = "2 GPUs (X)" if devices[0] != devices[1] else "1 GPU (X)"
     assert TorchTwoJobs().answer(rows, [], {}) == (
         f"On {where}, two jobs at once take {once:.2f} ({once:.2f} to {once:.2f}) times as long as one job alone."
     )
@@ -59,8 +59,9 @@ def test_copies_must_hide_beside_products_on_a_gpu(device, both, holds):
     TorchCopyOverlap().finish(rows, [], {})
     assert judged(TorchCopyOverlap, rows) == {"hidden": holds}
     said = TorchCopyOverlap().answer(rows, [], {})
-    assert said.startswith(f"On {'the CPU' if device == 'cpu' else '1 GPU'}, products and copies")
-    assert f"take {both / 2:.2f} (" in said
+    assert said.startswith(
+        f"On {'the CPU' if device == 'cpu' else '1 GPU (X)'}, products and copies take {both / 2:.2f} ("
+    )
     assert "as the slides do it, 1.55 (" in said
 
 

@@ -105,7 +105,7 @@ def test_a_ratio_is_of_the_same_round():
     assert references[0].metrics["over_one"] == 2.0
 
 
-@pytest.mark.parametrize(("over_one", "holds"), [(1.24, True), (1.26, False)])
+@pytest.mark.parametrize(("over_one", "holds"), [(1.09, True), (1.11, False)])
 def test_it_holds_if_both_take_as_long_as_one(over_one, holds):
     rows, references = finished(both=[over_one * each for each in (1.0, 2.0, 3.0)])
     claim = TwoJobs.claims["both_over_one"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections import Counter
 
@@ -142,34 +143,70 @@ def test_noise_asks_for_more_rounds():
     assert said([row([0.5] * 6 + [0.9] * 3 + [1.5] * 3)], noise=noise) == (None, CLOSE)
 
 
-def test_a_file_is_shown_in_the_words_of_today():
-    """Its numbers, and what was skipped when it was measured, stay."""
+class Today(Experiment):
+    """Judges the first row by what ``finish`` makes of its seconds, and every row by what was measured."""
 
-    class Today(Experiment):
-        question, how_to_read = "How much?", "Read it."
-        claims = {  # noqa: RUF012
-            "same": Claim("Today's.", "us", 1.0),
-            "moved": Claim("Another bound.", "us", 2.0),
-        }
+    question, how_to_read = "How much?", "Read it."
+    claims = {  # noqa: RUF012
+        "twice": Claim("Today's.", "us", 2.0),
+        "as_measured": Claim("Today's, too.", "us", 1.0),
+    }
 
-        def answer(self, rows, references, settings):
-            return f"Today it is {rows[0].median:g}."
+    def finish(self, rows, references, settings):
+        rows[0].keep("twice", [2 * each for each in rows[0].samples])
 
-        def explanation(self, rows, references, settings):
-            return "Today's reason."
+    def answer(self, rows, references, settings):
+        return f"Today it is {rows[0].metrics['twice']:g}."
 
-    judged = [{"name": name, "sentence": "Old.", "bound": 1.0, "least": False} for name in ("same", "moved", "gone")]
-    verdict = {"text": "Old.", "explanation": "Old.", "skipped": ["Skipped: x."], "claims": judged, "busy": None}
-    old = {"question": "Old?", "verdict": verdict, "rows": [Row("a", samples=[2.0])], "references": [], "settings": {}}
+    def explanation(self, rows, references, settings):
+        return "Today's reason."
+
+
+@pytest.fixture
+def old():
+    """Of other words and bounds; its ``finish`` kept "twice" in the second row."""
+    rows = [Row(label, samples=[0.9] * 6, rounds={"as_measured": [0.5] * 6}) for label in "ab"]
+    rows[1].keep("twice", [7.0] * 6)
+    judged = {"sentence": "Old.", "source": "", "least": False, "exact": False, "holds": False, "measured": []}
+    claims = [{**judged, "name": name, "bound": 9.0} for name in ("twice", "gone")]
+    said = {"text": "Old.", "explanation": "Old.", "skipped": ["Skipped: x."], "busy": None, "noise": None}
+    verdict = {**said, "holds": False, "claims": claims}
+    return {"question": "Old?", "verdict": verdict, "rows": rows, "references": [], "settings": {}}
+
+
+def test_a_file_is_shown_in_the_words_of_today_and_judged_by_its_bounds(old):
+    """What was measured, and what was skipped then, stays."""
+    before = copy.deepcopy(old)
     shown = today(old, Today())
-    assert (shown["question"], shown["verdict"]["text"]) == ("How much?", "Today it is 2.")
+    assert (shown["question"], shown["verdict"]["text"]) == ("How much?", "Today it is 1.8.")
     assert explanation(shown) == "Today's reason. Skipped: x."
-    assert [claim["sentence"] for claim in shown["verdict"]["claims"]] == ["Today's.", "Old.", "Old."]
-    assert (old["question"], verdict["text"]) == ("Old?", "Old.")
+    twice, measured = shown["verdict"]["claims"]
+    assert (twice["sentence"], twice["bound"], twice["holds"]) == ("Today's.", 2.0, True)
+    assert [each["label"] for each in twice["measured"]] == ["a"], "not the row in which it was kept once"
+    assert (measured["holds"], [each["median"] for each in measured["measured"]]) == (True, [0.5, 0.5])
+    assert shown["verdict"]["holds"] is True
+    assert [vars(row) for row in old["rows"]] == [vars(row) for row in before["rows"]], "the file's own rows"
+    assert old["verdict"] == before["verdict"]
+
+
+def test_a_busy_or_noisy_machine_stays_so_when_judged_again(old):
+    old["verdict"]["busy"] = 0.3
+    assert [claim["holds"] for claim in today(old, Today())["verdict"]["claims"]] == [None, None]
+    old["verdict"].update(busy=None, noise={"label": "a", "median": 1.5, "low": 1.4, "high": 1.6})
+    assert [claim["holds"] for claim in today(old, Today())["verdict"]["claims"]] == [None, True]
+
+
+@pytest.mark.parametrize("name", ["finish", "answer"])
+def test_what_today_can_not_judge_stays_as_it_was(old, monkeypatch, name):
+    monkeypatch.setattr(Today, name, lambda *_: {}["of another code"])
+    shown = today(old, Today())
+    assert (shown["question"], shown["verdict"], shown["rows"]) == ("How much?", old["verdict"], old["rows"])
+
+
+def test_without_an_experiment_or_an_answer_nothing_is_judged(old):
     assert today(old, None) is old
-    assert today({**old, "rows": []}, Today())["verdict"]["text"] == "Old.", "today's answer can't be found"
-    unanswered = today({**old, "verdict": {**verdict, "text": NO_ANSWER}}, Today())
-    assert unanswered["verdict"]["text"] == NO_ANSWER
+    old["verdict"]["text"] = NO_ANSWER
+    assert today(old, Today())["verdict"] is old["verdict"]
 
 
 def test_a_busy_machine_must_be_quiet_first():

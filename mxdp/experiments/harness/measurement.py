@@ -275,14 +275,7 @@ class Measurement:
         found = self.unjudged()
         rows, references, verdict = found["rows"], found["references"], found["verdict"]
         self.experiment.finish(rows, references, self.settings)
-        noise = self._noise()
-        busy = disturbance.elsewhere(self.watch.rounds)
-        factor = claims.noise_factor(noise)
-        held = [claims.judged(*each, rows + references, factor) for each in self.experiment.claims.items()]
-        for claim in held:
-            if busy and not claim["exact"]:
-                claim["holds"] = None
-        verdict.update(busy=busy, noise=noise)
+        verdict.update(busy=disturbance.elsewhere(self.watch.rounds), noise=self._noise())
         if self.complete():
             reasons: Dict[str, List[str]] = {}
             for label, why in self.skipped.items():
@@ -291,7 +284,7 @@ class Measurement:
             text = self.experiment.answer(rows, references, self.settings)
             explanation = self.experiment.explanation(rows, references, self.settings)
             verdict.update(text=text, explanation=explanation, skipped=skipped)
-            verdict.update(holds=claims.overall(held), claims=held)
+            verdict.update(self.experiment.judge(rows + references, verdict))
         return found
 
     def _noise(self) -> Optional[Dict[str, Any]]:

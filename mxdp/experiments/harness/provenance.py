@@ -4,11 +4,13 @@ MXNet.
 A result is *older* than the code where a module that its child processes had imported is another today
 (:func:`changes`). The children report these modules when they are ready, since an import may depend on the case. The
 file of the question is one of them: its cases and settings decide numbers. A module counts by its
-:func:`fingerprint`, so that an edited comment costs no hours of measurement.
+:func:`fingerprint`, so that an edited comment costs no hours of measurement; nor does another bound or picture, since
+:func:`~mxdp.experiments.report.words.today` judges what was measured anew wherever a result is shown.
 """
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import io
 import platform
@@ -49,11 +51,17 @@ UNCOUNTED = tuple(
         "experiments.report",
         "experiments.harness.claims",
         "experiments.harness.experiment",
+        "experiments.harness.provenance",
         "experiments.harness.rows",
         "experiments.harness.schema",
     )
 )
 """Modules that children import, but whose work is to say, judge and draw: they decide no measured number."""
+AFTERWARDS = {
+    *("question", "how_to_read", "claims", "checks", "little", "slide_panel"),
+    *("finish", "answer", "explanation", "columns", "more_columns", "answering", "draw"),
+}
+"""What an experiment has for that, too, and for its tests."""
 
 
 def cpu_model() -> str:
@@ -161,12 +169,15 @@ def _file(module: str) -> Path:
 
 @lru_cache(maxsize=None)
 def fingerprint(text: str) -> str:
-    """A hash of a module's code, equal on all releases of Python. Comments, docstrings and empty lines don't count.
+    """A hash of a module's code, equal on all releases of Python. Comments, docstrings and empty lines don't count, nor
+    does what an experiment has :data:`AFTERWARDS`.
 
     >>> fingerprint("def f():\\n    'It adds.'\\n\\n    return 1  # one") == fingerprint("def f():\\n    return 1")
     True
     """
     lines = io.StringIO(text).readlines()
+    for each in _afterwards(text):
+        lines[each.lineno - 1 : each.end_lineno] = ["\n"] * (each.end_lineno - each.lineno + 1)
     tokens = [each for each in tokenize.generate_tokens(iter(lines).__next__) if each.type != tokenize.NL]
     told = [each for each in tokens if each.type == tokenize.COMMENT]
     code = [each for each in tokens if each.type != tokenize.COMMENT]
@@ -180,3 +191,15 @@ def fingerprint(text: str) -> str:
         lines[first - 1 : last] = [lines[first - 1][:left] + lines[last - 1][right:]]
     kept = "\n".join(line.rstrip() for line in lines if line.strip())
     return hashlib.sha256(kept.encode("utf-8")).hexdigest()[:12]
+
+
+def _afterwards(text: str) -> List[Any]:
+    """The statements of :data:`AFTERWARDS` in the experiments of a module."""
+    found = []
+    for each in ast.parse(text).body:
+        if isinstance(each, ast.ClassDef) and "experiment" in [getattr(one, "id", "") for one in each.decorator_list]:
+            for own in each.body:
+                targets = getattr(own, "targets", [getattr(own, "target", own)])
+                names = {getattr(one, "id", getattr(one, "name", "")) for one in targets}
+                found += [own] if names <= AFTERWARDS else []
+    return found

@@ -18,6 +18,7 @@ from mxdp.experiments.harness.experiment import Experiment, Result, discover
 from mxdp.experiments.harness.rows import Row
 from mxdp.experiments.report import style
 from mxdp.experiments.report.tables import answering
+from mxdp.experiments.report.words import today
 from mxdp.tracing import Timeline, draw
 from mxdp.tracing.chrome import write_chrome_trace
 from mxdp.tracing.gantt import boxes
@@ -154,7 +155,8 @@ def export(folder: Path, name: str, form: str, panel: Optional[int] = None) -> P
         why = "nothing was measured" if experiment else "this installation has no experiment of that name"
         raise UsageError(f"there is no picture of {name}: {why}; give a result that was measured here")
     try:
-        drawn = saved(partial(draw_result, result, experiment), name, form, None if panel is None else panel - 1)
+        draw = partial(draw_result, today(result, experiment), experiment)
+        drawn = saved(draw, name, form, None if panel is None else panel - 1)
     except UsageError:
         raise
     except Exception as error:

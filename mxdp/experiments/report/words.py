@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from mxdp.errors import plural
@@ -159,25 +160,32 @@ def _and(texts: List[str]) -> str:
 
 
 def today(result: Result, experiment: Optional[Experiment]) -> Result:
-    """``result`` in the words that ``experiment`` has today: its question, its claims' sentences, and, from the rows,
-    the answer and what explains it."""
+    """``result`` as ``experiment`` has it today: in today's words, and, from the measured rows, what
+    :meth:`.Experiment.finish` makes of them, the claims by today's bounds, the answer, and what explains it."""
     if experiment is None:
         return result
-    verdict, claims = result["verdict"], []
-    for claim in result["verdict"]["claims"]:
-        own = experiment.claims.get(claim["name"])
-        same = own and (own.bound, own.least) == (claim["bound"], claim["least"])
-        claims.append({**claim, "sentence": own.sentence} if own and same else claim)
-    verdict = {**verdict, "claims": claims}
-    if verdict["text"] != NO_ANSWER:
-        measured = result["rows"], result["references"], result["settings"]
-        try:
-            verdict["text"] = experiment.answer(*measured)
-            verdict["explanation"] = experiment.explanation(*measured)
-        except Exception:  # a result of other code: what that code said stays
-            pass
-    words = {"question": experiment.question, "how_to_read": experiment.how_to_read}
-    return {**result, **words, "verdict": verdict}
+    said = {**result, "question": experiment.question, "how_to_read": experiment.how_to_read}
+    if result["verdict"]["text"] == NO_ANSWER:
+        return said
+    rows, references = (
+        [replace(row, metrics=dict(row.metrics), rounds=dict(row.rounds)) for row in result[part]]
+        for part in ("rows", "references")
+    )
+    measured, before = rows + references, [row.rounds for row in result["rows"] + result["references"]]
+    try:
+        experiment.finish(rows, references, result["settings"])
+        for name in experiment.claims:
+            # `finish` may keep a claim's numbers in other rows today. What it keeps nowhere was measured.
+            left = [row for row, was in zip(measured, before) if name in was and row.rounds.get(name) is was[name]]
+            if len(left) < sum(name in row.rounds for row in measured):
+                for row in left:
+                    del row.rounds[name]
+        verdict = experiment.judge(measured, result["verdict"])
+        verdict["text"] = experiment.answer(rows, references, result["settings"])
+        verdict["explanation"] = experiment.explanation(rows, references, result["settings"])
+    except Exception:  # a result of other code: what that code said stays
+        return said
+    return {**said, "rows": rows, "references": references, "verdict": verdict}
 
 
 def explanation(result: Result) -> str:
