@@ -82,6 +82,8 @@ def test_what_else_ages_a_result_and_what_does_not(measured, code):
     versions = result["environment"]["versions"]
     assert machine.changes(result, {**versions, "numpy": "9.9"}) == ["numpy"]
     assert machine.changes(result, {**versions, "matplotlib": "9.9"}) == []
+    result["sources"]["mxdp.experiments.report.style"] = "another"
+    assert machine.changes(result, versions) == []
     (code / "parallel" / "tile.py").unlink()
     assert machine.changes(result, versions) == ["mxdp.parallel.tile"]
     del result["sources"]

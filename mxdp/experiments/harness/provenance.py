@@ -49,6 +49,7 @@ UNCOUNTED = tuple(
     for name in (
         "errors",
         "experiments.report",
+        "experiments.other_splits.panels",
         "experiments.harness.claims",
         "experiments.harness.experiment",
         "experiments.harness.provenance",
@@ -150,7 +151,8 @@ def changes(result: Mapping[str, Any], versions: Mapping[str, str]) -> List[str]
     if "sources" not in result:
         return ["the code (it was not recorded)"]
     then = result["environment"]["versions"]
-    changed = [name for name, was in result["sources"].items() if not was or was != _today(name)]
+    counted = {name: was for name, was in result["sources"].items() if not name.startswith(UNCOUNTED)}
+    changed = [name for name, was in counted.items() if not was or was != _today(name)]
     return changed + [package for package in MEASURED if then.get(package) != versions.get(package)]
 
 

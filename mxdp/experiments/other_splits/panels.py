@@ -34,7 +34,7 @@ def draw(figure: style.Figure, networks: Sequence[Tuple[str, List[Row]]]) -> Non
             _draw_panel(axes, rows, name, predicted, scale)
             axes.set_title(heading)
             axes.set_yticks(range(len(rows)), labels if axes is panels[0] else [])
-        panels[0].set_title(f"{title}, batch {rows[0].case['batch']}\n{PANELS[0][0]}")
+        panels[0].set_title(f"{title}, batch {rows[0].case['batch']:,}\n{PANELS[0][0]}")
     figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center")
 
 

@@ -28,6 +28,7 @@ from mxdp.experiments.report import pictures, style
 from mxdp.experiments.report.tables import NOTHING, answering, for_terminal, more, table, watched
 from mxdp.experiments.report.words import (
     claim_lines,
+    duration,
     explanation,
     mark,
     oracle_line,
@@ -215,7 +216,7 @@ def _about(found: List[Result], shared: List[Term]) -> List[Term]:
     """When and where all of ``found`` were measured."""
     first = min((result["started"] for result in found), key=_seconds)
     seconds = sum(float(result["elapsed_seconds"]) for result in found)
-    about = [("Measured", f"{_when(first)}, {style.number(seconds)} s in all"), *shared]
+    about = [("Measured", f"{_when(first)}, {duration(seconds)} in all"), *shared]
     differ = [name for name, _ in _machine(found[0]["environment"]) if name not in dict(shared)]
     return about + [(name, "differs: see each experiment") for name in differ]
 
