@@ -62,6 +62,15 @@ def judged(name: str, claim: Claim, rows: Sequence[Row], noise: float = 1.0) -> 
     return {"name": name, **asdict(claim), "holds": holds, "measured": measured}
 
 
+def judge(claims: Mapping[str, Claim], rows: Sequence[Row], verdict: Mapping[str, Any]) -> Dict[str, Any]:
+    """``verdict`` with each of an experiment's claims as it is judged from finished rows. Where it says that the
+    machine was busy, only what is exact is decided; its noise widens the intervals."""
+    factor = noise_factor(verdict["noise"])
+    held = [judged(*each, rows, factor) for each in claims.items()]
+    held = [{**claim, "holds": None} if verdict["busy"] and not claim["exact"] else claim for claim in held]
+    return {**verdict, "holds": overall(held), "claims": held}
+
+
 def _side(claim: Claim, row: Row, name: str, sides: int, noise: float) -> Optional[bool]:
     """Is the row's interval on the right side of the bound? None: the bound is inside it."""
     if claim.exact:

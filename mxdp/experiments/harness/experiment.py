@@ -42,7 +42,7 @@ from typing import (
 )
 
 from mxdp.errors import UsageError, did_you_mean
-from mxdp.experiments.harness import claims
+from mxdp.experiments.harness.claims import Claim
 from mxdp.experiments.harness.rows import Row
 from mxdp.experiments.harness.schema import NAME
 
@@ -154,7 +154,7 @@ class Experiment:
     needs: ClassVar[Mapping[str, str]] = {}
     """Modules that it needs and mxdp does not, each with the command that installs it. Without one of them the
     experiment is skipped."""
-    claims: ClassVar[Mapping[str, claims.Claim]] = {}
+    claims: ClassVar[Mapping[str, Claim]] = {}
     """What it judges, by name; ``finish`` writes the measured numbers. Without claims it has an answer, and no verdict.
     """
     compared: ClassVar[str] = ""
@@ -211,14 +211,6 @@ class Experiment:
         too, one for each round (see :class:`.claims.Claim`). It is called after each look, and with the rows of a file.
 
         After a failure rows may be missing, and one may have fewer samples than another."""
-
-    def judge(self, rows: Sequence[Row], verdict: Mapping[str, Any]) -> Dict[str, Any]:
-        """``verdict`` with each claim as it is judged from finished rows. Where it says that the machine was busy, only
-        what is exact is decided; its noise widens the intervals."""
-        factor = claims.noise_factor(verdict["noise"])
-        held = [claims.judged(*each, rows, factor) for each in self.claims.items()]
-        held = [{**claim, "holds": None} if verdict["busy"] and not claim["exact"] else claim for claim in held]
-        return {**verdict, "holds": claims.overall(held), "claims": held}
 
     def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
         """The answer to the question, if all rows are complete: one sentence to be read aloud, of at most 30 words

@@ -284,7 +284,7 @@ class Measurement:
             text = self.experiment.answer(rows, references, self.settings)
             explanation = self.experiment.explanation(rows, references, self.settings)
             verdict.update(text=text, explanation=explanation, skipped=skipped)
-            verdict.update(self.experiment.judge(rows + references, verdict))
+            verdict.update(claims.judge(self.experiment.claims, rows + references, verdict))
         return found
 
     def _noise(self) -> Optional[Dict[str, Any]]:

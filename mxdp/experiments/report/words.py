@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from mxdp.errors import plural
-from mxdp.experiments.harness.claims import noise_factor
+from mxdp.experiments.harness.claims import judge, noise_factor
 from mxdp.experiments.harness.disturbance import disturbed
 from mxdp.experiments.harness.experiment import Experiment, Result
 from mxdp.experiments.harness.measurement import NO_ANSWER
@@ -180,7 +180,7 @@ def today(result: Result, experiment: Optional[Experiment]) -> Result:
             if len(left) < sum(name in row.rounds for row in measured):
                 for row in left:
                     del row.rounds[name]
-        verdict = experiment.judge(measured, result["verdict"])
+        verdict = judge(experiment.claims, measured, result["verdict"])
         verdict["text"] = experiment.answer(rows, references, result["settings"])
         verdict["explanation"] = experiment.explanation(rows, references, result["settings"])
     except Exception:  # a result of other code: what that code said stays
