@@ -200,7 +200,8 @@ def _machine(shown: Iterable[Result]) -> str:
     for result in shown:
         machine = result["environment"]
         model = machine["cpu_model"] or "unknown processor"
-        gpus = {row.case["processor"]: None for row in result["rows"] if machine["gpus"] and "processor" in row.case}
+        models = dict.fromkeys(row.case["processor"] for row in result["rows"] if "processor" in row.case)
+        gpus = machine["gpus"] and (models or machine["gpus"])
         places.append(", ".join([model, f"{machine['cores']} cores", *gpus]))
     return "; ".join(dict.fromkeys(places))
 

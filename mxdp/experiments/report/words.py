@@ -160,8 +160,7 @@ def _and(texts: List[str]) -> str:
 
 
 def today(result: Result, experiment: Optional[Experiment]) -> Result:
-    """``result`` as ``experiment`` has it today: in today's words, and, from the measured rows, what
-    :meth:`.Experiment.finish` makes of them, the claims by today's bounds, the answer, and what explains it."""
+    """``result`` in today's words, its rows finished, judged and answered anew, as ``experiment`` does it today."""
     if experiment is None:
         return result
     said = {**result, "question": experiment.question, "how_to_read": experiment.how_to_read}
