@@ -85,7 +85,8 @@ def test_the_result_is_that_of_an_undisturbed_run(tmp_path, undisturbed, seed):
     chance.choice(processes).kill()
     said, _ = launcher.communicate(timeout=SECONDS)
     assert launcher.returncode == 0, said
-    assert "was killed by signal 9 (SIGKILL)" in said
+    # On a busy machine the rank that missed the killed one may fail, and be heard of, first.
+    assert "mxdp.launch: starts all ranks again: restart 1 of 1" in said
     assert results(tmp_path, f"{attempt}") == [expected] * 2, said
     assert psutil.wait_procs(everything, timeout=60)[1] == []
     shared = (tmp_path / f"{attempt}.shared").read_text().split()
