@@ -87,6 +87,7 @@ class Launch:
                 self.wait()
                 self.failure = self.failure or self.silence() or self.standstill()
             self.failure = self.failure or self.unexplained()
+            self.hear_out()
             return self.failure
         finally:
             done.set()
@@ -169,9 +170,10 @@ class Launch:
                 show(line, file)
         guard.stopped = message.get("stopped", guard.stopped)
         if "exit" in message:
-            guard.exit = message["exit"]
-            if self.failure is None:
-                self.failure = self.end_of(guard, message["exit"])
+            guard.exit = status = message["exit"]
+            others = [each.exit for each in self.ranks.values() if each.exit and each is not guard]
+            if self.failure is None or (others and min(others) > 0 > status):
+                self.failure = self.end_of(guard, status)
 
     def end_of(self, guard: Guarded, exit: int) -> Optional[LaunchFailure]:
         """The failure, if it is one, that this rank has ended with this status."""
@@ -250,9 +252,8 @@ class Launch:
         until = time.monotonic() + 2
         while time.monotonic() < until:
             self.wait()  # for what they show
-        names = ", ".join(map(str, behind))
-        what = f"no rank has made a step for {self.hung:g} s; behind: {names} (above: where they stand)"
-        return LaunchFailure(SILENT, what)
+        what = f"no rank has made a step for {self.hung:g} s; behind: {', '.join(map(str, behind))}"
+        return LaunchFailure(SILENT, f"{what} (above: where they stand)")
 
     def unexplained(self) -> Optional[LaunchFailure]:
         """``mpiexec`` has ended, and no rank has said that it failed. Did it end well?"""
@@ -276,13 +277,17 @@ class Launch:
                 with contextlib.suppress(OSError):
                     guard.socket.send(b".", getattr(socket, "MSG_DONTWAIT", 0))
 
+    def hear_out(self) -> None:
+        """Wait a little for a rank's last lines, and for one that was killed: who misses it fails, too, maybe first."""
+        until, failed = time.monotonic() + 1, [guard for guard in self.ranks.values() if guard.exit]
+        with contextlib.suppress(MxdpError):  # of the output
+            while failed and time.monotonic() < until - 0.5 * failed[0].closed:
+                if failed[0].closed and any((guard.exit or 0) < 0 for guard in self.ranks.values()):
+                    break
+                self.wait()
+
     def end(self) -> None:
         """End all processes: first by the guards, which hear that the launcher is gone; then by ``mpiexec``."""
-        until = time.monotonic() + 1
-        failed = [guard for guard in self.ranks.values() if guard.exit]
-        with contextlib.suppress(MxdpError):  # of the output
-            while self.failure and failed and not failed[0].closed and time.monotonic() < until:
-                self.wait()  # for its last lines
         self.listener.close()
         for guard in list(self.connections):
             self.close(guard)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import re
 import subprocess
 import sys
 import time
@@ -86,9 +85,7 @@ def test_the_result_is_that_of_an_undisturbed_run(tmp_path, undisturbed, seed):
     chance.choice(processes).kill()
     said, _ = launcher.communicate(timeout=SECONDS)
     assert launcher.returncode == 0, said
-    # To be mended: on a busy machine the rank that missed the killed one may be heard of first, and is named instead.
-    assert re.search(r"mxdp\.launch: rank \d .*(was killed by signal 9|failed with exit status|called MPI_Abort)", said)
-    assert "mxdp.launch: starts all ranks again: restart 1 of 1" in said
+    assert "was killed by signal 9 (SIGKILL)" in said
     assert results(tmp_path, f"{attempt}") == [expected] * 2, said
     assert psutil.wait_procs(everything, timeout=60)[1] == []
     shared = (tmp_path / f"{attempt}.shared").read_text().split()
