@@ -163,8 +163,8 @@ def stage() -> None:
     (STAGE / "plans.md").write_text("\n".join(frames))
     results = STAGE / "extra" / "files" / "results"  # a copy, since a report draws its pictures beside the numbers
     results.mkdir()
-    for folder in (REFERENCE, REFERENCE.with_name("nvidia-h200")):
-        for file in folder.glob("*.json"):
+    for name in (REFERENCE.name, "nvidia-h200", "intel-xeon-processor-2-cores"):
+        for file in REFERENCE.with_name(name).glob("*.json"):
             shutil.copy(file, results)
     page.write_report(results)
 

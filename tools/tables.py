@@ -34,6 +34,8 @@ FOLDER = ROOT / "experiments" / "reference" / "amd-epyc-2-cores"
 """The machine whose results are shown. Its results in ``quick`` are in the folder ``quick`` inside."""
 WITH_GPU = FOLDER.with_name("nvidia-h200")
 """The same of a machine with a GPU, for the questions that need one."""
+ANOTHER = FOLDER.with_name("intel-xeon-processor-2-cores")
+"""What was measured there since, until ``FOLDER``'s machine is at hand again."""
 PAGES = (ROOT / "README.md", ROOT / "experiments" / "README.md", *sorted((ROOT / "docs").glob("**/*.md")))
 LISTED = ROOT / "mxdp" / "experiments" / "reference.json"
 """From which ``list`` says how long each experiment takes, and what its answer is."""
@@ -140,7 +142,7 @@ BLOCK = re.compile(rf"(<!-- ({'|'.join(KINDS)})(?:: (.*?))? -->\n)(?:(?!<!--).)*
 def written(*folders: Path) -> Dict[Path, str]:
     """What each file must hold, by its path. Of two folders' results the later one's count."""
     known: Known = {}
-    for folder in folders or (FOLDER, WITH_GPU):
+    for folder in folders or (FOLDER, WITH_GPU, ANOTHER):
         paths = sorted(folder.glob("*.json")) + sorted(folder.glob("quick/*.json"))
         found = [words.today(each, discover().get(each["experiment"])) for each in map(results.read, paths)]
         if not found:
