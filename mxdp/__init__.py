@@ -23,7 +23,7 @@ _HOME = {
     "reduce_scatter": "mxdp.collectives",
     "all_gather": "mxdp.collectives",
     "broadcast": "mxdp.collectives",
-    "calibrate": "mxdp.collectives",
+    "calibrate": "mxdp.collectives.calibration",
     "GradientSync": "mxdp.collectives",
     "split_and_load": "mxdp.scratch",
     "split_batch": "mxdp.scratch",

@@ -141,7 +141,7 @@ def test_floor_zero_is_pure_python(path):
         ("mxdp.parallel.tile", "from mxdp import tracing"),
         ("mxdp.experiments.allreduce.links", "from mxdp.experiments.allreduce.work import arrays"),
         ("mxdp.experiments.allreduce.links", "def f():\n    from mxdp.experiments.measure.clock import seconds_of"),
-        ("mxdp.experiments.allreduce.links", "from mxdp.collectives import calibrate"),
+        ("mxdp.experiments.allreduce.links", "from mxdp.collectives.calibration import calibrate"),
         ("mxdp.experiments.allreduce.work.links", "from mxdp.experiments.other_splits import tiles"),
         ("mxdp.experiments.measure.clock", "from mxdp.experiments.allreduce.work import arrays"),
         ("mxdp.experiments.harness.children", "from mxdp.experiments.measure import child"),

@@ -1,7 +1,6 @@
 """All-reduces and other collectives on MXNet arrays. :mod:`mxdp.plans` makes the plans; this package runs them."""
 
 from mxdp.collectives.allreduce import AllReduce, allreduce
-from mxdp.collectives.calibration import calibrate
 from mxdp.collectives.gradients import GradientSync
 from mxdp.collectives.primitives import all_gather, broadcast, reduce_scatter
 from mxdp.plans.collective.algorithms import ALGORITHMS
@@ -13,6 +12,5 @@ __all__ = [
     "all_gather",
     "allreduce",
     "broadcast",
-    "calibrate",
     "reduce_scatter",
 ]

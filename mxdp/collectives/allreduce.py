@@ -22,7 +22,7 @@ class AllReduce:
 
     Args:
         data, algorithm, op: as for :func:`allreduce`.
-        machine: speeds for ``"auto"``, as :func:`mxdp.collectives.calibrate` measures them.
+        machine: speeds for ``"auto"``, as :func:`mxdp.calibrate` measures them.
 
     Raises:
         ValueError: as for :func:`allreduce`.

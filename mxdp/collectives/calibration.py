@@ -1,12 +1,17 @@
 """Measures what a copy and a sum cost on this machine, for the cost model.
 
+In an all-reduce a device works on what another device's core has just written, and then that one goes on with the
+result. For arrays that fit into the caches this decides their time: 256 KiB go from core to core, which takes twice as
+long as what the model expected when each device was measured on arrays of its own. So what is measured is arrays that
+go back and forth between two devices.
+
 A rate depends on the total memory in use (memory that fits into the caches is several times faster) and on whether the
-other cores are busy too (they share the memory's bandwidth). So each rate is measured with several total sizes of
-buffers, which are used alternately, on one device and on as many devices as there are cores.
+other cores are busy too (they share the memory's bandwidth). So each rate is measured with several total sizes, for one
+pair of arrays and for as many pairs as there are cores.
 
 For some tenths of a second the system may run the workers of two devices on one core: two sums then take twice as
 long, in whichever algorithm. At other times a worker sleeps deeply, and each copy starts some 20 microseconds later. So
-all is measured in several turns, and the second fastest counts.
+all is measured in several turns, and the second fastest counts; of a push and of a sum's further arrays the median.
 """
 
 from __future__ import annotations
@@ -25,9 +30,8 @@ from mxdp.plans.cost.machine import Curve, Machine, Rate
 from mxdp.timing import Timer
 
 MEBIBYTE = 1 << 20
-FOOTPRINTS = tuple(size * MEBIBYTE for size in (4, 16, 48, 160, 320))
-"""Bytes in use on all devices together, up to more than any cache holds. With fewer than 4 MiB, the calls take longer
-than the work."""
+FOOTPRINTS = tuple(int(size * MEBIBYTE) for size in (0.5, 4, 16, 48, 320))
+"""Bytes in use on all devices together: from what takes about as long as its start, up to more than any cache holds."""
 ENOUGH = 32 * MEBIBYTE
 """Bytes in use times repeats. Small footprints are repeated more often, so that each measured time is long enough."""
 TURNS = 7
@@ -36,16 +40,15 @@ LARGE = 64 * MEBIBYTE
 ROUNDS = 3
 SHORT_ROUNDS = 5
 """Rounds in a turn; the short ones are of what takes about a millisecond."""
+LEAST = 1e-12
+"""Seconds a byte, where a call takes no longer than its start."""
 
-PAIRS = 2
-"""Pairs of buffers, source and target, that each device uses alternately."""
-
-Work = Callable[[Device, Device, int], Call]
-"""Makes one call on the first device (a copy goes to the second), with new buffers of this many elements."""
+Work = Callable[[Device, Device, int], List[Call]]
+"""Makes two calls with new buffers of this many elements: one on the first device, and then one back on the other."""
 
 
 def calibrate(devices: Sequence[Device], footprints: Sequence[int] = FOOTPRINTS) -> Machine:
-    """Measure copies between ``devices`` and sums on them. Takes about three seconds; waits.
+    """Measure copies between ``devices`` and sums on them. Takes about six seconds; waits.
 
     ``footprints``: the bytes in use at which each rate is measured.
 
@@ -64,17 +67,19 @@ def calibrate(devices: Sequence[Device], footprints: Sequence[int] = FOOTPRINTS)
         starts.append(start_seconds(devices[0], devices[1]))
         for size in footprints:
             if size <= LARGE or turn % 3 == 0:
-                for work in (_copy, _sum_of_two):
+                for work in (_copies, _sums_of_two):
                     for active in {1, together}:
-                        found[work, active, size].append(seconds_a_byte(work, devices, active, size))
-        four = seconds_a_byte(_sum_of_four, devices, together, middle)
-        more.append(max(0.0, (four / found[_sum_of_two, together, middle][-1] - 1) / 2))
+                        found[work, active, size].append(call_seconds(work, devices, active, size))
+        four = call_seconds(_sums_of_four, devices, together, middle)
+        more.append(max(0.0, (four / found[_sums_of_two, together, middle][-1] - 1) / 2))
+    start = sorted(starts)[1]
 
     def curve(work: Work, active: int) -> Curve:
-        return tuple((float(size), sorted(found[work, active, size])[1]) for size in footprints)
+        behind = {size: sorted(found[work, active, size])[1] - start for size in footprints}
+        nbytes = {size: 4 * _elements(size, active) for size in footprints}
+        return tuple((float(size), max(LEAST, behind[size] / nbytes[size])) for size in footprints)
 
-    start = sorted(starts)[1]
-    copy, add = (Rate(start, curve(work, 1), curve(work, together)) for work in (_copy, _sum_of_two))
+    copy, add = (Rate(start, curve(work, 1), curve(work, together)) for work in (_copies, _sums_of_two))
     return Machine(statistics.median(pushes), copy, add, statistics.median(more), cores)
 
 
@@ -103,27 +108,32 @@ def start_seconds(one: Device, other: Device, hops: int = 200) -> float:
     return _median_seconds(calls, SHORT_ROUNDS) / hops
 
 
-def seconds_a_byte(work: Work, devices: Sequence[Device], active: int, footprint: int) -> float:
-    """Seconds for a byte of results on each of the first ``active`` devices, with ``footprint`` bytes in use in all."""
-    elements = max(1, footprint // (4 * 2 * PAIRS * active))
-    turns = [(devices[rank], devices[(rank + 1) % len(devices)]) for rank in range(active)]
-    calls = [work(device, other, elements) for _ in range(PAIRS) for device, other in turns]
+def call_seconds(work: Work, devices: Sequence[Device], active: int, footprint: int) -> float:
+    """Seconds of one call of ``work`` while ``active`` of them run, with ``footprint`` bytes in use in all."""
+    pairs = [(devices[rank], devices[(rank + 1) % len(devices)]) for rank in range(active)]
+    calls = [work(one, other, _elements(footprint, active)) for one, other in pairs]
     repeats = max(1, ENOUGH // footprint)
-    return _median_seconds(calls * repeats) / (repeats * PAIRS * elements * 4)
+    return _median_seconds([call for both in zip(*calls) for call in both] * repeats) / (2 * repeats)
 
 
-def _copy(device: Device, other: Device, elements: int) -> Call:
-    return prepare("_copyto", [_buffer(device, elements)], _buffer(other, elements))
+def _elements(footprint: int, active: int) -> int:
+    """Of each of two arrays in each active pair."""
+    return max(1, footprint // (4 * 2 * active))
 
 
-def _sum_of_two(device: Device, other: Device, elements: int) -> Call:
-    mine, other = _buffer(device, elements), _buffer(device, elements)
-    return prepare_sum([mine, other], mine)
+def _copies(one: Device, other: Device, elements: int) -> List[Call]:
+    here, there = _buffer(one, elements), _buffer(other, elements)
+    return [prepare("_copyto", [here], there), prepare("_copyto", [there], here)]
 
 
-def _sum_of_four(device: Device, other: Device, elements: int) -> Call:
-    buffers = [_buffer(device, elements) for _ in range(4)]
-    return prepare_sum(buffers, buffers[0])
+def _sums_of_two(one: Device, other: Device, elements: int) -> List[Call]:
+    here, there = _buffer(one, elements), _buffer(other, elements)
+    return [prepare_sum([here, there], here), prepare_sum([there, here], there)]
+
+
+def _sums_of_four(one: Device, other: Device, elements: int) -> List[Call]:
+    here, there = ([_buffer(device, elements) for _ in range(2)] for device in (one, other))
+    return [prepare_sum([*here, *there], here[0]), prepare_sum([*there, *here], there[0])]
 
 
 def _buffer(device: Device, elements: int) -> NDArray:

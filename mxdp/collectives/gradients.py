@@ -71,7 +71,7 @@ class GradientSync:
             the fastest.
         bucket_mb: MiB that a bucket may hold; a larger gradient has a bucket of its own. ``math.inf``: one bucket for
             each dtype.
-        machine: speeds for ``"auto"``, as :func:`mxdp.collectives.calibrate` measures them.
+        machine: speeds for ``"auto"``, as :func:`mxdp.calibrate` measures them.
         accumulate: backward adds to the gradients (``grad_req="add"``), and you set them to zero.
         world: sum over its ranks, too: a bucket over this process's devices first, then from the first device over all
             ranks, then back to the devices. Every rank makes one, with replicas of the same shapes; rank 0's ``"auto"``

@@ -37,7 +37,7 @@ def choose(devices: Sequence[Device], sizes: Sequence[int], itemsize: int, machi
     Of those that are predicted to be equal, it is the one with the fewest operations; then with the fewest operations
     that wait for another device, whose worker may sleep.
 
-    ``machine``: speeds as :func:`mxdp.collectives.calibrate` measures them; by default those of the reference machine,
+    ``machine``: speeds as :func:`mxdp.calibrate` measures them; by default those of the reference machine,
     with this machine's number of cores.
     """
     on_cpu = all(device.device_type.startswith("cpu") for device in devices)

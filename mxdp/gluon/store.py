@@ -49,7 +49,7 @@ class Store(NoServer):
     Args:
         algorithm: a name in ``ALGORITHMS``, or ``"auto"``: for each key the one that the cost model expects to be the
             fastest.
-        machine: speeds for ``"auto"``, as :func:`mxdp.collectives.calibrate` measures them.
+        machine: speeds for ``"auto"``, as :func:`mxdp.calibrate` measures them.
         world: the ranks to sum over, too (:func:`mxdp.world`).
 
     Raises:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from typing import List, Sequence, Tuple
+from typing import Dict, List, Sequence
 
 from mxdp.experiments.harness.rows import Row, fastest
 from mxdp.experiments.report import style
@@ -21,36 +21,31 @@ LOOKS = {
 """Each algorithm's colour and marker in the pictures."""
 
 
-def keep_fastest(ours: Sequence[Row], *names: str) -> Tuple[Row, List[bool]]:
+def keep_fastest(ours: Sequence[Row], *names: str) -> None:
     """Choose the fastest of ``ours``. Its time over that of MXNet's device store is kept as ``best_of_device_store``
-    and under ``names``, in the rounds that did not choose it.
-
-    Returns:
-        That row, and which rounds these are.
-    """
+    and under ``names``, in the rounds that did not choose it."""
     best, reported = fastest(ours)
     for name in ("best_of_device_store", *names):
         best.keep(name, best.rounds.get("of_device_store", ()), reported)
-    return best, reported
 
 
-def keep_over_fastest(auto: Row, best: Row, reported: Sequence[bool]) -> float:
-    """Keep the time of ``auto`` over that of the fastest, as ``over_fastest``, in the rounds that did not choose it.
-
-    Returns:
-        The median of the same over the other rounds, to choose the row that is judged.
-    """
-    ratios = auto.ratios(best)
-    auto.keep("over_fastest", ratios, reported)
-    return statistics.median([each for each, own in zip(ratios, reported) if not own] or ratios)
+def keep_over_fastest(name: str, auto: Row, seconds: Sequence[float], ours: Sequence[Row]) -> None:
+    """Keep ``seconds``, one a round, over those of the fastest of ``ours``, as ``name`` of ``auto``. The odd rounds
+    choose the fastest for the even ones, and the even ones for the odd."""
+    (best, reported), (other, _) = (fastest(ours, by) for by in (0, 1))
+    least = [one if own else another for one, another, own in zip(best.samples, other.samples, reported)]
+    auto.keep(name, [own / fast for own, fast in zip(seconds, least)])
 
 
-def keep_worst(name: str, found: Sequence[Tuple[float, Row]]) -> None:
-    """Of rows with what :func:`keep_over_fastest` returned, the worst is judged: it gets its ``over_fastest`` as
-    ``name``. It was chosen in the rounds that are not reported."""
-    if found:
-        _, worst = max(found, key=lambda pair: pair[0])
-        worst.keep(name, worst.rounds["over_fastest"])
+def keep_worst(name: str, over: str, rows: Sequence[Row]) -> None:
+    """Keep ``over`` as ``name`` where it is worst: each half of the rounds reports the row that the other chose."""
+    judged: Dict[Row, List[int]] = {}
+    for by in (0, 1) if rows else ():
+        chosen = [[value for value, half in zip(row.rounds[over], row.halves()) if half == by] for row in rows]
+        medians = [statistics.median(own or row.rounds[over]) for own, row in zip(chosen, rows)]
+        judged.setdefault(rows[medians.index(max(medians))], []).append(1 - by)
+    for row, reported in judged.items():
+        row.keep(name, row.rounds[over], [half in reported for half in row.halves()])
 
 
 def draw_times(axes: style.Axes, rows: List[Row], labels: Sequence[str], **predictions: str) -> None:

@@ -5,7 +5,7 @@ NVLink or a PCIe switch joins some pairs, the processors join the others. CPU de
 
 On CPU devices the source's worker makes the copy, on one of the machine's cores. Copies at the same time share the
 cores and the memory's bandwidth, which the rows "at once" measure. They also hold what
-:func:`mxdp.collectives.calibrate` measures here, from which ``auto`` and the experiment ``allreduce`` plan.
+:func:`mxdp.calibrate` measures here, from which ``auto`` and the experiment ``allreduce`` plan.
 """
 
 from __future__ import annotations

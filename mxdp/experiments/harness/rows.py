@@ -153,6 +153,11 @@ class Row:
                 found.setdefault(process, []).append(float(value))
         return list(found.values())
 
+    def halves(self) -> List[int]:
+        """For each round, 0 if it is odd (the first is) and 1 if it is even: what one half chooses, the other reports.
+        Whole processes are odd or even, as a process is fast or slow for its whole life."""
+        return [number % 2 for number in self.rounds.get("repeat") or range(len(self.samples))]
+
     def at_most(self, name: str, bound: float) -> Optional[bool]:
         """Is that number at most ``bound``? None: undecided, by too few processes, an interval around the bound or a
         busy machine.
@@ -195,25 +200,23 @@ def find(rows: Iterable[Row], **case: Any) -> Optional[Row]:
     return next(iter(find_all(rows, **case)), None)
 
 
-def fastest(rows: Sequence[Row]) -> Tuple[Row, List[bool]]:
-    """The row whose median is least over the odd rounds; and for each of its rounds, whether it may be reported: the
-    even ones, since the least of many medians is low by chance. Whole processes are odd or even, as a process is fast
-    or slow for its whole life. Of one process, which no claim is judged from, the number is reported all the same.
+def fastest(rows: Sequence[Row], by: int = 0) -> Tuple[Row, List[bool]]:
+    """The row whose median is least over the rounds of half ``by``, the odd ones; and for each of its rounds, whether
+    it may be reported: those of the other half, since the least of many medians is low by chance. Where there is no
+    other half, as of one process, from which no claim is judged, the number is reported all the same.
 
     >>> steady, shaky = Row("", samples=[2, 2, 2, 2]), Row("", samples=[1, 9, 1, 9])
     >>> fastest([steady, shaky]) == (shaky, [False, True, False, True])
     True
     """
 
-    def reported(row: Row) -> List[bool]:
-        return [number % 2 == 1 for number in row.rounds.get("repeat") or range(len(row.samples))]
-
     def seconds(row: Row) -> float:
-        return float(statistics.median(sample for sample, even in zip(row.samples, reported(row)) if not even))
+        own = [sample for sample, half in zip(row.samples, row.halves()) if half == by]
+        return float(statistics.median(own or row.samples))
 
     best = min(rows, key=seconds)
-    even = reported(best)
-    return best, even if any(even) else [True] * len(even)
+    halves = best.halves()
+    return best, [half != by or len(set(halves)) == 1 for half in halves]
 
 
 def contenders(rows: Sequence[Row], best: Row, reported: Sequence[bool]) -> List[Row]:

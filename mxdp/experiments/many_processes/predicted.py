@@ -20,6 +20,8 @@ NETS = {"lenet": ("LeNet", 129_068), "resnet": ("ResNet-18", 11_175_818)}
 """Titles and numbers of parameters."""
 FEW_COPIES = {"MXNET_CPU_TEMP_COPY": "16"}
 """Of temporary space: enough for one device, here and in each process, and the same for both."""
+DELAYED = 100
+"""Mbit/s of a cable that delays: no more, since Python carries its frames."""
 FAST = 500
 """Mbit/s from which on ResNet-18's gradients, 45 MB, are sent in seconds."""
 
@@ -33,9 +35,10 @@ class Predicted(Experiment):
     source = "ours: `python -m mxdp.experiments predict` says what it would be on machines that are not here"
     how_to_read = (
         "A step of a batch that all processes share, of steps that follow one another. Hosts are two network "
-        "namespaces of this machine with a cable whose rate is limited. 'Pred.': from one process's time for its part "
-        "of the batch, Python's processor time, and sums of other sizes between the same processes, measured in the "
-        "same round. 'x': the prediction over the measured time, or its inverse where that is less than 1."
+        "namespaces of this machine with a cable of a limited rate, on which a frame may take some ms. 'Pred.': from "
+        "one process's time for its part of the batch, Python's processor time, and sums of other sizes between the "
+        "same processes, measured in the same round. 'x': the prediction over the measured time, or its inverse where "
+        "that is less than 1."
     )
     claims = {
         "processes": Claim(
@@ -54,28 +57,29 @@ class Predicted(Experiment):
     together = True
     common = dict(kind="cpu", seed=0, rounds=1, at_least=0.35, processes=[2, 4], lenet=[16, 64, 256])
     presets = {
-        "quick": dict(common, timeout=300.0, processes=[2], rates=[100], resnet=[8], lenet=[64]),
-        "full": dict(common, timeout=1800.0, rates=[10, 100, 1000], resnet=[8, 16, 32]),
+        "quick": dict(common, timeout=300.0, processes=[2], rates=[100], delays=[10], resnet=[8], lenet=[64]),
+        "full": dict(common, timeout=1800.0, rates=[10, 100, 1000], delays=[1, 10], resnet=[8, 16, 32]),
     }
-    little = dict(processes=[2, 4], rates=[100], lenet=[4], resnet=[], at_least=0.01)
+    little = dict(processes=[2, 4], rates=[100], delays=[1], lenet=[4], resnet=[], at_least=0.01)
     checks = dict.fromkeys(
-        ("rates", "lenet", "resnet"),
+        ("rates", "delays", "lenet", "resnet"),
         (lambda own: all(type(n) is int and n > 0 for n in own), "whole numbers above 0"),
     )
 
     def cases(self, settings: Settings) -> List[Case]:
-        places = [(n, 0, plural(n, "process")) for n in settings["processes"]]
-        places += [(2, rate, f"hosts, {rate:,} Mbit/s") for rate in settings["rates"]]
+        places = [(n, 0, 0, plural(n, "process")) for n in settings["processes"]]
+        places += [(2, rate, 0, f"hosts, {rate:,} Mbit/s") for rate in settings["rates"]]
+        places += [(2, DELAYED, ms, f"hosts, {DELAYED} Mbit/s + {ms} ms") for ms in settings["delays"]]
         return [
             Case(
                 f"{title}, batch {batch}, {words}",
                 n,
-                settings={"net": net, "batch": batch, "processes": n, "rate": rate},
+                settings={"net": net, "batch": batch, "processes": n, "rate": rate, "delay": delay},
                 environment=FEW_COPIES,
             )
             for net, (title, _) in NETS.items()
             for batch in settings[net]
-            for n, rate, words in places
+            for n, rate, delay, words in places
             if batch % n == 0 and (not rate or _carried(net, rate))
         ]
 

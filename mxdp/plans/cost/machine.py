@@ -1,6 +1,6 @@
 """A machine, as the simulator sees it: what a copy, a sum and a push cost, and how many cores share the work.
 
-:func:`mxdp.collectives.calibrate` measures these costs. :data:`CPU` and :data:`GPU` are used where nothing was
+:func:`mxdp.calibrate` measures these costs. :data:`CPU` and :data:`GPU` are used where nothing was
 measured.
 """
 

@@ -9,7 +9,7 @@ from typing import Any, Iterator, List, Sequence, Tuple
 import numpy as onp
 
 from mxdp.backend import Device, HostArray, NDArray, mx
-from mxdp.collectives import calibrate
+from mxdp.collectives.calibration import calibrate
 from mxdp.collectives.program import Program, places
 from mxdp.experiments.allreduce.parameter_server import BOOK_LINK, schedule_of
 from mxdp.experiments.harness.experiment import Case, Round, Settings, Work

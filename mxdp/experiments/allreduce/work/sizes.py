@@ -8,12 +8,15 @@ from functools import lru_cache
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from mxdp.backend import Device, NDArray, npx
-from mxdp.collectives import AllReduce, calibrate
+from mxdp.collectives import AllReduce
+from mxdp.collectives.calibration import calibrate
+from mxdp.collectives.tuning import choose
 from mxdp.experiments.allreduce.common import STORES
+from mxdp.experiments.allreduce.sizes import NAMES
 from mxdp.experiments.allreduce.work.arrays import Sync, exact_sums, replicas, seconds_a_call, store_sync
 from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
 from mxdp.experiments.measure.devices import devices_of
-from mxdp.plans.collective.algorithms import plan
+from mxdp.plans.collective.algorithms import AUTO, plan
 from mxdp.plans.cost.machine import Machine
 from mxdp.plans.cost.simulate import predict
 
@@ -38,6 +41,9 @@ def set_up(case: Case, settings: Settings) -> Work:
         arrays = replicas([_shape(case)], devices, seed=None)
         sync, chosen = _sync(case, arrays, first)
         metrics: Dict[str, Any] = {"chosen": chosen} if chosen else {}
+        if chosen and case.settings["algorithm"] == AUTO:
+            default = choose(devices, [arrays[0][0].size], 4)
+            metrics.update(choice=NAMES.index(chosen), default_choice=NAMES.index(default))
         if chosen and now and len(devices) > 1:
             nbytes = case.settings["bytes"]
             metrics["predicted_ms"] = predict(plan(chosen, case.devices, [nbytes // 4]), nbytes, now) * 1e3

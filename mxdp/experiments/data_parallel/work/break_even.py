@@ -13,7 +13,7 @@ import numpy as onp
 
 from mxdp import process
 from mxdp.backend import HostArray, autograd, npx, upload
-from mxdp.collectives import calibrate
+from mxdp.collectives.calibration import calibrate
 from mxdp.collectives.tuning import choose
 from mxdp.experiments.data_parallel.break_even import GRID
 from mxdp.experiments.harness.experiment import Case, Round, Settings, Work

@@ -6,7 +6,6 @@ import atexit
 import itertools
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -21,9 +20,10 @@ from mxdp import process
 from mxdp.backend import HostArray, NDArray, autograd, devices, mx, np, npx, upload
 from mxdp.collectives import GradientSync
 from mxdp.experiments.harness.exchanges import MPI, ONE
-from mxdp.experiments.harness.experiment import Case, Round, Settings, Skipped, Work
+from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
 from mxdp.experiments.many_processes.work.exchanges import join
-from mxdp.experiments.many_processes.work.hosts import CABLE, Hosts, two_hosts
+from mxdp.experiments.many_processes.work.hosts import Hosts, two_hosts
+from mxdp.experiments.many_processes.work.wire import slow_cable
 from mxdp.experiments.measure.crew import Crew
 from mxdp.experiments.measure.oracle import TOLERANCE, largest
 from mxdp.experiments.measure.resnet import resnet18
@@ -38,6 +38,8 @@ LR = 1e-3
 BUCKET = 25 << 20
 SUMS = (4, 65_536, 1_048_576)
 """Bytes of the sums that tell what a sum takes: none is a network's."""
+Place = Tuple[int, int, int]
+"""Where a case runs: its processes, Mbit/s and ms of the cable between them (0: one host, no delay)."""
 MOST = 200
 """Steps of one measurement."""
 
@@ -161,43 +163,41 @@ class _Places:
     def __init__(self, settings: Settings) -> None:
         self._stack, self._settings = ExitStack(), settings
         atexit.register(self._stack.close)
-        self._crews: Dict[Tuple[int, int], Crew] = {}
-        self._links: Dict[Tuple[int, int, int], Link] = {}
+        self._crews: Dict[Place, Crew] = {}
+        self._links: Dict[Tuple[Place, int], Link] = {}
         self.alone = PredictedRank({**settings, "engine": ONE})
 
     def crew(self, case: Case) -> Crew:
         """The ranks of ``case``."""
-        key = case.settings["processes"], case.settings["rate"]
+        key = processes, rate, delay = _place(case)
         if key not in self._crews:
             order = {name: self._settings[name] for name in ("kind", "seed")}
-            kind = self._on_hosts(key[1]) if key[1] else _OneDeviceCrew
-            self._crews[key] = self._stack.enter_context(kind(MPI, key[0], PredictedRank, order))
+            kind = self._on_hosts(rate, delay) if rate else _OneDeviceCrew
+            self._crews[key] = self._stack.enter_context(kind(MPI, processes, PredictedRank, order))
         return self._crews[key]
 
     def link(self, case: Case, number: int) -> Link:
         """What a sum takes between the processes of ``case``, measured once in round ``number``."""
-        key = case.settings["processes"], case.settings["rate"], number
+        key = _place(case), number
         if key not in self._links:
             each = self.crew(case).ask("sums")
             self._links[key] = fit_link([max(own) for own in zip(*each)])
         return self._links[key]
 
-    def _on_hosts(self, rate: int) -> Type[Crew]:
-        """A class of crews on two hosts, whose cable carries ``rate`` Mbit/s in each direction.
+    def _on_hosts(self, rate: int, delay: int) -> Type[Crew]:
+        """A class of crews on two hosts, whose cable carries ``rate`` Mbit/s and takes ``delay`` ms in each direction.
 
         Raises:
             Skipped: they, or a slow cable, can't be made here.
         """
         folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="mxdp-predicted-")))
         hosts = self._stack.enter_context(two_hosts(folder))
-        for name in hosts.names:
-            # What the cable lets through at once after a pause would hide a part of each sum behind the step.
-            limit = ["rate", f"{rate}mbit", "burst", "16kb", "latency", "400ms"]
-            words = ["ip", "netns", "exec", name, "tc", "qdisc", "add", "dev", CABLE, "root", "tbf", *limit]
-            done = subprocess.run(words, capture_output=True, text=True, timeout=30)
-            if done.returncode:
-                raise Skipped(f"`tc` can't make a cable slow here: {done.stderr.strip()}")
+        self._stack.enter_context(slow_cable(hosts, rate, delay / 1e3))
         return type("HostCrew", (_OneDeviceCrew,), {"hosts": hosts})
+
+
+def _place(case: Case) -> Place:
+    return case.settings["processes"], case.settings["rate"], case.settings["delay"]
 
 
 @lru_cache(maxsize=1)
