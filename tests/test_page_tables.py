@@ -129,7 +129,9 @@ def test_what_one_machine_could_not_answer_is_another_s(tmp_path):
         for folders in [(tmp_path / "a",), (tmp_path / "a", tmp_path / "b")]
     )
     assert alone["answers"] == {"torch-two-jobs": "No answer: there is no GPU."}
-    assert both["answers"]["torch-two-jobs"].startswith("On 1 GPU (NVIDIA H200), two jobs at once take ")
+    answer = both["answers"]["torch-two-jobs"]
+    assert answer.startswith("On 1 GPU (NVIDIA H200), two jobs at once take ")
+    assert answer.endswith(" (on Intel(R) Xeon(R) Processor, 16 cores, NVIDIA H200)")  # the first folder is another
     assert (alone["machine"], both["machine"]) == ("A, 16 cores", "Intel(R) Xeon(R) Processor, 16 cores, NVIDIA H200")
 
 
@@ -165,7 +167,7 @@ def test_a_result_whose_code_has_changed_is_marked_wherever_it_is_shown(epochs, 
 
 
 def test_a_table_has_the_rows_and_columns_that_say_something(epochs):
-    known = {("full", "epochs"): {**epochs, "older": False}}
+    known = {("full", "epochs"): {**epochs, "older": False, "elsewhere": ""}}
     _, _, headings, _, *lines = tables.table(known, "epochs 2 processes.*", README)
     assert headings == "| | s/epoch | samples/s | speed-up |"
     assert [line.split(" | ")[0] for line in lines] == ["| 2 processes, nothing shared"]

@@ -41,7 +41,8 @@ LISTED = ROOT / "mxdp" / "experiments" / "reference.json"
 """From which ``list`` says how long each experiment takes, and what its answer is."""
 PRESETS = ("full", "quick")
 Known = Dict[Tuple[str, str], Result]
-"""Results by preset and name; ``older`` says of each whether it is."""
+"""Results by preset and name; ``older`` says of each whether it is, and ``elsewhere`` which machine's it is, if that is
+not the one of most."""
 OLDER = "Older: measured before a change of the code."
 
 
@@ -150,6 +151,7 @@ def written(*folders: Path) -> Dict[Path, str]:
         versions = max(found, key=lambda result: datetime.fromisoformat(result["started"]))["environment"]["versions"]
         for result in found:
             result["older"] = bool(provenance.changes(result, versions))
+            result["elsewhere"] = "" if folder == (folders or (FOLDER,))[0] else _machine([result])
             known[result["preset"], result["experiment"]] = result
     seconds = {preset: _seconds(known, preset) for preset in PRESETS}
     answered = {each.name: _answer(known, each.name) for each in _ours() if _result(known, each.name)[1]}
@@ -192,7 +194,9 @@ def _answer(known: Known, name: str) -> str:
 
 
 def _marks(known: Known, preset: str, name: str) -> str:
-    marks = [*["quick"] * (preset == "quick"), *["older"] * known[preset, name]["older"]]
+    own = known[preset, name]
+    marks = [*[f"on {own['elsewhere']}"] * bool(own["elsewhere"]), *["quick"] * (preset == "quick")]
+    marks += ["older"] * own["older"]
     return f" ({', '.join(marks)})" if marks else ""
 
 

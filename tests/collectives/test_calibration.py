@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from mxdp import engine, process, timing
@@ -162,3 +165,10 @@ def test_one_device_has_no_link():
 def test_times_are_of_one_call_and_one_hop():
     assert 0 < push_seconds([mx.cpu(0), mx.cpu(1)]) < 0.1
     assert 0 < start_seconds(mx.cpu(0), mx.cpu(1), hops=20) < 0.1
+
+
+def test_only_who_calibrates_imports_it():
+    """Results count the modules that were imported as the code that they measured."""
+    code = "import sys, mxdp.training, mxdp.gluon; print('mxdp.collectives.calibration' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "False\n"
