@@ -17,6 +17,7 @@ from mxdp.experiments.harness.rows import Row
 from mxdp.experiments.measure import resnet
 from mxdp.experiments.measure.oracle import count
 from mxdp.experiments.measure.resnet import begin_anywhere, resnet18
+from mxdp.plans.cost.machine import CPU
 
 SETTINGS = dict(devices=[1, 2], kind="cpu", seed=0, batch_size=2, steps=1, width=4)
 CASES = ResNet().cases(SETTINGS)
@@ -110,6 +111,7 @@ def test_rounds_of_few_steps_begin_anywhere(monkeypatch, its_work, case):
     """Else one place, where a step takes half as long again, may be every process's."""
     begun = []
     monkeypatch.setattr(its_work, "begin_anywhere", lambda device, random: begun.append((device, random.random())))
+    monkeypatch.setattr(break_even, "calibrate", lambda devices: CPU)
     ready = its_work.set_up(case, {**SETTINGS, "units": 8, "at_least": 0.01})
     for _ in range(2):
         ready.round()
