@@ -1,4 +1,4 @@
-"""A slow cable between two hosts: so many megabits a second, and so many milliseconds until what was sent is there.
+"""A cable between two hosts that is made slow: it has a rate, and what is sent may arrive later.
 
 Linux's ``tc`` limits the rate. It can delay, too, with ``netem``, which the kernels of many virtual machines lack. So a
 thread of this process is the cable then: each host's end is a TAP device, from which it reads frames that it later
