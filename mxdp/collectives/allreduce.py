@@ -16,7 +16,7 @@ from mxdp.plans.cost.machine import Machine
 class AllReduce:
     """An all-reduce that is prepared once and then called many times on the same arrays.
 
-    The constructor waits for arrays of 8 MiB and more if they are summed in shared memory
+    The constructor waits for arrays of 2 MiB and more if they are summed in shared memory
     (:mod:`mxdp.collectives.in_place`). Don't write to such arrays with an operator that stores its results in a layout
     of its own, such as a convolution with ``out``.
 

@@ -58,7 +58,7 @@ class GradientSync:
     """Sums the gradients of all replicas in place, at each call.
 
     The constructor moves the gradients into buckets: afterwards each ``param.grad`` is a part of a bucket, and its
-    earlier values are lost. It doesn't wait, except for buckets of 8 MiB and more that are summed in shared memory,
+    earlier values are lost. It doesn't wait, except for buckets of 2 MiB and more that are summed in shared memory,
     and for the other ranks.
 
     Only the last object that moved the gradients may sum them. After ``attach_grad``, or after another ``GradientSync``

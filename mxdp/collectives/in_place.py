@@ -5,17 +5,17 @@ touches this chunk. But MXNet orders work by whole arrays, so a write to a vecto
 another chunk of it. A job therefore *reads* the vectors themselves and *writes* each chunk through an alias: a second
 MXNet array over the same memory. Guards restore the ordering that the aliases hide from the engine::
 
-    device 0   guard v0     job 0: reads v0, v1; writes chunk 0 of both     guard v0
-    device 1   guard v1     job 1: reads v0, v1; writes chunk 1 of both     guard v1
+    device 0   guards of v0, v1     job 0: reads v0, v1; writes chunk 0 of both     guards of v0, v1
+    device 1                        job 1: reads v0, v1; writes chunk 1 of both
 
-- A guard writes one element of a vector back to itself. The opening guard waits for all earlier work on the vector, and
-  the jobs wait for the guard.
-- A closing guard also reads an alias, so it waits for the job that wrote this alias. All later work on the vector waits
-  for the guard. If a job fails, its error reaches every vector in this way.
+- A guard writes one element of a vector back to itself. The opening guards wait for all earlier work on the vectors,
+  and the jobs wait for the guards.
+- The closing guards also read what was gathered from all aliases, so they wait for the jobs that wrote these. All later
+  work on a vector waits for its guard. If a job fails, its error reaches every vector in this way.
 - Within a job, each copy also reads the alias that the sum has written, so MXNet runs the copy after the sum.
 
-A job is pushed as one bulk, which is faster but does not change the result. It works piece by piece, so that each sum
-is copied while it is still in the cache.
+A job is pushed as one bulk, and so are the guards at each end. A bulk is faster but does not change the result. A job
+works piece by piece, so that each sum is copied while it is still in the cache.
 """
 
 from __future__ import annotations
@@ -42,19 +42,23 @@ def jobs(todo: Sequence[Operation], places: Sequence[Sequence[NDArray]]) -> List
         places: ``places[device][chunk]``: views of one vector a device, on CPU devices.
     """
     aliases = {operation.target: alias(places[operation.target.device][operation.target.chunk]) for operation in todo}
-    vectors = [next(chunk for chunk in chunks if chunk.size) for chunks in places]
-    opening = [_guard(vector, vector) for vector in vectors]
+    vectors = [next(chunk for chunk in chunks if chunk.size)[0:1] for chunks in places]
     workers = sorted({operation.worker for operation in todo})
     work = [
         _job([operation for operation in todo if operation.worker == worker], places, aliases) for worker in workers
     ]
-    closing = [_guard(vectors[slot.device], written) for slot, written in aliases.items()]
-    return [*opening, *work, *closing]
+    written = [each[0:1] for each in aliases.values()]
+    gathered = mx.nd.empty((len(written), 1), vectors[0].ctx, vectors[0].dtype)
+    gather = prepare("stack", written, gathered, num_args=len(written))
+    closing = [gather, *_guards(vectors, [gathered[0]] * len(vectors))]
+    return [_in_bulk(_guards(vectors, vectors)), *work, _in_bulk(closing)]
 
 
-def _guard(vector: NDArray, behind: NDArray) -> Call:
-    """To MXNet, a write to ``vector`` that also reads ``behind``. In fact it copies one element to itself."""
-    return _copy_behind(vector[0:1], behind[0:1], vector[0:1])
+def _guards(vectors: Sequence[NDArray], behind: Sequence[NDArray]) -> List[Call]:
+    """To MXNet, writes to ``vectors`` that also read ``behind``, on the first device. In fact each copies its one
+    element to itself."""
+    yes = mx.nd.ones((1,), vectors[0].ctx)  # first, since MXNet runs an operator on the device of its first input
+    return [prepare("where", [yes, vector, other], vector) for vector, other in zip(vectors, behind)]
 
 
 def _copy_behind(source: NDArray, behind: NDArray, target: NDArray) -> Call:

@@ -19,7 +19,8 @@ from mxdp.processes.checkpoint_file import Facts
 STATES = "optimizer"
 CHANGING = ("rescale_grad", "num_update", "begin_num_update", "aggregate_num", "m_schedule", "base_lr", "count")
 """What an optimiser or its scheduler changes while it trains, and is no setting."""
-CORES = "cores for which auto chose the all-reduces"
+PROCESSOR = "cores for which auto chose the all-reduces"
+"""And who made them, which older checkpoints don't say; then auto chose as on an AMD EPYC."""
 
 
 class Checkpoint(CheckpointFolder):
@@ -28,8 +29,8 @@ class Checkpoint(CheckpointFolder):
     A training, which calls :meth:`load` with a Trainer or :meth:`save`, has the folder to itself until this object is
     gone. Another process can only read: ``load(net)``.
 
-    With ``"auto"``, a training that goes on on as many devices sums as before, whatever cores it has now. (A Store with
-    a ``machine`` of your own needs the same one.)
+    With ``"auto"``, a training that goes on on as many devices sums as before, whatever processor it has now. (A Store
+    with a ``machine`` of your own needs the same one.)
 
     Args:
         folder: is made if it is missing; only rank 0 uses it.
@@ -113,7 +114,7 @@ class Checkpoint(CheckpointFolder):
         if found is None:
             return None
         arrays, facts, same_replicas = found
-        cores = facts.pop(CORES, None)
+        processor = facts.pop(PROCESSOR, None)
         params = net._collect_params_with_prefix()
         values = {name[11:]: x for name, x in arrays.items() if name.startswith("parameters/")}
         self._match(
@@ -130,8 +131,9 @@ class Checkpoint(CheckpointFolder):
         with tempfile.TemporaryDirectory() as folder:
             arrays[STATES].tofile(os.path.join(folder, STATES))
             trainer.load_states(os.path.join(folder, STATES))  # copies the first device's parameters to the others
-        if cores and same_replicas:
-            _choose_for(trainer, int(cores))
+        if processor and same_replicas:
+            cores, _, made_by = processor.partition(" ")
+            _choose_for(trainer, int(cores), made_by)
         for name, param in params.items() if same_replicas else ():
             for number, x in enumerate(param.list_data()):
                 x[:] = arrays.get(_of_replica(name, self._world.rank, number), values[name])
@@ -162,18 +164,18 @@ class Checkpoint(CheckpointFolder):
 
 
 def _choice(trainer: Any) -> Facts:
-    """The number of cores decides what ``"auto"`` chooses, and so the last bits."""
+    """The processor decides what ``"auto"`` chooses, and so the last bits."""
     store = getattr(trainer, "_bucketing", None) or trainer._kvstore
-    return {CORES: str(store.cores)} if isinstance(store, Store) else {}
+    return {PROCESSOR: " ".join(map(str, store.processor))} if isinstance(store, Store) else {}
 
 
-def _choose_for(trainer: Any, cores: int) -> None:
+def _choose_for(trainer: Any, cores: int, made_by: str) -> None:
     """Let mxdp's stores choose as before, and sum in buckets that are made anew."""
     bucketing = getattr(trainer, "_bucketing", None)
-    other = bucketing and bucketing.cores != cores
+    other = bucketing and bucketing.processor != (cores, made_by)
     for store in (bucketing, trainer._kvstore):
         if isinstance(store, Store):
-            store.choose_for(cores)
+            store.choose_for(cores, made_by)
     if other and trainer._buckets:
         trainer._drop_buckets()
         trainer._ready_buckets()

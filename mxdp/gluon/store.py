@@ -18,7 +18,7 @@ from mxdp.backend import Device, NDArray, autograd, mx
 from mxdp.collectives.allreduce import prepare_allreduce
 from mxdp.collectives.gradients import address
 from mxdp.collectives.primitives import spread
-from mxdp.collectives.tuning import usual_machine
+from mxdp.collectives.tuning import maker, usual_machine
 from mxdp.engine import Call, prepare
 from mxdp.gluon.no_server import NoServer
 from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO, check_algorithm
@@ -60,18 +60,19 @@ class Store(NoServer):
         check_algorithm(algorithm, also=[AUTO])
         self.world = world or World()
         self.algorithm = algorithm
-        # Rank 0's for all: ranks with other cores would choose other algorithms.
-        self._machine, self.cores = self.world.gather((machine, process.cores()))[0]
+        # Rank 0's for all: ranks with other processors would choose other algorithms.
+        self._machine, self.processor = self.world.gather((machine, (process.cores(), maker())))[0]
         self._ready: OrderedDict[Hashable, _Ready] = OrderedDict()
 
     def machine(self, device: Device) -> Machine:
         """The speeds by which ``"auto"`` chooses for devices of this kind."""
-        return self._machine or usual_machine(device.device_type.startswith("cpu"), self.cores)
+        return self._machine or usual_machine(device.device_type.startswith("cpu"), *self.processor)
 
-    def choose_for(self, cores: int) -> None:
-        """From now on, ``"auto"`` chooses as on a machine with ``cores``, for arrays that it knows as well."""
-        if cores != self.cores:
-            self.cores = cores
+    def choose_for(self, cores: int, made_by: str) -> None:
+        """From now on, ``"auto"`` chooses as on a processor with ``cores`` by that maker, for arrays that it knows as
+        well."""
+        if (cores, made_by) != self.processor:
+            self.processor = cores, made_by
             self._ready.clear()
 
     def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
@@ -111,7 +112,7 @@ class Store(NoServer):
         :meth:`broadcast`.
 
         It waits in three cases. With several ranks, the first call with a key waits for them. It waits for new arrays
-        of 8 MiB and more that are summed in shared memory. And ``[w.grad, ...]`` makes new objects at each call: the
+        of 2 MiB and more that are summed in shared memory. And ``[w.grad, ...]`` makes new objects at each call: the
         first call with such objects waits for the prepared arrays; later calls only compare addresses.
 
         Raises:

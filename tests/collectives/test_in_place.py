@@ -4,6 +4,8 @@ import contextlib
 import os
 import subprocess
 import sys
+import time
+from unittest.mock import patch
 
 import numpy as onp
 import pytest
@@ -12,6 +14,7 @@ from mxdp.backend import mx, npx
 from mxdp.collectives import AllReduce, GradientSync, allreduce
 from mxdp.collectives import in_place as jobs
 from mxdp.collectives.program import Program, places
+from mxdp.engine import Gate
 from mxdp.plans.collective.one_hop import shared_memory
 from mxdp.plans.collective.rings import ring
 
@@ -33,13 +36,6 @@ def vectors(devices, size, dtype="float32"):
 
 def total(devices, size, dtype="float32"):
     return sum(numbers(rank, size, dtype) for rank in range(devices))
-
-
-def busy(device):
-    """Some 100 ms of work for ``device``: all later work of this device waits."""
-    x = mx.nd.ones((1500, 1500), ctx=device)
-    npx.waitall()
-    return [mx.nd.dot(x, x) for _ in range(2)]
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int32", "int64"])
@@ -81,21 +77,26 @@ def test_gradients_in_buckets():
 def check_who_reads_before(rank):
     xs = vectors(2, 64)
     run = AllReduce(xs, "shared-memory")
-    keep = busy(mx.cpu(rank))
-    before = xs[rank] + 0
+    yes = mx.nd.ones((64,))
+    gate = Gate(yes)
+    before = mx.nd.where(yes, xs[rank], xs[rank])
     run()
+    time.sleep(0.1)
+    gate.open()
     assert before.asnumpy().tolist() == numbers(rank, 64).tolist()
-    del keep
 
 
 def check_who_reads_after(rank):
-    xs = vectors(2, 64)
-    run = AllReduce(xs, "shared-memory")
-    keep = busy(mx.cpu(1 - rank))
+    xs, aliases, alias = vectors(2, 64), [], jobs.alias
+    with patch.object(jobs, "alias", lambda chunk: aliases.append((chunk.ctx, alias(chunk))) or aliases[-1][1]):
+        run = AllReduce(xs, "shared-memory")
+    gates = [Gate(each) for device, each in aliases if device == mx.cpu(rank)]
     run()
     after = xs[rank] + 0
+    time.sleep(0.1)
+    for gate in gates:
+        gate.open()
     assert after.asnumpy().tolist() == total(2, 64).tolist()
-    del keep
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -107,20 +108,21 @@ def test_other_work_sees_the_vector_before_or_after_the_sum(check, rank):
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("check", [check_who_reads_before, check_who_reads_after])
 def test_without_the_guards_of_one_device_it_goes_wrong(monkeypatch, check, rank):
-    """Without the opening guard of one device, or without its closing guards."""
-    guard, pairs = jobs._guard, []
+    """Without the opening guard of one device, or without its closing guard."""
+    guards, ends = jobs._guards, []
 
-    def broken(vector, behind):
-        opening = vector is behind
-        pairs.append(vector)
-        wrong = opening == (check is check_who_reads_before) and vector.ctx == mx.cpu(rank)
-        return (lambda: None) if wrong else guard(vector, behind)
+    def broken(vectors, behind):
+        calls = guards(vectors, behind)
+        ends.append("opening" if behind is vectors else "closing")
+        if (ends[-1] == "opening") == (check is check_who_reads_before):
+            del calls[rank]
+        return calls
 
-    monkeypatch.setattr(jobs, "_guard", broken)
+    monkeypatch.setattr(jobs, "_guards", broken)
     with pytest.raises(AssertionError):
         check(rank)
     npx.waitall()
-    assert len(pairs) == 2 + 4
+    assert sorted(ends) == ["closing", "opening"]
 
 
 @pytest.mark.parametrize("spoil", [lambda calls: calls[:-1], lambda calls: calls[1:]], ids=["no copy", "no sum"])
@@ -131,34 +133,44 @@ def test_an_operation_that_is_left_out_is_found(monkeypatch, spoil):
         test_a_mean()
 
 
-BESIDE_A_BUSY_DEVICE = """
-import contextlib, sys
+BESIDE_SLOW_WRITES = """
+import contextlib, sys, time
 import mxdp
 from mxdp.backend import mx, npx
 from mxdp.collectives import in_place as jobs
+from mxdp.engine import Gate
 
-def wrong(devices):
-    xs = [mx.nd.full((2500000,), 1 + rank, ctx=mx.cpu(rank)) for rank in range(devices)]
+alias = jobs.alias
+
+def wrong(devices, *slow):  # chunks of the first vector
+    aliases = []
+    jobs.alias = lambda chunk: aliases.append((chunk.ctx, alias(chunk))) or aliases[-1][1]
+    xs = [mx.nd.full((600000,), 1 + rank, ctx=mx.cpu(rank)) for rank in range(devices)]
     run = mxdp.AllReduce(xs, "shared-memory")
-    matrix = mx.nd.ones((1500, 1500), ctx=mx.cpu(1))
-    npx.waitall()
-    keep = [mx.nd.dot(matrix, matrix) for _ in range(2)]
+    of_first = [each for device, each in aliases if device == mx.cpu(0)]
+    gates = [Gate(of_first[chunk]) for chunk in slow]
     run()
     behind = [x + 0 for x in xs]
+    time.sleep(0.1)
+    for gate in gates:
+        gate.open()
     npx.waitall()
     total = devices * (devices + 1) // 2
     print(sum(int((x.asnumpy() != total).sum()) for x in [*xs, *behind]))
 
-bulk, copy = mx.engine.bulk, jobs._copy_behind
+bulk, copy, prepare = mx.engine.bulk, jobs._copy_behind, jobs.prepare
 mx.engine.bulk = lambda size: contextlib.nullcontext()
-wrong(2)
+wrong(2, 0, 1)
 jobs._copy_behind = lambda source, behind, target: copy(source, source, target)
-wrong(2)
-mx.engine.bulk, jobs._copy_behind = bulk, copy
+wrong(2, 0)
+jobs._copy_behind = copy
+jobs.prepare = lambda operator, *args, **more: prepare(operator, *args, **more) if operator != "stack" else lambda: None
+wrong(2, 1)
+mx.engine.bulk, jobs.prepare = bulk, prepare
 mx.profiler.set_config(profile_all=True, aggregate_stats=True, filename=sys.argv[1])
 mx.profiler.set_state("run")
-wrong(2)
-wrong(3)
+wrong(2, 0, 1)
+wrong(3, 0, 1, 2)
 """
 
 
@@ -166,16 +178,17 @@ wrong(3)
 def test_the_engine_knows_the_order_without_a_bulk(workers, tmp_path):
     """MXNet's profiler switches bulks off while it collects aggregate statistics."""
     done = subprocess.run(
-        [sys.executable, "-c", BESIDE_A_BUSY_DEVICE, str(tmp_path / "profile.json")],
+        [sys.executable, "-c", BESIDE_SLOW_WRITES, str(tmp_path / "profile.json")],
         env={**os.environ, "MXNET_CPU_WORKER_NTHREADS": str(workers)},
         capture_output=True,
         text=True,
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    without_bulk, without_waiting, *profiled = map(int, done.stdout.split())
+    without_bulk, without_waiting, without_gathering, *profiled = map(int, done.stdout.split())
     assert (without_bulk, profiled) == (0, [0, 0])
     assert without_waiting > 0, "copies that wait for nobody"
+    assert without_gathering > 0, "closing guards that wait for nobody"
 
 
 @pytest.mark.parametrize("algorithm", ["shared-memory", "ring"])
@@ -204,17 +217,17 @@ def test_a_bulk_asks_for_as_many_operators_as_it_has(monkeypatch):
     monkeypatch.setattr(jobs, "_copy_behind", lambda *args: calls.append(args) or copy(*args))
     monkeypatch.setattr(jobs, "prepare_sum", lambda *args: calls.append(args) or prepare_sum(*args))
     AllReduce(vectors(2, 100), "shared-memory")()
-    guards = 2 + 4
-    assert sum(asked) == len(calls) - guards
-    assert len(asked) == 2
+    guards, gather = 2 + 2, 1
+    assert sum(asked) == len(calls) + guards + gather
+    assert len(asked) == 1 + 2 + 1
 
 
 def test_jobs_and_guards():
     def calls(schedule, size, again=True):
         return Program(schedule, [places(schedule, vector) for vector in vectors(schedule.devices, size)], again).calls
 
-    assert len(calls(shared_memory(3), 100)) == 3 + 3 + 9
-    assert len(calls(shared_memory(3), 2)) == 3 + 2 + 6
+    assert len(calls(shared_memory(3), 100)) == 1 + 3 + 1
+    assert len(calls(shared_memory(3), 2)) == 1 + 2 + 1
     assert len(calls(shared_memory(3), 100, again=False)) == 3 + 6 + 3
     assert len(calls(ring(2), 100)) == 6
 

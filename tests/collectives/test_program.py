@@ -53,8 +53,8 @@ def test_staging_buffers_lie_on_the_device_that_adds_and_are_kept():
 
 
 def test_large_vectors_are_summed_in_place_if_the_program_is_kept():
-    """From 8 MiB a vector, however many chunks it has; then there are no staging buffers."""
-    schedule, large = shared_memory(2), 2 << 20
+    """From 2 MiB a vector, however many chunks it has; then there are no staging buffers."""
+    schedule, large = shared_memory(2), (2 << 20) // 4
     for size, again, staged in [(large, True, 0), (large - 1, True, 1), (large, False, 1)]:
         chunks = [places(schedule, vector) for vector in vectors(2, size)]
         assert bool(Program(schedule, chunks, again).buffers) == staged

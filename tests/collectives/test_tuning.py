@@ -8,10 +8,10 @@ import pytest
 from mxdp import process
 from mxdp.backend import mx
 from mxdp.collectives import tuning as choice
-from mxdp.collectives.tuning import EQUAL, choose, resolve, usual_machine
+from mxdp.collectives.tuning import EQUAL, choose, maker, resolve, usual_machine
 from mxdp.plans.collective.algorithms import ALGORITHMS, plan
 from mxdp.plans.collective.one_hop import loads
-from mxdp.plans.cost.machine import CPU, GPU, Machine, Rate
+from mxdp.plans.cost.machine import CPU, GPU, INTEL, Machine, Rate
 from mxdp.plans.cost.simulate import predict
 from mxdp.scratch import SHAPES
 
@@ -47,13 +47,24 @@ def test_it_is_the_least_of_all_predictions(devices, sizes, made_of):
         (4, [65536], "naive"),
         (4, [1 << 20], "shared-memory"),
         # LeNet's gradients in a bucket
-        (4, LENET, "naive"),
         (8, LENET, "naive"),
     ],
 )
-def test_small_arrays_are_summed_by_the_plan_that_was_measured_to_be_the_fastest(devices, sizes, chosen):
+@pytest.mark.parametrize("made_by", ["AuthenticAMD", "GenuineIntel"])
+def test_small_arrays_are_summed_by_the_plan_that_was_measured_to_be_the_fastest(devices, sizes, chosen, made_by):
     """On two cores: ``allreduce`` and ``buckets`` in full."""
-    assert choose([mx.cpu(rank) for rank in range(devices)], sizes, 4, usual_machine(on_cpu=True, cores=2)) == chosen
+    assert choice_of(devices, sizes, made_by) == chosen
+
+
+@pytest.mark.parametrize(("devices", "sizes"), [(4, LENET), (4, [1 << 17]), (8, [1 << 18])])
+def test_an_intel_copies_slower_so_medium_arrays_are_summed_where_they_are(devices, sizes):
+    assert choice_of(devices, sizes, "AuthenticAMD") == choice_of(devices, sizes, "") == "naive"
+    assert choice_of(devices, sizes, "GenuineIntel") == "shared-memory"
+
+
+def choice_of(devices, sizes, made_by):
+    machine = usual_machine(on_cpu=True, cores=2, made_by=made_by)
+    return choose([mx.cpu(rank) for rank in range(devices)], sizes, 4, machine)
 
 
 def test_expensive_starts_favour_few_steps_and_expensive_bytes_favour_little_traffic():
@@ -72,10 +83,26 @@ def test_gpus_are_never_asked_to_read_each_others_memory():
     assert choose(CPUS, [1 << 20], 4, machine(0.0, 1.0)) == "shared-memory"
 
 
-def test_the_usual_machine_has_the_cores_of_this_one(monkeypatch):
+@pytest.mark.parametrize(
+    ("cpuinfo", "speeds"),
+    [
+        ("processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\n", INTEL),
+        ("processor\t: 0\nvendor_id\t: AuthenticAMD\n", CPU),
+        ("processor\t: 0\nCPU implementer\t: 0x41\n", CPU),
+        (None, CPU),
+    ],
+)
+def test_the_usual_machine_is_of_the_same_maker_and_has_the_cores_of_this_one(cpuinfo, speeds, monkeypatch, tmp_path):
     monkeypatch.setattr(process, "cores", lambda: CPU.cores + 5)
-    assert usual_machine(on_cpu=True) == replace(CPU, cores=CPU.cores + 5)
-    assert usual_machine(on_cpu=False) == GPU
+    monkeypatch.setattr(choice, "Path", lambda name: tmp_path / name.rsplit("/")[-1])
+    if cpuinfo is not None:
+        (tmp_path / "cpuinfo").write_text(cpuinfo)
+    maker.cache_clear()
+    try:
+        assert usual_machine(on_cpu=True) == replace(speeds, cores=CPU.cores + 5)
+        assert usual_machine(on_cpu=False) == GPU
+    finally:
+        maker.cache_clear()
 
 
 def test_no_more_choices_are_kept_than_a_bound():

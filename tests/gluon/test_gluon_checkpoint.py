@@ -10,7 +10,7 @@ from mxdp import process
 from mxdp.backend import autograd, gluon, mx, np
 from mxdp.datasets.minibatches import minibatches
 from mxdp.errors import MxdpError
-from mxdp.gluon import Checkpoint
+from mxdp.gluon import Checkpoint, store
 
 SMALL = mxdp.load("synthetic").take(60, 1)
 OPTIMISERS = {
@@ -20,6 +20,7 @@ OPTIMISERS = {
 }
 EPOCHS = 4
 LOAD = Checkpoint.load
+AMD = "AuthenticAMD"
 
 
 def network(units=10):
@@ -63,13 +64,26 @@ def run(folder=None, stop=EPOCHS, n=2, optimiser="sgd", kind=mxdp.Trainer, seed=
 @pytest.mark.parametrize(
     ("kind", "known"), [(mxdp.Trainer, False), (mxdp.Trainer, True), (gluon.Trainer, False)], ids=str
 )
-def test_the_choice_of_an_all_reduce_is_the_checkpoints_with_other_cores_too(kind, known, tmp_path, monkeypatch):
-    """On four devices, "auto" is "naive" with one core and "shared-memory" with more. ``known``: it has buckets."""
-    options = dict(n=4, units=1000, kind=kind, known=known, kvstore="mxdpauto")
-    monkeypatch.setattr(process, "cores", lambda: 1)
+@pytest.mark.parametrize(
+    ("before", "now", "units"),
+    [((1, AMD), (4, AMD), 1000), ((2, AMD), (2, "GenuineIntel"), 500)],
+    ids=["cores", "maker"],
+)
+def test_the_choice_of_an_all_reduce_is_the_checkpoints_on_another_processor_too(
+    before, now, units, kind, known, tmp_path, monkeypatch
+):
+    """On four devices, "auto" is "naive" with one core or, at 0.5 MiB, on an AMD, else "shared-memory". ``known``: it
+    has buckets."""
+    options = dict(n=4, units=units, kind=kind, known=known, kvstore="mxdpauto")
+
+    def on(cores, made_by):
+        monkeypatch.setattr(process, "cores", lambda: cores)
+        monkeypatch.setattr(store, "maker", lambda: made_by)
+
+    on(*before)
     undisturbed, _ = run(stop=2, **options)
     run(tmp_path, 1, **options)
-    monkeypatch.setattr(process, "cores", lambda: 4)
+    on(*now)
     assert differ(run(stop=2, **options)[0], undisturbed), "else this test shows nothing"
     continued, _ = run(tmp_path, 2, **options)
     assert differ(continued, undisturbed) == []

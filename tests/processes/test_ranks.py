@@ -92,14 +92,15 @@ def test_ranks_that_would_choose_otherwise_sum_as_rank_0_does(sizes, dtype, choi
 
 
 def test_the_number_of_cores_that_counts_is_rank_0s(monkeypatch):
-    """Two gradients of 1,000,000 numbers: "sharded" with two cores, "naive" with one."""
+    """Two gradients of 200,000 numbers: "sharded" with two cores, "naive" with one."""
+    monkeypatch.setattr(tuning, "maker", lambda: "AuthenticAMD")
     monkeypatch.setattr(process, "cores", lambda: [2, 1][fake_mpi.rank()])
 
     def algorithms(world):
-        sync = GradientSync(replicas(2, [(1_000_000,), (1_000_000,)]), world=world)
+        sync = GradientSync(replicas(2, [(200_000,), (200_000,)]), world=world)
         sync()
         npx.waitall()
-        return tuning.choose([mx.cpu(0), mx.cpu(1)], [1_000_000] * 2, 4), [each.algorithm for each in sync.buckets]
+        return tuning.choose([mx.cpu(0), mx.cpu(1)], [200_000] * 2, 4), [each.algorithm for each in sync.buckets]
 
     assert fake_mpi.run(2, algorithms) == [("sharded", ["sharded"]), ("naive", ["sharded"])]
 
@@ -362,8 +363,13 @@ def test_a_store_broadcasts_and_sums_over_every_device_of_every_rank(name):
         assert summed == [[[99.0] * 2] * 3] * 7
 
 
-def test_a_store_chooses_by_rank_0s_cores(monkeypatch):
-    monkeypatch.setattr(process, "cores", lambda: [2, 1][fake_mpi.rank()])
+@pytest.mark.parametrize(
+    ("cores", "makers"), [([2, 1], ["AuthenticAMD"] * 2), ([2, 2], ["AuthenticAMD", "GenuineIntel"])]
+)
+def test_a_store_chooses_by_rank_0s_processor(cores, makers, monkeypatch):
+    """400 kB on two devices: "shared-memory" on rank 0's, "naive" on rank 1's."""
+    monkeypatch.setattr(process, "cores", lambda: cores[fake_mpi.rank()])
+    monkeypatch.setattr("mxdp.gluon.store.maker", lambda: makers[fake_mpi.rank()])
     real, chosen = tuning.choose, {0: [], 1: []}
 
     def choose(*args):
@@ -372,7 +378,7 @@ def test_a_store_chooses_by_rank_0s_cores(monkeypatch):
 
     monkeypatch.setattr(tuning, "choose", choose)
     fake_mpi.run(2, lambda w: Store(world=w).pushpull(1, [np.ones((100_000,), ctx=mx.cpu(i)) for i in range(2)]))
-    assert chosen == {0: ["shared-memory"], 1: ["shared-memory"]}  # with one core: naive
+    assert chosen == {0: ["shared-memory"], 1: ["shared-memory"]}
 
 
 @pytest.mark.parametrize("shape", [(2,), (3, 2), (6, 1)])

@@ -23,7 +23,7 @@ MAX_PARTS = 4
 """Arrays in one sum. MXNet's ``add_n`` adds up to four in one pass, but makes one pass for each if there are more
 (source: src/operator/tensor/elemwise_sum.h)."""
 
-IN_PLACE_BYTES = 8 << 20
+IN_PLACE_BYTES = 2 << 20
 """Vectors of this size and more are summed in place where memory is shared (:func:`adds_in_place`)."""
 
 

@@ -1,6 +1,6 @@
 """A machine, as the simulator sees it: what a copy, a sum and a push cost, and how many cores share the work.
 
-:func:`mxdp.calibrate` measures these costs. :data:`CPU` and :data:`GPU` are used where nothing was
+:func:`mxdp.calibrate` measures these costs. :data:`CPU`, :data:`INTEL` and :data:`GPU` are used where nothing was
 measured.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Tuple
+from typing import Sequence, Tuple
 
 from mxdp.errors import plural
 from mxdp.plans.collective.operations import Operation
@@ -82,20 +82,32 @@ class Machine:
 MIB = float(1 << 20)
 
 
-def _curve(*picoseconds: float) -> Curve:
-    """Picoseconds a byte with 4, 16, 48, 160 and 320 MiB in use."""
-    return tuple((size * MIB, rate * 1e-12) for size, rate in zip((4, 16, 48, 160, 320), picoseconds))
+def _curve(mebibytes: Sequence[float], *picoseconds: float) -> Curve:
+    """Picoseconds a byte with each number of MiB in use."""
+    return tuple((size * MIB, rate * 1e-12) for size, rate in zip(mebibytes, picoseconds))
 
+
+_AMD, _INTEL = (4, 16, 48, 160, 320), (0.5, 4, 16, 48, 320)
 
 CPU = Machine(
     push=8e-6,
-    copy=Rate(7e-6, alone=_curve(40, 38, 51, 54, 59), together=_curve(37, 41, 78, 90, 98)),
-    add=Rate(7e-6, alone=_curve(132, 131, 153, 151, 156), together=_curve(147, 135, 165, 159, 156)),
+    copy=Rate(7e-6, alone=_curve(_AMD, 40, 38, 51, 54, 59), together=_curve(_AMD, 37, 41, 78, 90, 98)),
+    add=Rate(7e-6, alone=_curve(_AMD, 132, 131, 153, 151, 156), together=_curve(_AMD, 147, 135, 165, 159, 156)),
     add_more=0.0,
     cores=2,
 )
 """CPU devices: two cores of an AMD EPYC with 32 MB of third-level cache. The second lowest of seven calibrations; the
 push was measured later, on two cores of an Intel Xeon (6.6 to 9.6 microseconds in plans of 6 to 432 operations)."""
+
+INTEL = Machine(
+    push=10e-6,
+    copy=Rate(11e-6, alone=_curve(_INTEL, 13, 134, 139, 166, 246), together=_curve(_INTEL, 58, 151, 110, 184, 270)),
+    add=Rate(11e-6, alone=_curve(_INTEL, 204, 274, 226, 243, 323), together=_curve(_INTEL, 373, 328, 257, 290, 349)),
+    add_more=0.08,
+    cores=2,
+)
+"""CPU devices of another processor: two cores of an Intel Xeon (family 6, model 207). The medians of nine
+calibrations."""
 
 _PCIE, _MEMORY = ((1.0, 1 / 16e9),), ((1.0, 3 / 900e9),)
 
