@@ -74,8 +74,8 @@ class AllReduceSizes(Experiment):
             1.1,
         ),
         "default_worst": Claim(
-            "'auto' takes at most 1.1 times as long with mxdp's own speeds, too: those of an Intel Xeon or an AMD EPYC, "
-            "for who doesn't calibrate.",
+            "'auto' takes at most 1.1 times as long with mxdp's own speeds, too: those of an Intel Xeon or an AMD "
+            "EPYC, for who doesn't calibrate.",
             "ours: who chooses nothing should not pay for that",
             1.1,
         ),
