@@ -81,7 +81,7 @@ def check_who_reads_before(rank):
     gate = Gate(yes)
     before = mx.nd.where(yes, xs[rank], xs[rank])
     run()
-    time.sleep(0.1)
+    time.sleep(0.3)
     gate.open()
     assert before.asnumpy().tolist() == numbers(rank, 64).tolist()
 
@@ -93,7 +93,7 @@ def check_who_reads_after(rank):
     gates = [Gate(each) for device, each in aliases if device == mx.cpu(rank)]
     run()
     after = xs[rank] + 0
-    time.sleep(0.1)
+    time.sleep(0.3)
     for gate in gates:
         gate.open()
     assert after.asnumpy().tolist() == total(2, 64).tolist()
@@ -151,7 +151,7 @@ def wrong(devices, *slow):  # chunks of the first vector
     gates = [Gate(of_first[chunk]) for chunk in slow]
     run()
     behind = [x + 0 for x in xs]
-    time.sleep(0.1)
+    time.sleep(0.3)
     for gate in gates:
         gate.open()
     npx.waitall()
