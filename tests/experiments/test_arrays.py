@@ -1,12 +1,23 @@
 from __future__ import annotations
 
+import itertools
+from functools import partial
+
 import numpy as onp
 import pytest
 
 from mxdp.backend import mx, npx
 from mxdp.collectives import AllReduce
 from mxdp.experiments.allreduce.common import STORES
-from mxdp.experiments.allreduce.work.arrays import SPELLS, exact_sums, numbers, replicas, seconds_a_call, store_sync
+from mxdp.experiments.allreduce.work.arrays import (
+    SPELLS,
+    exact_sums,
+    numbers,
+    replicas,
+    seconds_a_call,
+    seconds_in_turn,
+    store_sync,
+)
 from mxdp.experiments.measure.oracle import count
 
 SHAPES = [(3, 300), (5,), ()]
@@ -83,3 +94,37 @@ def test_a_call_is_repeated_unless_it_outlasts_a_spell_and_each_is_waited_for(mo
 
     seconds_a_call(action)
     assert len(calls) == 2 + repeats
+
+
+def test_spells_take_turns_in_changing_order_and_each_sync_has_its_own_time(monkeypatch):
+    now, order = [0.0], []
+    monkeypatch.setattr("mxdp.experiments.allreduce.work.arrays.time.perf_counter", lambda: now[0])
+
+    def taking(name, seconds):
+        def sync():
+            order.append(name)
+            now[0] += seconds
+
+        return sync
+
+    times = {"a": 0.001, "b": 0.002, "long": 1.0}
+    assert seconds_in_turn({name: partial(taking, name, own) for name, own in times.items()}) == pytest.approx(times)
+    assert order.count("long") == 2  # warmed up and timed once
+    turns = [name for name, _ in itertools.groupby(order[6:])]
+    assert len(order[6:]) == SPELLS * (12 + 6)
+    assert turns.count("a") >= SPELLS - 2 <= turns.count("b")
+
+
+def test_no_sync_has_always_the_same_before_it():
+    before, last, names = {name: set() for name in "abcdefgh"}, [""], "abcdefgh"
+
+    def noting(name):
+        def sync():
+            if last[0] != name:
+                before[name].add(last[0])
+            last[0] = name
+
+        return sync
+
+    seconds_in_turn({name: partial(noting, name) for name in names})
+    assert min(map(len, before.values())) >= 3

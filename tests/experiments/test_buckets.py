@@ -8,6 +8,7 @@ from mxdp.experiments.allreduce.work import buckets as work
 from mxdp.experiments.harness import claims
 from mxdp.experiments.harness.rows import Row
 from mxdp.experiments.measure.oracle import count
+from mxdp.plans.collective.algorithms import AUTO
 
 SETTINGS = dict(devices=[2], kind="cpu", seed=0, rounds=2, timeout=60.0, bucket_mb=[0.25], images=1)
 CASES = {case.label: case for case in Buckets().cases(SETTINGS)}
@@ -59,7 +60,8 @@ def finished(lenet, resnet18, devices=2):
         parts = {"alone_ms": 10.0, "after_ms": 15.0, "beside_ms": 12.0} if "run" in case.settings else {}
         where = [f"cpu({rank})" for rank in range(devices)]
         rounds = {name: [ms] * 24 for name, ms in parts.items()}
-        rows.append(Row(case.label, {"devices": where, **case.settings}, samples, parts, rounds))
+        metrics = {**parts, "buckets": [[1, case.label]]}
+        rows.append(Row(case.label, {"devices": where, **case.settings}, samples, metrics, rounds))
     experiment.finish(rows, [], settings)
     held = {name: claims.judged(name, claim, rows)["holds"] for name, claim in experiment.claims.items()}
     return held, experiment.answer(rows, [], settings), experiment.explanation(rows, [], settings)
@@ -81,19 +83,43 @@ def test_the_best_is_judged_on_rounds_that_did_not_choose_it(lenet, resnet18, he
     assert "and 5.0 (5.0 to 5.0) ms if it starts after the pass" in explanation
 
 
-@pytest.mark.parametrize(("auto", "held"), [([1.05, 1.09], True), ([1.12, 1.11], False)])
-def test_auto_is_judged_where_it_is_worst_and_with_the_default_bucket(auto, held):
+def judged_auto(auto, chosen=AUTO, ring=1.0):
+    """The claim about it, where ResNet-18 on two devices takes ``auto`` in two rounds, and the other algorithms 1."""
     experiment, settings, rows = Buckets(), {**SETTINGS, "bucket_mb": [0.25, 25.0]}, []
     for case in experiment.cases(settings):
         if "run" not in case.settings:
             judged = case.label == "resnet18 x 2: auto, 25 MiB"
             at = {"devices": ["cpu(0)", "cpu(1)"], **case.settings}
             slow = "0.25 MiB" in case.label or "mxnet" in case.label
-            rows.append(Row(case.label, at, (auto if judged else [2.0, 2.0] if slow else [1.0, 1.0]) * 12))
+            samples = (
+                auto if judged else [2.0] * 2 if slow else [ring if case.label == "resnet18 x 2: ring" else 1.0] * 2
+            ) * 12
+            own = [[1, chosen if judged else case.settings["algorithm"]]] * (3 if slow else 1)
+            rows.append(Row(case.label, at, samples, {"buckets": own}))
     experiment.finish(rows, [], settings)
-    found = claims.judged("auto_worst", experiment.claims["auto_worst"], rows)
+    return claims.judged("auto_worst", experiment.claims["auto_worst"], rows)
+
+
+@pytest.mark.parametrize(("auto", "held"), [([1.05, 1.09], True), ([1.12, 1.11], False)])
+def test_auto_is_judged_where_it_is_worst_and_with_the_default_bucket(auto, held):
+    found = judged_auto(auto)
     assert [each["label"] for each in found["measured"]] == ["resnet18 x 2: auto, 25 MiB"]
     assert found["holds"] is held
+
+
+def test_rows_with_the_same_buckets_and_algorithms_are_one():
+    """The fastest is what auto chose: then it is right, however much two measurements of that differ."""
+    same, others = judged_auto([1.2, 1.2], "ring", ring=0.7), judged_auto([1.2, 1.2], ring=0.7)
+    assert {each["median"] for each in same["measured"]} == {1.0}
+    assert max(each["median"] for each in others["measured"]) == pytest.approx(1.2 / 0.7)
+
+
+def test_a_row_of_ours_says_which_buckets_it_has(measured):
+    _, result = measured("buckets")
+    ours = {row.label: row.metrics["buckets"] for row in result["rows"] if "buckets" in row.metrics}
+    assert ours["lenet x 2: ring"] == [[516_272, "ring"]]
+    assert len(ours["resnet18 x 2: auto, 25 MiB"]) == 2
+    assert not [label for label in ours if "mxnet" in label or "one by one" in label or "beside" in label]
 
 
 def test_nothing_is_claimed_of_eight_devices():

@@ -31,7 +31,8 @@ def choices(own, default, times):
 
 
 def finished(ours=0.5, error=0.1):
-    times = {**dict.fromkeys(ALGORITHMS, 2.0), "ring": ours, AUTO: 1.0, **dict.fromkeys(STORES, 1.0)}
+    times = {**dict.fromkeys(ALGORITHMS, 2.0), "ring": ours, **dict.fromkeys(STORES, 1.0)}
+    times[AUTO] = times[CHOSEN[AUTO]]
     rows = [
         Row(
             f"{n} x {nbytes} {name}",
@@ -129,12 +130,15 @@ def test_it_holds_if_our_best_is_faster_and_the_model_near(ours, error, held):
     )
 
 
-def rows_of_auto(own, default, **times):
-    """Of 1 and of 2 KiB on two devices: for each, auto's choices and the algorithms' times in two rounds, repeated."""
+def rows_of_auto(own, default, auto=None, **times):
+    """Of 1 and of 2 KiB on two devices: for each, auto's choices and the algorithms' times in two rounds, repeated.
+
+    ``auto``: of its own row, by default what its choices take."""
+    own_row = auto or [[times[own[k][j % len(own[k])]][k][j] for j in (0, 1)] for k in (0, 1)]
     rows = [
         Row(f"{nbytes} {name}", {"algorithm": name, "bytes": nbytes, "devices": ["cpu(0)", "cpu(1)"]}, two[k] * 12)
         for k, nbytes in enumerate((1024, 2048))
-        for name, two in {**times, AUTO: [[9.0, 9.0]] * 2}.items()
+        for name, two in {**times, AUTO: own_row}.items()
     ]
     for row in rows:
         row.oracle.update(wrong=0)
@@ -173,6 +177,17 @@ def test_algorithms_that_do_the_same_are_one():
     )  # fmt: skip
     assert rows["1024 auto"].rounds["auto_over_fastest"] == [1.0] * 24
     assert rows["1024 auto"].rounds["default_over_fastest"] == [1.0] * 24
+
+
+def test_a_row_of_auto_measures_what_it_chose_in_each_process():
+    rows = rows_of_auto(
+        [["ring", "tree"], ["ring"]], [["tree", "tree"], ["tree"]], auto=[[1.0, 4.0], [3.0, 3.0]],
+        ring=[[3.0, 9.0], [3.0, 3.0]], tree=[[1.0, 2.0], [1.0, 1.0]],
+    )  # fmt: skip
+    # Of 1 KiB the ring takes 2, 9 and the tree 1, 3: each is the median of two in the process in which auto chose it.
+    assert rows["1024 auto"].rounds["auto_over_fastest"] == [2.0, 1.0] * 12
+    assert rows["1024 auto"].rounds["default_over_fastest"] == [1.0, 1.0] * 12
+    assert rows["2048 auto"].rounds["auto_over_fastest"] == [3.0, 3.0] * 12
 
 
 def test_elements_that_are_missing_are_no_work():

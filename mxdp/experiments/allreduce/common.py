@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from typing import Dict, List, Sequence
+from dataclasses import replace
+from typing import Any, Dict, List, Mapping, Sequence
 
 from mxdp.experiments.harness.rows import Row, fastest
 from mxdp.experiments.report import style
@@ -27,6 +28,18 @@ def keep_fastest(ours: Sequence[Row], *names: str) -> None:
     best, reported = fastest(ours)
     for name in ("best_of_device_store", *names):
         best.keep(name, best.rounds.get("of_device_store", ()), reported)
+
+
+def merge(does: Mapping[Row, Sequence[Any]]) -> Dict[Any, Row]:
+    """A row for each thing that is done, by ``does[row]`` in each round. Rows that do the same are measurements of one
+    thing, of which the median counts."""
+    found = {}
+    for thing in dict.fromkeys(thing for own in does.values() for thing in own):
+        rows = [row for row, own in does.items() if thing in own]
+        times = zip(*(zip(row.samples, does[row]) for row in rows))
+        samples = [statistics.median(seconds for seconds, done in now if done == thing) for now in times]
+        found[thing] = replace(rows[0], samples=samples)
+    return found
 
 
 def keep_over_fastest(name: str, auto: Row, seconds: Sequence[float], ours: Sequence[Row]) -> None:

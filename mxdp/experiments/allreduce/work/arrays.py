@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import statistics
 import time
-from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as onp
 
@@ -61,12 +62,33 @@ def exact_sums(arrays: Sequence[Sequence[NDArray]], seed: int) -> Iterator[Tuple
 
 
 def seconds_a_call(sync: Sync) -> float:
-    """Mean over the calls of the median spell. Each is waited for, as a training step needs the sums, too."""
-    sync()
-    npx.waitall()
-    once = _timed(sync, 1)
-    calls = min(500, int(SPELL_SECONDS / max(once, 1e-6)))
-    return statistics.median(_timed(sync, max(2, calls)) for _ in range(SPELLS)) if calls else once
+    """:func:`seconds_in_turn` of one."""
+    return seconds_in_turn({"": lambda: sync})[""]
+
+
+def seconds_in_turn(makers: Mapping[str, Callable[[], Sync]]) -> Dict[str, float]:
+    """Of what each makes, the mean over the calls of the median spell.
+
+    Each call is waited for, as a training step needs the sums, too.
+
+    The spells take turns, each time in another order: of two cores, Linux may leave the threads of both devices on one
+    for some 100 ms, most often after sums that the devices make one after the other.
+    """
+    spells: Dict[str, List[float]] = {}
+    short: Dict[str, Tuple[Sync, int]] = {}  # what takes longer than a spell is dropped, with its memory
+    for name, make in makers.items():
+        sync = make()
+        sync()
+        npx.waitall()
+        once = _timed(sync, 1)
+        calls = min(500, int(SPELL_SECONDS / max(once, 1e-6)))
+        spells[name] = [] if calls else [once]
+        if calls:
+            short[name] = sync, max(2, calls)
+    for number in range(SPELLS):
+        for name in random.Random(number).sample(list(short), len(short)):
+            spells[name].append(_timed(*short[name]))
+    return {name: statistics.median(own) for name, own in spells.items()}
 
 
 def _timed(sync: Sync, calls: int) -> float:

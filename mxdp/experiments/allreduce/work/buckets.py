@@ -34,7 +34,9 @@ def set_up(case: Case, settings: Settings) -> Work:
 
     def one_round() -> Round:
         if "run" not in case.settings:
-            return Round(seconds_a_call(_sync(case, _replicas(case, devices))[1]))
+            sync = _sync(case, _replicas(case, devices))[1]
+            buckets = [(each.nbytes, each.algorithm) for each in getattr(sync, "buckets", ())]
+            return Round(seconds_a_call(sync), last={"buckets": buckets} if buckets else {})
         actions = _beside_backward(case, devices, settings["images"])
         times = {name: seconds_a_call(action) for name, action in actions.items()}
         return Round(times["beside"], {f"{name}_ms": seconds * 1e3 for name, seconds in times.items()})
