@@ -38,12 +38,9 @@ class Program:
         _check_memory(schedule, places)
         self.buffers: Dict[Slot, NDArray] = {}
         self.calls: List[Call] = []
+        filled = [place.size > 0 for place in places[0]]
         if again and adds_in_place(schedule, sum(map(_nbytes, places[0]))):
-            todo = operations(schedule, in_place=True)
-            self.calls = jobs(
-                [operation for operation in todo if places[operation.target.device][operation.target.chunk].size],
-                places,
-            )
+            self.calls = jobs(operations(schedule, True, filled), places)
             return
 
         def array(slot: Slot) -> NDArray:
@@ -54,9 +51,7 @@ class Program:
                 self.buffers[slot] = mx.nd.empty(place.shape, place.ctx, place.dtype)
             return self.buffers[slot]
 
-        for operation in operations(schedule):
-            if not places[operation.target.device][operation.target.chunk].size:
-                continue
+        for operation in operations(schedule, filled=filled):
             sources, target = [array(slot) for slot in operation.sources], array(operation.target)
             if operation.action == COPY:
                 self.calls.append(prepare("_copyto", sources, target))

@@ -74,6 +74,31 @@ def test_in_place_each_device_has_one_job_and_the_jobs_may_run_in_any_order(devi
         assert all(chunk == Counter(range(devices)) for device in held for chunk in device)
 
 
+@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
+@pytest.mark.parametrize("devices", [2, 3, 5, 8])
+def test_nothing_is_done_with_empty_chunks_and_the_others_end_as_without_them(algorithm, devices):
+    schedule = plan(algorithm, devices, SIZES)
+    some = [[chunk == only for chunk in range(schedule.chunks)] for only in range(schedule.chunks)]
+    some += [[chunk != empty for chunk in range(schedule.chunks)] for empty in range(schedule.chunks)]
+    for filled in some:
+        todo = operations(schedule, filled=filled)
+        assert all(filled[slot.chunk] for operation in todo for slot in (*operation.sources, operation.target))
+        for seed in range(3):
+            held = carry_out(schedule, engine_order(todo, bool(schedule.sizes), seed))
+            assert all(own[k] == Counter(range(devices)) for own in held for k, full in enumerate(filled) if full)
+        if sum(filled) != 1:
+            assert todo == [each for each in operations(schedule) if filled[each.target.chunk]]
+
+
+@pytest.mark.parametrize("devices", range(2, 9))
+def test_a_vector_of_one_element_is_summed_in_its_place_in_shared_memory(devices):
+    schedule = plan("shared-memory", devices, [1])
+    *sums, last = operations(schedule, filled=[start < stop for start, stop in schedule.borders(1)])
+    assert not any(slot.buffer for operation in [*sums, last] for slot in (*operation.sources, operation.target))
+    assert len(sums) + 1 == -(-(devices - 1) // (MAX_PARTS - 1)) + devices - 1
+    assert len({operation.worker for operation in [*sums, last]}) == 1
+
+
 def test_only_large_sums_out_of_shared_memory_are_in_place():
     assert adds_in_place(plan("shared-memory", 2), IN_PLACE_BYTES)
     assert not adds_in_place(plan("shared-memory", 2), IN_PLACE_BYTES - 1)

@@ -82,8 +82,8 @@ def test_more_parts_cost_more():
 
 
 def test_a_vector_of_fewer_numbers_than_chunks_leaves_chunks_empty():
-    """One number of four bytes: device 0 adds it, and writes it to itself and to the three others."""
-    assert simulation.predict(plan("shared-memory", 4), 4, MANY) == pytest.approx(4 + 4 * 4)
+    """One number of four bytes: device 0 adds it in its place, and writes it to the three others."""
+    assert simulation.predict(plan("shared-memory", 4), 4, MANY) == pytest.approx(4 + 3 * 4)
 
 
 def test_nothing_takes_no_time():

@@ -243,8 +243,7 @@ def _operations(row: Row) -> Tuple[Operation, ...]:
     """What the row's algorithm does with one array of its size. Without what has no element to work on."""
     elements = max(1, row.case["bytes"] // 4)
     schedule = plan(row.case["algorithm"], len(row.devices), [elements])
-    filled = [start < stop for start, stop in schedule.borders(elements)]
-    return tuple(each for each in operations(schedule) if filled[each.target.chunk])
+    return tuple(operations(schedule, filled=[start < stop for start, stop in schedule.borders(elements)]))
 
 
 def _draw_bandwidth(axes: style.Axes, rows: List[Row], along: str) -> None:

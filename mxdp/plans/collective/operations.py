@@ -9,13 +9,13 @@ consequences:
   send would wait for the next device's send. So the chunk is received into a staging buffer, forwarded from there, and
   copied into place last.
 - A sum that reads the other devices' memory (``READ``) is written to a staging buffer. Written into the vector, it
-  would wait for all devices that read that vector.
+  would wait for all devices that read that vector. (A vector of one element has no other reader.)
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Dict, List, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple
 
 from mxdp.plans.collective.schedule import ADD, COPY, READ, Schedule, Send
 
@@ -67,10 +67,13 @@ def adds_in_place(schedule: Schedule, nbytes: int) -> bool:
     return reads and nbytes >= IN_PLACE_BYTES
 
 
-def operations(schedule: Schedule, in_place: bool = False) -> List[Operation]:
+def operations(schedule: Schedule, in_place: bool = False, filled: Optional[Sequence[bool]] = None) -> List[Operation]:
     """The plan's operations, in an order in which they could run one after the other. Independent ones may overlap.
 
     ``in_place``: a sum that reads other devices' memory is written to its place, not to a staging buffer.
+
+    ``filled``: which chunks have elements; nothing is done with the others. Where only one has some, as of a vector of
+    one element, sums are written to their place: no device reads another chunk of that vector.
 
     >>> from mxdp.plans.collective.rings import ring
     >>> for operation in operations(ring(2)):
@@ -84,6 +87,8 @@ def operations(schedule: Schedule, in_place: bool = False) -> List[Operation]:
     """
     done: List[Operation] = []
     latest: Dict[Tuple[int, int], Slot] = {}  # where a chunk lies after it was received or summed
+
+    in_place = in_place or (filled is not None and sum(filled) == 1)
 
     def here(device: int, chunk: int) -> Slot:
         return latest.get((device, chunk), Slot(device, chunk))
@@ -111,7 +116,7 @@ def operations(schedule: Schedule, in_place: bool = False) -> List[Operation]:
             received[key] = target
         latest.update(received)
     done += [Operation(COPY, (slot,), Slot(*key)) for key, slot in latest.items() if slot.buffer]
-    return done
+    return [operation for operation in done if filled is None or filled[operation.target.chunk]]
 
 
 def _sum(parts: List[Slot], target: Slot) -> List[Operation]:

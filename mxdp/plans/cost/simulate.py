@@ -152,7 +152,7 @@ def collective_jobs(schedule: Schedule, nbytes: int, machine: Machine, itemsize:
         return []
     length, in_place = sum(schedule.sizes) or -(-nbytes // itemsize), adds_in_place(schedule, nbytes)
     sizes = [(stop - start) * nbytes / length for start, stop in schedule.borders(length)]
-    todo = [operation for operation in operations(schedule, in_place) if sizes[operation.target.chunk]]
+    todo = operations(schedule, in_place, [size > 0 for size in sizes])
     slots = {slot for operation in todo for slot in (*operation.sources, operation.target)}
     footprint = sum(sizes[slot.chunk] for slot in slots)
 
