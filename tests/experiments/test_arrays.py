@@ -10,7 +10,9 @@ from mxdp.backend import mx, npx
 from mxdp.collectives import AllReduce
 from mxdp.experiments.allreduce.common import STORES
 from mxdp.experiments.allreduce.work.arrays import (
+    LEAD,
     SPELLS,
+    TURNS,
     exact_sums,
     numbers,
     replicas,
@@ -96,23 +98,26 @@ def test_a_call_is_repeated_unless_it_outlasts_a_spell_and_each_is_waited_for(mo
     assert len(calls) == 2 + repeats
 
 
-def test_spells_take_turns_in_changing_order_and_each_sync_has_its_own_time(monkeypatch):
+def test_syncs_take_turns_and_each_runs_for_a_while_before_its_spell_counts(monkeypatch):
+    """The first calls of each visit are slow, as if the threads were still where another sync had left them."""
     now, order = [0.0], []
     monkeypatch.setattr("mxdp.experiments.allreduce.work.arrays.time.perf_counter", lambda: now[0])
 
     def taking(name, seconds):
         def sync():
             order.append(name)
-            now[0] += seconds
+            visit = len(list(itertools.takewhile(name.__eq__, reversed(order))))
+            now[0] += seconds * (1 if visit > 2 else 1.5)
 
         return sync
 
     times = {"a": 0.001, "b": 0.002, "long": 1.0}
-    assert seconds_in_turn({name: partial(taking, name, own) for name, own in times.items()}) == pytest.approx(times)
+    found = seconds_in_turn({name: partial(taking, name, own) for name, own in times.items()})
+    assert [found["a"], found["b"], found["long"]] == pytest.approx([0.001, 0.002, 1.5])
     assert order.count("long") == 2  # warmed up and timed once
-    turns = [name for name, _ in itertools.groupby(order[6:])]
-    assert len(order[6:]) == SPELLS * (12 + 6)
-    assert turns.count("a") >= SPELLS - 2 <= turns.count("b")
+    visits = [len(list(own)) for _, own in itertools.groupby(order[6:])]
+    assert sum(visits) == TURNS * (1 + LEAD) * (8 + 4)
+    assert len(visits) > 2
 
 
 def test_no_sync_has_always_the_same_before_it():
@@ -127,4 +132,4 @@ def test_no_sync_has_always_the_same_before_it():
         return sync
 
     seconds_in_turn({name: partial(noting, name) for name in names})
-    assert min(map(len, before.values())) >= 3
+    assert min(map(len, before.values())) >= 2

@@ -19,6 +19,8 @@ Shape = Tuple[int, ...]
 SPELL_SECONDS, SPELLS = 0.0125, 5
 """A round has five spells, in each of which a call is repeated for about this time. A call that takes longer is timed
 once."""
+TURNS, LEAD = 3, 3
+"""Where syncs take turns: the spells of each that count, and the spells before each of them that don't."""
 
 
 def replicas(shapes: Sequence[Shape], devices: Sequence[Device], seed: Optional[int]) -> List[List[NDArray]]:
@@ -62,33 +64,41 @@ def exact_sums(arrays: Sequence[Sequence[NDArray]], seed: int) -> Iterator[Tuple
 
 
 def seconds_a_call(sync: Sync) -> float:
-    """:func:`seconds_in_turn` of one."""
-    return seconds_in_turn({"": lambda: sync})[""]
+    """Mean over the calls of the median spell. Each is waited for, as a training step needs the sums, too."""
+    once, calls = _first(sync)
+    return statistics.median(_timed(sync, calls) for _ in range(SPELLS)) if calls else once
 
 
 def seconds_in_turn(makers: Mapping[str, Callable[[], Sync]]) -> Dict[str, float]:
-    """Of what each makes, the mean over the calls of the median spell.
+    """:func:`seconds_a_call` of what each makes. The spells take turns, each time in another order.
 
-    Each call is waited for, as a training step needs the sums, too.
-
-    The spells take turns, each time in another order: of two cores, Linux may leave the threads of both devices on one
-    for some 100 ms, most often after sums that the devices make one after the other.
+    Where Linux has put the devices' threads, it leaves them for some 10 to 100 ms, and sums that the devices make one
+    after the other often leave both on one of two cores. Who sums has one algorithm, so each runs for a while before
+    its spell counts: otherwise it would be timed with the threads where the one before it had left them.
     """
-    spells: Dict[str, List[float]] = {}
+    times: Dict[str, List[float]] = {}
     short: Dict[str, Tuple[Sync, int]] = {}  # what takes longer than a spell is dropped, with its memory
     for name, make in makers.items():
         sync = make()
-        sync()
-        npx.waitall()
-        once = _timed(sync, 1)
-        calls = min(500, int(SPELL_SECONDS / max(once, 1e-6)))
-        spells[name] = [] if calls else [once]
+        once, calls = _first(sync)
+        times[name] = [] if calls else [once]
         if calls:
-            short[name] = sync, max(2, calls)
-    for number in range(SPELLS):
-        for name in random.Random(number).sample(list(short), len(short)):
-            spells[name].append(_timed(*short[name]))
-    return {name: statistics.median(own) for name, own in spells.items()}
+            short[name] = sync, calls
+    for turn in range(TURNS):
+        for name in random.Random(turn).sample(list(short), len(short)):
+            sync, calls = short[name]
+            _timed(sync, LEAD * calls)
+            times[name].append(_timed(sync, calls))
+    return {name: statistics.median(own) for name, own in times.items()}
+
+
+def _first(sync: Sync) -> Tuple[float, int]:
+    """Seconds of a call after a first one, and the calls of a spell; 0 if one takes longer."""
+    sync()
+    npx.waitall()
+    once = _timed(sync, 1)
+    calls = min(500, int(SPELL_SECONDS / max(once, 1e-6)))
+    return once, max(2, calls) if calls else 0
 
 
 def _timed(sync: Sync, calls: int) -> float:
