@@ -7,6 +7,7 @@ import pytest
 from mxdp.backend import mx
 from mxdp.collectives import AllReduce, all_gather, allreduce, broadcast, reduce_scatter
 from mxdp.collectives.program import Program, flat, places
+from mxdp.plans.collective.algorithms import ALGORITHMS, plan
 from mxdp.plans.collective.one_hop import direct, naive, shared_memory
 from mxdp.plans.collective.rings import ring
 
@@ -36,6 +37,7 @@ def test_calls(schedule, calls):
 
 def test_empty_chunks_are_left_out():
     assert len(program(direct(3), 1).calls) == 2 + 1 + 2
+    assert len(program(shared_memory(3), 1).calls) == 1 + 2  # in its place
 
 
 def test_staging_buffers_hold_what_the_docstrings_say():
@@ -120,3 +122,14 @@ def test_weights_whose_layout_inference_changes_between_two_sums():
             x = mx.np.ones((2, 16, 8, 8), ctx=weight.ctx)
             mx.npx.convolution(x, weight, kernel=(3, 3), num_filter=32, no_bias=True).wait_to_read()
             assert (weight.asnumpy() == expected).all()
+
+
+@pytest.mark.parametrize("devices", [2, 3, 5, 8])
+@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
+def test_vectors_of_one_element_are_summed_again_and_again_without_waiting(algorithm, devices):
+    held = [mx.nd.array([rank + 1.0], ctx=mx.cpu(rank)) for rank in range(devices)]
+    schedule = plan(algorithm, devices, [1])
+    summed = Program(schedule, [places(schedule, vector) for vector in held], again=True)
+    for _ in range(4):
+        summed()
+    assert [vector.asscalar() for vector in held] == [devices**3 * devices * (devices + 1) / 2] * devices
