@@ -72,9 +72,9 @@ def seconds_a_call(sync: Sync) -> float:
 def seconds_in_turn(makers: Mapping[str, Callable[[], Sync]]) -> Dict[str, float]:
     """:func:`seconds_a_call` of what each makes. The spells take turns, each time in another order.
 
-    Where Linux has put the devices' threads, it leaves them for some 10 to 100 ms, and sums that the devices make one
-    after the other often leave both on one of two cores. Who sums has one algorithm, so each runs for a while before
-    its spell counts: otherwise it would be timed with the threads where the one before it had left them.
+    Sums that the devices make one after the other often leave their threads on one of two cores, where Linux keeps
+    them for a while. Who sums has one algorithm, so each runs before its spell counts: otherwise it would be timed with
+    the threads where the one before it had left them.
     """
     times: Dict[str, List[float]] = {}
     short: Dict[str, Tuple[Sync, int]] = {}  # what takes longer than a spell is dropped, with its memory
