@@ -1,14 +1,14 @@
 """Moves the gradients of a trainer's parameters into buckets, and notices when they are replaced.
 
 gluon gives a parameter new gradients when it is cast, moved or initialised again. A network hybridised with
-``static_shape=True`` keeps writing to the gradient arrays of its first backward pass, even after they were replaced.
-Then autograd and the parameter have different gradients (source: ``StaticBackward`` in MXNet's ``cached_op.cc``).
+``static_shape=True`` keeps writing to the gradient arrays of its first backward pass, even after they were replaced
+(source: ``StaticBackward`` in MXNet's ``cached_op.cc``): these are copied into the buckets at each step.
 """
 
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 from mxdp.backend import NDArray, mx
 from mxdp.collectives.gradients import GradientSync, address
@@ -18,6 +18,7 @@ from mxdp.plans.cost.machine import Machine
 from mxdp.processes import World
 
 Parameter = Any
+CURE = "call step before a parameter is initialised, cast or moved, or gets another grad_req or trainer"
 
 
 class BucketedGradients:
@@ -68,6 +69,20 @@ class BucketedGradients:
             for _, sync in self.syncs:
                 sync()
 
+    def fetch(self) -> None:
+        """Copy into ``param.grad()`` what a network with ``static_shape=True`` has written elsewhere; doesn't wait.
+
+        Raises:
+            RuntimeError: some accumulated gradients lie in buckets, and some do not.
+        """
+        for param in self._params:
+            for data, view in zip(param._data, param._grad or ()):
+                written = data.grad
+                if written is not None and address(written) != address(view):
+                    if self.accumulating:
+                        raise RuntimeError(f"the gradient of {param.name} was added up outside its bucket: {CURE}")
+                    prepare("_copyto", [written], view)()
+
     @property
     def accumulating(self) -> bool:
         """Are there gradients from :meth:`no_sync` that are not summed yet?"""
@@ -107,48 +122,22 @@ class BucketedGradients:
 
 class _Watched(GradientSync):
     def _check_places(self) -> None:
-        """No check here: the trainer checks (:func:`astray`, :meth:`BucketedGradients.hold`) and makes new buckets."""
+        """No check here: the trainer copies strays (:meth:`BucketedGradients.fetch`), or makes new buckets
+        (:meth:`BucketedGradients.hold`)."""
 
 
 class _WatchedShards(_Watched, ShardedSync):
     pass
 
 
-def astray(params: Sequence[Parameter]) -> List[Parameter]:
-    """The parameters whose ``param.grad()`` is not the array that backward writes."""
-    return [
-        param for param in params if param._grad is not None and not all(map(_same_memory, param._data, param._grad))
-    ]
-
-
-def follow(params: Sequence[Parameter]) -> None:
-    """Make ``param.grad()`` the array that backward writes."""
-    for param in params:
-        param._grad = [data.grad for data in param.list_data()]
-
-
-def zero_idle(params: Sequence[Parameter], alone: bool) -> None:
-    """A device without a backward pass since the last step had no samples: its gradients become zero.
-
-    They are the sum of the step before. gluon's Trainer refuses them, or, with ``ignore_stale_grad=True``, leaves the
-    device's parameters as they were, so that replicas differ. If no device of all has run backward, nothing changes;
-    unless this rank is not ``alone``: another one may have had samples.
-    """
-    trained = [param for param in params if param.grad_req != "null"]
-    devices = range(len(trained[0]._data)) if trained else ()
-    idle = [i for i in devices if not any(param._data[i]._fresh_grad for param in trained)]
-    if alone and len(idle) == len(devices):
-        return
-    for i in idle:
-        for param in trained:
-            if param.grad_req == "write":  # with "add" they are the user's to set to zero
-                param._grad[i][()] = 0
-            param._data[i]._fresh_grad = True
-
-
-def _same_memory(data: NDArray, grad: NDArray) -> bool:
-    written = data.grad
-    return written is None or address(written) == address(grad)
+def unwritten(params: Sequence[Parameter]) -> Dict[int, Set[int]]:
+    """By number of each parameter that is trained, the devices on which no backward pass has written its gradient since
+    the last step."""
+    return {
+        number: {device for device, data in enumerate(param._data) if not data._fresh_grad}
+        for number, param in enumerate(params)
+        if param.grad_req != "null"
+    }
 
 
 @contextmanager

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import warnings
+import os
+import pickle
 from contextlib import contextmanager
-from typing import Any, Dict, Iterator, Optional
+from pathlib import Path
+from typing import Any, Dict, Iterator, Optional, Set
 
-from mxdp.backend import gluon, mx
+from mxdp.backend import gluon
 from mxdp.errors import plural
-from mxdp.gluon.bucketed import BucketedGradients, astray, follow, zero_idle
+from mxdp.gluon.bucketed import CURE, BucketedGradients, unwritten
 from mxdp.gluon.checks import bucketing_store, check_batch_size, check_dense, check_options, listed
-from mxdp.gluon.sharded import Shard, ShardedStates, check_shardable
-from mxdp.gluon.updater import Updater
-from mxdp.process import MxdpWarning
+from mxdp.gluon.sharded import Shards, check_shapes, check_shardable, mapped, on_host
+from mxdp.gluon.updater import Updater, WholeParameters
 from mxdp.processes import World
 
 
@@ -26,9 +27,6 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
 
     A batch may have fewer samples than there are devices: split it over ``devices[:len(X)]``. A device that has run no
     backward pass since the last step is updated like the others, with gradients of zero for its part of the sum.
-
-    A network hybridised with ``static_shape=True`` keeps the gradient arrays of its first backward pass. If this pass
-    came before the move, the gradients are summed one by one, as by ``gluon.Trainer``, with a warning.
 
     Args:
         params, optimizer, optimizer_params: as for ``gluon.Trainer``. Buckets are filled in the order of ``params``.
@@ -50,9 +48,6 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             ``bucket_mb`` that is not more than 0; or ``shard_optimizer`` with a store of MXNet, or with an optimiser
             that has no state or needs whole parameters.
         TypeError: ``kvstore`` is neither a name nor a store nor None.
-
-    Warns:
-        MxdpWarning: at a step, if gradients are summed one by one.
     """
 
     _optimizer: Any
@@ -78,10 +73,10 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             raise ValueError(f"bucket_mb must be more than 0, not {bucket_mb}")
         self._bucket_mb = bucket_mb
         self._buckets: Optional[BucketedGradients] = None
-        self._sharded: Optional[ShardedStates] = None
-        self._states: Dict[int, Any] = {}  # whole, for the next buckets
+        self._placed: Optional[Shards] = None
+        self._states: Dict[int, Any] = {}  # whole, with shard_optimizer: of frozen parameters, or for the next buckets
         self._held_back = False
-        self._one_by_one = False
+        self._lenient = True  # False in a step that refuses stale gradients
         # For the name of a store and a single device, MXNet makes no store.
         store = kvstore if self._alone else self._bucketing
         super().__init__(params, optimizer, optimizer_params, store, compression_params, update_on_kvstore)
@@ -91,8 +86,8 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             check_shardable(self._optimizer, self._bucketing)
         self._shards = shard_optimizer and several
         if self._bucketing:
-            updater = Shard if self._shards else Updater
-            self._updaters = [updater(self._optimizer) for _ in self._contexts]
+            self._updaters = [Updater(self._optimizer)]
+            self._whole = WholeParameters(self._params)
         ready = all(param._data for param in self._in_order)
         if not (self._alone or ready):
             raise ValueError(
@@ -124,7 +119,6 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             )
         self._check_initialised()
         buckets = self._ready_buckets()
-        self._one_by_one = False  # With grad_req="add", a static_shape network takes the new gradient arrays.
         outer, self._held_back = self._held_back, True
         try:
             with buckets.no_sync():
@@ -135,15 +129,22 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
     def step(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
         """Sum the gradients, divide them by ``batch_size``, and update the parameters, as ``gluon.Trainer`` does.
 
-        ``batch_size``: the samples of all devices, and of all ranks, together.
+        ``batch_size``: the samples of all devices, and of all ranks, together. ``ignore_stale_grad``: a gradient that
+        backward has not written since the last step counts as zero, and a parameter without any is not updated. With
+        several ranks this waits for them.
 
         Raises:
             ValueError: ``batch_size`` is not more than 0.
+            UserWarning: a gradient was not written since the last step, without ``ignore_stale_grad``.
             DeferredInitializationError: as for :meth:`no_sync`.
         """
         check_batch_size(batch_size)
         self._check_initialised()
-        super().step(batch_size, ignore_stale_grad)
+        self._lenient = ignore_stale_grad
+        try:
+            super().step(batch_size, ignore_stale_grad)
+        finally:
+            self._lenient = True
         if self._bucketing:
             self._bucketing.world.step_done()
 
@@ -160,33 +161,82 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
 
     def save_states(self, fname: str) -> None:
         """Save the optimiser and its whole state. With ``shard_optimizer`` every rank calls it, and rank 0 writes."""
-        if not self._shards:
+        if self._bucketing is None:
             super().save_states(fname)
             return
-        self._check_initialised()
-        self._ready_buckets()
-        assert self._sharded
-        updater = mx.optimizer.get_updater(self._optimizer)
-        updater.states = self._sharded.whole()
-        if self._bucketing and self._bucketing.world.rank == 0:
-            with open(fname, "wb") as file:
-                file.write(updater.get_states(dump_optimizer=True))
+        states = self.states_as_bytes()
+        if not self._shards or self._bucketing.world.rank == 0:
+            part = Path(f"{fname}.{os.getpid()}.part")
+            part.write_bytes(states)
+            part.replace(fname)
 
     def load_states(self, fname: str) -> None:
-        """Load what :meth:`save_states` or ``gluon.Trainer`` has saved; every rank calls it."""
-        if not self._shards:
+        """Load what :meth:`save_states` or ``gluon.Trainer`` has saved. Every rank calls it, and rank 0 reads.
+
+        Raises:
+            OSError: on every rank, if rank 0 can't read the file.
+            ValueError: as for :meth:`take_states`.
+        """
+        if self._bucketing is None:
             super().load_states(fname)
             return
-        first = self._updaters[0]
-        with open(fname, "rb") as file:
-            first.set_states(file.read())
-        check_shardable(first.optimizer, self._bucketing)
-        for shard in self._updaters:
-            shard.optimizer = first.optimizer
-        self._optimizer, self._states = first.optimizer, first.states
-        self._optimizer.param_dict = dict(enumerate(self._params))
-        if self._sharded:
-            self._sharded.take(self._states)
+        saved: Any = b""
+        try:
+            saved = Path(fname).read_bytes() if self._bucketing.world.rank == 0 else b""
+        except OSError as error:
+            saved = error
+        saved = self._bucketing.world.gather(saved)[0]
+        if isinstance(saved, OSError):
+            raise saved
+        self.take_states(saved)
+
+    def states_as_bytes(self) -> bytes:
+        """The optimiser and its whole state, as :meth:`save_states` writes them: a pickle. Waits. With
+        ``shard_optimizer`` all ranks call it.
+
+        Raises:
+            ValueError: Python can't pickle the optimiser or its schedule.
+        """
+        self._check_initialised()
+        if self._shards:
+            self._ready_buckets()
+        states = {number: mapped(its, on_host) for number, its in self._updaters[0].states.items()}
+        if self._placed:
+            states = {**self._states, **self._placed.whole()}
+        counts = self._optimizer._all_index_update_counts
+        counts.update({device.device_id: dict(counts[0]) for device in self._contexts})  # where gluon looks for them
+        try:
+            return pickle.dumps((states, self._optimizer))
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise ValueError(
+                f"the optimiser can't be saved ({error}): define its class, and its schedule's, at the top of a module"
+            ) from error
+
+    def take_states(self, saved: bytes) -> None:
+        """Continue with what :meth:`states_as_bytes` gave, whatever devices and ranks it was on. All stays as it was if
+        this raises. It runs what the pickle holds: take only what you trust.
+
+        Raises:
+            ValueError: these are no states, or those of another network or of an optimiser that can't be cut.
+        """
+        self._check_initialised()
+        try:
+            content = pickle.loads(saved)
+            states, optimizer = content if isinstance(content, tuple) else (content, self._optimizer)
+            states = dict(states.items())
+        except Exception as error:
+            raise ValueError(f"these are no states of a trainer ({type(error).__name__}: {error})") from error
+        if self._shards:
+            check_shardable(optimizer, self._bucketing)
+            check_shapes(states, self._params)
+        if not self._kv_initialized:
+            self._init_kvstore()
+        self._init_params()  # else the first step would overwrite what is loaded into single replicas after this
+        self._optimizer, optimizer.param_dict = optimizer, dict(enumerate(self._params))
+        self._updaters[0].restart(optimizer, {} if self._shards else states)
+        self._states = states if self._shards else {}
+        if self._placed:
+            self._placed.take(self._states)
 
     def _check_whole(self) -> None:
         if self._shards:
@@ -196,10 +246,25 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             )
         self._check_initialised()
 
+    def _refuse_stale(self, stale: Dict[int, Set[int]]) -> None:
+        """Raise gluon's UserWarning for gradients that are missing, unless the device, or this rank, had no samples."""
+        idle = set.intersection(*stale.values()) if stale else set()
+        if self._alone and len(idle) == len(self._contexts):
+            idle = set()
+        for number, devices in stale.items():
+            for device in devices - idle:
+                raise UserWarning(
+                    f"the gradient of parameter {self._params[number].name} on {self._contexts[device]} has not been "
+                    "updated by backward since the last step: use the parameter in the forward pass, or call step with "
+                    "ignore_stale_grad=True"
+                )
+
     def _check_initialised(self) -> None:
         """Raise a DeferredInitializationError if the shape of a parameter is not known yet."""
         for param in self._params:
-            if param._deferred_init:
+            if not param._deferred_init:
+                self._contexts = param.list_ctx()
+            else:
                 devices, where = plural(len(self._contexts), "device"), ", ".join(map(str, self._contexts))
                 raise gluon.parameter.DeferredInitializationError(
                     f"the parameter {param.name} has no values yet, and will have them on {devices} "
@@ -216,45 +281,50 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
                 "a step or allreduce_grads inside no_sync would leave each device with its own gradients: call it "
                 "after no_sync"
             )
-        if len(self._contexts) == 1 and self._alone and not self._buckets:
+        if not (self._several or self._buckets):
             return  # Nothing to sum: a single device has buckets only after no_sync.
-        self._find_strays()
-        buckets = None if self._one_by_one else self._ready_buckets()
-        zero_idle(self._in_order, self._alone)
-        (buckets or super()._allreduce_grads)()
+        buckets = self._ready_buckets()
+        buckets.fetch()
+        stale = unwritten(self._params)
+        if not self._lenient:
+            self._refuse_stale(stale)
+        if not self._alone or any(len(devices) < len(self._contexts) for devices in stale.values()):
+            for param, device in ((self._params[number], device) for number in stale for device in stale[number]):
+                if param.grad_req == "write":  # with "add" they are the user's to set to zero
+                    param._grad[device][()] = 0  # it is the sum of an earlier step
+        buckets()
 
     def _update(self, ignore_stale_grad: bool = False) -> None:
-        if self._shards and getattr(self, "_amp_loss_scaler", None):
-            raise RuntimeError("shard_optimizer and amp's loss scaling don't work together: leave one of them out")
-        super()._update(ignore_stale_grad)
-        if self._sharded:
-            self._sharded.spread()
-
-    def _find_strays(self) -> None:
-        """If backward has not written into ``param.grad()``, sum the arrays that it has written, without buckets.
-
-        Raises:
-            RuntimeError: some accumulated gradients lie in buckets, and some do not.
-        """
-        strays = astray(self._in_order)
-        if not strays:
+        if self._bucketing is None:
+            super()._update(ignore_stale_grad)
             return
-        if self._shards:
-            raise RuntimeError(
-                "backward does not write this network's gradients into the buckets, which shard_optimizer needs: run a "
-                "forward pass before the trainer is made, or leave static_shape out"
-            )
-        self._drop_buckets()
-        follow(strays)
-        if not self._one_by_one:
-            self._one_by_one = True
-            warnings.warn(
-                "Backward does not write this network's gradients into mxdp.Trainer's buckets, so they are summed one "
-                "by one. This happens if the first backward pass after hybridize(static_shape=True) came before the "
-                "buckets: run a forward pass before the trainer is made, or leave static_shape out.",
-                MxdpWarning,
-                stacklevel=5,
-            )
+        scaler = getattr(self, "_amp_loss_scaler", None)
+        if scaler and self._shards:
+            raise RuntimeError("shard_optimizer and amp's loss scaling don't work together: leave one of them out")
+        if scaler and scaler.has_overflow(self._params):
+            return
+        stale, world = unwritten(self._params), self._bucketing.world
+        if ignore_stale_grad:
+            skipped = {number for number, devices in stale.items() if len(devices) == len(self._contexts)}
+            skipped = set.intersection(*world.gather(skipped))
+        else:
+            self._refuse_stale(stale)
+            skipped = set()
+        numbers = [number for number in stale if number not in skipped]
+        place, updater = self._placed or self._whole, self._updaters[0]
+        pieces = place.pieces(numbers)
+        updater(pieces, alone=not self._several)
+        if not updater.repeatable:
+            world.broadcast([piece.weight for its in pieces.values() for piece in its])
+        place.spread(numbers)
+        for number in stale:
+            for data in self._params[number]._data:
+                data._fresh_grad = False
+
+    @property
+    def _several(self) -> bool:
+        """True if gradients are summed: over devices, which may have changed, or ranks."""
+        return not self._alone or len(self._contexts) > 1
 
     def _ready_buckets(self) -> BucketedGradients:
         """The buckets. They are made now if there are none, or if gluon has given the parameters other gradients.
@@ -266,6 +336,9 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             return self._buckets
         self._drop_buckets()
         assert self._bucketing is not None
+        places = {str(param.list_ctx()) for param in self._params}
+        if len(places) > 1:
+            raise ValueError(f"all parameters must lie on the same devices, not on {' and '.join(sorted(places))}")
         check_dense(self._in_order, always=True)
         store = self._bucketing
         machine = store.machine(self._contexts[0])
@@ -273,17 +346,16 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             self._in_order, store.algorithm, self._bucket_mb, machine, store.world, self._shards
         )
         if self._shards:
-            states, self._states = self._states, {}
-            self._sharded = ShardedStates(self._buckets, self._params, self._updaters, store.world, states)
+            self._placed = Shards(self._buckets, self._params, self._updaters[0])
+            self._placed.take(self._states)
         return self._buckets
 
     def _drop_buckets(self) -> None:
-        if self._sharded:
-            self._states, self._sharded = self._sharded.whole(), None
+        if self._placed:
+            self._states.update(self._placed.whole())
+            self._updaters[0].restart(self._optimizer, {})
+            self._placed = None
         if self._buckets and self._buckets.accumulating:
             self._buckets = None
-            raise RuntimeError(
-                "gradients added up inside no_sync are lost, since a parameter was initialised, cast or moved, has "
-                "another grad_req or was taken by another trainer: call step before that"
-            )
+            raise RuntimeError(f"gradients added up inside no_sync are lost: {CURE}")
         self._buckets = None

@@ -12,7 +12,7 @@ from mxdp.experiments.harness import claims
 from mxdp.experiments.harness.experiment import Case
 from mxdp.experiments.harness.rows import Row
 from mxdp.experiments.measure.oracle import count
-from mxdp.gluon.sharded import ShardedStates
+from mxdp.gluon.sharded import Shards
 
 SETTINGS = dict(devices=[2], kind="cpu", seed=0, batch_size=2, steps=1, width=4, units=64)
 
@@ -76,7 +76,7 @@ def test_its_oracle_finds_nothing_wrong(optimizer, sharded):
 
 def test_its_oracle_finds_parts_that_are_not_spread_or_not_summed(monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(ShardedStates, "spread", lambda self: None)
+        patch.setattr(Shards, "spread", lambda self, numbers: None)
         checked, wrong = count(work.oracle(case(), SETTINGS))
     assert wrong > checked / 4
     monkeypatch.setattr(ShardedSync, "_sum", lambda self, bucket: None)
@@ -86,6 +86,6 @@ def test_its_oracle_finds_parts_that_are_not_spread_or_not_summed(monkeypatch):
 
 def test_it_measures_the_state_and_counts_what_is_moved():
     plain, own = (work.set_up(case(sharded=sharded), SETTINGS).round() for sharded in (False, True))
-    assert plain.metrics == {"state_bytes": 8 * PARAMS, "moved_bytes": 8 * PARAMS}
+    assert plain.metrics == {"state_bytes": 8 * PARAMS, "moved_bytes": 12 * PARAMS}
     assert own.metrics["moved_bytes"] == 8 * PARAMS
     assert 4 * PARAMS <= own.metrics["state_bytes"] <= 4.01 * PARAMS

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as onp
 import pytest
-import small_training
 from small_training import (
     SGD,
     SHAPES,
@@ -25,7 +22,7 @@ from small_training import (
 
 from mxdp.backend import autograd, gluon, mx, np
 from mxdp.gluon import Trainer
-from mxdp.process import MxdpWarning
+from mxdp.gluon.bucketed import BucketedGradients
 
 
 def test_the_gradients_are_views_into_one_bucket_in_the_order_of_the_network(semantics):
@@ -140,11 +137,7 @@ def test_gradients_that_were_attached_by_hand_are_summed():
         if step == 1:
             params[3].data(mx.cpu(1)).attach_grad()
         backward(params, step)
-        if step == 1:
-            with pytest.warns(MxdpWarning, match="does not write this network's gradients into mxdp.Trainer's buckets"):
-                trainer.step(4)
-        else:
-            trainer.step(4)
+        trainer.step(4)
     assert_equal(weights(params), train(by_mxnet, 2))
 
 
@@ -305,23 +298,17 @@ def dense_weights(params):
     return weights([param for param in params if "running" not in param.name])
 
 
-def test_static_shape_after_a_forward_pass_has_buckets():
-    expected, _ = train_net(by_mxnet, prepare=forward_once)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", MxdpWarning)
-        found, trainer = train_net(Trainer, prepare=forward_once)
+@pytest.mark.parametrize("shard", [False, True])
+@pytest.mark.parametrize("prepare", [forward_once, static])
+def test_a_static_shape_network_trains_as_with_mxnets_trainer(prepare, shard):
+    """Where it has run backward before the gradients moved, it still writes to where they were."""
+    optimizer = "sgd", {"learning_rate": 0.1, "momentum": 0.5}
+    expected, _ = train_net(by_mxnet, prepare=prepare, steps=5, optimizer=optimizer)
+    found, trainer = train_net(
+        lambda *args: Trainer(*args, shard_optimizer=shard), prepare=prepare, steps=5, optimizer=optimizer
+    )
     assert_equal(dense_weights(found), dense_weights(expected))
-    assert not trainer._one_by_one
     assert trainer._buckets.hold()
-
-
-def test_static_shape_that_has_run_backward_is_summed_one_by_one():
-    expected, _ = train_net(by_mxnet, prepare=static, steps=5)
-    with pytest.warns(MxdpWarning, match=r"static_shape=True.*run a forward pass before the trainer is made") as caught:
-        found, trainer = train_net(Trainer, prepare=static, steps=5)
-    assert_equal(dense_weights(found), dense_weights(expected))
-    assert trainer._one_by_one
-    assert [warning.filename for warning in caught] == [small_training.__file__]
 
 
 def test_no_sync_brings_a_static_graph_into_the_buckets():
@@ -342,16 +329,14 @@ def test_no_sync_brings_a_static_graph_into_the_buckets():
         return gluon.Trainer(params, *args, kvstore="device", update_on_kvstore=False)
 
     expected, _ = train_net(no_updates_in_the_store, steps=4, micro_batches=added_up)
-    with pytest.warns(MxdpWarning, match="static_shape"):
-        found, trainer = train_net(Trainer, steps=4, prepare=static, micro_batches=held_back)
+    found, trainer = train_net(Trainer, steps=4, prepare=static, micro_batches=held_back)
     assert_equal(dense_weights(found), dense_weights(expected))
-    assert not trainer._one_by_one
     assert trainer._buckets.hold()
 
 
 def test_without_the_check_of_static_graphs_the_result_would_be_wrong(monkeypatch):
     expected, _ = train_net(by_mxnet, prepare=static)
-    monkeypatch.setattr(Trainer, "_find_strays", lambda self: None)
+    monkeypatch.setattr(BucketedGradients, "fetch", lambda self: None)
     found, _ = train_net(Trainer, prepare=static)
     with pytest.raises(AssertionError, match="not equal"):
         assert_equal(dense_weights(found), dense_weights(expected))

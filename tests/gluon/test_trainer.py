@@ -250,11 +250,6 @@ def in_two_calls(trainer, params, batch):
     trainer.update(4)
 
 
-def one_by_one(trainer, params, batch):
-    trainer._one_by_one = True
-    plain(trainer, params, batch)
-
-
 def in_micro_batches(trainer, params, batch):
     """The last one, which may have one sample, is outside."""
     if len(batch) > 1:
@@ -275,9 +270,7 @@ def added(trainer, params, batch):
     zero(params)
 
 
-@pytest.mark.parametrize(
-    "step", [plain, ignoring, in_two_calls, one_by_one, in_micro_batches, idle_inside_and_outside, added]
-)
+@pytest.mark.parametrize("step", [plain, ignoring, in_two_calls, in_micro_batches, idle_inside_and_outside, added])
 @pytest.mark.parametrize("last", [1, 2])
 def test_a_batch_with_fewer_samples_than_devices_equals_the_serial_run(step, last, semantics):
     """At the end of the epoch and in its middle. The devices without a sample hold the sum of the step before."""

@@ -1,8 +1,9 @@
 """What does it save to cut the optimiser's state into shards, and what does it cost?
 
-With momentum each device holds as much state as parameters, with Adam twice as much, and all hold the same. In shards,
-a device holds, and updates, its part alone: the all-reduce becomes a reduce-scatter before the update and an all-gather
-after it. The cost model says: as many bytes as before, and less to update.
+The state of momentum is as large as the parameters, Adam's twice as large. Plain, one device holds it for a whole
+parameter, updates the parameter after the all-reduce, and copies it to the others. In shards each device holds, and
+updates, an equal part of all: the all-reduce becomes a reduce-scatter before the update and an all-gather after it. The
+cost model says: a third fewer bytes.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ class ShardedOptimizer(Experiment):
     how_to_read = (
         "A round is 'steps' steps of 'batch_size' samples a device (ten times as many of the MLP, which has two hidden "
         "layers of 'units'); "
-        "the rows take turns. 'State' is what the optimiser holds on the fullest device, 'of plain' that over what it "
-        "holds there without shards. 'Moved' is what a step sends between devices, if all of it were messages. 'Time' "
+        "the rows take turns. 'State' is what the optimiser holds in all, and in shards on the fullest device; 'of "
+        "plain' is that over all. 'Moved' is what a step sends between devices, if all of it were messages. 'Time' "
         "is a step's over the step's without shards, round by round."
     )
     claims = {
@@ -41,7 +42,7 @@ class ShardedOptimizer(Experiment):
             exact=True,
         ),
         "moved": Claim(
-            "As many bytes are moved as without shards.", "ZeRO: stage 1 communicates no more", 1.0, exact=True
+            "No more bytes are moved than without shards.", "ZeRO: stage 1 communicates no more", 1.0, exact=True
         ),
         "time": Claim("On two devices a step takes at most 1.05 times as long as without shards.", "ours", 1.05),
     }
@@ -117,5 +118,5 @@ class ShardedOptimizer(Experiment):
         megabytes = [row.metrics["state_bytes"] / 1e6 for row in rows]
         style.bars(upper, [row.label for row in rows], megabytes, unit="MB", colours=colours)
         style.row_bars(figure, rows, "ms", colours, [1e3] * len(rows), lower)
-        upper.set_title("The optimiser's state on a device")
+        upper.set_title("The optimiser's state: all of it, or in shards on a device")
         lower.set_title("A step")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from random import Random
 from typing import Any, Iterator, List, Tuple
 
@@ -14,6 +15,7 @@ from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
 from mxdp.experiments.measure.devices import devices_of
 from mxdp.experiments.measure.resnet import begin_anywhere, resnet18
 from mxdp.gluon import Trainer
+from mxdp.gluon.sharded import leaves
 from mxdp.plans.collective.algorithms import plan
 from mxdp.scratch import split_batch
 from mxdp.timing import Timer
@@ -28,6 +30,7 @@ class OptimizerTraining:
     def __init__(self, case: Case, devices: List[Device], sharded: bool, settings: Settings) -> None:
         onp.random.seed(settings["seed"])  # by which gluon's initialisers draw
         self.devices, self._loss, optimizer = devices, gluon.loss.SoftmaxCELoss(), case.settings["optimizer"]
+        self.sharded = sharded
         self.net = _mlp(settings["units"]) if case.settings["net"] == "mlp" else resnet18(settings["width"])
         self.net.initialize(mx.init.Normal(0.05), ctx=devices)
         for device in devices:
@@ -48,8 +51,11 @@ class OptimizerTraining:
         self.trainer.step(len(X))
 
     def state_bytes(self) -> int:
-        """Of the optimiser's state on the fullest device."""
-        return max(sum(map(_nbytes, updater.states.values())) for updater in self.trainer._updaters)
+        """Of the optimiser's state: in shards on the fullest device, else in all."""
+        held: Counter[str] = Counter()
+        for array in (array for state in self.trainer._updaters[0].states.values() for array in leaves(state)):
+            held[str(array.ctx)] += _nbytes(array)
+        return max(held.values()) if self.sharded else sum(held.values())
 
     def moved_bytes(self) -> int:
         """What a step sends between devices, if each sum is made of messages."""
@@ -58,8 +64,8 @@ class OptimizerTraining:
             for bucket in sync.buckets:
                 both = sum(plan("direct", k).sent(bucket.nbytes))
                 moved += both // 2 if isinstance(sync, ShardedSync) else both
-            for part in (part for parts in getattr(sync, "parts", []) for part in parts):
-                moved += (k - 1) * _nbytes(part.weight)
+        updated = [param.list_data()[0] for param in self.params] if buckets else []
+        moved += sum((k - 1) * _nbytes(weight) for weight in updated)
         return moved
 
 
@@ -137,8 +143,5 @@ def _batch(samples: int, seed: int) -> Tuple[HostArray, HostArray]:
     return random.uniform(size=(samples, 1, 28, 28)).astype("float32"), random.randint(0, 10, samples).astype("int32")
 
 
-def _nbytes(state: Any) -> int:
-    """Of an array, or of all arrays in a tuple."""
-    if isinstance(state, (tuple, list)):
-        return sum(map(_nbytes, state))
-    return int(state.size * onp.dtype(state.dtype).itemsize)
+def _nbytes(array: NDArray) -> int:
+    return int(array.size * onp.dtype(array.dtype).itemsize)
