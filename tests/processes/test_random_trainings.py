@@ -1,0 +1,197 @@
+"""Random trainings by ``mxdp.Trainer`` end with the bits of gluon's default trainer on as many devices: plain and in
+shards, on devices and ranks, saved by one and continued by another.
+
+Gradients are whole numbers, so sums are exact in any order. A gradient that one device lacks counts as zero: the
+reference multiplies the parameter by zero there. A parameter that no device has used is not updated: the reference
+freezes it for a step. (gluon's default would take the gradients of an earlier step again.)
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import tempfile
+import warnings
+
+import fake_mpi
+import numpy as onp
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from mxdp.backend import autograd, gluon, mx
+from mxdp.gluon import Trainer, trainer
+from mxdp.gluon.sharded import ELEMENTWISE, Shards
+from mxdp.gluon.updater import Updater, WholeParameters
+
+SHAPES = [(3, 5), (5,), (2, 3, 2), (1,), (130, 130), (7,)]
+
+
+@mx.optimizer.register
+class Shrinking(mx.optimizer.Optimizer):
+    """Keeps a number for all parameters and devices."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.factor = 1.0
+
+    def create_state(self, index, weight):
+        return None
+
+    def update(self, index, weight, grad, state):
+        self._update_count(index)
+        self.factor *= 0.875
+        weight[:] -= self._get_lr(index) * self.factor * self.rescale_grad * grad
+
+
+OPTIMIZERS = {
+    "sgd": [{}, {"momentum": 0.5}],
+    "nag": [{"momentum": 0.5}],
+    "signum": [{"momentum": 0.5}],
+    "rmsprop": [{}, {"centered": True}],
+    **{name: [{}] for name in ("adam", "adamax", "adagrad", "adadelta", "ftrl", "ftml", "dcasgd", "nadam", "lamb")},
+    **{name: [{}] for name in ("lars", "lbsgd", "shrinking")},
+}
+STATELESS = [("sgd", {}), ("shrinking", {})]
+
+
+@st.composite
+def trainings(draw):
+    """An optimiser with its options, and what is done: parts of a training, each by one trainer."""
+    name = draw(st.sampled_from(sorted(OPTIMIZERS)))
+    options = draw(st.sampled_from(OPTIMIZERS[name]))
+    cut = name in [known.lower() for known in ELEMENTWISE] and (name, options) not in STATELESS
+    options = {**options, "learning_rate": 0.125, "wd": draw(st.sampled_from([0, 0.0625]))}
+    if draw(st.booleans()):
+        options["clip_gradient"] = 0.5
+    if draw(st.booleans()):
+        options["lr_scheduler"] = mx.lr_scheduler.PolyScheduler(max_update=12, base_lr=0.125, pwr=1)
+    half = name in ("sgd", "nag", "adam") and draw(st.booleans())
+    options.update({"multi_precision": True} if half else {})
+    count = draw(st.integers(1, len(SHAPES)))
+    number = st.integers(0, count - 1)
+    parts = []
+    for _ in range(draw(st.integers(1, 3))):
+        ranks, n = draw(st.sampled_from([(1, 1), (1, 2), (1, 3), *([] if half else [(2, 1), (2, 2)])]))
+        kind = draw(st.sampled_from(["plain", "shards", "gluon"] if cut else ["plain", "gluon"]))
+        ranks, n = (1, ranks * n) if kind == "gluon" else (ranks, n)
+        steps = []
+        for _ in range(draw(st.integers(1, 4))):
+            frozen, unused = draw(st.sets(number, max_size=1)), draw(st.sets(number, max_size=1))
+            missing = draw(st.sets(st.tuples(number, st.integers(0, ranks * n - 1)), max_size=2))
+            missing |= {(its, replica) for its in unused for replica in range(ranks * n)}
+            steps.append((frozen, missing))
+        parts.append((kind, ranks, n, steps))
+    return name, options, "float16" if half else "float32", SHAPES[:count], parts
+
+
+def slope(number, shape, replica, step):
+    return (onp.arange(int(onp.prod(shape))).reshape(shape) % 3 + replica - 2 * number + step % 2) % 5 - 2.0
+
+
+def train(kind, world, n, total, case, values, steps, done, file):
+    """One part of a training on one rank: the parameters of each device. ``total``: replicas over all ranks."""
+    name, options, dtype, shapes, _ = case
+    params = [gluon.Parameter(f"p{number}", shape=shape, dtype=dtype) for number, shape in enumerate(shapes)]
+    params[0].lr_mult, params[-1].wd_mult = 0.5, 2.0
+    for param, value in zip(params, values):
+        param.initialize(init="ones", ctx=[mx.cpu(device) for device in range(n)])
+        param.set_data(mx.np.array(value, dtype=dtype))
+    options = copy.deepcopy(options)
+    if kind == "gluon":
+        its = gluon.Trainer(params, name, options)
+    else:
+        its = Trainer(params, name, options, world=world, shard_optimizer=kind == "shards", bucket_mb=1e-4)
+    if done:
+        its.load_states(file)
+    first = n * (world.rank if world else 0)
+    for step, (frozen, missing) in enumerate(steps, done):
+        unused = {i for i in range(len(params)) if all((i, replica) in missing for replica in range(total))}
+        for number, param in enumerate(params):
+            off = number in frozen or (kind == "gluon" and number in unused)
+            if param.grad_req != ("null" if off else "write"):
+                param.grad_req = "null" if off else "write"
+        for device in range(n):
+            with autograd.record():
+                losses = []
+                for number, param in enumerate(params):
+                    data, left_out = param.list_data()[device], (number, first + device) in missing
+                    if param.grad_req == "write" and (kind == "gluon" or not left_out):
+                        slopes = slope(number, param.shape, first + device, step) * (not left_out)
+                        losses.append((data * mx.np.array(slopes, dtype=dtype, ctx=data.ctx)).sum())
+            if losses:
+                autograd.backward(losses)
+        if kind != "gluon" or any(param.grad_req == "write" for param in params):
+            its.step(4, ignore_stale_grad=True)
+    for param in params:
+        if param.grad_req == "null":
+            param.grad_req = "write"
+    if kind == "shards" or not world or world.rank == 0:
+        its.save_states(file)
+    return [[data.asnumpy() for data in param.list_data()] for param in params]
+
+
+def run(case, by_gluon):
+    """All parts; returns the parameters on each replica after each part."""
+    values, done, found = [onp.ones(shape) for shape in case[3]], 0, []
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        file = os.path.join(folder, "states")
+        for kind, ranks, n, steps in case[4]:
+            kind, ranks, n = ("gluon", 1, ranks * n) if by_gluon else (kind, ranks, n)
+            given_ = (n, ranks * n, case, values, steps, done, file)
+            if ranks == 1:
+                replicas = [train(kind, None, *given_)]
+            else:
+                replicas = fake_mpi.run(ranks, lambda world, kind=kind, rest=given_: train(kind, world, *rest))
+            values = [arrays[0] for arrays in replicas[0]]
+            found.append([array for arrays in zip(*replicas) for devices in arrays for array in devices])
+            done += len(steps)
+    return found
+
+
+EXAMPLES = int(os.environ.get("MXDP_TRAININGS", 150))
+"""Of one to three trainings each."""
+
+
+def check(case):
+    expected, found = run(case, True), run(case, False)
+    for part, other in zip(found, expected):
+        assert len(part) == len(other)
+        for array, its in zip(part, other):
+            onp.testing.assert_array_equal(array, its)
+
+
+def randomly(function, **options):
+    return settings(max_examples=EXAMPLES, derandomize=True, deadline=None, database=None, **options)(
+        given(trainings())(function)
+    )
+
+
+test_random_trainings_have_the_bits_of_gluons_default_trainer = randomly(check)
+
+
+def counts_by_device(self, numbers, pieces, do=Updater._by_mxnet):
+    self.optimizer._set_current_context(pieces[0][0].weight.ctx.device_id if pieces[0] else 0)
+    do(self, numbers, pieces)
+
+
+def counts_each_piece(self, numbers, pieces, do=Updater._by_mxnet):
+    for together in zip(*pieces):
+        do(self, numbers, [[piece] for piece in together])
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "broken"),
+    [
+        (Updater, "_by_mxnet", counts_by_device),
+        (Updater, "_by_mxnet", counts_each_piece),
+        (Shards, "whole", lambda self: {}),
+        (WholeParameters, "spread", lambda self, numbers: None),
+        (trainer, "unwritten", lambda params: {i: set() for i, its in enumerate(params) if its.grad_req != "null"}),
+    ],
+)
+def test_a_broken_trainer_is_found(where, name, broken, monkeypatch):
+    monkeypatch.setattr(where, name, broken)
+    with pytest.raises(AssertionError):
+        randomly(check, phases=[Phase.generate], report_multiple_bugs=False)()
