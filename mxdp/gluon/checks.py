@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, List, Optional, Sequence
 
-from mxdp.backend import gluon, mx
+from mxdp.backend import autograd, gluon, mx
 from mxdp.errors import did_you_mean
 from mxdp.gluon.store import Store, by_name
 from mxdp.processes import World
@@ -47,8 +47,10 @@ def bucketing_store(kvstore: Any, world: Optional[World]) -> Optional[Store]:
     return by_name(name, world)
 
 
-def check_batch_size(batch_size: float) -> None:
-    """Raise a ValueError unless ``batch_size`` is more than 0."""
+def check_step(batch_size: float) -> None:
+    """Raise a ValueError unless ``batch_size`` is more than 0, or a RuntimeError inside ``autograd.record``."""
+    if autograd.is_recording():
+        raise RuntimeError("a step inside autograd.record() would become a part of the graph: call it after the block")
     if not batch_size > 0:
         raise ValueError(f"batch_size is the number of samples on all devices together, more than 0, not {batch_size}")
 

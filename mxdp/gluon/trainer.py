@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterator, Optional, Set
 from mxdp.backend import gluon
 from mxdp.errors import plural
 from mxdp.gluon.bucketed import CURE, BucketedGradients, unwritten
-from mxdp.gluon.checks import bucketing_store, check_batch_size, check_dense, check_options, listed
+from mxdp.gluon.checks import bucketing_store, check_step, check_dense, check_options, listed
 from mxdp.gluon.sharded import Shards, check_shapes, check_shardable, mapped, on_host
 from mxdp.gluon.updater import Updater, WholeParameters
 from mxdp.processes import World
@@ -138,7 +138,7 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             UserWarning: a gradient was not written since the last step, without ``ignore_stale_grad``.
             DeferredInitializationError: as for :meth:`no_sync`.
         """
-        check_batch_size(batch_size)
+        check_step(batch_size)
         self._check_initialised()
         self._lenient = ignore_stale_grad
         try:
@@ -150,7 +150,7 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
 
     def update(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
         """Update the parameters: the second half of :meth:`step`, after :meth:`allreduce_grads`."""
-        check_batch_size(batch_size)
+        check_step(batch_size)
         self._check_whole()
         super().update(batch_size, ignore_stale_grad)
 

@@ -448,6 +448,8 @@ def test_a_batch_without_samples_is_refused(kvstore, batch_size):
     for method in (trainer.step, trainer.update):
         with pytest.raises(ValueError, match=f"on all devices together, more than 0, not {batch_size}$"):
             method(batch_size)
+        with pytest.raises(RuntimeError, match="call it after the block"), autograd.record():
+            method(1)
     assert_equal(weights(params), before)
 
 
@@ -517,3 +519,113 @@ def test_a_store_is_taken_with_its_options():
         chosen.append(trainer._buckets.syncs[0][1].buckets[0].algorithm)
     assert chosen == [choose(devices(4), [1 << 18], 4, machine) for machine in (replace(CPU, push=1.0), CPU)]
     assert chosen[0] != chosen[1]
+
+
+BOTH = pytest.mark.parametrize("shard", [False, True], ids=["plain", "shards"])
+
+
+@BOTH
+@pytest.mark.parametrize("after", [[0, 1, 2], [1], [2, 0]])
+def test_a_net_that_is_moved_trains_on(after, shard):
+    """Its state moves, too, and no device is left out."""
+
+    def run(places):
+        params = parameters(2, [(3, 5), (7,)])
+        trainer = Trainer(params, "adam", {"learning_rate": 0.125}, shard_optimizer=shard)
+        for step, ids in enumerate([[0, 1], *places, *places]):
+            if ids != [device.device_id for device in params[0].list_ctx()]:
+                for param in params:
+                    param.reset_ctx([mx.cpu(number) for number in ids])
+            for param in params:
+                for data in param.list_data():
+                    with autograd.record():
+                        loss = (data * (1 + step)).sum() * 6 / len(ids)  # the same sum on any number of devices
+                    loss.backward()
+            trainer.step(4)
+        return weights(params)
+
+    expected = [arrays[0] for arrays in run([[0, 1]])]
+    for found, serial in zip(run([after]), expected):
+        assert len(found) == len(after)
+        for replica in found:
+            onp.testing.assert_array_equal(replica, serial)
+
+
+@BOTH
+def test_a_step_on_parameters_that_lie_on_other_devices_is_refused(shard):
+    params = parameters(2)
+    trainer = Trainer(params, *SGD, shard_optimizer=shard)
+    params[1].reset_ctx([mx.cpu(0), mx.cpu(2)])
+    backward(params)
+    with pytest.raises(ValueError, match=r"all parameters must lie on the same devices, not on .*cpu\(2\)"):
+        trainer.step(4)
+
+
+@BOTH
+def test_states_that_are_refused_change_nothing(shard, tmp_path):
+    file = str(tmp_path / "states")
+
+    def begun(shapes, *optimizer, **options):
+        params = parameters(2, shapes)
+        trainer = Trainer(params, *optimizer, **options)
+        backward(params)
+        trainer.step(4)
+        return params, trainer
+
+    begun([(3,)], "sgd", {"learning_rate": 1.0})[1].save_states(file)
+    begun([(4,), (2,)], "adam")[1].save_states(f"{file}-other")
+    (tmp_path / "states-damaged").write_bytes(b"damaged")
+    params, trainer = begun([(3,)], "adam", shard_optimizer=shard)
+    expected, other = begun([(3,)], "adam")
+    problems = {"-damaged": "these are no states of a trainer"}
+    if shard:
+        problems.update({"": "SGD as it is here has none", "-other": "of another network: one of shape"})
+    for end, problem in problems.items():
+        with pytest.raises(ValueError, match=problem):
+            trainer.load_states(file + end)
+    with pytest.raises(OSError, match="missing"):
+        trainer.load_states(f"{file}-missing")
+    backward(params, 1)
+    trainer.step(4)
+    backward(expected, 1)
+    other.step(4)
+    assert_equal(weights(params), weights(expected))
+
+
+def test_a_state_that_cannot_be_pickled_is_refused_and_no_file_is_left(tmp_path):
+    class Local(mx.lr_scheduler.LRScheduler):
+        def __call__(self, num_update):
+            return 1.0
+
+    params = parameters(2)
+    trainer = Trainer(params, "sgd", {"lr_scheduler": Local()})
+    with pytest.raises(ValueError, match=r"the optimiser can't be saved \(.*Local.*\): define its class, and its"):
+        trainer.save_states(str(tmp_path / "states"))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("size", [5, 20000])
+def test_momentum_may_be_changed(size):
+    def run(make, momenta):
+        params = parameters(2, [(size,)])
+        trainer = make(params, "sgd", {"learning_rate": 0.5, "momentum": momenta[0]})
+        for step, momentum in enumerate(momenta):
+            trainer._optimizer.momentum = momentum
+            backward(params, step)
+            trainer.step(4)
+        return weights(params)
+
+    by_devices = lambda *args: gluon.Trainer(*args, kvstore="device", update_on_kvstore=False)  # noqa: E731
+    assert_equal(run(Trainer, [0.5, 0, 0, 0.5]), run(by_devices, [0.5, 0, 0, 0.5]))
+    with pytest.raises(ValueError, match="had none before: make a new trainer"):
+        run(Trainer, [0, 0.5])
+
+
+def test_an_optimiser_that_draws_keeps_replicas_equal():
+    params = parameters(3)
+    trainer = Trainer(params, "sgld", {"learning_rate": 0.125})
+    for step in range(3):
+        backward(params, step)
+        trainer.step(4)
+    for replicas in weights(params):
+        assert_equal([replicas[1:]], [replicas[:1] * 2])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from collections import Counter
 
 import fake_mpi
@@ -82,3 +83,38 @@ def test_a_checkpoint_continues_on_other_ranks(name, after, tmp_path):
         fake_mpi.run(2, lambda world, shard=shard: work(world, shard, 2))
         found[shard] = fake_mpi.run(after, lambda world, shard=shard: work(world, shard, 4))
     onp.testing.assert_equal(found[True], found[False])
+
+
+class Drawing(mx.optimizer.Optimizer):
+    """As SGLD: adds random numbers, which differ by rank."""
+
+    def update(self, index, weight, grad, state):
+        weight[:] += float(threading.get_ident() % 1000)
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_an_optimiser_that_draws_keeps_ranks_equal(n):
+    def work(world):
+        params = [gluon.Parameter("x", shape=(5,))]
+        params[0].initialize(init="ones", ctx=[mx.cpu(number) for number in range(n)])
+        train(params, Trainer(params, Drawing(), world=world), world, range(2))
+        return values(params)
+
+    (first,), *others = fake_mpi.run(3, work)
+    for replicas in (first, *(its for (its,) in others)):
+        onp.testing.assert_equal(replicas, [first[0]] * n)
+
+
+@pytest.mark.parametrize("shard", [False, True])
+def test_states_are_read_on_rank_0_and_missing_on_all(shard, tmp_path):
+    def work(world):
+        _, trainer = trainer_of("adam", 1, world, shard)
+        if shard or world.rank == 0:
+            trainer.save_states(str(tmp_path / "states"))
+        world.barrier()
+        trainer.load_states(str(tmp_path / ("states" if world.rank == 0 else "is not here")))
+        with pytest.raises(OSError, match="nowhere"):
+            trainer.load_states(str(tmp_path / "nowhere"))
+        return True
+
+    assert fake_mpi.run(2, work) == [True, True]
