@@ -5,21 +5,25 @@ The network is a line, ``X w + b``, whose loss is half the squared error: its gr
 
 from __future__ import annotations
 
+import random
+from functools import partial
 from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 import numpy as onp
 
 from mxdp import backend
-from mxdp.backend import NDArray
-from mxdp.exercises.trial import Function, Hosts, Trial, Values
+from mxdp.backend import NDArray, autograd
+from mxdp.exercises.trial import Case, Function, Hosts, Moves, Record, Trial, Values, too_few
 from mxdp.plans.partition import bounds
 
 LR = 0.1
 
 
-def loss(X: NDArray, y: NDArray, params: Sequence[NDArray]) -> NDArray:
-    """Half the squared error of each sample (n,)."""
+def loss(record: Record, X: NDArray, y: NDArray, params: Sequence[NDArray]) -> NDArray:
+    """Half the squared error of each sample (n,). It is noted where the gradients are recorded, and for how many."""
     w, b = params
+    if autograd.is_recording():
+        record.samples[-1][X.ctx.device_id] = record.samples[-1].get(X.ctx.device_id, 0) + len(X)
     return ((X * w).sum(axis=1) + b - y) ** 2 / 2
 
 
@@ -30,15 +34,17 @@ def gradients(X: Any, y: Any, params: Sequence[Any]) -> Hosts:
     return [error @ X, error.sum(keepdims=True)]
 
 
-def _sgd(params: Sequence[Any], grads: Sequence[Any], divisor: float) -> Hosts:
-    return [param - LR / divisor * grad for param, grad in zip(params, grads)]
+def _sgd(params: Sequence[Any], grads: Sequence[Any], divisor: float, lr: float) -> Hosts:
+    return [param - lr / divisor * grad for param, grad in zip(params, grads)]
 
 
-def _batch(samples: int) -> Tuple[Any, Any, Hosts]:
+def _batch(samples: int, features: int) -> Tuple[Any, Any, Hosts]:
     """Samples, labels and the first parameters: small whole numbers."""
-    X = onp.array([[(3 * i) % 4, (i * i) % 3 + 1] for i in range(samples)], dtype="float32")
+    X = onp.array(
+        [[(3 * i) % 4, *[(i * i + j - 1) % 3 + 1 for j in range(1, features)]] for i in range(samples)], "float32"
+    )
     y = onp.array([(2 * i) % 5 - 1 for i in range(samples)], dtype="float32")
-    return X, y, [onp.array([1, 2], dtype="float32"), onp.array([1], dtype="float32")]
+    return X, y, [onp.arange(1, features + 1, dtype="float32"), onp.array([1], dtype="float32")]
 
 
 def _add(*some: Sequence[Any]) -> Hosts:
@@ -52,7 +58,7 @@ def _params(values: Sequence[Any], device: Any) -> List[NDArray]:
     return params
 
 
-def train_batch() -> Iterator[Trial]:
+def train_batch(draw: random.Random) -> Iterator[Case]:
     """One step, or two, on replicas."""
     for title, samples, devices, steps in (
         ("4 samples, 1 device", 4, 1, 1),
@@ -60,12 +66,21 @@ def train_batch() -> Iterator[Trial]:
         ("5 samples, 2 devices: shards of 3 and 2", 5, 2, 1),
         ("6 samples, 3 devices", 6, 3, 1),
         ("5 samples, 2 devices, two steps", 5, 2, 2),
+        ("2 samples, 3 devices, two steps: none for the last device", 2, 3, 2),
     ):
-        yield _train_batch(title, samples, devices, steps)
+        yield [_train_batch(title, samples, devices, steps)]
+    others = []
+    for devices in (1, 2, 3, 4, 5):
+        for samples in (draw.randint(1, devices), draw.randint(devices + 1, 8 * devices)):
+            features, steps = draw.randint(1, 4), draw.randint(1, 3)
+            title = f"{samples} samples of {features}, {devices} devices, {steps} steps"
+            others.append(_train_batch(title, samples, devices, steps, features, draw.randint(1, 4) / 64))
+    yield others
 
 
-def _train_batch(title: str, samples: int, devices: int, steps: int) -> Trial:
-    X, y, first = _batch(samples)
+def _train_batch(title: str, samples: int, devices: int, steps: int, features: int = 2, lr: float = LR) -> Trial:
+    X, y, first = _batch(samples, features)
+    record, sgd = Record(), partial(_sgd, lr=lr)
     shards = [(X[start:stop], y[start:stop]) for start, stop in bounds(samples, devices)]
 
     def after(step: Any) -> Values:
@@ -82,13 +97,13 @@ def _train_batch(title: str, samples: int, devices: int, steps: int) -> Trial:
         """The sum of all gradients, divided by ``by(number of own samples)``."""
         return after(
             lambda replicas: [
-                _sgd(params, _add(*grads(replicas)), by(len(shard[0]))) for params, shard in zip(replicas, shards)
+                sgd(params, _add(*grads(replicas)), by(len(shard[0]) or 1)) for params, shard in zip(replicas, shards)
             ]
         )
 
     def mean_of_means(replicas: Sequence[Hosts]) -> List[Hosts]:
-        means = [[grad / len(shard[0]) for grad in own] for own, shard in zip(grads(replicas), shards)]
-        return [_sgd(params, _add(*means), devices) for params in replicas]
+        means = [[grad / (len(shard[0]) or 1) for grad in own] for own, shard in zip(grads(replicas), shards)]
+        return [sgd(params, _add(*means), devices) for params in replicas]
 
     mistakes = {
         "The parameters are as they were. Change them in place: `param -= lr / n * param.grad`.": after(
@@ -96,7 +111,7 @@ def _train_batch(title: str, samples: int, devices: int, steps: int) -> Trial:
         ),
         "Each replica took the gradient of its own shard, so the replicas differ now. Sum the gradients of all devices "
         "before the update.": after(
-            lambda replicas: [_sgd(params, own, samples) for params, own in zip(replicas, grads(replicas))]
+            lambda replicas: [sgd(params, own, samples) for params, own in zip(replicas, grads(replicas))]
         ),
         "The summed gradient is not divided: divide it by the number of samples in the batch.": divided(lambda _: 1),
         "The summed gradient is divided by the length of a shard. It is the sum over the whole batch: divide it by "
@@ -115,11 +130,56 @@ def _train_batch(title: str, samples: int, devices: int, steps: int) -> Trial:
         own = [list(params) for params in replicas]
         for _ in range(steps):
             arrays = [backend.upload(values, contexts[0]) for values in (X, y)]
-            function(*arrays, replicas, contexts, LR, loss)
+            function(*arrays, replicas, contexts, lr, partial(loss, record))
         return _labelled([[param.asnumpy() for param in params] for params in own])
 
-    given = {"X": X, "y": y, "w": first[0], "b": first[1], "lr": LR, "devices": devices}
-    return Trial(title, given, divided(lambda _: samples), run, mistakes)
+    given = {"X": X, "y": y, "w": first[0], "b": first[1], "lr": lr, "devices": devices}
+    lengths = [len(shard[0]) for shard in shards]
+    planned, judge = _steps_moves(lengths, features, steps), partial(_parallel, lengths, features, steps)
+    right = divided(lambda _: samples)
+    return Trial(title, given, right, run, mistakes, planned=planned, judge=judge, record=record)
+
+
+def _steps_moves(lengths: Sequence[int], features: int, steps: int) -> Moves:
+    """Shards of samples and labels from device 0, gradients to it, and their sum back."""
+    moves: Moves = {}
+    for device, length in enumerate(lengths[1:], 1):
+        moves[0, device] = steps * ((length + 1) * (features + 1))
+        moves[device, 0] = steps * (features + 1)
+    return moves
+
+
+def _parallel(lengths: Sequence[int], features: int, steps: int, record: Record) -> str:
+    """Each device computes the gradients of a shard; these meet, by whatever all-reduce."""
+    devices, params = len(lengths), features + 1
+    for device in {*range(devices), *(device for samples in record.samples for device in samples)}:
+        computed = sum(samples.get(device, 0) for samples in record.samples)
+        if not steps * min(lengths) <= computed <= steps * max(lengths):
+            shard = f"{steps * min(lengths)} to {steps * max(lengths)}" if len(set(lengths)) > 1 else steps * lengths[0]
+            return (
+                f"But cpu({device}) computes the loss of {computed} samples. Its shards have {shard}, of "
+                f"{steps * sum(lengths)} in all."
+            )
+    chunks = sum(2 * (devices - 1) * -(-size // devices) for size in (features, 1))
+    for (source, target), moved in sorted(record.moves.items()):
+        shard = lengths[0] * params if source == 0 else 0
+        most = steps * (shard + max(2 * params, chunks))
+        if moved > most:
+            return (
+                f"But cpu({source}) sends {moved} numbers to cpu({target}), and {most} are enough. A device needs its "
+                "shard of the batch, and the gradients' sum."
+            )
+    for device, length in enumerate(lengths if devices > 1 else []):
+        others = sum(lengths) > length
+        came = sum(moved for (_, target), moved in record.moves.items() if target == device)
+        went = sum(moved for (source, _), moved in record.moves.items() if source == device)
+        needed = steps * (others * params + (length * params if device else 0))
+        if came < needed:
+            return too_few(record, f"to cpu({device}), its shard and the gradients of others,", came, needed)
+        needed = steps * ((length > 0) * params + (0 if device else sum(lengths[1:]) * params))
+        if went < needed:
+            return too_few(record, f"from cpu({device})", went, needed)
+    return ""
 
 
 def _labelled(replicas: Sequence[Sequence[Any]]) -> Values:
@@ -128,20 +188,27 @@ def _labelled(replicas: Sequence[Sequence[Any]]) -> Values:
     }
 
 
-def accumulate() -> Iterator[Trial]:
+def accumulate(draw: random.Random) -> Iterator[Case]:
     """One update, or two, from several micro-batches."""
-    for title, cuts, steps in (
-        ("1 micro-batch of 4 samples", [], 1),
-        ("2 micro-batches of 2 samples", [2], 1),
-        ("3 micro-batches of 3, 2 and 1 samples", [3, 5], 1),
-        ("2 micro-batches of 2 samples, two steps", [2], 2),
+    for title, lengths, steps in (
+        ("1 micro-batch of 4 samples", [4], 1),
+        ("2 micro-batches of 2 samples", [2, 2], 1),
+        ("3 micro-batches of 3, 2 and 1 samples", [3, 2, 1], 1),
+        ("2 micro-batches of 2 samples, two steps", [2, 2], 2),
     ):
-        yield _accumulate(title, [0, *cuts, 6 if len(cuts) == 2 else 4], steps)
+        yield [_accumulate(title, lengths, steps)]
+    others = []
+    for parts in (1, 2, 3, 4, 5, 6):
+        lengths, features, steps = [draw.randint(1, 5) for _ in range(parts)], draw.randint(1, 4), draw.randint(1, 3)
+        title = f"{parts} micro-batches of {', '.join(map(str, lengths))} samples of {features}, {steps} steps"
+        others.append(_accumulate(title, lengths, steps, features, draw.randint(1, 4) / 64))
+    yield others
 
 
-def _accumulate(title: str, ends: Sequence[int], steps: int) -> Trial:
-    samples = ends[-1]
-    X, y, first = _batch(samples)
+def _accumulate(title: str, lengths: Sequence[int], steps: int, features: int = 2, lr: float = LR) -> Trial:
+    samples, record, sgd = sum(lengths), Record(), partial(_sgd, lr=lr)
+    X, y, first = _batch(samples, features)
+    ends = [sum(lengths[:part]) for part in range(len(lengths) + 1)]
     parts = [(X[start:stop], y[start:stop]) for start, stop in zip(ends, ends[1:])]
     last = parts[-1]
 
@@ -154,7 +221,7 @@ def _accumulate(title: str, ends: Sequence[int], steps: int) -> Trial:
 
     def one_by_one(params: Hosts, whole: bool) -> Hosts:
         for part in parts:
-            params = _sgd(params, gradients(*part, params), samples if whole else len(part[0]))
+            params = sgd(params, gradients(*part, params), samples if whole else len(part[0]))
         return params
 
     def means(params: Hosts) -> Hosts:
@@ -164,26 +231,26 @@ def _accumulate(title: str, ends: Sequence[int], steps: int) -> Trial:
 
     def never_zeroed(params: Hosts) -> Hosts:
         kept["sum"] = _add(*([kept["sum"]] if kept else []), gradients(X, y, params))
-        return _sgd(params, kept["sum"], samples)
+        return sgd(params, kept["sum"], samples)
 
     hints = {
         "The parameters are as they were. Change them in place: `param -= lr / n * param.grad`.": after(lambda it: it),
         "Only the last micro-batch counts: each backward overwrites `param.grad`. Add the gradients up yourself, or "
-        "attach_grad(grad_req='add').": after(lambda it: _sgd(it, gradients(*last, it), samples)),
+        "attach_grad(grad_req='add').": after(lambda it: sgd(it, gradients(*last, it), samples)),
         "The last micro-batch counts twice: the sum is `param.grad` itself, which backward overwrites. Keep a copy: "
-        "`param.grad.copy()`.": after(lambda it: _sgd(it, gradients(*last, it), samples / 2)),
+        "`param.grad.copy()`.": after(lambda it: sgd(it, gradients(*last, it), samples / 2)),
         "The parameters change after each micro-batch: the later gradients are those of other parameters. Update once, "
         "after the last.": after(lambda it: one_by_one(it, whole=True)),
         "The parameters change after each micro-batch: that is ordinary SGD with small batches. Update once, after the "
         "last.": after(lambda it: one_by_one(it, whole=False)),
         "The sum is not divided: divide it by the number of samples in all micro-batches.": after(
-            lambda it: _sgd(it, gradients(X, y, it), 1)
+            lambda it: sgd(it, gradients(X, y, it), 1)
         ),
         "The sum is divided by the number of micro-batches. It is a sum over samples: divide it by their number.": (
-            after(lambda it: _sgd(it, gradients(X, y, it), len(parts)))
+            after(lambda it: sgd(it, gradients(X, y, it), len(parts)))
         ),
         "That is the mean of the micro-batches' means. Where their lengths differ, it is not the batch's mean: sum "
-        "over samples, divide once.": after(lambda it: _sgd(it, means(it), len(parts))),
+        "over samples, divide once.": after(lambda it: sgd(it, means(it), len(parts))),
         "The second step still has the first step's gradients in its sum: begin each step at zero.": after(
             never_zeroed
         ),
@@ -194,12 +261,31 @@ def _accumulate(title: str, ends: Sequence[int], steps: int) -> Trial:
         params = _params(first, device)
         own = list(params)
         for _ in range(steps):
-            function([[backend.upload(x, device) for x in part] for part in parts], params, LR, loss)
+            batches = [[backend.upload(x, device) for x in part] for part in parts]
+            function(batches, params, lr, partial(loss, record))
         return _labelled([[param.asnumpy() for param in own]])
 
     given: Values = {f"X, y of micro-batch {place}": _flat(part) for place, part in enumerate(parts)}
-    given.update({"w": first[0], "b": first[1], "lr": LR})
-    return Trial(title, given, after(lambda it: _sgd(it, gradients(X, y, it), samples)), run, hints)
+    given.update({"w": first[0], "b": first[1], "lr": lr})
+    right = after(lambda it: sgd(it, gradients(X, y, it), samples))
+    return Trial(title, given, right, run, hints, judge=partial(_small, lengths, steps, features + 1), record=record)
+
+
+def _small(lengths: Sequence[int], steps: int, params: int, record: Record) -> str:
+    """No backward pass has more samples than a micro-batch, and the gradients stay on the device."""
+    passes = [sum(samples.values()) for samples in record.samples]
+    if max(passes) > max(lengths):
+        return (
+            f"But one backward pass has {max(passes)} samples, and the longest micro-batch has {max(lengths)}: the "
+            "memory must hold them all. Call backward after each micro-batch."
+        )
+    if sum(passes) < steps * sum(lengths):
+        return f"But the loss of {sum(passes)} samples is recorded, of {steps * sum(lengths)}."
+    if record.downloads and record.uploads >= steps * params:
+        return (
+            "But the gradients went through NumPy, by asnumpy, which waits for the device. Add them up on the device."
+        )
+    return ""
 
 
 def _flat(arrays: Sequence[Any]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import doctest
-import importlib
 from pathlib import Path
 from typing import Any, Dict, List
 
@@ -11,8 +10,9 @@ import pytest
 from solutions import MISTAKES, SOLUTIONS, Change, changed
 
 from mxdp.exercises import EXERCISES
-from mxdp.exercises.check import settle
-from mxdp.exercises.trial import tried
+from mxdp.exercises.check import SEED, settle
+from mxdp.exercises.child import cases
+from mxdp.exercises.trial import outcome
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "exercises"
 UNWRITTEN = "    raise NotImplementedError\n"
@@ -33,8 +33,7 @@ def loaded(text: str) -> Dict[str, Any]:
 
 def answers(name: str, body: str) -> List[Dict[str, Any]]:
     function = loaded(written(name, body))[name]
-    cases = getattr(importlib.import_module(f"mxdp.exercises.{EXERCISES[name].module}"), name)()
-    found = [tried(case, function, "student.py") for case in cases]
+    found = [answer for case in cases(name, SEED) for _, answer in outcome(case, SEED, function, "student.py") if answer]
     settle(found)
     return found
 
