@@ -25,21 +25,21 @@ def split_and_load(draw: random.Random) -> Iterator[Case]:
         ("2 samples, 3 devices: the last shard is empty", (2,), 3),
         ("3 samples, 1 device", (3,), 1),
     ):
-        yield [_split(title, shape, devices)]
+        yield [_split(title, shape, range(devices))]
     others = []
     for devices in (1, 2, 3, 4, 4, 5, 5, 6, 6, 7):
         for samples in (devices * draw.randint(0, 3) + draw.randint(1, devices), draw.randint(1, devices)):
-            inner = tuple(draw.randint(1, 3) for _ in range(draw.randint(0, 3)))
-            of = f" of {' x '.join(map(str, inner))}" if inner else ""
-            dtype = draw.choice(["float32", "int32"])
-            others.append(
-                _split(f"{samples} samples{of}, {dtype}, {devices} devices", (samples, *inner), devices, dtype)
-            )
+            shape = (samples, *(draw.randint(1, 3) for _ in range(draw.randint(0, 3))))
+            order, dtype = draw.sample(range(devices), devices), draw.choice(["float32", "int32"])
+            of = f"{samples} samples{' of ' * (len(shape) > 1)}{' x '.join(map(str, shape[1:]))}"
+            others.append(_split(f"{of}, {dtype}, on cpu {order}", shape, order, dtype))
     yield others
 
 
-def _split(title: str, shape: Tuple[int, ...], devices: int, dtype: str = "float32") -> Trial:
+def _split(title: str, shape: Tuple[int, ...], order: Sequence[int], dtype: str = "float32") -> Trial:
+    """Shard k belongs on ``cpu(order[k])``."""
     x = onp.arange(1, onp.prod(shape) + 1, dtype=dtype).reshape(shape)
+    devices = len(order)
     n = len(x)
     short, long = n // devices, -(-n // devices)
 
@@ -53,7 +53,7 @@ def _split(title: str, shape: Tuple[int, ...], devices: int, dtype: str = "float
         }
 
     def on_devices(shards: Sequence[Any]) -> Values:
-        return labelled(shards, [f"cpu({device})" for device in range(devices)])
+        return labelled(shards, [f"cpu({device})" for device in order])
 
     borders = bounds(n, devices)
     right = cut([stop - start for start, stop in borders])
@@ -77,21 +77,22 @@ def _split(title: str, shape: Tuple[int, ...], devices: int, dtype: str = "float
         "All shards are right and lie on cpu(0). Copy each to its device.": labelled(right, ["cpu(0)"] * devices),
         f"Every device has the whole batch. Give each a shard of {short} or {long} samples.": on_devices([x] * devices),
     }
-    planned = {(0, k): (stop - start) * x[0].size for k, (start, stop) in enumerate(borders) if k and stop > start}
+    planned = {(0, k): (stop - start) * x[0].size for k, (start, stop) in zip(order, borders) if k and stop > start}
 
     def hint(got: Values) -> str:
         if not all(label.endswith(dtype) for label in got):
             return f"x is {dtype}, and so must its shards be."
         shapes = [", ".join(str(shard.shape) for shard in shards) for shards in (got.values(), right)]
-        return f"The shapes are {shapes[0]}. They must be {shapes[1]}, on cpu(0), cpu(1) and so on."
+        return f"The shapes are {shapes[0]}. They must be {shapes[1]}, on {given['devices']}."
 
     def run(function: Function) -> Values:
-        found = function(backend.upload(x, backend.devices(1, "cpu")[0]), backend.devices(devices, "cpu"))
+        contexts = backend.devices(devices, "cpu")
+        found = function(backend.upload(x, contexts[0]), [contexts[device] for device in order])
         if not isinstance(found, (list, tuple)) or not all(hasattr(shard, "ctx") for shard in found):
             raise Wrong(f"It returns {_named(found)}: return a list with an array for each device.")
         return labelled([shard.asnumpy() for shard in found], [shard.ctx for shard in found])
 
-    given = {"x on cpu(0)": x, "devices": devices}
+    given = {"x on cpu(0)": x, "devices": ", ".join(f"cpu({device})" for device in order)}
     judge = as_planned(planned, SHARD)
     return Trial(title, given, on_devices(right), run, mistakes, hint, planned, judge)
 
@@ -126,9 +127,9 @@ def _sharded_step(
     borders = bounds(length, devices)
     start = onp.arange(1, length + 1, dtype="float32")
     grads = [10.0**device * onp.arange(1, length + 1, dtype="float32") for device in range(devices)]
-    if draw:
-        grads = [onp.array([draw.randint(-99, 99) for _ in range(length)], "float32") for _ in grads]
     old = onp.ones(length, dtype="float32")
+    if draw:
+        *grads, old = (onp.array([draw.randint(-99, 99) for _ in range(length)], "float32") for _ in [*grads, old])
     total = sum(grads)
 
     def labelled(params: Sequence[Any], velocity: Sequence[Any]) -> Values:

@@ -151,32 +151,31 @@ def _steps_moves(lengths: Sequence[int], features: int, steps: int) -> Moves:
 
 def _parallel(lengths: Sequence[int], features: int, steps: int, record: Record) -> str:
     """Each device computes the gradients of a shard; these meet, by whatever all-reduce."""
-    devices, params = len(lengths), features + 1
-    for device in {*range(devices), *(device for samples in record.samples for device in samples)}:
-        computed = sum(samples.get(device, 0) for samples in record.samples)
-        if not steps * min(lengths) <= computed <= steps * max(lengths):
-            shard = f"{steps * min(lengths)} to {steps * max(lengths)}" if len(set(lengths)) > 1 else steps * lengths[0]
+    devices, params, short, long = len(lengths), features + 1, steps * min(lengths), steps * max(lengths)
+    computed = [sum(samples.get(device, 0) for samples in record.samples) for device in range(devices)]
+    for device, samples in enumerate(computed):
+        if not short <= samples <= long:
             return (
-                f"But cpu({device}) computes the loss of {computed} samples. Its shards have {shard}, of "
-                f"{steps * sum(lengths)} in all."
+                f"But cpu({device}) computes the loss of {samples} samples. A device's shards have "
+                f"{short if short == long else f'{short} or {long}'}, of {steps * sum(lengths)} in all."
             )
     chunks = sum(2 * (devices - 1) * -(-size // devices) for size in (features, 1))
+    most = steps * max(2 * params, chunks)
     for (source, target), moved in sorted(record.moves.items()):
-        shard = lengths[0] * params if source == 0 else 0
-        most = steps * (shard + max(2 * params, chunks))
-        if moved > most:
+        room = most + (0 if source else computed[target] * params)
+        if moved > room:
             return (
-                f"But cpu({source}) sends {moved} numbers to cpu({target}), and {most} are enough. A device needs its "
+                f"But cpu({source}) sends {moved} numbers to cpu({target}), and {room} are enough. A device needs its "
                 "shard of the batch, and the gradients' sum."
             )
-    for device, length in enumerate(lengths if devices > 1 else []):
-        others = sum(lengths) > length
+    for device, samples in enumerate(computed if devices > 1 else []):
         came = sum(moved for (_, target), moved in record.moves.items() if target == device)
         went = sum(moved for (source, _), moved in record.moves.items() if source == device)
-        needed = steps * (others * params + (length * params if device else 0))
+        others = sum(computed) - samples
+        needed = params * ((others > 0) * steps + (samples if device else 0))
         if came < needed:
-            return too_few(record, f"to cpu({device}), its shard and the gradients of others,", came, needed)
-        needed = steps * ((length > 0) * params + (0 if device else sum(lengths[1:]) * params))
+            return too_few(record, f"to cpu({device})", came, needed)
+        needed = params * ((samples > 0) * steps + (0 if device else others))
         if went < needed:
             return too_few(record, f"from cpu({device})", went, needed)
     return ""

@@ -190,12 +190,13 @@ def as_planned(planned: Moves, advice: str) -> Callable[[Record], str]:
     """A ``judge`` who allows no other moves than those of the plan."""
 
     def judge(record: Record) -> str:
-        for pair in sorted({*planned, *record.moves}):
-            moved, needed = record.moves.get(pair, 0), planned.get(pair, 0)
+        pairs = [(record.moves.get(pair, 0), planned.get(pair, 0), pair) for pair in sorted({*planned, *record.moves})]
+        for moved, needed, (source, target) in pairs:
             if moved > needed:
-                return f"But cpu({pair[0]}) sends {moved} numbers to cpu({pair[1]}), which needs {needed}: {advice}."
+                return f"But cpu({source}) sends {moved} numbers to cpu({target}), which needs {needed}: {advice}."
+        for moved, needed, (source, target) in pairs:
             if moved < needed:
-                return too_few(record, f"from cpu({pair[0]}) to cpu({pair[1]})", moved, needed)
+                return too_few(record, f"from cpu({source}) to cpu({target})", moved, needed)
         return ""
 
     return judge

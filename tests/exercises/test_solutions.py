@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Dict, List
 
 import pytest
+from judged import judged
 from solutions import MISTAKES, SOLUTIONS, Change, changed
 
 from mxdp.exercises import EXERCISES
@@ -33,7 +34,9 @@ def loaded(text: str) -> Dict[str, Any]:
 
 def answers(name: str, body: str) -> List[Dict[str, Any]]:
     function = loaded(written(name, body))[name]
-    found = [answer for case in cases(name, SEED) for _, answer in outcome(case, SEED, function, "student.py") if answer]
+    found = [
+        answer for case in cases(name, SEED) for _, answer in outcome(case, SEED, function, "student.py") if answer
+    ]
     settle(found)
     return found
 
@@ -81,3 +84,16 @@ def test_a_mistake_is_named(name: str, words: str, changes: List[Change]):
     assert wrong
     # what the student reads is the first case that is wrong
     assert words in f"{wrong[0]['problem']} {wrong[0].get('hint')}", wrong[0]
+
+
+@pytest.mark.parametrize(("name", "what", "words", "body"), judged("refused.txt"))
+def test_an_answer_that_is_right_for_some_sizes_is_refused(name, what, words, body):
+    wrong = [answer for answer in answers(name, body) if answer["state"] == "wrong"]
+    assert wrong
+    assert any(words in f"{answer['problem']} {answer.get('hint')}" for answer in wrong), wrong[0]
+
+
+@pytest.mark.parametrize(("name", "what", "_", "body"), judged("accepted.txt"))
+def test_a_right_answer_in_another_style_is_accepted(name, what, _, body):
+    for answer in answers(name, body):
+        assert answer["state"] == "right", answer
