@@ -11,6 +11,7 @@ from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple
 import numpy as onp
 
 from mxdp import backend
+from mxdp.errors import plural
 from mxdp.exercises.trial import Case, Function, Hosts, Moves, Record, Trial, Values, as_planned, too_few
 from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.collective.schedule import ADD, COPY, Schedule, Send
@@ -59,8 +60,8 @@ def _sizes(draw: random.Random) -> List[Size]:
         shapes = [(draw.randint(1, devices),), (draw.randint(devices, 5 * devices),)]
         shapes += [tuple(draw.randint(1, 3) for _ in range(dimensions)) for dimensions in (2, draw.randint(3, 4))]
         for shape in shapes:
-            of = f"{shape[0]} numbers" if len(shape) == 1 else f"arrays of {' x '.join(map(str, shape))}"
-            found.append((f"{devices} device{'s' * (devices > 1)}, {of}", devices, shape))
+            of = plural(shape[0], "number") if len(shape) == 1 else f"arrays of {' x '.join(map(str, shape))}"
+            found.append((f"{plural(devices, 'device')}, {of}", devices, shape))
     return found
 
 
@@ -215,7 +216,11 @@ def exchange_halos(draw: random.Random) -> Iterator[Case]:
         rows = [draw.randint(halo, halo + 3) for _ in range(devices)]
         inner = tuple(draw.randint(1, 3) for _ in range(draw.randint(1, 3)))
         row = " x ".join(map(str, inner))
-        others.append(_halos(f"tiles of {', '.join(map(str, rows))} rows of {row}, halo of {halo}", rows, halo, inner))
+        others.append(
+            _halos(
+                f"tiles of {', '.join(map(str, rows))} rows of {row}, halo of {plural(halo, 'row')}", rows, halo, inner
+            )
+        )
     yield others
 
 

@@ -7,6 +7,7 @@ from typing import Any, Iterator, List, Sequence
 
 import numpy as onp
 
+from mxdp.errors import plural
 from mxdp.exercises.trial import Case, Function, Record, Trial, Values, Wrong
 from mxdp.plans.cost.link import fit_link
 from mxdp.plans.partition import fill_buckets as filled
@@ -30,7 +31,7 @@ def fill_buckets(draw: random.Random) -> Iterator[Case]:
     for count in (1, 2, 3, 4, 6, 8, 12, 16, 20):
         nbytes = [draw.randint(1, 9) for _ in range(count)]
         room = draw.randint(4, 16)
-        others.append(_buckets(f"{count} gradient{'s' * (count > 1)}, room for {room} bytes", nbytes, room))
+        others.append(_buckets(f"{plural(count, 'gradient')}, room for {room} bytes", nbytes, room))
     yield others
 
 
@@ -165,7 +166,7 @@ def _gpipe(stages: int, micro_batches: int) -> Trial:
         return f"But the rows have {longest} cycles, and {2 * forward} are enough." if longest > 2 * forward else ""
 
     given = {"stages": stages, "micro_batches": micro_batches}
-    title = f"{stages} stage{'s' * (stages > 1)}, {micro_batches} micro-batch{'es' * (micro_batches > 1)}"
+    title = f"{plural(stages, 'stage')}, {plural(micro_batches, 'micro-batch')}"
     return Trial(title, given, _rows(right), run, mistakes, hint, judge=judge)
 
 

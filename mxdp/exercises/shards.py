@@ -9,6 +9,7 @@ from typing import Any, Dict, Iterator, Optional, Sequence, Tuple
 import numpy as onp
 
 from mxdp import backend
+from mxdp.errors import plural
 from mxdp.exercises.trial import Case, Function, Hosts, Moves, Record, Trial, Values, Wrong, as_planned, too_few
 from mxdp.plans.partition import bounds
 
@@ -31,7 +32,7 @@ def split_and_load(draw: random.Random) -> Iterator[Case]:
         for samples in (devices * draw.randint(0, 3) + draw.randint(1, devices), draw.randint(1, devices)):
             shape = (samples, *(draw.randint(1, 3) for _ in range(draw.randint(0, 3))))
             order, dtype = draw.sample(range(devices), devices), draw.choice(["float32", "int32"])
-            of = f"{samples} samples{' of ' * (len(shape) > 1)}{' x '.join(map(str, shape[1:]))}"
+            of = f"{plural(samples, 'sample')}{' of ' * (len(shape) > 1)}{' x '.join(map(str, shape[1:]))}"
             others.append(_split(f"{of}, {dtype}, on cpu {order}", shape, order, dtype))
     yield others
 
@@ -115,7 +116,7 @@ def sharded_step(draw: random.Random) -> Iterator[Case]:
     for devices in (1, 2, 3, 3, 4, 4, 5, 6):
         length, steps = draw.randint(1, 4 * devices), draw.randint(1, 3)
         rates = dict(lr=draw.randint(1, 9) / 16, momentum=draw.randint(1, 9) / 10, batch_size=draw.randint(1, 40))
-        title = f"{devices} devices, {length} numbers, {steps} steps"
+        title = f"{plural(devices, 'device')}, {plural(length, 'number')}, {plural(steps, 'step')}"
         others.append(_sharded_step(title, length, devices, steps, rates, draw))
     yield others
 

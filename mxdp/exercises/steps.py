@@ -13,6 +13,7 @@ import numpy as onp
 
 from mxdp import backend
 from mxdp.backend import NDArray, autograd
+from mxdp.errors import plural
 from mxdp.exercises.trial import Case, Function, Hosts, Moves, Record, Trial, Values, too_few
 from mxdp.plans.partition import bounds
 
@@ -73,7 +74,7 @@ def train_batch(draw: random.Random) -> Iterator[Case]:
     for devices in (1, 2, 3, 4, 5):
         for samples in (draw.randint(1, devices), draw.randint(devices + 1, 8 * devices)):
             features, steps = draw.randint(1, 4), draw.randint(1, 3)
-            title = f"{samples} samples of {features}, {devices} devices, {steps} steps"
+            title = f"{plural(samples, 'sample')} of {features}, {plural(devices, 'device')}, {plural(steps, 'step')}"
             others.append(_train_batch(title, samples, devices, steps, features, draw.randint(1, 4) / 64))
     yield others
 
@@ -199,7 +200,7 @@ def accumulate(draw: random.Random) -> Iterator[Case]:
     others = []
     for parts in (1, 2, 3, 4, 5, 6):
         lengths, features, steps = [draw.randint(1, 5) for _ in range(parts)], draw.randint(1, 4), draw.randint(1, 3)
-        title = f"{parts} micro-batches of {', '.join(map(str, lengths))} samples of {features}, {steps} steps"
+        title = f"micro-batches of {', '.join(map(str, lengths))} samples of {features}, {plural(steps, 'step')}"
         others.append(_accumulate(title, lengths, steps, features, draw.randint(1, 4) / 64))
     yield others
 

@@ -11,6 +11,7 @@ from judged import judged
 from solutions import MISTAKES, SOLUTIONS, Change, changed
 
 from mxdp.exercises import EXERCISES
+from mxdp.exercises.__main__ import main
 from mxdp.exercises.check import SEED, settle
 from mxdp.exercises.child import cases
 from mxdp.exercises.trial import outcome
@@ -41,8 +42,11 @@ def answers(name: str, body: str) -> List[Dict[str, Any]]:
     return found
 
 
-def test_each_file_is_an_exercise():
-    assert sorted(file.name for file in FOLDER.glob("*.py")) == sorted(each.file for each in EXERCISES.values())
+def test_each_file_is_an_exercise_and_is_listed(capsys):
+    files = [each.file for each in EXERCISES.values()]
+    assert sorted(file.name for file in FOLDER.glob("*.py")) == sorted(files)
+    assert main(["list"]) == 0
+    assert [Path(line.split()[-1]).name for line in capsys.readouterr().out.splitlines()] == files
     assert set(SOLUTIONS) == set(MISTAKES) == set(EXERCISES)
 
 
