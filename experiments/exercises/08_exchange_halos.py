@@ -10,8 +10,7 @@ border: its halo. Two tiles of two rows, each with room for a halo of one row ab
     row 3  the halo: row 1 of cpu(1)    row 3  zeros (outside the picture)
 
 The tiles' own rows are given, at least as many as in a halo, and not the same number in each tile. The halos hold old
-numbers. Fill them from the neighbours. The halos outside the
-picture stay zero. Only the rows of the halos travel.
+numbers. Fill them from the neighbours. The halos outside the picture stay zero. Only the rows of the halos travel.
 
 You need: ``tile[start:stop]``, some rows of a tile; ``tile[start:stop] = rows``, which writes them;
 ``rows.as_in_ctx(device)``, a copy on another device.
