@@ -124,10 +124,10 @@ class _Child:
                     return self.fail(WRITES)
                 if len(self.printed) > PRINTED:
                     return self.fail("It prints more than 1 MB: is there a print in a loop without an end?")
-                if time.monotonic() > self._deadline:
-                    return self.fail(f"It does not end within {self._limit:g} s: is there a loop without an end?")
                 if self._megabytes() > self.megabytes:
                     return self.fail(f"It takes more than {self.megabytes:,.0f} MB of memory.")
+                if time.monotonic() > self._deadline:
+                    return self.fail(f"It does not end within {self._limit:g} s: is there a loop without an end?")
 
     def _hear(self, message: Dict[str, Any]) -> None:
         self._limit, self._deadline = self.seconds, time.monotonic() + self.seconds

@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from dataclasses import replace
 from functools import partial
-from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as onp
 
@@ -57,7 +57,7 @@ def _sizes(draw: random.Random) -> List[Size]:
     """For each number of devices vectors, shorter and longer, and arrays of two and more dimensions."""
     found: List[Size] = []
     for devices in range(1, 7):
-        shapes = [(draw.randint(1, devices),), (draw.randint(devices, 5 * devices),)]
+        shapes: List[Tuple[int, ...]] = [(draw.randint(1, devices),), (draw.randint(devices, 5 * devices),)]
         shapes += [tuple(draw.randint(1, 3) for _ in range(dimensions)) for dimensions in (2, draw.randint(3, 4))]
         for shape in shapes:
             of = plural(shape[0], "number") if len(shape) == 1 else f"arrays of {' x '.join(map(str, shape))}"
@@ -74,10 +74,33 @@ def _allreduce(
     if draw:
         given = [onp.array([draw.randint(1, 99) for _ in range(length)], float).reshape(shape) for _ in given]
     total: Any = sum(given)
+    schedule = plan(algorithm, devices, [length])
+    mistakes = _wrong_sums(algorithm, schedule, given)
+
+    def run(function: Function) -> Values:
+        arrays = [backend.upload(x.astype("float32"), d) for x, d in zip(given, backend.devices(devices, "cpu"))]
+        function(list(arrays))  # A list of its own: an item that is replaced is no array that was changed.
+        return by_device([x.asnumpy() for x in arrays])
+
+    planned = _moves(schedule, length)
+    return Trial(
+        title,
+        by_device(given),
+        by_device([total] * devices),
+        run,
+        {text: by_device(values) for text, values in mistakes.items()},
+        partial(_incomplete, algorithm, total),
+        planned,
+        as_planned(planned, STAR) if algorithm == "naive" else _in_a_ring(devices, length),
+    )
+
+
+def _wrong_sums(algorithm: str, schedule: Schedule, given: Hosts) -> Dict[str, Hosts]:
+    """What the usual mistakes give on each device, by their hints."""
+    devices, total = len(given), sum(given)
     changed = [x.copy() for x in given]
     for device in range(devices):  # each adds what the others hold by now
         changed[device] += sum(changed[other] for other in range(devices) if other != device)
-    schedule = plan(algorithm, devices, [length])
 
     def executed(change: Callable[[Send], Send]) -> Hosts:
         return _executed(schedule, given, change)
@@ -119,23 +142,7 @@ def _allreduce(
                 ),
             }
         )
-
-    def run(function: Function) -> Values:
-        arrays = [backend.upload(x.astype("float32"), d) for x, d in zip(given, backend.devices(devices, "cpu"))]
-        function(list(arrays))  # A list of its own: an item that is replaced is no array that was changed.
-        return by_device([x.asnumpy() for x in arrays])
-
-    planned = _moves(schedule, length)
-    return Trial(
-        title,
-        by_device(given),
-        by_device([total] * devices),
-        run,
-        {text: by_device(values) for text, values in mistakes.items()},
-        partial(_incomplete, algorithm, total),
-        planned,
-        as_planned(planned, STAR) if algorithm == "naive" else _in_a_ring(devices, length),
-    )
+    return mistakes
 
 
 def _moves(schedule: Schedule, length: int) -> Moves:
@@ -213,12 +220,15 @@ def exchange_halos(draw: random.Random) -> Iterator[Case]:
     others = []
     for devices in (2, 2, 3, 3, 4, 5, 6):
         halo = draw.randint(1, 3)
-        rows = [draw.randint(halo, halo + 3) for _ in range(devices)]
+        heights = [draw.randint(halo, halo + 3) for _ in range(devices)]
         inner = tuple(draw.randint(1, 3) for _ in range(draw.randint(1, 3)))
         row = " x ".join(map(str, inner))
         others.append(
             _halos(
-                f"tiles of {', '.join(map(str, rows))} rows of {row}, halo of {plural(halo, 'row')}", rows, halo, inner
+                f"tiles of {', '.join(map(str, heights))} rows of {row}, halo of {plural(halo, 'row')}",
+                heights,
+                halo,
+                inner,
             )
         )
     yield others

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Any, Iterator, List, Sequence
+from typing import Any, Dict, Iterator, List, Sequence
 
 import numpy as onp
 
@@ -104,10 +104,10 @@ def _rows(rows: Sequence[Sequence[str]]) -> Values:
     }
 
 
-def _gpipe(stages: int, micro_batches: int) -> Trial:
-    plan = planned_gpipe(stages, micro_batches)
-    right = _staircase(plan)
-    forward = micro_batches + stages - 1
+def _wrong_schedules(plan: PipelinePlan) -> Dict[str, Values]:
+    """What the usual mistakes give, by their hints."""
+    stages, micro_batches = plan.stages, plan.micro_batches
+    right, forward = _staircase(plan), micro_batches + stages - 1
 
     def padded(own: Sequence[str], before: int, length: int) -> List[str]:
         return [*[IDLE] * before, *own, *[IDLE] * (length - before - len(own))]
@@ -124,7 +124,7 @@ def _gpipe(stages: int, micro_batches: int) -> Trial:
         ]
         for stage in range(stages)
     ]
-    mistakes = {
+    return {
         "The backward passes come in the order of the forward passes. In GPipe the last micro-batch goes back first: "
         "its activations are the newest.": _rows(straight),
         "All stages work at the same time. A stage has to wait until the stage before it has passed the micro-batch "
@@ -137,6 +137,13 @@ def _gpipe(stages: int, micro_batches: int) -> Trial:
         "The forward passes are right, and there are no backward passes.": _rows([row[:forward] for row in right]),
     }
 
+
+def _gpipe(stages: int, micro_batches: int) -> Trial:
+    plan = planned_gpipe(stages, micro_batches)
+    right = _staircase(plan)
+    forward = micro_batches + stages - 1
+
+    mistakes = _wrong_schedules(plan)
     longest = 0
 
     def run(function: Function) -> Values:

@@ -30,10 +30,10 @@ def split_and_load(draw: random.Random) -> Iterator[Case]:
     others = []
     for devices in (1, 2, 3, 4, 4, 5, 5, 6, 6, 7):
         for samples in (devices * draw.randint(0, 3) + draw.randint(1, devices), draw.randint(1, devices)):
-            shape = (samples, *(draw.randint(1, 3) for _ in range(draw.randint(0, 3))))
+            size = (samples, *(draw.randint(1, 3) for _ in range(draw.randint(0, 3))))
             order, dtype = draw.sample(range(devices), devices), draw.choice(["float32", "int32"])
-            of = f"{plural(samples, 'sample')}{' of ' * (len(shape) > 1)}{' x '.join(map(str, shape[1:]))}"
-            others.append(_split(f"{of}, {dtype}, on cpu {order}", shape, order, dtype))
+            of = f"{plural(samples, 'sample')}{' of ' * (len(size) > 1)}{' x '.join(map(str, size[1:]))}"
+            others.append(_split(f"{of}, {dtype}, on cpu {order}", size, order, dtype))
     yield others
 
 
@@ -174,13 +174,11 @@ def _sharded_step(
         for _ in range(steps):
             given = [backend.upload(grad, context) for grad, context in zip(grads, contexts)]
             function(list(params), given, list(own), lr, momentum, batch_size)
-        found = {f"parameters on cpu({device})": x.asnumpy() for device, x in enumerate(params)}
-        found.update({f"velocity on cpu({device})": x.asnumpy() for device, x in enumerate(own)})
-        return found
+        labels = [f"{what} on cpu({device})" for what in ("parameters", "velocity") for device in range(devices)]
+        return {label: x.asnumpy() for label, x in zip(labels, [*params, *own])}
 
     given: Values = {f"gradient on cpu({device})": grad for device, grad in enumerate(grads)}
-    given.update({"parameters everywhere": start, "velocity everywhere": old})
-    given.update(rates)
+    given.update({"parameters everywhere": start, "velocity everywhere": old, **rates})
     planned = _planned(borders, steps)
     return Trial(title, given, after(lambda _: total), run, mistakes, planned=planned, judge=partial(_thrifty, planned))
 

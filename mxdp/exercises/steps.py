@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from functools import partial
-from typing import Any, Dict, Iterator, List, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
 
 import numpy as onp
 
@@ -210,7 +210,6 @@ def _accumulate(title: str, lengths: Sequence[int], steps: int, features: int = 
     X, y, first = _batch(samples, features)
     ends = [sum(lengths[:part]) for part in range(len(lengths) + 1)]
     parts = [(X[start:stop], y[start:stop]) for start, stop in zip(ends, ends[1:])]
-    last = parts[-1]
 
     def after(step: Any) -> Values:
         """``step(params)`` gives the new ones."""
@@ -219,42 +218,7 @@ def _accumulate(title: str, lengths: Sequence[int], steps: int, features: int = 
             params = step(params)
         return _labelled([params])
 
-    def one_by_one(params: Hosts, whole: bool) -> Hosts:
-        for part in parts:
-            params = sgd(params, gradients(*part, params), samples if whole else len(part[0]))
-        return params
-
-    def means(params: Hosts) -> Hosts:
-        return _add(*[[grad / len(part[0]) for grad in gradients(*part, params)] for part in parts])
-
-    kept: Dict[str, Hosts] = {}
-
-    def never_zeroed(params: Hosts) -> Hosts:
-        kept["sum"] = _add(*([kept["sum"]] if kept else []), gradients(X, y, params))
-        return sgd(params, kept["sum"], samples)
-
-    hints = {
-        "The parameters are as they were. Change them in place: `param -= lr / n * param.grad`.": after(lambda it: it),
-        "Only the last micro-batch counts: each backward overwrites `param.grad`. Add the gradients up yourself, or "
-        "attach_grad(grad_req='add').": after(lambda it: sgd(it, gradients(*last, it), samples)),
-        "The last micro-batch counts twice: the sum is `param.grad` itself, which backward overwrites. Keep a copy: "
-        "`param.grad.copy()`.": after(lambda it: sgd(it, gradients(*last, it), samples / 2)),
-        "The parameters change after each micro-batch: the later gradients are those of other parameters. Update once, "
-        "after the last.": after(lambda it: one_by_one(it, whole=True)),
-        "The parameters change after each micro-batch: that is ordinary SGD with small batches. Update once, after the "
-        "last.": after(lambda it: one_by_one(it, whole=False)),
-        "The sum is not divided: divide it by the number of samples in all micro-batches.": after(
-            lambda it: sgd(it, gradients(X, y, it), 1)
-        ),
-        "The sum is divided by the number of micro-batches. It is a sum over samples: divide it by their number.": (
-            after(lambda it: sgd(it, gradients(X, y, it), len(parts)))
-        ),
-        "That is the mean of the micro-batches' means. Where their lengths differ, it is not the batch's mean: sum "
-        "over samples, divide once.": after(lambda it: sgd(it, means(it), len(parts))),
-        "The second step still has the first step's gradients in its sum: begin each step at zero.": after(
-            never_zeroed
-        ),
-    }
+    hints = {text: after(step) for text, step in _wrong_accumulation(X, y, parts, sgd).items()}
 
     def run(function: Function) -> Values:
         device = backend.devices(1, "cpu")[0]
@@ -269,6 +233,52 @@ def _accumulate(title: str, lengths: Sequence[int], steps: int, features: int = 
     given.update({"w": first[0], "b": first[1], "lr": lr})
     right = after(lambda it: sgd(it, gradients(X, y, it), samples))
     return Trial(title, given, right, run, hints, judge=partial(_small, lengths, steps, features + 1), record=record)
+
+
+def _wrong_accumulation(
+    X: Any, y: Any, parts: Sequence[Any], sgd: Callable[..., Hosts]
+) -> Dict[str, Callable[[Hosts], Hosts]]:
+    """The step that a usual mistake makes of the parameters, by its hint."""
+    samples, last = len(X), parts[-1]
+
+    def one_by_one(params: Hosts, whole: bool) -> Hosts:
+        for X_part, y_part in parts:
+            params = sgd(params, gradients(X_part, y_part, params), samples if whole else len(X_part))
+        return params
+
+    def means(params: Hosts) -> Hosts:
+        return _add(*[[grad / len(part) for grad in gradients(part, labels, params)] for part, labels in parts])
+
+    kept: Dict[str, Hosts] = {}
+
+    def never_zeroed(params: Hosts) -> Hosts:
+        kept["sum"] = _add(*([kept["sum"]] if kept else []), gradients(X, y, params))
+        return sgd(params, kept["sum"], samples)
+
+    def divided(by: float) -> Callable[[Hosts], Hosts]:
+        return lambda params: sgd(params, gradients(X, y, params), by)
+
+    def by_the_last(divisor: float) -> Callable[[Hosts], Hosts]:
+        return lambda params: sgd(params, gradients(last[0], last[1], params), divisor)
+
+    return {
+        "The parameters are as they were. Change them in place: `param -= lr / n * param.grad`.": lambda it: it,
+        "Only the last micro-batch counts: each backward overwrites `param.grad`. Add the gradients up yourself, or "
+        "attach_grad(grad_req='add').": by_the_last(samples),
+        "The last micro-batch counts twice: the sum is `param.grad` itself, which backward overwrites. Keep a copy: "
+        "`param.grad.copy()`.": by_the_last(samples / 2),
+        "The parameters change after each micro-batch: the later gradients are those of other parameters. Update once, "
+        "after the last.": partial(one_by_one, whole=True),
+        "The parameters change after each micro-batch: that is ordinary SGD with small batches. Update once, after the "
+        "last.": partial(one_by_one, whole=False),
+        "The sum is not divided: divide it by the number of samples in all micro-batches.": divided(1),
+        "The sum is divided by the number of micro-batches. It is a sum over samples: divide it by their number.": (
+            divided(len(parts))
+        ),
+        "That is the mean of the micro-batches' means. Where their lengths differ, it is not the batch's mean: sum "
+        "over samples, divide once.": lambda it: sgd(it, means(it), len(parts)),
+        "The second step still has the first step's gradients in its sum: begin each step at zero.": never_zeroed,
+    }
 
 
 def _small(lengths: Sequence[int], steps: int, params: int, record: Record) -> str:
