@@ -236,7 +236,7 @@ def _accumulate(title: str, lengths: Sequence[int], steps: int, features: int = 
 
 
 def _wrong_accumulation(
-    X: Any, y: Any, parts: Sequence[Any], sgd: Callable[..., Hosts]
+    X: Any, y: Any, parts: Sequence[Tuple[Any, Any]], sgd: Callable[..., Hosts]
 ) -> Dict[str, Callable[[Hosts], Hosts]]:
     """The step that a usual mistake makes of the parameters, by its hint."""
     samples, last = len(X), parts[-1]
@@ -255,25 +255,22 @@ def _wrong_accumulation(
         kept["sum"] = _add(*([kept["sum"]] if kept else []), gradients(X, y, params))
         return sgd(params, kept["sum"], samples)
 
-    def divided(by: float) -> Callable[[Hosts], Hosts]:
-        return lambda params: sgd(params, gradients(X, y, params), by)
-
-    def by_the_last(divisor: float) -> Callable[[Hosts], Hosts]:
-        return lambda params: sgd(params, gradients(last[0], last[1], params), divisor)
+    def once(X: Any, y: Any, divisor: float) -> Callable[[Hosts], Hosts]:
+        return lambda params: sgd(params, gradients(X, y, params), divisor)
 
     return {
         "The parameters are as they were. Change them in place: `param -= lr / n * param.grad`.": lambda it: it,
         "Only the last micro-batch counts: each backward overwrites `param.grad`. Add the gradients up yourself, or "
-        "attach_grad(grad_req='add').": by_the_last(samples),
+        "attach_grad(grad_req='add').": once(*last, samples),
         "The last micro-batch counts twice: the sum is `param.grad` itself, which backward overwrites. Keep a copy: "
-        "`param.grad.copy()`.": by_the_last(samples / 2),
+        "`param.grad.copy()`.": once(*last, samples / 2),
         "The parameters change after each micro-batch: the later gradients are those of other parameters. Update once, "
         "after the last.": partial(one_by_one, whole=True),
         "The parameters change after each micro-batch: that is ordinary SGD with small batches. Update once, after the "
         "last.": partial(one_by_one, whole=False),
-        "The sum is not divided: divide it by the number of samples in all micro-batches.": divided(1),
+        "The sum is not divided: divide it by the number of samples in all micro-batches.": once(X, y, 1),
         "The sum is divided by the number of micro-batches. It is a sum over samples: divide it by their number.": (
-            divided(len(parts))
+            once(X, y, len(parts))
         ),
         "That is the mean of the micro-batches' means. Where their lengths differ, it is not the batch's mean: sum "
         "over samples, divide once.": lambda it: sgd(it, means(it), len(parts)),
@@ -292,9 +289,7 @@ def _small(lengths: Sequence[int], steps: int, params: int, record: Record) -> s
     if sum(passes) < steps * sum(lengths):
         return f"But the loss of {sum(passes)} samples is recorded, of {steps * sum(lengths)}."
     if record.downloads and record.uploads >= steps * params:
-        return (
-            "But the gradients went through NumPy, by asnumpy, which waits for the device. Add them up on the device."
-        )
+        return "But the gradients went through NumPy, by asnumpy, which waits. Add them up on the device."
     return ""
 
 
