@@ -198,15 +198,11 @@ def test_code_does_not_run_on_an_older_minor_version(monkeypatch):
     assert cuda.Gpu(0, "", (6, 1)).usable
 
 
-@pytest.mark.parametrize(
-    ("name", "capability", "other"), [("NVIDIA H100", (9, 0), "an older"), ("Tesla K80", (3, 7), "a newer")]
-)
-def test_a_gpu_without_code_is_named(name, capability, other):
-    assert cuda.gpu_problem(cuda.Gpu(1, name, capability)) == (
-        f"gpu(1), {name}, has compute capability {capability[0]}.{capability[1]}, and mxnet-cu112 holds code for 5.0,"
-        " 6.0, 7.0, 8.0, 8.6 and what follows each in its generation: use the CPU devices, kind='cpu', or"
-        f" {other} GPU."
-    )
+@pytest.mark.parametrize(("capability", "other"), [((9, 0), "an older"), ((3, 7), "a newer")])
+def test_a_gpu_without_code_is_named(capability, other):
+    text = cuda.gpu_problem(cuda.Gpu(1, "Some GPU", capability))
+    assert text.startswith(f"gpu(1), Some GPU, has compute capability {capability[0]}.{capability[1]}, and mxnet-cu112")
+    assert text.endswith(f"kind='cpu', or {other} GPU.")
 
 
 def test_the_drivers_gpus():

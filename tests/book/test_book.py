@@ -152,6 +152,10 @@ def test_a_long_product_is_announced_before_it_starts_once_a_size(replaced, monk
     assert capsys.readouterr().err == ""
 
 
+def test_the_speed_of_products_is_measured(replaced):
+    assert 1e8 < book._operations_a_second(book._original(np, "dot")) < 1e13
+
+
 def test_gradients_flow_through_products_as_before(replaced):
     x = np.array([[1.0, 2.0], [3.0, 4.0]])
     x.attach_grad()
