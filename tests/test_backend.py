@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -75,12 +76,6 @@ import mxdp.backend
     assert child(code).stdout.splitlines()[0] == "128 1"
 
 
-def test_numpy_semantics_are_on():
-    assert backend.npx.is_np_array()
-    assert backend.npx.is_np_shape()
-    assert backend.np.zeros(()).shape == ()
-
-
 @needs_mxnet_alone
 def test_mxnet_imported_first_is_one_warning_at_once():
     code = "import mxnet; import mxdp; import sys; print('used', file=sys.stderr)" + 2 * "; mxdp.devices(2, 'cpu')"
@@ -104,12 +99,6 @@ def test_no_warning_where_mxnet_has_the_settings_or_nobody_wants_them(code, envi
     done = child(code, "-W", "ignore", "-W", "always::UserWarning", **environ)
     assert done.returncode == 0, done.stderr
     assert "MxdpWarning" not in done.stderr
-
-
-def test_a_value_that_serialises_is_a_warning():
-    done = child("import mxdp.backend", MXNET_ENGINE_TYPE="NaiveEngine")
-    assert done.returncode == 0, done.stderr
-    assert "MxdpWarning: MXNET_ENGINE_TYPE is NaiveEngine" in done.stderr
 
 
 OVERLAP = """
@@ -309,60 +298,31 @@ def test_a_wrong_number(n):
 
 @pytest.mark.parametrize("kind", ["tpu", "", None, "CPU"])
 def test_an_unknown_kind(kind):
-    with pytest.raises(ValueError, match=r"^kind is 'auto', 'cpu' or 'gpu', not ") as raised:
+    with pytest.raises(ValueError, match=rf"^kind is 'auto', 'cpu' or 'gpu', not {kind!r}"):
         backend.devices(1, kind)
-    assert str(raised.value).endswith(repr(kind))
 
 
 @pytest.mark.parametrize(
-    ("n", "setting", "text"),
+    ("n", "setting", "seen", "usable", "cure"),
     [
-        (
-            1,
-            {"build": "none"},
-            "1 GPU was asked for, this machine has 0 and MXNet can use 0: this is MXNet's CPU build; use kind='cpu'.",
-        ),
-        (
-            2,
-            {"gpus": gpus(4), "seen": 0, "build": "none"},
-            "2 GPUs were asked for, this machine has 4 and MXNet can use 0: this is MXNet's CPU build; `pip install"
-            " \".[cu112]\"` in the clone of mxdp, or use kind='cpu'.",
-        ),
-        (
-            3,
-            {"gpus": gpus(2)},
-            "3 GPUs were asked for, this machine has 2 and MXNet can use 2: ask for fewer, or use kind='cpu'.",
-        ),
-        (
-            2,
-            {"gpus": [V100, H100]},
-            f"2 GPUs were asked for, this machine has 2 and MXNet can use 1: {cuda.gpu_problem(H100)}",
-        ),
-        (
-            1,
-            {"problem": cuda.NO_GPU},
-            f"1 GPU was asked for, this machine has 0 and MXNet can use 0: {cuda.NO_GPU}",
-        ),
-        (
-            1,
-            {"gpus": [V100], "seen": 0},
-            "1 GPU was asked for, this machine has 1 and MXNet can use 0: MXNet itself counts 0 (CUDA does not start):"
-            " see `nvidia-smi`, or use kind='cpu'.",
-        ),
-        (
-            1,
-            {"gpus": [V100], "seen": backend.mx.MXNetError("Traceback\n\nMXNetError: CUDA: unknown error\n")},
-            "1 GPU was asked for, this machine has 1 and MXNet can use 0: MXNet itself counts 0 (MXNetError: CUDA:"
-            " unknown error): see `nvidia-smi`, or use kind='cpu'.",
-        ),
+        (1, {"build": "none"}, 0, 0, "CPU build; use kind='cpu'."),
+        (2, {"gpus": gpus(4), "seen": 0, "build": "none"}, 4, 0, 'CPU build; `pip install ".[cu112]"`'),
+        (3, {"gpus": gpus(2)}, 2, 2, "ask for fewer, or use kind='cpu'."),
+        (2, {"gpus": [V100, H100]}, 2, 1, cuda.gpu_problem(H100)),
+        (1, {"problem": cuda.NO_GPU}, 0, 0, cuda.NO_GPU),
+        (1, {"gpus": [V100], "seen": 0}, 1, 0, "MXNet itself counts 0 (CUDA does not start): see `nvidia-smi`"),
+        (1, {"gpus": [V100], "seen": backend.mx.MXNetError("T\n\nCUDA: bad\n")}, 1, 0, "counts 0 (CUDA: bad)"),
     ],
 )
-def test_gpus_that_are_not_there(machine, n, setting, text):
+def test_gpus_that_are_not_there(machine, n, setting, seen, usable, cure):
     setting = dict(setting)
     machine(*setting.pop("gpus", []), **setting)
     with pytest.raises(BackendError) as raised:
         backend.devices(n, "gpu")
-    assert str(raised.value) == text
+    assert re.match(
+        rf"{n} GPUs? w\w+ asked for, this machine has {seen} and MXNet can use {usable}: ", str(raised.value)
+    )
+    assert cure in str(raised.value)
 
 
 def test_a_failed_count_is_no_gpu_and_auto_takes_cpus(machine):

@@ -114,13 +114,6 @@ def test_preload_takes_the_packages_file_then_the_systems(tmp_path):
     ]
 
 
-def test_a_missing_library_and_its_package_are_named():
-    loader = Loader(there=[name for name in NAMES if name != "libcudnn.so.8"])
-    assert cuda.preload([], loader) == [
-        'mxnet-cu112 needs libcudnn.so.8, which is missing: `pip install "nvidia-cudnn-cu11<9"`.'
-    ]
-
-
 def test_several_missing_libraries_are_one_sentence_and_each_package_once():
     loader = Loader(there=[name for name in NAMES if "cublas" not in name and "nccl" not in name])
     assert cuda.preload([], loader) == [
@@ -152,12 +145,6 @@ def test_the_packages_folders_are_found_in_every_place(tmp_path, monkeypatch):
         "site/nvidia/cublas/lib",
         "site/nvidia/nccl/lib",
     ]
-
-
-def test_no_packages_no_folders(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    monkeypatch.delitem(sys.modules, "nvidia", raising=False)
-    assert cuda.package_folders() == []
 
 
 LINKED = """
@@ -199,27 +186,10 @@ def test_a_library_linked_to_cudas_loads_after_preload_and_not_without(tmp_path,
         assert re.match(r"mxnet-cu112 needs lib\S+, which is missing: `pip install ", done.stdout), done.stderr
 
 
-@pytest.mark.parametrize(
-    ("capability", "usable"),
-    [
-        ((3, 5), False),
-        ((3, 7), False),
-        ((5, 0), True),
-        ((5, 2), True),
-        ((6, 1), True),
-        ((7, 5), True),
-        ((8, 0), True),
-        ((8, 6), True),
-        ((8, 9), True),
-        ((9, 0), False),
-        ((10, 0), False),
-        ((12, 0), False),
-    ],
-)
-def test_code_runs_within_its_generation_only(capability, usable):
-    gpu = cuda.Gpu(0, "some GPU", capability)
-    assert gpu.usable is usable
-    assert (cuda.gpu_problem(gpu) is None) is usable
+@pytest.mark.parametrize("capability", [3.5, 3.7, 5.0, 5.2, 6.1, 7.5, 8.0, 8.6, 8.9, 9.0, 10.0, 12.0])
+def test_code_runs_within_its_generation_only(capability):
+    gpu = cuda.Gpu(0, "some GPU", tuple(map(int, str(capability).split("."))))
+    assert gpu.usable is (cuda.gpu_problem(gpu) is None) is (5 <= capability < 9)
 
 
 def test_code_does_not_run_on_an_older_minor_version(monkeypatch):
@@ -228,15 +198,11 @@ def test_code_does_not_run_on_an_older_minor_version(monkeypatch):
     assert cuda.Gpu(0, "", (6, 1)).usable
 
 
-@pytest.mark.parametrize(
-    ("name", "capability", "other"), [("NVIDIA H100", (9, 0), "an older"), ("Tesla K80", (3, 7), "a newer")]
-)
-def test_a_gpu_without_code_is_named(name, capability, other):
-    assert cuda.gpu_problem(cuda.Gpu(1, name, capability)) == (
-        f"gpu(1), {name}, has compute capability {capability[0]}.{capability[1]}, and mxnet-cu112 holds code for 5.0,"
-        " 6.0, 7.0, 8.0, 8.6 and what follows each in its generation: use the CPU devices, kind='cpu', or"
-        f" {other} GPU."
-    )
+@pytest.mark.parametrize(("capability", "other"), [((9, 0), "an older"), ((3, 7), "a newer")])
+def test_a_gpu_without_code_is_named(capability, other):
+    text = cuda.gpu_problem(cuda.Gpu(1, "Some GPU", capability))
+    assert text.startswith(f"gpu(1), Some GPU, has compute capability {capability[0]}.{capability[1]}, and mxnet-cu112")
+    assert text.endswith(f"kind='cpu', or {other} GPU.")
 
 
 def test_the_drivers_gpus():
@@ -310,18 +276,6 @@ def test_the_driver_is_asked_through_ctypes(tmp_path):
     assert driver == cuda.Driver(None, (cuda.Gpu(0, "Old", (6, 1)), cuda.Gpu(1, "New", (12, 0))))
 
 
-@needs_gcc
-def test_a_driver_that_fails_through_ctypes(tmp_path):
-    source = """
-    int cuInit(unsigned flags) { return 804; }
-    int cuGetErrorName(int status, const char **out) { *out = "CUDA_ERROR_COMPAT"; return 0; }
-    int cuDriverGetVersion(int *out) { return 0; }
-    """
-    build(tmp_path / "libstandin.so", source)
-    driver = cuda.query_driver(lambda name: ctypes.CDLL(str(tmp_path / "libstandin.so")))
-    assert driver.problem == "NVIDIA's driver fails (cuInit: CUDA_ERROR_COMPAT 804): see `nvidia-smi`."
-
-
 GONE = ": cannot open shared object file: No such file or directory"
 
 
@@ -329,20 +283,11 @@ GONE = ": cannot open shared object file: No such file or directory"
     ("message", "text"),
     [
         (f"libcuda.so.1{GONE}", cuda.NO_DRIVER),
-        (
-            f"libcublas.so.11{GONE}",
-            'mxnet-cu112 needs libcublas.so.11, which is missing: `pip install "nvidia-cublas-cu11"`.',
-        ),
-        (
-            f"libgomp.so.1{GONE}",
-            "MXNet needs libgomp.so.1, which is missing: install it (on Debian and Ubuntu `apt-get install libgomp1`).",
-        ),
-        (
-            f"libodd.so.3.2{GONE}",
-            "MXNet needs libodd.so.3.2, which is missing: install the package of your system that has it.",
-        ),
-        ("file too short", "MXNet's library can't be loaded (file too short): install MXNet again."),
+        (f"libcublas.so.11{GONE}", 'libcublas.so.11, which is missing: `pip install "nvidia-cublas-cu11"`.'),
+        (f"libgomp.so.1{GONE}", "`apt-get install libgomp1`"),
+        (f"libodd.so.3.2{GONE}", "libodd.so.3.2, which is missing: install the package of your system"),
+        ("file too short", "can't be loaded (file too short): install MXNet again."),
     ],
 )
 def test_what_an_import_error_means(message, text):
-    assert cuda.import_problem(OSError(message)) == text
+    assert text in cuda.import_problem(OSError(message))

@@ -13,7 +13,7 @@ import pytest
 
 from mxdp import evaluate, get_params, init_lenet
 from mxdp.backend import devices
-from mxdp.datasets import NAMES, load
+from mxdp.datasets import load
 from mxdp.experiments.harness.experiment import discover
 from mxdp.experiments.harness.settings import resolve
 from mxdp.training import train_epochs
@@ -46,12 +46,6 @@ def test_lesson_defines_nothing(lesson):
     """Lessons call and print; what can be used elsewhere belongs into the package."""
     lines = lesson.read_text(encoding="utf-8").splitlines()
     assert [line for line in lines if line.lstrip().startswith(("def ", "class "))] == []
-
-
-@pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
-def test_lesson_calls_no_data_by_the_name_of_others(lesson):
-    for variable, name in re.findall(r"(\w+) = mxdp\.load\(\"([\w-]+)\"", lesson.read_text(encoding="utf-8")):
-        assert variable == name or variable not in NAMES
 
 
 def test_lessons_are_short_and_ask():

@@ -77,13 +77,11 @@ def test_a_job_that_fits_goes_on(left):
 
 def test_a_job_that_does_not_fit_is_refused_with_both_numbers(left):
     left(4_000_000_000)
-    with pytest.raises(MemoryShortage) as refused:
+    assert issubclass(MemoryShortage, MxdpError)
+    with pytest.raises(
+        MemoryShortage, match=r"this job needs 4\.20 GB and cpu\(0\) has 4\.00 GB left, so it was not start"
+    ):
         memory.check_fits(4_200_000_000, CPU)
-    assert str(refused.value) == (
-        "this job needs 4.20 GB and cpu(0) has 4.00 GB left, so it was not started: cut it into slices that fit"
-        " (mxdp.memory.slices), or make it smaller."
-    )
-    assert isinstance(refused.value, MxdpError)
 
 
 @pytest.mark.parametrize("limit", [0, 999])
@@ -133,30 +131,20 @@ def test_nothing_can_not_be_cut(items, size):
         memory.slices(items, size, 10)
 
 
-def test_a_container_of_version_2(tmp_path):
-    version_2(tmp_path, "a/b", limit=1000, used=400, cached=150)
-    assert of(tmp_path, "0::/a/b") == 750
-
-
-def test_the_group_above_may_be_the_tighter_one(tmp_path):
-    version_2(tmp_path, "a", limit=500, used=450)
-    version_2(tmp_path, "a/b", limit=1000, used=400)
-    assert of(tmp_path, "0::/a/b") == 50
-
-
-def test_a_container_of_version_1(tmp_path):
-    version_1(tmp_path, "docker/x", limit=1000, used=400, cached=100)
-    assert of(tmp_path, "9:cpu,memory:/docker/x") == 700
-
-
-def test_inside_a_container_the_path_may_be_the_hosts(tmp_path):
-    version_1(tmp_path, limit=1000, used=100)
-    assert of(tmp_path, "9:memory:/only/on/the/host") == 900
-
-
-def test_what_is_used_beyond_the_limit_leaves_nothing(tmp_path):
-    version_2(tmp_path, limit=100, used=180)
-    assert of(tmp_path, "0::/") == 0
+@pytest.mark.parametrize(
+    ("version", "groups", "line", "left_over"),
+    [
+        (version_2, {"a/b": (1000, 400, 150)}, "0::/a/b", 750),
+        (version_2, {"a": (500, 450, 0), "a/b": (1000, 400, 0)}, "0::/a/b", 50),  # the one above is the tighter
+        (version_1, {"docker/x": (1000, 400, 100)}, "9:cpu,memory:/docker/x", 700),
+        (version_1, {"": (1000, 100, 0)}, "9:memory:/only/on/the/host", 900),  # as inside a container
+        (version_2, {"": (100, 180, 0)}, "0::/", 0),
+    ],
+)
+def test_a_container_leaves_its_limit_without_what_is_used_and_not_cache(tmp_path, version, groups, line, left_over):
+    for group, (limit, used, cached) in groups.items():
+        version(tmp_path, group, limit=limit, used=used, cached=cached)
+    assert of(tmp_path, line) == left_over
 
 
 def test_without_a_limit_there_is_none(tmp_path):

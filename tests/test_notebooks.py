@@ -1,12 +1,15 @@
-"""The first cell of each notebook: what it installs, and what it says it found. (`make notebooks` executes all.)"""
+"""The notebooks and the site: the first cell, that lessons are executed, that a broken page fails the build."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -68,6 +71,58 @@ def test_with_the_address_it_installs_what_the_machine_needs(tmp_path, gpus, ext
         f"pip install --quiet mxdp[{extra}] @ git+https://example.org/mxdp",
         f"pip install --quiet --no-deps {wheel}==1.9.1",
     ]
+
+
+@pytest.mark.parametrize("error", [None, RuntimeError("a cell failed")])
+def test_lessons_are_executed_and_then_written_beside_and_renamed(tmp_path, monkeypatch, error):
+    log = []
+
+    def execute():
+        log.append("execute")
+        if error:
+            raise error
+
+    def write(notebook, file):
+        log.append("write")
+        file.touch()
+        assert not list(tmp_path.glob("a.ipynb"))
+
+    read = SimpleNamespace(read=lambda lesson: SimpleNamespace(cells=[], metadata={}))
+    v4 = SimpleNamespace(new_code_cell=lambda *_, **__: None)
+    client = SimpleNamespace(NotebookClient=lambda *_, **__: SimpleNamespace(execute=execute))
+    monkeypatch.setitem(sys.modules, "jupytext", read)
+    monkeypatch.setitem(sys.modules, "nbformat", SimpleNamespace(v4=v4, write=write, NotebookNode=None))
+    monkeypatch.setitem(sys.modules, "nbclient", client)
+    monkeypatch.setenv("PYTHONPATH", "")
+    made = runpy.run_path(str(ROOT / "tools" / "notebooks.py"))["write"]
+    made.__globals__["LESSONS"] = tmp_path / "lessons"
+    (tmp_path / "lessons").mkdir()
+    (tmp_path / "lessons" / "a.py").touch()
+    with contextlib.nullcontext() if error is None else pytest.raises(RuntimeError, match="a cell failed"):
+        made(tmp_path)
+    assert log == ["execute", "write"][: 1 if error else 2]
+    assert {path.name for path in tmp_path.iterdir()} == {"lessons"} | ({"a.ipynb"} if error is None else set())
+
+
+@pytest.mark.parametrize("status", [0, 1])
+def test_a_site_with_a_warning_fails(tmp_path, monkeypatch, status):
+    pages = ("README", "CONTRIBUTING", "CHANGELOG", "experiments/README", "docs/a")
+    for page in (*pages, "docs/for-lecturers/README", "docs/for-lecturers/answers"):
+        file = tmp_path / f"{page}.md"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("# Title")
+    words = []
+    build = SimpleNamespace(build_main=lambda given: words.extend(given) or status)
+    lessons = SimpleNamespace(ROOT=tmp_path, LESSONS=tmp_path / "lessons", write=lambda folder: None)
+    monkeypatch.setitem(sys.modules, "sphinx.cmd.build", build)
+    monkeypatch.setitem(sys.modules, "notebooks", lessons)
+    monkeypatch.setattr("mxdp.plans.__main__.main", lambda arguments: 0)
+    monkeypatch.setattr("mxdp.experiments.report.page.write_report", lambda folder: None)
+    monkeypatch.setattr(sys, "argv", ["site.py", str(tmp_path / "site")])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(ROOT / "tools" / "site.py"), run_name="__main__")
+    assert ended.value.code == status
+    assert {"-W", "--keep-going", str(tmp_path / "site")} <= set(words)
 
 
 def test_each_page_has_its_place_on_the_site_and_lessons_link_nothing_that_a_notebook_has_not():

@@ -7,8 +7,9 @@ the longer shards come first::
     3 devices     cpu(0)   cpu(1) cpu(2)
                   1  2  3  4  5   6  7
 
-Every sample is in exactly one shard, in the order of the batch. With fewer samples than devices the last shards are
-empty. The book's version needs a batch that the number of devices divides; an epoch seldom ends with one.
+Every sample is in exactly one shard, in the order of the batch, and keeps its dtype. With fewer samples than devices
+the last shards are empty. The book's version needs a batch that the number of devices divides; an epoch seldom ends
+with one.
 
 You need: ``x[start:stop]``, some samples of x; ``x.copyto(device)``, a copy on a device.
 

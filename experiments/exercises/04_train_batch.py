@@ -10,9 +10,11 @@ Every device holds a replica of the parameters, and gets a shard of the batch. O
 
 n is the number of samples in the whole batch. The gradients are those of a sum over samples, so the step is that of
 one device with the whole batch, to the last shard: also where the shards differ in length. Replicas that are equal
-before the step are equal after it.
+before the step are equal after it. With fewer samples than devices, the last devices have no shard: their gradients
+are zero, and they take part in the all-reduce and in the update. (``param.grad`` holds what the last step left there.)
 
-You need: ``split_and_load(x, devices)`` and ``naive_allreduce(arrays)`` from mxdp.scratch (or your own);
+You need: ``split_and_load(x, devices)``, for at least as many samples as devices, and ``naive_allreduce(arrays)``
+from mxdp.scratch (or your own); ``devices[: len(X)]``;
 ``autograd.record()`` and ``autograd.backward(list of losses)``; ``param.grad``.
 
 Read: experiments/lessons/01_front_door.py.

@@ -9,8 +9,8 @@ border: its halo. Two tiles of two rows, each with room for a halo of one row ab
     row 2  own                          row 2  own
     row 3  the halo: row 1 of cpu(1)    row 3  zeros (outside the picture)
 
-The tiles' own rows are given, and the halos hold old numbers. Fill them from the neighbours. The halos outside the
-picture stay zero. Only the rows of the halos travel.
+The tiles' own rows are given, at least as many as in a halo, and not the same number in each tile. The halos hold old
+numbers. Fill them from the neighbours. The halos outside the picture stay zero. Only the rows of the halos travel.
 
 You need: ``tile[start:stop]``, some rows of a tile; ``tile[start:stop] = rows``, which writes them;
 ``rows.as_in_ctx(device)``, a copy on another device.
@@ -25,7 +25,7 @@ from mxdp.backend import devices, np
 def exchange_halos(tiles, halo):
     """Fill the halos of ``tiles``, one on each device, in place.
 
-    ``tiles[k]`` has the shape (halo + rows + halo, width), and lies below ``tiles[k - 1]``.
+    ``tiles[k]`` has the shape (halo + rows + halo, width), or more dimensions, and lies below ``tiles[k - 1]``.
 
     >>> tiles = [np.array([[0], [1], [2], [-1]], ctx=devices(2)[0]), np.array([[-1], [3], [4], [0]], ctx=devices(2)[1])]
     >>> exchange_halos(tiles, halo=1)

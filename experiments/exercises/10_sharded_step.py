@@ -14,7 +14,7 @@ A device sends as much as in a ring all-reduce, and no more: to each other devic
 then its own shard of the new parameters. n is the batch size.
 
 You need: ``x[start:stop]``, ``x[start:stop] = y`` and ``x.as_in_ctx(device)``. Shards are cut as in exercise 3: the
-velocities' lengths tell where.
+velocities' lengths tell where. With fewer numbers than devices, the last shards are empty.
 
 Read: `python -m mxdp.experiments run sharded-optimizer`.
 Check: python -m mxdp.exercises check experiments/exercises/10_sharded_step.py

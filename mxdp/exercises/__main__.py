@@ -15,7 +15,7 @@ from rich.console import Console
 
 from mxdp.errors import UsageError
 from mxdp.exercises import EXERCISES
-from mxdp.exercises.check import MEGABYTES, SECONDS, check
+from mxdp.exercises.check import MEGABYTES, SECONDS, SEED, Report, check
 from mxdp.exercises.words import junit, show
 
 RIGHT, WRONG, USAGE = 0, 1, 2
@@ -42,6 +42,9 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument(
             "--megabytes", type=float, default=MEGABYTES, help="limit of memory (default: %(default)g)"
         )
+        command.add_argument(
+            "--seed", type=int, default=SEED, help="chooses the sizes at random (default: %(default)s)"
+        )
     commands.add_parser("list", help="all exercises")
     return top
 
@@ -58,7 +61,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
             raise UsageError("--seconds and --megabytes are numbers above 0")
         if options.command == "watch":
             return watch(options, console)
-        reports = [check(existing(file), options.seconds, options.megabytes) for file in options.files]
+        reports = [checked(existing(file), options) for file in options.files]
         if options.json:
             print(json.dumps(reports if len(reports) > 1 else reports[0], indent=2))
         else:
@@ -73,6 +76,11 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     except KeyboardInterrupt:
         print("mxdp: interrupted", file=sys.stderr)
         return WRONG
+
+
+def checked(file: Path, options: argparse.Namespace) -> Report:
+    """The file's report, within the limits of the command line."""
+    return check(file, options.seconds, options.megabytes, options.seed)
 
 
 def existing(file: Path) -> Path:
@@ -111,7 +119,7 @@ def watch(options: argparse.Namespace, console: Console) -> int:
             now = _stamps(path)
             for file in (file for file, stamp in now.items() if seen.get(file) != stamp):
                 console.clear() if console.is_terminal else console.print()
-                show(check(file, options.seconds, options.megabytes), console)
+                show(checked(file, options), console)
             seen.update(now)
             time.sleep(LOOK_SECONDS)
     except KeyboardInterrupt:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import selectors
 import signal
 import subprocess
@@ -25,26 +26,32 @@ SECONDS, MEGABYTES = 20.0, 2000.0
 PRINTED, SHOWN = 1 << 20, 4000
 """Most characters that a file may print, and those that are kept."""
 
+SEED = 0
+"""From which the sizes at random follow."""
+
 START_SECONDS = 120.0
 """MXNet's own start, on a slow disk."""
 
 CHANNEL_CLOSED = 96
 """The child's exit status when the student's code has closed what is not its own."""
 
+WRITES = "It writes to a file descriptor that is not its own, through which the checker gets its answers."
+
 LOOK_SECONDS = 0.1
 
 Report = Dict[str, Any]
 
 
-def check(file: Path, seconds: float = SECONDS, megabytes: float = MEGABYTES) -> Report:
+def check(file: Path, seconds: float = SECONDS, megabytes: float = MEGABYTES, seed: int = SEED) -> Report:
     """Run the file's functions against their oracles. It is read in the child process alone.
 
     The report has ``file``, ``right``, ``problem`` (a sentence if the file can't be checked), ``exercises`` (each with
     ``cases``, see :func:`mxdp.exercises.trial.tried`; a case may be "not tried") and ``printed``.
+    ``seed`` decides the sizes at random.
 
     The limits are for accidents. Code that means harm needs a machine of its own.
     """
-    child = _Child(file, seconds, megabytes)
+    child = _Child(file, seconds, megabytes, seed)
     try:
         child.listen()
     finally:
@@ -70,7 +77,7 @@ def settle(cases: List[Dict[str, Any]]) -> None:
 
 
 class _Child:
-    def __init__(self, file: Path, seconds: float, megabytes: float) -> None:
+    def __init__(self, file: Path, seconds: float, megabytes: float, seed: int) -> None:
         self.seconds, self.megabytes = seconds, megabytes
         self.problem = ""
         self.exercises: List[Dict[str, Any]] = []
@@ -79,8 +86,9 @@ class _Child:
         self._done = False
         self._limit, self._deadline = START_SECONDS, time.monotonic() + START_SECONDS
         self._messages, channel = os.pipe()
+        self._password = secrets.token_hex(8)
         self._process = subprocess.Popen(
-            [sys.executable, "-u", "-m", "mxdp.exercises.child", str(file), str(channel)],
+            [sys.executable, "-u", "-m", "mxdp.exercises.child", str(file), str(channel), str(seed), self._password],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -107,15 +115,19 @@ class _Child:
                     else:
                         *lines, unread = (unread + text).split(b"\n")
                         for line in lines:
-                            self._hear(json.loads(line))
+                            if not line.startswith(self._password.encode()):
+                                return self.fail(WRITES)
+                            self._hear(json.loads(line[len(self._password) :]))
                 if self._messages not in selector.get_map():
                     return self.fail(self._ended())
+                if len(unread) > PRINTED:
+                    return self.fail(WRITES)
                 if len(self.printed) > PRINTED:
                     return self.fail("It prints more than 1 MB: is there a print in a loop without an end?")
-                if time.monotonic() > self._deadline:
-                    return self.fail(f"It does not end within {self._limit:g} s: is there a loop without an end?")
                 if self._megabytes() > self.megabytes:
                     return self.fail(f"It takes more than {self.megabytes:,.0f} MB of memory.")
+                if time.monotonic() > self._deadline:
+                    return self.fail(f"It does not end within {self._limit:g} s: is there a loop without an end?")
 
     def _hear(self, message: Dict[str, Any]) -> None:
         self._limit, self._deadline = self.seconds, time.monotonic() + self.seconds
@@ -127,8 +139,9 @@ class _Child:
                 dict(number=exercise.number, title=exercise.title, function=name, right=False, cases=cases)
             )
         if "trying" in message:
-            name, number = message["trying"]
+            name, number, title = message["trying"]
             self._trying = next(each for each in self.exercises if each["function"] == name)["cases"][number]
+            self._trying["title"] = title
         if "tried" in message:
             self._trying.update(message["tried"])
             self._trying = {}

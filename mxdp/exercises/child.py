@@ -1,6 +1,8 @@
-"""The process that reads a student's file and calls its functions: ``python -m mxdp.exercises.child FILE CHANNEL``.
+"""The process that reads a student's file and calls its functions.
 
-It writes a JSON object a line to the file descriptor CHANNEL, before each thing that might never end and after it.
+``python -m mxdp.exercises.child FILE CHANNEL SEED PASSWORD`` writes a JSON object a line to the file descriptor
+CHANNEL, before each thing that might never end and after it. PASSWORD stands before each object: a line without it was
+written by the student's code.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import random
 import runpy
 import signal
 import sys
@@ -15,22 +18,26 @@ from typing import Any, Dict, List, TextIO
 
 from mxdp.exercises import EXERCISES
 from mxdp.exercises.check import CHANNEL_CLOSED
-from mxdp.exercises.trial import Trial, explained, tried
+from mxdp.exercises.trial import Case, explained, outcome, title
 
 
-def main(file: str, channel: TextIO) -> None:
+def cases(name: str, seed: int) -> List[Case]:
+    """The cases of an exercise: the drawn ones, then one of sizes at random, which follow from ``seed``."""
+    module = importlib.import_module(f"mxdp.exercises.{EXERCISES[name].module}")
+    return list(getattr(module, name)(random.Random(f"{seed} {name}")))
+
+
+def main(file: str, channel: TextIO, seed: int, password: str) -> None:
     """Check everything that the file defines."""
 
     def tell(**message: Any) -> None:
         try:
-            channel.write(json.dumps(message) + "\n")
+            channel.write(f"{password}{json.dumps(message)}\n")
             channel.flush()
         except OSError:
             os._exit(CHANNEL_CLOSED)
 
-    cases: Dict[str, List[Trial]] = {}
-    for name, exercise in EXERCISES.items():
-        cases[name] = list(getattr(importlib.import_module(f"mxdp.exercises.{exercise.module}"), name)())
+    tasks: Dict[str, List[Case]] = {name: cases(name, seed) for name in EXERCISES}
     signal.signal(signal.SIGSEGV, signal.SIG_DFL)  # MXNet's handler turns a crash into an exit
     tell(reading=file)
     sys.path[0] = os.path.dirname(os.path.abspath(file))
@@ -43,11 +50,11 @@ def main(file: str, channel: TextIO) -> None:
     if not written:
         tell(problem=f"It defines none of the functions that can be checked: {', '.join(EXERCISES)}.")
         return
-    tell(found={name: [case.title for case in cases[name]] for name in written})
+    tell(found={name: [title(case, seed) for case in tasks[name]] for name in written})
     for name, function in written.items():
-        for number, case in enumerate(cases[name]):
-            tell(trying=[name, number])
-            tell(tried=tried(case, function, file))
+        for number, case in enumerate(tasks[name]):
+            for trying, found in outcome(case, seed, function, file):
+                tell(trying=[name, number, trying]) if found is None else tell(tried=found)
     tell(done=True)
 
 
@@ -57,4 +64,5 @@ def _own(found: Any) -> bool:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], os.fdopen(int(sys.argv[2]), "w"))
+    given, sys.argv[1:] = sys.argv[1:], []
+    main(given[0], os.fdopen(int(given[1]), "w"), int(given[2]), given[3])

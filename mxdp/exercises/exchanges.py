@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from dataclasses import replace
 from functools import partial
-from typing import Any, Callable, Iterator, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as onp
 
 from mxdp import backend
-from mxdp.exercises.trial import Function, Hosts, Moves, Trial, Values
+from mxdp.errors import plural
+from mxdp.exercises.trial import Case, Function, Hosts, Moves, Record, Trial, Values, as_planned, too_few
 from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.collective.schedule import ADD, COPY, Schedule, Send
 from mxdp.plans.partition import bounds
@@ -21,7 +23,11 @@ def by_device(arrays: Sequence[Any]) -> Values:
     return {f"cpu({device})": x for device, x in enumerate(arrays)}
 
 
-def naive_allreduce() -> Iterator[Trial]:
+Size = Tuple[str, int, Tuple[int, ...]]
+"""A title, the number of devices, the shape of each array."""
+
+
+def naive_allreduce(draw: random.Random) -> Iterator[Case]:
     """Sums in place, by device 0."""
     for title, devices, shape in (
         ("2 devices, 3 numbers", 2, (3,)),
@@ -29,10 +35,11 @@ def naive_allreduce() -> Iterator[Trial]:
         ("4 devices, arrays of 2 x 2", 4, (2, 2)),
         ("1 device: nothing to do", 1, (3,)),
     ):
-        yield _allreduce(title, "naive", devices, shape, lambda moves: "")
+        yield [_allreduce("naive", title, devices, shape)]
+    yield [_allreduce("naive", *size, draw) for size in _sizes(draw)]
 
 
-def ring_allreduce() -> Iterator[Trial]:
+def ring_allreduce(draw: random.Random) -> Iterator[Case]:
     """Sums in place, in a ring."""
     for title, devices, shape in (
         ("2 devices, 4 numbers", 2, (4,)),
@@ -42,20 +49,58 @@ def ring_allreduce() -> Iterator[Trial]:
         ("3 devices, 2 numbers: the last chunk is empty", 3, (2,)),
         ("2 devices, arrays of 2 x 3", 2, (2, 3)),
     ):
-        yield _allreduce(title, "ring", devices, shape, _in_a_ring(devices, int(onp.prod(shape))))
+        yield [_allreduce("ring", title, devices, shape)]
+    yield [_allreduce("ring", *size, draw) for size in _sizes(draw)]
+
+
+def _sizes(draw: random.Random) -> List[Size]:
+    """For each number of devices vectors, shorter and longer, and arrays of two and more dimensions."""
+    found: List[Size] = []
+    for devices in range(1, 7):
+        shapes: List[Tuple[int, ...]] = [(draw.randint(1, devices),), (draw.randint(devices, 5 * devices),)]
+        shapes += [tuple(draw.randint(1, 3) for _ in range(dimensions)) for dimensions in (2, draw.randint(3, 4))]
+        for shape in shapes:
+            of = plural(shape[0], "number") if len(shape) == 1 else f"arrays of {' x '.join(map(str, shape))}"
+            found.append((f"{plural(devices, 'device')}, {of}", devices, shape))
+    return found
 
 
 def _allreduce(
-    title: str, algorithm: str, devices: int, shape: Tuple[int, ...], judge: Callable[[Moves], str]
+    algorithm: str, title: str, devices: int, shape: Tuple[int, ...], draw: Optional[random.Random] = None
 ) -> Trial:
     length = int(onp.prod(shape))
     # 1 2 3, 10 20 30, 100 200 300: a sum's digits tell whose numbers are in it, and how often.
     given = [10.0**device * onp.arange(1, length + 1).reshape(shape) for device in range(devices)]
+    if draw:
+        given = [onp.array([draw.randint(1, 99) for _ in range(length)], float).reshape(shape) for _ in given]
     total: Any = sum(given)
+    schedule = plan(algorithm, devices, [length])
+    mistakes = _wrong_sums(algorithm, schedule, given)
+
+    def run(function: Function) -> Values:
+        arrays = [backend.upload(x.astype("float32"), d) for x, d in zip(given, backend.devices(devices, "cpu"))]
+        function(list(arrays))  # A list of its own: an item that is replaced is no array that was changed.
+        return by_device([x.asnumpy() for x in arrays])
+
+    planned = _moves(schedule, length)
+    return Trial(
+        title,
+        by_device(given),
+        by_device([total] * devices),
+        run,
+        {text: by_device(values) for text, values in mistakes.items()},
+        partial(_incomplete, algorithm, total),
+        planned,
+        as_planned(planned, STAR) if algorithm == "naive" else _in_a_ring(devices, length),
+    )
+
+
+def _wrong_sums(algorithm: str, schedule: Schedule, given: Hosts) -> Dict[str, Hosts]:
+    """What the usual mistakes give on each device, by their hints."""
+    devices, total = len(given), sum(given)
     changed = [x.copy() for x in given]
     for device in range(devices):  # each adds what the others hold by now
         changed[device] += sum(changed[other] for other in range(devices) if other != device)
-    schedule = plan(algorithm, devices, [length])
 
     def executed(change: Callable[[Send], Send]) -> Hosts:
         return _executed(schedule, given, change)
@@ -97,23 +142,7 @@ def _allreduce(
                 ),
             }
         )
-
-    def run(function: Function) -> Values:
-        arrays = [backend.upload(x.astype("float32"), d) for x, d in zip(given, backend.devices(devices, "cpu"))]
-        function(list(arrays))  # A list of its own: an item that is replaced is no array that was changed.
-        return by_device([x.asnumpy() for x in arrays])
-
-    mistaken = {text: by_device(values) for text, values in mistakes.items()}
-    return Trial(
-        title,
-        by_device(given),
-        by_device([total] * devices),
-        run,
-        mistaken,
-        partial(_incomplete, algorithm, total),
-        _moves(schedule, length),
-        judge,
-    )
+    return mistakes
 
 
 def _moves(schedule: Schedule, length: int) -> Moves:
@@ -149,14 +178,18 @@ def _incomplete(algorithm: str, total: Any, got: Values) -> str:
     return f"`python -m mxdp.plans {algorithm} {devices}` prints the plan: compare it with each of your steps."
 
 
-def _in_a_ring(devices: int, length: int) -> Callable[[Moves], str]:
-    most = max(plan("ring", devices, [length]).sent(length))
+STAR = "each device sends its array to cpu(0), once, and gets the sum back"
 
-    def judge(moves: Moves) -> str:
+
+def _in_a_ring(devices: int, length: int) -> Callable[[Record], str]:
+    """Each sends to the right alone, and no more than in a ring whose chunks are all as long as the longest."""
+    most, needed = 2 * (devices - 1) * -(-length // devices), 2 * (devices - 1) * length
+
+    def judge(record: Record) -> str:
         for device in range(devices):
-            to = [target for source, target in moves if source == device]
-            sent = sum(numbers for (source, _), numbers in moves.items() if source == device)
-            if len(to) > 1:
+            to = sorted(target for source, target in record.moves if source == device)
+            sent = sum(numbers for (source, _), numbers in record.moves.items() if source == device)
+            if to not in ([], [(device + 1) % devices]):
                 names = " and ".join(f"cpu({target})" for target in to)
                 return f"But cpu({device}) sends to {names}. In a ring a device sends to its right neighbour alone."
             if sent > most:
@@ -164,35 +197,53 @@ def _in_a_ring(devices: int, length: int) -> Callable[[Moves], str]:
                     f"But cpu({device}) sends {sent} numbers. In a ring no device sends more than {most} here: one "
                     "chunk in each step, not the whole array."
                 )
-        return "" if moves or devices == 1 else "But nothing went from device to device by copyto or as_in_ctx."
+        moved = sum(record.moves.values())
+        return too_few(record, "from device to device", moved, needed) if moved < needed else ""
 
     return judge
 
 
 OLD_ABOVE, OLD_BELOW = -1.0, -2.0
+ROWS = "send the rows of the halo alone"
 
 
-def exchange_halos() -> Iterator[Trial]:
+def exchange_halos(draw: random.Random) -> Iterator[Case]:
     """Tiles of rows, each with halos above and below."""
-    for title, devices, rows, halo in (
-        ("2 tiles of 2 rows, halo of 1 row", 2, 2, 1),
-        ("3 tiles of 3 rows, halo of 1 row", 3, 3, 1),
-        ("3 tiles of 3 rows, halo of 2 rows", 3, 3, 2),
-        ("1 tile: nothing to do", 1, 2, 1),
+    for title, rows, halo in (
+        ("2 tiles of 2 rows, halo of 1 row", (2, 2), 1),
+        ("3 tiles of 3 rows, halo of 1 row", (3, 3, 3), 1),
+        ("3 tiles of 3 rows, halo of 2 rows", (3, 3, 3), 2),
+        ("2 tiles of 3 and 2 rows, halo of 1 row", (3, 2), 1),
+        ("1 tile: nothing to do", (2,), 1),
     ):
-        yield _halos(title, devices, rows, halo)
+        yield [_halos(title, rows, halo, (2,))]
+    others = []
+    for devices in (2, 2, 3, 3, 4, 5, 6):
+        halo = draw.randint(1, 3)
+        heights = [draw.randint(halo, halo + 3) for _ in range(devices)]
+        inner = tuple(draw.randint(1, 3) for _ in range(draw.randint(1, 3)))
+        row = " x ".join(map(str, inner))
+        others.append(
+            _halos(
+                f"tiles of {', '.join(map(str, heights))} rows of {row}, halo of {plural(halo, 'row')}",
+                heights,
+                halo,
+                inner,
+            )
+        )
+    yield others
 
 
-def _halos(title: str, devices: int, rows: int, halo: int, width: int = 2) -> Trial:
-    own = [
-        onp.array([[10.0 * (device + 1) + row] * width for row in range(rows)], "float32") for device in range(devices)
-    ]
+def _halos(title: str, rows: Sequence[int], halo: int, inner: Tuple[int, ...]) -> Trial:
+    devices = len(rows)
+    columns = onp.arange(onp.prod(inner), dtype="float32").reshape(inner) / 10
+    own: Hosts = [onp.array([10 * device + row + columns for row in range(n)]) for device, n in enumerate(rows, 1)]
 
     def tiles(above: Callable[[int], Any], below: Callable[[int], Any]) -> Values:
         """Each tile with what ``above(device)`` and ``below(device)`` give as its halos; zero at the outer borders."""
         found = []
         for device in range(devices):
-            tile = onp.zeros((rows + 2 * halo, width), "float32")
+            tile = onp.zeros((rows[device] + 2 * halo, *inner), "float32")
             tile[halo:-halo] = own[device]
             tile[:halo] = above(device) if device else 0
             tile[-halo:] = below(device) if device < devices - 1 else 0
@@ -225,20 +276,13 @@ def _halos(title: str, devices: int, rows: int, halo: int, width: int = 2) -> Tr
     }
     planned: Moves = {}
     for device in range(devices - 1):
-        planned[device, device + 1] = planned[device + 1, device] = halo * width
+        planned[device, device + 1] = planned[device + 1, device] = halo * int(onp.prod(inner))
 
     def run(function: Function) -> Values:
         arrays = [backend.upload(x, d) for x, d in zip(given.values(), backend.devices(devices, "cpu"))]
         function(list(arrays), halo)
         return by_device([x.asnumpy() for x in arrays])
 
-    def judge(moves: Moves) -> str:
-        for pair, numbers in moves.items():
-            if numbers > planned.get(pair, 0):
-                return (
-                    f"But cpu({pair[0]}) sends {numbers} numbers to cpu({pair[1]}), which needs "
-                    f"{planned.get(pair, 0)}: send the rows of the halo alone."
-                )
-        return ""
-
-    return Trial(title, {**given, "halo": halo}, expected, run, mistakes, planned=planned, judge=judge)
+    return Trial(
+        title, {**given, "halo": halo}, expected, run, mistakes, planned=planned, judge=as_planned(planned, ROWS)
+    )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator, List, Sequence
+import random
+from typing import Any, Dict, Iterator, List, Sequence
 
 import numpy as onp
 
-from mxdp.exercises.trial import Function, Trial, Values, Wrong
+from mxdp.errors import plural
+from mxdp.exercises.trial import Case, Function, Record, Trial, Values, Wrong
 from mxdp.plans.cost.link import fit_link
 from mxdp.plans.partition import fill_buckets as filled
 from mxdp.plans.pipeline import PipelinePlan, cycles, one_f_one_b
@@ -15,7 +17,7 @@ from mxdp.plans.pipeline import gpipe as planned_gpipe
 Buckets = List[List[int]]
 
 
-def fill_buckets() -> Iterator[Trial]:
+def fill_buckets(draw: random.Random) -> Iterator[Case]:
     """Which gradients travel together."""
     for title, nbytes, room in (
         ("5 gradients, room for 6 bytes", [6, 2, 3, 3, 1], 6),
@@ -24,7 +26,13 @@ def fill_buckets() -> Iterator[Trial]:
         ("LeNet's, room for 256 KiB", [720, 80, 100000, 200, 409600, 512, 5120, 40], 262144),
         ("no gradients", [], 6),
     ):
-        yield _buckets(title, nbytes, room)
+        yield [_buckets(title, nbytes, room)]
+    others = []
+    for count in (1, 2, 3, 4, 6, 8, 12, 16, 20):
+        nbytes = [draw.randint(1, 9) for _ in range(count)]
+        room = draw.randint(4, 16)
+        others.append(_buckets(f"{plural(count, 'gradient')}, room for {room} bytes", nbytes, room))
+    yield others
 
 
 def _buckets(title: str, nbytes: Sequence[int], room: int) -> Trial:
@@ -78,10 +86,11 @@ def _buckets(title: str, nbytes: Sequence[int], room: int) -> Trial:
 IDLE = ".."
 
 
-def gpipe() -> Iterator[Trial]:
+def gpipe(draw: random.Random) -> Iterator[Case]:
     """Which stage works on which micro-batch in each cycle."""
     for stages, micro_batches in ((1, 2), (2, 2), (3, 4), (4, 2)):
-        yield _gpipe(stages, micro_batches)
+        yield [_gpipe(stages, micro_batches)]
+    yield [_gpipe(stages, draw.randint(1, 9)) for stages in (1, 2, 3, 4, 5, 6, 7, 8)] + [_gpipe(5, 1), _gpipe(2, 12)]
 
 
 def _staircase(plan: PipelinePlan) -> List[List[str]]:
@@ -95,10 +104,10 @@ def _rows(rows: Sequence[Sequence[str]]) -> Values:
     }
 
 
-def _gpipe(stages: int, micro_batches: int) -> Trial:
-    plan = planned_gpipe(stages, micro_batches)
-    right = _staircase(plan)
-    forward = micro_batches + stages - 1
+def _wrong_schedules(plan: PipelinePlan) -> Dict[str, Values]:
+    """What the usual mistakes give, by their hints."""
+    stages, micro_batches = plan.stages, plan.micro_batches
+    right, forward = _staircase(plan), micro_batches + stages - 1
 
     def padded(own: Sequence[str], before: int, length: int) -> List[str]:
         return [*[IDLE] * before, *own, *[IDLE] * (length - before - len(own))]
@@ -115,7 +124,7 @@ def _gpipe(stages: int, micro_batches: int) -> Trial:
         ]
         for stage in range(stages)
     ]
-    mistakes = {
+    return {
         "The backward passes come in the order of the forward passes. In GPipe the last micro-batch goes back first: "
         "its activations are the newest.": _rows(straight),
         "All stages work at the same time. A stage has to wait until the stage before it has passed the micro-batch "
@@ -128,10 +137,21 @@ def _gpipe(stages: int, micro_batches: int) -> Trial:
         "The forward passes are right, and there are no backward passes.": _rows([row[:forward] for row in right]),
     }
 
+
+def _gpipe(stages: int, micro_batches: int) -> Trial:
+    plan = planned_gpipe(stages, micro_batches)
+    right = _staircase(plan)
+    forward = micro_batches + stages - 1
+
+    mistakes = _wrong_schedules(plan)
+    longest = 0
+
     def run(function: Function) -> Values:
+        nonlocal longest
         found = function(stages, micro_batches)
         if not isinstance(found, (list, tuple)) or not all(isinstance(row, (list, tuple)) for row in found):
             raise Wrong(f"It returns {found!r:.60}: return a list with a list of words for each stage.")
+        longest = max(map(len, found), default=0)
         return _rows([[str(cell).strip() or IDLE if cell is not None else IDLE for cell in row] for row in found])
 
     def hint(got: Values) -> str:
@@ -149,19 +169,30 @@ def _gpipe(stages: int, micro_batches: int) -> Trial:
                     )
         return "No task runs too early; look for one that is missing, is there twice, or could run in an earlier cycle."
 
+    def judge(_: Record) -> str:
+        return f"But the rows have {longest} cycles, and {2 * forward} are enough." if longest > 2 * forward else ""
+
     given = {"stages": stages, "micro_batches": micro_batches}
-    title = f"{stages} stage{'s' * (stages > 1)}, {micro_batches} micro-batches"
-    return Trial(title, given, _rows(right), run, mistakes, hint)
+    title = f"{plural(stages, 'stage')}, {plural(micro_batches, 'micro-batch')}"
+    return Trial(title, given, _rows(right), run, mistakes, hint, judge=judge)
 
 
-def fit_alpha_beta() -> Iterator[Trial]:
+def fit_alpha_beta(draw: random.Random) -> Iterator[Case]:
     """A line through measured times."""
     sizes = [4, 4096, 65536, 1048576]
     exact = [1e-5 + 2e-10 * size for size in sizes]
     noisy = [seconds * factor for seconds, factor in zip(exact, (1.1, 0.9, 1.2, 1.3))]
-    yield _fit("times on a line", sizes, exact)
-    yield _fit("two sizes", sizes[::3], exact[::3])
-    yield _fit("times with noise: the small messages count as much as the large", sizes, noisy)
+    yield [_fit("times on a line", sizes, exact)]
+    yield [_fit("two sizes", sizes[::3], exact[::3])]
+    yield [_fit("times with noise: the small messages count as much as the large", sizes, noisy)]
+    others = []
+    for count in (2, 3, 4, 6, 8, 12):
+        sizes = [4, 1 << 24, *draw.sample([0, *(2**power for power in range(3, 24))], count - 2)]
+        draw.shuffle(sizes)
+        alpha, beta = draw.randint(1, 9) * 1e-5, draw.randint(1, 9) * 1e-10
+        times = [(alpha + beta * size) * draw.uniform(0.9, 1.1) for size in sizes]
+        others.append(_fit(f"{count} sizes in any order, times with noise", sizes, times))
+    yield others
 
 
 def _fit(title: str, nbytes: Sequence[int], seconds: Sequence[float]) -> Trial:

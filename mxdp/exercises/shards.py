@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import random
 from functools import partial
-from typing import Any, Iterator, Sequence, Tuple
+from typing import Any, Dict, Iterator, Optional, Sequence, Tuple
 
 import numpy as onp
 
 from mxdp import backend
-from mxdp.exercises.trial import Function, Hosts, Moves, Trial, Values, Wrong
+from mxdp.errors import plural
+from mxdp.exercises.trial import Case, Function, Hosts, Moves, Record, Trial, Values, Wrong, as_planned, too_few
 from mxdp.plans.partition import bounds
 
-LR, MOMENTUM, BATCH = 0.1, 0.5, 4
+RATES: Dict[str, float] = dict(lr=0.1, momentum=0.5, batch_size=4)
+SHARD = "send its shard alone"
 
 
-def split_and_load() -> Iterator[Trial]:
+def split_and_load(draw: random.Random) -> Iterator[Case]:
     """Shards of a batch, the longer first."""
     for title, shape, devices in (
         ("4 samples, 2 devices", (4,), 2),
@@ -23,11 +26,21 @@ def split_and_load() -> Iterator[Trial]:
         ("2 samples, 3 devices: the last shard is empty", (2,), 3),
         ("3 samples, 1 device", (3,), 1),
     ):
-        yield _split(title, shape, devices)
+        yield [_split(title, shape, range(devices))]
+    others = []
+    for devices in (1, 2, 3, 4, 4, 5, 5, 6, 6, 7):
+        for samples in (devices * draw.randint(0, 3) + draw.randint(1, devices), draw.randint(1, devices)):
+            size = (samples, *(draw.randint(1, 3) for _ in range(draw.randint(0, 3))))
+            order, dtype = draw.sample(range(devices), devices), draw.choice(["float32", "int32"])
+            of = f"{plural(samples, 'sample')}{' of ' * (len(size) > 1)}{' x '.join(map(str, size[1:]))}"
+            others.append(_split(f"{of}, {dtype}, on cpu {order}", size, order, dtype))
+    yield others
 
 
-def _split(title: str, shape: Tuple[int, ...], devices: int) -> Trial:
-    x = onp.arange(1, onp.prod(shape) + 1, dtype="float32").reshape(shape)
+def _split(title: str, shape: Tuple[int, ...], order: Sequence[int], dtype: str = "float32") -> Trial:
+    """Shard k belongs on ``cpu(order[k])``."""
+    x = onp.arange(1, onp.prod(shape) + 1, dtype=dtype).reshape(shape)
+    devices = len(order)
     n = len(x)
     short, long = n // devices, -(-n // devices)
 
@@ -35,17 +48,24 @@ def _split(title: str, shape: Tuple[int, ...], devices: int) -> Trial:
         return [x[sum(lengths[:place]) : sum(lengths[: place + 1])] for place in range(len(lengths))]
 
     def labelled(shards: Sequence[Any], contexts: Sequence[Any]) -> Values:
-        return {f"shard {place} on {context}": shard for place, (shard, context) in enumerate(zip(shards, contexts))}
+        return {
+            f"shard {place} on {context}, {shard.dtype}": shard
+            for place, (shard, context) in enumerate(zip(shards, contexts))
+        }
 
     def on_devices(shards: Sequence[Any]) -> Values:
-        return labelled(shards, [f"cpu({device})" for device in range(devices)])
+        return labelled(shards, [f"cpu({device})" for device in order])
 
-    right = cut([stop - start for start, stop in bounds(n, devices)])
+    borders = bounds(n, devices)
+    right = cut([stop - start for start, stop in borders])
     mistakes = {
         f"{n} samples on {devices} devices leave a remainder of {n % devices}, which is lost: every sample must be in "
         "one shard.": on_devices(cut([short] * devices)),
         "The last device has all of the remainder. Give one sample more to each of the first devices.": on_devices(
             cut([short] * (devices - 1) + [n - short * (devices - 1)])
+        ),
+        "The first device has all of the remainder. Give one sample more to each of the first devices.": on_devices(
+            cut([n - short * (devices - 1)] + [short] * (devices - 1))
         ),
         "The longer shards come last. Here, as in NumPy's array_split, they come first.": on_devices(
             cut([short] * (devices - n % devices) + [short + 1] * (n % devices))
@@ -56,37 +76,61 @@ def _split(title: str, shape: Tuple[int, ...], devices: int) -> Trial:
             [x[place::devices] for place in range(devices)]
         ),
         "All shards are right and lie on cpu(0). Copy each to its device.": labelled(right, ["cpu(0)"] * devices),
+        f"Every device has the whole batch. Give each a shard of {short} or {long} samples.": on_devices([x] * devices),
     }
+    planned = {(0, k): (stop - start) * x[0].size for k, (start, stop) in zip(order, borders) if k and stop > start}
+
+    def hint(got: Values) -> str:
+        if not all(label.endswith(dtype) for label in got):
+            return f"x is {dtype}, and so must its shards be."
+        shapes = [", ".join(str(shard.shape) for shard in shards) for shards in (got.values(), right)]
+        return f"The shapes are {shapes[0]}. They must be {shapes[1]}, on {given['devices']}."
 
     def run(function: Function) -> Values:
-        found = function(backend.upload(x, backend.devices(1, "cpu")[0]), backend.devices(devices, "cpu"))
+        contexts = backend.devices(devices, "cpu")
+        found = function(backend.upload(x, contexts[0]), [contexts[device] for device in order])
         if not isinstance(found, (list, tuple)) or not all(hasattr(shard, "ctx") for shard in found):
             raise Wrong(f"It returns {_named(found)}: return a list with an array for each device.")
         return labelled([shard.asnumpy() for shard in found], [shard.ctx for shard in found])
 
-    return Trial(title, {"x on cpu(0)": x, "devices": devices}, on_devices(right), run, mistakes)
+    given = {"x on cpu(0)": x, "devices": ", ".join(f"cpu({device})" for device in order)}
+    judge = as_planned(planned, SHARD)
+    return Trial(title, given, on_devices(right), run, mistakes, hint, planned, judge)
 
 
 def _named(found: Any) -> str:
     return "nothing" if found is None else f"a {type(found).__name__}"
 
 
-def sharded_step() -> Iterator[Trial]:
+def sharded_step(draw: random.Random) -> Iterator[Case]:
     """SGD with momentum, each device with the velocity of its shard alone."""
     for title, length, devices, steps in (
         ("2 devices, 4 numbers", 4, 2, 1),
         ("3 devices, 6 numbers", 6, 3, 1),
         ("3 devices, 5 numbers: shards of 2, 2 and 1", 5, 3, 1),
+        ("3 devices, 2 numbers: the last shard is empty", 2, 3, 1),
         ("2 devices, 4 numbers, two steps", 4, 2, 2),
     ):
-        yield _sharded_step(title, length, devices, steps)
+        yield [_sharded_step(title, length, devices, steps, RATES)]
+    others = []
+    for devices in (1, 2, 3, 3, 4, 4, 5, 6):
+        length, steps = draw.randint(1, 4 * devices), draw.randint(1, 3)
+        rates = dict(lr=draw.randint(1, 9) / 16, momentum=draw.randint(1, 9) / 10, batch_size=draw.randint(1, 40))
+        title = f"{plural(devices, 'device')}, {plural(length, 'number')}, {plural(steps, 'step')}"
+        others.append(_sharded_step(title, length, devices, steps, rates, draw))
+    yield others
 
 
-def _sharded_step(title: str, length: int, devices: int, steps: int) -> Trial:
+def _sharded_step(
+    title: str, length: int, devices: int, steps: int, rates: Dict[str, float], draw: Optional[random.Random] = None
+) -> Trial:
+    lr, momentum, batch_size = rates.values()
     borders = bounds(length, devices)
     start = onp.arange(1, length + 1, dtype="float32")
     grads = [10.0**device * onp.arange(1, length + 1, dtype="float32") for device in range(devices)]
     old = onp.ones(length, dtype="float32")
+    if draw:
+        *grads, old = (onp.array([draw.randint(-99, 99) for _ in range(length)], "float32") for _ in [*grads, old])
     total = sum(grads)
 
     def labelled(params: Sequence[Any], velocity: Sequence[Any]) -> Values:
@@ -95,14 +139,14 @@ def _sharded_step(title: str, length: int, devices: int, steps: int) -> Trial:
             **{f"velocity on cpu({device})": velocity[device][a:b] for device, (a, b) in enumerate(borders)},
         }
 
-    def after(grad: Any, divisor: float = BATCH, gathered: bool = True, keep: bool = True) -> Values:
+    def after(grad: Any, divisor: float = batch_size, gathered: bool = True, keep: bool = True) -> Values:
         """``grad(device)``: what this device takes for the gradient of its shard."""
         params, velocity = [start.copy() for _ in range(devices)], [old.copy() for _ in range(devices)]
         for _ in range(steps):
             for device, (a, b) in enumerate(borders):
-                moved = MOMENTUM * velocity[device] + grad(device) / divisor
+                moved = momentum * velocity[device] + grad(device) / divisor
                 for other in range(devices) if gathered else [device]:
-                    params[other][a:b] -= LR * moved[a:b]
+                    params[other][a:b] -= lr * moved[a:b]
                 velocity[device] = moved if keep else velocity[device]
         return labelled(params, velocity)
 
@@ -116,7 +160,7 @@ def _sharded_step(title: str, length: int, devices: int, steps: int) -> Trial:
         "Each device used its own gradient. Its shard needs the sum of all devices' gradients: the reduce-scatter is "
         "missing.": after(lambda device: grads[device]),
         "Gradients are divided by the batch once more than they should be, by the devices: they are summed.": after(
-            lambda _: total, divisor=BATCH * devices
+            lambda _: total, divisor=batch_size * devices
         ),
         "The summed gradient is not divided by batch_size.": after(lambda _: total, divisor=1),
         "The parameters move as they should in the first step, but the velocity is as it was. Write it into the array "
@@ -129,14 +173,12 @@ def _sharded_step(title: str, length: int, devices: int, steps: int) -> Trial:
         own = [backend.upload(old[a:b], context) for (a, b), context in zip(borders, contexts)]
         for _ in range(steps):
             given = [backend.upload(grad, context) for grad, context in zip(grads, contexts)]
-            function(list(params), given, list(own), LR, MOMENTUM, BATCH)
-        found = {f"parameters on cpu({device})": x.asnumpy() for device, x in enumerate(params)}
-        found.update({f"velocity on cpu({device})": x.asnumpy() for device, x in enumerate(own)})
-        return found
+            function(list(params), given, list(own), lr, momentum, batch_size)
+        labels = [f"{what} on cpu({device})" for what in ("parameters", "velocity") for device in range(devices)]
+        return {label: x.asnumpy() for label, x in zip(labels, [*params, *own])}
 
     given: Values = {f"gradient on cpu({device})": grad for device, grad in enumerate(grads)}
-    given.update({"parameters everywhere": start, "velocity everywhere": old})
-    given.update({"lr": LR, "momentum": MOMENTUM, "batch_size": BATCH})
+    given.update({"parameters everywhere": start, "velocity everywhere": old, **rates})
     planned = _planned(borders, steps)
     return Trial(title, given, after(lambda _: total), run, mistakes, planned=planned, judge=partial(_thrifty, planned))
 
@@ -152,16 +194,19 @@ def _planned(borders: Sequence[Tuple[int, int]], steps: int) -> Moves:
     }
 
 
-def _thrifty(planned: Moves, moves: Moves) -> str:
+def _thrifty(planned: Moves, record: Record) -> str:
+    """No device sends more than the plan's most, and together they send what the plan does: a ring may, too."""
+
     def sent(device: int, moved: Moves) -> int:
         return sum(numbers for (source, _), numbers in moved.items() if source == device)
 
-    devices = range(1 + max(source for source, _ in planned))
+    devices = range(1 + max((source for source, _ in [*planned, *record.moves]), default=0))
     most = max(sent(device, planned) for device in devices)
     for device in devices:
-        if sent(device, moves) > most:
+        if sent(device, record.moves) > most:
             return (
-                f"But cpu({device}) sends {sent(device, moves)} numbers, and {most} are enough: to each device the "
-                "gradients of that device's shard, and its own shard of the new parameters."
+                f"But cpu({device}) sends {sent(device, record.moves)} numbers, and {most} are enough: to each device "
+                "the gradients of that device's shard, and its own shard of the new parameters."
             )
-    return ""
+    moved, needed = sum(record.moves.values()), sum(planned.values())
+    return too_few(record, "from device to device", moved, needed) if moved < needed else ""

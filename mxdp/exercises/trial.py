@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import traceback
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as onp
 
-from mxdp.backend import np
+from mxdp.backend import mx
 
 Function = Callable[..., Any]
 Values = Dict[str, Any]
@@ -27,6 +27,21 @@ class Wrong(Exception):
 
 
 @dataclass
+class Record:
+    """What happened while the student's function ran."""
+
+    moves: Moves = field(default_factory=dict)
+    downloads: int = 0
+    """Numbers that went to the host, by asnumpy."""
+    uploads: int = 0
+    """Numbers that came from the host."""
+    mixed: str = ""
+    """The devices of the first operation, other than a copy, that took arrays of several."""
+    samples: List[Dict[int, int]] = field(default_factory=lambda: [{}])
+    """The samples whose loss was recorded on each device, between one backward and the next."""
+
+
+@dataclass
 class Trial:
     """``run`` calls the student's function, and returns what came out under the labels of ``expected``."""
 
@@ -40,8 +55,31 @@ class Trial:
     """A hint for a mistake that is better recognised by a rule."""
     planned: Optional[Moves] = None
     """What the plan moves between devices."""
-    judge: Callable[[Moves], str] = lambda moves: ""
-    """What is wrong about the moves, or nothing."""
+    judge: Callable[[Record], str] = lambda record: ""
+    """What is wrong although the result is right, or nothing."""
+    record: Record = field(default_factory=Record)
+
+
+Case = Sequence[Trial]
+"""One trial of drawn sizes; or several, whose sizes are chosen at random."""
+
+
+def title(case: Case, seed: int) -> str:
+    """The line of a case in a report."""
+    return case[0].title if len(case) == 1 else f"{len(case)} other sizes, at random (seed {seed})"
+
+
+def outcome(case: Case, seed: int, function: Function, file: str) -> Iterator[Tuple[str, Optional[Dict[str, Any]]]]:
+    """The title of each trial before it runs; then, with its answer, the first that is wrong, or the whole case."""
+    whole = {"title": title(case, seed), "state": "right"}
+    for trial in case:
+        name = trial.title if len(case) == 1 else f"at random (seed {seed}): {trial.title}"
+        yield name, None
+        answer = {**tried(trial, function, file), "title": name}
+        if answer["state"] == "wrong" or len(case) == 1:
+            whole = answer
+            break
+    yield whole["title"], whole
 
 
 def tried(trial: Trial, function: Function, file: str) -> Dict[str, Any]:
@@ -50,12 +88,11 @@ def tried(trial: Trial, function: Function, file: str) -> Dict[str, Any]:
     ``file`` holds the function's source. ``state`` is "right" or "wrong". ``given``, ``expected`` and ``yours`` are
     lists of (label, text), ``moved`` and ``planned`` of (source, target, numbers). ``hints``: all that fit.
     """
-    moves: Moves = {}
     found: Dict[str, Any] = {"title": trial.title, "state": "wrong", "given": shown(trial.given)}
     found["expected"] = shown(trial.expected)
 
     def recorded(*arguments: Any) -> Any:
-        with recording(moves):
+        with recording(trial.record):
             return function(*arguments)
 
     try:
@@ -68,11 +105,14 @@ def tried(trial: Trial, function: Function, file: str) -> Dict[str, Any]:
         return {**found, "problem": explained(error, file)}
     found["yours"] = shown(got)
     if trial.planned is not None:
-        found.update(moved=_listed(moves), planned=_listed(trial.planned))
+        found.update(moved=_listed(trial.record.moves), planned=_listed(trial.planned))
     if not equal(trial.expected, got):
         hints = [hint for hint, values in trial.mistakes.items() if equal(values, got)] or [trial.hint(got)]
         return {**found, "problem": "The result is wrong.", "hints": [hint for hint in hints if hint]}
-    criticism = trial.judge(moves)
+    mixed = trial.record.mixed and (
+        f"But an operation takes arrays of {trial.record.mixed}, which fails on GPUs. Copy one to the other's device."
+    )
+    criticism = mixed or trial.judge(trial.record)
     return {**found, "problem": f"The result is right. {criticism}"} if criticism else {**found, "state": "right"}
 
 
@@ -103,22 +143,72 @@ def _listed(moves: Moves) -> Any:
 
 
 @contextlib.contextmanager
-def recording(moves: Moves) -> Iterator[None]:
-    """Counts what goes from one device to another. ``as_in_ctx`` and assignments between devices call ``copyto``."""
-    original = np.ndarray.copyto
+def recording(record: Record) -> Iterator[None]:
+    """Notes what goes from one device to another, and to and from the host, by any of MXNet's functions.
 
-    def copyto(self: Any, other: Any) -> Any:
-        target = getattr(other, "ctx", other)
-        if target != self.ctx:
-            pair = self.ctx.device_id, target.device_id
-            moves[pair] = moves.get(pair, 0) + self.size
-        return original(self, other)
+    All operations of MXNet's arrays, copies too, are started by one Python function; the library's C functions copy
+    from and to the host, and start a backward pass.
+    """
+    starter, library = mx.ndarray.register, mx.base._LIB
+    invoke, backward = starter._imperative_invoke, library.MXAutogradBackwardEx
+    download, upload = library.MXNDArraySyncCopyToCPU, library.MXNDArraySyncCopyFromCPU
 
-    np.ndarray.copyto = copyto
+    def invoked(operation: Any, arrays: Sequence[Any], *more: Any) -> Any:
+        results = invoke(operation, arrays, *more)
+        target = (results[0] if isinstance(results, (list, tuple)) else results).ctx
+        sources = sorted({str(x.ctx) for x in arrays})
+        if len(sources) > 1:
+            record.mixed = record.mixed or " and ".join(sources)
+        for x in arrays:
+            if x.ctx != target and x.size:
+                pair = x.ctx.device_id, target.device_id
+                record.moves[pair] = record.moves.get(pair, 0) + x.size
+        return results
+
+    def downloaded(array: Any, memory: Any, size: Any) -> Any:
+        record.downloads += size.value
+        return download(array, memory, size)
+
+    def uploaded(array: Any, memory: Any, size: Any) -> Any:
+        record.uploads += size.value
+        return upload(array, memory, size)
+
+    def passed_back(*arguments: Any) -> Any:
+        record.samples.append({})
+        return backward(*arguments)
+
+    starter._imperative_invoke, library.MXAutogradBackwardEx = invoked, passed_back
+    library.MXNDArraySyncCopyToCPU, library.MXNDArraySyncCopyFromCPU = downloaded, uploaded
     try:
         yield
     finally:
-        np.ndarray.copyto = original
+        starter._imperative_invoke, library.MXAutogradBackwardEx = invoke, backward
+        library.MXNDArraySyncCopyToCPU, library.MXNDArraySyncCopyFromCPU = download, upload
+
+
+def as_planned(planned: Moves, advice: str) -> Callable[[Record], str]:
+    """A ``judge`` who allows no other moves than those of the plan."""
+
+    def judge(record: Record) -> str:
+        pairs = [(record.moves.get(pair, 0), planned.get(pair, 0), pair) for pair in sorted({*planned, *record.moves})]
+        for moved, needed, (source, target) in pairs:
+            if moved > needed:
+                return f"But cpu({source}) sends {moved} numbers to cpu({target}), which needs {needed}: {advice}."
+        for moved, needed, (source, target) in pairs:
+            if moved < needed:
+                return too_few(record, f"from cpu({source}) to cpu({target})", moved, needed)
+        return ""
+
+    return judge
+
+
+def too_few(record: Record, way: str, moved: int, needed: int) -> str:
+    """The sentence for numbers that can't have gone from device to device."""
+    by_host = " They went through NumPy, by asnumpy, which waits for the device." if record.downloads else ""
+    return (
+        f"But {moved} of {needed} numbers went {way} by copyto, as_in_ctx or an assignment.{by_host} Copy from device "
+        "to device."
+    )
 
 
 def explained(error: BaseException, file: str) -> str:

@@ -13,6 +13,7 @@ import pytest
 
 from mxdp import book
 from mxdp.backend import mx, np, npx
+from mxdp.book import __main__ as command
 from mxdp.book import pictures
 from mxdp.datasets import load
 from mxdp.errors import UsageError
@@ -198,9 +199,9 @@ def test_in_a_notebook_the_books_animator_draws(replaced, monkeypatch):
 
 
 def run(folder, *words, **variables):
-    command = [sys.executable, "-m", "mxdp.book", *map(str, words)]
+    line = [sys.executable, "-m", "mxdp.book", *map(str, words)]
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "MXDP_OFFLINE": "1", **variables}
-    return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=280)
+    return subprocess.run(line, cwd=folder, env=environ, capture_output=True, text=True, timeout=280)
 
 
 CHAPTER = """
@@ -255,6 +256,18 @@ def test_a_notebook_runs(tmp_path):
     assert done.stdout.endswith("3\n")
 
 
+def test_every_option_arrives(tmp_path, monkeypatch):
+    commands = next(action for action in command.parser()._actions if action.dest == "command").choices
+    options = [action.option_strings[0] for action in commands["run"]._actions if action.type is int]
+    for option in options:
+        monkeypatch.setenv(f"MXDP_BOOK_{option[2:].upper()}", "")
+    (tmp_path / "a.md").write_text(CHAPTER)
+    monkeypatch.setattr(command, "run", lambda cells: len(cells))
+    values = {option: str(value) for value, option in enumerate(options, 33)}
+    assert command.main(["run", str(tmp_path / "a.md"), *(word for pair in values.items() for word in pair)]) == 3
+    assert values == {option: os.environ[f"MXDP_BOOK_{option[2:].upper()}"] for option in options}
+
+
 @pytest.mark.parametrize(
     ("name", "text", "words", "said"),
     [
@@ -269,8 +282,6 @@ def test_a_notebook_runs(tmp_path):
     ],
 )
 def test_what_can_not_be_run_is_refused_in_a_sentence(tmp_path, capsys, monkeypatch, name, text, words, said):
-    from mxdp.book import __main__ as command
-
     if text is not None:
         (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)

@@ -50,44 +50,27 @@ def check(data, made_up):
     assert len(data.classes) == 10
 
 
-def test_files_in_the_folder_fashion_mnist_of_data_dir(small, put, tmp_path):
-    folder = put(tmp_path / "data" / "fashion-mnist")
+@pytest.mark.parametrize(
+    ("place", "data_dir", "environment"),
+    [
+        ("data/fashion-mnist", "{}/data", None),
+        ("data", "{}/data", None),  # the files in the folder itself
+        ("data/fashion-mnist", None, "{}/data"),
+        ("data", "{}/data", "{}/does-not-exist"),
+        ("data", "~/data", None),
+        ("cache-home/mxdp/fashion-mnist", None, None),
+    ],
+)
+def test_where_the_files_are_looked_for(small, put, tmp_path, monkeypatch, place, data_dir, environment):
+    folder = put(tmp_path / place)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    if environment:
+        monkeypatch.setenv("MXDP_DATA_DIR", environment.format(tmp_path))
 
-    data = load_fashion_mnist(tmp_path / "data", quiet)
+    data = load_fashion_mnist(data_dir and data_dir.format(tmp_path), quiet)
 
     check(data, small)
     assert data.origin == f"Fashion-MNIST, the official files in {folder}"
-
-
-def test_files_in_data_dir_itself(small, put, tmp_path):
-    check(load_fashion_mnist(str(put(tmp_path / "data")), quiet), small)
-
-
-def test_the_environment_names_the_folder(small, put, tmp_path, monkeypatch):
-    put(tmp_path / "data" / "fashion-mnist")
-    monkeypatch.setenv("MXDP_DATA_DIR", str(tmp_path / "data"))
-
-    check(load_fashion_mnist(None, quiet), small)
-
-
-def test_data_dir_goes_before_the_environment(small, put, tmp_path, monkeypatch):
-    put(tmp_path / "data")
-    monkeypatch.setenv("MXDP_DATA_DIR", str(tmp_path / "does-not-exist"))
-
-    check(load_fashion_mnist(tmp_path / "data", quiet), small)
-
-
-def test_a_tilde_is_the_home_folder(small, put, tmp_path, monkeypatch):
-    put(tmp_path / "data")
-    monkeypatch.setenv("HOME", str(tmp_path))
-
-    check(load_fashion_mnist("~/data", quiet), small)
-
-
-def test_else_the_cache(small, put, tmp_path):
-    put(tmp_path / "cache-home" / "mxdp" / "fashion-mnist")
-
-    check(load_fashion_mnist(None, quiet), small)
 
 
 def test_else_a_download_into_the_cache(small, tmp_path, monkeypatch, server):

@@ -487,15 +487,6 @@ def test_a_name_that_can_not_be_resolved(fails, monkeypatch):
     ]
 
 
-def test_a_port_where_nobody_listens(fails):
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-
-        told = fails(f"http://127.0.0.1:{unused.getsockname()[1]}/")
-
-    assert told == ["Failed to establish a new connection: [Errno 111] Connection refused"]
-
-
 def test_other_failures_in_the_librarys_words(fails, monkeypatch):
     def refuse(*arguments, **keywords):
         raise requests.exceptions.TooManyRedirects("Exceeded 30 redirects.")

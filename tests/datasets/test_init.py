@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import mxdp
-from mxdp.datasets import NAMES, fashion_mnist, load
+from mxdp.datasets import fashion_mnist, load
 from mxdp.errors import DataError
 
 
@@ -19,10 +19,6 @@ def put(folder, contents):
     folder.mkdir(parents=True)
     for name, data in contents.items():
         (folder / name).write_bytes(data)
-
-
-def test_the_names():
-    assert NAMES == ("auto", "fashion-mnist", "digits", "synthetic")
 
 
 @pytest.mark.parametrize("name", ["digits", "synthetic"])

@@ -43,10 +43,14 @@ SOLUTIONS: Dict[str, str] = {
     return shards
 """,
     "train_batch": """
-    X_shards, y_shards = split_and_load(X, devices), split_and_load(y, devices)
+    used = devices[: len(X)]
+    X_shards, y_shards = split_and_load(X, used), split_and_load(y, used)
     with autograd.record():
         losses = [loss(X, y, params) for X, y, params in zip(X_shards, y_shards, device_params)]
     autograd.backward(losses)
+    for params in device_params[len(used):]:
+        for param in params:
+            param.grad[:] = 0
     for same in zip(*device_params):
         naive_allreduce([param.grad for param in same])
     for params in device_params:
@@ -205,7 +209,7 @@ MISTAKES: Dict[str, List[Tuple[str, List[Change]]]] = {
         (
             "by the length of a shard",
             [
-                ("X_shards, y_shards =", "own = split_and_load(X, devices)\n    X_shards, y_shards ="),
+                ("X_shards, y_shards =", "own = split_and_load(X, used)\n    X_shards, y_shards ="),
                 ("for params in device_params:", "for params, X in zip(device_params, own):"),
             ],
         ),

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import doctest
-import importlib
 from pathlib import Path
 from typing import Any, Dict, List
 
 import pytest
+from judged import judged
 from solutions import MISTAKES, SOLUTIONS, Change, changed
 
 from mxdp.exercises import EXERCISES
-from mxdp.exercises.check import settle
-from mxdp.exercises.trial import tried
+from mxdp.exercises.__main__ import main
+from mxdp.exercises.check import SEED, settle
+from mxdp.exercises.child import cases
+from mxdp.exercises.trial import outcome
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "exercises"
 UNWRITTEN = "    raise NotImplementedError\n"
@@ -33,14 +35,18 @@ def loaded(text: str) -> Dict[str, Any]:
 
 def answers(name: str, body: str) -> List[Dict[str, Any]]:
     function = loaded(written(name, body))[name]
-    cases = getattr(importlib.import_module(f"mxdp.exercises.{EXERCISES[name].module}"), name)()
-    found = [tried(case, function, "student.py") for case in cases]
+    found = [
+        answer for case in cases(name, SEED) for _, answer in outcome(case, SEED, function, "student.py") if answer
+    ]
     settle(found)
     return found
 
 
-def test_each_file_is_an_exercise():
-    assert sorted(file.name for file in FOLDER.glob("*.py")) == sorted(each.file for each in EXERCISES.values())
+def test_each_file_is_an_exercise_and_is_listed(capsys):
+    files = [each.file for each in EXERCISES.values()]
+    assert sorted(file.name for file in FOLDER.glob("*.py")) == sorted(files)
+    assert main(["list"]) == 0
+    assert [Path(line.split()[-1]).name for line in capsys.readouterr().out.splitlines()] == files
     assert set(SOLUTIONS) == set(MISTAKES) == set(EXERCISES)
 
 
@@ -82,3 +88,16 @@ def test_a_mistake_is_named(name: str, words: str, changes: List[Change]):
     assert wrong
     # what the student reads is the first case that is wrong
     assert words in f"{wrong[0]['problem']} {wrong[0].get('hint')}", wrong[0]
+
+
+@pytest.mark.parametrize(("name", "what", "words", "body"), judged("refused.txt"))
+def test_an_answer_that_is_right_for_some_sizes_is_refused(name, what, words, body):
+    wrong = [answer for answer in answers(name, body) if answer["state"] == "wrong"]
+    assert wrong
+    assert any(words in f"{answer['problem']} {answer.get('hint')}" for answer in wrong), wrong[0]
+
+
+@pytest.mark.parametrize(("name", "what", "_", "body"), judged("accepted.txt"))
+def test_a_right_answer_in_another_style_is_accepted(name, what, _, body):
+    for answer in answers(name, body):
+        assert answer["state"] == "right", answer

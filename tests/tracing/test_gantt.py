@@ -80,11 +80,6 @@ def test_a_part():
     figure = drawn(start=0.05, stop=0.07)
     assert figure.axes[0].get_xlim() == pytest.approx((50, 70))
     assert bars(figure)[COLOURS["copy"]] == [(50, 59.98, 0.64, 0.92)]
-    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == [
-        "cpu(0)\n50% busy",
-        "cpu(1)\n100% busy",
-        "Python",
-    ]
 
 
 def test_what_runs_at_the_same_time_on_one_device_lies_in_strips():
@@ -107,13 +102,6 @@ def test_what_runs_at_the_same_time_on_one_device_lies_in_strips():
     assert bars(figure)[COLOURS["engine"]] == [(0, 29.9, 0.08, 0.64)]
     names = {(text.get_text(), round(float(text.get_position()[1]), 2)) for text in figure.axes[0].texts}
     assert names == {("dot", 0.21), ("dot", 0.51), ("CopyCPU2CPU", 0.78)}
-
-
-def test_where_strips_are_thin_there_are_no_names():
-    events = [("cpu(0)", "CopyCPU2CPU", "copy", 0, 50 * MS), ("cpu(0)", "CopyCPU2CPU", "copy", 20 * MS, 90 * MS)]
-    figure = drawn(build(100 * MS, events))
-    assert len(bars(figure)[COLOURS["copy"]]) == 2
-    assert len(figure.axes[0].texts) == 0
 
 
 def test_pythons_sections_lie_in_each_other_and_share_their_strip():
@@ -154,9 +142,3 @@ def test_no_work_no_picture():
 )
 def test_shorten(name, letters, text):
     assert shorten(name, letters) == text
-
-
-def test_a_bulk_is_named_and_explained():
-    figure = drawn(build(100 * MS, [("cpu(0)", "ImperativeBulk", "compute", 0, 9 * MS)]))
-    assert [text.get_text() for text in figure.axes[0].texts] == ["bulk"]
-    assert figure.axes[0].get_xlabel() == "ms (bulk: several operators run as one)"
