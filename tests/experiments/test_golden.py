@@ -1,0 +1,44 @@
+"""Each committed result as the terminal shows it. After a change that is meant, ``MXDP_GOLDEN=write`` with this file's
+tests writes ``golden.json`` anew; what it changes is to be read like code."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from mxdp import process
+from mxdp.experiments.harness import results
+from mxdp.experiments.report.page import print_result
+
+REFERENCE = Path(__file__).parents[2] / "experiments" / "reference"
+PATHS = sorted(REFERENCE.glob("*/*.json"))
+GOLDEN = Path(__file__).with_name("golden.json")
+
+
+def shown(path):
+    console = Console(width=120, file=io.StringIO())
+    print_result(results.read(path), console, explain=True)
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def golden():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(process, "cores", lambda: 2)
+        found = {path.relative_to(REFERENCE).as_posix(): shown(path) for path in PATHS}
+    if os.environ.get("MXDP_GOLDEN") == "write":
+        GOLDEN.write_text(json.dumps(found, indent=0, ensure_ascii=False) + "\n", encoding="utf-8")
+    return found, json.loads(GOLDEN.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+def test_a_committed_result_is_shown_as_before(path, golden):
+    now, before = golden
+    name = path.relative_to(REFERENCE).as_posix()
+    assert now[name] == before.get(name), "write golden.json anew if this change is meant"
+    assert len(now) == len(before)
