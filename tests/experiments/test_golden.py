@@ -1,5 +1,5 @@
-"""Each committed result as the terminal shows it. After a change that is meant, ``MXDP_GOLDEN=write`` with this file's
-tests writes ``golden.json`` anew; what it changes is to be read like code."""
+"""Each committed result as the terminal shows it, and its claims' bounds. After a change that is meant, this file's
+tests with ``MXDP_GOLDEN=write`` write ``golden.json`` anew; what it changes is to be read like code."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from rich.console import Console
 
 from mxdp import process
 from mxdp.experiments.harness import results
+from mxdp.experiments.harness.experiment import find
 from mxdp.experiments.report.page import print_result
 
 REFERENCE = Path(__file__).parents[2] / "experiments" / "reference"
@@ -23,7 +24,9 @@ GOLDEN = Path(__file__).with_name("golden.json")
 def shown(path):
     console = Console(width=120, file=io.StringIO())
     print_result(results.read(path), console, explain=True)
-    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+    claims = find(path.stem).claims.items()
+    bounds = [f"{name}: {'>=' if each.least else '<='} {each.bound:g}{', exact' * each.exact}" for name, each in claims]
+    return [line.rstrip() for line in console.file.getvalue().splitlines()] + bounds
 
 
 @pytest.fixture(scope="module")
