@@ -16,15 +16,14 @@ from mxdp.backend import NDArray, npx
 from mxdp.datasets import load
 from mxdp.engine import CompletionEvent
 from mxdp.errors import UsageError
-from mxdp.experiments.harness import claims
 from mxdp.experiments.harness.environments import defaults
 from mxdp.experiments.harness.exchanges import ALONE, ASYNC, DDP, HOROVOD, MPI, ONE, SYNC
 from mxdp.experiments.harness.experiment import Case
-from mxdp.experiments.harness.rows import Row, find_all
+from mxdp.experiments.harness.rows import Row
 from mxdp.experiments.harness.settings import resolve
 from mxdp.experiments.many_processes.async_sgd import EVEN, ONE_SLOW, AsyncSgd
 from mxdp.experiments.many_processes.loader import Loaders
-from mxdp.experiments.many_processes.lost_worker import KILLED, STOPPED, LostWorker
+from mxdp.experiments.many_processes.lost_worker import KILLED, LostWorker
 from mxdp.experiments.many_processes.machines import Machines
 from mxdp.experiments.many_processes.peers import BOOK, CEILING, GLUON, HYBRID, MXDP, MXDP_MPI, TORCH, Peers
 from mxdp.experiments.many_processes.work import async_sgd, exchanges, loader, lost_worker, machines, peers
@@ -39,10 +38,6 @@ def row(seconds, label="", metrics=(), **case):
     return Row(label, case, samples=[seconds * drift for drift in (1, 2, 3, 4, 5, 6)], metrics=dict(metrics))
 
 
-def judged(experiment, rows):
-    return {name: claims.judged(name, claim, rows)["holds"] for name, claim in experiment.claims.items()}
-
-
 def machine_rows(mpi, processes=2):
     place = {"processes": processes, "devices_in_all": processes}
     rows = [
@@ -53,20 +48,6 @@ def machine_rows(mpi, processes=2):
     alone = row(0.95, "alone", engine=ALONE, **place)
     Machines().finish(rows, [alone], SETTINGS)
     return rows
-
-
-@pytest.mark.parametrize(("mpi", "exchange", "as_one"), [(0.97, True, True), (1.06, False, True), (1.11, False, False)])
-def test_machines_judges_mpi_against_no_exchange_and_against_one_process(monkeypatch, mpi, exchange, as_one):
-    monkeypatch.setattr(process, "cores", lambda: 2)
-    rows = machine_rows(mpi)
-    assert judged(Machines, rows) == {"exchange": exchange, "as_one": as_one}
-    each = mpi / 0.95
-    assert Machines().answer(rows, [], SETTINGS) == (
-        f"Exchanging gradients makes a step of 2 processes {each:.2f} ({each:.2f} to {each:.2f}) times as long by MPI "
-        "and 1.58 (1.58 to 1.58) times as long by MXNet's dist_sync."
-    )
-    assert f"By MPI it takes {mpi:.2f} ({mpi:.2f} to " in Machines().explanation(rows, [], SETTINGS)
-    assert rows[1].metrics["step_ms"] == pytest.approx(350 * mpi)
 
 
 def test_machines_judges_nothing_where_processes_share_a_core(monkeypatch):
@@ -80,14 +61,6 @@ def test_one_process_exchanges_nothing_so_nothing_is_judged(monkeypatch):
     rows = machine_rows(1.0, processes=1)
     assert "of_alone" in rows[1].rounds
     assert not any("exchange" in each.rounds or "as_one" in each.rounds for each in rows)
-
-
-def test_machines_without_mpi_tells_of_the_others():
-    rows = [each for each in machine_rows(1.0) if each.case["engine"] != MPI]
-    assert Machines().answer(rows, [], SETTINGS) == (
-        "Exchanging gradients makes a step of 2 processes 1.58 (1.58 to 1.58) times as long by MXNet's dist_sync."
-    )
-    assert Machines().explanation(rows, [], SETTINGS) == ""
 
 
 def test_machines_answers_with_the_most_processes_that_have_a_core_each(monkeypatch):
@@ -183,32 +156,6 @@ def test_ranks_of_other_engines_are_on_this_host():
     assert ranks.shard(10) == slice(6, 8)
 
 
-def loader_rows(dear):
-    rows = []
-    for scale, one, own, load_ms in ((1, 1.0, 1.0, 1.0), (24, 4.0, dear, 400.0)):
-        parts = {"input_ms": load_ms, "compute_ms": 100.0}
-        place = {"devices_in_all": 2, "scale": scale}
-        rows.append(row(one, metrics=parts, engine=ONE, processes=1, **place))
-        rows.append(row(own, metrics=parts, engine=MPI, processes=2, **place))
-    Loaders().finish(rows, [], {**SETTINGS, "scales": [1, 24]})
-    return rows
-
-
-def test_loader_judges_the_cheapest_and_the_dearest_decoding(monkeypatch):
-    monkeypatch.setattr(process, "cores", lambda: 2)
-    assert judged(Loaders, loader_rows(3.0)) == {"dear": True, "free": True}
-    assert judged(Loaders, loader_rows(3.5)) == {"dear": False, "free": True}
-    rows = loader_rows(3.0)
-    assert [each.metrics.get("expected") for each in rows] == [None, 1.0, None, 0.75]
-    said = Loaders().answer(rows, [], {**SETTINGS, "scales": [1, 24]})
-    assert said == (
-        "Where decoding takes 4.0 times as long as computing, a loader for each process takes 0.75 (0.75 to "
-        "0.75) of one loader's time, and with the cheapest decoding 1.00 (1.00 to 1.00)."
-    )
-    said = Loaders().answer(rows, [], {**SETTINGS, "scales": [24]})
-    assert said.endswith("takes 0.75 (0.75 to 0.75) of one loader's time.")
-
-
 def async_rows(slow, updates=60):
     found = {"reached": True, "staleness": 1.0}
     rows = [
@@ -224,18 +171,6 @@ def async_rows(slow, updates=60):
         each.rounds["updates"] = [updates if each is rows[-1] else 60] * 6
     AsyncSgd().finish(rows, [], SETTINGS)
     return rows
-
-
-def test_async_sgd_is_judged_beside_a_slow_worker():
-    assert judged(AsyncSgd, async_rows(1.4)) == {"slow_rate": True}
-    assert judged(AsyncSgd, async_rows(1.7)) == {"slow_rate": False}
-    assert judged(AsyncSgd, async_rows(1.9, updates=80)) == {"slow_rate": True}
-    settings = {**SETTINGS, "accuracy": 0.5, "most_updates": 9}
-    said = AsyncSgd().answer(async_rows(1.4), [], settings)
-    assert said == (
-        "Asynchronous training reaches the accuracy 0.5 in 0.70 (0.70 to 0.70) of the synchronous time beside a worker "
-        "of half the speed, and in 1.10 (1.10 to 1.10) of it with equal workers."
-    )
 
 
 def test_async_sgd_tells_which_trainings_did_not_get_there():
@@ -268,32 +203,6 @@ def test_a_gradient_that_is_lost_on_the_way_is_seen(monkeypatch, gradients, righ
     params = [param.asnumpy() - np.float32(step) for param in init_lenet(0, scale=0.1)]
     ask_instead(monkeypatch, async_sgd, [params, params])
     assert (count(async_sgd.oracle(Case(""), SETTINGS))[1] == 0) == right
-
-
-def lost_rows(same=True):
-    rows = [
-        row(1.0, f"{harm}: {engine}", {"noticed": engine == MPI, "lost": 3.0}, engine=engine, harm=harm)
-        for harm in (KILLED, STOPPED)
-        for engine in (MPI, SYNC)
-    ]
-    for each in rows:
-        each.rounds["same"] = [same] * 6
-    LostWorker().finish(rows, [], SETTINGS)
-    return rows
-
-
-def test_a_lost_worker_must_be_noticed_and_the_training_end_as_if_nothing_had_happened():
-    assert judged(LostWorker, lost_rows()) == {"notice": True, "same_end": True}
-    assert judged(LostWorker, lost_rows(same=False)) == {"notice": True, "same_end": False}
-    rows = lost_rows()
-    rows[0].samples = [0.1] * 6
-    assert LostWorker().answer(rows, [], {"wait": 8.0}) == (
-        "mxdp's launcher notices a killed worker after 0.10 (0.10 to 0.10) s and one that falls silent after 3.5 (1.0 "
-        "to 6.0) s; the training then repeats 3 steps."
-    )
-    said = LostWorker().explanation(rows, [], {"wait": 8.0})
-    assert said == "Not noticed within 8 s: killed: dist_sync; stopped: dist_sync."
-    assert LostWorker().answer(find_all(rows, engine=SYNC), [], {}).startswith("Without MPI, nothing was measured")
 
 
 def test_the_bits_of_undisturbed_trainings_are_compared(monkeypatch):
@@ -393,50 +302,6 @@ def test_gluons_python_is_bounded_as_mxdps_is(monkeypatch, ranks_of_one):
     monkeypatch.setattr(NDArray, "wait_to_read", None)
     ranks_of_one[peers.GluonRank].train(6)
     assert len(waited) == 6 - RUN_AHEAD
-
-
-def peer_rows(mxdp, by_mpi=1.6, half=0.88):
-    seconds = {BOOK: 4.0, HYBRID: 1.9, TORCH: 1.8, DDP: 2.0, MXDP: mxdp, MXDP_MPI: by_mpi, CEILING: 1.58}
-    given = [(peer, each, 256) for peer, each in seconds.items()] + [(MXDP, 0.9, 128), (CEILING, half, 128)]
-    rows = [
-        row(each, peer, peer=peer, devices_in_all=2, steps=10, batch_size=batch_size)
-        for peer, each, batch_size in given
-    ]
-    for each in rows:
-        if each.case["peer"] == CEILING:
-            each.rounds["waiting"] = [1.02] * 6
-    Peers().finish(rows, [], {"samples": None, "batch_size": 256})
-    return rows
-
-
-@pytest.mark.parametrize(
-    ("mxdp", "fails"),
-    [(1.6, set()), (1.64, {"of_ceiling"}), (1.75, {"of_torch"}), (1.95, {"of_hybrid"}), (2.01, {"of_book"})],
-)
-def test_peers_are_compared_with_mxdp(mxdp, fails):
-    rows = peer_rows(mxdp)
-    found = judged(Peers, rows)
-    assert {name for name, holds in found.items() if not holds} >= fails
-    assert found["of_ddp"]
-    assert found["exchange"]
-    hybrid, torch = 1.9 / mxdp, 1.8 / mxdp
-    assert Peers().answer(rows, [], {"devices": [2], "batch_size": 256}) == (
-        f"Compared with mxdp on 2 devices, training takes {hybrid:.2f} ({hybrid:.2f} to {hybrid:.2f}) times as long by "
-        f"a hybridised gluon.Trainer and {torch:.2f} ({torch:.2f} to {torch:.2f}) times as long by PyTorch."
-    )
-    said = Peers().explanation([], find_all(rows, peer=CEILING), {"batch_size": 256})
-    assert "would take 1.02 (1.02 to 1.02) times as long if each step waited" in said
-    assert rows[0].metrics["sec_per_step"] == pytest.approx(4.0 * 3.5 / 10)
-
-
-def test_peers_by_mpi_are_compared_with_ddp_and_with_processes_that_exchange_nothing():
-    found = judged(Peers, peer_rows(1.6, by_mpi=1.81))
-    assert {name for name, holds in found.items() if not holds} == {"of_ddp", "exchange"}
-
-
-def test_peers_are_compared_with_half_the_batch_too():
-    found = judged(Peers, peer_rows(1.6, half=0.84))
-    assert {name for name, holds in found.items() if not holds} == {"of_ceiling_half"}
 
 
 def test_a_rank_tells_the_seconds_of_its_steps_and_what_waiting_for_each_other_would_cost():
