@@ -13,7 +13,7 @@ import psutil
 import pytest
 from filelock import FileLock
 
-from mxdp.experiments.harness import results, runner
+from mxdp.experiments.harness import runner
 from mxdp.experiments.harness.experiment import find
 from mxdp.experiments.harness.settings import BUILT_IN
 from mxdp.experiments.measure.crew import Crew
@@ -92,17 +92,6 @@ def measured(tmp_path_factory):
         return folder, pickle.loads(kept.read_bytes())
 
     return measure
-
-
-@pytest.fixture
-def timelines(measured):
-    """``timelines(name)``: how many rows and references of that experiment have a timeline."""
-
-    def count(name):
-        _, result = measured(name)
-        return sum(results.TIMELINE in row.metrics for row in result["rows"] + result["references"])
-
-    return count
 
 
 @pytest.fixture

@@ -5,16 +5,13 @@ from __future__ import annotations
 import math
 
 import pytest
-from matplotlib.figure import Figure
 
 from mxdp.backend import devices, np
 from mxdp.datasets import load
 from mxdp.errors import UsageError
-from mxdp.experiments.data_parallel.batch_norm import APART, OTHER_ORDER, OWN, PANELS, SYNCED, BatchNormalisation
+from mxdp.experiments.data_parallel.batch_norm import APART, OTHER_ORDER, OWN, SYNCED, BatchNormalisation
 from mxdp.experiments.data_parallel.work import batch_norm as work
-from mxdp.experiments.harness import claims
 from mxdp.experiments.harness.experiment import Case
-from mxdp.experiments.harness.rows import Row
 from mxdp.experiments.harness.settings import resolve
 from mxdp.experiments.measure.oracle import count
 from mxdp.parallel.batch_norm import SyncBatchNorm
@@ -23,78 +20,6 @@ from mxdp.scratch import in_sync
 EXPERIMENT = BatchNormalisation()
 SETTINGS = dict(EXPERIMENT.presets["quick"], kind="cpu", shards=[8, 64])
 WAYS = (OWN, APART, SYNCED, OTHER_ORDER)
-
-
-def finished(settings=SETTINGS, **given):
-    """A step takes 1 s with own statistics. Small shards differ by 0.5, large ones by 0.1, synchronised by 0.001."""
-    known = dict(small=0.5, large=0.1, synced=0.001, gain=0.0, other=0.005, seconds=1.2)
-    known.update(given)
-    rows = []
-    for case in EXPERIMENT.cases(settings):
-        way, shard = case.settings["way"], case.settings["shard"]
-        differs = known["small" if shard == 8 else "large"] if way in (OWN, APART) else known["synced"]
-        numbers = {"differs": differs, "gain": known["gain"], "other_replica": known["other"], "averaged": 0.01}
-        rounds = {name: [value] * 12 for name, value in numbers.items()}
-        seconds = known["seconds"] if way == SYNCED else 1.1 if way == APART else 1.0
-        row = Row(
-            case.label, {"devices": ["cpu"] * case.devices, **case.settings}, [seconds] * 12, dict(numbers), rounds
-        )
-        rows.append((row, case.reference))
-    split = [[row for row, reference in rows if reference == wanted] for wanted in (False, True)]
-    EXPERIMENT.finish(*split, settings)
-    return split
-
-
-@pytest.mark.parametrize(
-    ("changes", "name", "holds", "about"),
-    [
-        ({}, "none", True, 2),
-        ({"synced": 0.011}, "none", False, 2),
-        ({}, "own", True, 2),
-        ({"large": 0.009}, "own", False, 2),
-        ({}, "smaller", True, 1),
-        ({"small": 0.19}, "smaller", False, 1),
-        ({}, "accurate", True, 1),
-        ({"gain": -0.021}, "accurate", False, 1),
-        ({}, "saved", True, 2),
-        ({"other": 0.021}, "saved", False, 2),
-        ({}, "price", True, 1),
-        ({"seconds": 1.26}, "price", False, 1),
-    ],
-)
-def test_its_claims_are_judged(changes, name, holds, about):
-    found = claims.judged(name, EXPERIMENT.claims[name], finished(**changes)[0])
-    assert (found["holds"], len(found["measured"])) == (holds, about)
-
-
-def test_the_answer_is_about_the_smallest_shards():
-    assert EXPERIMENT.answer(*finished(), SETTINGS) == (
-        "Normalised by shards of 8 samples, training misses the serial run's parameters by 0.50 (0.50 to 0.50) of its "
-        "way; synchronised statistics reach them, and make a step 1.20 (1.20 to 1.20) times as long."
-    )
-    assert "statistics miss them" in EXPERIMENT.answer(*finished(synced=0.02), SETTINGS)
-    more = EXPERIMENT.explanation(*finished(), SETTINGS)
-    assert "With shards of 64 it is 0.10 (0.10 to 0.10)" in more
-    assert "1.10 (1.10 to 1.10) times is what mxdp's operators take" in more
-
-
-def test_one_device_has_nothing_to_exchange():
-    alone = dict(SETTINGS, devices=[1])
-    assert "--devices 2" in EXPERIMENT.answer(*finished(alone), alone)
-    assert EXPERIMENT.explanation(*finished(alone), alone) == ""
-    assert not {name for row in finished(alone)[0] for name in row.rounds} & set(EXPERIMENT.claims)
-
-
-@pytest.mark.parametrize("shards", [[8], [8, 64]])
-def test_it_is_drawn_with_what_is_left_after_a_failure(shards):
-    settings = dict(SETTINGS, shards=shards)
-    rows, references = finished(settings)
-    figure = Figure()
-    left = [row for row in rows if row.case["way"] != OWN]
-    EXPERIMENT.finish(left, [], settings)
-    EXPERIMENT.draw({"rows": left, "references": references, "settings": settings}, figure)
-    assert [axes.get_title() for axes in figure.axes] == list(PANELS.values())
-    figure.savefig("/dev/null", format="png")
 
 
 @pytest.mark.parametrize("shards", [[1, 8], [8, 8], [2.5]])

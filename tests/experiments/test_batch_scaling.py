@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 
 import pytest
-from matplotlib.figure import Figure
 
 from mxdp.errors import UsageError
 from mxdp.experiments.data_parallel.batch_scaling import PARTS, BatchScaling
 from mxdp.experiments.data_parallel.work import batch_scaling as work
-from mxdp.experiments.harness import claims
 from mxdp.experiments.harness.rows import Row, find
 from mxdp.experiments.harness.settings import resolve
 from mxdp.experiments.measure.oracle import count
@@ -42,53 +40,10 @@ def test_each_rule_has_its_batch_and_learning_rate():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("changes", "name", "holds"),
-    [
-        ({}, "linear", True),
-        ({"linear": 0.74}, "linear", False),
-        ({}, "root", True),
-        ({"root": 0.74}, "root", False),
-        ({}, "kept", True),
-        ({"kept": 0.81}, "kept", False),
-        ({}, "faster", True),
-        ({"seconds": 0.96}, "faster", False),
-    ],
-)
-def test_claims_are_about_as_large_a_batch_as_there_are_devices(changes, name, holds):
-    found = claims.judged(name, EXPERIMENT.claims[name], finished(**changes))
-    assert (found["holds"], {"batch 16" in each["label"] for each in found["measured"]}) == (holds, {True})
-
-
-def test_the_answer_is_about_the_linear_rule():
-    rows = finished()
-    said = EXPERIMENT.answer(rows, [], SETTINGS)
-    assert said == (
-        "On 2 devices, 2 times the batch and the learning rate change the accuracy by +0.000 (+0.000 to +0.000) and "
-        "take 0.90 (0.90 to 0.90) of the time."
-    )
-    more = EXPERIMENT.explanation(rows, [], SETTINGS)
-    assert "-0.050 (-0.050 to -0.050) with batch 16, lr 0.1 and -0.010" in more
-    assert "on one device alone change it by +0.000" in more
-    alone = dict(SETTINGS, devices=[1])
-    assert "--devices 1,2" in EXPERIMENT.answer(finished(settings=alone), [], alone)
-    assert EXPERIMENT.explanation(finished(settings=alone), [], alone) == ""
-
-
 def test_the_time_to_the_target_needs_every_seed():
     rows = finished(reached=4)
     assert rows[1].metrics["to_target"] == 1.0 * 4 / PARTS
     assert "to_target" not in finished(reached=0)[1].metrics
-
-
-def test_a_failed_case_leaves_a_hole():
-    rows = [row for row in finished() if row.case["rule"] != "root" or row.case["times"] != 4]
-    figure = Figure()
-    EXPERIMENT.draw({"rows": rows}, figure)
-    above = figure.axes[0]
-    assert [text.get_text() for text in above.texts].count("nan") == 1
-    assert [axes.get_title() for axes in figure.axes[1:]] == ["Batch times 2", "Batch times 4"]
-    EXPERIMENT.finish([row for row in rows if row.case["times"] > 1], [], SETTINGS)
 
 
 @pytest.mark.parametrize(

@@ -4,15 +4,12 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from matplotlib.figure import Figure
 
 from mxdp import memory
 from mxdp.backend import mx, np
 from mxdp.engine import prepare
 from mxdp.errors import MemoryShortage
 from mxdp.experiments.automatic_parallelism.copy_overlap import (
-    BALANCE,
-    CLAIM,
     CopyOverlap,
     expected_over_sum,
 )
@@ -28,7 +25,6 @@ from mxdp.experiments.automatic_parallelism.work.copy_overlap import (
     square,
 )
 from mxdp.experiments.automatic_parallelism.work.products import factors
-from mxdp.experiments.harness import claims
 from mxdp.experiments.harness.rows import Row
 from mxdp.experiments.measure.child import one_round
 from mxdp.experiments.measure.oracle import count
@@ -166,50 +162,11 @@ def test_noise_alone_does_not_leave_nothing_to_hide():
     assert best.metrics["chain_alike"] == 1.0  # each round for itself: 0.67
 
 
-def test_its_timelines(timelines):
-    assert timelines("copy-overlap") == 6
-
-
-def test_the_answer_is_what_a_chain_takes_with_a_free_worker_and_without():
-    assert CopyOverlap().answer(rows(chain=(1.0, 1.0, 1.2)), [], SETTINGS) == (
-        "With two workers on a device, a chain of products and its copies take 0.60 (0.60 to 0.60) of the sum of their "
-        "times; with one worker, 1.00 (1.00 to 1.00)."
-    )
-
-
 def test_what_is_expected():
     expected = {row.label: row.metrics["expected_over_sum"] for row in rows()}
     assert expected["chain, 1 worker"] == expected["indep., 2 workers"] == expected["slides, 2 workers"] == 1.0
     # Ten products of 0.1 s and copies of 2 x 0.05 s each: 1.1 s of 2 s, on two cores.
     assert expected["chain, 2 workers"] in (pytest.approx(0.55), 1.0)
-
-
-@pytest.mark.parametrize(
-    ("chain", "holds"),
-    [
-        ((1.0, 1.0, 2 * CLAIM), [True, True]),
-        ((1.0, 1.0, 2 * CLAIM + 0.01), [False, True]),
-        ((1.0, BALANCE, 1.0), [True, True]),
-        ((BALANCE, 1.0, 1.0), [True, True]),
-        ((1.0, BALANCE - 0.01, 1.0), [True, False]),  # little to hide: no proof that it was hidden
-    ],
-)
-def test_it_holds_if_both_of_two_equals_take_far_less_than_their_sum(chain, holds):
-    found = rows(chain=chain)
-    judged = [claims.judged(name, claim, found) for name, claim in CopyOverlap.claims.items()]
-    assert [each["holds"] for each in judged] == holds
-    assert {each["label"] for one in judged for each in one["measured"]} == {"chain, 2 workers"}
-
-
-def test_the_slides_own_numbers_stand_beside_ours():
-    text = CopyOverlap().explanation(rows(), [], SETTINGS)
-    assert "0.12 s for the products, 2.16 s for the copies and 3.13 s for both: 1.37 of the sum." in text
-    assert "own work, 10 products of 24 x 24 (the slides: 50 of 4000 x 4000), copies are 33.3% of the sum" in text
-
-
-def test_the_prediction_knows_the_cores():
-    assert "take 0.51 of the sum of their times" in CopyOverlap().predict({**SETTINGS, "products": 50}, 2)
-    assert "take 1.00 of the sum of their times" in CopyOverlap().predict({**SETTINGS, "products": 50}, 1)
 
 
 def kept(count=3, copies=2, chain=True):
@@ -335,16 +292,3 @@ def test_the_ratios_of_a_round():
         "overlapped_over_longer": 4.5 / 4.0,
         "overlapped_over_sum": 4.5 / 5.0,
     }
-
-
-def test_two_bars_a_row_and_one_label_for_each_part():
-    found = [Row(name, metrics=described(1.0, 3.0, both)) for name, both in (("hidden", 3.0), ("worse", 6.0))]
-    figure = Figure(layout="constrained")
-    CopyOverlap().draw({"rows": found}, figure)
-    (axes,) = figure.axes
-    ends = [round(bar.get_x() + bar.get_width(), 6) for bar in axes.patches]
-    assert ends == [0.25, 1.0, 0.75, 0.25, 1.0, 1.5]
-    labels = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert labels == ["products", "copies", "both, no wait", "longer of the two"]
-    assert [text.get_text() for text in axes.texts] == ["hidden", "0.75", "worse", "1.50"]
-    assert axes.get_xlim()[1] > 1.5

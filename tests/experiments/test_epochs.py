@@ -1,14 +1,11 @@
 from __future__ import annotations
 
 import pytest
-from matplotlib.figure import Figure
 
 from mxdp.experiments.data_parallel.account import LOST, PARTS, account
-from mxdp.experiments.data_parallel.accuracy import draw_accuracy
 from mxdp.experiments.data_parallel.epochs import Epochs
 from mxdp.experiments.data_parallel.where_the_time_went import WhereTheTimeWent
 from mxdp.experiments.data_parallel.work import epochs as work
-from mxdp.experiments.harness import claims
 from mxdp.experiments.harness.experiment import Case
 from mxdp.experiments.harness.rows import Row
 from mxdp.experiments.report import tables
@@ -32,42 +29,6 @@ def finished(two=1.05, ceiling=1.02, in_sync=True):
     rows, references = [row(1, 2.0), row(2, two, in_sync)], [row(1, ceiling, processes=2)]
     Epochs().finish(rows, references, SETTINGS)
     return rows, references
-
-
-@pytest.mark.parametrize(
-    ("changes", "fails"),
-    [
-        ({}, []),
-        ({"two": 1.26, "ceiling": 1.2}, ["halves"]),
-        ({"ceiling": 0.93}, ["of_ceiling"]),
-        ({"in_sync": False}, ["in_sync"]),
-    ],
-)
-def test_an_epoch_must_halve_near_the_ceiling_and_in_step(changes, fails):
-    rows, references = finished(**changes)
-    held = {name: claims.judged(name, claim, rows + references)["holds"] for name, claim in Epochs.claims.items()}
-    assert held == {name: name not in fails for name in Epochs.claims}
-
-
-def test_the_answer_compares_with_one_device_and_the_ceiling():
-    said = Epochs().answer(*finished(), SETTINGS)
-    assert said == (
-        "A second device makes an epoch 1.90 (1.90 to 1.90) times as fast; the best this machine can give is 1.96 "
-        "(1.96 to 1.96)."
-    )
-    assert "fell out of step" in Epochs().answer(*finished(in_sync=False), SETTINGS)
-    one = [row(1, 2.0)]
-    Epochs().finish(one, [], SETTINGS)
-    assert "nothing to compare" in Epochs().answer(one, [], SETTINGS)
-    assert "--devices 1,2" in Epochs().explanation(one, [], SETTINGS)
-
-
-def test_the_answer_is_about_the_most_devices():
-    rows, references = [row(1, 4.0), row(2, 2.0), row(4, 1.0)], [row(1, 2.0, processes=2), row(1, 0.8, processes=4)]
-    Epochs().finish(rows, references, dict(devices=[1, 2, 4]))
-    said = Epochs().answer(rows, references, {})
-    assert said.startswith("4 devices make an epoch 4.00 (4.00 to 4.00) times as fast; ")
-    assert said.endswith("is 5.00 (5.00 to 5.00).")
 
 
 def test_its_rows_carry_what_other_programs_read(measured):
@@ -140,13 +101,6 @@ def test_both_accounts_agree_on_the_same_recorded_steps():
     assert set(PARTS) == set(Parts().as_dict())
 
 
-def test_what_is_unexplained_has_one_name():
-    (in_table,) = [each.heading for each in Epochs().more_columns() if each.name == "lost_unexplained"]
-    (in_steps,) = [each.heading for each in WhereTheTimeWent().more_columns() if each.name == "rest"]
-    assert in_table == in_steps == "unexplained"
-    assert LOST["lost_unexplained"].parts == ("rest",)
-
-
 def test_without_recorded_steps_what_sharing_costs_is_unexplained():
     rows, references = finished(two=1.25, ceiling=1.1)
     recorded(references[0])
@@ -172,19 +126,6 @@ def test_no_more_is_possible_than_the_machine_can_give(monkeypatch, kind, cores,
     assert f"Of the {possible} times that are possible here, {possible - 2:.2f} are lost" in said
 
 
-def test_the_largest_loss_is_named():
-    said = Epochs().explanation(*lossy(), SETTINGS)
-    assert said.startswith(
-        "Of the 2 times that are possible here, 0.40 are lost, the largest part (0.20) to the all-reduce, of which a "
-        "larger batch needs fewer. "
-    )
-    assert said.endswith("In the end the test accuracy is 0.800 on 1 devices and 0.800 on 2 devices.")
-    said = Epochs().explanation(*lossy(1.9, 1.85), SETTINGS)
-    assert (
-        "to the machine, which slows down processes that share nothing, too. More devices bring nothing here." in said
-    )
-
-
 @pytest.mark.parametrize(
     ("variable", "cores", "reason"),
     [
@@ -207,25 +148,6 @@ def test_a_setting_is_no_reason_where_nothing_is_lost(monkeypatch):
     said = Epochs().explanation(*finished(), SETTINGS)
     assert "0.10 are lost" in said
     assert "The reason" not in said
-
-
-def test_the_answer_ends_with_the_last_accuracy():
-    rows, references = lossy()
-    for own, accuracy in zip(rows, (0.8, 0.81)):
-        own.metrics["test_accuracy"] = accuracy
-    said = Epochs().explanation(rows, references, SETTINGS)
-    assert said.endswith("In the end the test accuracy is 0.800 on 1 devices and 0.810 on 2 devices.")
-
-
-def test_the_curves_have_every_round():
-    one, two = row(1, 1.0), row(2, 1.0)
-    one.rounds.update(test_accuracy=[0.2, 0.5])
-    two.rounds.update(test_accuracy=[0.1, 0.2, 0.3])
-    axes = Figure().add_subplot()
-    draw_accuracy(axes, [one, two])
-    first, second = axes.lines
-    assert [list(first.get_xdata()), list(first.get_ydata())] == [pytest.approx([1 / 6, 2 / 6]), [0.2, 0.5]]
-    assert list(second.get_ydata()) == [0.1, 0.2, 0.3]
 
 
 @pytest.mark.parametrize(("devices", "processes"), [(1, 1), (2, 1), (1, 2)])

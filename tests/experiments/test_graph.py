@@ -1,12 +1,9 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as onp
 import pytest
 
 from mxdp.backend import mx
-from mxdp.experiments.automatic_parallelism import graph
 from mxdp.experiments.automatic_parallelism.graph import LABELS, TASKS, WAYS, Graph, modelled
 from mxdp.experiments.automatic_parallelism.task_graph import GraphTask
 from mxdp.experiments.automatic_parallelism.work import graph as work
@@ -157,35 +154,6 @@ def test_a_pass_is_recorded(way, waits):
         events = Timeline.from_json(recorded(ready.record(), ready.devices)["timeline"]).events
         assert sum(event.name == "FullyConnected" for event in events) == 15
         assert sum(event.name == "MXNDArrayWaitAll" for event in events) == waits
-
-
-def test_its_timelines(timelines):
-    assert timelines("graph") == 4
-
-
-def test_rows_are_compared_with_by_hand_and_with_the_model(monkeypatch):
-    monkeypatch.setattr(graph.process, "cores", lambda: 2)
-    rows = finished()
-    by_way = {row.case["way"]: row.metrics for row in rows}
-    assert by_way["long last"]["of_by_hand"] == pytest.approx(1.3)
-    assert by_way["by hand"]["model_ms"] == pytest.approx(9.04e3, rel=0.01)
-    assert "model_ms" not in by_way["one"]
-    assert Graph().answer(rows, [], SETTINGS) == (
-        "With the longest branch listed first, MXNet's engine takes 1.00 (1.00 to 1.00) times as long as an order made "
-        "by hand; with it listed last, 1.30 (1.30 to 1.30) times."
-    )
-
-
-def test_to_list_the_longest_branch_first_is_advised_only_where_that_helped():
-    rows = finished()
-    assert Graph().explanation(rows, [], SETTINGS).endswith("is long. List the longest branch first.")
-    for others in ([replace(row, busy=0.3) for row in rows], finished(engine=13.0), rows[:1]):
-        assert Graph().explanation(others, [], SETTINGS).endswith("does not know which branch is long.")
-
-
-@pytest.mark.parametrize(("engine", "good"), [(9.0, True), (10.99, True), (11.01, False)])
-def test_the_engine_must_be_as_good_as_by_hand(engine, good):
-    assert holds(finished(engine=engine)) == {"engine": good, "side_by_side": True}
 
 
 def test_a_round_in_which_the_engine_was_slow_leaves_its_claim_open():

@@ -14,8 +14,6 @@ from mxdp.errors import MemoryShortage
 from mxdp.experiments.automatic_parallelism.memory_guard import BigResults, MemoryGuard
 from mxdp.experiments.automatic_parallelism.work import memory_guard as work
 from mxdp.experiments.automatic_parallelism.work.memory_guard import at_most, refused, serial, slices_of
-from mxdp.experiments.harness import claims
-from mxdp.experiments.harness.rows import Row
 from mxdp.experiments.measure.child import one_round
 from mxdp.experiments.measure.memory import Peak
 from mxdp.experiments.measure.oracle import count
@@ -35,28 +33,6 @@ def attempted(way, settings=SETTINGS):
     assert list(map(str, ready.devices)) == ["cpu(0)"]
     done = one_round(ready)
     return {**done.metrics, **done.last}
-
-
-def finished(off=0.0, sliced_off=0.0, refused=0, at_once=0, limit=SETTINGS["limit_bytes"]):
-    def row(way, at_once, measured, said=""):
-        predicted = JOB.needed(at_once or 40)
-        metrics = dict(predicted_bytes=predicted, measured_bytes=measured, at_once=at_once, said=said)
-        rounds = {key: [value] * 6 for key, value in metrics.items() if key != "said"}
-        return Row(way, {"way": way}, metrics=metrics, rounds=rounds)
-
-    rows = [
-        row("fits", 40, JOB.needed(40) * (1 + off)),
-        row("refused", at_once, refused, "this job needs 30 MB and may take 10 MB."),
-        row("sliced", 12, JOB.needed(12) * (1 + sliced_off)),
-    ]
-    references = [row("unguarded", 0, 12_000_000, "MXNetError: Failed to allocate CPU Memory")]
-    MemoryGuard().finish(rows, references, {**SETTINGS, "limit_bytes": limit})
-    return rows, references
-
-
-def broken(rows):
-    """The claims that don't hold."""
-    return [name for name, claim in MemoryGuard.claims.items() if not claims.judged(name, claim, rows)["holds"]]
 
 
 @pytest.mark.parametrize("way", CASES)
@@ -93,10 +69,6 @@ def test_the_slices_are_recorded():
     products = [[event for event in events if event.name == "FullyConnected" and event.end <= end] for end in waits]
     assert [len(each) for each in products[:3]] == [at_once * n for n in (1, 2, 3)]
     assert work.set_up(CASES["fits"], SETTINGS).record is None
-
-
-def test_its_timelines(timelines):
-    assert timelines("memory-guard") == 1
 
 
 def without_a_limit_it_runs_whole_and_takes_what_it_should():
@@ -170,52 +142,6 @@ def test_in_a_process_whose_heap_holds_nothing_else(check):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.parametrize(
-    ("changes", "fails"),
-    [
-        ({}, []),
-        ({"off": 0.09, "sliced_off": -0.09}, []),
-        ({"off": 0.11}, ["most"]),
-        ({"sliced_off": -0.11}, ["of_needs"]),
-        ({"sliced_off": 0.09, "limit": JOB.needed(12)}, ["of_limit"]),
-        ({"refused": 2_000_000}, ["of_result"]),
-        ({"at_once": 40}, ["refused"]),
-    ],
-)
-def test_the_prediction_must_be_near_and_a_refused_job_take_nothing(changes, fails):
-    rows, references = finished(**changes)
-    assert broken(rows) == fails
-    assert rows[0].metrics["of_needs"] == pytest.approx(1 + changes.get("off", 0.0))
-    said = MemoryGuard().explanation(rows, references, SETTINGS)
-    assert "Under a limit of 10 MB the whole job is refused: this job needs 30 MB and may take 10 MB." in said
-    assert "Without a guard it takes 12 MB under that limit and fails with 'MXNetError: Failed to allo" in said
-
-
-def test_the_answer_is_what_was_taken_over_what_was_predicted():
-    rows, references = finished(off=0.02, sliced_off=-0.03)
-    assert MemoryGuard().answer(rows, references, SETTINGS) == (
-        "A job of 40 products takes 1.020 (1.020 to 1.020) times the memory that was predicted before its start; cut "
-        "into slices that fit, 0.970 (0.970 to 0.970) times."
-    )
-    rows[1].metrics["said"] = references[0].metrics["said"] = ""
-    said = MemoryGuard().explanation(rows, references, SETTINGS)
-    assert said.startswith("Under a limit of 10 MB the whole job is not refused. Without")
-    assert said.endswith("and runs to its end.")
-
-
-def test_a_limit_that_not_even_one_result_fits_into_is_said():
-    rows, references = finished(sliced_off=-1.0)
-    rows[2].metrics.update(at_once=0, said="one slice needs 4.0 MB at least")
-    said = MemoryGuard().answer(rows, references, SETTINGS)
-    assert (broken(rows), said) == (["of_needs"], "The job could not be run: one slice needs 4.0 MB at least")
-
-
-def test_the_prediction_says_what_fits():
-    assert "40 results of 0.7 MB and their factors: 30 MB. Of a limit of 10 MB, at most 13 at a time." in (
-        MemoryGuard().predict(SETTINGS, 2)
-    )
 
 
 def test_bytes_are_those_of_its_arrays():

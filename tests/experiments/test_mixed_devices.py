@@ -113,17 +113,6 @@ def test_a_few_steps_are_recorded(run, waits):
         assert sum(event.name == "MXNDArrayWaitAll" for event in timeline.events) == waits
 
 
-def test_its_timelines(timelines):
-    assert timelines("mixed-devices") == 2
-
-
-def test_the_prediction_knows_the_cores():
-    alone, many = (MixedDevices().predict(SETTINGS, cores) for cores in (1, 8))
-    assert "On 1 core 3 devices without waits take 1.00 of the time with waits" in alone
-    assert "1.00" not in many
-    assert "Nothing to compare" in MixedDevices().predict({**SETTINGS, "devices": [1]}, 2)
-
-
 def test_rows_get_times_ratios_and_what_the_model_says(monkeypatch):
     monkeypatch.setattr(mixed_devices.process, "cores", lambda: 4)
     rows, found = answer(one=2.0, waits=4.0, free=1.0)
@@ -139,14 +128,6 @@ def test_rows_get_times_ratios_and_what_the_model_says(monkeypatch):
         "Left to MXNet's engine, a step on 3 devices takes 0.25 (0.25 to 0.25) of its time with a wait after each "
         "task, and 0.50 (0.50 to 0.50) of its time on one device."
     )
-
-
-@pytest.mark.parametrize(
-    ("one", "free", "holds"),
-    [(5.0, 3.2, [True, True]), (5.0, 3.3, [False, True]), (3.0, 3.1, [True, False])],
-)
-def test_without_waits_must_be_faster_than_with_and_than_one_device(one, free, holds):
-    assert held(answer(one=one, waits=4.0, free=free)[0]) == holds
 
 
 def test_one_device_can_not_tell():

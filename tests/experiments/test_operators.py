@@ -1,12 +1,9 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from mxdp.experiments.automatic_parallelism.operators import Operators
 from mxdp.experiments.automatic_parallelism.work import operators as work
-from mxdp.experiments.harness import claims
 from mxdp.experiments.harness.rows import Row
 from mxdp.experiments.measure.child import one_round
 from mxdp.experiments.measure.oracle import count
@@ -25,14 +22,6 @@ def row(workers, side, over_k, seconds=1e-3):
         metrics={"over_k_times_one": over_k, "one_seconds": side * 1e-6},
         rounds={"over_k_times_one": [over_k] * 6},
     )
-
-
-def finished(two, one=(0.9, 1.0, 1.0)):
-    sides = SETTINGS["sides"]
-    rows = [row(1, side, over_k) for side, over_k in zip(sides, one)]
-    rows += [row(2, side, over_k, 1e-3 * over_k) for side, over_k in zip(sides, two)]
-    Operators().finish(rows, [], SETTINGS)
-    return rows
 
 
 def test_each_side_with_one_worker_and_with_two():
@@ -93,43 +82,8 @@ def test_the_products_nearest_to_a_middle_size_are_recorded():
     assert [event.kind for event in events if event.kind in ("compute", "copy")] == ["compute"] * 8
 
 
-def test_its_timelines(timelines):
-    assert timelines("operators") == 2
-
-
-@pytest.mark.parametrize(
-    ("two", "holds"),
-    [((2.0, 0.9, 0.65), True), ((2.0, 0.6, 0.9), False), ((2.0, 0.9, 0.66), False)],  # the largest side counts
-)
-def test_it_holds_if_two_workers_share_the_products(two, holds):
-    judged = claims.judged("two_workers", Operators.claims["two_workers"], finished(two))
-    assert judged["holds"] is holds
-    assert [(each["label"], each["median"]) for each in judged["measured"]] == [("2, 128", two[-1])]
-
-
-def test_the_answer_says_what_two_workers_do_and_what_one_does():
-    rows = finished((3.0, 0.6, 0.5))
-    assert Operators().answer(rows, [], SETTINGS) == (
-        "On a device with two workers, 8 independent products of 128 x 128 take 0.50 (0.50 to 0.50) of their time "
-        "one after the other; with one worker, 1.00 (1.00 to 1.00)."
-    )
-    assert [row.metrics["over_one_worker"] for row in rows[3:]] == pytest.approx([3.0, 0.6, 0.5])
-
-
-def test_that_two_workers_cost_time_is_said_only_where_it_is_known():
-    rows = finished((3.0, 0.6, 0.5))
-    assert "Small products take longer with two" in Operators().explanation(rows, [], SETTINGS)
-    for others in ([replace(row, busy=0.3) for row in rows], finished((1.0, 0.6, 0.5))):
-        assert "longer with two" not in Operators().explanation(others, [], SETTINGS)
-
-
 def test_a_row_without_its_yardstick_has_no_ratio():
     rows = [row(2, 8, 0.5)]
     Operators().finish(rows, [], SETTINGS)
     assert "over_one_worker" not in rows[0].metrics
     assert rows[0].metrics["gflops"] == pytest.approx(2 * 8 * 8**3 / 1e-3 / 1e9)
-
-
-def test_the_prediction_knows_the_cores():
-    assert "take 1.00 of 8 times one on a device with 1 worker, and 0.50 with 2." in Operators().predict(SETTINGS, 2)
-    assert "take 1.00 of 8 times one on a device with 1 worker, and 1.00 with 2." in Operators().predict(SETTINGS, 1)

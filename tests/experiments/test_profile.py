@@ -57,10 +57,6 @@ def test_the_nsys_command_runs_the_same_experiment():
     assert (options.names, options.preset, str(options.data_dir)) == (["two-jobs"], "full", "my data")
 
 
-def test_its_timelines(timelines):
-    assert timelines("profile") == 3
-
-
 def test_a_round_is_a_plain_and_a_recorded_one_of_the_other(monkeypatch):
     times, done = [0.5, 0.6], []
     device = mx.cpu(0)

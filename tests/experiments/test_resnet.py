@@ -11,9 +11,7 @@ from mxdp.backend import gluon, mx
 from mxdp.experiments.data_parallel.resnet import ResNet
 from mxdp.experiments.data_parallel.work import break_even, sharded_optimizer
 from mxdp.experiments.data_parallel.work import resnet as work
-from mxdp.experiments.harness import claims
 from mxdp.experiments.harness.experiment import Case
-from mxdp.experiments.harness.rows import Row
 from mxdp.experiments.measure import resnet
 from mxdp.experiments.measure.oracle import count
 from mxdp.experiments.measure.resnet import begin_anywhere, resnet18
@@ -21,52 +19,6 @@ from mxdp.plans.cost.machine import CPU
 
 SETTINGS = dict(devices=[1, 2], kind="cpu", seed=0, batch_size=2, steps=1, width=4)
 CASES = ResNet().cases(SETTINGS)
-
-
-def finished(stock=1.1, ours=1.0):
-    """A step on one device takes 1 s; on two, with twice the batch, as given."""
-    seconds = {"device": stock, "mxdpauto": stock, "mxdp.Trainer": ours}
-    rows = [
-        Row(
-            case.label,
-            {**case.settings, "devices": ["cpu(0)", "cpu(1)"][: case.devices]},
-            [seconds[case.settings["trainer"]] if case.devices == 2 else 1.0] * 12,
-        )
-        for case in CASES
-    ]
-    ResNet().finish(rows, [], SETTINGS)
-    return rows
-
-
-def test_rows_are_the_trainers_with_and_without_a_graph():
-    assert [case.label for case in CASES] == [
-        f"{label}{hybrid}"
-        for hybrid in ("", ", hybrid")
-        for label in ("1 device", "2 devices, MXNet's store", "2 devices, mxdp's store", "2 devices, mxdp.Trainer")
-    ]
-
-
-def test_the_answer_is_mxdps_trainer():
-    assert ResNet().answer(finished(), [], SETTINGS) == (
-        "On 2 devices an epoch of ResNet-18 by mxdp.Trainer takes 0.50 (0.50 to 0.50) of one device's time, and 0.91 "
-        "(0.91 to 0.91) of MXNet's store's time."
-    )
-    assert "takes 0.55 (0.55 to 0.55) here and took 0.55" in ResNet().explanation(finished(), [], SETTINGS)
-    assert "--devices 1,2" in ResNet().answer(finished()[:1], [], SETTINGS)
-
-
-@pytest.mark.parametrize(
-    ("name", "given", "holds", "about"),
-    [
-        ("book", {"stock": 1.19}, True, 2),
-        ("book", {"stock": 1.21}, False, 2),
-        ("no_slower", {"stock": 1.0, "ours": 1.04}, True, 2),
-        ("no_slower", {"stock": 1.0, "ours": 1.06}, False, 2),
-    ],
-)
-def test_its_claims_are_judged(name, given, holds, about):
-    found = claims.judged(name, ResNet.claims[name], finished(**given))
-    assert (found["holds"], len(found["measured"])) == (holds, about)
 
 
 def test_the_network_is_the_books():

@@ -4,7 +4,7 @@ import pytest
 
 from mxdp.backend import mx
 from mxdp.errors import UsageError
-from mxdp.experiments.automatic_parallelism.small_ops import BOTH, ENVIRONMENTS, PAYS, SmallOps
+from mxdp.experiments.automatic_parallelism.small_ops import BOTH, ENVIRONMENTS, SmallOps
 from mxdp.experiments.automatic_parallelism.work import small_ops as work
 from mxdp.experiments.automatic_parallelism.work.small_ops import BULK, COUNT, Additions
 from mxdp.experiments.harness import claims
@@ -125,10 +125,6 @@ def test_a_group_in_each_way_is_recorded(label, ways):
         assert timeline.python("section")[-1][1] <= timeline.length
 
 
-def test_its_timelines(timelines):
-    assert timelines("small-ops") == 6
-
-
 def test_ratios_are_to_one_device_with_one_worker():
     numbers = {row.label: row.metrics for row in rows()}
     assert numbers["1 worker, 1 MiB"]["calls_two_devices_over_one"] == 0.5
@@ -147,22 +143,6 @@ def test_a_failed_engine_leaves_the_others_their_ratios():
     assert set(held(left).values()) == {None}
 
 
-@pytest.mark.parametrize(
-    ("more", "devices", "workers"),
-    [
-        ({}, False, False),
-        ({"devices": (PAYS, 1.0, 1.0)}, True, False),
-        ({"devices": (PAYS + 0.01, 0.5, 0.5)}, False, False),
-        ({"workers": (PAYS, 1.0, 1.0)}, False, True),
-        ({"workers": (PAYS + 0.01, 0.5, 0.5)}, False, False),
-    ],
-)
-def test_it_holds_if_the_smallest_gain(more, devices, workers):
-    found = held(rows(**more))
-    assert found["calls_two_devices"] is found["ready_two_devices"] is devices
-    assert found["calls_two_workers"] is found["ready_two_workers"] is workers
-
-
 def test_each_way_is_judged_on_its_own_and_on_the_smallest_row():
     found = rows()
     found[0].rounds["calls_two_devices_over_one"] = [0.5] * 6
@@ -179,19 +159,6 @@ def test_the_times_with_two_workers_are_compared_round_by_round():
     found["2 workers, 4 bytes"].rounds["calls_us"] = [5.0, 10.0, 15.0, 40.0, 25.0, 30.0]
     SmallOps().finish([*found.values()], [], SETTINGS)
     assert found["2 workers, 4 bytes"].rounds["calls_two_workers"] == [0.5, 0.5, 0.5, 1.0, 0.5, 0.5]
-
-
-def test_the_answer_is_of_the_smallest_additions_by_mxnets_calls():
-    assert SmallOps().answer(rows(devices=(1.1, 1.0, 0.5)), [], SETTINGS) == (
-        "Spread over two devices, additions of 4 bytes take 1.10 (1.10 to 1.10) times as long as on one; over two "
-        "workers of one device, 1.20 (1.20 to 1.20) times."
-    )
-
-
-def test_what_explains_it_is_the_call_and_the_largest_additions():
-    text = SmallOps().explanation(rows(devices=(1.0, 1.0, 0.6), workers=(1.2, 0.7, 0.5)), [], SETTINGS)
-    assert "an addition of 4 bytes takes 20.0 µs, 20.0 of them for the call. With a prepared call it takes 5.0" in text
-    assert "Additions of 1 MiB take 0.60 (0.60 to 0.60) times as long on two devices, and 0.50 (0.50 to 0.50)" in text
 
 
 @pytest.mark.parametrize("nbytes", [4, 40])

@@ -7,7 +7,6 @@ import pytest
 from mxdp.backend import np
 from mxdp.experiments.automatic_parallelism.two_jobs import TwoJobs
 from mxdp.experiments.automatic_parallelism.work import two_jobs as work
-from mxdp.experiments.harness import claims
 from mxdp.experiments.harness.rows import Row
 from mxdp.experiments.measure.oracle import count
 
@@ -86,10 +85,6 @@ def test_both_at_once_are_recorded(label, recorded):
     assert (work.set_up(CASES[label], SETTINGS).record is not None) is recorded
 
 
-def test_its_timelines(timelines):
-    assert timelines("two-jobs") == 2
-
-
 def test_it_compares_three_products_of_every_job(measured):
     _, result = measured("two-jobs")
     jobs = 1 + 1 + 2 + 2 + 2  # two alone, in turn, at once, and the reference
@@ -103,41 +98,6 @@ def test_a_ratio_is_of_the_same_round():
     assert rows[3].metrics["both_over_one"] == pytest.approx(1.1)
     assert rows[3].rounds["both_over_one"] == [pytest.approx(each) for each in (1.0, 2.0, 1.1)] * 2
     assert references[0].metrics["over_one"] == 2.0
-
-
-@pytest.mark.parametrize(("over_one", "holds"), [(1.09, True), (1.11, False)])
-def test_it_holds_if_both_take_as_long_as_one(over_one, holds):
-    rows, references = finished(both=[over_one * each for each in (1.0, 2.0, 3.0)])
-    claim = TwoJobs.claims["both_over_one"]
-    found = claims.judged("both_over_one", claim, rows + references)
-    assert (found["holds"], [each["label"] for each in found["measured"]]) == (holds, ["at once"])
-    assert "1.02 times" in claim.source
-
-
-def test_the_answer_is_what_both_take_over_one_alone():
-    assert TwoJobs().answer(*finished(both=(1.1, 2.2, 3.3)), SETTINGS) == (
-        "Both jobs at once, one on each device, take 1.10 (1.10 to 1.10) times as long as one alone; with the "
-        "temporary space that MXNet's CPU devices share by default, 2.00 (2.00 to 2.00) times."
-    )
-
-
-def test_what_explains_it_is_the_size_of_a_job_and_what_was_recorded():
-    rows, references = finished()
-    assert TwoJobs().explanation(rows, references, SETTINGS) == (
-        "A job is 3 products of 24 x 24 (the slides: 50 of 4000 x 4000). Recorded, two devices work at the same time "
-        "for 90% of the time, and with shared temporary space for 10%."
-    )
-    del references[0].metrics["together"]  # more devices than MXNet's profiler supports
-    assert TwoJobs().explanation(rows, references, SETTINGS).endswith("x 4000).")
-    text = TwoJobs().explanation(*finished(rate=4e10), {**SCALED, "run_seconds": 0.5})
-    assert "scaled to about 0.5 s by the measured rate of 80 Gflop/s." in text
-
-
-def test_the_prediction_says_that_sizes_will_be_scaled():
-    assert "A job is scaled to take about 0.003 s" in TwoJobs().predict(SCALED, 2)
-    assert "scaled" not in TwoJobs().predict(SETTINGS, 2)
-    assert "1.00 (on 2 cores)" in TwoJobs().predict(SETTINGS, 2)
-    assert "2.00 (on 1 core)" in TwoJobs().predict(SETTINGS, 1)
 
 
 def test_more_products_than_pieces_of_temporary_space_ask_for_as_many():

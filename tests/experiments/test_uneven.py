@@ -11,51 +11,13 @@ import pytest
 
 from mxdp.experiments.data_parallel.uneven import Uneven
 from mxdp.experiments.data_parallel.work import uneven as work
-from mxdp.experiments.harness import claims
 from mxdp.experiments.harness.experiment import Case, Skipped
-from mxdp.experiments.harness.rows import Row
 from mxdp.experiments.measure.oracle import count
 from mxdp.scratch import sgd, split_batch
 from mxdp.training.step import plain_step
 
 SETTINGS = dict(devices=[2], kind="cpu", seed=0, batch_size=24, steps=1)
 CASES = Uneven().cases(SETTINGS)
-
-
-def finished(seconds=0.7, slower=2.0):
-    """Equal shards take 1 s."""
-    rows = [
-        Row(case.label, {**case.settings, "devices": ["cpu(0)", "cpu(1)"], "shards": "16 + 8"}, [own] * 6)
-        for case, own in zip(CASES, (1.0, seconds, 0.5))
-    ]
-    for row in rows:
-        row.rounds["slower"] = [slower] * 6
-    Uneven().finish(rows[:2], rows[2:], SETTINGS)
-    return rows
-
-
-def test_the_answer_is_what_the_shards_by_speed_take():
-    rows = finished()
-    assert Uneven().answer(rows[:2], rows[2:], SETTINGS) == (
-        "If one device takes 2.00 (2.00 to 2.00) times as long for a sample, shards by speed take 0.70 (0.70 to 0.70) "
-        "of the time of equal ones."
-    )
-    assert "says 0.67. The shards had 16 + 8 samples" in Uneven().explanation(rows[:2], rows[2:], SETTINGS)
-
-
-@pytest.mark.parametrize(
-    ("name", "given", "holds"),
-    [
-        ("pays", {}, True),
-        ("pays", {"seconds": 1.01}, False),
-        ("model", {"seconds": 0.83}, True),
-        ("model", {"seconds": 0.85}, False),
-        ("model", {"seconds": 0.85, "slower": 1.9}, True),
-    ],
-)
-def test_its_claims_are_judged(name, given, holds):
-    found = claims.judged(name, Uneven.claims[name], finished(**given))
-    assert (found["holds"], [each["label"] for each in found["measured"]]) == (holds, ["shards by speed"])
 
 
 @pytest.mark.parametrize("devices", [2, 3])
