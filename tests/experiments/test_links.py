@@ -4,12 +4,11 @@ import json
 from dataclasses import asdict
 
 import pytest
-from matplotlib.figure import Figure
 
 from mxdp.backend import mx
 from mxdp.engine import prepare
 from mxdp.errors import UsageError
-from mxdp.experiments.allreduce.links import ALIKE, Links, describe
+from mxdp.experiments.allreduce.links import Links, describe
 from mxdp.experiments.allreduce.work import links as work
 from mxdp.experiments.harness.rows import Row
 from mxdp.experiments.harness.settings import resolve
@@ -41,11 +40,6 @@ def row(label, speed, devices=("cpu(0)", "cpu(1)"), pairs=((0, 1),)):
     seconds = 1e-3 / speed
     case = {"devices": list(devices), "pairs": [list(pair) for pair in pairs]}
     return Row(label, case, [seconds] * 6, {"seconds_by_bytes": {"4": 5e-6, "1000000": seconds}})
-
-
-def said(rows):
-    Links().finish(rows, [], SETTINGS)
-    return Links().answer(rows, [], SETTINGS), Links().explanation(rows, [], SETTINGS)
 
 
 def test_every_ordered_pair_has_a_case_and_so_has_every_number_of_devices_at_once():
@@ -142,52 +136,3 @@ def test_the_line_is_fitted_to_the_medians_of_all_rounds(measured):
         assert {**metrics, **describe(metrics["seconds_by_bytes"])} == metrics
         assert metrics["seconds_by_bytes"]["4096"] == row.median
         assert ("machine" in metrics) is ("over_alone" in metrics) is (len(row.case["pairs"]) > 1)
-
-
-AT_ONCE = dict(label="all 2 at once", speed=4.0, pairs=[(0, 1), (1, 0)])
-
-
-@pytest.mark.parametrize(("slowest", "alike"), [(10.0 / ALIKE + 0.001, True), (10.0 / ALIKE - 0.1, False)])
-def test_links_are_alike_up_to_the_threshold(slowest, alike):
-    itself = row("0 to itself", 1.0, devices=["cpu(0)"], pairs=[(0, 0)])
-    answer, explanation = said([itself, row("0 to 1", 10.0), row("1 to 0", slowest), row(**AT_ONCE)])
-    apart = f"{10 / slowest:.2f}"
-    assert f"runs at {slowest:.1f} to 10.0 GB/s, depending on the pair" in answer
-    advice = "so one link will do for all" if alike else "so one link does not do for all"
-    assert f"takes {apart} ({apart} to {apart}) times as long as the fastest, {advice}. " in explanation
-
-
-def test_on_a_busy_machine_nothing_is_advised():
-    rows = [row("0 to 1", 10.0), row("1 to 0", 2.0), row(**AT_ONCE)]
-    for each in rows:
-        each.busy = 0.3
-    assert "times as long as the fastest. A copy costs" in said(rows)[1]
-
-
-def test_the_answer_says_what_all_at_once_cost():
-    rows = [row("0 to 1", 10.0), row("1 to 0", 10.0), row(**AT_ONCE)]
-    answer, _ = said(rows)
-    assert rows[2].metrics["over_alone"] == 2.5
-    assert answer.endswith("if all 2 devices copy at once, each copy takes 2.5 (2.5 to 2.5) times as long.")
-
-
-def test_one_device_has_no_link():
-    answer, advice = said([row("0 to itself", 10.0, devices=["cpu(0)"], pairs=[(0, 0)])])
-    assert answer == "There is no link to measure: that takes two devices."
-    assert advice == "Run it with --devices 4."
-
-
-def test_the_picture_has_each_pair_and_the_line_that_is_fitted_to_their_medians():
-    itself = row("0 to itself", 1.0, devices=["cpu(0)"], pairs=[(0, 0)])
-    back = row("1 to 0", 5.0, pairs=[(1, 0)])
-    rows, figure = [itself, row("0 to 1", 10.0), back, row(**AT_ONCE)], Figure()
-    said(rows)
-    Links().draw({"rows": rows}, figure)
-    speeds, times = figure.axes
-    assert [text.get_text() for text in speeds.texts] == ["1.00", "10.0", "5.00"]
-    one, other, medians, together, line = times.lines
-    assert [list(each.get_ydata()) for each in (one, other)] == [[5.0, 100.0], [5.0, 200.0]]
-    assert list(medians.get_ydata()) == pytest.approx([5.0, 150.0])
-    assert list(together.get_ydata()) == [5.0, 250.0]
-    assert list(line.get_ydata()) == pytest.approx([5.0, 150.0])
-    assert len(times.get_legend().get_texts()) == 4

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pytest
-from matplotlib.figure import Figure
 
 from mxdp.backend import mx
 from mxdp.collectives import AllReduce
@@ -11,7 +10,7 @@ from mxdp.experiments.allreduce.common import STORES
 from mxdp.experiments.allreduce.sizes import NAMES, AllReduceSizes
 from mxdp.experiments.allreduce.work import sizes as work
 from mxdp.experiments.harness import claims
-from mxdp.experiments.harness.rows import Row, find_all
+from mxdp.experiments.harness.rows import Row
 from mxdp.experiments.measure.child import one_round
 from mxdp.experiments.measure.oracle import count
 from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO
@@ -102,32 +101,6 @@ def test_one_device_is_not_measured_against_a_model():
     ring = next(case for case in AllReduceSizes().cases(settings) if case.settings["algorithm"] == "ring")
     assert dict(one_round(work.set_up(ring, settings)).metrics) == {"chosen": "ring"}
     assert said([]) == ("One device has nothing to sum.", "Run it with --devices 2,4.")
-
-
-@pytest.mark.parametrize(
-    ("ours", "error", "held"),
-    [
-        (0.75, 0.24, [True, True]),
-        (0.76, 0.1, [False, True]),
-        (0.5, 0.26, [True, False]),
-        (0.5, -0.19, [True, True]),
-        (0.5, -0.21, [True, False]),
-    ],
-)
-def test_it_holds_if_our_best_is_faster_and_the_model_near(ours, error, held):
-    rows, experiment = finished(ours, error), AllReduceSizes()
-    judged = [claims.judged(name, claim, rows) for name, claim in experiment.claims.items()]
-    assert [claim["holds"] for claim in judged] == [*held, True, True]
-    assert [[each["label"] for each in claim["measured"]] for claim in judged] == [
-        ["2 x 1048576 ring", "3 x 1048576 ring"],
-        [f"2 x 1048576 {AUTO}", f"3 x 1048576 {AUTO}"],
-        *[[f"2 x 4 {AUTO}", f"3 x 4 {AUTO}"]] * 2,
-    ]
-    assert judged[1]["measured"][0]["median"] == pytest.approx(max(1 + error, 1 / (1 + error)))
-    assert experiment.answer(rows, [], SETTINGS) == (
-        "For 1 MiB on 3 devices, mxdp's fastest all-reduce is ring, as the cost model expects, and takes "
-        f"{ours:.2f} ({ours:.2f} to {ours:.2f}) of the time of MXNet's device store."
-    )
 
 
 def rows_of_auto(own, default, auto=None, **times):
@@ -239,30 +212,6 @@ def test_predictions_that_are_off_do_not_cancel():
     assert auto.metrics["error"] == pytest.approx(0.5)
 
 
-def test_all_that_may_be_the_fastest_are_named():
-    rows = finished()
-    for row in rows:
-        if row.case["algorithm"] in ("ring", "direct"):
-            row.samples = [0.49, 0.49, 0.51, 0.51] * (ROUNDS // 4)
-        if row.case["algorithm"] == "tree":
-            row.samples = [0.5] * ROUNDS
-    AllReduceSizes().finish(rows, [], SETTINGS)
-    assert "is direct, ring or tree, as the cost model expects, and takes 0." in said(rows)[0]
-
-
-def test_the_answer_says_so_if_the_cost_model_chose_another(monkeypatch):
-    monkeypatch.setitem(CHOSEN, AUTO, "direct")
-    rows = finished()
-    answer, explanation = said(rows)
-    assert "is ring, which the cost model does not expect, and takes 0.50" in answer
-    assert (
-        "the algorithm that the cost model chooses takes 2.80 times (median; at most 4.00) as long as the fastest, and "
-        "with mxdp's own speeds 1.00 times (median; at most 1.00)"
-    ) in explanation
-    judged = [claims.judged(name, AllReduceSizes.claims[name], rows) for name in ("auto_worst", "default_worst")]
-    assert [claim["holds"] for claim in judged] == [False, True]
-
-
 def test_one_round_has_an_answer_and_decides_nothing():
     rows = finished()
     for row in rows:
@@ -279,47 +228,6 @@ def test_a_row_says_what_its_own_oracle_counted(measured):
     _, result = measured("allreduce")
     assert sum(row.oracle["checked"] for row in result["rows"]) == result["oracle"]["checked"]
     assert {row.metrics["wrong"] for row in result["rows"]} == {0}
-
-
-def test_the_picture_has_bars_beside_their_predictions_and_curves_of_unlike_colours():
-    rows, figure = finished(), Figure(layout="constrained")
-    AllReduceSizes().draw({"rows": rows}, figure)
-    bars, *curves, _, _ = figure.axes
-    assert bars.get_title(loc="center") == "1 MiB on each of 3 devices"
-    shown = [row for row in rows if row.label.startswith("3 x 1048576")]
-    assert [bar.get_width() for bar in bars.patches] == [1e3 * row.median for row in shown]
-    (marks,) = [line for line in bars.lines if line.get_marker() == "^"]
-    predicted = [row.metrics["predicted_ms"] for row in shown if row.case["algorithm"] not in STORES]
-    assert list(marks.get_xdata()) == predicted
-    assert bars.get_xlabel() == "ms; ▲ predicted"
-    assert len({bar.get_facecolor() for bar in bars.patches}) == len(shown) == len(ALGORITHMS) + 1 + len(STORES)
-    assert len(curves) == len(SETTINGS["devices"])
-    for axes in curves:
-        assert len({line.get_color() for line in axes.lines}) == len(axes.lines) == len(ALGORITHMS) + len(STORES)
-        bottom, top = axes.get_ylim()
-        assert all(bottom < value < top for line in axes.lines for value in line.get_ydata())
-
-
-def test_the_picture_ends_with_the_bandwidths_by_size_and_by_number_of_devices():
-    rows, figure = finished(), Figure(layout="constrained")
-    AllReduceSizes().draw({"rows": rows}, figure)
-    *_, by_size, by_number = figure.axes
-    three, largest = (
-        find_all(rows, algorithm="ring", **own) for own in (dict(devices=rows[-1].devices), dict(bytes=1 << 20))
-    )
-    for axes, own, places in (
-        (by_size, three, [row.case["bytes"] for row in three]),
-        (by_number, largest, SETTINGS["devices"]),
-    ):
-        (measured,) = [line for line in axes.lines if line.get_label() == "ring"]
-        assert list(measured.get_xdata()) == places
-        assert list(measured.get_ydata()) == [row.metrics["busbw"] for row in own]
-        (simulated,) = [
-            line for line in axes.lines if line.get_linestyle() == "--" and line.get_color() == measured.get_color()
-        ]
-        factors = [row.median * 1e3 / row.metrics["predicted_ms"] for row in own]
-        assert list(simulated.get_ydata()) == pytest.approx([f * row.metrics["busbw"] for f, row in zip(factors, own)])
-        assert not [line for line in axes.lines if line.get_linestyle() == "--" and line.get_label() in STORES]
 
 
 def test_the_largest_arrays_answer():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as onp
 import pytest
-from matplotlib.figure import Figure
 
 from mxdp.backend import devices
 from mxdp.errors import UsageError
@@ -14,7 +13,6 @@ from mxdp.experiments.harness.rows import Row
 from mxdp.experiments.harness.settings import resolve
 from mxdp.experiments.measure.child import one_round
 from mxdp.experiments.measure.oracle import count
-from mxdp.experiments.other_splits.panels import ROOM
 from mxdp.experiments.other_splits.split import ONE_DEVICE, wide_numbers
 from mxdp.experiments.other_splits.strategies import LENET_NUMBERS
 from mxdp.experiments.other_splits.work import split as work
@@ -154,36 +152,6 @@ def held(name, given, settings):
     return {each: claims.judged(each, claim, given)["holds"] for each, claim in experiment.claims.items()}
 
 
-def test_the_answer_names_the_fastest():
-    given = rows([("lenet", "serial", 3, 3), ("lenet", "tile", 2, 2), ("wide", "serial", 5, 4), ("wide", "data", 6, 3)])
-    assert held("strategies", given, {"devices": [2]}) == {"expected_of_fastest": False}  # of the wide net another was
-    text = find("strategies").answer(given, [], {"devices": [2]})
-    assert text == (
-        "For LeNet, the fastest way was tiles on 2 devices, at 1.50 (1.50 to 1.50) times one device's speed; for the "
-        "wide net it was serial training on 1 device."
-    )
-    assert find("strategies").explanation(given, [], {"devices": [2]}) == ""
-    assert find("strategies").answer(given, [], {"devices": [1]}) == ONE_DEVICE
-
-
-@pytest.mark.parametrize(
-    ("samples", "names"),
-    [
-        ([2.1, 1.9] * 12, "data parallelism on 2 devices"),
-        ([2.1] * 4, "serial training on 1 device or data parallelism on 2 devices"),
-    ],
-)
-def test_what_may_be_as_fast_is_named(samples, names):
-    times = (("lenet", "serial", 3, 3), ("lenet", "tile", 2, 2), ("lenet", "data", 2.1, 3))
-    given = rows([*times, ("wide", "serial", 5, 4), ("wide", "data", 6, 5)])
-    for row in given:
-        row.samples = row.samples[: len(samples)]
-    given[2].samples = samples
-    held("strategies", given, {"devices": [2]})
-    assert "For LeNet, the fastest way was tiles on" in find("strategies").answer(given, [], {"devices": [2]})
-    assert f"LeNet: {names} may be as fast." in find("strategies").explanation(given, [], {"devices": [2]})
-
-
 def test_one_as_fast_as_the_fastest_was_expected_rightly():
     times = (("lenet", "serial", 1.05, 1), ("lenet", "data", 1.0, 2), ("wide", "serial", 1, 1), ("wide", "data", 2, 2))
     assert held("strategies", rows(times), {"devices": [2]}) == {"expected_of_fastest": True}
@@ -269,45 +237,3 @@ def test_every_case_is_compared_with_an_uneven_batch(name):
 def test_batches_are_whole(name, setting):
     with pytest.raises(UsageError, match=f"{setting} must be whole numbers"):
         resolve([find(name)], "quick", {setting: [1, 1.5]})
-
-
-@pytest.fixture
-def axes():
-    """Of a picture with two rows for each network."""
-    drawn = []
-    for net in ("lenet", "wide"):
-        for strategy, times, predicted, peak in (("serial", (9, 10, 12), 11, 1e6), ("data", (3, 4, 8), 30, None)):
-            low, median, high = (each / 1e3 for each in times)
-            metrics = {"seconds_per_step": median, "predicted_seconds": predicted / 1e3, "bytes_moved": 0}
-            metrics.update(peak_bytes=peak, predicted_peak_bytes=0.5e6)
-            case = {"net": net, "strategy": strategy, "batch": 8}
-            drawn.append(Row(f"{net}, {strategy}", case, (low, median, high), metrics))
-    figure = Figure(layout="constrained")
-    find("strategies").draw({"rows": drawn}, figure)
-    return figure.axes
-
-
-def texts(axes):
-    return [text.get_text() for text in axes.texts]
-
-
-def test_each_network_has_its_panels_with_one_set_of_labels(axes):
-    titles = [each.get_title(loc="left") or each.get_title() for each in axes]
-    assert titles[:4] == ["LeNet, batch 8\nms a step", "MB moved", "MB a device", "Wide net, batch 8\nms a step"]
-    labels = [[label.get_text() for label in each.get_yticklabels()] for each in axes]
-    assert labels == [["serial", "data"], ["", ""], ["", ""]] * 2
-
-
-def test_bars_are_as_long_as_their_numbers(axes):
-    assert [bar.get_width() for bar in axes[0].patches] == [10.0, 4.0]
-    assert [texts(each) for each in axes[:3]] == [["10.0", "4.00"], ["0", "0"], ["1.00", "?"]]
-
-
-def test_whiskers_and_predictions_are_where_they_belong(axes):
-    *whiskers, predicted = [list(line.get_xdata()) for line in axes[0].lines]
-    assert whiskers == [[9.0, 12.0], [3.0, 8.0]]
-    assert predicted == [11.0, 30.0]
-    assert axes[0].get_xlim() == (0, 30.0)
-    assert axes[0].get_xlim()[1] >= ROOM * 12.0
-    assert axes[1].get_xlim() == (0, ROOM)
-    assert not axes[1].lines

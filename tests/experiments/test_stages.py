@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from matplotlib.figure import Figure
 
 from mxdp.backend import mx
 from mxdp.experiments.harness import claims
@@ -15,7 +14,6 @@ from mxdp.experiments.measure.oracle import count
 from mxdp.experiments.other_splits.latency_throughput import LatencyThroughput
 from mxdp.experiments.other_splits.pipeline import PipelineStages, idle
 from mxdp.experiments.other_splits.split import ONE_DEVICE
-from mxdp.experiments.other_splits.staircases import Panel, staircase
 from mxdp.experiments.other_splits.work import latency_throughput, pipeline
 from mxdp.experiments.other_splits.work.pipeline import recorded_spans, spans
 from mxdp.experiments.other_splits.work.split import SplitNet, memory, network, workers
@@ -167,30 +165,6 @@ def four(several=0.6, over=1.0, peak=(1, 2)):
     ]
 
 
-def names(**wrong):
-    return {**dict.fromkeys(PipelineStages.claims, True), **wrong}
-
-
-def test_the_pipelines_claims():
-    held, text = finished(four())
-    assert held == names()
-    assert text == (
-        "On 2 devices, GPipe with 4 micro-batches takes 0.60 (0.60 to 0.60) of one device's time, and the plan "
-        "predicts 1.00 (1.00 to 1.00) times what was measured."
-    )
-    assert "predicts 0.86 (0.86 to 0.86) times" in finished(four(over=0.86))[1]
-    assert finished(four(over=0.86))[0] == names()
-    assert finished(four(over=0.84))[0] == names(predicted_at_least=False)
-    assert finished(four(over=1.16))[0] == names(predicted_at_most=False)
-    assert finished(four(several=1.01))[0] == names(several_of_one=False)
-
-
-def test_rounds_on_both_sides_leave_a_claim_open():
-    rows = four()
-    rows[1].rounds["predicted_over_measured"] = [0.8, 1.0] * 6
-    assert finished(rows)[0] == names(predicted_at_least=None)
-
-
 def test_nothing_is_claimed_for_more_stages_than_cores():
     rows = four(several=1.1, over=0.5)
     for each in rows:
@@ -200,25 +174,8 @@ def test_nothing_is_claimed_for_more_stages_than_cores():
     assert "takes 1.10 (1.10 to 1.10) of one device's time" in text
 
 
-def test_the_explanation_says_which_schedule_needs_less_memory():
-    rows = four(peak=(1e6, 2e6))
-    rows[3].metrics["peak_by_device"] = [5e5]
-    finished(rows)
-    assert PipelineStages().explanation(rows, [], SETTINGS) == (
-        "1F1B keeps fewer activations: with 4 micro-batches it needs 0.5 MB on the fullest device, and GPipe 2.0 MB."
-    )
-    rows[3].metrics["peak_bytes"] = None
-    assert PipelineStages().explanation(rows, [], SETTINGS) == ""
-
-
 def test_python_and_cpu_devices_share_the_cores():
     assert workers(DEVICES) == cores()
-
-
-def test_one_schedule_that_is_no_faster_is_enough_to_refute_it():
-    rows = four()
-    rows[3].samples = [1.1] * 12
-    assert finished(rows)[0] == names(several_of_one=False)
 
 
 def test_rows_carry_what_other_programs_read():
@@ -243,56 +200,3 @@ def test_without_a_second_device_the_answer_asks_for_one():
     ):
         assert [case.devices for case in experiment.cases(settings)] == [1]
         assert experiment.predict(settings, 2) == experiment.answer([], [], settings) == ONE_DEVICE
-
-
-def answers(stages, replicas, latency, per_second):
-    layout = f"{stages} stages" if stages > 1 else f"{replicas} replicas" if replicas > 1 else "1 device"
-    return Row(
-        label=layout,
-        case={"layout": layout, "stages": stages, "replicas": replicas, "batch": 8},
-        metrics={"latency_seconds": latency, "answers_per_second": per_second},
-        rounds={"latency_seconds": [latency] * 6, "answers_per_second": [per_second] * 6},
-    )
-
-
-@pytest.mark.parametrize(
-    ("latency", "per_second", "later", "more"),
-    [(1.0, 1.3, True, True), (0.95, 1.3, True, True), (0.5, 1.3, False, True), (1.0, 1.1, True, False)],
-)
-def test_stages_give_more_answers_and_none_sooner(latency, per_second, later, more):
-    rows = [answers(1, 1, 1.0, 1.0), answers(2, 1, latency, per_second), answers(1, 2, 1.0, 0.1)]
-    settings = {**SETTINGS, "batches": [8], "stream": 2}
-    experiment = LatencyThroughput()
-    experiment.finish(rows, [], settings)
-    held = {name: claims.judged(name, claim, rows)["holds"] for name, claim in experiment.claims.items()}
-    assert held == {"stages_answers": more, "stages_latency": later}
-    more, later = (f"{each:.2f} ({each:.2f} to {each:.2f}) times" for each in (per_second, latency))
-    said = f"With batches of 8, 2 stages give {more} the throughput of one device, at {later} its latency."
-    assert experiment.answer(rows, [], settings) == said
-
-
-SPANS = [(0, "F0", 0.0, 0.1), (1, "F0", 0.1, 0.101), (1, "B0", 0.101, 0.15), (0, "B0", 0.15, 0.2)]
-
-
-def test_the_boxes_of_the_picture_are_the_tasks():
-    figure = Figure(layout="constrained")
-    staircase(figure, [Panel("first", SPANS, 0.25), Panel("second", SPANS[:1], 0.1)])
-    first, second = figure.axes
-    assert [each.get_title(loc=place) for each, place in ((first, "center"), (second, "center"))] == ["first", "second"]
-    boxes = [(round(box.get_y() + 0.4), box.get_x(), box.get_width()) for box in first.patches]
-    assert boxes == [(stage, 1e3 * start, pytest.approx(1e3 * (stop - start))) for stage, _, start, stop in SPANS]
-    assert [text.get_text() for text in first.texts] == ["F0", "B0", "B0"], "a box too narrow has no name"
-    assert [axes.lines[0].get_xdata()[0] for axes in figure.axes] == [250.0, 100.0]
-    assert len({box.get_facecolor() for box in first.patches}) == 2
-    assert first.get_xlim() == second.get_xlim()
-
-
-def test_a_narrow_box_has_the_number_alone_and_the_line_is_behind_the_boxes():
-    spans = [(0, "F0", 0.0, 0.1), (0, "F1", 0.1, 0.103), (0, "B1", 0.103, 0.15), (0, "B0", 0.15, 0.2)]
-    figure = Figure(layout="constrained")
-    staircase(figure, [Panel("one", spans, 0.12)])
-    (axes,) = figure.axes
-    assert [text.get_text() for text in axes.texts] == ["F0", "B1", "B0"], "1.5 % of the width hold no number"
-    assert axes.lines[0].get_zorder() < min(box.get_zorder() for box in axes.patches)
-    staircase(figure, [Panel("one", [(0, "F0", 0.0, 0.1), (0, "F1", 0.1, 0.106), *spans[2:]], 0.12)])
-    assert [text.get_text() for text in figure.axes[-1].texts] == ["0", "1", "B1", "B0"]
