@@ -9,6 +9,7 @@ parameter, or a part of it, with the summed gradient::
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any, Dict, Hashable, Iterable, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
 
 import numpy as onp
@@ -144,7 +145,7 @@ class Updater(mx.optimizer.Updater):  # type: ignore[misc]
             for start in range(0, len(group), TOGETHER):
                 arrays, lrs, wds = zip(*group[start : start + TOGETHER])
                 weights = [weight for weight, *_ in arrays]
-                update(*sum(arrays, []), out=weights, num_weights=len(weights), lrs=lrs, wds=wds, **options)
+                update(*chain(*arrays), out=weights, num_weights=len(weights), lrs=lrs, wds=wds, **options)
 
 
 class WholeParameters:
