@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 import warnings
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Dict, Iterator, Optional
 
 from mxdp.backend import gluon, mx
@@ -163,23 +166,42 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         if not self._shards:
             super().save_states(fname)
             return
-        self._check_initialised()
-        self._ready_buckets()
-        assert self._sharded
-        updater = mx.optimizer.get_updater(self._optimizer)
-        updater.states = self._sharded.whole()
+        data = self.states_as_bytes()
         if self._bucketing and self._bucketing.world.rank == 0:
             with open(fname, "wb") as file:
-                file.write(updater.get_states(dump_optimizer=True))
+                file.write(data)
 
     def load_states(self, fname: str) -> None:
         """Load what :meth:`save_states` or ``gluon.Trainer`` has saved; every rank calls it."""
         if not self._shards:
             super().load_states(fname)
             return
-        first = self._updaters[0]
         with open(fname, "rb") as file:
-            first.set_states(file.read())
+            self.take_states(file.read())
+
+    def states_as_bytes(self) -> bytes:
+        """What :meth:`save_states` writes, on rank 0; empty on others. Every rank calls it."""
+        if not self._shards:
+            with tempfile.TemporaryDirectory() as folder:
+                super().save_states(os.path.join(folder, "states"))
+                return Path(folder, "states").read_bytes()
+        self._check_initialised()
+        self._ready_buckets()
+        assert self._sharded
+        updater = mx.optimizer.get_updater(self._optimizer)
+        updater.states = self._sharded.whole()
+        alone = self._bucketing is None or self._bucketing.world.rank == 0
+        return bytes(updater.get_states(dump_optimizer=True)) if alone else b""
+
+    def take_states(self, data: bytes) -> None:
+        """Load what :meth:`states_as_bytes` gave; every rank calls it with the same bytes."""
+        if not self._shards:
+            with tempfile.TemporaryDirectory() as folder:
+                Path(folder, "states").write_bytes(data)
+                super().load_states(os.path.join(folder, "states"))
+            return
+        first = self._updaters[0]
+        first.set_states(data)
         check_shardable(first.optimizer, self._bucketing)
         for shard in self._updaters:
             shard.optimizer = first.optimizer
