@@ -9,14 +9,13 @@ gluon's Trainer sorts the names, and gluon counts layers in each process, so one
 from __future__ import annotations
 
 import re
+import sys
 import zlib
 from collections import defaultdict
 from itertools import zip_longest
 from typing import Any, DefaultDict, Dict, Hashable, List, Mapping, Sequence, Set, Tuple
 
-import numpy as onp
-
-from mxdp.backend import NDArray
+from mxdp.backend import NDArray, gluon
 from mxdp.errors import MxdpError
 from mxdp.processes.world import World
 
@@ -41,6 +40,15 @@ def agree_names(world: World, names: Sequence[str]) -> None:
                     f"the ranks can't train together: parameter {number} is {here} on rank {rank} and {there} on rank "
                     f"0, which is another place in the network: {SAME}"
                 )
+
+
+def trainers_names() -> List[str]:
+    """The names of a gluon Trainer's parameters, in its order, where its method called this one's caller; else none.
+
+    gluon gives a store numbers in place of names, and nothing else from which the order can be known.
+    """
+    trainer = sys._getframe(2).f_locals.get("self")
+    return [param.name for param in trainer._params] if isinstance(trainer, gluon.Trainer) else []
 
 
 def without_counts(names: Sequence[str]) -> List[str]:
@@ -79,7 +87,7 @@ class ValueOrder:
         """
         if self._world.size == 1:
             return
-        own = {key: _checksum(array) for key, array in arrays.items()}
+        own = {key: zlib.crc32(array.asnumpy()) for key, array in arrays.items()}
         for rank, (sums, new) in enumerate(zip(self._sums, self._world.gather(own))):
             sums.update(new)
             first = self._sums[0]
@@ -89,7 +97,3 @@ class ValueOrder:
                     f"the ranks can't train together: rank {rank} has rank 0's parameters in another order (from "
                     f"parameter {moved[0]} on): {SAME}, and give its parameters in the same order"
                 )
-
-
-def _checksum(array: Any) -> int:
-    return zlib.crc32(onp.ascontiguousarray(array.asnumpy()).reshape(-1).view("uint8"))

@@ -114,7 +114,7 @@ class Progress:
         for kind in dict.fromkeys(["parameters", *(name.split("/")[0] for name in arrays)]):
             for number, param in enumerate(self._params):
                 array = arrays[f"{kind}/{number}"]
-                if (array.shape, array.dtype) != (param.shape, onp.float32):
+                if array.shape != param.shape or array.dtype != onp.float32:
                     raise ValueError(f"{kind}/{number} has another shape or dtype")
         epoch, position, seconds = int(facts["epoch"]), int(facts["position"]), float(facts["seconds"])
         finished = [(Epoch(**part), float(accuracy)) for part, accuracy in facts["finished"]]

@@ -18,7 +18,7 @@ from mxdp.collectives.tuning import resolve
 from mxdp.datasets import Dataset, Split, finite, load, positive_int
 from mxdp.datasets.records import check_seed
 from mxdp.errors import plural
-from mxdp.processes import ValueOrder, World
+from mxdp.processes import World
 from mxdp.scratch import Function, Params, cross_entropy, evaluate, in_sync, init_lenet, lenet
 from mxdp.training.epochs import ranks_of, train_epochs
 from mxdp.training.graph import BoundNet, check_functions, check_net, name_of
@@ -228,7 +228,6 @@ class _Training:
                 "checkpoints": self.checkpoint is not None and self.checkpoint_every,
             }
         )
-        ValueOrder(ranks).add(dict(enumerate(params)))
         replicas = (
             f"{plural(ranks.size, 'process')} of {plural(self.num_devices, 'device')}, algorithm {self.algorithm}"
         )

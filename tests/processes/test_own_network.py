@@ -127,8 +127,8 @@ class Deaf(World):
 def forgets(part):
     read = CheckpointFolder.read
 
-    def forgetful(self, header):
-        found = read(self, header)
+    def forgetful(self, *header):
+        found = read(self, *header)
         if found:
             kept = found[1] if part in found[1] else found[0]
             kept[part] = kept[part] * 0
