@@ -13,7 +13,7 @@ import sys
 import zlib
 from collections import defaultdict
 from itertools import zip_longest
-from typing import Any, DefaultDict, Dict, Hashable, List, Mapping, Sequence, Set, Tuple
+from typing import DefaultDict, Dict, Hashable, List, Mapping, Sequence, Set, Tuple
 
 from mxdp.backend import NDArray, gluon
 from mxdp.errors import MxdpError
@@ -24,7 +24,7 @@ SAME = "make the same network on every rank, before any other layers"
 
 
 def agree_names(world: World, names: Sequence[str]) -> None:
-    """Compare the order of gluon's parameters over all ranks, by their names. Waits for the ranks.
+    """Compare the order of gluon's parameters over all ranks, by their names. Waits for the other ranks, if any.
 
     Where layers are counted otherwise, as ``dense0_`` and ``dense7_``, only the order of the numbers counts.
 
