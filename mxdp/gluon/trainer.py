@@ -16,7 +16,7 @@ from mxdp.gluon.checks import bucketing_store, check_batch_size, check_dense, ch
 from mxdp.gluon.sharded import Shard, ShardedStates, check_shardable
 from mxdp.gluon.updater import Updater
 from mxdp.process import MxdpWarning
-from mxdp.processes import World
+from mxdp.processes import World, agree_names
 
 
 class Trainer(gluon.Trainer):  # type: ignore[misc]
@@ -102,6 +102,8 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
                 "with several ranks a parameter needs its values before the trainer is made, so that all ranks start "
                 "with rank 0's: run a forward pass first"
             )
+        if self._bucketing:
+            agree_names(self._bucketing.world, [param.name for param in self._in_order])
         if self._bucketing and several and ready:
             self._ready_buckets()
         if not self._alone:
