@@ -169,6 +169,7 @@ class Checkpoint(CheckpointFolder):
             if isinstance(trainer, Trainer):
                 trainer.take_states(states)
                 return
+            _ready_store(trainer)  # before a rank may lack room for the file
             with tempfile.TemporaryDirectory() as folder:
                 Path(folder, STATES).write_bytes(states)
                 trainer.load_states(os.path.join(folder, STATES))  # copies the first device's parameters to the others
@@ -197,7 +198,7 @@ def _states(trainer: Any, rank: int) -> bytes:
     try:
         if isinstance(trainer, Trainer):
             return trainer.states_as_bytes()
-        trainer.save_states(os.devnull)  # makes the store ready, for which ranks may wait for each other
+        _ready_store(trainer)
         updater = trainer._kvstore._updater if trainer._update_on_kvstore else trainer._updaters[0]
         return bytes(updater.get_states(dump_optimizer=True)) if rank == 0 else b""
     except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -205,6 +206,14 @@ def _states(trainer: Any, rank: int) -> bytes:
             f"the optimiser can't be saved ({error}): it and its learning rate scheduler must be of classes that stand "
             "at the top of a module"
         ) from error
+
+
+def _ready_store(trainer: Any) -> None:
+    """What gluon's Trainer does first when it saves or loads: ranks may wait there for each other."""
+    if not trainer._kv_initialized:
+        trainer._init_kvstore()
+    if trainer._params_to_init:
+        trainer._init_params()
 
 
 def _check(arrays: Arrays, facts: Facts) -> None:
