@@ -185,7 +185,9 @@ def test_a_sharded_checkpoint_needs_no_temporary_folder(tmp_path, monkeypatch):
 EXCHANGES = {
     **{call: ((lambda: [[np.ones((4,)), np.ones((2,))]]), [2, 0]) for call in ("sum", "broadcast")},
     **{call: ((lambda: [np.ones((4,))]), [1, 0]) for call in ("reduce_scatter", "all_gather")},
-    "gather": ((lambda: [1]), [0, 1]), "barrier": (list, [0, 1]), "together": ((lambda: [int]), [0, 1]),
+    "gather": ((lambda: [1]), [0, 1]),
+    "barrier": (list, [0, 1]),
+    "together": ((lambda: [int]), [0, 1]),
 }
 
 
