@@ -219,6 +219,8 @@ def test_each_option_arrives_and_the_environment_is_the_users(launched, monkeypa
         assert not set(process.prepare().set) & set(kept)
     files = [tmp_path / "new" / "logs" / f"rank-{rank}.log" for rank in range(3)]
     assert [file.read_text() for file in files] == ["00", "11", "22"]  # a restart appends
+    assert launch.main(["-n", "2", "--log-dir", str(files[0].parent), "--", "train"]) == 0
+    assert [file.read_text() for file in files] == ["000", "111", "22"]  # and so does another launch
 
 
 def test_signals_are_the_launchers_while_it_runs_alone(launched, monkeypatch):
