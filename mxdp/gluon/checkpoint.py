@@ -63,7 +63,7 @@ class Checkpoint(CheckpointFolder):
 
         Running means and variances are saved for each device, all else for one, since replicas are equal (with MXNet's
         Nadam on several devices they are not). Waits for the optimiser's state, not for the disk. MXNet's random
-        numbers can't be saved: with dropout, set ``mx.random.seed`` where a training starts and after each ``save``.
+        numbers can't be saved: with dropout, call ``world.seed`` where a training starts and after each ``save``.
 
         Raises:
             MxdpError: on every rank, if a parameter has no values yet, the optimiser can't be pickled, another process
