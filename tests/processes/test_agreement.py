@@ -112,7 +112,9 @@ def trained(world, kind=mxdp.Trainer, optimizer="adam", **options):
     net.initialize(ctx=[mx.cpu(0), mx.cpu(1)])
     more = dict(world=world) if kind is mxdp.Trainer else dict(kvstore=Store(world=world))
     shard = {"shard_optimizer": True} if kind is mxdp.Trainer else {}
-    return net, kind(net.collect_params(), optimizer, options, **more, **shard)
+    trainer = kind(net.collect_params(), optimizer, options, **more, **shard)
+    npx.waitall()  # all ranks have rank 0's parameters before one may fail
+    return net, trainer
 
 
 def checkpointed(world, folder, kind=mxdp.Trainer, save=True, **options):
@@ -130,16 +132,9 @@ def uninitialised(world, folder, save, rank, known):
     (kept.save if save else kept.load)(net, trainer)
 
 
-def made_by(kind):
-    """Loads where a rank has no room for a temporary file."""
-
-    def work(world, folder):
-        checkpointed(world, folder / "whole", kind)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(tempfile, "mkdtemp", lambda *a, real=tempfile.mkdtemp: on_one(1, broken) or real(*a))
-            checkpointed(world, folder / "whole", kind, save=False)
-
-    return work
+def saved_and_loaded(world, folder):
+    for save in (True, False):
+        checkpointed(world, folder, gluon.Trainer, save)
 
 
 FAILS = {
@@ -153,7 +148,7 @@ FAILS = {
     "no values": lambda world, folder: uninitialised(world, folder, True, 2, True),
     "no shape": lambda world, folder: uninitialised(world, folder, True, 1, False),
     "not initialised": lambda world, folder: uninitialised(world, folder, False, 1, True),
-    "no temporary file": made_by(gluon.Trainer),
+    "no temporary file": saved_and_loaded,
     "no data": lambda world, folder: quick(world, data="mnist of mine" if world.rank == 2 else "synthetic"),
     "no device": lambda world, folder: quick(world, num_devices=0 if world.rank == 1 else 1),
     "no net": lambda world, folder: quick(world, net=(lambda X, params: broken()) if world.rank == 1 else None),
@@ -166,8 +161,9 @@ def quick(world, num_devices=1, data="synthetic", net=None):
 
 
 @pytest.mark.parametrize("what", FAILS)
-def test_what_fails_on_one_rank_is_an_error_on_all(what, tmp_path):
+def test_what_fails_on_one_rank_is_an_error_on_all(what, tmp_path, monkeypatch):
     """None waits for the one that has left (``fake_mpi.Alone``), and none goes on."""
+    monkeypatch.setattr(tempfile, "mkdtemp", lambda *a, real=tempfile.mkdtemp: on_one(1, broken) or real(*a))
     found, aborted = fake_mpi.outcomes(N, lambda world: FAILS[what](world, tmp_path))
     assert aborted == []
     assert not any(isinstance(each, (fake_mpi.Alone, type(None))) for each in found), found

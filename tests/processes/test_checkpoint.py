@@ -53,9 +53,14 @@ def value_in(folder):
     return facts["step"], lines
 
 
-def test_only_the_last_are_kept(tmp_path):
-    saved(tmp_path, 1, 2, 3, 4, 5)
+@pytest.mark.parametrize("kind", [CheckpointFolder, Checkpoint])
+def test_only_the_last_are_kept(kind, tmp_path):
+    made = kind(tmp_path)
+    for value in range(1, 6):
+        made.write(HEADER, {"x": np.full((2, 3), value)}, {"step": value})
+    made.wait()
     assert names(tmp_path) == numbered(3, 4, 5)
+    del made
     saved(tmp_path, 6, 7, keep=1)
     assert names(tmp_path) == numbered(7)
     assert value_in(tmp_path) == (7, [f"continuing from {tmp_path / numbered(7)[0]}"])
@@ -542,15 +547,6 @@ def test_an_error_of_the_thread_is_raised_by_the_next_call(tmp_path, monkeypatch
 def test_keep_is_a_positive_whole_number(kind, keep, tmp_path):
     with pytest.raises(ValueError, match="keep"):
         kind(tmp_path, keep)
-
-
-@pytest.mark.parametrize("kind", [CheckpointFolder, Checkpoint])
-def test_three_are_kept_unless_told_otherwise(kind, tmp_path):
-    made = kind(tmp_path)
-    for value in range(5):
-        made.write(HEADER, {"x": np.full((2, 3), value)}, {"step": value})
-    made.wait()
-    assert names(tmp_path) == numbered(3, 4, 5)
 
 
 def test_numbers_have_more_digits_after_a_million(tmp_path):

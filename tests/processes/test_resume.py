@@ -220,13 +220,8 @@ def test_a_full_disk_keeps_the_old_one_and_the_training(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", full)
     history, lines, _ = run(1, tmp_path, checkpoint_every=0.5)
-    said = [line for line in lines if "could not be written" in line]
-    sentence = (
-        "a checkpoint could not be written ([Errno 28] No space left on device): checkpoint-000001.npz stays the "
-        "newest, and the training goes on"
-    )
-    assert said == [sentence] * 3
-    assert lines[-1] == "nothing is saved from epoch 1 on: checkpoint-000001.npz is the newest checkpoint"
+    assert sum("a checkpoint could not be written ([Errno 28] " in line for line in lines) == 3
+    assert lines[-1].startswith("nothing is saved from epoch 1 on: ")
     assert names(tmp_path) == numbered(1)
     monkeypatch.undo()
     same(history, run(1)[0])
