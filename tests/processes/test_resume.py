@@ -6,16 +6,12 @@ import errno
 import json
 import math
 import os
-import subprocess
-import sys
 import threading
-from pathlib import Path
 
 import numpy as onp
 import pytest
 from kept import names, numbered
 
-import mxdp
 from mxdp import process
 from mxdp.collectives import GradientSync
 from mxdp.datasets import load
@@ -24,7 +20,6 @@ from mxdp.processes import CheckpointFolder, checkpoint_file
 from mxdp.scratch import in_sync
 from mxdp.training import TrainStep, epochs, train
 
-MPIEXEC = Path(sys.executable).with_name("mpiexec")
 SMALL = load("synthetic").take(100, 50)
 
 
@@ -266,61 +261,3 @@ def test_two_trainings_in_a_folder(tmp_path, monkeypatch):
         run(1, tmp_path, num_epochs=4)
     assert (names(tmp_path), pushed) == (before, [])
     assert taken(CheckpointFolder(tmp_path)) == ""
-
-
-RANKS = """
-import sys, threading
-import numpy
-import mxdp
-from mxdp.training import TrainStep
-
-out, folder, stop = sys.argv[1], sys.argv[2], int(sys.argv[3])
-world, original, pushed = mxdp.world(), TrainStep.__call__, []
-
-def until_stop(*args, **more):
-    if len(pushed) == stop:
-        for thread in threading.enumerate():
-            if thread.name == "mxdp checkpoint":
-                thread.join()
-        world.barrier()
-        raise ZeroDivisionError
-    pushed.append(1)
-    return original(*args, **more)
-
-TrainStep.__call__ = until_stop
-history = mxdp.train(
-    1, 15, 0.5, 2, kind="cpu", data=mxdp.load("synthetic").take(100, 50), world=world,
-    checkpoint=None if folder == "none" else f"{folder}-{world.rank}", checkpoint_every=0.25,
-)
-losses = [epoch.loss for epoch in history.epochs]
-arrays = [x.asnumpy() for x in history.device_params[0]]
-numpy.savez(f"{out}-{world.rank}.npz", losses, history.test_accuracies, *arrays)
-"""
-
-
-def test_two_ranks_continue_bit_for_bit_and_only_rank_0_has_the_folder(tmp_path):
-    pytest.importorskip("mpi4py", reason="needs mpi4py")
-    if not MPIEXEC.exists():
-        pytest.skip(f"needs {MPIEXEC}")
-    (tmp_path / "ranks.py").write_text(RANKS)
-
-    def start(out, folder, stop):
-        command = [MPIEXEC, "-n", "2", sys.executable, "ranks.py", out, folder, stop]
-        environment = {**os.environ, "PYTHONPATH": str(Path(mxdp.__file__).parents[1])}
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
-
-    def result(out):
-        with onp.load(str(tmp_path / out)) as arrays:
-            return [arrays[name].tobytes() for name in arrays.files]
-
-    assert start("whole", "none", "-1").returncode == 0
-    stopped = start("stopped", "kept", "11")
-    assert stopped.returncode != 0
-    assert "ZeroDivisionError" in stopped.stderr
-    done = start("resumed", "kept", "-1")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("continuing from kept-0/") == 1
-    assert (tmp_path / "kept-0").exists()
-    assert not (tmp_path / "kept-1").exists()
-    for rank in (0, 1):
-        assert result(f"resumed-{rank}.npz") == result(f"whole-{rank}.npz")
