@@ -33,7 +33,7 @@ from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.collective.one_hop import owners
 from mxdp.plans.cost.machine import Machine
 from mxdp.plans.partition import fill_buckets, offsets
-from mxdp.processes import World
+from mxdp.processes import ValueOrder, World
 
 MEBIBYTE = 1 << 20
 
@@ -58,8 +58,8 @@ class GradientSync:
     """Sums the gradients of all replicas in place, at each call.
 
     The constructor moves the gradients into buckets: afterwards each ``param.grad`` is a part of a bucket, and its
-    earlier values are lost. It doesn't wait, except for buckets of 2 MiB and more that are summed in shared memory,
-    and for the other ranks.
+    earlier values are lost. It doesn't wait, except for buckets of 2 MiB and more that are summed in shared memory;
+    with several ranks for them, and for the parameters, whose values show whether their order is rank 0's.
 
     Only the last object that moved the gradients may sum them. After ``attach_grad``, or after another ``GradientSync``
     or :func:`mxdp.training.train_epochs` on the same replicas, backward writes elsewhere, and a call raises an error.
@@ -80,7 +80,7 @@ class GradientSync:
     Raises:
         ValueError: no replicas, replicas that differ, share a device, lie on several or hold an array twice, an unknown
             algorithm, or a ``bucket_mb`` that is not more than 0.
-        MxdpError: on every rank, if the ranks have other gradients or buckets.
+        MxdpError: on every rank, if the ranks have other gradients or buckets, or rank 0's parameters in another order.
     """
 
     def __init__(
@@ -108,6 +108,7 @@ class GradientSync:
         buckets = fill_buckets(nbytes, kinds, bucket_mb * MEBIBYTE)
         described = {f"parameter {number}": f"{kind} {first[number].shape}" for number, kind in enumerate(kinds)}
         self._world.agree({"bucket_mb": bucket_mb, **described})
+        ValueOrder(self._world).add(dict(enumerate(first)))
         # Ranks with other cores would choose other algorithms, which may divide a bucket otherwise.
         names = self._world.gather([self._resolve(numbers, algorithm, machine) for numbers in buckets])[0]
         self.buckets = [self._make(numbers, name) for numbers, name in zip(buckets, names)]

@@ -24,7 +24,7 @@ from mxdp.gluon.no_server import NoServer
 from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO, check_algorithm
 from mxdp.plans.cost.machine import Machine
 from mxdp.plugin import MPI_STORE, store_name
-from mxdp.processes import World
+from mxdp.processes import World, agree_names, trainers_names
 from mxdp.processes import world as find_world
 
 MOST_KEYS = 4096
@@ -60,6 +60,8 @@ class Store(NoServer):
         check_algorithm(algorithm, also=[AUTO])
         self.world = world or World()
         self.algorithm = algorithm
+        self.world.seed()  # dropout draws other masks on each rank
+        self._names: List[str] = []
         # Rank 0's for all: ranks with other processors would choose other algorithms.
         self._machine, self.processor = self.world.gather((machine, (process.cores(), maker())))[0]
         self._ready: OrderedDict[Hashable, _Ready] = OrderedDict()
@@ -89,6 +91,10 @@ class Store(NoServer):
             for one in _by_key(key, value, out):
                 self.broadcast(*one)
             return
+        names = trainers_names() if self.world.size > 1 else []
+        if names != self._names:
+            agree_names(self.world, names)
+            self._names = names
         values = _several(value)
         if len(values) != 1:
             raise ValueError(f"broadcast needs one array to copy from for each key, not {len(values)}")

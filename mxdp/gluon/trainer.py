@@ -11,10 +11,10 @@ from typing import Any, Dict, Iterator, Optional, Set
 from mxdp.backend import gluon
 from mxdp.errors import plural
 from mxdp.gluon.bucketed import CURE, BucketedGradients, unwritten
-from mxdp.gluon.checks import bucketing_store, check_step, check_dense, check_options, listed
+from mxdp.gluon.checks import bucketing_store, check_dense, check_options, check_step, listed
 from mxdp.gluon.sharded import Shards, check_shapes, check_shardable, mapped, on_host
-from mxdp.gluon.updater import Updater, WholeParameters
-from mxdp.processes import World
+from mxdp.gluon.updater import Updater, WholeParameters, to_bytes
+from mxdp.processes import World, agree_names
 
 
 class Trainer(gluon.Trainer):  # type: ignore[misc]
@@ -81,6 +81,8 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         store = kvstore if self._alone else self._bucketing
         super().__init__(params, optimizer, optimizer_params, store, compression_params, update_on_kvstore)
         self._in_order = listed(params)
+        if self._bucketing:
+            agree_names(self._bucketing.world, [param.name for param in self._in_order])
         several = len(self._contexts) > 1 or not self._alone
         if shard_optimizer:
             check_shardable(self._optimizer, self._bucketing)
@@ -174,28 +176,22 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         """Load what :meth:`save_states` or ``gluon.Trainer`` has saved. Every rank calls it, and rank 0 reads.
 
         Raises:
-            OSError: on every rank, if rank 0 can't read the file.
+            OSError: rank 0 can't read the file; an MxdpError on the other ranks.
             ValueError: as for :meth:`take_states`.
         """
         if self._bucketing is None:
             super().load_states(fname)
             return
-        saved: Any = b""
-        try:
-            saved = Path(fname).read_bytes() if self._bucketing.world.rank == 0 else b""
-        except OSError as error:
-            saved = error
-        saved = self._bucketing.world.gather(saved)[0]
-        if isinstance(saved, OSError):
-            raise saved
+        world = self._bucketing.world
+        (saved, *_) = world.together(lambda: Path(fname).read_bytes() if world.rank == 0 else b"")
         self.take_states(saved)
 
     def states_as_bytes(self) -> bytes:
         """The optimiser and its whole state, as :meth:`save_states` writes them: a pickle. Waits. With
-        ``shard_optimizer`` all ranks call it.
+        ``shard_optimizer`` all ranks call it, and only rank 0 gets it.
 
         Raises:
-            ValueError: Python can't pickle the optimiser or its schedule.
+            MxdpError: Python can't pickle the optimiser or its schedule.
         """
         self._check_initialised()
         if self._shards:
@@ -205,12 +201,9 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             states = {**self._states, **self._placed.whole()}
         counts = self._optimizer._all_index_update_counts
         counts.update({device.device_id: dict(counts[0]) for device in self._contexts})  # where gluon looks for them
-        try:
-            return pickle.dumps((states, self._optimizer))
-        except (pickle.PicklingError, AttributeError, TypeError) as error:
-            raise ValueError(
-                f"the optimiser can't be saved ({error}): define its class, and its schedule's, at the top of a module"
-            ) from error
+        if self._shards and self._bucketing and self._bucketing.world.rank > 0:
+            return b""
+        return to_bytes(states, self._optimizer)
 
     def take_states(self, saved: bytes) -> None:
         """Continue with what :meth:`states_as_bytes` gave, whatever devices and ranks it was on. All stays as it was if

@@ -9,6 +9,7 @@ parameter, or a part of it, with the summed gradient::
 
 from __future__ import annotations
 
+import pickle
 from itertools import chain
 from typing import Any, Dict, Hashable, Iterable, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
 
@@ -16,6 +17,7 @@ import numpy as onp
 
 from mxdp.backend import NDArray, mx
 from mxdp.engine import Call, prepare
+from mxdp.errors import MxdpError
 from mxdp.plans.collective.one_hop import owners
 from mxdp.training.update import updates_alone
 
@@ -178,3 +180,18 @@ class WholeParameters:
             copies = [prepare("_copyto", [piece.weight], x) for x in data if x is not data[device]]
             ready = self._ready[number] = data, grads, piece, copies
         return ready
+
+
+def to_bytes(states: Mapping[Any, Any], optimizer: Any) -> bytes:
+    """The pickle that MXNet's updaters read.
+
+    Raises:
+        MxdpError: Python can't pickle the optimiser or its schedule.
+    """
+    try:
+        return pickle.dumps((states, optimizer))
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise MxdpError(
+            f"the optimiser can't be saved ({error}): it and its learning rate scheduler must be of classes that stand "
+            "at the top of a module"
+        ) from error

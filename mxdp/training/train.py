@@ -56,7 +56,7 @@ def train(
         seed: of LeNet's initial parameters and of the order of samples.
         algorithm: of the all-reduce, as :class:`mxdp.GradientSync` takes it.
         world: of several processes (:func:`mxdp.world`): each trains on ``num_devices`` devices of its own and its part
-            of every batch; rank 0 reports.
+            of every batch; rank 0 reports. MXNet's random numbers, as of dropout, differ by rank (:meth:`World.seed`).
         checkpoint: a folder. If it holds checkpoints of this training, the training continues from the newest that is
             whole: bit for bit with as many processes and devices, else with sums that may differ in the last bits.
             The last three are kept. Rank 0 writes them in the background; if the disk is full, this is reported and
@@ -112,8 +112,15 @@ class _Training:
     shard_optimizer: bool
 
     def __post_init__(self) -> None:
-        self._check()
         self.ranks = ranks_of(self.world)
+        self.ranks.together(
+            self._prepare
+        )  # what only one rank lacks, such as a file or a GPU, must not hang the others
+        self.ranks.seed()
+
+    def _prepare(self) -> None:
+        """Check the arguments, and find the devices, the data and the initial parameters."""
+        self._check()
         self.say = self.report if self.ranks.rank == 0 else lambda line: None
         self.devices = self.ranks.devices(self.num_devices, self.kind)
         in_all = self.num_devices * self.ranks.size

@@ -91,20 +91,6 @@ def test_ranks_that_would_choose_otherwise_sum_as_rank_0_does(sizes, dtype, choi
                 onp.testing.assert_array_equal(own, total)
 
 
-def test_the_number_of_cores_that_counts_is_rank_0s(monkeypatch):
-    """Two gradients of 200,000 numbers: "sharded" with two cores, "naive" with one."""
-    monkeypatch.setattr(tuning, "maker", lambda: "AuthenticAMD")
-    monkeypatch.setattr(process, "cores", lambda: [2, 1][fake_mpi.rank()])
-
-    def algorithms(world):
-        sync = GradientSync(replicas(2, [(200_000,), (200_000,)]), world=world)
-        sync()
-        npx.waitall()
-        return tuning.choose([mx.cpu(0), mx.cpu(1)], [200_000] * 2, 4), [each.algorithm for each in sync.buckets]
-
-    assert fake_mpi.run(2, algorithms) == [("sharded", ["sharded"]), ("naive", ["sharded"])]
-
-
 OTHERWISE = {
     "parameter 4 None, rank 0 has float32 (70,)": ({"shapes": SHAPES[:-1]}, {}),
     "parameter 5 float32 (1,), rank 0 has None": ({"shapes": [*SHAPES, (1,)]}, {}),

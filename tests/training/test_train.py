@@ -481,7 +481,7 @@ def test_each_argument_of_train_epochs_arrives(monkeypatch):
     done = 3 * 6 + 2
     assert epoch.samples == 11 - done % 11
     assert [len(X) for X, _, samples in Steps.last.calls] == [samples // 2 for _, _, samples in Steps.last.calls]
-    assert ranks.gathered == [["tree"], [1.0] * len(Steps.last.calls[-1][0])]
+    assert ranks.gathered[1:] == [["tree"], [1.0] * len(Steps.last.calls[-1][0])]
 
 
 @pytest.mark.parametrize("interactive", [True, False])
