@@ -12,9 +12,8 @@ import numpy as onp
 
 from mxdp.backend import HostArray, mx, npx
 from mxdp.errors import MxdpError, plural
+from mxdp.gluon.states import to_bytes
 from mxdp.gluon.store import Store
-from mxdp.gluon.trainer import Trainer
-from mxdp.gluon.updater import to_bytes
 from mxdp.processes import World
 from mxdp.processes.checkpoint import CheckpointFolder, Report
 from mxdp.processes.checkpoint_file import Arrays, Facts, match
@@ -167,7 +166,7 @@ class Checkpoint(CheckpointFolder):
 
     def _take_states(self, trainer: Any, states: bytes) -> None:
         try:
-            if isinstance(trainer, Trainer):
+            if getattr(trainer, "_bucketing", None):
                 trainer.take_states(states)
                 return
             _ready_store(trainer)  # before a rank may lack room for the file
@@ -196,8 +195,8 @@ def _states(trainer: Any, rank: int) -> bytes:
     Raises:
         MxdpError: something of the optimiser's can't be pickled.
     """
-    if isinstance(trainer, Trainer):
-        return trainer.states_as_bytes()
+    if getattr(trainer, "_bucketing", None):
+        return bytes(trainer.states_as_bytes())
     _ready_store(trainer)
     updater = trainer._kvstore._updater if trainer._update_on_kvstore else trainer._updaters[0]
     return to_bytes(updater.states, updater.optimizer) if rank == 0 else b""
