@@ -13,7 +13,7 @@ import sys
 import zlib
 from collections import defaultdict
 from itertools import zip_longest
-from typing import DefaultDict, Dict, Hashable, List, Mapping, Sequence, Set, Tuple
+from typing import Any, DefaultDict, Dict, Hashable, List, Mapping, Sequence, Set, Tuple
 
 from mxdp.backend import NDArray, gluon
 from mxdp.errors import MxdpError
@@ -42,13 +42,13 @@ def agree_names(world: World, names: Sequence[str]) -> None:
                 )
 
 
-def trainers_names() -> List[str]:
-    """The names of a gluon Trainer's parameters, in its order, where its method called this one's caller; else none.
+def calling_trainer() -> Any:
+    """The gluon Trainer whose method called this one's caller, or None.
 
-    gluon gives a store numbers in place of names, and nothing else from which the order can be known.
+    gluon gives a store numbers in place of names, and nothing else tells the order or the optimiser.
     """
     trainer = sys._getframe(2).f_locals.get("self")
-    return [param.name for param in trainer._params] if isinstance(trainer, gluon.Trainer) else []
+    return trainer if isinstance(trainer, gluon.Trainer) else None
 
 
 def without_counts(names: Sequence[str]) -> List[str]:
