@@ -62,6 +62,7 @@ def cuts(length: int, parts: int, weights: Optional[Sequence[float]] = None) -> 
     """
     if weights is None:
         return tuple(stop for _, stop in bounds(length, parts)[:-1])
+    weights = [weights] if isinstance(weights, Real) else weights
     numbers = [float(weight) if isinstance(weight, Real) else math.nan for weight in weights]
     if len(numbers) != parts or not all(0 < weight < math.inf for weight in numbers):
         raise ValueError(

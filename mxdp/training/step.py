@@ -13,18 +13,33 @@ import math
 from collections import deque
 from typing import Any, Callable, Deque, Dict, List, Optional, Sequence
 
-from mxdp.backend import Batch, Device, NDArray, Shares, autograd, check_arrays, check_replicas, np, npx
+from mxdp.backend import (
+    Batch,
+    Device,
+    NDArray,
+    Shares,
+    autograd,
+    backward,
+    check_arrays,
+    check_functions,
+    check_replicas,
+    npx,
+)
 from mxdp.collectives import GradientSync
-from mxdp.datasets import CLASSES, check_labels
+from mxdp.datasets import check_labels, positive_int
 from mxdp.engine import CompletionEvent
 from mxdp.plans.partition import cuts, offsets
 from mxdp.scratch import Function, Params, cross_entropy, lenet, sgd, split_batch
-from mxdp.training.graph import BoundGraph, check_functions
+from mxdp.training.graph import BoundGraph
 from mxdp.training.update import Update
 
 RUN_AHEAD = 2
 """Steps that Python may be ahead of the devices. The devices then seldom wait for Python, and memory is bounded. Python
 waits for completion events: ``wait_to_read`` queues behind all work on ``cpu(0)``, later steps' too."""
+
+
+KEPT = 4
+"""Shapes of batches whose graphs are kept, those that were used last: a graph of LeNet for 256 pictures takes 28 MB."""
 
 
 class TrainStep:
@@ -83,8 +98,8 @@ class TrainStep:
         self._wait()  # for what Ctrl-C in the last call's wait left: its batch may not be copied yet
         self._noted = False
         length = len(X)
-        samples = samples or length
-        if length < self._least or getattr(self._sync, "accumulating", False):
+        samples = positive_int("samples", samples or length)
+        if length < self._least or getattr(self._sync, "adds", False):
             functions = self._sync, samples, self._net, self._loss, self.update
             losses = plain_step(X, y, self._replicas, self._devices, 0.0, *functions)
         else:
@@ -111,16 +126,10 @@ class TrainStep:
 
     def _step(self, X: Batch, y: Batch, samples: int) -> List[NDArray]:
         key = X.shape, y.shape, X.dtype, y.dtype
-        if key not in self._bound:
-            _check_labels(y, self._net, self._loss)
-            X_shards, y_shards = split_batch(X, y, self._devices, self._weights)
-            none: Sequence[Optional[BoundGraph]] = [None] * len(X_shards)
-            first = next(iter(self._bound.values()), none)
-            self._bound[key] = [
-                BoundGraph(self._net, self._loss, *own, self._run_ahead)
-                for own in zip(X_shards, y_shards, self._replicas, self._gradients, first)
-            ]
-        graphs = self._bound[key]
+        graphs = self._bound.pop(key, None) or self._bind(X, y)
+        self._bound[key] = graphs  # as the last
+        if self._loss is cross_entropy:
+            check_labels(y, graphs[0].classes)
         borders = offsets([graph.samples for graph in graphs])
         losses = [graph.forward(X[a:b], y[a:b]) for graph, a, b in zip(graphs, borders, borders[1:])]
         for graph in graphs:
@@ -128,6 +137,21 @@ class TrainStep:
         self._sync()
         self.update(samples)
         return losses
+
+    def _bind(self, X: Batch, y: Batch) -> List[BoundGraph]:
+        """The graphs for batches like these, in the memory of those for the largest batches."""
+        if self._loss is cross_entropy:
+            check_labels(y, classes=None)
+        X_shards, y_shards = split_batch(X, y, self._devices, self._weights)
+        none: Sequence[Optional[BoundGraph]] = [None] * len(X_shards)
+        largest = max(self._bound.values(), key=lambda graphs: graphs[0].samples, default=none)
+        graphs = [
+            BoundGraph(self._net, self._loss, *own, self._run_ahead)
+            for own in zip(X_shards, y_shards, self._replicas, self._gradients, largest)
+        ]
+        if len(self._bound) >= KEPT:
+            del self._bound[next(iter(self._bound))]
+        return graphs
 
 
 def plain_step(
@@ -149,20 +173,16 @@ def plain_step(
     :class:`Update`, in place of :func:`mxdp.scratch.sgd` with ``lr``.
     """
     check_arrays(X=X, y=y)
-    _check_labels(y, net, loss)
     X_shards, y_shards = split_batch(X, y, devices[: len(X)] or devices) if len(X) or not samples else ([], [])
     with autograd.record():
-        losses = [loss(net(X, params), y) for X, y, params in zip(X_shards, y_shards, device_params)]
-        idle = [np.zeros_like(param) for params in device_params[len(losses) :] for param in params]
-    autograd.backward([*losses, *idle])  # as in train_batch
+        scores = [net(X, params) for X, params in zip(X_shards, device_params)]
+        if scores and loss is cross_entropy:
+            check_labels(y, classes=scores[0].shape[-1])
+        losses = [loss(*pair) for pair in zip(scores, y_shards)]
+    backward(losses, () if getattr(sync, "adds", False) else device_params)
     sync()
     if update:
         update(samples or len(X))
     for params in device_params if not update else ():
         sgd(params, lr, samples or len(X))
     return losses
-
-
-def _check_labels(y: Batch, net: Function, loss: Function) -> None:
-    if loss is cross_entropy:
-        check_labels(y, CLASSES if net is lenet else None)

@@ -13,15 +13,16 @@ from typing import Any, Callable, Iterator, List, Optional, Sequence, Union
 
 import numpy as onp
 
-from mxdp.backend import NDArray, mx, np
+from mxdp.backend import NDArray, check_functions, check_params, mx, np
 from mxdp.collectives.tuning import resolve
-from mxdp.datasets import Dataset, Split, finite, load, positive_int
+from mxdp.datasets import Dataset, Split, finite, positive_int, to_train
 from mxdp.datasets.records import check_seed
 from mxdp.errors import plural
 from mxdp.processes import World
+from mxdp.processes.world import ranks_of
 from mxdp.scratch import Function, Params, cross_entropy, evaluate, in_sync, init_lenet, lenet
-from mxdp.training.epochs import ranks_of, train_epochs
-from mxdp.training.graph import BoundNet, check_functions, check_net, name_of
+from mxdp.training.epochs import train_epochs
+from mxdp.training.graph import BoundNet, check_net, name_of
 from mxdp.training.history import Epoch, History, Interrupted
 from mxdp.training.resume import Progress
 from mxdp.training.update import check_momentum
@@ -122,7 +123,7 @@ class _Training:
                 f"batch_size {self.batch_size} gives {in_all} devices less than a sample each: use a larger batch or "
                 "fewer devices"
             )
-        self.dataset = self.data if isinstance(self.data, Dataset) else load(self.data)
+        self.dataset = to_train(self.data)
         self.initial = self._initial()
 
     def run(self) -> History:
@@ -191,6 +192,7 @@ class _Training:
         params = init_lenet(self.seed) if self.params is None and self.net is lenet else self.params
         if not isinstance(params, (list, tuple)) or not params or not all(map(_is_float32, params)):
             raise TypeError("params must be a list of float32 arrays of MXNet's np: net's initial parameters")
+        check_params(params)
         X, y = self.dataset.train.X[:2], self.dataset.train.y[:2]
         first = [param.as_in_ctx(self.devices[0]) for param in params]
         check_net(self.net, self.loss, first, X, y, len(self.dataset.classes))
