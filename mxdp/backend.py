@@ -135,7 +135,7 @@ def check_replicas(device_params: Any, devices: Any = ...) -> List[Device]:
             the first, a device is there twice, or there are more of one than of the other.
     """
     for number, params in enumerate(device_params):
-        check_params(params, f"replica {number}", tied=devices is ...)
+        check_params(params, f"replica {number}", tied=devices is ..., least=1)
     places = [[param.ctx for param in params] for params in device_params]
     train, devices = devices is not ..., [own[0] for own in places] if devices is ... else devices
     check_devices(devices)
@@ -157,15 +157,16 @@ def check_replicas(device_params: Any, devices: Any = ...) -> List[Device]:
     return list(devices)
 
 
-def check_params(params: Any, what: str = "params", tied: bool = False) -> None:
-    """Raise unless ``params`` is a list of arrays of MXNet's ``np``, at least one. Unless ``tied``, each stands in it
-    once: the two places would have one gradient, of which each would take the whole.
+def check_params(params: Any, what: str = "params", tied: bool = False, least: int = 0) -> None:
+    """Raise unless ``params`` is a list of arrays of MXNet's ``np``, at least ``least``. Unless ``tied``, no array
+    stands in it twice: the two places would have one gradient, and an update of each would apply it.
 
     Raises:
         TypeError: it is no such list. The message calls it ``what``.
         ValueError: it holds an array twice.
     """
-    if not isinstance(params, (list, tuple)) or not params or not all(isinstance(x, np.ndarray) for x in params):
+    known = isinstance(params, (list, tuple)) and all(isinstance(x, np.ndarray) for x in params)
+    if not known or len(params) < least:
         raise TypeError(
             f"{what} must be a list of arrays of MXNet's np, as init_lenet() and get_params(params, device) make it"
         )

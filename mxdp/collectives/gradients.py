@@ -203,8 +203,7 @@ class GradientSync:
         self.accumulating = False
 
     def _check_places(self) -> None:
-        """Raise a RuntimeError unless backward still writes into the buckets. Zero what it hasn't written since the last
-        call."""
+        """Raise a RuntimeError unless backward still writes into the buckets. Zero what it has left out."""
         # MXNet's C interface takes 2 us. ``param.grad`` takes twice as long, since each access makes an object.
         library, grad, place, fresh = mx.base._LIB, ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_int()
         get, read, free = library.MXNDArrayGetGrad, library.MXNDArrayGetData, library.MXNDArrayFree
@@ -296,4 +295,4 @@ def _check(device_params: Sequence[Sequence[NDArray]], bucket_mb: float) -> None
             )
     check_apart([params[0] for params in device_params], "GradientSync")
     if isinstance(bucket_mb, bool) or not isinstance(bucket_mb, Real) or not bucket_mb > 0:
-        raise ValueError(f"bucket_mb must be a number more than 0, not {bucket_mb!r}")
+        raise ValueError(f"bucket_mb must be more than 0, not {bucket_mb!r}: a number of MiB, or math.inf")

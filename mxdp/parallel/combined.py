@@ -58,7 +58,7 @@ class Combined(CombinedCounts):
         **options: Any,
     ) -> None:
         check_devices(devices)
-        if groups not in range(1, len(devices) + 1) or len(devices) % groups:
+        if not isinstance(groups, int) or groups not in range(1, len(devices) + 1) or len(devices) % groups:
             raise ValueError(
                 f"{len(devices)} devices can't be divided into {groups} groups of equal size: use a number of groups "
                 f"that divides {len(devices)}, or other devices"
@@ -75,7 +75,10 @@ class Combined(CombinedCounts):
             self.groups.append(group)
         self.held = [own for group in self.groups for own in group.held]
         columns = [self.held[place :: self.width] for place in range(self.width)]
-        self.syncs = {place: GradientSync(own, algorithm) for place, own in enumerate(columns) if own[0]}
+        tied = self.groups[0].tied
+        summed = {-1: [own[:tied] for own in self.held]}  # the device of a place in its group sums the rest
+        summed.update({place: [own[tied:] for own in column] for place, column in enumerate(columns)})
+        self.syncs = {place: GradientSync(own, algorithm) for place, own in summed.items() if own[0]}
         for group in self.groups:
             group.gradients_moved()
 
