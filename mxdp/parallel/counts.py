@@ -272,10 +272,9 @@ class CombinedCounts(Counts):
 
     def gradient_bytes(self) -> List[int]:
         """What the all-reduce of each bucket moves, between devices of the same place in all groups, or all devices."""
-        places = {place: self.devices[place :: self.width] for place in range(self.width)}
-        places[-1] = self.devices
+        devices = {place: self.devices if place < 0 else self.devices[place :: self.width] for place in self.syncs}
         return [
-            traffic.allreduce_bytes(bucket.algorithm, places[place], bucket.nbytes // self.itemsize, self.itemsize)
+            traffic.allreduce_bytes(bucket.algorithm, devices[place], bucket.nbytes // self.itemsize, self.itemsize)
             for place, sync in self.syncs.items()
             for bucket in sync.buckets
         ]

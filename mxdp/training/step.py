@@ -52,7 +52,8 @@ class TrainStep:
             each step overwrites them.
         sync: sums the gradients of all replicas in place, by default a :class:`mxdp.GradientSync`.
         net, loss: any functions for which ``loss(net(X, params), y)`` is the loss of each sample, (n,). They are called
-            for each new shape of ``X`` and ``y`` alone (:func:`mxdp.training.graph.record`).
+            for each new shape of ``X`` and ``y`` alone (:func:`mxdp.training.graph.record`). Parameters that they
+            don't use there have gradients of zero. The graphs of the last ``KEPT`` shapes are kept.
         weights: of the devices, as :func:`mxdp.split_and_load` takes them. (In a batch of fewer samples than devices
             each sample has a device.)
         momentum: 0, or of SGD with momentum, at least 0 and less than 1 (:class:`mxdp.training.update.Update`).
