@@ -24,7 +24,7 @@ from mxdp.backend import Batch, Device, NDArray, check_devices
 from mxdp.collectives import GradientSync
 from mxdp.layers import LayerParams, Net, Shape, outputs
 from mxdp.parallel import traffic
-from mxdp.parallel.counts import CombinedCounts, PipelineCounts
+from mxdp.parallel.counts import CombinedCounts, DataCounts, PipelineCounts
 from mxdp.plans.partition import bounds
 from mxdp.scratch import in_sync
 
@@ -72,6 +72,8 @@ class Combined(CombinedCounts):
             group = split(net, params, input_shape, devices[start : start + self.width], **options)
             if isinstance(group, PipelineCounts):  # another group would measure other times, and cut elsewhere
                 options["cuts"], self._least = group.cuts, groups * group.plan.micro_batches
+            elif isinstance(group, DataCounts):
+                self._least = len(devices)
             self.groups.append(group)
         self.held = [own for group in self.groups for own in group.held]
         columns = [self.held[place :: self.width] for place in range(self.width)]
@@ -125,9 +127,10 @@ class Combined(CombinedCounts):
     def _shards(self, x: Batch) -> List[Batch]:
         if len(x) < self._least:
             each = self._least // len(self.groups)
+            parts = "devices" if isinstance(self.groups[0], DataCounts) else "micro-batches"
             raise ValueError(
                 f"a batch of {len(x)} is too small for {len(self.groups)} groups"
-                f"{f' with {each} micro-batches each' if each > 1 else ''}: use at least {self._least} samples, or "
+                f"{f' with {each} {parts} each' if each > 1 else ''}: use at least {self._least} samples, or "
                 "fewer groups"
             )
         return [x[start:stop] for start, stop in bounds(len(x), len(self.groups))]
