@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import math
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Tuple, Union
 
 from mxdp import cuda, process
@@ -185,20 +186,22 @@ def _has_gradient(param: NDArray) -> bool:
 
 
 def backward(losses: Sequence[NDArray], device_params: Sequence[Sequence[NDArray]]) -> None:
-    """Write the gradients of the losses' sum. Doesn't wait.
+    """Write, or add, the gradients of the losses' sum. Doesn't wait.
 
     ``autograd.backward`` leaves out each parameter on which no loss depends, and its gradient remains what the last
-    step has left: a sum over all devices. Here it becomes zero, as in the serial run of a network without it.
+    step has left: a sum over all devices. Here it is that of a zero, as in the serial run.
     """
     params = [param for params in device_params for param in params]
     for param in params:
         param._fresh_grad = False
     if losses:
         autograd.backward(losses)
-    for param in params:
-        if not param._fresh_grad:
-            param.grad[()] = 0
-            param._fresh_grad = True
+    stale = [param for param in params if not param._fresh_grad]
+    if stale:
+        with autograd.record():
+            zeros = [np.zeros_like(param) for param in stale]
+        with suppress(mx.MXNetError):  # all are marked "null", so there is nothing to write
+            autograd.backward(zeros)
 
 
 def check_arrays(**arrays: Any) -> None:

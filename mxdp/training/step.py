@@ -30,16 +30,12 @@ from mxdp.datasets import check_labels, positive_int
 from mxdp.engine import CompletionEvent
 from mxdp.plans.partition import cuts, offsets
 from mxdp.scratch import Function, Params, cross_entropy, lenet, sgd, split_batch
-from mxdp.training.graph import BoundGraph
+from mxdp.training.graph import KEPT, BoundGraph
 from mxdp.training.update import Update
 
 RUN_AHEAD = 2
 """Steps that Python may be ahead of the devices. The devices then seldom wait for Python, and memory is bounded. Python
 waits for completion events: ``wait_to_read`` queues behind all work on ``cpu(0)``, later steps' too."""
-
-
-KEPT = 4
-"""Shapes of batches whose graphs are kept, those that were used last: a graph of LeNet for 256 pictures takes 28 MB."""
 
 
 class TrainStep:
@@ -53,7 +49,7 @@ class TrainStep:
         sync: sums the gradients of all replicas in place, by default a :class:`mxdp.GradientSync`.
         net, loss: any functions for which ``loss(net(X, params), y)`` is the loss of each sample, (n,). They are called
             for each new shape of ``X`` and ``y`` alone (:func:`mxdp.training.graph.record`). Parameters that they
-            don't use there have gradients of zero. The graphs of the last ``KEPT`` shapes are kept.
+            don't use there have gradients of zero. Of the shapes, the last ``KEPT`` stay recorded.
         weights: of the devices, as :func:`mxdp.split_and_load` takes them. (In a batch of fewer samples than devices
             each sample has a device.)
         momentum: 0, or of SGD with momentum, at least 0 and less than 1 (:class:`mxdp.training.update.Update`).
@@ -180,7 +176,7 @@ def plain_step(
         if scores and loss is cross_entropy:
             check_labels(y, classes=scores[0].shape[-1])
         losses = [loss(*pair) for pair in zip(scores, y_shards)]
-    backward(losses, () if getattr(sync, "adds", False) else device_params)
+    backward(losses, device_params)
     sync()
     if update:
         update(samples or len(X))
