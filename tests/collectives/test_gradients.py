@@ -432,7 +432,7 @@ def test_an_unknown_algorithm_is_named():
         GradientSync(replicas(2), "rnig")
 
 
-@pytest.mark.parametrize("room", [0, math.nan])
+@pytest.mark.parametrize("room", [0, math.nan, "25", None, True])
 def test_a_bucket_must_have_room(room):
-    with pytest.raises(ValueError, match=f"bucket_mb must be more than 0, not {room}"):
+    with pytest.raises(ValueError, match=f"bucket_mb must be more than 0, not {room!r}"):
         GradientSync(replicas(2), bucket_mb=room)

@@ -161,11 +161,18 @@ def test_a_step_calls_the_network_for_new_shapes_alone():
         return mlp(X, params)
 
     params, net = get_params(parameters(), device), BoundNet(counted)
+    other = get_params(params, device)
     step = TrainStep([params], [device], 0.1, net=counted)
-    for samples in (6, 6, 3, 6, 3):
-        step(*batch(samples))
-        net(np.array(batch(samples)[0]), params)
-    assert calls == [(6, True), (6, False), (3, True), (3, False)]
+    for number, samples in enumerate((6, 6, 3, 6, 3, 7, 8, 6, 9, 6, 3)):  # at most four are kept
+        step(*batch(samples, number))
+        train_batch(*batch(samples, number), [other], [device], 0.1, net=mlp)
+        X = np.array(batch(samples)[0])
+        assert bits([net(X, params)]) == bits([mlp(X, params)])
+        if number == 0:  # another dtype is another graph: nothing is cast
+            assert net(X.astype("float64"), [param.astype("float64") for param in params]).dtype == "float64"
+            del calls[-1]
+    assert bits(params) == bits(other)
+    assert calls == [(samples, training) for samples in (6, 3, 7, 8, 9, 3) for training in (True, False)]
 
 
 def test_dropout_is_for_training_alone():

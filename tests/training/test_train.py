@@ -12,9 +12,9 @@ from mxdp.backend import mx, np, npx
 from mxdp.collectives import GradientSync, allreduce
 from mxdp.datasets import Split, load, permutation
 from mxdp.processes import CheckpointFolder, World
-from mxdp.scratch import cross_entropy, evaluate, get_params, in_sync, init_lenet, lenet, train_batch
+from mxdp.scratch import cross_entropy, evaluate, get_params, in_sync, init_lenet, lenet, sgd, train_batch
 from mxdp.timing import Timer
-from mxdp.training import History, Interrupted, plain_step, train, train_epochs
+from mxdp.training import History, Interrupted, copied_after_ctrl_c, plain_step, train, train_epochs
 from mxdp.training import epochs as epochs_module
 from mxdp.training import update as update_module
 from mxdp.training.update import prepare_update
@@ -277,6 +277,24 @@ def test_ctrl_c_keeps_the_finished_epochs(small, monkeypatch, tmp_path, calls, f
     assert in_sync(history.device_params)
     assert in_sync([history.device_params[0], init_lenet(0)]) == (calls == 0)
     assert lines[-2] == f"stopped by Ctrl-C after {len(finished)} of 3 epochs"
+
+
+@pytest.mark.parametrize("before", [0, 1, 2])
+def test_ctrl_c_in_a_loop_of_ones_own_leaves_equal_replicas(before, monkeypatch):
+    """Between the updates of two replicas."""
+    devices, device_params = replicas(3)
+    updates = iter(range(5))
+
+    def update(*arguments):
+        if next(updates) == 3 + before:
+            raise KeyboardInterrupt
+        sgd(*arguments)
+
+    monkeypatch.setattr("mxdp.scratch.sgd", update)
+    with pytest.raises(KeyboardInterrupt), copied_after_ctrl_c(device_params):
+        for _ in range(2):
+            train_batch(*batch(6), device_params, devices, 0.5)
+    assert in_sync(device_params)
 
 
 def test_ctrl_c_while_an_epoch_is_reported_keeps_it(small):
