@@ -283,17 +283,21 @@ def test_ctrl_c_keeps_the_finished_epochs(small, monkeypatch, tmp_path, calls, f
 def test_ctrl_c_in_a_loop_of_ones_own_leaves_equal_replicas(before, monkeypatch):
     """Between the updates of two replicas."""
     devices, device_params = replicas(3)
-    updates = iter(range(5))
+    updates = iter(range(6))
 
     def update(*arguments):
         if next(updates) == 3 + before:
             raise KeyboardInterrupt
         sgd(*arguments)
 
+    def loop():
+        with copied_after_ctrl_c(device_params):
+            for _ in range(2):
+                train_batch(*batch(6), device_params, devices, 0.5)
+
     monkeypatch.setattr("mxdp.scratch.sgd", update)
-    with pytest.raises(KeyboardInterrupt), copied_after_ctrl_c(device_params):
-        for _ in range(2):
-            train_batch(*batch(6), device_params, devices, 0.5)
+    with pytest.raises(KeyboardInterrupt):
+        loop()
     assert in_sync(device_params)
 
 
