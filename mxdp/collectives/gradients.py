@@ -29,6 +29,7 @@ from mxdp.backend import NDArray, autograd, mx
 from mxdp.collectives.allreduce import check_apart
 from mxdp.collectives.program import Program, places
 from mxdp.collectives.tuning import resolve
+from mxdp.engine import prepare
 from mxdp.errors import plural
 from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.collective.one_hop import owners
@@ -124,7 +125,7 @@ class GradientSync:
         self._world.agree({"buckets' vectors of length": lengths})
         self._mark("add" if accumulate else "write")
         self._places = [
-            (param, gradients[number], address(gradients[number]))
+            (param, prepare("zeros_like", [gradients[number]], gradients[number]), address(gradients[number]))
             for params, gradients in zip(self._device_params, self.gradients)
             for number, param in enumerate(params)
             if param.size
@@ -164,6 +165,9 @@ class GradientSync:
         and nesting ``no_sync`` has no effect. If an exception leaves the context, the gradients since the last sum are
         dropped: the next backward pass overwrites them. (With ``accumulate=True`` it does not: there you set gradients
         to zero.)
+
+        MXNet's operators add up, but ``astype`` of a parameter overwrites (MXNet 1.9.1). Convert a parameter by
+        an operator with an array of the other dtype.
 
         Raises:
             RuntimeError: backward does not write a gradient into its bucket.
@@ -209,7 +213,7 @@ class GradientSync:
         get, read, free = library.MXNDArrayGetGrad, library.MXNDArrayGetData, library.MXNDArrayFree
         at_grad, at_place, at_fresh = ctypes.byref(grad), ctypes.byref(place), ctypes.byref(fresh)
         stale = []
-        for param, gradient, expected in self._places:
+        for param, zero, expected in self._places:
             failed = get(param.handle, at_grad) or not grad or read(grad, at_place) or free(grad)
             if failed or place.value != expected:
                 raise RuntimeError(
@@ -221,11 +225,11 @@ class GradientSync:
             if fresh.value:
                 library.MXNDArraySetGradState(param.handle, 0)
             else:
-                stale.append(gradient)
+                stale.append(zero)
         self._written = self._written or len(stale) < len(self._places)
         if self._written and not self.adds:  # which starts at zero
-            for gradient in stale:
-                gradient[()] = 0
+            for zero in stale:
+                zero()
 
     def _resolve(self, numbers: Sequence[int], algorithm: str, machine: Optional[Machine]) -> str:
         params = [self._device_params[0][number] for number in numbers]
