@@ -60,10 +60,13 @@ else:
     Device = mx.Context
 HostArray = npt.NDArray[Any]
 Batch = Union[HostArray, NDArray]
-DTYPES = ("float16", "float32", "float64", "uint8", "int8", "int32", "int64", "bool")
-"""Of MXNet's arrays."""
 Devices = Sequence[Device]
 Shares = Optional[Sequence[float]]
+
+
+DTYPES = ("float16", "float32", "float64", "uint8", "int8", "int32", "int64", "bool")
+"""Of MXNet's arrays."""
+_TYPES = {onp.dtype(name).type for name in DTYPES}
 
 
 def num_gpus() -> int:
@@ -142,14 +145,14 @@ def check_replicas(device_params: Any, devices: Any = ...) -> List[Device]:
     check_devices(devices)
     if len(places) != len(devices):
         raise ValueError(f"{len(places)} replicas for {len(devices)} devices: there must be one for each")
+    kinds = [[(param.shape, param.dtype) for param in params] for params in device_params]
     for number, (own, device) in enumerate(zip(places, devices)):
         if own != [device] * len(own):
             found = ", ".join(sorted(set(map(str, own))))
             raise ValueError(
                 f"replica {number} lies on {found}, not on {device}: get_params(params, {device}) copies it"
             )
-        first, same = ([(x.shape, x.dtype) for x in device_params[index]] for index in (0, number))
-        if same != first:
+        if kinds[number] != kinds[0]:
             raise ValueError(
                 f"replica {number} has other shapes or dtypes than replica 0: make all by get_params, from one list"
             )
@@ -213,7 +216,7 @@ def check_arrays(**arrays: Any) -> None:
             raise TypeError(f"{name} must be an array of NumPy or of MXNet's np, not a {kind}: numpy.array({name})")
         if array.shape == ():
             raise TypeError(f"{name} must be an array of samples, (n, ...), not a single number")
-        if isinstance(array, onp.ndarray) and array.dtype.name not in DTYPES:
+        if isinstance(array, onp.ndarray) and array.dtype.type not in _TYPES:
             raise TypeError(f"{name} is {array.dtype}, which MXNet's arrays can't be: use one of {', '.join(DTYPES)}")
 
 

@@ -164,10 +164,7 @@ class GradientSync:
         object. Forward and backward pass of a micro-batch both belong inside. Inside, a call of the object is refused,
         and nesting ``no_sync`` has no effect. If an exception leaves the context, the gradients since the last sum are
         dropped: the next backward pass overwrites them. (With ``accumulate=True`` it does not: there you set gradients
-        to zero.)
-
-        MXNet's operators add up, but ``astype`` of a parameter overwrites (MXNet 1.9.1). Convert a parameter by
-        an operator with an array of the other dtype.
+        to zero.) MXNet 1.9.1 adds nothing up for ``astype`` of a parameter: add it to zeros of the other dtype instead.
 
         Raises:
             RuntimeError: backward does not write a gradient into its bucket.
