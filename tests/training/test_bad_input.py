@@ -21,7 +21,8 @@ OURS = Path(mxdp.__file__).parent
 DEVICES = [mx.cpu(0), mx.cpu(1)]
 DATA = mxdp.load("synthetic").take(20, 10)
 X, Y = DATA.train.X[:8], DATA.train.y[:8]
-NOT_NUMBERS = ["0.1", None, [0.1], float("nan"), float("inf"), onp.array([0.1])]
+NOT_NUMBERS = ["0.1", None, [0.1], float("nan"), float("inf"), onp.array([0.1]), True, 1j]
+BAD_WEIGHTS = [1, [1], [1, 2, 3], [1, 0], [1, -1], "ab", *[[1, value] for value in NOT_NUMBERS if value is not True]]
 NOT_COUNTS = [0, -1, 1.5, "two", None, True]
 
 
@@ -107,6 +108,7 @@ def _a_splits(x):
 
 
 PICTURES_OF_A_SPLIT = [x for x in BAD_X if not (_a_splits(x) and x.ndim == 4)]
+PICTURES_OF_A_SPLIT += [onp.zeros((8, 1, 0, 28), "float32"), onp.zeros((16, 1, 28, 28), "float32")[::2]]
 LABELS_OF_A_SPLIT = [y for y in BAD_Y if isinstance(y, onp.ndarray) and y.dtype == "int32"]
 LABELS_OF_A_SPLIT = [y for y in LABELS_OF_A_SPLIT if not (_a_splits(y) and y.ndim == 1 and y.min() >= 0)]
 
@@ -247,12 +249,12 @@ CALLS = [
     (scratch_train, "data", NO_DATA),
     (scratch_train, "allreduce", ["ring", None]),
     (scratch_train, "draw", ["curves"]),
-    (lambda data: mxdp.evaluate(data, replicas()), "data", [DATA, (X, Y), X, None, "digits"]),
+    (lambda data: mxdp.evaluate(data, replicas()), "data", [DATA, (X, Y), X, None, "digits", EMPTY[1].train]),
     (lambda params: mxdp.evaluate(DATA.test, params), "params", [*shared()[:2], shared()[5], *other_shapes(), []]),
     (lambda size: mxdp.evaluate(DATA.test, replicas(), size), "size", NOT_COUNTS),
-    (lambda x: mxdp.split_and_load(x, DEVICES), "x", [X.tolist(), None, onp.float32(3), X[:1], mx.nd.zeros((4,))]),
+    (lambda x: mxdp.split_and_load(x, DEVICES), "x", [X.tolist(), None, onp.float32(3), X[:1], X[:0], mx.nd.ones(4)]),
     (lambda x: mxdp.split_and_load(x, DEVICES), "x", [X.astype(kind) for kind in ("uint16", "complex64", "U3", "u4")]),
-    (lambda weights: mxdp.split_and_load(X, DEVICES, weights), "weights", [1, [1], [0, 1], "ab"]),
+    (lambda weights: mxdp.split_and_load(X, DEVICES, weights), "weights", BAD_WEIGHTS),
     (lambda size: mxdp.sgd(replicas()[0], 0.1, size), "size", [0, -1, None, "2", float("nan")]),
     (lambda params: mxdp.get_params(params, DEVICES[0]), "params", [[X, X], X, None, "params", TIED[0]]),
     (lambda devices: mxdp.split_and_load(X, devices), "devices", BAD_DEVICES),
@@ -260,7 +262,7 @@ CALLS = [
     (lambda devices: mxdp.split_batch(X, Y, devices), "devices", BAD_DEVICES),
     (lambda device: mxdp.get_params(mxdp.init_lenet(), device), "device", ["cpu(0)", None, 0, DEVICES]),
     (lambda y: Split(X, y), "y", [*LABELS_OF_A_SPLIT, Y.tolist(), Y.astype("int64")]),
-    (lambda X: Split(X, Y), "X", [*PICTURES_OF_A_SPLIT, onp.zeros((8, 1, 0, 28), "float32")]),
+    (lambda X: Split(X, Y), "X", PICTURES_OF_A_SPLIT),
     (lambda X: Split(X, Y), "X", [onp.full_like(X, float("nan")), onp.full_like(X, float("inf"))]),
     (lambda name: mxdp.load(name), "name", [(1, 2), X, DATA, "digit"]),
 ]  # fmt: skip
