@@ -77,7 +77,8 @@ class TrainStep:
         self._gradients = [[param.grad for param in params] for params in device_params]
         self._net, self._loss, self._run_ahead, self._weights = net, loss, run_ahead, weights
         self._bound: Dict[Any, List[BoundGraph]] = {}
-        self._first: Sequence[Optional[BoundGraph]] = [None] * len(devices)
+        self._largest: Sequence[Optional[BoundGraph]] = [None] * len(devices)
+        self._room = -1
         self._pending: Deque[CompletionEvent] = deque()
         self._least = len(devices)
         self._noted = True
@@ -137,15 +138,19 @@ class TrainStep:
         return losses
 
     def _bind(self, X: Batch, y: Batch) -> List[BoundGraph]:
-        """The graphs for batches like these, in the memory of those for the first batches."""
+        """The graphs for batches like these, in the memory of those for the largest. For larger ones the others go,
+        whose memory these don't fit into."""
         if self._loss is cross_entropy:
             check_labels(y, classes=None)
         X_shards, y_shards = split_batch(X, y, self._devices, self._weights)
+        if X.size > self._room:
+            self._room, self._largest = X.size, [None] * len(self._devices)
+            self._bound.clear()
         graphs = [
             BoundGraph(self._net, self._loss, *own, self._run_ahead)
-            for own in zip(X_shards, y_shards, self._replicas, self._gradients, self._first)
+            for own in zip(X_shards, y_shards, self._replicas, self._gradients, self._largest)
         ]
-        self._first = self._first if self._bound else graphs
+        self._largest = self._largest if self._bound else graphs
         if len(self._bound) >= KEPT:
             del self._bound[next(iter(self._bound))]
         return graphs

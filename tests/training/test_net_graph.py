@@ -163,13 +163,14 @@ def test_a_step_calls_the_network_for_new_shapes_alone():
     params, net = get_params(parameters(), device), BoundNet(counted)
     other = get_params(params, device)
     step = TrainStep([params], [device], 0.1, net=counted)
-    for number, samples in enumerate((6, 6, 3, 6, 3, 7, 8, 6, 9, 6, 3)):  # at most four are kept
+    for number, samples in enumerate((9, 9, 6, 9, 3, 9, 7, 8, 9, 5, 9, 6, 3, 10, 9)):  # at most four are kept
         step(*batch(samples, number))
         train_batch(*batch(samples, number), [other], [device], 0.1, net=mlp)
         X = np.array(batch(samples)[0])
         assert bits([net(X, params)]) == bits([mlp(X, params)])
     assert bits(params) == bits(other)
-    assert calls == [(samples, training) for samples in (6, 3, 7, 8, 9, 3) for training in (True, False)]
+    both = [(samples, training) for samples in (9, 6, 3, 7, 8, 5, 6, 3, 10) for training in (True, False)]
+    assert calls == [*both, (9, True)]  # the step forgets smaller ones, for a larger one has other memory
 
 
 def test_samples_of_another_dtype_are_not_cast():
