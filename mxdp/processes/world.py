@@ -233,6 +233,17 @@ class World:
             prepare("_copyto", [staging], array)()
 
 
+def ranks_of(world: Optional[World]) -> World:
+    """``world``, or one rank.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    if world is not None and not hasattr(world, "agree"):
+        raise TypeError(f"world must be what mxdp.world() returns, not {world!r}")
+    return world or World()
+
+
 def world() -> World:
     """The ranks of this run. Every rank calls it, and as often as the others.
 

@@ -472,7 +472,7 @@ def test_gluons_own_trainer_is_refused_an_optimiser_that_it_cannot_run_on_each_d
                 loss = data.sum()
             loss.backward()
         if (n, make) == (2, gluon.Trainer):
-            with pytest.raises(ValueError, match="on each device apart.*use mxdp.Trainer, or kvstore='device'"):
+            with pytest.raises(ValueError, match=r"on each device apart.*use mxdp.Trainer, or kvstore='device'"):
                 trainer.step(1)
         else:
             trainer.step(1)
