@@ -28,6 +28,7 @@ from mxdp.experiments.harness.rows import find_all
 from mxdp.experiments.predict.published import as_cells
 from mxdp.experiments.report import tables as shown
 from mxdp.experiments.report import words
+from mxdp.files import write_beside
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "experiments" / "reference" / "amd-epyc-2-cores"
@@ -231,7 +232,7 @@ def main() -> None:
     """Write each file that differs."""
     for path, text in written().items():
         if not path.exists() or path.read_text(encoding="utf-8") != text:
-            results.write_beside(path, text)
+            write_beside(path, text)
             print(f"written: {path.relative_to(ROOT)}")
 
 
