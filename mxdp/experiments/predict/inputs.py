@@ -107,11 +107,11 @@ def machine(name: str) -> KnownMachine:
         latency, bandwidth = (number(own.get(each), f"{path}: [{where}] {each}") for each in ("latency", "bandwidth"))
         links[where] = Link(latency, 1 / bandwidth if bandwidth else 0.0)
         mark = PUBLISHED if own.get("source") else ASSUMED
-        known += _link_known(where, links[where], mark, own.get("source", ""))
+        known += _link_known(where, links[where], mark, str(own.get("source", "")))
     add = data.get("add", {})
     seconds = number(add.get("seconds_a_byte", 0.0), f"{path}: [add] seconds_a_byte")
     known.append(
-        Known("a sum", f"{seconds * 1e12:.3g} ps a byte", PUBLISHED if add else ASSUMED, add.get("source", ""))
+        Known("a sum", f"{seconds * 1e12:.3g} ps a byte", PUBLISHED if add else ASSUMED, str(add.get("source", "")))
     )
     rates = dict(data.get("samples_per_second", {}))
     source = rates.pop("source", "")
@@ -201,10 +201,11 @@ def _from_toml(path: Path, sample: float) -> Tuple[Network, bool]:
     if not all("forward" in table and "backward" in table for table in tables):
         raise UsageError(f"{path}: give every layer its operations, or forward and backward, in seconds a sample")
     layers = tuple(Layer(*each) for each in numbers("forward", "backward", "parameters", "outputs"))
-    if not any(layer.forward + layer.backward for layer in layers):
-        raise UsageError(f"{path}: no layer takes any time; forward and backward are seconds a sample")
     seconds: Dict[str, Any] = {key: number(value, f"{path}: [step] {key}") for key, value in step.items()}
-    return replace(Network(title, layers), **seconds), True
+    found = replace(Network(title, layers), **seconds)
+    if not found.passes(1) + found.update:
+        raise UsageError(f"{path}: no layer takes any time; forward and backward are seconds a sample")
+    return found, True
 
 
 def saved(found: Network, measured: str) -> str:
