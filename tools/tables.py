@@ -25,7 +25,7 @@ from mxdp.experiments.data_parallel.bugs import diff as bug_diff
 from mxdp.experiments.harness import provenance, results
 from mxdp.experiments.harness.experiment import Experiment, Result, discover, find
 from mxdp.experiments.harness.rows import find_all
-from mxdp.experiments.predict.published import as_cells
+from mxdp.experiments.predict.published import as_cells, summary
 from mxdp.experiments.report import tables as shown
 from mxdp.experiments.report import words
 from mxdp.files import write_beside
@@ -134,7 +134,7 @@ def published(known: Known, _: str, path: Path) -> List[str]:
     """What others measured of many devices, and what `predict` says."""
     headings = ["figure", "published", "predicted", "off", "source"]
     right = [False, True, True, True, False]
-    return _markdown(headings, as_cells(), right)
+    return [*_markdown(headings, as_cells(), right), "", summary()]
 
 
 KINDS = {each.__name__: each for each in (answers, experiments, claims, table, bugs, published)}

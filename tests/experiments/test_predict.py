@@ -354,6 +354,15 @@ def test_at_least_eight_published_figures_have_a_source_and_a_distance(capsys):
     found = published.figures()
     assert len({each.source for each in found}) >= 8
     assert all(each.published > 0 and each.predicted > 0 for each in found)
+    for table in inputs.read_toml(Path(published.__file__).with_name("published.toml"))["figure"]:
+        # A published speed-up is over the speed from which is predicted, not over that of another version.
+        known = inputs.machine(table["machine"]).samples_per_second.get(table.get("network"))
+        assert "rates" not in table or table["rates"][1] == known or table["batch"] == 32
+        assert len({"rates", "speedup", "busbw"} & set(table)) == 1
+    off = [f"{each.off:+.0%}" for each in found]
+    assert all(
+        words in published.summary() for words in (max(off, key=lambda text: int(text[:-1]))[1:], str(len(found)))
+    )
     status, out, _ = said(capsys, "--published")
     assert status == 0
     assert "tuned to these figures" in " ".join(out.split())

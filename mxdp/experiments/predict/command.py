@@ -17,7 +17,7 @@ from mxdp.experiments.harness.children import environment_for
 from mxdp.experiments.harness.experiment import Case
 from mxdp.experiments.predict import inputs
 from mxdp.experiments.predict.inputs import ASSUMED, GIVEN, HERE, PUBLISHED, Known
-from mxdp.experiments.predict.published import Figure, figures
+from mxdp.experiments.predict.published import Figure, figures, summary
 from mxdp.experiments.predict.ways import Compared, compared, fastest, scaling
 from mxdp.experiments.report import style
 from mxdp.files import check_file, write_beside
@@ -263,9 +263,8 @@ def _show_published(found: Sequence[Figure], as_json: bool) -> None:
         table.add_row(each.what, *each.in_words())
     console = Console(highlight=False)
     console.print(table)
-    console.print(
-        "\nSources: --json, and docs/predict.md. Nothing in the model is tuned to these figures.", markup=False
-    )
+    words = "Sources: --json, and docs/predict.md. Nothing in the model is tuned to these figures."
+    console.print(f"\n{summary()}\n{words}", markup=False)
 
 
 def _as_json(
