@@ -123,7 +123,7 @@ def bugs(known: Known, _: str, path: Path) -> List[str]:
         lines += [f"### {bug.name}", f"{bug.title[0].upper()}{bug.title[1:]}. Source: {bug.source}.", ""]
         for row in find_all(result["rows"] if result else (), bug=bug.name):
             shown = row.metrics["shown_after"]
-            seen = f"shown after {shown} steps" if shown else "never shown"
+            seen = f"shown after {shown} steps" if shown else "never surely shown"
             found = f"{row.estimate('behind'):.3f} behind, {seen}; {row.metrics['wrong']:,} numbers wrong"
             lines += [f"- {row.case['optimizer']}: {found}"]
         lines += [*([""] if lines[-1] else []), "```diff", bug_diff(bug), "```", ""]

@@ -108,11 +108,8 @@ class SilentBugs(Experiment):
                 row.keep(f"behind_{part}", [b - a for a, b in zip(row.rounds[name], right.rounds[name])])
             row.keep("behind", row.rounds[f"behind_{PARTS - 1}"])
             row.keep("caught", row.rounds["wrong"])
-            shown = [
-                part
-                for part in range(PARTS)
-                if all(_close(row, f"behind_{later}") is False for later in range(part, PARTS))
-            ]
+            close = [row.at_most(f"behind_{part}", CLOSE) is not False for part in range(PARTS)]
+            shown = [part for part in range(PARTS) if not any(close[part:])]
             row.metrics["shown_after"] = (shown[0] + 1) * row.case["steps"] if shown else None
             if row.case["optimizer"] == ADAM and row.case["bug"] in ("averaged-twice", "not-divided"):
                 row.keep("hidden_by_adam", row.rounds["behind"])
@@ -125,9 +122,11 @@ class SilentBugs(Experiment):
             row.rounds["ended"] = list(row.samples)
 
     def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        sgd, adam = (find_all(rows, optimizer=optimizer) for optimizer in (SGD, ADAM))
+        known = [row for row in rows if "behind" in row.rounds]
+        sgd, adam = (find_all(known, optimizer=optimizer) for optimizer in (SGD, ADAM))
         (close, open_), (close_adam, open_adam) = (
-            [sum(_close(row) is answer for row in own) for answer in (True, None)] for own in (sgd, adam)
+            [sum(row.at_most("behind", CLOSE) is answer for row in own) for answer in (True, None)]
+            for own in (sgd, adam)
         )
         return (
             f"Of {len(sgd)} bugs, {close} surely end at most {CLOSE} behind the right version's accuracy with SGD and "
@@ -136,7 +135,7 @@ class SilentBugs(Experiment):
         )
 
     def explanation(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        hidden = [row for row in rows if _close(row)]
+        hidden = [row for row in rows if "behind" in row.rounds and row.at_most("behind", CLOSE)]
         synced = [row.label for row in hidden if row.metrics["in_sync"]]
         names = sorted({row.case["bug"] for row in hidden})
         ended = find(references, bug=LAST_BATCH)
@@ -185,14 +184,3 @@ class SilentBugs(Experiment):
 def _right(row: Row, references: List[Row]) -> Optional[Row]:
     own = find_all(references, optimizer=row.case["optimizer"])
     return next((each for each in own if of(each.case["bug"]).right == of(row.case["bug"]).right), None)
-
-
-def _close(row: Row, name: str = "behind") -> Optional[bool]:
-    """Whether it is at most ``CLOSE`` behind. None: the interval reaches over that, or there is no right version. With
-    too few rounds for an interval, the median decides."""
-    if name not in row.rounds:
-        return None
-    median, low, high = row.estimate(name)
-    if low is None or high is None:
-        return median <= CLOSE
-    return True if high <= CLOSE else False if low > CLOSE else None

@@ -48,6 +48,7 @@ UNCOUNTED = tuple(
     f"mxdp.{name}"
     for name in (
         "errors",
+        "files",
         "experiments.report",
         "experiments.other_splits.panels",
         "experiments.harness.claims",
