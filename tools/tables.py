@@ -28,7 +28,7 @@ from mxdp.experiments.harness.rows import find_all
 from mxdp.experiments.predict.published import as_cells, summary
 from mxdp.experiments.report import tables as shown
 from mxdp.experiments.report import words
-from mxdp.files import write_beside
+from mxdp.plans.show.files import write_beside
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "experiments" / "reference" / "amd-epyc-2-cores"

@@ -16,7 +16,7 @@ from mxdp.errors import MxdpError, UsageError
 from mxdp.exercises import EXERCISES
 from mxdp.exercises.check import MEGABYTES, SECONDS, check
 from mxdp.exercises.words import junit, show
-from mxdp.files import check_file, write_beside
+from mxdp.plans.show.files import check_file, write_beside
 
 RIGHT, WRONG, USAGE = 0, 1, 2
 LOOK_SECONDS = 0.3

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, NoReturn, Optional, Sequence
 
 from mxdp.errors import MxdpError, UsageError
-from mxdp.files import write_beside
 from mxdp.plans.collective import one_hop, rings, trees
 from mxdp.plans.collective.algorithms import ALGORITHMS, check_algorithm, plan
 from mxdp.plans.collective.schedule import Schedule
@@ -18,6 +17,7 @@ from mxdp.plans.layers.halo import Exchange, exchange, squarest
 from mxdp.plans.layers.halo_axis import Window
 from mxdp.plans.pipeline import PIPELINES, PipelinePlan, pipeline
 from mxdp.plans.show import staircases, tables
+from mxdp.plans.show.files import write_beside
 from mxdp.plans.show.moving import moving
 
 OK, USAGE = 0, 2

@@ -49,14 +49,15 @@ def judged(name, rows):
 @pytest.mark.parametrize(
     ("small", "said", "below"),
     [
-        ((1.1,) * 6, "from batch 4 for {}, from batch 4 for {} and from batch 4 for {}", "no smaller one was measured"),
-        ((0.9, 1.1) * 3, "from batch 64 for {}, from batch 64 for {} and never surely for {}", "open for 4"),
-        ((0.9,) * 6, "from batch 64 for {}, from batch 64 for {} and never surely for {}", "not for 4"),
+        ((1.1,) * 6, "from 4 for {}, from 4 for {} and from 4 for {}", ""),
+        ((0.9, 1.1) * 3, "from 64 for {}, from 64 for {} and never for {}", " (4: open)"),
+        ((0.9,) * 6, "from 64 for {}, from 64 for {} and never for {}", " (4: no)"),
     ],
 )
 def test_the_answer_is_the_batch_from_which_all_measured_ones_pay_and_what_is_known_below(small, said, below):
-    nets = [f"{title} ({below})" for title in NETS.values()]
-    assert BreakEven().answer(finished(small), [], SETTINGS) == f"A second device surely pays {said.format(*nets)}."
+    nets = [f"{title}{below}" for title in NETS.values()]
+    expected = f"By batch, a second device surely pays {said.format(*nets)}."
+    assert BreakEven().answer(finished(small), [], SETTINGS) == expected
 
 
 def test_without_one_device_there_is_nothing_to_compare():

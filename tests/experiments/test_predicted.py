@@ -68,8 +68,8 @@ def test_each_claim_judges_its_rows(claim, times, holds):
         Predicted()
         .answer(rows, [], SETTINGS)
         .startswith(
-            f"The medians of 8 rows are off by a factor of {usual:.2f} in their median and of {worst:.2f} "
-            f"({worst:.2f} to {worst:.2f}) at most ("
+            f"Medians of 8 rows are off by a factor of {usual:.2f} in the middle and {worst:.2f} ({worst:.2f} to "
+            f"{worst:.2f}) at most;"
         )
     )
 
@@ -77,7 +77,7 @@ def test_each_claim_judges_its_rows(claim, times, holds):
 def test_the_answer_says_how_many_single_starts_are_far_off():
     """Of the four rows between hosts one start in four takes 1.3 times as long, one in four two thirds."""
     rows = finished(hosts=[1.0, 1.0, 1.3, 0.67] * 3)
-    assert "of single starts 25% are off by more than 15%." in Predicted().answer(rows, [], SETTINGS)
+    assert "of single starts 25% are more than 15% off." in Predicted().answer(rows, [], SETTINGS)
 
 
 def test_it_is_drawn():

@@ -151,10 +151,9 @@ class BreakEven(Experiment):
             slower = [batch for batch, answer in found.items() if answer is not True]
             paying = [each for each in settings[net] if each > max(slower, default=0)]
             open_ = [batch for batch in slower if found[batch] is None]
-            words = f" (open for {' and '.join(map(str, open_))})" if open_ else ""
-            words = words or (f" (not for {max(slower)})" if slower else " (no smaller one was measured)")
-            said.append((f"from batch {min(paying)}" if paying else "never surely") + f" for {title}{words}")
-        return f"A second device surely pays {', '.join(said[:-1])} and {said[-1]}."
+            words = f" ({' and '.join(map(str, open_))}: open)" if open_ else f" ({max(slower)}: no)" if slower else ""
+            said.append((f"from {min(paying)}" if paying else "never") + f" for {title}{words}")
+        return f"By batch, a second device surely pays {', '.join(said[:-1])} and {said[-1]}."
 
     def explanation(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
         points = [row for row in rows if "pays" in row.metrics]

@@ -129,9 +129,8 @@ class SilentBugs(Experiment):
             for own in (sgd, adam)
         )
         return (
-            f"Of {len(sgd)} bugs, {close} surely end at most {CLOSE} behind the right version's accuracy with SGD and "
-            f"{close_adam} with Adam, and for {open_} and {open_adam} more that is open; two steps compared with the "
-            "serial run find all of them."
+            f"Of {len(sgd)} bugs, {close} with SGD and {close_adam} with Adam surely end at most {CLOSE} behind the "
+            f"right accuracy ({open_} and {open_adam} are open); two steps compared with the serial run find all."
         )
 
     def explanation(self, rows: List[Row], references: List[Row], settings: Settings) -> str:

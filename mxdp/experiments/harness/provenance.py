@@ -48,7 +48,6 @@ UNCOUNTED = tuple(
     f"mxdp.{name}"
     for name in (
         "errors",
-        "files",
         "experiments.report",
         "experiments.other_splits.panels",
         "experiments.harness.claims",

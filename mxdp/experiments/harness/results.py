@@ -20,7 +20,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Unio
 from mxdp.errors import MxdpError, UsageError
 from mxdp.experiments.harness.rows import Row
 from mxdp.experiments.harness.schema import SCHEMA_VERSION, problem
-from mxdp.files import write_beside
+from mxdp.plans.show.files import write_beside
 
 TIMELINE = "timeline"
 """The metric in which a row keeps what was recorded (``Timeline.to_json``)."""

@@ -113,14 +113,15 @@ class Predicted(Experiment):
         bound = self.claims["processes"].bound
         far = sum(x > bound for x in starts) / len(starts)
         return (
-            f"The medians of {plural(len(rows), 'row')} are off by a factor of {usual:.2f} in their median and of "
-            f"{worst.estimate('off'):.2f} at most ({worst.label}); of single starts {far:.0%} are off by more than "
-            f"{bound - 1:.0%}."
+            f"Medians of {plural(len(rows), 'row')} are off by a factor of {usual:.2f} in the middle and "
+            f"{worst.estimate('off'):.2f} at most; of single starts {far:.0%} are more than {bound - 1:.0%} off."
         )
 
     def explanation(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
         most = [row for row in rows if row.metrics["sum_seconds"] > 0.5 * row.metrics["predicted_seconds"]]
-        return f"In {len(most)} of {len(rows)} rows the sums take more than half of the predicted time."
+        worst = max(rows, key=lambda row: row.metrics["off"])
+        sums = f"In {len(most)} of {len(rows)} rows the sums take more than half of the predicted time."
+        return f"Furthest off is {worst.label}. {sums}"
 
     def columns(self) -> List[Column]:
         return [

@@ -20,9 +20,9 @@ from mxdp.experiments.predict.inputs import ASSUMED, GIVEN, HERE, PUBLISHED, Kno
 from mxdp.experiments.predict.published import Figure, figures, summary
 from mxdp.experiments.predict.ways import Compared, compared, fastest, scaling
 from mxdp.experiments.report import style
-from mxdp.files import check_file, write_beside
 from mxdp.plans.scaling.cluster import Cluster
 from mxdp.plans.scaling.step import Network
+from mxdp.plans.show.files import check_file, write_beside
 
 BATCH, DEVICES, NODES = 64, 8, 1
 MOST_DEVICES = 65536

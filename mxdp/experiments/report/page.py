@@ -37,7 +37,7 @@ from mxdp.experiments.report.words import (
     today,
     why_so_many,
 )
-from mxdp.files import write_beside
+from mxdp.plans.show.files import write_beside
 
 Term = Tuple[str, str]
 """A term and what to say of it."""

@@ -19,7 +19,7 @@ from mxdp.experiments.harness.rows import Row
 from mxdp.experiments.report import style
 from mxdp.experiments.report.tables import answering
 from mxdp.experiments.report.words import today
-from mxdp.files import write_beside
+from mxdp.plans.show.files import write_beside
 from mxdp.tracing import Timeline, draw
 from mxdp.tracing.chrome import write_chrome_trace
 from mxdp.tracing.gantt import boxes
