@@ -97,17 +97,6 @@ def test_its_claims_are_judged(name, options, holds):
     assert judged(name, finished(**options))["holds"] is holds
 
 
-@pytest.mark.parametrize(
-    ("alone", "reason"),
-    [(1.0, "the all-reduce adds 2.44 ms, not 1"), (2.5, "without the all-reduce a step takes 5 ms, not 2")],
-)
-def test_the_page_says_which_points_are_wrong_and_why(alone, reason):
-    text = BreakEven().explanation(finished(small=(0.9,) * 6, allreduce=0.001, alone=alone), [], SETTINGS)
-    assert "5 have an interval that does not touch 1; the prediction is on the right side of 1 at 2 of these" in text
-    assert f"Wrong: LeNet, batch 4 on 2 devices, predicted 1.33, measured 0.90 (0.90 to 0.90): {reason}." in text
-    assert "Wrong" not in BreakEven().explanation(finished(allreduce=0.001), [], SETTINGS)
-
-
 def test_the_map_has_a_mark_for_each_point():
     figure = Figure()
     BreakEven().draw({"rows": finished()}, figure)
