@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from matplotlib.figure import Figure
 
 from mxdp.backend import devices
 from mxdp.collectives import GradientSync
@@ -12,7 +11,7 @@ from mxdp.experiments.harness.rows import Row, find
 from mxdp.experiments.measure.child import one_round
 from mxdp.experiments.measure.oracle import count
 from mxdp.experiments.other_splits.combined import TOO_FEW, TwoSplits
-from mxdp.experiments.other_splits.split import COMBINED, SERIAL
+from mxdp.experiments.other_splits.split import COMBINED
 from mxdp.experiments.other_splits.work import combined as work
 from mxdp.experiments.other_splits.work.split import Speeds, SplitNet, network, predict_step
 from mxdp.experiments.other_splits.work.strategies import ODD, _split
@@ -135,19 +134,3 @@ def test_work_is_divided_twice(strategy, cores, seconds):
     own = SplitNet(strategy, *network("lenet"), devices(4, "cpu"), 0, options)
     speeds = Speeds([LayerCost(1.0, 2.0)] * 9, 0.5, Link(0.0, 0.0))
     assert predict_step(own, own.make(), 6, speeds, cores) == pytest.approx(seconds, rel=1e-3)
-
-
-def test_each_network_and_batch_has_its_bars():
-    figure = Figure(layout="constrained")
-    TwoSplits().draw({"rows": finished(), "settings": SETTINGS}, figure)
-    assert len(figure.axes) == 9
-    labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
-    assert labels == [
-        SERIAL,
-        "data x 4",
-        "pipeline x 4",
-        "layerwise x 4",
-        "data 2\nx pipeline 2",
-        "data 2\nx layerwise 2",
-    ]
-    assert [bar.get_width() for bar in figure.axes[1].patches] == [6.0] * 4 + [4.0] * 2

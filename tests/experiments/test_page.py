@@ -24,7 +24,7 @@ from mxdp.experiments.harness import results
 from mxdp.experiments.harness.experiment import Column, Experiment
 from mxdp.experiments.harness.rows import Row
 from mxdp.experiments.report import page as report
-from mxdp.experiments.report import style, tables, words
+from mxdp.experiments.report import style, words
 from mxdp.tracing import Event, Timeline
 
 VOID = {"meta", "link", "br", "img", "hr"}
@@ -244,27 +244,6 @@ def test_a_table_is_whole_where_all_rows_answer_or_nobody_knows_which(
     assert "more row" not in printed(make())
     assert "1 device" in printed(make())
     assert "All 2 rows" not in page(tmp_path, make()).words()
-
-
-def test_a_table_of_one_row_whose_words_do_not_fit_is_turned() -> None:
-    cells = tables.Cells(
-        ["", "possible", "unexplained", "reached"], [["2 devices", "2.00", "-0.13", "1.77"]], [], [False] + [True] * 3
-    )
-    for width, first in ((80, "possible unexplained reached"), (24, "2 devices")):
-        console = Console(width=width, file=io.StringIO())
-        console.print(tables.for_terminal(cells, width))
-        lines = [" ".join(line.split()) for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
-        assert lines[0] == first
-    assert lines[2:] == ["possible 2.00", "unexplained -0.13", "reached 1.77"]
-
-
-def test_a_claim_of_many_rows_shows_the_first() -> None:
-    claim = make()["verdict"]["claims"][0]
-    many = [{"label": f"row {n}", "median": 2.0, "low": None, "high": None} for n in range(6)]
-    result = make(verdict={**make()["verdict"], "claims": [{**claim, "measured": many}, {**claim, "measured": []}]})
-    (_, _, first), (_, judged_here, _) = words.claim_lines(result)
-    assert first.endswith("Here: row 0 2, row 1 2, row 2 2, and 3 more rows.")
-    assert judged_here == "not judged here"
 
 
 def test_a_failure_says_why_in_red() -> None:

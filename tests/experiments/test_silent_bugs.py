@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 from matplotlib.figure import Figure
 
@@ -129,8 +127,3 @@ def test_the_picture_has_a_panel_a_bug():
 def test_a_rank_with_a_batch_less_ends_the_job():
     pytest.importorskip("mpi4py")
     assert work.last_batch(2).seconds < 60
-
-
-def test_titles_and_sources_are_said():
-    assert all(bug.title and bug.source and re.fullmatch(r"[a-z-]+", bug.name) for bug in BUGS)
-    assert len({bug.name for bug in BUGS}) == len(BUGS) >= 12
