@@ -108,8 +108,8 @@ class SilentBugs(Experiment):
                 row.keep(f"behind_{part}", [b - a for a, b in zip(row.rounds[name], right.rounds[name])])
             row.keep("behind", row.rounds[f"behind_{PARTS - 1}"])
             row.keep("caught", row.rounds["wrong"])
-            close = [row.at_most(f"behind_{part}", CLOSE) is not False for part in range(PARTS)]
-            shown = [part for part in range(PARTS) if not any(close[part:])]
+            near = [row.at_most(f"behind_{part}", CLOSE) is not False for part in range(PARTS)]
+            shown = [part for part in range(PARTS) if not any(near[part:])]
             row.metrics["shown_after"] = (shown[0] + 1) * row.case["steps"] if shown else None
             if row.case["optimizer"] == ADAM and row.case["bug"] in ("averaged-twice", "not-divided"):
                 row.keep("hidden_by_adam", row.rounds["behind"])
