@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import math
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Tuple, Union
 
 from mxdp import cuda, process
@@ -61,6 +62,11 @@ HostArray = npt.NDArray[Any]
 Batch = Union[HostArray, NDArray]
 Devices = Sequence[Device]
 Shares = Optional[Sequence[float]]
+
+
+DTYPES = ("float16", "float32", "float64", "uint8", "int8", "int32", "int64", "bool")
+"""Of MXNet's arrays."""
+_TYPES = {onp.dtype(name).type for name in DTYPES}
 
 
 def num_gpus() -> int:
@@ -124,44 +130,101 @@ def check_devices(devices: Any, samples: float = math.inf) -> None:
 def check_replicas(device_params: Any, devices: Any = ...) -> List[Device]:
     """Raise unless replica i lies on ``devices[i]`` and all devices differ: then no two replicas share an array.
 
-    With ``devices``, which are about to train, the replicas must have gradients. Returns the replicas' devices. Doesn't
-    wait; some tens of microseconds for LeNet on two devices.
+    With ``devices``, which are about to train, every parameter must have a gradient and be given once. Returns the
+    replicas' devices. Doesn't wait; some tens of microseconds for LeNet on two devices.
 
     Raises:
         TypeError: a replica is no list of arrays, or ``devices`` no list of devices.
-        ValueError: a replica lies elsewhere, has no gradients or other shapes than the first, a device is there twice,
-            or there are more of one than of the other.
+        ValueError: a replica lies elsewhere, lacks a gradient, holds an array twice, or has other shapes or dtypes than
+            the first, a device is there twice, or there are more of one than of the other.
     """
     for number, params in enumerate(device_params):
-        if not isinstance(params, (list, tuple)) or not params or not all(isinstance(x, np.ndarray) for x in params):
-            raise TypeError(f"replica {number} must be a list of arrays, as get_params(params, device) makes it")
+        check_params(params, f"replica {number}", tied=devices is ..., least=1)
     places = [[param.ctx for param in params] for params in device_params]
     train, devices = devices is not ..., [own[0] for own in places] if devices is ... else devices
     check_devices(devices)
     if len(places) != len(devices):
         raise ValueError(f"{len(places)} replicas for {len(devices)} devices: there must be one for each")
+    kinds = [[(param.shape, param.dtype) for param in params] for params in device_params]
     for number, (own, device) in enumerate(zip(places, devices)):
         if own != [device] * len(own):
             found = ", ".join(sorted(set(map(str, own))))
             raise ValueError(
                 f"replica {number} lies on {found}, not on {device}: get_params(params, {device}) copies it"
             )
-        if [param.shape for param in device_params[number]] != [param.shape for param in device_params[0]]:
-            raise ValueError(f"replica {number} has other shapes than replica 0: make all by get_params, from one list")
-        if train and device_params[number][0].grad is None:
-            raise ValueError(f"replica {number} has no gradients: get_params(params, device) makes one that has")
+        if kinds[number] != kinds[0]:
+            raise ValueError(
+                f"replica {number} has other shapes or dtypes than replica 0: make all by get_params, from one list"
+            )
+        if train and not all(map(_has_gradient, device_params[number])):
+            raise ValueError(f"replica {number} lacks a gradient: get_params(params, device) gives each parameter one")
     return list(devices)
 
 
+def check_params(params: Any, what: str = "params", tied: bool = False, least: int = 0) -> None:
+    """Raise unless ``params`` is a list of arrays of MXNet's ``np``, at least ``least``. Unless ``tied``, no array
+    stands in it twice: the two places would have one gradient, and an update of each would apply it.
+
+    Raises:
+        TypeError: it is no such list. The message calls it ``what``.
+        ValueError: it holds an array twice.
+    """
+    known = isinstance(params, (list, tuple)) and all(isinstance(x, np.ndarray) for x in params)
+    if not known or len(params) < least:
+        raise TypeError(
+            f"{what} must be a list of arrays of MXNet's np, as init_lenet() and get_params(params, device) make it"
+        )
+    if not tied and len(set(map(id, params))) < len(params):
+        raise ValueError(
+            f"{what} holds one array as two parameters, which would have one gradient: give it once, and let net use "
+            "it twice"
+        )
+
+
+def _has_gradient(param: NDArray) -> bool:
+    grad = ctypes.c_void_p()  # ``param.grad`` would make an array object, and take several times as long
+    return not mx.base._LIB.MXNDArrayGetGrad(param.handle, ctypes.byref(grad)) and bool(
+        grad and not mx.base._LIB.MXNDArrayFree(grad)
+    )
+
+
+def backward(losses: Sequence[NDArray], device_params: Sequence[Sequence[NDArray]]) -> None:
+    """Write, or add, the gradients of the losses' sum. Doesn't wait.
+
+    ``autograd.backward`` leaves out each parameter on which no loss depends, and its gradient remains what the last
+    step has left: a sum over all devices. Here it is that of a zero, as in the serial run.
+    """
+    params = [param for params in device_params for param in params]
+    for param in params:
+        param._fresh_grad = False
+    if losses:
+        autograd.backward(losses)
+    stale = [param for param in params if not param._fresh_grad]
+    if stale:
+        with autograd.record():
+            zeros = [np.zeros_like(param) for param in stale]
+        with suppress(mx.MXNetError):  # all are marked "null", so there is nothing to write
+            autograd.backward(zeros)
+
+
 def check_arrays(**arrays: Any) -> None:
-    """Raise a TypeError that names the argument, unless each is an array (n, ...) of NumPy or of MXNet's ``np``."""
+    """Raise a TypeError that names the argument, unless each is an array (n, ...) of NumPy or of MXNet's ``np``, of a
+    dtype that MXNet has."""
     for name, array in arrays.items():
-        if isinstance(array, (onp.ndarray, np.ndarray)):
-            if array.shape == ():
-                raise TypeError(f"{name} must be an array of samples, (n, ...), not a single number")
-        else:
+        if not isinstance(array, (onp.ndarray, np.ndarray)):
             kind = f"{type(array).__module__}.{type(array).__name__}".replace("builtins.", "")
             raise TypeError(f"{name} must be an array of NumPy or of MXNet's np, not a {kind}: numpy.array({name})")
+        if array.shape == ():
+            raise TypeError(f"{name} must be an array of samples, (n, ...), not a single number")
+        if isinstance(array, onp.ndarray) and array.dtype.type not in _TYPES:
+            raise TypeError(f"{name} is {array.dtype}, which MXNet's arrays can't be: use one of {', '.join(DTYPES)}")
+
+
+def check_functions(**functions: Any) -> None:
+    """Raise a TypeError that names the argument, unless each can be called."""
+    for name, function in functions.items():
+        if not callable(function):
+            raise TypeError(f"{name} must be a function, not {function!r}")
 
 
 def upload(host: HostArray, device: Device) -> NDArray:

@@ -66,6 +66,7 @@ def cross_entropy(y_hat: NDArray, y: NDArray) -> NDArray:
 
 def sgd(params: Params, lr: float, batch_size: int) -> None:
     """``param -= lr / batch_size * param.grad``, in place: a gradient is the whole batch's sum."""
+    datasets.finite("batch_size", batch_size, above=0)
     for param in params:
         param -= lr / batch_size * param.grad
 
@@ -73,6 +74,7 @@ def sgd(params: Params, lr: float, batch_size: int) -> None:
 def get_params(params: Params, device: Device) -> Arrays:
     """A replica: copies of ``params`` on ``device``, each with a gradient, which starts at zero."""
     backend.check_devices([device])
+    backend.check_params(params)
     replica = [param.copyto(device) for param in params]
     for param in replica:
         param.attach_grad()
@@ -173,15 +175,14 @@ def train_batch(
     backend.check_arrays(X=X, y=y)
     backend.check_replicas(device_params, devices)
     datasets.finite("lr", lr)
-    if not callable(allreduce):
-        raise TypeError(f"allreduce must be a function, such as ring_allreduce, not {allreduce!r}")
-    if loss is cross_entropy:
-        datasets.check_labels(y, datasets.CLASSES if net is lenet else None)
+    backend.check_functions(allreduce=allreduce, net=net, loss=loss)
     X_shards, y_shards = split_batch(X, y, devices[: len(X)] or devices)
     with autograd.record():
-        losses = [loss(net(X, W), y) for X, y, W in zip(X_shards, y_shards, device_params)]
-        idle = [np.zeros_like(param) for params in device_params[len(losses) :] for param in params]
-    autograd.backward([*losses, *idle])  # On a device without a sample, gradients become zero.
+        scores = [net(X, W) for X, W in zip(X_shards, device_params)]
+        if loss is cross_entropy:
+            datasets.check_labels(y, classes=scores[0].shape[-1])
+        losses = [loss(*pair) for pair in zip(scores, y_shards)]
+    backend.backward(losses, device_params)  # zero where net doesn't use a parameter
     if len(devices) > 1:
         for same_param in zip(*device_params):
             allreduce([param.grad for param in same_param])
@@ -219,11 +220,10 @@ def train(
     After each epoch it calls ``draw(label, test_accuracies)``, such as :class:`mxdp.Curves`.
     """
     datasets.positive_int("num_epochs", num_epochs)
-    if not callable(draw or print):
-        raise TypeError(f"draw must be a function, such as mxdp.Curves(), not {draw!r}")
+    backend.check_functions(draw=draw or print)
     devices, seconds, accuracies = backend.devices(num_devices), [], []
     device_params = [get_params(init_lenet(), device) for device in devices]
-    dataset = data if isinstance(data, Dataset) else load(data)
+    dataset = datasets.to_train(data)
     for epoch in range(num_epochs):
         npx.waitall()
         start = time.perf_counter()

@@ -114,6 +114,7 @@ def test_floor_zero_is_pure_python(path):
         "mxdp.plans",
         "mxdp.errors",
         "math",
+        "os",
         "numbers",
         "functools",
         "itertools",

@@ -63,13 +63,20 @@ def test_a_violation_ends_it_and_the_command_repeats_the_fault_alone(torture, mo
     assert [path.name for path in tmp_path.iterdir() if "fault" not in os.listdir(path)] == []
 
 
-def test_a_process_that_is_left_is_a_violation_and_is_ended(torture, tmp_path, monkeypatch):
+@pytest.mark.parametrize("what", ["process", "temporary file", "shared memory"])
+def test_what_is_left_is_a_violation_and_a_process_is_ended(torture, what, tmp_path, monkeypatch):
     monkeypatch.setattr(torture.time, "monotonic", iter(range(0, 1000, 8)).__next__)
     with torture.job_in_folder(torture.random.Random(0), 1, 1, None) as job:
-        left = subprocess.Popen(["sleep", "1000"], env=job.environ())
-        while not job.processes():  # Popen returns a moment before the system shows the new program's variables
-            pass
-        with pytest.raises(torture.Violation, match=f"left behind: process {left.pid}$"):
+        left, shared = None, tmp_path / "shared"
+        if what == "process":
+            left = subprocess.Popen(["sleep", "1000"], env=job.environ())
+            while not job.processes():  # Popen returns a moment before the system shows the new program's variables
+                pass
+        place = f"process {left.pid}" if left else str(job.temporary / "x" if what == "temporary file" else shared)
+        if not left:
+            Path(place).write_text("")
+        (job.folder / "steps.shared.0").write_text(f"{tmp_path / 'given back'} {shared}\n")
+        with pytest.raises(torture.Violation, match=f"left behind: {place}$"):
             job.nothing_left()
         monkeypatch.undo()
-    assert left.wait(10) == -9
+    assert left is None or left.wait(10) == -9

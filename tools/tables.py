@@ -25,9 +25,10 @@ from mxdp.experiments.data_parallel.bugs import diff as bug_diff
 from mxdp.experiments.harness import provenance, results
 from mxdp.experiments.harness.experiment import Experiment, Result, discover, find
 from mxdp.experiments.harness.rows import find_all
-from mxdp.experiments.predict.published import as_cells
+from mxdp.experiments.predict.published import as_cells, summary
 from mxdp.experiments.report import tables as shown
 from mxdp.experiments.report import words
+from mxdp.plans.show.files import write_beside
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "experiments" / "reference" / "amd-epyc-2-cores"
@@ -122,7 +123,7 @@ def bugs(known: Known, _: str, path: Path) -> List[str]:
         lines += [f"### {bug.name}", f"{bug.title[0].upper()}{bug.title[1:]}. Source: {bug.source}.", ""]
         for row in find_all(result["rows"] if result else (), bug=bug.name):
             shown = row.metrics["shown_after"]
-            seen = f"shown after {shown} steps" if shown else "never shown"
+            seen = f"shown after {shown} steps" if shown else "never surely shown"
             found = f"{row.estimate('behind'):.3f} behind, {seen}; {row.metrics['wrong']:,} numbers wrong"
             lines += [f"- {row.case['optimizer']}: {found}"]
         lines += [*([""] if lines[-1] else []), "```diff", bug_diff(bug), "```", ""]
@@ -133,7 +134,7 @@ def published(known: Known, _: str, path: Path) -> List[str]:
     """What others measured of many devices, and what `predict` says."""
     headings = ["figure", "published", "predicted", "off", "source"]
     right = [False, True, True, True, False]
-    return _markdown(headings, as_cells(), right)
+    return [*_markdown(headings, as_cells(), right), "", summary()]
 
 
 KINDS = {each.__name__: each for each in (answers, experiments, claims, table, bugs, published)}
@@ -231,7 +232,7 @@ def main() -> None:
     """Write each file that differs."""
     for path, text in written().items():
         if not path.exists() or path.read_text(encoding="utf-8") != text:
-            results.write_beside(path, text)
+            write_beside(path, text)
             print(f"written: {path.relative_to(ROOT)}")
 
 

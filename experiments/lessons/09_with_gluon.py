@@ -70,9 +70,10 @@ for name in ("mxdpring", "mxdp.Trainer"):
 # %% [markdown]
 # ## The optimiser's state
 #
-# Adam keeps two numbers for each parameter, and every device keeps all of them. With `shard_optimizer=True` each device
-# keeps its share, updates its share, and sends the new parameters to the others. How much is left on one of two
-# devices?
+# SGD with momentum keeps one number for each parameter, and `mxdp.train` keeps all of them on every device. With
+# `shard_optimizer=True` each device keeps its share, updates its share, and sends the new parameters to the others. How
+# much is left on one of two devices? (`mxdp.Trainer` keeps one state for each parameter anyhow, on the device that
+# updates it; there `shard_optimizer=True` cuts parameters into equal shares.)
 
 # %%
 history = mxdp.train(2, 16, 0.05, 1, data="digits", kind="cpu", momentum=0.9, shard_optimizer=True)

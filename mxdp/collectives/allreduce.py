@@ -83,6 +83,8 @@ def check_alike(data: Sequence[NDArray], who: str) -> None:
     share a device."""
     if not data:
         raise ValueError(f"{who} needs at least one array, and the list is empty")
+    if onp.dtype(data[0].dtype) == onp.bool_:
+        raise ValueError(f"{who} needs numbers to sum, not bool: data.astype('int32')")
     for what, values in (("shape", [x.shape for x in data]), ("dtype", [str(onp.dtype(x.dtype)) for x in data])):
         if any(value != values[0] for value in values):
             raise ValueError(f"{who} needs arrays of one {what}, not {', '.join(map(str, values))}")

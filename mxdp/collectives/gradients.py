@@ -20,6 +20,7 @@ from __future__ import annotations
 import ctypes
 from contextlib import contextmanager
 from dataclasses import dataclass
+from numbers import Real
 from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as onp
@@ -28,12 +29,14 @@ from mxdp.backend import NDArray, autograd, mx
 from mxdp.collectives.allreduce import check_apart
 from mxdp.collectives.program import Program, places
 from mxdp.collectives.tuning import resolve
+from mxdp.engine import prepare
 from mxdp.errors import plural
 from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.collective.one_hop import owners
 from mxdp.plans.cost.machine import Machine
 from mxdp.plans.partition import fill_buckets, offsets
-from mxdp.processes import World
+from mxdp.processes import ValueOrder, World
+from mxdp.processes.world import ranks_of
 
 MEBIBYTE = 1 << 20
 
@@ -58,8 +61,12 @@ class GradientSync:
     """Sums the gradients of all replicas in place, at each call.
 
     The constructor moves the gradients into buckets: afterwards each ``param.grad`` is a part of a bucket, and its
-    earlier values are lost. It doesn't wait, except for buckets of 2 MiB and more that are summed in shared memory,
-    and for the other ranks.
+    earlier values are lost. It doesn't wait, except for buckets of 2 MiB and more that are summed in shared memory;
+    with several ranks for them, and for the parameters, whose values show whether their order is rank 0's.
+
+    A gradient that no backward pass has written since the last sum counts as zero, as in a serial run: the step has not
+    used the parameter, or the device or rank had no samples. It still holds the last sum, so a call sets it to zero.
+    (If you write gradients yourself, write all of them: where backward has never written any, all count.)
 
     Only the last object that moved the gradients may sum them. After ``attach_grad``, or after another ``GradientSync``
     or :func:`mxdp.training.train_epochs` on the same replicas, backward writes elsewhere, and a call raises an error.
@@ -79,8 +86,9 @@ class GradientSync:
 
     Raises:
         ValueError: no replicas, replicas that differ, share a device, lie on several or hold an array twice, an unknown
-            algorithm, or a ``bucket_mb`` that is not more than 0.
-        MxdpError: on every rank, if the ranks have other gradients or buckets.
+            algorithm, or a ``bucket_mb`` that is not a number more than 0.
+        TypeError: ``world`` is not what :func:`mxdp.world` returns.
+        MxdpError: on every rank, if the ranks have other gradients or buckets, or rank 0's parameters in another order.
     """
 
     def __init__(
@@ -95,12 +103,14 @@ class GradientSync:
         _check(device_params, bucket_mb)
         self._device_params = [list(params) for params in device_params]
         self._accumulate = accumulate
-        self._world = world or World()
+        self._world = ranks_of(world)
         self._held_back = False
         self.accumulating = False
         """Are there gradients from :meth:`no_sync` that are not summed yet?"""
         self.gradients: List[Dict[int, NDArray]] = [{} for _ in device_params]
         """For each replica, its gradients by parameter number."""
+        self._written = False
+        """Whether backward has ever written a gradient."""
         self._vectors: List[NDArray] = []
         first = device_params[0]
         kinds = [str(onp.dtype(param.dtype)) for param in first]
@@ -108,6 +118,7 @@ class GradientSync:
         buckets = fill_buckets(nbytes, kinds, bucket_mb * MEBIBYTE)
         described = {f"parameter {number}": f"{kind} {first[number].shape}" for number, kind in enumerate(kinds)}
         self._world.agree({"bucket_mb": bucket_mb, **described})
+        ValueOrder(self._world).add(dict(enumerate(first)))
         # Ranks with other cores would choose other algorithms, which may divide a bucket otherwise.
         names = self._world.gather([self._resolve(numbers, algorithm, machine) for numbers in buckets])[0]
         self.buckets = [self._make(numbers, name) for numbers, name in zip(buckets, names)]
@@ -115,11 +126,16 @@ class GradientSync:
         self._world.agree({"buckets' vectors of length": lengths})
         self._mark("add" if accumulate else "write")
         self._places = [
-            (param, address(gradients[number]))
+            (param, prepare("zeros_like", [gradients[number]], gradients[number]), address(gradients[number]))
             for params, gradients in zip(self._device_params, self.gradients)
             for number, param in enumerate(params)
             if param.size
         ]
+
+    @property
+    def adds(self) -> bool:
+        """Whether backward adds to the gradients, and doesn't overwrite them, until the next sum."""
+        return self._accumulate or self.accumulating
 
     def __repr__(self) -> str:
         gradients, devices = plural(len(self._device_params[0]), "gradient"), plural(len(self._device_params), "device")
@@ -136,9 +152,9 @@ class GradientSync:
             raise RuntimeError(
                 "a step or a sum inside no_sync would leave each device with its own gradients: call it after no_sync"
             )
+        self._check_places()
         for bucket in self.buckets:
             self._sum(bucket)
-        self._check_places()  # Checked while the devices work: a sum of unused buckets does no harm.
         self._end_accumulating()
 
     @contextmanager
@@ -149,7 +165,7 @@ class GradientSync:
         object. Forward and backward pass of a micro-batch both belong inside. Inside, a call of the object is refused,
         and nesting ``no_sync`` has no effect. If an exception leaves the context, the gradients since the last sum are
         dropped: the next backward pass overwrites them. (With ``accumulate=True`` it does not: there you set gradients
-        to zero.)
+        to zero.) MXNet 1.9.1 adds nothing up for ``astype`` of a parameter: add it to zeros of the other dtype instead.
 
         Raises:
             RuntimeError: backward does not write a gradient into its bucket.
@@ -189,12 +205,13 @@ class GradientSync:
         self.accumulating = False
 
     def _check_places(self) -> None:
-        """Raise a RuntimeError unless backward still writes into the buckets."""
+        """Raise a RuntimeError unless backward still writes into the buckets. Zero what it has left out."""
         # MXNet's C interface takes 2 us. ``param.grad`` takes twice as long, since each access makes an object.
-        library, grad, place = mx.base._LIB, ctypes.c_void_p(), ctypes.c_void_p()
+        library, grad, place, fresh = mx.base._LIB, ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_int()
         get, read, free = library.MXNDArrayGetGrad, library.MXNDArrayGetData, library.MXNDArrayFree
-        at_grad, at_place = ctypes.byref(grad), ctypes.byref(place)
-        for param, expected in self._places:
+        at_grad, at_place, at_fresh = ctypes.byref(grad), ctypes.byref(place), ctypes.byref(fresh)
+        stale = []
+        for param, zero, expected in self._places:
             failed = get(param.handle, at_grad) or not grad or read(grad, at_place) or free(grad)
             if failed or place.value != expected:
                 raise RuntimeError(
@@ -202,6 +219,15 @@ class GradientSync:
                     "replaced (by attach_grad, or by another GradientSync or train_epochs on the same replicas): make "
                     "a new GradientSync, and use only that one"
                 )
+            library.MXNDArrayGetGradState(param.handle, at_fresh)
+            if fresh.value:
+                library.MXNDArraySetGradState(param.handle, 0)
+            else:
+                stale.append(zero)
+        self._written = self._written or len(stale) < len(self._places)
+        if self._written and not self.adds:  # which starts at zero
+            for zero in stale:
+                zero()
 
     def _resolve(self, numbers: Sequence[int], algorithm: str, machine: Optional[Machine]) -> str:
         params = [self._device_params[0][number] for number in numbers]
@@ -270,5 +296,5 @@ def _check(device_params: Sequence[Sequence[NDArray]], bucket_mb: float) -> None
                 "get_params(params, device) makes it"
             )
     check_apart([params[0] for params in device_params], "GradientSync")
-    if not bucket_mb > 0:
-        raise ValueError(f"bucket_mb must be more than 0, not {bucket_mb}")
+    if isinstance(bucket_mb, bool) or not isinstance(bucket_mb, Real) or not bucket_mb > 0:
+        raise ValueError(f"bucket_mb must be more than 0, not {bucket_mb!r}: a number of MiB, or math.inf")

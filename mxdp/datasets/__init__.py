@@ -33,6 +33,7 @@ __all__ = [
     "permutation",
     "positive_int",
     "sequential",
+    "to_train",
 ]
 
 DIGITS_SETTINGS = "batch_size=16, lr=0.3 and 10 epochs"
@@ -84,6 +85,19 @@ def load(
             f"with {DIGITS_SETTINGS}): {error}"
         )
         return digits
+
+
+def to_train(data: Union[str, Dataset]) -> Dataset:
+    """The data set itself, or the one of that name, of which both splits have samples.
+
+    Raises:
+        ValueError: the training or the test split is empty; or as :func:`load`, with :class:`DataError`.
+    """
+    dataset = data if isinstance(data, Dataset) else load(data)
+    for what, split in (("training", dataset.train), ("test", dataset.test)):
+        if not len(split):
+            raise ValueError(f"the {what} split of {dataset.name!r} is empty: give it at least one sample")
+    return dataset
 
 
 def _to_stderr(message: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import sys
@@ -13,10 +12,11 @@ from typing import Dict, Optional, Sequence, Tuple
 
 from rich.console import Console
 
-from mxdp.errors import UsageError
+from mxdp.errors import MxdpError, UsageError
 from mxdp.exercises import EXERCISES
 from mxdp.exercises.check import MEGABYTES, SECONDS, SEED, Report, check
 from mxdp.exercises.words import junit, show
+from mxdp.plans.show.files import check_file, write_beside
 
 RIGHT, WRONG, USAGE = 0, 1, 2
 LOOK_SECONDS = 0.3
@@ -61,6 +61,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
             raise UsageError("--seconds and --megabytes are numbers above 0")
         if options.command == "watch":
             return watch(options, console)
+        if options.junit:
+            check_file(options.junit)
         reports = [checked(existing(file), options) for file in options.files]
         if options.json:
             print(json.dumps(reports if len(reports) > 1 else reports[0], indent=2))
@@ -68,9 +70,9 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
             for report in reports:
                 show(report, console)
         if options.junit:
-            _write(options.junit, junit(reports))
+            write_beside(options.junit, junit(reports))
         return RIGHT if all(report["right"] for report in reports) else WRONG
-    except UsageError as error:
+    except MxdpError as error:
         print(f"mxdp: {error}", file=sys.stderr)
         return USAGE
     except KeyboardInterrupt:
@@ -92,19 +94,6 @@ def existing(file: Path) -> Path:
     if not file.is_file() or not os.access(file, os.R_OK):
         raise UsageError(f"there is no readable file {file}; `python -m mxdp.exercises list` lists the exercises")
     return file
-
-
-def _write(file: Path, text: str) -> None:
-    """Beside and renamed."""
-    beside = file.with_name(f".{file.name}.part")
-    try:
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(file)
-    except OSError as error:
-        raise UsageError(f"{file} can't be written: {error.strerror}") from error
-    finally:
-        with contextlib.suppress(OSError):
-            beside.unlink()
 
 
 def watch(options: argparse.Namespace, console: Console) -> int:

@@ -8,7 +8,7 @@ gluon gives a parameter new gradients when it is cast, moved or initialised agai
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 from mxdp.backend import NDArray, mx
 from mxdp.collectives.gradients import GradientSync, address
@@ -138,6 +138,28 @@ def unwritten(params: Sequence[Parameter]) -> Dict[int, Set[int]]:
         for number, param in enumerate(params)
         if param.grad_req != "null"
     }
+
+
+def refuse_stale(params: Sequence[Parameter], stale: Mapping[int, Set[int]], alone: bool) -> None:
+    """Raise gluon's UserWarning for the first of these gradients, which :func:`unwritten` found, unless the device had
+    no samples; or this rank, if it isn't ``alone``."""
+    idle = set.intersection(*stale.values()) if stale else set()
+    for number, devices in stale.items():
+        everywhere = alone and len(idle) == len(params[number]._data)
+        for device in sorted(devices if everywhere else devices - idle):
+            raise UserWarning(
+                f"the gradient of parameter {params[number].name} on {params[number].list_ctx()[device]} has not been "
+                "updated by backward since the last step: use the parameter in the forward pass, or call step with "
+                "ignore_stale_grad=True"
+            )
+
+
+def zero(params: Sequence[Parameter], stale: Mapping[int, Set[int]]) -> None:
+    """Make these gradients zero, in place: they are sums of earlier steps. With ``grad_req="add"`` they are the user's
+    to set to zero."""
+    for number, devices in stale.items():
+        for device in devices if params[number].grad_req == "write" else ():
+            params[number]._grad[device][()] = 0
 
 
 @contextmanager

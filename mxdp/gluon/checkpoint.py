@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
+import pickle
 import tempfile
 from pathlib import Path
-from typing import Any, Dict, Mapping, Optional, Union
+from typing import Any, Dict, List, Mapping, Optional, Union
 
 import numpy as onp
 
 from mxdp.backend import HostArray, mx, npx
-from mxdp.errors import plural
+from mxdp.errors import MxdpError, plural
+from mxdp.gluon.states import to_bytes
 from mxdp.gluon.store import Store
 from mxdp.processes import World
 from mxdp.processes.checkpoint import CheckpointFolder, Report
-from mxdp.processes.checkpoint_file import Facts
+from mxdp.processes.checkpoint_file import Arrays, Facts, match
 
 STATES = "optimizer"
 CHANGING = ("rescale_grad", "num_update", "begin_num_update", "aggregate_num", "m_schedule", "base_lr", "count")
@@ -61,36 +63,23 @@ class Checkpoint(CheckpointFolder):
 
         Running means and variances are saved for each device, all else for one, since replicas are equal (with MXNet's
         Nadam on several devices they are not). Waits for the optimiser's state, not for the disk. MXNet's random
-        numbers can't be saved: with dropout, set ``mx.random.seed`` where a training starts and after each ``save``.
+        numbers can't be saved: with dropout, call ``world.seed`` where a training starts and after each ``save``.
 
         Raises:
-            MxdpError: another process writes checkpoints in this folder.
+            MxdpError: on every rank, if a parameter has no values yet, the optimiser can't be pickled, another process
+                writes checkpoints in this folder, or the newest one there is of another training.
         """
-        npx.waitall()  # MXNet fails on an array that is read here and by an operator at the same time
-        params = net._collect_params_with_prefix()
-        own = {
-            _of_replica(name, self._world.rank, number): x.asnumpy()
-            for name, param in params.items()
-            if param.grad_req == "null"
-            for number, x in enumerate(param.list_data())
-        }
-        arrays = {name: x for rank in self._world.gather(own) for name, x in rank.items()}
-        if self._world.rank > 0:
-            if getattr(trainer, "_shards", False):  # then rank 0 needs the parts of all
-                trainer.save_states(os.devnull)
-            return
-        for name, param in params.items():
-            arrays[f"parameters/{name}"] = param.list_data()[0]
-        try:
-            with tempfile.TemporaryDirectory() as folder:
-                trainer.save_states(os.path.join(folder, STATES))
-                arrays[STATES] = onp.memmap(os.path.join(folder, STATES), "uint8", "r")
-        except OSError as error:
-            self._join()
-            self._report(f"no checkpoint was written, since the optimiser's state could not be: {error}")
-            self._unsaved = self._described(facts) if self._unsaved is None else self._unsaved
-            return
-        self.write(self._header(trainer), arrays, {**facts, **_choice(trainer)})
+        params, header = self._params(net, "save"), self._header(trainer)
+        arrays = {f"parameters/{name}": param.list_data()[0] for name, param in params.items()}
+        if not self._ours:
+            self.lock(header, arrays)
+        states: List[bytes] = []
+        self._world.together(lambda: states.append(_states(trainer, self._world.rank)))
+        ranks = self._world.together(lambda: self._replicas(params))
+        if self._world.rank == 0:
+            arrays.update((name, x) for replicas in ranks for name, x in replicas.items())
+            arrays[STATES] = onp.frombuffer(states[0], "uint8")
+            self.write(header, arrays, {**facts, **_choice(trainer)})
 
     def load(self, net: Any, trainer: Optional[Any] = None) -> Optional[Facts]:
         """Read the newest checkpoint into a gluon network and its ``Trainer``; returns the facts, or None without one.
@@ -105,19 +94,21 @@ class Checkpoint(CheckpointFolder):
         load only files that you trust.
 
         Raises:
-            MxdpError: the checkpoint is of another training; the message says what differs. Or, with a Trainer, another
-                process writes checkpoints in this folder.
+            MxdpError: on every rank, if a parameter is not initialised, or the checkpoint is of another training; the
+                message says what differs. Or, with a Trainer, if another process writes checkpoints in this folder, or
+                the optimiser's state can't be read.
         """
+        params = self._params(net, "load")
         if trainer:
             self.lock()
-        found = self.read(self._header(trainer) if trainer else None)
+        found = self.read(self._header(trainer) if trainer else None, _check)
         if found is None:
             return None
         arrays, facts, same_replicas = found
         processor = facts.pop(PROCESSOR, None)
-        params = net._collect_params_with_prefix()
         values = {name[11:]: x for name, x in arrays.items() if name.startswith("parameters/")}
-        self._match(
+        match(
+            self.folder,
             {name: _shape_and_dtype(x.shape, x.dtype) for name, x in values.items()},
             {name: _shape_and_dtype(param.shape, param.dtype, values.get(name)) for name, param in params.items()},
         )
@@ -128,9 +119,7 @@ class Checkpoint(CheckpointFolder):
         if not trainer:
             return facts
         settings = _settings(trainer._optimizer)
-        with tempfile.TemporaryDirectory() as folder:
-            arrays[STATES].tofile(os.path.join(folder, STATES))
-            trainer.load_states(os.path.join(folder, STATES))  # copies the first device's parameters to the others
+        self._world.together(lambda: self._take_states(trainer, arrays[STATES].tobytes()))
         if processor and same_replicas:
             cores, _, made_by = processor.partition(" ")
             _choose_for(trainer, int(cores), made_by)
@@ -150,6 +139,43 @@ class Checkpoint(CheckpointFolder):
             )
         return facts
 
+    def _params(self, net: Any, call: str) -> Dict[str, Any]:
+        """The network's parameters by name. On every rank an MxdpError, if one has no values yet for this ``call``."""
+
+        def found() -> Dict[str, Any]:
+            params: Dict[str, Any] = net._collect_params_with_prefix()
+            for name, param in params.items():
+                if param._data is None and not (param._deferred_init and call == "load"):
+                    how = "run a forward pass" if param._deferred_init else "call net.initialize(ctx=devices)"
+                    raise MxdpError(f"the parameter {name} has no values yet: {how} before {call}")
+            return params
+
+        own: List[Dict[str, Any]] = []
+        self._world.together(lambda: own.append(found()))
+        return own[0]
+
+    def _replicas(self, params: Mapping[str, Any]) -> Arrays:
+        """The arrays that differ between this rank's devices, on the host. Waits."""
+        npx.waitall()  # MXNet fails on an array that is read here and by an operator at the same time
+        return {
+            _of_replica(name, self._world.rank, number): x.asnumpy()
+            for name, param in params.items()
+            if param.grad_req == "null"
+            for number, x in enumerate(param.list_data())
+        }
+
+    def _take_states(self, trainer: Any, states: bytes) -> None:
+        try:
+            if getattr(trainer, "_bucketing", None):
+                trainer.take_states(states)
+                return
+            _ready_store(trainer)  # before a rank may lack room for the file
+            with tempfile.TemporaryDirectory() as folder:
+                Path(folder, STATES).write_bytes(states)
+                trainer.load_states(os.path.join(folder, STATES))  # copies the first device's parameters to the others
+        except (OSError, EOFError, pickle.UnpicklingError, AttributeError, ImportError) as error:
+            raise MxdpError(f"the optimiser's state in {self.folder} can't be read ({error})") from error
+
     _TO_READ = ", or read only, by load(net) without a Trainer"
 
     def _described(self, facts: Facts) -> str:
@@ -161,6 +187,34 @@ class Checkpoint(CheckpointFolder):
             "training": {**self._training, "optimizer": type(trainer._optimizer).__name__},
             "replicas": f"{plural(self._world.size, 'process')} of {replicas}",
         }
+
+
+def _states(trainer: Any, rank: int) -> bytes:
+    """The optimiser and its state as MXNet's pickle, on rank 0. Every rank calls it.
+
+    Raises:
+        MxdpError: something of the optimiser's can't be pickled.
+    """
+    if getattr(trainer, "_bucketing", None):
+        return bytes(trainer.states_as_bytes())
+    _ready_store(trainer)
+    updater = trainer._kvstore._updater if trainer._update_on_kvstore else trainer._updaters[0]
+    return to_bytes(updater.states, updater.optimizer) if rank == 0 else b""
+
+
+def _ready_store(trainer: Any) -> None:
+    """What gluon's Trainer does first when it saves or loads: ranks may wait there for each other."""
+    if not trainer._kv_initialized:
+        trainer._init_kvstore()
+    if trainer._params_to_init:
+        trainer._init_params()
+
+
+def _check(arrays: Arrays, facts: Facts) -> None:
+    """Raise a KeyError or ValueError for what ``save`` can't have written."""
+    if arrays[STATES].dtype != onp.uint8 or arrays[STATES].ndim != 1:
+        raise ValueError("its optimiser's state is none")
+    int(str(facts.get(PROCESSOR, 0)).partition(" ")[0])
 
 
 def _choice(trainer: Any) -> Facts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, List, Optional, Sequence
 
 from mxdp.backend import autograd, gluon, mx
-from mxdp.errors import did_you_mean
+from mxdp.errors import did_you_mean, plural
 from mxdp.gluon.store import Store, by_name
 from mxdp.processes import World
 
@@ -67,6 +67,36 @@ def check_options(store: Store, compression_params: Any, update_on_kvstore: Opti
             f"the store {store.type} runs no optimiser (update_on_kvstore=True): leave update_on_kvstore out, or use "
             "kvstore='device'"
         )
+
+
+def check_halves(sharded: bool) -> None:
+    """Raise a RuntimeError for half of a step with ``shard_optimizer``."""
+    if sharded:
+        raise RuntimeError(
+            "with shard_optimizer no device has all sums of gradients, so there is no time between the sum and the "
+            "update: call step, or leave shard_optimizer out"
+        )
+
+
+def check_initialised(params: Sequence[Any], devices: Sequence[Any]) -> None:
+    """Raise a DeferredInitializationError if the shape of a parameter is not known yet; or as :func:`check_places`, if
+    numbers of devices differ."""
+    for param in params:
+        if param._deferred_init:
+            raise gluon.parameter.DeferredInitializationError(
+                f"the parameter {param.name} has no values yet, and will have them on {plural(len(devices), 'device')} "
+                f"({', '.join(map(str, devices))}): run a forward pass there first, or for other devices call "
+                "net.initialize(ctx=devices) before the trainer is made"
+            )
+    if any(len(param._data) != len(params[0]._data) for param in params):
+        check_places(params)
+
+
+def check_places(params: Sequence[Any]) -> None:
+    """Raise a ValueError unless all parameters lie on the same devices."""
+    places = {str(param.list_ctx()) for param in params}
+    if len(places) > 1:
+        raise ValueError(f"all parameters must lie on the same devices, not on {' and '.join(sorted(places))}")
 
 
 def check_dense(params: Sequence[Any], always: bool = False) -> None:

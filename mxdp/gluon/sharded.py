@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Sequence, Tuple
 
 from mxdp.backend import NDArray, mx
 from mxdp.collectives.shards import Part, ShardedSync
 from mxdp.gluon.bucketed import BucketedGradients
-from mxdp.gluon.updater import Piece, Updater
+from mxdp.gluon.states import State, leaves, mapped
+from mxdp.gluon.updater import OwnedPiece, Updater
 
 ELEMENTWISE = ("SGD", "NAG", "Signum", "Adam", "Adamax", "AdaGrad", "AdaDelta", "RMSProp", "Ftrl", "FTML", "DCASGD")
 """MXNet's optimisers that update each element by itself, so a part of a parameter as the whole."""
-
-State = Any
-"""What an optimiser holds for a parameter: None, an array, or a tuple or list of states."""
 
 
 def check_shardable(optimizer: Any, store: Any) -> None:
@@ -43,9 +41,9 @@ class Shards:
     """
 
     def __init__(self, buckets: BucketedGradients, params: Sequence[Any], updater: Updater) -> None:
-        self._updater, numbers = updater, {id(param): number for number, param in reversed(list(enumerate(params)))}
+        self._updater, first = updater, {id(param): number for number, param in reversed(list(enumerate(params)))}
         self._syncs = [
-            (sync, members, [numbers[id(param)] for param in members])
+            (sync, members, [first[id(param)] for param in members])
             for members, sync in buckets.syncs
             if isinstance(sync, ShardedSync)
         ]
@@ -63,10 +61,10 @@ class Shards:
                 self._updater.states[key] = mapped(state, partial(_cut, part))
                 self._updater.states_synced[key] = False
 
-    def pieces(self, numbers: Iterable[int]) -> Dict[int, List[Piece]]:
+    def pieces(self, numbers: Iterable[int]) -> Dict[int, List[OwnedPiece]]:
         """Those of the parameters with these numbers that this process updates. It may have none of a parameter."""
         return {
-            number: [Piece(_key(number, part), number, part.weight, part.gradient) for part in self._parts[number]]
+            number: [OwnedPiece(_key(number, part), number, part.weight, part.gradient) for part in self._parts[number]]
             for number in numbers
         }
 
@@ -89,37 +87,12 @@ class Shards:
                     example = mx.nd.zeros((1,), dtype=members[member].dtype)
                     classic = iter([mx.nd.array(x, ctx=mx.cpu(), dtype=x.dtype) for x in arrays])
                     state = self._updater.optimizer.create_state_multi_precision(numbers[member], example)
-                    states[numbers[member]] = mapped(state, lambda _, classic=classic: next(classic))
+                    states[numbers[member]] = mapped(state, partial(_next, classic))
         return states
 
 
-def check_shapes(states: Mapping[int, State], params: Sequence[Any]) -> None:
-    """Raise a ValueError unless each array of a parameter's state has the parameter's shape, so that it can be cut."""
-    for number, state in states.items():
-        shape = params[number].shape if number in range(len(params)) else None
-        wrong = [array.shape for array in leaves(state) if array.shape != shape]
-        if wrong:
-            whose = f"{params[number].name} of shape {shape}" if shape else f"a parameter {number}, which isn't here"
-            raise ValueError(f"these states are of another network: one of shape {wrong[0]} is for {whose}")
-
-
-def leaves(state: State) -> List[NDArray]:
-    """The arrays of a state."""
-    arrays: List[NDArray] = []
-    mapped(state, arrays.append)
-    return arrays
-
-
-def mapped(state: State, change: Callable[[Any], Any]) -> State:
-    """The same structure, with each array changed."""
-    if isinstance(state, (tuple, list)):
-        return type(state)(mapped(part, change) for part in state)
-    return None if state is None else change(state)
-
-
-def on_host(array: NDArray) -> NDArray:
-    """The array, or a copy, in the host's memory."""
-    return array.as_in_context(mx.cpu())
+def _next(arrays: Iterator[NDArray], _: NDArray) -> NDArray:
+    return next(arrays)
 
 
 def _key(number: int, part: Part) -> Tuple[int, int]:

@@ -24,7 +24,7 @@ from mxdp.gluon.no_server import NoServer
 from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO, check_algorithm
 from mxdp.plans.cost.machine import Machine
 from mxdp.plugin import MPI_STORE, store_name
-from mxdp.processes import World
+from mxdp.processes import World, agree_names, calling_trainer
 from mxdp.processes import world as find_world
 
 MOST_KEYS = 4096
@@ -60,6 +60,8 @@ class Store(NoServer):
         check_algorithm(algorithm, also=[AUTO])
         self.world = world or World()
         self.algorithm = algorithm
+        self.world.seed()  # dropout draws other masks on each rank
+        self._names: List[str] = []
         # Rank 0's for all: ranks with other processors would choose other algorithms.
         self._machine, self.processor = self.world.gather((machine, (process.cores(), maker())))[0]
         self._ready: OrderedDict[Hashable, _Ready] = OrderedDict()
@@ -89,6 +91,12 @@ class Store(NoServer):
             for one in _by_key(key, value, out):
                 self.broadcast(*one)
             return
+        trainer = calling_trainer()
+        _check_optimiser(self.type, trainer)
+        names = [param.name for param in trainer._params] if trainer and self.world.size > 1 else []
+        if names != self._names:
+            agree_names(self.world, names)
+            self._names = names
         values = _several(value)
         if len(values) != 1:
             raise ValueError(f"broadcast needs one array to copy from for each key, not {len(values)}")
@@ -261,6 +269,18 @@ def _by_key(keys: Sequence[Any], values: Any, outs: Any) -> List[Tuple[Any, Any,
 
 def _distinct(arrays: Sequence[NDArray]) -> List[NDArray]:
     return list({id(array): array for array in arrays}.values())
+
+
+def _check_optimiser(store: str, trainer: Any) -> None:
+    """Raise a ValueError if gluon's own Trainer would run, on several devices, an optimiser that keeps a number for all
+    of them or draws random numbers."""
+    apart = trainer and not hasattr(trainer, "_bucketing") and (len(trainer._contexts) > 1 or store == MPI_STORE)
+    name = type(trainer._optimizer).__name__ if apart else ""
+    if name in ("Nadam", "LBSGD", "SGLD"):
+        raise ValueError(
+            f"with the store {store} gluon's Trainer runs {name} on each device apart, and the devices would get other "
+            "parameters: use mxdp.Trainer, or kvstore='device'"
+        )
 
 
 def _check_dense(arrays: Sequence[NDArray]) -> None:

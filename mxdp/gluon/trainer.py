@@ -3,30 +3,38 @@
 from __future__ import annotations
 
 import os
-import pickle
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Dict, Iterator, Optional, Set
+from typing import Any, Dict, Iterator, Optional
 
 from mxdp.backend import gluon
-from mxdp.errors import plural
-from mxdp.gluon.bucketed import CURE, BucketedGradients, unwritten
-from mxdp.gluon.checks import bucketing_store, check_step, check_dense, check_options, listed
-from mxdp.gluon.sharded import Shards, check_shapes, check_shardable, mapped, on_host
+from mxdp.gluon.bucketed import CURE, BucketedGradients, refuse_stale, unwritten, zero
+from mxdp.gluon.checks import (
+    bucketing_store,
+    check_dense,
+    check_halves,
+    check_initialised,
+    check_options,
+    check_places,
+    check_step,
+    listed,
+)
+from mxdp.gluon.sharded import Shards, check_shardable
+from mxdp.gluon.states import check_shapes, from_bytes, mapped, on_host, to_bytes
 from mxdp.gluon.updater import Updater, WholeParameters
-from mxdp.processes import World
+from mxdp.processes import World, agree_names
 
 
 class Trainer(gluon.Trainer):  # type: ignore[misc]
     """``gluon.Trainer`` with buckets: the same calls and results, but one all-reduce for many gradients.
 
     The gradients move into buckets (:class:`mxdp.collectives.GradientSync`): backward writes them there, and
-    ``param.grad()`` and ``zero_grad`` use them there. The constructor moves them if all parameters are initialised,
-    otherwise the first step does. After a parameter was cast, moved or initialised again, the next step makes new
-    buckets.
+    ``param.grad()`` and ``zero_grad`` use them there. The constructor moves them, or the first step after a parameter
+    was initialised, cast or moved.
 
-    A batch may have fewer samples than there are devices: split it over ``devices[:len(X)]``. A device that has run no
-    backward pass since the last step is updated like the others, with gradients of zero for its part of the sum.
+    Each parameter has one state and one count of updates, as with gluon's default: one device updates it and copies it
+    to the others. A batch may have fewer samples than there are devices: split it over ``devices[:len(X)]``. A device
+    that has run no backward pass since the last step adds zero to the sums.
 
     Args:
         params, optimizer, optimizer_params: as for ``gluon.Trainer``. Buckets are filled in the order of ``params``.
@@ -43,14 +51,11 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             calls ``save_states``; its files are those of a trainer without shards, on any number of devices.
 
     Raises:
-        ValueError: an unknown name of a store (MXNet would make a local store); with a store of mxdp,
-            ``compression_params``, ``update_on_kvstore=True`` or, on several devices, sparse parameters; a
-            ``bucket_mb`` that is not more than 0; or ``shard_optimizer`` with a store of MXNet, or with an optimiser
-            that has no state or needs whole parameters.
-        TypeError: ``kvstore`` is neither a name nor a store nor None.
+        ValueError, TypeError: an argument that mxdp's stores can't take; the message says which, and what to do.
     """
 
     _optimizer: Any
+    _contexts: Any
 
     def __init__(
         self,
@@ -74,17 +79,18 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         self._bucket_mb = bucket_mb
         self._buckets: Optional[BucketedGradients] = None
         self._placed: Optional[Shards] = None
-        self._states: Dict[int, Any] = {}  # whole, with shard_optimizer: of frozen parameters, or for the next buckets
-        self._held_back = False
+        self._states: Dict[Any, Any] = {}  # whole, with shard_optimizer: of frozen parameters, or for the next buckets
         self._lenient = True  # False in a step that refuses stale gradients
         # For the name of a store and a single device, MXNet makes no store.
         store = kvstore if self._alone else self._bucketing
         super().__init__(params, optimizer, optimizer_params, store, compression_params, update_on_kvstore)
         self._in_order = listed(params)
-        several = len(self._contexts) > 1 or not self._alone
+        if self._bucketing:
+            agree_names(self._bucketing.world, [param.name for param in self._in_order])
+        self._several = len(self._contexts) > 1 or not self._alone
         if shard_optimizer:
             check_shardable(self._optimizer, self._bucketing)
-        self._shards = shard_optimizer and several
+        self._shards = shard_optimizer and self._several
         if self._bucketing:
             self._updaters = [Updater(self._optimizer)]
             self._whole = WholeParameters(self._params)
@@ -94,7 +100,7 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
                 "with several ranks a parameter needs its values before the trainer is made, so that all ranks start "
                 "with rank 0's: run a forward pass first"
             )
-        if self._bucketing and several and ready:
+        if self._bucketing and self._several and ready:
             self._ready_buckets()
         if not self._alone:
             self._init_kvstore()
@@ -118,13 +124,8 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
                 f"no_sync needs one of mxdp's stores, not {store!r}: use kvstore='mxdpauto', or grad_req='add'"
             )
         self._check_initialised()
-        buckets = self._ready_buckets()
-        outer, self._held_back = self._held_back, True
-        try:
-            with buckets.no_sync():
-                yield
-        finally:
-            self._held_back = outer
+        with self._ready_buckets().no_sync():
+            yield
 
     def step(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
         """Sum the gradients, divide them by ``batch_size``, and update the parameters, as ``gluon.Trainer`` does.
@@ -151,12 +152,14 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
     def update(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
         """Update the parameters: the second half of :meth:`step`, after :meth:`allreduce_grads`."""
         check_step(batch_size)
-        self._check_whole()
+        check_halves(self._shards)
+        self._check_initialised()
         super().update(batch_size, ignore_stale_grad)
 
     def allreduce_grads(self) -> None:
         """Sum the gradients: the first half of :meth:`step`."""
-        self._check_whole()
+        check_halves(self._shards)
+        self._check_initialised()
         super().allreduce_grads()
 
     def save_states(self, fname: str) -> None:
@@ -165,37 +168,27 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             super().save_states(fname)
             return
         states = self.states_as_bytes()
-        if not self._shards or self._bucketing.world.rank == 0:
+        if states:
             part = Path(f"{fname}.{os.getpid()}.part")
             part.write_bytes(states)
             part.replace(fname)
 
     def load_states(self, fname: str) -> None:
-        """Load what :meth:`save_states` or ``gluon.Trainer`` has saved. Every rank calls it, and rank 0 reads.
-
-        Raises:
-            OSError: on every rank, if rank 0 can't read the file.
-            ValueError: as for :meth:`take_states`.
-        """
+        """Load what :meth:`save_states` or ``gluon.Trainer`` has saved. Every rank calls it, and rank 0 reads: an error
+        is one on all. Else as :meth:`take_states`."""
         if self._bucketing is None:
             super().load_states(fname)
             return
-        saved: Any = b""
-        try:
-            saved = Path(fname).read_bytes() if self._bucketing.world.rank == 0 else b""
-        except OSError as error:
-            saved = error
-        saved = self._bucketing.world.gather(saved)[0]
-        if isinstance(saved, OSError):
-            raise saved
+        world = self._bucketing.world
+        (saved, *_) = world.together(lambda: Path(fname).read_bytes() if world.rank == 0 else b"")
         self.take_states(saved)
 
     def states_as_bytes(self) -> bytes:
         """The optimiser and its whole state, as :meth:`save_states` writes them: a pickle. Waits. With
-        ``shard_optimizer`` all ranks call it.
+        ``shard_optimizer`` all ranks call it, and only rank 0 gets it.
 
         Raises:
-            ValueError: Python can't pickle the optimiser or its schedule.
+            MxdpError: Python can't pickle the optimiser or its schedule.
         """
         self._check_initialised()
         if self._shards:
@@ -205,12 +198,9 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             states = {**self._states, **self._placed.whole()}
         counts = self._optimizer._all_index_update_counts
         counts.update({device.device_id: dict(counts[0]) for device in self._contexts})  # where gluon looks for them
-        try:
-            return pickle.dumps((states, self._optimizer))
-        except (pickle.PicklingError, AttributeError, TypeError) as error:
-            raise ValueError(
-                f"the optimiser can't be saved ({error}): define its class, and its schedule's, at the top of a module"
-            ) from error
+        if self._shards and self._bucketing and self._bucketing.world.rank > 0:
+            return b""
+        return to_bytes(states, self._optimizer)
 
     def take_states(self, saved: bytes) -> None:
         """Continue with what :meth:`states_as_bytes` gave, whatever devices and ranks it was on. All stays as it was if
@@ -220,12 +210,7 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             ValueError: these are no states, or those of another network or of an optimiser that can't be cut.
         """
         self._check_initialised()
-        try:
-            content = pickle.loads(saved)
-            states, optimizer = content if isinstance(content, tuple) else (content, self._optimizer)
-            states = dict(states.items())
-        except Exception as error:
-            raise ValueError(f"these are no states of a trainer ({type(error).__name__}: {error})") from error
+        states, optimizer = from_bytes(saved, self._optimizer)
         if self._shards:
             check_shardable(optimizer, self._bucketing)
             check_shapes(states, self._params)
@@ -238,60 +223,24 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         if self._placed:
             self._placed.take(self._states)
 
-    def _check_whole(self) -> None:
-        if self._shards:
-            raise RuntimeError(
-                "with shard_optimizer no device has all sums of gradients, so there is no time between the sum and the "
-                "update: call step, or leave shard_optimizer out"
-            )
-        self._check_initialised()
-
-    def _refuse_stale(self, stale: Dict[int, Set[int]]) -> None:
-        """Raise gluon's UserWarning for gradients that are missing, unless the device, or this rank, had no samples."""
-        idle = set.intersection(*stale.values()) if stale else set()
-        if self._alone and len(idle) == len(self._contexts):
-            idle = set()
-        for number, devices in stale.items():
-            for device in devices - idle:
-                raise UserWarning(
-                    f"the gradient of parameter {self._params[number].name} on {self._contexts[device]} has not been "
-                    "updated by backward since the last step: use the parameter in the forward pass, or call step with "
-                    "ignore_stale_grad=True"
-                )
-
     def _check_initialised(self) -> None:
-        """Raise a DeferredInitializationError if the shape of a parameter is not known yet."""
-        for param in self._params:
-            if not param._deferred_init:
-                self._contexts = param.list_ctx()
-            else:
-                devices, where = plural(len(self._contexts), "device"), ", ".join(map(str, self._contexts))
-                raise gluon.parameter.DeferredInitializationError(
-                    f"the parameter {param.name} has no values yet, and will have them on {devices} "
-                    f"({where}): run a forward pass there first, or for other devices call net.initialize(ctx=devices) "
-                    "before the trainer is made"
-                )
+        check_initialised(self._params, self._contexts)
+        self._contexts = self._params[-1].list_ctx()  # the parameters may have moved
+        self._several = len(self._contexts) > 1 or not self._alone
 
     def _allreduce_grads(self) -> None:
         if self._bucketing is None:
             super()._allreduce_grads()
             return
-        if self._held_back:
-            raise RuntimeError(
-                "a step or allreduce_grads inside no_sync would leave each device with its own gradients: call it "
-                "after no_sync"
-            )
         if not (self._several or self._buckets):
             return  # Nothing to sum: a single device has buckets only after no_sync.
         buckets = self._ready_buckets()
         buckets.fetch()
         stale = unwritten(self._params)
         if not self._lenient:
-            self._refuse_stale(stale)
+            refuse_stale(self._params, stale, self._alone)
         if not self._alone or any(len(devices) < len(self._contexts) for devices in stale.values()):
-            for param, device in ((self._params[number], device) for number in stale for device in stale[number]):
-                if param.grad_req == "write":  # with "add" they are the user's to set to zero
-                    param._grad[device][()] = 0  # it is the sum of an earlier step
+            zero(self._params, stale)
         buckets()
 
     def _update(self, ignore_stale_grad: bool = False) -> None:
@@ -308,7 +257,7 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             skipped = {number for number, devices in stale.items() if len(devices) == len(self._contexts)}
             skipped = set.intersection(*world.gather(skipped))
         else:
-            self._refuse_stale(stale)
+            refuse_stale(self._params, stale, self._alone)
             skipped = set()
         numbers = [number for number in stale if number not in skipped]
         place, updater = self._placed or self._whole, self._updaters[0]
@@ -321,24 +270,13 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             for data in self._params[number]._data:
                 data._fresh_grad = False
 
-    @property
-    def _several(self) -> bool:
-        """True if gradients are summed: over devices, which may have changed, or ranks."""
-        return not self._alone or len(self._contexts) > 1
-
     def _ready_buckets(self) -> BucketedGradients:
-        """The buckets. They are made now if there are none, or if gluon has given the parameters other gradients.
-
-        Raises:
-            RuntimeError: accumulated gradients would be lost.
-        """
+        """The buckets. They are made now if there are none, or if gluon has given the parameters other gradients."""
         if self._buckets and self._buckets.hold():
             return self._buckets
         self._drop_buckets()
         assert self._bucketing is not None
-        places = {str(param.list_ctx()) for param in self._params}
-        if len(places) > 1:
-            raise ValueError(f"all parameters must lie on the same devices, not on {' and '.join(sorted(places))}")
+        check_places(self._params)
         check_dense(self._in_order, always=True)
         store = self._bucketing
         machine = store.machine(self._contexts[0])

@@ -9,6 +9,7 @@ parameter, or a part of it, with the summed gradient::
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any, Dict, Hashable, Iterable, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
 
 import numpy as onp
@@ -22,7 +23,7 @@ TOGETHER = 16
 """Small arrays that one operator updates. MXNet's has room for 60, and does not check."""
 
 
-class Piece(NamedTuple):
+class OwnedPiece(NamedTuple):
     """A parameter's number, and classic arrays of the parameter or a part of it, and of its summed gradient. ``key``:
     of its state, which is the parameter's number if it is whole."""
 
@@ -42,7 +43,7 @@ class Updater(mx.optimizer.Updater):  # type: ignore[misc]
         super().__init__(optimizer)
         self.restart(optimizer, {})
 
-    def restart(self, optimizer: Any, states: Dict[Hashable, Any]) -> None:
+    def restart(self, optimizer: Any, states: Dict[Any, Any]) -> None:
         """Go on with these states, on whatever devices they lie. A parameter's count is the largest of all devices'."""
         counts: Dict[int, int] = {}
         for number, count in (item for its in optimizer._all_index_update_counts.values() for item in its.items()):
@@ -56,7 +57,7 @@ class Updater(mx.optimizer.Updater):  # type: ignore[misc]
         kind = type(self.optimizer)
         return kind.__module__.startswith("mxnet.optimizer") and kind is not mx.optimizer.SGLD
 
-    def __call__(self, pieces: Mapping[int, Sequence[Piece]], alone: bool = False) -> None:
+    def __call__(self, pieces: Mapping[int, Sequence[OwnedPiece]], alone: bool = False) -> None:
         """Update these parameters, in their order; doesn't wait. A parameter without pieces is only counted.
 
         ``alone``: a single device trains. Then gluon gives MXNet several parameters at a time, else one; with a
@@ -69,7 +70,7 @@ class Updater(mx.optimizer.Updater):  # type: ignore[misc]
         optimizer._set_current_context(0)  # one count, whatever the device
         for piece in (piece for its in pieces.values() for piece in its):
             self._make_state(piece)
-        by_sgd: List[Tuple[Piece, float, float]] = []
+        by_sgd: List[Tuple[OwnedPiece, float, float]] = []
         for numbers in self._at_a_time(pieces, alone):
             if all(map(self._is_plain_sgd, (piece for number in numbers for piece in pieces[number]))):
                 optimizer._update_count(numbers)
@@ -80,7 +81,7 @@ class Updater(mx.optimizer.Updater):  # type: ignore[misc]
         if by_sgd:
             self._by_sgd(by_sgd)
 
-    def _make_state(self, piece: Piece) -> None:
+    def _make_state(self, piece: OwnedPiece) -> None:
         key, optimizer = piece.key, self.optimizer
         if key not in self.states:
             self.states[key] = optimizer.create_state_multi_precision(piece.number, piece.weight)
@@ -92,7 +93,7 @@ class Updater(mx.optimizer.Updater):  # type: ignore[misc]
                 f"SGD has a momentum of {optimizer.momentum} now and had none before: make a new trainer for it"
             )
 
-    def _at_a_time(self, pieces: Mapping[int, Sequence[Piece]], alone: bool) -> Iterator[List[int]]:
+    def _at_a_time(self, pieces: Mapping[int, Sequence[OwnedPiece]], alone: bool) -> Iterator[List[int]]:
         """The numbers of the parameters, as many in a list as are counted before MXNet chooses their rates."""
         most = self.optimizer.aggregate_num if alone else 0
         kinds: Dict[Any, List[int]] = {}
@@ -101,12 +102,12 @@ class Updater(mx.optimizer.Updater):  # type: ignore[misc]
         for numbers in kinds.values():
             yield from (numbers[start : start + max(1, most)] for start in range(0, len(numbers), max(1, most)))
 
-    def _is_plain_sgd(self, piece: Piece) -> bool:
+    def _is_plain_sgd(self, piece: OwnedPiece) -> bool:
         sgd, weight = self.optimizer, piece.weight
         copied = type(sgd) is mx.optimizer.SGD and sgd.multi_precision and weight.dtype == onp.float16
         return type(sgd) is mx.optimizer.SGD and not copied and weight.stype == piece.gradient.stype == "default"
 
-    def _by_mxnet(self, numbers: Sequence[int], pieces: Sequence[Sequence[Piece]]) -> None:
+    def _by_mxnet(self, numbers: Sequence[int], pieces: Sequence[Sequence[OwnedPiece]]) -> None:
         """Update by the optimiser itself. It counts each call: before a parameter's next piece the count goes back."""
         optimizer, counts = self.optimizer, self.optimizer._index_update_count
         before = {number: counts.get(number, optimizer.begin_num_update) for number in numbers}
@@ -123,7 +124,7 @@ class Updater(mx.optimizer.Updater):  # type: ignore[misc]
             else:
                 optimizer.update_multi_precision(numbers[0], weights[0], gradients[0], states[0])
 
-    def _by_sgd(self, updates: Sequence[Tuple[Piece, float, float]]) -> None:
+    def _by_sgd(self, updates: Sequence[Tuple[OwnedPiece, float, float]]) -> None:
         """Update by MXNet's operators for SGD: a large array by a call of its own, small ones together."""
         sgd, by_momentum = self.optimizer, self.optimizer.momentum > 0
         options = {"momentum": sgd.momentum} if by_momentum else {}
@@ -142,9 +143,9 @@ class Updater(mx.optimizer.Updater):  # type: ignore[misc]
         update = mx.nd.multi_sgd_mom_update if by_momentum else mx.nd.multi_sgd_update
         for group in groups.values():
             for start in range(0, len(group), TOGETHER):
-                arrays, lrs, wds = zip(*group[start : start + TOGETHER])
-                weights = [weight for weight, *_ in arrays]
-                update(*sum(arrays, []), out=weights, num_weights=len(weights), lrs=lrs, wds=wds, **options)
+                rows, lrs, wds = zip(*group[start : start + TOGETHER])
+                weights = [weight for weight, *_ in rows]
+                update(*chain(*rows), out=weights, num_weights=len(weights), lrs=lrs, wds=wds, **options)
 
 
 class WholeParameters:
@@ -156,9 +157,9 @@ class WholeParameters:
 
     def __init__(self, params: Sequence[Any]) -> None:
         self._params = params
-        self._ready: Dict[int, Tuple[Any, Any, Piece, List[Call]]] = {}
+        self._ready: Dict[int, Tuple[Any, Any, OwnedPiece, List[Call]]] = {}
 
-    def pieces(self, numbers: Iterable[int]) -> Dict[int, List[Piece]]:
+    def pieces(self, numbers: Iterable[int]) -> Dict[int, List[OwnedPiece]]:
         """By number of the parameter; doesn't wait."""
         return {number: [self._prepared(number)[2]] for number in numbers}
 
@@ -167,13 +168,13 @@ class WholeParameters:
         for copy in (copy for number in numbers for copy in self._prepared(number)[3]):
             copy()
 
-    def _prepared(self, number: int) -> Tuple[Any, Any, Piece, List[Call]]:
+    def _prepared(self, number: int) -> Tuple[Any, Any, OwnedPiece, List[Call]]:
         data, grads = self._params[number]._data, self._params[number]._grad
         ready = self._ready.get(number)
         if ready is None or ready[0] is not data or ready[1] is not grads:
             device = owners(len(data), [param._data[0].size for param in self._params])[number]
             arrays = [x.as_nd_ndarray() if x.stype == "default" else x for x in (data[device], grads[device])]
-            piece = Piece(number, number, *arrays)
+            piece = OwnedPiece(number, number, *arrays)
             copies = [prepare("_copyto", [piece.weight], x) for x in data if x is not data[device]]
             ready = self._ready[number] = data, grads, piece, copies
         return ready

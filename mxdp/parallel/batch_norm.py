@@ -48,8 +48,8 @@ class SyncBatchNorm:
     a GPU.)
 
     Args:
-        scales, shifts: parameters, an array (channels,) on each device, with a gradient, which each step overwrites:
-            the sum over the device's shard.
+        scales, shifts: parameters, an array (channels,) on each device, with a gradient: the sum over the device's
+            shard, which backward writes or adds, as you asked autograd to.
         means, variances: running statistics, likewise, without gradients. A call writes them in place, by MXNet's own
             rule: ``momentum`` times the old ones, and the rest of the batch's. They stay equal, bit for bit.
 
@@ -79,6 +79,11 @@ class SyncBatchNorm:
         self._gather = AllReduce(self._moments, "naive")
         self._sums = [np.zeros((2, scale.size), ctx=scale.ctx, **like) for scale in scales]
         self._reduce = AllReduce(self._sums, "naive")
+        # Zeros added to shift and scale: backward writes this batch's a and b as their gradients, while those of shift
+        # and scale themselves may add up over several batches.
+        self._zeros = [[np.zeros((scale.size,), ctx=scale.ctx, **like) for _ in range(2)] for scale in scales]
+        for zeros, sums in zip(self._zeros, self._sums):
+            autograd.mark_variables(zeros, list(sums))
         self._kept: List[Tuple[NDArray, ...]] = []
 
     def __call__(self, xs: Same) -> List[NDArray]:
@@ -99,7 +104,8 @@ class SyncBatchNorm:
                     each.copyto(place)
             self._gather()
         ys, self._kept, recording = [], [], autograd.is_recording()
-        for x, (means, inverses), scale, shift, *running in zip(xs, self._moments, *self._arrays()):
+        arrays = zip(xs, self._moments, self._sums, self._zeros, *self._arrays())
+        for x, (means, inverses), sums, (no_shift, no_scale), scale, shift, *running in arrays:
             with autograd.pause():
                 counts = upload(sizes, x.ctx)
                 mean, variance, *new = self._merge(counts, means, inverses, *running)
@@ -108,8 +114,9 @@ class SyncBatchNorm:
             x = x.detach()
             if recording:
                 x.attach_grad()
-                self._kept.append((x, scale, shift, mean, variance, counts))
-            ys.append(_normalise(x, scale, shift, mean, variance))
+                sums[:] = 0  # should no loss depend on this device's y
+                self._kept.append((x, scale, mean, variance, counts))
+            ys.append(_normalise(x, scale + no_scale, shift + no_shift, mean, variance))
         return ys
 
     def backward(self) -> List[NDArray]:
@@ -121,12 +128,9 @@ class SyncBatchNorm:
         if not self._kept:
             raise RuntimeError("SyncBatchNorm.backward needs a call inside autograd.record() before it, one for each")
         kept, self._kept = self._kept, []
-        for (_, scale, shift, *_), (a, b) in zip(kept, self._sums):
-            shift.grad.copyto(a)
-            scale.grad.copyto(b)
         self._reduce()
         gradients = []
-        for (x, scale, _, mean, variance, counts), sums in zip(kept, self._sums):
+        for (x, scale, mean, variance, counts), sums in zip(kept, self._sums):
             factor, shift = self._correct(*sums, scale, variance, counts)
             # MXNet took the statistics for constants: x.grad is scale / deviation * dy.
             gradients.append(x.grad + _normalise(x, factor, shift, mean, variance))

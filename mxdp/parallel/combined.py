@@ -24,7 +24,7 @@ from mxdp.backend import Batch, Device, NDArray, check_devices
 from mxdp.collectives import GradientSync
 from mxdp.layers import LayerParams, Net, Shape, outputs
 from mxdp.parallel import traffic
-from mxdp.parallel.counts import CombinedCounts, PipelineCounts
+from mxdp.parallel.counts import CombinedCounts, DataCounts, PipelineCounts
 from mxdp.plans.partition import bounds
 from mxdp.scratch import in_sync
 
@@ -58,7 +58,7 @@ class Combined(CombinedCounts):
         **options: Any,
     ) -> None:
         check_devices(devices)
-        if groups not in range(1, len(devices) + 1) or len(devices) % groups:
+        if not isinstance(groups, int) or groups not in range(1, len(devices) + 1) or len(devices) % groups:
             raise ValueError(
                 f"{len(devices)} devices can't be divided into {groups} groups of equal size: use a number of groups "
                 f"that divides {len(devices)}, or other devices"
@@ -72,10 +72,15 @@ class Combined(CombinedCounts):
             group = split(net, params, input_shape, devices[start : start + self.width], **options)
             if isinstance(group, PipelineCounts):  # another group would measure other times, and cut elsewhere
                 options["cuts"], self._least = group.cuts, groups * group.plan.micro_batches
+            elif isinstance(group, DataCounts):
+                self._least = len(devices)
             self.groups.append(group)
         self.held = [own for group in self.groups for own in group.held]
         columns = [self.held[place :: self.width] for place in range(self.width)]
-        self.syncs = {place: GradientSync(own, algorithm) for place, own in enumerate(columns) if own[0]}
+        tied = self.groups[0].tied
+        summed = {-1: [own[:tied] for own in self.held]}  # the device of a place in its group sums the rest
+        summed.update({place: [own[tied:] for own in column] for place, column in enumerate(columns)})
+        self.syncs = {place: GradientSync(own, algorithm) for place, own in summed.items() if own[0]}
         for group in self.groups:
             group.gradients_moved()
 
@@ -122,9 +127,10 @@ class Combined(CombinedCounts):
     def _shards(self, x: Batch) -> List[Batch]:
         if len(x) < self._least:
             each = self._least // len(self.groups)
+            parts = "devices" if isinstance(self.groups[0], DataCounts) else "micro-batches"
             raise ValueError(
                 f"a batch of {len(x)} is too small for {len(self.groups)} groups"
-                f"{f' with {each} micro-batches each' if each > 1 else ''}: use at least {self._least} samples, or "
+                f"{f' with {each} {parts} each' if each > 1 else ''}: use at least {self._least} samples, or "
                 "fewer groups"
             )
         return [x[start:stop] for start, stop in bounds(len(x), len(self.groups))]

@@ -38,6 +38,7 @@ class Counts:
         shapes: of the input and of each layer's output, for one sample.
         held: for each device, all parameters that it holds.
         buckets: of the gradients that an all-reduce sums.
+        tied: how many parameters, the first of ``held``, all devices hold.
     """
 
     net: Net
@@ -45,6 +46,8 @@ class Counts:
     shapes: List[Shape]
     held: List[List[NDArray]]
     buckets: Sequence[BucketSync] = ()
+    tied = 0
+    _sync: Optional[GradientSync] = None
 
     def update(self, lr: float, batch_size: int) -> None:
         """The same SGD step on every parameter of every device. Doesn't wait."""
@@ -52,7 +55,8 @@ class Counts:
             sgd(own, lr, batch_size)
 
     def gradients_moved(self) -> None:
-        """To be called after a :class:`mxdp.GradientSync` has moved the gradients. By default nothing to do."""
+        """To be called after another :class:`mxdp.GradientSync` has moved the gradients. It sums tied ones, too."""
+        self._sync, self.buckets = None, ()
 
     @property
     def itemsize(self) -> int:
@@ -264,14 +268,13 @@ class CombinedCounts(Counts):
     width: int
     """Devices in a group."""
     syncs: Dict[int, GradientSync]
-    """By the device's place in its group."""
+    """By the device's place in its group; -1: of what all devices hold."""
 
     def gradient_bytes(self) -> List[int]:
-        """What the all-reduce of each bucket moves, between devices of the same place in all groups."""
+        """What the all-reduce of each bucket moves, between devices of the same place in all groups, or all devices."""
+        devices = {place: self.devices if place < 0 else self.devices[place :: self.width] for place in self.syncs}
         return [
-            traffic.allreduce_bytes(
-                bucket.algorithm, self.devices[place :: self.width], bucket.nbytes // self.itemsize, self.itemsize
-            )
+            traffic.allreduce_bytes(bucket.algorithm, devices[place], bucket.nbytes // self.itemsize, self.itemsize)
             for place, sync in self.syncs.items()
             for bucket in sync.buckets
         ]

@@ -48,7 +48,7 @@ class Data(DataCounts):
         self.held = [get_params(traffic.flat(params), device) for device in devices]
         self._layout = [list(layer) for layer in params]
         self._sync = GradientSync(self.held, algorithm)
-        self.buckets = self._sync.buckets
+        self.buckets, self.tied = self._sync.buckets, len(self.held[0])
         self._back = traffic.has_gradient(self.net)
 
     def step(self, X: Batch, y: Batch) -> NDArray:
@@ -62,7 +62,8 @@ class Data(DataCounts):
         with autograd.record():
             losses = [cross_entropy(*pair) for pair in zip(self._forward(X_shards), y_shards)]
         autograd.backward(losses)
-        self._sync()
+        if self._sync is not None:
+            self._sync()
         for nbytes in self.gradient_bytes():
             self.traffic.note("gradients", traffic.BACKWARD, nbytes)
         return self._gather(losses, "losses")

@@ -80,7 +80,7 @@ class Tile(TileCounts):
         self._own = get_params(traffic.flat(params[count:]), devices[0])
         self.held = [[*self._tied[0], *self._own], *self._tied[1:]]
         self._sync = GradientSync(self._tied, "auto") if image else None
-        self.buckets = self._sync.buckets if self._sync else []
+        self.buckets, self.tied = self._sync.buckets if self._sync else [], len(image)
         self._back = traffic.has_gradient(self.net)
 
     def step(self, X: Batch, y: Batch) -> NDArray:

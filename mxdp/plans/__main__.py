@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
 import json
 import sys
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NoReturn, Optional, Sequence
 
-from mxdp.errors import UsageError
+from mxdp.errors import MxdpError, UsageError
 from mxdp.plans.collective import one_hop, rings, trees
 from mxdp.plans.collective.algorithms import ALGORITHMS, check_algorithm, plan
 from mxdp.plans.collective.schedule import Schedule
@@ -18,6 +17,7 @@ from mxdp.plans.layers.halo import Exchange, exchange, squarest
 from mxdp.plans.layers.halo_axis import Window
 from mxdp.plans.pipeline import PIPELINES, PipelinePlan, pipeline
 from mxdp.plans.show import staircases, tables
+from mxdp.plans.show.files import write_beside
 from mxdp.plans.show.moving import moving
 
 OK, USAGE = 0, 2
@@ -93,7 +93,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
             _show(_tiles(options), _print_exchange, options)
         else:
             _show(_plan(options), tables.print_plan, options)
-    except UsageError as error:
+    except MxdpError as error:
         print(f"mxdp: {error}", file=sys.stderr)
         return USAGE
     return OK
@@ -205,18 +205,11 @@ def _show(found: Any, print_it: Callable[[Any], None], options: argparse.Namespa
 
 
 def _write(found: Any, file: Path) -> None:
-    """Beside and renamed."""
-    beside = file.with_name(f".{file.name}.part")
     try:
-        beside.write_text(moving(found).html, encoding="utf-8")
-        beside.replace(file)
-    except OSError as error:
-        raise UsageError(f"{file} can't be written: {error.strerror}") from error
+        page = moving(found)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    finally:
-        with contextlib.suppress(OSError):
-            beside.unlink()
+    write_beside(file, page.html)
     print(f"{file}: open it in a browser; arrow keys step, space plays.")
 
 

@@ -62,10 +62,11 @@ def cuts(length: int, parts: int, weights: Optional[Sequence[float]] = None) -> 
     """
     if weights is None:
         return tuple(stop for _, stop in bounds(length, parts)[:-1])
-    numbers = [float(weight) if isinstance(weight, Real) else math.nan for weight in weights]
+    given: List[object] = [weights] if isinstance(weights, Real) else list(weights)
+    numbers = [float(weight) if isinstance(weight, Real) else math.nan for weight in given]
     if len(numbers) != parts or not all(0 < weight < math.inf for weight in numbers):
         raise ValueError(
-            f"weights are {parts} numbers above 0, one for each device, such as its speed, not {list(weights)}: leave "
+            f"weights are {parts} numbers above 0, one for each device, such as its speed, not {given}: leave "
             "a device out of devices if it shall have no sample"
         )
     shares = [length * weight / sum(numbers) for weight in numbers]

@@ -18,7 +18,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import re
 import shutil
 import threading
 from contextlib import suppress
@@ -32,11 +31,10 @@ from mxdp.datasets.records import positive_int
 from mxdp.engine import CompletionEvent
 from mxdp.errors import MxdpError
 from mxdp.processes import checkpoint_file
-from mxdp.processes.checkpoint_file import UNREADABLE, Arrays, Facts
+from mxdp.processes.checkpoint_file import UNREADABLE, Arrays, Facts, described, match
 from mxdp.processes.folder_lock import LOCKS, TAKING, FolderLock
 from mxdp.processes.world import World
 
-NAME = re.compile(r"checkpoint-(\d{6,})\.npz")
 Report = Callable[[str], Any]
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -51,7 +49,7 @@ class CheckpointFolder:
         report: receives a line when a training continues, and for each file that can't be read or written.
 
     Raises:
-        MxdpError: the folder can't be made.
+        MxdpError: on every rank, if the folder can't be made.
         ValueError: ``keep`` is not a positive int.
     """
 
@@ -68,24 +66,25 @@ class CheckpointFolder:
         self._given_up: Optional[str] = None  # the line about the first one that had to go, until it is reported
         self._place = ""  # of the checkpoint that the thread writes
         self._unsaved: Optional[str] = None  # the place of the first that was not written after the newest
-        if self._world.rank == 0:
-            try:
-                self.folder.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise MxdpError(f"no checkpoints can be kept in {self.folder}: {error}") from error
+        self._ours = False  # Is the newest checkpoint of this training?
+        self._on_rank_0(lambda: checkpoint_file.make(self.folder))
 
-    def lock(self) -> None:
+    def _on_rank_0(self, do: Callable[[], Any]) -> Any:
+        """``do()`` of rank 0, on every rank. Where it fails, every rank raises."""
+        return self._world.together(do if self._world.rank == 0 else lambda: None)[0]
+
+    def lock(self, header: Optional[Facts] = None, arrays: Optional[Mapping[str, Any]] = None) -> None:
         """Take the right to write, from other processes, until this object is gone. Every rank calls it.
 
         A training calls it at its start; else the first :meth:`write` takes the lock. What was left half written by
         processes that are gone is removed. Objects of one process share the lock and write one after the other.
+        ``header`` and ``arrays``: of the first checkpoint, if none was read before.
 
         Raises:
-            MxdpError: on every rank, if another process has it.
+            MxdpError: on every rank, if another process has it, or the newest checkpoint is of another training.
         """
-        problem = self._world.gather(self._take() if self._world.rank == 0 else "")[0]
-        if problem:
-            raise MxdpError(problem)
+        self._on_rank_0(lambda: self._claim(header, arrays or {}))
+        self._ours = self._ours or header is not None
 
     def write(self, header: Facts, arrays: Mapping[str, Union[NDArray, HostArray]], facts: Facts) -> None:
         """Write a checkpoint in the background. Waits only for the one before, if that is not yet on the disk.
@@ -95,15 +94,14 @@ class CheckpointFolder:
         :meth:`wait` reports it; the training goes on.
 
         Raises:
-            MxdpError: another process writes checkpoints in this folder.
+            MxdpError: another process writes checkpoints in this folder, or the newest there is of another training.
             Exception: another error of the checkpoint before.
         """
         self._join()
         if self._world.rank > 0:
             return
-        problem = self._take()
-        if problem:
-            raise MxdpError(problem)
+        self._claim(header, arrays)
+        self._ours = True
         # A GPU's copy goes on to the host's memory (not run on a GPU).
         copies = {n: x if isinstance(x, onp.ndarray) else _copy(x) for n, x in arrays.items()}
         copied = CompletionEvent([x for x in copies.values() if not isinstance(x, onp.ndarray)])
@@ -123,26 +121,37 @@ class CheckpointFolder:
         self._thread = threading.Thread(target=work, name="mxdp checkpoint")
         self._thread.start()
 
-    def read(self, header: Optional[Facts]) -> Optional[Tuple[Arrays, Facts, bool]]:
+    def read(
+        self, header: Optional[Facts], check: Optional[Callable[[Arrays, Facts], Any]] = None
+    ) -> Optional[Tuple[Arrays, Facts, bool]]:
         """The newest checkpoint that is whole, on every rank: arrays, facts, and whether it is of as many replicas.
 
         ``header["training"]`` must be the checkpoint's. With other ``header["replicas"]`` a line says what this means.
-        Without a header nothing is compared. It takes no lock, and changes nothing in the folder.
+        Without a header nothing is compared. ``check(arrays, facts)`` raises one of ``UNREADABLE`` for what this
+        training can't have written; then the checkpoint before is read. It takes no lock, and changes nothing.
 
         Raises:
             MxdpError: on every rank, if the checkpoint is of another training.
         """
-        self._join()
-        newest = self._newest() if self._world.rank == 0 else None
-        found = self._world.gather(newest and (newest[0], list(newest[1]), newest[2]))[0]
+        here = None if header is None else described(header["training"], {})
+        held: Arrays = {}
+
+        def newest() -> Optional[Tuple[Path, List[str], Facts]]:
+            self._join()
+            found = self._newest(lambda arrays, was: check and here == was["training"] and check(arrays, was["facts"]))
+            held.update(found[1] if found else {})
+            return found and (found[0], list(held), found[2])
+
+        found = self._on_rank_0(newest)
         if found is None:
             return None
         path, names, was = found
         # One array at a time: a message needs its memory several times.
-        arrays = {name: self._world.gather(newest and newest[1].pop(name))[0] for name in names}
-        if header is None:
+        arrays = {name: self._world.gather(held.pop(name, None))[0] for name in names}
+        if header is None or here is None:
             return arrays, was["facts"], False
-        self._match(was["training"], json.loads(json.dumps(header["training"], default=float)))
+        match(self.folder, was["training"], here)
+        self._ours = True
         self._report(f"continuing from {path}")
         if was["replicas"] != header["replicas"]:
             self._report(
@@ -209,6 +218,17 @@ class CheckpointFolder:
             self._lock = LOCKS[key] = lock
         return ""
 
+    def _claim(self, header: Optional[Facts], arrays: Mapping[str, Any]) -> None:
+        """Take the lock, and see that this training goes on with its own checkpoints, or is the first: it removes old
+        ones."""
+        problem = self._take()
+        if problem:
+            raise MxdpError(problem)
+        newest = None if header is None or self._ours else self._newest()
+        if header and newest:
+            there, here = described(newest[2]["training"], newest[1]), described(header["training"], arrays)
+            match(self.folder, there, here)
+
     _TO_READ = ""
     """The end of the sentence for the second writer."""
 
@@ -216,7 +236,7 @@ class CheckpointFolder:
         """Write a checkpoint with the next number, and remove the oldest."""
         while True:
             files = self._files()
-            path = self.folder / f"checkpoint-{_number(files[-1]) + 1 if files else 1:06d}.npz"
+            path = self.folder / f"checkpoint-{checkpoint_file.number(files[-1]) + 1 if files else 1:06d}.npz"
             try:
                 checkpoint_file.write(path, host, text)
                 break
@@ -249,40 +269,31 @@ class CheckpointFolder:
         return True
 
     def _files(self) -> List[Path]:
-        return sorted((path for path in self.folder.glob("*.npz") if NAME.fullmatch(path.name)), key=_number)
+        return checkpoint_file.files(self.folder)
 
     def _not_refused(self) -> List[Path]:
         return [each for each in self._files() if each not in self._refused]
 
-    def _newest(self) -> Optional[Tuple[Path, Arrays, Facts]]:
+    def _newest(
+        self, check: Callable[[Arrays, Facts], Any] = lambda arrays, was: None
+    ) -> Optional[Tuple[Path, Arrays, Facts]]:
         files = self._not_refused()
         while files:
             path = files.pop()
             try:
-                return (path, *checkpoint_file.read(path))
+                arrays, was = checkpoint_file.read(path)
+                check(arrays, was)
+                return path, arrays, was
             except UNREADABLE as error:
                 self._refused.add(path)
                 if isinstance(error, FileNotFoundError):  # the training that writes here has newer ones
                     files = self._not_refused()
                     continue
                 instead = f"{files[-1].name}, the one before it, is taken" if files else "there is none before it"
-                self._report(f"{path} is not used ({error}): {instead}")
+                self._report(f"{path} is not used ({error or type(error).__name__}): {instead}")
         return None
-
-    def _match(self, there: Facts, here: Facts) -> None:
-        differ = [name for name in [*here, *(set(there) - set(here))] if there.get(name) != here.get(name)]
-        if differ:
-            what = ", ".join(f"{name} is {there.get(name)} there and {here.get(name)} here" for name in differ[:3])
-            what += ", ..." if len(differ) > 3 else ""
-            raise MxdpError(f"{self.folder} holds another training: {what}; use another folder, or train as before")
 
 
 def _copy(array: NDArray) -> NDArray:
     copy = array.copy()
     return copy if copy.ctx.device_type == "cpu" else copy.as_in_context(mx.cpu())
-
-
-def _number(path: Path) -> int:
-    found = NAME.fullmatch(path.name)
-    assert found
-    return int(found[1])

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
+import re
 import zipfile
 from pathlib import Path
-from typing import IO, Any, Dict, Tuple, cast
+from typing import IO, Any, Dict, List, Mapping, Tuple, cast
 
 import numpy as onp
 
 from mxdp.backend import HostArray
+from mxdp.errors import MxdpError
 
 COMMENT = (64).to_bytes(2, "little")
 """The length of a zip's comment, before the comment itself: the SHA-256 in hexadecimal digits."""
+NAME = re.compile(r"checkpoint-(\d{6,})\.npz")
 Arrays = Dict[str, HostArray]
 Facts = Dict[str, Any]
-UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile)
+UNREADABLE = (
+    *(OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile),
+    *(MemoryError, RecursionError, NotImplementedError),
+)
 """What :func:`read` raises for a file that is damaged or foreign."""
 
 
@@ -56,15 +63,54 @@ def read(path: Path) -> Tuple[Arrays, Facts]:
         UNREADABLE: it is damaged or no checkpoint.
     """
     with open(path, "rb") as file:
-        check(file)
-        with onp.load(file, allow_pickle=False) as members:
-            arrays = {name: members[name] for name in members.files}
+        size = check(file)
+        with zipfile.ZipFile(file) as members:
+            if sum(member.file_size for member in members.infolist()) > size:
+                raise ValueError("no checkpoint of mxdp: it is longer inside than outside")
+            arrays = {member.filename[:-4]: _read_array(members, member) for member in members.infolist()}
     was = json.loads(str(arrays.pop("facts")))
-    return arrays, {name: was[name] for name in ("training", "replicas", "facts")}
+    kinds = {"training": dict, "replicas": str, "facts": dict}
+    if not isinstance(was, dict) or not all(isinstance(was[name], kind) for name, kind in kinds.items()):
+        raise ValueError("no checkpoint of mxdp: its facts are of another kind")
+    return arrays, {name: was[name] for name in kinds}
 
 
-def check(file: IO[bytes]) -> None:
-    """Compare a file with the SHA-256 at its end, and go back to its start.
+def _read_array(members: zipfile.ZipFile, member: zipfile.ZipInfo) -> HostArray:
+    """A member as :func:`write` writes it. No more memory is taken than the file has bytes."""
+    form = cast(Any, onp.lib.format)
+    if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
+        raise ValueError(f"no checkpoint of mxdp: {member.filename} is compressed or encrypted")
+    with members.open(member) as start:
+        headers = {(1, 0): form.read_array_header_1_0, (2, 0): form.read_array_header_2_0}
+        shape, _, dtype = headers[form.read_magic(start)](start)
+    if math.prod(shape) * max(1, dtype.itemsize) > member.file_size:
+        raise ValueError(f"no checkpoint of mxdp: {member.filename} has fewer numbers than it says")
+    with members.open(member) as file:
+        return cast(HostArray, form.read_array(file, allow_pickle=False))
+
+
+def make(folder: Path) -> None:
+    """Make a folder for checkpoints. Raises an MxdpError if that can't be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise MxdpError(f"no checkpoints can be kept in {folder}: {error}") from error
+
+
+def files(folder: Path) -> List[Path]:
+    """The checkpoints in a folder, the oldest first."""
+    return sorted((path for path in folder.glob("*.npz") if NAME.fullmatch(path.name)), key=number)
+
+
+def number(path: Path) -> int:
+    """The number of a checkpoint, from its name."""
+    found = NAME.fullmatch(path.name)
+    assert found
+    return int(found[1])
+
+
+def check(file: IO[bytes]) -> int:
+    """Compare a file with the SHA-256 at its end, and go back to its start. Returns its length without the SHA-256.
 
     Raises:
         ValueError: it is damaged.
@@ -81,6 +127,22 @@ def check(file: IO[bytes]) -> None:
     if content < 0 or file.read() != COMMENT + found.hexdigest().encode():
         raise ValueError("damaged, or no checkpoint of mxdp: its checksum is wrong")
     file.seek(0)
+    return content
+
+
+def described(training: Facts, arrays: Mapping[str, Any]) -> Facts:
+    """What identifies a training, as a file gives it back, and dtype and shape of each parameter among ``arrays``."""
+    params = {n: f"{onp.dtype(x.dtype)} {tuple(x.shape)}" for n, x in arrays.items() if n.startswith("parameters/")}
+    return {**json.loads(json.dumps(training, default=float)), **params}
+
+
+def match(folder: Path, there: Facts, here: Facts) -> None:
+    """Raise an MxdpError, which says what differs, unless a checkpoint there is of the training here."""
+    differ = [name for name in [*here, *(set(there) - set(here))] if there.get(name) != here.get(name)]
+    if differ:
+        what = ", ".join(f"{name} is {there.get(name)} there and {here.get(name)} here" for name in differ[:3])
+        what += ", ..." if len(differ) > 3 else ""
+        raise MxdpError(f"{folder} holds another training: {what}; use another folder, or train as before")
 
 
 class _Hashed:

@@ -133,6 +133,43 @@ class World:
         self.begun[1] += 1
         return list(self._objects.allgather(value))
 
+    def together(self, do: Callable[[], Any]) -> List[Any]:
+        """Every rank's ``do()``, in the order of ranks, on every rank. Waits for the ranks.
+
+        For what can fail on one rank alone, such as a file: else the others would wait for this rank for ever.
+
+        Raises:
+            Exception: where ``do`` failed, its own error; on the other ranks then an MxdpError that tells of it.
+        """
+        value, failure, text = None, None, ""
+        try:
+            value = do()
+        except Exception as error:
+            failure, text = error, str(error)
+            if not isinstance(error, MxdpError):
+                text = f"rank {self.rank} of {plural(self.size, 'rank')} can't go on: {type(error).__name__}: {error}"
+        ranks = self.gather((value, text))
+        if failure:
+            raise failure
+        for _, text in ranks:
+            if text:
+                raise MxdpError(text)
+        return [value for value, _ in ranks]
+
+    def seed(self, number: Optional[int] = None) -> None:
+        """Seed MXNet's random numbers for this rank, so that no two ranks drop the same units out.
+
+        MXNet starts all processes with one seed, and ``mx.random.seed(0)`` on every rank gives all the same numbers:
+        call ``seed(0)`` in its place, which is ``mx.random.seed(0)`` on rank 0. Without a number the seed is what MXNet
+        draws next, for which this waits; a single rank stays as it is. :func:`world` and trainings call it so.
+        """
+        if number is None:
+            if self.size == 1:
+                return
+            number = int(mx.nd.random.randint(0, 1 << 20).asscalar())
+        # Far apart: MXNet seeds a thousand generators of each device by the numbers that follow.
+        mx.random.seed((number + (self.rank << 20)) % (1 << 31))
+
     def barrier(self) -> None:
         """Wait until all ranks have called this."""
         self.gather(None)
@@ -196,6 +233,17 @@ class World:
             prepare("_copyto", [staging], array)()
 
 
+def ranks_of(world: Optional[World]) -> World:
+    """``world``, or one rank.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    if world is not None and not hasattr(world, "agree"):
+        raise TypeError(f"world must be what mxdp.world() returns, not {world!r}")
+    return world or World()
+
+
 def world() -> World:
     """The ranks of this run. Every rank calls it, and as often as the others.
 
@@ -230,6 +278,7 @@ def world() -> World:
     if found.size == 1 and steps is not None:
         steps[1] = LEFT
     leaving(MPI, mpi4py.rc.finalize is False).begun.append(found.begun)
+    found.seed()
     return found
 
 

@@ -2,7 +2,7 @@
 
 from mxdp.training.epochs import train_epochs, train_steps
 from mxdp.training.graph import BoundNet
-from mxdp.training.history import Epoch, History, Interrupted
+from mxdp.training.history import Epoch, History, Interrupted, copied_after_ctrl_c
 from mxdp.training.step import RUN_AHEAD, TrainStep, plain_step
 from mxdp.training.train import train
 
@@ -13,6 +13,7 @@ __all__ = [
     "History",
     "Interrupted",
     "TrainStep",
+    "copied_after_ctrl_c",
     "plain_step",
     "train",
     "train_epochs",

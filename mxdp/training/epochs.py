@@ -12,22 +12,12 @@ from mxdp.collectives.shards import ShardedSync
 from mxdp.datasets import Split, finite, positive_int
 from mxdp.datasets.minibatches import Stream
 from mxdp.processes import World
+from mxdp.processes.world import ranks_of
 from mxdp.scratch import Function, Params, cross_entropy, lenet
 from mxdp.sections import section
 from mxdp.timing import Timer
 from mxdp.training.history import Epoch
 from mxdp.training.step import TrainStep
-
-
-def ranks_of(world: Optional[World]) -> World:
-    """``world``, or one rank.
-
-    Raises:
-        TypeError: it is something else.
-    """
-    if world is not None and not hasattr(world, "agree"):
-        raise TypeError(f"world must be what mxdp.world() returns, not {world!r}")
-    return world or World()
 
 
 def train_steps(
@@ -41,7 +31,7 @@ def train_steps(
     step, one array for each device that had samples. ``batches`` are those of all ranks of ``world``: each rank trains
     on its own part, and is told how many samples the whole batch has.
     """
-    ranks, losses = world or World(), []
+    ranks, losses = ranks_of(world), []
     for X, y in _marked(batches):
         own = ranks.shard(len(X))
         losses = step(X[own], y[own], len(X))

@@ -26,6 +26,9 @@ from mxdp.backend import Batch, HostArray, NDArray, autograd, host_view, mx, np,
 from mxdp.engine import Call, prepare
 from mxdp.scratch import Function, Params
 
+KEPT = 4
+"""Shapes of batches whose graphs are kept on a device, those that were used last. One of LeNet for 256 pictures takes
+28 MB."""
 _RECORDING = threading.RLock()
 """Held while a network is recorded."""
 
@@ -40,20 +43,13 @@ def name_of(function: Function) -> str:
     return getattr(function, "__name__", "") or name_of(getattr(function, "func", type(function)))
 
 
-def check_functions(**functions: Any) -> None:
-    """Raise a TypeError that names the argument, unless each can be called."""
-    for name, function in functions.items():
-        if not callable(function):
-            raise TypeError(f"{name} must be a function, not {function!r}")
-
-
 def record(
     net: Function, X: NDArray, params: Params, loss: Optional[Function] = None, y: Optional[NDArray] = None
-) -> Tuple[Any, List[str], NDArray]:
+) -> Tuple[Any, List[str], NDArray, NDArray]:
     """``net(X, params)`` as in evaluation, or ``loss(net(X, params), y)`` as in training. Doesn't wait.
 
     Returns:
-        The symbol, its names of ``X``, the parameters, and ``y``, and the result.
+        The symbol, its names of ``X``, the parameters, and ``y``, the scores, and the result.
 
     Raises:
         TypeError: a function returns no array.
@@ -64,10 +60,10 @@ def record(
     autograd.mark_variables(marked, marked)
     name = name_of(net)
     with autograd.record(train_mode=loss is not None):
-        result = _called(net, marked[0], marked[1 : len(params) + 1])
+        result = scores = _called(net, marked[0], marked[1 : len(params) + 1])
         if loss is not None:
             name = f"{name} or {name_of(loss)}"
-            result = _called(loss, result, marked[-1])
+            result = _called(loss, scores, marked[-1])
     names = [autograd.get_symbol(array).name for array in marked]
     try:
         # Without the copy, the symbol keeps all results of this call.
@@ -91,7 +87,7 @@ def record(
             f"{name} has an array whose shape depends on numbers, as np.unique or a mask as an index give it: use "
             "np.where, or train with mxdp.train_batch"
         )
-    return graph, names, result
+    return graph, names, scores, result
 
 
 def _called(function: Function, *arguments: Any) -> NDArray:
@@ -126,19 +122,20 @@ def _called(function: Function, *arguments: Any) -> NDArray:
     return result
 
 
-def record_loss(net: Function, loss: Function, X: NDArray, y: NDArray, params: Params) -> Tuple[Any, List[str]]:
-    """``loss(net(X, params), y)`` as a symbol, and its names of ``X``, the parameters, and ``y``. Doesn't wait.
+def record_loss(net: Function, loss: Function, X: NDArray, y: NDArray, params: Params) -> Tuple[Any, List[str], int]:
+    """``loss(net(X, params), y)`` as a symbol, its names of ``X``, the parameters, and ``y``, and how many scores a
+    sample has. Doesn't wait.
 
     Raises:
         TypeError, ValueError: as :func:`record`; or it isn't a loss for each sample, (n,).
     """
-    graph, names, losses = record(net, X, params, loss, y)
+    graph, names, scores, losses = record(net, X, params, loss, y)
     if losses.shape != (len(X),):
         raise ValueError(
             f"{name_of(loss)} must return the loss of each sample, here of shape ({len(X)},), not {losses.shape}: "
             "leave its mean or sum out, since the step divides by the batch"
         )
-    return graph, names
+    return graph, names, scores.shape[-1] if scores.ndim else 0
 
 
 def check_net(net: Function, loss: Function, params: Params, X: HostArray, y: HostArray, classes: int) -> None:
@@ -148,7 +145,7 @@ def check_net(net: Function, loss: Function, params: Params, X: HostArray, y: Ho
         TypeError, ValueError: as :func:`record_loss`; or scores are not of shape (n, ``classes``) or wider.
     """
     x, labels = upload(X, params[0].ctx), upload(y, params[0].ctx)
-    _, _, scores = record(net, x, params)
+    *_, scores = record(net, x, params)
     if scores.ndim != 2 or len(scores) != len(X) or scores.shape[1] < classes:
         raise ValueError(
             f"{name_of(net)} must return scores of shape (n, {classes}), one for each class, not {scores.shape} for "
@@ -179,7 +176,7 @@ class BoundGraph:
         self.samples = len(X)
         inputs = X.copy(), y.copy()
         self.inputs = [Inbox(array, run_ahead) for array in inputs]
-        graph, names = record_loss(net, loss, *inputs, params)
+        graph, names, self.classes = record_loss(net, loss, *inputs, params)
         if not set(names[1:-1]) & set(graph.list_inputs()):
             raise ValueError(f"{name_of(net)} uses none of its params, so there is nothing to train")
         arrays, written = dict(zip(names, [inputs[0], *params, inputs[1]])), dict(zip(names[1:], gradients))
@@ -188,6 +185,9 @@ class BoundGraph:
         self._losses = self._executor.outputs[0].as_np_ndarray()
         self._ones = np.ones_like(self._losses)
         self._heads = mx.base.c_handle_array([self._ones])
+        used = set(graph.list_inputs())
+        self._zeros = [prepare("zeros_like", [x], x) for name, x in written.items() if name not in used and x.size]
+        self._params = list(params)
 
     def forward(self, X: Batch, y: Batch) -> NDArray:
         """The loss of each sample, in an array that the next call overwrites. Doesn't wait."""
@@ -198,8 +198,13 @@ class BoundGraph:
         return self._losses
 
     def backward(self) -> None:
-        """Write the gradients of the losses' sum. Doesn't wait."""
-        mx.base.check_call(mx.base._LIB.MXExecutorBackwardEx(self._executor.handle, 1, self._heads, 1))
+        """Write the gradients of the losses' sum: zero where the graph doesn't use a parameter. Doesn't wait."""
+        library = mx.base._LIB
+        mx.base.check_call(library.MXExecutorBackwardEx(self._executor.handle, 1, self._heads, 1))
+        for zero in self._zeros:
+            zero()
+        for param in self._params:  # as autograd notes for GradientSync; 0.3 us
+            library.MXNDArraySetGradState(param.handle, 1)
 
 
 class Inbox:
@@ -233,7 +238,8 @@ class Inbox:
 
 
 class BoundNet:
-    """``net(X, params)``, to give to :func:`mxdp.evaluate`: recorded, bound for each number of samples. Doesn't wait.
+    """``net(X, params)``, to give to :func:`mxdp.evaluate`: recorded, bound for each number of samples, of which it
+    keeps the last ``KEPT`` on each device. Doesn't wait.
 
     Each of MXNet's temporary spaces (``MXNET_CPU_TEMP_COPY``) comes to hold what a training step needs, 26 MB with
     batches of 256. A bound operator always has the same one. Pushed one by one, operators take all of them in turn: one
@@ -251,15 +257,19 @@ class BoundNet:
             TypeError, ValueError: ``net`` can't be recorded.
         """
         key = (*X.shape, X.dtype, *map(id, params))
-        if key not in self._bound:
+        bound = self._bound.pop(key, None)
+        if bound is None:
+            here = [other for other, (x, _) in self._bound.items() if x.ctx == X.ctx]
+            for other in here[: max(0, len(here) + 1 - KEPT)]:
+                del self._bound[other]
             own = X.copy()
-            graph, names, _ = record(self._net, own, params)
+            graph, names, *_ = record(self._net, own, params)
             arrays, used = dict(zip(names, [own, *params])), set(names[1:]) & set(graph.list_inputs())
             # With no gradient at all MXNet fuses operators, and those go on with the weights of their first call.
             gradient = {name: np.zeros_like(arrays[name]) for name in sorted(used)[-1:]}
             # The executor keeps the parameters, so no others get their ids.
-            self._bound[key] = own, graph.bind(X.ctx, arrays, gradient, dict.fromkeys(gradient, "write"))
-        own, executor = self._bound[key]
+            bound = own, graph.bind(X.ctx, arrays, gradient, dict.fromkeys(gradient, "write"))
+        self._bound[key] = own, executor = bound  # as the last
         X.copyto(own)
         mx.base.check_call(mx.base._LIB.MXExecutorForward(executor.handle, 0))
         return executor.outputs[0].as_np_ndarray().copy()

@@ -1,9 +1,10 @@
-"""What a training leaves: its epochs, and the replicas."""
+"""What a training leaves: its epochs, and the replicas, also after Ctrl-C."""
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import List
+from typing import Iterator, List, Sequence
 
 from mxdp.backend import Device, NDArray
 from mxdp.errors import plural
@@ -32,6 +33,19 @@ class History:
         last = f", the last with test accuracy {self.test_accuracies[-1]:.4f}" if self.test_accuracies else ""
         epochs = plural(len(self.epochs), "epoch")
         return f"<History: {epochs} on {', '.join(map(str, self.devices))}{last}>"
+
+
+@contextmanager
+def copied_after_ctrl_c(device_params: Sequence[Sequence[NDArray]]) -> Iterator[None]:
+    """Around a loop of your own: Ctrl-C in a step leaves some replicas updated and others not, so all become copies of
+    the first. Then the KeyboardInterrupt goes on. Doesn't wait. Momenta stay as they are: make a new step."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        for params in device_params[1:]:
+            for first, own in zip(device_params[0], params):
+                first.copyto(own)
+        raise
 
 
 class Interrupted(KeyboardInterrupt):

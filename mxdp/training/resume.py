@@ -8,8 +8,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
+import numpy as onp
+
 from mxdp.backend import Device, HostArray, NDArray, mx, upload
 from mxdp.processes import CheckpointFolder, World
+from mxdp.processes.checkpoint_file import Arrays, Facts
 from mxdp.scratch import Params, get_params
 from mxdp.training.history import Epoch
 from mxdp.training.step import TrainStep
@@ -92,16 +95,32 @@ class Progress:
             self._folder.wait()
 
     def _continue(self, folder: CheckpointFolder) -> None:
-        found = folder.read(self._header)
+        found = folder.read(self._header, self._place)
         if found is None:
             return
         arrays, facts, same_replicas = found
+        self.start, self._before, self.finished = self._place(arrays, facts)
         # "auto" depends on the cores of rank 0, and its choice decides the last bits: so it belongs to the checkpoint.
         self.algorithm = facts.get("algorithm", self.algorithm) if same_replicas else self.algorithm
         self._params = [upload(arrays.pop(f"parameters/{number}"), mx.cpu()) for number in range(len(self._params))]
         self._momenta = [arrays.pop(name) for name in sorted(arrays, key=_number) if name.startswith("momentum/")]
-        self.start, self._before = (facts["epoch"], facts["position"]), facts["seconds"]
-        self.finished = [(Epoch(**epoch), accuracy) for epoch, accuracy in facts["finished"]]
+
+    def _place(self, arrays: Arrays, facts: Facts) -> Tuple[Tuple[int, int], float, List[Tuple[Epoch, float]]]:
+        """Where the training stood: the stream's place, seconds of the unfinished epoch, and the finished ones.
+
+        Raises:
+            KeyError, TypeError, ValueError: this training can't have written it.
+        """
+        for kind in dict.fromkeys(["parameters", *(name.split("/")[0] for name in arrays)]):
+            for number, param in enumerate(self._params):
+                array = arrays[f"{kind}/{number}"]
+                if array.shape != param.shape or array.dtype != onp.float32:
+                    raise ValueError(f"{kind}/{number} has another shape or dtype")
+        epoch, position, seconds = int(facts["epoch"]), int(facts["position"]), float(facts["seconds"])
+        finished = [(Epoch(**part), float(accuracy)) for part, accuracy in facts["finished"]]
+        if epoch < 0 or not 0 <= position <= self._samples:
+            raise ValueError(f"epoch {epoch} has no position {position}")
+        return (epoch, position), seconds, finished
 
     def _steps(self) -> int:
         return math.ceil(self._samples / self._batch_size)

@@ -13,13 +13,24 @@ import math
 from collections import deque
 from typing import Any, Callable, Deque, Dict, List, Optional, Sequence
 
-from mxdp.backend import Batch, Device, NDArray, Shares, autograd, check_arrays, check_replicas, np, npx
+from mxdp.backend import (
+    Batch,
+    Device,
+    NDArray,
+    Shares,
+    autograd,
+    backward,
+    check_arrays,
+    check_functions,
+    check_replicas,
+    npx,
+)
 from mxdp.collectives import GradientSync
-from mxdp.datasets import CLASSES, check_labels
+from mxdp.datasets import check_labels, positive_int
 from mxdp.engine import CompletionEvent
 from mxdp.plans.partition import cuts, offsets
 from mxdp.scratch import Function, Params, cross_entropy, lenet, sgd, split_batch
-from mxdp.training.graph import BoundGraph, check_functions
+from mxdp.training.graph import KEPT, BoundGraph
 from mxdp.training.update import Update
 
 RUN_AHEAD = 2
@@ -37,7 +48,8 @@ class TrainStep:
             each step overwrites them.
         sync: sums the gradients of all replicas in place, by default a :class:`mxdp.GradientSync`.
         net, loss: any functions for which ``loss(net(X, params), y)`` is the loss of each sample, (n,). They are called
-            for each new shape of ``X`` and ``y`` alone (:func:`mxdp.training.graph.record`).
+            for each new shape of ``X`` and ``y`` alone (:func:`mxdp.training.graph.record`). Parameters that they
+            don't use there have gradients of zero. Of the shapes, the last ``KEPT`` stay recorded.
         weights: of the devices, as :func:`mxdp.split_and_load` takes them. (In a batch of fewer samples than devices
             each sample has a device.)
         momentum: 0, or of SGD with momentum, at least 0 and less than 1 (:class:`mxdp.training.update.Update`).
@@ -65,6 +77,8 @@ class TrainStep:
         self._gradients = [[param.grad for param in params] for params in device_params]
         self._net, self._loss, self._run_ahead, self._weights = net, loss, run_ahead, weights
         self._bound: Dict[Any, List[BoundGraph]] = {}
+        self._largest: Sequence[Optional[BoundGraph]] = [None] * len(devices)
+        self._room = -1
         self._pending: Deque[CompletionEvent] = deque()
         self._least = len(devices)
         self._noted = True
@@ -83,8 +97,8 @@ class TrainStep:
         self._wait()  # for what Ctrl-C in the last call's wait left: its batch may not be copied yet
         self._noted = False
         length = len(X)
-        samples = samples or length
-        if length < self._least or getattr(self._sync, "accumulating", False):
+        samples = positive_int("samples", samples or length)
+        if length < self._least or getattr(self._sync, "adds", False):
             functions = self._sync, samples, self._net, self._loss, self.update
             losses = plain_step(X, y, self._replicas, self._devices, 0.0, *functions)
         else:
@@ -111,16 +125,10 @@ class TrainStep:
 
     def _step(self, X: Batch, y: Batch, samples: int) -> List[NDArray]:
         key = X.shape, y.shape, X.dtype, y.dtype
-        if key not in self._bound:
-            _check_labels(y, self._net, self._loss)
-            X_shards, y_shards = split_batch(X, y, self._devices, self._weights)
-            none: Sequence[Optional[BoundGraph]] = [None] * len(X_shards)
-            first = next(iter(self._bound.values()), none)
-            self._bound[key] = [
-                BoundGraph(self._net, self._loss, *own, self._run_ahead)
-                for own in zip(X_shards, y_shards, self._replicas, self._gradients, first)
-            ]
-        graphs = self._bound[key]
+        graphs = self._bound.pop(key, None) or self._bind(X, y)
+        self._bound[key] = graphs  # as the last
+        if self._loss is cross_entropy:
+            check_labels(y, graphs[0].classes)
         borders = offsets([graph.samples for graph in graphs])
         losses = [graph.forward(X[a:b], y[a:b]) for graph, a, b in zip(graphs, borders, borders[1:])]
         for graph in graphs:
@@ -128,6 +136,24 @@ class TrainStep:
         self._sync()
         self.update(samples)
         return losses
+
+    def _bind(self, X: Batch, y: Batch) -> List[BoundGraph]:
+        """The graphs for batches like these, in the memory of those for the largest. For larger ones the others go,
+        whose memory these don't fit into."""
+        if self._loss is cross_entropy:
+            check_labels(y, classes=None)
+        X_shards, y_shards = split_batch(X, y, self._devices, self._weights)
+        if X.size > self._room:
+            self._room, self._largest = X.size, [None] * len(self._devices)
+            self._bound.clear()
+        graphs = [
+            BoundGraph(self._net, self._loss, *own, self._run_ahead)
+            for own in zip(X_shards, y_shards, self._replicas, self._gradients, self._largest)
+        ]
+        self._largest = self._largest if self._bound else graphs
+        if len(self._bound) >= KEPT:
+            del self._bound[next(iter(self._bound))]
+        return graphs
 
 
 def plain_step(
@@ -149,20 +175,16 @@ def plain_step(
     :class:`Update`, in place of :func:`mxdp.scratch.sgd` with ``lr``.
     """
     check_arrays(X=X, y=y)
-    _check_labels(y, net, loss)
     X_shards, y_shards = split_batch(X, y, devices[: len(X)] or devices) if len(X) or not samples else ([], [])
     with autograd.record():
-        losses = [loss(net(X, params), y) for X, y, params in zip(X_shards, y_shards, device_params)]
-        idle = [np.zeros_like(param) for params in device_params[len(losses) :] for param in params]
-    autograd.backward([*losses, *idle])  # as in train_batch
+        scores = [net(X, params) for X, params in zip(X_shards, device_params)]
+        if scores and loss is cross_entropy:
+            check_labels(y, classes=scores[0].shape[-1])
+        losses = [loss(*pair) for pair in zip(scores, y_shards)]
+    backward(losses, device_params)
     sync()
     if update:
         update(samples or len(X))
     for params in device_params if not update else ():
         sgd(params, lr, samples or len(X))
     return losses
-
-
-def _check_labels(y: Batch, net: Function, loss: Function) -> None:
-    if loss is cross_entropy:
-        check_labels(y, CLASSES if net is lenet else None)

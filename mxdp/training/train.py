@@ -13,16 +13,17 @@ from typing import Any, Callable, Iterator, List, Optional, Sequence, Union
 
 import numpy as onp
 
-from mxdp.backend import NDArray, mx, np
+from mxdp.backend import NDArray, check_functions, check_params, mx, np
 from mxdp.collectives.tuning import resolve
-from mxdp.datasets import Dataset, Split, finite, load, positive_int
+from mxdp.datasets import Dataset, Split, finite, positive_int, to_train
 from mxdp.datasets.records import check_seed
 from mxdp.errors import plural
 from mxdp.processes import World
+from mxdp.processes.world import ranks_of
 from mxdp.scratch import Function, Params, cross_entropy, evaluate, in_sync, init_lenet, lenet
-from mxdp.training.epochs import ranks_of, train_epochs
-from mxdp.training.graph import BoundNet, check_functions, check_net, name_of
-from mxdp.training.history import Epoch, History, Interrupted
+from mxdp.training.epochs import train_epochs
+from mxdp.training.graph import BoundNet, check_net, name_of
+from mxdp.training.history import Epoch, History, Interrupted, copied_after_ctrl_c
 from mxdp.training.resume import Progress
 from mxdp.training.update import check_momentum
 
@@ -56,7 +57,7 @@ def train(
         seed: of LeNet's initial parameters and of the order of samples.
         algorithm: of the all-reduce, as :class:`mxdp.GradientSync` takes it.
         world: of several processes (:func:`mxdp.world`): each trains on ``num_devices`` devices of its own and its part
-            of every batch; rank 0 reports.
+            of every batch; rank 0 reports. MXNet's random numbers, as of dropout, differ by rank (:meth:`World.seed`).
         checkpoint: a folder. If it holds checkpoints of this training, the training continues from the newest that is
             whole: bit for bit with as many processes and devices, else with sums that may differ in the last bits.
             The last three are kept. Rank 0 writes them in the background; if the disk is full, this is reported and
@@ -66,7 +67,8 @@ def train(
         net, loss: ``net(X, params)`` gives the scores (n, classes) of ``X`` (n, ...), ``loss(scores, y)`` the loss of
             each sample, (n,). They may call other functions, but use no arrays except their arguments' and no numbers
             of arrays: they are called once for each shape, and recorded (:mod:`mxdp.training.graph`).
-        params: the initial parameters of ``net``, float32 arrays, which are copied; rank 0's count.
+        params: the initial parameters of ``net``, float32 arrays, each once, which are copied; rank 0's count. One
+            that ``net`` doesn't use stays as it is.
         momentum: of SGD, at least 0 and less than 1; each parameter then has a momentum as large as itself.
         shard_optimizer: of k devices in all, each holds 1 / k of the momentum, and updates 1 / k of the parameters
             (:mod:`mxdp.collectives.shards`). Checkpoints are the same, and continue on any number of devices.
@@ -81,7 +83,7 @@ def train(
 
     Raises:
         TypeError, ValueError: an argument of another kind, a number that must be positive and is not, a step with fewer
-            samples than devices, an unknown name, or a network that can't be recorded.
+            samples than devices, an empty split, an unknown name, or a network that can't be recorded.
         BackendError, DataError: devices or data are not available.
         MxdpError: ``checkpoint`` holds another training's checkpoint; the message says what differs.
     """
@@ -112,8 +114,15 @@ class _Training:
     shard_optimizer: bool
 
     def __post_init__(self) -> None:
-        self._check()
         self.ranks = ranks_of(self.world)
+        self.ranks.together(
+            self._prepare
+        )  # what only one rank lacks, such as a file or a GPU, must not hang the others
+        self.ranks.seed()
+
+    def _prepare(self) -> None:
+        """Check the arguments, and find the devices, the data and the initial parameters."""
+        self._check()
         self.say = self.report if self.ranks.rank == 0 else lambda line: None
         self.devices = self.ranks.devices(self.num_devices, self.kind)
         in_all = self.num_devices * self.ranks.size
@@ -122,7 +131,7 @@ class _Training:
                 f"batch_size {self.batch_size} gives {in_all} devices less than a sample each: use a larger batch or "
                 "fewer devices"
             )
-        self.dataset = self.data if isinstance(self.data, Dataset) else load(self.data)
+        self.dataset = to_train(self.data)
         self.initial = self._initial()
 
     def run(self) -> History:
@@ -147,14 +156,11 @@ class _Training:
         )
         stopped = False
         try:
-            self._epochs(progress, epochs, device_params)
+            with copied_after_ctrl_c(device_params):
+                self._epochs(progress, epochs, device_params)
         except KeyboardInterrupt:
             if self.ranks.size > 1:
                 raise  # the other ranks may be in another step
-            # Perhaps some replicas have made the step and others have not.
-            for params in device_params[1:]:
-                for first, own in zip(device_params[0], params):
-                    first.copyto(own)
             stopped = True
             self.say(f"stopped by Ctrl-C after {len(progress.finished)} of {self.num_epochs} epochs")
         self._compare(device_params)
@@ -191,6 +197,7 @@ class _Training:
         params = init_lenet(self.seed) if self.params is None and self.net is lenet else self.params
         if not isinstance(params, (list, tuple)) or not params or not all(map(_is_float32, params)):
             raise TypeError("params must be a list of float32 arrays of MXNet's np: net's initial parameters")
+        check_params(params)
         X, y = self.dataset.train.X[:2], self.dataset.train.y[:2]
         first = [param.as_in_ctx(self.devices[0]) for param in params]
         check_net(self.net, self.loss, first, X, y, len(self.dataset.classes))

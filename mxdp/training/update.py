@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Sequence, Union
+from typing import Any, Callable, Dict, List, Sequence, Tuple, Union
 
 import numpy as onp
 
@@ -11,6 +11,11 @@ from mxdp.collectives.shards import ShardedSync
 from mxdp.datasets import finite
 from mxdp.engine import Call, prepare
 from mxdp.scratch import Params
+
+ROOM = 60
+"""Arrays that MXNet's ``multi_sgd_update`` and ``multi_sgd_mom_update`` have room for. They don't check it."""
+KEPT = 16
+"""Numbers of samples whose prepared calls are kept, those that were used last."""
 
 
 def updates_alone(x: NDArray) -> bool:
@@ -37,19 +42,36 @@ def prepare_update(
     """
     arrays = list(zip(*filter(None, (params, gradients or [param.grad for param in params], momenta))))
     name, options = ("sgd_mom_update", dict(momentum=momentum)) if momenta else ("sgd_update", {})
-    lr = float(lr)
-    calls = [prepare(name, own, own[0], lr=lr, wd=0.0, **options) for own in arrays if updates_alone(own[0])]
-    small = [own for own in arrays if not updates_alone(own[0])]
-    if small:
-        many: Dict[str, Any] = dict(lrs=[lr] * len(small), wds=[0.0] * len(small), num_weights=len(small))
-        flat = [array for own in small for array in own]
-        calls.append(prepare(f"multi_{name}", flat, *[own[0] for own in small], **many, **options))
+    lr, calls = float(lr), []
+    small: Dict[Any, List[Tuple[NDArray, ...]]] = {}
+    for own in arrays:
+        dtype = onp.dtype(own[0].dtype)
+        if dtype == onp.float64:
+            calls += _in_double(*own, lr=lr, momentum=momentum)
+        elif updates_alone(own[0]):
+            calls.append(prepare(name, own, own[0], lr=lr, wd=0.0, **options))
+        else:
+            small.setdefault(dtype, []).append(own)
+    for some in (rows[start : start + ROOM] for rows in small.values() for start in range(0, len(rows), ROOM)):
+        many: Dict[str, Any] = dict(lrs=[lr] * len(some), wds=[0.0] * len(some), num_weights=len(some))
+        flat = [array for own in some for array in own]
+        calls.append(prepare(f"multi_{name}", flat, *[own[0] for own in some], **many, **options))
 
     def update() -> None:
         for call in calls:
             call()
 
     return update
+
+
+def _in_double(param: NDArray, gradient: NDArray, *momenta: NDArray, lr: float, momentum: float) -> List[Call]:
+    """The update in the operators of :func:`mxdp.scratch.sgd`: those of MXNet's optimisers round ``lr`` to float32."""
+    change = mx.np.empty(param.shape, dtype=param.dtype, ctx=param.ctx)
+    calls = [prepare("_mul_scalar", [gradient], change, scalar=lr)]
+    for own in momenta:
+        calls += [prepare("_mul_scalar", [own], own, scalar=momentum), prepare("broadcast_sub", [own, change], own)]
+        return [*calls, prepare("broadcast_add", [param, own], param)]
+    return [*calls, prepare("broadcast_sub", [param, change], param)]
 
 
 def check_momentum(momentum: float) -> None:
@@ -89,13 +111,15 @@ class Update:
 
     def __call__(self, samples: int) -> None:
         """Update; doesn't wait. ``samples``: of the whole batch."""
-        if samples not in self._calls:
-            self._calls[samples] = [
-                prepare_update(weights, self._lr / samples, gradients, momenta, self._momentum)
-                for weights, gradients, momenta in zip(self._weights, self._gradients, self._momenta)
-                if weights
-            ]
-        for call in self._calls[samples]:
+        calls = self._calls.pop(samples, None) or [
+            prepare_update(weights, self._lr / samples, gradients, momenta, self._momentum)
+            for weights, gradients, momenta in zip(self._weights, self._gradients, self._momenta)
+            if weights
+        ]
+        self._calls[samples] = calls  # as the last
+        if len(self._calls) > KEPT:
+            del self._calls[next(iter(self._calls))]
+        for call in calls:
             call()
         if self._sync:
             self._sync.spread()

@@ -216,6 +216,7 @@ def test_it_does_not_wait():
         ([onp.zeros(3), onp.zeros(4)], r"one shape, not \(3,\), \(4,\)"),
         ([onp.zeros((2, 3)), onp.zeros((3, 2))], r"one shape, not \(2, 3\), \(3, 2\)"),
         ([onp.zeros(3, "float32"), onp.zeros(3, "int32")], "one dtype, not float32, int32"),
+        ([onp.zeros(3, "bool")], "numbers to sum, not bool"),
     ],
 )
 def test_what_does_not_fit_is_named(algorithm, arrays, message):

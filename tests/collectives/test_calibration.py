@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import defaultdict
 
 import pytest
 
@@ -143,6 +144,25 @@ def test_most_turns_may_have_two_workers_on_one_core(known, monkeypatch, slow):
     assert machine.add.start == 8.0
     assert machine.add.alone[0][1] == pytest.approx(3.0, rel=1e-3)
     assert machine.add.together[0][1] == pytest.approx(6.0, rel=1e-3)
+
+
+@pytest.mark.parametrize(("devices", "cores", "together"), [(4, 2, 2), (2, 4, 2), (3, 3, 3), (2, 1, 1)])
+def test_the_second_fastest_turn_counts_and_as_many_pairs_run_as_there_are_cores(monkeypatch, devices, cores, together):
+    asked = defaultdict(list)
+
+    def seconds(work, devices, active, size):
+        asked[work, active, size].append(1.0 if asked[work, active, size] else 0.001)  # the first turn is the outlier
+        return asked[work, active, size][-1]
+
+    monkeypatch.setattr(calibration, "call_seconds", seconds)
+    monkeypatch.setattr(calibration, "push_seconds", lambda devices: 0.0)
+    monkeypatch.setattr(calibration, "start_seconds", lambda *devices: 0.0)
+    monkeypatch.setattr(process, "cores", lambda: cores)
+    machine = calibrate([mx.cpu(rank) for rank in range(devices)], SMALL)
+    assert {active for _, active, _ in asked} == {1, together}
+    for rate in (machine.copy, machine.add):
+        assert [nbytes * rest for nbytes, rest in rate.alone] == pytest.approx([2.0, 2.0])
+        assert [nbytes * rest for nbytes, rest in rate.together] == pytest.approx([2.0 * together] * 2, rel=1e-3)
 
 
 def test_a_machine_on_which_plans_can_be_simulated():

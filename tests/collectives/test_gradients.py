@@ -139,18 +139,6 @@ def test_two_trainings_on_the_same_replicas_cannot_take_turns():
         next(first)
 
 
-def test_of_two_only_the_last_one_sums():
-    params = [np.array([1.0, 2.0]), np.array([[3.0]])]
-    device_params = [get_params(params, mx.cpu(rank)) for rank in range(2)]
-    first, second = GradientSync(device_params), GradientSync(device_params)
-    for params in device_params:
-        backward(params)
-    with pytest.raises(RuntimeError, match="make a new GradientSync, and use only that one"):
-        first()
-    second()
-    assert [params[1].grad.item() for params in device_params] == [10, 10]
-
-
 def test_buckets_are_filled_from_the_last_parameter():
     """Up to 1024 bytes and not one number more, whatever the dtype."""
     for shapes, dtype, nbytes in [
@@ -370,19 +358,6 @@ def test_the_first_bucket_is_summed_while_backward_works_on_the_others():
     assert not is_the_last_gradient_summed_before_backward_is_done(bucket_mb=25, limit=0.3)
 
 
-def test_no_sync_forgets_what_an_earlier_step_left():
-    device_params = [get_params([np.array([1.0]), np.array([3.0])], mx.cpu(rank)) for rank in range(2)]
-    sync = GradientSync(device_params)
-    for params in device_params:
-        backward(params, factor=100.0)
-    sync()
-    with sync.no_sync():
-        for params in device_params:
-            backward(params)
-    sync()
-    assert [params[1].grad.item() for params in device_params] == [10, 10]
-
-
 def test_accumulate_leaves_zeroing_to_the_caller():
     params = get_params([np.array([1.0]), np.array([3.0])], mx.cpu(0))
     sync = GradientSync([params], accumulate=True)
@@ -432,7 +407,7 @@ def test_an_unknown_algorithm_is_named():
         GradientSync(replicas(2), "rnig")
 
 
-@pytest.mark.parametrize("room", [0, math.nan])
+@pytest.mark.parametrize("room", [0, math.nan, "25", None, True])
 def test_a_bucket_must_have_room(room):
-    with pytest.raises(ValueError, match=f"bucket_mb must be more than 0, not {room}"):
+    with pytest.raises(ValueError, match=f"bucket_mb must be more than 0, not {room!r}"):
         GradientSync(replicas(2), bucket_mb=room)

@@ -41,26 +41,6 @@ def test_take_refuses_what_is_not_a_positive_int(bad):
 
 
 @pytest.mark.parametrize(
-    ("X", "y", "message"),
-    [
-        (
-            np.zeros((3, 28, 28), np.float32),
-            np.zeros(3, np.int32),
-            r"X must be float32 .* not float32 of shape \(3, 28",
-        ),
-        (np.zeros((3, 1, 28, 28)), np.zeros(3, np.int32), "not float64"),
-        (np.zeros((3, 1, 28, 28), np.float32), np.zeros(3, np.int64), "y must be int32 .* not int64"),
-        (np.zeros((3, 1, 28, 28), np.float32), np.zeros((3, 1), np.int32), r"y must .* shape \(3, 1\)"),
-        (np.zeros((3, 1, 28, 28), np.float32), np.zeros(2, np.int32), "3 pictures in X and 2 labels in y"),
-        (np.zeros((6, 1, 28, 28), np.float32)[::2], np.zeros(3, np.int32), "C-contiguous"),
-    ],
-)
-def test_a_split_refuses_wrong_arrays(X, y, message):
-    with pytest.raises(ValueError, match=message):
-        Split(X, y)
-
-
-@pytest.mark.parametrize(
     ("test", "classes", "message"),
     [
         (split(8), 7, r"labels must be whole numbers from 0 to 6, not 0 to 7"),

@@ -52,21 +52,3 @@ def test_an_answer_is_a_sentence_that_can_be_read_aloud(path):
 def test_every_experiment_has_a_result():
     ours = {name for name, each in discover().items() if type(each).__module__.startswith("mxdp.")}
     assert {path.stem for path in RESULTS} == ours
-
-
-@pytest.mark.parametrize(
-    ("said", "problem"),
-    [
-        ("Two take 0.50 (0.40 to 0.60) of the time, and three 0.30 (0.20 to 0.40) of it.", None),
-        ("Two take 0.50 of the time. Three take less.", "not one sentence"),
-        ("Two take 0.50 of the time", "not one sentence"),
-        (f"Two take 0.50 {'of the time ' * 9}at most.", "31 words"),
-        ("They take 1 (1 to 2), 2 (1 to 3) and 3 (2 to 4) s.", "more than two intervals"),
-        ("Undecided: two take 0.50 of the time.", "begins with a mark"),
-        ("Two take 0.50 of the time, but one can't tell why.", "says that it can't tell"),
-        ("Two take 0.50 (as far as one (or both) knows) of the time.", "brackets in brackets"),
-        ("Two take half of the time.", "no number"),
-    ],
-)
-def test_what_a_reader_stumbles_over_is_found(said, problem):
-    assert problems(said) == ([problem] if problem else [])

@@ -6,15 +6,18 @@ from __future__ import annotations
 import io
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 from rich.console import Console
 
 from mxdp import process
 from mxdp.experiments.harness import results
 from mxdp.experiments.harness.experiment import find
 from mxdp.experiments.report.page import print_result
+from mxdp.experiments.report.pictures import draw_result
 
 REFERENCE = Path(__file__).parents[2] / "experiments" / "reference"
 PATHS = sorted(REFERENCE.glob("*/*.json"))
@@ -45,3 +48,14 @@ def test_a_committed_result_is_shown_as_before(path, golden):
     name = path.relative_to(REFERENCE).as_posix()
     assert now[name] == before.get(name), "write golden.json anew if this change is meant"
     assert len(now) == len(before)
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+def test_whichever_case_failed_the_others_are_finished_and_drawn(path):
+    result, experiment = results.read(path), find(path.stem)
+    rows = result["rows"]
+    for gone in {*range(len(rows))} if len(rows) < 20 else {0, len(rows) - 1}:
+        left = [replace(row, metrics={**row.metrics}, rounds={**row.rounds}) for row in rows if row is not rows[gone]]
+        experiment.finish(left, result["references"], result["settings"])
+        if gone in (0, len(rows) - 1):
+            draw_result({**result, "rows": left}, experiment, Figure(layout="constrained"))

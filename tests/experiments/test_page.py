@@ -24,7 +24,7 @@ from mxdp.experiments.harness import results
 from mxdp.experiments.harness.experiment import Column, Experiment
 from mxdp.experiments.harness.rows import Row
 from mxdp.experiments.report import page as report
-from mxdp.experiments.report import style, tables, words
+from mxdp.experiments.report import style, words
 from mxdp.tracing import Event, Timeline
 
 VOID = {"meta", "link", "br", "img", "hr"}
@@ -135,35 +135,6 @@ def page(folder: Path, *found: Dict[str, Any], slides: bool = False) -> Page:
     return Page(path.read_text(encoding="utf-8"))
 
 
-EXPECTED = """
-fake: Is it <b>faster</b> & [bold]right[/bold]?
-  prediction   About half the time: 0.52 of it on two cores.
-
-             devices         median s  speed-up  accuracy
-  ────────────────────────────────────────────────────────
-  1 device   cpu(0)              2.00     1.00x     83.0%
-  2 devices  cpu(0), cpu(1)      1.00     2.00x     84.0%
-
-  ceiling    cpu(0)             0.900     2.22x         –
-
-  oracle       equal to the serial run: 1,234 numbers checked, 0 wrong (every
-               [red] gradient)
-  answer       Two devices are 2.00 times as fast.
-  why          They <share> nothing.
-  claim        holds: At least 1.8 times as <fast>. (a deck) Here: 2 devices 2
-               (1.9 to 2.1).
-  claim        undecided: At least 1.8 times as <fast>. (a deck) Here: 2 devices
-               2 (1.9 to 2.1). It needs at least six processes.
-"""
-
-
-def test_print_result_is_what_it_is() -> None:
-    verdict = make()["verdict"]
-    claims = [*verdict["claims"], {**verdict["claims"][0], "holds": None}]
-    result = make(verdict={**verdict, "claims": claims, "explanation": "They <share> nothing."})
-    assert "\n".join(line.rstrip() for line in printed(result).splitlines()) == EXPECTED.rstrip("\n")
-
-
 @pytest.mark.parametrize("width", [30, 50, 80, 200])
 def test_print_result_loses_nothing_in_any_width(width: int) -> None:
     lines = printed(make(), width).splitlines()
@@ -252,37 +223,6 @@ def test_it_says_how_sure_the_numbers_are(tmp_path: Path) -> None:
     assert "12 rounds of each case, in 6 processes; more" in words.sureness(repeated)
 
 
-@pytest.mark.parametrize(
-    ("shares", "said"),
-    [
-        ([], None),
-        ([0.1, None, 0.0], None),
-        ([0.0, 0.111], "Round 2 was disturbed: 11% of"),
-        ([0.2, None, 0.3, 0.5], "Rounds 1, 3 and 4 were disturbed: 20%, 30% and 50% of"),
-        ([0.9, 0.3, 0.4, 0.0, 0.8, 0.2], "Rounds 1, 2, 3 and 2 more were disturbed: 20% to 90% of"),
-    ],
-)
-def test_disturbed_rounds_are_named_and_their_shares(shares: List[Optional[float]], said: Optional[str]) -> None:
-    assert words.disturbances({}) == []
-    found = words.disturbances({"elsewhere": shares})
-    assert found == ([f"{said} the processors' time went elsewhere."] if said else [])
-
-
-def test_the_page_marks_disturbed_rounds_and_keeps_them(tmp_path: Path) -> None:
-    rounds = {"elsewhere": [0.02, 0.31, None], "stolen": [0.0, 0.25, None], "page_faults": [12, 3456, 7]}
-    html = page(tmp_path, make(disturbance={**rounds, "mhz": [2596.0, 2595.6, None]}))
-    assert (
-        "Rounds: what else the machine did (*: disturbed) round elsewhere stolen by the host page faults MHz "
-        "1 2% 0% 12 2,596 2* 31% 25% 3,456 2,596 3 – – 7 –"
-    ) in html.words()
-    assert "Samples, in seconds (*: in a disturbed round)" in html.words()
-    assert "1 device 2.000, 1.000*, 4.000" in html.words()
-    calm = page(tmp_path, make(disturbance={**rounds, "elsewhere": [0.0, 0.0, 0.0], "mhz": [None] * 3})).words()
-    assert "what else the machine did round" in calm
-    assert "*" not in calm
-    assert "what else the machine did" not in page(tmp_path, make(disturbance={})).words()
-
-
 def test_a_long_table_shows_the_rows_that_answer_and_the_page_has_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -306,54 +246,6 @@ def test_a_table_is_whole_where_all_rows_answer_or_nobody_knows_which(
     assert "All 2 rows" not in page(tmp_path, make()).words()
 
 
-WIDE = [
-    ["one bucket on 2 devices", "12.3 (11.9-13.0)", "100"],
-    ["one bucket on 4 devices", "–", "1,234,567"],
-]
-NARROW = [
-    (63, [23, 20, 15]),  # nothing is broken
-    (62, [23, 16, 9]),  # headings
-    (52, [22, 16, 9]),  # labels
-    (48, [18, 16, 9]),
-    (47, [22, 11, 9]),  # numbers with intervals
-    (32, [7, 11, 9]),
-    (31, [None] * 3),  # there is no room for whole words
-]
-
-
-@pytest.mark.parametrize(("width", "widths"), NARROW)
-def test_a_narrow_table_breaks_headings_then_labels_then_intervals(width: int, widths: List[Optional[int]]) -> None:
-    cells = tables.Cells(["", "ms, with an interval", "numbers checked"], WIDE, [], [False, False, True])
-    assert tables._widths(cells, width) == widths
-
-
-def test_a_table_of_one_row_whose_words_do_not_fit_is_turned() -> None:
-    cells = tables.Cells(
-        ["", "possible", "unexplained", "reached"], [["2 devices", "2.00", "-0.13", "1.77"]], [], [False] + [True] * 3
-    )
-    for width, first in ((80, "possible unexplained reached"), (24, "2 devices")):
-        console = Console(width=width, file=io.StringIO())
-        console.print(tables.for_terminal(cells, width))
-        lines = [" ".join(line.split()) for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
-        assert lines[0] == first
-    assert lines[2:] == ["possible 2.00", "unexplained -0.13", "reached 1.77"]
-
-
-def test_a_claim_of_many_rows_shows_the_first() -> None:
-    claim = make()["verdict"]["claims"][0]
-    many = [{"label": f"row {n}", "median": 2.0, "low": None, "high": None} for n in range(6)]
-    result = make(verdict={**make()["verdict"], "claims": [{**claim, "measured": many}, {**claim, "measured": []}]})
-    (_, _, first), (_, judged_here, _) = words.claim_lines(result)
-    assert first.endswith("Here: row 0 2, row 1 2, row 2 2, and 3 more rows.")
-    assert judged_here == "not judged here"
-
-
-def test_how_to_read_is_shown_on_request() -> None:
-    console = Console(width=80, record=True, file=io.StringIO())
-    report.print_result(make(), console, explain=True)
-    assert "how to read  Less is better." in console.export_text()
-
-
 def test_a_failure_says_why_in_red() -> None:
     text = printed(failed("fake", "failed", "the child [1] was killed (out of memory?)"), styles=True)
     assert "\x1b[31mthe child [1] was killed (out of memory?)\x1b[0m" in text
@@ -366,17 +258,6 @@ def test_the_colours_of_a_child_do_not_reach_the_reader(tmp_path: Path) -> None:
     for text in (printed(results.read(tmp_path / "fake.json")), (tmp_path / "report.html").read_text(encoding="utf-8")):
         assert "it said help \\udc80" in text
         assert "\x1b" not in text
-
-
-def test_a_wrong_result_and_an_unchecked_one_say_so() -> None:
-    assert report.oracle_line(make(oracle={"checked": 1000, "wrong": 3, "text": ""})) == (
-        "bad",
-        "not equal to the serial run: 1,000 numbers checked, 3 wrong",
-    )
-    assert report.oracle_line(make(oracle={"checked": 0, "wrong": 0, "text": ""})) == (
-        "unknown",
-        "not compared with the serial run",
-    )
 
 
 def test_an_unknown_experiment_has_columns_from_its_metrics() -> None:

@@ -49,20 +49,11 @@ def test_a_row_with_a_timeline_gets_a_picture_and_a_trace(tmp_path):
     assert (tmp_path / "timelines" / "some.row-0-so.svg").read_text().count("<path") > 4
 
 
-def test_references_have_theirs_too(tmp_path):
-    assert len(timelines(result({TIMELINE: RECORDED.to_json()}, {TIMELINE: RECORDED.to_json()}), tmp_path)) == 2
-
-
 def test_labels_that_differ_in_signs_alone_share_no_file(tmp_path):
     rows = [Row(label, metrics={TIMELINE: RECORDED.to_json()}) for label in ("2 devices", "2 Devices!", "+")]
     shown = timelines({"experiment": "some", "rows": rows[:1], "references": rows[1:]}, tmp_path)
     assert len({each["trace"] for each in shown}) == 3
     assert len(list((tmp_path / "timelines").iterdir())) == 6
-
-
-def test_without_one_nothing_is_written(tmp_path):
-    assert timelines(result({}, {TIMELINE: None}), tmp_path) == []
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_damaged_one_is_named_in_its_place(tmp_path):
@@ -158,15 +149,6 @@ def test_a_panel_keeps_what_it_shared_with_others():
     assert all(label.get_visible() for label in figure.axes[0].get_xticklabels())
 
 
-def test_on_a_slide_bars_that_need_more_room_have_their_labels_on_the_left():
-    labels = [f"row {number}" for number in range(12)]
-    for count, above in ((3, True), (12, False)):
-        figure = figure_of(lambda figure, n=count: style.bars(figure.subplots(), labels[:n], [1.0] * n), 0)
-        ticks = [label.get_text() for label in figure.axes[0].get_yticklabels()]
-        assert ticks == ([] if above else labels)
-        assert ("row 0" in [text.get_text() for text in figure.axes[0].texts]) == above
-
-
 @pytest.fixture(scope="module")
 def slides(tmp_path_factory):
     """Those of the committed results."""
@@ -178,10 +160,6 @@ def slides(tmp_path_factory):
 
 def pictures_of(text):
     return [unquote(html.unescape(source)) for source in re.findall(r'<img src="([^"]*)"', text)]
-
-
-def test_slides_write_nothing_beside_the_results(slides):
-    assert {path.suffix for path in slides.parent.rglob("*")} == {".json", ".html"}
 
 
 def test_no_text_on_a_slide_is_less_than_14_pixels_high(slides):

@@ -35,7 +35,8 @@ def finished(**off):
         n = own["processes"]
         expected = 0.010 * max(1, n / 2) + 0.002
         found = dict(shard_seconds=0.010, python_seconds=0.0, sum_seconds=0.002)
-        times = [expected * off.get(claim, 1.0)] * 12
+        factor = off.get(claim, 1.0)
+        times = [expected * each for each in (factor if isinstance(factor, list) else [factor] * 12)]
         rows.append(Row(case.label, {"cores": 2, **own}, times, dict(found), {k: [v] * 12 for k, v in found.items()}))
     experiment.finish(rows, [], SETTINGS)
     return rows
@@ -67,10 +68,16 @@ def test_each_claim_judges_its_rows(claim, times, holds):
         Predicted()
         .answer(rows, [], SETTINGS)
         .startswith(
-            f"The predicted time of a step is off by a factor of {usual:.2f} in the median of 8 rows, and of "
-            f"{worst:.2f} ({worst:.2f} to {worst:.2f}) at most: "
+            f"Medians of 8 rows are off by a factor of {usual:.2f} in the middle and {worst:.2f} ({worst:.2f} to "
+            f"{worst:.2f}) at most;"
         )
     )
+
+
+def test_the_answer_says_how_many_single_starts_are_far_off():
+    """Of the four rows between hosts one start in four takes 1.3 times as long, one in four two thirds."""
+    rows = finished(hosts=[1.0, 1.0, 1.3, 0.67] * 3)
+    assert "of single starts 25% are more than 15% off." in Predicted().answer(rows, [], SETTINGS)
 
 
 def test_it_is_drawn():

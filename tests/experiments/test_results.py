@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from mxdp.errors import MxdpError, UsageError
 from mxdp.experiments.harness import results
+from mxdp.plans.show import files
 
 
 def record(name: str = "fake") -> Dict[str, Any]:
@@ -135,7 +136,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, mon
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(results.os, "replace", full)
+    monkeypatch.setattr(files.os, "replace", full)
     with pytest.raises(MxdpError, match=r"fake\.json can't be written \(No space left on device\)"):
         results.write({**make(), "question": "Another?"}, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["fake.json"]
@@ -143,15 +144,15 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, mon
 
 
 def test_two_processes_that_write_the_same_result_do_not_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    replace = results.os.replace
+    replace = files.os.replace
 
     def meanwhile(source: Any, target: Any) -> None:
-        monkeypatch.setattr(results.os, "replace", replace)
-        monkeypatch.setattr(results.os, "getpid", lambda: 7)
+        monkeypatch.setattr(files.os, "replace", replace)
+        monkeypatch.setattr(files.os, "getpid", lambda: 7)
         results.write({**make(), "question": "The other's?"}, tmp_path)
         replace(source, target)
 
-    monkeypatch.setattr(results.os, "replace", meanwhile)
+    monkeypatch.setattr(files.os, "replace", meanwhile)
     results.write(make(), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["fake.json"]
     assert results.plain(results.read(tmp_path / "fake.json")) == results.plain(make())

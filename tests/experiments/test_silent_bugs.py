@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 from matplotlib.figure import Figure
 
@@ -63,13 +61,14 @@ def finished(**accuracy):
     for case in CASES.values():
         name = case.settings["bug"]
         end = 0.8 if case.settings["right"] else accuracy.get(name.replace("-", "_"), 0.5)
+        end = end if isinstance(end, tuple) else (end,) * 12
         row = Row(case.label, {**case.settings, "devices": ["cpu(0)", "cpu(1)"], "steps": 20}, samples=[2.0] * 12)
         if name != LAST_BATCH:
             for part in range(PARTS):
-                values = [0.8 if not case.settings["right"] and part == 0 else end] * 12
+                values = [0.8] * 12 if not case.settings["right"] and part == 0 else list(end)
                 row.rounds[f"accuracy_{part}"], row.metrics[f"accuracy_{part}"] = values, values[0]
             row.rounds.update(wrong=[7] * 12)
-            row.metrics.update(in_sync=name == "averaged-twice", wrong=7, test_accuracy=end)
+            row.metrics.update(in_sync=name == "averaged-twice", wrong=7, test_accuracy=end[0])
         rows.append(row)
     own = {case.label: case.reference for case in CASES.values()}
     parts = [row for row in rows if not own[row.label]], [row for row in rows if own[row.label]]
@@ -84,17 +83,18 @@ def held(rows, references):
 
 def test_what_is_not_seen_in_the_accuracy_is_counted():
     silent = dict.fromkeys(("averaged_twice", "not_divided", "too_early", "rebinds"), 0.76)
-    rows, references = finished(**silent)
+    rows, references = finished(**silent, same_shard=(0.76, 0.76, 0.7) * 4)  # in the median close, but not surely
     assert held(rows, references) == dict.fromkeys(SilentBugs.claims, True)
     said = SilentBugs().answer(rows, references, SETTINGS)
     assert said.startswith(
-        "Of 12 bugs, 4 end at most 0.05 behind the right version's accuracy with SGD and 4 with Adam;"
+        "Of 12 bugs, 4 with SGD and 4 with Adam surely end at most 0.05 behind the right accuracy (1 and 1 are open);"
     )
     said = SilentBugs().explanation(rows, references, SETTINGS)
     assert "averaged-twice, not-divided, rebinds, too-early. 2 of these 8 trainings keep the replicas equal" in said
     assert "A rank drops its last batch: the job ends after 2.0 (2.0 to 2.0) s." in said
     assert find(rows, bug="rebinds").metrics["shown_after"] is None
-    assert find(rows, bug="same-shard").metrics["shown_after"] == 40
+    assert find(rows, bug="same-shard").metrics["shown_after"] is None
+    assert find(rows, bug="other-start").metrics["shown_after"] == 40
 
 
 @pytest.mark.parametrize(
@@ -127,8 +127,3 @@ def test_the_picture_has_a_panel_a_bug():
 def test_a_rank_with_a_batch_less_ends_the_job():
     pytest.importorskip("mpi4py")
     assert work.last_batch(2).seconds < 60
-
-
-def test_titles_and_sources_are_said():
-    assert all(bug.title and bug.source and re.fullmatch(r"[a-z-]+", bug.name) for bug in BUGS)
-    assert len({bug.name for bug in BUGS}) == len(BUGS) >= 12

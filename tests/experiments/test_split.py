@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as onp
 import pytest
 
@@ -152,16 +154,24 @@ def held(name, given, settings):
     return {each: claims.judged(each, claim, given)["holds"] for each, claim in experiment.claims.items()}
 
 
-def test_one_as_fast_as_the_fastest_was_expected_rightly():
-    times = (("lenet", "serial", 1.05, 1), ("lenet", "data", 1.0, 2), ("wide", "serial", 1, 1), ("wide", "data", 2, 2))
-    assert held("strategies", rows(times), {"devices": [2]}) == {"expected_of_fastest": True}
+def test_the_choice_is_compared_with_every_other_way_and_never_with_itself():
+    times = [("lenet", "serial", 1.05, 1), ("lenet", "data", 1.0, 2), ("lenet", "tile", 2, 3), ("wide", "serial", 1, 1)]
+    given = rows([*times, ("wide", "data", 2, 2)])
+    assert held("strategies", given, {"devices": [2]}) == {"expected_of_fastest": True}
+    judged = [row.rounds["expected_of_fastest"][0] for row in given if "expected_of_fastest" in row.rounds]
+    assert judged == [1.05, 0.525, 0.5]
 
 
-def test_the_rounds_that_chose_the_fastest_are_not_reported():
-    given = rows([("lenet", "serial", 1, 2), ("lenet", "data", 1, 1)])
-    given[0].samples = [0.1, 1.0] * 12  # lucky in the rounds that choose
-    held("strategies", given, {"devices": [2]})
-    assert given[1].rounds["expected_of_fastest"] == [None, 1.0] * 12
+def test_a_choice_that_is_truly_slower_is_seldom_said_to_hold():
+    """Another way is 1.2 times as fast, with noise of 30 % in each process."""
+    random, holds = Random(0), []
+    for _ in range(200):
+        given = rows([("lenet", "serial", 1.2, 1), ("lenet", "data", 1, 2), ("lenet", "tile", 1, 3)])
+        for row in given:
+            row.samples = [seconds * max(0.1, random.gauss(1, 0.3)) for seconds in row.samples[:12]]
+            row.rounds["predicted_seconds"] = row.rounds["predicted_seconds"][:12]
+        holds.append(held("strategies", given, {"devices": [2]})["expected_of_fastest"])
+    assert holds.count(True) <= 10
 
 
 def layerwise(*of_data):

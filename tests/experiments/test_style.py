@@ -56,37 +56,12 @@ def test_bars_show_values_whiskers_samples_and_labels() -> None:
     assert right > 3.0
 
 
-@pytest.mark.parametrize("count", [1, 2, 12])
-def test_bars_get_the_height_they_need(count: int) -> None:
-    figure = Figure()
-    style.bars(figure.subplots(), ["x"] * count, [1.0] * count)
-    assert figure.get_figheight() == pytest.approx(0.9 + count * style.BAR_HEIGHT)
-
-
-def test_bars_without_values_and_of_zeros() -> None:
-    style.bars(Figure().subplots(), [], [])
-    style.bars(Figure().subplots(), ["x"], [0.0])
-
-
 def test_bars_refuse() -> None:
     axes = Figure().subplots()
     with pytest.raises(ValueError, match=r"must be as many; got \[2, 1, 1, 1, 2, 2\]"):
         style.bars(axes, ["a", "b"], [1.0])
     with pytest.raises(ValueError, match=r"'a': 1\.0 is not between 2\.0 and 3\.0"):
         style.bars(axes, ["a"], [1.0], [2.0], [3.0])
-
-
-def test_a_reference_line_is_always_inside() -> None:
-    axes = Figure().subplots()
-    style.bars(axes, ["a"], [1.0])
-    style.reference_line(axes, 5.0, "ceiling")
-    assert axes.get_xlim()[1] == pytest.approx(5.25)
-    assert list(axes.lines[-1].get_xdata()) == [5.0, 5.0]
-    assert axes.texts[-1].get_text() == "ceiling"
-    axes = Figure().subplots()
-    style.reference_line(axes, 2.0, "floor", horizontal=True)
-    assert list(axes.lines[-1].get_ydata()) == [2.0, 2.0]
-    assert axes.texts[-1].get_text() == "floor"
 
 
 def test_no_colour_comes_twice_and_all_can_be_seen_on_white() -> None:

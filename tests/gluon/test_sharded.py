@@ -12,7 +12,8 @@ from small_training import SGD, assert_equal, backward, by_mxnet, devices, param
 from mxdp.backend import gluon, mx, np
 from mxdp.collectives.shards import ShardedSync
 from mxdp.gluon import Checkpoint, Trainer
-from mxdp.gluon.sharded import ELEMENTWISE, leaves
+from mxdp.gluon.sharded import ELEMENTWISE
+from mxdp.gluon.states import leaves
 from mxdp.plans.collective.operations import IN_PLACE_BYTES
 
 OPTIMIZERS = {
@@ -135,6 +136,8 @@ def test_states_continue_on_another_number_of_devices_and_without_shards(name, b
             )
         trainer = make(params, *optimizer)
         trainer.load_states(f"{file}-{saved.__name__}")
+        if make is sharded:
+            assert trainer._states == {}, "no whole state stays on the host"
         steps(trainer, params, 3, first=3)
         return weights(params)
 
@@ -218,12 +221,17 @@ def test_a_checkpoint_continues_on_other_devices(after, tmp_path):
     assert any((x != 1).any() for (x,) in found)
 
 
+class ByNorm(mx.optimizer.SGD):
+    """A subclass of one that can be cut, which needs whole parameters."""
+
+
 @pytest.mark.parametrize(
     ("optimizer", "options", "said"),
     [
         (("sgd", {}), {}, "SGD as it is here has none"),
         (("lamb", {}), {}, "LAMB may need them whole"),
         (("nadam", {}), {}, "Nadam may need them whole"),
+        ((ByNorm(momentum=0.5), None), {}, "ByNorm may need them whole"),
         (SGD, dict(kvstore="device"), "needs one of mxdp's stores"),
         (SGD, dict(kvstore=None), "needs one of mxdp's stores"),
     ],

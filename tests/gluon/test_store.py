@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as onp
 import pytest
 
+import mxdp
 from mxdp.backend import autograd, gluon, mx, np, npx
 from mxdp.collectives import ALGORITHMS, AllReduce
 from mxdp.collectives.allreduce import prepare_allreduce
@@ -458,3 +459,31 @@ def test_gluon_trainer_refuses_sparse_gradients():
             gluon.Trainer([y], "sgd", kvstore="mxdpring").step(1)
     finally:
         npx.set_np()
+
+
+@pytest.mark.parametrize("name", ["nadam", "lbsgd", "sgld"])
+def test_gluons_own_trainer_is_refused_an_optimiser_that_it_cannot_run_on_each_device(name):
+    for n, make in ((1, gluon.Trainer), (2, mxdp.Trainer), (2, gluon.Trainer)):
+        x = gluon.Parameter("x", shape=(3,))
+        x.initialize(ctx=[mx.cpu(device) for device in range(n)])
+        trainer = make([x], name, kvstore="mxdpring")
+        for data in x.list_data():
+            with autograd.record():
+                loss = data.sum()
+            loss.backward()
+        if (n, make) == (2, gluon.Trainer):
+            with pytest.raises(ValueError, match=r"on each device apart.*use mxdp.Trainer, or kvstore='device'"):
+                trainer.step(1)
+        else:
+            trainer.step(1)
+
+
+def test_keys_that_are_known_are_summed_as_the_new_choice_says():
+    kv, arrays = Store("auto"), [np.ones((1 << 18,), ctx=mx.cpu(device)) for device in range(4)]
+    made = []
+    for cores, maker in ((1, "AuthenticAMD"), (4, "AuthenticAMD")):
+        kv.choose_for(cores, maker)
+        kv.pushpull("key", arrays)
+        made.append(len(kv._ready["key"].calls))
+    assert made[0] != made[1], "naive with one core, else shared-memory"
+    assert [float(x[0]) for x in arrays] == [16.0] * 4

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 
 import numpy as onp
 import pytest
 from nets import devices
 
 from mxdp.backend import autograd, np, npx
+from mxdp.collectives import GradientSync
 from mxdp.parallel import batch_norm
 from mxdp.parallel.batch_norm import SyncBatchNorm
 from mxdp.scratch import in_sync
@@ -103,6 +105,39 @@ def test_running_statistics_and_results_are_the_same_bits_on_all_devices(shape):
     )
     assert in_sync(list(zip(means, variances)))
     assert not (means[0] == 3).any()
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_micro_batches_add_up_and_a_device_without_loss_counts_as_zero(n):
+    """The second of two normalisations of unlike micro-batches has gradients that are not the sum of both."""
+    found = []
+    for together in (False, True):
+        scales, shifts, *running = arrays((11, 5), n, "float64")
+        sync, total = GradientSync(list(zip(scales, shifts))), []
+        for seed, kept in ((0, sync.no_sync() if together else nullcontext()), (1, nullcontext())):
+            x, dy, *_ = numbers((11, 5), "float64", seed)
+            cut = [
+                [put(part, device) for part, device in zip(onp.split(each, CUTS[n]), devices(n))] for each in (x, dy)
+            ]
+            if not (together and total):
+                norm = SyncBatchNorm(scales, shifts, *running)  # holds nothing of another micro-batch
+            with kept:
+                with autograd.record():
+                    ys = norm(cut[0])
+                used = max(1, n - seed)  # the last device's y is in no loss of the second
+                autograd.backward(ys[:used], cut[1][:used])
+                total.append([each.asnumpy() for each in norm.backward()])
+            if not together:
+                sync()
+                total[-1].append(scales[0].grad.asnumpy())
+        if together:
+            sync()
+            total[-1].append(scales[0].grad.asnumpy())
+        else:
+            total[1][-1] = total[0].pop() + total[1][-1]
+        found.append(total)
+    for one, other in zip(found[0][0] + found[0][1], found[1][0] + found[1][1]):
+        onp.testing.assert_allclose(one, other, rtol=1e-12)
 
 
 def broken(monkeypatch, part):

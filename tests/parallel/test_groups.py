@@ -13,9 +13,11 @@ from mxdp.collectives import GradientSync
 from mxdp.experiments.measure.memory import peak_bytes
 from mxdp.layers import Conv, Dense, Relu
 from mxdp.parallel.combined import Combined
+from mxdp.parallel.data import Data
 from mxdp.parallel.layerwise import Layerwise
 from mxdp.parallel.pipeline import Pipeline
 from mxdp.parallel.strategy import Strategy
+from mxdp.parallel.tile import Tile
 
 SPLITS = [(Layerwise, {}), (Pipeline, {"micro_batches": 2, "cuts": (3,)})]
 WIDE, WIDE_SHAPE = (Dense(24), Relu(), Dense(16), Relu(), Dense(10)), (30,)
@@ -36,11 +38,13 @@ def test_has_the_common_form():
 
 
 @pytest.mark.parametrize(("n", "groups"), [(4, 2), (2, 1), (6, 3)])
-@each_split
+@pytest.mark.parametrize(("split", "options"), [*SPLITS, (Data, {}), (Tile, {})])
 def test_it_equals_the_serial_run(split, options, n, groups):
     strategy, X, y, expected = lenet(split, options, n, groups=groups)
     assert_equal(run(strategy, X, y), expected)
     assert strategy.in_step()
+    strategy.step(X, y)
+    assert strategy.traffic.total() == strategy.bytes_moved(len(X))
 
 
 @each_split
@@ -145,7 +149,7 @@ def test_memory_is_that_of_the_groups(split, options):
 # Bad input
 
 
-@pytest.mark.parametrize("groups", [0, 3, 5, -2, 1.5])
+@pytest.mark.parametrize("groups", [0, 3, 5, -2, 1.5, 2.0, "2"])
 def test_devices_that_cannot_be_divided_are_refused(groups):
     net, shape, params, *_ = serial("lenet", "float32")
     text = f"4 devices can't be divided into {groups} groups of equal size: use a number of groups that divides 4"
@@ -154,14 +158,15 @@ def test_devices_that_cannot_be_divided_are_refused(groups):
 
 
 @pytest.mark.parametrize(
-    ("number", "samples", "text"),
+    ("split", "samples", "text"),
     [
-        (0, 1, "a batch of 1 is too small for 2 groups: use at least 2 samples, or fewer groups"),
-        (1, 3, "a batch of 3 is too small for 2 groups with 2 micro-batches each: use at least 4 samples"),
+        (SPLITS[0], 1, "a batch of 1 is too small for 2 groups: use at least 2 samples, or fewer groups"),
+        (SPLITS[1], 3, "a batch of 3 is too small for 2 groups with 2 micro-batches each: use at least 4 samples"),
+        ((Data, {}), 3, "a batch of 3 is too small for 2 groups with 2 devices each: use at least 4 samples"),
     ],
 )
-def test_a_batch_that_is_too_small_is_refused_before_anything_is_trained(number, samples, text):
-    strategy, X, y, _ = lenet(*SPLITS[number])
+def test_a_batch_that_is_too_small_is_refused_before_anything_is_trained(split, samples, text):
+    strategy, X, y, _ = lenet(*split)
     strategy.groups[0].step = None  # would raise a TypeError
     for work in (lambda: strategy.step(X[:samples], y[:samples]), lambda: strategy.scores(X[:samples])):
         with pytest.raises(ValueError, match=re.escape(text)):

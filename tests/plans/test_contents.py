@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from mxdp.plans.collective.schedule import ADD, COPY, READ, Schedule, Send
-from mxdp.plans.show.contents import contents, letter, written
+from mxdp.plans.show.contents import contents, written
 
 
 def after(*steps, devices=3, chunks=1):
@@ -41,27 +41,5 @@ def test_every_step_is_kept():
     assert [held[2] for held in found] == [((2,),), ((2,),), ((0, 1),)]
 
 
-def test_letters_continue_after_z():
-    assert [letter(chunk) for chunk in (0, 1, 25, 26, 27, 51, 52, 701, 702)] == [
-        *"abz",
-        "aa",
-        "ab",
-        "az",
-        "ba",
-        "zz",
-        "aaa",
-    ]
-
-
 def test_capitals_are_complete_sums_and_nothing_else():
     assert written([(0, 1, 2), (0, 1), (0, 1, 1, 2), (2,), ()], devices=3) == ["A", "b01", "c0112", "d2", "e"]
-
-
-def test_one_chunk_is_a_sum_of_devices():
-    assert written([(2,)], devices=3) == ["2"]
-    assert written([(0, 2, 2)], devices=3) == ["0+2+2"]
-
-
-def test_two_digits_are_not_two_devices():
-    assert written([(0, 9), (9,)], devices=10) == ["a09", "b9"]
-    assert written([(1, 10), (10,)], devices=11) == ["a1+10", "b10"]

@@ -26,6 +26,15 @@ def replayed(board):
     return after
 
 
+def check_moves(board):
+    """Each arrow leaves a cell that had something before, and ends at one that changes."""
+    for frame, before, after in zip(board.frames[1:], replayed(board), replayed(board)[1:]):
+        for *places, _ in frame.moves:
+            source, target = tuple(places[:2]), tuple(places[2:])
+            assert source in before
+            assert before.get(target) != after[target]
+
+
 def schedule_of(name, devices):
     return PARTS[name](devices) if name in PARTS else plan(name, devices, [1] * devices)
 
@@ -41,6 +50,9 @@ def test_the_board_holds_what_the_devices_hold(name, devices):
                 assert shown[device, chunk] == text
     for frame, step in zip(board.frames[1:], schedule.steps):
         assert [(a, c, b) for a, c, b, _, _ in frame.moves] == [(s.source, s.chunk, s.target) for s in step]
+    check_moves(board)
+    adds = any(send.action != "copy" for step in schedule.steps for send in step)
+    assert ["sum" in frame.text for frame in board.frames[1:]] == [adds] * len(schedule.steps)
     sent = schedule.sent(sum(schedule.sizes) or schedule.chunks)
     assert board.frames[-1].sent == pytest.approx(max(sent) / (sum(schedule.sizes) or schedule.chunks))
 
@@ -50,11 +62,13 @@ def test_the_board_holds_what_the_devices_hold(name, devices):
 def test_the_board_is_the_staircase(make, stages, micro_batches):
     found = make(stages, micro_batches)
     rows = cycles(found)
-    shown = replayed(of_pipeline(found))[-1]
+    board = of_pipeline(found)
+    shown = replayed(board)[-1]
     assert shown == {(s, c): str(task) for c, row in enumerate(rows) for s, task in enumerate(row) if task}
-    for frame in of_pipeline(found).frames:
-        for _, before, _, after, _ in frame.moves:
-            assert before < after
+    check_moves(board)
+    for cycle, frame in enumerate(board.frames[1:]):
+        idle = [task is None for row in rows[: cycle + 1] for task in row]
+        assert f", {100 * sum(idle) / len(idle):.0f} % of them idle" in frame.cost
 
 
 @pytest.mark.parametrize("tiles", [1, 2, 4, 6])
@@ -63,6 +77,7 @@ def test_the_board_is_what_each_tile_holds(tiles):
     texts = [text for text in replayed(of_exchange(found))[-1].values() if len(text) == 1]
     for mark in "o12":
         assert texts.count(mark) == sum(found.drawn(tile).count(mark) for tile in range(tiles))
+    check_moves(of_exchange(found))
     assert of_exchange(found).frames[-1].sent == sum(halo.elements for step in found.steps for halo in step)
 
 
@@ -96,13 +111,6 @@ def test_the_command_writes_a_page(arguments, file, tmp_path, monkeypatch, capsy
     assert (tmp_path / file).read_text() == (tmp_path / "own.html").read_text()
 
 
-def test_tiles_are_printed(capsys):
-    assert main(["tiles", "4", "--picture", "6", "--window", "3"]) == 0
-    out = capsys.readouterr().out
-    assert "6 x 6 in 2 x 2 tiles" in out
-    assert ". 1 1 1 2" in out
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -112,8 +120,6 @@ def test_tiles_are_printed(capsys):
         ("tiles --window 4", "--window is an odd number from 1 to 8"),
         ("tiles --picture 99", "--picture is a whole number from 1 to 28"),
         ("tiles 64 --picture 3", "use fewer"),
-        ("gpipe 64 --micro-batches 256 --html no/such/place.html", "place.html can't be written"),
-        (f"ring 2 --html {__file__}/page.html", "page.html can't be written"),
         ("tiles 4 --source 1", "--source is for broadcast alone"),
     ],
 )

@@ -81,14 +81,6 @@ def test_every_dependency_is_kept(stages, micro_batches):
         assert len(order(plan)) == sum(map(len, plan.tasks)) == len(set(order(plan)))
 
 
-def test_what_a_task_needs():
-    plan = gpipe(3, 2)
-    assert needs(plan, 0, Task(FORWARD, 1)) == []
-    assert needs(plan, 2, Task(FORWARD, 1)) == [(1, Task(FORWARD, 1))]
-    assert needs(plan, 2, Task(BACKWARD, 1)) == [(2, Task(FORWARD, 1))]
-    assert needs(plan, 0, Task(BACKWARD, 1)) == [(0, Task(FORWARD, 1)), (1, Task(BACKWARD, 1))]
-
-
 @each_schedule
 @given(**sizes)
 def test_the_bubble_is_the_formulas(schedule, stages, micro_batches):
@@ -96,11 +88,6 @@ def test_the_bubble_is_the_formulas(schedule, stages, micro_batches):
     empty = sum(task is None for row in rows for task in row)
     assert len(rows) == 2 * (micro_batches + stages - 1)
     assert empty / (len(rows) * stages) == pytest.approx(bubble(stages, micro_batches))
-
-
-@given(**sizes)
-def test_inference_is_half_a_staircase(stages, micro_batches):
-    assert len(cycles(inference(stages, micro_batches))) == micro_batches + stages - 1
 
 
 def most_alive(plan):
@@ -119,11 +106,6 @@ def test_1f1b_keeps_no_more_than_it_says_and_gpipe_keeps_all(stages, micro_batch
     one, all_ = one_f_one_b(stages, micro_batches), gpipe(stages, micro_batches)
     assert kept(one) == most_alive(one) == [min(micro_batches, stages - stage) for stage in range(stages)]
     assert kept(all_) == most_alive(all_) == [micro_batches] * stages
-
-
-def test_with_one_micro_batch_there_is_one_schedule():
-    assert gpipe(4, 1).tasks == one_f_one_b(4, 1).tasks
-    assert bubble(4, 1) == 3 / 4
 
 
 def test_a_plan_that_waits_for_itself_is_found_out():

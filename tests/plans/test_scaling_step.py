@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mxdp.plans.cost.link import Link
 from mxdp.plans.cost.simulate import pipeline_seconds
@@ -53,13 +54,6 @@ def test_what_is_lost_and_the_time_alone_make_up_the_step(way, cores, overlap):
     assert 0 < found.efficiency <= 1.1
 
 
-def test_one_device_loses_nothing():
-    own = network(**FULL)
-    found = predict_step(own, Cluster(1, 1, LINK, LINK), 32)
-    assert found.seconds == found.alone == pytest.approx(own.passes(32) + own.update)
-    assert (found.efficiency, found.limit) == (1, "nothing")
-
-
 @pytest.mark.parametrize("overlap", [True, False])
 def test_a_bucket_is_summed_when_its_gradients_are_there_and_the_links_are_free(overlap):
     own, cluster = network(9), Cluster(2, 8, LINK, Link(5e-5, 4e-9), overlap=overlap)
@@ -83,21 +77,102 @@ def test_an_overlapped_sum_is_never_slower():
         assert with_ <= without
 
 
-def test_devices_that_share_cores_take_as_long_as_their_work_needs():
-    own = network(python=1e-4)
-    passes = own.passes(64)
-    for devices, cores, expected in ((2, 2, passes + 1e-4), (4, 2, 2 * (passes + 1e-4)), (2, 8, passes)):
-        found = predict_step(own, Cluster(devices, 1, Link(0, 0), LINK, cores=cores), 64)
-        assert found.seconds == pytest.approx(expected)
-    assert predict_step(replace(own, python=1.0), Cluster(4, 1, Link(0, 0), LINK), 64).seconds == pytest.approx(4.0)
+ALONE = {  # seconds of plain steps of two passes, sharded ones, and 2 x 2 x 3 pipelines of 2 stages and 8 micro-batches
+    "fixed": (2, 1, (8 + 1) / 2),
+    "update": (1, 1 / 12, 70 / 100),
+    "python": (2 * 4, 4, 8 * 2),
+    "fixed on 2 cores": (2 * 4 / 2, 4 / 2, 8 * 2 / 2),
+    "update on 2 cores": (4 / 2, 4 / 2 / 12, 2 / 2),
+    "python on 2 cores": (2 * 4, 4, 8 * 2),
+    "bytes inside": (2 * 3 / 4 * 400, 2 * 3 / 4 * 400, 2 * 1 / 2 * 4 * 70),
+    "bytes between": (0, 0, 2 * 2 / 3 * 400),
+}
 
 
-def test_the_slowest_of_many_takes_longer():
-    found = [slowest(n) for n in (1, 2, 8, 64, 4096)]
-    assert found == sorted(found)
-    assert found[1] == pytest.approx(1 / math.sqrt(math.pi), abs=0.03)  # the mean of the larger of two
-    seconds = [predict_step(network(spread=0.1), Cluster(1, n, Link(0, 0), Link(0, 0)), 8).seconds for n in (1, 64)]
-    assert seconds[1] / seconds[0] == pytest.approx(1 + 0.1 * slowest(64))
+@pytest.mark.parametrize(("term", "expected"), ALONE.items())
+def test_each_cost_alone_is_what_an_independent_calculation_says(term, expected):
+    """Stages, nodes and devices are unequal; every other cost is 0."""
+    name, _, cores = term.partition(" on ")
+    layers = tuple(Layer(str(at), 0.0, 0.0, size) for at, size in enumerate((30, 20, 50)))
+    own = Network("unequal", layers, **({name: 1.0} if name in FULL else {}))
+    links = [Link(0.0, float(term == f"bytes {where}")) for where in ("inside", "between")]
+    cluster = Cluster(4, 3, *links, cores=2 if cores else None)
+    ways = Way("two-level", accumulate=2), Way("two-level", shard_optimizer=True), Way(stages=2, micro_batches=8)
+    found = [predict_step(own, cluster, 8, way) for way in ways]
+    if term == "bytes between":  # of the two-level sum, test_cluster.py has the walk
+        found, expected = found[2:], expected[2:]
+    assert [each.seconds for each in found] == pytest.approx(list(expected))
+    for each in found:
+        assert each.alone + sum(each.lost.values()) == pytest.approx(each.seconds)
+    if term == "fixed":
+        assert found[2].lost["starts of micro-batches"] == pytest.approx(8 / 2 - 1)
+        assert found[2].lost["bubble and messages"] == pytest.approx(1 / 2)
+
+
+@pytest.mark.parametrize("way", [Way(), Way(accumulate=3), Way(stages=2, micro_batches=8)], ids=str)
+def test_all_devices_wait_for_the_slowest_of_all(way):
+    cluster = Cluster(8, 2, Link(0, 0), Link(0, 0))
+    steady, spread = (predict_step(network(spread=share), cluster, 8, way) for share in (0.0, 0.1))
+    assert spread.lost["the slowest"] == pytest.approx(0.1 * slowest(16) * steady.seconds)
+    assert slowest(2) == pytest.approx(1 / math.sqrt(math.pi), abs=0.03)  # the mean of the larger of two
+
+
+TIMES = st.sampled_from([0.0, 1e-5, 3e-4, 1e-2])
+
+
+@st.composite
+def asked(draw):
+    """A network, a machine, a batch and a way."""
+    sizes = draw(
+        st.lists(st.tuples(TIMES, TIMES, st.integers(0, 10**7), st.integers(0, 10**5)), min_size=1, max_size=6)
+    )
+    own = Network("any", tuple(Layer("", *each) for each in sizes), *draw(st.tuples(TIMES, TIMES, TIMES)), spread=0.1)
+    devices, nodes = draw(st.sampled_from([1, 2, 3, 4, 8])), draw(st.sampled_from([1, 2, 3, 8]))
+    links = [Link(draw(TIMES), draw(st.sampled_from([0.0, 1e-10, 1e-8]))) for _ in range(2)]
+    cores = draw(st.sampled_from([None, 1, 2, 3, 64]))
+    cluster = Cluster(devices, nodes, *links, overlap=draw(st.booleans()), cores=cores)
+    stages = [count for count in range(2, len(sizes) + 1) if devices % count == 0]
+    if stages and draw(st.booleans()):
+        return own, cluster, 16, Way(stages=draw(st.sampled_from(stages)), micro_batches=draw(st.sampled_from([1, 8])))
+    shard = draw(st.booleans())
+    name = draw(st.sampled_from(["ring", "two-level"] if shard else list(STEPS)))
+    return own, cluster, 16, Way(name, draw(st.sampled_from([1.0, MIB])), draw(st.sampled_from([1, 3])), shard)
+
+
+@settings(max_examples=400, deadline=None)
+@given(asked())
+def test_no_step_is_faster_than_its_cores_its_links_and_its_slowest_part_allow(case):
+    own, cluster, batch, way = case
+    found = predict_step(own, cluster, batch, way)
+    assert found.alone + sum(found.lost.values()) == pytest.approx(found.seconds)
+    assert max((span.stop for span in found.spans), default=0) <= found.seconds * (1 + 1e-9) + 1e-12
+    samples, here = found.samples / cluster.count, cluster.devices / way.stages  # of a device; pipelines in a node
+    starts = way.micro_batches * here if way.stages > 1 else way.accumulate * cluster.devices
+    layers = [layer.forward + layer.backward for layer in own.layers]
+    updates = own.update * (1 / cluster.nodes if way.shard_optimizer else here)
+    least = {
+        "all devices": (samples * cluster.devices * sum(layers) + starts * own.fixed) / cluster.devices,
+        "Python": starts * own.python,
+        "a layer": samples * way.stages * max(layers),
+        "cores": 0.0,
+        "links": 0.0,
+    }
+    if cluster.cores:
+        work = samples * cluster.devices * sum(layers) + starts * (own.fixed + own.python) + updates
+        least["cores"] = work / cluster.cores
+    nbytes = 4 * sum(layer.parameters for layer in own.layers)
+    if cluster.nodes > 1:  # what a node sends and receives of any sum
+        least["links"] = (
+            2 * (1 - 1 / cluster.nodes) * nbytes * cluster.between.beta + bool(nbytes) * cluster.between.alpha
+        )
+    elif way.stages == 1 and cluster.count > 1:
+        least["links"] = (
+            2 * (1 - 1 / cluster.count) * nbytes * cluster.inside.beta + bool(nbytes) * cluster.inside.alpha
+        )
+    too_fast = {name: bound for name, bound in least.items() if found.seconds < bound * (1 - 1e-9)}
+    assert not too_fast, (found.seconds, found.lost)
+    if cluster.count == 1 and not own.python and not cluster.cores:
+        assert (found.seconds, found.limit) == (pytest.approx(found.alone), "nothing")
 
 
 def test_a_pipeline_alone_is_its_plan():

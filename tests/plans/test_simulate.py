@@ -97,11 +97,6 @@ def test_the_curve_is_read_between_its_points_and_held_beyond_them():
     assert rate.seconds(1, 1e4, True) == 5
 
 
-def test_other_cores():
-    assert MANY.with_cores(3).cores == 3
-    assert MANY.with_cores(3).copy is MANY.copy
-
-
 def test_python_takes_its_share_of_the_cores():
     """One core. Python pushes a until 1, and then b, for 2 seconds beside a."""
     spans = simulate([[Job("a", 0, cost=2), Job("b", 0, cost=2)]], 1, push=1)

@@ -56,15 +56,6 @@ def test_a_narrow_terminal_gets_the_staircase_in_pieces(columns, run):
     assert max(map(len, run("gpipe 3 --micro-batches 12", columns).splitlines())) <= columns
 
 
-def test_the_list_says_that_there_are_pipelines(run):
-    assert "Pipelines (1f1b, gpipe): python -m mxdp.plans gpipe 4 --micro-batches 4" in run("")
-
-
-def test_one_of_each_is_not_many():
-    assert headline(gpipe(1, 1)).startswith("gpipe: 1 stage, 1 micro-batch, 2 cycles\nIdle: 0 % of all cycles")
-    assert headline(gpipe(1, 1)).endswith("kept by stage 0: of 1 micro-batch.")
-
-
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [

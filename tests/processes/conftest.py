@@ -1,15 +1,11 @@
-"""Jobs of the launcher without MPI, and a look at what each test leaves behind."""
+"""Jobs of the launcher without MPI."""
 
 from __future__ import annotations
 
 import os
 import sys
 import threading
-import time
-import uuid
-from pathlib import Path
 
-import psutil
 import pytest
 
 from mxdp.launch import guard
@@ -19,8 +15,6 @@ from mxdp.launch.job import Launch
 SECONDS = 60
 """After which a job that does not end is ended; a limit for busy machines."""
 
-MARK = "MXDP_TEST_MARK"
-NAMESPACES = Path("/run/netns")
 # Starts a guard for each rank, as mpiexec does: STUB.py SIZE HOW COMMAND...
 STUB = """
 import os, signal, subprocess, sys, time
@@ -37,36 +31,6 @@ if how == "well":
     sys.exit(0)
 sys.exit(max(map(abs, statuses)))
 """
-
-
-def marked(mark):
-    """The processes that a test has started, and theirs: they have its mark in their environment."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-        except psutil.Error:  # it has just ended, or is another user's
-            continue
-    return found
-
-
-@pytest.fixture(autouse=True)
-def nothing_left(monkeypatch):
-    """No process or network namespace of a test's is there after it. (A process's ports go with it.)"""
-    mark = uuid.uuid4().hex
-    monkeypatch.setenv(MARK, mark)
-    yield
-    until = time.monotonic() + 30
-    left = marked(mark)
-    while left and time.monotonic() < until:
-        time.sleep(0.05)
-        left = marked(mark)
-    said = [(process.pid, process.name()) for process in left]
-    for process in left:
-        process.kill()
-    assert said == []
-    assert list(NAMESPACES.glob(f"mxdp-{os.getpid()}-*")) == []
 
 
 @pytest.fixture

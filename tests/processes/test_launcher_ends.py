@@ -28,6 +28,24 @@ def test_what_a_rank_leaves_is_ended_and_not_waited_for(job):
     assert job(LEAVES).run() is None
 
 
+def test_shared_memory_of_a_job_that_is_ended_in_mpis_start_is_given_back(job, tmp_path):
+    """Its name is that of MPICH's. Here is what rank 0 has open when rank 1 fails; ``nothing_left`` looks for it."""
+    code = f"""
+path, ready = "/dev/shm/mpich_shm_{tmp_path.parent.name}_{os.getpid()}", {str(tmp_path / "ready")!r}
+if rank == 0:
+    import mmap
+    file = open(path, "w+b")
+    file.truncate(4096)
+    shared = mmap.mmap(file.fileno(), 4096)
+    open(ready, "w").close()
+    time.sleep(1000)
+while not os.path.exists(ready):
+    time.sleep(0.01)
+os.kill(os.getpid(), 9)
+"""
+    assert job(code).run().status == 128 + 9
+
+
 @pytest.mark.parametrize("victim", [0, 1])
 @pytest.mark.parametrize("how", ["", "well"])
 def test_a_killed_guard_takes_its_rank_along(job, monkeypatch, victim, how):
@@ -219,6 +237,11 @@ def test_each_option_arrives_and_the_environment_is_the_users(launched, monkeypa
         assert not set(process.prepare().set) & set(kept)
     files = [tmp_path / "new" / "logs" / f"rank-{rank}.log" for rank in range(3)]
     assert [file.read_text() for file in files] == ["00", "11", "22"]  # a restart appends
+    assert launch.main(["-n", "2", "--log-dir", str(files[0].parent), "--", "train"]) == 0
+    assert [file.read_text() for file in files] == ["000", "111", "22"]  # and so does another launch
+    launched.failures += [LaunchFailure(4, "it failed")] * 9
+    assert launch.main(["-n", "1", "--restarts", "2", "--", "train"]) == 4
+    assert len(launched.failures) == 9 - 3, "restarts have an end"
 
 
 def test_signals_are_the_launchers_while_it_runs_alone(launched, monkeypatch):

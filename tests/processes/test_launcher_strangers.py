@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from mxdp.errors import MxdpError
 from mxdp.launch import job as jobs
+from mxdp.launch.guard import LONGEST
 from mxdp.launch.guarded import Guarded, parsed, show
 from mxdp.launch.job import Launch
 
@@ -171,6 +172,18 @@ def test_one_that_speaks_slowly_is_no_guard_either(launcher):
         launcher.now += jobs.GREETING / 6
         launcher.wait()
     assert guard.closed
+
+
+def test_one_that_never_ends_its_line_is_not_kept(launcher):
+    ours, guard = connected(launcher)
+    with ours:
+        for _ in range(6):
+            assert len(guard.unread) <= LONGEST
+            ours.sendall(b"x" * 30_000)
+            launcher.hear(guard)
+            if guard.closed:
+                return
+    raise AssertionError("a stranger fills the launcher's memory")
 
 
 def test_where_no_file_can_be_opened_a_stranger_makes_room(launcher):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import faulthandler
 import mmap
 import os
 import queue
+import signal
 import tempfile
 import threading
 from contextlib import suppress
@@ -14,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mxdp.processes import World
+from mxdp.processes import World, world
 from mxdp.processes import leaving as leave
 from mxdp.processes.leaving import LEFT, STEPS, Leaving
 
@@ -137,6 +139,21 @@ def test_a_child_by_fork_leaves_nobody(monkeypatch):
     leaving._process, leaving._file = os.getpid(), [0, 1]
     leaving._end()
     assert (ranks.finalized, leaving._file) == ([True], [0, LEFT])
+
+
+def test_the_users_handler_of_the_signal_that_asks_where_a_rank_stands_stays(monkeypatch):
+    heard = []
+    before = signal.signal(signal.SIGUSR2, lambda *_: heard.append(1))
+    try:
+        with tempfile.TemporaryFile() as file:
+            file.truncate(16)
+            monkeypatch.setenv(STEPS, str(file.fileno()))
+            world()
+            os.kill(os.getpid(), signal.SIGUSR2)
+    finally:
+        faulthandler.unregister(signal.SIGUSR2)
+        signal.signal(signal.SIGUSR2, before)
+    assert heard == [1]
 
 
 def test_the_launchers_file_is_mapped_whole(monkeypatch):

@@ -13,7 +13,7 @@ from mxdp.backend import devices, np, npx
 from mxdp.collectives import GradientSync
 from mxdp.datasets import load, minibatches
 from mxdp.errors import MxdpError
-from mxdp.processes import CheckpointFolder, World
+from mxdp.processes import World
 from mxdp.scratch import evaluate, get_params, train_batch
 from mxdp.training import train
 
@@ -124,31 +124,13 @@ class Deaf(World):
         pass
 
 
-def forgets(part):
-    read = CheckpointFolder.read
-
-    def forgetful(self, header):
-        found = read(self, header)
-        if found:
-            kept = found[1] if part in found[1] else found[0]
-            kept[part] = kept[part] * 0
-        return found
-
-    return forgetful
-
-
-@pytest.mark.parametrize("broken", ["ranks", "devices", "position", "parameters/3"])
-def test_what_would_make_it_unequal_is_noticed(broken, tmp_path, monkeypatch):
+@pytest.mark.parametrize("broken", ["ranks", "devices"])
+def test_what_would_make_it_unequal_is_noticed(broken, monkeypatch):
     if broken == "ranks":
         histories = fake_mpi.run(2, lambda world: fast(1, world=world), make=Deaf)
-    elif broken == "devices":
+    else:
         monkeypatch.setattr(GradientSync, "__call__", lambda self: None)
         histories = [fast(2)]
-    else:
-        with pytest.raises(Stopped):
-            fast(2, tmp_path, world=Stopping())
-        monkeypatch.setattr(CheckpointFolder, "read", forgets(broken))
-        histories = [fast(2, tmp_path)]
     with pytest.raises(AssertionError):
         check(histories, 2)
 

@@ -15,6 +15,7 @@ import mxdp
 from mxdp import process
 from mxdp.backend import autograd, gluon, mx, np, npx
 from mxdp.collectives import ALGORITHMS, GradientSync, tuning
+from mxdp.collectives.shards import ShardedSync
 from mxdp.datasets import load
 from mxdp.engine import EngineJob
 from mxdp.errors import MxdpError
@@ -22,6 +23,7 @@ from mxdp.gluon import Store
 from mxdp.processes import World
 from mxdp.scratch import cross_entropy, get_params, in_sync, init_lenet
 from mxdp.training import train, train_epochs
+from mxdp.training.update import Update
 
 SMALL = load("synthetic").take(40, 10)
 SHAPES = [(3, 4), (5,), (), (0, 2), (70,)]
@@ -91,20 +93,6 @@ def test_ranks_that_would_choose_otherwise_sum_as_rank_0_does(sizes, dtype, choi
                 onp.testing.assert_array_equal(own, total)
 
 
-def test_the_number_of_cores_that_counts_is_rank_0s(monkeypatch):
-    """Two gradients of 200,000 numbers: "sharded" with two cores, "naive" with one."""
-    monkeypatch.setattr(tuning, "maker", lambda: "AuthenticAMD")
-    monkeypatch.setattr(process, "cores", lambda: [2, 1][fake_mpi.rank()])
-
-    def algorithms(world):
-        sync = GradientSync(replicas(2, [(200_000,), (200_000,)]), world=world)
-        sync()
-        npx.waitall()
-        return tuning.choose([mx.cpu(0), mx.cpu(1)], [200_000] * 2, 4), [each.algorithm for each in sync.buckets]
-
-    assert fake_mpi.run(2, algorithms) == [("sharded", ["sharded"]), ("naive", ["sharded"])]
-
-
 OTHERWISE = {
     "parameter 4 None, rank 0 has float32 (70,)": ({"shapes": SHAPES[:-1]}, {}),
     "parameter 5 float32 (1,), rank 0 has None": ({"shapes": [*SHAPES, (1,)]}, {}),
@@ -138,7 +126,7 @@ def quiet(*args, **options):
     return train(*args, **{"kind": "cpu", "data": SMALL, "report": lambda line: None, **options})
 
 
-@pytest.mark.parametrize(("n", "devices"), [(2, 2), (3, 1)])
+@pytest.mark.parametrize(("n", "devices"), [(2, 2), (3, 1), (2, 3)])
 def test_train_epochs_starts_with_rank_0s_parameters_and_divides_by_the_whole_batch(n, devices):
     """A last batch of 7 over 4 or 3 devices, and ranks with other initial values."""
 
@@ -158,6 +146,28 @@ def test_train_epochs_starts_with_rank_0s_parameters_and_divides_by_the_whole_ba
             onp.testing.assert_allclose(mine, expected, rtol=0, atol=2e-5 * abs(expected).max())
 
 
+@pytest.mark.parametrize("kind", [GradientSync, ShardedSync])
+def test_a_gradient_that_backward_did_not_write_is_zero_on_every_rank_and_device(kind):
+    """The third parameter is never used, the second one in the first step, and the first one later on one device."""
+
+    def work(world):
+        start = [np.array([1.0, 2.0]), np.array([3.0]), np.array([[5.0]])]
+        device_params = [get_params(start, mx.cpu(number)) for number in range(2)]
+        sync = kind(device_params, world=world)
+        update = Update(device_params, 1.0, sync)
+        for step in range(3):
+            for device, params in enumerate(device_params):
+                if step == 0 or (world.rank, device) == (0, 1):
+                    with autograd.record():
+                        loss = params[0].sum() * (1 + device + 2 * world.rank) + (params[1].sum() if step == 0 else 0)
+                    loss.backward()
+            sync()
+            update(1)
+        return [[param.asnumpy().ravel().tolist() for param in params] for params in device_params]
+
+    assert fake_mpi.run(2, work) == [[[[1.0 - 10 - 4, 2.0 - 10 - 4], [3.0 - 4], [5.0]]] * 2] * 2
+
+
 def test_a_last_batch_with_fewer_samples_than_ranks():
     data = load("synthetic").take(31, 1)
     found = fake_mpi.run(3, lambda w: quiet(1, 30, 0.3, 2, data=data, world=w).device_params[0])
@@ -174,10 +184,12 @@ def test_in_sync_compares_all_ranks(astray):
         def sum(self, arrays):
             super().sum(arrays)
             for array in arrays if self.rank == astray else ():
-                array += 1
+                array[:1] += 1  # of the last parameter alone
 
-    lines = []
-    fake_mpi.run(3, lambda w: quiet(2, 10, 0.1, 1, world=w, report=lines.append), make=Astray)
+    lines, drawn = [], []
+    draw = lambda *what: drawn.append(fake_mpi.rank())  # noqa: E731
+    fake_mpi.run(3, lambda w: quiet(2, 10, 0.1, 1, world=w, report=lines.append, draw=draw), make=Astray)
+    assert drawn == [0]
     assert lines[-1].endswith(f"in each of 3 processes; replicas in sync: {astray is None}")
 
 

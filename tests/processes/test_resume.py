@@ -6,16 +6,12 @@ import errno
 import json
 import math
 import os
-import subprocess
-import sys
 import threading
-from pathlib import Path
 
 import numpy as onp
 import pytest
 from kept import names, numbered
 
-import mxdp
 from mxdp import process
 from mxdp.collectives import GradientSync
 from mxdp.datasets import load
@@ -24,7 +20,6 @@ from mxdp.processes import CheckpointFolder, checkpoint_file
 from mxdp.scratch import in_sync
 from mxdp.training import TrainStep, epochs, train
 
-MPIEXEC = Path(sys.executable).with_name("mpiexec")
 SMALL = load("synthetic").take(100, 50)
 
 
@@ -116,8 +111,8 @@ def test_a_part_that_is_not_restored_would_be_noticed(broken, tmp_path, monkeypa
     run(2, tmp_path, 11)
     original = CheckpointFolder.read
 
-    def forgets(self, header):
-        arrays, facts, same_replicas = original(self, header)
+    def forgets(self, *header):
+        arrays, facts, same_replicas = original(self, *header)
         part = facts if broken in facts else arrays
         part[broken] = part[broken] * 0
         return arrays, facts, same_replicas
@@ -212,12 +207,6 @@ def test_checkpoints_are_where_they_were_asked_for(every, places, tmp_path, monk
     assert steps == [7 * epoch + math.ceil(position / 16) for epoch, position in places]
 
 
-def test_a_folder_that_cannot_be_made_is_an_error_at_once(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(MxdpError, match=r"no checkpoints can be kept in .*file: "):
-        run(1, tmp_path / "file")
-
-
 def test_a_full_disk_keeps_the_old_one_and_the_training(tmp_path, monkeypatch):
     run(1, tmp_path, 5, checkpoint_every=0.5)
 
@@ -226,38 +215,38 @@ def test_a_full_disk_keeps_the_old_one_and_the_training(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", full)
     history, lines, _ = run(1, tmp_path, checkpoint_every=0.5)
-    said = [line for line in lines if "could not be written" in line]
-    sentence = (
-        "a checkpoint could not be written ([Errno 28] No space left on device): checkpoint-000001.npz stays the "
-        "newest, and the training goes on"
-    )
-    assert said == [sentence] * 3
-    assert lines[-1] == "nothing is saved from epoch 1 on: checkpoint-000001.npz is the newest checkpoint"
+    assert sum("a checkpoint could not be written ([Errno 28] " in line for line in lines) == 3
+    assert lines[-1].startswith("nothing is saved from epoch 1 on: ")
     assert names(tmp_path) == numbered(1)
     monkeypatch.undo()
     same(history, run(1)[0])
     same(run(1, tmp_path)[0], history)
 
 
-def test_a_disk_with_room_for_three_keeps_the_newest(tmp_path, monkeypatch):
-    """The fourth needs the place of the first, and so on, in a second run as well."""
-    original, size = checkpoint_file.write, []
+CHANGES = {
+    "a parameter is missing": lambda arrays, facts: arrays.pop("parameters/3"),
+    "another shape": lambda arrays, facts: arrays.update({"parameters/3": onp.zeros((2, 10**6), "float32")}),
+    "another dtype": lambda arrays, facts: arrays.update({"parameters/0": arrays["parameters/0"].astype("float64")}),
+    "part of a momentum": lambda arrays, facts: arrays.update({"momentum/0": arrays["parameters/0"]}),
+    "another array": lambda arrays, facts: arrays.update(x=arrays["parameters/0"]),
+    "no epoch": lambda arrays, facts: facts.pop("epoch"),
+    "a place behind the end": lambda arrays, facts: facts.update(position=101),
+    "finished epochs of another kind": lambda arrays, facts: facts.update(finished=[[{"number": 1}, 0.5]]),
+    "a list for an epoch": lambda arrays, facts: facts.update(epoch=[1]),
+}
 
-    def write(path, *args):
-        original(path, *args)
-        size.append(path.stat().st_size)
-        if sum(each.stat().st_size for each in tmp_path.glob("*.npz")) > 3.5 * size[0]:
-            path.unlink()
-            raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(checkpoint_file, "write", write)
-    for num_epochs, last in ((2, 8), (3, 12)):
-        history, lines, _ = run(1, tmp_path, num_epochs=num_epochs)
-        assert names(tmp_path) == numbered(last - 2, last - 1, last)
-        assert sum("the disk is full: " in line for line in lines) == 1
-        assert lines[-1].startswith("trained on ")
-    monkeypatch.undo()
-    same(history, run(1, num_epochs=3)[0])
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_checkpoint_that_this_training_can_not_have_written_is_named_and_the_one_before_it_taken(change, tmp_path):
+    run(1, tmp_path, 7)
+    before, newest = (tmp_path / name for name in names(tmp_path)[-2:])
+    arrays, was = checkpoint_file.read(newest)
+    CHANGES[change](arrays, was["facts"])
+    checkpoint_file.write(newest, arrays, json.dumps(was))
+    history, lines, _ = run(1, tmp_path)
+    assert lines[0].startswith(f"{newest} is not used (")
+    assert lines[1] == f"continuing from {before}"
+    same(history, run(1)[0])
 
 
 def test_two_trainings_in_a_folder(tmp_path, monkeypatch):
@@ -272,61 +261,3 @@ def test_two_trainings_in_a_folder(tmp_path, monkeypatch):
         run(1, tmp_path, num_epochs=4)
     assert (names(tmp_path), pushed) == (before, [])
     assert taken(CheckpointFolder(tmp_path)) == ""
-
-
-RANKS = """
-import sys, threading
-import numpy
-import mxdp
-from mxdp.training import TrainStep
-
-out, folder, stop = sys.argv[1], sys.argv[2], int(sys.argv[3])
-world, original, pushed = mxdp.world(), TrainStep.__call__, []
-
-def until_stop(*args, **more):
-    if len(pushed) == stop:
-        for thread in threading.enumerate():
-            if thread.name == "mxdp checkpoint":
-                thread.join()
-        world.barrier()
-        raise ZeroDivisionError
-    pushed.append(1)
-    return original(*args, **more)
-
-TrainStep.__call__ = until_stop
-history = mxdp.train(
-    1, 15, 0.5, 2, kind="cpu", data=mxdp.load("synthetic").take(100, 50), world=world,
-    checkpoint=None if folder == "none" else f"{folder}-{world.rank}", checkpoint_every=0.25,
-)
-losses = [epoch.loss for epoch in history.epochs]
-arrays = [x.asnumpy() for x in history.device_params[0]]
-numpy.savez(f"{out}-{world.rank}.npz", losses, history.test_accuracies, *arrays)
-"""
-
-
-def test_two_ranks_continue_bit_for_bit_and_only_rank_0_has_the_folder(tmp_path):
-    pytest.importorskip("mpi4py", reason="needs mpi4py")
-    if not MPIEXEC.exists():
-        pytest.skip(f"needs {MPIEXEC}")
-    (tmp_path / "ranks.py").write_text(RANKS)
-
-    def start(out, folder, stop):
-        command = [MPIEXEC, "-n", "2", sys.executable, "ranks.py", out, folder, stop]
-        environment = {**os.environ, "PYTHONPATH": str(Path(mxdp.__file__).parents[1])}
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
-
-    def result(out):
-        with onp.load(str(tmp_path / out)) as arrays:
-            return [arrays[name].tobytes() for name in arrays.files]
-
-    assert start("whole", "none", "-1").returncode == 0
-    stopped = start("stopped", "kept", "11")
-    assert stopped.returncode != 0
-    assert "ZeroDivisionError" in stopped.stderr
-    done = start("resumed", "kept", "-1")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("continuing from kept-0/") == 1
-    assert (tmp_path / "kept-0").exists()
-    assert not (tmp_path / "kept-1").exists()
-    for rank in (0, 1):
-        assert result(f"resumed-{rank}.npz") == result(f"whole-{rank}.npz")

@@ -113,6 +113,42 @@ def test_a_failure_on_one_rank_ends_all(ranks):
     assert "KeyError: 'mine'" in text
 
 
+DROPOUT = """
+def masks():
+    with autograd.train_mode():
+        return [npx.dropout(np.ones((64,), ctx=mx.cpu(i)), p=0.5).tolist() for i in range(2)]
+def net(X, params):
+    return npx.dropout(X.reshape(len(X), -1), p=0.5) @ params[0]
+data, net_of_gluon = mxdp.load("synthetic").take(20, 10), gluon.nn.Dense(2, in_units=3)
+net_of_gluon.initialize()
+def trains():
+    options = dict(kind="cpu", data=data, report=lambda line: None, world=world, net=net)
+    history = mxdp.train(1, 10, 0.1, 1, params=[np.ones((784, 10))], **options)
+    assert world.gather(history.device_params[0][0].tolist())[0] == history.device_params[0][0].tolist()
+drawn = {"at the start": masks()}
+def after(name, seed, do):
+    for again in ("", " again"):
+        seed()
+        do()
+        drawn[name + again] = masks()
+after("train", lambda: mx.random.seed(3), trains)
+after("a trainer", lambda: mx.random.seed(3), lambda: mxdp.Trainer(net_of_gluon.collect_params(), "sgd", world=world))
+after("a store", lambda: mx.random.seed(3), lambda: mx.kv.create("mxdpmpi"))
+after("seed", lambda: world.seed(3), list)
+say(drawn)
+"""
+
+
+@needs_mpi
+def test_dropout_draws_other_masks_on_each_device_of_each_rank_and_the_same_ones_again(ranks):
+    """Without a seed; and where ``mx.random.seed`` was called alike on all ranks before."""
+    found = ranks(3, DROPOUT)
+    for name in found[0]:
+        masks = [tuple(mask) for drawn in found for mask in drawn[name]]
+        assert len(set(masks)) == len(masks) == 6, name
+        assert not name.endswith(" again") or all(drawn[name] == drawn[name[:-6]] for drawn in found), name
+
+
 TRAIN = """
 data = mxdp.load("synthetic").take(101, 51)
 history = mxdp.train({devices}, 30, 0.3, 2, kind="cpu", data=data, report=lambda line: None, world=world)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as onp
@@ -9,16 +10,19 @@ import pytest
 
 import mxdp
 from mxdp import scratch
-from mxdp.backend import mx, np
-from mxdp.datasets import Split
+from mxdp.backend import mx, np, npx
+from mxdp.collectives import GradientSync
+from mxdp.datasets import Dataset, Split
 from mxdp.errors import MxdpError
 from mxdp.training import TrainStep, train_epochs
+from mxdp.training.graph import name_of
 
 OURS = Path(mxdp.__file__).parent
 DEVICES = [mx.cpu(0), mx.cpu(1)]
 DATA = mxdp.load("synthetic").take(20, 10)
 X, Y = DATA.train.X[:8], DATA.train.y[:8]
-NOT_NUMBERS = ["0.1", None, [0.1], float("nan"), float("inf"), onp.array([0.1])]
+NOT_NUMBERS = ["0.1", None, [0.1], float("nan"), float("inf"), onp.array([0.1]), True, 1j]
+BAD_WEIGHTS = [1, [1], [1, 2, 3], [1, 0], [1, -1], "ab", *[[1, value] for value in NOT_NUMBERS if value is not True]]
 NOT_COUNTS = [0, -1, 1.5, "two", None, True]
 
 
@@ -40,7 +44,10 @@ def other_shapes():
 
 
 def without_gradients():
-    return [[param.copyto(device) for param in mxdp.init_lenet()] for device in DEVICES]
+    """All of them, and one of them."""
+    none = [[param.copyto(device) for param in mxdp.init_lenet()] for device in DEVICES]
+    first, second = replicas()
+    return [none, [first, [*second[:5], none[1][5], *second[6:]]]]
 
 
 def shared():
@@ -101,6 +108,7 @@ def _a_splits(x):
 
 
 PICTURES_OF_A_SPLIT = [x for x in BAD_X if not (_a_splits(x) and x.ndim == 4)]
+PICTURES_OF_A_SPLIT += [onp.zeros((8, 1, 0, 28), "float32"), onp.zeros((16, 1, 28, 28), "float32")[::2]]
 LABELS_OF_A_SPLIT = [y for y in BAD_Y if isinstance(y, onp.ndarray) and y.dtype == "int32"]
 LABELS_OF_A_SPLIT = [y for y in LABELS_OF_A_SPLIT if not (_a_splits(y) and y.ndim == 1 and y.min() >= 0)]
 
@@ -111,6 +119,25 @@ def step(X=X, y=Y, params=None, devices=DEVICES, lr=0.1, **more):
 
 def bound_step(X=X, y=Y, params=None, devices=DEVICES, lr=0.1, **more):
     TrainStep(params or replicas(), devices, lr, **more)(X, y)
+
+
+def second_step(X=X, y=Y):
+    """After a batch of the same shape that is right."""
+    train = TrainStep(replicas(), DEVICES, 0.1)
+    train(onp.zeros_like(DATA.train.X[:8]), Y)
+    train(X, y)
+
+
+def linear_step(step=step, y=Y, params=None):
+    step(y=y, params=params or [mxdp.get_params(LINEAR, device) for device in DEVICES], net=tied)
+
+
+def tied(X, params):
+    return sum(X.reshape(len(X), -1) @ weight for weight in params)
+
+
+def sync(**more):
+    GradientSync(replicas(), **more)
 
 
 def epochs(data=DATA.train, params=None, devices=DEVICES, batch_size=8, lr=0.1, **more):
@@ -126,6 +153,9 @@ def linear(X, params):
 
 
 LINEAR = [np.zeros((784, 10))]
+TIED = [LINEAR * 2, [mxdp.get_params(LINEAR, device) * 2 for device in DEVICES]]
+EMPTY = Split(X[:0], Y[:0])
+EMPTY = [Dataset("empty", *splits, DATA.classes, "") for splits in ((DATA.train, EMPTY), (EMPTY, DATA.test))]
 
 
 def own(net=linear, params=LINEAR, **more):
@@ -150,6 +180,7 @@ BAD_PARAMS = [
     [np.zeros((784, 10), dtype="float64")],
     [mx.nd.zeros((784, 10))],
     {"weight": np.zeros((784, 10))},
+    TIED[0],
 ]
 
 
@@ -157,17 +188,25 @@ def scratch_train(num_devices=2, batch_size=8, lr=0.1, num_epochs=1, data=DATA, 
     scratch.train(num_devices, batch_size, lr, num_epochs, data, **more)
 
 
-NO_DATA = [(1, 2), (X, Y), X, DATA.train, None, "digit"]
+NO_DATA = [(1, 2), (X, Y), X, DATA.train, None, "digit", *EMPTY]
 CALLS = [
     (step, "X", BAD_X),
     (step, "y", BAD_Y),
-    (step, "params", [*shared(), *other_shapes(), without_gradients()]),
+    (step, "params", [*shared(), *other_shapes(), *without_gradients()]),
+    (step, "net", ["lenet", None]),
     (step, "devices", BAD_DEVICES),
     (step, "lr", NOT_NUMBERS),
     (step, "allreduce", ["ring", None]),
     (bound_step, "X", BAD_X),
     (bound_step, "y", BAD_Y),
-    (bound_step, "params", [*shared(), *other_shapes(), without_gradients()]),
+    (bound_step, "params", [*shared(), *other_shapes(), *without_gradients()]),
+    (second_step, "X", BAD_X),
+    (second_step, "y", BAD_Y),
+    *[(partial(linear_step, each), "params", TIED[1:]) for each in (step, bound_step)],
+    *[(partial(linear_step, each), "y", [with_label(10), with_label(-1)]) for each in (step, bound_step)],
+    (lambda samples: TrainStep(replicas(), DEVICES, 0.1)(X, Y, samples), "samples", [-1, 1.5, "8"]),
+    (sync, "world", ["2", 2]),
+    (sync, "bucket_mb", ["25", None, 0]),
     (bound_step, "devices", BAD_DEVICES),
     (bound_step, "lr", NOT_NUMBERS),
     (bound_step, "net", BAD_NETS),
@@ -210,23 +249,27 @@ CALLS = [
     (scratch_train, "data", NO_DATA),
     (scratch_train, "allreduce", ["ring", None]),
     (scratch_train, "draw", ["curves"]),
-    (lambda data: mxdp.evaluate(data, replicas()), "data", [DATA, (X, Y), X, None, "digits"]),
+    (lambda data: mxdp.evaluate(data, replicas()), "data", [DATA, (X, Y), X, None, "digits", EMPTY[1].train]),
     (lambda params: mxdp.evaluate(DATA.test, params), "params", [*shared()[:2], shared()[5], *other_shapes(), []]),
     (lambda size: mxdp.evaluate(DATA.test, replicas(), size), "size", NOT_COUNTS),
-    (lambda x: mxdp.split_and_load(x, DEVICES), "x", [X.tolist(), None, onp.float32(3), X[:1], mx.nd.zeros((4,))]),
+    (lambda x: mxdp.split_and_load(x, DEVICES), "x", [X.tolist(), None, onp.float32(3), X[:1], X[:0], mx.nd.ones(4)]),
+    (lambda x: mxdp.split_and_load(x, DEVICES), "x", [X.astype(kind) for kind in ("uint16", "complex64", "U3", "u4")]),
+    (lambda weights: mxdp.split_and_load(X, DEVICES, weights), "weights", BAD_WEIGHTS),
+    (lambda size: mxdp.sgd(replicas()[0], 0.1, size), "size", [0, -1, None, "2", float("nan")]),
+    (lambda params: mxdp.get_params(params, DEVICES[0]), "params", [[X, X], X, None, "params", TIED[0]]),
     (lambda devices: mxdp.split_and_load(X, devices), "devices", BAD_DEVICES),
     (lambda y: mxdp.split_batch(X, y, DEVICES), "y", [Y.tolist(), None, Y[:7], onp.array(3)]),
     (lambda devices: mxdp.split_batch(X, Y, devices), "devices", BAD_DEVICES),
     (lambda device: mxdp.get_params(mxdp.init_lenet(), device), "device", ["cpu(0)", None, 0, DEVICES]),
     (lambda y: Split(X, y), "y", [*LABELS_OF_A_SPLIT, Y.tolist(), Y.astype("int64")]),
-    (lambda X: Split(X, Y), "X", [*PICTURES_OF_A_SPLIT, onp.zeros((8, 1, 0, 28), "float32")]),
+    (lambda X: Split(X, Y), "X", PICTURES_OF_A_SPLIT),
     (lambda X: Split(X, Y), "X", [onp.full_like(X, float("nan")), onp.full_like(X, float("inf"))]),
     (lambda name: mxdp.load(name), "name", [(1, 2), X, DATA, "digit"]),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("call", "argument", "values"), CALLS, ids=[f"{call.__name__} {name}" for call, name, _ in CALLS]
+    ("call", "argument", "values"), CALLS, ids=[f"{name_of(call)} {name}" for call, name, _ in CALLS]
 )
 def test_bad_input_is_refused_in_a_sentence(call, argument, values, capfd, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -244,3 +287,4 @@ def test_bad_input_is_refused_in_a_sentence(call, argument, values, capfd, tmp_p
         assert [param.asnumpy().tobytes() for params in replicas for param in params] == before
     assert "epoch 1" not in capfd.readouterr().out, "refused after training"
     assert list(tmp_path.iterdir()) == []
+    npx.waitall()  # raises what a refused call has left in the engine

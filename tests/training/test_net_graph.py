@@ -161,11 +161,22 @@ def test_a_step_calls_the_network_for_new_shapes_alone():
         return mlp(X, params)
 
     params, net = get_params(parameters(), device), BoundNet(counted)
+    other = get_params(params, device)
     step = TrainStep([params], [device], 0.1, net=counted)
-    for samples in (6, 6, 3, 6, 3):
-        step(*batch(samples))
-        net(np.array(batch(samples)[0]), params)
-    assert calls == [(6, True), (6, False), (3, True), (3, False)]
+    for number, samples in enumerate((9, 9, 6, 9, 3, 9, 7, 8, 9, 5, 9, 6, 3, 10, 9)):  # at most four are kept
+        step(*batch(samples, number))
+        train_batch(*batch(samples, number), [other], [device], 0.1, net=mlp)
+        X = np.array(batch(samples)[0])
+        assert bits([net(X, params)]) == bits([mlp(X, params)])
+    assert bits(params) == bits(other)
+    both = [(samples, training) for samples in (9, 6, 3, 7, 8, 5, 6, 3, 10) for training in (True, False)]
+    assert calls == [*both, (9, True)]  # the step forgets smaller ones, for a larger one has other memory
+
+
+def test_samples_of_another_dtype_are_not_cast():
+    params, net = [np.array([2.0])], BoundNet(lambda X, params: X * params[0])
+    for dtype in ("float32", "float64", "float32"):
+        assert net(np.ones((3, 1), dtype=dtype), params).dtype == dtype
 
 
 def test_dropout_is_for_training_alone():

@@ -257,7 +257,7 @@ def test_python_waits_for_the_losses_of_every_device(held):
     opener.join()
 
 
-def test_a_batch_of_another_length_uses_the_memory_of_the_first_on_each_device(monkeypatch):
+def test_a_batch_of_another_length_uses_the_memory_of_the_largest_on_each_device(monkeypatch):
     made = []
 
     class Spy(BoundGraph):
@@ -268,12 +268,13 @@ def test_a_batch_of_another_length_uses_the_memory_of_the_first_on_each_device(m
     monkeypatch.setattr("mxdp.training.step.BoundGraph", Spy)
     some = devices(3, "cpu")
     step = TrainStep([replica(device) for device in some], some, 0.1)
-    for samples in (6, 7, 6, 8):
+    for samples in (6, 8, 7, 8, 6):  # with 8 the graphs for 6 are forgotten
         step(*batch(samples))
     firsts = {device: graph for graph, device, other in made if other is None}
-    assert [device for _, device, _ in made] == [*some] * 3
+    assert [device for _, device, _ in made] == [*some] * 4
     assert list(firsts) == some
-    assert all(other is firsts[device] for _, device, other in made[3:])
+    assert all(other is None for _, _, other in made[:6])
+    assert all(other is firsts[device] for _, device, other in made[6:])
 
 
 def test_a_part_of_a_batch_is_divided_by_the_whole():
@@ -309,26 +310,6 @@ def test_a_step_leaves_nothing_behind():
     assert found[0] == found[1] == found[2]
     assert set(engine._jobs) <= others
     assert len(step._pending) == RUN_AHEAD
-
-
-@pytest.mark.parametrize("n", [1, 2])
-@pytest.mark.parametrize("before", [0, 1])
-def test_pictures_of_another_dtype_are_refused_as_train_batch_refuses_them(n, before):
-    some = devices(n, "cpu")
-    replicas = [replica(device) for device in some]
-    step, (X, y) = TrainStep(replicas, some, 0.1), batch(4)
-    for _ in range(before):
-        step(X, y)
-    expected = [bits(params) for params in replicas]
-    for dtype in ("uint8", "float64"):
-        for other in (X.astype(dtype), np.array(X).astype(dtype)):
-            found = []
-            for train in (step, lambda X, y: train_batch(X, y, replicas, some, 0.1)):
-                with pytest.raises(ValueError, match="which lenet can't take: ") as raised:
-                    train(other, y)
-                found.append(str(raised.value))
-            assert found[0] == found[1]
-    assert [bits(params) for params in replicas] == expected
 
 
 @pytest.mark.parametrize("n", [1, 2])
@@ -379,13 +360,6 @@ def test_a_number_of_numpy_is_a_learning_rate(kind):
     prepare_update(fast[0], lr)()
     sgd(slow[0], lr, 1)
     assert [bits(params) for params in fast] == [bits(params) for params in slow]
-
-
-@pytest.mark.parametrize("lr", ["0.1", None, True, onp.nan, onp.array([0.1]), 1j])
-def test_what_is_no_number_is_no_learning_rate(lr):
-    (device,) = devices(1, "cpu")
-    with pytest.raises(ValueError, match=r"^lr must be a finite number, not "):
-        TrainStep([replica(device)], [device], lr)
 
 
 def interrupted(do, after):

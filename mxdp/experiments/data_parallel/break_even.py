@@ -147,10 +147,13 @@ class BreakEven(Experiment):
             return "There is nothing to compare: that takes a run on 1 device, and one on 2."
         said = []
         for net, title in NETS.items():
-            slower = [row.case["batch"] for row in find_all(two, net=net) if pays(row) is not True]
+            found = {row.case["batch"]: pays(row) for row in find_all(two, net=net)}
+            slower = [batch for batch, answer in found.items() if answer is not True]
             paying = [each for each in settings[net] if each > max(slower, default=0)]
-            said.append(f"from batch {min(paying)} for {title}" if paying else f"never surely for {title}")
-        return f"A second device pays {', '.join(said[:-1])} and {said[-1]}."
+            open_ = [batch for batch in slower if found[batch] is None]
+            words = f" ({' and '.join(map(str, open_))}: open)" if open_ else f" ({max(slower)}: no)" if slower else ""
+            said.append((f"from {min(paying)}" if paying else "never") + f" for {title}{words}")
+        return f"By batch, a second device surely pays {', '.join(said[:-1])} and {said[-1]}."
 
     def explanation(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
         points = [row for row in rows if "pays" in row.metrics]

@@ -17,7 +17,7 @@ SCRATCH = ROOT / "mxdp" / "scratch.py"
 SGD, ADAM = "SGD", "Adam"
 
 IMPORTS = "import numpy as onp\n"
-LOSSES = "        losses = [loss(net(X, W), y) for X, y, W in zip(X_shards, y_shards, device_params)]\n"
+LOSSES = "        losses = [loss(*pair) for pair in zip(scores, y_shards)]\n"
 SPLIT = "    X_shards, y_shards = split_batch(X, y, devices[: len(X)] or devices)\n"
 UPDATE = "        param -= lr / batch_size * param.grad\n"
 ADAMS = """        m, v, t = MOMENTS.get(id(param), (0, 0, 0))
@@ -30,7 +30,7 @@ ADAMS = """        m, v, t = MOMENTS.get(id(param), (0, 0, 0))
 CALL = "            train_batch(X, y, device_params, devices, lr, allreduce)\n"
 SCALED = CALL.replace(", lr,", ", len(devices) * lr,")
 BACK = "    for x in others:\n        total.copyto(x)\n"
-BACKWARD = "    autograd.backward([*losses, *idle])"
+BACKWARD = "    backend.backward(losses, device_params)"
 
 COMMON: Dict[str, List[Change]] = {
     SGD: [],
@@ -98,7 +98,7 @@ BUGS = [
         "each device takes the mean over its shard, and these are averaged, though shards are uneven",
         "PyTorch 37359",
         [
-            (LOSSES, LOSSES.replace("loss(net(X, W), y)", "loss(net(X, W), y).mean()")),
+            (LOSSES, LOSSES.replace("loss(*pair)", "loss(*pair).mean()")),
             ("        sgd(params, lr, len(X))\n", "        sgd(params, lr, len(devices))\n"),
         ],
         base=[(SPLIT, "    X_shards, y_shards = split_batch(X, y, devices, range(1, 2 * len(devices), 2))\n")],

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 import statistics
 import sys
@@ -21,6 +20,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Unio
 from mxdp.errors import MxdpError, UsageError
 from mxdp.experiments.harness.rows import Row
 from mxdp.experiments.harness.schema import SCHEMA_VERSION, problem
+from mxdp.plans.show.files import write_beside
 
 TIMELINE = "timeline"
 """The metric in which a row keeps what was recorded (``Timeline.to_json``)."""
@@ -122,27 +122,6 @@ def slugs(labels: Iterable[str]) -> Dict[str, str]:
             slug = f"{plain}-{number}"
         found[label] = slug
     return found
-
-
-def write_beside(path: Path, content: Union[str, bytes]) -> None:
-    """Write ``content`` (text as UTF-8) to a file beside ``path`` and rename it, so that no reader meets half a file.
-
-    Raises:
-        MxdpError: the folder can't be made or the file can't be written.
-    """
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            beside.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8"))
-            os.replace(beside, path)
-        except BaseException:
-            if beside.exists():
-                beside.unlink()
-            raise
-    except OSError as error:
-        why = error.strerror or error
-        raise MxdpError(f"{path} can't be written ({why}); make room or name another folder.") from error
 
 
 def _load(path: Path) -> Any:

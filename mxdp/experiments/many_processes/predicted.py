@@ -109,14 +109,19 @@ class Predicted(Experiment):
             return "Nothing was measured."
         worst = max(rows, key=lambda row: row.metrics["off"])
         usual = statistics.median(row.metrics["off"] for row in rows)
+        starts = [max(x, 1 / x) for row in rows for x in row.medians("off")]
+        bound = self.claims["processes"].bound
+        far = sum(x > bound for x in starts) / len(starts)
         return (
-            f"The predicted time of a step is off by a factor of {usual:.2f} in the median of "
-            f"{plural(len(rows), 'row')}, and of {worst.estimate('off'):.2f} at most: {worst.label}."
+            f"Medians of {plural(len(rows), 'row')} are off by a factor of {usual:.2f} in the middle and "
+            f"{worst.estimate('off'):.2f} at most; of single starts {far:.0%} are more than {bound - 1:.0%} off."
         )
 
     def explanation(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
         most = [row for row in rows if row.metrics["sum_seconds"] > 0.5 * row.metrics["predicted_seconds"]]
-        return f"In {len(most)} of {len(rows)} rows the sums take more than half of the predicted time."
+        worst = max(rows, key=lambda row: row.metrics["off"])
+        sums = f"In {len(most)} of {len(rows)} rows the sums take more than half of the predicted time."
+        return f"Furthest off is {worst.label}. {sums}"
 
     def columns(self) -> List[Column]:
         return [

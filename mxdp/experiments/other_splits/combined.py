@@ -52,7 +52,6 @@ class TwoSplits(split.SplitExperiment):
             "combination needs at most as much memory on its fullest device as data parallelism alone.",
             "Narayanan et al. 2021, takeaway 2: split the model until it fits in memory, and the batch over the rest",
             1.0,
-            exact=True,
         ),
     }
     alike = ("net", "batch")
@@ -91,18 +90,17 @@ class TwoSplits(split.SplitExperiment):
     def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
         super().finish(rows, references, settings)
         for row in rows:
-            own, metrics = row.case, row.metrics
+            own = row.case
             alone = [find(rows, **{**own, "strategy": each}) for each in own["strategy"].split(" x ")]
-            data, other = (each.metrics if each else None for each in (alone[0], alone[-1]))
+            data, other = alone[0], alone[-1]
             if own["strategy"] not in COMBINED or not data or not other:
                 continue
-            less = metrics["bytes_moved"] / min(data["bytes_moved"], other["bytes_moved"])
-            row.keep("moved_of_less", [less] * len(row.samples))
+            row.keep("moved_of_less", map(max, row.ratios(data, "bytes_moved"), row.ratios(other, "bytes_moved")))
             even = own["batch"] == _even_batch(own["net"], settings)
             if even and own["strategy"] == COMBINED[1]:
                 row.keep("moves_less", row.rounds["moved_of_less"])
-            if metrics["peak_bytes"] and data["peak_bytes"]:
-                row.keep("memory_of_data", [metrics["peak_bytes"] / data["peak_bytes"]] * len(row.samples))
+            if row.metrics["peak_bytes"] and data.metrics["peak_bytes"]:
+                row.keep("memory_of_data", row.ratios(data, "peak_bytes"))
                 if not even:
                     row.keep("needs_less", row.rounds["memory_of_data"])
 
@@ -110,22 +108,20 @@ class TwoSplits(split.SplitExperiment):
         own = find_all(rows, net="wide", strategy=COMBINED[1])
         if not own:
             return TOO_FEW
-        (even, small), n = (each.metrics for each in own[:2]), own[0].case["split"]
-        memory = "" if "memory_of_data" not in small else (
-            f", and with small batches need {small['memory_of_data']:.2f} of data parallelism's memory"
+        (even, small), n = own[:2], own[0].case["split"]
+        memory = "" if "memory_of_data" not in small.rounds else (
+            f", and with small batches need {small.estimate('memory_of_data'):.2f} of data parallelism's memory"
         )  # fmt: skip
-        return (
-            f"Two splits on {GROUPS} x {n // GROUPS} devices move {even['moved_of_less']:.2f} of the better one's "
-            f"bytes{memory}."
-        )
+        moved = even.metrics["moved_of_less"]
+        return f"Two splits on {GROUPS} x {n // GROUPS} devices move {moved:.2f} of the better one's bytes{memory}."
 
     def explanation(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
         own = find_all(rows, net="wide", strategy=COMBINED[1])
         if not own:
             return ""
         even, small = own[:2]
-        known = "memory_of_data" in even.metrics
-        more = f" and needs {even.metrics['memory_of_data']:.2f} of data parallelism's memory" if known else ""
+        known = "memory_of_data" in even.rounds
+        more = f" and needs {even.estimate('memory_of_data'):.2f} of data parallelism's memory" if known else ""
         return (
             "This is the wide net, with layerwise partitioning in each group. Each all-reduce spans fewer devices than "
             "with one split alone, and each device holds a part of the parameters. With a batch of "
@@ -138,7 +134,7 @@ class TwoSplits(split.SplitExperiment):
         return [
             *super().columns(),
             Column("moved_of_less", "of less", ".2f"),
-            Column("memory_of_data", "of data", ".2f"),
+            Column("memory_of_data", "of data", ".2f", spread=True),
         ]
 
     def draw(self, result: Result, figure: style.Figure) -> None:

@@ -11,17 +11,18 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
+from mxdp import process
 from mxdp.errors import MxdpError, UsageError
 from mxdp.experiments.harness.children import environment_for
 from mxdp.experiments.harness.experiment import Case
-from mxdp.experiments.harness.results import write_beside
 from mxdp.experiments.predict import inputs
 from mxdp.experiments.predict.inputs import ASSUMED, GIVEN, HERE, PUBLISHED, Known
-from mxdp.experiments.predict.published import Figure, figures
+from mxdp.experiments.predict.published import Figure, figures, summary
 from mxdp.experiments.predict.ways import Compared, compared, fastest, scaling
 from mxdp.experiments.report import style
 from mxdp.plans.scaling.cluster import Cluster
 from mxdp.plans.scaling.step import Network
+from mxdp.plans.show.files import check_file, write_beside
 
 BATCH, DEVICES, NODES = 64, 8, 1
 MOST_DEVICES = 65536
@@ -66,6 +67,9 @@ def main(options: argparse.Namespace) -> None:
     if options.published:
         _show_published(figures(), options.json)
         return
+    for name in ("picture", "html", "save"):
+        if getattr(options, name):
+            check_file(getattr(options, name))
     cluster, known, speeds, source = _cluster(options)
     batch = inputs.whole(options.batch, "--batch")
     network, more = _network(options, speeds, source, batch)
@@ -120,8 +124,8 @@ def _network(
         shape = tuple(inputs.whole(int(each), "--input") for each in options.input.split(","))
     except ValueError:
         raise UsageError(f"--input {options.input}: give channels, height and width, as in 3,224,224") from None
-    if options.speed is not None and not 0 < options.speed < float("inf"):
-        raise UsageError(f"--speed is samples a second, more than 0, not {options.speed}")
+    if options.speed is not None:
+        inputs.number(options.speed, "--speed, samples a second,", zero=False)
     rate, mark = (options.speed, GIVEN) if options.speed else (speeds.get(options.model), PUBLISHED)
     found, timed = inputs.network(options.model, rate, shape)
     if rate is None and (options.model in MEASURED or options.model.endswith(".json")):
@@ -133,7 +137,9 @@ def _network(
     if timed and options.speed:
         raise UsageError(f"{options.model} has the times of its layers, so --speed has no effect: leave it out")
     if timed:
-        return found, [Known(f"{found.name}: times of its layers", f"{len(found.layers)} layers", GIVEN, options.model)]
+        words = inputs.read_toml(Path(options.model)).get("measured")
+        source = f"{options.model}, from {words}" if words else options.model
+        return found, [Known(f"{found.name}: times of its layers", f"{len(found.layers)} layers", GIVEN, source)]
     if rate is None:
         raise UsageError(
             f"nobody has said how fast one device trains {options.model}: give --speed, samples a second, or a "
@@ -149,7 +155,7 @@ def _network(
 def _measured(options: argparse.Namespace, batch: int) -> Tuple[Network, List[Known]]:
     """Measured by a process of its own, which loads MXNet."""
     if not options.json:
-        print(f"Measuring {options.model} on one device of this machine (up to a minute) ...", file=sys.stderr)
+        print(f"Measuring {options.model} on one device of this machine (some 15 s) ...", file=sys.stderr)
     words = [
         sys.executable,
         "-m",
@@ -159,7 +165,8 @@ def _measured(options: argparse.Namespace, batch: int) -> Tuple[Network, List[Kn
         options.kind,
         options.input,
     ]
-    environment = environment_for(Case("", 1))
+    # One device doesn't need more copies of MXNet's temporary space; ResNet-18 would fill a hundred of them.
+    environment = environment_for(Case("", 1, environment={"MXNET_CPU_TEMP_COPY": str(process.MXNET_TEMP_COPY)}))
     try:
         done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=LONGEST)
     except subprocess.TimeoutExpired:
@@ -171,13 +178,14 @@ def _measured(options: argparse.Namespace, batch: int) -> Tuple[Network, List[Kn
         file = Path(folder) / "measured.toml"
         file.write_text(done.stdout, encoding="utf-8")
         found, _ = inputs.network(str(file))
+        steps = inputs.read_toml(file)["measured"]
     if options.save:
         write_beside(options.save, done.stdout)
     seconds = found.passes(batch) + found.update
     shares = [Known(f"{found.name}: shares of its layers", "by their operations", ASSUMED)]
     return found, [
         *shares * (options.model not in MEASURED),
-        Known(f"{found.name}: a step on one device", f"{1e3 * seconds:.4g} ms of batch {batch}", HERE),
+        Known(f"{found.name}: a step on one device", f"{1e3 * seconds:.4g} ms of batch {batch}", HERE, f"from {steps}"),
         Known(f"{found.name}: of it, whatever the batch", f"{1e3 * found.fixed:.3g} ms", HERE),
         Known(f"{found.name}: of it, the update", f"{1e3 * found.update:.3g} ms", HERE),
         Known("spread of a step", f"{found.spread:.1%}", HERE, "as of a normal distribution: assumed"),
@@ -255,9 +263,8 @@ def _show_published(found: Sequence[Figure], as_json: bool) -> None:
         table.add_row(each.what, *each.in_words())
     console = Console(highlight=False)
     console.print(table)
-    console.print(
-        "\nSources: --json, and docs/predict.md. Nothing in the model is tuned to these figures.", markup=False
-    )
+    words = "Sources: --json, and docs/predict.md. Nothing in the model is tuned to these figures."
+    console.print(f"\n{summary()}\n{words}", markup=False)
 
 
 def _as_json(

@@ -7,7 +7,7 @@ import math
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mxdp.errors import UsageError, did_you_mean
 from mxdp.experiments.predict.symbols import works_of_symbol
@@ -23,6 +23,8 @@ else:
 
 MACHINES = Path(__file__).with_name("machines")
 HERE, PUBLISHED, ASSUMED, GIVEN = "calibrated here", "published", "assumed", "given"
+LEAST, MOST, MOST_WHOLE = 1e-30, 1e30, 10**9
+"""Numbers between which no prediction becomes infinite; and the largest number of samples, devices or cores."""
 
 LINKS: Mapping[str, Tuple[Link, str, str]] = {
     "nvlink": (Link(10e-6, 1 / 150e9), PUBLISHED, "NVIDIA, Tesla V100 whitepaper (2017): 150 GB/s in each direction"),
@@ -65,10 +67,8 @@ def link(text: str, where: str) -> Tuple[Link, List[Known]]:
         found, mark, source = LINKS[text]
         return found, _link_known(where, found, mark, source)
     try:
-        alpha, beta = map(float, text.split(","))
-        if not (0 <= alpha < math.inf and 0 <= beta < math.inf):
-            raise ValueError
-    except ValueError:
+        alpha, beta = (number(float(each), text) for each in text.split(","))
+    except (ValueError, UsageError):
         raise UsageError(
             f"link {text!r}: give seconds to start a message and seconds a byte, as in 1e-5,8e-11, or a name; "
             f"{did_you_mean(text, list(LINKS))}"
@@ -104,18 +104,18 @@ def machine(name: str) -> KnownMachine:
     links, known = {}, []
     for where in ("inside", "between"):
         own = data[where]
-        latency, bandwidth = (_number(own.get(each), f"{path}: [{where}] {each}") for each in ("latency", "bandwidth"))
+        latency, bandwidth = (number(own.get(each), f"{path}: [{where}] {each}") for each in ("latency", "bandwidth"))
         links[where] = Link(latency, 1 / bandwidth if bandwidth else 0.0)
         mark = PUBLISHED if own.get("source") else ASSUMED
-        known += _link_known(where, links[where], mark, own.get("source", ""))
+        known += _link_known(where, links[where], mark, str(own.get("source", "")))
     add = data.get("add", {})
-    seconds = _number(add.get("seconds_a_byte", 0.0), f"{path}: [add] seconds_a_byte")
+    seconds = number(add.get("seconds_a_byte", 0.0), f"{path}: [add] seconds_a_byte")
     known.append(
-        Known("a sum", f"{seconds * 1e12:.3g} ps a byte", PUBLISHED if add else ASSUMED, add.get("source", ""))
+        Known("a sum", f"{seconds * 1e12:.3g} ps a byte", PUBLISHED if add else ASSUMED, str(add.get("source", "")))
     )
     rates = dict(data.get("samples_per_second", {}))
     source = rates.pop("source", "")
-    speeds = {network: _number(rate, f"{path}: [samples_per_second] {network}") for network, rate in rates.items()}
+    speeds = {name: number(rate, f"{path}: [samples_per_second] {name}", zero=False) for name, rate in rates.items()}
     devices, nodes = (whole(data[each], f"{path}: {each}") for each in ("devices", "nodes"))
     overlap, cores = data.get("overlap", True), data.get("cores")
     if type(overlap) is not bool:
@@ -148,9 +148,10 @@ def network(
     Raises:
         UsageError: there is none, or it says something that can't be.
     """
+    sample = 1 / samples_per_second if samples_per_second else 1.0
     if name in NETWORKS:
         title, make = NETWORKS[name]
-        return timed(title, make(), _sample(samples_per_second)), False
+        return timed(title, make(), sample), False
     path = Path(name)
     if not path.is_file():
         raise UsageError(f"--model {name}: there is no such file or network; {did_you_mean(name, list(NETWORKS))}")
@@ -160,64 +161,60 @@ def network(
         except (OSError, ValueError, RecursionError) as error:
             raise UsageError(f"{path} is not the JSON of a symbol: {error}") from None
         works = works_of_symbol(symbol, str(path), shape)
-        return timed(path.stem.replace("-symbol", ""), works, _sample(samples_per_second)), False
-    return _from_toml(path, samples_per_second)
+        return _shared_out(path, path.stem.replace("-symbol", ""), works, sample), False
+    return _from_toml(path, sample)
 
 
-def _sample(rate: Optional[float]) -> float:
-    return 1 / rate if rate else 1.0
+def _shared_out(path: Path, title: str, works: Sequence[LayerWork], sample: float) -> Network:
+    if not any(work.operations for work in works):
+        raise UsageError(f"{path}: all layers have 0 operations, so nothing says which takes how long")
+    return timed(title, works, sample)
 
 
-def _from_toml(path: Path, rate: Optional[float]) -> Tuple[Network, bool]:
+def _from_toml(path: Path, sample: float) -> Tuple[Network, bool]:
     data = read_toml(path)
-    tables = data.get("layer")
+    tables, step = data.get("layer"), data.get("step", {})
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         tables = []
-    if not any(table.get("parameters") for table in tables):
-        raise UsageError(f"{path} has no layer with parameters: give [[layer]] tables, forward pass first")
+    allowed = ("fixed", "update", "python", "spread")
+    if not isinstance(step, dict) or not set(step) <= set(allowed):
+        other = (
+            f"not {', '.join(sorted(set(step) - set(allowed)))}" if isinstance(step, dict) else f"and is not {step!r}"
+        )
+        raise UsageError(f"{path}: [step] has {', '.join(allowed)}, {other}")
     title = str(data.get("name", path.stem))
 
-    def number(table: Mapping[str, Any], key: str, at: int) -> float:
-        return _number(table.get(key, 0), f"{path}: layer {at}, {key}")
+    def numbers(*keys: str) -> List[List[Any]]:
+        """By layer: its name, and these numbers, of which parameters and outputs are whole."""
+        found = []
+        for at, table in enumerate(tables):
+            own = {key: number(table.get(key, 0), f"{path}: layer {at}, {key}") for key in keys}
+            whole_ones = [int(own[key]) if key in ("parameters", "outputs") else own[key] for key in keys]
+            found.append([str(table.get("name", at)), *whole_ones])
+        return found
 
+    if not any(parameters for _, parameters in numbers("parameters")):
+        raise UsageError(f"{path} has no layer with parameters: give [[layer]] tables, forward pass first")
     if all("operations" in table for table in tables):
-        works = [
-            LayerWork(
-                str(table.get("name", at)),
-                number(table, "operations", at),
-                int(number(table, "parameters", at)),
-                int(number(table, "outputs", at)),
-            )
-            for at, table in enumerate(tables)
-        ]
-        if not any(work.operations for work in works):
-            raise UsageError(f"{path}: all layers have 0 operations, so nothing says which takes how long")
-        return timed(title, works, _sample(rate)), False
+        works = [LayerWork(*each) for each in numbers("operations", "parameters", "outputs")]
+        return _shared_out(path, title, works, sample), False
     if not all("forward" in table and "backward" in table for table in tables):
         raise UsageError(f"{path}: give every layer its operations, or forward and backward, in seconds a sample")
-    layers = tuple(
-        Layer(
-            str(table.get("name", at)),
-            number(table, "forward", at),
-            number(table, "backward", at),
-            int(number(table, "parameters", at)),
-            int(number(table, "outputs", at)),
-        )
-        for at, table in enumerate(tables)
-    )
-    step: Dict[str, Any] = {key: _number(value, f"{path}: [step] {key}") for key, value in data.get("step", {}).items()}
-    allowed = ("fixed", "update", "python", "spread")
-    if not set(step) <= set(allowed):
-        raise UsageError(f"{path}: [step] has {', '.join(allowed)}, not {', '.join(sorted(set(step) - set(allowed)))}")
-    return replace(Network(title, layers), **step), True
+    layers = tuple(Layer(*each) for each in numbers("forward", "backward", "parameters", "outputs"))
+    seconds: Dict[str, Any] = {key: number(value, f"{path}: [step] {key}") for key, value in step.items()}
+    found = replace(Network(title, layers), **seconds)
+    if not found.passes(1) + found.update:
+        raise UsageError(f"{path}: no layer takes any time; forward and backward are seconds a sample")
+    return found, True
 
 
-def saved(found: Network) -> str:
-    """A network as TOML, as :func:`network` reads it."""
-    lines = [f"name = {json.dumps(found.name)}", "", "[step]"]
+def saved(found: Network, measured: str) -> str:
+    """A network as TOML, as :func:`network` reads it. ``measured``: what was measured, in words."""
+    names = [json.dumps(each, ensure_ascii=False) for each in (found.name, measured)]
+    lines = [f"name = {names[0]}", f"measured = {names[1]}", "", "[step]"]
     lines += [f"{key} = {getattr(found, key)!r}" for key in ("fixed", "update", "python", "spread")]
     for layer in found.layers:
-        lines += ["", "[[layer]]", f"name = {json.dumps(layer.name)}"]
+        lines += ["", "[[layer]]", f"name = {json.dumps(layer.name, ensure_ascii=False)}"]
         lines += [f"{key} = {getattr(layer, key)!r}" for key in ("forward", "backward", "parameters", "outputs")]
     return "\n".join(lines) + "\n"
 
@@ -227,14 +224,22 @@ def whole(value: Any, what: str) -> int:
     Raises:
         UsageError: it is no whole number above 0.
     """
-    if type(value) is not int or value < 1:
-        raise UsageError(f"{what} is a whole number above 0, not {value!r}")
+    if type(value) is not int or not 1 <= value <= MOST_WHOLE:
+        limit = "above 0" if type(value) is not int or value < 1 else f"of at most {MOST_WHOLE:,}"
+        raise UsageError(f"{what} is a whole number {limit}, not {value!r}")
     return value
 
 
-def _number(value: Any, what: str) -> float:
-    if type(value) not in (int, float) or not 0 <= value < math.inf:
-        raise UsageError(f"{what} is a number of at least 0, not {value!r}")
+def number(value: Any, what: str, zero: bool = True) -> float:
+    """
+    Raises:
+        UsageError: it is no number of at least 0 (above 0 without ``zero``), or so small or large that a prediction
+            from it would be infinite.
+    """
+    if type(value) not in (int, float) or not (LEAST <= value <= MOST or (zero and value == 0)):
+        few = "at least 0" if zero else "above 0"
+        limit = f", from {LEAST:g} to {MOST:g}" if type(value) in (int, float) and 0 < value < math.inf else ""
+        raise UsageError(f"{what} is a number of {few}{limit}, not {value!r}".replace("of above", "above"))
     return float(value)
 
 

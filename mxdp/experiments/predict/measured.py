@@ -1,5 +1,6 @@
 """One device of this machine, measured for a prediction: ``python -m mxdp.experiments.predict.measured NET BATCH KIND
-C,H,W`` prints a network as TOML. Loads MXNet, so the command line starts it as a process of its own."""
+C,H,W`` prints a network as TOML, with what was measured in words. Loads MXNet, so the command line starts it as a
+process of its own."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, List, Sequence, Tuple
+from typing import Any, Callable, List, Sequence, Tuple, TypeVar
 
 import numpy as onp
 
@@ -28,12 +29,16 @@ SHAPE = (1, 28, 28)
 ROUNDS = 5
 AT_LEAST = 0.1
 """Seconds of a measurement of steps that follow one another."""
+LONGEST_STEP = 0.5
+"""Seconds. Of a network whose steps take longer, smaller batches are measured: a few samples tell what each adds, and
+a batch of 64 took a minute and 4.7 GB with ResNet-18."""
 STEPS = 30
-"""Steps of which each is timed by itself, for their spread."""
+"""Steps of which each is timed by itself, for their spread; a third of them if they are long."""
 LENET_GROUPS = ((0, 3), (3, 6), (6, 8), (8, 9))
 RESNET_GROUPS = ((0, 3), *((block, block + 1) for block in range(3, 11)), (11, 13))
 """Which blocks make up a layer of :mod:`mxdp.plans.scaling.networks`."""
 
+Result = TypeVar("Result")
 Chain = List[Callable[[NDArray], NDArray]]
 
 
@@ -60,20 +65,27 @@ class _Exported:
         self._trainer.step(len(X))
 
 
-def measure(name: str, batch: int, kind: str, shape: Sequence[int]) -> Network:
-    """The network's step on one device, in batches of ``batch`` samples. Waits.
+def measure(name: str, batch: int, kind: str, shape: Sequence[int]) -> Tuple[Network, str]:
+    """The network's step on one device, in batches of at most ``batch`` samples; and in words what was measured. Waits.
 
-    Steps on the batch, its half and its quarter tell what a step takes whatever its batch is from what each sample
+    Steps on a batch, its half and its quarter tell what a step takes whatever its batch is from what each sample
     adds. The layers' passes share the latter in proportion to their times by themselves; those of a symbol, whose
     samples have ``shape``, to their operations.
     """
     devices: Devices = tuple(mxdp.devices(1, kind))
     random, named = onp.random.RandomState(0), name in NETWORKS
-    X = random.uniform(size=(batch, *(SHAPE if named else shape))).astype("float32")
-    y = random.randint(0, 10, batch).astype("int32")
     model = (
         network({"resnet18": "resnet"}.get(name, name), 64, devices, 0) if named else _Exported(name, devices[0], shape)
     )
+
+    def samples(count: int) -> Tuple[HostArray, HostArray]:
+        X = random.uniform(size=(count, *(SHAPE if named else shape)))
+        return X.astype("float32"), random.randint(0, 10, count).astype("int32")
+
+    one = [seconds_a_step(model, samples(1), 1)[0] for _ in range(3)][-1]
+    while batch > 1 and batch * one > LONGEST_STEP:
+        batch = -(-batch // 2)
+    X, y = samples(batch)
     sizes = sorted({batch, max(1, batch // 2), max(1, batch // 4)})
     times: List[List[float]] = [[] for _ in sizes]
     steps = [max(1, round(AT_LEAST / seconds_a_step(model, (X[:size], y[:size]), 2)[0])) for size in sizes]
@@ -99,7 +111,10 @@ def measure(name: str, batch: int, kind: str, shape: Sequence[int]) -> Network:
         for layer, (forward, backward) in zip(known.layers, shares)
     )
     fixed = max(0.0, fixed - update)
-    return Network(known.name, layers, fixed, update, statistics.median(python), _spread(model, X, y))
+    singles = STEPS if points[-1][1] < AT_LEAST else STEPS // 3
+    spread = _spread([seconds_a_step(model, (X, y), 1)[0] for _ in range(singles)])
+    words = f"steps of {', '.join(map(str, sizes))} samples on {devices[0]}, each in {ROUNDS} rounds"
+    return Network(known.name, layers, fixed, update, statistics.median(python), spread), words
 
 
 def _chain(name: str, model: Any) -> Tuple[Chain, Sequence[Tuple[int, int]]]:
@@ -118,6 +133,20 @@ def _applied(layer: Layer, params: Sequence[NDArray], x: NDArray) -> NDArray:
     return apply(layer, x, params)
 
 
+def _timed(work: Callable[[], Result]) -> Tuple[float, Result]:
+    """Seconds of work by itself, and its result: waits before it begins, and for its end."""
+    npx.waitall()
+    started = time.perf_counter()
+    result = work()
+    npx.waitall()
+    return time.perf_counter() - started, result
+
+
+def _recorded(block: Callable[[NDArray], NDArray], x: NDArray) -> NDArray:
+    with autograd.record():
+        return block(x)
+
+
 def _passes(chain: Chain, x: NDArray) -> List[Tuple[float, float]]:
     """Seconds of each block's forward and backward pass, by itself: medians."""
     found = []
@@ -125,16 +154,9 @@ def _passes(chain: Chain, x: NDArray) -> List[Tuple[float, float]]:
         x.attach_grad()
         forward, backward = [], []
         for _ in range(1 + ROUNDS):
-            npx.waitall()
-            started = time.perf_counter()
-            with autograd.record():
-                y = block(x)
-            npx.waitall()
-            forward.append(time.perf_counter() - started)
-            started = time.perf_counter()
-            y.backward()
-            npx.waitall()
-            backward.append(time.perf_counter() - started)
+            seconds, y = _timed(partial(_recorded, block, x))
+            forward.append(seconds)
+            backward.append(_timed(y.backward)[0])
         found.append((statistics.median(forward[1:]), statistics.median(backward[1:])))
         x = y.detach()
     return found
@@ -142,25 +164,21 @@ def _passes(chain: Chain, x: NDArray) -> List[Tuple[float, float]]:
 
 def _update_seconds(params: Sequence[NDArray]) -> float:
     """Of one update of all parameters: the median."""
-    found = []
-    for _ in range(1 + ROUNDS):
-        npx.waitall()
-        started = time.perf_counter()
+
+    def update() -> None:
         for param in params:
             mx.nd.sgd_update(param.as_nd_ndarray(), param.grad.as_nd_ndarray(), lr=LR, out=param.as_nd_ndarray())
-        npx.waitall()
-        found.append(time.perf_counter() - started)
-    return statistics.median(found[1:])
+
+    return statistics.median([_timed(update)[0] for _ in range(1 + ROUNDS)][1:])
 
 
-def _spread(model: Any, X: Any, y: Any) -> float:
+def _spread(times: Sequence[float]) -> float:
     """The spread of single steps, over their mean: from the middle half, so that one disturbance makes no difference.
     (Of a normal distribution, the quartiles are 1.349 standard deviations apart.)"""
-    times = [seconds_a_step(model, (X, y), 1)[0] for _ in range(STEPS)]
     low, _, high = statistics.quantiles(times, n=4)
     return (high - low) / 1.349 / statistics.mean(times)
 
 
 if __name__ == "__main__":
     _, given, samples, where, sides = sys.argv
-    print(inputs.saved(measure(given, int(samples), where, [int(side) for side in sides.split(",")])), end="")
+    print(inputs.saved(*measure(given, int(samples), where, [int(side) for side in sides.split(",")])), end="")

@@ -37,6 +37,7 @@ from mxdp.experiments.report.words import (
     today,
     why_so_many,
 )
+from mxdp.plans.show.files import write_beside
 
 Term = Tuple[str, str]
 """A term and what to say of it."""
@@ -114,7 +115,7 @@ def write_report(folder: Union[str, Path], note: Optional[Callable[[str], None]]
         script=script if any(section["timelines"] for section in sections) else "",
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
-    results.write_beside(path, page)
+    write_beside(path, page)
     return path
 
 

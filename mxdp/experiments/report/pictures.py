@@ -19,6 +19,7 @@ from mxdp.experiments.harness.rows import Row
 from mxdp.experiments.report import style
 from mxdp.experiments.report.tables import answering
 from mxdp.experiments.report.words import today
+from mxdp.plans.show.files import write_beside
 from mxdp.tracing import Timeline, draw
 from mxdp.tracing.chrome import write_chrome_trace
 from mxdp.tracing.gantt import boxes
@@ -162,7 +163,7 @@ def export(folder: Path, name: str, form: str, panel: Optional[int] = None) -> P
     except Exception as error:
         raise MxdpError(f"the picture of {name} can't be drawn ({type(error).__name__}: {error})") from error
     path = folder / (f"{name}.{form}" if panel is None else f"{name}-panel-{panel}.{form}")
-    results.write_beside(path, drawn)
+    write_beside(path, drawn)
     return path
 
 
@@ -176,7 +177,7 @@ def marked(result: Result) -> Result:
 def _keep(path: Optional[Path], drawn: bytes) -> None:
     """Write it there, unless it is there already."""
     if path and not (path.exists() and path.read_bytes() == drawn):
-        results.write_beside(path, drawn)
+        write_beside(path, drawn)
 
 
 def timelines(result: Result, folder: Optional[Path]) -> List[Dict[str, object]]:

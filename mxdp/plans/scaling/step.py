@@ -144,7 +144,7 @@ def predict_step(network: Network, cluster: Cluster, batch: float, way: Way = Wa
     if way.shard_optimizer and way.allreduce not in HALVES:
         raise ValueError(f"an optimiser in shards needs an all-reduce of two halves, {' or '.join(HALVES)}")
     passes = network.passes(batch)
-    shared = _shared(cluster, passes, network.python)
+    shared = _shared(cluster, passes, passes, network.python)
     wait = network.spread * slowest(cluster.count)
     slower = (1 + wait) * shared / passes if passes else 1.0
     now, spans = 0.0, []
@@ -155,7 +155,7 @@ def predict_step(network: Network, cluster: Cluster, batch: float, way: Way = Wa
         now += seconds
 
     for _ in range(way.accumulate):
-        go_on("Python and starts", slower * network.fixed)
+        go_on("Python and starts", slower * network.fixed if passes else shared * (1 + wait))
         for layer in network.layers:
             go_on(f"forward {layer.name}", slower * batch * layer.forward)
         ready = []
@@ -172,7 +172,8 @@ def predict_step(network: Network, cluster: Cluster, batch: float, way: Way = Wa
         spans.append(Span(LINKS, f"bucket {number}", start, free))
         total = total.and_then(cost)
     now = max(now, free)
-    update = network.update / (cluster.count if way.shard_optimizer else 1)
+    part = network.update / (cluster.count if way.shard_optimizer else 1)
+    update = _shared(cluster, part, part)
     go_on("update", update)
     if way.shard_optimizer:
         cost = cluster.exchange(way.allreduce, NUMBER * network.parameters, (COPY,))
@@ -180,22 +181,22 @@ def predict_step(network: Network, cluster: Cluster, batch: float, way: Way = Wa
         total, now = total.and_then(cost), now + cost.seconds
     times = way.accumulate
     lost = {
-        "Python and shared cores": times * (shared - passes),
+        "Python and shared cores": times * (shared - passes) + update - part,
         "the slowest": times * wait * shared,
         **_exposed(now - computed - update, total),
     }
     if way.shard_optimizer:
-        lost["the update in shards"] = update - network.update
+        lost["the update in shards"] = part - network.update
     alone = times * passes + network.update
     done = tuple(span for span in spans if span.stop > span.start)
     return Prediction(now, times * batch * cluster.count, alone, lost, done)
 
 
-def _shared(cluster: Cluster, passes: float, python: float) -> float:
-    """Seconds of the passes if Python must drive all devices of a node, and if they and Python share its cores."""
-    if not cluster.cores:
-        return max(passes, cluster.devices * python)
-    return max(passes, cluster.devices * python, cluster.devices * (passes + python) / cluster.cores)
+def _shared(cluster: Cluster, seconds: float, busy: float, python: float = 0.0) -> float:
+    """The ``seconds`` of some work, or more where Python must drive all devices of a node, or where they share its
+    cores. ``busy``: of a device, in the mean; ``python``: for a device."""
+    work = cluster.devices * (busy + python) / cluster.cores if cluster.cores else 0.0
+    return max(seconds, cluster.devices * python, work)
 
 
 def _buckets(network: Network, ready: Sequence[float], room: float) -> List[Tuple[float, float]]:
@@ -227,22 +228,29 @@ def _pipeline(network: Network, cluster: Cluster, batch: float, way: Way) -> Pre
     message = [cluster.inside.seconds(NUMBER * samples * network.layers[stop - 1].outputs) for _, stop in cut[:-1]]
     found = pipeline_spans(gpipe(stages, parts), forward, backward, message)
     ended = max(stop for _, stop in found.values())
-    waited = network.spread * slowest(cluster.count) * ended
+    passes = (sum(forward) + sum(backward)) * parts / stages
+    shared = _shared(cluster, ended, passes, network.python * parts / stages)
+    waited = network.spread * slowest(cluster.count) * shared
+    slower = (shared + waited) / ended if ended else 1.0
     largest = max(sum(layer.parameters for layer in network.layers[a:b]) for a, b in cut)
     total = _between_replicas(cluster, network, largest, way)
-    update = network.update * largest / network.parameters
-    spans = [Span(f"stage {stage}", str(task), *span) for (stage, task), span in found.items()]
-    spans.append(Span(LINKS, "sums", ended + waited, ended + waited + total.seconds))
+    part = network.update * largest / network.parameters if network.parameters else 0.0
+    update = _shared(cluster, part, network.update / stages)
+    spans = [
+        Span(f"stage {stage}", str(task), slower * start, slower * stop)
+        for (stage, task), (start, stop) in found.items()
+    ]
+    spans.append(Span(LINKS, "sums", shared + waited, shared + waited + total.seconds))
     alone = network.passes(batch) + network.update
-    passes = (sum(forward) + sum(backward)) * parts / stages
     lost = {
         "bubble and messages": ended - passes,
         "starts of micro-batches": passes - network.passes(batch),
+        "Python and shared cores": shared - ended + update - part,
         "the slowest": waited,
         **_exposed(total.seconds, total),
-        "the update in stages": update - network.update,
+        "the update in stages": part - network.update,
     }
-    return Prediction(ended + waited + total.seconds + update, batch * cluster.count, alone, lost, tuple(spans))
+    return Prediction(shared + waited + total.seconds + update, batch * cluster.count, alone, lost, tuple(spans))
 
 
 def _between_replicas(cluster: Cluster, network: Network, largest: int, way: Way) -> ExchangeTime:

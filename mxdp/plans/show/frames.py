@@ -53,22 +53,24 @@ class Board:
 def of_collective(schedule: Schedule) -> Board:
     """A frame for the start and one for each step."""
     chunks, devices = range(schedule.chunks), range(schedule.devices)
-    complete = tuple(devices)
+    after, sums = contents(schedule), tables.sums(schedule)
+    # What only copies ends with the same on all devices.
+    complete = (tuple(devices),) * schedule.chunks if sums else after[-1][0]
 
     def cell(device: int, chunk: int, held: Tuple[Parts, ...]) -> Cell:
-        kind = COMPLETE if held[chunk] == complete else OWN if len(held[chunk]) == 1 else PARTIAL
+        kind = COMPLETE if held[chunk] == complete[chunk] else OWN if len(held[chunk]) == 1 else PARTIAL
         return device, chunk, written(held, schedule.devices)[chunk], kind
 
     def said(held: Tuple[Tuple[Parts, ...], ...]) -> str:
-        whole = [device for device in devices if all(parts == complete for parts in held[device])]
+        whole = [device for device in devices if held[device] == complete]
         if len(whole) == schedule.devices:
-            return "Every device holds the complete sum."
+            return "Every device holds the complete sum." if sums else "Every device holds every chunk."
         if whole:
-            return f"The complete sum is on {', '.join(f'device {device}' for device in whole)}."
-        count = sum(parts == complete for own in held for parts in own)
-        return f"{count} of {schedule.devices * schedule.chunks} chunks are complete sums."
+            what = "The complete sum is" if sums else "All chunks are"
+            return f"{what} on {', '.join(f'device {device}' for device in whole)}."
+        count = sum(parts == end for own in held for parts, end in zip(own, complete))
+        return f"{count} of {schedule.devices * schedule.chunks} chunks are {'complete sums' if sums else 'in place'}."
 
-    after = contents(schedule)
     start = [cell(device, chunk, after[0][device]) for device in devices for chunk in chunks]
     frames = [Frame(start, text="The start: each device holds its own part of every chunk.")]
     shares, length = [0.0] * schedule.devices, sum(schedule.sizes) or schedule.chunks
@@ -87,12 +89,9 @@ def of_collective(schedule: Schedule) -> Board:
         frame.cost = f"So far {plural(number, 'step')}; the busiest device has sent {frame.sent:.3g} of a vector"
         frames.append(frame)
     title, about = tables.headline(schedule).split("\n")
-    legend = "a2: chunk a of device 2; a02: the sum of devices 0 and 2; A: the complete sum."
-    if schedule.chunks == 1:
-        legend = "0+2: the sum of what devices 0 and 2 had."
     rows = [f"device {device}" for device in devices]
     columns = [f"chunk {letter(chunk)}" for chunk in chunks]
-    return Board(title, about, legend, rows, columns, frames, "a vector")
+    return Board(title, about, tables.legend(schedule), rows, columns, frames, "a vector")
 
 
 def of_pipeline(plan: PipelinePlan) -> Board:

@@ -50,7 +50,7 @@ def print_plan(schedule: Schedule) -> None:
         return
     after = contents(schedule) if schedule.devices <= MOST_DRAWN else []
     if after and _print_first_that_fits(console, [_one_table(schedule, after)]):
-        console.print("\n" + _legend(schedule))
+        console.print("\n" + legend(schedule))
         return
     _print(console, _sends_table(schedule, console.width))
     if not after:
@@ -59,7 +59,7 @@ def print_plan(schedule: Schedule) -> None:
     tables = list(_contents_tables(schedule, after))
     console.print()
     if _print_first_that_fits(console, tables):
-        console.print("\n" + _legend(schedule))
+        console.print("\n" + legend(schedule))
     else:
         needed = min(map(_width, tables))
         console.print(
@@ -183,12 +183,17 @@ def _what(step: Step) -> str:
     return ", ".join(dict.fromkeys(send.action for send in step))
 
 
-def _legend(schedule: Schedule) -> str:
-    sums = any(send.action != COPY for step in schedule.steps for send in step)
+def sums(schedule: Schedule) -> bool:
+    """Whether the plan adds anything; the others, such as a broadcast, only copy."""
+    return any(send.action != COPY for step in schedule.steps for send in step)
+
+
+def legend(schedule: Schedule) -> str:
+    """How to read what devices hold."""
     if schedule.chunks == 1:
-        return "0+1: the vectors of devices 0 and 1 added up." if sums else "0: device 0's vector."
+        return "0+1: the vectors of devices 0 and 1 added up." if sums(schedule) else "0: device 0's vector."
     parts = ["a0: device 0's chunk a"]
-    if sums:
+    if sums(schedule):
         parts += ["a01: devices 0 and 1 added up"] * (schedule.devices > 2) + ["A: all devices added up"]
     return "; ".join(parts) + "."
 

@@ -15,7 +15,7 @@ from mxdp.experiments.harness.experiment import Case, Round, Settings, Work
 from mxdp.experiments.measure.devices import devices_of
 from mxdp.experiments.measure.resnet import begin_anywhere, resnet18
 from mxdp.gluon import Trainer
-from mxdp.gluon.sharded import leaves
+from mxdp.gluon.states import leaves
 from mxdp.plans.collective.algorithms import plan
 from mxdp.scratch import split_batch
 from mxdp.timing import Timer

@@ -1,0 +1,44 @@
+"""Files that are written whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Union
+
+from mxdp.errors import MxdpError, UsageError
+
+
+def check_file(path: Path) -> None:
+    """For a file that is written later, after long work.
+
+    Raises:
+        UsageError: ``path`` is a folder.
+    """
+    if not path.name or path.is_dir():
+        raise UsageError(f"{path} is a folder; give the name of a file in it")
+
+
+def write_beside(path: Path, content: Union[str, bytes]) -> None:
+    """Write ``content`` (text as UTF-8) to a file beside ``path`` and rename it, so that no reader meets half a file.
+    Makes its folder.
+
+    Raises:
+        UsageError: ``path`` is a folder.
+        MxdpError: the folder can't be made or the file can't be written.
+    """
+    check_file(path)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            beside.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8"))
+            os.replace(beside, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                beside.unlink()
+            raise
+    except OSError as error:
+        why = error.strerror or error
+        raise MxdpError(f"{path} can't be written ({why}); make room or name another folder.") from error

@@ -1,0 +1,99 @@
+"""Do all ranks give their parameters in one order? MPI adds what it is given: where shapes are equal, it can't notice.
+
+gluon's Trainer sorts the names, and gluon counts layers in each process, so one rank may come to another order::
+
+    rank 0    dense9_weight, dense10_weight     sorted: dense10_weight, dense9_weight      second layer, first layer
+    rank 1    dense0_weight, dense1_weight      sorted: dense0_weight, dense1_weight       first layer, second layer
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import zlib
+from collections import defaultdict
+from itertools import zip_longest
+from typing import Any, DefaultDict, Dict, Hashable, List, Mapping, Sequence, Set, Tuple
+
+from mxdp.backend import NDArray, gluon
+from mxdp.errors import MxdpError
+from mxdp.processes.world import World
+
+NUMBER = re.compile(r"(\d+)")
+SAME = "make the same network on every rank, before any other layers"
+
+
+def agree_names(world: World, names: Sequence[str]) -> None:
+    """Compare the order of gluon's parameters over all ranks, by their names. Waits for the other ranks, if any.
+
+    Where layers are counted otherwise, as ``dense0_`` and ``dense7_``, only the order of the numbers counts.
+
+    Raises:
+        MxdpError: on every rank, if the orders differ.
+    """
+    ranks = world.gather((list(names), without_counts(names)))
+    for rank, (theirs, order) in enumerate(ranks):
+        for number, (first, other) in enumerate(zip_longest(ranks[0][1], order)):
+            if first != other:
+                here, there = ((*its[number : number + 1], "missing")[0] for its in (theirs, ranks[0][0]))
+                raise MxdpError(
+                    f"the ranks can't train together: parameter {number} is {here} on rank {rank} and {there} on rank "
+                    f"0, which is another place in the network: {SAME}"
+                )
+
+
+def calling_trainer() -> Any:
+    """The gluon Trainer whose method called this one's caller, or None.
+
+    gluon gives a store numbers in place of names, and nothing else tells the order or the optimiser.
+    """
+    trainer = sys._getframe(2).f_locals.get("self")
+    return trainer if isinstance(trainer, gluon.Trainer) else None
+
+
+def without_counts(names: Sequence[str]) -> List[str]:
+    """Each number of a name replaced by its place among the numbers that follow the same text.
+
+    >>> without_counts(["dense10_weight", "dense9_weight", "net3_conv7_bias"])
+    ['dense1_weight', 'dense0_weight', 'net0_conv0_bias']
+    """
+    split = [NUMBER.split(name) for name in names]  # text, number, text, number, text
+    counts: DefaultDict[Tuple[str, ...], Set[int]] = defaultdict(set)
+    for parts in split:
+        for at in range(1, len(parts), 2):
+            counts[tuple(parts[:at])].add(int(parts[at]))
+    places = {text: {count: place for place, count in enumerate(sorted(its))} for text, its in counts.items()}
+    return [
+        "".join(str(places[tuple(parts[:at])][int(part)]) if at % 2 else part for at, part in enumerate(parts))
+        for parts in split
+    ]
+
+
+class ValueOrder:
+    """Compares the initial values of arrays that have no names: finds ranks that hold rank 0's in another order.
+
+    Ranks that start with other values can't be compared so.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._sums: List[Dict[Hashable, int]] = [{} for _ in range(world.size)]
+
+    def add(self, arrays: Mapping[Hashable, NDArray]) -> None:
+        """Compare ``arrays``, by number or key, together with those of earlier calls. Waits for them and for the ranks.
+
+        Raises:
+            MxdpError: on every rank, if a rank's values are rank 0's in another order.
+        """
+        if self._world.size == 1:
+            return
+        own = {key: zlib.crc32(array.asnumpy()) for key, array in arrays.items()}
+        for rank, (sums, new) in enumerate(zip(self._sums, self._world.gather(own))):
+            sums.update(new)
+            first = self._sums[0]
+            moved = [key for key in first if sums.get(key) != first[key]]
+            if moved and sorted(sums.values()) == sorted(first.values()):
+                raise MxdpError(
+                    f"the ranks can't train together: rank {rank} has rank 0's parameters in another order (from "
+                    f"parameter {moved[0]} on): {SAME}, and give its parameters in the same order"
+                )

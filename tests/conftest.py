@@ -1,0 +1,91 @@
+"""What a test leaves behind: no process, nor one of its processes' own; no network namespace, no shared memory."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+import uuid
+from pathlib import Path
+
+import psutil
+import pytest
+
+MARK = "MXDP_TEST_MARK"
+NAMESPACES, SHARED = Path("/run/netns"), Path("/dev/shm")
+SECONDS = 30
+"""In which what a test has started must be gone."""
+started = []
+
+
+def noted(self, *arguments, real=subprocess.Popen._execute_child, **options):
+    started.append(1)
+    return real(self, *arguments, **options)
+
+
+subprocess.Popen._execute_child = noted
+os.register_at_fork(after_in_parent=lambda: started.append(1))
+
+
+def processes(mark, before):
+    """Those that have the mark in their environment, as grandchildren have; and this process's new children."""
+    found = [each for each in psutil.Process().children(recursive=True) if each not in before]
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(MARK) == mark and process not in found:
+                found.append(process)
+        except psutil.Error:  # it has just ended, or is another user's
+            continue
+    return [each for each in found if alive(each)]
+
+
+def alive(process):
+    try:  # multiprocessing starts one tracker for the whole run
+        return process.status() != psutil.STATUS_ZOMBIE and "multiprocessing.resource_tracker" not in str(
+            process.cmdline()
+        )
+    except psutil.Error:
+        return False
+
+
+def nobodys():
+    """Namespaces of mxdp's whose process has ended, or is this one; and shared memory."""
+    found = set(SHARED.iterdir()) if SHARED.exists() else set()
+    for path in NAMESPACES.glob("mxdp-*"):
+        pid = int(re.findall(r"\d+", path.name)[0])
+        if pid == os.getpid() or not psutil.pid_exists(pid):
+            found.add(path)
+    return found
+
+
+def in_use(path):
+    """Does a process hold this shared memory?"""
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        try:
+            if str(path) in maps.read_text():
+                return True
+        except OSError:
+            continue
+    return False
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(monkeypatch):
+    """One for all tests; of those that start processes, it waits for what they have left, and names it."""
+    mark, children, files = uuid.uuid4().hex, psutil.Process().children(recursive=True), nobodys()
+    monkeypatch.setenv(MARK, mark)
+    del started[:]
+    yield
+    until = time.monotonic() + SECONDS
+    while started:
+        left = processes(mark, children)
+        paths = [path for path in nobodys() - files if not in_use(path)]
+        if not (left or paths):
+            return
+        if time.monotonic() > until:
+            said = [f"process {each.pid}: {each.name()}" for each in left] + [str(path) for path in paths]
+            for process in left:
+                process.kill()
+            pytest.fail(f"left behind: {', '.join(said)}")
+        time.sleep(0.05)
