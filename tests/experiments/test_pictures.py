@@ -139,16 +139,6 @@ def test_a_panel_has_the_whole_of_a_slides_picture(shown, gone):
     assert min(text.get_fontsize() for text in texts) >= style.SMALLEST
 
 
-def test_a_panel_keeps_what_it_shared_with_others():
-    def draw(figure):
-        _, lower = figure.subplots(2, 1, sharex=True)
-        lower.set_xlabel("shared")
-
-    figure = figure_of(draw, 0)
-    assert figure.axes[0].get_xlabel() == "shared"
-    assert all(label.get_visible() for label in figure.axes[0].get_xticklabels())
-
-
 @pytest.fixture(scope="module")
 def slides(tmp_path_factory):
     """Those of the committed results."""

@@ -89,16 +89,6 @@ def test_its_oracle_is_that_of_the_other(monkeypatch):
     assert list(work.oracle(case, settings())) == [(50, case.label, 0.0)]
 
 
-def test_its_answer_is_the_case_with_the_most_time_together():
-    more, fewer = [0.4, 0.5, 0.6, 0.7, 0.8, 0.9], [0.1] * 6
-    rows = [Row(label, rounds={"together": shares}) for label, shares in (("alone", fewer), ("at once", more))]
-    assert PROFILE.answer(rows, [], settings()) == (
-        "Two devices work at the same time for up to 65% (40% to 90%) of a round; that is the case 'at once' of "
-        "two-jobs."
-    )
-    assert not PROFILE.claims
-
-
 @pytest.mark.parametrize(("costs", "doubted"), [([1.2] * 6, False), ([1.3] * 6, True), ([1.2, 1.3] * 3, False)])
 def test_timelines_that_cost_too_much_for_sure_are_doubted(costs, doubted):
     rows = [Row("at once", rounds={"cost": costs}), Row("alone", rounds={"cost": [1.0] * 6})]

@@ -101,16 +101,6 @@ def test_cells(column, expected):
     assert [cell(column, row) for row in (first, second)] == expected
 
 
-def test_bars_show_medians_and_samples_in_scale():
-    figure = Figure()
-    row_bars(figure, ROWS, "s", ["red", "blue"], scale=[10.0, 3.0])
-    (axes,) = figure.axes
-    assert [bar.get_width() for bar in axes.patches] == [50.0, 6.0]
-    whiskers, dots = axes.lines[0::2], axes.lines[1::2]
-    assert [list(line.get_xdata()) for line in whiskers] == [[40.0, 60.0], [3.0, 7.5]]
-    assert [list(line.get_xdata()) for line in dots] == [[40.0, 60.0, 50.0], [6.0, 3.0, 7.5]]
-
-
 def test_disturbed_rounds_are_crosses():
     figure = Figure()
     row_bars(figure, [replace(ROWS[0], disturbed=[False, True, False, True]), ROWS[1]], "s")

@@ -10,12 +10,11 @@ from unittest.mock import MagicMock
 import pytest
 
 from mxdp.experiments.harness import claims
-from mxdp.experiments.harness.exchanges import DDP
 from mxdp.experiments.harness.experiment import Case, Skipped
 from mxdp.experiments.harness.rows import Row
 from mxdp.experiments.measure.oracle import count
-from mxdp.experiments.twins.torch_copy_overlap import DEFAULT, PAGEABLE, PINNED, SIDE, TorchCopyOverlap
-from mxdp.experiments.twins.torch_data_parallel import DP, ONE, TorchDataParallel
+from mxdp.experiments.twins.torch_copy_overlap import TorchCopyOverlap
+from mxdp.experiments.twins.torch_data_parallel import DP, TorchDataParallel
 from mxdp.experiments.twins.torch_two_jobs import ALONE, ONCE, TURN, TorchTwoJobs
 
 
@@ -41,43 +40,6 @@ def test_two_jobs_are_judged_on_two_gpus_alone(devices, once, holds):
     ]
     TorchTwoJobs().finish(rows, [], {})
     assert judged(TorchTwoJobs, rows) == {"both_over_one": holds}
-    where = "2 GPUs (X)" if devices[0] != devices[1] else "1 GPU (X)"
-    assert TorchTwoJobs().answer(rows, [], {}) == (
-        f"On {where}, two jobs at once take {once:.2f} ({once:.2f} to {once:.2f}) times as long as one job alone."
-    )
-
-
-@pytest.mark.parametrize(
-    ("device", "both", "holds"), [("cuda:0", 2.2, True), ("cuda:0", 3.0, False), ("cpu", 2.2, None)]
-)
-def test_copies_must_hide_beside_products_on_a_gpu(device, both, holds):
-    parts = {"run_ms": 1000.0, "copy_ms": 2000.0}
-    rows = [
-        row(3.1, rounds=parts, memory=PAGEABLE, stream=DEFAULT, devices=[device]),
-        row(both, rounds=parts, memory=PINNED, stream=SIDE, devices=[device]),
-    ]
-    TorchCopyOverlap().finish(rows, [], {})
-    assert judged(TorchCopyOverlap, rows) == {"hidden": holds}
-    said = TorchCopyOverlap().answer(rows, [], {})
-    assert said.startswith(
-        f"On {'the CPU' if device == 'cpu' else '1 GPU (X)'}, products and copies take {both / 2:.2f} ("
-    )
-    assert "as the slides do it, 1.55 (" in said
-
-
-@pytest.mark.parametrize(("seconds", "holds"), [(0.6, True), (0.8, False)])
-def test_ddp_is_compared_with_one_process(seconds, holds):
-    rows = [
-        row(1.0, "one process", engine=ONE, devices=["cpu"]),
-        row(seconds, "DDP", engine=DDP, devices=["cpu", "cpu"]),
-    ]
-    TorchDataParallel().finish(rows, [], {"steps": 10})
-    assert judged(TorchDataParallel, rows) == {"ddp_gain": holds}
-    text = f"DDP in two processes makes a step {1 / seconds:.2f} ({1 / seconds:.2f} to {1 / seconds:.2f}) times as fast"
-    assert TorchDataParallel().answer(rows, [], {}) == f"On the CPU, {text} as one process does."
-    rows.append(row(2.0, "DataParallel", engine=DP, devices=["cuda:0", "cuda:1"]))
-    TorchDataParallel().finish(rows, [], {"steps": 10})
-    assert TorchDataParallel().answer(rows, [], {}).endswith("does, DataParallel 0.50 (0.50 to 0.50) times.")
 
 
 SETTINGS = dict(
