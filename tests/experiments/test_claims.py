@@ -260,6 +260,7 @@ def test_a_prediction_is_off_by_the_distance_of_the_intervals(predicted, apart):
 def test_a_count_has_no_noise():
     exact = Claim("At most 2.", "ours", 2.0, exact=True)
     assert [judged("x", exact, [row([n])])["holds"] for n in (2, 3)] == [True, False]
+    assert [judged("x", exact, [row(both)])["holds"] for both in ([1, math.nan], [math.nan, 1])] == [False, False]
     mixed = judged("x", exact, [row([2, 2, 3])], noise=9.0)
     assert (mixed["holds"], mixed["measured"]) == (False, [{"label": "a", "median": 2.0, "low": 2.0, "high": 3.0}])
 

@@ -75,7 +75,7 @@ def _side(claim: Claim, row: Row, name: str, sides: int, noise: float) -> Option
     """Is the row's interval on the right side of the bound? None: the bound is inside it."""
     if claim.exact:
         known = [value for value in row.rounds[name] if value is not None]
-        return bool(min(known) >= claim.bound if claim.least else max(known) <= claim.bound)
+        return all(value >= claim.bound if claim.least else value <= claim.bound for value in known)
     _, low, high = row.estimate(name, sides)
     if low is None or high is None:
         return None
