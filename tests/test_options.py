@@ -33,9 +33,11 @@ COMMANDS = {  # a line, and lines of which each has one other option or argument
     "exercises": {
         "check a.py": [
             "check b.py", "check a.py --json", "check a.py --junit x.xml", "check a.py --seconds 3",
-            "check a.py --megabytes 700",
+            "check a.py --megabytes 700", "check a.py --seed 7",
         ],
-        "watch a.py": ["watch b.py", "watch a.py --seconds 3", "watch a.py --megabytes 700", "list"],
+        "watch a.py": [
+            "watch b.py", "watch a.py --seconds 3", "watch a.py --megabytes 700", "watch a.py --seed 7", "list",
+        ],
     },
     "book": {"run a.md": ["run b.md", "run a.md --samples 33", "run a.md --devices 3", "list"]},
     "launch": {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import List, Optional, Sequence, Tuple
 
 import numpy as onp
@@ -99,3 +100,9 @@ def check_apart(data: Sequence[NDArray], who: str) -> None:
             f"{who} needs arrays on different devices, not on {', '.join(devices)}: "
             f"mxdp.devices({len(devices)}) gives different ones"
         )
+
+
+def check_bucket_mb(bucket_mb: float) -> None:
+    """Raise a ValueError unless it is a number more than 0."""
+    if isinstance(bucket_mb, bool) or not isinstance(bucket_mb, Real) or not bucket_mb > 0:
+        raise ValueError(f"bucket_mb must be more than 0, not {bucket_mb!r}: a number of MiB, or math.inf")

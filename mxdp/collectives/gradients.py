@@ -20,13 +20,12 @@ from __future__ import annotations
 import ctypes
 from contextlib import contextmanager
 from dataclasses import dataclass
-from numbers import Real
 from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as onp
 
 from mxdp.backend import NDArray, autograd, mx
-from mxdp.collectives.allreduce import check_apart
+from mxdp.collectives.allreduce import check_apart, check_bucket_mb
 from mxdp.collectives.program import Program, places
 from mxdp.collectives.tuning import resolve
 from mxdp.engine import prepare
@@ -296,5 +295,4 @@ def _check(device_params: Sequence[Sequence[NDArray]], bucket_mb: float) -> None
                 "get_params(params, device) makes it"
             )
     check_apart([params[0] for params in device_params], "GradientSync")
-    if isinstance(bucket_mb, bool) or not isinstance(bucket_mb, Real) or not bucket_mb > 0:
-        raise ValueError(f"bucket_mb must be more than 0, not {bucket_mb!r}: a number of MiB, or math.inf")
+    check_bucket_mb(bucket_mb)

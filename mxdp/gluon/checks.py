@@ -8,6 +8,7 @@ from mxdp.backend import autograd, gluon, mx
 from mxdp.errors import did_you_mean, plural
 from mxdp.gluon.store import Store, by_name
 from mxdp.processes import World
+from mxdp.processes.world import ranks_of
 
 MXNET_STORES = (
     "device",
@@ -34,7 +35,7 @@ def bucketing_store(kvstore: Any, world: Optional[World]) -> Optional[Store]:
         ValueError: no store has this name, or the store takes no ``world``.
         TypeError: neither a name nor a store.
     """
-    if world and world.size > 1 and not (isinstance(kvstore, str) and kvstore.lower().startswith("mxdp")):
+    if ranks_of(world).size > 1 and not (isinstance(kvstore, str) and kvstore.lower().startswith("mxdp")):
         raise ValueError(f"world is for mxdp's stores by name, such as 'mxdpauto', not for kvstore={kvstore!r}")
     if kvstore is None or isinstance(kvstore, mx.kv.KVStoreBase):
         return kvstore if isinstance(kvstore, Store) else None

@@ -26,6 +26,7 @@ from mxdp.plans.cost.machine import Machine
 from mxdp.plugin import MPI_STORE, store_name
 from mxdp.processes import World, agree_names, calling_trainer
 from mxdp.processes import world as find_world
+from mxdp.processes.world import ranks_of
 
 MOST_KEYS = 4096
 """The store remembers this many keys, far more than a network has parameters, and drops the least recently used."""
@@ -58,7 +59,7 @@ class Store(NoServer):
 
     def __init__(self, algorithm: str = AUTO, machine: Optional[Machine] = None, world: Optional[World] = None) -> None:
         check_algorithm(algorithm, also=[AUTO])
-        self.world = world or World()
+        self.world = ranks_of(world)
         self.algorithm = algorithm
         self.world.seed()  # dropout draws other masks on each rank
         self._names: List[str] = []
@@ -218,8 +219,7 @@ def by_name(name: str, world: Optional[World] = None) -> Optional[Store]:
 
 @dataclass
 class _Ready:
-    """The calls that were prepared for ``arrays``: values, then outs. The arrays are held, so their addresses stay
-    theirs."""
+    """The calls for ``arrays``: values, then outs. The arrays are held, so that their addresses stay theirs."""
 
     arrays: Arrays
     values: int
@@ -272,8 +272,7 @@ def _distinct(arrays: Sequence[NDArray]) -> List[NDArray]:
 
 
 def _check_optimiser(store: str, trainer: Any) -> None:
-    """Raise a ValueError if gluon's own Trainer would run, on several devices, an optimiser that keeps a number for all
-    of them or draws random numbers."""
+    """Raise a ValueError if gluon's own Trainer would run an optimiser apart that devices must share."""
     apart = trainer and not hasattr(trainer, "_bucketing") and (len(trainer._contexts) > 1 or store == MPI_STORE)
     name = type(trainer._optimizer).__name__ if apart else ""
     if name in ("Nadam", "LBSGD", "SGLD"):

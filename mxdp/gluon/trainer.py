@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, Optional
 
 from mxdp.backend import gluon
+from mxdp.collectives.allreduce import check_bucket_mb
 from mxdp.gluon.bucketed import CURE, BucketedGradients, refuse_stale, unwritten, zero
 from mxdp.gluon.checks import (
     bucketing_store,
@@ -74,8 +75,7 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         if self._bucketing:
             check_options(self._bucketing, compression_params, update_on_kvstore)
             check_dense(listed(params))
-        if not bucket_mb > 0:
-            raise ValueError(f"bucket_mb must be more than 0, not {bucket_mb}")
+        check_bucket_mb(bucket_mb)
         self._bucket_mb = bucket_mb
         self._buckets: Optional[BucketedGradients] = None
         self._placed: Optional[Shards] = None

@@ -127,3 +127,12 @@ def launchers_file() -> Optional[Any]:
         return memoryview(mmap.mmap(file, 16)).cast("q") if found.st_size == 16 and found.st_nlink == 0 else None
     except (KeyError, ValueError, OSError):
         return None
+
+
+def forget_shared_memory() -> None:
+    """Remove the name of MPICH's shared memory, which all ranks of this host have open by now. MPICH removes it at a
+    good end alone: each job that is killed would leave 2 MB of memory in use."""
+    with suppress(OSError), open("/proc/self/maps") as maps:
+        for path in {line.split()[-1] for line in maps if "/dev/shm/mpich_shm_" in line}:
+            with suppress(OSError):
+                os.unlink(path)

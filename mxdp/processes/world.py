@@ -20,7 +20,6 @@ import signal
 import sys
 import time
 import traceback
-from contextlib import suppress
 from types import TracebackType
 from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple, Type
 
@@ -31,7 +30,7 @@ from mxdp.backend import devices as find_devices
 from mxdp.engine import EngineJob, plain_layout, prepare, wait_for_use
 from mxdp.errors import MxdpError, plural
 from mxdp.plans.partition import bounds
-from mxdp.processes.leaving import INSIDE, LEFT, STEPS, launchers_file, leaving
+from mxdp.processes.leaving import INSIDE, LEFT, STEPS, forget_shared_memory, launchers_file, leaving
 from mxdp.sections import RANK_SUM
 
 LAUNCHED = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "MPI_LOCALNRANKS")
@@ -69,13 +68,13 @@ class World:
         self.begun = [0, 0]
         """How many arrays this rank has begun to exchange, and how many small objects."""
         if mpi is None or mpi.COMM_WORLD.size == 1:
-            _forget_shared_memory()
+            forget_shared_memory()
             return
         if mpi.Query_thread() < mpi.THREAD_MULTIPLE:
             raise MxdpError("this MPI allows no calls from several threads (MPI_THREAD_MULTIPLE), which mxdp needs")
         # Copies, so that no message of the user's, nor of another World, is taken for one of these.
         self._mpi, self._arrays, self._objects = mpi, mpi.COMM_WORLD.Dup(), mpi.COMM_WORLD.Dup()
-        _forget_shared_memory()
+        forget_shared_memory()
         self.rank, self.size = self._objects.rank, self._objects.size
         host = self._objects.Split_type(mpi.COMM_TYPE_SHARED, self.rank)
         self.local_rank = host.rank
@@ -151,9 +150,8 @@ class World:
         ranks = self.gather((value, text))
         if failure:
             raise failure
-        for _, text in ranks:
-            if text:
-                raise MxdpError(text)
+        for text in filter(None, (text for _, text in ranks)):
+            raise MxdpError(text)
         return [value for value, _ in ranks]
 
     def seed(self, number: Optional[int] = None) -> None:
@@ -275,20 +273,11 @@ def world() -> World:
             ) from error
         return World()
     found = World(MPI)
-    if found.size == 1 and steps is not None:
+    if steps is not None and found.size == 1:
         steps[1] = LEFT
     leaving(MPI, mpi4py.rc.finalize is False).begun.append(found.begun)
     found.seed()
     return found
-
-
-def _forget_shared_memory() -> None:
-    """Remove the name of MPICH's shared memory, which all ranks of this host have open by now. MPICH removes it at a
-    good end alone: each job that is killed would leave 2 MB of memory in use."""
-    with suppress(OSError), open("/proc/self/maps") as maps:
-        for path in {line.split()[-1] for line in maps if "/dev/shm/mpich_shm_" in line}:
-            with suppress(OSError):
-                os.unlink(path)
 
 
 def _end_all_ranks(kind: Type[BaseException], error: BaseException, trace: Optional[TracebackType]) -> None:

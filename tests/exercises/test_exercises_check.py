@@ -138,17 +138,19 @@ def test_another_seed_gives_other_sizes():
 
 
 def test_a_junit_file_stays_if_the_new_one_cannot_be_written(tmp_path, monkeypatch, capsys):
-    file, write = tmp_path / "out.xml", Path.write_text
+    file, write = tmp_path / "out.xml", Path.write_bytes
 
-    def half(self, text, **more):
-        write(self, text[: len(text) // 2], **more)
+    def half(self, content):
+        write(self, content[: len(content) // 2])
         raise OSError(28, "No space left on device")
 
     file.write_text("old")
-    monkeypatch.setattr("mxdp.exercises.__main__.check", lambda *_: dict(file="", exercises=[], problem="", printed=""))
-    monkeypatch.setattr(Path, "write_text", half)
+    monkeypatch.setattr(
+        "mxdp.exercises.__main__.check", lambda *_: dict(file="", exercises=[], problem="", printed="", right=True)
+    )
+    monkeypatch.setattr(Path, "write_bytes", half)
     assert main(["check", __file__, "--junit", str(file), "--json"]) == 2
-    assert "can't be written: No space left" in capsys.readouterr().err
+    assert "can't be written (No space left" in capsys.readouterr().err
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("out.xml", "old")]
 
 

@@ -181,7 +181,7 @@ def test_a_file_that_cannot_be_written_is_said_and_the_result_is_there(tmp_path)
     (tmp_path / "made-good.json").mkdir()
     result = measure(faulty.Good, tmp_path)
     assert result["status"] == "failed"
-    assert "made-good.json can't be written" in result["error"]
+    assert "made-good.json is a folder" in result["error"]
     assert lengths(result) == {"case 1": 3, "case 2": 3}
 
 

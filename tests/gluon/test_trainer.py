@@ -406,6 +406,8 @@ def test_a_store_that_resembles_none():
         Trainer(parameters(2), *SGD, kvstore="12345")
     with pytest.raises(TypeError, match="a store's name, a store or None, not 5"):
         Trainer(parameters(2), *SGD, kvstore=5)
+    with pytest.raises(TypeError, match=r"world must be what mxdp.world\(\) returns, not '2'"):
+        Trainer(parameters(2), *SGD, world="2")
 
 
 @pytest.mark.parametrize("n", [1, 2])
@@ -418,6 +420,7 @@ def test_options_for_mxnets_stores_are_refused_in_one_sentence(n, kvstore):
         ),
         ({"update_on_kvstore": True}, "runs no optimiser.*leave update_on_kvstore out"),
         ({"bucket_mb": 0}, "bucket_mb must be more than 0, not 0"),
+        ({"bucket_mb": "25"}, "bucket_mb must be more than 0, not '25'"),
     ]
     for options, message in wrong:
         with pytest.raises(ValueError, match=message) as caught:

@@ -118,5 +118,5 @@ class ShardedOptimizer(Experiment):
         megabytes = [row.metrics["state_bytes"] / 1e6 for row in rows]
         style.bars(upper, [row.label for row in rows], megabytes, unit="MB", colours=colours)
         style.row_bars(figure, rows, "ms", colours, [1e3] * len(rows), lower)
-        upper.set_title("The optimiser's state: all of it, or in shards on a device")
+        upper.set_title("The optimiser's state: all, or a shard")
         lower.set_title("A step")
