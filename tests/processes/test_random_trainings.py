@@ -150,7 +150,7 @@ def run(case, by_gluon):
     return found
 
 
-EXAMPLES = int(os.environ.get("MXDP_TRAININGS", 150))
+EXAMPLES = int(os.environ.get("MXDP_TRAININGS", 170))
 """Of one to three trainings each."""
 
 
