@@ -27,7 +27,7 @@ from mxdp.engine import Call, prepare
 from mxdp.scratch import Function, Params
 
 KEPT = 4
-"""Shapes of batches whose graphs are kept on a device, those that were used last. One of LeNet for 256 pictures takes
+"""How many batch shapes keep their graphs on a device: the most recently used ones. LeNet's for 256 pictures takes
 28 MB."""
 _RECORDING = threading.RLock()
 """Held while a network is recorded."""

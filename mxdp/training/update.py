@@ -15,7 +15,7 @@ from mxdp.scratch import Params
 ROOM = 60
 """Arrays that MXNet's ``multi_sgd_update`` and ``multi_sgd_mom_update`` have room for. They don't check it."""
 KEPT = 16
-"""Numbers of samples whose prepared calls are kept, those that were used last."""
+"""How many batch sizes keep their prepared calls: the most recently used ones."""
 
 
 def updates_alone(x: NDArray) -> bool:
