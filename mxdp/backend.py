@@ -1,23 +1,43 @@
 """The only ``import mxnet`` of the project, MXNet's devices, and the upload of an array to one of them.
 
-Importing this file prepares the process (:mod:`mxdp.process`), loads CUDA's libraries where ``mxnet-cu112`` is
-installed (:mod:`mxdp.cuda`), imports MXNet and turns its NumPy semantics on. If that fails it raises
-:class:`~mxdp.errors.BackendError`: one sentence, with the cure.
+``mx``, ``np``, ``npx``, ``autograd`` and ``gluon`` are MXNet's modules. The first use of one prepares the process
+(:mod:`mxdp.process`), loads CUDA's libraries where ``mxnet-cu112`` is installed (:mod:`mxdp.cuda`), imports MXNet and
+turns its NumPy semantics on. If that fails it raises :class:`~mxdp.errors.BackendError`: one sentence, with the cure.
+So a program that only lists or shows results may import everything, and loads no MXNet.
 """
 
 from __future__ import annotations
 
 import ctypes
+import importlib
 import math
 import os
+import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Tuple, Union
+from types import ModuleType
+from typing import Any, List, Optional, Sequence, Tuple, Union
+
+import numpy as onp
+import numpy.typing as npt
+import wrapt
 
 from mxdp import cuda, process
 from mxdp.errors import BackendError
 
 
-def _import_mxnet() -> Any:
+class _Module(ModuleType):
+    """A module of MXNet's, imported when one of its names is first used. Then it gets all of them, so that they are
+    found as fast as in the module itself."""
+
+    def __getattr__(self, name: str) -> Any:
+        if "mxnet" not in sys.modules:
+            _import_mxnet()
+        module = importlib.import_module(self.__name__)
+        self.__dict__.update(vars(module))
+        return getattr(module, name)
+
+
+def _import_mxnet() -> None:
     """Prepare the process and import MXNet.
 
     Raises:
@@ -30,34 +50,29 @@ def _import_mxnet() -> Any:
     for_cuda = any("-cu" in name for name in process.installed_backends())
     missing = cuda.preload() if for_cuda else []
     try:
-        import mxnet
+        importlib.import_module("mxnet")
     except OSError as error:
         if for_cuda and not cuda.driver_installed():
             raise BackendError(cuda.NO_DRIVER) from error
         raise BackendError(missing[0] if missing else cuda.import_problem(error)) from error
     except ImportError as error:
         raise BackendError(f"MXNet can't be imported ({error}): install it again.") from error
-    return mxnet
 
 
-mx: Any = _import_mxnet()
-np: Any = mx.np
-npx: Any = mx.npx
-autograd: Any = mx.autograd
-gluon: Any = mx.gluon
-npx.set_np()
-os.environ.setdefault("MXNET_SUBGRAPH_VERBOSE", "0")  # else each Symbol.bind writes a line to stderr
+@wrapt.when_imported("mxnet")  # now, if it has been
+def _set_up(mxnet: Any) -> None:
+    mxnet.npx.set_np()
+    os.environ.setdefault("MXNET_SUBGRAPH_VERBOSE", "0")  # else each Symbol.bind writes a line to stderr
 
-# After MXNet: a Python without MXNet may lack NumPy, too, and BackendError should come first.
-import numpy as onp  # noqa: E402
-import numpy.typing as npt  # noqa: E402
 
-if TYPE_CHECKING:
-    NDArray = Any
-    Device = Any
-else:
-    NDArray = np.ndarray
-    Device = mx.Context
+mx: Any = _Module("mxnet")
+np: Any = _Module("mxnet.numpy")
+npx: Any = _Module("mxnet.numpy_extension")
+autograd: Any = _Module("mxnet.autograd")
+gluon: Any = _Module("mxnet.gluon")
+
+NDArray = Any  # an array of np
+Device = Any  # mx.Context
 HostArray = npt.NDArray[Any]
 Batch = Union[HostArray, NDArray]
 Devices = Sequence[Device]

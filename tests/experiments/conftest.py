@@ -13,10 +13,9 @@ import psutil
 import pytest
 from filelock import FileLock
 
-from mxdp.experiments.harness import runner
-from mxdp.experiments.harness.experiment import find
-from mxdp.experiments.harness.settings import BUILT_IN
-from mxdp.experiments.measure.crew import Crew
+from mxdp.experiments.lab import run
+from mxdp.experiments.lab.module import Settings, find
+from mxdp.experiments.lab.settings import COMMON
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -29,20 +28,10 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left_behind(monkeypatch):
-    """Of what a test has started, nothing runs when it has ended. (Crews of a ``set_up`` end with the harness's child,
-    so here with the test.)"""
-    before, crews = set(own_processes()), []
-    start = Crew.__init__
-
-    def kept(crew, *arguments):
-        start(crew, *arguments)
-        crews.append(crew)
-
-    monkeypatch.setattr(Crew, "__init__", kept)
+def nothing_is_left_behind():
+    """Of what a test has started, nothing runs when it has ended."""
+    before = set(own_processes())
     yield
-    for crew in crews:
-        crew.close()
     until = time.monotonic() + 20
     while (left := own_processes() - before) and time.monotonic() < until:
         time.sleep(0.05)
@@ -67,13 +56,16 @@ def own_processes():
     return found
 
 
-FOR_ALL_CLAIMS = {"break-even": {"lenet": [4, 8]}, "buckets": {"bucket_mb": [25.0]}}
-"""What ``little`` lacks. (To change it there would make hours of results older.)"""
+def little(question, **changes):
+    """The settings with which a test runs ``question`` in a few seconds."""
+    quick = {**COMMON["quick"], **question.preset("quick"), "processes": 2}
+    data = {"data": "synthetic"} if "data" in quick else {}
+    return Settings({**quick, **data, **question.LITTLE, **changes})
 
 
 @pytest.fixture(scope="session")
 def measured(tmp_path_factory):
-    """``measured(name)``: the folder and the result of that experiment, run with little work, once for all tests."""
+    """``measured(name)``: the folder and the result of that question, run with little work, once for all tests."""
     folder = tmp_path_factory.getbasetemp()
     # Each of pytest-xdist's processes has a folder of its own inside the session's.
     folder = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "measured"
@@ -83,11 +75,8 @@ def measured(tmp_path_factory):
         kept = folder / f"{name}.pickle"
         with FileLock(folder / f"{name}.lock"):
             if not kept.exists():
-                experiment = find(name)
-                quick = {**BUILT_IN["quick"], **experiment.presets["quick"], "repeats": 1, "rounds": 2, "looks": 1}
-                own = {"data": "synthetic"} if "data" in quick else {}
-                settings = {**quick, **own, **experiment.little, **FOR_ALL_CLAIMS.get(name, {})}
-                result = runner.run(experiment, "quick", settings, folder)
+                question = find(name)
+                result = run.run(question, "quick", little(question), folder, lambda *_: None)
                 kept.write_bytes(pickle.dumps(result))
         return folder, pickle.loads(kept.read_bytes())
 

@@ -1,0 +1,95 @@
+"""Matrix products on one device, prepared once and pushed again and again; and the products of the book's slides."""
+
+from __future__ import annotations
+
+from typing import Any, Iterator, List, Sequence, Tuple
+
+import numpy as onp
+
+from mxdp.backend import Device, NDArray, np, upload
+from mxdp.engine import prepare
+from mxdp.experiments.devices import timed
+from mxdp.experiments.lab import Row, Settings
+
+PROBE_SIDE, PROBES = 256, 10
+SLIDES_PRODUCTS, SLIDES_SIDE = 50, 4000
+
+
+class Products:
+    """A product with ``w`` for each of ``lefts``, each into its own array of ``results``.
+
+    A ``chain`` starts from the first of ``lefts``; each result is the left factor of the next product::
+
+        independent   x1 w, x2 w, x3 w           chain   x1 w, x1 w w, x1 w w w
+    """
+
+    def __init__(self, lefts: Sequence[NDArray], w: NDArray, chain: bool) -> None:
+        self.results = [np.zeros(left.shape, ctx=left.ctx) for left in lefts]
+        if chain:
+            lefts = [lefts[0], *self.results[:-1]]
+        self._calls = [prepare("_np_dot", [left, w], result) for left, result in zip(lefts, self.results)]
+
+    def push(self) -> None:
+        """Push all products in order. Doesn't wait."""
+        for call in self._calls:
+            call()
+
+
+def factors(height: int, width: int, device: Device, seed: int) -> Tuple[NDArray, NDArray]:
+    """Two random matrices, (height, width) and (width, width). The columns of the second sum to 1, so the numbers stay
+    as large as they are, however often the first is multiplied by it."""
+    random = onp.random.RandomState(seed)
+    x, w = (random.uniform(size=(rows, width)).astype("float32") for rows in (height, width))
+    return upload(x, device), upload(w / w.sum(axis=0), device)
+
+
+def whole_factors(count: int, device: Device, seed: int) -> Tuple[List[NDArray], NDArray]:
+    """``count`` different matrices and one more, (33, 33), of -1, 0 and 1.
+
+    Their products, and a chain of four, are exact in float32 in any order of additions: 33 ** 4 is below 2 ** 24.
+    """
+    *lefts, w = onp.random.RandomState(seed).randint(-1, 2, size=(count + 1, 33, 33)).astype("float32")
+    return [upload(left, device) for left in lefts], upload(w, device)
+
+
+def compared(
+    found: Sequence[Sequence[NDArray]], lefts: Sequence[NDArray], w: NDArray, chain: bool
+) -> Iterator[Tuple[Any, Any, float]]:
+    """For an oracle: each array of ``found[i]`` beside NumPy's product i, with tolerance 0."""
+    right, weights = lefts[0].asnumpy(), w.asnumpy()
+    for left, arrays in zip(lefts, found):
+        right = onp.dot(right if chain else left.asnumpy(), weights)
+        for array in arrays:
+            yield array.asnumpy(), right, 0.0
+
+
+def square_side(seconds: float, rate: float) -> int:
+    """The side of square matrices whose product takes about ``seconds`` at ``rate`` multiply-adds a second, as a
+    multiple of 20.
+
+    >>> square_side(0.002, 5e10)
+    460
+    """
+    side: float = (seconds * rate) ** (1 / 3)
+    return max(20, 20 * round(side / 20))
+
+
+def rate_of(device: Device) -> float:
+    """The rate at which one core multiplies matrices: the best of a few chains of small products."""
+    x, w = factors(PROBE_SIDE, PROBE_SIDE, device, 0)
+    push = Products([x] * PROBES, w, chain=True).push
+    return PROBES * float(PROBE_SIDE) ** 3 / min(timed(push) for _ in range(4))
+
+
+def size_in_words(row: Row, s: Settings) -> str:
+    """The number and the size of a row's products, beside those of the slides. Without a ``size`` they were scaled to
+    ``run_seconds`` by the row's ``rate``.
+
+    >>> size_in_words(Row("", False, {"size": 720, "rate": 3.8e10}), Settings(products=50, size=None, run_seconds=0.5))
+    '50 products of 720 x 720 (the slides: 50 of 4000 x 4000), scaled to about 0.5 s by the measured rate of 76 Gflop/s'
+    """
+    side, slides = f"{row.size} x {row.size}", f"{SLIDES_PRODUCTS} of {SLIDES_SIDE} x {SLIDES_SIDE}"
+    words = f"{s.products} products of {side} (the slides: {slides})"
+    if s.size:
+        return words
+    return f"{words}, scaled to about {s.run_seconds:g} s by the measured rate of {2 * row.rate / 1e9:.0f} Gflop/s"

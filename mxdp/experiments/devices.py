@@ -1,0 +1,61 @@
+"""The devices that a case runs on, and times of work that is pushed to them."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Callable, List, NamedTuple
+
+import numpy as onp
+
+from mxdp.backend import Device, devices, npx
+from mxdp.experiments.lab.module import Case, Settings
+from mxdp.timing import Timer
+
+WARM_UP = 20
+"""Steps of training before a clock starts: until then MXNet finds its memory, and Linux its pages. Where a process
+measures one round, all of that would be in it."""
+FEWEST = 2
+
+
+def devices_of(case: Case, s: Settings) -> List[Device]:
+    """The devices of this process of ``case``, of the same kind in all cases of a question.
+
+    With ``kind="auto"`` on a machine with one GPU, ``devices(1)`` is that GPU and ``devices(2)`` are two CPU contexts,
+    which can't be compared. So the largest case decides for all. The processes of one case get different devices.
+    """
+    alone = 1 if case.engine else case.processes
+    found = devices(max([*s.get("devices", ()), case.devices * alone]), s.kind)
+    first = case.process * case.devices if alone > 1 else 0
+    return found[first : first + case.devices]
+
+
+def random_of(s: Settings, more: int = 0) -> Any:
+    """NumPy's random numbers for the seed of these settings."""
+    return onp.random.RandomState([s.seed, more] if more else s.seed)
+
+
+def timed(push: Callable[[], Any]) -> float:
+    """Seconds of what ``push`` pushes. Waits at both ends."""
+    timer = Timer()
+    with timer:
+        push()
+    return timer.times[-1]
+
+
+class Mean(NamedTuple):
+    """Seconds until the calls had returned (the front end's part), and until their work was done."""
+
+    pushed: float
+    done: float
+
+
+def mean_seconds(push: Callable[[], Any], at_least: float) -> Mean:
+    """Means of ``push``, called repeatedly for about ``at_least`` seconds. Waits at both ends, not between calls."""
+    push()
+    times = max(FEWEST, round(at_least / max(timed(push), 1e-6)))
+    started = time.perf_counter()
+    for _ in range(times):
+        push()
+    pushed = time.perf_counter() - started
+    npx.waitall()
+    return Mean(pushed / times, (time.perf_counter() - started) / times)

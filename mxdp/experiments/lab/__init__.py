@@ -1,0 +1,23 @@
+"""The laboratory: asks a question by measuring, in processes started anew. :mod:`.module` says what a question is.
+
+Imports no MXNet. A question imports everything that it needs from here.
+"""
+
+from mxdp.experiments.lab.module import Case, Settings, Skipped, Work
+from mxdp.experiments.lab.rows import Number, Row, contenders, fastest, largest, mean, smallest
+from mxdp.experiments.lab.told import Told
+
+__all__ = [
+    "Case",
+    "Number",
+    "Row",
+    "Settings",
+    "Skipped",
+    "Told",
+    "Work",
+    "contenders",
+    "fastest",
+    "largest",
+    "mean",
+    "smallest",
+]

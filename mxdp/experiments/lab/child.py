@@ -1,0 +1,155 @@
+"""One process of a measurement: ``python -m mxdp.experiments.lab.child ORDER``.
+
+``ORDER`` is a JSON file: the module, its settings, the cases that share this process, and what to do with them. The
+process answers by lines of JSON in a file beside it, each with the index of its case, as it goes::
+
+    {"case": 0, "doing": "warming up"}          what follows took too long, or crashed, if nothing comes after it
+    {"case": 0, "oracle": [80, 0]}              numbers compared with the serial run, numbers wrong
+    {"case": 0, "ready": {...}}                 set up: devices, facts, modules
+    {"case": 0, "round": {"seconds": 1.2}}      of each round: all cases take turns
+    {"case": 0, "timeline": {...}}              one more round, recorded
+    {"case": 0, "failed": "..."}                or "skipped": this case alone; the others go on
+
+MXNet is loaded under the environment the process was started with. Whatever it prints goes into its log.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import os
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any, Callable, Dict, Optional
+
+from mxdp import process
+from mxdp.errors import MxdpError, described
+from mxdp.experiments.devices import devices_of
+from mxdp.experiments.lab import ranks
+from mxdp.experiments.lab.module import Case, Settings, Skipped, Work
+from mxdp.experiments.lab.result import plain
+from mxdp.experiments.oracle import count
+from mxdp.experiments.timelines import recorded
+from mxdp.launch.guard import die_with_parent
+
+
+class Child:
+    """What one process does, and where it answers."""
+
+    def __init__(self, order: Dict[str, Any], path: Path) -> None:
+        self.order, self.path = order, path
+        self.question = importlib.import_module(order["module"])
+        self.settings = Settings(order["settings"])
+        self.shared: Dict[str, Any] = dict(order["shared"])
+        self.works: Dict[int, Work] = {}
+        self.size = order["cases"][0]["processes"]
+        self.rank = ranks.rank(order["cases"][0]["engine"]) if self.size > 1 else 0
+        self.cases = list(map(self._case, order["cases"]))
+        self._answers = open(path.with_name(f"answer-{self.rank}"), "a", encoding="utf-8")
+
+    def measure(self) -> None:
+        """Oracle and warm-up of every case, rounds in turn, a recording. A case that fails is left out."""
+        for index in range(len(self.cases)):
+            if not self.order["compare"] or self._do(index, "comparing with the serial run", self._compare):
+                self._do(index, "setting up and warming up", self._set_up)
+        for number in range(self.order["rounds"]):
+            for index in list(self.works):
+                self._do(index, f"measuring round {number + 1}", self._round, number)
+        for index, work in list(self.works.items()):
+            if self.order["compare"] and work.record and self.rank == 0:
+                self._do(index, "recording one more run", self._record)
+
+    def _case(self, record: Dict[str, Any]) -> Case:
+        settings, folder = record.pop("settings"), record.pop("folder")
+        case = Case(**record, **settings)
+        case.process, case.number, case.folder = self.rank, self.order["number"], folder
+        return case
+
+    def _do(self, index: int, doing: str, action: Callable[..., Any], *more: Any) -> bool:
+        """Do it for the case, and answer; False if that failed."""
+        case = self.cases[index]
+        case.settings = {**self.shared, **case.settings}
+        self._answer(case=index, doing=doing)
+        try:
+            action(index, case, *more)
+            return True
+        except Skipped as error:
+            self._answer(case=index, skipped=str(error))
+        except Exception as error:
+            print(f"{case.label}, {doing}:", file=sys.stderr)
+            traceback.print_exc()
+            self._answer(case=index, failed=f"{described(error)} (while {doing})")
+        self.works.pop(index, None)  # other cases may need the memory
+        try:
+            wait()  # MXNet raises an operator's error at the next wait, whoever waits: here, not in the next case
+        except Exception:
+            traceback.print_exc()
+        return False
+
+    def _answer(self, **line: Any) -> None:
+        self._answers.write(json.dumps(plain(line)) + "\n")
+        self._answers.flush()
+
+    def _compare(self, index: int, case: Case) -> None:
+        checked, wrong = count(self.question.oracle(case, self.settings))
+        self._answer(case=index, oracle=[checked, wrong])
+        if wrong:
+            raise MxdpError(f"{wrong:,} of {checked:,} numbers differ from the serial run, so it was not timed")
+        if not checked:
+            raise MxdpError("nothing was compared with the serial run, so it was not timed")
+
+    def _set_up(self, index: int, case: Case) -> None:
+        work = self.works[index] = self.question.set_up(case, self.settings)
+        if work.devices is None:
+            work.devices = devices_of(case, self.settings)
+        self.shared.update(work.shared)
+        modules = {f"{__package__}.child", self.question.__name__}
+        ready = {
+            "devices": list(map(str, work.devices)),
+            "facts": work.facts,
+            "shared": work.shared,
+            "variables": process.describe(),
+            "modules": sorted(modules | {name for name in sys.modules if name.startswith("mxdp.")}),
+        }
+        self._answer(case=index, ready=ready)
+
+    def _round(self, index: int, case: Case, number: int) -> None:
+        wait()
+        ranks.meet(self.path.parent / f"round-{index}-{number}", self.rank, self.size)
+        started = time.perf_counter()
+        done = self.works[index].round()
+        wait()
+        seconds, more = time.perf_counter() - started, {}
+        if done is not None:
+            seconds, more = done if isinstance(done, tuple) else (done, {})
+        if not 0 <= seconds < math.inf:
+            raise MxdpError(f"it took {seconds} seconds; a time is finite and not negative")
+        self._answer(case=index, round={**more, "seconds": seconds})
+
+    def _record(self, index: int, case: Case) -> None:
+        work = self.works[index]
+        assert work.record and work.devices is not None
+        self._answer(case=index, timeline=recorded(work.record, work.devices))
+
+
+def wait() -> None:
+    """Wait for all devices, if MXNet is loaded."""
+    if "mxnet" in sys.modules:
+        from mxdp.backend import npx
+
+        npx.waitall()
+
+
+def main(path: Optional[str] = None) -> None:
+    """Do what the order says; all prints go to the log, C libraries' too."""
+    die_with_parent()
+    os.dup2(2, 1)
+    order = Path(path or sys.argv[1])
+    Child(json.loads(order.read_text(encoding="utf-8")), order).measure()
+
+
+if __name__ == "__main__":
+    main()

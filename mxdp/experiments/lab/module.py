@@ -1,0 +1,259 @@
+'''What a question is, and how it is found.
+
+A question is one module. It lies in a room of ``mxdp/experiments/``, or is named in ``MXDP_EXPERIMENTS``; there is no
+list to edit. Its name is the module's, with ``-`` for ``_``. The first line of its docstring is the question, and the
+rest says what is known about the answer::
+
+    """Does a sum on two devices take as long as on one?
+
+    It should: each device has a core of its own.
+    """
+
+    from mxdp.backend import np
+    from mxdp.experiments.lab import Case, Work
+    from mxdp.experiments.lab.tools import devices_of
+
+    PRESETS = {"quick": dict(devices=[1, 2], size=1000)}
+
+
+    def cases(s):
+        for n in s.devices:
+            yield Case(f"{n} devices", n)
+
+
+    def expect(s, cores):
+        return f"1.0 on {cores} cores."
+
+
+    def oracle(case, s):
+        for x in _arrays(case, s):
+            yield x.sum(), 3.0 * s.size, 0.0
+
+
+    def set_up(case, s):
+        arrays = _arrays(case, s)
+        return Work(lambda: [x.sum() for x in arrays])
+
+
+    def _arrays(case, s):
+        return [np.full(s.size, 3.0, ctx=device) for device in devices_of(case, s)]
+
+
+    def tell(t, s):
+        one, two = t.one(devices=1), t.one(devices=2)
+        t.column("seconds", form=".4f", about="the time of a round")
+        t.claim("Two devices take at most 1.1 times as long.", two.seconds / one.seconds, at_most=1.1)
+        t.answer(f"On two devices it takes {two.seconds / one.seconds:.2f} times as long.")
+
+====================  ==========================================================================================
+``cases(s)``          yields what to compare: a :class:`Case` for each row, in their order
+``expect(s, cores)``  what the cost model says on so many cores; it is called before anything is measured
+``oracle(case, s)``   computes as the case does, and serially. It yields ``(actual, expected, tolerance)``, the
+                      arguments of :func:`~mxdp.experiments.lab.oracle.count_wrong`
+``set_up(case, s)``   makes everything ready, warms up, and returns a :class:`Work`, whose rounds are measured
+``tell(t, s)``        is called whenever a result is shown, never when it is measured: columns, claims, the answer
+                      and pictures (:class:`~mxdp.experiments.lab.told.Told`)
+====================  ==========================================================================================
+
+``oracle`` and ``set_up`` run in a process of their own, started for the case, with its environment; the others run in
+the parent, where MXNet is never loaded: the names of :mod:`mxdp.backend` load it at their first use.
+
+Constants, all optional but ``PRESETS``:
+
+====================  ==========================================================================================
+``PRESETS``           ``quick``, and ``full`` if it differs: settings, whose values declare their types. Each number
+                      must be above 0. Besides there are those of :data:`mxdp.experiments.lab.settings.COMMON`
+``LITTLE``            settings, in place of quick's, with which the tests run it in a few seconds
+``CHECKS``            for settings that must meet more: by name, a test of the value, and what is allowed, in words
+``SOURCE``            who answered the question before
+``COMPARED``          what the oracle compares with the serial run, in words
+``TOUR``              True: it is part of the tour
+``TOGETHER``          True: all cases of one environment share a process, in which they take turns. A process costs
+                      half a second. If a case raises, the others go on; if it crashes or hangs, they are lost, too
+``NEEDS``             modules that mxdp does not need, each with the command that installs it
+``SLIDE_PANEL``       which of the picture's axes a slide shows (from 0)
+====================  ==========================================================================================
+'''
+
+from __future__ import annotations
+
+import importlib
+import os
+import pkgutil
+import re
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+
+from mxdp.errors import UsageError, did_you_mean
+
+NO_ROOMS = ("lab", "show", "predict")
+"""Folders of ``mxdp/experiments/`` that hold no questions."""
+EXTRA_MODULES = "MXDP_EXPERIMENTS"
+"""Environment variable: names of further modules (comma-separated) that are questions, for a teacher's own."""
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+PARTS = ("cases", "expect", "oracle", "set_up", "tell")
+DEFAULTS: Mapping[str, Any] = dict(
+    LITTLE={}, CHECKS={}, SOURCE="ours", COMPARED="", TOUR=False, TOGETHER=False, NEEDS={}, SLIDE_PANEL=0
+)
+
+
+class Skipped(Exception):
+    """Raised by ``oracle`` or ``set_up`` where this machine can't do the case: what is missing, and what to do."""
+
+
+class Settings(Dict[str, Any]):
+    """A question's settings, also as attributes."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self:
+            return self[name]
+        raise AttributeError(f"there is no setting {name!r}; there are {', '.join(self)}")
+
+
+class Case:
+    """One configuration, which becomes one row.
+
+    Args:
+        label: the row's.
+        devices: how many it uses, in each of its processes.
+        processes: how many work on it at the same time; each calls ``oracle``, ``set_up`` and the rounds, which begin
+            together, and the slowest decides a round's time.
+        engine: what starts them, so that they can exchange something (:mod:`.ranks`); without one they exchange
+            nothing.
+        environment: changes the user's environment; ``None`` removes a variable.
+        reference: True for a yardstick, such as a ceiling, that is listed apart from the rows.
+        needs: modules that mxdp does not need, each with the command that installs it; without one of them the case is
+            skipped, and the result says so.
+        settings: what distinguishes this case, as attributes; JSON must be able to hold them.
+    """
+
+    process = 0
+    """Which of ``processes`` this is."""
+    number = 0
+    """How many times the case was started before."""
+    folder = ""
+    """Where its processes may leave something for those that are started later; empty at first, gone at the end."""
+
+    def __init__(
+        self,
+        label: str,
+        devices: int = 1,
+        processes: int = 1,
+        engine: str = "",
+        environment: Optional[Mapping[str, Optional[str]]] = None,
+        reference: bool = False,
+        needs: Optional[Mapping[str, str]] = None,
+        **settings: Any,
+    ) -> None:
+        self.label, self.devices, self.processes, self.engine = label, devices, processes, engine
+        self.environment, self.reference, self.needs = dict(environment or {}), reference, dict(needs or {})
+        self.settings = settings
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "settings" and name in self.settings:
+            return self.settings[name]
+        raise AttributeError(f"the case {self.__dict__.get('label')!r} has no {name!r}")
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """One of its settings, or ``default``."""
+        return self.settings.get(name, default)
+
+
+class Work:
+    """What ``set_up`` has made ready, warmed up, for one case.
+
+    Args:
+        round: does one round. If it returns None, its time is taken between two waits for all devices. Else it returns
+            the seconds, or the seconds and a dict of what else was measured. Numbers become numbers of the row, one for
+            each process; of dicts of numbers each entry does. Of anything else the row has the last.
+        devices: those it uses; by default those of :func:`.tools.devices_of`.
+        record: True to run a round once more under MXNet's profiler, or a function that is run in its place; the row
+            gets its timeline.
+        shared: what is measured once and must be the same for all cases, such as a rate that sizes are scaled by: all
+            cases that are set up later have it among their settings.
+        facts: what else is known of the case, for the row.
+    """
+
+    def __init__(
+        self,
+        round: Callable[[], Any],
+        devices: Optional[Sequence[Any]] = None,
+        record: Any = False,
+        shared: Optional[Mapping[str, Any]] = None,
+        **facts: Any,
+    ) -> None:
+        self.round, self.devices = round, devices
+        self.record = (round if record is True else record) or None
+        self.shared, self.facts = dict(shared or {}), facts
+
+
+class Question:
+    """A module, its name, its question, and its constants as attributes."""
+
+    def __init__(self, module: ModuleType) -> None:
+        missing = [part for part in ("PRESETS", *PARTS) if not hasattr(module, part)]
+        if missing:
+            raise ValueError(f"{module.__name__} is no question: it has no {', '.join(missing)}")
+        self.module = module
+        self.name = module.__name__.rpartition(".")[2].replace("_", "-")
+        self.question, _, self.about = (module.__doc__ or "").strip().partition("\n")
+        if not NAME.fullmatch(self.name) or self.name == "all":
+            raise ValueError(f"no question can be called {self.name!r}: its files are named after it")
+
+    def __getattr__(self, name: str) -> Any:
+        if name in DEFAULTS:
+            return getattr(self.module, name, DEFAULTS[name])
+        return getattr(self.module, name)
+
+    def preset(self, name: str) -> Mapping[str, Any]:
+        """The settings of that preset."""
+        return dict(self.PRESETS.get(name) or self.PRESETS["quick"])
+
+
+def lacking(needs: Mapping[str, str]) -> str:
+    """The first of these modules that is not installed, and the command that installs it, in words; or nothing."""
+    first = next((name for name in needs if find_spec(name) is None), None)
+    return f"{first} is not installed: {needs[first]}" if first else ""
+
+
+def discover() -> Dict[str, Question]:
+    """All questions by name, sorted: those in a room, and those in ``MXDP_EXPERIMENTS``."""
+    from mxdp import experiments
+
+    found: List[Question] = []
+    for room in pkgutil.iter_modules(experiments.__path__, "mxdp.experiments."):
+        if room.ispkg and room.name.rpartition(".")[2] not in NO_ROOMS:
+            for each in pkgutil.iter_modules(importlib.import_module(room.name).__path__, f"{room.name}."):
+                try:
+                    module = importlib.import_module(each.name)
+                except ImportError:  # TODO of the move: not a module yet
+                    continue
+                if hasattr(module, "tell"):  # the others help
+                    found.append(Question(module))
+    for name in filter(None, (part.strip() for part in os.environ.get(EXTRA_MODULES, "").split(","))):
+        try:
+            found.append(Question(importlib.import_module(name)))
+        except Exception as error:  # whatever is wrong in a teacher's file, name the file
+            raise UsageError(
+                f"{EXTRA_MODULES} names {name!r}, which can't be used: {type(error).__name__}: {error}"
+            ) from error
+    known: Dict[str, Question] = {}
+    for question in sorted(found, key=lambda question: question.name):
+        if question.name in known:
+            both = f"{known[question.name].module.__name__} and {question.module.__name__}"
+            raise UsageError(f"two questions are called {question.name!r}: {both}; rename one of the files")
+        known[question.name] = question
+    return known
+
+
+def find(name: str) -> Question:
+    """The question of that name.
+
+    Raises:
+        UsageError: there is none; the message suggests the nearest name.
+    """
+    known = discover()
+    if name in known:
+        return known[name]
+    raise UsageError(f"no experiment is called {name!r}; {did_you_mean(name, known)}")

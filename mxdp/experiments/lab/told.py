@@ -1,0 +1,261 @@
+"""What a question tells of its numbers: columns, claims, the answer and pictures. Made anew whenever a result is shown;
+never stored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+from mxdp.experiments.lab.rows import RUNS, Number, Row
+
+NO_ANSWER = "No answer: not every case was measured."
+Bars = Tuple[str, str, float, str, str, Optional[Sequence[Row]]]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of the table: the name of a number (or of several: the first that the row has), its heading, and how
+    it is written. ``more``: it is one of a second table."""
+
+    name: Any
+    heading: str
+    form: str = ""
+    scale: float = 1.0
+    unit: str = ""
+    about: str = ""
+    spread: bool = False
+    more: bool = False
+
+
+@dataclass
+class Claim:
+    """One sentence that is judged: it holds if the interval of each number is on the right side of the bound, and does
+    not if one is on the wrong side. ``exact``: its numbers have no noise, such as counts of bytes, so each value of
+    each process is compared. ``was``: the bound when it was measured, if that was another."""
+
+    sentence: str
+    source: str
+    bound: float
+    least: bool
+    exact: bool
+    numbers: List[Number] = field(default_factory=list)
+    was: Optional[float] = None
+
+    @property
+    def holds(self) -> Optional[bool]:
+        """None: undecided, or about no number."""
+        sides = [self._side(number) for number in self.numbers]
+        return False if False in sides else None if None in sides or not sides else True
+
+    def _side(self, number: Number) -> Optional[bool]:
+        if not self.exact:
+            return number.at_least(self.bound) if self.least else number.at_most(self.bound)
+        known = [value for value in number.values if value is not None]
+        right = all(value >= self.bound if self.least else value <= self.bound for value in known)
+        return right if known else None
+
+
+class Told:
+    """The rows of a result (``rows``, and ``references``, the yardsticks), and what ``tell`` says of them.
+
+    Iterating gives all rows, then all references.
+    """
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        every = list(rows)
+        self.rows = [row for row in every if not row.reference]
+        self.references = [row for row in every if row.reference]
+        self.columns: List[Column] = []
+        self.notes: List[str] = []
+        self.claims: Dict[str, Claim] = {}
+        self.answering: List[Row] = self.rows
+        self.sentence, self.explanation = "", ""
+        self.picture: Optional[Callable[[Any], Any]] = None
+        self.panels: List[Bars] = []
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows + self.references)
+
+    def find(self, **values: Any) -> List[Row]:
+        """The rows, without references, whose attributes have these values."""
+        return [row for row in self.rows if row.has(**values)]
+
+    def one(self, **values: Any) -> Row:
+        """The first row with these values, or else the first reference.
+
+        Raises:
+            LookupError: there is none, as after a failure.
+        """
+        found = self.maybe(**values)
+        if found is None:
+            raise LookupError(f"no row has {values}")
+        return found
+
+    def maybe(self, **values: Any) -> Optional[Row]:
+        """As :meth:`one`; None if there is none."""
+        return next((row for row in self if row.has(**values)), None)
+
+    def column(
+        self,
+        name: Any,
+        heading: str = "",
+        form: str = "",
+        scale: float = 1.0,
+        unit: str = "",
+        about: str = "",
+        spread: bool = False,
+        more: bool = False,
+    ) -> None:
+        """Add a column of the table.
+
+        Args:
+            name: of a number, a fact or a setting; of several, the first that the row has. A row without it shows a
+                dash.
+            heading: in place of the name.
+            form: a format; by default three significant digits.
+            scale: what the number is multiplied by.
+            unit: is written after it.
+            about: what the number means, in words.
+            spread: with its interval.
+            more: in a second table, where one would be too wide.
+        """
+        heading = heading or str(name).replace("_", " ")
+        self.columns.append(Column(name, heading, form, scale, unit, about, spread, more))
+
+    def note(self, text: str) -> None:
+        """Say more about how to read the table."""
+        self.notes.append(text)
+
+    def claim(
+        self,
+        sentence: str,
+        number: Optional[Number] = None,
+        at_most: Optional[float] = None,
+        at_least: Optional[float] = None,
+        exact: bool = False,
+        source: str = "ours",
+    ) -> None:
+        """Judge ``number`` by a bound. Calls with the same sentence are one claim, about several numbers. None is no
+        number."""
+        bound = at_most if at_least is None else at_least
+        if bound is None or (at_most is not None and at_least is not None):
+            raise ValueError(f"the claim {sentence!r} needs one bound: at_most or at_least")
+        claim = self.claims.setdefault(sentence, Claim(sentence, source, bound, at_least is not None, exact))
+        if number is not None:
+            claim.numbers.append(number)
+
+    def first(self, rows: Sequence[Row]) -> None:
+        """Of a long table, the rows that answer the question."""
+        self.answering = list(rows)
+
+    def answer(self, text: str) -> None:
+        """The answer: one sentence to be read aloud, of at most 30 words beside its numbers, with at most two numbers.
+        It says what was measured, never whether a claim holds."""
+        self.sentence = text
+
+    def explain(self, text: str) -> None:
+        """What explains the answer: reasons, other rows, advice. Several calls add up."""
+        self.explanation = " ".join(filter(None, [self.explanation, text]))
+
+    def bars(
+        self,
+        name: str = "seconds",
+        unit: str = "s",
+        scale: float = 1.0,
+        title: str = "",
+        colour: str = "",
+        rows: Optional[Sequence[Row]] = None,
+    ) -> None:
+        """Draw a bar for each row, below what was drawn before. ``colour``: rows of one value of it have one colour."""
+        self.panels.append((name, unit, scale, title, colour, rows))
+
+    def draw(self, picture: Callable[[Any], Any]) -> None:
+        """Draw the whole picture by this function of an empty matplotlib figure."""
+        self.picture = picture
+
+
+def rows_of(results: Sequence[Mapping[str, Any]]) -> List[Row]:
+    """The rows of these runs of one question, oldest first: a number has the values of all runs one after the other.
+
+    A case that a run lacks has no values there; facts are the last run's.
+    """
+    rows: Dict[str, Row] = {}
+    counts = [max([len(row["numbers"]["seconds"]) for row in result["rows"]], default=0) for result in results]
+    runs = [number for number, count in enumerate(counts) for _ in range(count)]
+    for result in results:
+        for record in result["rows"]:
+            if record["label"] in rows:
+                continue
+            own = [_row(other, record["label"]) for other in results]
+            latest = next(row for row in reversed(own) if row is not None)
+            known = {**latest["case"], **latest["facts"], "device_names": latest["devices"]}
+            names = dict.fromkeys(name for row in own if row for name in row["numbers"])
+            for name in names:
+                values: List[Any] = []
+                for row, count in zip(own, counts):
+                    mine = row["numbers"].get(name, []) if row else []
+                    values += [*mine, *[None] * (count - len(mine))]
+                number = Number(values, runs, record["label"])
+                known[name] = _nested(known, name, number)
+            rows[record["label"]] = Row(record["label"], record["reference"], known)
+    return list(rows.values())
+
+
+def _row(result: Mapping[str, Any], label: str) -> Optional[Mapping[str, Any]]:
+    return next((row for row in result["rows"] if row["label"] == label), None)
+
+
+def _nested(known: Dict[str, Any], name: str, number: Number) -> Any:
+    """Numbers of a dict are stored as "name.key": they become a dict again, beside its other entries."""
+    outer, dot, key = name.partition(".")
+    if dot:
+        known.setdefault(outer, {})[key] = number
+    return number
+
+
+def told(question: Any, results: Sequence[Mapping[str, Any]]) -> Told:
+    """What ``question`` (or None, if it is not installed) tells today of these runs of it. If a case is missing or the
+    question can't tell, it has no answer, and columns of all plain numbers."""
+    latest = results[-1]
+    complete = all(result["status"] in ("ok", "skipped") and result["rows"] for result in results)
+    about = Told(rows_of(results))
+    trouble = ""
+    if question is not None and list(about):
+        try:
+            question.tell(about, question_settings(question, latest["settings"]))
+        except Exception as error:
+            if complete:
+                trouble = f" ({type(error).__name__}: {error})"
+            about = Told(rows_of(results))
+    if not about.columns:
+        names = dict.fromkeys(name for row in about for name, value in vars(row).items() if isinstance(value, Number))
+        for name in names:
+            about.column(name, "s" if name == "seconds" else "", form=",.6g")
+    if not complete or not about.sentence:
+        about.answer(NO_ANSWER + trouble if list(about) else "")
+        about.claims, about.explanation = {}, ""
+    for claim in about.claims.values():
+        was = latest.get("bounds", {}).get(claim.sentence)
+        claim.was = was if was is not None and was != claim.bound else None
+    return about
+
+
+def question_settings(question: Any, recorded: Mapping[str, Any]) -> Any:
+    """The recorded settings, beside those that the question has had since."""
+    from mxdp.experiments.lab.module import Settings
+
+    return Settings({**question.preset("full"), **recorded})
+
+
+def sureness(results: Sequence[Mapping[str, Any]], about: Told) -> str:
+    """What the intervals are of, in words: of runs, or of the processes of one."""
+    rows = list(about)
+    if not rows:
+        return ""
+    seconds: Number = max((row.seconds for row in rows), key=lambda number: len(number.values))
+    processes, runs = len(seconds.values), len(results)
+    if runs >= RUNS:
+        return f"{runs} runs, with {processes} processes in all; an interval is one of runs."
+    where = "in one run" if runs == 1 else f"in {runs} runs"
+    few = ", too few for an interval" if processes < RUNS else "; another hour may differ by more than the interval"
+    return f"{processes} process{'es' if processes > 1 else ''} {where}{few}."

@@ -1,0 +1,204 @@
+"""One look for all pictures, and the two or three things that most of them draw.
+
+The sizes are chosen for a phone: a picture is :data:`WIDTH` inches (about 375 points) wide, so on a screen of 360
+pixels its text is still some 10 pixels high. The background is white; a dark page shows it as a white card.
+
+Nothing here imports matplotlib before it draws, so a question may import this module at its top, also for the types
+``style.Figure`` and ``style.Axes``.
+"""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence, Union
+
+from mxdp.experiments.lab.rows import Row
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes as Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure as Figure
+
+# The first six are from Okabe and Ito, "Color Universal Design" (2008), without their yellow (too faint on white). The
+# last three are from Paul Tol, "Colour Schemes" (2021), "muted". Both were made for any kind of colour vision.
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#882255", "#999933", "#332288")
+GREY = "#6B7280"
+LIGHT_GREY = "#A3A9B4"
+MARKERS = "os^DvP*Xp"
+"""One for each of :data:`COLOURS`."""
+INK = "#1F2933"
+
+WIDTH, HEIGHT = 5.2, 3.2
+SLIDE = (11.0, 4.25)
+"""The size of a slide's picture, in inches."""
+SMALLEST = 9.5
+"""Points. A slide of 1280 x 720 pixels shows a picture 1190 pixels wide, and 9.5 points 14 pixels high."""
+BAR_HEIGHT = 0.62
+"""Inches that a bar takes with the label above it."""
+THICK = 0.4
+"""The part of them that the bar itself takes."""
+
+RC: Mapping[str, Any] = {
+    "figure.figsize": (WIDTH, HEIGHT),
+    "figure.constrained_layout.use": True,
+    "figure.facecolor": "white",
+    "savefig.facecolor": "white",
+    "font.family": "DejaVu Sans",  # comes with matplotlib, so a picture is the same everywhere
+    "font.size": 12.5,
+    "axes.titlesize": 13.0,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.labelsize": 12.5,
+    "xtick.labelsize": 11.5,
+    "ytick.labelsize": 11.5,
+    "legend.fontsize": 11.5,
+    "legend.frameon": False,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": GREY,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#E5E7EB",
+    "lines.linewidth": 2.0,
+    "lines.markersize": 6.0,
+    "svg.fonttype": "path",
+}
+
+
+def number(value: float, digits: int = 3) -> str:
+    """``value`` for a reader: ``digits`` significant ones, thousands apart, an exponent only for the very small and
+    large; an int is written out.
+
+    >>> number(0.051234), number(17.8), number(12345.6), number(2.0), number(60000), number(3e-7)
+    ('0.0512', '17.8', '12,346', '2.00', '60,000', '3e-07')
+    """
+    if isinstance(value, int):
+        return f"{value:,}"
+    if not 1e-4 <= abs(value) < 1e12:
+        return f"{value:.{digits}g}"
+    exponent = int(f"{value:.{digits - 1}e}".split("e")[1])
+    return f"{value:,.{max(digits - 1 - exponent, 0)}f}"
+
+
+def bars(
+    axes: Axes,
+    labels: Sequence[str],
+    values: Sequence[float],
+    low: Optional[Sequence[float]] = None,
+    high: Optional[Sequence[float]] = None,
+    unit: str = "",
+    samples: Optional[Sequence[Sequence[float]]] = None,
+    colours: Optional[Sequence[str]] = None,
+) -> None:
+    """Lying bars, the first at the top: the label above each, the value with ``unit`` at its end. The figure gets the
+    height that the bars need; on a slide, which has no more, labels stand on the left.
+
+    ``low`` and ``high`` give whiskers (minimum to maximum); ``samples`` are drawn as dots on the whisker.
+
+    Raises:
+        ValueError: the sequences differ in length, or a value is outside its whisker.
+    """
+    count = len(labels)
+    low, high = values if low is None else low, values if high is None else high
+    dots: Sequence[Sequence[float]] = [()] * count if samples is None else samples
+    colours = [COLOURS[i % len(COLOURS)] for i in range(count)] if colours is None else colours
+    lengths = [len(part) for part in (labels, values, low, high, dots, colours)]
+    if len(set(lengths)) > 1:
+        raise ValueError(f"labels, values, low, high, samples and colours must be as many; got {lengths}")
+    for label, least, value, most in zip(labels, low, values, high):
+        if not least <= value <= most:
+            raise ValueError(f"{label!r}: {value} is not between {least} and {most}")
+    ends = [max([most, *points]) for most, points in zip(high, dots)]
+    longest = max(ends, default=0) or 1
+    above = _make_room(axes, count)
+    for y, label in enumerate(labels):
+        axes.barh(y, values[y], height=THICK if above else 0.7, color=colours[y])
+        axes.plot([low[y], high[y]], [y, y], color=INK, linewidth=1.2, marker="|", markersize=9)
+        axes.plot(
+            dots[y], [y] * len(dots[y]), "o", color="white", markeredgecolor=INK, markersize=4.0, markeredgewidth=0.9
+        )
+        if above:
+            axes.annotate(label, (0, y - THICK / 2), (3, 2), textcoords="offset points", va="bottom", zorder=4)
+        text = f"{number(values[y])} {unit}".rstrip()
+        axes.annotate(text, (ends[y], y), (7, 0), textcoords="offset points", va="center", weight="bold", zorder=4)
+    axes.set_xlim(0, longest * 1.32)
+    axes.set_ylim(count - 0.65, -0.7)
+    axes.set_yticks([] if above else range(count), [] if above else labels)
+    axes.grid(axis="y", visible=False)
+    axes.spines["left"].set_color(INK)
+    axes.set_xlabel(unit)
+    _make_room(axes, count)
+
+
+def row_bars(
+    figure: Figure,
+    rows: Sequence[Row],
+    unit: str = "s",
+    colours: Sequence[str] = (),
+    scale: Union[float, Sequence[float]] = 1.0,
+    axes: Optional[Axes] = None,
+    labels: Sequence[str] = (),
+    name: str = "seconds",
+) -> None:
+    """One bar a row: the median of that number, with whiskers and a dot for each process, times ``scale`` (of all, or
+    one for each row). ``axes``: where, if not on the whole figure; ``labels``: in place of the rows' own."""
+    factors = [scale] * len(rows) if isinstance(scale, (int, float)) else scale
+    values = [[value * factor for value in row.get(name).units] for row, factor in zip(rows, factors)]
+    bars(
+        axes or figure.add_subplot(),
+        labels or [row.label for row in rows],
+        [statistics.median(own) for own in values],
+        [min(own) for own in values],
+        [max(own) for own in values],
+        unit=unit,
+        samples=values,
+        colours=colours or [GREY if row.reference else COLOURS[0] for row in rows],
+    )
+
+
+def coloured(rows: Sequence[Row], name: str) -> List[str]:
+    """A colour for each value that rows have of that attribute (one more for those without it); grey for references."""
+    values = list(dict.fromkeys(row.get(name) for row in rows if not row.reference))
+    return [GREY if row.reference else COLOURS[values.index(row.get(name)) % len(COLOURS)] for row in rows]
+
+
+def reference_line(axes: Axes, value: float, text: str, horizontal: bool = False) -> None:
+    """A dashed line across ``axes`` at ``value`` (upright unless ``horizontal``), with ``text`` outside at its end, so
+    that no curve runs through it. It is drawn inside the limits: call it after the data are drawn."""
+    if horizontal:
+        axes.axhline(value, color=GREY, linestyle="--", linewidth=1.5)
+        axes.annotate(text, (1, value), (4, 0), axes.get_yaxis_transform(), "offset points", va="center")
+        return
+    left, right = axes.get_xlim()
+    if value > right:
+        axes.set_xlim(left, value * 1.05)
+        left, right = axes.get_xlim()
+    axes.axvline(value, color=GREY, linestyle="--", linewidth=1.5)
+    where = axes.get_xaxis_transform()
+    past_middle = where.transform((value, 0))[0] > (axes.bbox.x0 + axes.bbox.x1) / 2
+    axes.annotate(text, (value, 1), (0, 2), where, "offset points", ha="right" if past_middle else "left", va="bottom")
+
+
+def plain_logarithmic(*axes: Axis) -> None:
+    """Ticks at 1, 2, 5, 10, 20 ... with plain numbers, for axes in logarithmic scale."""
+    from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
+
+    for axis in axes:
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_minor_locator(NullLocator())
+        axis.set_major_formatter(StrMethodFormatter("{x:,.6g}"))
+
+
+def _make_room(axes: Axes, count: int) -> bool:
+    """Make the figure as high as ``count`` bars need: exactly, or at least where there are other axes beside these.
+    False for a slide, which keeps its height, if they need more."""
+    spec = axes.get_subplotspec()
+    rows = spec.get_gridspec().nrows if spec is not None else 1
+    figure = axes.get_figure()
+    needed = rows * (count * BAR_HEIGHT + 0.9)
+    figure.set_figheight(needed if len(figure.axes) == 1 else max(needed, figure.get_figheight()))
+    return bool(needed <= figure.get_figheight())

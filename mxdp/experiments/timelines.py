@@ -1,0 +1,54 @@
+"""Records one more run of what was measured, for a row's timeline.
+
+It comes after the measured rounds, so that no time includes its cost.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, Mapping, Sequence
+
+from mxdp.backend import Device
+from mxdp.errors import TraceError
+from mxdp.experiments.lab.result import TIMELINE
+from mxdp.tracing import Timeline, record
+from mxdp.tracing.recording import can_record
+
+MOST_EVENTS = 20_000
+"""A longer timeline is left out of a result: nobody could read it, and the file would be large."""
+
+NO_WORK: Mapping[str, Any] = dict(busy={}, together=0.0, abreast=0.0, beside=0.0, hidden=0.0, critical="none")
+
+
+def recorded(action: Callable[[], Any], devices: Sequence[Device]) -> Dict[str, Any]:
+    """Run ``action`` in a recording: its timeline and the shares computed from it, for a row's ``metrics``. Waits.
+
+    Empty if there are more CPU devices than MXNet's profiler supports: it would end the process (see
+    :mod:`mxdp.tracing`). Without a timeline, and with shares of 0, if no device had any work.
+    """
+    if not can_record(devices):
+        return {}
+    with record(devices) as recording:
+        action()
+    try:
+        timeline = recording.timeline
+    except TraceError:  # the recording is empty: the only reason after its block
+        return dict(NO_WORK)
+    return described(timeline)
+
+
+def described(timeline: Timeline) -> Dict[str, Any]:
+    """Shares of a timeline's length: each device was ``busy``; two devices worked at the same time (``together``); two
+    operators did (``abreast``); computation ran beside communication (``beside``). And the share of the communication
+    that did (``hidden``)."""
+    overlap = timeline.overlap()
+    metrics: Dict[str, Any] = {
+        "busy": {name: timeline.busy(name) for name in timeline.devices},
+        "together": timeline.together(2) / timeline.length,
+        "abreast": timeline.abreast(2) / timeline.length,
+        "beside": overlap.hidden / timeline.length,
+        "hidden": overlap.share,
+        "critical": timeline.critical,
+    }
+    if len(timeline.events) <= MOST_EVENTS:
+        metrics[TIMELINE] = timeline.to_json()
+    return metrics
