@@ -46,6 +46,7 @@ def _rank(n: int) -> int:
 
 class Number:
     """One value a process; None where it has none. ``runs`` has the run of each process, and ``label`` is the row's.
+    ``truth``: all are true or false.
 
     Numbers are added, subtracted, multiplied and divided process by process.
 
@@ -55,7 +56,9 @@ class Number:
     """
 
     def __init__(self, values: Iterable[Any], runs: Optional[Sequence[int]] = None, label: str = "") -> None:
-        self.values: List[Value] = [_finite(value) for value in values]
+        every = list(values)
+        self.truth = bool(every) and all(isinstance(value, bool) for value in every)
+        self.values: List[Value] = [_finite(value) for value in every]
         self.runs = list(runs) if runs is not None else [0] * len(self.values)
         self.label = label
 
@@ -213,7 +216,7 @@ class Row:
 
 def fastest(rows: Sequence[Row], name: str = "seconds") -> Row:
     """The row whose median is least. It may be by chance: compare with all :func:`contenders`."""
-    return min(rows, key=lambda row: row.get(name).median)  # type: ignore[no-any-return]
+    return min(rows, key=lambda row: row.get(name).median)
 
 
 def contenders(rows: Sequence[Row], name: str = "seconds") -> List[Row]:
