@@ -48,7 +48,7 @@ class Number:
     """One value a process; None where it has none. ``runs`` has the run of each process, and ``label`` is the row's.
     ``truth``: all are true or false.
 
-    Numbers are added, subtracted, multiplied and divided process by process.
+    Numbers are added, subtracted, multiplied and divided process by process. A number that a row gets has its label.
 
     >>> ratio = Number([1.0, 3.0, 2.0]) / Number([1.0, 2.0, 0.0])
     >>> ratio.values, f"{ratio:.2f}", f"{Number([1, 2, 3, 4, 5, 6]) / 2:.1f}"
@@ -201,6 +201,11 @@ class Row:
     def __init__(self, label: str, reference: bool, known: Mapping[str, Any]) -> None:
         self.label, self.reference = label, reference
         self.__dict__.update(known)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, Number):  # whatever rows it was computed from
+            value = Number(value.values, value.runs, self.label)
+        super().__setattr__(name, value)
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"the row {self.__dict__.get('label')!r} has no {name!r}")
