@@ -116,9 +116,10 @@ def sources(modules: Iterable[str], since: float) -> Dict[str, str]:
     }
 
 
-def changes(result: Mapping[str, Any]) -> List[str]:
-    """What has changed since ``result`` was measured: modules, and packages of :data:`MEASURED`."""
-    then, now = result["environment"]["versions"], versions()
+def changes(result: Mapping[str, Any], installed: Optional[Mapping[str, str]] = None) -> List[str]:
+    """What has changed since ``result`` was measured: modules, and packages of :data:`MEASURED`, of which other
+    versions are ``installed`` (by default, here)."""
+    then, now = result["environment"]["versions"], versions() if installed is None else installed
     changed = [name for name, was in result["sources"].items() if not was or was != _today(name)]
     changed += [package for package in MEASURED if then.get(package) != now.get(package)]
     return changed if result["sources"] else ["the code (it was not recorded)"]

@@ -109,7 +109,7 @@ class View:
 
 def about_seconds(name: str, preset: str, processes: int) -> Optional[float]:
     """How long that question takes, if it was measured with this preset (``reference.json``, for one process)."""
-    known = json.loads(Path(__file__).parents[1].joinpath("reference.json").read_text(encoding="utf-8"))
+    known = json.loads(Path(__file__).with_name("reference.json").read_text(encoding="utf-8"))
     seconds = known["seconds"].get(preset, {}).get(name)
     return None if seconds is None else float(seconds) * processes
 

@@ -1,0 +1,242 @@
+"""The command line: what is printed, where, and the exit status."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import faulty
+import pytest
+
+from mxdp import experiments
+from mxdp.errors import UsageError
+from mxdp.experiments.__main__ import main
+from mxdp.experiments import session
+    from mxdp.experiments.lab import result
+from mxdp.experiments.lab.module import Question, discover
+
+HERE = str(Path(__file__).parent)
+MADE = {"MXDP_EXPERIMENTS": "faulty", "PYTHONPATH": os.pathsep.join(filter(None, [HERE, os.environ.get("PYTHONPATH")]))}
+
+
+def run(*arguments, timeout=120, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "mxdp.experiments", *map(str, arguments)],
+        capture_output=True, text=True, timeout=timeout, env={**os.environ, "COLUMNS": "80", **environment},
+    )  # fmt: skip
+
+
+def sentence(done, status=2):
+    """The one line that a refused call prints."""
+    assert done.returncode == status
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    return done.stderr.strip().splitlines()[-1]
+
+
+def results(folder, name="faulty"):
+    return [result.read(path) for path in sorted((folder / name).glob("*.json"))]
+
+
+@pytest.fixture
+def preset(tmp_path):
+    """``preset(faults)``: the path of a preset file for `faulty`."""
+
+    def written(faults, **more):
+        path = tmp_path / "faults.toml"
+        path.write_text(f"[faulty]\nfaults = '{faults}'\n" + "\n".join(f"{name} = {more[name]}" for name in more))
+        return path
+
+    return written
+
+
+def test_list_names_every_question_what_it_answers_and_how_long_it_takes():
+    known = json.loads(Path(experiments.__file__).with_name("reference.json").read_text(encoding="utf-8"))
+    found = {one["name"]: one for one in json.loads(run("list", "--json", **MADE).stdout)}
+    assert found["faulty"]["seconds"] == {"quick": None, "full": None}
+    assert set(discover()) < set(found)
+    assert [name for name, one in found.items() if one["tour"]] == ["epochs", "two-jobs"]
+    assert {name: one["answer"] for name, one in found.items() if one["answer"]} == known["answers"]
+    assert {name for name, one in found.items() if one["seconds"]["full"]} == set(known["seconds"]["full"])
+    assert max(map(len, run("list").stdout.splitlines())) <= 80
+
+
+def test_all_runs_every_question_once_but_the_one_that_repeats_another(monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr(session, "ask", lambda questions, *more: asked.extend(questions) or True)
+    assert main(["run", "epochs", "all", "--preset", "full", "--out", str(tmp_path)]) == 0
+    assert sorted(question.name for question in asked) == sorted(set(discover()) - {"profile"})
+    asked.clear()
+    assert main([]) == 0
+    assert [question.name for question in asked] == ["epochs", "two-jobs"]
+
+
+def test_a_run_prints_a_table_an_answer_and_a_report_and_why_if_asked(tmp_path, preset):
+    done = run("run", "faulty", "--preset", preset("none"), "--out", tmp_path / "out", **MADE)
+    assert done.returncode == 0
+    assert ("It takes 0.25 s." in done.stdout, "prediction   Good." in done.stdout) == (True, True)
+    assert "It takes at most 0.3 s." not in done.stdout
+    assert max(map(len, done.stdout.splitlines()[:-1])) <= 80
+    assert (tmp_path / "out" / "report.html").is_file()
+    done = run("run", "faulty", "--preset", preset("none"), "--why", "--json", "--out", tmp_path / "out", **MADE)
+    assert json.loads(done.stdout) == results(tmp_path / "out")[1:]
+    done = run("report", tmp_path / "out", "--picture", "faulty", "--panel", 1, **MADE)
+    assert Path(done.stdout.strip()) == tmp_path / "out" / "faulty-panel-1.png"
+    assert Path(run("report", tmp_path / "out", "--slides", **MADE).stdout.strip()).is_file()
+
+
+def test_a_failure_is_exit_status_1_and_the_others_complete(tmp_path, preset):
+    done = run("run", "faulty", "two-jobs", "--preset", preset("raises in round"), "--out", tmp_path, "--processes", 1,
+               timeout=300, **MADE)  # fmt: skip
+    assert done.returncode == 1
+    assert "ZeroDivisionError" in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+    assert [results(tmp_path, name)[0]["status"] for name in ("faulty", "two-jobs")] == ["failed", "ok"]
+
+
+def test_what_can_not_be_shown_costs_no_other_question(tmp_path, preset):
+    (tmp_path / "epochs").mkdir()
+    (tmp_path / "epochs" / "1.json").write_text('{"experiment"')
+    done = run("run", "faulty", "--json", "--processes", 1, "--out", tmp_path, **MADE)
+    assert done.returncode == 1
+    assert [one["status"] for one in json.loads(done.stdout)] == ["ok"]
+    (said,) = [line for line in done.stderr.splitlines() if line.startswith("mxdp")]
+    assert said.startswith(f"mxdp: there is no report: {tmp_path / 'epochs' / '1.json'} is damaged")
+
+
+def test_a_damaged_file_does_not_hide_an_interrupt(tmp_path, monkeypatch, capsys):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    (tmp_path / "epochs").mkdir()
+    (tmp_path / "epochs" / "1.json").write_text('{"experiment"')
+    monkeypatch.setattr(session.run, "run", interrupted)
+    question = Question(faulty)
+    with pytest.raises(KeyboardInterrupt):
+        session.ask([question], "quick", {"faulty": {"processes": 1}}, tmp_path)
+    assert "1.json is damaged" in capsys.readouterr().err
+
+
+def test_the_default_folder_is_named_after_the_time(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "mxdp.experiments", "run", "faulty", "--processes", "1"],
+        cwd=tmp_path, env={**os.environ, **MADE}, capture_output=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert time.strptime(folder.name, "%Y-%m-%d_%H-%M-%S")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["run", "epoch"], "no experiment is called 'epoch'; did you mean 'epochs'?"),
+        (["run", "zzzzzz"], "no experiment is called 'zzzzzz'; there are: allreduce, "),
+        (["run", "two-jobs", "--data", "digits"], "--data has no effect on two-jobs"),
+        (["run", "epochs", "--data", "fashion"], "no data set is called 'fashion'"),
+        (["run", "epochs", "--preset", "quik"], "did you mean 'quick'?"),
+        (["run", "epochs", "--rounds", "0"], "rounds must be more than 0, not 0"),
+        (["run", "epochs", "--processes", "0"], "processes must be more than 0, not 0"),
+        (["run", "epochs", "--timeout", "-1"], "timeout must be more than 0, not -1.0"),
+        (["run", "epochs", "--devices", "0,2"], "devices must be different numbers of at least 1"),
+        (["run", "epochs", "--devices", "two"], "'two' is not a list of numbers, as in 1,2"),
+        (["run", "epochs", "--seed", "-3"], "seed must be from 0 to 4294967295, not -3"),
+        (["run", "epochs", "--kind", "tpu"], "invalid choice: 'tpu'"),
+        (["run"], "required: NAME"),
+        (["runn"], "invalid choice: 'runn'"),
+        (["run", "epochs", "--stale"], "name their folder with --out DIR"),
+        (["report", "/nowhere/at/all"], "/nowhere/at/all"),
+        (["report", "/nowhere/at/all", "--picture", "epochs"], "there is no folder /nowhere/at/all; give one"),
+        (["report", "runs", "--picture", "epochs", "--slides"], "not allowed with argument"),
+        (["report", "runs", "--panel", "2"], "name it with --picture NAME"),
+        (["report", "runs", "--format", "pdf", "--slides"], "name it with --picture NAME"),
+        (["compare", ".", "no-such-commit", "two-jobs"], "no-such-commit is neither a folder with a checkout"),
+        (["compare", "/nowhere", "/either"], "there is no folder /nowhere"),
+    ],
+)
+def test_bad_usage_is_one_sentence_and_exit_status_2(arguments, expected, tmp_path, capsys):
+    out = ["--out", str(tmp_path / "out")] if arguments[:1] == ["run"] and "--stale" not in arguments else []
+    try:
+        status = main([*arguments, *out])
+    except SystemExit as stop:  # argparse's way
+        status = stop.code
+    said = capsys.readouterr()
+    assert expected in sentence(subprocess.CompletedProcess(arguments, status, said.out, said.err))
+
+
+def test_a_folder_that_cannot_be_made_or_written_to_is_refused_before_anything_is_measured(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    words = "can't write results to the folder"
+    assert words in sentence(run("run", "faulty", "--out", tmp_path / "file" / "out", **MADE))
+
+    def denied(**_):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(session.tempfile, "TemporaryFile", denied)
+    with pytest.raises(UsageError, match=f"{words} .*: Permission denied; name another with --out"):
+        session.ask([Question(faulty)], "quick", {"faulty": {}}, tmp_path)
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
+def test_make_run_finds_a_question_in_the_folder_that_it_was_called_from(tmp_path):
+    own = "'''Found?'''\nPRESETS = {'quick': {}}\ncases = expect = oracle = set_up = tell = None\n"
+    (tmp_path / "made_from_here.py").write_text(own)
+    outer = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS", "ARGS"))}
+    command = ["make", "--silent", "-C", Path(HERE).parents[1], "run", "install=@:", f"python={sys.executable}"]
+    done = subprocess.run(
+        [*command, "ARGS=list --json"],
+        cwd=tmp_path, env={**outer, "PWD": str(tmp_path), "MXDP_EXPERIMENTS": "made_from_here"},
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert '"made-from-here"' in done.stdout
+
+
+def test_gpus_that_are_not_there_are_a_failure_that_says_how_many_there_are(tmp_path):
+    done = run("run", "links", "--kind", "gpu", "--processes", 1, "--out", tmp_path)
+    if done.returncode == 0:
+        pytest.skip("this machine has GPUs that MXNet can use")
+    assert done.returncode == 1
+    assert "MXNet can use 0" in results(tmp_path, "links")[0]["error"]
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_stale_measures_what_has_no_result_of_todays_code(tmp_path, preset):
+    command = ["run", "faulty", "--stale", "--json", "--processes", 1, "--out", tmp_path]
+    done = run(*command, **MADE)
+    assert "faulty: not measured yet" in done.stderr
+    assert result.due("faulty", "quick", tmp_path) == ""
+    assert result.due("faulty", "full", tmp_path) == "measured with the preset quick"
+    assert run(*command, **MADE).stdout == "[]\n"
+    (path,) = (tmp_path / "faulty").glob("*.json")
+    found = json.loads(path.read_text())
+    assert {"faulty", "mxdp.experiments.lab.child"} <= set(found["sources"])
+    path.write_text(json.dumps({**found, "sources": {**found["sources"], "mxdp.process": "0", "mxdp.timing": "0"}}))
+    assert result.due("faulty", "quick", tmp_path) == "measured before a change of mxdp.process and 1 more"
+    assert len(json.loads(run(*command, **MADE).stdout)) == 1
+    path.write_text("{")
+    assert f"{path.name} is damaged" in sentence(run(*command, **MADE), status=1)
+
+
+def test_wrong_data_are_told_before_anything_is_measured(tmp_path):
+    done = run("run", "two-jobs", "epochs", "--data-dir", tmp_path / "none", "--out", tmp_path / "out")
+    assert "is not a folder" in sentence(done, status=1)
+    assert not list((tmp_path / "out").glob("*/*.json"))
+
+
+def test_two_checkouts_are_measured_in_turns_and_two_folders_are_only_shown(tmp_path, preset):
+    command = ["compare", HERE + "/../..", HERE + "/../..", "faulty", "--processes", 6, "--json"]
+    (found,) = json.loads(run(*command, **MADE).stdout)
+    assert [row["verdict"] for row in found["rows"]] == ["undecided"]  # both took 0.25 s, by their own clock
+    assert found["rows"][0]["ratio"] == {"median": 1.0, "low": 1.0, "high": 1.0}
+    for name in "ab":
+        run("run", "faulty", "--processes", 1, "--out", tmp_path / name, **MADE)
+    said = " ".join(run("compare", tmp_path / "a", tmp_path / "b", **MADE).stdout.split())
+    assert "A, s B, s good 0.250 0.250" in said
+    assert "nothing is judged" in said
