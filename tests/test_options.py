@@ -51,7 +51,8 @@ COMMANDS = {  # a line, and lines of which each has one other option or argument
         RUN: [
             RUN.replace("epochs", "two-jobs"), *(f"{RUN} {more}" for more in (
                 "--preset full", "--devices 1,3", "--kind cpu", "--data digits", "--data-dir d", "--seed 3",
-                "--rounds 2", "--timeout 9", "--out elsewhere", "--stale", "--json", "--explain", "--guess",
+                "--processes 2", "--rounds 2", "--timeout 9", "--out elsewhere", "--stale", "--json", "--why",
+                "--guess",
             ))
         ],
         "run profile --out x": ["run profile --out x --of epochs"],
@@ -146,7 +147,7 @@ def seen(monkeypatch, tmp_path, capsys):
         return [*calls, *capsys.readouterr(), new]
 
     for owner, attribute, result in (
-        (session, "run", True), (doctor, "main", 0), (page, "write_report", "page"), (pictures, "export", "picture"),
+        (session, "ask", True), (doctor, "main", 0), (page, "write_report", "page"), (pictures, "export", "picture"),
         (of("exercises"), "check", {"right": True}), (of("exercises"), "show", None), (of("exercises"), "junit", "xml"),
         (of("book"), "run", 0), (of("launch"), "Launch", None),
     ):  # fmt: skip

@@ -23,7 +23,7 @@ from mxdp.book import __main__ as book_main
 from mxdp.exercises import __main__ as exercises_main
 from mxdp.experiments import __main__ as experiments_main
 from mxdp.experiments import session
-from mxdp.experiments.harness.experiment import discover
+from mxdp.experiments.lab.module import discover
 from mxdp.launch import __main__ as launch_main
 from mxdp.plans import __main__ as plans_main
 
@@ -61,17 +61,19 @@ if sys.argv[2] == "mxdp.exercises":  # nothing is solved yet, and `watch` does n
 
 from mxdp import datasets
 from mxdp.experiments import session
-from mxdp.experiments.session import run
+from mxdp.experiments.lab import run
+from mxdp.experiments.session import ask
 
-def little(experiments, preset, settings, folder, as_json, explain, guesses):
-    for each in experiments:
-        mine = settings[each.name]
-        assert each.cases(mine)
+def little(questions, preset, settings, folder, as_json, why, guesses):
+    for question in questions:
+        mine = settings[question.name]
+        assert list(question.cases(mine))
         assert mine.get("data", "auto") in datasets.NAMES
-        mine.update(rounds=1, looks=1, repeats=1, samples=40, batch_size=20, devices=[1])
-    return str(folder) not in {reported!r} or run(experiments, preset, settings, folder, as_json, explain, guesses)
+        mine.update(processes=1, samples=40, batch_size=20, devices=[1])
+    return str(folder) not in {reported!r} or ask(questions, preset, settings, folder, as_json, why, guesses)
 
-session.run = little
+session.ask = little
+run.measure = lambda runs, progress: [each.begin() for each in runs]  # compare
 if sys.argv[2] == "mxdp.scratch":
     sys.argv += ["--epochs", "1"]
 sys.argv[:], sys.path[0] = sys.argv[2:], ""

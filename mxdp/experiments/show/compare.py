@@ -23,8 +23,8 @@ from mxdp.experiments.lab.module import Question, Settings
 from mxdp.experiments.lab.provenance import ROOT
 from mxdp.experiments.lab.rows import Number
 from mxdp.experiments.lab.run import Run, measure
-from mxdp.experiments.session import View, find_data
 from mxdp.experiments.lab.told import rows_of
+from mxdp.experiments.session import View, find_data
 from mxdp.experiments.show import style
 from mxdp.experiments.show.terminal import NOTHING, Cells, for_terminal
 
