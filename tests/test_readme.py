@@ -209,7 +209,7 @@ def test_a_wrong_shell_block_is_caught(text, said, tmp_path):
 
 
 def test_commands_in_the_text_are_ones_that_the_programs_take(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(session, "run", lambda *arguments: True)
+    monkeypatch.setattr(session, "ask", lambda *arguments: True)
     monkeypatch.chdir(ROOT)
     text = "\n".join(page.read_text(encoding="utf-8") for page in PROSE)
     found = re.findall(r"(?:`|^# +)(?:\w+=\S+ )*python -m mxdp\.(experiments|plans) ([^`\n]*)", text, re.MULTILINE)
@@ -291,7 +291,7 @@ def test_the_front_page_is_short():
 
 def test_the_list_of_claims_is_that_of_the_experiments():
     lines = ["| experiment | claim | source |", "| --- | --- | --- |"]
-    ours = {name: each for name, each in discover().items() if type(each).__module__.startswith("mxdp.")}
+    ours = {name: each for name, each in discover().items() if each.module.__name__.startswith("mxdp.")}
     for name, experiment in ours.items():
         claims = experiment.claims.values()
         lines += [f"| `{name}` | {claim.sentence} | {claim.source} |" for claim in claims]
