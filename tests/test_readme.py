@@ -23,7 +23,6 @@ from mxdp.book import __main__ as book_main
 from mxdp.exercises import __main__ as exercises_main
 from mxdp.experiments import __main__ as experiments_main
 from mxdp.experiments import session
-from mxdp.experiments.lab.module import discover
 from mxdp.launch import __main__ as launch_main
 from mxdp.plans import __main__ as plans_main
 
@@ -288,14 +287,3 @@ def test_a_wrong_link_is_caught(text):
 def test_the_front_page_is_short():
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 180
 
-
-def test_the_list_of_claims_is_that_of_the_experiments():
-    lines = ["| experiment | claim | source |", "| --- | --- | --- |"]
-    ours = {name: each for name, each in discover().items() if each.module.__name__.startswith("mxdp.")}
-    for name, experiment in ours.items():
-        claims = experiment.claims.values()
-        lines += [f"| `{name}` | {claim.sentence} | {claim.source} |" for claim in claims]
-        lines += [] if claims else [f"| `{name}` | (an answer, no claim) | |"]
-    page = (ROOT / "experiments" / "README.md").read_text(encoding="utf-8")
-    found = [line for line in page.partition("## Claims")[2].partition("## ")[0].splitlines() if line[:1] == "|"]
-    assert [line[: line.rindex("|", 0, -1) + 1] for line in found] == lines  # the last column is the verdict

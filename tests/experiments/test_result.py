@@ -29,12 +29,13 @@ def test_what_json_lacks_is_null_and_numpy_is_plain():
 
 BROKEN = [
     (("question",), None, "question is missing"),
-    (("oracle", "checked"), True, "oracle.checked is True, not int"),
-    (("oracle",), "yes", "oracle is not an object"),
-    (("rows",), {}, "rows is not a list"),
+    (("oracle", "checked"), True, "oracle.checked is True"),
+    (("oracle",), "yes", "oracle is 'yes'"),
+    (("rows",), {}, "rows is {}"),
+    (("rows", 0, "case"), None, "rows[0].case is missing"),
     (("rows", 0, "numbers", "seconds"), [], "rows[0].numbers has no list of seconds"),
     (("rows", 0, "numbers", "x"), ["a"], "rows[0].numbers has other than numbers"),
-    (("environment", "cores"), "2", "environment.cores is '2', not int"),
+    (("environment", "cores"), "2", "environment.cores is '2'"),
     (("status",), "fine", "status 'fine' is unknown"),
     (("experiment",), "../evil", "experiment '../evil' is not a name"),
 ]
