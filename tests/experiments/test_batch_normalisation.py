@@ -10,7 +10,7 @@ from conftest import little
 from mxdp.backend import devices, np
 from mxdp.datasets import load
 from mxdp.errors import UsageError
-from mxdp.experiments.data_parallel import batch_norm
+from mxdp.experiments.data_parallel import batch_norm, normed_lenet
 from mxdp.experiments.data_parallel.batch_norm import APART, OTHER_ORDER, OWN, SYNCED, WAYS, NormedTraining
 from mxdp.experiments.lab.module import Case, Question
 from mxdp.experiments.lab.settings import resolve
@@ -71,7 +71,7 @@ class Forward(SyncBatchNorm):
     ],
 )
 def test_its_oracle_finds(name, broken, way, monkeypatch):
-    monkeypatch.setattr(batch_norm, name, broken)
+    monkeypatch.setattr(normed_lenet, name, broken)
     checked, wrong = compared(way)
     assert wrong > (checked / 2 if broken is Alone else 1000)
     assert broken is not Alone or compared(APART)[1] == 0

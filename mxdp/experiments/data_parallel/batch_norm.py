@@ -13,18 +13,14 @@ from itertools import count
 
 import numpy as onp
 
-from mxdp.backend import autograd, np, npx
-from mxdp.collectives import GradientSync
 from mxdp.datasets.minibatches import Stream
 from mxdp.errors import plural
+from mxdp.experiments.data_parallel.normed_lenet import APART, OTHER_ORDER, OWN, SYNCED, WAYS, NormedLeNet
 from mxdp.experiments.data_parallel.pictures import pictures
 from mxdp.experiments.devices import devices_of, timed
 from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.networks import random_batch
 from mxdp.experiments.show import style
-from mxdp.layers import EPSILON
-from mxdp.parallel.batch_norm import SyncBatchNorm
-from mxdp.scratch import cross_entropy, evaluate, get_params, split_batch
 from mxdp.training.update import prepare_update
 
 SOURCE = "Dive into Deep Learning, 'Batch Normalization' and 'Training on Multiple GPUs'"
@@ -42,11 +38,6 @@ CHECKS = {
         "different whole numbers above 1, as in 8,32: one sample has no variance",
     )
 }
-WAYS = OWN, APART, SYNCED, OTHER_ORDER = "own", "own, mxdp's operators", "synchronised", "1 device, other order"
-WEIGHTS = ((6, 1, 5, 5), (16, 6, 5, 5), (120, 256), (84, 120), (10, 84))
-"""The book's LeNet. Behind each but the last stands a normalisation. So biases would have no effect, and are left out.
-"""
-NORMS, MOMENTUM = len(WEIGHTS) - 1, 0.9
 TOLERANCE = 1e-3
 """Of the largest number: a gradient behind four normalisations is a difference of sums, and their rounding stays. Seen:
 1.2e-4."""
@@ -70,89 +61,6 @@ def cases(s):
 def expect(s, cores):
     shares = ", ".join(f"{n**-0.5:.2f} with {plural(n, 'sample')}" for n in s.shards)
     return f"A shard's mean is off by this share of a deviation: {shares}. Synchronised, only rounding differs."
-
-
-class NormedLeNet:
-    """A replica on each device. ``running[i]``: the means and variances of replica i, two arrays a normalisation."""
-
-    def __init__(self, devices, way):
-        self.devices, channels = list(devices), [shape[0] for shape in WEIGHTS[:-1] for _ in range(2)]
-        shapes = [*WEIGHTS, *[(size,) for size in channels]]
-        self.replicas = [get_params([np.zeros(shape) for shape in shapes], device) for device in devices]
-        self.running = [[np.zeros(size, ctx=device) for size in channels] for device in devices]
-        every = range(len(devices))
-        self.groups = [list(every)] if way == SYNCED else [[number] for number in every]
-        """Replicas whose shards are normalised together."""
-        self._norms = None
-        if way in (APART, SYNCED):
-            arrays = lambda layer, group: zip(*[self._arrays(number, layer) for number in group])  # noqa: E731
-            self._norms = [
-                [SyncBatchNorm(*arrays(layer, group), MOMENTUM) for group in self.groups] for layer in range(NORMS)
-            ]
-        self._sync = GradientSync(self.replicas)
-
-    def start(self, seed):
-        """Weights by Glorot and Bengio; scales and variances 1, shifts and means 0."""
-        random = onp.random.RandomState(seed)
-        limits = [(6 / (onp.prod(shape[1:]) + shape[0] * onp.prod(shape[2:]))) ** 0.5 for shape in WEIGHTS]
-        weights = [random.uniform(-limit, limit, shape).astype("float32") for limit, shape in zip(limits, WEIGHTS)]
-        for params, running in zip(self.replicas, self.running):
-            for param, first in zip(params, weights):
-                np.array(first).copyto(param)
-            for ones in (*params[len(WEIGHTS) :: 2], *running[1::2]):
-                ones[:] = 1
-            for zeros in (*params[len(WEIGHTS) + 1 :: 2], *running[::2]):
-                zeros[:] = 0
-
-    def backward(self, X, y):
-        """The gradients, summed over the devices. Doesn't wait."""
-        (xs, ys), cuts = split_batch(X, y, self.devices), []
-        with autograd.record():
-            for layer in range(NORMS):
-                hs = [_layer(layer, x, params) for x, params in zip(xs, self.replicas)]
-                if self._norms is None:
-                    xs = [_normalise(h, *self._arrays(number, layer)) for number, h in enumerate(hs)]
-                else:
-                    norms = self._norms[layer]
-                    xs = [x for norm, group in zip(norms, self.groups) for x in norm([hs[i] for i in group])]
-                    cuts.append((norms, hs))
-            losses = [cross_entropy(_layer(NORMS, x, W), y) for x, y, W in zip(xs, ys, self.replicas)]
-        autograd.backward(losses)
-        for norms, hs in reversed(cuts):
-            autograd.backward(hs, [gradient for norm in norms for gradient in norm.backward()])
-        self._sync()
-
-    def accuracy(self, data, running):
-        """Of replica 0's parameters with these running statistics, which lie on its device. Waits."""
-
-        def net(X, params):
-            for layer in range(NORMS):
-                X = _normalise(_layer(layer, X, params), *self._arrays(0, layer, running))
-            return _layer(NORMS, X, params)
-
-        return evaluate(data, self.replicas[:1], net=net)
-
-    def _arrays(self, replica, layer, running=None):
-        """Scale, shift, mean and variance of a normalisation."""
-        scales = len(WEIGHTS) + 2 * layer
-        statistics = (running or self.running[replica])[2 * layer : 2 * layer + 2]
-        return [*self.replicas[replica][scales : scales + 2], *statistics]
-
-
-def _normalise(x, *arrays):
-    return npx.batch_norm(x, *arrays, eps=EPSILON, momentum=MOMENTUM, fix_gamma=False)
-
-
-def _layer(number, x, params):
-    """The product with weight ``number``, and what stands between it and the normalisation before it."""
-    weight = params[number]
-    if number:
-        x = npx.activation(x, act_type="sigmoid")
-    if number in (1, 2):
-        x = npx.pooling(x, pool_type="avg", kernel=(2, 2), stride=(2, 2))
-    if number < 2:
-        return npx.convolution(x, weight, kernel=weight.shape[2:], num_filter=len(weight), no_bias=True)
-    return npx.fully_connected(x, weight, num_hidden=len(weight), no_bias=True)
 
 
 class NormedTraining:
@@ -244,57 +152,26 @@ def tell(t, s):
         if row.way in (APART, SYNCED):
             row.of_own = row.seconds / t.one(way=OWN, shard=row.shard).seconds
     small, large = ({way: t.one(way=way, shard=pick(s.shards)) for way in WAYS} for pick in (min, max))
-    about = "the time of a step over that with MXNet's own operator on each shard; 'mxdp's operators' do the same "
     t.column("seconds", "ms", ".1f", 1e3, about="of a step")
-    t.column("of_own", "of own", ".2f", spread=True, about=f"{about}without an exchange")
     about = (
-        "how far the parameters end from those of one device with the whole batch, as a share of the way from their "
-        "start. The row on one device gets each batch in reverse order, so it differs by rounding alone, which "
-        "training magnifies"
+        "that over the time with MXNet's own operator on each shard; mxdp's operators do the same without an exchange"
     )
+    t.column("of_own", "of own", ".2f", spread=True, about=about)
+    about = "how far the parameters end from those of one device with the whole batch, over the way from their start"
     t.column("differs", form=".2g", spread=True, about=about)
     t.column("test_accuracy", "accuracy", ".3f", about="with the running statistics of replica 0")
     t.column("gain", "from serial", "+.3f", spread=True, more=True, about="that less the serial run's accuracy")
-    about = "how much the last replica's running statistics change it"
+    about = "how much it changes with the running statistics of the last replica, or with their average over all"
     t.column("other_replica", "other replica", ".3f", spread=True, more=True, about=about)
-    about = "how much running statistics averaged over the replicas change it"
-    t.column("averaged", "averaged", "+.3f", spread=True, more=True, about=about)
-    t.note("Each device has as many samples as the row says.")
+    t.column("averaged", form="+.3f", spread=True, more=True)
+    t.note(
+        "Each device has as many samples as the row says. One device gets each batch in reverse order, so it differs "
+        "by rounding alone, which training magnifies."
+    )
     if small[OWN].devices == 1:
         t.answer("One device has nothing to exchange: run it with --devices 2.")
         return
-    for row in t.find(way=SYNCED):
-        t.claim(
-            "Synchronised, the parameters differ from the serial run's by rounding: at most 0.01 of their way.",
-            row.differs, at_most=0.01,
-            source="the definition (Ioffe and Szegedy 2015); rounding, magnified by training, is read as 0.01",
-        )  # fmt: skip
-    for row in t.find(way=OWN):
-        t.claim(
-            "With each device's own statistics they differ: by at least 0.01 of their way.", row.differs, at_least=0.01,
-            source="Ioffe and Szegedy 2015: a result depends on the other samples of the batch; read as 0.01",
-        )  # fmt: skip
-    t.claim(
-        "Smaller shards differ more: the smallest at least twice as much as the largest.",
-        small[OWN].differs / large[OWN].differs if len(s.shards) > 1 else None,
-        at_least=2.0, source="an error of 1 / sqrt(n); read as twice",
-    )  # fmt: skip
-    for row in t.find(way=OWN):
-        t.claim(
-            "With own statistics of at least 32 samples the accuracy is at most 0.02 below the serial run's.",
-            row.gain if row.shard >= 32 else None, at_least=-0.02,
-            source="Goyal et al. 2017, who keep 32 samples a worker and its own statistics on purpose; read as 0.02",
-        )  # fmt: skip
-    for row in t.find(way=OWN):
-        t.claim(
-            "Whichever replica's running statistics are saved, the accuracy changes by at most 0.02.",
-            row.other_replica, at_most=0.02,
-            source="PyTorch's DistributedDataParallel keeps those of rank 0; read as 0.02",
-        )  # fmt: skip
-    t.claim(
-        "With the largest shards a synchronised step takes at most 1.25 times as long.",
-        large[SYNCED].of_own, at_most=1.25, source="ours: a few numbers a channel travel",
-    )  # fmt: skip
+    _tell_claims(t, small, large)
     reach = "reach" if small[SYNCED].differs.median <= 0.01 else "miss"
     t.answer(
         f"Normalised by shards of {small[OWN].shard} samples, training misses the serial run's parameters by "
@@ -312,19 +189,46 @@ def tell(t, s):
     t.draw(lambda figure: _draw(figure, t, s.shards))
 
 
+def _tell_claims(t, small, large):
+    for row in t.find(way=SYNCED):
+        t.claim(
+            "Synchronised, the parameters differ from the serial run's by rounding: at most 0.01 of their way.",
+            row.differs, at_most=0.01,
+            source="the definition (Ioffe and Szegedy 2015); rounding, magnified by training, is read as 0.01",
+        )  # fmt: skip
+    for row in t.find(way=OWN):
+        t.claim(
+            "With each device's own statistics they differ: by at least 0.01 of their way.", row.differs, at_least=0.01,
+            source="Ioffe and Szegedy 2015: a result depends on the other samples of the batch; read as 0.01",
+        )  # fmt: skip
+        t.claim(
+            "With own statistics of at least 32 samples the accuracy is at most 0.02 below the serial run's.",
+            row.gain if row.shard >= 32 else None, at_least=-0.02,
+            source="Goyal et al. 2017, who keep 32 samples a worker and its own statistics on purpose; read as 0.02",
+        )  # fmt: skip
+        t.claim(
+            "Whichever replica's running statistics are saved, the accuracy changes by at most 0.02.",
+            row.other_replica, at_most=0.02,
+            source="PyTorch's DistributedDataParallel keeps those of rank 0; read as 0.02",
+        )  # fmt: skip
+    sentence = "Smaller shards differ more: the smallest at least twice as much as the largest."
+    more = small[OWN].differs / large[OWN].differs if small[OWN] is not large[OWN] else None
+    t.claim(sentence, more, at_least=2.0, source="an error of 1 / sqrt(n); read as twice")
+    sentence = "With the largest shards a synchronised step takes at most 1.25 times as long."
+    t.claim(sentence, large[SYNCED].of_own, at_most=1.25, source="ours: a few numbers a channel travel")
+
+
 def _draw(figure, t, shards):
     """Four numbers by the samples on each device: medians, and their intervals."""
     for axes, (name, title) in zip(figure.subplots(len(PANELS), sharex=True), PANELS.items()):
         for number, way in enumerate(WAYS):
-            rows = [row for row in t if row.way == way and row.get(name)]
-            middles = [row.get(name).median for row in rows]
-            ends = [(row.get(name).low, row.get(name).high) for row in rows]
-            below = [middle - (middle if low is None else low) for middle, (low, _) in zip(middles, ends)]
-            above = [(middle if high is None else high) - middle for middle, (_, high) in zip(middles, ends)]
+            rows = [row for row in t if row.way == way]
+            numbers = [row.get(name) for row in rows]
+            ends = [(0, 0) if x.low is None else (x.median - x.low, x.high - x.median) for x in numbers]
             axes.errorbar(
                 [shards.index(row.shard) + 0.08 * number for row in rows],  # beside each other
-                middles, [below, above], marker=style.MARKERS[number], color=style.COLOURS[number], label=way,
-                capsize=3, linestyle="--",
+                [x.median for x in numbers], list(zip(*ends)), marker=style.MARKERS[number],
+                color=style.COLOURS[number], label=way, capsize=3, linestyle="--",
             )  # fmt: skip
         axes.set(title=title, xlabel="samples on each device" if name == "seconds" else "")
         axes.set_xticks([place + 0.12 for place in range(len(shards))], [str(shard) for shard in shards])

@@ -20,7 +20,7 @@ from mxdp.collectives.calibration import calibrate
 from mxdp.collectives.tuning import choose
 from mxdp.errors import plural
 from mxdp.experiments.devices import devices_of
-from mxdp.experiments.lab import Case, Work
+from mxdp.experiments.lab import Case, Work, mean
 from mxdp.experiments.lab.rows import by_process
 from mxdp.experiments.networks import LR, begin_anywhere, network, random_batch, seconds_a_step
 from mxdp.experiments.oracle import TOLERANCE, largest
@@ -155,8 +155,8 @@ def allreduce_seconds(sizes, devices, machine):
 
 
 @lru_cache(maxsize=None)
-def _machine(devices, number):
-    """The machine's speeds in round ``number``, for all cases."""
+def _machine(devices, _):
+    """The machine's speeds in that round, for all cases."""
     return calibrate(devices)
 
 
@@ -166,50 +166,22 @@ def tell(t, s):
     for row in points:
         _tell_point(row, t.one(net=row.net, batch=row.batch, devices=1))
     judged = [row for row in points if row.pays != "open"]
-    sides = [row.pays == "yes" for row in judged]
     t.column("seconds", "ms", scale=1e3, about="of a step, of steps that follow one another")
-    about = "one device's time for the same whole batch over this time"
-    t.column("speedup", "speed-up", ".2f", spread=True, about=about)
-    about = (
-        "the speed-up from one device's time for a part of the batch, Python's processor time and the calibrated "
-        "links; nothing that was measured on several devices goes into it"
-    )
+    t.column("speedup", "speed-up", ".2f", spread=True, about="one device's time for the same whole batch over this")
+    about = "the speed-up from one device's time for a part of the batch, Python's processor time and the links alone"
     t.column("predicted", "pred.", ".2f", spread=True, about=about)
     t.column("pays", about="it pays if the speed-up is above 1, which is open where the interval touches 1")
     t.column("right", about="whether the prediction is on the measured side of 1")
     about = "the predicted time of a step over the measured one, or its inverse where that is less than 1"
     t.column("off", "step x", ".2f", about=about)
-    t.note(
-        "In the map, a mark is filled where it pays, hollow where it doesn't, and grey where that is open. A line is "
-        "the predicted break-even of a network with this one's time a sample, by its number of parameters: above it "
-        "more devices pay."
-    )
+    t.note("In the map, a mark is filled where it pays, hollow where it doesn't, and grey where that is open.")
+    t.note("A line is the predicted break-even by the number of parameters, with a network's time a sample.")
     if not two:
         t.answer("There is nothing to compare: that takes a run on 1 device, and one on 2.")
         t.explain("Run it with --devices 1,2.")
         return
     t.first(two)
-    share = None
-    if judged:
-        on_side = lambda *values: statistics.mean((x > 1) == side for x, side in zip(values, sides))  # noqa: E731
-        share = by_process(on_side, *[row.predicted for row in judged])
-        share.label = f"{len(judged)} points"
-    source = "ours: what a reader wants to know of a model"
-    sentence = "Of the points whose interval does not touch 1, the prediction has at least 80 % on the right side of 1."
-    t.claim(sentence, share, at_least=0.8, source=source)
-    for row in two:
-        t.claim(
-            "A second device pays if the batch is large enough: with each network's largest batch, two devices are "
-            "faster than one.",
-            row.speedup if row.batch == max(s[row.net]) else None,
-            at_least=1.0, source="MXNet issues 2277 and 3136: 'increase the batch size'",
-        )  # fmt: skip
-    for row in points:
-        t.claim(
-            "Predicted from one device, the time of a step of LeNet and of ResNet-18 on several devices is within 15 % "
-            "of the measured one, for all batches but the smallest.",
-            row.off if row.net != "mlp" and row.batch > min(s[row.net]) else None, at_most=1.15, source=source,
-        )  # fmt: skip
+    _tell_claims(t, s, points, judged)
     words = [_tell_batches(net, s, two) for net in NETS]
     t.answer(f"By batch, a second device surely pays {', '.join(words[:-1])} and {words[-1]}.")
     wrong = [row for row in judged if not row.right]
@@ -232,11 +204,35 @@ def _tell_point(row, one):
         lambda shard, python, allreduce: step_seconds(shard, python, row.devices, row.cores, allreduce),
         row.shard_seconds, row.python_seconds, row.allreduce_seconds,
     )  # fmt: skip
-    row.speedup, row.predicted = 1 / (row.seconds / one.seconds), one.seconds / row.predicted_seconds
+    row.speedup, row.predicted = 1 / (row.seconds / one.seconds), 1 / (row.predicted_seconds / one.seconds)
     row.off = (row.predicted_seconds / row.seconds).one_way()
     low, high = (end or row.speedup.median for end in (row.speedup.low, row.speedup.high))
     row.pays = "yes" if low > 1 else "no" if high < 1 else "open"
     row.right = None if row.pays == "open" else (row.predicted.median > 1) == (row.pays == "yes")
+
+
+def _tell_claims(t, s, points, judged):
+    # Of each process, the share of the points that its prediction has on the side where the row is.
+    sides = [by_process(lambda x, pays=row.pays == "yes": (x > 1) == pays, row.predicted) for row in judged]
+    share = mean(sides) if sides else None
+    if share:
+        share.label = f"{len(sides)} points"
+    source = "ours: what a reader wants to know of a model"
+    sentence = "Of the points whose interval does not touch 1, the prediction has at least 80 % on the right side of 1."
+    t.claim(sentence, share, at_least=0.8, source=source)
+    for row in (row for row in points if row.devices == 2):
+        t.claim(
+            "A second device pays if the batch is large enough: with each network's largest batch, two devices are "
+            "faster than one.",
+            row.speedup if row.batch == max(s[row.net]) else None,
+            at_least=1.0, source="MXNet issues 2277 and 3136: 'increase the batch size'",
+        )  # fmt: skip
+    for row in points:
+        t.claim(
+            "Predicted from one device, the time of a step of LeNet and of ResNet-18 on several devices is within 15 % "
+            "of the measured one, for all batches but the smallest.",
+            row.off if row.net != "mlp" and row.batch > min(s[row.net]) else None, at_most=1.15, source=source,
+        )  # fmt: skip
 
 
 def _tell_batches(net, s, rows):
@@ -288,11 +284,12 @@ def _draw(figure, t, points):
                 line[count] = _tell_break_even(t, net, n, allreduce)
             known = {count: least for count, least in line.items() if least}
             axes.plot(list(known), list(known.values()), color=colour, linewidth=1.6)
-            for number, row in enumerate(row for row in rows if row.net == net):
+            marks = [row for row in rows if row.net == net]
+            for row in marks:
                 axes.plot(
                     row.parameters, row.batch / n, marker, markeredgecolor=colour, markeredgewidth=1.6, markersize=9,
                     color={"yes": colour, "no": "white", "open": style.LIGHT_GREY}[row.pays],
-                    label=None if number else title,
+                    label=title if row is marks[-1] else None,
                 )  # fmt: skip
         sizes, heights = [row.parameters for row in rows], [row.batch / n for row in rows]
         axes.set(xscale="log", yscale="log", xlim=(min(sizes) / 3, max(sizes) * 3), xlabel="parameters")

@@ -164,30 +164,9 @@ def tell(t, s):
         row.behind, near = behind[-1], [number.at_most(CLOSE) is not False for number in behind]
         shown = [part for part in range(PARTS) if not any(near[part:])]
         row.shown_after = (shown[0] + 1) * row.steps if shown else None
-        t.claim(
-            "Compared with the serial run, two steps give every bug away: at least 1 parameter or gradient is wrong.",
-            row.wrong, at_least=1, exact=True, source="the definition: data parallelism is exact",
-        )  # fmt: skip
-    for bug in ("averaged-twice", "not-divided"):
-        t.claim(
-            f"Adam hides a wrong scale: gradients that are averaged twice, or not at all, cost at most {CLOSE}.",
-            t.one(bug=bug, right=False, optimizer=ADAM).behind, at_most=CLOSE,
-            source="Kingma and Ba 2015, 2: the step does not change if gradients are scaled",
-        )  # fmt: skip
     by_optimizer = [t.find(optimizer=optimizer) for optimizer in (SGD, ADAM)]
-    for rows in by_optimizer:
-        share = by_process(lambda *values: statistics.mean(x <= CLOSE for x in values), *[row.behind for row in rows])
-        share.label = f"{len(rows)} bugs, {rows[0].optimizer}"
-        t.claim(
-            f"At least a third of the bugs end at most {CLOSE} behind the right version, with SGD as with Adam.",
-            share, at_least=1 / 3, source="ours: what a reader of a loss curve would miss",
-        )  # fmt: skip
     ended = t.maybe(bug=LAST_BATCH)
-    t.claim(
-        "A rank that drops its last batch hangs others; mxdp ends the job, within 60 s.",
-        ended.seconds if ended else None, at_most=60.0,
-        source="PyTorch 38174 and its like, where it waits for ever; the bound is ours",
-    )  # fmt: skip
+    _tell_claims(t, by_optimizer, ended)
     about = "how many parameters and gradients are not the serial run's after two steps, on the worst replica"
     t.column("wrong", form=",.0f", about=about)
     t.column("in_sync", about="whether the replicas are equal bit for bit in the end")
@@ -214,6 +193,32 @@ def tell(t, s):
     if ended:
         t.explain(f"{ended.label.capitalize()}: the job ends after {ended.seconds:.1f} s.")
     t.draw(lambda figure: _draw(figure, t))
+
+
+def _tell_claims(t, by_optimizer, ended):
+    for row in t.rows:
+        t.claim(
+            "Compared with the serial run, two steps give every bug away: at least 1 parameter or gradient is wrong.",
+            row.wrong, at_least=1, exact=True, source="the definition: data parallelism is exact",
+        )  # fmt: skip
+    for bug in ("averaged-twice", "not-divided"):
+        t.claim(
+            f"Adam hides a wrong scale: gradients that are averaged twice, or not at all, cost at most {CLOSE}.",
+            t.one(bug=bug, right=False, optimizer=ADAM).behind, at_most=CLOSE,
+            source="Kingma and Ba 2015, 2: the step does not change if gradients are scaled",
+        )  # fmt: skip
+    for rows in by_optimizer:
+        share = by_process(lambda *values: statistics.mean(x <= CLOSE for x in values), *[row.behind for row in rows])
+        share.label = f"{len(rows)} bugs, {rows[0].optimizer}"
+        t.claim(
+            f"At least a third of the bugs end at most {CLOSE} behind the right version, with SGD as with Adam.",
+            share, at_least=1 / 3, source="ours: what a reader of a loss curve would miss",
+        )  # fmt: skip
+    t.claim(
+        "A rank that drops its last batch hangs others; mxdp ends the job, within 60 s.",
+        ended.seconds if ended else None, at_most=60.0,
+        source="PyTorch 38174 and its like, where it waits for ever; the bound is ours",
+    )  # fmt: skip
 
 
 def _tell_right(t, row):
