@@ -23,13 +23,12 @@ class NormedLeNet:
         self.replicas = [get_params(params, device) for device in devices]
         self.running = [[np.zeros(shape, ctx=device) for shape in channels] for device in devices]
         every = range(len(devices))
-        self.groups = [every] if way == SYNCED else [[number] for number in every]
+        self.groups = [[*every]] if way == SYNCED else [[number] for number in every]
         """Replicas whose shards are normalised together."""
         self._norms = None
         if way in (APART, SYNCED):
             self._norms = [
-                [SyncBatchNorm(*zip(*[self._arrays(i, layer) for i in group]), MOMENTUM) for group in self.groups]
-                for layer in range(NORMS)
+                [_synced(*[self._arrays(i, layer) for i in group]) for group in self.groups] for layer in range(NORMS)
             ]
         self._sync = GradientSync(self.replicas)
 
@@ -77,6 +76,12 @@ class NormedLeNet:
         scales = len(WEIGHTS) + 2 * layer
         statistics = (running or self.running[replica])[2 * layer : 2 * layer + 2]
         return [*self.replicas[replica][scales : scales + 2], *statistics]
+
+
+def _synced(*arrays):
+    """Of each replica's scale, shift, mean and variance."""
+    scales, shifts, means, variances = zip(*arrays)
+    return SyncBatchNorm(scales, shifts, means, variances, MOMENTUM)
 
 
 def _normalise(x, *arrays):

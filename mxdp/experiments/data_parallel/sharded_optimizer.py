@@ -117,7 +117,7 @@ def _state_bytes(trainer, sharded):
     """Of the optimiser's state: in shards on the fullest device, else in all."""
     from mxdp.gluon.states import leaves
 
-    held = Counter()
+    held: Counter[str] = Counter()
     for state in trainer._updaters[0].states.values():
         for array in leaves(state):
             held[str(array.ctx)] += _nbytes(array)

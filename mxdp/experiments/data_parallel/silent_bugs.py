@@ -15,6 +15,7 @@ import time
 from itertools import count
 from pathlib import Path
 from types import ModuleType
+from typing import Any, List
 
 from mxdp import backend
 from mxdp.backend import npx
@@ -67,8 +68,8 @@ def cases(s):
         for bug in BUGS:
             yield Case(f"{bug.name}, {optimizer}", n, bug=bug.name, right=False, optimizer=optimizer)
     # It trains nothing, so it is no row beside the others.
-    last = dict(bug=LAST_BATCH, right=False, optimizer="")
-    yield Case("a rank drops its last batch", n, reference=True, needs=ENGINES[MPI], **last)
+    label, needs = "a rank drops its last batch", ENGINES[MPI]
+    yield Case(label, n, reference=True, needs=needs, bug=LAST_BATCH, right=False, optimizer="")
 
 
 def expect(s, cores):
@@ -81,8 +82,9 @@ def expect(s, cores):
 
 def train(case, data, s, devices, epochs, seed, right):
     """The replicas, the accuracy after each epoch, and the module, whose global names are the training's own."""
-    bug, accuracies = of(case.bug), []
-    module = ModuleType(f"scratch, {bug.name}")
+    bug = of(case.bug)
+    module: Any = ModuleType(f"scratch, {bug.name}")
+    accuracies: List[float] = []
     exec(compile(source(bug, case.optimizer, right), module.__name__, "exec"), vars(module))
     module.SEED = seed
 
