@@ -206,11 +206,9 @@ def _tell_claims(t, small, large):
             row.gain if row.shard >= 32 else None, at_least=-0.02,
             source="Goyal et al. 2017, who keep 32 samples a worker and its own statistics on purpose; read as 0.02",
         )  # fmt: skip
-        t.claim(
-            "Whichever replica's running statistics are saved, the accuracy changes by at most 0.02.",
-            row.other_replica, at_most=0.02,
-            source="PyTorch's DistributedDataParallel keeps those of rank 0; read as 0.02",
-        )  # fmt: skip
+        t.claim("Whichever replica's running statistics are saved, the accuracy changes by at most 0.02.",
+                row.other_replica, at_most=0.02,
+                source="PyTorch's DistributedDataParallel keeps those of rank 0; read as 0.02")  # fmt: skip
     sentence = "Smaller shards differ more: the smallest at least twice as much as the largest."
     more = small[OWN].differs / large[OWN].differs if small[OWN] is not large[OWN] else None
     t.claim(sentence, more, at_least=2.0, source="an error of 1 / sqrt(n); read as twice")

@@ -148,14 +148,10 @@ def tell(t, s):
     if linear is None:
         t.answer("One device has nothing to scale: run it with --devices 1,2.")
         return
-    t.claim(
-        "k times the batch with k times the learning rate is as accurate after as many samples: at most 0.05 less.",
-        linear.gain, at_least=-0.05, source=f"{GOYAL}; read as 0.05",
-    )  # fmt: skip
-    t.claim(
-        "With the learning rate times the square root of k, too, it is at most 0.05 less accurate.",
-        root.gain, at_least=-0.05, source="Hoffer et al. 2017; theory in Krizhevsky 2014; read as 0.05",
-    )  # fmt: skip
+    t.claim("k times the batch with k times the learning rate is as accurate after as many samples: at most 0.05 less.",
+            linear.gain, at_least=-0.05, source=f"{GOYAL}; read as 0.05")  # fmt: skip
+    t.claim("With the learning rate times the square root of k, too, it is at most 0.05 less accurate.", root.gain,
+            at_least=-0.05, source="Hoffer et al. 2017; theory in Krizhevsky 2014; read as 0.05")  # fmt: skip
     t.claim("With the learning rate kept, it is less accurate.", kept.gain, at_most=0.0, source=GOYAL)
     t.claim(  # the time does not depend on the rule
         "A larger batch makes a step more efficient: k times the batch takes at most 0.95 of the time for as many "

@@ -221,12 +221,9 @@ def _tell_claims(t, s, points, judged):
     sentence = "Of the points whose interval does not touch 1, the prediction has at least 80 % on the right side of 1."
     t.claim(sentence, share, at_least=0.8, source=source)
     for row in (row for row in points if row.devices == 2):
-        t.claim(
-            "A second device pays if the batch is large enough: with each network's largest batch, two devices are "
-            "faster than one.",
-            row.speedup if row.batch == max(s[row.net]) else None,
-            at_least=1.0, source="MXNet issues 2277 and 3136: 'increase the batch size'",
-        )  # fmt: skip
+        t.claim("A second device pays if the batch is large enough: with each network's largest batch, two devices are "
+                "faster than one.", row.speedup if row.batch == max(s[row.net]) else None, at_least=1.0,
+                source="MXNet issues 2277 and 3136: 'increase the batch size'")  # fmt: skip
     for row in points:
         t.claim(
             "Predicted from one device, the time of a step of LeNet and of ResNet-18 on several devices is within 15 % "

@@ -204,23 +204,17 @@ def _tell_claims(t, by_optimizer, ended):
             row.wrong, at_least=1, exact=True, source="the definition: data parallelism is exact",
         )  # fmt: skip
     for bug in ("averaged-twice", "not-divided"):
-        t.claim(
-            f"Adam hides a wrong scale: gradients that are averaged twice, or not at all, cost at most {CLOSE}.",
-            t.one(bug=bug, right=False, optimizer=ADAM).behind, at_most=CLOSE,
-            source="Kingma and Ba 2015, 2: the step does not change if gradients are scaled",
-        )  # fmt: skip
+        t.claim(f"Adam hides a wrong scale: gradients that are averaged twice, or not at all, cost at most {CLOSE}.",
+                t.one(bug=bug, right=False, optimizer=ADAM).behind, at_most=CLOSE,
+                source="Kingma and Ba 2015, 2: the step does not change if gradients are scaled")  # fmt: skip
     for rows in by_optimizer:
         share = by_process(lambda *values: statistics.mean(x <= CLOSE for x in values), *[row.behind for row in rows])
         share.label = f"{len(rows)} bugs, {rows[0].optimizer}"
-        t.claim(
-            f"At least a third of the bugs end at most {CLOSE} behind the right version, with SGD as with Adam.",
-            share, at_least=1 / 3, source="ours: what a reader of a loss curve would miss",
-        )  # fmt: skip
-    t.claim(
-        "A rank that drops its last batch hangs others; mxdp ends the job, within 60 s.",
-        ended.seconds if ended else None, at_most=60.0,
-        source="PyTorch 38174 and its like, where it waits for ever; the bound is ours",
-    )  # fmt: skip
+        t.claim(f"At least a third of the bugs end at most {CLOSE} behind the right version, with SGD as with Adam.",
+                share, at_least=1 / 3, source="ours: what a reader of a loss curve would miss")  # fmt: skip
+    t.claim("A rank that drops its last batch hangs others; mxdp ends the job, within 60 s.",
+            ended.seconds if ended else None, at_most=60.0,
+            source="PyTorch 38174 and its like, where it waits for ever; the bound is ours")  # fmt: skip
 
 
 def _tell_right(t, row):
