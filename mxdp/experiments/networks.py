@@ -10,7 +10,7 @@ import numpy as onp
 
 from mxdp.backend import Batch, Device, HostArray, NDArray, autograd, mx, np, npx
 from mxdp.collectives import GradientSync
-from mxdp.experiments.measure.resnet import resnet18
+from mxdp.experiments.resnet import resnet18
 from mxdp.gluon import Trainer
 from mxdp.scratch import cross_entropy, get_params, init_lenet, lenet, split_and_load
 from mxdp.training import TrainStep
