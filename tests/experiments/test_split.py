@@ -8,7 +8,7 @@ import numpy as onp
 import pytest
 from conftest import little
 
-from mxdp.backend import devices
+from mxdp.backend import devices, np
 from mxdp.collectives import GradientSync
 from mxdp.errors import UsageError
 from mxdp.experiments.lab.module import Question
@@ -70,6 +70,20 @@ def test_what_is_not_summed_is_found(strategy, n, whose, name, monkeypatch):
     assert checked / 8 < wrong < checked
     if whose is GradientSync:
         assert wrong < checked - 13 * 11, "scores and losses of the first step are right"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "n"), [("data", 3), ("layerwise", 3), ("tile", 3), ("pipeline", 3), (COMBINED[0], 4), (COMBINED[1], 4)]
+)
+def test_a_parameter_that_is_wrong_on_any_device_is_found(strategy, n, monkeypatch):
+    right, trained = np.ndarray.attach_grad, []
+    monkeypatch.setattr(np.ndarray, "attach_grad", lambda self, *more: trained.append(self) or right(self, *more))
+    for device in devices(n, "cpu"):
+        net = split(strategy, n=n)
+        made = net.make()
+        [array for array in trained if array.ctx == device][-1][:] += 1.0
+        object.__setattr__(net, "make", lambda made=made: made)
+        assert count(net.compare(13))[1] > 13
 
 
 def test_the_tolerance_is_of_the_layers_largest_number():
