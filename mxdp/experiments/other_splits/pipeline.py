@@ -47,18 +47,19 @@ def cases(s):
 
 
 def expect(s, cores):
-    said = []
-    for stages in several(s):
-        times = []
-        for m in s.micro_batches:
-            equal = [1 / (stages * m)] * stages
-            times.append(f"{pipeline_seconds(pipeline('gpipe', stages, m), equal, equal, cores=cores) / 2:.2f}")
-        said.append(f"{', '.join(times)} of one device's time on {stages} devices")
-    if not said:
+    if not several(s):
         return ONE_DEVICE
+
+    def share(stages, m):
+        equal = [1 / (stages * m)] * stages
+        return f"{pipeline_seconds(pipeline('gpipe', stages, m), equal, equal, cores=cores) / 2:.2f}"
+
+    said = (
+        f"{', '.join(share(n, m) for m in s.micro_batches)} of one device's time on {n} devices" for n in several(s)
+    )
+    counts, where = ", ".join(map(str, s.micro_batches)), f"(equal stages, on {plural(cores, 'core')})"
     return (
-        f"With m = {', '.join(map(str, s.micro_batches))} micro-batches, a step takes {'; '.join(said)} (equal stages, "
-        f"on {plural(cores, 'core')}). Both schedules take the same time."
+        f"With m = {counts} micro-batches, a step takes {'; '.join(said)} {where}. Both schedules take the same time."
     )
 
 
