@@ -206,7 +206,8 @@ def _given(options: argparse.Namespace) -> Dict[str, Any]:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from mxdp.experiments.lab import result, session
+    from mxdp.experiments import session
+    from mxdp.experiments.lab import result
     from mxdp.experiments.lab.settings import TOUR, resolve
 
     questions = _questions(options.names)

@@ -23,8 +23,8 @@ from mxdp.experiments.lab.module import Question, Settings
 from mxdp.experiments.lab.provenance import ROOT
 from mxdp.experiments.lab.rows import Number
 from mxdp.experiments.lab.run import Run, measure
-from mxdp.experiments.lab.session import View, find_data
 from mxdp.experiments.lab.told import rows_of
+from mxdp.experiments.session import View, find_data
 from mxdp.experiments.show import style
 from mxdp.experiments.show.terminal import NOTHING, Cells, for_terminal
 
@@ -47,7 +47,7 @@ def measured(
         for question in questions:
             s = settings[question.name]
             find_data(s, view)
-            runs = [Run(question, preset, s, root) for root in (first, second)]
+            runs = [Run(question, preset, s, Path("runs") / "compare", root) for root in (first, second)]
             view.begin(question.name)
             measure(runs, lambda doing, done, total, _: view.progress(doing, done, total))
             results = [run.result() for run in runs]

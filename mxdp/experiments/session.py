@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from mxdp import datasets
 from mxdp.errors import UsageError, described
-from mxdp.experiments.lab import run
+from mxdp.experiments.lab import provenance, run
 from mxdp.experiments.lab.module import Question, Settings
 from mxdp.experiments.show import page, terminal
 from mxdp.experiments.show.words import duration
@@ -40,7 +40,7 @@ def ask(
     make_folder(folder)
     try:
         with View() as view:
-            view.say(run.busy_now())
+            view.say(provenance.busy_now())
             # A problem with the data must show before anything is measured.
             for own in settings.values():
                 find_data(own, view)
@@ -109,7 +109,7 @@ class View:
 
 def about_seconds(name: str, preset: str, processes: int) -> Optional[float]:
     """How long that question takes, if it was measured with this preset (``reference.json``, for one process)."""
-    known = json.loads(Path(__file__).parents[1].joinpath("reference.json").read_text(encoding="utf-8"))
+    known = json.loads(Path(__file__).with_name("reference.json").read_text(encoding="utf-8"))
     seconds = known["seconds"].get(preset, {}).get(name)
     return None if seconds is None else float(seconds) * processes
 
