@@ -111,7 +111,8 @@ def _split(case, s, side):
 
 def tell(t, s):
     tell_steps(t)
-    t.column("worst_error", "error", "g", about="the largest error of two convolutions of other pictures (25 x 31)")
+    about = "the largest error of two convolutions of other pictures (25 x 31), compared with whole pictures"
+    t.column("worst_error", "error", "g", about=about)
     about = "the largest error more than two pixels from the seams. All numbers are whole: 0 is exactly 0"
     t.column("worst_error_inside", "inside", "g", about=about)
     t.note(
