@@ -61,7 +61,7 @@ class GradientSync:
 
     The constructor moves the gradients into buckets: afterwards each ``param.grad`` is a part of a bucket, and its
     earlier values are lost. It doesn't wait, except for buckets of 2 MiB and more that are summed in shared memory;
-    with several ranks for them, and for the parameters, whose values show whether their order is rank 0's.
+    with several ranks for them and for the parameters, whose values show their order.
 
     A gradient that no backward pass has written since the last sum counts as zero, as in a serial run: the step has not
     used the parameter, or the device or rank had no samples. It still holds the last sum, so a call sets it to zero.
@@ -79,9 +79,8 @@ class GradientSync:
             each dtype.
         machine: speeds for ``"auto"``, as :func:`mxdp.calibrate` measures them.
         accumulate: backward adds to the gradients (``grad_req="add"``), and you set them to zero.
-        world: sum over its ranks, too: a bucket over this process's devices first, then from the first device over all
-            ranks, then back to the devices. Every rank makes one, with replicas of the same shapes; rank 0's ``"auto"``
-            counts for all.
+        world: sum over its ranks, too: a bucket over this process's devices, then from the first over all ranks, then
+            back to the devices. Every rank makes one, of replicas of the same shapes; rank 0's ``"auto"`` counts.
 
     Raises:
         ValueError: no replicas, replicas that differ, share a device, lie on several or hold an array twice, an unknown
@@ -121,8 +120,7 @@ class GradientSync:
         # Ranks with other cores would choose other algorithms, which may divide a bucket otherwise.
         names = self._world.gather([self._resolve(numbers, algorithm, machine) for numbers in buckets])[0]
         self.buckets = [self._make(numbers, name) for numbers, name in zip(buckets, names)]
-        lengths = [[vector.size for vector in bucket.vectors[0]] for bucket in self.buckets]
-        self._world.agree({"buckets' vectors of length": lengths})
+        self._world.agree({"buckets' vectors of length": [[x.size for x in its.vectors[0]] for its in self.buckets]})
         self._mark("add" if accumulate else "write")
         self._places = [
             (param, prepare("zeros_like", [gradients[number]], gradients[number]), address(gradients[number]))
@@ -151,9 +149,10 @@ class GradientSync:
             raise RuntimeError(
                 "a step or a sum inside no_sync would leave each device with its own gradients: call it after no_sync"
             )
-        self._check_places()
+        self._zero_stale()
         for bucket in self.buckets:
             self._sum(bucket)
+        self._check_places()  # while the devices work: a sum of unused buckets does no harm
         self._end_accumulating()
 
     @contextmanager
@@ -203,14 +202,25 @@ class GradientSync:
             self._mark("write")
         self.accumulating = False
 
+    def _zero_stale(self) -> None:
+        """Make the gradients zero that backward has left out since the last sum."""
+        fresh, get = ctypes.c_int(), mx.base._LIB.MXNDArrayGetGradState
+        at_fresh, stale = ctypes.byref(fresh), []
+        for param, zero, _ in self._places:
+            get(param.handle, at_fresh)
+            if not fresh.value:
+                stale.append(zero)
+        self._written = self._written or len(stale) < len(self._places)
+        for zero in stale if self._written and not self.adds else ():  # what is added up starts at zero
+            zero()
+
     def _check_places(self) -> None:
-        """Raise a RuntimeError unless backward still writes into the buckets. Zero what it has left out."""
+        """Raise a RuntimeError unless backward still writes into the buckets. Note what is there as summed."""
         # MXNet's C interface takes 2 us. ``param.grad`` takes twice as long, since each access makes an object.
-        library, grad, place, fresh = mx.base._LIB, ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_int()
+        library, grad, place = mx.base._LIB, ctypes.c_void_p(), ctypes.c_void_p()
         get, read, free = library.MXNDArrayGetGrad, library.MXNDArrayGetData, library.MXNDArrayFree
-        at_grad, at_place, at_fresh = ctypes.byref(grad), ctypes.byref(place), ctypes.byref(fresh)
-        stale = []
-        for param, zero, expected in self._places:
+        at_grad, at_place, note = ctypes.byref(grad), ctypes.byref(place), library.MXNDArraySetGradState
+        for param, _, expected in self._places:
             failed = get(param.handle, at_grad) or not grad or read(grad, at_place) or free(grad)
             if failed or place.value != expected:
                 raise RuntimeError(
@@ -218,15 +228,7 @@ class GradientSync:
                     "replaced (by attach_grad, or by another GradientSync or train_epochs on the same replicas): make "
                     "a new GradientSync, and use only that one"
                 )
-            library.MXNDArrayGetGradState(param.handle, at_fresh)
-            if fresh.value:
-                library.MXNDArraySetGradState(param.handle, 0)
-            else:
-                stale.append(zero)
-        self._written = self._written or len(stale) < len(self._places)
-        if self._written and not self.adds:  # which starts at zero
-            for zero in stale:
-                zero()
+            note(param.handle, 0)
 
     def _resolve(self, numbers: Sequence[int], algorithm: str, machine: Optional[Machine]) -> str:
         params = [self._device_params[0][number] for number in numbers]

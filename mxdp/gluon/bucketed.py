@@ -125,6 +125,8 @@ class _Watched(GradientSync):
         """No check here: the trainer copies strays (:meth:`BucketedGradients.fetch`), or makes new buckets
         (:meth:`BucketedGradients.hold`)."""
 
+    _zero_stale = _check_places  # the trainer refuses, leaves out or zeroes what is stale
+
 
 class _WatchedShards(_Watched, ShardedSync):
     pass
