@@ -43,6 +43,11 @@ class Part:
     weight: NDArray
     gradient: NDArray
 
+    @property
+    def key(self) -> Tuple[int, Optional[int]]:
+        """Unlike that of any other part."""
+        return self.number, self.where.start
+
 
 class ShardedSync(GradientSync):
     """Sums, at each call, the elements of the gradients that a device shall update, and no others.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Dict, Iterator, Optional
+from typing import Any, Dict, Iterator, Optional, Union
 
 from mxdp.backend import gluon
 from mxdp.collectives.allreduce import check_bucket_mb
@@ -20,9 +20,9 @@ from mxdp.gluon.checks import (
     check_step,
     listed,
 )
-from mxdp.gluon.sharded import Shards, check_shardable
-from mxdp.gluon.states import check_shapes, from_bytes, mapped, on_host, to_bytes
-from mxdp.gluon.updater import Updater, WholeParameters
+from mxdp.gluon.sharded import Shards, WholeParameters, check_shardable
+from mxdp.gluon.states import State, check_shapes, from_bytes, to_bytes
+from mxdp.gluon.updater import Updater
 from mxdp.processes import World, agree_names
 
 
@@ -78,8 +78,6 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         check_bucket_mb(bucket_mb)
         self._bucket_mb = bucket_mb
         self._buckets: Optional[BucketedGradients] = None
-        self._placed: Optional[Shards] = None
-        self._states: Dict[Any, Any] = {}  # whole, with shard_optimizer: of frozen parameters, or for the next buckets
         self._lenient = True  # False in a step that refuses stale gradients
         # For the name of a store and a single device, MXNet makes no store.
         store = kvstore if self._alone else self._bucketing
@@ -93,7 +91,7 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         self._shards = shard_optimizer and self._several
         if self._bucketing:
             self._updaters = [Updater(self._optimizer)]
-            self._whole = WholeParameters(self._params)
+        self._place: Union[WholeParameters, Shards] = WholeParameters(self._params)
         ready = all(param._data for param in self._in_order)
         if not (self._alone or ready):
             raise ValueError(
@@ -193,9 +191,7 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         self._check_initialised()
         if self._shards:
             self._ready_buckets()
-        states = {number: mapped(its, on_host) for number, its in self._updaters[0].states.items()}
-        if self._placed:
-            states = {**self._states, **self._placed.whole()}
+        states = self._whole_states()
         counts = self._optimizer._all_index_update_counts
         counts.update({device.device_id: dict(counts[0]) for device in self._contexts})  # where gluon looks for them
         if self._shards and self._bucketing and self._bucketing.world.rank > 0:
@@ -218,10 +214,11 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             self._init_kvstore()
         self._init_params()  # else the first step would overwrite what is loaded into single replicas after this
         self._optimizer, optimizer.param_dict = optimizer, dict(enumerate(self._params))
-        self._updaters[0].restart(optimizer, {} if self._shards else states)
-        self._states = states if self._shards else {}
-        if self._placed:
-            self._placed.take(self._states)
+        self._updaters[0].restart(optimizer, states)
+
+    def _whole_states(self) -> Dict[int, State]:
+        updater = self._updaters[0]
+        return {**updater.saved, **self._place.whole(updater)}
 
     def _check_initialised(self) -> None:
         check_initialised(self._params, self._contexts)
@@ -260,12 +257,11 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             refuse_stale(self._params, stale, self._alone)
             skipped = set()
         numbers = [number for number in stale if number not in skipped]
-        place, updater = self._placed or self._whole, self._updaters[0]
-        pieces = place.pieces(numbers)
-        updater(pieces, alone=not self._several)
+        parts, updater = self._place.parts(numbers), self._updaters[0]
+        updater(parts, alone=not self._several)
         if not updater.repeatable:
-            world.broadcast([piece.weight for its in pieces.values() for piece in its])
-        place.spread(numbers)
+            world.broadcast([part.weight for its in parts.values() for part in its])
+        self._place.spread(numbers)
         for number in stale:
             for data in self._params[number]._data:
                 data._fresh_grad = False
@@ -284,15 +280,12 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             self._in_order, store.algorithm, self._bucket_mb, machine, store.world, self._shards
         )
         if self._shards:
-            self._placed = Shards(self._buckets, self._params, self._updaters[0])
-            self._placed.take(self._states)
+            self._place = Shards(self._buckets, self._params)
         return self._buckets
 
     def _drop_buckets(self) -> None:
-        if self._placed:
-            self._states.update(self._placed.whole())
-            self._updaters[0].restart(self._optimizer, {})
-            self._placed = None
+        if self._shards:
+            self._updaters[0].restart(self._optimizer, self._whole_states())
         if self._buckets and self._buckets.accumulating:
             self._buckets = None
             raise RuntimeError(f"gradients added up inside no_sync are lost: {CURE}")
