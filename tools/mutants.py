@@ -75,7 +75,6 @@ ELSEWHERE = {
     "collectives/shards.py": "gluon/test_sharded.py processes/test_sharded_ranks.py",
     "gluon/checks.py": "gluon/test_trainer.py",
     "gluon/checkpoint.py": "gluon/test_gluon_checkpoint.py",
-    "gluon/no_server.py": "gluon/test_store.py",
     "experiments/measure/child.py": RUNNER,
     "experiments/harness/allocation.py": "experiments/test_claims.py experiments/test_measurement.py",
     "experiments/harness/children.py": RUNNER,

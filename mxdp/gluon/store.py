@@ -6,21 +6,18 @@ the pushed arrays by an all-reduce, and a key only identifies arrays that were p
 
 from __future__ import annotations
 
-import ctypes
 from collections import OrderedDict
-from dataclasses import dataclass
-from typing import Any, Hashable, List, Optional, Sequence, Tuple
+from functools import partialmethod
+from typing import Any, Hashable, List, NoReturn, Optional, Sequence, Tuple
 
 import numpy as onp
 
 from mxdp import process
 from mxdp.backend import Device, NDArray, autograd, mx
 from mxdp.collectives.allreduce import prepare_allreduce
-from mxdp.collectives.gradients import address
 from mxdp.collectives.primitives import spread
 from mxdp.collectives.tuning import maker, usual_machine
 from mxdp.engine import Call, prepare
-from mxdp.gluon.no_server import NoServer
 from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO, check_algorithm
 from mxdp.plans.cost.machine import Machine
 from mxdp.plugin import MPI_STORE, store_name
@@ -34,7 +31,7 @@ MOST_KEYS = 4096
 Arrays = Tuple[NDArray, ...]
 
 
-class Store(NoServer):
+class Store(mx.kv.KVStoreBase):  # type: ignore[misc]
     """A store for ``gluon.Trainer`` that sums by one of mxdp's all-reduces.
 
     ``gluon.Trainer(..., kvstore="mxdpring")`` makes one by name; ``kvstore=Store("ring")`` is the same. Each trainer
@@ -65,7 +62,7 @@ class Store(NoServer):
         self._names: List[str] = []
         # Rank 0's for all: ranks with other processors would choose other algorithms.
         self._machine, self.processor = self.world.gather((machine, (process.cores(), maker())))[0]
-        self._ready: OrderedDict[Hashable, _Ready] = OrderedDict()
+        self._ready: OrderedDict[Hashable, Tuple[Arrays, Arrays, List[Call]]] = OrderedDict()
 
     def machine(self, device: Device) -> Machine:
         """The speeds by which ``"auto"`` chooses for devices of this kind."""
@@ -120,14 +117,13 @@ class Store(NoServer):
         key; the same arrays under several keys are summed once, as MXNet's stores do. ``priority``: as for
         :meth:`broadcast`.
 
-        It waits in three cases. With several ranks, the first call with a key waits for them. It waits for new arrays
-        of 2 MiB and more that are summed in shared memory. And ``[w.grad, ...]`` makes new objects at each call: the
-        first call with such objects waits for the prepared arrays; later calls only compare addresses.
+        It waits in two cases: with several ranks, the first call with a key waits for them; and it waits for other
+        arrays than before of 2 MiB and more, if they are summed in shared memory. (``w.grad`` is another object each
+        time, for which the calls are prepared again: take it once.)
 
         Raises:
             ValueError: different shapes or dtypes, sparse arrays, or lists of different lengths.
             MxdpError: on every rank, if the ranks have other shapes or dtypes under a new key.
-            MXNetError: it waited for an array, and the operator that writes this array has failed.
         """
         if isinstance(key, (list, tuple)):
             self._pushpull_all(key, value, out)
@@ -137,13 +133,13 @@ class Store(NoServer):
         if kept is None and self.world.size > 1:
             _check_dense([*values, *outs])
             self._agree(key, values[0])
-        if kept is None or not kept.made_for((*values, *outs), len(values)):
-            kept = self._ready[key] = _Ready((*values, *outs), len(values), self._prepare(values, outs))
+        if kept is None or [list(map(id, its)) for its in kept[:2]] != [list(map(id, its)) for its in (values, outs)]:
+            kept = self._ready[key] = values, outs, self._prepare(values, outs)
             if len(self._ready) > MOST_KEYS:
                 self._ready.popitem(last=False)
         self._ready.move_to_end(key)
         with autograd.pause():
-            for call in kept.calls:
+            for call in kept[2]:
                 call()
             if self.world.size > 1:
                 summed = _distinct(outs or values)
@@ -175,6 +171,21 @@ class Store(NoServer):
     def num_workers(self) -> int:
         """The number of processes."""
         return self.world.size
+
+    def _refuse(self, what: str, instead: str, *args: Any, **kwargs: Any) -> NoReturn:
+        """Raise a NotImplementedError that names an alternative, for a method that needs a server."""
+        raise NotImplementedError(f"the store {self.type} {what}: {instead}.")
+
+    set_optimizer = partialmethod(_refuse, "runs no optimiser", "leave update_on_kvstore out")
+    save_optimizer_states = partialmethod(_refuse, "runs no optimiser", "save the states by the trainer's save_states")
+    load_optimizer_states = partialmethod(_refuse, "runs no optimiser", "load the states by the trainer's load_states")
+    set_gradient_compression = partialmethod(
+        _refuse, "compresses no gradients", "leave compression_params out, or use MXNet's 'device' store"
+    )
+    init = partialmethod(_refuse, "keeps no values", "use broadcast")
+    push = partialmethod(_refuse, "keeps no values to push to", "use pushpull")
+    pull = partialmethod(_refuse, "keeps no values to pull", "use pushpull or broadcast")
+    row_sparse_pull = partialmethod(_refuse, "holds dense arrays only", "use MXNet's 'device' store for sparse ones")
 
     def _pushpull_all(self, keys: Sequence[Any], value: Any, out: Any) -> None:
         summed = set()
@@ -215,43 +226,6 @@ def by_name(name: str, world: Optional[World] = None) -> Optional[Store]:
         return Store(world=world or find_world())
     ours = {store_name(algorithm): algorithm for algorithm in (*ALGORITHMS, AUTO)}
     return Store(ours[name], world=world) if name in ours else None
-
-
-@dataclass
-class _Ready:
-    """The calls for ``arrays``: values, then outs. The arrays are held, so that their addresses stay theirs."""
-
-    arrays: Arrays
-    values: int
-    calls: List[Call]
-    places: Optional[List[Optional[int]]] = None
-
-    def made_for(self, arrays: Arrays, values: int) -> bool:
-        """Are these the same arrays, or other objects with the same memory? Waits once, see :meth:`Store.pushpull`."""
-        if values != self.values or len(arrays) != len(self.arrays):
-            return False
-        if all(this is that for this, that in zip(arrays, self.arrays)):
-            return True
-        if list(map(_kind, arrays)) != list(map(_kind, self.arrays)):
-            return False
-        if list(map(_chunk, arrays)) != list(map(_chunk, self.arrays)):
-            return False
-        if self.places is None:
-            # Reading an address allocates the memory, which must not happen while an operator allocates it.
-            for array in self.arrays:
-                array.wait_to_read()
-            self.places = list(map(address, self.arrays))
-        return list(map(address, arrays)) == self.places
-
-
-def _chunk(array: NDArray) -> Optional[int]:
-    """MXNet's own object for the array's memory: the first member of its class ``NDArray`` (``ptr_`` in ndarray.h)."""
-    return ctypes.c_void_p.from_address(array.handle.value).value
-
-
-def _kind(array: Any) -> List[str]:
-    """The properties that two objects with the same memory share."""
-    return [str(getattr(array, name, None)) for name in ("shape", "dtype", "ctx", "stype")]
 
 
 def _several(arrays: Any) -> Sequence[NDArray]:

@@ -37,7 +37,8 @@ class Updater(mx.optimizer.Updater):  # type: ignore[misc]
         for number, count in (item for its in optimizer._all_index_update_counts.values() for item in its.items()):
             counts[number] = max(count, counts.get(number, 0))
         optimizer._all_index_update_counts = {0: counts}
-        self.optimizer, self.saved, self.states = optimizer, saved, {}
+        self.optimizer, self.saved = optimizer, saved
+        self.states: Dict[Any, State] = {}
         self._weights: Dict[Any, NDArray] = {}
         self._prepared: Tuple[Any, List[Call]] = None, []
 
