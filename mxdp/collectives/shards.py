@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Dict, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import Dict, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
 import numpy as onp
 
@@ -62,7 +62,7 @@ class ShardedSync(GradientSync):
         self,
         device_params: Sequence[Sequence[NDArray]],
         bucket_mb: float = 25,
-        accumulate: bool = False,
+        accumulate: Union[bool, Sequence[bool]] = False,
         world: Optional[World] = None,
     ) -> None:
         memory = {param.ctx.device_type for params in device_params for param in params} <= {"cpu"}

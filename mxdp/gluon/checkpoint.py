@@ -79,7 +79,8 @@ class Checkpoint(CheckpointFolder):
         if self._world.rank == 0:
             arrays.update((name, x) for replicas in ranks for name, x in replicas.items())
             arrays[STATES] = onp.frombuffer(states[0], "uint8")
-            self.write(header, arrays, {**facts, **_choice(trainer)})
+            store = _store(trainer)
+            self.write(header, arrays, {**facts, **({PROCESSOR: " ".join(map(str, store.processor))} if store else {})})
 
     def load(self, net: Any, trainer: Optional[Any] = None) -> Optional[Facts]:
         """Read the newest checkpoint into a gluon network and its ``Trainer``; returns the facts, or None without one.
@@ -142,17 +143,16 @@ class Checkpoint(CheckpointFolder):
     def _params(self, net: Any, call: str) -> Dict[str, Any]:
         """The network's parameters by name. On every rank an MxdpError, if one has no values yet for this ``call``."""
 
-        def found() -> Dict[str, Any]:
-            params: Dict[str, Any] = net._collect_params_with_prefix()
+        params: Dict[str, Any] = net._collect_params_with_prefix()
+
+        def check() -> None:
             for name, param in params.items():
                 if param._data is None and not (param._deferred_init and call == "load"):
                     how = "run a forward pass" if param._deferred_init else "call net.initialize(ctx=devices)"
                     raise MxdpError(f"the parameter {name} has no values yet: {how} before {call}")
-            return params
 
-        own: List[Dict[str, Any]] = []
-        self._world.together(lambda: own.append(found()))
-        return own[0]
+        self._world.together(check)
+        return params
 
     def _replicas(self, params: Mapping[str, Any]) -> Arrays:
         """The arrays that differ between this rank's devices, on the host. Waits."""
@@ -217,22 +217,20 @@ def _check(arrays: Arrays, facts: Facts) -> None:
     int(str(facts.get(PROCESSOR, 0)).partition(" ")[0])
 
 
-def _choice(trainer: Any) -> Facts:
-    """The processor decides what ``"auto"`` chooses, and so the last bits."""
+def _store(trainer: Any) -> Optional[Store]:
+    """The store of mxdp that sums. Its processor decides what ``"auto"`` chooses, and so the last bits."""
     store = getattr(trainer, "_bucketing", None) or trainer._kvstore
-    return {PROCESSOR: " ".join(map(str, store.processor))} if isinstance(store, Store) else {}
+    return store if isinstance(store, Store) else None
 
 
 def _choose_for(trainer: Any, cores: int, made_by: str) -> None:
-    """Let mxdp's stores choose as before, and sum in buckets that are made anew."""
-    bucketing = getattr(trainer, "_bucketing", None)
-    other = bucketing and bucketing.processor != (cores, made_by)
-    for store in (bucketing, trainer._kvstore):
-        if isinstance(store, Store):
-            store.choose_for(cores, made_by)
-    if other and trainer._buckets:
-        trainer._drop_buckets()
-        trainer._ready_buckets()
+    """Let ``"auto"`` choose as on this processor, also for buckets that were made."""
+    store = _store(trainer)
+    if store and store.processor != (cores, made_by):
+        store.choose_for(cores, made_by)
+        if getattr(trainer, "_buckets", None):
+            trainer._drop_buckets()
+            trainer._ready_buckets()
 
 
 def _of_replica(name: str, rank: int, number: int) -> str:

@@ -8,9 +8,9 @@ from itertools import chain
 from typing import Any, Dict, Iterable, List, Sequence, Tuple
 
 from mxdp.backend import NDArray, mx
-from mxdp.collectives.shards import Part, ShardedSync
+from mxdp.collectives.shards import Part
 from mxdp.engine import Call, prepare
-from mxdp.gluon.bucketed import BucketedGradients
+from mxdp.gluon.bucketed import ShardedGradients
 from mxdp.gluon.states import State, leaves, mapped
 from mxdp.gluon.updater import Updater
 from mxdp.plans.collective.one_hop import owners
@@ -72,20 +72,16 @@ class WholeParameters:
 
 
 class Shards:
-    """Parts of all parameters, as ``buckets`` of sharded gradients cut them; else as :class:`WholeParameters`."""
+    """Parts of all parameters, as ``buckets`` cut them; else as :class:`WholeParameters`."""
 
-    def __init__(self, buckets: BucketedGradients, params: Sequence[Any]) -> None:
-        self._params, first = params, {id(param): number for number, param in reversed(list(enumerate(params)))}
-        self._syncs: List[Tuple[ShardedSync, List[int], List[List[Part]]]] = []
-        self._parts: Dict[int, List[Part]] = {}
-        for members, sync in buckets.syncs:
-            assert isinstance(sync, ShardedSync)
-            numbers = [first[id(param)] for param in members]
-            parts = [[replace(part, number=numbers[part.number]) for part in its] for its in sync.parts]
-            self._syncs.append((sync, numbers, parts))
-            self._parts.update(
-                (number, [part for part in chain(*parts) if part.number == number]) for number in numbers
-            )
+    def __init__(self, buckets: ShardedGradients, params: Sequence[Any]) -> None:
+        self._buckets, self._params = buckets, params
+        first = {id(param): number for number, param in reversed(list(enumerate(params)))}
+        self._numbers = [first[id(param)] for param in buckets.members]
+        self._held = [[replace(part, number=self._numbers[part.number]) for part in its] for its in buckets.parts]
+        self._parts: Dict[int, List[Part]] = {number: [] for number in self._numbers}
+        for part in chain(*self._held):
+            self._parts[part.number].append(part)
 
     def parts(self, numbers: Iterable[int]) -> Dict[int, Sequence[Part]]:
         """As of whole parameters. This process may have none of a parameter."""
@@ -93,21 +89,19 @@ class Shards:
 
     def spread(self, numbers: Iterable[int]) -> None:
         """Copy the updated parts, and all others, to all devices and ranks; doesn't wait."""
-        for sync, *_ in self._syncs:
-            sync.spread()
+        self._buckets.spread()
 
     def whole(self, updater: Updater) -> Dict[int, State]:
         """The states of all cut parameters as a trainer without shards has them, on the host. Waits; all ranks call
         it."""
         states: Dict[int, State] = {}
-        for sync, numbers, parts in self._syncs:
-            held = [[leaves(updater.states.get(part.key)) for part in its] for its in parts]
-            for member, arrays in sync.whole(held).items():
-                if arrays:
-                    number, left = numbers[member], [mx.nd.array(x, ctx=mx.cpu(), dtype=x.dtype) for x in arrays]
-                    example = mx.nd.zeros((1,), dtype=self._params[number].dtype)
-                    state = updater.optimizer.create_state_multi_precision(number, example)
-                    states[number] = mapped(state, partial(_first, left))
+        held = [[leaves(updater.states.get(part.key)) for part in its] for its in self._held]
+        for member, arrays in self._buckets.whole(held).items():
+            if arrays:
+                number, left = self._numbers[member], [mx.nd.array(x, ctx=mx.cpu(), dtype=x.dtype) for x in arrays]
+                example = mx.nd.zeros((1,), dtype=self._params[number].dtype)
+                state = updater.optimizer.create_state_multi_precision(number, example)
+                states[number] = mapped(state, partial(_first, left))
         return states
 
 

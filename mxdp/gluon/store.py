@@ -37,18 +37,17 @@ class Store(mx.kv.KVStoreBase):  # type: ignore[misc]
     ``gluon.Trainer(..., kvstore="mxdpring")`` makes one by name; ``kvstore=Store("ring")`` is the same. Each trainer
     should have a store of its own, since a key keeps only what was prepared for the last arrays.
 
-    The store sums dense gradients over this process's devices and, with a ``world`` of several ranks, over all ranks;
-    then its name is ``mxdpmpi``, every rank calls it alike, and ``step(batch_size)`` takes the whole batch over all
-    ranks. Give ``gluon.Trainer`` the store itself then, or ``mx.kv.create("mxdpmpi")``: for a name, and a single device
-    in each process, MXNet makes no store at all. The optimiser runs outside it, on each device. It takes classic
-    arrays and NumPy arrays. Unsupported methods raise NotImplementedError. Only :meth:`pushpull` may wait, and
-    with several ranks the constructor and :meth:`broadcast`.
+    The store sums dense gradients, classic or NumPy arrays, over this process's devices. The optimiser runs outside it,
+    on each device. Unsupported methods raise NotImplementedError. Only :meth:`pushpull` may wait, and with several
+    ranks the constructor and :meth:`broadcast`.
 
     Args:
         algorithm: a name in ``ALGORITHMS``, or ``"auto"``: for each key the one that the cost model expects to be the
             fastest.
         machine: speeds for ``"auto"``, as :func:`mxdp.calibrate` measures them.
-        world: the ranks to sum over, too (:func:`mxdp.world`).
+        world: the ranks to sum over, too (:func:`mxdp.world`). With several the store's name is ``mxdpmpi``, every rank
+            calls it alike, and ``step(batch_size)`` takes the whole batch over all ranks. Give ``gluon.Trainer`` the
+            store itself: for a name, and one device in each process, MXNet makes no store.
 
     Raises:
         ValueError: there is no such algorithm.
@@ -69,18 +68,16 @@ class Store(mx.kv.KVStoreBase):  # type: ignore[misc]
         return self._machine or usual_machine(device.device_type.startswith("cpu"), *self.processor)
 
     def choose_for(self, cores: int, made_by: str) -> None:
-        """From now on, ``"auto"`` chooses as on a processor with ``cores`` by that maker, for arrays that it knows as
-        well."""
-        if (cores, made_by) != self.processor:
-            self.processor = cores, made_by
-            self._ready.clear()
+        """From now on, ``"auto"`` chooses as on a processor with ``cores`` by that maker, for known arrays, too."""
+        self.processor = cores, made_by
+        self._ready.clear()
 
     def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
         """Copy ``value`` into ``out``: an array, or a list of arrays on any devices, which may contain ``value``. With
         several ranks, it is rank 0's ``value``, and this waits for the ranks.
 
-        ``key``: an int or str, without effect. With a list of keys, ``value`` and ``out`` are lists with an item for
-        each key. ``priority`` has no effect: on CPU devices MXNet ignores it too.
+        With a list of keys, ``value`` and ``out`` are lists with an item for each key. A single ``key``, an int or str,
+        has no effect, nor has ``priority``, which MXNet ignores on CPU devices.
 
         Raises:
             ValueError: different shapes or dtypes, sparse arrays, or lists of different lengths.
@@ -113,13 +110,11 @@ class Store(mx.kv.KVStoreBase):  # type: ignore[misc]
 
         ``value`` and ``out`` are an array or a list of arrays. ``out`` may lie on more or on other devices; with
         ``out``, the arrays of ``value`` stay unchanged. The prepared calls are kept under ``key``, an int or str, for
-        the next call with the same arrays. With a list of keys, ``value`` and ``out`` are lists with an item for each
-        key; the same arrays under several keys are summed once, as MXNet's stores do. ``priority``: as for
-        :meth:`broadcast`.
+        the next call with the same array objects (``w.grad`` is another object each time). A list of keys, and
+        ``priority``: as for :meth:`broadcast`; the same arrays under several keys are summed once, as by MXNet.
 
-        It waits in two cases: with several ranks, the first call with a key waits for them; and it waits for other
-        arrays than before of 2 MiB and more, if they are summed in shared memory. (``w.grad`` is another object each
-        time, for which the calls are prepared again: take it once.)
+        It waits in two cases: for the other ranks, in the first call with a key; and for arrays that are new under the
+        key, of 2 MiB and more, and summed in shared memory.
 
         Raises:
             ValueError: different shapes or dtypes, sparse arrays, or lists of different lengths.
@@ -148,11 +143,7 @@ class Store(mx.kv.KVStoreBase):  # type: ignore[misc]
 
     @staticmethod
     def is_capable(capability: str) -> bool:
-        """Can the store run the ``"optimizer"``? It can't. MXNet asks for no other capability.
-
-        Raises:
-            ValueError: another capability.
-        """
+        """False for the ``"optimizer"``, which runs outside the store; a ValueError for what MXNet never asks for."""
         if capability.lower() == mx.kv.KVStoreBase.OPTIMIZER:
             return False
         raise ValueError(f"the only capability that MXNet asks a store for is 'optimizer', not {capability!r}")

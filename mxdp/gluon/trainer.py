@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Dict, Iterator, Optional, Union
 
 from mxdp.backend import gluon
 from mxdp.collectives.allreduce import check_bucket_mb
-from mxdp.gluon.bucketed import CURE, BucketedGradients, refuse_stale, unwritten, zero
+from mxdp.gluon.bucketed import CURE, BucketedGradients, ShardedGradients, refuse_stale, unwritten, zero
 from mxdp.gluon.checks import (
     bucketing_store,
     check_dense,
@@ -23,19 +22,19 @@ from mxdp.gluon.checks import (
 from mxdp.gluon.sharded import Shards, WholeParameters, check_shardable
 from mxdp.gluon.states import State, check_shapes, from_bytes, to_bytes
 from mxdp.gluon.updater import Updater
+from mxdp.plans.show.files import write_beside
 from mxdp.processes import World, agree_names
 
 
 class Trainer(gluon.Trainer):  # type: ignore[misc]
     """``gluon.Trainer`` with buckets: the same calls and results, but one all-reduce for many gradients.
 
-    The gradients move into buckets (:class:`mxdp.collectives.GradientSync`): backward writes them there, and
-    ``param.grad()`` and ``zero_grad`` use them there. The constructor moves them, or the first step after a parameter
-    was initialised, cast or moved.
+    The constructor moves the gradients into buckets (:class:`mxdp.collectives.GradientSync`), or the first step after a
+    parameter was initialised, cast or moved. Backward writes them there, and ``param.grad()`` is a part of a bucket.
 
     Each parameter has one state and one count of updates, as with gluon's default: one device updates it and copies it
-    to the others. A batch may have fewer samples than there are devices: split it over ``devices[:len(X)]``. A device
-    that has run no backward pass since the last step adds zero to the sums.
+    to the others. A device without samples runs no backward pass and adds zero: split a small batch over
+    ``devices[:len(X)]``.
 
     Args:
         params, optimizer, optimizer_params: as for ``gluon.Trainer``. Buckets are filled in the order of ``params``.
@@ -44,8 +43,7 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         compression_params, update_on_kvstore: only for MXNet's stores.
         bucket_mb: MiB that a bucket may hold.
         world: sum over its ranks, too (:func:`mxdp.world`): every rank makes a trainer alike, all start with rank 0's
-            parameters, and ``step`` takes the whole batch over all ranks. Not together with a :class:`Store`, which has
-            a world of its own.
+            parameters, and ``step`` takes the whole batch over all ranks. A :class:`Store` has a world already.
         shard_optimizer: with k devices in all, each holds 1 / k of the optimiser's state, and updates 1 / k of the
             parameters (:mod:`mxdp.collectives.shards`). For optimisers with a state that update each element by itself.
             After a step the gradients hold no sums. ``allreduce_grads`` and ``update`` alone are refused. Every rank
@@ -78,7 +76,6 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         check_bucket_mb(bucket_mb)
         self._bucket_mb = bucket_mb
         self._buckets: Optional[BucketedGradients] = None
-        self._lenient = True  # False in a step that refuses stale gradients
         # For the name of a store and a single device, MXNet makes no store.
         store = kvstore if self._alone else self._bucketing
         super().__init__(params, optimizer, optimizer_params, store, compression_params, update_on_kvstore)
@@ -139,11 +136,8 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         """
         check_step(batch_size)
         self._check_initialised()
-        self._lenient = ignore_stale_grad
-        try:
-            super().step(batch_size, ignore_stale_grad)
-        finally:
-            self._lenient = True
+        self._check_fresh(ignore_stale_grad)
+        super().step(batch_size, ignore_stale_grad)
         if self._bucketing:
             self._bucketing.world.step_done()
 
@@ -152,6 +146,7 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         check_step(batch_size)
         check_halves(self._shards)
         self._check_initialised()
+        self._check_fresh(ignore_stale_grad)
         super().update(batch_size, ignore_stale_grad)
 
     def allreduce_grads(self) -> None:
@@ -167,9 +162,7 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             return
         states = self.states_as_bytes()
         if states:
-            part = Path(f"{fname}.{os.getpid()}.part")
-            part.write_bytes(states)
-            part.replace(fname)
+            write_beside(Path(fname), states)
 
     def load_states(self, fname: str) -> None:
         """Load what :meth:`save_states` or ``gluon.Trainer`` has saved. Every rank calls it, and rank 0 reads: an error
@@ -225,6 +218,12 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         self._contexts = self._params[-1].list_ctx()  # the parameters may have moved
         self._several = len(self._contexts) > 1 or not self._alone
 
+    def _check_fresh(self, ignore_stale_grad: bool) -> None:
+        if self._buckets and self._buckets.accumulating:
+            self._ready_buckets()  # first says what is lost
+        if self._bucketing and not ignore_stale_grad:
+            refuse_stale(self._params, unwritten(self._params), self._alone)
+
     def _allreduce_grads(self) -> None:
         if self._bucketing is None:
             super()._allreduce_grads()
@@ -234,8 +233,6 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         buckets = self._ready_buckets()
         buckets.fetch()
         stale = unwritten(self._params)
-        if not self._lenient:
-            refuse_stale(self._params, stale, self._alone)
         if not self._alone or any(len(devices) < len(self._contexts) for devices in stale.values()):
             zero(self._params, stale)
         buckets()
@@ -249,20 +246,19 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             raise RuntimeError("shard_optimizer and amp's loss scaling don't work together: leave one of them out")
         if scaler and scaler.has_overflow(self._params):
             return
-        stale, world = unwritten(self._params), self._bucketing.world
+        world, trained = self._bucketing.world, [i for i, its in enumerate(self._params) if its.grad_req != "null"]
+        numbers = trained
         if ignore_stale_grad:
-            skipped = {number for number, devices in stale.items() if len(devices) == len(self._contexts)}
-            skipped = set.intersection(*world.gather(skipped))
-        else:
-            refuse_stale(self._params, stale, self._alone)
-            skipped = set()
-        numbers = [number for number in stale if number not in skipped]
+            stale = unwritten(self._params)
+            unused = {number for number, devices in stale.items() if len(devices) == len(self._contexts)}
+            unused = set.intersection(*world.gather(unused))
+            numbers = [number for number in trained if number not in unused]
         parts, updater = self._place.parts(numbers), self._updaters[0]
         updater(parts, alone=not self._several)
         if not updater.repeatable:
             world.broadcast([part.weight for its in parts.values() for part in its])
         self._place.spread(numbers)
-        for number in stale:
+        for number in trained:
             for data in self._params[number]._data:
                 data._fresh_grad = False
 
@@ -274,13 +270,13 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         assert self._bucketing is not None
         check_places(self._params)
         check_dense(self._in_order, always=True)
-        store = self._bucketing
-        machine = store.machine(self._contexts[0])
-        self._buckets = BucketedGradients(
-            self._in_order, store.algorithm, self._bucket_mb, machine, store.world, self._shards
-        )
+        store, given = self._bucketing, {"bucket_mb": self._bucket_mb, "world": self._bucketing.world}
         if self._shards:
-            self._place = Shards(self._buckets, self._params)
+            self._buckets = shards = ShardedGradients(self._in_order, **given)
+            self._place = Shards(shards, self._params)
+        else:
+            machine = store.machine(self._contexts[0])
+            self._buckets = BucketedGradients(self._in_order, algorithm=store.algorithm, machine=machine, **given)
         return self._buckets
 
     def _drop_buckets(self) -> None:

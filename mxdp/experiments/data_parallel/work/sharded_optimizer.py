@@ -60,10 +60,9 @@ class OptimizerTraining:
     def moved_bytes(self) -> int:
         """What a step sends between devices, if each sum is made of messages."""
         moved, k, buckets = 0, len(self.devices), self.trainer._buckets
-        for _, sync in buckets.syncs if buckets else ():
-            for bucket in sync.buckets:
-                both = sum(plan("direct", k).sent(bucket.nbytes))
-                moved += both // 2 if isinstance(sync, ShardedSync) else both
+        for bucket in buckets.buckets if buckets else ():
+            both = sum(plan("direct", k).sent(bucket.nbytes))
+            moved += both // 2 if isinstance(buckets, ShardedSync) else both
         updated = [param.list_data()[0] for param in self.params] if buckets else []
         moved += sum((k - 1) * _nbytes(weight) for weight in updated)
         return moved
