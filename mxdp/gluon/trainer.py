@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Dict, Iterator, Optional, Union
+from typing import Any, Dict, Iterator, Optional, Set, Union
 
 from mxdp.backend import gluon
 from mxdp.collectives.allreduce import check_bucket_mb
@@ -103,11 +103,8 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Accumulate gradients: run k - 1 of k micro-batches inside this context and the last one after it, then step.
-
-        Forward and backward pass of a micro-batch both belong inside. ``step(batch_size)`` takes the size of all
-        micro-batches together. If an exception leaves the context, the gradients since the last step are dropped.
-        (Those of parameters with ``grad_req="add"`` are not: there you set gradients to zero.)
+        """Accumulate gradients: run k - 1 of k micro-batches inside this context and the last one after it, then step
+        by the size of all micro-batches together. Else as :meth:`mxdp.collectives.GradientSync.no_sync`.
 
         Raises:
             ValueError: the trainer has one of MXNet's stores.
@@ -176,11 +173,7 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
 
     def states_as_bytes(self) -> bytes:
         """The optimiser and its whole state, as :meth:`save_states` writes them: a pickle. Waits. With
-        ``shard_optimizer`` all ranks call it, and only rank 0 gets it.
-
-        Raises:
-            MxdpError: Python can't pickle the optimiser or its schedule.
-        """
+        ``shard_optimizer`` all ranks call it, and only rank 0 gets it. An MxdpError, if Python can't pickle them."""
         self._check_initialised()
         if self._shards:
             self._ready_buckets()
@@ -247,12 +240,12 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         if scaler and scaler.has_overflow(self._params):
             return
         world, trained = self._bucketing.world, [i for i, its in enumerate(self._params) if its.grad_req != "null"]
-        numbers = trained
+        unused: Set[int] = set()
         if ignore_stale_grad:
             stale = unwritten(self._params)
             unused = {number for number, devices in stale.items() if len(devices) == len(self._contexts)}
             unused = set.intersection(*world.gather(unused))
-            numbers = [number for number in trained if number not in unused]
+        numbers = [number for number in trained if number not in unused]
         parts, updater = self._place.parts(numbers), self._updaters[0]
         updater(parts, alone=not self._several)
         if not updater.repeatable:
