@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, List, Optional, Sequence
 
 from mxdp.backend import autograd, gluon, mx
-from mxdp.errors import did_you_mean
+from mxdp.errors import did_you_mean, plural
 from mxdp.gluon.store import Store, by_name
 from mxdp.processes import World
 from mxdp.processes.world import ranks_of
@@ -70,9 +70,9 @@ def check_initialised(params: Sequence[Any], devices: Sequence[Any]) -> None:
     for param in params:
         if param._deferred_init:
             raise gluon.parameter.DeferredInitializationError(
-                f"the parameter {param.name} has no values yet, and will have them on {', '.join(map(str, devices))}: "
-                "run a forward pass on each, or for other devices call net.initialize(ctx=devices) before the trainer "
-                "is made"
+                f"the parameter {param.name} has no values yet, and will have them on {plural(len(devices), 'device')} "
+                f"({', '.join(map(str, devices))}): run a forward pass there first, or for other devices call "
+                "net.initialize(ctx=devices) before the trainer is made"
             )
     if any(len(param._data) != len(params[0]._data) for param in params):
         check_places(params)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from itertools import chain
 from typing import Any, Dict, Iterable, List, Sequence, Tuple
 
-from mxdp.backend import NDArray, mx
+from mxdp.backend import HostArray, mx
 from mxdp.collectives.shards import Part
 from mxdp.engine import Call, prepare
 from mxdp.gluon.bucketed import ShardedGradients
@@ -94,16 +93,12 @@ class Shards:
     def whole(self, updater: Updater) -> Dict[int, State]:
         """The states of all cut parameters as a trainer without shards has them, on the host. Waits; all ranks call
         it."""
-        states: Dict[int, State] = {}
         held = [[leaves(updater.states.get(part.key)) for part in its] for its in self._held]
-        for member, arrays in self._buckets.whole(held).items():
-            if arrays:
-                number, left = self._numbers[member], [mx.nd.array(x, ctx=mx.cpu(), dtype=x.dtype) for x in arrays]
-                example = mx.nd.zeros((1,), dtype=self._params[number].dtype)
-                state = updater.optimizer.create_state_multi_precision(number, example)
-                states[number] = mapped(state, partial(_first, left))
-        return states
+        whole = {self._numbers[member]: arrays for member, arrays in self._buckets.whole(held).items() if arrays}
+        return {number: self._state(updater.optimizer, number, arrays) for number, arrays in whole.items()}
 
-
-def _first(left: List[NDArray], _: NDArray) -> NDArray:
-    return left.pop(0)
+    def _state(self, optimizer: Any, number: int, arrays: Sequence[HostArray]) -> State:
+        """The arrays in the structure of the optimiser's states."""
+        example = optimizer.create_state_multi_precision(number, mx.nd.zeros((1,), dtype=self._params[number].dtype))
+        left = iter(arrays)
+        return mapped(example, lambda x: mx.nd.array(next(left), ctx=mx.cpu(), dtype=x.dtype))
