@@ -74,7 +74,6 @@ ELSEWHERE = {
     "collectives/shards.py": "gluon/test_sharded.py processes/test_sharded_ranks.py",
     "gluon/checks.py": "gluon/test_trainer.py",
     "gluon/checkpoint.py": "gluon/test_gluon_checkpoint.py",
-    "gluon/no_server.py": "gluon/test_store.py",
     "experiments/lab/child.py": RUNNER,
     "experiments/lab/start.py": RUNNER,
     "experiments/lab/settings.py": "experiments/test_module.py",

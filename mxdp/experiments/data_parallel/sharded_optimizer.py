@@ -133,9 +133,8 @@ def _moved_bytes(training):
         return 0
     # A weight is updated on one device and copied to the others.
     moved = (k - 1) * sum(map(_nbytes, training.replicas[0]))
-    for _, sync in buckets.syncs:
-        for bucket in sync.buckets:
-            moved += sum(plan("direct", k).sent(bucket.nbytes)) // (2 if isinstance(sync, ShardedSync) else 1)
+    for bucket in buckets.buckets:
+        moved += sum(plan("direct", k).sent(bucket.nbytes)) // (2 if isinstance(buckets, ShardedSync) else 1)
     return moved
 
 
