@@ -110,7 +110,7 @@ class Number:
         return True if low >= bound else False if high < bound else None
 
     def apart(self, other: Number) -> Optional[float]:
-        """How far it is off ``other``: 0 where their intervals overlap, otherwise the ratio of the nearest ends, less 1.
+        """How far it is off ``other``: 0 where their intervals overlap, else the ratio of the nearest ends, less 1.
         None without intervals.
 
         >>> time = Number([2, 3] * 3)

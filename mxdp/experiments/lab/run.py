@@ -1,8 +1,8 @@
 """Measures one question: starts its processes, hears of them, and writes one file, whatever happens.
 
 For each process number, and each group of cases that may share a process, one process is started, as it would be by
-hand: it reads an order, measures one round of each case, writes its answers and ends (:mod:`.child`). So cases take turns
-inside a process, or else process by process, and what disturbs one number disturbs its neighbours, too.
+hand: it reads an order, measures one round of each case, writes its answers and ends (:mod:`.child`). So cases take
+turns inside a process, or else process by process.
 """
 
 from __future__ import annotations
@@ -132,9 +132,11 @@ class Run:
         started, servers = ranks.commands(case.engine, case.processes, command, environ)
         limit = float(self.settings["timeout"]) * count
         log = order.with_name("log")
-        with open(log, "wb") as stderr, _running(servers, stderr), _running(started, stderr) as running:
+        with open(log, "wb") as stderr, _running(servers, stderr, self.root), _running(
+            started, stderr, self.root
+        ) as running:
             until = time.monotonic() + limit
-            while any(one.poll() is None for one in running):
+            while left := [one for one in running if one.poll() is None]:
                 if time.monotonic() > until:
                     return Failure("timeout", f"no answer within the time limit of {limit:g} s")
                 failed = [one for one in running if one.poll()]
@@ -142,7 +144,7 @@ class Run:
                     break
                 doing(_doing(order.with_name("answer-0")))
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    next(one for one in running if one.poll() is None).wait(0.2)
+                    left[0].wait(0.2)
             codes = [one.poll() for one in running]
         code = next((code for code in codes if code), 0)
         return Failure("failed", how_it_died(code, log)) if code else None
@@ -376,7 +378,9 @@ def _doing(path: Path) -> str:
 
 
 @contextlib.contextmanager
-def _running(commands: Sequence[Tuple[List[str], Dict[str, str]]], log: Any) -> Iterator[List[subprocess.Popen[bytes]]]:
+def _running(
+    commands: Sequence[Tuple[List[str], Dict[str, str]]], log: Any, root: Optional[Path]
+) -> Iterator[List[subprocess.Popen[bytes]]]:
     """Start these, each in a process group of its own; in the end kill each with all that it has started."""
     started: List[subprocess.Popen[bytes]] = []
     try:
