@@ -265,10 +265,10 @@ def measure(runs: Sequence[Run], progress: Progress) -> None:
             steps = processes * len(runs[0].groups()) * len(runs)
             done = 0
             for number in range(processes):
-                for index in range(len(runs[0].groups())):
-                    for place, run in enumerate(runs):
-                        groups = run.groups()
-                        if index >= len(groups):  # a group before it is lost
+                turns = [run.groups() for run in runs]  # those of a group that is lost on the way move no other
+                for index in range(len(turns[0])):
+                    for place, (run, groups) in enumerate(zip(runs, turns)):
+                        if index >= len(groups):  # this run has lost a group before
                             continue
                         label = groups[index][0].label
                         said = f"{label}: " if len(groups) > 1 else ""
