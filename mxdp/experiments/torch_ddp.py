@@ -22,16 +22,9 @@ STEPS = 3
 
 
 class TorchTraining:
-    """LeNet, trained by ``size`` processes, of which this is one. Several must have been started by the engine
-    ``torch-ddp``; each takes its part of every batch.
-
-    Args:
-        params: at first, as NumPy arrays (:func:`initial`).
-        data, data_dir, seed: of the data set and its order.
-        kind: ``cpu``, or GPUs if there are enough.
-        threads: of each process on the CPU.
-        gpus: how many one process uses by DataParallel.
-    """
+    """LeNet, trained from ``params`` (:func:`initial`) by ``size`` processes, of which this is one: each takes its part of
+    every batch. Several must have been started by the engine ``torch-ddp``. ``threads``: of each process on the CPU;
+    ``gpus``: how many one process uses by DataParallel."""
 
     def __init__(
         self,

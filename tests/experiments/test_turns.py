@@ -1,7 +1,6 @@
 import pytest
 
 from mxdp.experiments.allreduce import links
-
 from mxdp.experiments.lab import Case, run
 from mxdp.experiments.lab.module import Question
 

@@ -37,6 +37,13 @@ PRESETS = {
 LITTLE = dict(sizes=[4, 1 << 20])
 NAMES = sorted(ALGORITHMS)
 """A row of ``auto`` has the numbers of what it chose in this list: a result keeps no words of each process."""
+JUDGED = (
+    "'auto' takes at most 1.1 times as long as the fastest algorithm, also for the size for which it chooses worst, on "
+    "each number of devices: with the speeds that mxdp.calibrate measures.",
+    "'auto' takes at most 1.1 times as long with mxdp's own speeds, too: those of an Intel Xeon or an AMD EPYC, if "
+    "nobody calibrates.",
+)
+"""Of its choices with the speeds that were measured in the same process, and of those by default."""
 LARGE = 1 << 20
 """Bytes from which on an array is large: the cost model is judged by these."""
 
@@ -141,9 +148,9 @@ def tell(t, s):
     t.column("error", "off", "+.0%", about="how far its interval is off that of the time; 0 %: they overlap")
     t.column("wrong", form="d", about="numbers that differ from the serial sum")
     t.note(
-        "auto is the algorithm that the cost model chose. It is judged against all others. Algorithms that do the same, "
-        "such as naive and sharded for one array, are one: the median of their rows (and of auto's) counts. The cost "
-        "model is judged by the median over algorithms and sizes in each process."
+        "auto: what the cost model chose, judged against all others. Algorithms that do the same, such as naive and "
+        "sharded for one array, are one: the median of their rows (and of auto's) counts. The cost model is judged by "
+        "the median over algorithms and sizes in each process."
     )
     t.first(t.find(bytes=max(row.bytes for row in t)))
     over = _tell_claims(t)
@@ -167,28 +174,26 @@ def tell(t, s):
     )
     t.explain(
         f"Over all sizes, the algorithm that the cost model chooses takes {chosen} as long as the fastest, and with "
-        f"mxdp's own speeds {default}. Large arrays cost bytes, so plans that send little win; small arrays cost calls, "
-        "so plans with few operations win."
+        f"mxdp's own speeds {default}. Large arrays cost bytes, so plans that send little win; small arrays cost "
+        "calls, so plans with few operations win."
     )
 
 
 def _tell_claims(t):
     """Judge the fastest, the cost model and its choices. Returns, of its choices and of those by default, what each
     takes over all others."""
-    over = [], []
+    over: list = [[], []]
     for auto in t.find(algorithm=AUTO):
         if auto.devices == 1:
             continue
         same, largest = t.find(devices=auto.devices), auto in t.answering
         ours = [row for row in same if row.bytes == auto.bytes and row.algorithm in ALGORITHMS]
-        does = {row: [_tell_operations(row)] * len(row.seconds.values) for row in ours}
-        chosen, default = (
-            [None if k is None else _tell_operations(auto, NAMES[int(k)]) for k in choice.values]
-            for choice in (auto.choice, auto.default_choice)
-        )
-        does[auto] = chosen
-        over[0].append(tell_over_others(auto, chosen, does))
-        over[1].append(tell_over_others(auto, default, does))
+        work = {name: _tell_operations(name, auto.devices, *_shape(auto)) for name in NAMES}
+        does = {row: [work[row.algorithm]] * len(row.seconds.values) for row in ours}
+        for choice, found in ((auto.choice, over[0]), (auto.default_choice, over[1])):
+            chosen = [None if number is None else work[NAMES[int(number)]] for number in choice.values]
+            does.setdefault(auto, chosen)
+            found.append(tell_over_others(auto, chosen, does))
         for row in contenders(ours) if largest else ():
             t.claim(
                 "Our fastest all-reduce of the largest array takes at most 0.75 times as long as MXNet's device store.",
@@ -206,28 +211,16 @@ def _tell_claims(t):
                 at_most=1.25,
                 source="the cost model",
             )
-    for kind, sentence in zip(
-        over,
-        (
-            "'auto' takes at most 1.1 times as long as the fastest algorithm, also for the size for which it chooses "
-            "worst, on each number of devices: with the speeds that mxdp.calibrate measures.",
-            "'auto' takes at most 1.1 times as long with mxdp's own speeds, too: those of an Intel Xeon or an AMD "
-            "EPYC, if nobody calibrates.",
-        ),
-    ):
-        tell_choices(t, sentence, list(itertools.chain(*kind)))
+    for found, sentence in zip(over, JUDGED):
+        tell_choices(t, sentence, list(itertools.chain(*found)))
     return over
 
 
 @lru_cache(maxsize=None)
-def _tell_plan(name, devices, elements):
+def _tell_operations(name, devices, elements):
     """What the algorithm does with one array of that size. Without what has no element to work on."""
     schedule = plan(name, devices, [elements])
     return tuple(operations(schedule, filled=[start < stop for start, stop in schedule.borders(elements)]))
-
-
-def _tell_operations(row, name=""):
-    return _tell_plan(name or row.algorithm, row.devices, _shape(row)[0])
 
 
 def _tell_shown(t):

@@ -40,9 +40,11 @@ BESIDE = "beside backward"
 
 
 def cases(s):
-    ways = [(name, name, None) for name in (*STORES, "one by one")]
-    ways += [(f"auto, {mib:g} MiB", AUTO, mib) for mib in s.bucket_mb]
-    ways += [(name, name, 1024.0) for name in sorted(ALGORITHMS)]  # a bucket that holds everything
+    ways = [
+        *((name, name, None) for name in (*STORES, "one by one")),
+        *((f"auto, {mib:g} MiB", AUTO, mib) for mib in s.bucket_mb),
+        *((name, name, 1024.0) for name in sorted(ALGORITHMS)),  # a bucket that holds everything
+    ]
     for net, n, (way, name, mib) in itertools.product(NETS, s.devices, ways):
         yield Case(f"{net} x {n}: {way}", n, net=net, algorithm=name, bucket_mb=mib)
     n = s.devices[0]
@@ -56,8 +58,8 @@ def cases(s):
 
 def expect(s, cores):
     return (
-        f"On {plural(cores, 'core')}: LeNet in one bucket costs an eighth of the calls. For ResNet-18 bytes decide, and "
-        "sharded, direct and (CPU) shared-memory send the fewest. Beside backward, CPU devices can hide next to "
+        f"On {plural(cores, 'core')}: LeNet in one bucket costs an eighth of the calls. For ResNet-18 bytes decide, "
+        "and sharded, direct and (CPU) shared-memory send the fewest. Beside backward, CPU devices can hide next to "
         "nothing: both run on the same worker."
     )
 
@@ -124,7 +126,12 @@ def _sync(case, replicas):
     if case.algorithm in STORES:
         return gradients, store_sync(case.algorithm, gradients)
     sums = [AllReduce(same, "naive") for same in zip(*gradients)]
-    return gradients, lambda: [allreduce() for allreduce in sums]
+
+    def one_by_one():
+        for allreduce in sums:
+            allreduce()
+
+    return gradients, one_by_one
 
 
 def _beside_backward(case, devices, samples):
@@ -168,35 +175,23 @@ def tell(t, s):
         _tell_best(t, net)
     tell_choices(
         t,
-        f"With buckets of {DEFAULT_MB:g} MiB, the default, 'auto' takes at most 1.1 times as long as the fastest of ours: "
-        "of both networks and all numbers of devices, where it is worst.",
+        f"With buckets of {DEFAULT_MB:g} MiB, the default, 'auto' takes at most 1.1 times as long as the fastest of "
+        "ours: of both networks and all numbers of devices, where it is worst.",
         choices,
     )
     for row in t.find(run=BESIDE):
         row.adds_ms, row.after_adds_ms = row.beside_ms - row.alone_ms, row.after_ms - row.alone_ms
     t.column("seconds", "ms", scale=1e3, about="to sum all gradients of all replicas in place; each call is waited for")
-    t.column(
-        "of_device_store",
-        "/device",
-        ".2f",
-        about="that over the time of MXNet's device store, which sums array by array",
-    )
-    t.column(
-        "after_adds_ms", "after: ms", "+.1f", about="what the sum adds to a backward pass that has been waited for"
-    )
-    t.column("adds_ms", "beside: ms", "+.1f", about="what it adds to one that has not")
+    t.column("of_device_store", "/device", ".2f", about="over MXNet's device store, which sums array by array")
+    t.column("after_adds_ms", "after: ms", "+.1f", about="what the sum adds to a backward pass that was waited for")
+    t.column("adds_ms", "beside: ms", "+.1f", about="what it adds to one that was not")
     t.note(
-        "Rows named after an algorithm have one bucket. 'auto' is judged against all others; rows of ours with the same "
-        "buckets and algorithms do the same, so their median counts."
+        "Rows named after an algorithm have one bucket. 'auto' is judged against all others; rows of ours with the "
+        "same buckets and algorithms do the same, so their median counts."
     )
     beside, few = fastest(t.find(run=BESIDE)), s.devices[0]
-    t.first(
-        [
-            row
-            for row in t
-            if row in (beside, *best.values()) or row.get("algorithm") in ("mxnet-device", "one by one")
-        ]
-    )
+    shown = ("mxnet-device", "one by one")
+    t.first([row for row in t if row in (beside, *best.values()) or row.algorithm in shown])
     lenet, resnet = (best[net, few].of_device_store for net in NETS)
     t.answer(
         "Compared with MXNet's device store, which sums gradients one by one, buckets on "
@@ -214,8 +209,8 @@ def tell(t, s):
 def _tell_best(t, net, over=None):
     title, bound = NETS[net]
     t.claim(
-        f"On 2 and on 4 devices, the fastest of ours sums {title}'s gradients in at most {bound} of the time of MXNet's "
-        "device store.",
+        f"On 2 and on 4 devices, the fastest of ours sums {title}'s gradients in at most {bound} of the time of "
+        "MXNet's device store.",
         over,
         at_most=bound,
     )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import re
 import statistics
-from os.path import commonprefix
 from typing import Any, Dict, List, Mapping, Sequence
 
 from mxdp.experiments.lab import Number, Row, Told
@@ -39,15 +39,16 @@ def tell_over_others(auto: Row, chosen: Sequence[Any], does: Mapping[Row, Sequen
     found = []
     for thing, seconds in times.items():
         if any(own not in (thing, None) for own in chosen):
-            label = next(row.label for row, things in does.items() if thing in things)
-            name = label[len(commonprefix([label, auto.label])) :]
-            found.append(Number(taken, runs, f"{auto.label}, over {name}") / Number(seconds, runs))
+            other = next(row.label for row, things in does.items() if thing in things)
+            label = f"{auto.label}, over {re.split(': |, ', other, maxsplit=1)[1]}"
+            found.append(Number(taken, runs, label) / Number(seconds, runs))
     return found
 
 
 def tell_choices(t: Told, sentence: str, over: Sequence[Number]) -> None:
     """Judge by :func:`tell_over_others` all choices of ``auto``, the worst first."""
-    for number in sorted(over, key=lambda number: -number.median) or [None]:
+    worst: List[Any] = sorted(over, key=lambda number: -number.median)
+    for number in worst or [None]:
         t.claim(sentence, number, at_most=1.1, source="ours: the default should not cost time")
 
 

@@ -1,8 +1,8 @@
 """How fast do devices talk?
 
-A copy has a start-up time and a bandwidth. They are measured between every two devices, and for all at once. The cost
-model of :mod:`mxdp.plans.cost.link` gives every link the same alpha and beta. Between GPUs links often differ: NVLink or
-a PCIe switch joins some pairs, the processors join the others. CPU devices share one memory, and so one link.
+A copy has a start-up time and a bandwidth: between every two devices, and for all at once. The cost model of
+:mod:`mxdp.plans.cost.link` gives every link the same alpha and beta. Between GPUs links often differ: NVLink or a PCIe
+switch joins some pairs, the processors join the others. CPU devices share one memory, and so one link.
 
 On CPU devices the source's worker makes the copy, on one of the machine's cores. Copies at the same time share the
 cores and the memory's bandwidth, which the rows "at once" measure. They also hold what
@@ -98,7 +98,9 @@ def tell(t, s):
         row.latency_us, row.bandwidth_gbs = times[min(times)] * 1e6, max(times) / times[max(times)] / 1e9
     t.column("latency_us", "µs", ".1f", about="the time of the smallest copy")
     t.column("bandwidth_gbs", "GB/s", ".1f", about="the bandwidth of the largest")
-    t.column("alpha", "alpha µs", ".1f", 1e6, about="the time of a copy of m bytes is alpha + m beta, fitted to all sizes")
+    t.column(
+        "alpha", "alpha µs", ".1f", 1e6, about="the time of a copy of m bytes is alpha + m beta, fitted to all sizes"
+    )
     t.column("beta", "beta ps/B", ".0f", 1e12)
     t.column("fit_error", "off", ".0%", about="the fit's median error (caches bend the line)")
     t.column("over_alone", "over alone", ".1f", spread=True, about="the time over that of a pair alone (their median)")
@@ -172,6 +174,8 @@ def _draw(figure, rows):
         if len(row.pairs) > 1:
             plot(_tell_times(row), "^", label=row.label)
     link = fit_link(list(medians.items()))
-    plot({nbytes: link.seconds(nbytes) for nbytes in medians}, "-", color=style.COLOURS[0], label="alpha + bytes x beta")
+    plot(
+        {nbytes: link.seconds(nbytes) for nbytes in medians}, "-", color=style.COLOURS[0], label="alpha + bytes x beta"
+    )
     lower.set(xscale="log", yscale="log", xlabel="bytes", ylabel="µs", title="Time of a copy")
     lower.legend(loc="upper left")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, Dict
 
 from mxdp.errors import plural
-from mxdp.experiments.lab import Row
+from mxdp.experiments.lab import Row, ranks
 
+NEEDS = ranks.NEEDS[ranks.DDP]
 RUN = "Not run on two GPUs by its authors yet."
 """To be taken away when somebody has."""
 _SLIDES = dict(products=50, size=4000)

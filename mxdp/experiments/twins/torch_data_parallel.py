@@ -10,13 +10,12 @@ import numpy as np
 from mxdp.experiments.devices import random_of
 from mxdp.experiments.lab import Case, Skipped, Work
 from mxdp.experiments.lab.ranks import DDP
-from mxdp.experiments.lab.ranks import NEEDS as ENGINES
+from mxdp.experiments.twins.common import NEEDS as NEEDS
 from mxdp.experiments.twins.common import RUN, tell_where
 from mxdp.plans.cost.link import speedup
 
 SOURCE = "Dive into Deep Learning, 'Training on Multiple GPUs', in its PyTorch version; slides 'Multi-GPU'"
 COMPARED = "parameters of every process after three steps, against one process; bit for bit between processes"
-NEEDS = ENGINES[DDP]
 _COMMON = dict(data="auto", data_dir=None, batch_size=256, lr=0.2)
 PRESETS = {"quick": dict(_COMMON, steps=10), "full": dict(_COMMON, steps=20, timeout=600.0)}
 LITTLE = dict(data="synthetic", batch_size=24, steps=2)

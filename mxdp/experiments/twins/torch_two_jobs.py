@@ -6,15 +6,12 @@ streams: a large product fills a GPU by itself, so there is little to gain.
 """
 
 from mxdp.experiments.lab import Case, Work, mean
-from mxdp.experiments.lab.ranks import DDP
-from mxdp.experiments.lab.ranks import NEEDS as ENGINES
 from mxdp.experiments.twins import common
 from mxdp.experiments.twins.common import RUN, tell_where
 
 SOURCE = "Dive into Deep Learning, 'Automatic Parallelism', in its PyTorch version"
 COMPARED = "products, against NumPy's, exactly"
-NEEDS = ENGINES[DDP]
-PRESETS, LITTLE = common.PRESETS, common.LITTLE
+NEEDS, PRESETS, LITTLE = common.NEEDS, common.PRESETS, common.LITTLE
 ALONE, TURN, ONCE = "alone", "in turn", "at once"
 
 
@@ -72,12 +69,7 @@ def tell(t, s):
         row.over_one = row.seconds / mean(t.one(run=ALONE, job=job).seconds for job in range(2))
     once = t.one(run=ONCE)
     t.column("seconds", form=".4f", spread=True, about="the time of all jobs of the row")
-    t.column(
-        "over_one",
-        form=".2f",
-        spread=True,
-        about="that over the mean time of a job alone: 1 if the jobs run side by side, 2 if one waits for the other",
-    )
+    t.column("over_one", form=".2f", spread=True, about="over the mean of a job alone: 1 side by side, 2 in turn")
     t.column("device_names", "devices")
     t.note(
         "On one GPU the two jobs run in two streams, and nothing is judged. --kind cpu runs it without a GPU: PyTorch "
