@@ -8,8 +8,7 @@ import pytest
 
 from mxdp.backend import mx, npx
 from mxdp.collectives import AllReduce
-from mxdp.experiments.allreduce.common import STORES
-from mxdp.experiments.allreduce.work.arrays import (
+from mxdp.experiments.allreduce.arrays import (
     LEAD,
     SPELLS,
     TURNS,
@@ -20,7 +19,8 @@ from mxdp.experiments.allreduce.work.arrays import (
     seconds_in_turn,
     store_sync,
 )
-from mxdp.experiments.measure.oracle import count
+from mxdp.experiments.allreduce.common import STORES
+from mxdp.experiments.oracle import count
 
 SHAPES = [(3, 300), (5,), ()]
 SEED = 3
@@ -85,7 +85,7 @@ def test_zeros_stay_zeros_however_often_they_are_summed():
 
 @pytest.mark.parametrize(("spell", "repeats"), [(1e6, SPELLS * 500), (0, 0)])
 def test_a_call_is_repeated_unless_it_outlasts_a_spell_and_each_is_waited_for(monkeypatch, spell, repeats):
-    monkeypatch.setattr("mxdp.experiments.allreduce.work.arrays.SPELL_SECONDS", spell)
+    monkeypatch.setattr("mxdp.experiments.allreduce.arrays.SPELL_SECONDS", spell)
     calls = []
     x = mx.np.zeros((10,))
 
@@ -101,7 +101,7 @@ def test_a_call_is_repeated_unless_it_outlasts_a_spell_and_each_is_waited_for(mo
 def test_syncs_take_turns_and_each_runs_for_a_while_before_its_spell_counts(monkeypatch):
     """The first calls of each visit are slow, as if the threads were still where another sync had left them."""
     now, order = [0.0], []
-    monkeypatch.setattr("mxdp.experiments.allreduce.work.arrays.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("mxdp.experiments.allreduce.arrays.time.perf_counter", lambda: now[0])
 
     def taking(name, seconds):
         def sync():

@@ -84,4 +84,4 @@ def test_rows_with_the_same_buckets_and_algorithms_are_one():
     times = {auto: [1.2] * 12, ring: [0.6] * 12}
     assert judged(times, {auto: "same", ring: "same"})[2] is True
     assert judged(times)[2] is False
-    assert AUTO == CASES[auto].algorithm
+    assert CASES[auto].algorithm == AUTO

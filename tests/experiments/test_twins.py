@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from importlib.util import find_spec
 from unittest.mock import MagicMock
 
 import pytest
 from conftest import little
 
+from mxdp.experiments import twins
 from mxdp.experiments.lab import Case, Number, Row, Skipped, Told
 from mxdp.experiments.lab.module import find
 from mxdp.experiments.oracle import count
@@ -49,21 +51,27 @@ def test_the_work_equals_its_oracle_and_needs_a_gpu_unless_told_otherwise(module
             module.set_up(next(iter(module.cases(s))), little(find("torch-two-jobs"), kind="auto"))
 
 
-@pytest.mark.parametrize("run", [torch_two_jobs.TURN, torch_two_jobs.ONCE])
-def test_jobs_in_turn_are_waited_for_one_by_one(monkeypatch, run):
-    if find_spec("torch") is None:  # a stand-in is enough for the order of the calls
+@pytest.fixture
+def places(monkeypatch):
+    """The module; without PyTorch a stand-in is enough for the order of the calls."""
+    lacking = find_spec("torch") is None
+    if lacking:
         monkeypatch.setitem(sys.modules, "torch", MagicMock())
-        monkeypatch.delitem(sys.modules, PLACES, raising=False)
+    yield import_module(PLACES)
+    if lacking:
+        del sys.modules[PLACES], twins.places
+
+
+@pytest.mark.parametrize("run", [torch_two_jobs.TURN, torch_two_jobs.ONCE])
+def test_jobs_in_turn_are_waited_for_one_by_one(monkeypatch, places, run):
     done = []
-    monkeypatch.setattr(f"{PLACES}.wait", lambda: done.append("wait"))
-    monkeypatch.setattr(f"{PLACES}.push", lambda *job: done.append("push"))
+    monkeypatch.setattr(places, "wait", lambda: done.append("wait"))
+    monkeypatch.setattr(places, "push", lambda *job: done.append("push"))
     one_round = torch_two_jobs.set_up(Case("", run=run), little(find("torch-two-jobs"))).round
     done.clear()
     one_round()
     between = ["wait"] * (run == torch_two_jobs.TURN)
     assert done == ["wait", "push", *between, "push", *between, "wait"]
-    if find_spec("torch") is None:
-        del sys.modules[PLACES]
 
 
 @pytest.mark.parametrize("module", [torch_two_jobs, torch_copy_overlap])
