@@ -153,8 +153,9 @@ def tell(t, s):
         "the median over algorithms and sizes in each process."
     )
     t.first(t.find(bytes=max(row.bytes for row in t)))
-    over = _tell_claims(t)
-    shown = _tell_shown(t)
+    autos = _tell_claims(t)
+    counts = sorted({row.devices for row in t})
+    shown = [row for row in t.answering if row.devices == counts[len(counts) // 2]]
     t.draw(lambda figure: _draw(figure, t.rows, shown))
     if shown[0].devices == 1:
         t.answer("One device has nothing to sum.")
@@ -162,47 +163,49 @@ def tell(t, s):
         return
     ours = [row for row in shown if row.algorithm in ALGORITHMS]
     best, names = fastest(ours), [row.algorithm for row in contenders(ours)]
-    (auto,) = (row for row in shown if row.algorithm == AUTO)
-    expected = "as the cost model expects" if auto.chosen in names else "which the cost model does not expect"
+    chosen = next(row.chosen for row in shown if row.algorithm == AUTO)
+    expected = "as the cost model expects" if chosen in names else "which the cost model does not expect"
     t.answer(
         f"For {size(best.bytes)} on {plural(best.devices, 'device')}, mxdp's fastest all-reduce is {either(names)}, "
         f"{expected}, and takes {best.of_device_store:.2f} of the time of MXNet's device store."
     )
     chosen, default = (
-        f"{statistics.median(worst):.2f} times (median; at most {max(worst):.2f})"
-        for worst in ([max([1.0, *(number.median for number in own)]) for own in kind] for kind in over)
+        [max([1.0, *(number.median for number in auto.over_others[which])]) for auto in autos] for which in range(2)
     )
     t.explain(
-        f"Over all sizes, the algorithm that the cost model chooses takes {chosen} as long as the fastest, and with "
-        f"mxdp's own speeds {default}. Large arrays cost bytes, so plans that send little win; small arrays cost "
-        "calls, so plans with few operations win."
+        "Over all sizes, the algorithm that the cost model chooses takes "
+        f"{statistics.median(chosen):.2f} times (median; at most {max(chosen):.2f}) as long as the fastest, and with "
+        f"mxdp's own speeds {statistics.median(default):.2f} times (median; at most {max(default):.2f}). Large arrays "
+        "cost bytes, so plans that send little win; small arrays cost calls, so plans with few operations win."
     )
 
 
 def _tell_claims(t):
-    """Judge the fastest, the cost model and its choices. Returns, of its choices and of those by default, what each
-    takes over all others."""
-    over: list = [[], []]
-    for auto in t.find(algorithm=AUTO):
-        if auto.devices == 1:
-            continue
-        same, largest = t.find(devices=auto.devices), auto in t.answering
+    """Judge the fastest, the cost model and its choices. Returns the rows of ``auto`` on several devices; each has, for
+    what it chose by either speeds, the time of that over all others."""
+    autos = [row for row in t.find(algorithm=AUTO) if row.devices > 1]
+    for auto in autos:
+        same = t.find(devices=auto.devices)
         ours = [row for row in same if row.bytes == auto.bytes and row.algorithm in ALGORITHMS]
         work = {name: _tell_operations(name, auto.devices, *_shape(auto)) for name in NAMES}
-        does = {row: [work[row.algorithm]] * len(row.seconds.values) for row in ours}
-        for choice, found in ((auto.choice, over[0]), (auto.default_choice, over[1])):
-            chosen = [None if number is None else work[NAMES[int(number)]] for number in choice.values]
-            does.setdefault(auto, chosen)
-            found.append(tell_over_others(auto, chosen, does))
-        for row in contenders(ours) if largest else ():
+        chosen, default = (
+            [None if number is None else work[NAMES[int(number)]] for number in choice.values]
+            for choice in (auto.choice, auto.default_choice)
+        )
+        does = {row: [work[row.algorithm]] * len(chosen) for row in ours}
+        does[auto] = chosen
+        auto.over_others = [tell_over_others(auto, choices, does) for choices in (chosen, default)]
+        if auto not in t.answering:
+            continue
+        for row in contenders(ours):
             t.claim(
                 "Our fastest all-reduce of the largest array takes at most 0.75 times as long as MXNet's device store.",
                 row.of_device_store,
                 at_most=0.75,
             )
-        predicted = [row for row in same if row.bytes >= LARGE and row.get("predicted_ms")]
-        if largest and predicted:
-            off = [(row.predicted_ms / 1e3 / row.seconds).one_way() for row in predicted]
+        large = [row for row in same if row.bytes >= LARGE and row.get("predicted_ms")]
+        if large:
+            off = [(row.predicted_ms / 1e3 / row.seconds).one_way() for row in large]
             model_off = by_process(lambda *values: statistics.median(values), *off)
             model_off.label = auto.label
             t.claim(
@@ -211,9 +214,9 @@ def _tell_claims(t):
                 at_most=1.25,
                 source="the cost model",
             )
-    for found, sentence in zip(over, JUDGED):
-        tell_choices(t, sentence, list(itertools.chain(*found)))
-    return over
+    for which, sentence in enumerate(JUDGED):
+        tell_choices(t, sentence, [number for auto in autos for number in auto.over_others[which]])
+    return autos
 
 
 @lru_cache(maxsize=None)
@@ -221,12 +224,6 @@ def _tell_operations(name, devices, elements):
     """What the algorithm does with one array of that size. Without what has no element to work on."""
     schedule = plan(name, devices, [elements])
     return tuple(operations(schedule, filled=[start < stop for start, stop in schedule.borders(elements)]))
-
-
-def _tell_shown(t):
-    """The rows that answer and picture show: the largest array, on the middle number of devices."""
-    counts = sorted({row.devices for row in t})
-    return [row for row in t.answering if row.devices == counts[len(counts) // 2]]
 
 
 def _draw(figure, rows, shown):
