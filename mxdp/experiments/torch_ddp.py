@@ -22,8 +22,8 @@ STEPS = 3
 
 
 class TorchTraining:
-    """LeNet, trained from ``params`` (:func:`initial`) by ``size`` processes, of which this is one: each takes its part of
-    every batch. Several must have been started by the engine ``torch-ddp``. ``threads``: of each process on the CPU;
+    """LeNet, trained from ``params`` (:func:`initial`) by ``size`` processes, of which this is one: each takes its part
+    of every batch. Several must have been started by the engine ``torch-ddp``. ``threads``: of each process on the CPU;
     ``gpus``: how many one process uses by DataParallel."""
 
     def __init__(
@@ -45,11 +45,14 @@ class TorchTraining:
             dist.init_process_group("nccl" if on_gpu else "gloo")
         self.number, self.size, self._gpus = dist.get_rank() if size > 1 else 0, size, gpus
         self.device = torch.device("cuda", self.number) if on_gpu else torch.device("cpu")
-        self.devices = [f"cuda:{number}" for number in range(gpus)] or [str(self.device)]
         dataset = load(data, data_dir, seed=seed)
         self.data, self._test, self.batch_size = dataset.name, dataset.test, batch_size
         self._stream = Stream(dataset.train, batch_size, seed)
         self._net, self._sgd = self._trained(params, lr)
+
+    def facts(self) -> Tuple[str, List[str]]:
+        """What it trains on: the data, and its devices."""
+        return self.data, [f"cuda:{number}" for number in range(self._gpus)] or [str(self.device)]
 
     def train(self, steps: int) -> None:
         """``steps`` steps of training, to their end."""

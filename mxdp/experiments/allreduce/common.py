@@ -47,8 +47,7 @@ def tell_over_others(auto: Row, chosen: Sequence[Any], does: Mapping[Row, Sequen
 
 def tell_choices(t: Told, sentence: str, over: Sequence[Number]) -> None:
     """Judge by :func:`tell_over_others` all choices of ``auto``, the worst first."""
-    worst: List[Any] = sorted(over, key=lambda number: -number.median)
-    for number in worst or [None]:
+    for number in [None, *sorted(over, key=lambda number: -number.median)]:
         t.claim(sentence, number, at_most=1.1, source="ours: the default should not cost time")
 
 

@@ -93,12 +93,8 @@ def tell(t, s):
     slides, best = t.one(memory=PAGEABLE, stream=DEFAULT), t.one(memory=PINNED, stream=SIDE)
     t.column("run_ms", "run", ".1f", about="ms of the products alone")
     t.column("copy_ms", "copy", ".1f", about="ms of the copies of their results to the host alone")
-    t.column(
-        "seconds", "both", ".1f", 1e3, spread=True, about="ms: a copy pushed after each product, then one wait"
-    )
-    t.column(
-        "over_longer", "/longer", ".2f", spread=True, about="both over the longer (1: it hides the other)"
-    )
+    t.column("seconds", "both", ".1f", 1e3, spread=True, about="ms: a copy pushed after each product, then one wait")
+    t.column("over_longer", "/longer", ".2f", spread=True, about="both over the longer (1: it hides the other)")
     t.column("over_sum", "/sum", ".2f", about="both over their sum (1: nothing is hidden)")
     t.note("The slides: 120 ms, 2160 ms, 3130 ms. --kind cpu runs it without a GPU, where nothing overlaps.")
     t.claim(

@@ -55,7 +55,7 @@ def set_up(case, s):
     """A round is some steps of training on batches of the same size, to their end."""
     training = _training(case, s)
     training.train(s.steps)
-    return Work(lambda: training.train(s.steps), training.devices)
+    return Work(lambda: training.train(s.steps), training.facts()[1])
 
 
 def _training(case, s):
