@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from mxdp import datasets
 from mxdp.errors import UsageError, described
-from mxdp.experiments.lab import run
+from mxdp.experiments.lab import provenance, run
 from mxdp.experiments.lab.module import Question, Settings
 from mxdp.experiments.show import page, terminal
 from mxdp.experiments.show.words import duration
@@ -40,7 +40,7 @@ def ask(
     make_folder(folder)
     try:
         with View() as view:
-            view.say(run.busy_now())
+            view.say(provenance.busy_now())
             # A problem with the data must show before anything is measured.
             for own in settings.values():
                 find_data(own, view)

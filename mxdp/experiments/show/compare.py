@@ -47,7 +47,7 @@ def measured(
         for question in questions:
             s = settings[question.name]
             find_data(s, view)
-            runs = [Run(question, preset, s, root) for root in (first, second)]
+            runs = [Run(question, preset, s, Path("runs") / "compare", root) for root in (first, second)]
             view.begin(question.name)
             measure(runs, lambda doing, done, total, _: view.progress(doing, done, total))
             results = [run.result() for run in runs]

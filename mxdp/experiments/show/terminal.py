@@ -86,6 +86,8 @@ def cell(column: Column, row: Row) -> str:
 def _written(value: Any, column: Column) -> str:
     if value is None:
         return NOTHING
+    if isinstance(value, Number) and value.truth:
+        return "yes" if all(value.values) else "no"
     if isinstance(value, Number):
         text = _written(value.median, column)
         ends = [end for end in (value.low, value.high) if column.spread and end is not None]

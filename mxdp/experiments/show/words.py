@@ -7,8 +7,8 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 
 from mxdp.errors import plural
 from mxdp.experiments.lab.module import Question, discover
+from mxdp.experiments.lab.provenance import BUSY
 from mxdp.experiments.lab.rows import Number
-from mxdp.experiments.lab.run import BUSY
 from mxdp.experiments.lab.told import Claim, Told, sureness, told
 
 HELD = {True: ("yes", "holds"), False: ("no", "does not hold"), None: ("unknown", "undecided")}
