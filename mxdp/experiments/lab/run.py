@@ -215,11 +215,12 @@ def measure(runs: Sequence[Run], progress: Progress) -> None:
                 run.begin()
             processes, count = runs[0].settings["processes"], len(runs[0].groups())
             for number in range(processes):
+                turns = [run.groups() for run in runs]  # a case that is lost takes no turn from those after it
                 for index in range(count * len(runs)):
                     place, done = index % len(runs), number * count * len(runs) + index
-                    groups = runs[place].groups()
+                    groups = turns[place]
                     if index // len(runs) >= len(groups):
-                        continue  # a group before it is lost
+                        continue  # as many were lost before
                     cases = groups[index // len(runs)]
                     label = f"{cases[0].label}: " if len(groups) > 1 else ""
 

@@ -189,6 +189,7 @@ def rows_of(results: Sequence[Mapping[str, Any]]) -> List[Row]:
             own = [_row(other, record["label"]) for other in results]
             latest = next(row for row in reversed(own) if row is not None)
             known = {**latest["case"], **latest["facts"], "device_names": latest["devices"]}
+            known["oracle"] = latest["oracle"]
             names = dict.fromkeys(name for row in own if row for name in row["numbers"])
             for name in names:
                 values: List[Any] = []
