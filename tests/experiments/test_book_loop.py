@@ -8,7 +8,7 @@ import pytest
 from mxdp.backend import gluon, mx
 from mxdp.datasets import load
 from mxdp.datasets.fashion_mnist import parse_split
-from mxdp.experiments.measure import book_loop
+from mxdp.experiments import book_loop
 from mxdp.scratch import get_params, init_lenet
 
 

@@ -5,7 +5,7 @@ import pytest
 from mxdp.backend import mx
 from mxdp.experiments.harness.experiment import Case
 from mxdp.experiments.measure import devices as placement
-from mxdp.experiments.measure.devices import devices_of
+from mxdp.experiments.devices import devices_of
 
 
 @pytest.fixture

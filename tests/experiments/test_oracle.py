@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as onp
 import pytest
 
-from mxdp.experiments.measure.oracle import TOLERANCE, count, count_wrong, tolerances_of, whole_numbers
+from mxdp.experiments.oracle import TOLERANCE, count, count_wrong, tolerances_of, whole_numbers
 
 
 def test_equal_numbers_are_not_wrong():

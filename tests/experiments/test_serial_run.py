@@ -6,8 +6,8 @@ import pytest
 
 from mxdp import train_batch
 from mxdp.backend import devices
-from mxdp.experiments.data_parallel.work.serial_run import check_step
-from mxdp.experiments.measure.oracle import count
+from mxdp.experiments.data_parallel.serial_run import check_step
+from mxdp.experiments.oracle import count
 
 
 def test_one_wrong_number_in_one_replica_is_counted():

@@ -4,7 +4,7 @@ import pytest
 
 from mxdp import process
 from mxdp.backend import mx, np, npx
-from mxdp.experiments.measure.timelines import MOST_EVENTS, described, recorded
+from mxdp.experiments.timelines import MOST_EVENTS, described, recorded
 from mxdp.tracing import Event, Timeline
 
 DEVICES = [mx.cpu(0), mx.cpu(1)]
