@@ -193,11 +193,17 @@ def smallest(numbers: Iterable[Number]) -> Number:
 
 class Row:
     """What was measured of one case: ``seconds`` and other numbers, and the case's settings and facts, as attributes.
-    ``tell`` may set more. ``devices`` is how many they are, ``device_names`` what they are called."""
+    ``tell`` may set more; a number that is set has the row's label, whatever it was computed from. ``devices`` is how
+    many they are, ``device_names`` what they are called."""
 
     def __init__(self, label: str, reference: bool, known: Mapping[str, Any]) -> None:
         self.label, self.reference = label, reference
         self.__dict__.update(known)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, Number):
+            value = Number(value.values, value.runs, self.label)
+        super().__setattr__(name, value)
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"the row {self.__dict__.get('label')!r} has no {name!r}")
