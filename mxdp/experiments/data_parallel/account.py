@@ -15,6 +15,7 @@ is the sum of possible (share - q times the share in the processes) over the par
 
 from __future__ import annotations
 
+import textwrap
 from statistics import fmean
 from typing import Any, Dict, NamedTuple, Sequence, Tuple
 
@@ -124,3 +125,28 @@ def draw(axes: style.Axes, row: Row) -> None:
     axes.set(ylim=(len(bars) - 0.4, -0.6), xlim=(0, 1.15 * max(ends)), xlabel="times as fast as one device")
     axes.set_title(f"What {row.label} lose")
     axes.grid(axis="y", visible=False)
+
+
+def draw_parts(figure: style.Figure, rows: Sequence[Row]) -> None:
+    """A bar a row: in its parts the ms where there is room, at its end their sum, and below it the shares."""
+    axes, longest = figure.add_subplot(), max(row.seconds.median * 1e3 for row in rows)
+    for y, row in enumerate(rows):
+        ms, left, parts = row.seconds.median * 1e3, 0.0, shares(row)
+        for name, colour in zip(PARTS, (*style.COLOURS[:6], style.GREY)):
+            length = parts[name] * ms
+            axes.barh(y, length, left=left, height=0.36, color=colour, label=None if y else PARTS[name])
+            if length > 0.08 * longest:
+                light = "white" if name in ("compute", "rest", "front_end") else style.INK
+                axes.text(left + length / 2, y, style.number(length), color=light, ha="center", va="center")
+            left += length
+        largest = sorted(((share, name) for name, share in parts.items() if share >= 0.005), reverse=True)
+        words = [f"{PARTS[name]} {share:.1%}".replace(" ", "\N{NO-BREAK SPACE}") for share, name in largest]
+        below = textwrap.fill(" · ".join(words), 66, break_on_hyphens=False)
+        points = dict(textcoords="offset points")
+        axes.annotate(row.label, (0, y - 0.18), (3, 2), va="bottom", **points)
+        axes.annotate(f"{style.number(ms)} ms", (left, y), (7, 0), va="center", weight="bold", **points)
+        axes.annotate(below, (0, y + 0.18), (3, -3), va="top", size=9.5, **points)
+    axes.set(xlim=(0, 1.2 * longest), ylim=(len(rows) - 0.45, -0.5), xlabel="ms a step", yticks=[])
+    axes.grid(axis="y", visible=False)
+    figure.set_figheight(1.05 * len(rows) + 1.8)
+    figure.legend(loc="outside lower center", ncols=2)
