@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import textwrap
 from statistics import fmean
-from typing import Any, Dict, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, NamedTuple, Sequence
 
 from mxdp import process
 from mxdp.backend import Device
@@ -42,23 +42,20 @@ class Loss(NamedTuple):
 
     name: str
     words: str
-    parts: Tuple[str, ...] = ()
+    parts: Sequence[str] = ()
 
 
+COMPUTE = "compute, which takes longer than in processes that share nothing"
 LOST = {
     "lost_machine": Loss("machine", "the machine, which slows down processes that share nothing, too"),
-    "lost_compute": Loss(
-        "compute",
-        "compute, which takes longer than in processes that share nothing",
-        ("compute", "hidden_communication"),
-    ),
+    "lost_compute": Loss("compute", COMPUTE, ["compute", "hidden_communication"]),
     "lost_all_reduce": Loss(
-        "all-reduce", "the all-reduce, of which a larger batch needs fewer", ("exposed_communication",)
+        "all-reduce", "the all-reduce, of which a larger batch needs fewer", ["exposed_communication"]
     ),
-    "lost_waiting": Loss("waiting", "waiting for the slower device", ("waiting",)),
-    "lost_python": Loss("Python", "Python, which has less to do where batches are larger", ("front_end",)),
-    "lost_input": Loss("input", "the input, which is made more slowly than the devices train", ("input",)),
-    "lost_unexplained": Loss(PARTS["rest"], "what no recorded step explains", ("rest",)),
+    "lost_waiting": Loss("waiting", "waiting for the slower device", ["waiting"]),
+    "lost_python": Loss("Python", "Python, which has less to do where batches are larger", ["front_end"]),
+    "lost_input": Loss("input", "the input, which is made more slowly than the devices train", ["input"]),
+    "lost_unexplained": Loss(PARTS["rest"], "what no recorded step explains", ["rest"]),
 }
 """What of the possible speed-up is lost, by number of a row."""
 HEIGHT = 0.3 * (len(LOST) + 2) + 1.2

@@ -23,6 +23,9 @@ from mxdp.training import BoundNet, TrainStep, train_epochs
 SOURCE = "Dive into Deep Learning, 'Training on Multiple GPUs'"
 COMPARED = "gradients and parameters of every replica, steps on an uneven batch"
 TOUR = True
+HALVES = "An epoch takes roughly half the time on two devices: on k devices it is at least 0.8 k times as fast."
+SLIDES = "the slides of the book's chapter; the book's own run became slower"
+SHARING = "Sharing one network costs little: it is at least 0.9 times as fast as processes that share nothing."
 PRESETS = {
     "quick": dict(devices=[1, 2], data="auto", data_dir=None, batch_size=128, lr=0.25, samples=10000),
     "full": dict(devices=[1, 2], data="auto", data_dir=None, batch_size=256, lr=0.2, samples=20000),
@@ -103,70 +106,44 @@ def tell(t, s):
             compared.append((row, ceiling))
             row.reached, row.lost = row.speedup.median, accounts.account(row, ceiling)
             vars(row).update(row.lost)
-            t.claim(
-                "An epoch takes roughly half the time on two devices: on k devices it is at least 0.8 k times as fast.",
-                row.speedup / row.devices,
-                at_least=0.8,
-                source="the slides of the book's chapter; the book's own run became slower",
-            )
-        t.claim(
-            "Sharing one network costs little: it is at least 0.9 times as fast as processes that share nothing.",
-            row.of_ceiling,
-            at_least=0.9,
-        )
+            t.claim(HALVES, row.speedup / row.devices, at_least=0.8, source=SLIDES)
+        t.claim(SHARING, row.of_ceiling, at_least=0.9)
         t.claim("All replicas stay equal, bit for bit.", row.in_sync, at_least=1, exact=True, source="the book")
     _tell_columns(t)
     row, ceiling = compared[-1] if compared else (None, None)
-    if not all(row.get("synced", True) for row in t.rows):
-        t.answer("The replicas fell out of step, so the times mean nothing.")
-    elif row is None:
-        t.answer("There is nothing to compare: that takes a run on 1 device, and one on 2.")
-    else:
-        devices = "A second device makes" if row.devices == 2 else f"{row.label} make"
-        t.answer(
-            f"{devices} an epoch {row.speedup:.2f} times as fast; the best this machine can give is "
-            f"{ceiling.speedup:.2f}."
-        )
+    t.draw(lambda figure: _draw(figure, t, row, s.rounds))
     if row is None:
+        t.answer("There is nothing to compare: that takes a run on 1 device, and one on 2.")
         t.explain("Run it with --devices 1,2.")
     else:
+        makes = "A second device makes" if row.devices == 2 else f"{row.label} make"
+        best = f"the best this machine can give is {ceiling.speedup:.2f}"
+        t.answer(f"{makes} an epoch {row.speedup:.2f} times as fast; {best}.")
         accuracies = " and ".join(f"{row.accuracy:.3f} on {row.label}" for row in t.rows)
         t.explain(f"{accounts.losses(row)} In the end the test accuracy is {accuracies}.")
-    t.draw(lambda figure: _draw(figure, t, row, s.rounds))
+    if not all(row.get("synced", True) for row in t.rows):
+        t.answer("The replicas fell out of step, so the times mean nothing.")
 
 
 def _tell_columns(t):
     t.column("sec_per_epoch", "s/epoch", ".2f", about="the time of all samples of the training set, at this speed")
     t.column("samples_per_sec", "samples/s", ",.0f")
     t.column("speedup", "speed-up", ".2f", spread=True, about="the first row's time over this row's")
-    t.column(
-        "of_ceiling",
-        "of ceiling",
-        ".2f",
-        spread=True,
-        about="the time of processes that share nothing, one for each device, which train on its part of the batch, "
-        "over this row's time: 1.00 is the best this machine can give",
-    )
-    t.column(
-        "accuracy",
-        form=".4f",
-        about="on the test set, in the end: each process goes on with the training of the one before it. All rows see "
-        "the same batches in the same order, but sums over other shards differ in their last bits, and training "
-        "magnifies that: so accuracies differ, most where they still rise",
-    )
-    t.column("synced", "in sync", about="yes, if all replicas of the row are equal, bit for bit, after each process")
-    t.column(
-        "possible",
-        form=".2f",
-        more=True,
-        about="the speed-up that this machine's devices (or cores, if those are fewer) could give; between it and what "
-        "was reached stands what each part takes away. Processes that share nothing lose the machine's part, too. The "
-        "other parts are those of `where-the-time-went`, from a few steps that are recorded after each round, less "
-        "what they take in those processes",
-    )
+    t.column("of_ceiling", form=".2f", spread=True, about="the time of processes that share nothing, over this row's")
+    t.column("accuracy", form=".4f", about="on the test set, in the end")
+    t.column("synced", "in sync", about="all replicas of the row are equal, bit for bit")
+    t.column("possible", form=".2f", more=True, about="the speed-up that the devices, or fewer cores, could give")
     for name, loss in accounts.LOST.items():
         t.column(name, loss.name, "+.2f", -1, more=True)
     t.column("reached", form=".2f", more=True)
+    t.note(
+        "Processes that share nothing train alone, one for each device, on its part of the batch. All rows see the "
+        "same batches in the same order, but sums over other shards differ in their last bits, and training magnifies "
+        "that: so accuracies differ, most where they still rise. Between the possible speed-up and the one that was "
+        "reached stands what each part takes away. Processes that share nothing lose the machine's part, too. The "
+        "other parts are those of `where-the-time-went`, from a few steps that are recorded after each round, less "
+        "what they take in those processes."
+    )
 
 
 def _draw(figure, t, accounted, rounds):

@@ -18,6 +18,8 @@ SOURCE = "Dive into Deep Learning, 'Training on Multiple GPUs', exercise 4"
 COMPARED = "right answers in uneven batches, against the labels of the highest scores"
 PRESETS = {"quick": dict(devices=[1, 2], data="auto", data_dir=None, batch_size=500, steps=100)}
 LITTLE = dict(data="synthetic", batch_size=100, steps=2)
+SAME = "As many answers are right as on one device: 0 differ."
+FASTER = "On k devices, which exchange nothing, it is at least 0.8 k times as fast."
 
 
 def cases(s):
@@ -69,19 +71,8 @@ def tell(t, s):
             row.differs = largest([row.right - one.right, one.right - row.right])
     several = [row for row in t if row.devices > 1 and one]
     for row in several:
-        t.claim(
-            "As many answers are right as on one device: 0 differ.",
-            row.differs,
-            at_most=0,
-            exact=True,
-            source="ours: counts are not rounded",
-        )
-        t.claim(
-            "On k devices, which exchange nothing, it is at least 0.8 k times as fast.",
-            row.speedup / row.devices,
-            at_least=0.8,
-            source="the cost model",
-        )
+        t.claim(SAME, row.differs, at_most=0, exact=True, source="ours: counts are not rounded")
+        t.claim(FASTER, row.speedup / row.devices, at_least=0.8, source="the cost model")
     t.column("seconds", form=".3f", about="the whole test set, in batches of 'batch_size' samples a device")
     t.column("samples_per_sec", "samples/s", ",.0f")
     t.column("speedup", "speed-up", ".2f", spread=True, about="one device's time over this row's")

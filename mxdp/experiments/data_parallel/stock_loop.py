@@ -35,6 +35,8 @@ PRESETS = {
     "full": dict(devices=[2], data="auto", data_dir=None, batch_size=256, lr=0.2, samples=7680),
 }
 LITTLE = dict(devices=[2], samples=80, batch_size=40)
+HALF = "On several devices mxdp needs half of the book's time: at most 0.55 times as long."
+MODEL = "the cost model, which says at most half on two devices"
 
 
 def cases(s):
@@ -94,27 +96,14 @@ def tell(t, s):
         row.of_book = row.seconds / t.one(loop="book", devices=row.devices).seconds
     for row in t.find(loop="mxdp"):
         if row.devices > 1:
-            t.claim(
-                "On several devices mxdp needs half of the book's time: at most 0.55 times as long.",
-                row.of_book,
-                at_most=0.55,
-                source="the cost model, which says at most half on two devices",
-            )
+            t.claim(HALF, row.of_book, at_most=0.55, source=MODEL)
     t.column("seconds", "s/epoch", ".2f", spread=True, about="an epoch of 'samples' samples, data path included")
     t.column("samples_per_sec", "samples/s", ",.0f")
-    t.column(
-        "of_book",
-        "of the book's",
-        ".2f",
-        spread=True,
-        about="the time over that of the book's loop on as many devices. With MXNet's default threads that loop hangs "
-        "on several devices where there are four cores or more; there it gets OMP_NUM_THREADS=1",
-    )
-    t.column(
-        "accuracy",
-        form=".4f",
-        about="on the test set, in the end: each process goes on with the training of the one before it. The two loops "
-        "shuffle differently",
+    t.column("of_book", "of the book's", ".2f", spread=True, about="the time over the book's loop's on as many devices")
+    t.column("accuracy", form=".4f", about="on the test set, in the end; the two loops shuffle differently")
+    t.note(
+        "With MXNet's default threads the book's loop hangs on several devices where there are four cores or more; "
+        "there it gets OMP_NUM_THREADS=1."
     )
     said = [
         f"{row.of_book:.2f} of the time that the book's loop takes on {plural(row.devices, 'device')}"

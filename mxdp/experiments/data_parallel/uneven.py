@@ -31,6 +31,9 @@ PRESETS = {
     "full": dict(devices=[2], kind="cpu", batch_size=128, steps=8, timeout=600.0),
 }
 LITTLE = dict(batch_size=24, steps=2)
+PAYS = "Shards in proportion to the measured speeds take less time than equal ones."
+EXERCISE = "the book's exercise asks how to divide the work"
+MODEL = "They take at most 1.25 times what the cost model says."
 EQUAL, BY_SPEED = "equal", "by speed"
 TASKS = Path("/proc/self/task")
 NEIGHBOUR = """
@@ -137,27 +140,14 @@ def tell(t, s):
     by_speed.predicted = n / (1 + (n - 1) * by_speed.slower)
     t.column("seconds", form=".3f", about="the time of 'steps' steps")
     t.column("shards", about="the samples of each device, from the speeds that `split_and_load` gets as `weights`")
-    t.column(
-        "slower",
-        form=".2f",
-        spread=True,
-        about="how many times as long as the first the last device takes for the same samples alone, measured before "
-        "each round: a process that only counts keeps its core busy, in all rows but the last",
-    )
+    t.column("slower", form=".2f", spread=True, about="the last device's time for the same samples, over the first's")
     t.column("of_equal", form=".2f", spread=True, about="the time over that of equal shards")
     t.column("predicted", form=".2f", about="2 / (1 + slower)")
-    t.claim(
-        "Shards in proportion to the measured speeds take less time than equal ones.",
-        by_speed.of_equal,
-        at_most=1.0,
-        source="the book's exercise asks how to divide the work",
+    t.note(
+        "'Slower' is measured before each round. In all rows but the last a process keeps the last device's core busy."
     )
-    t.claim(
-        "They take at most 1.25 times what the cost model says.",
-        by_speed.of_equal / by_speed.predicted,
-        at_most=1.25,
-        source="the cost model",
-    )
+    t.claim(PAYS, by_speed.of_equal, at_most=1.0, source=EXERCISE)
+    t.claim(MODEL, by_speed.of_equal / by_speed.predicted, at_most=1.25, source="the cost model")
     t.answer(
         f"If one device takes {by_speed.slower:.2f} times as long for a sample, shards by speed take "
         f"{by_speed.of_equal:.2f} of the time of equal ones."

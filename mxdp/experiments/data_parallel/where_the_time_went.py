@@ -87,23 +87,15 @@ def tell(t, s):
         t.claim("At most 0.05 of the time of a step remains unexplained.", row.rest, at_most=0.05)
     t.column("seconds", "ms", ".1f", 1e3, spread=True, about="the time of a recorded step")
     t.column("speedup", "speed-up", ".2f", spread=True, about="one device's time over this row's")
-    t.column(
-        "on_processor",
-        "on CPU",
-        ".0%",
-        about="the share of the devices' working time in which they had a processor; else other programs ran, or "
-        "Python",
-    )
-    about = {
-        "compute": "these are mean shares of the wall clock of the device that works longest, which add up to 100 %; "
-        "the answer gives medians. The account of `epochs` has the same parts",
-        "input": "the device was idle while a batch was made",
-        "front_end": "the device was idle, since nothing had been pushed",
-        "waiting": "for another device's result, or because Python waited",
-        "rest": "the device was idle for none of these reasons",
-    }
+    t.column("on_processor", "on CPU", ".0%", about="the share of their working time in which devices had a processor")
     for name, words in PARTS.items():
-        t.column(f"mean_{name}", words, ".1%", about=about.get(name, ""), more=True)
+        t.column(f"mean_{name}", words, ".1%", more=True)
+    t.note(
+        "Mean shares of the wall clock of the device that works longest add up to 100 %; the answer gives medians. "
+        "Waiting: for another device's result, or because Python waited. Python: the device was idle, since nothing "
+        "had been pushed. Input: the same, while a batch was made. Unexplained: idle for none of these reasons. The "
+        "account of `epochs` has the same parts."
+    )
     row = t.find(sync="buckets")[-1]
     most = max((part for part in PARTS if part != "compute"), key=shares(row).get)
     t.answer(
