@@ -55,12 +55,12 @@ def write(result: Mapping[str, Any], folder: Union[str, Path]) -> Path:
         ValueError: the record is not complete; nothing is written.
         MxdpError: the file can't be written.
     """
-    record = plain(result)
+    record: Dict[str, Any] = plain(result)
     wrong = problem(record)
     if wrong:
         raise ValueError(f"not a result: {wrong}")
     stamp = re.sub(r"[+-]\d\d:?\d\d$|:", "", record["started"])
-    path = Path(folder) / record["experiment"] / f"{stamp}.json"
+    path = Path(folder, str(record["experiment"]), f"{stamp}.json")
     write_beside(path, json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
     return path
 
@@ -162,7 +162,7 @@ def problem(result: Any) -> Optional[str]:
         if not numbers.get("seconds") or not all(isinstance(own, list) for own in numbers.values()):
             return f"rows[{index}].numbers has no list of seconds"
         values = [value for own in numbers.values() for value in own if value is not None]
-        if not all(type(value) in (int, float) and math.isfinite(value) for value in values):
+        if not all(type(value) in (bool, int, float) and math.isfinite(value) for value in values):
             return f"rows[{index}].numbers has other than numbers"
     return None
 

@@ -19,7 +19,7 @@ from mxdp.experiments.predict import inputs
 from mxdp.experiments.predict.inputs import ASSUMED, GIVEN, HERE, PUBLISHED, Known
 from mxdp.experiments.predict.published import Figure, figures, summary
 from mxdp.experiments.predict.ways import Compared, compared, fastest, scaling
-from mxdp.experiments.report import style
+from mxdp.experiments.show import style
 from mxdp.plans.scaling.cluster import Cluster
 from mxdp.plans.scaling.step import Network
 from mxdp.plans.show.files import check_file, write_beside
