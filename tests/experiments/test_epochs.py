@@ -93,9 +93,9 @@ def test_a_setting_or_a_lack_of_cores_is_the_reason_where_something_is_lost(monk
     assert "The reason" not in told(1.05, 1.02, hindrance=hindrance).explanation
 
 
-def test_replicas_that_differ_have_no_answer():
-    assert [told(in_sync=value).rows[1].synced for value in (0.0, 1.0)] == [False, True]
-    assert "fell out of step" in told(in_sync=0.0).sentence
+@pytest.mark.parametrize(("in_sync", "said"), [(1.0, False), (0.0, True)])
+def test_times_of_replicas_that_differ_mean_nothing(in_sync, said):
+    assert ("fell out of step" in told(in_sync=in_sync).sentence) == said
 
 
 @pytest.mark.parametrize(("devices", "reference"), [(1, False), (2, False), (1, True)])

@@ -101,7 +101,6 @@ def tell(t, s):
     for ceiling in t.references:
         row = t.one(devices=ceiling.processes)
         row.of_ceiling = ceiling.seconds / row.seconds
-        row.synced = 0 not in row.in_sync.values
         if first.devices == 1:
             compared.append((row, ceiling))
             row.reached, row.lost = row.speedup.median, accounts.account(row, ceiling)
@@ -121,7 +120,7 @@ def tell(t, s):
         t.answer(f"{makes} an epoch {row.speedup:.2f} times as fast; {best}.")
         accuracies = " and ".join(f"{row.accuracy:.3f} on {row.label}" for row in t.rows)
         t.explain(f"{accounts.losses(row)} In the end the test accuracy is {accuracies}.")
-    if not all(row.get("synced", True) for row in t.rows):
+    if any(0 in row.in_sync.values for row in t.rows if row.get("in_sync")):
         t.answer("The replicas fell out of step, so the times mean nothing.")
 
 
@@ -130,8 +129,8 @@ def _tell_columns(t):
     t.column("samples_per_sec", "samples/s", ",.0f")
     t.column("speedup", "speed-up", ".2f", spread=True, about="the first row's time over this row's")
     t.column("of_ceiling", form=".2f", spread=True, about="the time of processes that share nothing, over this row's")
-    t.column("accuracy", form=".4f", about="on the test set, in the end")
-    t.column("synced", "in sync", about="all replicas of the row are equal, bit for bit")
+    t.column("accuracy", form=".4f", about="on the test set, in the end: each process continues the training")
+    t.column("in_sync", about="all replicas of the row are equal, bit for bit")
     t.column("possible", form=".2f", more=True, about="the speed-up that the devices, or fewer cores, could give")
     for name, loss in accounts.LOST.items():
         t.column(name, loss.name, "+.2f", -1, more=True)

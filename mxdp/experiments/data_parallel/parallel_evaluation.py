@@ -84,4 +84,3 @@ def tell(t, s):
         t.answer(f"On {row.label} evaluation takes {row.of_one:.2f} of one device's time and finds {same}.")
     else:
         t.answer("One device has nothing to compare with: run it with --devices 1,2.")
-    t.bars()

@@ -100,9 +100,10 @@ def tell(t, s):
     t.column("seconds", "s/epoch", ".2f", spread=True, about="an epoch of 'samples' samples, data path included")
     t.column("samples_per_sec", "samples/s", ",.0f")
     t.column("of_book", "of the book's", ".2f", spread=True, about="the time over the book's loop's on as many devices")
-    t.column("accuracy", form=".4f", about="on the test set, in the end; the two loops shuffle differently")
+    t.column("accuracy", form=".4f", about="on the test set, in the end: each process continues the training")
     t.note(
-        "With MXNet's default threads the book's loop hangs on several devices where there are four cores or more; "
+        "The two loops shuffle differently. With MXNet's default threads the book's loop hangs on several devices where "
+        "there are four cores or more; "
         "there it gets OMP_NUM_THREADS=1."
     )
     said = [

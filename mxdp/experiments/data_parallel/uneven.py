@@ -157,4 +157,3 @@ def tell(t, s):
         "sums over the whole batch, divided once: uneven shards change them by rounding alone. (A mean of the shards' "
         "means would differ.)"
     )
-    t.bars()

@@ -93,7 +93,8 @@ def tell(t, s):
     t.note(
         "Mean shares of the wall clock of the device that works longest add up to 100 %; the answer gives medians. "
         "Waiting: for another device's result, or because Python waited. Python: the device was idle, since nothing "
-        "had been pushed. Input: the same, while a batch was made. Unexplained: idle for none of these reasons. The "
+        "had been pushed. Input: the same, while a batch was made. Unexplained: idle for none of these reasons. Where "
+        "devices had no processor, other programs ran, or Python. The "
         "account of `epochs` has the same parts."
     )
     row = t.find(sync="buckets")[-1]
