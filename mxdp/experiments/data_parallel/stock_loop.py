@@ -102,9 +102,8 @@ def tell(t, s):
     t.column("of_book", "of the book's", ".2f", spread=True, about="the time over the book's loop's on as many devices")
     t.column("accuracy", form=".4f", about="on the test set, in the end: each process continues the training")
     t.note(
-        "The two loops shuffle differently. With MXNet's default threads the book's loop hangs on several devices where "
-        "there are four cores or more; "
-        "there it gets OMP_NUM_THREADS=1."
+        "The two loops shuffle differently. With MXNet's default threads the book's loop hangs on several devices "
+        "where there are four cores or more; there it gets OMP_NUM_THREADS=1."
     )
     said = [
         f"{row.of_book:.2f} of the time that the book's loop takes on {plural(row.devices, 'device')}"

@@ -94,8 +94,7 @@ def tell(t, s):
         "Mean shares of the wall clock of the device that works longest add up to 100 %; the answer gives medians. "
         "Waiting: for another device's result, or because Python waited. Python: the device was idle, since nothing "
         "had been pushed. Input: the same, while a batch was made. Unexplained: idle for none of these reasons. Where "
-        "devices had no processor, other programs ran, or Python. The "
-        "account of `epochs` has the same parts."
+        "devices had no processor, other programs ran, or Python. The account of `epochs` has the same parts."
     )
     row = t.find(sync="buckets")[-1]
     most = max((part for part in PARTS if part != "compute"), key=shares(row).get)
