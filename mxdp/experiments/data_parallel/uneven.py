@@ -83,6 +83,8 @@ def set_up(case, s):
 
     neighbour = subprocess.Popen([sys.executable, "-c", NEIGHBOUR], stdin=subprocess.PIPE, bufsize=0)
     os.sched_setaffinity(neighbour.pid, {cores[-1]})
+    assert neighbour.stdin
+    say = neighbour.stdin.write
 
     def seconds(step, samples):
         step(X[:samples], y[:samples])
@@ -92,17 +94,17 @@ def set_up(case, s):
         return [1 / seconds(step, half) for step in alone]
 
     busy, weights = b"1" if case.busy else b"0", None
-    neighbour.stdin.write(busy)
+    say(busy)
     seconds(alone[-1], half)
     if case.split == BY_SPEED:
         weights = [statistics.median(speed) for speed in zip(*(speeds() for _ in range(5)))]
     together = TrainStep([get_params(params, device) for device in devices], devices, 0.1, weights=weights)
 
     def one_round():
-        neighbour.stdin.write(busy)
+        say(busy)
         first, *_, last = speeds()
         taken = seconds(together, len(X))
-        neighbour.stdin.write(b"0")
+        say(b"0")
         return taken, {"slower": first / last}
 
     one_round()

@@ -60,7 +60,8 @@ def set_up(case, s):
             f"MXNet's profiler can't follow {plural(len(devices), 'CPU device')} on this machine: ask for fewer"
         )
     data, params = load(s.data, s.data_dir, seed=s.seed), init_lenet(s.seed)
-    replicas, pending = [get_params(params, device) for device in devices], deque()
+    replicas = [get_params(params, device) for device in devices]
+    pending: deque[CompletionEvent] = deque()
 
     def one_by_one(X, y):
         pending.append(CompletionEvent(train_batch(X, y, replicas, devices, LR)))
@@ -97,7 +98,7 @@ def tell(t, s):
         "devices had no processor, other programs ran, or Python. The account of `epochs` has the same parts."
     )
     row = t.find(sync="buckets")[-1]
-    most = max((part for part in PARTS if part != "compute"), key=shares(row).get)
+    most = max((part for part in PARTS if part != "compute"), key=lambda part: shares(row)[part])
     t.answer(
         f"On {plural(row.devices, 'device')} {row.compute:.1%} of a training step is compute; the next largest part, "
         f"{PARTS[most]}, takes {row.get(most):.1%}."
