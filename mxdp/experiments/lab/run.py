@@ -268,7 +268,7 @@ def run(question: Question, preset: str, settings: Settings, folder: Path, progr
 
 def combined(values: Sequence[Mapping[str, Any]]) -> Dict[str, Any]:
     """What a process says, which has measured these rounds: of numbers the median, of truths whether all were true, of
-    dicts this of each entry, of anything else the last.
+    dicts of numbers this of each entry, of anything else the last.
 
     >>> combined([{"x": 3, "y": True, "z": {"a": 1.0}}, {"x": 1, "y": False, "z": {"a": 2.0}}])
     {'x': 2.0, 'y': False, 'z': {'a': 1.5}}
@@ -280,7 +280,7 @@ def combined(values: Sequence[Mapping[str, Any]]) -> Dict[str, Any]:
             found[name] = all(known)
         elif known and all(isinstance(value, (int, float)) for value in known):
             found[name] = statistics.median(known) if len(known) > 1 else known[0]
-        elif known and all(isinstance(value, Mapping) for value in known):
+        elif known and all(map(_numeric, known)):
             found[name] = combined(known)
         else:
             found[name] = known[-1] if known else None

@@ -7,7 +7,7 @@ from typing import Any, Callable, Sequence
 from mxdp.backend import Device
 from mxdp.datasets import Split
 from mxdp.datasets.minibatches import Stream
-from mxdp.experiments.measure.devices import WARM_UP
+from mxdp.experiments.devices import WARM_UP
 from mxdp.tracing import TimeSplit, section, where_the_time_went
 
 

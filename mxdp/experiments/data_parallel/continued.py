@@ -9,7 +9,7 @@ from typing import Any, Sequence
 import numpy as onp
 
 from mxdp.backend import NDArray, np
-from mxdp.experiments.harness.experiment import Case
+from mxdp.experiments.lab import Case
 
 
 class ContinuedTraining:

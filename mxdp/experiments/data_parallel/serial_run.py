@@ -7,7 +7,7 @@ from typing import Any, Callable, Iterator, List, Sequence, Tuple
 import numpy as onp
 
 from mxdp.backend import Device, NDArray, Shares, np
-from mxdp.experiments.measure.oracle import tolerances_of
+from mxdp.experiments.oracle import tolerances_of
 from mxdp.scratch import get_params, init_lenet, train_batch
 from mxdp.training import TrainStep
 
