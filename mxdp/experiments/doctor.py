@@ -20,7 +20,7 @@ import psutil
 from mxdp import cuda, process
 from mxdp.datasets.fashion_mnist import DATA_DIR, FILES, FOLDER, cache_root, given_folder
 from mxdp.experiments.lab import provenance
-from mxdp.experiments.lab.run import BUSY
+from mxdp.experiments.lab.provenance import BUSY
 
 GOOD, LIMIT, PROBLEM = "good", "limit", "problem"
 """``limit``: all works, but something can't be shown here. ``problem``: something does not work until it is cured."""
