@@ -24,7 +24,7 @@ from mxdp.backend import Device, mx, npx
 from mxdp.errors import TraceError
 from mxdp.tracing.chrome import write_chrome_trace
 from mxdp.tracing.events import OTHER_THREADS, PYTHON, SECTION, WORK
-from mxdp.tracing.mxnet_trace import PINNED, SHARED, Trace, document_of, parse
+from mxdp.tracing.mxnet_trace import PINNED, SHARED, Trace, parse
 from mxdp.tracing.timeline import Timeline, build
 
 MARKS = 3
@@ -65,8 +65,6 @@ class Recording:
 
     def save(self, path: Union[str, Path]) -> Path:
         """Write a Chrome trace to ``path``, which https://ui.perfetto.dev and chrome://tracing open; returns ``path``.
-
-        The file is written beside ``path`` and renamed. :func:`mxdp.tracing.read_trace` reads the timeline back.
 
         Raises:
             TraceError: as :attr:`timeline`; or the file can't be written.
@@ -111,8 +109,7 @@ class Recording:
         finally:
             self._close()
         if error[0] is None:
-            source = "MXNet's trace"
-            found = parse(document_of(text, source), source, process_names())
+            found = parse(text, process_names())
             self._timeline, self._problem = assemble(found, self._sections.marked, self._readings, self._kinds)
 
     def _stop(self) -> None:
@@ -138,7 +135,7 @@ def record(devices: Sequence[Device] = (), kinds: Optional[Mapping[str, str]] = 
     It records every operator on every device, every call of MXNet from Python, and each :func:`mxdp.tracing.section`.
     It waits for all devices before and after the block. MXNet's profiler is stopped afterwards.
 
-    Cost (:func:`mxdp.tracing.tracing_cost`; two cores, medians of nine alternating rounds): a LeNet step of batch 256
+    Cost (on two cores, medians of nine alternating rounds): a LeNet step of batch 256
     took 0.0 to 0.4 % longer on one device and 0.5 to 1.5 % longer on two. An operator with its calls takes 4.3
     microseconds more: a stream of tiny operators of 17.5 microseconds each took 25 % longer. After the block, reading
     the trace takes 25 microseconds for each event, which is not part of the timeline.
