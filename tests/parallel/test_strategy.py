@@ -104,4 +104,4 @@ def test_siblings_do_not_import_each_other(module):
 
 def test_a_sibling_would_be_found():
     assert "pipeline" in used("stage_times")
-    assert {"traffic", "counts", "footprint"} <= used("pipeline")
+    assert {"traffic", "strategy", "footprint"} <= used("pipeline")
