@@ -67,11 +67,8 @@ class Trace:
 
 
 def parse(text: str, names: Mapping[int, str]) -> Trace:
-    """Parse the text of a trace. ``names``: of its processes; those in the text count before them.
-
-    Raises:
-        TraceError: it is empty, cut off or damaged.
-    """
+    """Parse the text of a trace. ``names``: of its processes; those in the text count before them. Raises a TraceError
+    if it is empty, cut off or damaged."""
     # Every trace of a process after the first begins with a comma.
     text = re.sub(r'\A(\s*\{\s*"traceEvents":\s*\[)\s*,', r"\1", text)
     try:
@@ -106,7 +103,8 @@ def _sort_out(records: Sequence[Mapping[str, Any]], trace: Trace) -> None:
         pair = Pair(process, thread, name, open_.pop(key), int(record["ts"]))
         if pair.end < pair.begin:
             raise ValueError(f"{name} ends before it begins")
-        if phase == "E" and _is_device(trace.names.get(process, "")):
+        device = trace.names.get(process, "")
+        if phase == "E" and (_DEVICE.match(device) or device in (PINNED, SHARED)):
             trace.operators.append(pair)
         elif category == CALLS:
             trace.calls.append(pair)
@@ -114,10 +112,6 @@ def _sort_out(records: Sequence[Mapping[str, Any]], trace: Trace) -> None:
             trace.tasks.append(pair)
     if open_:
         raise ValueError(f"{len(open_)} events begin and do not end, the first of them {next(iter(open_))[2]}")
-
-
-def _is_device(name: str) -> bool:
-    return bool(_DEVICE.match(name)) or name in (PINNED, SHARED)
 
 
 Place = Tuple[int, int]

@@ -106,11 +106,8 @@ def _threads() -> Threads:
 
 
 def split_steps(timeline: Timeline, steps: int) -> TimeSplit:
-    """The split of a timeline that holds ``steps`` steps, as :func:`where_the_time_went` gives it.
-
-    Raises:
-        TraceError: no device worked.
-    """
+    """The split of a timeline that holds ``steps`` steps, as :func:`where_the_time_went` gives it. Raises a TraceError
+    if no device worked."""
     whole = split(timeline)
     each = {
         name: Parts(**{part: value / steps for part, value in parts.as_dict().items()}) for name, parts in whole.items()
