@@ -98,11 +98,8 @@ class Combined(Strategy):
         return self._gather(losses, "losses")
 
     def scores(self, X: Batch) -> NDArray:
-        """Forward pass of each group's shard. The first device gathers the scores. Doesn't wait.
-
-        Raises:
-            ValueError: as :meth:`step`.
-        """
+        """Forward pass of each group's shard. The first device gathers the scores. Doesn't wait. Raises as
+        :meth:`step`."""
         self.traffic.clear()
         return self._gather([group.scores(x) for group, x in zip(self.groups, self._shards(X))], "scores")
 

@@ -18,7 +18,7 @@ from typing import List, Sequence
 
 from mxdp.backend import Batch, Device, NDArray, autograd
 from mxdp.collectives import GradientSync
-from mxdp.layers import BatchNorm, LayerParams, Net, Shape, apply, normalise
+from mxdp.layers import LayerParams, Net, Shape
 from mxdp.parallel import traffic
 from mxdp.parallel.strategy import Strategy
 from mxdp.plans.partition import bounds
@@ -49,11 +49,7 @@ class Data(Strategy):
         self.buckets, self.tied, self.least = self._sync.buckets, len(self.held[0]), len(devices)
 
     def step(self, X: Batch, y: Batch) -> NDArray:
-        """Forward, backward, all-reduce of the gradients. Shards may be uneven.
-
-        Raises:
-            ValueError: as :func:`mxdp.split_batch`.
-        """
+        """Forward, backward, all-reduce of the gradients. Shards may be uneven. Raises as :func:`mxdp.split_batch`."""
         self.traffic.clear()
         X_shards, y_shards = split_batch(X, y, self.devices)
         with autograd.record():
@@ -76,9 +72,5 @@ class Data(Strategy):
         """Scores of each shard. All devices pass a layer before the next one, for the statistics of the whole batch."""
         replicas = [traffic.like(self._layout, replica) for replica in self.held]
         for layer, back, *own in zip(self.net, self._back, *replicas):
-            if isinstance(layer, BatchNorm):
-                statistics = traffic.moments_of_all(xs, self.traffic, back)
-                xs = [normalise(x, *both, *params) for x, both, params in zip(xs, statistics, own)]
-            else:
-                xs = [apply(layer, x, params) for x, params in zip(xs, own)]
+            xs = self._pass_layer(layer, xs, own, back)
         return list(xs)

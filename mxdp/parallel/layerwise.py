@@ -67,11 +67,7 @@ class Layerwise(Strategy):
         }
 
     def step(self, X: Batch, y: Batch) -> NDArray:
-        """Forward and backward. Each device gets the gradients of its own parameters.
-
-        Raises:
-            ValueError: ``X`` and ``y`` differ in length.
-        """
+        """Forward and backward. Each device gets the gradients of its own parameters."""
         traffic.check_labels(X, y)
         self.traffic.clear()
         labels = [traffic.load(y, device) for device in self.devices]
@@ -207,11 +203,7 @@ class Layerwise(Strategy):
             self.traffic.note(ALL_REDUCE, direction, self.allreduce_bytes(arrays[0].size))
 
     def _find_spans(self) -> List[List[Bounds]]:
-        """For each layer, the channels that each device makes (or takes in, where the layer is cut by rows).
-
-        Raises:
-            ValueError: there are fewer channels than devices.
-        """
+        """For each layer, the channels that each device makes (or takes in, where the layer is cut by rows)."""
         n = len(self.devices)
         spans: List[List[Bounds]] = []
         for number, (cut, layer, shape) in enumerate(zip(self.cuts, self.net, self.shapes[1:])):

@@ -79,11 +79,7 @@ class Pipeline(Strategy):
         self.held = [stage.flat for stage in self.stages]
 
     def step(self, X: Batch, y: Batch) -> NDArray:
-        """Push all tasks in the plan's order: forward and backward passes of all micro-batches. Doesn't wait.
-
-        Raises:
-            ValueError: fewer samples than micro-batches, or not one label for each sample.
-        """
+        """Push all tasks in the plan's order: forward and backward passes of all micro-batches. Doesn't wait."""
         traffic.check_labels(X, y)
         self.traffic.clear()
         X_parts, y_parts = self._split(X, self.devices[0]), self._split(y, self.devices[-1])
@@ -112,11 +108,7 @@ class Pipeline(Strategy):
         return traffic.joined(losses)
 
     def scores(self, X: Batch) -> NDArray:
-        """Forward pass of the same micro-batches as in :meth:`step`. Doesn't wait.
-
-        Raises:
-            ValueError: fewer samples than micro-batches.
-        """
+        """Forward pass of the same micro-batches as in :meth:`step`. Doesn't wait."""
         self.traffic.clear()
         xs = self._split(X, self.devices[0])
         for place, task in order(inference(len(self.stages), len(xs))):
@@ -163,11 +155,7 @@ class Pipeline(Strategy):
         ]
 
     def pieces(self, samples: int) -> List[Bounds]:
-        """Where a batch is cut into micro-batches.
-
-        Raises:
-            ValueError: fewer samples than micro-batches.
-        """
+        """Where a batch is cut into micro-batches. Raises a ValueError if it has fewer samples."""
         if samples < self.plan.micro_batches:
             raise ValueError(
                 f"can't cut a batch of {samples} into {self.plan.micro_batches} micro-batches: each needs at least one "

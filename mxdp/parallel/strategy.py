@@ -18,7 +18,7 @@ from typing import Iterator, List, Optional, Sequence
 
 from mxdp.backend import Batch, Device, NDArray, check_devices
 from mxdp.collectives.gradients import BucketSync, GradientSync
-from mxdp.layers import BatchNorm, LayerParams, Net, Shape, outputs
+from mxdp.layers import BatchNorm, Layer, LayerParams, Net, Shape, apply, normalise, outputs
 from mxdp.parallel import traffic
 from mxdp.parallel.footprint import Footprint
 from mxdp.plans.partition import bounds
@@ -146,6 +146,15 @@ class Strategy:
             self._sync()
         for nbytes in self.gradient_bytes():
             self.traffic.note("gradients", traffic.BACKWARD, nbytes)
+
+    def _pass_layer(
+        self, layer: Layer, xs: Sequence[NDArray], params: Sequence[LayerParams], back: bool
+    ) -> List[NDArray]:
+        """A layer's outputs on all devices. Batch normalisation takes the statistics of all parts of the batch."""
+        if isinstance(layer, BatchNorm):
+            statistics = traffic.moments_of_all(xs, self.traffic, back)
+            return [normalise(x, *both, *own) for x, both, own in zip(xs, statistics, params)]
+        return [apply(layer, x, own) for x, own in zip(xs, params)]
 
     def _gather(self, parts: Sequence[NDArray], what: str) -> NDArray:
         """All parts on the first device, in the batch's order."""

@@ -27,7 +27,7 @@ from typing import Iterator, List, Optional, Sequence, Tuple
 
 from mxdp.backend import Batch, Device, NDArray, autograd, mx, np
 from mxdp.collectives import GradientSync
-from mxdp.layers import BatchNorm, Conv, Dense, Layer, LayerParams, Net, Pool, Shape, apply, normalise
+from mxdp.layers import Conv, Dense, Layer, LayerParams, Net, Pool, Shape, apply
 from mxdp.parallel import traffic
 from mxdp.parallel.footprint import Footprint
 from mxdp.parallel.strategy import Strategy
@@ -82,11 +82,7 @@ class Tile(Strategy):
         self.buckets, self.tied = self._sync.buckets if self._sync else [], len(image)
 
     def step(self, X: Batch, y: Batch) -> NDArray:
-        """Forward, backward, all-reduce of the gradients over the tiles.
-
-        Raises:
-            ValueError: ``X`` and ``y`` differ in length, or ``X`` does not have the ``input_shape``.
-        """
+        """Forward, backward, all-reduce of the gradients over the tiles."""
         traffic.check_labels(X, y)
         self.traffic.clear()
         xs, labels = self._cut(X), traffic.load(y, self.devices[0])
@@ -160,13 +156,9 @@ class Tile(Strategy):
     def _forward(self, xs: Sequence[NDArray]) -> NDArray:
         replicas = [traffic.like(self._layout[: len(self._image)], replica) for replica in self._tied]
         for layer, plan, back, *own in zip(self._image, self.exchanges, self._back, *replicas):
-            if isinstance(layer, BatchNorm):
-                statistics = traffic.moments_of_all(xs, self.traffic, back)
-                xs = [normalise(x, *both, *params) for x, both, params in zip(xs, statistics, own)]
-                continue
             if plan is not None and isinstance(layer, (Conv, Pool)):
                 xs, layer = self._exchange(xs, plan, layer, back), replace(layer, padding=0)
-            xs = [apply(layer, x, params) for x, params in zip(xs, own)]
+            xs = self._pass_layer(layer, xs, own, back)
         x = self._whole(xs)
         for layer, params in zip(self._head, traffic.like(self._layout[len(self._image) :], self._own)):
             x = apply(layer, x, params)
