@@ -122,11 +122,7 @@ PIPELINES: Dict[str, Callable[[int, int], PipelinePlan]] = {"1f1b": one_f_one_b,
 
 
 def pipeline(schedule: str, stages: int, micro_batches: int) -> PipelinePlan:
-    """The plan of the schedule with this name.
-
-    Raises:
-        ValueError: there is no such schedule, or less than one stage or micro-batch.
-    """
+    """The plan of the schedule with this name. Raises a ValueError if there is none."""
     if schedule not in PIPELINES:
         raise ValueError(f"no schedule is called {schedule!r}; {did_you_mean(schedule, sorted(PIPELINES))}")
     return PIPELINES[schedule](stages, micro_batches)
