@@ -60,7 +60,6 @@ ELSEWHERE = {
     "training/step.py": "training",
     "processes/checkpoint.py": "processes/test_checkpoint.py processes/test_resume.py",
     "processes/checkpoint_file.py": "processes/test_checkpoint.py",
-    "processes/folder_lock.py": "processes/test_checkpoint.py",
     "processes/order.py": "processes/test_agreement.py",
     "processes/world.py": "processes/test_agreement.py processes/test_ranks.py processes/test_world.py",
     "launch/__main__.py": "processes/test_launch.py",

@@ -149,7 +149,8 @@ class _Training(SimpleNamespace):
         self.steps = math.ceil(len(self.dataset.train) / self.batch_size)  # of an epoch
         if self.params is None and self.net is lenet:
             self.params = init_lenet(self.seed)
-        if not isinstance(self.params, (list, tuple)) or not self.params or not all(map(_is_float32, self.params)):
+        given = self.params if isinstance(self.params, (list, tuple)) else []
+        if not given or not all(isinstance(x, np.ndarray) and onp.dtype(x.dtype) == onp.float32 for x in given):
             raise TypeError("params must be a list of float32 arrays of MXNet's np: net's initial parameters")
         check_params(self.params)
         X, y = self.dataset.train.X[:2], self.dataset.train.y[:2]
@@ -290,7 +291,3 @@ class _Training(SimpleNamespace):
         equal = equal and all(each == bits[0] for each in bits)
         processes = f" in each of {plural(ranks.size, 'process')}" if ranks.size > 1 else ""
         self.say(f"trained on {', '.join(map(str, self.devices))}{processes}; replicas in sync: {equal}")
-
-
-def _is_float32(param: Any) -> bool:
-    return isinstance(param, np.ndarray) and onp.dtype(param.dtype) == onp.float32
