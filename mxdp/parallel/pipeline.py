@@ -117,14 +117,6 @@ class Pipeline(Strategy):
             self._note(self.stages[place], xs[task.micro_batch], traffic.FORWARD)
         return traffic.joined(xs)
 
-    def params(self) -> List[LayerParams]:
-        """Copies of all stages' parameters, on ``cpu(0)``. Waits."""
-        return traffic.to_host([own for stage in self.stages for own in stage.params])
-
-    def gradients(self) -> List[LayerParams]:
-        """Copies of all stages' gradients, on ``cpu(0)``. Waits."""
-        return traffic.to_host([[param.grad for param in own] for stage in self.stages for own in stage.params])
-
     def gradients_moved(self) -> None:
         """The stages sum where the gradients are now."""
         for stage in self.stages:

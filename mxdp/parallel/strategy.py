@@ -77,11 +77,11 @@ class Strategy:
     def params(self) -> List[LayerParams]:
         """Copies of the parameters on ``cpu(0)``, joined where they are split, in the layout of
         :func:`mxdp.layers.init`. Waits."""
-        return traffic.to_host(traffic.like(self._layout, self.held[0]))
+        return traffic.to_host(traffic.like(self._layout, traffic.flat(self.held)))
 
     def gradients(self) -> List[LayerParams]:
         """Copies of the gradients of the last step, in the same layout. Waits."""
-        return traffic.to_host(traffic.like(self._layout, [param.grad for param in self.held[0]]))
+        return traffic.to_host(traffic.like(self._layout, [param.grad for param in traffic.flat(self.held)]))
 
     def in_step(self) -> bool:
         """Are tied parameters equal on all devices, bit for bit? Waits."""

@@ -100,7 +100,7 @@ def flat(params: Sequence[LayerParams]) -> List[NDArray]:
 
 
 def like(layers: Sequence[Sequence[object]], arrays: Sequence[NDArray]) -> List[LayerParams]:
-    """The opposite of :func:`flat`: ``arrays`` in lists as long as those of ``layers``."""
+    """The opposite of :func:`flat`: the first of ``arrays``, in lists as long as those of ``layers``."""
     left = iter(arrays)
     return [[next(left) for _ in layer] for layer in layers]
 
