@@ -17,6 +17,7 @@ The empty places are the *bubble*: in each direction a stage idles for p - 1 of 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Callable, Dict, List, Optional, Tuple
 
 from mxdp.errors import did_you_mean
@@ -197,11 +198,8 @@ def kept(plan: PipelinePlan) -> List[int]:
     most = []
     for own in plan.tasks:
         back = {task.micro_batch for task in own if task.kind == BACKWARD}
-        now, levels = 0, [0]
-        for task in own:
-            now += (task.micro_batch in back) * (1 if task.kind == FORWARD else -1)
-            levels.append(now)
-        most.append(max(levels))
+        changes = ((task.micro_batch in back) * (1 if task.kind == FORWARD else -1) for task in own)
+        most.append(max([0, *accumulate(changes)]))
     return most
 
 

@@ -36,6 +36,11 @@ class Pair:
     begin: int
     end: int
 
+    @property
+    def place(self) -> Tuple[int, int]:
+        """The device's number and the thread."""
+        return self.process, self.thread
+
 
 @dataclass
 class Trace:
@@ -51,7 +56,7 @@ class Trace:
     def events(self, kinds: Optional[Mapping[str, str]] = None) -> List[Tuple[str, str, str, int, int]]:
         """All events as :func:`mxdp.tracing.timeline.build` takes them, on MXNet's clock."""
         devices = _device_names(self.names, self.operators)
-        placed = [(devices[_place(pair)], operator_kind(pair.name, kinds), pair) for pair in self.operators]
+        placed = [(devices[pair.place], operator_kind(pair.name, kinds), pair) for pair in self.operators]
         if len({device for device, kind, _ in placed if kind != ENGINE}) == 1:
             # A single device has no all-reduce, so its sums are compute.
             placed = [
@@ -114,14 +119,7 @@ def _sort_out(records: Sequence[Mapping[str, Any]], trace: Trace) -> None:
         raise ValueError(f"{len(open_)} events begin and do not end, the first of them {next(iter(open_))[2]}")
 
 
-Place = Tuple[int, int]
-
-
-def _place(pair: Pair) -> Place:
-    return pair.process, pair.thread
-
-
-def _device_names(names: Mapping[int, str], operators: Sequence[Pair]) -> Dict[Place, str]:
+def _device_names(names: Mapping[int, str], operators: Sequence[Pair]) -> Dict[Tuple[int, int], str]:
     """The device of each pair's process and thread, named as MXNet prints a context.
 
     A CPU build with n processors puts ``cpu(n)`` under "cpu pinned/" and ``cpu(n + 1)`` under "cpu shared/". The worker
@@ -131,7 +129,7 @@ def _device_names(names: Mapping[int, str], operators: Sequence[Pair]) -> Dict[P
     has_gpus = any(name.startswith("gpu/") for name in names.values())
     of_first = {p.thread for p in operators if names.get(p.process) == "cpu/0" and operator_kind(p.name) != ENGINE}
     found = {}
-    for process, thread in {_place(pair) for pair in operators}:
+    for process, thread in {pair.place for pair in operators}:
         match = _DEVICE.match(names[process])
         if match:
             found[process, thread] = f"{match.group(1)}({match.group(2)})"
