@@ -74,7 +74,7 @@ class Loader(SourceFileLoader):
     def exec_module(self, module: ModuleType) -> None:
         """Run the module's code."""
         names: Dict[str, Any] = vars(module)
-        names["__builtins__"] = _builtins()
+        names["__builtins__"] = {**vars(builtins), "__import__": _import}
         if module.__name__ in WRITES_ATTRIBUTES and _spells_scalars():
             names["str"] = attribute_text
         if module.__name__ in DEFINES_OPERATORS:
@@ -183,11 +183,6 @@ class _Later(ModuleType):
 
 def _version(text: str) -> List[int]:
     return [int(number) for number in re.findall(r"\d+", text)[:3]]
-
-
-@functools.lru_cache(maxsize=None)
-def _builtins() -> Dict[str, Any]:
-    return {**vars(builtins), "__import__": _import}
 
 
 def _spells_scalars() -> bool:

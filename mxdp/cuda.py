@@ -140,7 +140,14 @@ def query_driver(loader: Loader = ctypes.CDLL) -> Driver:
         return Driver(NO_GPU if none else f"NVIDIA's driver fails ({error}): see `nvidia-smi`.")
     if not gpus:
         return Driver(NO_GPU)
-    return Driver(_old_driver(version.value), gpus)
+    if version.value >= OLDEST_DRIVER:
+        return Driver(None, gpus)
+    its = f"{version.value // 1000}.{version.value % 1000 // 10}"
+    problem = (
+        f"NVIDIA's driver is for CUDA {its}, and mxnet-cu112 needs one for CUDA 11.0 or later: update the driver, or"
+        " use the CPU devices, kind='cpu'."
+    )
+    return Driver(problem, gpus)
 
 
 def gpu_problem(gpu: Gpu) -> Optional[str]:
@@ -204,15 +211,6 @@ def _gpu(cuda: Any, index: int) -> Gpu:
     _call(cuda, "cuDeviceGetAttribute", ctypes.byref(major), CAPABILITY_MAJOR, handle)
     _call(cuda, "cuDeviceGetAttribute", ctypes.byref(minor), CAPABILITY_MINOR, handle)
     return Gpu(index, name.value.decode(errors="replace"), (major.value, minor.value))
-
-
-def _old_driver(version: int) -> Optional[str]:
-    if version >= OLDEST_DRIVER:
-        return None
-    return (
-        f"NVIDIA's driver is for CUDA {version // 1000}.{version % 1000 // 10}, and mxnet-cu112 needs one for CUDA 11.0"
-        " or later: update the driver, or use the CPU devices, kind='cpu'."
-    )
 
 
 def _missing_problem(missing: Sequence[str]) -> str:

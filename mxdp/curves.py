@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib
 import io
-import os
 import sys
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Union
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+
+from mxdp.plans.show.files import write_beside
 
 
 class Curves:
@@ -43,15 +44,10 @@ class Curves:
         self.accuracies[label] = list(accuracies)
         figure = self.figure()
         if self.path:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            beside = self.path.with_name(f".{os.getpid()}-{self.path.name}")
-            figure.savefig(beside)
-            beside.replace(self.path)
+            write_beside(self.path, _drawn(figure, self.path.suffix[1:]))
         if in_notebook():
             display: Any = importlib.import_module("IPython.display")
-            picture = io.BytesIO()
-            figure.savefig(picture, format="png")
-            image = display.Image(data=picture.getvalue())
+            image = display.Image(data=_drawn(figure, "png"))
             if self._shown is None:
                 self._shown = display.display(image, display_id=True)
             else:
@@ -68,6 +64,12 @@ class Curves:
         if self.accuracies:
             axes.legend()
         return figure
+
+
+def _drawn(figure: Figure, kind: str) -> bytes:
+    file = io.BytesIO()
+    figure.savefig(file, format=kind)
+    return file.getvalue()
 
 
 def in_notebook() -> bool:

@@ -5,8 +5,9 @@ Each error is one sentence; the command line prints it without a traceback.
 
 from __future__ import annotations
 
+import argparse
 import difflib
-from typing import Collection, Iterable
+from typing import Collection, Iterable, NoReturn
 
 
 class MxdpError(Exception):
@@ -31,6 +32,14 @@ class TraceError(MxdpError):
 
 class MemoryShortage(MxdpError):
     """A job needs more memory than there is; it was not started."""
+
+
+class SentenceParser(argparse.ArgumentParser):
+    """A parser that reports an error by a :class:`UsageError`, without the usage text."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise it."""
+        raise UsageError(f"{message} (see --help)")
 
 
 def plural(count: int, thing: str) -> str:

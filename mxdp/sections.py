@@ -55,11 +55,7 @@ def section(name: str) -> ContextManager[None]:
 
 
 def start() -> Sections:
-    """Start to collect sections.
-
-    Raises:
-        TraceError: another recording collects sections.
-    """
+    """Start to collect sections. Raises a TraceError if another recording does."""
     global _recording
     if _recording is not None:
         raise TraceError(

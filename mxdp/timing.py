@@ -29,11 +29,8 @@ class Timer:
         self._started = time.perf_counter()
 
     def stop(self) -> float:
-        """Wait for everything that was pushed, then stop. Returns the seconds since ``start``.
-
-        Raises:
-            RuntimeError: the timer was not started.
-        """
+        """Wait for everything that was pushed, then stop. Returns the seconds since ``start``. Raises a RuntimeError if
+        the timer was not started."""
         if self._started is None:
             raise RuntimeError("Timer.stop() without Timer.start()")
         npx.waitall()

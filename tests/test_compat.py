@@ -182,6 +182,7 @@ def waiting(function):
     return function.__code__ is compat._call.__code__
 
 mx, found = mxdp.backend.mx, {}
+mx.nd  # which loads MXNet
 for name, module in list(sys.modules.items()):
     if name.startswith(("mxnet.ndarray", "mxnet.symbol", "mxnet.contrib")):
         own = vars(module).values()

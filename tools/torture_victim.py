@@ -125,11 +125,11 @@ def main() -> None:
 
     import mxdp
     from mxdp.datasets import Dataset, Split
-    from mxdp.training import resume
+    from mxdp.training import loop
 
     world, made, flush = mxdp.world(), 0, os.fsync
     replicas: List[Any] = []
-    get_params, count = resume.get_params, world.step_done
+    get_params, count = loop.get_params, world.step_done
     order.update(world=world, replicas=replicas)
     steps = os.open(order["steps"], os.O_RDWR | os.O_CREAT)
     shared = {line.split()[5] for line in Path("/proc/self/maps").read_text().splitlines() if "/dev/shm/" in line}
@@ -157,7 +157,7 @@ def main() -> None:
         replicas.append(get_params(*arguments))
         return replicas[-1]
 
-    world.step_done, resume.get_params, os.fsync = step_done, kept, slow_disk  # type: ignore[method-assign]
+    world.step_done, loop.get_params, os.fsync = step_done, kept, slow_disk  # type: ignore[method-assign]
     random = onp.random.RandomState(0)
     X, y = random.uniform(size=(SAMPLES, 1, 28, 28)).astype("float32"), random.randint(0, 10, SAMPLES).astype("int32")
     split = Split(X, y)

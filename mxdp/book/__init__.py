@@ -24,12 +24,13 @@ import sys
 from functools import lru_cache
 from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 
-from mxdp.backend import Device, mx, np, npx, usable_gpus
+from mxdp.backend import Device, mx, usable_gpus
 from mxdp.book.pictures import PictureBatches, load, seconds_in_words
 from mxdp.curves import in_notebook
 from mxdp.errors import UsageError, plural
 from mxdp.timing import Timer
 
+np, npx = mx.np, mx.npx  # the modules themselves, in which names are replaced
 DEVICES, SAMPLES = "MXDP_BOOK_DEVICES", "MXDP_BOOK_SAMPLES"
 WORTH_SAYING = 1.0
 """Seconds of a product that is announced."""
@@ -75,11 +76,7 @@ def _introduce(count: int) -> None:
 
 
 def gpu(i: int = 0) -> Device:
-    """The i-th of :func:`try_all_gpus`.
-
-    Raises:
-        ValueError: there are not so many.
-    """
+    """The i-th of :func:`try_all_gpus`. Raises a ValueError if there is none."""
     devices = try_all_gpus()
     if not 0 <= i < len(devices):
         raise ValueError(

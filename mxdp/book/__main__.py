@@ -53,11 +53,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
 
 def cells(file: Path) -> List[str]:
-    """The code of a notebook, or the cells for MXNet of a chapter's text, in their order.
-
-    Raises:
-        UsageError: there is no such file, it is neither, or it has no such cells.
-    """
+    """The code of a notebook, or the cells for MXNet of a chapter's text, in their order. Raises a UsageError if there
+    are none."""
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -1,9 +1,8 @@
 """Measures what a copy and a sum cost on this machine, for the cost model.
 
-In an all-reduce a device works on what another device's core has just written, which takes longer than work on arrays
-of its own where arrays fit into the caches. So what is measured is arrays that go back and forth between two devices.
-(With each device measured on its own, the naive sum of 256 KiB on two of them was predicted to take 0.08 ms on an AMD
-EPYC, and took 0.16.)
+In an all-reduce a device works on what another device's core has just written, which takes up to twice as long as work
+on arrays of its own where arrays fit into the caches. So what is measured is arrays that go back and forth between two
+devices.
 
 A rate depends on the total memory in use (memory that fits into the caches is several times faster) and on whether the
 other cores are busy too (they share the memory's bandwidth). So each rate is measured with several total sizes, for one
@@ -103,9 +102,7 @@ def push_seconds(devices: Sequence[Device]) -> float:
 
 def start_seconds(one: Device, other: Device, hops: int = 200) -> float:
     """Start-up seconds of a copy: four bytes go back and forth, and each copy waits for the one before."""
-    here, there = _buffer(one, 1), _buffer(other, 1)
-    calls = [prepare("_copyto", [here], there), prepare("_copyto", [there], here)] * (hops // 2)
-    return _median_seconds(calls, SHORT_ROUNDS) / hops
+    return _median_seconds(_copies(one, other, elements=1) * (hops // 2), SHORT_ROUNDS) / hops
 
 
 def call_seconds(work: Work, devices: Sequence[Device], active: int, footprint: int) -> float:

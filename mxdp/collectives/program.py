@@ -10,7 +10,7 @@ from mxdp.backend import NDArray, mx
 from mxdp.collectives.in_place import jobs
 from mxdp.engine import Call, plain_layout, prepare, prepare_sum
 from mxdp.plans.collective.operations import Slot, adds_in_place, operations
-from mxdp.plans.collective.schedule import COPY, READ, Schedule
+from mxdp.plans.collective.schedule import COPY, Schedule
 
 Places = Sequence[Sequence[NDArray]]
 """``places[device][chunk]``: a flat array, or a view of a part of one."""
@@ -35,11 +35,16 @@ class Program:
     """
 
     def __init__(self, schedule: Schedule, places: Places, again: bool = False) -> None:
-        _check_memory(schedule, places)
+        devices = [chunks[0].ctx for chunks in places if chunks]
+        if schedule.reads and not all(device.device_type.startswith("cpu") for device in devices):
+            raise ValueError(
+                f"{schedule.name} reads the other devices' memory, which only CPU devices can do, not "
+                f"{', '.join(map(str, devices))}: use 'direct', which sends copies"
+            )
         self.buffers: Dict[Slot, NDArray] = {}
         self.calls: List[Call] = []
         filled = [place.size > 0 for place in places[0]]
-        if again and adds_in_place(schedule, sum(map(_nbytes, places[0]))):
+        if again and adds_in_place(schedule, sum(int(x.size * onp.dtype(x.dtype).itemsize) for x in places[0])):
             self.calls = jobs(operations(schedule, True, filled), places)
             return
 
@@ -64,10 +69,6 @@ class Program:
             call()
 
 
-def _nbytes(x: NDArray) -> int:
-    return int(x.size * onp.dtype(x.dtype).itemsize)
-
-
 def flat(x: NDArray) -> NDArray:
     """``x`` as one vector: a view of the same memory. It is a classic MXNet array, whose reshape is a view."""
     for call in plain_layout([x]):
@@ -81,11 +82,8 @@ def places(schedule: Schedule, vector: NDArray) -> List[NDArray]:
 
 
 def divisions(vectors: Sequence[NDArray], op: str) -> List[Call]:
-    """The calls after the sum: none, or for ``"mean"`` a division of each vector by the number of vectors.
-
-    Raises:
-        ValueError: ``op`` is unknown, or ``"mean"`` of integers.
-    """
+    """The calls after the sum: none, or for ``"mean"`` a division of each vector by the number of vectors. Raises a
+    ValueError for another ``op``, and for the mean of integers."""
     if op not in OPS:
         raise ValueError(f"op is 'sum' or 'mean', not {op!r}")
     if op == "sum":
@@ -94,14 +92,3 @@ def divisions(vectors: Sequence[NDArray], op: str) -> List[Call]:
     if kind.kind != "f":
         raise ValueError(f"the mean of {kind} would be truncated: use op='sum', or convert to a float dtype first")
     return [prepare("_div_scalar", [vector], vector, scalar=len(vectors)) for vector in vectors if vector.size]
-
-
-def _check_memory(schedule: Schedule, places: Places) -> None:
-    if not any(send.action == READ for step in schedule.steps for send in step):
-        return
-    devices = [chunks[0].ctx for chunks in places if chunks]
-    if not all(device.device_type.startswith("cpu") for device in devices):
-        raise ValueError(
-            f"{schedule.name} reads the other devices' memory, which only CPU devices can do, not "
-            f"{', '.join(map(str, devices))}: use 'direct', which sends copies"
-        )

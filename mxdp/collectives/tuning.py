@@ -11,7 +11,7 @@ from mxdp import process
 from mxdp.backend import Device
 from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO, check_algorithm, plan
 from mxdp.plans.collective.one_hop import loads
-from mxdp.plans.collective.schedule import READ, Schedule
+from mxdp.plans.collective.schedule import Schedule
 from mxdp.plans.cost.machine import CPU, GPU, INTEL, Machine
 from mxdp.plans.cost.simulate import collective_jobs, predict
 
@@ -26,10 +26,7 @@ def resolve(
     algorithm: str, devices: Sequence[Device], sizes: Sequence[int], itemsize: int, machine: Optional[Machine] = None
 ) -> Tuple[str, Schedule]:
     """The name of the algorithm (for ``"auto"``, of the chosen one) and its plan for arrays of ``sizes`` elements.
-
-    Raises:
-        ValueError: there is no such algorithm.
-    """
+    Raises a ValueError if there is no such algorithm."""
     check_algorithm(algorithm, also=[AUTO])
     if algorithm == AUTO:
         algorithm = choose(devices, sizes, itemsize, machine)
@@ -78,7 +75,7 @@ def _choose(devices: int, sizes: Tuple[int, ...], itemsize: int, on_cpu: bool, m
     expected = {
         name: predict(schedule, nbytes, machine, itemsize)
         for name, schedule in plans.items()
-        if on_cpu or not any(send.action == READ for step in schedule.steps for send in step)
+        if on_cpu or not schedule.reads
     }
     least = min(expected.values())
 

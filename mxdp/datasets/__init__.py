@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import reprlib
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Optional, Union
 
@@ -69,7 +70,7 @@ def load(
     """
     if not isinstance(name, str) or name not in NAMES:
         raise ValueError(f"no data set is called {reprlib.repr(name)}; {did_you_mean(name, NAMES)}")
-    say = notify or _to_stderr
+    say = notify or partial(print, file=sys.stderr)
     if name == "digits":
         return load_digits(seed)
     if name == "synthetic":
@@ -88,17 +89,10 @@ def load(
 
 
 def to_train(data: Union[str, Dataset]) -> Dataset:
-    """The data set itself, or the one of that name, of which both splits have samples.
-
-    Raises:
-        ValueError: the training or the test split is empty; or as :func:`load`, with :class:`DataError`.
-    """
+    """The data set itself, or the one of that name. Raises a ValueError if one of its splits is empty; else as
+    :func:`load`."""
     dataset = data if isinstance(data, Dataset) else load(data)
     for what, split in (("training", dataset.train), ("test", dataset.test)):
         if not len(split):
             raise ValueError(f"the {what} split of {dataset.name!r} is empty: give it at least one sample")
     return dataset
-
-
-def _to_stderr(message: str) -> None:
-    print(message, file=sys.stderr)

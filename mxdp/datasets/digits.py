@@ -19,11 +19,8 @@ _ONE_IN = 5
 
 
 def load_digits(seed: int = 0) -> Dataset:
-    """1437 training and 360 test digits, drawn by ``seed``. Of each class, every fifth sample is for the test.
-
-    Raises:
-        DataError: scikit-learn is not installed.
-    """
+    """1437 training and 360 test digits, drawn by ``seed``. Of each class, every fifth sample is for the test. Raises a
+    DataError if scikit-learn is not installed."""
     try:
         from sklearn import datasets
     except ImportError as error:

@@ -53,11 +53,8 @@ def given_folder(data_dir: Optional[Union[str, Path]]) -> Optional[Path]:
 
 
 def cache_root() -> Path:
-    """``mxdp`` in ``$XDG_CACHE_HOME``, or in ``~/.cache`` if that is unset or not absolute.
-
-    Raises:
-        DataError: there is no home folder.
-    """
+    """``mxdp`` in ``$XDG_CACHE_HOME``, or in ``~/.cache`` if that is unset or not absolute. Raises a DataError if there
+    is no home folder."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     try:
         return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "mxdp"

@@ -6,9 +6,8 @@
     Stream.take(4)     5 2 0 | 4                  a round may end inside a batch ...
     Stream.take(4)     1 3 6 | 2' ...             ... and the next goes on there; no batch holds two epochs' samples
 
-A gathered batch is a new array, which the caller may keep. One reused buffer was measured, too: with the allocator
-settings of ``mxdp.backend`` it is not faster (0.07 ms for 256 pictures either way). And it would give wrong results if
-somebody kept a batch, or passed it to a copy that has not ended.
+A gathered batch is a new array, which the caller may keep. (With the allocator settings of ``mxdp.process``, one reused
+buffer is not faster.)
 """
 
 from __future__ import annotations
@@ -37,22 +36,16 @@ def permutation(n: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
 
 
 def minibatches(split: Split, batch_size: int, seed: int, epoch: int) -> Iterator[Batch]:
-    """One epoch of shuffled batches ``X, y``, with the short last one. Each batch is a new copy.
-
-    Raises:
-        ValueError: ``batch_size`` is not a positive int; ``seed`` or ``epoch`` is out of range.
-    """
+    """One epoch of shuffled batches ``X, y``, with the short last one. Each batch is a new copy. Raises a ValueError
+    for a ``batch_size``, ``seed`` or ``epoch`` out of range."""
     size = positive_int("batch_size", batch_size)
     order = permutation(len(split), seed, epoch)
     return (_gather(split, order[start : start + size]) for start in range(0, len(split), size))
 
 
 def sequential(split: Split, batch_size: int) -> Iterator[Batch]:
-    """The whole split in its stored order, as for evaluation. Batches are views: nothing is copied.
-
-    Raises:
-        ValueError: ``batch_size`` is not a positive int.
-    """
+    """The whole split in its stored order, as for evaluation. Batches are views: nothing is copied. Raises a ValueError
+    unless ``batch_size`` is a positive int."""
     size = positive_int("batch_size", batch_size)
     return ((split.X[start : start + size], split.y[start : start + size]) for start in range(0, len(split), size))
 

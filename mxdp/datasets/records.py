@@ -19,11 +19,8 @@ CLASSES = 10
 
 
 def positive_int(what: str, value: Any) -> int:
-    """``value`` as a plain int.
-
-    Raises:
-        ValueError: it is not an int (a bool does not count) or less than 1. The message calls it ``what``.
-    """
+    """``value`` as a plain int. Raises a ValueError, which calls it ``what``, unless it is an int (no bool) of at least
+    1."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
         raise ValueError(f"{what} must be a positive int, not {value!r}")
     return int(value)
@@ -98,11 +95,8 @@ class Split:
         return f"<Split: {len(self)} pictures>"
 
     def take(self, n: int) -> Split:
-        """The first ``n`` samples, or all if there are fewer. They are views: nothing is copied.
-
-        Raises:
-            ValueError: ``n`` is not a positive int.
-        """
+        """The first ``n`` samples, or all if there are fewer. They are views. Raises a ValueError unless ``n`` is a
+        positive int."""
         n = positive_int("the number of samples to take", n)
         return Split(self.X[:n], self.y[:n])
 
@@ -140,10 +134,7 @@ class Dataset:
         return f"{zlib.crc32(self.train.X[::100].tobytes(), zlib.crc32(self.train.y.tobytes())):08x}"
 
     def take(self, n_train: int, n_test: Optional[int] = None) -> Dataset:
-        """The first ``n_train`` training and ``n_test`` test samples (None: all), or fewer. They are views.
-
-        Raises:
-            ValueError: a number is not a positive int.
-        """
+        """The first ``n_train`` training and ``n_test`` test samples (None: all), or fewer, as :meth:`Split.take` gives
+        them."""
         test = self.test if n_test is None else self.test.take(n_test)
         return Dataset(self.name, self.train.take(n_train), test, self.classes, self.origin)

@@ -18,11 +18,8 @@ _SIGNAL = np.float32(0.75)
 
 
 def load_synthetic(seed: int = 0, n_train: int = 6000, n_test: int = 1000) -> Dataset:
-    """``n_train`` and ``n_test`` samples, drawn by ``seed``, in ten classes of equal size (or one sample more).
-
-    Raises:
-        ValueError: a number of samples is not a positive int, or ``seed`` is not from 0 to 2**32 - 1.
-    """
+    """``n_train`` and ``n_test`` samples, drawn by ``seed``, in ten classes of equal size (or one sample more). Raises
+    a ValueError for a number of samples that is no positive int, or a ``seed`` that is not from 0 to 2**32 - 1."""
     positive_int("n_train", n_train)
     positive_int("n_test", n_test)
     random = np.random.RandomState(seed)

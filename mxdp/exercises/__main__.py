@@ -38,13 +38,12 @@ def parser() -> argparse.ArgumentParser:
     again = commands.add_parser("watch", help="check a file each time that it is saved; Ctrl-C ends it")
     again.add_argument("path", nargs="?", type=Path, default=FOLDER, metavar="FILE|FOLDER", help=f"default: {FOLDER}")
     for command in (one, again):
-        command.add_argument("--seconds", type=float, default=SECONDS, help="limit of a case (default: %(default)g)")
-        command.add_argument(
-            "--megabytes", type=float, default=MEGABYTES, help="limit of memory (default: %(default)g)"
-        )
-        command.add_argument(
-            "--seed", type=int, default=SEED, help="chooses the sizes at random (default: %(default)s)"
-        )
+        for option, default, text in (
+            ("--seconds", SECONDS, "limit of a case"),
+            ("--megabytes", MEGABYTES, "limit of memory"),
+            ("--seed", SEED, "chooses the sizes at random"),
+        ):
+            command.add_argument(option, type=type(default), default=default, help=f"{text} (default: {default:g})")
     commands.add_parser("list", help="all exercises")
     return top
 
@@ -86,11 +85,7 @@ def checked(file: Path, options: argparse.Namespace) -> Report:
 
 
 def existing(file: Path) -> Path:
-    """The file, if it can be read.
-
-    Raises:
-        UsageError: it can't.
-    """
+    """The file. Raises a UsageError if it can't be read."""
     if not file.is_file() or not os.access(file, os.R_OK):
         raise UsageError(f"there is no readable file {file}; `python -m mxdp.exercises list` lists the exercises")
     return file

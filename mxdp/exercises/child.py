@@ -16,6 +16,7 @@ import signal
 import sys
 from typing import Any, Dict, List, TextIO
 
+from mxdp.backend import mx
 from mxdp.exercises import EXERCISES
 from mxdp.exercises.check import CHANNEL_CLOSED
 from mxdp.exercises.trial import Case, explained, outcome, title
@@ -38,6 +39,7 @@ def main(file: str, channel: TextIO, seed: int, password: str) -> None:
             os._exit(CHANNEL_CLOSED)
 
     tasks: Dict[str, List[Case]] = {name: cases(name, seed) for name in EXERCISES}
+    mx.nd.waitall()  # so MXNet is loaded before the file is read, and not in the time of its first case
     signal.signal(signal.SIGSEGV, signal.SIG_DFL)  # MXNet's handler turns a crash into an exit
     tell(reading=file)
     sys.path[0] = os.path.dirname(os.path.abspath(file))

@@ -38,9 +38,9 @@ def fill_buckets(draw: random.Random) -> Iterator[Case]:
 def _buckets(title: str, nbytes: Sequence[int], room: int) -> Trial:
     backwards = list(reversed(range(len(nbytes))))
 
-    def fill(numbers: Sequence[int], fits: Any) -> Buckets:
-        """``fits(bytes so far, bytes of the next)``: does the next go into the same bucket?"""
-        buckets: Buckets = []
+    def fill(numbers: Sequence[int], fits: Any, start: Sequence[List[int]] = ()) -> Buckets:
+        """``fits(bytes so far, bytes of the next)``: does the next go into the same bucket? ``start``: the buckets."""
+        buckets = list(start)
         for number in numbers:
             if not buckets or not fits(sum(nbytes[other] for other in buckets[-1]), nbytes[number]):
                 buckets.append([])
@@ -51,11 +51,6 @@ def _buckets(title: str, nbytes: Sequence[int], room: int) -> Trial:
         return so_far + more <= room
 
     right = filled(nbytes, ["float32"] * len(nbytes), room)
-    empty: Buckets = [[]]
-    for number in backwards:
-        if not fits(sum(nbytes[other] for other in empty[-1]), nbytes[number]):
-            empty.append([])
-        empty[-1].append(number)
     mistakes = {
         "The buckets are filled from the first parameter on. Backward produces the last parameter's gradient first: "
         "fill them in that order, or the first bucket waits for the end of backward.": fill(range(len(nbytes)), fits),
@@ -69,7 +64,7 @@ def _buckets(title: str, nbytes: Sequence[int], room: int) -> Trial:
             backwards, lambda so_far, more: so_far + more < room
         ),
         "There is an empty bucket: a gradient that is larger than the room opens one of its own, but only if the "
-        "current one holds something.": empty,
+        "current one holds something.": fill(backwards, fits, [[]]),
         "These are sizes. Return the numbers of the parameters.": [[nbytes[i] for i in bucket] for bucket in right],
     }
 

@@ -90,16 +90,13 @@ def _split(title: str, shape: Tuple[int, ...], order: Sequence[int], dtype: str 
         contexts = backend.devices(devices, "cpu")
         found = function(backend.upload(x, contexts[0]), [contexts[device] for device in order])
         if not isinstance(found, (list, tuple)) or not all(hasattr(shard, "ctx") for shard in found):
-            raise Wrong(f"It returns {_named(found)}: return a list with an array for each device.")
+            kind = "nothing" if found is None else f"a {type(found).__name__}"
+            raise Wrong(f"It returns {kind}: return a list with an array for each device.")
         return labelled([shard.asnumpy() for shard in found], [shard.ctx for shard in found])
 
     given = {"x on cpu(0)": x, "devices": ", ".join(f"cpu({device})" for device in order)}
     judge = as_planned(planned, SHARD)
     return Trial(title, given, on_devices(right), run, mistakes, hint, planned, judge)
-
-
-def _named(found: Any) -> str:
-    return "nothing" if found is None else f"a {type(found).__name__}"
 
 
 def sharded_step(draw: random.Random) -> Iterator[Case]:

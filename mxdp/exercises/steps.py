@@ -229,7 +229,9 @@ def _accumulate(title: str, lengths: Sequence[int], steps: int, features: int = 
             function(batches, params, lr, partial(loss, record))
         return _labelled([[param.asnumpy() for param in own]])
 
-    given: Values = {f"X, y of micro-batch {place}": _flat(part) for place, part in enumerate(parts)}
+    given: Values = {
+        f"X, y of micro-batch {place}": ", ".join(str(x.tolist()) for x in part) for place, part in enumerate(parts)
+    }
     given.update({"w": first[0], "b": first[1], "lr": lr})
     right = after(lambda it: sgd(it, gradients(X, y, it), samples))
     return Trial(title, given, right, run, hints, judge=partial(_small, lengths, steps, features + 1), record=record)
@@ -291,7 +293,3 @@ def _small(lengths: Sequence[int], steps: int, params: int, record: Record) -> s
     if record.downloads and record.uploads >= steps * params:
         return "But the gradients went through NumPy, by asnumpy, which waits. Add them up on the device."
     return ""
-
-
-def _flat(arrays: Sequence[Any]) -> str:
-    return ", ".join(str(x.tolist()) for x in arrays)

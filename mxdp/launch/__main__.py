@@ -17,7 +17,7 @@ from typing import BinaryIO, List, Mapping, NoReturn, Optional, Sequence, Tuple
 import psutil
 
 from mxdp import process
-from mxdp.errors import MxdpError, UsageError, did_you_mean
+from mxdp.errors import MxdpError, SentenceParser, UsageError, did_you_mean
 from mxdp.launch import guard
 from mxdp.launch.guarded import show
 from mxdp.launch.job import Launch
@@ -25,11 +25,6 @@ from mxdp.launch.job import Launch
 USAGE = 2
 INTERFACES = ("UCX_NET_DEVICES", "FI_TCP_IFACE")
 """Variables by which MPICH's two transports bind their sockets to a network interface."""
-
-
-class _SentenceParser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(message)
 
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -66,7 +61,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The options."""
-    found = _SentenceParser(
+    found = SentenceParser(
         prog="python -m mxdp.launch",
         usage="%(prog)s -n N [options] -- COMMAND",
         description="Start COMMAND in N processes by mpiexec, show their output, and end all if one fails.",
@@ -196,11 +191,8 @@ def bound(interface: Optional[str], hosts: Optional[str]) -> Tuple[str, Optional
 
 
 def mpiexec(size: int, hosts: Optional[str], interface: Optional[str], added: Mapping[str, str]) -> List[str]:
-    """The command line of the ``mpiexec`` beside this Python, or else on the PATH, as far as the ranks' command.
-
-    Raises:
-        MxdpError: there is none, or it is of an MPI whose options are not known here.
-    """
+    """The command line of the ``mpiexec`` beside this Python, or else on the PATH, as far as the ranks' command. Raises
+    an MxdpError if there is none, or if it is of an MPI whose options are not known here."""
     beside = Path(sys.executable).with_name("mpiexec")
     program = str(beside) if beside.exists() else shutil.which("mpiexec")
     if program is None:

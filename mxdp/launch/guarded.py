@@ -73,11 +73,8 @@ def parsed(message: bytes) -> Optional[Mapping[str, Any]]:
 
 
 def show(line: str, file: TextIO) -> None:
-    """Print a line, with an escape in place of what the file can't encode.
-
-    Raises:
-        MxdpError: nobody reads it, or it can't be written.
-    """
+    """Print a line, with an escape in place of what the file can't encode. Raises an MxdpError if it can't be
+    written."""
     encoding = getattr(file, "encoding", None) or "utf-8"
     try:
         print(line.encode(encoding, "backslashreplace").decode(encoding), file=file, flush=True)

@@ -3,5 +3,5 @@
 ``data`` splits the batch, ``pipeline`` the list of layers, ``layerwise`` each layer, and ``tile`` the pictures. The
 network is described once (:mod:`mxdp.layers`). ``combined`` splits the batch over groups of devices, and lets another
 strategy split the network in each group. Every strategy gives the results of the serial run. What a strategy moves and
-keeps is counted beside it (:mod:`mxdp.parallel.counts`).
+keeps is counted beside it (:mod:`mxdp.parallel.strategy`).
 """

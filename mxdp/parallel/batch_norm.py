@@ -120,11 +120,8 @@ class SyncBatchNorm:
         return ys
 
     def backward(self) -> List[NDArray]:
-        """The gradients of the last ``xs``, after autograd has gone back from the losses. Doesn't wait.
-
-        Raises:
-            RuntimeError: the last call was not recorded, or its gradients were fetched already.
-        """
+        """The gradients of the last ``xs``, after autograd has gone back from the losses. Doesn't wait. Raises a
+        RuntimeError if the last call was not recorded, or its gradients were fetched already."""
         if not self._kept:
             raise RuntimeError("SyncBatchNorm.backward needs a call inside autograd.record() before it, one for each")
         kept, self._kept = self._kept, []

@@ -18,18 +18,18 @@ section 3.
 
 from __future__ import annotations
 
-from typing import Any, Callable, List, Sequence
+from typing import Any, Callable, List, Sequence, Tuple
 
-from mxdp.backend import Batch, Device, NDArray, check_devices
+from mxdp.backend import Batch, Device, NDArray
 from mxdp.collectives import GradientSync
-from mxdp.layers import LayerParams, Net, Shape, outputs
+from mxdp.layers import LayerParams, Net, Shape
 from mxdp.parallel import traffic
-from mxdp.parallel.counts import CombinedCounts, DataCounts, PipelineCounts
+from mxdp.parallel.strategy import Strategy
 from mxdp.plans.partition import bounds
 from mxdp.scratch import in_sync
 
 
-class Combined(CombinedCounts):
+class Combined(Strategy):
     """Groups that each train on a shard: a :class:`~mxdp.parallel.strategy.Strategy`. Devices of a group are neighbours
     in ``devices``.
 
@@ -57,24 +57,22 @@ class Combined(CombinedCounts):
         algorithm: str = "auto",
         **options: Any,
     ) -> None:
-        check_devices(devices)
+        super().__init__(net, params, input_shape, devices)
         if not isinstance(groups, int) or groups not in range(1, len(devices) + 1) or len(devices) % groups:
             raise ValueError(
                 f"{len(devices)} devices can't be divided into {groups} groups of equal size: use a number of groups "
                 f"that divides {len(devices)}, or other devices"
             )
-        self.net, self.devices, self.traffic = list(net), list(devices), traffic.Traffic()
-        self.shapes = [tuple(input_shape), *outputs(net, input_shape)]
         self.width = len(devices) // groups
         self.groups: List[Any] = []
-        self._least = groups
         for start in range(0, len(devices), self.width):
             group = split(net, params, input_shape, devices[start : start + self.width], **options)
-            if isinstance(group, PipelineCounts):  # another group would measure other times, and cut elsewhere
-                options["cuts"], self._least = group.cuts, groups * group.plan.micro_batches
-            elif isinstance(group, DataCounts):
-                self._least = len(devices)
+            if hasattr(group, "cuts") and hasattr(
+                group, "plan"
+            ):  # another would measure other times, and cut elsewhere
+                options["cuts"] = group.cuts
             self.groups.append(group)
+        self.least, self.of = groups * self.groups[0].least, self.groups[0].of
         self.held = [own for group in self.groups for own in group.held]
         columns = [self.held[place :: self.width] for place in range(self.width)]
         tied = self.groups[0].tied
@@ -96,41 +94,63 @@ class Combined(CombinedCounts):
         losses = [group.step(*shard) for group, *shard in zip(self.groups, self._shards(X), self._shards(y))]
         for sync in self.syncs.values():
             sync()
-        for nbytes in self.gradient_bytes():
-            self.traffic.note("gradients", traffic.BACKWARD, nbytes)
+        self._sum_gradients()
         return self._gather(losses, "losses")
 
     def scores(self, X: Batch) -> NDArray:
-        """Forward pass of each group's shard. The first device gathers the scores. Doesn't wait.
-
-        Raises:
-            ValueError: as :meth:`step`.
-        """
+        """Forward pass of each group's shard. The first device gathers the scores. Doesn't wait. Raises as
+        :meth:`step`."""
         self.traffic.clear()
         return self._gather([group.scores(x) for group, x in zip(self.groups, self._shards(X))], "scores")
 
     def params(self) -> List[LayerParams]:
         """Copies of the first group's parameters, on ``cpu(0)``. Waits."""
-        copies: List[LayerParams] = self.groups[0].params()
-        return copies
+        return self.groups[0].params()  # type: ignore[no-any-return]
 
     def gradients(self) -> List[LayerParams]:
         """Copies of the first group's gradients, which are the sums over all groups, on ``cpu(0)``. Waits."""
-        copies: List[LayerParams] = self.groups[0].gradients()
-        return copies
+        return self.groups[0].gradients()  # type: ignore[no-any-return]
 
     def in_step(self) -> bool:
         """Are all groups equal, bit for bit, and each group in itself? Waits."""
         columns = [self.held[place :: self.width] for place in range(self.width)]
         return all(group.in_step() for group in self.groups) and all(map(in_sync, columns))
 
+    def gradient_bytes(self) -> List[int]:
+        """What the all-reduce of each bucket moves, between devices of the same place in all groups, or all devices."""
+        devices = {place: self.devices if place < 0 else self.devices[place :: self.width] for place in self.syncs}
+        return [
+            traffic.allreduce_bytes(bucket.algorithm, devices[place], bucket.nbytes // self.itemsize, self.itemsize)
+            for place, sync in self.syncs.items()
+            for bucket in sync.buckets
+        ]
+
+    def bytes_moved(self, batch_size: int) -> int:
+        """What the groups move, the gradients, and the losses of all groups but the first."""
+        losses = batch_size - bounds(batch_size, len(self.groups))[0][1]
+        moved = sum(group.bytes_moved(samples) for group, samples in self._in_groups(batch_size))
+        return int(moved + sum(self.gradient_bytes()) + self.itemsize * losses)
+
+    def lasting_bytes(self, batch_size: int) -> List[int]:
+        """Those of each group, with a shard as its batch. Staging buffers of the all-reduces are left out."""
+        return [each for group, samples in self._in_groups(batch_size) for each in group.lasting_bytes(samples)]
+
+    def peak_bytes(self, batch_size: int) -> List[int]:
+        """Those of each group, with a shard as its batch."""
+        return [each for group, samples in self._in_groups(batch_size) for each in group.peak_bytes(samples)]
+
+    def _in_groups(self, batch_size: int) -> List[Tuple[Any, int]]:
+        """Each group, and how many samples it has."""
+        return [
+            (group, stop - start) for group, (start, stop) in zip(self.groups, bounds(batch_size, len(self.groups)))
+        ]
+
     def _shards(self, x: Batch) -> List[Batch]:
-        if len(x) < self._least:
-            each = self._least // len(self.groups)
-            parts = "devices" if isinstance(self.groups[0], DataCounts) else "micro-batches"
+        if len(x) < self.least:
+            each = self.groups[0].least
             raise ValueError(
                 f"a batch of {len(x)} is too small for {len(self.groups)} groups"
-                f"{f' with {each} {parts} each' if each > 1 else ''}: use at least {self._least} samples, or "
+                f"{f' with {each} {self.of} each' if each > 1 else ''}: use at least {self.least} samples, or "
                 "fewer groups"
             )
         return [x[start:stop] for start, stop in bounds(len(x), len(self.groups))]
@@ -139,4 +159,4 @@ class Combined(CombinedCounts):
         """All groups' parts on the first device, in the batch's order; and the groups' own traffic is added."""
         for group in self.groups:
             self.traffic.add(group.traffic)
-        return traffic.joined([self.traffic.send(part, self.devices[0], what, back=False) for part in parts])
+        return super()._gather(parts, what)

@@ -16,15 +16,16 @@ from __future__ import annotations
 
 from typing import List, Sequence
 
-from mxdp.backend import Batch, Device, NDArray, autograd, check_devices
+from mxdp.backend import Batch, Device, NDArray, autograd
 from mxdp.collectives import GradientSync
-from mxdp.layers import BatchNorm, LayerParams, Net, Shape, apply, normalise, outputs
+from mxdp.layers import LayerParams, Net, Shape
 from mxdp.parallel import traffic
-from mxdp.parallel.counts import DataCounts
-from mxdp.scratch import cross_entropy, get_params, in_sync, split_and_load, split_batch
+from mxdp.parallel.strategy import Strategy
+from mxdp.plans.partition import bounds
+from mxdp.scratch import cross_entropy, get_params, split_and_load, split_batch
 
 
-class Data(DataCounts):
+class Data(Strategy):
     """A replica on each device: a :class:`~mxdp.parallel.strategy.Strategy`. All parameters are tied.
 
     Args:
@@ -42,30 +43,19 @@ class Data(DataCounts):
         devices: Sequence[Device],
         algorithm: str = "auto",
     ) -> None:
-        check_devices(devices)
-        self.net, self.devices, self.traffic = list(net), list(devices), traffic.Traffic()
-        self.shapes = [tuple(input_shape), *outputs(net, input_shape)]
+        super().__init__(net, params, input_shape, devices)
         self.held = [get_params(traffic.flat(params), device) for device in devices]
-        self._layout = [list(layer) for layer in params]
         self._sync = GradientSync(self.held, algorithm)
-        self.buckets, self.tied = self._sync.buckets, len(self.held[0])
-        self._back = traffic.has_gradient(self.net)
+        self.buckets, self.tied, self.least = self._sync.buckets, len(self.held[0]), len(devices)
 
     def step(self, X: Batch, y: Batch) -> NDArray:
-        """Forward, backward, all-reduce of the gradients. Shards may be uneven.
-
-        Raises:
-            ValueError: as :func:`mxdp.split_batch`.
-        """
+        """Forward, backward, all-reduce of the gradients. Shards may be uneven. Raises as :func:`mxdp.split_batch`."""
         self.traffic.clear()
         X_shards, y_shards = split_batch(X, y, self.devices)
         with autograd.record():
             losses = [cross_entropy(*pair) for pair in zip(self._forward(X_shards), y_shards)]
         autograd.backward(losses)
-        if self._sync is not None:
-            self._sync()
-        for nbytes in self.gradient_bytes():
-            self.traffic.note("gradients", traffic.BACKWARD, nbytes)
+        self._sum_gradients()
         return self._gather(losses, "losses")
 
     def scores(self, X: Batch) -> NDArray:
@@ -73,29 +63,14 @@ class Data(DataCounts):
         self.traffic.clear()
         return self._gather(self._forward(split_and_load(X, self.devices)), "scores")
 
-    def params(self) -> List[LayerParams]:
-        """A copy of the first replica, on ``cpu(0)``. Waits."""
-        return traffic.to_host(traffic.like(self._layout, self.held[0]))
-
-    def gradients(self) -> List[LayerParams]:
-        """A copy of the first replica's gradients, on ``cpu(0)``. Waits."""
-        return traffic.to_host(traffic.like(self._layout, [param.grad for param in self.held[0]]))
-
-    def in_step(self) -> bool:
-        """Are all replicas equal, bit for bit? Waits."""
-        return in_sync(self.held)
+    def bytes_moved(self, batch_size: int) -> int:
+        """Gradients, statistics, and the other devices' losses."""
+        losses = batch_size - bounds(batch_size, len(self.devices))[0][1]
+        return sum(self.gradient_bytes()) + self.statistics_bytes() + self.itemsize * losses
 
     def _forward(self, xs: Sequence[NDArray]) -> List[NDArray]:
         """Scores of each shard. All devices pass a layer before the next one, for the statistics of the whole batch."""
         replicas = [traffic.like(self._layout, replica) for replica in self.held]
         for layer, back, *own in zip(self.net, self._back, *replicas):
-            if isinstance(layer, BatchNorm):
-                statistics = traffic.moments_of_all(xs, self.traffic, back)
-                xs = [normalise(x, *both, *params) for x, both, params in zip(xs, statistics, own)]
-            else:
-                xs = [apply(layer, x, params) for x, params in zip(xs, own)]
+            xs = self._pass_layer(layer, xs, own, back)
         return list(xs)
-
-    def _gather(self, parts: Sequence[NDArray], what: str) -> NDArray:
-        """All parts on the first device, in the batch's order."""
-        return traffic.joined([self.traffic.send(part, self.devices[0], what, back=False) for part in parts])

@@ -9,8 +9,8 @@ from typing import List, Sequence, Tuple
 
 import numpy as onp
 
-from mxdp.backend import Device, NDArray, autograd, upload
-from mxdp.layers import Layer, LayerParams, Net, Shape, apply, outputs
+from mxdp.backend import Device, autograd, upload
+from mxdp.layers import LayerParams, Net, Shape, apply, outputs
 from mxdp.parallel.footprint import lasting_numbers, step_numbers
 from mxdp.parallel.traffic import flat, has_gradient, itemsize
 from mxdp.plans.partition import balance, bounds
@@ -40,8 +40,17 @@ def measure_layers(
     x = x.astype(flat(params)[0].dtype)
     costs = []
     for layer, own, back in zip(net, params, has_gradient(net)):
-        cost, x = _measure(layer, get_params(own, device), x, back, rounds)
-        costs.append(cost)
+        replica, forward, backward = get_params(own, device), Timer(), Timer()
+        if back:
+            x.attach_grad()
+        for _ in range(1 + rounds):
+            with forward, autograd.record():
+                y = apply(layer, x, replica)
+            if back or own:
+                with backward:
+                    y.backward()
+        costs.append(LayerCost(*(statistics.median(timer.times[1:] or [0.0]) for timer in (forward, backward))))
+        x = y.detach()
     return costs
 
 
@@ -75,18 +84,3 @@ def find_cuts(
 
     seconds = [cost.seconds if training else cost.forward for cost in costs]
     return balance(seconds, plan.stages, needed, limit)
-
-
-def _measure(layer: Layer, params: LayerParams, x: NDArray, back: bool, rounds: int) -> Tuple[LayerCost, NDArray]:
-    """The layer's cost and its output."""
-    if back:
-        x.attach_grad()
-    forward, backward = Timer(), Timer()
-    for _ in range(1 + rounds):
-        with forward, autograd.record():
-            y = apply(layer, x, params)
-        if back or params:
-            with backward:
-                y.backward()
-    ahead, back_again = (statistics.median(timer.times[1:] or [0.0]) for timer in (forward, backward))
-    return LayerCost(ahead, back_again), y.detach()

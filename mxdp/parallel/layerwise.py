@@ -14,13 +14,14 @@ segments in reverse order::
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import List, NamedTuple, Optional, Sequence
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence
 
-from mxdp.backend import Batch, Device, NDArray, autograd, check_devices, np
+from mxdp.backend import Batch, Device, NDArray, autograd, np
 from mxdp.collectives import allreduce
-from mxdp.layers import Conv, Dense, LayerParams, Net, Shape, apply, outputs
+from mxdp.layers import Conv, Dense, LayerParams, Net, Shape, apply
 from mxdp.parallel import traffic
-from mxdp.parallel.counts import LayerwiseCounts
+from mxdp.parallel.footprint import Footprint
+from mxdp.parallel.strategy import Strategy
 from mxdp.plans.layers.column_row import ALL_GATHER, ALL_REDUCE, COLUMNS, ROWS, WHOLE, Segment, cut_layers, segments
 from mxdp.plans.partition import Bounds, bounds, offsets
 from mxdp.scratch import cross_entropy, get_params, in_sync
@@ -34,7 +35,7 @@ class Passed(NamedTuple):
     outputs: List[NDArray]
 
 
-class Layerwise(LayerwiseCounts):
+class Layerwise(Strategy):
     """Each layer over all devices: a :class:`~mxdp.parallel.strategy.Strategy`.
 
     The devices have disjoint weights and disjoint biases. The bias of a layer cut by rows is added once, on the first
@@ -46,13 +47,14 @@ class Layerwise(LayerwiseCounts):
             layer that is cut by columns.
     """
 
+    algorithm = "auto"
+    """Of its all-reduces."""
+
     def __init__(self, net: Net, params: Sequence[LayerParams], input_shape: Shape, devices: Sequence[Device]) -> None:
-        check_devices(devices)
-        self.net, self.devices, self.traffic = list(net), list(devices), traffic.Traffic()
-        self.shapes = [tuple(input_shape), *outputs(net, input_shape)]
+        super().__init__(net, params, input_shape, devices)
         self.cuts = cut_layers([isinstance(layer, (Conv, Dense)) for layer in net])
         self.spans = self._find_spans()
-        self.segments = segments(self.cuts, traffic.has_gradient(net))
+        self.segments = segments(self.cuts, self._back)
         self._params = [
             [get_params(self._part(number, layer, rank), device) for number, layer in enumerate(params)]
             for rank, device in enumerate(devices)
@@ -65,11 +67,7 @@ class Layerwise(LayerwiseCounts):
         }
 
     def step(self, X: Batch, y: Batch) -> NDArray:
-        """Forward and backward. Each device gets the gradients of its own parameters.
-
-        Raises:
-            ValueError: ``X`` and ``y`` differ in length.
-        """
+        """Forward and backward. Each device gets the gradients of its own parameters."""
         traffic.check_labels(X, y)
         self.traffic.clear()
         labels = [traffic.load(y, device) for device in self.devices]
@@ -94,6 +92,59 @@ class Layerwise(LayerwiseCounts):
         """Are the parameters of batch normalisations behind a pair equal on all devices, bit for bit? Waits."""
         whole = [number for number, cut in enumerate(self.cuts) if cut == WHOLE]
         return in_sync([traffic.flat([own[number] for number in whole]) for own in self._params])
+
+    @property
+    def allreduces(self) -> Dict[str, int]:
+        """How many all-reduces the last step (or the last :meth:`Layerwise.scores`) has done, by direction."""
+        return {way: self.traffic.messages[ALL_REDUCE, way] for way in (traffic.FORWARD, traffic.BACKWARD)}
+
+    def allreduce_bytes(self, count: int) -> int:
+        """What one all-reduce of ``count`` numbers moves."""
+        return traffic.allreduce_bytes(self.algorithm, self.devices, count, self.itemsize)
+
+    def bytes_moved(self, batch_size: int) -> int:
+        """The all-reduces, and the all-gather at the end."""
+        total = 0
+        for segment in self.segments:
+            if not segment.split:
+                continue
+            ends = segment.layers[0], segment.layers[-1] + 1
+            before, behind = (batch_size * traffic.elements(self.shapes[number]) for number in ends)
+            total += self.allreduce_bytes(before) if segment.back else 0
+            if segment.then == ALL_REDUCE:
+                total += self.allreduce_bytes(behind)
+            else:
+                total += (len(self.devices) - 1) * behind * self.itemsize
+        return total
+
+    def lasting_bytes(self, batch_size: int) -> List[int]:
+        """Parameters, gradients, and the zeros that stand for another device's bias."""
+        zeros = sum(shape[0] for cut, shape in zip(self.cuts, self.shapes[1:]) if cut == ROWS)
+        return [2 * each + zeros * self.itemsize for each in self.param_bytes()]
+
+    def footprints(self, batch_size: int) -> Iterator[Footprint]:
+        """Inputs of a segment, their gradients and the outputs are kept to the end of the step. At both ends of a
+        segment the array is reshaped: MXNet copies it, but not its gradient."""
+        sizes = [batch_size * traffic.elements(shape) for shape in self.shapes]
+        for rank in range(len(self.devices)):
+            footprint = Footprint(sizes[0])
+            for segment in self.segments:
+                made = sizes[segment.layers[0] if segment.layers else -1]
+                footprint.keep(made * segment.back)
+                footprint.replace(made, back=False)
+                for number in segment.layers:
+                    made = sizes[number + 1]
+                    if segment.split and self.cuts[number] != ROWS:
+                        start, stop = self.spans[number][rank]
+                        made = made * (stop - start) // self.shapes[number + 1][0]
+                    footprint.add(self.net[number], made)
+                if segment is not self.segments[-1]:
+                    footprint.replace(made, back=False)
+                footprint.keep()
+                footprint.cut()
+                if segment.then == ALL_GATHER:
+                    footprint.replace(sizes[segment.layers[-1] + 1], back=False)
+            yield footprint
 
     def _forward(self, X: Batch, labels: Sequence[NDArray] = ()) -> List[Passed]:
         """Through all segments. With ``labels`` autograd records each segment, and the last outputs are losses; without
@@ -152,11 +203,7 @@ class Layerwise(LayerwiseCounts):
             self.traffic.note(ALL_REDUCE, direction, self.allreduce_bytes(arrays[0].size))
 
     def _find_spans(self) -> List[List[Bounds]]:
-        """For each layer, the channels that each device makes (or takes in, where the layer is cut by rows).
-
-        Raises:
-            ValueError: there are fewer channels than devices.
-        """
+        """For each layer, the channels that each device makes (or takes in, where the layer is cut by rows)."""
         n = len(self.devices)
         spans: List[List[Bounds]] = []
         for number, (cut, layer, shape) in enumerate(zip(self.cuts, self.net, self.shapes[1:])):

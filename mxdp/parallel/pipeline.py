@@ -17,19 +17,20 @@ the cuts, and the gradients of these activations.
 from __future__ import annotations
 
 import math
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
-from mxdp.backend import Batch, Device, NDArray, check_devices
-from mxdp.layers import LayerParams, Net, Shape, outputs
+from mxdp.backend import Batch, Device, NDArray
+from mxdp.layers import LayerParams, Net, Shape
 from mxdp.parallel import traffic
-from mxdp.parallel.counts import PipelineCounts
+from mxdp.parallel.footprint import lasting_numbers, step_numbers
 from mxdp.parallel.layer_costs import find_cuts
 from mxdp.parallel.stage import Stage
+from mxdp.parallel.strategy import Strategy
 from mxdp.plans.partition import Bounds, bounds, pieces
 from mxdp.plans.pipeline import FORWARD, inference, order, pipeline
 
 
-class Pipeline(PipelineCounts):
+class Pipeline(Strategy):
     """A :class:`~mxdp.parallel.strategy.Strategy`: stage s, some neighbouring layers, on ``devices[s]``.
 
     A batch is cut into ``micro_batches`` of nearly equal size, the longer ones first. ``schedule`` is ``"gpipe"`` or
@@ -60,19 +61,17 @@ class Pipeline(PipelineCounts):
         batch_size: int = 64,
         limit: float = math.inf,
     ) -> None:
-        check_devices(devices)
+        super().__init__(net, params, input_shape, devices)
         if len(devices) > len(net):
             raise ValueError(
                 f"{len(net)} layers can't be cut into {len(devices)} stages: use at most {len(net)} devices"
             )
-        self.net, self.devices, self.traffic = list(net), list(devices), traffic.Traffic()
-        self.shapes = [tuple(input_shape), *outputs(net, input_shape)]
         self.plan = pipeline(schedule, len(devices), micro_batches)
         if cuts is None:
             cuts = find_cuts(net, params, input_shape, self.devices[0], self.plan, batch_size, limit)
         elif len(cuts) != len(devices) - 1:
             raise ValueError(f"{len(devices)} devices need {len(devices) - 1} cuts, not {tuple(cuts)}")
-        self.cuts = tuple(cuts)
+        self.cuts, self.least, self.of = tuple(cuts), micro_batches, "micro-batches"
         self.stages = [
             Stage(net[start:stop], params[start:stop], device, start == 0, own)
             for (start, stop), device, own in zip(pieces(len(net), self.cuts), self.devices, self.plan.tasks)
@@ -80,11 +79,7 @@ class Pipeline(PipelineCounts):
         self.held = [stage.flat for stage in self.stages]
 
     def step(self, X: Batch, y: Batch) -> NDArray:
-        """Push all tasks in the plan's order: forward and backward passes of all micro-batches. Doesn't wait.
-
-        Raises:
-            ValueError: fewer samples than micro-batches, or not one label for each sample.
-        """
+        """Push all tasks in the plan's order: forward and backward passes of all micro-batches. Doesn't wait."""
         traffic.check_labels(X, y)
         self.traffic.clear()
         X_parts, y_parts = self._split(X, self.devices[0]), self._split(y, self.devices[-1])
@@ -113,11 +108,7 @@ class Pipeline(PipelineCounts):
         return traffic.joined(losses)
 
     def scores(self, X: Batch) -> NDArray:
-        """Forward pass of the same micro-batches as in :meth:`step`. Doesn't wait.
-
-        Raises:
-            ValueError: fewer samples than micro-batches.
-        """
+        """Forward pass of the same micro-batches as in :meth:`step`. Doesn't wait."""
         self.traffic.clear()
         xs = self._split(X, self.devices[0])
         for place, task in order(inference(len(self.stages), len(xs))):
@@ -126,29 +117,37 @@ class Pipeline(PipelineCounts):
             self._note(self.stages[place], xs[task.micro_batch], traffic.FORWARD)
         return traffic.joined(xs)
 
-    def params(self) -> List[LayerParams]:
-        """Copies of all stages' parameters, on ``cpu(0)``. Waits."""
-        return traffic.to_host([own for stage in self.stages for own in stage.params])
-
-    def gradients(self) -> List[LayerParams]:
-        """Copies of all stages' gradients, on ``cpu(0)``. Waits."""
-        return traffic.to_host([[param.grad for param in own] for stage in self.stages for own in stage.params])
-
     def gradients_moved(self) -> None:
         """The stages sum where the gradients are now."""
         for stage in self.stages:
             stage.sum_in_gradients()
 
-    def in_step(self) -> bool:
-        """True: no parameter is tied to another."""
-        return True
+    def bytes_moved(self, batch_size: int) -> int:
+        """The activations at each cut, gradients of the same size, and the losses, to the first device."""
+        numbers = sum(2 * traffic.elements(self.shapes[cut]) for cut in self.cuts) + 1
+        return batch_size * numbers * self.itemsize if self.cuts else 0
+
+    def scores_bytes(self, samples: int) -> int:
+        """What :meth:`Pipeline.scores` moves: the activations at each cut, and the scores, to the first device."""
+        numbers = sum(traffic.elements(self.shapes[place]) for place in (*self.cuts, -1))
+        return samples * numbers * self.itemsize if self.cuts else 0
+
+    def lasting_bytes(self, batch_size: int) -> List[int]:
+        """See :func:`mxdp.parallel.footprint.lasting_numbers`."""
+        return self._of_stages(lasting_numbers, batch_size)
+
+    def peak_bytes(self, batch_size: int) -> List[int]:
+        """See :func:`mxdp.parallel.footprint.step_numbers`."""
+        return self._of_stages(step_numbers, batch_size)
+
+    def _of_stages(self, numbers: Callable[..., int], batch_size: int) -> List[int]:
+        return [
+            self.itemsize * numbers(self.net[start:stop], self.shapes[start], self.plan, stage, batch_size)
+            for stage, (start, stop) in enumerate(pieces(len(self.net), self.cuts))
+        ]
 
     def pieces(self, samples: int) -> List[Bounds]:
-        """Where a batch is cut into micro-batches.
-
-        Raises:
-            ValueError: fewer samples than micro-batches.
-        """
+        """Where a batch is cut into micro-batches. Raises a ValueError if it has fewer samples."""
         if samples < self.plan.micro_batches:
             raise ValueError(
                 f"can't cut a batch of {samples} into {self.plan.micro_batches} micro-batches: each needs at least one "

@@ -1,50 +1,161 @@
-"""The form that all strategies to split a network have in common."""
+"""The form that all strategies to split a network have in common, and what they do and count alike.
+
+What a step moves, and which part of it grows with the batch::
+
+    data        an all-reduce of all gradients                         only one loss a sample
+    pipeline    the activations at each cut, and their gradients       everything
+    layerwise   an all-reduce for each pair of layers and direction    everything
+    tile        halos in both directions, an all-reduce of gradients   the halos
+    combined    what each group moves, all-reduces over the groups     as in the groups
+
+``Data`` and ``Tile`` also move the statistics of batch normalisations, which do not grow with the batch. The counts
+read only a strategy's shape, and never an array's content.
+"""
 
 from __future__ import annotations
 
-from typing import List, Protocol
+from typing import Iterator, List, Optional, Sequence
 
-from mxdp.backend import Batch, NDArray
-from mxdp.layers import LayerParams
+from mxdp.backend import Batch, Device, NDArray, check_devices
+from mxdp.collectives.gradients import BucketSync, GradientSync
+from mxdp.layers import BatchNorm, Layer, LayerParams, Net, Shape, apply, normalise, outputs
+from mxdp.parallel import traffic
+from mxdp.parallel.footprint import Footprint
+from mxdp.plans.partition import bounds
+from mxdp.scratch import in_sync, sgd
 
 
-class Strategy(Protocol):
+class Strategy:
     """One network on several devices. A method waits only if its docstring says so.
 
     A strategy is made from ``(net, params, input_shape, devices)`` and its own options: ``input_shape`` is that of one
     sample, and ``devices`` are one or more. ``params`` come from :func:`mxdp.layers.init`; the strategy copies them, or
     parts of them, to its devices.
+
+    Attributes:
+        net, devices: as given.
+        shapes: of the input and of each layer's output, for one sample.
+        held: for each device, all parameters that it holds.
+        buckets: of the gradients that an all-reduce sums.
+        tied: how many parameters, the first of ``held``, all devices hold.
+        least, of: the fewest samples of a batch: one for each of its devices, or micro-batches.
+        traffic: what the last step has sent.
     """
+
+    held: List[List[NDArray]]
+    buckets: Sequence[BucketSync] = ()
+    tied = 0
+    least, of = 1, "devices"
+    _sync: Optional[GradientSync] = None
+
+    def __init__(self, net: Net, params: Sequence[LayerParams], input_shape: Shape, devices: Sequence[Device]) -> None:
+        check_devices(devices)
+        self.net, self.devices, self.traffic = list(net), list(devices), traffic.Traffic()
+        self.shapes: List[Shape] = [tuple(input_shape), *outputs(net, input_shape)]
+        self._layout = [list(layer) for layer in params]
+        self._back = traffic.has_gradient(self.net)
 
     def step(self, X: Batch, y: Batch) -> NDArray:
         """Forward and backward pass of a batch: the losses (samples,), in the batch's order, on the first device.
 
         Afterwards each gradient is the sum over the whole batch, and tied parameters have equal gradients.
+
+        Raises:
+            ValueError: not one label for each sample, or a batch that the strategy can't split.
         """
+        raise NotImplementedError
 
     def update(self, lr: float, batch_size: int) -> None:
         """The same SGD step on every parameter: ``param -= lr / batch_size * gradient``."""
+        for own in self.held:
+            sgd(own, lr, batch_size)
 
     def scores(self, X: Batch) -> NDArray:
         """Forward pass alone: (samples, outputs) on the first device."""
+        raise NotImplementedError
 
     def params(self) -> List[LayerParams]:
-        """The parameters, joined where they are split, in the layout of :func:`mxdp.layers.init`. Waits."""
+        """Copies of the parameters on ``cpu(0)``, joined where they are split, in the layout of
+        :func:`mxdp.layers.init`. Waits."""
+        return traffic.to_host(traffic.like(self._layout, traffic.flat(self.held)))
 
     def gradients(self) -> List[LayerParams]:
-        """The gradients of the last step, in the same layout. Waits."""
+        """Copies of the gradients of the last step, in the same layout. Waits."""
+        return traffic.to_host(traffic.like(self._layout, [param.grad for param in traffic.flat(self.held)]))
 
     def in_step(self) -> bool:
         """Are tied parameters equal on all devices, bit for bit? Waits."""
+        return in_sync([own[: self.tied] for own in self.held])
+
+    def gradients_moved(self) -> None:
+        """To be called after another :class:`mxdp.GradientSync` has moved the gradients. It sums tied ones, too."""
+        self._sync, self.buckets = None, ()
 
     def bytes_moved(self, batch_size: int) -> int:
         """Bytes that one step of ``batch_size`` samples sends between devices, all messages together."""
+        raise NotImplementedError
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a number."""
+        return next(traffic.itemsize(param) for own in self.held for param in own)
 
     def param_bytes(self) -> List[int]:
         """Bytes of the parameters on each device. The gradients take as many again."""
+        return [sum(map(traffic.nbytes, own)) for own in self.held]
 
     def lasting_bytes(self, batch_size: int) -> List[int]:
-        """Bytes that stay on each device from step to step: parameters, gradients, and buffers that are kept."""
+        """Bytes that stay on each device from step to step: parameters, gradients, and buffers that are kept, but for
+        those of an all-reduce."""
+        return [2 * each for each in self.param_bytes()]
 
     def peak_bytes(self, batch_size: int) -> List[int]:
-        """Predicted: the most bytes that :meth:`step` uses at a time on each device, without the lasting ones."""
+        """Predicted (:mod:`mxdp.parallel.footprint`): the most bytes that :meth:`step` uses at a time on each device,
+        without the lasting ones, and without what an all-reduce needs while it runs."""
+        return [self.itemsize * footprint.peak() for footprint in self.footprints(batch_size)]
+
+    def footprints(self, batch_size: int) -> Iterator[Footprint]:
+        """The footprint on each device. By default a shard of the batch passes all layers there."""
+        n = len(self.devices)
+        for start, stop in bounds(batch_size, n):
+            inputs, *sizes = ((stop - start) * traffic.elements(shape) for shape in self.shapes)
+            footprint = Footprint(inputs)
+            footprint.keep()
+            for layer, size in zip(self.net, sizes):
+                footprint.add(layer, size, split=n > 1)
+            yield footprint
+
+    def gradient_bytes(self) -> List[int]:
+        """What the all-reduce of each bucket of gradients moves."""
+        return [
+            traffic.allreduce_bytes(bucket.algorithm, self.devices, bucket.nbytes // self.itemsize, self.itemsize)
+            for bucket in self.buckets
+        ]
+
+    def statistics_bytes(self) -> int:
+        """What all batch normalisations move."""
+        return sum(
+            traffic.statistics_bytes(len(self.devices), shape[0], self.itemsize, back)
+            for layer, shape, back in zip(self.net, self.shapes, self._back)
+            if isinstance(layer, BatchNorm)
+        )
+
+    def _sum_gradients(self) -> None:
+        """Sum the tied gradients over the devices, unless another object does."""
+        if self._sync is not None:
+            self._sync()
+        for nbytes in self.gradient_bytes():
+            self.traffic.note("gradients", traffic.BACKWARD, nbytes)
+
+    def _pass_layer(
+        self, layer: Layer, xs: Sequence[NDArray], params: Sequence[LayerParams], back: bool
+    ) -> List[NDArray]:
+        """A layer's outputs on all devices. Batch normalisation takes the statistics of all parts of the batch."""
+        if isinstance(layer, BatchNorm):
+            statistics = traffic.moments_of_all(xs, self.traffic, back)
+            return [normalise(x, *both, *own) for x, both, own in zip(xs, statistics, params)]
+        return [apply(layer, x, own) for x, own in zip(xs, params)]
+
+    def _gather(self, parts: Sequence[NDArray], what: str) -> NDArray:
+        """All parts on the first device, in the batch's order."""
+        return traffic.joined([self.traffic.send(part, self.devices[0], what, back=False) for part in parts])

@@ -23,20 +23,21 @@ Finer-Grained Parallelism", IPDPS 2019.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import List, Optional, Sequence, Tuple
+from typing import Iterator, List, Optional, Sequence, Tuple
 
-from mxdp.backend import Batch, Device, NDArray, autograd, check_devices, mx, np
+from mxdp.backend import Batch, Device, NDArray, autograd, mx, np
 from mxdp.collectives import GradientSync
-from mxdp.layers import BatchNorm, Conv, Dense, Layer, LayerParams, Net, Pool, Shape, apply, normalise, outputs
+from mxdp.layers import Conv, Dense, Layer, LayerParams, Net, Pool, Shape, apply
 from mxdp.parallel import traffic
-from mxdp.parallel.counts import TileCounts
+from mxdp.parallel.footprint import Footprint
+from mxdp.parallel.strategy import Strategy
 from mxdp.plans.layers.halo import Exchange, Grid, exchanges, squarest, tiles
 from mxdp.plans.layers.halo_axis import Window
 from mxdp.plans.partition import Bounds
-from mxdp.scratch import cross_entropy, get_params, in_sync
+from mxdp.scratch import cross_entropy, get_params
 
 
-class Tile(TileCounts):
+class Tile(Strategy):
     """Tiles on a grid of devices: a :class:`~mxdp.parallel.strategy.Strategy`.
 
     Tied are the parameters of the layers before the first dense one. Without a dense layer, :meth:`scores` returns
@@ -62,43 +63,33 @@ class Tile(TileCounts):
         grid: Optional[Grid] = None,
         halo: bool = True,
     ) -> None:
-        check_devices(devices)
-        self.grid = squarest(len(devices)) if grid is None else grid
         if len(input_shape) != 3:
             raise ValueError(f"tiles are cut from pictures (channels, height, width), not from {input_shape}")
-        self.net, self.devices, self.halo, self.traffic = list(net), list(devices), halo, traffic.Traffic()
-        self.shapes = [tuple(input_shape), *outputs(net, input_shape)]
+        super().__init__(net, params, input_shape, devices)
+        self.grid = squarest(len(devices)) if grid is None else grid
+        self.halo = halo
         count = next((number for number, layer in enumerate(net) if isinstance(layer, Dense)), len(self.net))
         self._image, self._head = self.net[:count], self.net[count:]
         _, height, width = input_shape
         self.exchanges = exchanges([_window(layer) for layer in self._image], height, width, self.grid)
         if self.grid[0] * self.grid[1] != len(devices):
             raise ValueError(f"{self.grid[0]} x {self.grid[1]} tiles need as many devices, not {len(devices)}")
-        self._layout = [list(layer) for layer in params]
         image = traffic.flat(params[:count])
         self._tied = [get_params(image, device) for device in devices]
         self._own = get_params(traffic.flat(params[count:]), devices[0])
         self.held = [[*self._tied[0], *self._own], *self._tied[1:]]
         self._sync = GradientSync(self._tied, "auto") if image else None
         self.buckets, self.tied = self._sync.buckets if self._sync else [], len(image)
-        self._back = traffic.has_gradient(self.net)
 
     def step(self, X: Batch, y: Batch) -> NDArray:
-        """Forward, backward, all-reduce of the gradients over the tiles.
-
-        Raises:
-            ValueError: ``X`` and ``y`` differ in length, or ``X`` does not have the ``input_shape``.
-        """
+        """Forward, backward, all-reduce of the gradients over the tiles."""
         traffic.check_labels(X, y)
         self.traffic.clear()
         xs, labels = self._cut(X), traffic.load(y, self.devices[0])
         with autograd.record():
             losses = cross_entropy(self._forward(xs), labels)
         losses.backward()
-        if self._sync is not None:
-            self._sync()
-        for nbytes in self.gradient_bytes():
-            self.traffic.note("gradients", traffic.BACKWARD, nbytes)
+        self._sum_gradients()
         return losses
 
     def scores(self, X: Batch) -> NDArray:
@@ -106,17 +97,52 @@ class Tile(TileCounts):
         self.traffic.clear()
         return self._forward(self._cut(X))
 
-    def params(self) -> List[LayerParams]:
-        """Copies on ``cpu(0)``: the first replica of the tied parameters, and the first device's own. Waits."""
-        return traffic.to_host(traffic.like(self._layout, self.held[0]))
+    def bytes_moved(self, batch_size: int) -> int:
+        """Halos and the tiles that the first device gathers, both there and back; statistics; gradients."""
+        ways = [2 if back else 1 for back in self._back]
+        numbers = sum(
+            way * halo.elements * shape[0]
+            for plan, shape, way in zip(self.exchanges, self.shapes, ways)
+            if plan is not None and self.halo
+            for step in plan.steps
+            for halo in step
+        )
+        count = len(self.exchanges)
+        features = self.shapes[count]
+        numbers += ways[count] * (traffic.elements(features) - self._tile_size(0, features))
+        return batch_size * numbers * self.itemsize + self.statistics_bytes() + sum(self.gradient_bytes())
 
-    def gradients(self) -> List[LayerParams]:
-        """Copies of their gradients, on ``cpu(0)``. Waits."""
-        return traffic.to_host(traffic.like(self._layout, [param.grad for param in self.held[0]]))
+    def footprints(self, batch_size: int) -> Iterator[Footprint]:
+        """Tiles before the first dense layer; from there on whole samples, on the first device."""
+        n, backs, count = len(self.devices), self._back, len(self.exchanges)
+        for tile in range(n):
+            sizes = [batch_size * self._tile_size(tile, shape) for shape in self.shapes[: count + 1]]
+            footprint = Footprint(sizes[0])
+            footprint.keep()
+            for layer, plan, shape, own, made, back in zip(
+                self.net, self.exchanges, self.shapes, sizes, sizes[1:], backs
+            ):
+                if plan is not None:
+                    for _ in filter(None, plan.steps):
+                        footprint.replace(own, back)  # the tile's copy of its own part (`set_apart`)
+                    for area in plan.areas(tile):
+                        footprint.replace(batch_size * shape[0] * area, back)
+                    if back and any(plan.steps):
+                        footprint.keep()
+                        footprint.cut()
+                footprint.add(layer, made, split=n > 1)
+            if tile == 0:
+                features, *sizes = (batch_size * traffic.elements(shape) for shape in self.shapes[count:])
+                if n > 1:
+                    footprint.replace(features)
+                for layer, size in zip(self.net[count:], sizes):
+                    footprint.add(layer, size)
+            yield footprint
 
-    def in_step(self) -> bool:
-        """Are all replicas of the tied parameters equal, bit for bit? Waits."""
-        return in_sync(self._tied)
+    def _tile_size(self, tile: int, shape: Shape) -> int:
+        """Numbers of one sample in a tile."""
+        (top, bottom), (left, right) = tiles(shape[1], shape[2], self.grid)[tile]
+        return shape[0] * (bottom - top) * (right - left)
 
     def _cut(self, X: Batch) -> List[NDArray]:
         if tuple(X.shape[1:]) != self.shapes[0]:
@@ -130,14 +156,10 @@ class Tile(TileCounts):
     def _forward(self, xs: Sequence[NDArray]) -> NDArray:
         replicas = [traffic.like(self._layout[: len(self._image)], replica) for replica in self._tied]
         for layer, plan, back, *own in zip(self._image, self.exchanges, self._back, *replicas):
-            if isinstance(layer, BatchNorm):
-                statistics = traffic.moments_of_all(xs, self.traffic, back)
-                xs = [normalise(x, *both, *params) for x, both, params in zip(xs, statistics, own)]
-                continue
             if plan is not None and isinstance(layer, (Conv, Pool)):
                 xs, layer = self._exchange(xs, plan, layer, back), replace(layer, padding=0)
-            xs = [apply(layer, x, params) for x, params in zip(xs, own)]
-        x = self._gather(xs)
+            xs = self._pass_layer(layer, xs, own, back)
+        x = self._whole(xs)
         for layer, params in zip(self._head, traffic.like(self._layout[len(self._image) :], self._own)):
             x = apply(layer, x, params)
         return x
@@ -167,7 +189,7 @@ class Tile(TileCounts):
             parts[halo.target].append((span, strip))
         return [_joined([strip for _, strip in sorted(held, key=lambda each: each[0])], 2 + axis) for held in parts]
 
-    def _gather(self, xs: Sequence[NDArray]) -> NDArray:
+    def _whole(self, xs: Sequence[NDArray]) -> NDArray:
         """The whole pictures on the first device."""
         back = self._back[len(self._image)]
         arrived = [self.traffic.send(x, self.devices[0], "gather", back) for x in xs]

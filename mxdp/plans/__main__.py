@@ -7,9 +7,9 @@ import dataclasses
 import json
 import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NoReturn, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
-from mxdp.errors import MxdpError, UsageError
+from mxdp.errors import MxdpError, SentenceParser, UsageError
 from mxdp.plans.collective import one_hop, rings, trees
 from mxdp.plans.collective.algorithms import ALGORITHMS, check_algorithm, plan
 from mxdp.plans.collective.schedule import Schedule
@@ -37,46 +37,28 @@ NAMES = sorted([*ALGORITHMS, *PARTS])
 _PIPELINES = ", ".join(sorted(PIPELINES))
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        """Report the error as one sentence, without the usage text."""
-        raise UsageError(f"{message} (see --help)")
-
-
 def parser() -> argparse.ArgumentParser:
     """The parser of all arguments."""
-    top = _Parser(
+    top = SentenceParser(
         prog="python -m mxdp.plans",
         description="Prints who sends what to whom in each step, for a pipeline which stage works on what, for tiles "
         "which halos travel. Without a name: a table of all collectives.",
     )
     top.add_argument("name", nargs="?", metavar="NAME", help=f"{', '.join(NAMES)}; pipelines: {_PIPELINES}; {TILES}")
-    top.add_argument(
-        "devices",
-        nargs="?",
-        metavar="DEVICES",
-        help=f"1 to {MOST_DEVICES} (default: {DEVICES}); a pipeline's stages; tiles",
-    )
+    devices = f"1 to {MOST_DEVICES} (default: {DEVICES}); a pipeline's stages; tiles"
+    top.add_argument("devices", nargs="?", metavar="DEVICES", help=devices)
     top.add_argument("--list", nargs="?", const=DEVICES, metavar="DEVICES", help="all collectives")
-    top.add_argument(
-        "--sizes",
-        metavar="N,N",
-        help="sharded: elements of each array (default: 1 for each device)",
-    )
-    top.add_argument("--source", metavar="DEVICE", help="broadcast: the device that has the vector (default: 0)")
-    top.add_argument(
-        "--micro-batches", metavar="M", help=f"pipelines: 1 to {MOST_MICRO_BATCHES} (default: {MICRO_BATCHES})"
-    )
-    top.add_argument("--picture", metavar="SIDE", help=f"tiles: 1 to {MOST_PIXELS} pixels (default: {PICTURE})")
-    top.add_argument("--window", metavar="SIDE", help=f"tiles: of the convolution, odd (default: {WINDOW})")
+    for option, metavar, text in (
+        ("--sizes", "N,N", "sharded: elements of each array (default: 1 for each device)"),
+        ("--source", "DEVICE", "broadcast: the device that has the vector (default: 0)"),
+        ("--micro-batches", "M", f"pipelines: 1 to {MOST_MICRO_BATCHES} (default: {MICRO_BATCHES})"),
+        ("--picture", "SIDE", f"tiles: 1 to {MOST_PIXELS} pixels (default: {PICTURE})"),
+        ("--window", "SIDE", f"tiles: of the convolution, odd (default: {WINDOW})"),
+    ):
+        top.add_argument(option, metavar=metavar, help=text)
     top.add_argument("--json", action="store_true", help="print JSON")
-    top.add_argument(
-        "--html",
-        nargs="?",
-        const="",
-        metavar="FILE",
-        help="write a page that steps through it (default: NAME-DEVICES.html)",
-    )
+    page = "write a page that steps through it (default: NAME-DEVICES.html)"
+    top.add_argument("--html", nargs="?", const="", metavar="FILE", help=page)
     return top
 
 
@@ -158,9 +140,8 @@ def _with_defaults(name: str, devices: int) -> Schedule:
 
 
 def _devices(text: Optional[str]) -> int:
-    return _whole(
-        DEVICES if text is None else text, f"DEVICES is a whole number from 1 to {MOST_DEVICES}", 1, MOST_DEVICES
-    )
+    allowed = f"DEVICES is a whole number from 1 to {MOST_DEVICES}"
+    return _whole(DEVICES if text is None else text, allowed, 1, MOST_DEVICES)
 
 
 def _whole(text: Any, allowed: str, lowest: int, highest: Optional[int] = None) -> int:
@@ -199,18 +180,15 @@ def _show(found: Any, print_it: Callable[[Any], None], options: argparse.Namespa
     if options.json:
         print(json.dumps(dataclasses.asdict(found), indent=2))
     elif options.html is not None:
-        _write(found, Path(options.html or f"{options.name}-{_devices(options.devices)}.html"))
+        file = Path(options.html or f"{options.name}-{_devices(options.devices)}.html")
+        try:
+            page = moving(found)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        write_beside(file, page.html)
+        print(f"{file}: open it in a browser; arrow keys step, space plays.")
     else:
         print_it(found)
-
-
-def _write(found: Any, file: Path) -> None:
-    try:
-        page = moving(found)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-    write_beside(file, page.html)
-    print(f"{file}: open it in a browser; arrow keys step, space plays.")
 
 
 if __name__ == "__main__":

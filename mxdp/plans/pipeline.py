@@ -17,6 +17,7 @@ The empty places are the *bubble*: in each direction a stage idles for p - 1 of 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Callable, Dict, List, Optional, Tuple
 
 from mxdp.errors import did_you_mean
@@ -122,11 +123,7 @@ PIPELINES: Dict[str, Callable[[int, int], PipelinePlan]] = {"1f1b": one_f_one_b,
 
 
 def pipeline(schedule: str, stages: int, micro_batches: int) -> PipelinePlan:
-    """The plan of the schedule with this name.
-
-    Raises:
-        ValueError: there is no such schedule, or less than one stage or micro-batch.
-    """
+    """The plan of the schedule with this name. Raises a ValueError if there is none."""
     if schedule not in PIPELINES:
         raise ValueError(f"no schedule is called {schedule!r}; {did_you_mean(schedule, sorted(PIPELINES))}")
     return PIPELINES[schedule](stages, micro_batches)
@@ -201,11 +198,8 @@ def kept(plan: PipelinePlan) -> List[int]:
     most = []
     for own in plan.tasks:
         back = {task.micro_batch for task in own if task.kind == BACKWARD}
-        now, levels = 0, [0]
-        for task in own:
-            now += (task.micro_batch in back) * (1 if task.kind == FORWARD else -1)
-            levels.append(now)
-        most.append(max(levels))
+        changes = ((task.micro_batch in back) * (1 if task.kind == FORWARD else -1) for task in own)
+        most.append(max([0, *accumulate(changes)]))
     return most
 
 

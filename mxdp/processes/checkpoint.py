@@ -31,8 +31,7 @@ from mxdp.datasets.records import positive_int
 from mxdp.engine import CompletionEvent
 from mxdp.errors import MxdpError
 from mxdp.processes import checkpoint_file
-from mxdp.processes.checkpoint_file import UNREADABLE, Arrays, Facts, described, match
-from mxdp.processes.folder_lock import LOCKS, TAKING, FolderLock
+from mxdp.processes.checkpoint_file import LOCKS, TAKING, UNREADABLE, Arrays, Facts, FolderLock, described, match
 from mxdp.processes.world import World
 
 Report = Callable[[str], Any]

@@ -1,13 +1,19 @@
-"""One checkpoint as a file: written piece by piece with its SHA-256, and read where that is right."""
+"""A checkpoint as a file: written piece by piece with its SHA-256, and read where that is right. A folder's lock: one
+process at a time may write there."""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
 import json
 import math
 import os
 import re
+import threading
+import weakref
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Dict, List, Mapping, Tuple, cast
 
@@ -18,6 +24,7 @@ from mxdp.errors import MxdpError
 
 COMMENT = (64).to_bytes(2, "little")
 """The length of a zip's comment, before the comment itself: the SHA-256 in hexadecimal digits."""
+LOCK = "checkpoint.lock"
 NAME = re.compile(r"checkpoint-(\d{6,})\.npz")
 Arrays = Dict[str, HostArray]
 Facts = Dict[str, Any]
@@ -29,11 +36,8 @@ UNREADABLE = (
 
 
 def write(path: Path, arrays: Arrays, text: str) -> None:
-    """Write ``arrays`` and ``text`` (JSON), flush them to the disk, and only then give the file its name.
-
-    Raises:
-        OSError: it could not be written; nothing is left of it.
-    """
+    """Write ``arrays`` and ``text`` (JSON), flush them to the disk, and only then give the file its name. Raises an
+    OSError if that fails; nothing is left of it then."""
     part = path.with_name(f"{path.name}.{os.uname().nodename}-{os.getpid()}.part")
     try:
         with open(part, "wb") as file:
@@ -57,11 +61,8 @@ def write(path: Path, arrays: Arrays, text: str) -> None:
 
 
 def read(path: Path) -> Tuple[Arrays, Facts]:
-    """The arrays and the facts of a file, without pickle. It takes the memory of the arrays.
-
-    Raises:
-        UNREADABLE: it is damaged or no checkpoint.
-    """
+    """The arrays and the facts of a file, without pickle. It takes the memory of the arrays. Raises one of
+    ``UNREADABLE`` if the file is damaged or no checkpoint."""
     with open(path, "rb") as file:
         size = check(file)
         with zipfile.ZipFile(file) as members:
@@ -111,10 +112,7 @@ def number(path: Path) -> int:
 
 def check(file: IO[bytes]) -> int:
     """Compare a file with the SHA-256 at its end, and go back to its start. Returns its length without the SHA-256.
-
-    Raises:
-        ValueError: it is damaged.
-    """
+    Raises a ValueError if it is damaged."""
     content = file.seek(0, os.SEEK_END) - 66
     found, left = hashlib.sha256(), content
     file.seek(0)
@@ -169,3 +167,45 @@ class _Hashed:
     def _pass_on(self, some: bytes) -> None:
         self._hash.update(some)
         self._file.write(some)
+
+
+class FolderLock:
+    """The lock on a folder, held until the last object of this process that writes there is gone.
+
+    It is a record lock (``fcntl``), the kind that also works between hosts that share a folder, and that a forked
+    process does not inherit. A process would lose it by closing a second file on the same lock, hence ``LOCKS``.
+    """
+
+    def __init__(self) -> None:
+        self.process, self.writing, self._file = os.getpid(), threading.Lock(), -1
+
+    def take(self, folder: Path) -> None:
+        """Take it, if it isn't held yet, and remove what processes that are gone have left half written.
+
+        Raises:
+            BlockingIOError: another process has it; ``strerror`` says which.
+            OSError: the folder can't be locked.
+        """
+        if self._file >= 0:
+            return
+        file = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.pread(file, 1000, 0).decode(errors="replace").strip()
+            os.close(file)
+            if error.errno in (errno.EACCES, errno.EAGAIN):
+                raise BlockingIOError(error.errno, holder or "a process that does not say its number") from None
+            raise
+        self._file = file
+        weakref.finalize(self, os.close, file).atexit = False
+        with suppress(OSError):
+            for part in folder.glob("checkpoint-*.part"):
+                part.unlink()
+            os.ftruncate(file, 0)
+            os.pwrite(file, f"process {self.process} on {os.uname().nodename}\n".encode(), 0)
+
+
+LOCKS: weakref.WeakValueDictionary[Tuple[int, str], FolderLock] = weakref.WeakValueDictionary()
+"""By process and folder. A forked process finds none of its parent's."""
+TAKING = threading.Lock()

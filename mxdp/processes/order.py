@@ -81,10 +81,7 @@ class ValueOrder:
 
     def add(self, arrays: Mapping[Hashable, NDArray]) -> None:
         """Compare ``arrays``, by number or key, together with those of earlier calls. Waits for them and for the ranks.
-
-        Raises:
-            MxdpError: on every rank, if a rank's values are rank 0's in another order.
-        """
+        Raises an MxdpError, on every rank, if a rank's values are rank 0's in another order."""
         if self._world.size == 1:
             return
         own = {key: zlib.crc32(array.asnumpy()) for key, array in arrays.items()}

@@ -20,8 +20,7 @@ import signal
 import sys
 import time
 import traceback
-from types import TracebackType
-from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple, Type
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 import numpy as onp
 
@@ -83,7 +82,8 @@ class World:
         self._pending: Set[_MpiJob] = set()
         # By shape and dtype. Arrays of one kind share a buffer: MPI's calls follow one another in any case.
         self._staging: Dict[Tuple[Tuple[int, ...], str], NDArray] = {}
-        sys.excepthook = _end_all_ranks
+        # Where one rank fails, the others would wait for it for ever.
+        sys.excepthook = lambda *error: _abort("".join(traceback.format_exception(*error)))
 
     def __repr__(self) -> str:
         return f"<rank {self.rank} of {self.size}>"
@@ -190,11 +190,8 @@ class World:
         return gpus[first : first + n] if len(gpus) >= first + n else found
 
     def agree(self, facts: Dict[str, Any]) -> None:
-        """Compare ``facts`` over all ranks. Waits for them.
-
-        Raises:
-            MxdpError: on every rank, if they differ: in what, and which rank has what.
-        """
+        """Compare ``facts`` over all ranks. Waits for them. Where they differ, every rank raises an MxdpError: in what,
+        and which rank has what."""
         each = self.gather(facts)
         for name in dict.fromkeys(name for its in each for name in its):
             for rank, other in enumerate(each):
@@ -232,11 +229,7 @@ class World:
 
 
 def ranks_of(world: Optional[World]) -> World:
-    """``world``, or one rank.
-
-    Raises:
-        TypeError: it is something else.
-    """
+    """``world``, or one rank. Raises a TypeError if it is something else."""
     if world is not None and not hasattr(world, "agree"):
         raise TypeError(f"world must be what mxdp.world() returns, not {world!r}")
     return world or World()
@@ -278,11 +271,6 @@ def world() -> World:
     leaving(MPI, mpi4py.rc.finalize is False).begun.append(found.begun)
     found.seed()
     return found
-
-
-def _end_all_ranks(kind: Type[BaseException], error: BaseException, trace: Optional[TracebackType]) -> None:
-    """Where one rank fails, the others would wait for it for ever."""
-    _abort("".join(traceback.format_exception(kind, error, trace)))
 
 
 def _abort(text: str) -> None:

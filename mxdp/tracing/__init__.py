@@ -9,43 +9,18 @@
     tracing.draw(figure, recording.timeline)
     tracing.where_the_time_went(step)
 
-A name is loaded when it is first used. Only recording needs MXNet; timelines, traces and pictures do not.
+Only recording needs MXNet; timelines and pictures do not.
 """
 
-from __future__ import annotations
-
-import importlib
-from typing import TYPE_CHECKING, Any, List
-
 from mxdp.sections import section
+from mxdp.tracing.breakdown import Parts, split
+from mxdp.tracing.events import Event
+from mxdp.tracing.gantt import draw
+from mxdp.tracing.recording import Recording, record
+from mxdp.tracing.timeline import Overlap, Timeline
+from mxdp.tracing.where import TimeSplit, split_steps, where_the_time_went
 
-if TYPE_CHECKING:
-    from mxdp.tracing.breakdown import Parts, split
-    from mxdp.tracing.events import Event
-    from mxdp.tracing.gantt import draw
-    from mxdp.tracing.mxnet_trace import read_trace
-    from mxdp.tracing.recording import Recording, record
-    from mxdp.tracing.timeline import Overlap, Timeline
-    from mxdp.tracing.where import Cost, TimeSplit, split_steps, tracing_cost, where_the_time_went
-
-_HOME = {
-    "Cost": "where",
-    "Event": "events",
-    "Overlap": "timeline",
-    "Parts": "breakdown",
-    "Recording": "recording",
-    "TimeSplit": "where",
-    "Timeline": "timeline",
-    "draw": "gantt",
-    "read_trace": "mxnet_trace",
-    "record": "recording",
-    "split": "breakdown",
-    "split_steps": "where",
-    "tracing_cost": "where",
-    "where_the_time_went": "where",
-}
 __all__ = [
-    "Cost",
     "Event",
     "Overlap",
     "Parts",
@@ -53,23 +28,9 @@ __all__ = [
     "TimeSplit",
     "Timeline",
     "draw",
-    "read_trace",
     "record",
     "section",
     "split",
     "split_steps",
-    "tracing_cost",
     "where_the_time_went",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has: {', '.join(__all__)}")
-    value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> List[str]:
-    return sorted([*globals(), *__all__])

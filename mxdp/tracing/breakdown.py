@@ -89,12 +89,12 @@ class _Python:
 
     @classmethod
     def of(cls, timeline: Timeline) -> _Python:
-        lane = timeline.lanes.get(PYTHON, ())
+        def each(kind: str, name: str = "") -> Spans:
+            lane = timeline.lanes.get(PYTHON, ())
+            return [(us(e.start), us(e.end)) for e in lane if e.kind == kind and name in ("", e.name)]
 
-        def spans(kind: str, name: Optional[str] = None) -> Spans:
-            return [(us(e.start), us(e.end)) for e in lane if e.kind == kind and name in (None, e.name)]
-
-        return cls(merge(spans(SECTION, INPUT)), merge(spans(WAIT)), spans(CALL), spans(SECTION, STEP))
+        spans = _in_us(timeline.python(SECTION, INPUT)), _in_us(timeline.python(WAIT))
+        return cls(*spans, each(CALL), each(SECTION, STEP))
 
     def last_push(self, before: int) -> int:
         """The latest moment at which Python may have pushed an operator that started at ``before``."""
@@ -119,25 +119,19 @@ def split(timeline: Timeline) -> Dict[str, Parts]:
     if not timeline.devices:
         raise TraceError("no device worked in this timeline, so there is no time to split: record some work")
     python = _Python.of(timeline)
-    worked = {device: _in_us(timeline.spans(device)) for device in timeline.devices}
-    found = {}
-    for device in timeline.devices:
-        others = merge(span for name, spans in worked.items() if name != device for span in spans)
-        found[device] = _split_device(timeline, device, others, python)
-    return found
+    return {device: _split_device(timeline, device, python) for device in timeline.devices}
 
 
-def _split_device(timeline: Timeline, device: str, others: Spans, python: _Python) -> Parts:
+def _split_device(timeline: Timeline, device: str, python: _Python) -> Parts:
     length = us(timeline.length)
     compute = _in_us(timeline.spans(device, (COMPUTE,)))
     moving = _in_us(timeline.spans(device, (*COMMUNICATION, UPLOAD)))
     communication = _in_us(timeline.spans(device, COMMUNICATION))
     work = _in_us(timeline.spans(device))
     engine = subtract(_in_us(timeline.spans(device, (ENGINE,))), work)
-    ended = sorted(
-        us(e.end) for name in timeline.devices if name != device for e in timeline.lanes[name] if e.kind in WORK
-    )
-    gaps = _Gaps(python, others, ended, engine)
+    events = [e for name in timeline.devices if name != device for e in timeline.lanes[name] if e.kind in WORK]
+    others = merge((us(e.start), us(e.end)) for e in events)
+    gaps = _Gaps(python, others, sorted(us(e.end) for e in events), engine)
     limits = _push_limits(timeline, device, python)
     for start, end in subtract([(0, length)], work):
         gaps.sort_out(start, end, None if end == length else limits.get(end, end))
@@ -171,22 +165,20 @@ class _Gaps:
             self._at_the_end(gap)
             return
         pushed = max(start, min(end, limit, self._python.last_push(end)))
-        self._surely_pushed(intersect(gap, [(pushed, end)]))
+        surely = intersect(gap, [(pushed, end)])
+        self._for_others(surely, [span for span in surely if span[1] - span[0] >= DISPATCH])
         open_ = intersect(gap, [(start, pushed)])
-        if self._triggered(end):
+        number = bisect_right(self._ended, end)
+        if number and end - self._ended[number - 1] <= TRIGGER:
             open_ = self._take("waiting", open_, self._others)
-        self._pythons(open_)
+        open_ = self._take("input", open_, self._python.input)  # the device has no work: Python has not pushed any
+        self._late(self._take("waiting", open_, self._python.waits))
 
-    def _surely_pushed(self, gap: Spans) -> None:
-        long = [span for span in gap if span[1] - span[0] >= DISPATCH]
+    def _for_others(self, gap: Spans, long: Spans) -> None:
+        """Count ``gap`` as waiting where other devices work meanwhile in its ``long`` spans, and else as rest."""
         waiting = total(_both(long, self._others))
         self.parts["waiting"] += waiting
         self.parts["rest"] += total(gap) - waiting
-
-    def _pythons(self, gap: Spans) -> None:
-        """Time in which the device has no work, since Python has not pushed any."""
-        gap = self._take("input", gap, self._python.input)
-        self._late(self._take("waiting", gap, self._python.waits))
 
     def _late(self, gap: Spans) -> None:
         """Time by which Python is late after a wait during which the device still worked."""
@@ -199,9 +191,7 @@ class _Gaps:
         """Time after the device's last operator: what follows is the fence, or work of other devices."""
         gap = self._take("input", gap, self._python.input)
         fence = _both(gap, self._python.waits)
-        waiting = total(_both(fence, self._others))
-        self.parts["waiting"] += waiting
-        self.parts["rest"] += total(fence) - waiting
+        self._for_others(fence, fence)
         self._late(subtract(gap, fence))
 
     def _take(self, part: str, gap: Spans, where: Spans) -> Spans:
@@ -209,10 +199,6 @@ class _Gaps:
         taken = _both(gap, where)
         self.parts[part] += total(taken)
         return subtract(gap, taken)
-
-    def _triggered(self, start: int) -> bool:
-        number = bisect_right(self._ended, start)
-        return number > 0 and start - self._ended[number - 1] <= TRIGGER
 
 
 def _push_limits(timeline: Timeline, device: str, python: _Python) -> Mapping[int, int]:

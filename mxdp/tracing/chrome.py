@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Sequence, Tuple
+from typing import Any, Dict, List
 
-from mxdp.errors import TraceError
-from mxdp.tracing.events import SECTION, Event, microseconds, tracks
-from mxdp.tracing.mxnet_trace import RECORDED
+from mxdp.errors import MxdpError, TraceError
+from mxdp.plans.show.files import write_beside
+from mxdp.tracing.events import SECTION, microseconds, tracks
 from mxdp.tracing.timeline import Timeline
 
 
@@ -23,36 +22,18 @@ def chrome_trace(timeline: Timeline) -> Dict[str, Any]:
     for number, (lane, events) in enumerate(timeline.lanes.items(), start=1):
         records.append({"ph": "M", "name": "process_name", "pid": number, "args": {"name": lane}})
         records.append({"ph": "M", "name": "process_sort_index", "pid": number, "args": {"sort_index": number}})
-        for row, event in _rows(events):
-            start = microseconds(event.start)
-            record = {"ph": "X", "name": event.name, "cat": event.kind, "pid": number, "tid": row}
-            records.append({**record, "ts": start, "dur": microseconds(event.end) - start})
-    length = {"microseconds": microseconds(timeline.length)}
-    return {"traceEvents": records, "displayTimeUnit": "ms", "otherData": {RECORDED: length}}
+        for first, sections in ((1, True), (101, False)):  # sections come first
+            for track, event in tracks(each for each in events if (each.kind == SECTION) == sections):
+                start = microseconds(event.start)
+                record = {"ph": "X", "name": event.name, "cat": event.kind, "pid": number, "tid": first + track}
+                records.append({**record, "ts": start, "dur": microseconds(event.end) - start})
+    return {"traceEvents": records, "displayTimeUnit": "ms"}
 
 
 def write_chrome_trace(timeline: Timeline, path: Path) -> Path:
-    """Write the trace to a temporary file beside ``path`` and rename it.
-
-    Raises:
-        TraceError: the file can't be written.
-    """
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    """Write the trace, whole or not at all. Raises a TraceError if the file can't be written."""
     try:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            beside.write_text(json.dumps(chrome_trace(timeline), separators=(",", ":")), encoding="utf-8")
-            os.replace(beside, path)
-        finally:
-            if beside.exists():
-                beside.unlink()
-    except OSError as error:
-        raise TraceError(f"can't write the trace {path}: {error.strerror or error}") from error
+        write_beside(path, json.dumps(chrome_trace(timeline), separators=(",", ":")))
+    except MxdpError as error:
+        raise TraceError(f"can't write the trace: {error}") from error
     return path
-
-
-def _rows(events: Sequence[Event]) -> Iterator[Tuple[int, Event]]:
-    """Each event with its row; sections come first."""
-    for first, sections in ((1, True), (101, False)):
-        for track, event in tracks(each for each in events if (each.kind == SECTION) == sections):
-            yield first + track, event

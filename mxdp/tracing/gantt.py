@@ -37,29 +37,19 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito, "Color Universal Design" (2008), as in all pictures of this project. Later kinds cover earlier ones.
-COLOURS: Dict[str, str] = {
-    ENGINE: "#6B7280",
-    COMPUTE: "#0072B2",
-    COPY: "#E69F00",
-    ALL_REDUCE: "#D55E00",
-    UPLOAD: "#009E73",
-    CALL: "#56B4E9",
-    WAIT: "#D1D5DB",
-    SECTION: "#CC79A7",
-    INPUT: "#009E73",
+# Okabe and Ito, "Color Universal Design" (2008), as in all pictures of this project.
+LOOKS: Dict[str, Tuple[str, str]] = {
+    COMPUTE: ("compute", "#0072B2"),
+    COPY: ("copy", "#E69F00"),
+    ALL_REDUCE: ("all-reduce (sums)", "#D55E00"),
+    UPLOAD: ("upload", "#009E73"),
+    ENGINE: ("MXNet's engine", "#6B7280"),
+    CALL: ("Python calls MXNet", "#56B4E9"),
+    WAIT: ("Python waits", "#D1D5DB"),
+    SECTION: ("section", "#CC79A7"),
+    INPUT: ("input", "#009E73"),
 }
-NAMES: Dict[str, str] = {
-    COMPUTE: "compute",
-    COPY: "copy",
-    ALL_REDUCE: "all-reduce (sums)",
-    UPLOAD: "upload",
-    ENGINE: "MXNet's engine",
-    CALL: "Python calls MXNet",
-    WAIT: "Python waits",
-    SECTION: "section",
-    INPUT: "input",
-}
+"""Words and colour of each kind, in the order of the legend. In a strip, later kinds cover earlier ones."""
 INK = "#1F2933"
 BULK = "bulk"
 PLAIN = {"ImperativeBulk": BULK, "[ImperativeBulk]": BULK}
@@ -68,7 +58,7 @@ PLAIN = {"ImperativeBulk": BULK, "[ImperativeBulk]": BULK}
 # The place of each kind in its lane: bottom and height, in a lane of height 1.
 UPPER, LOWER = (0.36, 0.56), (0.08, 0.28)
 Place = Tuple[float, float]
-PLACES = {kind: LOWER if kind in (COPY, ALL_REDUCE, UPLOAD, SECTION, INPUT) else UPPER for kind in COLOURS}
+PLACES = {kind: LOWER if kind in (COPY, ALL_REDUCE, UPLOAD, SECTION, INPUT) else UPPER for kind in LOOKS}
 
 STRIP_GAP = 0.02
 """Gap between two strips, as a share of the lane's height."""
@@ -105,22 +95,18 @@ def draw(figure: Figure, timeline: Timeline, title: str = "", start: float = 0.0
         for (bottom, height), events in _strips(shown.lanes.get(lane, ()), lane == PYTHON):
             bars = _bars(events, shown.length / PIXELS)
             drawn += bars
-            for kind in sorted(bars, key=list(COLOURS).index):
+            for kind in sorted(bars, key=list(LOOKS).index):
                 spans = [((start + at) * scale, length * scale) for at, length in bars[kind]]
-                axes.broken_barh(spans, (row + 1 - bottom - height, height), facecolors=COLOURS[kind], linewidth=0)
+                axes.broken_barh(spans, (row + 1 - bottom - height, height), facecolors=LOOKS[kind][1], linewidth=0)
             if height * LANE_INCHES * 72 > LABEL_POINTS:
                 _label(axes, events, shown.length, row + 1 - bottom - height / 2, scale, start)
-    axes.set_xlim(start * scale, (start + shown.length) * scale)
-    axes.set_ylim(len(lanes), 0)
-    axes.set_yticks([row + 0.5 for row in range(len(lanes))])
-    axes.set_yticklabels([_lane_text(shown, lane) for lane in lanes])
+    axes.set(xlim=(start * scale, (start + shown.length) * scale), ylim=(len(lanes), 0), title=title)
+    axes.set_yticks([row + 0.5 for row in range(len(lanes))], [_lane_text(shown, lane) for lane in lanes])
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
     bulk = any(text.get_text() == BULK for text in axes.texts)
     axes.set_xlabel(f"{unit} (bulk: several operators run as one)" if bulk else unit)
-    if title:
-        axes.set_title(title)
-    legend_rows = _legend(figure, [kind for kind in NAMES if kind in drawn])
+    legend_rows = _legend(figure, [kind for kind in LOOKS if kind in drawn])
     figure.set_figheight(AROUND_INCHES + LANE_INCHES * len(lanes) + LEGEND_INCHES * legend_rows)
 
 
@@ -151,8 +137,8 @@ def boxes(timeline: Timeline) -> Dict[str, Any]:
             found.append([kind, name, round(bottom, 3), round(height, 3), start - before, end - start])
             before = start
         lanes.append({"text": _lane_text(timeline, lane), "boxes": found})
-    words = [[NAMES[kind], COLOURS[kind]] for kind in kinds]
-    return {"length": microseconds(timeline.length), "lanes": lanes, "names": list(names), "kinds": words}
+    looks = [list(LOOKS[kind]) for kind in kinds]
+    return {"length": microseconds(timeline.length), "lanes": lanes, "names": list(names), "kinds": looks}
 
 
 def _lanes(timeline: Timeline) -> List[str]:
@@ -216,12 +202,11 @@ def _bars(events: Sequence[Event], least: float) -> Dict[str, List[Bar]]:
             bars.append((event.start, event.seconds))
     # The engine runs often and briefly: with bars of at least one pixel it would look like a large part of the time.
     found[ENGINE] = [bar for bar in found.get(ENGINE, []) if bar[1] >= least]
-    return {kind: [_fit(bar, least) for bar in bars] for kind, bars in found.items() if bars}
-
-
-def _fit(bar: Bar, least: float) -> Bar:
-    start, length = bar
-    return start, length - least if length >= WIDE * least else max(length, least)
+    return {
+        kind: [(at, length - least if length >= WIDE * least else max(length, least)) for at, length in bars]
+        for kind, bars in found.items()
+        if bars
+    }
 
 
 def _label(axes: Axes, events: Sequence[Event], length: float, middle: float, scale: float, start: float) -> None:
@@ -256,7 +241,7 @@ def _legend(figure: Figure, kinds: Sequence[str]) -> int:
 
     columns = max(1, min(len(kinds), int(figure.get_figwidth() / LEGEND_COLUMN)))
     figure.legend(
-        handles=[Patch(color=COLOURS[kind], label=NAMES[kind]) for kind in kinds],
+        handles=[Patch(color=LOOKS[kind][1], label=LOOKS[kind][0]) for kind in kinds],
         loc="outside lower center" if figure.get_layout_engine() else "lower center",
         ncol=columns,
         frameon=False,

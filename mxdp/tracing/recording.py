@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import ExitStack
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
@@ -24,7 +25,7 @@ from mxdp.backend import Device, mx, npx
 from mxdp.errors import TraceError
 from mxdp.tracing.chrome import write_chrome_trace
 from mxdp.tracing.events import OTHER_THREADS, PYTHON, SECTION, WORK
-from mxdp.tracing.mxnet_trace import PINNED, SHARED, Trace, document_of, parse
+from mxdp.tracing.mxnet_trace import PINNED, SHARED, Trace, parse
 from mxdp.tracing.timeline import Timeline, build
 
 MARKS = 3
@@ -44,46 +45,39 @@ class Recording:
         self._kinds = kinds
         self._timeline: Optional[Timeline] = None
         self._problem = "the block has not been run: use `with mxdp.tracing.record() as recording:`"
-        self._sections: Optional[sections.Sections] = None
         self._readings: Dict[str, List[Reading]] = {}
-        self._folder: Optional[tempfile.TemporaryDirectory[str]] = None
-        self._running = False
 
     def __repr__(self) -> str:
         return f"<Recording: {self._problem if self._timeline is None else self._timeline}>"
 
     @property
     def timeline(self) -> Timeline:
-        """The recorded timeline, from the fence before the block to the fence after it.
-
-        Raises:
-            TraceError: the block has not ended or has failed, or nothing ran in it.
-        """
+        """The recorded timeline, from the fence before the block to the fence after it. Raises a TraceError if the
+        block has not ended or has failed, or nothing ran in it."""
         if self._timeline is None:
             raise TraceError(f"nothing is recorded: {self._problem}")
         return self._timeline
 
     def save(self, path: Union[str, Path]) -> Path:
         """Write a Chrome trace to ``path``, which https://ui.perfetto.dev and chrome://tracing open; returns ``path``.
-
-        The file is written beside ``path`` and renamed. :func:`mxdp.tracing.read_trace` reads the timeline back.
-
-        Raises:
-            TraceError: as :attr:`timeline`; or the file can't be written.
-        """
+        Raises a TraceError as :attr:`timeline` does, or if the file can't be written."""
         return write_chrome_trace(self.timeline, Path(path))
 
     def __enter__(self) -> Recording:
         check_devices(self._devices)
-        _check_environment()
-        self._sections = sections.start()
-        try:
+        if os.environ.get("MXNET_PROFILER_AUTOSTART", "0") not in ("", "0"):
+            raise TraceError(
+                "MXNET_PROFILER_AUTOSTART is set, so MXNet's one profiler is in use: unset it before Python starts"
+            )
+        with ExitStack() as ending:
+            self._sections = sections.start()
+            ending.callback(sections.stop)
             self._timeline, self._problem = None, "the block has not ended yet"
-            self._folder = tempfile.TemporaryDirectory(prefix="mxdp-trace-")
+            self._file = Path(ending.enter_context(tempfile.TemporaryDirectory(prefix="mxdp-trace-")), "trace.json")
             npx.waitall()
             _check_threads()
             mx.profiler.set_config(
-                filename=os.path.join(self._folder.name, "trace.json"),
+                filename=str(self._file),
                 profile_imperative=True,
                 profile_symbolic=True,
                 profile_api=True,
@@ -92,44 +86,24 @@ class Recording:
                 continuous_dump=False,
             )
             mx.profiler.set_state("run")
-            self._running = True
+            # Closed at the end of the block, or where something fails: else its events appear in the next recording.
+            self._profiler = ending.enter_context(ExitStack())
+            self._profiler.callback(mx.profiler.dump)
+            self._profiler.callback(mx.profiler.set_state, "stop")
             self._readings["begin"] = _read_clocks("begin")
-        except BaseException:
-            self._close()
-            raise
+            self._ending = ending.pop_all()
         return self
 
     def __exit__(self, *error: object) -> None:
-        assert self._sections is not None
-        assert self._folder is not None
         self._problem = "the block failed"
-        try:
+        with self._ending:
             npx.waitall()
             self._readings["end"] = _read_clocks("end")
-            self._stop()
-            text = Path(self._folder.name, "trace.json").read_text(encoding="utf-8")
-        finally:
-            self._close()
+            self._profiler.close()
+            text = self._file.read_text(encoding="utf-8")
         if error[0] is None:
-            source = "MXNet's trace"
-            found = parse(document_of(text, source), source, process_names())
+            found = parse(text, process_names())
             self._timeline, self._problem = assemble(found, self._sections.marked, self._readings, self._kinds)
-
-    def _stop(self) -> None:
-        if self._running:
-            self._running = False
-            mx.profiler.set_state("stop")
-            mx.profiler.dump()
-
-    def _close(self) -> None:
-        """Stop the profiler if it runs, so that its events don't appear in the next recording, and clean up."""
-        try:
-            self._stop()
-        finally:
-            sections.stop()
-            if self._folder is not None:
-                self._folder.cleanup()
-                self._folder = None
 
 
 def record(devices: Sequence[Device] = (), kinds: Optional[Mapping[str, str]] = None) -> Recording:
@@ -138,10 +112,9 @@ def record(devices: Sequence[Device] = (), kinds: Optional[Mapping[str, str]] = 
     It records every operator on every device, every call of MXNet from Python, and each :func:`mxdp.tracing.section`.
     It waits for all devices before and after the block. MXNet's profiler is stopped afterwards.
 
-    Cost (:func:`mxdp.tracing.tracing_cost`; two cores, medians of nine alternating rounds): a LeNet step of batch 256
-    took 0.0 to 0.4 % longer on one device and 0.5 to 1.5 % longer on two. An operator with its calls takes 4.3
-    microseconds more: a stream of tiny operators of 17.5 microseconds each took 25 % longer. After the block, reading
-    the trace takes 25 microseconds for each event, which is not part of the timeline.
+    An operator with its calls takes some 4 microseconds more: a LeNet step of batch 256 takes at most 1.5 % longer, a
+    stream of tiny operators 25 %. After the block, reading the trace takes 25 microseconds for each event, which is not
+    part of the timeline.
 
     Args:
         devices: the devices that will work, if known. MXNet aborts the process if it records a CPU device whose number
@@ -190,11 +163,8 @@ def assemble(
     readings: Mapping[str, Sequence[Reading]],
     kinds: Optional[Mapping[str, str]] = None,
 ) -> Tuple[Optional[Timeline], str]:
-    """The timeline between the marks, with Python's sections on MXNet's clock; or None and the reason.
-
-    Raises:
-        TraceError: the system's clock was set during the recording.
-    """
+    """The timeline between the marks, with Python's sections on MXNet's clock; or None and the reason. Raises a
+    TraceError if the system's clock was set during the recording."""
     began, ended = trace.marks[readings["begin"][-1][0]], trace.marks[readings["end"][0][0]]
     offsets = [_offset(trace, readings[end]) for end in ("begin", "end")]
     if abs(offsets[1] - offsets[0]) > CLOCK_LIMIT * 1e6:
@@ -236,13 +206,6 @@ def _read_clocks(end: str) -> List[Reading]:
 def _domain() -> Any:
     """One domain for all recordings, since MXNet never destroys a domain."""
     return mx.profiler.Domain("mxdp")
-
-
-def _check_environment() -> None:
-    if os.environ.get("MXNET_PROFILER_AUTOSTART", "0") not in ("", "0"):
-        raise TraceError(
-            "MXNET_PROFILER_AUTOSTART is set, so MXNet's one profiler is in use: unset it before Python starts"
-        )
 
 
 def _check_threads() -> None:

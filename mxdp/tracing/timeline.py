@@ -63,11 +63,8 @@ class Timeline:
         ]
 
     def spans(self, device: Optional[str] = None, kinds: Sequence[str] = WORK) -> List[Span]:
-        """When ``device`` (None: any device) ran events of these kinds: intervals that do not touch.
-
-        Raises:
-            ValueError: no device with events has this name.
-        """
+        """When ``device`` (None: any device) ran events of these kinds: intervals that do not touch. Raises a
+        ValueError if no device with events has this name."""
         if device is None:
             chosen: Sequence[Event] = [e for e in self.events if not _is_python(e.device)]
         else:
@@ -108,21 +105,14 @@ class Timeline:
 
     @property
     def critical(self) -> str:
-        """The device that worked longest; the first of equals.
-
-        Raises:
-            TraceError: no device worked.
-        """
+        """The device that worked longest; the first of equals. Raises a TraceError if no device worked."""
         if not self.devices:
             raise TraceError("no device worked in this timeline, so none is critical: record some work")
         return max(self.devices, key=self.busy)
 
     def between(self, start: float, stop: float) -> Timeline:
-        """The part from ``start`` to ``stop``. Its times count from ``start``, and events are cut at both ends.
-
-        Raises:
-            ValueError: not 0 <= start < stop <= length.
-        """
+        """The part from ``start`` to ``stop``. Its times count from ``start``, and events are cut at both ends. Raises
+        a ValueError unless 0 <= start < stop <= length."""
         if not 0 <= start < stop <= self.length:
             raise ValueError(f"a part lies between 0 and {self.length} s, and has a length, not {start} to {stop} s")
         first, last = microseconds(start), microseconds(stop)
@@ -152,11 +142,7 @@ class Timeline:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Timeline:
-        """The timeline of a dict that :meth:`to_json` made.
-
-        Raises:
-            TraceError: it is no such dict.
-        """
+        """The timeline of a dict that :meth:`to_json` made. Raises a TraceError if it is no such dict."""
         if not isinstance(data, Mapping) or data.get("format") != FORMAT:
             raise TraceError(f"this is not a timeline that mxdp has written (format {FORMAT!r}): record it again")
         try:

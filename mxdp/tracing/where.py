@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import statistics
 import threading
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple
 
 from mxdp.backend import Device
 from mxdp.sections import section
-from mxdp.timing import Timer
 from mxdp.tracing.breakdown import Parts, split
 from mxdp.tracing.events import STEP
 from mxdp.tracing.recording import record
@@ -46,19 +44,6 @@ class TimeSplit(Parts):
     def as_dict(self) -> Dict[str, float]:
         """The parts by name, in seconds a step."""
         return {name: getattr(self, name) for name in Parts().as_dict()}
-
-
-@dataclass(frozen=True)
-class Cost:
-    """Median seconds a step without and with a recording, measured alternately."""
-
-    plain: float
-    recorded: float
-
-    @property
-    def share(self) -> float:
-        """How much longer a recorded step takes: 0.02 is 2 %."""
-        return self.recorded / self.plain - 1
 
 
 def where_the_time_went(
@@ -121,11 +106,8 @@ def _threads() -> Threads:
 
 
 def split_steps(timeline: Timeline, steps: int) -> TimeSplit:
-    """The split of a timeline that holds ``steps`` steps, as :func:`where_the_time_went` gives it.
-
-    Raises:
-        TraceError: no device worked.
-    """
+    """The split of a timeline that holds ``steps`` steps, as :func:`where_the_time_went` gives it. Raises a TraceError
+    if no device worked."""
     whole = split(timeline)
     each = {
         name: Parts(**{part: value / steps for part, value in parts.as_dict().items()}) for name, parts in whole.items()
@@ -139,24 +121,3 @@ def split_steps(timeline: Timeline, steps: int) -> TimeSplit:
         by_device=each,
         timeline=timeline,
     )
-
-
-def tracing_cost(step: Step, steps: int = 5, rounds: int = 5, devices: Sequence[Device] = ()) -> Cost:
-    """Measure what a recording costs: fenced steps with and without a recording, alternately. Waits.
-
-    :func:`mxdp.tracing.record` gives measured values. The time to read the trace afterwards is not included.
-
-    Raises:
-        ValueError: less than one step or round.
-        TraceError: as :func:`mxdp.tracing.record`.
-    """
-    if steps < 1 or rounds < 1:
-        raise ValueError(f"tracing_cost needs at least one step and one round, not {steps} and {rounds}")
-    plain, recorded = Timer(), Timer()
-    step()
-    for _ in range(rounds):
-        for timer, recording in ((plain, contextlib.nullcontext()), (recorded, record(devices))):
-            with recording, timer:
-                for _ in range(steps):
-                    step()
-    return Cost(*(statistics.median(timer.times) / steps for timer in (plain, recorded)))

@@ -1,10 +1,9 @@
 """The fast training loop: a step with few Python calls, Python ahead of the devices, checkpoints."""
 
-from mxdp.training.epochs import train_epochs, train_steps
+from mxdp.training.epochs import Epoch, History, Interrupted, copied_after_ctrl_c, train_epochs, train_steps
 from mxdp.training.graph import BoundNet
-from mxdp.training.history import Epoch, History, Interrupted, copied_after_ctrl_c
+from mxdp.training.loop import train
 from mxdp.training.step import RUN_AHEAD, TrainStep, plain_step
-from mxdp.training.train import train
 
 __all__ = [
     "RUN_AHEAD",

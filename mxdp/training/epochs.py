@@ -1,9 +1,12 @@
-"""Steps and epochs: Python ahead of the devices, gradients summed in buckets, one epoch at a time."""
+"""Steps and epochs: Python ahead of the devices, gradients summed in buckets, one epoch at a time. And what is left of
+them: times, and the replicas, also after Ctrl-C."""
 
 from __future__ import annotations
 
 import reprlib
 import statistics
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from mxdp.backend import Device, HostArray, NDArray, check_replicas
@@ -11,13 +14,59 @@ from mxdp.collectives import GradientSync
 from mxdp.collectives.shards import ShardedSync
 from mxdp.datasets import Split, finite, positive_int
 from mxdp.datasets.minibatches import Stream
+from mxdp.errors import plural
 from mxdp.processes import World
 from mxdp.processes.world import ranks_of
-from mxdp.scratch import Function, Params, cross_entropy, lenet
+from mxdp.scratch import Function, Params, cross_entropy, evaluate, lenet
 from mxdp.sections import section
 from mxdp.timing import Timer
-from mxdp.training.history import Epoch
 from mxdp.training.step import TrainStep
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """``seconds`` for ``samples`` samples, fenced on both sides; ``loss`` is the mean over the last step."""
+
+    number: int
+    seconds: float
+    samples: int
+    loss: float
+
+
+@dataclass(frozen=True)
+class History:
+    """The result of :func:`train`: the replicas, and for each finished epoch its times and its test accuracy."""
+
+    devices: List[Device]
+    device_params: List[List[NDArray]]
+    epochs: List[Epoch]
+    test_accuracies: List[float]
+
+    def __repr__(self) -> str:
+        last = f", the last with test accuracy {self.test_accuracies[-1]:.4f}" if self.test_accuracies else ""
+        epochs = plural(len(self.epochs), "epoch")
+        return f"<History: {epochs} on {', '.join(map(str, self.devices))}{last}>"
+
+
+@contextmanager
+def copied_after_ctrl_c(device_params: Sequence[Sequence[NDArray]]) -> Iterator[None]:
+    """Around a loop of your own: Ctrl-C in a step leaves some replicas updated and others not, so all become copies of
+    the first. Then the KeyboardInterrupt goes on. Doesn't wait. Momenta stay as they are: make a new step."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        for params in device_params[1:]:
+            for first, own in zip(device_params[0], params):
+                first.copyto(own)
+        raise
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C in :func:`train`, outside an interactive Python. ``history`` is what was trained until then."""
+
+    def __init__(self, history: History) -> None:
+        super().__init__(f"training stopped by Ctrl-C after {plural(len(history.epochs), 'epoch')}")
+        self.history = history
 
 
 def train_steps(
@@ -117,3 +166,11 @@ def _with_breaks(
         left -= len(X)
         if left:
             between(stream.epoch, stream.position)
+
+
+def accuracy_of_ranks(test: Split, device_params: Sequence[Params], ranks: World, net: Function) -> float:
+    """:func:`mxdp.evaluate`, each rank on its own part of ``test``. Waits."""
+    own = ranks.shard(len(test))
+    part = Split(test.X[own], test.y[own])
+    right = round(evaluate(part, device_params, net=net) * len(part)) if len(part) else 0
+    return float(sum(ranks.gather(right)) / len(test))

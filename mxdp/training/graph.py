@@ -251,11 +251,7 @@ class BoundNet:
         self._bound: Dict[Tuple[Any, ...], Tuple[NDArray, Any]] = {}
 
     def __call__(self, X: NDArray, params: Params) -> NDArray:
-        """The scores: a new array.
-
-        Raises:
-            TypeError, ValueError: ``net`` can't be recorded.
-        """
+        """The scores: a new array. Raises a TypeError or ValueError if ``net`` can't be recorded."""
         key = (*X.shape, X.dtype, *map(id, params))
         bound = self._bound.pop(key, None)
         if bound is None:

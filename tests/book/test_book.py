@@ -12,7 +12,7 @@ import numpy as onp
 import pytest
 
 from mxdp import book
-from mxdp.backend import mx, np, npx
+from mxdp.backend import mx
 from mxdp.book import __main__ as command
 from mxdp.book import pictures
 from mxdp.datasets import load
@@ -22,6 +22,8 @@ d2l = book.d2l
 book.restore()  # the import has replaced them in pytest's process
 ROOT = Path(__file__).resolve().parents[2]
 CHAPTERS = ("multiple-gpus", "multiple-gpus-concise", "auto-parallelism", "async-computation", "hybridize")
+
+np, npx = mx.np, mx.npx  # as the book imports them
 
 
 @pytest.fixture

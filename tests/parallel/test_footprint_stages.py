@@ -9,7 +9,7 @@ from apart import results
 from piped import CUTS, NETS, SAMPLES, cpus, pipe, prepared
 from serial import example
 
-from mxdp.experiments.measure.memory import peak_bytes
+from mxdp.experiments.memory import peak_bytes
 from mxdp.parallel.pipeline import Pipeline
 from mxdp.plans.pipeline import PIPELINES
 

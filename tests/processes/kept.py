@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from mxdp.processes.folder_lock import LOCK
+from mxdp.processes.checkpoint_file import LOCK
 
 
 def names(folder):

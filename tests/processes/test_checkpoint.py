@@ -26,7 +26,7 @@ from mxdp.backend import mx, np, npx
 from mxdp.engine import Gate
 from mxdp.errors import BackendError, MxdpError
 from mxdp.gluon import Checkpoint
-from mxdp.processes import CheckpointFolder, checkpoint, checkpoint_file, folder_lock
+from mxdp.processes import CheckpointFolder, checkpoint, checkpoint_file
 
 HEADER = {"training": {"seed": 0}, "replicas": "1 device"}
 
@@ -178,7 +178,7 @@ os.fsync = fsync
 made.write(header, {"x": np.full((2, 3), 2)}, {"step": 2})
 # and the program ends without a wait
 """
-    (tmp_path / folder_lock.LOCK).write_text("an older holder with a long name " * 9)
+    (tmp_path / checkpoint_file.LOCK).write_text("an older holder with a long name " * 9)
     other = subprocess.Popen(
         [sys.executable, "-c", ALONE + script, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -211,7 +211,9 @@ made.write(header, {"x": np.full((2, 3), 2)}, {"step": 2})
 def free(folder):
     """Could another process write there?"""
     script = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'a'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
-    return not subprocess.run([sys.executable, "-c", script, folder / folder_lock.LOCK], capture_output=True).returncode
+    return not subprocess.run(
+        [sys.executable, "-c", script, folder / checkpoint_file.LOCK], capture_output=True
+    ).returncode
 
 
 def test_objects_of_a_process_share_the_lock_until_the_last_is_gone(tmp_path):
@@ -238,7 +240,7 @@ def test_a_folder_that_cannot_be_locked_is_used_with_a_line(tmp_path, monkeypatc
     def unknown(*args):
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(folder_lock.fcntl, "lockf", unknown)
+    monkeypatch.setattr(checkpoint_file.fcntl, "lockf", unknown)
     _, lines = saved(tmp_path, 1, 2)
     assert lines == [
         f"{tmp_path} can't be locked ([Errno 37] No locks available): see that no other training writes checkpoints "

@@ -2,27 +2,24 @@
 
 ``first.json``    a process's first trace: two devices, copies, a sum, a product, a wait
 ``second.json``   the same once more, in the same process: no names, and a comma too many
-``running.json``  while the profiler runs and dumps from time to time
 ``other.json``    more CPU devices than processors (made on two), and MXNet's key-value store with its pinned memory
 """
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 FOLDER = Path(__file__).parent / "traces"
 
 
-def start(name, **more):
+def start(name):
     from mxdp.backend import mx, npx
 
     npx.waitall()
     options = {"profile_imperative": True, "profile_symbolic": True, "profile_api": True, "profile_memory": False}
-    mx.profiler.set_config(filename=str(FOLDER / name), **{**options, "continuous_dump": False, **more})
+    mx.profiler.set_config(filename=str(FOLDER / name), continuous_dump=False, **options)
     mx.profiler.set_state("run")
 
 
@@ -58,16 +55,6 @@ def first():
         stop()
 
 
-def running():
-    once = work()
-    start("beside.json", continuous_dump=True, dump_period=0.05)
-    once()
-    time.sleep(0.3)
-    shutil.copy(FOLDER / "beside.json", FOLDER / "running.json")
-    stop()
-    (FOLDER / "beside.json").unlink()
-
-
 def other():
     from mxdp.backend import mx, np
 
@@ -83,7 +70,7 @@ def other():
 if __name__ == "__main__":
     if len(sys.argv) == 1:
         FOLDER.mkdir(exist_ok=True)
-        for part in ("first", "running", "other"):
+        for part in ("first", "other"):
             subprocess.run([sys.executable, __file__, part], check=True)
     else:
-        {"first": first, "running": running, "other": other}[sys.argv[1]]()
+        {"first": first, "other": other}[sys.argv[1]]()

@@ -1,12 +1,9 @@
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from mxdp.errors import TraceError
 from mxdp.tracing.chrome import chrome_trace, write_chrome_trace
-from mxdp.tracing.mxnet_trace import read_trace
 from mxdp.tracing.timeline import build
 
 TIMELINE = build(
@@ -21,12 +18,6 @@ TIMELINE = build(
         ("python", "MXNDArrayWaitAll", "wait", 80, 95),
     ],
 )
-
-
-def test_written_and_read_again_it_is_the_same(tmp_path):
-    path = write_chrome_trace(TIMELINE, tmp_path / "trace.json")
-    assert read_trace(path) == TIMELINE
-    assert [file.name for file in tmp_path.iterdir()] == ["trace.json"]
 
 
 def test_it_is_what_perfetto_reads():
@@ -55,27 +46,10 @@ def test_the_old_file_stays_if_writing_fails(tmp_path, monkeypatch):
     def fail(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("mxdp.tracing.chrome.os.replace", fail)
-    with pytest.raises(TraceError, match=r"can't write the trace .*: No space left"):
+    monkeypatch.setattr("mxdp.plans.show.files.os.replace", fail)
+    with pytest.raises(TraceError, match=r"can't write the trace: .* \(No space left"):
         write_chrome_trace(TIMELINE, path)
     assert path.read_text() == "before"
     assert [file.name for file in tmp_path.iterdir()] == ["trace.json"]
     with pytest.raises(TraceError, match="can't write"):
         write_chrome_trace(TIMELINE, tmp_path / "missing" / "trace.json")
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda data: data["traceEvents"][-1].pop("dur"),
-        lambda data: data["traceEvents"][-1].update(cat="sleep"),
-        lambda data: data["traceEvents"][-1].update(pid=9),
-        lambda data: data["otherData"].update(mxdp=3),
-    ],
-)
-def test_a_saved_trace_that_is_damaged(tmp_path, change):
-    data = chrome_trace(TIMELINE)
-    change(data)
-    (tmp_path / "trace.json").write_text(json.dumps(data))
-    with pytest.raises(TraceError, match="is damaged"):
-        read_trace(tmp_path / "trace.json")

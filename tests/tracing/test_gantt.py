@@ -8,7 +8,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from mxdp.errors import TraceError
-from mxdp.tracing.gantt import COLOURS, PIXELS, draw, shorten
+from mxdp.tracing.gantt import LOOKS, PIXELS, draw, shorten
 from mxdp.tracing.timeline import build
 
 MS = 1000
@@ -25,6 +25,8 @@ TIMELINE = build(
         ("python", "MXNDArrayWaitAll", "wait", 30 * MS, 100 * MS),
     ],
 )
+
+COLOURS = {kind: colour for kind, (_, colour) in LOOKS.items()}
 
 
 def drawn(timeline=TIMELINE, width=10, **more):

@@ -11,10 +11,10 @@ import pytest
 
 from mxdp.backend import mx, np, npx
 from mxdp.errors import TraceError
-from mxdp.experiments.measure import timelines
-from mxdp.experiments.measure.memory import peak_bytes
+from mxdp.experiments import timelines
+from mxdp.experiments.memory import peak_bytes
 from mxdp.process import cores
-from mxdp.tracing import read_trace, record, recording, section
+from mxdp.tracing import record, recording, section
 from mxdp.tracing.mxnet_trace import Pair, Trace
 
 ONE = mx.cpu(0)
@@ -105,12 +105,10 @@ def test_kinds_can_be_overridden(a):
     assert {event.kind for event in recorded.timeline.lanes["cpu(0)"] if event.name == "_npi_add"} == {"copy"}
 
 
-def test_saved_and_read_again(a, tmp_path):
+def test_saved(a, tmp_path):
     with record() as recorded, section("input"):
         a + a
-    path = recorded.save(tmp_path / "trace.json")
-    assert read_trace(path) == recorded.timeline
-    assert json.loads(path.read_text())["traceEvents"]
+    assert json.loads(recorded.save(tmp_path / "trace.json").read_text())["traceEvents"]
 
 
 def test_two_at_a_time_are_refused_and_the_first_goes_on(a):

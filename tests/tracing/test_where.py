@@ -18,8 +18,7 @@ from mxdp import devices, get_params, process, train_batch
 from mxdp.backend import mx, np, npx
 from mxdp.collectives import GradientSync
 from mxdp.scratch import init_lenet
-from mxdp.tracing import section, tracing_cost, where, where_the_time_went
-from mxdp.tracing.where import Cost
+from mxdp.tracing import section, where, where_the_time_went
 from mxdp.training import plain_step
 
 ONE, TWO = mx.cpu(0), mx.cpu(1)
@@ -177,22 +176,6 @@ def test_steps_and_warm_up_are_counted_apart():
     assert sum(found.shares().values()) == pytest.approx(1)
     with pytest.raises(ValueError, match="at least one step, not 0"):
         where_the_time_went(step, 0)
-
-
-def test_the_cost_is_measured_alternately():
-    calls = []
-
-    def step():
-        calls.append(1)
-        np.ones((3,), ctx=ONE)
-
-    cost = tracing_cost(step, steps=2, rounds=3)
-    assert len(calls) == 1 + 2 * 2 * 3
-    assert cost.plain > 0
-    assert cost.recorded > 0
-    assert Cost(2.0, 2.5).share == 0.25
-    with pytest.raises(ValueError, match="at least one"):
-        tracing_cost(step, rounds=0)
 
 
 @contextlib.contextmanager

@@ -537,7 +537,7 @@ def test_the_ranks_parts_of_the_test_accuracy_make_the_whole(samples):
     _, device_params = replicas(2, scale=0.3)
     test, ranks = Split(X, y), [Ranks(rank, 3) for rank in range(3)]
     for each in ranks:
-        train_module._accuracy(test, device_params, each, lenet)
+        epochs_module.accuracy_of_ranks(test, device_params, each, lenet)
     right = sum(each.gathered[0] for each in ranks)
     assert right / samples == pytest.approx(evaluate(test, device_params), abs=1e-12)
-    assert train_module._accuracy(test, device_params, World(), lenet) == evaluate(test, device_params)
+    assert epochs_module.accuracy_of_ranks(test, device_params, World(), lenet) == evaluate(test, device_params)

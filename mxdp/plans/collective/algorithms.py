@@ -33,11 +33,8 @@ AUTO = "auto"
 
 
 def plan(algorithm: str, devices: int, sizes: Sequence[int] = (1,)) -> Schedule:
-    """The plan of this all-reduce for ``devices`` devices and arrays of ``sizes`` elements.
-
-    Raises:
-        ValueError: there is no such algorithm, or ``devices`` is less than one.
-    """
+    """The plan of this all-reduce for ``devices`` devices and arrays of ``sizes`` elements. Raises a ValueError if
+    there is no such algorithm, or less than one device."""
     check_algorithm(algorithm)
     return ALGORITHMS[algorithm](devices, sizes)
 

@@ -63,8 +63,7 @@ def adds_in_place(schedule: Schedule, nbytes: int) -> bool:
     Then each device has one job, and no job waits for another (:mod:`mxdp.collectives.in_place`). Below
     :data:`IN_PLACE_BYTES` staging buffers cost less than the guards that keep the jobs apart from other work.
     """
-    reads = any(send.action == READ for step in schedule.steps for send in step)
-    return reads and nbytes >= IN_PLACE_BYTES
+    return schedule.reads and nbytes >= IN_PLACE_BYTES
 
 
 def operations(schedule: Schedule, in_place: bool = False, filled: Optional[Sequence[bool]] = None) -> List[Operation]:
@@ -87,7 +86,6 @@ def operations(schedule: Schedule, in_place: bool = False, filled: Optional[Sequ
     """
     done: List[Operation] = []
     latest: Dict[Tuple[int, int], Slot] = {}  # where a chunk lies after it was received or summed
-
     in_place = in_place or (filled is not None and sum(filled) == 1)
 
     def here(device: int, chunk: int) -> Slot:

@@ -61,6 +61,11 @@ class Schedule:
         lines += [f"step {number}: " + ", ".join(map(str, step)) for number, step in enumerate(self.steps, 1)]
         return "\n".join(lines)
 
+    @property
+    def reads(self) -> bool:
+        """Does a device read another's memory?"""
+        return any(send.action == READ for step in self.steps for send in step)
+
     def borders(self, length: int) -> List[Bounds]:
         """Where each chunk lies in a vector of ``length`` elements.
 

@@ -6,15 +6,9 @@
     worker 0            a ------------------ c -------      a worker runs jobs in the order in which they became ready
     worker 1                     b ---------                with fewer cores than running jobs, all slow down alike
 
-Jobs share the cores evenly, as the operating system does it. The other rule, that a job waits for a free core, predicts
-as well on 2 cores: 8 pipelines of 4 stages are off by 7.8% with the one and 8.1% with the other (medians).
-
-Python needs a core while it pushes: without that, these pipelines are off by 12%. For all-reduces the choice decides,
-not the distance. Without it, LeNet's gradients on 4 devices seem to be summed faster by 20 operations than by the naive
-plan's 7, which takes a quarter less time. The distance says little: with :data:`~mxdp.plans.cost.machine.CPU` most
-predictions are too low, and whatever adds time mends that (64 all-reduces of less than 1 MiB on 4 and 8 devices are off
-by 24%, not 26%, and 64 larger ones by 25%, not 28%). With costs that were calibrated just before, larger ones were off
-by 9.6%, not 8.6%: these costs were measured while Python pushed, so they contain some of its share.
+Jobs share the cores evenly, as the operating system does it. (The other rule, that a job waits for a free core,
+predicts as well on 2 cores.) Python needs a core while it pushes: without that, pipelines of 4 stages are off by 12 %,
+not 8 %, and of two all-reduces the one with more operations seems to be the faster.
 """
 
 from __future__ import annotations

@@ -25,11 +25,8 @@ from mxdp.plans.partition import Bounds, bounds
 
 @dataclass(frozen=True)
 class Window:
-    """A square of side ``kernel`` that moves by ``stride`` over a picture with ``padding`` around it.
-
-    Raises:
-        ValueError: a number out of range, or so much padding that a window sees nothing else.
-    """
+    """A square of side ``kernel`` that moves by ``stride`` over a picture with ``padding`` around it. Raises a
+    ValueError for a number out of range, or so much padding that a window sees nothing else."""
 
     kernel: int
     stride: int = 1

@@ -92,11 +92,8 @@ class Cluster:
         return f"{self.nodes} nodes of {plural(self.devices, 'device')}"
 
     def of(self, count: int) -> Cluster:
-        """The same with ``count`` devices in all: part of one node, or some nodes.
-
-        Raises:
-            ValueError: they are neither.
-        """
+        """The same with ``count`` devices in all: part of one node, or some nodes. Raises a ValueError if they are
+        neither."""
         if count <= self.devices:
             return replace(self, devices=count, nodes=1)
         if count % self.devices:
@@ -117,8 +114,8 @@ class Cluster:
         total = ExchangeTime()
         for pattern in patterns(algorithm, self.devices, self.nodes):
             if pattern.action in actions:
-                busiest = max((self._cost(load, nbytes * pattern.share) for load in pattern.loads), key=_seconds)
-                total = total.and_then(busiest, pattern.times)
+                costs = (self._cost(load, nbytes * pattern.share) for load in pattern.loads)
+                total = total.and_then(max(costs, key=lambda cost: cost.seconds), pattern.times)
         return total
 
     def _cost(self, load: Load, nbytes: float) -> ExchangeTime:
@@ -128,10 +125,6 @@ class Cluster:
             nbytes * (load.carried_inside * inside.beta + load.carried_between * between.beta),
             nbytes * load.added * self.add,
         )
-
-
-def _seconds(cost: ExchangeTime) -> float:
-    return cost.seconds
 
 
 Pair = Tuple[int, int]
@@ -186,11 +179,8 @@ HALVES = ("ring", "two-level")
 
 @lru_cache(maxsize=256)
 def patterns(algorithm: str, devices: int, nodes: int) -> Tuple[Pattern, ...]:
-    """The steps of an all-reduce on ``nodes`` nodes of ``devices`` devices, and what their links carry.
-
-    Raises:
-        ValueError: there is no such all-reduce.
-    """
+    """The steps of an all-reduce on ``nodes`` nodes of ``devices`` devices, and what their links carry. Raises a
+    ValueError if there is no such all-reduce."""
     if algorithm not in STEPS:
         raise ValueError(f"no all-reduce of many nodes is called {algorithm!r}; {did_you_mean(algorithm, STEPS)}")
     return tuple(

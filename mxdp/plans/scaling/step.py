@@ -233,7 +233,10 @@ def _pipeline(network: Network, cluster: Cluster, batch: float, way: Way) -> Pre
     waited = network.spread * slowest(cluster.count) * shared
     slower = (shared + waited) / ended if ended else 1.0
     largest = max(sum(layer.parameters for layer in network.layers[a:b]) for a, b in cut)
-    total = _between_replicas(cluster, network, largest, way)
+    # All stages are summed at the same time. Replicas in other nodes share a node's link, those in one node don't.
+    here = replace(cluster, devices=cluster.devices // stages, nodes=1)
+    among_nodes = replace(cluster, devices=1).exchange("ring", NUMBER * network.parameters)
+    total = here.exchange("ring", NUMBER * largest).and_then(among_nodes)
     part = network.update * largest / network.parameters if network.parameters else 0.0
     update = _shared(cluster, part, network.update / stages)
     spans = [
@@ -251,11 +254,3 @@ def _pipeline(network: Network, cluster: Cluster, batch: float, way: Way) -> Pre
         "the update in stages": part - network.update,
     }
     return Prediction(shared + waited + total.seconds + update, batch * cluster.count, alone, lost, tuple(spans))
-
-
-def _between_replicas(cluster: Cluster, network: Network, largest: int, way: Way) -> ExchangeTime:
-    """All stages are summed at the same time. Replicas in other nodes share a node's link, those in one node don't."""
-    here = cluster.devices // way.stages
-    inner = replace(cluster, devices=here, nodes=1).exchange("ring", NUMBER * largest)
-    outer = replace(cluster, devices=1).exchange("ring", NUMBER * network.parameters)
-    return inner.and_then(outer)

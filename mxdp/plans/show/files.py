@@ -11,11 +11,7 @@ from mxdp.errors import MxdpError, UsageError
 
 
 def check_file(path: Path) -> None:
-    """For a file that is written later, after long work.
-
-    Raises:
-        UsageError: ``path`` is a folder.
-    """
+    """Raise a UsageError if ``path``, which is written later, after long work, is a folder."""
     if not path.name or path.is_dir():
         raise UsageError(f"{path} is a folder; give the name of a file in it")
 

@@ -6,11 +6,11 @@ column for each cycle, and a halo exchange's a cell for each pixel of each tile.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Dict, List, Tuple
 
 from mxdp.errors import plural
-from mxdp.plans.collective.schedule import READ, Schedule
+from mxdp.plans.collective.schedule import Schedule
 from mxdp.plans.layers.halo import Exchange
 from mxdp.plans.pipeline import PipelinePlan, Task, cycles, needs
 from mxdp.plans.show import staircases, tables
@@ -73,19 +73,16 @@ def of_collective(schedule: Schedule) -> Board:
 
     start = [cell(device, chunk, after[0][device]) for device in devices for chunk in chunks]
     frames = [Frame(start, text="The start: each device holds its own part of every chunk.")]
-    shares, length = [0.0] * schedule.devices, sum(schedule.sizes) or schedule.chunks
     for number, (step, before, now) in enumerate(zip(schedule.steps, after, after[1:]), 1):
         frame = Frame()
         for send in step:
             what = written(before[send.source], schedule.devices)[send.chunk]
             frame.moves.append((send.source, send.chunk, send.target, send.chunk, what))
-            if send.action != READ:
-                shares[send.source] += (schedule.sizes[send.chunk] if schedule.sizes else 1) / length
         changed = [(d, c) for d in devices for c in chunks if now[d][c] != before[d][c]]
         frame.cells = [cell(device, chunk, now[device]) for device, chunk in changed]
         sends = ", ".join(tables.sends(step, schedule.chunks))
         frame.text = f"Step {number} of {len(schedule.steps)}: {sends}. {said(now)}"
-        frame.sent = max(shares)
+        frame.sent = max(tables.shares(replace(schedule, steps=schedule.steps[:number])))
         frame.cost = f"So far {plural(number, 'step')}; the busiest device has sent {frame.sent:.3g} of a vector"
         frames.append(frame)
     title, about = tables.headline(schedule).split("\n")

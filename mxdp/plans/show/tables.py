@@ -95,7 +95,7 @@ def headline(schedule: Schedule) -> str:
     chunks = plural(schedule.chunks, "chunk")
     if schedule.sizes:
         chunks += f" (whole arrays, elements: {', '.join(map(str, schedule.sizes))})"
-    if any(send.action == READ for step in schedule.steps for send in step):
+    if schedule.reads:
         sent += " What is read in place is not sent."
     devices, steps = plural(schedule.devices, "device"), plural(len(schedule.steps), "step")
     return f"{schedule.name}: {devices}, {chunks}, {steps}\n{sent}"
