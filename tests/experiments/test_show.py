@@ -27,7 +27,8 @@ from mxdp.errors import MxdpError, UsageError
 from mxdp.experiments.lab import result
 from mxdp.experiments.lab.module import EXTRA_MODULES, Question
 from mxdp.experiments.show import page, pictures, style, terminal, words
-from mxdp.tracing import Event, Timeline, read_trace
+from mxdp.tracing import Event, Timeline
+from mxdp.tracing.chrome import chrome_trace
 
 REFERENCE = Path(__file__).parents[2] / "experiments" / "reference"
 RECORDED = Timeline(
@@ -370,7 +371,7 @@ def test_a_timeline_gets_a_picture_and_a_trace_and_a_damaged_one_is_named(tmp_pa
     del found["rows"][1]["facts"]["timeline"]["lanes"][0]["steps"]
     whole, damaged = pictures.timelines(words.shown([found]), tmp_path)
     assert whole["trace"] == "timelines/fake.1-device.trace.json"
-    assert read_trace(tmp_path / whole["trace"]) == RECORDED
+    assert json.loads((tmp_path / whole["trace"]).read_text()) == json.loads(json.dumps(chrome_trace(RECORDED)))
     assert (damaged["picture"], damaged["trace"]) == (None, "")
     assert "could not be drawn (TraceError: this timeline is damaged" in damaged["problem"]
 
