@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Callable, Dict, Mapping, Sequence, Tuple
 
 from mxdp.experiments.automatic_parallelism.task_graph import GraphTask
-from mxdp.experiments.report import style
+from mxdp.experiments.show import style
 from mxdp.plans.cost.simulate import Span
 
 BOX_WIDTH, BOX_HEIGHT = 0.78, 0.62
