@@ -23,11 +23,10 @@ import numpy as onp
 from mxdp.backend import npx, upload
 from mxdp.errors import plural
 from mxdp.experiments.automatic_parallelism import task_picture
-from mxdp.experiments.automatic_parallelism.task_graph import GraphTask, from_ends, length, measured, one_by_one
+from mxdp.experiments.automatic_parallelism.task_graph import GraphTask, length, measured, one_by_one
 from mxdp.experiments.automatic_parallelism.task_runs import alone, ends, run
 from mxdp.experiments.devices import devices_of, random_of, timed
 from mxdp.experiments.lab import Case, Work
-from mxdp.experiments.show import style
 from mxdp.plans.cost.simulate import simulate
 
 SOURCE = "Dive into Deep Learning, 'Automatic Parallelism', exercise 5"
@@ -216,11 +215,6 @@ def tell(t, s):
 
 
 def _draw(rows, figure):
-    """A pass as the engine ran it, and the times of all; orange arrows cross devices."""
-    upper, lower = figure.subplots(2, 1)
-    style.row_bars(figure, rows, "ms", scale=1e3, axes=lower)
-    lower.set_title("Time of a pass")
     shown = next((row for row in rows if row.way == "engine"), rows[0])
-    task_picture.graph(upper, TASKS, from_ends(WAYS[shown.way][-1], shown.tasks), ["device 0", "device 1"])
-    upper.set_title(f"A pass: {shown.label}")
-    task_picture.fit(figure, len(rows))
+    more = dict(tasks=TASKS, lanes=["device 0", "device 1"])
+    task_picture.with_times(figure, rows, 1e3, "a pass", shown, WAYS[shown.way][-1], **more)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Callable, Dict, Mapping, Sequence, Tuple
+from typing import Any, Callable, Dict, Mapping, Sequence, Tuple
 
-from mxdp.experiments.automatic_parallelism.task_graph import GraphTask
+from mxdp.experiments.automatic_parallelism.task_graph import GraphTask, from_ends
+from mxdp.experiments.lab import Row
 from mxdp.experiments.show import style
 from mxdp.plans.cost.simulate import Span
 
@@ -71,12 +72,25 @@ def graph(
     axes.set_axis_off()
 
 
-def fit(figure: style.Figure, bars: int, width: float = style.WIDTH) -> None:
-    """Set the size of a figure with a graph above ``bars`` bars, each with a title."""
-    upper = figure.axes[0]
-    heights = [ROW_INCHES * abs(upper.get_ylim()[0] - upper.get_ylim()[1]) + 0.3, style.BAR_HEIGHT * bars + 1.2]
+def with_times(
+    figure: style.Figure,
+    rows: Sequence[Row],
+    scale: float,
+    what: str,
+    shown: Row,
+    ends: Sequence[GraphTask],
+    **more: Any,
+) -> None:
+    """The :func:`graph` (``more``) as ``shown`` ran it, which pushed the tasks ``ends`` in this order; and below it the
+    times of ``what`` of all rows, in seconds times ``scale``."""
+    upper, lower = figure.subplots(2, 1)
+    graph(upper, spans=from_ends(ends, shown.tasks), **more)
+    upper.set_title(f"{what.capitalize()}: {shown.label}")
+    style.row_bars(figure, rows, "ms", scale=scale, axes=lower)
+    lower.set_title(f"Time of {what}")
+    heights = [ROW_INCHES * abs(upper.get_ylim()[0] - upper.get_ylim()[1]) + 0.3, style.BAR_HEIGHT * len(rows) + 1.2]
     upper.get_gridspec().set_height_ratios(heights)
-    figure.set_size_inches(width, sum(heights))
+    figure.set_size_inches(style.WIDTH * (1.3 if len(more["lanes"]) > 2 else 1), sum(heights))
 
 
 def _arrow(axes: style.Axes, start: Tuple[float, float], end: Tuple[float, float]) -> None:
