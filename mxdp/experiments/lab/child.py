@@ -132,6 +132,7 @@ class Child:
     def _record(self, index: int, case: Case) -> None:
         work = self.works[index]
         assert work.record and work.devices is not None
+        work.prepare()
         self._answer(case=index, timeline=recorded(work.record, work.devices))
 
 
