@@ -245,9 +245,7 @@ def tell(t, s):
     t.column("copy_seconds", "copy", scale=1e3, about="the copies of their results alone")
     t.column("seconds", "both", scale=1e3, about="both with no wait between")
     t.column("over_longer", "/longer", ".2f", about="both over the longer of the two (1: the other is hidden)")
-    t.column(
-        "over_sum", "/sum", ".2f", about="both over the sum of the two (1: nothing is hidden, 0.5: all that can be)"
-    )
+    t.column("over_sum", "/sum", ".2f", about="both over their sum (1: nothing is hidden, 0.5: all that can be)")
     t.column("expected_over_sum", "exp.", ".2f", about="the '/sum' expected from the rates measured at set-up")
     t.column("beside", form=".0%", about="the share of a timeline in which products and copies run at the same time")
     t.note(
