@@ -175,7 +175,7 @@ def set_up(case, s):
     seconds_of_parts(job(min(WARM_UP, count)))
     hides = case.work == CHAIN and min(case.workers, process.cores()) > 1
     over_sum = chain_over_sum(count, size.product_seconds, size.copies * size.copy_seconds) if hides else 1.0
-    recorded = []
+    recorded: list = []
     return Work(
         measure, [device, host],
         record=(lambda: both(recorded[0])) if case.under in RECORDED[case.work] else None,

@@ -161,7 +161,7 @@ def whole_numbers(tasks, seed, rows=67, k=31):
 
 def serial(tasks, weights, x):
     """Every task's result in NumPy's integers. A task comes after all that it needs."""
-    done = {}
+    done: dict = {}
     for task in tasks:
         total = sum(done[need] for need in task.needs) if task.needs else x.astype("int64")
         done[task.name] = total if task.name.startswith(COPY) else total @ weights[task.name].astype("int64")

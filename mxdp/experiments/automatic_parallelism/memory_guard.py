@@ -197,9 +197,9 @@ def at_most(nbytes):
     except (ImportError, OSError):
         yield
         return
-    has = int(re.search(r"^VmData:\s+(\d+) kB", status, re.M)[1]) * 1024
+    (has,) = re.findall(r"^VmData:\s+(\d+) kB", status, re.M)
     before = resource.getrlimit(resource.RLIMIT_DATA)
-    resource.setrlimit(resource.RLIMIT_DATA, (has + nbytes, before[1]))
+    resource.setrlimit(resource.RLIMIT_DATA, (int(has) * 1024 + nbytes, before[1]))
     try:
         yield
     finally:
@@ -215,8 +215,8 @@ def tell(t, s):
     t.column("at_once", "at once", ".0f", about="the number of results at a time")
     t.column("seconds", "ms", scale=1e3)
     t.note(
-        "The reference starts without a guard; the system sets the limit. The notebook's 50 results of 64 MB need 3.2 GB, "
-        "on a card of 4 GB that others use as well."
+        "The reference starts without a guard; the system sets the limit. The notebook's 50 results of 64 MB need 3.2 "
+        "GB, on a card of 4 GB that others use as well."
     )
     t.draw(partial(_draw, list(t), s.limit_bytes))
     at_most = "The job takes at most 1.1 times the memory that was predicted before its start, whole and in slices."

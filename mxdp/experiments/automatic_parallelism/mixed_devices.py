@@ -98,7 +98,7 @@ def expect(s, cores):
 def oracle(case, s):
     """Summed gradients, updated weights, and their copies, of each step."""
     batches, weights, serial = whole_numbers_run(s.seed)
-    done = run(_groups(case, len(batches)), mlp(lanes(case, s), batches, weights, lr=1.0))
+    done = run(_groups(case, len(batches)), mlp(lanes(case, s), batches, weights, 1.0))
     for step, expected in enumerate(serial):
         for layer, (gradient, weight) in enumerate(expected, 1):
             yield done[f"fc{layer} sum {step}"][0].asnumpy(), gradient, 0.0
@@ -109,7 +109,8 @@ def oracle(case, s):
 def set_up(case, s):
     """A round times the steps. With waits it times every task, too; without them, the steps run once more for that."""
     tasks = plan(case.devices - 1, s.steps)
-    functions = mlp(lanes(case, s), *random_floats(s), lr=0.1 / s.batch_size)
+    batches, weights = random_floats(s)
+    functions = mlp(lanes(case, s), batches, weights, 0.1 / s.batch_size)
     run([tasks], functions)
 
     def measure():
@@ -149,7 +150,7 @@ def mlp(devices, batches, weights, lr):
     keeper, workers = devices[0], list(devices[1:]) or [devices[0]]
     first = [upload(weight, keeper) for weight in weights]
     sent = [_copy(workers, (weight,)) for weight in first]
-    functions = {}
+    functions: dict = {}
     for step, (X, Y) in enumerate(batches):
         functions[f"batch {step}"] = partial(_split, upload(X, keeper), upload(Y, keeper), workers)
         for rank in range(len(workers)):

@@ -157,7 +157,7 @@ class Training:
 def policy(name, epoch_steps):
     """A way to wait: a function that is called after each push of a step, with its number (from 1) and its losses. That
     by ``wait_to_read`` has a memory, so each training needs a fresh one."""
-    earlier = deque()
+    earlier: deque = deque()
 
     def bounded(step, losses):
         earlier.append([loss.copy() for loss in losses])  # which the next step overwrites

@@ -114,7 +114,7 @@ class Additions:
 
 
 def _graph():
-    class Graph(gluon.HybridBlock):
+    class Graph(gluon.HybridBlock):  # type: ignore[misc]
         def hybrid_forward(self, F, x):
             return [x + i for i in range(COUNT)]
 
