@@ -81,11 +81,11 @@ def test_a_few_steps_are_recorded(run, waits):
 def told(*rows):
     """Rows of (run, devices, seconds), whose tasks take 0.1 s each and end one after the other."""
     made = []
-    for run, devices, seconds in rows:
+    for way, devices, seconds in rows:
         names = [task.name for task in plan(devices - 1, SETTINGS.steps)]
-        tasks = {name: Number([0.1 * (number if run != "waits" else 1)]) for number, name in enumerate(names, 1)}
+        tasks = {name: Number([0.1 * (number if way != "waits" else 1)]) for number, name in enumerate(names, 1)}
         numbers = dict(seconds=Number([seconds] * 6), tasks=tasks)
-        made.append(Row(run, False, dict(run=run, devices=devices, cores=4, **numbers)))
+        made.append(Row(way, False, dict(run=way, devices=devices, cores=4, **numbers)))
     t = Told(made)
     mixed_devices.tell(t, SETTINGS)
     return t
