@@ -12,7 +12,7 @@ from mxdp import memory
 from mxdp.backend import mx, np, npx
 from mxdp.errors import MemoryShortage
 from mxdp.experiments.automatic_parallelism import memory_guard
-from mxdp.experiments.automatic_parallelism.memory_guard import BigResults, at_most, refused, run, serial, slices_of
+from mxdp.experiments.automatic_parallelism.memory_guard import BigResults, at_most, run, serial, slices_of
 from mxdp.experiments.lab.module import Settings
 from mxdp.experiments.memory import Peak
 from mxdp.experiments.oracle import count
@@ -152,7 +152,6 @@ def test_a_job_that_does_not_fit_is_refused_or_cut():
     assert slices_of(SMALL, CPU, SMALL.needed(2), cut=True) == [(0, 2), (2, 4), (4, 5)]
     with pytest.raises(MemoryShortage, match="one slice needs"):
         slices_of(SMALL, CPU, SMALL.needed(1) - 1, cut=True)
-    assert [refused(SMALL, CPU, limit) for limit in (SMALL.needed(5) - 1, SMALL.needed(5))] == [True, False]
 
 
 @pytest.mark.parametrize("limit", [None, 10**9])

@@ -21,7 +21,6 @@ from mxdp.experiments.automatic_parallelism.run_ahead import (
     additions,
     policy,
     products,
-    queued_additions,
 )
 from mxdp.experiments.lab import Case
 from mxdp.experiments.lab.module import Question
@@ -112,7 +111,7 @@ def test_ahead_counts_steps_that_are_pushed_and_not_done(way, most):
     opener.join()
 
 
-def test_queued_additions_are_timed_from_when_they_may_begin(monkeypatch):
+def test_queued_additions_begin_when_all_are_pushed(monkeypatch):
     opened = []
 
     class SlowGate(Gate):
@@ -121,7 +120,9 @@ def test_queued_additions_are_timed_from_when_they_may_begin(monkeypatch):
             super().open()
 
     monkeypatch.setattr(run_ahead, "Gate", SlowGate)
-    assert 0 < queued_additions(50, mx.cpu(0)) <= time.perf_counter() - opened[0]
+    pushing, rest, last = additions(50, mx.cpu(0), gated=True)
+    assert 0 < rest <= time.perf_counter() - opened[0] + 1e-3
+    assert (pushing > 0, last.asnumpy().tolist()) == (True, [[2.0, 2.0]])
 
 
 @pytest.mark.parametrize(("way", "for_all"), [("waitall", True), ("wait_to_read", True), ("event", False)])
@@ -199,8 +200,6 @@ def test_products_of_every_device_are_compared(way, monkeypatch):
 
 @pytest.mark.parametrize("each", [False, True])
 def test_the_last_sum_is_compared(each, monkeypatch):
-    seconds, pushing, last = additions(5, mx.cpu(0), each)
-    assert (last.asnumpy().tolist(), 0 < pushing <= seconds) == ([[2.0, 2.0]], True)
     assert checked(1, each=each) == (2, 0)
     monkeypatch.setattr(run_ahead, "additions", lambda *more: (1.0, 1.0, np.ones((1, 2))))
     assert checked(1, each=each) == (2, 2)
@@ -219,7 +218,7 @@ def test_a_round_of_waiting_waits_in_its_own_way_alone(monkeypatch):
     ready = run_ahead.set_up(CASES["the first: completion event"], SETTINGS)
     happened = []
     monkeypatch.setattr(npx, "waitall", lambda: happened.append("wait"))
-    assert ready.round()[0] > 0
+    assert ready.round() > 0
     assert happened == []
 
 
@@ -229,4 +228,4 @@ def test_additions_that_do_not_wait_tell_what_both_ends_cost():
     )
     assert set(pushed[1]) == {"front_us", "back_us"}
     assert pushed[1]["front_us"] * 10 / 1e6 <= pushed[0]
-    assert waited[1] == {}
+    assert waited > 0

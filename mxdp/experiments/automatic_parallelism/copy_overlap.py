@@ -53,14 +53,13 @@ PRESETS = {
 }
 LITTLE = dict(size=64, products=2, run_seconds=0.001, nbytes=65536)
 CLAIM, BALANCE = 0.75, 0.75
-"""Both take at most CLAIM of the sum of their times; the shorter takes at least BALANCE of the longer, or there is
-little to hide. Both are ours."""
+"""Both take at most CLAIM of the sum of their times. The shorter takes at least BALANCE of the longer: there is
+something to hide."""
 SLIDES, INDEPENDENT, CHAIN = "slides", "indep.", "chain"
 ENVIRONMENTS = {"stock": (1, STOCK), "1 worker": (1, workers(1)), "2 workers": (2, workers(2))}
-FIRST_COPIES = 5
-"""Copies of each result that are measured first, for an idea of what one costs."""
-WARM_UP = 5
-"""Products that warm up. The slides' size takes minutes, so not all of them do."""
+FIRST_COPIES, WARM_UP = 5, 5
+"""Copies of each result that are measured first, for an idea of what one costs; and products that warm up. The slides'
+size takes minutes, so not all of them do."""
 RECORDED = {CHAIN: list(ENVIRONMENTS), INDEPENDENT: ["2 workers"], SLIDES: ["stock", "2 workers"]}
 """The work and the environments of which both without a wait between are recorded."""
 
@@ -175,14 +174,10 @@ def set_up(case, s):
     seconds_of_parts(job(min(WARM_UP, count)))
     hides = case.work == CHAIN and min(case.workers, process.cores()) > 1
     over_sum = chain_over_sum(count, size.product_seconds, size.copies * size.copy_seconds) if hides else 1.0
-    recorded: list = []
-    return Work(
-        measure, [device, host],
-        record=(lambda: both(recorded[0])) if case.under in RECORDED[case.work] else None,
-        prepare=lambda: recorded.append(job(count)),
-        shared={"rate": rate}, products=count, height=size.height, width=size.width, copies=size.copies,
-        expected_over_sum=over_sum,
-    )  # fmt: skip
+    facts = dict(products=count, width=size.width, copies=size.copies, expected_over_sum=over_sum)
+    jobs: list = []
+    record = (lambda: both(jobs[0])) if case.under in RECORDED[case.work] else None
+    return Work(measure, [device, host], record, lambda: jobs.append(job(count)), {"rate": rate}, **facts)
 
 
 def _job(case, lefts, w, host, landed):

@@ -170,12 +170,8 @@ def serial(tasks, weights, x):
 
 def tell(t, s):
     t.column("seconds", "ms", ".1f", 1e3, about="the time of a pass: the net once")
-    t.column(
-        "of_by_hand", "by hand", ".2f", spread=True, about="that over the time of a pass with the phases made by hand"
-    )
-    t.column(
-        "model_ms", "model ms", ".1f", about="the same order, simulated with the time of each task, measured with waits"
-    )
+    t.column("of_by_hand", "by hand", ".2f", spread=True, about="that over the time with the phases made by hand")
+    t.column("model_ms", "model ms", ".1f", about="the order, simulated with each task's time, measured with waits")
     t.note("In the picture, orange arrows cross devices.")
     t.draw(partial(_draw, t.rows))
     if max(s.devices) < 2:

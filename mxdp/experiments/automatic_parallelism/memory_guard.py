@@ -84,7 +84,7 @@ def oracle(case, s):
     pieces = slices_of(job, device, job.needed(at_once), cut=at_once < 11)
     yield run(job, device, s.seed, pieces), serial(job, s.seed), 0.0
     if case.way == "refused":
-        yield refused(job, device, job.needed(11) - 1), True, 0.0
+        yield len(_attempt(job, device, s.seed, "refused", job.needed(11) - 1)[0]), 0, 0.0
     else:
         yield max(stop - start for start, stop in pieces), at_once, 0.0
 
@@ -172,15 +172,6 @@ def slices_of(job, device, limit, cut):
         room = available if limit is None else min(limit, available)
         return memory.slices(job.products, job.result_bytes, room - job.fixed_bytes)
     return [(0, job.products)]
-
-
-def refused(job, device, limit):
-    """Does the guard refuse to run the whole job?"""
-    try:
-        slices_of(job, device, limit, cut=False)
-    except MemoryShortage:
-        return True
-    return False
 
 
 @contextmanager

@@ -74,27 +74,12 @@ def tell(t, s):
         row.over_k_times_one = row.seconds / (s.products * row.one_seconds)
         row.over_one_worker = row.seconds / t.one(workers=1, side=row.side).seconds
         row.gflops = 2 * s.products * row.side**3 / row.seconds.median / 1e9
-    t.column(
-        "one_seconds",
-        "one, µs",
-        scale=1e6,
-        about="the time of a product, repeated into one array, so that the products run one after the other",
-    )
+    one_by_one = "the time of a product, repeated into one array, so that the products run one after the other"
+    t.column("one_seconds", "one, µs", scale=1e6, about=one_by_one)
     t.column("seconds", "all, µs", scale=1e6, about="that of k independent products, pushed without a wait")
-    t.column(
-        "over_k_times_one",
-        "/k x one",
-        ".2f",
-        spread=True,
-        about="all over k times one: 1 means one after the other, 0.5 two at a time",
-    )
-    t.column(
-        "over_one_worker",
-        "/1 worker",
-        ".2f",
-        spread=True,
-        about="all over the same on a device with one worker",
-    )
+    over_one = "all over k times one: 1 means one after the other, 0.5 two at a time"
+    t.column("over_k_times_one", "/k x one", ".2f", spread=True, about=over_one)
+    t.column("over_one_worker", "/1 worker", ".2f", spread=True, about="all over all on a device with one worker")
     t.column("gflops", "Gflop/s")
     t.note("A row is a number of workers, set in the environment of its process, and a side of the square matrices.")
     t.draw(partial(_draw, t))

@@ -98,21 +98,29 @@ def set_up(case, s):
     if case.get("wait"):
         return _train(case.wait, devices, s)
     if case.get("way"):
-        _, push = products(devices, s.size, s.products, s)
-        push()
-        # Products that run after this wait don't count. The laboratory waits for them.
-        return Work(lambda: _seconds(lambda: WAITS[case.way](push())))
+        return _multiply(case.way, products(devices, s.size, s.products, s)[1])
     few = -(-s.additions // 10)
     additions(few, devices[0], case.each)
 
     def add():
-        seconds, pushing, _ = additions(s.additions, devices[0], case.each)
+        pushing, rest, _ = additions(s.additions, devices[0], case.each)
         if case.each:
-            return seconds, {}
-        back = queued_additions(few, devices[0])
-        return seconds, {"front_us": pushing * 1e6 / s.additions, "back_us": back * 1e6 / few}
+            return pushing + rest
+        back = additions(few, devices[0], gated=True)[1]
+        return pushing + rest, {"front_us": pushing * 1e6 / s.additions, "back_us": back * 1e6 / few}
 
     return Work(add)
+
+
+def _multiply(way, push):
+    def measure():
+        # Products that run after this wait don't count. The laboratory waits for them.
+        started = time.perf_counter()
+        WAITS[way](push())
+        return time.perf_counter() - started
+
+    push()
+    return Work(measure)
 
 
 def _train(way, devices, s):
@@ -185,39 +193,23 @@ def products(devices, size, count, s):
     ]
 
 
-def _seconds(action):
-    """Until it returns; what it has pushed may still run."""
-    started = time.perf_counter()
-    action()
-    return time.perf_counter() - started, {}
-
-
-def additions(count, device, each):
-    """``y = x + 1``, ``count`` times, as in the book, with a wait for each or only at the end: seconds in all, seconds
-    until Python had pushed everything, and the last sum."""
+def additions(count, device, each=False, gated=False):
+    """``y = x + 1``, ``count`` times, as in the book, with a wait for each or only at the end: seconds until Python had
+    pushed everything, seconds from then on, and the last sum. ``gated``: none begins before all are pushed, so that the
+    second number is the back end's alone."""
     x = np.ones((1, 2), ctx=device)
     npx.waitall()
+    gate = Gate(x) if gated else None
     started = time.perf_counter()
     for _ in range(count):
         y = x + 1
         if each:
             y.wait_to_read()
     pushed = time.perf_counter()
+    if gate:
+        gate.open()
     npx.waitall()
-    return time.perf_counter() - started, pushed - started, y
-
-
-def queued_additions(count, device):
-    """Seconds that ``count`` additions take once all of them are queued: the back end alone."""
-    x = np.ones((1, 2), ctx=device)
-    gate = Gate(x)
-    for _ in range(count):
-        y = x + 1
-    started = time.perf_counter()
-    gate.open()
-    y.wait_to_read()
-    npx.waitall()
-    return time.perf_counter() - started
+    return pushed - started, time.perf_counter() - pushed, y
 
 
 def tell(t, s):

@@ -84,25 +84,26 @@ class Additions:
         self.host = whole_numbers(0, nbytes // 4, seed)
         inputs = [upload(self.host, device) for device in places]
         self.out = [np.zeros(inputs[0].shape, ctx=places[i % len(places)]) for i in range(COUNT)]
-        self._jobs = [(inputs[i % len(inputs)], i) for i in range(COUNT)]
-        self._ready = [prepare("_npi_add_scalar", [x], out, scalar=i) for (x, i), out in zip(self._jobs, self.out)]
-        self._graph = _graph()
-        self.ways = dict(calls=self._calls, bulk=self._bulk, ready=self._call_ready, graph=self._call_graph)
+        jobs = [(inputs[i % len(inputs)], i, out) for i, out in enumerate(self.out)]
+        prepared = [prepare("_npi_add_scalar", [x], out, scalar=i) for x, i, out in jobs]
+        hybrid = _graph()
 
-    def _calls(self):
-        for (x, i), out in zip(self._jobs, self.out):
-            np.add(x, i, out=out)
+        def calls():
+            for x, i, out in jobs:
+                np.add(x, i, out=out)
 
-    def _bulk(self):
-        with mx.engine.bulk(BULK):
-            self._calls()
+        def bulk():
+            with mx.engine.bulk(BULK):
+                calls()
 
-    def _call_ready(self):
-        for call in self._ready:
-            call()
+        def ready():
+            for call in prepared:
+                call()
 
-    def _call_graph(self):
-        self.out = self._graph(self._jobs[0][0])
+        def graph():
+            self.out = hybrid(inputs[0])
+
+        self.ways = dict(calls=calls, bulk=bulk, ready=ready, graph=graph)
 
     def compared(self, way):
         """Push the group once: every result beside NumPy's, with tolerance 0."""
