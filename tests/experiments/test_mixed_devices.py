@@ -8,14 +8,12 @@ from mxdp.backend import mx
 from mxdp.errors import BackendError
 from mxdp.experiments.automatic_parallelism import mixed_devices
 from mxdp.experiments.automatic_parallelism.mixed_devices import RECORDED_STEPS, mlp, plan, whole_numbers_run
-from mxdp.experiments.automatic_parallelism.task_graph import length, one_by_one
 from mxdp.experiments.automatic_parallelism.task_runs import run
 from mxdp.experiments.lab import Case, Told
 from mxdp.experiments.lab.module import Question
 from mxdp.experiments.lab.rows import Number, Row
 from mxdp.experiments.oracle import count
 from mxdp.experiments.timelines import recorded
-from mxdp.plans.cost.simulate import simulate
 from mxdp.tracing import Timeline
 
 SETTINGS = little(Question(mixed_devices), kind="cpu", batch_size=16, size=8)
@@ -127,13 +125,6 @@ def test_tasks_come_after_what_they_need(workers):
         assert set(task.needs) <= known
         known.add(task.name)
     assert len(known) == 3 * (7 + 5 * max(1, workers))
-
-
-def test_workers_share_the_products_and_the_keeper_works_beside_them():
-    two = plan(2, 1)
-    assert length(simulate([two], cores=3)) < length(simulate(one_by_one(two), cores=3))
-    assert length(simulate([two], cores=1)) == pytest.approx(length(simulate(one_by_one(two), cores=1)))
-    assert sum(task.cost for task in plan(1, 1)) == pytest.approx(sum(task.cost for task in two))
 
 
 def lanes(count, kind):

@@ -19,12 +19,6 @@ ONE, TWO = [mx.cpu(0)], [mx.cpu(0), mx.cpu(1)]
 WAYS = ("calls", "bulk", "ready", "graph")
 
 
-def test_each_environment_has_its_own_process():
-    environments = {case.under: case.environment for case in CASES.values()}
-    assert len(CASES) == len(ENVIRONMENTS) * 3
-    assert len({tuple(sorted(each.items())) for each in environments.values()}) == len(ENVIRONMENTS)
-
-
 @pytest.mark.parametrize("under", ENVIRONMENTS)
 def test_the_oracle_compares_every_result_of_every_way(under):
     assert count(small_ops.oracle(CASES[f"{under}, 4 KiB"], SETTINGS)) == (

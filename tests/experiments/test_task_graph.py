@@ -38,21 +38,24 @@ def test_lanes_work_side_by_side_unless_they_wait_or_share_a_core():
     assert (length(waits), side_by_side(FORK, waits), length(shared), shared["c"]) == (7, 0, 7, (2, 4))
 
 
-def test_what_became_ready_first_runs_first_and_of_these_what_was_pushed_first():
-    tasks = [GraphTask("x", 0), GraphTask("late", 0, ("x",)), GraphTask("y", 0), GraphTask("z", 0)]
-    order = sorted(simulate([tasks], cores=4).items(), key=lambda item: item[1])
-    assert [name for name, _ in order] == ["x", "y", "z", "late"]
+X, Y, Z, LATE = GraphTask("x", 0), GraphTask("y", 0), GraphTask("z", 0), GraphTask("late", 0, ("x",))
+SLOW, OTHER = GraphTask("x", 0, cost=2.0), GraphTask("y", 1)
 
 
-def test_two_workers_let_a_lane_do_two_things():
-    tasks = [GraphTask("x", 0), GraphTask("y", 0), GraphTask("z", 0)]
-    assert length(simulate([tasks], cores=4, workers=2)) == 2
-    assert length(simulate([tasks], cores=1, workers=2)) == pytest.approx(3)
-
-
-def test_groups_come_one_after_the_other():
-    x, y = GraphTask("x", 0, cost=2.0), GraphTask("y", 1, cost=1.0)
-    assert simulate([[x], [y]], cores=2)["y"] == (2, 3)
+@pytest.mark.parametrize(
+    ("groups", "cores", "workers", "ends"),
+    [
+        # What became ready first runs first, and of these what was pushed first.
+        ([[X, LATE, Y, Z]], 4, 1, dict(x=1, y=2, z=3, late=4)),
+        # Two workers let a lane do two things, if there are cores for them.
+        ([[X, Y, Z]], 4, 2, dict(x=1, y=1, z=2)),
+        ([[X, Y, Z]], 1, 2, dict(x=2, y=2, z=3)),
+        # Groups come one after the other.
+        ([[SLOW], [OTHER]], 2, 1, dict(x=2, y=3)),
+    ],
+)
+def test_when_tasks_end(groups, cores, workers, ends):
+    assert {name: end for name, (_, end) in simulate(groups, cores, workers).items()} == pytest.approx(ends)
 
 
 @pytest.mark.parametrize(

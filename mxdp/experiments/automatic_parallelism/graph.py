@@ -213,4 +213,4 @@ def tell(t, s):
 def _draw(rows, figure):
     shown = next((row for row in rows if row.way == "engine"), rows[0])
     more = dict(tasks=TASKS, lanes=["device 0", "device 1"])
-    task_picture.with_times(figure, rows, 1e3, "a pass", shown, WAYS[shown.way][-1], **more)
+    task_picture.draw_with_times(figure, rows, 1e3, "a pass", shown, WAYS[shown.way][-1], **more)

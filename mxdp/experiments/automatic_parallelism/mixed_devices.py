@@ -297,4 +297,4 @@ def _draw(rows, steps, figure):
     middle = [*range(1, half), 0, *range(half, len(lanes))]
     # "fc2 backward 1 @0" is shown as "fc2 backward".
     more = dict(lanes=lanes, label=lambda name: name.split(" @")[0].rpartition(" ")[0], columns=middle)
-    task_picture.with_times(figure, rows, 1e3 / steps, "a step", shown, every, tasks=tasks, **more)
+    task_picture.draw_with_times(figure, rows, 1e3 / steps, "a step", shown, every, tasks=tasks, **more)
