@@ -52,9 +52,6 @@ PRESETS = {
     "full": dict(products=SLIDES_PRODUCTS, timeout=600.0, size=512, run_seconds=0.1, nbytes=8_000_000),
 }
 LITTLE = dict(size=64, products=2, run_seconds=0.001, nbytes=65536)
-CLAIM, BALANCE = 0.75, 0.75
-"""Both take at most CLAIM of the sum of their times. The shorter takes at least BALANCE of the longer: there is
-something to hide."""
 SLIDES, INDEPENDENT, CHAIN = "slides", "indep.", "chain"
 ENVIRONMENTS = {"stock": (1, STOCK), "1 worker": (1, workers(1)), "2 workers": (2, workers(2))}
 FIRST_COPIES, WARM_UP = 5, 5
@@ -252,15 +249,15 @@ def tell(t, s):
     one, two = (t.one(work=CHAIN, under=under) for under in ("1 worker", "2 workers"))
     t.claim(
         "On a device with a free worker copies hide beside products: a chain of products and the copies of its results "
-        f"take at most {CLAIM} of the sum of their times.",
+        "take at most 0.75 of the sum of their times.",
         two.over_sum,
-        at_most=CLAIM,
+        at_most=0.75,
         source="the slides say 'Overlapping shaves real time'; the work and the bound (half of what can hide) are ours",
     )
     t.claim(
-        f"In that chain there is something to hide: the shorter of the two takes at least {BALANCE} of the longer.",
+        "In that chain there is something to hide: the shorter of the two takes at least 0.75 of the longer.",
         1 / (two.run_seconds / two.copy_seconds).one_way(),
-        at_least=BALANCE,
+        at_least=0.75,
     )
     t.answer(
         f"With two workers on a device, a chain of products and its copies take {two.over_sum:.2f} of the sum of their "

@@ -26,14 +26,6 @@ PRESETS = {
     "full": dict(devices=[2], timeout=3600.0, of="two-jobs"),
 }
 LITTLE = dict(size=64, products=2, run_seconds=0.001)  # the recorded question's
-NSYS = (
-    "nsys profile --trace=cuda,cudnn,cublas,nvtx,osrt --sample=none --force-overwrite=true --output={0} "
-    "python -m mxdp.experiments run {0} --kind gpu"
-)
-"""NVIDIA's Nsight Systems records what MXNet's profiler does not see: CUDA calls, kernels and copies, cuDNN, cuBLAS and
-the waits of the operating system, in child processes too. MXNet's operators have names in it if MXNet's build has NVTX
-and its profiler runs. ``nsys-ui`` opens the report. The command was never run on a GPU. Source: the User Guide of
-Nsight Systems, "CLI profile command switch options"."""
 
 
 def other(s):
@@ -105,7 +97,20 @@ def tell(t, s):
     t.explain(f"A recorded round takes at most {worst.cost:.2f} times as long as a plain one.")
     if worst.cost.at_most(1.25) is False:
         t.explain("Doubt timelines that cost so much time.")
-    t.explain(f"With GPUs, NVIDIA's own profiler sees more: {NSYS.format(s.of)}")
+    t.explain(f"With GPUs, NVIDIA's own profiler sees more: {_tell_nsys(s.of)}")
+
+
+def _tell_nsys(name):
+    """The command that runs a question under NVIDIA's Nsight Systems, whose report ``nsys-ui`` opens.
+
+    It records what MXNet's profiler does not see: CUDA calls, kernels and copies, cuDNN, cuBLAS and the waits of the
+    operating system, in child processes too. MXNet's operators have names in it if MXNet's build has NVTX and its
+    profiler runs. It was never run on a GPU. Source: its User Guide, "CLI profile command switch options".
+    """
+    return (
+        "nsys profile --trace=cuda,cudnn,cublas,nvtx,osrt --sample=none --force-overwrite=true "
+        f"--output={name} python -m mxdp.experiments run {name} --kind gpu"
+    )
 
 
 def _draw(rows, figure):
