@@ -134,7 +134,7 @@ class Run:
         log = order.with_name("log")
         with open(log, "wb") as stderr, _running(servers, stderr), _running(started, stderr) as running:
             until = time.monotonic() + limit
-            while any(one.poll() is None for one in running):
+            while alive := [one for one in running if one.poll() is None]:
                 if time.monotonic() > until:
                     return Failure("timeout", f"no answer within the time limit of {limit:g} s")
                 failed = [one for one in running if one.poll()]
@@ -142,7 +142,7 @@ class Run:
                     break
                 doing(_doing(order.with_name("answer-0")))
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    next(one for one in running if one.poll() is None).wait(0.2)
+                    alive[0].wait(0.2)
             codes = [one.poll() for one in running]
         code = next((code for code in codes if code), 0)
         return Failure("failed", how_it_died(code, log)) if code else None
