@@ -48,8 +48,9 @@ print("replicas in sync:", mxdp.in_sync(replicas))
 
 # %% [markdown]
 # Run the cell again: the numbers change. Two numbers are a first look and no measurement. For one:
-# `python -m mxdp.experiments run epochs` alternates the rows round by round, in several processes, gives intervals, and
-# compares with the best that this machine can do: two processes that exchange nothing.
+# `python -m mxdp.experiments run epochs` measures the rows in turns, each in a process of its own, and repeats that in
+# new processes. It gives intervals, and compares with the best that this machine can do: two processes that exchange
+# nothing.
 #
 # ## Epochs
 #

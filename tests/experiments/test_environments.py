@@ -2,32 +2,26 @@ from __future__ import annotations
 
 import pytest
 
-from mxdp.experiments.harness import environments as engines
-from mxdp.experiments.harness.children import environment_for
-from mxdp.experiments.harness.experiment import Case
+from mxdp.experiments import environments
 
-OURS = {"MXNET_CPU_TEMP_COPY": "128", "MXNET_CPU_WORKER_NTHREADS": "1", "OMP_NUM_THREADS": "1"}
-
-
-def test_stock_has_none_of_our_settings_but_the_threads():
-    user = {"PATH": "/bin", **OURS, "MXNET_CPU_WORKER_NTHREADS": "3"}
-    found = environment_for(Case("stock", environment=engines.STOCK), user)
-    assert found == {"PATH": "/bin", "OMP_NUM_THREADS": "1", "MXDP_PREPARE": "0"}
+USERS = {"PATH": "/bin", "MXNET_CPU_TEMP_COPY": "128", "MXNET_CPU_WORKER_NTHREADS": "7", "OMP_NUM_THREADS": "4"}
+STOCK = {"PATH": "/bin", "MXDP_PREPARE": "0"}
+ONE = {"OMP_NUM_THREADS": "1"}
 
 
-@pytest.mark.parametrize(("devices", "cores", "threads"), [(1, 8, None), (2, 2, None), (2, 4, "1")])
-def test_the_defaults_have_one_thread_only_where_a_product_would_hang(monkeypatch, devices, cores, threads):
-    monkeypatch.setattr(engines.process, "cores", lambda: cores)
-    found = environment_for(Case("book", environment=engines.defaults(devices)), OURS)
-    assert found == {"MXDP_PREPARE": "0", **({"OMP_NUM_THREADS": threads} if threads else {})}
-
-
-@pytest.mark.parametrize("environment", [engines.STOCK, engines.NAIVE, engines.workers(1), engines.workers(2)])
-def test_no_engine_has_more_threads_than_one(environment):
-    """Two large products at the same time hang for ever with two OpenMP threads or more."""
-    assert environment_for(Case("x", environment=environment), {"OMP_NUM_THREADS": "4"})["OMP_NUM_THREADS"] == "1"
-
-
-def test_the_users_number_of_workers_gives_way():
-    found = environment_for(Case("x", environment=engines.workers(2)), {"MXNET_CPU_WORKER_NTHREADS": "7"})
-    assert found["MXNET_CPU_WORKER_NTHREADS"] == found["MXNET_GPU_WORKER_NTHREADS"] == "2"
+@pytest.mark.parametrize(
+    ("of", "devices", "cores", "expected"),
+    [
+        (lambda _: environments.STOCK, 1, 8, {**STOCK, **ONE}),
+        # Two large products at the same time hang for ever with two OpenMP threads, which MXNet takes from 4 cores on.
+        (environments.defaults, 1, 8, STOCK),
+        (environments.defaults, 2, 2, STOCK),
+        (environments.defaults, 2, 4, {**STOCK, **ONE}),
+        (environments.workers, 2, 2, {**USERS, **ONE, **dict.fromkeys(environments.workers(2), "2"), **ONE}),
+        (lambda _: environments.NAIVE, 2, 4, {**USERS, **environments.NAIVE, **ONE}),
+    ],
+)
+def test_what_a_case_of_another_engine_is_started_with(monkeypatch, of, devices, cores, expected):
+    monkeypatch.setattr(environments.process, "cores", lambda: cores)
+    changed = {**USERS, **of(devices)}
+    assert {name: value for name, value in changed.items() if value is not None} == expected

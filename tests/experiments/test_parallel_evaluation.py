@@ -1,28 +1,27 @@
-"""Evaluation on all devices: what its claims and its answer say, and what its oracle finds."""
-
 from __future__ import annotations
 
 import pytest
+from conftest import little
 
 from mxdp.datasets import sequential
-from mxdp.experiments.data_parallel.work import parallel_evaluation as work
-from mxdp.experiments.harness.experiment import Case
-from mxdp.experiments.measure.oracle import count
+from mxdp.experiments.data_parallel import parallel_evaluation
+from mxdp.experiments.lab import Case
+from mxdp.experiments.lab.module import Question
+from mxdp.experiments.oracle import count
 from mxdp.scratch import evaluate, lenet
 
-SETTINGS = dict(devices=[1, 2], kind="cpu", seed=0)
+
+def mean_of_the_batches(data, replicas, batch_size, net):
+    """Of 61 samples in batches of 7, 7 ... and 5 it is another one."""
+    parts = [type(data)(X, y) for X, y in sequential(data, batch_size)]
+    return sum(evaluate(part, replicas, batch_size, lenet) for part in parts) / len(parts)
 
 
-@pytest.mark.parametrize("devices", [1, 2, 3])
-def test_its_oracle_finds_nothing_wrong(devices):
-    assert count(work.oracle(Case("", devices), {**SETTINGS, "devices": [devices]})) == (3, 0)
-
-
-def test_its_oracle_finds_a_mean_of_the_batches_accuracies(monkeypatch):
-    def mean(data, replicas, batch_size, net):
-        parts = [type(data)(X, y) for X, y in sequential(data, batch_size)]
-        return sum(evaluate(part, replicas, batch_size, lenet) for part in parts) / len(parts)
-
-    monkeypatch.setattr(work, "evaluate", mean)
-    checked, wrong = count(work.oracle(Case("", 2), SETTINGS))
-    assert (checked, wrong) == (3, 1), "of batches of 7, 7 ... and 5"
+@pytest.mark.parametrize(
+    ("devices", "evaluation", "wrong"),
+    [(1, evaluate, 0), (2, evaluate, 0), (3, evaluate, 0), (2, mean_of_the_batches, 1)],
+)
+def test_its_oracle_finds_a_mean_of_the_batches_accuracies(monkeypatch, devices, evaluation, wrong):
+    monkeypatch.setattr(parallel_evaluation, "evaluate", evaluation)
+    settings = little(Question(parallel_evaluation), devices=[devices], kind="cpu")
+    assert count(parallel_evaluation.oracle(Case("", devices), settings)) == (3, wrong)

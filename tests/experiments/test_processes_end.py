@@ -4,9 +4,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from mxdp.experiments.automatic_parallelism import two_jobs
-from mxdp.experiments.lab import Case, run
-from mxdp.experiments.lab.module import Question, Settings
+from mxdp.experiments.lab import start
 
 
 class Ends:
@@ -28,9 +26,8 @@ def test_a_process_may_end_at_any_moment_between_two_looks_at_it(at, monkeypatch
     """Seen: one that ended just after a look made the whole measurement fail with a StopIteration."""
 
     @contextmanager
-    def running(commands, log):
+    def running(commands, out, root):
         yield [Ends(at) for _ in commands]
 
-    monkeypatch.setattr(run, "_running", running)
-    one = run.Run(Question(two_jobs), "quick", Settings(timeout=9.0))
-    assert one._start(Case("", processes=2), tmp_path / "order", 1, lambda what: None) is None
+    monkeypatch.setattr(start, "_running", running)
+    assert start.wait_for([((), {})] * 2, [], 9.0, tmp_path / "log", None, lambda: None) is None

@@ -4,7 +4,7 @@ import pytest
 
 from mxdp import process
 from mxdp.backend import mx, np, npx
-from mxdp.experiments.measure.timelines import MOST_EVENTS, described, recorded
+from mxdp.experiments.timelines import MOST_EVENTS, described, recorded
 from mxdp.tracing import Event, Timeline
 
 DEVICES = [mx.cpu(0), mx.cpu(1)]
@@ -16,24 +16,28 @@ def test_what_was_recorded_comes_with_its_shares():
     metrics = recorded(lambda: [np.dot(x, x) for x in arrays for _ in range(5)], DEVICES)
     assert set(metrics["busy"]) == {"cpu(0)", "cpu(1)"}
     assert all(0 < share <= 1 for share in metrics["busy"].values())
-    assert 0 <= metrics["together"] <= 1
     timeline = Timeline.from_json(metrics["timeline"])
     assert sum("dot" in event.name.lower() for event in timeline.events if event.device == "cpu(1)") == 5
 
 
-def test_shares_by_hand():
-    compute, copy = ("compute", 0.0, 2.0), ("copy", 1.0, 4.0)
-    metrics = described(Timeline(4.0, (Event("cpu(0)", "dot", *compute), Event("cpu(1)", "_copyto", *copy))))
-    assert metrics["busy"] == {"cpu(0)": 0.5, "cpu(1)": 0.75}
-    assert metrics["together"] == metrics["abreast"] == metrics["beside"] == 0.25
-    assert round(metrics["hidden"], 6) == round(1 / 3, 6)
-    assert metrics["critical"] == "cpu(1)"
-
-
-def test_one_device_with_two_workers():
-    spans = [(0.0, 3.0), (2.0, 4.0)]
-    metrics = described(Timeline(4.0, tuple(Event("cpu(0)", "dot", "compute", *span) for span in spans)))
-    assert (metrics["busy"], metrics["together"], metrics["abreast"], metrics["beside"]) == ({"cpu(0)": 1}, 0, 0.25, 0)
+@pytest.mark.parametrize(
+    ("events", "shares"),
+    [
+        (
+            [("cpu(0)", "dot", "compute", 0.0, 2.0), ("cpu(1)", "_copyto", "copy", 1.0, 4.0)],
+            dict(busy={"cpu(0)": 0.5, "cpu(1)": 0.75}, together=0.25, abreast=0.25, beside=0.25, hidden=1 / 3),
+        ),
+        (  # one device with two workers
+            [("cpu(0)", "dot", "compute", 0.0, 3.0), ("cpu(0)", "dot", "compute", 2.0, 4.0)],
+            dict(busy={"cpu(0)": 1}, together=0, abreast=0.25, beside=0),
+        ),
+    ],
+)
+def test_shares_by_hand(events, shares):
+    metrics = described(Timeline(4.0, tuple(Event(*event) for event in events)))
+    busy = metrics.pop("busy")
+    assert (busy, metrics["critical"]) == (shares.pop("busy"), events[-1][0])
+    assert {name: metrics[name] for name in shares} == pytest.approx(shares)
 
 
 def test_what_has_no_work_has_no_timeline_but_all_shares():

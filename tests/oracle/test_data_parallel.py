@@ -9,10 +9,10 @@ import pytest
 from mxdp.backend import autograd
 from mxdp.backend import devices as devices_of_kind
 from mxdp.collectives import allreduce
-from mxdp.experiments.data_parallel.work.serial_run import check_step, synced_step
-from mxdp.experiments.measure.book_loop import book_layout
-from mxdp.experiments.measure.book_loop import train_batch as book_train_batch
-from mxdp.experiments.measure.oracle import count
+from mxdp.experiments.book_loop import book_layout
+from mxdp.experiments.book_loop import train_batch as book_train_batch
+from mxdp.experiments.data_parallel.serial_run import check_step, synced_step
+from mxdp.experiments.oracle import count
 from mxdp.scratch import cross_entropy, lenet, sgd, split_batch, train_batch
 
 

@@ -15,13 +15,15 @@ is the sum of possible (share - q times the share in the processes) over the par
 
 from __future__ import annotations
 
-import statistics
-from typing import Dict, NamedTuple, Optional, Tuple
+import textwrap
+from statistics import fmean
+from typing import Any, Dict, NamedTuple, Sequence
 
 from mxdp import process
+from mxdp.backend import Device
 from mxdp.errors import plural
-from mxdp.experiments.harness.rows import Row
-from mxdp.experiments.report import style
+from mxdp.experiments.lab import Row
+from mxdp.experiments.show import style
 
 PARTS = {
     "compute": "compute",
@@ -40,87 +42,77 @@ class Loss(NamedTuple):
 
     name: str
     words: str
-    parts: Tuple[str, ...] = ()
+    parts: Sequence[str] = ()
 
 
+COMPUTE = "compute, which takes longer than in processes that share nothing"
 LOST = {
     "lost_machine": Loss("machine", "the machine, which slows down processes that share nothing, too"),
-    "lost_compute": Loss(
-        "compute",
-        "compute, which takes longer than in processes that share nothing",
-        ("compute", "hidden_communication"),
-    ),
+    "lost_compute": Loss("compute", COMPUTE, ["compute", "hidden_communication"]),
     "lost_all_reduce": Loss(
-        "all-reduce", "the all-reduce, of which a larger batch needs fewer", ("exposed_communication",)
+        "all-reduce", "the all-reduce, of which a larger batch needs fewer", ["exposed_communication"]
     ),
-    "lost_waiting": Loss("waiting", "waiting for the slower device", ("waiting",)),
-    "lost_python": Loss("Python", "Python, which has less to do where batches are larger", ("front_end",)),
-    "lost_input": Loss("input", "the input, which is made more slowly than the devices train", ("input",)),
-    "lost_unexplained": Loss(PARTS["rest"], "what no recorded step explains", ("rest",)),
+    "lost_waiting": Loss("waiting", "waiting for the slower device", ["waiting"]),
+    "lost_python": Loss("Python", "Python, which has less to do where batches are larger", ["front_end"]),
+    "lost_input": Loss("input", "the input, which is made more slowly than the devices train", ["input"]),
+    "lost_unexplained": Loss(PARTS["rest"], "what no recorded step explains", ["rest"]),
 }
-"""What of the possible speed-up is lost, by metric."""
+"""What of the possible speed-up is lost, by number of a row."""
 HEIGHT = 0.3 * (len(LOST) + 2) + 1.2
 """Inches of the picture."""
 
 
+def chances(devices: Sequence[Device]) -> Dict[str, Any]:
+    """Facts of a row: how many times as fast as one device these could be on this machine (``possible``), and a setting
+    or a lack of cores because of which they can't work at the same time (``hindrance``; None without one)."""
+    count, cores = len(devices), process.cores()
+    if devices[0].device_type != "cpu":
+        return dict(possible=count, hindrance=None)
+    hindrances = [*process.prepare().warnings, *process.concurrency_warnings()]
+    if cores < count:
+        hindrances.append(f"{plural(count, 'device')} share {plural(cores, 'core')}; ask for at most one device a core")
+    return dict(possible=min(count, cores), hindrance=hindrances[0].rstrip(".") if hindrances else None)
+
+
 def shares(row: Row) -> Dict[str, float]:
-    """The mean share of each part over the rounds: they add up to 1, as medians would not. Empty if no step was
+    """The mean share of each part over the processes: they add up to 1, as medians would not. Empty if no step was
     recorded."""
-    return {part: statistics.mean(row.rounds[part]) for part in PARTS if part in row.rounds}
-
-
-def possible(row: Row) -> int:
-    """How many times as fast as one device its devices could be on this machine."""
-    return min(len(row.devices), process.cores()) if row.devices[0].startswith("cpu") else len(row.devices)
+    recorded = {part: row.get(part) for part in PARTS if row.get(part) is not None}
+    return {part: fmean(value for value in share.values if value is not None) for part, share in recorded.items()}
 
 
 def account(row: Row, ceiling: Row) -> Dict[str, float]:
-    """What of the ``possible`` speed-up of ``row`` is lost to what, by metric. With ``speedup`` it adds up."""
-    most, of_ceiling = row.metrics["possible"], row.estimate("of_ceiling").median
-    own, alone = shares(row), shares(ceiling)
-    if not (own and alone):
-        own = alone = {"rest": 1.0}
-    lost = {"lost_machine": most * of_ceiling - row.estimate("speedup").median}
+    """What of the ``possible`` speed-up of ``row`` is lost to what, by :data:`LOST`. With ``speedup`` it adds up."""
+    of_ceiling, shared, alone = row.of_ceiling.median, shares(row), shares(ceiling)
+    if not (shared and alone):
+        shared = alone = {"rest": 1.0}
+    lost = {"lost_machine": row.possible * of_ceiling - row.speedup.median}
     for name, loss in LOST.items():
-        seen = [own[part] - of_ceiling * alone[part] for part in loss.parts if part in own]
-        if seen:
-            lost[name] = most * sum(seen)
+        more = [shared[part] - of_ceiling * alone[part] for part in loss.parts if part in shared]
+        if more:
+            lost[name] = row.possible * sum(more)
     return lost
 
 
-def hindrance(row: Row) -> Optional[str]:
-    """A setting, or a lack of cores, because of which the devices can't work at the same time; None without one."""
-    if not row.devices[0].startswith("cpu"):
-        return None
-    found = [*process.prepare().warnings, *process.concurrency_warnings()]
-    if found:
-        return found[0].rstrip(".")
-    if process.cores() < len(row.devices):
-        said = f"{plural(len(row.devices), 'device')} share {plural(process.cores(), 'core')}"
-        return f"{said}; ask for at most one device a core"
-    return None
-
-
-def losses(row: Row, ceiling: Row) -> str:
-    """The account in words: its largest part, or what hinders the devices."""
-    most, lost = row.metrics["possible"], account(row, ceiling)
-    (value, name), missing = max((value, name) for name, value in lost.items()), sum(lost.values())
-    text = f"Of the {most} times that are possible here, {missing:.2f} are lost"
-    if missing <= 0.05 * most and most == len(row.devices):
+def losses(row: Row) -> str:
+    """The account of ``row``, which has it as ``lost``, in words: its largest part, or what hinders the devices."""
+    (value, name), missing = max((value, name) for name, value in row.lost.items()), sum(row.lost.values())
+    text = f"Of the {row.possible} times that are possible here, {missing:.2f} are lost"
+    if missing <= 0.05 * row.possible and row.possible == row.devices:
         return f"{text}."
     text += f", the largest part ({value:.2f}) to {LOST[name].words}."
-    if row.at_most("speedup", 1.1):
+    if row.speedup.at_most(1.1):
         text += " More devices bring nothing here."
-    return f"{text} The reason: {row.metrics['hindrance']}." if row.metrics.get("hindrance") else text
+    return f"{text} The reason: {row.hindrance}." if row.hindrance else text
 
 
-def draw(axes: style.Axes, row: Row, ceiling: Row) -> None:
+def draw(axes: style.Axes, row: Row) -> None:
     """From the possible speed-up down to the one that is reached, a floating bar for each part that takes something."""
-    right = float(row.metrics["possible"])
+    right = float(row.possible)
     bars = [("possible", 0.0, right, style.LIGHT_GREY, f"{right:.2f}")]
-    for (name, lost), colour in zip(account(row, ceiling).items(), style.COLOURS[1:]):
-        bars.append((LOST[name].name, right - lost, lost, colour, f"{-lost:+.2f}".replace("-0.00", "0.00")))
-        right -= lost
+    for (name, part), colour in zip(row.lost.items(), style.COLOURS[1:]):
+        bars.append((LOST[name].name, right - part, part, colour, f"{-part:+.2f}".replace("-0.00", "0.00")))
+        right -= part
     bars.append(("reached", 0.0, right, style.COLOURS[0], f"{right:.2f}"))
     ends = [max(left, left + width) for _, left, width, *_ in bars]
     for y, (_, left, width, colour, text) in enumerate(bars):
@@ -130,3 +122,28 @@ def draw(axes: style.Axes, row: Row, ceiling: Row) -> None:
     axes.set(ylim=(len(bars) - 0.4, -0.6), xlim=(0, 1.15 * max(ends)), xlabel="times as fast as one device")
     axes.set_title(f"What {row.label} lose")
     axes.grid(axis="y", visible=False)
+
+
+def draw_parts(figure: style.Figure, rows: Sequence[Row]) -> None:
+    """A bar a row: in its parts the ms where there is room, at its end their sum, and below it the shares."""
+    axes, longest = figure.add_subplot(), max(row.seconds.median * 1e3 for row in rows)
+    for y, row in enumerate(rows):
+        ms, left, parts = row.seconds.median * 1e3, 0.0, shares(row)
+        for name, colour in zip(PARTS, (*style.COLOURS[:6], style.GREY)):
+            length = parts[name] * ms
+            axes.barh(y, length, left=left, height=0.36, color=colour, label=None if y else PARTS[name])
+            if length > 0.08 * longest:
+                light = "white" if name in ("compute", "rest", "front_end") else style.INK
+                axes.text(left + length / 2, y, style.number(length), color=light, ha="center", va="center")
+            left += length
+        largest = sorted(((share, name) for name, share in parts.items() if share >= 0.005), reverse=True)
+        words = [f"{PARTS[name]} {share:.1%}".replace(" ", "\N{NO-BREAK SPACE}") for share, name in largest]
+        below = textwrap.fill(" · ".join(words), 66, break_on_hyphens=False)
+        points = dict(textcoords="offset points")
+        axes.annotate(row.label, (0, y - 0.18), (3, 2), va="bottom", **points)
+        axes.annotate(f"{style.number(ms)} ms", (left, y), (7, 0), va="center", weight="bold", **points)
+        axes.annotate(below, (0, y + 0.18), (3, -3), va="top", size=9.5, **points)
+    axes.set(xlim=(0, 1.2 * longest), ylim=(len(rows) - 0.45, -0.5), xlabel="ms a step", yticks=[])
+    axes.grid(axis="y", visible=False)
+    figure.set_figheight(1.05 * len(rows) + 1.8)
+    figure.legend(loc="outside lower center", ncols=2)

@@ -6,151 +6,165 @@ all-reduce, the input and Python's own time don't, and are small beside the conv
 processes that share nothing, as many as there are devices, each train alone on their part of the batch.
 """
 
-from __future__ import annotations
-
-from typing import List, Optional, Tuple
-
+from mxdp.datasets import load
 from mxdp.errors import plural
 from mxdp.experiments.data_parallel import account as accounts
-from mxdp.experiments.data_parallel.accuracy import draw_accuracy
-from mxdp.experiments.harness.claims import Claim
-from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Settings, experiment
-from mxdp.experiments.harness.rows import Row, find
-from mxdp.experiments.report import style
-from mxdp.plans.cost import link
+from mxdp.experiments.data_parallel.continued import ContinuedTraining
+from mxdp.experiments.data_parallel.recorded_steps import recorder
+from mxdp.experiments.data_parallel.serial_run import check_step, synced_step
+from mxdp.experiments.devices import WARM_UP, devices_of
+from mxdp.experiments.lab import Case, Work
+from mxdp.experiments.show import style
+from mxdp.plans.cost.link import speedup
+from mxdp.scratch import evaluate, get_params, in_sync, init_lenet, lenet
+from mxdp.tracing.recording import can_record
+from mxdp.training import BoundNet, TrainStep, train_epochs
+
+SOURCE = "Dive into Deep Learning, 'Training on Multiple GPUs'"
+COMPARED = "gradients and parameters of every replica, steps on an uneven batch"
+TOUR = True
+HALVES = "An epoch takes roughly half the time on two devices: on k devices it is at least 0.8 k times as fast."
+SLIDES = "the slides of the book's chapter; the book's own run became slower"
+SHARING = "Sharing one network costs little: it is at least 0.9 times as fast as processes that share nothing."
+PRESETS = {
+    "quick": dict(devices=[1, 2], data="auto", data_dir=None, batch_size=128, lr=0.25, samples=10000),
+    "full": dict(devices=[1, 2], data="auto", data_dir=None, batch_size=256, lr=0.2, samples=20000),
+}
+LITTLE = dict(samples=200, batch_size=40)
+RECORDED_STEPS = 6
+"""After each round, outside the clock, to see what the time goes for."""
 
 
-@experiment
-class Epochs(Experiment):
-    """LeNet on one and on several devices, and the ceiling."""
+def cases(s):
+    for n in s.devices:
+        yield Case(plural(n, "device"), n)
+    for n in s.devices:
+        if n > 1:
+            yield Case(f"{plural(n, 'process')}, nothing shared", processes=n, reference=True)
 
-    name = "epochs"
-    question = "What does a second device bring to an epoch?"
-    source = "Dive into Deep Learning, 'Training on Multiple GPUs'"
-    how_to_read = (
-        "A round is an epoch, or the part of one that the setting 'samples' asks for; the rows take turns, and each "
-        "process goes on with the training of the one before it. 'Speed-up' "
-        "is the first row's time over this row's, round by round. 'Of ceiling' compares with processes that share "
-        "nothing, one for each device, on its part of the batch: 1.00 is the best this machine can give. 'In sync' "
-        "says whether all replicas of a row are equal. 'Accuracy' is that after the last round. All rows see the same "
-        "batches in the same order, but sums over other shards differ in their last bits, and training magnifies that: "
-        "so accuracies differ, most where they still rise. The second table: 'possible' is the speed-up that this "
-        "machine's devices (or cores, if those are fewer) could give, 'reached' what was measured, and between them "
-        "stands what each part takes away. Processes "
-        "that share nothing lose the machine's part, too. The other parts are those of `where-the-time-went`, from a "
-        "few steps that are recorded after each round, less what they take in those processes."
+
+def expect(s, cores):
+    said = [
+        f"{speedup(n, cores):.2f} on {plural(n, 'device')} ({speedup(n, cores, 0.05):.2f} if 5% of a step can't be "
+        "split)"
+        for n in s.devices
+        if n > 1
+    ]
+    return f"Speed-up over one device, on {plural(cores, 'core')}: {', '.join(said) or 'nothing to compare'}."
+
+
+def oracle(case, s):
+    """An uneven batch."""
+    return check_step(devices_of(case, s), 61, s.seed, step=synced_step())
+
+
+def set_up(case, s):
+    """A round is an epoch, or ``samples`` of one, and then a few steps more, recorded. The processes of a ceiling share
+    the batch and the samples. A process that is started anew goes on with the training of the one before it."""
+    devices, data = devices_of(case, s), load(s.data, s.data_dir, seed=s.seed)
+    batch_size = max(1, s.batch_size // case.processes)
+    samples = (s.samples or len(data.train)) // case.processes
+    training = ContinuedTraining(case, init_lenet(s.seed))
+
+    warm_up, replicas = ([get_params(training.params, device) for device in devices] for _ in range(2))
+    next(train_epochs(data.train, warm_up, devices, batch_size, s.lr, samples=WARM_UP * batch_size))
+    start = divmod(training.rounds * samples, len(data.train))
+    epochs = train_epochs(data.train, replicas, devices, batch_size, s.lr, samples, s.seed, start=start)
+    # On the replicas of the warm-up, since a recorded step is a step of training.
+    record = recorder(data.train, batch_size, s.seed, TrainStep(warm_up, devices, s.lr), devices)
+    net = BoundNet(lenet)
+
+    def one_round():
+        epoch = next(epochs)
+        more = {"round_samples": case.processes * epoch.samples, "loss": epoch.loss}
+        if len(replicas) > 1:  # one alone is not compared with itself
+            more["in_sync"] = in_sync(replicas)
+        if can_record(devices):
+            more.update(record(RECORDED_STEPS).shares())
+        if not case.reference:
+            more["test_accuracy"] = evaluate(data.test, replicas, net=net)
+        training.keep(replicas[0])
+        return epoch.seconds, more
+
+    facts = accounts.chances(devices) if len(devices) > 1 else {}
+    return Work(one_round, devices, data=data.name, epoch_samples=len(data.train), **facts)
+
+
+def tell(t, s):
+    first, compared = t.find(devices=s.devices[0])[0], []
+    for row in t:
+        row.samples_per_sec = row.round_samples / row.seconds
+        row.sec_per_epoch = row.epoch_samples / row.samples_per_sec
+        row.speedup = first.seconds / row.seconds
+    for row in t.rows:
+        row.accuracy = row.test_accuracy.last
+    for ceiling in t.references:
+        row = t.one(devices=ceiling.processes)
+        row.of_ceiling = ceiling.seconds / row.seconds
+        if first.devices == 1:
+            compared.append((row, ceiling))
+            row.reached, row.lost = row.speedup.median, accounts.account(row, ceiling)
+            vars(row).update(row.lost)
+            t.claim(HALVES, row.speedup / row.devices, at_least=0.8, source=SLIDES)
+        t.claim(SHARING, row.of_ceiling, at_least=0.9)
+        t.claim("All replicas stay equal, bit for bit.", row.in_sync, at_least=1, exact=True, source="the book")
+    _tell_columns(t)
+    row, ceiling = compared[-1] if compared else (None, None)
+    t.draw(lambda figure: _draw(figure, t, row, s.rounds))
+    if row is None:
+        t.answer("There is nothing to compare: that takes a run on 1 device, and one on 2.")
+        t.explain("Run it with --devices 1,2.")
+    else:
+        makes = "A second device makes" if row.devices == 2 else f"{row.label} make"
+        best = f"the best this machine can give is {ceiling.speedup:.2f}"
+        t.answer(f"{makes} an epoch {row.speedup:.2f} times as fast; {best}.")
+        accuracies = " and ".join(f"{row.accuracy:.3f} on {row.label}" for row in t.rows)
+        t.explain(f"{accounts.losses(row)} In the end the test accuracy is {accuracies}.")
+    if any(0 in row.in_sync.values for row in t.rows if row.get("in_sync")):
+        t.answer("The replicas fell out of step, so the times mean nothing.")
+
+
+def _tell_columns(t):
+    t.column("sec_per_epoch", "s/epoch", ".2f", about="the time of all samples of the training set, at this speed")
+    t.column("samples_per_sec", "samples/s", ",.0f")
+    t.column("speedup", "speed-up", ".2f", spread=True, about="the first row's time over this row's")
+    t.column("of_ceiling", form=".2f", spread=True, about="the time of processes that share nothing, over this row's")
+    t.column("accuracy", form=".4f", about="on the test set, in the end: each process continues the training")
+    t.column("in_sync", about="all replicas of the row are equal, bit for bit")
+    t.column("possible", form=".2f", more=True, about="the speed-up that the devices, or fewer cores, could give")
+    for name, loss in accounts.LOST.items():
+        t.column(name, loss.name, "+.2f", -1, more=True)
+    t.column("reached", form=".2f", more=True)
+    t.note(
+        "Processes that share nothing train alone, one for each device, on its part of the batch. All rows see the "
+        "same batches in the same order, but sums over other shards differ in their last bits, and training magnifies "
+        "that: so accuracies differ, most where they still rise. Between the possible speed-up and the one that was "
+        "reached stands what each part takes away. Processes that share nothing lose the machine's part, too. The "
+        "other parts are those of `where-the-time-went`, from a few steps that are recorded after each round, less "
+        "what they take in those processes."
     )
-    claims = {
-        "halves": Claim(
-            "An epoch takes roughly half the time on two devices: on k devices it is at least 0.8 k times as fast.",
-            "the slides of the book's chapter; the book's own run became slower",
-            0.8,
-            least=True,
-        ),
-        "of_ceiling": Claim(
-            "Sharing one network costs little: it is at least 0.9 times as fast as processes that share nothing.",
-            "ours",
-            0.9,
-            least=True,
-        ),
-        "in_sync": Claim("All replicas stay equal, bit for bit.", "the book", 1, least=True, exact=True),
-    }
-    compared = "gradients and parameters of every replica, steps on an uneven batch"
-    tour = True
-    common = dict(devices=[1, 2], kind="auto", data="auto", data_dir=None)
-    presets = {
-        "quick": dict(common, seed=0, rounds=1, timeout=300.0, batch_size=128, lr=0.25, samples=10000),
-        "full": dict(common, seed=0, rounds=1, timeout=900.0, batch_size=256, lr=0.2, samples=20000),
-    }
-    little = dict(samples=200, batch_size=40)
-
-    def cases(self, settings: Settings) -> List[Case]:
-        counts = settings["devices"]
-        return [Case(plural(n, "device"), devices=n) for n in counts] + [
-            Case(f"{plural(n, 'process')}, nothing shared", processes=n, settings={"processes": n}, reference=True)
-            for n in counts
-            if n > 1
-        ]
-
-    def predict(self, settings: Settings, cores: int) -> str:
-        said = [
-            f"{link.speedup(n, cores):.2f} on {plural(n, 'device')} ({link.speedup(n, cores, 0.05):.2f} if "
-            "5% of a step can't be split)"
-            for n in settings["devices"]
-            if n > 1
-        ]
-        return f"Speed-up over one device, on {plural(cores, 'core')}: {', '.join(said) or 'nothing to compare'}."
-
-    def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
-        first = next((row for row in rows if len(row.devices) == settings["devices"][0]), None)
-        for row in rows + references:
-            row.metrics["samples_per_sec"] = row.metrics["round_samples"] / row.median
-            row.metrics["sec_per_epoch"] = row.case["epoch_samples"] / row.metrics["samples_per_sec"]
-            if first:
-                row.keep("speedup", first.ratios(row))
-        for row in rows:
-            devices, ceiling = len(row.devices), find(references, processes=len(row.devices))
-            if first and devices > 1 and len(first.devices) == 1:
-                row.keep("halves", [each / devices for each in row.rounds["speedup"]])
-            if ceiling:
-                row.keep("of_ceiling", ceiling.ratios(row))
-            if ceiling and "halves" in row.rounds:
-                row.metrics.update(possible=accounts.possible(row), reached=row.metrics["speedup"])
-                row.metrics.update(accounts.account(row, ceiling), hindrance=accounts.hindrance(row))
-
-    def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        if not all(row.metrics.get("in_sync", True) for row in rows):
-            return "The replicas fell out of step, so the times mean nothing."
-        row, ceiling = _most_devices(rows, references)
-        if not (row and ceiling):
-            return "There is nothing to compare: that takes a run on 1 device, and one on 2."
-        devices = "A second device makes" if len(row.devices) == 2 else f"{row.label} make"
-        return (
-            f"{devices} an epoch {row.estimate('speedup'):.2f} times as fast; the best this machine can give is "
-            f"{ceiling.estimate('speedup'):.2f}."
-        )
-
-    def explanation(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        row, ceiling = _most_devices(rows, references)
-        if not (row and ceiling):
-            return "Run it with --devices 1,2."
-        accuracies = " and ".join(f"{each.metrics['test_accuracy']:.3f} on {each.label}" for each in rows)
-        return f"{accounts.losses(row, ceiling)} In the end the test accuracy is {accuracies}."
-
-    def columns(self) -> List[Column]:
-        return [
-            Column("sec_per_epoch", "s/epoch", ".2f"),
-            Column("samples_per_sec", "samples/s", ",.0f"),
-            Column("speedup", "speed-up", ".2f", spread=True),
-            Column("of_ceiling", "of ceiling", ".2f", spread=True),
-            Column("test_accuracy", "accuracy", ".4f"),
-            Column("in_sync", "in sync"),
-        ]
-
-    def more_columns(self) -> List[Column]:
-        lost = [Column(name, loss.name, "+.2f", -1) for name, loss in accounts.LOST.items()]
-        return [Column("possible", "possible", ".2f"), *lost, Column("reached", "reached", ".2f")]
-
-    def draw(self, result: Result, figure: style.Figure) -> None:
-        """Bars of the times; what became of the possible speed-up; the accuracy by epoch, as the book draws it."""
-        rows = result["rows"] + result["references"]
-        accounted, ceiling = _most_devices(result["rows"], result["references"])
-        curves = [row for row in result["rows"] if len(row.rounds.get("test_accuracy", ())) > 1]
-        heights = [len(rows) * style.BAR_HEIGHT + 0.9]
-        heights += [accounts.HEIGHT] * bool(ceiling) + [2.8] * bool(curves)
-        parts = figure.subplots(len(heights), squeeze=False, height_ratios=heights)[:, 0]
-        colours = [style.COLOURS[0]] * len(result["rows"]) + [style.GREY] * len(result["references"])
-        scale = [row.metrics["sec_per_epoch"] / row.median for row in rows]
-        style.row_bars(figure, rows, "s/epoch", colours, scale, parts[0])
-        parts[0].set_title("Time of an epoch")
-        if accounted and ceiling:
-            accounts.draw(parts[1], accounted, ceiling)
-        if curves:
-            draw_accuracy(parts[-1], curves)
-        figure.set_figheight(sum(heights))
 
 
-def _most_devices(rows: List[Row], references: List[Row]) -> Tuple[Optional[Row], Optional[Row]]:
-    """The last row that is compared with one device, and its ceiling."""
-    row = next((row for row in reversed(rows) if "halves" in row.rounds), None)
-    return row, row and find(references, processes=len(row.devices))
+def _draw(figure, t, accounted, rounds):
+    """Bars of the times; what became of the possible speed-up; the accuracy by epoch, as the book draws it."""
+    curves = [row for row in t.rows if len(row.test_accuracy.values) > 1]
+    heights = [len(list(t)) * style.BAR_HEIGHT + 0.9]
+    heights += [accounts.HEIGHT] * bool(accounted) + [2.8] * bool(curves)
+    parts = figure.subplots(len(heights), squeeze=False, height_ratios=heights)[:, 0]
+    style.row_bars(figure, list(t), "s/epoch", axes=parts[0], name="sec_per_epoch")
+    parts[0].set_title("Time of an epoch")
+    if accounted:
+        accounts.draw(parts[1], accounted)
+    for number, row in enumerate(curves):
+        accuracy, epochs = row.test_accuracy, rounds * row.round_samples.median / row.epoch_samples
+        last = [value for value, run in zip(accuracy.values, accuracy.runs) if run == accuracy.runs[-1]]
+        # Equal curves lie on each other, so the later ones are dashed.
+        parts[-1].plot(
+            [epochs * (step + 1) for step in range(len(last))], last,
+            "--" if number else "-", marker=style.MARKERS[number], markersize=9 - 2 * number,
+            color=style.COLOURS[number], label=row.label,
+        )  # fmt: skip
+    if curves:
+        parts[-1].set(xlabel="epochs", ylabel="test accuracy", title="Accuracy")
+        parts[-1].legend()
+    figure.set_figheight(sum(heights))

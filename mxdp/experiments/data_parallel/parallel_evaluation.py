@@ -1,83 +1,86 @@
-"""Does evaluation on all devices give one device's accuracy, and how long does it take?
+"""Can the accuracy be computed on all devices, and how much faster is that?
 
 Each device classifies its shard of a batch and counts its right answers; the host adds up whole numbers. So nothing is
 rounded, and no replica talks to another: the cost model says that k devices with a core each take 1 / k of the time.
 """
 
-from __future__ import annotations
-
-from typing import List
-
+from mxdp.backend import np
+from mxdp.datasets import Split, load, minibatches
 from mxdp.errors import plural
-from mxdp.experiments.harness.claims import Claim
-from mxdp.experiments.harness.experiment import Case, Column, Experiment, Settings, experiment
-from mxdp.experiments.harness.rows import Row
+from mxdp.experiments.devices import devices_of
+from mxdp.experiments.lab import Case, Work, largest
 from mxdp.plans.cost.link import speedup
+from mxdp.scratch import evaluate, get_params, init_lenet, lenet
+from mxdp.timing import Timer
+from mxdp.training import BoundNet, TrainStep
+
+SOURCE = "Dive into Deep Learning, 'Training on Multiple GPUs', exercise 4"
+COMPARED = "right answers in uneven batches, against the labels of the highest scores"
+PRESETS = {"quick": dict(devices=[1, 2], data="auto", data_dir=None, batch_size=500, steps=100)}
+LITTLE = dict(data="synthetic", batch_size=100, steps=2)
+SAME = "As many answers are right as on one device: 0 differ."
+FASTER = "On k devices, which exchange nothing, it is at least 0.8 k times as fast."
 
 
-@experiment
-class ParallelEvaluation(Experiment):
-    """LeNet's accuracy on the test set, by one device and by several."""
+def cases(s):
+    for n in s.devices:
+        yield Case(plural(n, "device"), n)
 
-    name = "parallel-evaluation"
-    question = "Can the accuracy be computed on all devices, and how much faster is that?"
-    source = "Dive into Deep Learning, 'Training on Multiple GPUs', exercise 4"
-    how_to_read = (
-        "A round evaluates a trained network on the whole test set, in batches of 'batch_size' samples a device; the "
-        "rows take turns. 'Speed-up' is the first row's time over this row's, round by round. 'Differs' counts by how "
-        "many the right answers differ from one device's."
-    )
-    claims = {
-        "same": Claim(
-            "As many answers are right as on one device: 0 differ.", "ours: counts are not rounded", 0, exact=True
-        ),
-        "faster": Claim(
-            "On k devices, which exchange nothing, it is at least 0.8 k times as fast.",
-            "the cost model",
-            0.8,
-            least=True,
-        ),
-    }
-    compared = "right answers in uneven batches, against the labels of the highest scores"
-    common = dict(devices=[1, 2], kind="auto", data="auto", data_dir=None, seed=0, batch_size=500, steps=100)
-    presets = {
-        "quick": dict(common, timeout=300.0),
-        "full": dict(common, timeout=900.0),
-    }
-    little = dict(data="synthetic", batch_size=100, steps=2)
 
-    def cases(self, settings: Settings) -> List[Case]:
-        return [Case(plural(n, "device"), n) for n in settings["devices"]]
+def expect(s, cores):
+    said = ", ".join(f"{speedup(n, cores):.2f} on {plural(n, 'device')}" for n in s.devices if n > 1)
+    return f"The same accuracy. Speed-up over one device: {said or 'nothing to compare'}."
 
-    def predict(self, settings: Settings, cores: int) -> str:
-        said = [f"{speedup(n, cores):.2f} on {plural(n, 'device')}" for n in settings["devices"] if n > 1]
-        return f"The same accuracy. Speed-up over one device: {', '.join(said) or 'nothing to compare'}."
 
-    def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
-        first = next((row for row in rows if len(row.devices) == 1), None)
-        for row in rows:
-            row.metrics["samples_per_sec"] = row.metrics["samples"] / row.median
-            if first:
-                row.keep("speedup", first.ratios(row))
-                row.keep("of_one", row.ratios(first))
-                row.keep("differs", [abs(a - b) for a, b in zip(row.rounds["right"], first.rounds["right"])])
-            if first and row is not first:
-                row.keep("same", row.rounds["differs"])
-                row.keep("faster", [each / len(row.devices) for each in row.rounds["speedup"]])
+def oracle(case, s):
+    """Batches that leave the devices shards of other lengths, and a last one with fewer samples than devices."""
+    data, params = load("synthetic", seed=s.seed).test, init_lenet(s.seed, scale=0.1)
+    replicas = [get_params(params, device) for device in devices_of(case, s)]
+    for samples, batch_size in ((1, 1), (61, 7), (61, 61)):
+        few = Split(data.X[:samples], data.y[:samples])
+        right = (lenet(np.array(few.X), params).asnumpy().argmax(axis=1) == few.y).sum()
+        yield evaluate(few, replicas, batch_size, BoundNet(lenet)) * samples, right, 1e-9
 
-    def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        several = [row for row in rows if "faster" in row.rounds]
-        if not several:
-            return "One device has nothing to compare with: run it with --devices 1,2."
+
+def set_up(case, s):
+    """A round evaluates the network on the whole test set. It was trained on one device, so that all cases evaluate the
+    same parameters, bit for bit."""
+    devices, data = devices_of(case, s), load(s.data, s.data_dir, seed=s.seed)
+    # Larger weights than the book's, which learn nothing in so few steps.
+    params = get_params(init_lenet(s.seed, scale=0.1), devices[0])
+    step = TrainStep([params], devices[:1], 0.1)
+    for _, (X, y) in zip(range(s.steps), minibatches(data.train, 32, s.seed, epoch=0)):
+        step(X, y)
+    replicas, net, timer = [get_params(params, device) for device in devices], BoundNet(lenet), Timer()
+
+    def one_round():
+        with timer:
+            accuracy = evaluate(data.test, replicas, s.batch_size, net)
+        return timer.times[-1], {"right": round(accuracy * len(data.test)), "test_accuracy": accuracy}
+
+    one_round()
+    return Work(one_round, devices, data=data.name, samples=len(data.test))
+
+
+def tell(t, s):
+    one = t.maybe(devices=1)
+    for row in t:
+        row.samples_per_sec = row.samples / row.seconds
+        if one:
+            row.of_one, row.speedup = row.seconds / one.seconds, one.seconds / row.seconds
+            row.differs = largest([row.right - one.right, one.right - row.right])
+    several = [row for row in t if row.devices > 1 and one]
+    for row in several:
+        t.claim(SAME, row.differs, at_most=0, exact=True, source="ours: counts are not rounded")
+        t.claim(FASTER, row.speedup / row.devices, at_least=0.8, source="the cost model")
+    t.column("seconds", form=".3f", about="the whole test set, in batches of 'batch_size' samples a device")
+    t.column("samples_per_sec", "samples/s", ",.0f")
+    t.column("speedup", "speed-up", ".2f", spread=True, about="one device's time over this row's")
+    t.column("test_accuracy", "accuracy", ".4f")
+    t.column("differs", form=".0f", about="by how many the right answers differ from one device's")
+    if several:
         row = several[-1]
-        same = "the same accuracy" if not any(row.rounds["same"]) else "another accuracy"
-        return f"On {row.label} evaluation takes {row.estimate('of_one'):.2f} of one device's time and finds {same}."
-
-    def columns(self) -> List[Column]:
-        return [
-            Column("seconds", "seconds", ".3f"),
-            Column("samples_per_sec", "samples/s", ",.0f"),
-            Column("speedup", "speed-up", ".2f", spread=True),
-            Column("test_accuracy", "accuracy", ".4f"),
-            Column("differs", "differs", ".0f"),
-        ]
+        same = "the same accuracy" if not any(row.differs.values) else "another accuracy"
+        t.answer(f"On {row.label} evaluation takes {row.of_one:.2f} of one device's time and finds {same}.")
+    else:
+        t.answer("One device has nothing to compare with: run it with --devices 1,2.")

@@ -2,103 +2,115 @@
 
 Both train the same network on the same data, with equal batches, learning rate and start.
 
-- The book's loop (``measure/book_loop.py``): a data loader with four worker processes and a Python call for each
-  sample, the book's operators, a ``waitall`` after each step, and MXNet's default environment, in which the devices
-  wait for each other (see ``two-jobs``): two take as long as one.
+- The book's loop (:mod:`mxdp.experiments.book_loop`): a data loader with four worker processes and a Python call for
+  each sample, the book's operators, a ``waitall`` after each step, and MXNet's default environment, in which the
+  devices wait for each other (see ``two-jobs``): two take as long as one.
 - mxdp's: the data in memory, oneDNN's operators, and a process whose CPU contexts share nothing: two take half.
 """
 
-from __future__ import annotations
+import math
 
-from typing import List
+import numpy as onp
 
+from mxdp.datasets import load
 from mxdp.errors import plural
-from mxdp.experiments.harness.claims import Claim
-from mxdp.experiments.harness.environments import defaults
-from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Settings, experiment
-from mxdp.experiments.harness.rows import Row, find, find_all
-from mxdp.experiments.report import style
+from mxdp.experiments import book_loop
+from mxdp.experiments.data_parallel.continued import ContinuedTraining
+from mxdp.experiments.data_parallel.serial_run import check_step, synced_step
+from mxdp.experiments.devices import WARM_UP, devices_of, timed
+from mxdp.experiments.environments import defaults
+from mxdp.experiments.lab import Case, Work
 from mxdp.plans.cost.link import speedup
+from mxdp.scratch import evaluate, get_params, init_lenet, lenet
+from mxdp.training import BoundNet, train_epochs
 
-BOOK = "`pip install --no-deps d2l==1.0.3` and `pip install ipython matplotlib-inline pandas`, or `make run`"
+SOURCE = "Dive into Deep Learning, 'Training on Multiple GPUs'; MXNet's default environment"
+COMPARED = "gradients and parameters of every replica, against mxdp on one device"
+NEEDS = dict.fromkeys(
+    ("d2l", "IPython", "matplotlib_inline", "pandas"),
+    "`pip install --no-deps d2l==1.0.3` and `pip install ipython matplotlib-inline pandas`, or `make run`",
+)
+PRESETS = {
+    "quick": dict(devices=[1, 2], data="auto", data_dir=None, batch_size=256, lr=0.2, samples=4352),
+    "full": dict(devices=[2], data="auto", data_dir=None, batch_size=256, lr=0.2, samples=7680),
+}
+LITTLE = dict(devices=[2], samples=80, batch_size=40)
+HALF = "On several devices mxdp needs half of the book's time: at most 0.55 times as long."
+MODEL = "the cost model, which says at most half on two devices"
 
 
-@experiment
-class StockLoop(Experiment):
-    """The book's loop and mxdp's, on one and on several devices."""
+def cases(s):
+    for n in s.devices:
+        for loop, environment in (("mxdp", {}), ("book", defaults(n))):
+            yield Case(f"{loop}, {plural(n, 'device')}", n, environment=environment, loop=loop)
 
-    name = "stock-loop"
-    question = "What do mxdp's settings and data path bring over the book's loop as it stands?"
-    source = "Dive into Deep Learning, 'Training on Multiple GPUs'; MXNet's default environment"
-    how_to_read = (
-        "A round is an epoch of 'samples' samples, data path included; the rows take turns, and each process goes on "
-        "with the training of the one before it. 'Of the book's' is the "
-        "row's time over that of the book's loop on as many devices, round by round. With MXNet's default "
-        "threads the book's loop hangs on several devices where there are four cores or more; there it gets "
-        "OMP_NUM_THREADS=1. 'Accuracy': on the test set, after the last round. The two loops shuffle differently."
+
+def expect(s, cores):
+    said = ", ".join(f"{1 / speedup(n, cores):.2f} on {plural(n, 'device')}" for n in s.devices)
+    return f"mxdp's time over the book's: at most {said}; less by the time that the book's loader takes."
+
+
+def oracle(case, s):
+    """An even batch: the book's loop can't split another."""
+    if case.loop == "book":
+        step, layout = book_loop.train_batch, book_loop.book_layout
+        return check_step(devices_of(case, s), 60, s.seed, step=step, layout=layout)
+    return check_step(devices_of(case, s), 60, s.seed, step=synced_step())
+
+
+def set_up(case, s):
+    """A round is an epoch of ``samples`` samples, data path included, and then the test set, outside the clock. A few
+    batches warm up. A process goes on with the training of the one before it."""
+    devices, book = devices_of(case, s), case.loop == "book"
+    data = load(s.data, s.data_dir, seed=s.seed)
+    if s.samples:
+        data = data.take(s.samples)
+    data, few = (book_loop.splittable(part, math.prod(s.devices)) for part in (data, data.take(WARM_UP * s.batch_size)))
+    params = init_lenet(s.seed)
+    training = ContinuedTraining(case, book_loop.book_layout(params) if book else params)
+    warm_up, replicas = ([get_params(training.params, device) for device in devices] for _ in range(2))
+    if book:
+        book_loop.train_epoch(book_loop.data_loader(few.train, few.test, s.batch_size), warm_up, devices, s.lr)
+        batches = book_loop.data_loader(data.train, data.test, s.batch_size)
+        onp.random.seed(s.seed + training.rounds)  # by which gluon's loader shuffles
+    else:
+        next(train_epochs(few.train, warm_up, devices, s.batch_size, s.lr))
+        start = (training.rounds, 0)
+        epochs = train_epochs(data.train, replicas, devices, s.batch_size, s.lr, seed=s.seed, start=start)
+    net = book_loop.lenet if book else BoundNet(lenet)
+
+    def one_round():
+        if book:
+            seconds = timed(lambda: book_loop.train_epoch(batches, replicas, devices, s.lr))
+        else:
+            seconds = next(epochs).seconds
+        training.keep(replicas[0])
+        return seconds, {"test_accuracy": evaluate(data.test, replicas, net=net)}
+
+    return Work(one_round, devices, data=data.name, epoch_samples=len(data.train))
+
+
+def tell(t, s):
+    for row in t.rows:
+        row.samples_per_sec, row.accuracy = row.epoch_samples / row.seconds, row.test_accuracy.last
+        row.of_book = row.seconds / t.one(loop="book", devices=row.devices).seconds
+    for row in t.find(loop="mxdp"):
+        if row.devices > 1:
+            t.claim(HALF, row.of_book, at_most=0.55, source=MODEL)
+    t.column("seconds", "s/epoch", ".2f", spread=True, about="an epoch of 'samples' samples, data path included")
+    t.column("samples_per_sec", "samples/s", ",.0f")
+    t.column("of_book", "of the book's", ".2f", spread=True, about="the time over the book's loop's on as many devices")
+    t.column("accuracy", form=".4f", about="on the test set, in the end: each process continues the training")
+    t.note(
+        "The two loops shuffle differently. With MXNet's default threads the book's loop hangs on several devices "
+        "where there are four cores or more; there it gets OMP_NUM_THREADS=1."
     )
-    claims = {
-        "halves": Claim(
-            "On several devices mxdp needs half of the book's time: at most 0.55 times as long.",
-            "the cost model, which says at most half on two devices",
-            0.55,
-        )
-    }
-    compared = "gradients and parameters of every replica, against mxdp on one device"
-    needs = dict.fromkeys(("d2l", "IPython", "matplotlib_inline", "pandas"), BOOK)
-    common = dict(kind="auto", data="auto", data_dir=None, seed=0, batch_size=256, lr=0.2)
-    presets = {
-        "quick": dict(common, devices=[1, 2], rounds=1, timeout=300.0, samples=4352),
-        "full": dict(common, devices=[2], rounds=1, timeout=900.0, samples=7680),
-    }
-    little = dict(devices=[2], samples=80, batch_size=40)
-
-    def cases(self, settings: Settings) -> List[Case]:
-        cases = []
-        for n in settings["devices"]:
-            for loop, environment in (("mxdp", {}), ("book", defaults(n))):
-                settled = {"loop": loop, "num_devices": n}
-                cases.append(Case(f"{loop}, {plural(n, 'device')}", n, settings=settled, environment=environment))
-        return cases
-
-    def predict(self, settings: Settings, cores: int) -> str:
-        said = [f"{1 / speedup(n, cores):.2f} on {plural(n, 'device')}" for n in settings["devices"]]
-        return f"mxdp's time over the book's: at most {', '.join(said)}; less by the time that the book's loader takes."
-
-    def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
-        for row in rows:
-            row.metrics["sec_per_epoch"] = row.median
-            row.metrics["samples_per_sec"] = row.case["epoch_samples"] / row.median
-            devices = row.case["num_devices"]
-            book = find(rows, loop="book", num_devices=devices)
-            if book:
-                row.keep("of_book", row.ratios(book))
-                if row is not book and devices > 1:
-                    row.rounds["halves"] = row.rounds["of_book"]
-
-    def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        said = [
-            f"{row.estimate('of_book'):.2f} of the time that the book's loop takes on "
-            f"{plural(row.case['num_devices'], 'device')}"
-            for row in find_all(rows, loop="mxdp")[:-3:-1]
-        ]
-        return f"mxdp trains an epoch in {' and in '.join(said)}."
-
-    def explanation(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        return (
-            "mxdp's devices share no temporary space, so they work at the same time, and no loader hands over each "
-            "sample."
-        )
-
-    def columns(self) -> List[Column]:
-        return [
-            Column("sec_per_epoch", "s/epoch", ".2f"),
-            Column("seconds", "seconds", ".2f", spread=True),
-            Column("samples_per_sec", "samples/s", ",.0f"),
-            Column("of_book", "of the book's", ".2f", spread=True),
-            Column("test_accuracy", "accuracy", ".4f"),
-        ]
-
-    def draw(self, result: Result, figure: style.Figure) -> None:
-        colours = [style.GREY if row.case["loop"] == "book" else style.COLOURS[0] for row in result["rows"]]
-        style.row_bars(figure, result["rows"], "s/epoch", colours)
+    said = [
+        f"{row.of_book:.2f} of the time that the book's loop takes on {plural(row.devices, 'device')}"
+        for row in t.find(loop="mxdp")[:-3:-1]
+    ]
+    t.answer(f"mxdp trains an epoch in {' and in '.join(said)}.")
+    t.explain(
+        "mxdp's devices share no temporary space, so they work at the same time, and no loader hands over each sample."
+    )
+    t.bars(unit="s/epoch", colour="loop")

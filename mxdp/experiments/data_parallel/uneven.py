@@ -4,93 +4,158 @@ With equal shards the fast device waits at each all-reduce, and a step takes as 
 shards in proportion to the devices' speeds both end at the same time. If a slow device takes f times as long for a
 sample, equal shards take f / 2 of what the fast device alone would take, and proportional ones f / (1 + f): 2 / (1 + f)
 of the time of equal shards. The gradients are sums over the whole batch, so their values don't depend on the shards.
+
+Each device's thread stays on a core of its own, and in all rows but the reference a process that only counts keeps the
+last device's core busy. So this needs Linux, and a core for each device.
 """
 
-from __future__ import annotations
+import os
+import statistics
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
 
-from typing import List
+from mxdp.backend import npx
+from mxdp.experiments.data_parallel.serial_run import check_step, synced_step
+from mxdp.experiments.devices import devices_of, random_of, timed
+from mxdp.experiments.lab import Case, Skipped, Work
+from mxdp.plans.partition import cuts
+from mxdp.scratch import get_params, init_lenet
+from mxdp.training import TrainStep
 
-from mxdp.experiments.harness.claims import Claim
-from mxdp.experiments.harness.experiment import Case, Column, Experiment, Settings, experiment
-from mxdp.experiments.harness.rows import Row, find
-
+SOURCE = "Dive into Deep Learning, 'Concise Implementation for Multiple GPUs', exercise 2"
+COMPARED = "gradients and parameters of every replica, steps with shards in proportion to other weights"
+PRESETS = {
+    "quick": dict(devices=[2], kind="cpu", batch_size=128, steps=8),
+    "full": dict(devices=[2], kind="cpu", batch_size=128, steps=8, timeout=600.0),
+}
+LITTLE = dict(batch_size=24, steps=2)
+PAYS = "Shards in proportion to the measured speeds take less time than equal ones."
+EXERCISE = "the book's exercise asks how to divide the work"
+MODEL = "They take at most 1.25 times what the cost model says."
 EQUAL, BY_SPEED = "equal", "by speed"
+TASKS = Path("/proc/self/task")
+NEIGHBOUR = """
+import os, select
+busy = False
+while True:
+    if select.select([0], [], [], 0 if busy else None)[0]:
+        said = os.read(0, 1)
+        if not said:
+            break
+        busy = said == b"1"
+    for _ in range(20000):
+        pass
+"""
+"""Counts while it was last told ``1``; ends with the process that has started it."""
 
 
-@experiment
-class Uneven(Experiment):
-    """LeNet on two CPU devices, of which the second shares its core with a busy process."""
+def cases(s):
+    n = s.devices[0]
+    yield Case("equal shards", n, split=EQUAL, busy=True)
+    yield Case("shards by speed", n, split=BY_SPEED, busy=True)
+    yield Case("equal shards, equal devices", n, reference=True, split=EQUAL, busy=False)
 
-    name = "uneven"
-    question = "What if one device is slower than the other?"
-    source = "Dive into Deep Learning, 'Concise Implementation for Multiple GPUs', exercise 2"
-    how_to_read = (
-        "Each device's thread stays on a core of its own, and in all rows but the reference a process that only counts "
-        "keeps the last device's core busy. So this needs Linux, and a core for each device. 'Slower' is how much "
-        "longer that device then takes for the same samples alone, measured before each round. A round is 'steps' "
-        "steps; 'shards' are the samples of each device, from the speeds that `split_and_load` gets as `weights`. 'Of "
-        "equal' is the time over that of equal shards, round by round; 'predicted' is 2 / (1 + slower)."
+
+def expect(s, cores):
+    return "If a device is half as fast: 2/3 of the time of equal shards on two devices."
+
+
+def oracle(case, s):
+    """Shards in proportion 1 to 3, and 3 to 1."""
+    devices = devices_of(case, s)
+    for weights in ([1] * (len(devices) - 1) + [3], [3] * (len(devices) - 1) + [1]):
+        yield from check_step(devices, 61, s.seed, step=synced_step(weights))
+
+
+def set_up(case, s):
+    """A round is ``steps`` steps; before it each device alone takes its share of them. The speeds that weigh the shards
+    are measured here, with the neighbour."""
+    devices, random = devices_of(case, s), random_of(s)
+    cores = _cores(len(devices))
+    X = random.uniform(size=(s.batch_size, 1, 28, 28)).astype("float32")
+    y = random.randint(0, 10, size=len(X)).astype("int32")
+    params, half = init_lenet(s.seed), len(X) // len(devices)
+    alone = [TrainStep([get_params(params, device)], [device], 0.1) for device in devices]
+    for step, core in zip(alone, cores):
+        os.sched_setaffinity(_thread_of(partial(step, X[:half], y[:half])), {core})
+
+    neighbour = subprocess.Popen([sys.executable, "-c", NEIGHBOUR], stdin=subprocess.PIPE, bufsize=0)
+    os.sched_setaffinity(neighbour.pid, {cores[-1]})
+    assert neighbour.stdin
+    say = neighbour.stdin.write
+
+    def seconds(step, samples):
+        step(X[:samples], y[:samples])
+        return timed(lambda: [step(X[:samples], y[:samples]) for _ in range(s.steps)])
+
+    def speeds():
+        return [1 / seconds(step, half) for step in alone]
+
+    busy, weights = b"1" if case.busy else b"0", None
+    say(busy)
+    seconds(alone[-1], half)
+    if case.split == BY_SPEED:
+        weights = [statistics.median(speed) for speed in zip(*(speeds() for _ in range(5)))]
+    together = TrainStep([get_params(params, device) for device in devices], devices, 0.1, weights=weights)
+
+    def one_round():
+        say(busy)
+        first, *_, last = speeds()
+        taken = seconds(together, len(X))
+        say(b"0")
+        return taken, {"slower": first / last}
+
+    one_round()
+    borders = [0, *cuts(len(X), len(devices), weights), len(X)]
+    return Work(one_round, devices, shards=" + ".join(str(stop - start) for start, stop in zip(borders, borders[1:])))
+
+
+def _cores(count):
+    if not hasattr(os, "sched_setaffinity"):
+        raise Skipped("this system can't bind a thread to a core: run it on Linux")
+    found = sorted(os.sched_getaffinity(0))
+    if len(found) < count:
+        raise Skipped(f"{count} devices need a core each, and this process has {len(found)}: take fewer --devices")
+    return found[:count]
+
+
+def _thread_of(step):
+    """The thread of the device of these steps: the one that works most while they run."""
+
+    def ran(times):
+        for _ in range(times):
+            step()
+        npx.waitall()
+        return {int(path.name): int((path / "schedstat").read_text().split()[0]) for path in TASKS.iterdir()}
+
+    before, after = ran(1), ran(3)
+    return max(after, key=lambda thread: after[thread] - before.get(thread, 0))
+
+
+def tell(t, s):
+    equal, by_speed = t.one(split=EQUAL), t.one(split=BY_SPEED)
+    for row in t:
+        row.of_equal = row.seconds / equal.seconds
+    n = by_speed.devices
+    by_speed.predicted = n / (1 + (n - 1) * by_speed.slower)
+    t.column("seconds", form=".3f", about="the time of 'steps' steps")
+    t.column("shards", about="the samples of each device, from the speeds that `split_and_load` gets as `weights`")
+    t.column("slower", form=".2f", spread=True, about="the last device's time for the same samples, over the first's")
+    t.column("of_equal", form=".2f", spread=True, about="the time over that of equal shards")
+    t.column("predicted", form=".2f", about="2 / (1 + slower)")
+    t.note(
+        "'Slower' is measured before each round. In all rows but the last a process keeps the last device's core busy."
     )
-    claims = {
-        "pays": Claim(
-            "Shards in proportion to the measured speeds take less time than equal ones.",
-            "the book's exercise asks how to divide the work",
-            1.0,
-        ),
-        "model": Claim("They take at most 1.25 times what the cost model says.", "the cost model", 1.25),
-    }
-    compared = "gradients and parameters of every replica, steps with shards in proportion to other weights"
-    common = dict(devices=[2], kind="cpu", seed=0)
-    presets = {
-        "quick": dict(common, batch_size=128, steps=8, rounds=1, timeout=300.0),
-        "full": dict(common, batch_size=128, steps=8, rounds=1, timeout=600.0),
-    }
-    little = dict(batch_size=24, steps=2)
-
-    def cases(self, settings: Settings) -> List[Case]:
-        n = settings["devices"][0]
-        return [
-            Case("equal shards", n, settings={"split": EQUAL, "busy": True}),
-            Case("shards by speed", n, settings={"split": BY_SPEED, "busy": True}),
-            Case("equal shards, equal devices", n, settings={"split": EQUAL, "busy": False}, reference=True),
-        ]
-
-    def predict(self, settings: Settings, cores: int) -> str:
-        return "If a device is half as fast: 2/3 of the time of equal shards on two devices."
-
-    def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
-        equal, by_speed = (find(rows, split=split) for split in (EQUAL, BY_SPEED))
-        for row in rows + references:
-            row.keep_ratios("of_equal", equal)
-        if equal and by_speed:
-            n = len(by_speed.devices)
-            predicted = [n / (1 + (n - 1) * slower) for slower in by_speed.rounds["slower"]]
-            by_speed.keep("predicted", predicted)
-            by_speed.keep("pays", by_speed.rounds["of_equal"])
-            by_speed.keep("model", [own / said for own, said in zip(by_speed.rounds["of_equal"], predicted)])
-
-    def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        row = find(rows, split=BY_SPEED)
-        assert row is not None
-        return (
-            f"If one device takes {row.estimate('slower'):.2f} times as long for a sample, shards by speed take "
-            f"{row.estimate('of_equal'):.2f} of the time of equal ones."
-        )
-
-    def explanation(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        row = find(rows, split=BY_SPEED)
-        assert row is not None
-        return (
-            f"The cost model says {row.metrics['predicted']:.2f}. The shards had {row.case['shards']} samples. "
-            "Gradients are sums over the whole batch, divided once: uneven shards change them by rounding alone. "
-            "(A mean of the shards' means would differ.)"
-        )
-
-    def columns(self) -> List[Column]:
-        return [
-            Column("seconds", "seconds", ".3f"),
-            Column("shards", "shards"),
-            Column("slower", "slower", ".2f", spread=True),
-            Column("of_equal", "of equal", ".2f", spread=True),
-            Column("predicted", "predicted", ".2f"),
-        ]
+    t.claim(PAYS, by_speed.of_equal, at_most=1.0, source=EXERCISE)
+    t.claim(MODEL, by_speed.of_equal / by_speed.predicted, at_most=1.25, source="the cost model")
+    t.answer(
+        f"If one device takes {by_speed.slower:.2f} times as long for a sample, shards by speed take "
+        f"{by_speed.of_equal:.2f} of the time of equal ones."
+    )
+    t.explain(
+        f"The cost model says {by_speed.predicted.median:.2f}. The shards had {by_speed.shards} samples. Gradients are "
+        "sums over the whole batch, divided once: uneven shards change them by rounding alone. (A mean of the shards' "
+        "means would differ.)"
+    )

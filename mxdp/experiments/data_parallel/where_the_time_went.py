@@ -1,4 +1,4 @@
-"""Where does the time of a training step go?
+"""Where did the time of a training step go?
 
 Some LeNet steps of :func:`mxdp.train` are recorded, with Python at most two steps ahead. The wall clock of the device
 that works longest is split into parts that add up to it (:mod:`mxdp.tracing.breakdown`). On one device nearly all of it
@@ -6,117 +6,107 @@ should be compute. Two devices also communicate, and one waits for the other, at
 Where they share memory, compute takes longer than half of one device's time as well.
 """
 
-from __future__ import annotations
+from collections import deque
 
-import textwrap
-from typing import List
-
-from mxdp.errors import plural
-from mxdp.experiments.data_parallel.account import PARTS, shares
-from mxdp.experiments.harness.claims import Claim
-from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Settings, experiment
-from mxdp.experiments.harness.rows import Row, find_all
-from mxdp.experiments.report import style
+from mxdp.datasets import load
+from mxdp.engine import CompletionEvent
+from mxdp.errors import UsageError, plural
+from mxdp.experiments.data_parallel.account import PARTS, draw_parts, shares
+from mxdp.experiments.data_parallel.recorded_steps import recorder
+from mxdp.experiments.data_parallel.serial_run import check_step, synced_step
+from mxdp.experiments.devices import devices_of
+from mxdp.experiments.lab import Case, Work
+from mxdp.experiments.timelines import described
 from mxdp.plans.cost.link import speedup
+from mxdp.scratch import get_params, init_lenet, train_batch
+from mxdp.tracing.recording import can_record
+from mxdp.training import RUN_AHEAD, TrainStep
+
+SOURCE = "Dive into Deep Learning, 'Automatic Parallelism', exercise 4, and 'Training on Multiple GPUs'"
+COMPARED = "gradients and parameters of every replica, steps on an uneven batch"
+PRESETS = {
+    "quick": dict(devices=[1, 2], data="synthetic", data_dir=None, batch_size=256, timeout=120.0, steps=7),
+    "full": dict(devices=[1, 2], data="auto", data_dir=None, batch_size=256, timeout=600.0, steps=10),
+}
+LITTLE = dict(batch_size=40, steps=2)
+LR = 0.1
 
 
-@experiment
-class WhereTheTimeWent(Experiment):
-    """The step on each number of devices, with one all-reduce and with the book's loop over the parameters."""
+def cases(s):
+    for n in s.devices:
+        yield Case(f"{plural(n, 'device')}, one bucket", n, sync="buckets")
+        if n > 1:
+            yield Case(f"{plural(n, 'device')}, the book's loop", n, sync="book")
 
-    name = "where-the-time-went"
-    question = "Where did the time of a training step go?"
-    source = "Dive into Deep Learning, 'Automatic Parallelism', exercise 4, and 'Training on Multiple GPUs'"
-    how_to_read = (
+
+def expect(s, cores):
+    said = ", ".join(f"{1 / speedup(n, cores):.2f} on {plural(n, 'device')}" for n in s.devices if n > 1)
+    return (
+        f"Compute takes {said or '1.00'} of one device's time, on {plural(cores, 'core')}. The other parts are what "
+        "several devices cost."
+    )
+
+
+def oracle(case, s):
+    """An uneven batch."""
+    return check_step(devices_of(case, s), 61, s.seed, step=synced_step() if case.sync == "buckets" else train_batch)
+
+
+def set_up(case, s):
+    """A round is ``steps`` steps, recorded, after some that warm up. The row shows the last round's first three."""
+    devices = devices_of(case, s)
+    if not can_record(devices):
+        raise UsageError(
+            f"MXNet's profiler can't follow {plural(len(devices), 'CPU device')} on this machine: ask for fewer"
+        )
+    data, params = load(s.data, s.data_dir, seed=s.seed), init_lenet(s.seed)
+    replicas = [get_params(params, device) for device in devices]
+    pending: deque[CompletionEvent] = deque()
+
+    def one_by_one(X, y):
+        pending.append(CompletionEvent(train_batch(X, y, replicas, devices, LR)))
+        if len(pending) > RUN_AHEAD:
+            pending.popleft().wait()
+
+    step = TrainStep(replicas, devices, LR) if case.sync == "buckets" else one_by_one
+    record = recorder(data.train, s.batch_size, s.seed, step, devices)
+
+    def one_round():
+        split = record(s.steps)
+        three_steps = split.timeline.between(0.0, min(split.timeline.length, 3 * split.wall_clock))
+        return split.wall_clock, {**split.shares(), "on_processor": split.on_processor, **described(three_steps)}
+
+    return Work(one_round, devices)
+
+
+def tell(t, s):
+    one = t.maybe(devices=1)
+    for row in t:
+        vars(row).update({f"mean_{part}": share for part, share in shares(row).items()})
+        if one:
+            row.speedup = one.seconds / row.seconds
+        t.claim("At most 0.05 of the time of a step remains unexplained.", row.rest, at_most=0.05)
+    t.column("seconds", "ms", ".1f", 1e3, spread=True, about="the time of a recorded step")
+    t.column("speedup", "speed-up", ".2f", spread=True, about="one device's time over this row's")
+    t.column("on_processor", "on CPU", ".0%", about="the share of their working time in which devices had a processor")
+    for name, words in PARTS.items():
+        t.column(f"mean_{name}", words, ".1%", more=True)
+    t.note(
         "Mean shares of the wall clock of the device that works longest add up to 100 %; the answer gives medians. "
         "Waiting: for another device's result, or because Python waited. Python: the device was idle, since nothing "
-        "had been pushed. Input: the same, while a batch was made. Unexplained: idle for none of these reasons. The "
-        "account of `epochs` has the same parts. 'On CPU': the share of the devices' working time in which they had a "
-        "processor; else other programs ran, or Python."
+        "had been pushed. Input: the same, while a batch was made. Unexplained: idle for none of these reasons. Where "
+        "devices had no processor, other programs ran, or Python. The account of `epochs` has the same parts."
     )
-    claims = {"rest": Claim("At most 0.05 of the time of a step remains unexplained.", "ours", 0.05)}
-    compared = "gradients and parameters of every replica, steps on an uneven batch"
-    common = dict(devices=[1, 2], kind="auto", data="auto", data_dir=None, seed=0, batch_size=256)
-    presets = {
-        "quick": dict(common, data="synthetic", rounds=1, timeout=120.0, steps=7),
-        "full": dict(common, rounds=1, timeout=600.0, steps=10),
-    }
-    little = dict(batch_size=40, steps=2)
-
-    def cases(self, settings: Settings) -> List[Case]:
-        return [
-            Case(f"{plural(n, 'device')}, {words}", n, settings={"sync": way})
-            for n in settings["devices"]
-            for way, words in (("buckets", "one bucket"), ("book", "the book's loop"))
-            if n > 1 or way == "buckets"
-        ]
-
-    def predict(self, settings: Settings, cores: int) -> str:
-        said = [f"{1 / speedup(n, cores):.2f} on {plural(n, 'device')}" for n in settings["devices"] if n > 1]
-        return (
-            f"Compute takes {', '.join(said) or '1.00'} of one device's time, on {plural(cores, 'core')}. The other "
-            "parts are what several devices cost."
+    row = t.find(sync="buckets")[-1]
+    most = max((part for part in PARTS if part != "compute"), key=lambda part: shares(row)[part])
+    t.answer(
+        f"On {plural(row.devices, 'device')} {row.compute:.1%} of a training step is compute; the next largest part, "
+        f"{PARTS[most]}, takes {row.get(most):.1%}."
+    )
+    unexplained = max(value for row in t for value in row.rest.values if value is not None)
+    t.explain(f"At most {unexplained:.1%} of any round is unexplained.")
+    if row.get("on_processor") is not None and row.on_processor.median < 0.95:
+        t.explain(
+            f"Not all of this is compute: the devices had a processor for {row.on_processor:.0%} of their working time."
         )
-
-    def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
-        one = next((row for row in rows if len(row.devices) == 1), None)
-        for row in rows:
-            row.metrics.update(shares(row), rest_most=max(row.rounds["rest"]))
-            if one:
-                row.keep("speedup", one.ratios(row))
-
-    def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        row = find_all(rows, sync="buckets")[-1]
-        most = max((part for part in PARTS if part != "compute"), key=lambda part: float(row.metrics[part]))
-        return (
-            f"On {plural(len(row.devices), 'device')} {row.estimate('compute'):.1%} of a training step is compute; the "
-            f"next largest part, {PARTS[most]}, takes {row.estimate(most):.1%}."
-        )
-
-    def explanation(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        row = find_all(rows, sync="buckets")[-1]
-        text = f"At most {max(each.metrics['rest_most'] for each in rows):.1%} of any round is unexplained."
-        if "on_processor" in row.rounds and (share := row.estimate("on_processor")).median < 0.95:
-            text += f" Not all of this is compute: the devices had a processor for {share:.0%} of their working time."
-        return text
-
-    def columns(self) -> List[Column]:
-        return [
-            Column("seconds", "ms", ".1f", 1e3, spread=True),
-            Column("speedup", "speed-up", ".2f", spread=True),
-            Column("on_processor", "on CPU", ".0%"),
-        ]
-
-    def more_columns(self) -> List[Column]:
-        return [Column(name, words, ".1%") for name, words in PARTS.items()]
-
-    def draw(self, result: Result, figure: style.Figure) -> None:
-        """A bar for each row."""
-        draw_parts(figure, result["rows"])
-
-
-def draw_parts(figure: style.Figure, rows: List[Row]) -> None:
-    """A bar a row: in its parts the ms where there is room, at its end their sum, and below it the shares."""
-    axes = figure.add_subplot()
-    longest = max(row.median * 1e3 for row in rows)
-    for y, row in enumerate(rows):
-        ms, left = row.median * 1e3, 0.0
-        for name, colour in zip(PARTS, (*style.COLOURS[:6], style.GREY)):
-            length = row.metrics[name] * ms
-            axes.barh(y, length, left=left, height=0.36, color=colour, label=None if y else PARTS[name])
-            if length > 0.08 * longest:
-                light = "white" if name in ("compute", "rest", "front_end") else style.INK
-                axes.text(left + length / 2, y, style.number(length), color=light, ha="center", va="center")
-            left += length
-        shown = sorted((share, name) for name in PARTS if (share := row.metrics[name]) >= 0.005)
-        parts = [f"{PARTS[name]} {share:.1%}".replace(" ", "\N{NO-BREAK SPACE}") for share, name in reversed(shown)]
-        below = textwrap.fill(" · ".join(parts), 66, break_on_hyphens=False)
-        axes.annotate(row.label, (0, y - 0.18), (3, 2), textcoords="offset points", va="bottom")
-        axes.annotate(
-            f"{style.number(ms)} ms", (left, y), (7, 0), textcoords="offset points", va="center", weight="bold"
-        )
-        axes.annotate(below, (0, y + 0.18), (3, -3), textcoords="offset points", va="top", size=9.5)
-    axes.set(xlim=(0, 1.2 * longest), ylim=(len(rows) - 0.45, -0.5), xlabel="ms a step", yticks=[])
-    axes.grid(axis="y", visible=False)
-    figure.set_figheight(1.05 * len(rows) + 1.8)
-    figure.legend(loc="outside lower center", ncols=2)
+    t.draw(lambda figure: draw_parts(figure, t.rows))

@@ -48,7 +48,7 @@ class Child:
         self.size = order["cases"][0]["processes"]
         self.rank = ranks.rank(order["cases"][0]["engine"]) if self.size > 1 else 0
         self.cases = list(map(self._case, order["cases"]))
-        self._answers = open(path.with_name(f"answer-{self.rank}"), "a", encoding="utf-8")
+        self._answers = path.with_name(f"answer-{self.rank}").open("a", encoding="utf-8")
 
     def measure(self) -> None:
         """Oracle and warm-up of every case, rounds in turn, a recording. A case that fails is left out."""
@@ -132,7 +132,8 @@ class Child:
 
     def _record(self, index: int, case: Case) -> None:
         work = self.works[index]
-        assert work.record and work.devices is not None
+        assert work.record
+        assert work.devices is not None
         work.prepare()
         self._answer(case=index, timeline=recorded(work.record, work.devices))
 

@@ -1,0 +1,109 @@
+"""What the questions about all-reduces share: arrays with exact sums, MXNet's stores, and the time of a sum."""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+import numpy as onp
+
+from mxdp.backend import Device, HostArray, NDArray, mx, np, npx, upload
+from mxdp.experiments.allreduce.common import STORES
+from mxdp.experiments.oracle import whole_numbers
+
+Sync = Callable[[], object]
+Shape = Tuple[int, ...]
+
+SPELL_SECONDS, SPELLS = 0.0125, 5
+"""A round has five spells, in each of which a call is repeated for about this time. A call that takes longer is timed
+once."""
+TURNS, LEAD = 3, 3
+"""Where syncs take turns: the spells of each that count, and the spells before each of them that don't."""
+
+
+def replicas(shapes: Sequence[Shape], devices: Sequence[Device], seed: Optional[int]) -> List[List[NDArray]]:
+    """``arrays[rank][number]`` on each device.
+
+    With a seed they hold whole numbers that depend on rank, index and seed: sums are exact, and a swapped chunk shows.
+    Without a seed they hold zeros, whose sums stay zeros.
+    """
+    if seed is None:
+        return [[np.zeros(shape, ctx=device) for shape in shapes] for device in devices]
+    return [[upload(numbers(shape, rank, seed), device) for shape in shapes] for rank, device in enumerate(devices)]
+
+
+def numbers(shape: Shape, rank: int, seed: int) -> HostArray:
+    """What device ``rank`` holds at first."""
+    return whole_numbers(rank, int(onp.prod(shape)), seed).reshape(shape)
+
+
+def store_sync(name: str, arrays: Sequence[Sequence[NDArray]]) -> Sync:
+    """What ``gluon.Trainer`` does with the store of that name in the table: a key for each array, summed in place, the
+    first arrays first. Must outlive its jobs, so wait before you drop it: MXNet frees a store at once, which divided by
+    zero once (in ``CommCPU::ReduceSumCPU``)."""
+    store = mx.kv.create(STORES[name])
+    keys = [list(same) for same in zip(*arrays)]
+    for key, same in enumerate(keys):
+        store.init(key, same[0])
+
+    def sync() -> None:
+        for key, same in enumerate(keys):
+            store.pushpull(key, same, priority=-key)
+
+    return sync
+
+
+def exact_sums(arrays: Sequence[Sequence[NDArray]], seed: int) -> Iterator[Tuple[HostArray, HostArray, float]]:
+    """For an oracle: every array of every replica, and the exact sum over all ranks."""
+    for same in zip(*arrays):
+        total: Any = sum(numbers(same[0].shape, rank, seed) for rank in range(len(same)))
+        for x in same:
+            yield x.asnumpy(), total, 0.0
+
+
+def seconds_a_call(sync: Sync) -> float:
+    """Mean over the calls of the median spell. Each is waited for, as a training step needs the sums, too."""
+    once, calls = _first(sync)
+    return statistics.median(_timed(sync, calls) for _ in range(SPELLS)) if calls else once
+
+
+def seconds_in_turn(makers: Mapping[str, Callable[[], Sync]]) -> Dict[str, float]:
+    """:func:`seconds_a_call` of what each makes. The spells take turns, each time in another order.
+
+    Sums that the devices make one after the other often leave their threads on one of two cores, where Linux keeps
+    them for a while. Who sums has one algorithm, so each runs before its spell counts: otherwise it would be timed with
+    the threads where the one before it had left them.
+    """
+    times: Dict[str, List[float]] = {}
+    short: Dict[str, Tuple[Sync, int]] = {}  # what takes longer than a spell is dropped, with its memory
+    for name, make in makers.items():
+        sync = make()
+        once, calls = _first(sync)
+        times[name] = [] if calls else [once]
+        if calls:
+            short[name] = sync, calls
+    for turn in range(TURNS):
+        for name in random.Random(turn).sample(list(short), len(short)):
+            sync, calls = short[name]
+            _timed(sync, LEAD * calls)
+            times[name].append(_timed(sync, calls))
+    return {name: statistics.median(own) for name, own in times.items()}
+
+
+def _first(sync: Sync) -> Tuple[float, int]:
+    """Seconds of a call after a first one, and the calls of a spell; 0 if one takes longer."""
+    sync()
+    npx.waitall()
+    once = _timed(sync, 1)
+    calls = min(500, int(SPELL_SECONDS / max(once, 1e-6)))
+    return once, max(2, calls) if calls else 0
+
+
+def _timed(sync: Sync, calls: int) -> float:
+    started = time.perf_counter()
+    for _ in range(calls):
+        sync()
+        npx.waitall()
+    return (time.perf_counter() - started) / calls
