@@ -8,8 +8,8 @@ import pytest
 from mxdp import process
 from mxdp.backend import mx, np, npx
 from mxdp.errors import TraceError
-from mxdp.experiments.measure import memory
-from mxdp.experiments.measure.memory import MARK, peak_bytes, read_peaks
+from mxdp.experiments import memory
+from mxdp.experiments.memory import MARK, peak_bytes, read_peaks
 
 DEVICES = [mx.cpu(0), mx.cpu(1)]
 

@@ -11,36 +11,24 @@ import pytest
 from mxdp import memory
 from mxdp.backend import mx, np, npx
 from mxdp.errors import MemoryShortage
-from mxdp.experiments.automatic_parallelism.memory_guard import BigResults, MemoryGuard
-from mxdp.experiments.automatic_parallelism.work import memory_guard as work
-from mxdp.experiments.automatic_parallelism.work.memory_guard import at_most, refused, serial, slices_of
-from mxdp.experiments.measure.child import one_round
-from mxdp.experiments.measure.memory import Peak
-from mxdp.experiments.measure.oracle import count
-from mxdp.experiments.measure.timelines import recorded
+from mxdp.experiments.automatic_parallelism import memory_guard
+from mxdp.experiments.automatic_parallelism.memory_guard import BigResults, at_most, run, serial, slices_of
+from mxdp.experiments.lab.module import Settings
+from mxdp.experiments.memory import Peak
+from mxdp.experiments.oracle import count
+from mxdp.experiments.timelines import recorded
 from mxdp.tracing import Timeline
 
-SETTINGS = dict(devices=[1], kind="cpu", seed=0, rounds=2, timeout=60.0, size=400, products=40, limit_bytes=10_000_000)
-CASES = {case.settings["way"]: case for case in MemoryGuard().cases(SETTINGS)}
+SETTINGS = Settings(devices=[1], kind="cpu", seed=0, size=400, products=40, limit_bytes=10_000_000)
+CASES = {case.way: case for case in memory_guard.cases(SETTINGS)}
 JOB = BigResults(400, 40)
 CPU = mx.cpu(0)
 SMALL = BigResults(size=6, products=5)
 
 
-def attempted(way, settings=SETTINGS):
-    """What a row would say after a round."""
-    ready = work.set_up(CASES[way], settings)
-    assert list(map(str, ready.devices)) == ["cpu(0)"]
-    done = one_round(ready)
-    return {**done.metrics, **done.last}
-
-
 @pytest.mark.parametrize("way", CASES)
 def test_the_oracle_compares_all_row_sums_and_the_guards_answer(way):
-    assert count(work.oracle(CASES[way], SETTINGS)) == (11 * 129 + 1, 0)
-
-
-run = work.run
+    assert count(memory_guard.oracle(CASES[way], SETTINGS)) == (11 * 129 + 1, 0)
 
 
 def leaves_one_out(job, device, seed, pieces):
@@ -49,26 +37,32 @@ def leaves_one_out(job, device, seed, pieces):
 
 @pytest.mark.parametrize("way", ["sliced", "unguarded"])
 def test_the_oracle_catches_a_slice_that_is_off_by_one(monkeypatch, way):
-    monkeypatch.setattr(work, "run", leaves_one_out)
-    assert count(work.oracle(CASES[way], SETTINGS))[1] > 0
+    monkeypatch.setattr(memory_guard, "run", leaves_one_out)
+    assert count(memory_guard.oracle(CASES[way], SETTINGS))[1] > 0
 
 
 def test_the_oracle_catches_a_guard_that_lets_all_pass(monkeypatch):
     monkeypatch.setattr(memory, "check_fits", lambda needed, device, limit: None)
-    wrong = {way: count(work.oracle(case, SETTINGS))[1] for way, case in CASES.items()}
+    wrong = {way: count(memory_guard.oracle(case, SETTINGS))[1] for way, case in CASES.items()}
     assert wrong == {"fits": 0, "refused": 1, "sliced": 1, "unguarded": 0}
 
 
 def test_the_slices_are_recorded():
-    ready = work.set_up(CASES["sliced"], SETTINGS)
-    at_once = one_round(ready).last["at_once"]
-    metrics = recorded(ready.record(), ready.devices)
-    events = Timeline.from_json(metrics["timeline"]).events
+    ready = memory_guard.set_up(CASES["sliced"], SETTINGS)
+    at_once = ready.round()[1]["at_once"]
+    events = Timeline.from_json(recorded(ready.record, [CPU])["timeline"]).events
     assert sum(event.name == "FullyConnected" for event in events) == 40
     waits = [event.end for event in events if event.name == "MXNDArrayWaitAll"]
     products = [[event for event in events if event.name == "FullyConnected" and event.end <= end] for end in waits]
     assert [len(each) for each in products[:3]] == [at_once * n for n in (1, 2, 3)]
-    assert work.set_up(CASES["fits"], SETTINGS).record is None
+    assert memory_guard.set_up(CASES["fits"], SETTINGS).record is None
+
+
+def attempted(way, **changes):
+    """What a row would say after a round."""
+    seconds, found = memory_guard.set_up(CASES[way], Settings({**SETTINGS, **changes})).round()
+    assert seconds > 0
+    return found
 
 
 def without_a_limit_it_runs_whole_and_takes_what_it_should():
@@ -92,10 +86,9 @@ def in_slices_it_takes_that_much_less():
 
 
 def with_nobody_asking_it_fails_under_a_limit_of_the_systems():
-    work.SLACK = 4 << 20
-    found = attempted("unguarded", {**SETTINGS, "size": 2000, "products": 60})
-    assert found["at_once"] == 0
-    assert found["said"] == "MXNetError: Failed to allocate CPU Memory"
+    memory_guard.SLACK = 4 << 20
+    found = attempted("unguarded", size=2000, products=60)
+    assert (found["at_once"], found["said"]) == (0, "MXNetError: Failed to allocate CPU Memory")
     assert found["measured_bytes"] < BigResults(2000, 60).needed(60) / 2
     assert json.dumps(found)
 
@@ -144,36 +137,24 @@ def test_in_a_process_whose_heap_holds_nothing_else(check):
     assert done.returncode == 0, done.stderr
 
 
-def test_bytes_are_those_of_its_arrays():
-    assert SMALL.result_bytes == 4 * (6 * 6 + 6 + 6 * 64)
-    assert SMALL.fixed_bytes == 4 * 2 * 6 * 64
-    assert SMALL.needed(3) == SMALL.fixed_bytes + 3 * SMALL.result_bytes
-
-
 @pytest.mark.parametrize("pieces", [[(0, 5)], [(0, 2), (2, 5)], [(number, number + 1) for number in range(5)]])
 def test_however_it_is_cut_it_gives_the_same(pieces):
     sums = run(SMALL, CPU, 3, pieces)
-    assert sums.shape == (5, 6)
     assert (sums == serial(SMALL, 3)).all()
     assert len(onp.unique(sums[:, 0])) > 1
 
 
-def test_a_job_that_fits_is_not_cut():
-    assert slices_of(SMALL, CPU, None, cut=False) == [(0, 5)]
-    assert slices_of(SMALL, CPU, SMALL.needed(5), cut=True) == [(0, 5)]
-
-
-def test_one_that_does_not_is_refused_or_cut():
+def test_a_job_that_does_not_fit_is_refused_or_cut():
+    assert slices_of(SMALL, CPU, None, cut=False) == slices_of(SMALL, CPU, SMALL.needed(5), cut=True) == [(0, 5)]
     with pytest.raises(MemoryShortage):
         slices_of(SMALL, CPU, SMALL.needed(5) - 1, cut=False)
     assert slices_of(SMALL, CPU, SMALL.needed(5) - 1, cut=True) == [(0, 3), (3, 5)]
     assert slices_of(SMALL, CPU, SMALL.needed(2), cut=True) == [(0, 2), (2, 4), (4, 5)]
     with pytest.raises(MemoryShortage, match="one slice needs"):
         slices_of(SMALL, CPU, SMALL.needed(1) - 1, cut=True)
-    assert [refused(SMALL, CPU, limit) for limit in (SMALL.needed(5) - 1, SMALL.needed(5))] == [True, False]
 
 
-def test_without_a_limit_the_machine_is_one(monkeypatch):
+@pytest.mark.parametrize("limit", [None, 10**9])
+def test_without_a_limit_the_machine_is_one(limit, monkeypatch):
     monkeypatch.setattr(memory, "available_bytes", lambda device: SMALL.needed(2))
-    assert slices_of(SMALL, CPU, None, cut=True) == [(0, 2), (2, 4), (4, 5)]
-    assert slices_of(SMALL, CPU, 10**9, cut=True) == [(0, 2), (2, 4), (4, 5)]
+    assert slices_of(SMALL, CPU, limit, cut=True) == [(0, 2), (2, 4), (4, 5)]

@@ -4,8 +4,8 @@ import numpy as onp
 import pytest
 
 from mxdp.backend import mx, np, npx
-from mxdp.experiments.measure import memory as peaks
-from mxdp.experiments.measure.memory import Peak, taken
+from mxdp.experiments import memory as peaks
+from mxdp.experiments.memory import Peak, taken
 
 MB = 1_000_000
 

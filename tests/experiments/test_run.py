@@ -9,11 +9,12 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 
 import psutil
 import pytest
 
-from mxdp.experiments.lab import result, run
+from mxdp.experiments.lab import result, run, start
 from mxdp.experiments.lab.module import Question
 from mxdp.experiments.lab.told import NO_ANSWER, told
 
@@ -197,3 +198,24 @@ def test_nothing_is_left_running_when_the_runner_itself_is_killed(importable, tm
 @pytest.mark.parametrize("timeout", [1e10, float("inf")])
 def test_a_time_limit_may_be_longer_than_the_system_waits(timeout, measure):
     assert measure(timeout=timeout)[0]["status"] == "ok"
+
+
+class Ends:
+    """A process that has ended at the given look."""
+
+    def __init__(self, at):
+        self.left = at
+
+    def poll(self):
+        self.left -= 1
+        return 0 if self.left < 0 else None
+
+    def wait(self, timeout):
+        return 0
+
+
+@pytest.mark.parametrize("at", range(5))
+def test_a_process_may_end_at_any_moment_between_two_looks_at_it(at, monkeypatch, tmp_path):
+    """Seen: one that ended just after a look made the whole measurement fail with a StopIteration."""
+    monkeypatch.setattr(start, "_running", lambda commands, *_: nullcontext([Ends(at) for _ in commands]))
+    assert start.wait_for([((), {})] * 2, [], 9.0, tmp_path / "log", None, lambda: None) is None

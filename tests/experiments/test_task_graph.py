@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import sys
+
 import pytest
 
+from mxdp.backend import mx, np, npx
+from mxdp.experiments.automatic_parallelism import task_picture, task_runs
 from mxdp.experiments.automatic_parallelism.task_graph import (
     GraphTask,
     from_ends,
@@ -10,6 +14,7 @@ from mxdp.experiments.automatic_parallelism.task_graph import (
     one_by_one,
     side_by_side,
 )
+from mxdp.experiments.lab import Number
 from mxdp.plans.cost.simulate import simulate
 
 FORK = [
@@ -20,37 +25,37 @@ FORK = [
 ]
 
 
-def test_two_lanes_work_side_by_side():
-    assert simulate([FORK], cores=2) == {"a": (0, 2), "b": (2, 5), "c": (2, 3), "d": (5, 6)}
+def numbers(**values):
+    """One for each task. Only the medians count."""
+    return {name: Number([value - 0.5, value, value + 1]) for name, value in values.items()}
 
 
-def test_with_a_wait_after_each_nothing_does():
-    spans = simulate(one_by_one(FORK), cores=2)
-    assert length(spans) == 7
-    assert side_by_side(FORK, spans) == 0
+def test_lanes_work_side_by_side_unless_they_wait_or_share_a_core():
+    spans = simulate([FORK], cores=2)
+    assert spans == {"a": (0, 2), "b": (2, 5), "c": (2, 3), "d": (5, 6)}
+    assert side_by_side(FORK, spans) == pytest.approx(1 / 6)
+    waits, shared = simulate(one_by_one(FORK), cores=2), simulate([FORK], cores=1)
+    assert (length(waits), side_by_side(FORK, waits), length(shared), shared["c"]) == (7, 0, 7, (2, 4))
 
 
-def test_one_core_is_shared():
-    spans = simulate([FORK], cores=1)
-    assert spans["c"] == (2, 4)
-    assert length(spans) == 7
+X, Y, Z, LATE = GraphTask("x", 0), GraphTask("y", 0), GraphTask("z", 0), GraphTask("late", 0, ("x",))
+SLOW, OTHER = GraphTask("x", 0, cost=2.0), GraphTask("y", 1)
 
 
-def test_what_became_ready_first_runs_first_and_of_these_what_was_pushed_first():
-    tasks = [GraphTask("x", 0), GraphTask("late", 0, ("x",)), GraphTask("y", 0), GraphTask("z", 0)]
-    order = sorted(simulate([tasks], cores=4).items(), key=lambda item: item[1])
-    assert [name for name, _ in order] == ["x", "y", "z", "late"]
-
-
-def test_two_workers_let_a_lane_do_two_things():
-    tasks = [GraphTask("x", 0), GraphTask("y", 0), GraphTask("z", 0)]
-    assert length(simulate([tasks], cores=4, workers=2)) == 2
-    assert length(simulate([tasks], cores=1, workers=2)) == pytest.approx(3)
-
-
-def test_groups_come_one_after_the_other():
-    x, y = GraphTask("x", 0, cost=2.0), GraphTask("y", 1, cost=1.0)
-    assert simulate([[x], [y]], cores=2)["y"] == (2, 3)
+@pytest.mark.parametrize(
+    ("groups", "cores", "workers", "ends"),
+    [
+        # What became ready first runs first, and of these what was pushed first.
+        ([[X, LATE, Y, Z]], 4, 1, dict(x=1, y=2, z=3, late=4)),
+        # Two workers let a lane do two things, if there are cores for them.
+        ([[X, Y, Z]], 4, 2, dict(x=1, y=1, z=2)),
+        ([[X, Y, Z]], 1, 2, dict(x=2, y=2, z=3)),
+        # Groups come one after the other.
+        ([[SLOW], [OTHER]], 2, 1, dict(x=2, y=3)),
+    ],
+)
+def test_when_tasks_end(groups, cores, workers, ends):
+    assert {name: end for name, (_, end) in simulate(groups, cores, workers).items()} == pytest.approx(ends)
 
 
 @pytest.mark.parametrize(
@@ -61,27 +66,60 @@ def test_a_task_whose_needs_do_not_come_is_named(groups):
         simulate(groups, cores=2)
 
 
-def test_spans_follow_from_the_ends_and_the_simulation_agrees():
-    spans = simulate([FORK], cores=2)
-    assert from_ends(FORK, {name: end for name, (_, end) in spans.items()}) == spans
-
-
-def test_an_end_that_was_noted_late_is_put_right_by_those_that_needed_it():
-    ends = {"a": 2.9, "b": 5.0, "c": 2.5, "d": 6.0}
-    assert from_ends(FORK, ends) == {"a": (0, 2.5), "c": (2.5, 2.5), "b": (2.5, 5.0), "d": (5.0, 6.0)}
-
-
-def test_a_lane_without_work_waits():
-    tasks = [GraphTask("a", 0), GraphTask("b", 1, ("a",))]
-    assert from_ends(tasks, {"a": 1.0, "b": 3.0}) == {"a": (0, 1), "b": (1, 3)}
-
-
-def test_side_by_side_is_a_share_of_the_time():
-    spans = simulate([FORK], cores=2)
-    assert side_by_side(FORK, spans) == pytest.approx(1 / 6)
-    assert side_by_side(FORK[:1], {"a": (1.0, 2.0)}) == 0
+@pytest.mark.parametrize(
+    ("ends", "spans"),
+    [
+        ({name: end for name, (_, end) in simulate([FORK], cores=2).items()}, simulate([FORK], cores=2)),
+        # An end that was noted late is put right by those that needed it.
+        (dict(a=2.9, b=5.0, c=2.5, d=6.0), {"a": (0, 2.5), "c": (2.5, 2.5), "b": (2.5, 5.0), "d": (5.0, 6.0)}),
+    ],
+)
+def test_spans_follow_from_the_ends(ends, spans):
+    assert from_ends(FORK, numbers(**ends)) == spans
 
 
 def test_measured_tasks_keep_everything_but_their_cost():
-    done = measured(FORK[:2], {"a": 0.5, "b": 0.25})
+    done = measured(FORK[:2], numbers(a=0.5, b=0.25))
     assert done == [GraphTask("a", 0, cost=0.5), GraphTask("b", 1, ("a",), 0.25)]
+
+
+def test_in_a_picture_a_task_is_below_what_it_needs_and_below_what_ran_before_it():
+    assert task_picture.rows_of(FORK, simulate([FORK], cores=2)) == {"a": 0, "b": 1, "c": 1, "d": 2}
+    assert task_picture.rows_of(FORK[1:], simulate([FORK], cores=2)) == {"c": 0, "b": 0, "d": 1}
+
+
+TASKS = [GraphTask("one", 0), GraphTask("two", 1, ("one",)), GraphTask("three", 0, ("one", "two"))]
+FUNCTIONS = {
+    "one": lambda: (np.ones((2,)),),
+    "two": lambda one: (one[0].copyto(mx.cpu(1)) * 2,),
+    "three": lambda one, two: (one[0] + two[0].copyto(mx.cpu(0)), two[0]),
+}
+
+
+def test_results_go_to_those_that_need_them():
+    done = task_runs.run([TASKS], FUNCTIONS)
+    found = [[array.asnumpy().tolist() for array in done[name]] for name in ("two", "three")]
+    assert found == [[[2, 2]], [[3, 3], [2, 2]]]
+
+
+def test_there_is_a_wait_between_groups_and_none_at_the_end(monkeypatch):
+    happened = []
+    monkeypatch.setattr(npx, "waitall", lambda: happened.append("wait"))
+    task_runs.run([TASKS[:1], TASKS[1:]], FUNCTIONS, lambda task, results: happened.append(task.name))
+    assert happened == ["one", "wait", "two", "three"]
+
+
+def test_every_task_is_timed_alone_between_waits(monkeypatch):
+    happened, clock = [], iter([1.0, 1.5, 3.5, 3.75])
+    monkeypatch.setattr(npx, "waitall", lambda: happened.append("wait"))
+    monkeypatch.setattr(task_runs.time, "perf_counter", lambda: (happened.append("clock"), next(clock))[1])
+    assert task_runs.alone(TASKS, FUNCTIONS) == {"one": 0.5, "two": 2.0, "three": 0.25}
+    assert happened == ["wait", "clock"] * 4
+
+
+def test_ends_are_in_order_and_python_switches_as_before():
+    interval = sys.getswitchinterval()
+    found = task_runs.ends([TASKS[:1], TASKS[1:]], FUNCTIONS)
+    # There is a wait after the first. Of the others, either may be noted a moment late.
+    assert 0 < found["one"] < min(found["two"], found["three"])
+    assert sys.getswitchinterval() == interval

@@ -1,4 +1,4 @@
-"""A net with branches on two devices: is the engine's order as good as one made by hand?
+"""Is the engine's order of a net with branches as good as one made by hand?
 
 ::
 
@@ -16,32 +16,41 @@ in the queue of its source. With the long branch listed first the engine should 
 the copy of the stem's result waits behind all short branches: 13. Two workers a device let the copy overtake.
 """
 
-from __future__ import annotations
+from functools import partial
 
-from typing import Dict, List, Sequence
+import numpy as onp
 
-from mxdp import process
+from mxdp.backend import npx, upload
 from mxdp.errors import plural
 from mxdp.experiments.automatic_parallelism import task_picture
-from mxdp.experiments.automatic_parallelism.task_graph import GraphTask, Groups, from_ends, length, measured, one_by_one
-from mxdp.experiments.harness.claims import Claim
-from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Settings, experiment
-from mxdp.experiments.harness.rows import Row, find
-from mxdp.experiments.report import style
+from mxdp.experiments.automatic_parallelism.task_graph import GraphTask, length, measured, one_by_one
+from mxdp.experiments.automatic_parallelism.task_runs import alone, ends, run
+from mxdp.experiments.devices import devices_of, random_of, timed
+from mxdp.experiments.lab import Case, Work
 from mxdp.plans.cost.simulate import simulate
 
-COPY = 0.02
+SOURCE = "Dive into Deep Learning, 'Automatic Parallelism', exercise 5"
+COMPARED = "the result of every task, against NumPy's, exactly"
+TOGETHER = True
+SLIDE_PANEL = 1
+PRESETS = {
+    "quick": dict(devices=[2], timeout=120.0, size=768),
+    "full": dict(devices=[2], timeout=900.0, size=1024),
+}
+LITTLE = dict(size=64)
+COPY = "copy for "
+COPY_COST = 0.02
 """The cost of a copy, in products."""
 LONG = [
-    GraphTask("copy for long 1", 0, ("stem",), COPY),
+    GraphTask("copy for long 1", 0, ("stem",), COPY_COST),
     GraphTask("long 1", 1, ("copy for long 1",)),
     *(GraphTask(f"long {number}", 1, (f"long {number - 1}",)) for number in range(2, 7)),
-    GraphTask("copy for join", 1, ("long 6",), COPY),
+    GraphTask("copy for join", 1, ("long 6",), COPY_COST),
 ]
 MID = [
-    GraphTask("copy for mid 1", 0, ("stem",), COPY),
+    GraphTask("copy for mid 1", 0, ("stem",), COPY_COST),
     GraphTask("mid 1", 1, ("copy for mid 1",)),
-    GraphTask("copy for mid 2", 1, ("mid 1",), COPY),
+    GraphTask("copy for mid 2", 1, ("mid 1",), COPY_COST),
     GraphTask("mid 2", 0, ("copy for mid 2",)),
 ]
 SHORT = [GraphTask(f"short {number}", 0, ("stem",)) for number in range(1, 6)]
@@ -55,7 +64,7 @@ PHASES = [
     LONG[6:],
     [JOIN],
 ]
-WAYS: Dict[str, Groups] = {
+WAYS = {
     "one": [TASKS],
     "waits": one_by_one(TASKS),
     "by hand": PHASES,
@@ -72,107 +81,135 @@ LABELS = {
 }
 
 
-def modelled(way: str, cores: int, tasks: Sequence[GraphTask]) -> float:
+def cases(s):
+    yield Case("one device", 1, way="one")
+    for way, label in LABELS.items() if max(s.devices) > 1 else ():
+        environment = {"MXNET_CPU_WORKER_NTHREADS": "2"} if way == "2 workers" else {}
+        yield Case(label, 2, environment=environment, way=way)
+
+
+def expect(s, cores):
+    said = [f"{label} {modelled(way, cores, TASKS):.1f}" for way, label in LABELS.items()]
+    return f"In products' times, on {plural(cores, 'core')}: one device 15; on two devices: {'; '.join(said)}."
+
+
+def modelled(way, cores, tasks):
     """The length of a pass in this way, in the unit of the tasks' costs."""
     by_name = {task.name: task for task in tasks}
     groups = [[by_name[task.name] for task in group] for group in WAYS[way]]
     return length(simulate(groups, cores, workers=2 if way == "2 workers" else 1))
 
 
-@experiment
-class Graph(Experiment):
-    """One pass through the net: on one device, and on two in five ways."""
+def oracle(case, s):
+    """Every task's result, on whole numbers."""
+    x, weights = whole_numbers(TASKS, s.seed)
+    done = run(WAYS[case.way], net(TASKS, weights, x, devices_of(case, s)))
+    for name, expected in serial(TASKS, weights, x).items():
+        yield done[name][0].asnumpy(), expected, 0.0
 
-    name = "graph"
-    question = "Is the engine's order of a net with branches as good as one made by hand?"
-    source = "Dive into Deep Learning, 'Automatic Parallelism', exercise 5"
-    how_to_read = (
-        "A pass is the net once. 'By hand' is a row's time over that of the phases made by hand, round by round. "
-        "'Model' simulates the same order with each task's own time, measured with waits. In the picture, orange "
-        "arrows cross devices."
+
+def set_up(case, s):
+    """A round times a pass, and then every task in another pass."""
+    x, *weights = random_of(s).uniform(-1, 1, size=(1 + len(TASKS), s.size, s.size)).astype("float32") * s.size**-0.5
+    functions = net(TASKS, {task.name: weight for task, weight in zip(TASKS, weights)}, x, devices_of(case, s))
+    one_pass = partial(run, WAYS[case.way], functions)
+    one_pass()
+
+    def measure():
+        seconds = timed(one_pass)
+        return seconds, {"tasks": alone(TASKS, functions) if case.way == "waits" else ends(WAYS[case.way], functions)}
+
+    return Work(measure, record=None if case.way in ("one", "waits") else one_pass)
+
+
+def net(tasks, weights, x, devices):
+    """The function of each task: it adds up the inputs and multiplies the sum by the task's weights, (k, k).
+
+    A task called "copy for ..." copies its input to that other task's device. If there is only one device, it runs all
+    lanes. ``x``, (rows, k), is the input of a task without needs.
+    """
+    place = {task.name: devices[task.lane % len(devices)] for task in tasks}
+    functions = {}
+    for task in tasks:
+        device = place[task.name]
+        if task.name.startswith(COPY):
+            functions[task.name] = partial(_copy, place[task.name[len(COPY) :]])
+        else:
+            first = [] if task.needs else [(upload(x, device),)]
+            functions[task.name] = partial(_product, upload(weights[task.name].T, device), *first)
+    return functions
+
+
+def _copy(device, array):
+    return (array[0].as_in_ctx(device),)
+
+
+def _product(weight, *inputs):
+    total = sum((array for (array,) in inputs[1:]), inputs[0][0])
+    return (npx.fully_connected(total, weight, num_hidden=weight.shape[0], no_bias=True),)
+
+
+def whole_numbers(tasks, seed, rows=67, k=31):
+    """(x, weights) that make every product exact. The weights only permute columns and change signs, so numbers grow by
+    additions alone, however deep the net is."""
+    random = onp.random.RandomState(seed)
+    signs = {task.name: random.choice([-1.0, 1.0], size=(k, 1)).astype("float32") for task in tasks}
+    weights = {name: onp.eye(k, dtype="float32")[random.permutation(k)] * sign for name, sign in signs.items()}
+    return random.randint(-99, 100, size=(rows, k)).astype("float32"), weights
+
+
+def serial(tasks, weights, x):
+    """Every task's result in NumPy's integers. A task comes after all that it needs."""
+    done: dict = {}
+    for task in tasks:
+        total = sum(done[need] for need in task.needs) if task.needs else x.astype("int64")
+        done[task.name] = total if task.name.startswith(COPY) else total @ weights[task.name].astype("int64")
+    return done
+
+
+def tell(t, s):
+    t.column("seconds", "ms", ".1f", 1e3, about="the time of a pass: the net once")
+    t.column("of_by_hand", "by hand", ".2f", spread=True, about="that over the time with the phases made by hand")
+    t.column("model_ms", "model ms", ".1f", about="the order, simulated with each task's time, measured with waits")
+    t.note("In the picture, orange arrows cross devices.")
+    t.draw(partial(_draw, t.rows))
+    if max(s.devices) < 2:
+        return t.answer("Nothing to compare on 1 device: run it with --devices 2.")
+    one, waits, by_hand, engine, last = (t.one(way=way) for way in ("one", "waits", "by hand", "engine", "long last"))
+    for row in t.rows:
+        row.of_by_hand = row.seconds / by_hand.seconds
+        if row is not one:
+            row.model_ms = modelled(row.way, row.cores, measured(TASKS, waits.tasks)) * 1e3
+    side_by_side = by_hand.seconds / one.seconds
+    t.claim(
+        "With the long branch first, the engine's order is as good as one made by hand: a pass takes at most 1.1 times "
+        "as long.",
+        engine.of_by_hand,
+        at_most=1.1,
+        source="the book's exercise, which asks for it; the bound is ours",
     )
-    slide_panel = 1
-    claims = {
-        "engine": Claim(
-            "With the long branch first, the engine's order is as good as one made by hand: a pass takes at most 1.1 "
-            "times as long.",
-            "the book's exercise, which asks for it; the bound is ours",
-            1.1,
-        ),
-        "side_by_side": Claim(
-            "There is an order to choose: by hand, two devices take at most 0.9 times as long as one.",
-            "the cost model, which says 0.6",
-            0.9,
-        ),
-    }
-    compared = "the result of every task, against NumPy's, exactly"
-    together = True
-    presets = {
-        "quick": dict(devices=[2], kind="auto", seed=0, rounds=1, timeout=120.0, size=768),
-        "full": dict(devices=[2], kind="auto", seed=0, rounds=1, timeout=900.0, size=1024),
-    }
-    little = dict(size=64)
-
-    def cases(self, settings: Settings) -> List[Case]:
-        two_workers = {"2 workers": {"MXNET_CPU_WORKER_NTHREADS": "2"}}
-        two = [Case(label, 2, 1, {"way": way}, two_workers.get(way, {})) for way, label in LABELS.items()]
-        return [Case("one device", 1, settings={"way": "one"}), *(two if max(settings["devices"]) > 1 else [])]
-
-    def predict(self, settings: Settings, cores: int) -> str:
-        said = [f"{label} {modelled(way, cores, TASKS):.1f}" for way, label in LABELS.items()]
-        return f"In products' times, on {plural(cores, 'core')}: one device 15; on two devices: {'; '.join(said)}."
-
-    def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
-        by_way = {row.case["way"]: row for row in rows}
-        one, waits, by_hand, engine, last = map(by_way.get, ("one", "waits", "by hand", "engine", "long last"))
-        for row in rows:
-            if by_hand:
-                row.keep("of_by_hand", row.ratios(by_hand))
-            if waits and row is not one:
-                own = measured(TASKS, waits.metrics["tasks"])
-                row.metrics["model_ms"] = modelled(row.case["way"], process.cores(), own) * 1e3
-        if engine and by_hand:
-            engine.rounds["engine"] = engine.rounds["of_by_hand"]
-        if engine and last:
-            last.keep("of_engine", last.ratios(engine))
-        if one and by_hand:
-            by_hand.keep("side_by_side", by_hand.ratios(one))
-
-    def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        by_way = {row.case["way"]: row for row in rows}
-        if "engine" not in by_way:
-            return "Nothing to compare on 1 device: run it with --devices 2."
-        by_hand = by_way["by hand"]
-        if by_hand.at_most("side_by_side", self.claims["side_by_side"].bound) is False:
-            return (
-                f"Two devices by hand take {by_hand.estimate('side_by_side'):.2f} times as long as one device, so "
-                "nothing ran side by side and there was no order to choose."
-            )
-        first, last = (by_way[way].estimate("of_by_hand") for way in ("engine", "long last"))
-        return (
-            f"With the longest branch listed first, MXNet's engine takes {first:.2f} times as long as an order made by "
-            f"hand; with it listed last, {last:.2f} times."
+    t.claim(
+        "There is an order to choose: by hand, two devices take at most 0.9 times as long as one.",
+        side_by_side,
+        at_most=0.9,
+        source="the cost model, which says 0.6",
+    )
+    if side_by_side.at_most(0.9) is False:
+        t.answer(
+            f"Two devices by hand take {side_by_side:.2f} times as long as one device, so nothing ran side by side and "
+            "there was no order to choose."
         )
+    else:
+        t.answer(
+            f"With the longest branch listed first, MXNet's engine takes {engine.of_by_hand:.2f} times as long as an "
+            f"order made by hand; with it listed last, {last.of_by_hand:.2f} times."
+        )
+    t.explain("The engine runs what became ready first, and does not know which branch is long.")
+    if (last.seconds / engine.seconds).at_most(1.0) is False:
+        t.explain("List the longest branch first.")
 
-    def explanation(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        last = find(rows, way="long last")
-        advice = " List the longest branch first." if last and last.at_most("of_engine", 1.0) is False else ""
-        return f"The engine runs what became ready first, and does not know which branch is long.{advice}"
 
-    def columns(self) -> List[Column]:
-        return [
-            Column("seconds", "ms", ".1f", 1e3),
-            Column("of_by_hand", "by hand", ".2f", spread=True),
-            Column("model_ms", "model ms", ".1f"),
-        ]
-
-    def draw(self, result: Result, figure: style.Figure) -> None:
-        rows = result["rows"]
-        upper, lower = figure.subplots(2, 1)
-        style.row_bars(figure, rows, "ms", scale=[1e3] * len(rows), axes=lower)
-        lower.set_title("Time of a pass")
-        shown = find(rows, way="engine") or rows[0]
-        spans = from_ends(WAYS[shown.case["way"]][-1], shown.metrics["tasks"])
-        task_picture.graph(upper, TASKS, spans, ["device 0", "device 1"])
-        upper.set_title(f"A pass: {shown.label}")
-        task_picture.fit(figure, len(rows))
+def _draw(rows, figure):
+    shown = next((row for row in rows if row.way == "engine"), rows[0])
+    more = dict(tasks=TASKS, lanes=["device 0", "device 1"])
+    task_picture.draw_with_times(figure, rows, 1e3, "a pass", shown, WAYS[shown.way][-1], **more)

@@ -1,26 +1,43 @@
-"""Does the job fit? The notebook of the book's section died on its card of 4 GB, over 50 results of 64 MB each.
+"""Is the memory that a job will need known before it starts?
+
+The notebook of the book's section died on its card of 4 GB, over 50 results of 64 MB each.
 
 The model adds up a job's arrays at the worst moment, before it starts. It leaves out MXNet's own bookkeeping, a few MB
 at most, and workspaces, which these operators do not have. A job that needs more than the memory that is left need not
 die halfway: it is refused with both numbers, or cut into slices that fit.
 """
 
-from __future__ import annotations
-
+import re
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import List
+from functools import partial
+from pathlib import Path
 
-from mxdp.errors import size
-from mxdp.experiments.harness.claims import Claim
-from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Settings, experiment
-from mxdp.experiments.harness.rows import Row
-from mxdp.experiments.report import style
+import numpy as onp
 
+from mxdp import memory
+from mxdp.backend import mx, npx, upload
+from mxdp.errors import MemoryShortage, size
+from mxdp.experiments.devices import devices_of
+from mxdp.experiments.lab import Case, Work
+from mxdp.experiments.memory import give_back, taken
+from mxdp.experiments.show import style
+from mxdp.timing import Timer
+
+SOURCE = "Dive into Deep Learning, 'Automatic Parallelism': the notebook's out-of-memory stop"
+COMPARED = "row sums against NumPy's, exactly; and the guard's own answer"
+PRESETS = {
+    "quick": dict(devices=[1], products=50, timeout=120.0, size=1000, limit_bytes=64_000_000),
+    "full": dict(devices=[1], products=50, timeout=600.0, size=2000, limit_bytes=250_000_000),
+}
+LITTLE = dict(size=64, products=2, limit_bytes=80000)
 MB = 1e6
 INNER = 64
 """The short side of the factors. The slides' factors are square; here only the bytes of the results count."""
 ITEM = 4
 """Bytes of a float32."""
+SLACK = 32 << 20
+"""Bytes that Python and MXNet may take for themselves beside the job, where the system enforces the limit."""
 
 
 @dataclass(frozen=True)
@@ -30,129 +47,206 @@ class BigResults:
     size: int
     products: int
 
-    @classmethod
-    def of(cls, settings: Settings) -> BigResults:
-        """The job of these settings."""
-        return cls(settings["size"], settings["products"])
-
     @property
-    def result_bytes(self) -> int:
+    def result_bytes(self):
         """One result, its row sums, and the factor made for it."""
         return (self.size * self.size + self.size + self.size * INNER) * ITEM
 
     @property
-    def fixed_bytes(self) -> int:
+    def fixed_bytes(self):
         """The two factors that all results are made from."""
         return 2 * self.size * INNER * ITEM
 
-    def needed(self, results: int) -> int:
+    def needed(self, results):
         """Bytes at the worst moment, with ``results`` results at a time."""
         return self.fixed_bytes + results * self.result_bytes
 
 
-@experiment
-class MemoryGuard(Experiment):
-    """A job of known size: run whole, refused, cut into slices, and started without asking."""
+def cases(s):
+    for way, label in {"fits": "no limit", "refused": "refused", "sliced": "in slices"}.items():
+        yield Case(label, way=way)
+    yield Case("no guard", reference=True, way="unguarded")
 
-    name = "memory-guard"
-    question = "Is the memory that a job will need known before it starts?"
-    source = "Dive into Deep Learning, 'Automatic Parallelism': the notebook's out-of-memory stop"
-    how_to_read = (
-        "'Needs' is the predicted peak, 'measured' the growth of the process at its worst moment (on a GPU: what MXNet "
-        "had there), the median over the rounds; both beyond what was there before. 'Of needs' is their ratio. 'At "
-        "once' is the number of results at a time. The reference starts without a guard; the system sets the limit. "
-        "The notebook's 50 results of 64 MB need 3.2 GB, on a card of 4 GB that others use as well."
+
+def expect(s, cores):
+    job = BigResults(s.size, s.products)
+    most = max(0, (s.limit_bytes - job.fixed_bytes) // job.result_bytes)
+    return (
+        f"{job.products} results of {job.result_bytes / MB:.1f} MB and their factors: "
+        f"{job.needed(job.products) / MB:.0f} MB. Of a limit of {s.limit_bytes / MB:.0f} MB, at most {most} at a time."
     )
-    claims = {
-        "most": Claim(
-            "The job takes at most 1.1 times the memory that was predicted before its start, whole and in slices.",
-            "ours",
-            1.1,
-        ),
-        "of_needs": Claim(
-            "The job takes at least 0.9 times the memory that was predicted, whole and in slices.",
-            "ours",
-            0.9,
-            least=True,
-        ),
-        "of_limit": Claim("In slices the job takes at most 1 times its limit.", "ours", 1),
-        "refused": Claim("Whole, the job is refused under the limit: it computes 0 results.", "ours", 0, exact=True),
-        "of_result": Claim("The refused job allocates less than 1 result.", "ours", 1),
-    }
-    compared = "row sums against NumPy's, exactly; and the guard's own answer"
-    common = dict(devices=[1], kind="auto", seed=0, products=50)
-    presets = {
-        "quick": dict(common, rounds=1, timeout=120.0, size=1000, limit_bytes=64_000_000),
-        "full": dict(common, rounds=1, timeout=600.0, size=2000, limit_bytes=250_000_000),
-    }
-    little = dict(size=64, products=2, limit_bytes=80000)
 
-    def cases(self, settings: Settings) -> List[Case]:
-        labels = {"fits": "no limit", "refused": "refused", "sliced": "in slices"}
-        cases = [Case(label, settings={"way": way}) for way, label in labels.items()]
-        return [*cases, Case("no guard", settings={"way": "unguarded"}, reference=True)]
 
-    def predict(self, settings: Settings, cores: int) -> str:
-        job, limit = BigResults.of(settings), settings["limit_bytes"]
-        most = max(0, (limit - job.fixed_bytes) // job.result_bytes)
-        return (
-            f"{job.products} results of {job.result_bytes / MB:.1f} MB and their factors: "
-            f"{job.needed(job.products) / MB:.0f} MB. Of a limit of {limit / MB:.0f} MB, at most {most} at a time."
-        )
+def oracle(case, s):
+    """The row sums, and what the guard lets pass."""
+    job, (device,) = BigResults(size=129, products=11), devices_of(case, s)
+    at_once = 3 if case.way == "sliced" else 11
+    pieces = slices_of(job, device, job.needed(at_once), cut=at_once < 11)
+    yield run(job, device, s.seed, pieces), serial(job, s.seed), 0.0
+    if case.way == "refused":
+        yield len(_attempt(job, device, s.seed, "refused", job.needed(11) - 1)[0]), 0, 0.0
+    else:
+        yield max(stop - start for start, stop in pieces), at_once, 0.0
 
-    def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
-        for row in rows:
-            taken, way = row.rounds["measured_bytes"], row.case["way"]
-            if way == "refused":
-                result = BigResults.of(settings).result_bytes
-                row.keep("of_result", [each / result for each in taken])
-                row.rounds["refused"] = row.rounds["at_once"]
-            else:
-                row.keep("of_needs", [each / needs for each, needs in zip(taken, row.rounds["predicted_bytes"])])
-                row.rounds["most"] = row.rounds["of_needs"]
-            if way == "sliced":
-                row.keep("of_limit", [each / settings["limit_bytes"] for each in taken])
 
-    def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        fits, _, sliced = rows
-        if not (fits.metrics["at_once"] and sliced.metrics["at_once"]):
-            return f"The job could not be run: {fits.metrics['said'] or sliced.metrics['said']}"
-        return (
-            f"A job of {settings['products']} products takes {fits.estimate('of_needs'):.3f} times the memory that was "
-            f"predicted before its start; cut into slices that fit, {sliced.estimate('of_needs'):.3f} times."
-        )
+def set_up(case, s):
+    """A round tries to run the job in the way of this case."""
+    job, (device,) = BigResults(s.size, s.products), devices_of(case, s)
+    limit = None if case.way == "fits" else s.limit_bytes
+    run(job, device, s.seed, [(0, 2)])
+    timer, pieces, said = Timer(), [], ""
 
-    def explanation(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        refused, unguarded = rows[1].metrics, references[0].metrics
-        start = f"refused: {refused['said']}" if refused["said"] else "not refused."
-        end = f"fails with {unguarded['said']!r}" if unguarded["said"] else "runs to its end"
-        return (
-            f"Under a limit of {size(settings['limit_bytes'])} the whole job is {start} Without a guard it takes "
-            f"{unguarded['measured_bytes'] / MB:.0f} MB under that limit and {end}."
-        )
+    def attempt():
+        nonlocal pieces, said
+        with timer:
+            pieces, said = _attempt(job, device, s.seed, case.way, limit)
 
-    def columns(self) -> List[Column]:
-        return [
-            Column("predicted_bytes", "needs MB", ".1f", 1 / MB),
-            Column("measured_bytes", "measured MB", ".1f", 1 / MB),
-            Column("of_needs", "of needs", ".3f", spread=True),
-            Column("at_once", "at once"),
-            Column("seconds", "ms", scale=1e3),
-        ]
+    def measure():
+        measured = taken(attempt, device)
+        at_once = max((stop - start for start, stop in pieces), default=0)
+        predicted = job.needed(at_once or job.products)
+        return timer.times[-1], dict(measured_bytes=measured, predicted_bytes=predicted, at_once=at_once, said=said)
 
-    def draw(self, result: Result, figure: style.Figure) -> None:
-        rows = result["rows"] + result["references"]
-        axes = figure.add_subplot()
-        values = [round(row.metrics["measured_bytes"] / MB, 1) for row in rows]
-        colours = [style.COLOURS[0 if row.metrics["at_once"] else 4] for row in rows]
-        style.bars(axes, [row.label for row in rows], values, unit="MB", colours=colours)
-        limit = result["settings"]["limit_bytes"] / MB
-        for y, row in enumerate(rows):
-            needs = row.metrics["predicted_bytes"] / MB
-            axes.barh(y, needs, height=style.THICK, fill=False, edgecolor=style.INK, linestyle=":", linewidth=1.2)
-            if row.case["way"] != "fits":
-                below = y + 0.7 * style.THICK
-                axes.plot(limit, below, "^", color=style.COLOURS[1], markersize=9, zorder=5, clip_on=False)
-        axes.set_ylim(len(rows) - 0.5, -0.7)
-        axes.set_xlim(0, max([*values, *(row.metrics["predicted_bytes"] / MB for row in rows)]) * 1.3)
-        axes.set_xlabel("MB measured (dotted: predicted; triangle: limit)")
+    return Work(measure, record=case.way == "sliced" and (lambda: run(job, device, s.seed, pieces)))
+
+
+def _attempt(job, device, seed, way, limit):
+    """The pieces in which the job ran; or none, and why."""
+    unguarded = way == "unguarded"
+    try:
+        pieces = [(0, job.products)] if unguarded else slices_of(job, device, limit, cut=way == "sliced")
+        with at_most(limit + SLACK) if unguarded else nullcontext():
+            run(job, device, seed, pieces)
+    except MemoryShortage as shortage:
+        return [], str(shortage)
+    except mx.MXNetError as error:
+        return [], str(error).strip().splitlines()[-1]
+    return pieces, ""
+
+
+def factors(job, seed):
+    """(size, 64) each, of -1, 0 and 1: up to ``size`` 4000 and 50 products all sums are exact in float32."""
+    random = onp.random.RandomState(seed)
+    return [random.randint(-1, 2, size=(job.size, INNER)).astype("float32") for _ in "ab"]
+
+
+def serial(job, seed):
+    """The row sums (products, size) in NumPy's integers, one result after the other."""
+    a, b = (factor.astype("int64") for factor in factors(job, seed))
+    return onp.stack([((a + number) @ b.T).sum(axis=1) for number in range(job.products)])
+
+
+def run(job, device, seed, pieces):
+    """The row sums, piece by piece: ``pieces`` are (start, stop) of the results that there are at a time. Waits for
+    each piece: only then is its memory free again."""
+    a, b = (upload(factor, device) for factor in factors(job, seed))
+    # One array from the start for all that is kept. Small arrays kept between the slices would lie in the holes that
+    # the slice before has left, and a result would no longer fit into them.
+    kept = onp.full((job.products, job.size), onp.nan, "float32")
+    for start, stop in pieces:
+        _run_piece(a, b, start, kept[start:stop])
+    return kept
+
+
+def _run_piece(a, b, start, kept):
+    left = [a + number for number in range(start, start + len(kept))]
+    results = [npx.fully_connected(each, b, num_hidden=len(b), no_bias=True) for each in left]
+    sums = [result.sum(axis=1) for result in results]
+    npx.waitall()
+    for row, each in zip(kept, sums):
+        row[:] = each.asnumpy()
+
+
+def slices_of(job, device, limit, cut):
+    """How to run the job in at most ``limit`` bytes: whole, or with ``cut`` in slices that fit.
+
+    Raises:
+        MemoryShortage: it does not fit; with ``cut``: not even a slice of one result fits.
+    """
+    try:
+        memory.check_fits(job.needed(job.products), device, limit)
+    except MemoryShortage:
+        if not cut:
+            raise
+        available = memory.available_bytes(device)
+        room = available if limit is None else min(limit, available)
+        return memory.slices(job.products, job.result_bytes, room - job.fixed_bytes)
+    return [(0, job.products)]
+
+
+@contextmanager
+def at_most(nbytes):
+    """Have the system refuse this process more than ``nbytes`` beyond what it has (``RLIMIT_DATA``), for the block.
+
+    Where the system has no such limit, the block runs without one.
+    """
+    try:
+        import resource
+
+        give_back()  # the heap's free end counts as had
+        status = Path("/proc/self/status").read_text()
+    except (ImportError, OSError):
+        yield
+        return
+    (has,) = re.findall(r"^VmData:\s+(\d+) kB", status, re.M)
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (int(has) * 1024 + nbytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)
+
+
+def tell(t, s):
+    fits, refused, sliced, unguarded = (t.one(way=way) for way in ("fits", "refused", "sliced", "unguarded"))
+    t.column("predicted_bytes", "needs MB", ".1f", 1 / MB, about="the predicted peak, beyond what was there before")
+    about = "the growth of the process at its worst moment (on a GPU: what MXNet had there)"
+    t.column("measured_bytes", "measured MB", ".1f", 1 / MB, about=about)
+    t.column("of_needs", "of needs", ".3f", spread=True, about="their ratio")
+    t.column("at_once", "at once", ".0f", about="the number of results at a time")
+    t.column("seconds", "ms", scale=1e3)
+    t.note(
+        "The reference starts without a guard; the system sets the limit. The notebook's 50 results of 64 MB need 3.2 "
+        "GB, on a card of 4 GB that others use as well."
+    )
+    t.draw(partial(_draw, list(t), s.limit_bytes))
+    at_most = "The job takes at most 1.1 times the memory that was predicted before its start, whole and in slices."
+    at_least = "The job takes at least 0.9 times the memory that was predicted, whole and in slices."
+    for row in (fits, sliced):
+        row.of_needs = row.measured_bytes / row.predicted_bytes
+        t.claim(at_most, row.of_needs, at_most=1.1)
+        t.claim(at_least, row.of_needs, at_least=0.9)
+    t.claim("In slices the job takes at most 1 times its limit.", sliced.measured_bytes / s.limit_bytes, at_most=1)
+    t.claim("Whole, the job is refused under the limit: it computes 0 results.", refused.at_once, at_most=0, exact=True)
+    result = BigResults(s.size, s.products).result_bytes
+    t.claim("The refused job allocates less than 1 result.", refused.measured_bytes / result, at_most=1)
+    if not (fits.at_once.last and sliced.at_once.last):
+        return t.answer(f"The job could not be run: {fits.said or sliced.said}")
+    t.answer(
+        f"A job of {s.products} products takes {fits.of_needs:.3f} times the memory that was predicted before its "
+        f"start; cut into slices that fit, {sliced.of_needs:.3f} times."
+    )
+    start = f"refused: {refused.said}" if refused.said else "not refused."
+    end = f"fails with {unguarded.said!r}" if unguarded.said else "runs to its end"
+    t.explain(
+        f"Under a limit of {size(s.limit_bytes)} the whole job is {start} Without a guard it takes "
+        f"{unguarded.measured_bytes.median / MB:.0f} MB under that limit and {end}."
+    )
+
+
+def _draw(rows, limit, figure):
+    axes = figure.add_subplot()
+    colours = [style.COLOURS[0 if row.at_once.last else 4] for row in rows]
+    style.bars(
+        axes, [row.label for row in rows], [round(row.measured_bytes.median / MB, 1) for row in rows],
+        unit="MB", colours=colours,
+    )  # fmt: skip
+    for y, row in enumerate(rows):
+        needs = row.predicted_bytes.median / MB
+        axes.barh(y, needs, height=style.THICK, fill=False, edgecolor=style.INK, linestyle=":", linewidth=1.2)
+        if row.way != "fits":
+            below = y + 0.7 * style.THICK
+            axes.plot(limit / MB, below, "^", color=style.COLOURS[1], markersize=9, zorder=5, clip_on=False)
+    most = max(row.get(name).median / MB for row in rows for name in ("measured_bytes", "predicted_bytes"))
+    axes.set(xlim=(0, most * 1.3), ylim=(len(rows) - 0.5, -0.7))
+    axes.set_xlabel("MB measured (dotted: predicted; triangle: limit)")

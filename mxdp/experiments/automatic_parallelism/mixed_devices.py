@@ -1,7 +1,8 @@
-"""Can three devices compute and communicate at once? They train the figure's two-layer net, cut into tasks.
+"""Can three devices compute and communicate at once, without a schedule made by hand?
 
-The keeper (the figure's CPU) hands out the batch, sums the gradients, updates the weights and copies them back. The
-workers (its GPUs) run the layers, each on its share of the batch::
+They train the two-layer net of the book's figure, cut into tasks. The keeper (the figure's CPU) hands out the batch,
+sums the gradients, updates the weights and copies them back. The workers (its GPUs) run the layers, each on its share
+of the batch::
 
     keeper     batch ┬─────────────────────── fc2 sum, update, copy ── fc1 sum, update, copy ──┐ (next step)
     worker 0         ├─ fc1, fc2, loss, fc2 backward ┴ fc1 backward ────────┴
@@ -11,43 +12,48 @@ While the workers compute the first layer's gradient, the keeper already sums th
 the tasks; MXNet's engine finds this order. The cost model simulates it with the tasks' times on this machine's cores.
 """
 
-from __future__ import annotations
+from functools import partial
 
-from typing import Dict, List, Tuple
+import numpy as onp
 
-from mxdp import process
+from mxdp.backend import devices, mx, npx, upload
 from mxdp.errors import plural
-from mxdp.experiments.automatic_parallelism import task_picture
-from mxdp.experiments.automatic_parallelism.task_graph import (
-    GraphTask,
-    from_ends,
-    length,
-    measured,
-    one_by_one,
-    side_by_side,
-)
-from mxdp.experiments.harness.claims import Claim
-from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Settings, experiment
-from mxdp.experiments.harness.rows import Row, find, find_all
-from mxdp.experiments.report import style
+from mxdp.experiments.automatic_parallelism import task_graph, task_picture
+from mxdp.experiments.automatic_parallelism.task_graph import GraphTask, from_ends, length, one_by_one
+from mxdp.experiments.automatic_parallelism.task_runs import alone, ends, run
+from mxdp.experiments.devices import random_of, timed
+from mxdp.experiments.lab import Case, Work
 from mxdp.plans.cost.simulate import simulate
+from mxdp.plans.partition import bounds
 
+SOURCE = "Dive into Deep Learning, 'Automatic Parallelism', figure and exercise 3"
+COMPARED = "gradients and all copies of the weights after two steps, against NumPy's integers, exactly"
+TOGETHER = True
+SLIDE_PANEL = 1
+PRESETS = {
+    "quick": dict(devices=[3], timeout=120.0, batch_size=512, size=1024, steps=4),
+    "full": dict(devices=[3], timeout=900.0, batch_size=1024, size=1536, steps=4),
+}
+LITTLE = dict(batch_size=40, size=64, steps=2)
+RECORDED_STEPS = 3
+EXACT = 1 << 24
+"""Whole numbers up to here are exact in float32."""
 PRODUCTS = {"fc1 forward": 1.0, "fc2 forward": 1.0, "loss": 0.02, "fc2 backward": 2.0, "fc1 backward": 1.0}
 """A worker's tasks. The costs are in matrix products of the worker's share."""
 SMALL = 0.05
 """The cost of each of the keeper's tasks, in such products of the whole batch."""
 
 
-def plan(workers: int, steps: int) -> List[GraphTask]:
+def plan(workers, steps):
     """The tasks of ``steps`` steps, in the program's order. Lane 0 is the keeper, lane 1 + rank a worker. Without
     workers, lane 0 does everything."""
     ranks = range(max(1, workers))
-    tasks: List[GraphTask] = []
+    tasks = []
     for step in range(steps):
         before = {name: (f"{name} {step - 1}",) if step else () for name in ("fc1 copy", "fc2 copy")}
         tasks.append(GraphTask(f"batch {step}", 0, (), SMALL))
         for rank in ranks:
-            needs: Dict[str, Tuple[str, ...]] = {
+            needs = {
                 "fc1 forward": (f"batch {step}", *before["fc1 copy"]),
                 "fc2 forward": (f"fc1 forward {step} @{rank}", *before["fc2 copy"]),
                 "loss": (f"fc2 forward {step} @{rank}", f"batch {step}"),
@@ -69,108 +75,226 @@ def plan(workers: int, steps: int) -> List[GraphTask]:
     return tasks
 
 
-@experiment
-class MixedDevices(Experiment):
-    """Steps of the network: on one device, and over several with a wait after each task and without."""
+def cases(s):
+    yield Case("everything on one device", 1, run="one")
+    for n in s.devices:
+        if n > 1:
+            yield Case(f"{n} devices, a wait after each task", n, run="waits")
+            yield Case(f"{n} devices, no waits", n, run="free")
 
-    name = "mixed-devices"
-    question = "Can three devices compute and communicate at once, without a schedule made by hand?"
-    source = "Dive into Deep Learning, 'Automatic Parallelism', figure and exercise 3"
-    how_to_read = (
-        "A task is one box of the picture. 'Of one' is a row's time over that of everything on one device, round by "
-        "round. 'Model' simulates the order without waits, with each task's own time, measured with waits. "
-        "'Both busy' is the share of the time in which two or more devices worked. The program lists the same tasks in "
-        "the same order with waits and without. The picture is the second step without waits: its batch is handed out "
-        "long before it is needed. Orange arrows cross devices."
+
+def expect(s, cores):
+    n = max(s.devices)
+    if n < 2:
+        return "Nothing to compare on one device."
+    tasks = plan(n - 1, s.steps)
+    free, waits = (length(simulate(groups, cores)) for groups in ([tasks], one_by_one(tasks)))
+    return (
+        f"On {plural(cores, 'core')} {n} devices without waits take {free / waits:.2f} of the time with waits, if "
+        f"each task of the keeper takes {SMALL:.0%} of a product of the whole batch."
     )
-    slide_panel = 1
-    claims = {
-        "of_waits": Claim(
-            "The engine finds the order by itself: several devices without waits take at most 0.8 of the time with a "
-            "wait after each task.",
-            "the book, which gives no number; the bound is ours",
-            0.8,
-        ),
-        "free_of_one": Claim(
-            "Several devices without waits are faster than one: they take at most 1.00 of its time.", "ours", 1.0
-        ),
+
+
+def oracle(case, s):
+    """Summed gradients, updated weights, and their copies, of each step."""
+    batches, weights, serial = whole_numbers_run(s.seed)
+    done = run(_groups(case, len(batches)), mlp(lanes(case, s), batches, weights, 1.0))
+    for step, expected in enumerate(serial):
+        for layer, (gradient, weight) in enumerate(expected, 1):
+            yield done[f"fc{layer} sum {step}"][0].asnumpy(), gradient, 0.0
+            for array in done[f"fc{layer} update {step}"] + done[f"fc{layer} copy {step}"]:
+                yield array.asnumpy(), weight, 0.0
+
+
+def set_up(case, s):
+    """A round times the steps. With waits it times every task, too; without them, the steps run once more for that."""
+    tasks = plan(case.devices - 1, s.steps)
+    batches, weights = random_floats(s)
+    functions = mlp(lanes(case, s), batches, weights, 0.1 / s.batch_size)
+    run([tasks], functions)
+
+    def measure():
+        found = {}
+        if case.run == "waits":
+            return timed(lambda: found.update(alone(tasks, functions))), {"tasks": found}
+        return timed(lambda: run([tasks], functions)), {"tasks": ends([tasks], functions)}
+
+    few = partial(run, _groups(case, min(RECORDED_STEPS, s.steps)), functions)
+    return Work(measure, lanes(case, s), record=None if case.run == "one" else few)
+
+
+def lanes(case, s):
+    """The case's devices, the keeper first: ``cpu(0)`` and GPUs if there are enough for all cases, else CPU devices. A
+    single device is a worker."""
+    workers = devices(max(1, max(s.devices) - 1), s.kind)
+    if workers[0].device_type == "gpu":
+        return [mx.cpu(0), *workers][: case.devices] if case.devices > 1 else workers[:1]
+    return devices(case.devices, s.kind)
+
+
+def _groups(case, steps):
+    tasks = plan(case.devices - 1, steps)
+    return one_by_one(tasks) if case.run == "waits" else [tasks]
+
+
+def mlp(devices, batches, weights, lr):
+    """The function of each task of :func:`plan`, with a step for each batch.
+
+    ``weights``: (hidden, inputs) and (outputs, hidden). The loss is half the squared error, summed; gradients are sums.
+
+    What the tasks return: ``batch`` X, Y of worker 0, X, Y of worker 1, ...; ``fc2 backward`` the weights' gradient on
+    the keeper and the hidden layer's gradient; ``copy`` the weights on worker 0, 1, ...; every other task one array.
+    The task that has the source pushes a copy to another device: on CPU devices MXNet runs the copy on the source's
+    worker.
+    """
+    keeper, workers = devices[0], list(devices[1:]) or [devices[0]]
+    first = [upload(weight, keeper) for weight in weights]
+    sent = [_copy(workers, (weight,)) for weight in first]
+    functions: dict = {}
+    for step, (X, Y) in enumerate(batches):
+        functions[f"batch {step}"] = partial(_split, upload(X, keeper), upload(Y, keeper), workers)
+        for rank in range(len(workers)):
+            for name, function in _worker(rank, keeper, sent).items():
+                functions[f"{name} {step} @{rank}"] = function
+        for layer, weight in enumerate(first, 1):
+            functions[f"fc{layer} sum {step}"] = _sum
+            functions[f"fc{layer} update {step}"] = partial(_update, weight, lr)
+            functions[f"fc{layer} copy {step}"] = partial(_copy, workers)
+    return functions
+
+
+def _split(X, Y, workers):
+    shares = zip(workers, bounds(len(X), len(workers)))
+    return tuple(array[start:stop].as_in_ctx(worker) for worker, (start, stop) in shares for array in (X, Y))
+
+
+def _sum(*parts):
+    return (sum((part[0] for part in parts[1:]), parts[0][0]),)
+
+
+def _update(first, lr, gradient, before=()):
+    return ((before or (first,))[0] - lr * gradient[0],)
+
+
+def _copy(workers, weight):
+    return tuple(weight[0].as_in_ctx(worker) for worker in workers)
+
+
+def _product(a, b):
+    """``a @ b.T``."""
+    return npx.fully_connected(a, b, num_hidden=b.shape[0], no_bias=True, flatten=False)
+
+
+def _worker(rank, keeper, first):
+    """A worker's functions. ``first``: each layer's weights for the first step, which needs no copy."""
+
+    def fc1_forward(batch, weights=first[0]):
+        return (npx.activation(_product(batch[2 * rank], weights[rank]), act_type="relu"),)
+
+    def fc2_backward(error, hidden, weights=first[1]):
+        # The weights' gradient comes first, so that its copy starts before this layer's other product.
+        gradient = _product(error[0].T, hidden[0].T).as_in_ctx(keeper)
+        return gradient, _product(error[0], weights[rank].T) * (hidden[0] > 0).astype("float32")
+
+    return {
+        "fc1 forward": fc1_forward,
+        "fc2 forward": lambda hidden, weights=first[1]: (_product(hidden[0], weights[rank]),),
+        "loss": lambda outputs, batch: (outputs[0] - batch[2 * rank + 1],),
+        "fc2 backward": fc2_backward,
+        "fc1 backward": lambda above, batch: (_product(above[1].T, batch[2 * rank].T).as_in_ctx(keeper),),
     }
-    compared = "gradients and all copies of the weights after two steps, against NumPy's integers, exactly"
-    together = True
-    presets = {
-        "quick": dict(devices=[3], kind="auto", seed=0, timeout=120.0, batch_size=512, size=1024, steps=4),
-        "full": dict(devices=[3], kind="auto", seed=0, timeout=900.0, batch_size=1024, size=1536, steps=4),
-    }
-    little = dict(batch_size=40, size=64, steps=2)
 
-    def cases(self, settings: Settings) -> List[Case]:
-        cases = [Case("everything on one device", 1, settings={"run": "one"})]
-        for n in settings["devices"]:
-            if n > 1:
-                cases.append(Case(f"{n} devices, a wait after each task", n, settings={"run": "waits"}))
-                cases.append(Case(f"{n} devices, no waits", n, settings={"run": "free"}))
-        return cases
 
-    def predict(self, settings: Settings, cores: int) -> str:
-        n = max(settings["devices"])
-        if n < 2:
-            return "Nothing to compare on one device."
-        tasks = plan(n - 1, settings["steps"])
-        free, waits = (length(simulate(groups, cores)) for groups in ([tasks], one_by_one(tasks)))
-        return (
-            f"On {plural(cores, 'core')} {n} devices without waits take {free / waits:.2f} of the time with waits, if "
-            f"each task of the keeper takes {SMALL:.0%} of a product of the whole batch."
-        )
+def random_floats(s):
+    """Batches and weights for timing: ``size`` hidden units, half as many inputs and outputs."""
+    random, half = random_of(s), max(1, s.size // 2)
 
-    def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
-        steps, one = settings["steps"], find(rows, run="one")
-        for row in rows:
-            devices, run, metrics = row.case["devices"], row.case["run"], row.metrics
-            metrics["ms_a_step"] = row.median * 1e3 / steps
-            if one:
-                row.keep("free_of_one" if run == "free" else "of_one", row.ratios(one))
-            tasks = plan(len(devices) - 1, steps)
-            if run != "waits":
-                metrics["both_busy"] = side_by_side(tasks, from_ends(tasks, metrics["tasks"]))
-            waits = find(rows, run="waits", devices=devices)
-            if run == "free" and waits:
-                own = measured(tasks, waits.metrics["tasks"])
-                metrics["model_ms"] = length(simulate([own], process.cores())) * 1e3 / steps
-                row.keep("of_waits", row.ratios(waits))
+    def draw(rows, columns, scale=1.0):
+        return random.normal(scale=scale, size=(rows, columns)).astype("float32")
 
-    def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        free = find_all(rows, run="free")
-        if not free:
-            return "Nothing to compare on 1 device: run it with --devices 3."
-        most = free[-1]
-        return (
-            f"Left to MXNet's engine, a step on {len(most.devices)} devices takes {most.estimate('of_waits'):.2f} of "
-            f"its time with a wait after each task, and {most.estimate('free_of_one'):.2f} of its time on one device."
-        )
+    batches = [(draw(s.batch_size, half), draw(s.batch_size, half)) for _ in range(s.steps)]
+    return batches, [draw(s.size, half, half**-0.5), draw(half, s.size, s.size**-0.5)]
 
-    def columns(self) -> List[Column]:
-        return [
-            Column("ms_a_step", "ms a step", ".1f"),
-            Column(("free_of_one", "of_one"), "of one", ".2f"),
-            Column("model_ms", "model ms", ".1f"),
-            Column("both_busy", "both busy", ".0%"),
-        ]
 
-    def draw(self, result: Result, figure: style.Figure) -> None:
-        rows, steps = result["rows"], result["settings"]["steps"]
-        upper, lower = figure.subplots(2, 1)
-        style.row_bars(figure, rows, "ms", scale=[1e3 / steps] * len(rows), axes=lower)
-        lower.set_title("Time of a step")
-        shown = (find_all(rows, run="free") or rows)[-1]
-        lanes = shown.case["devices"]
-        every, second = plan(len(lanes) - 1, steps), min(1, steps - 1)
-        weights = (f"fc1 copy {second - 1}", f"fc2 copy {second - 1}")
-        tasks = [task for task in every if str(second) in task.name.split() or task.name in weights]
-        # The keeper in the middle, as in the book's figure.
-        half = (len(lanes) + 1) // 2
-        middle = [*range(1, half), 0, *range(half, len(lanes))]
-        spans = from_ends(every, shown.metrics["tasks"])
-        # "fc2 backward 1 @0" is shown as "fc2 backward".
-        task_picture.graph(upper, tasks, spans, lanes, lambda name: name.split(" @")[0].rpartition(" ")[0], middle)
-        upper.set_title(f"A step: {shown.label}")
-        task_picture.fit(figure, len(rows), 1.3 * style.WIDTH)
+def whole_numbers_run(seed, batch=11, steps=2):
+    """Batches, weights, and what a serial run on them at a learning rate of 1 has after each step, in NumPy's integers:
+    each layer's (gradient, weights).
+
+    The labels are drawn so that every output is off by -1, 0 or 1. Gradients then stay small, and every sum is exact in
+    float32, in any order of its terms.
+
+    Raises:
+        ArithmeticError: a sum would not be exact.
+    """
+    random = onp.random.RandomState(seed)
+    W1, W2 = random.randint(-1, 2, size=(17, 9)), random.randint(-1, 2, size=(5, 17))
+    weights, batches, done = [W1, W2], [], []
+    for _ in range(steps):
+        X, error = random.randint(-2, 3, size=(batch, 9)), random.randint(-1, 2, size=(batch, 5))
+        hidden = onp.maximum(_exact(X, W1.T), 0)
+        batches.append((X.astype("float32"), (_exact(hidden, W2.T) - error).astype("float32")))
+        gradients = (_exact((_exact(error, W2) * (hidden > 0)).T, X), _exact(error.T, hidden))
+        W1, W2 = W1 - gradients[0], W2 - gradients[1]
+        done.append([*zip(gradients, (W1, W2))])
+    return batches, [weight.astype("float32") for weight in weights], done
+
+
+def _exact(a, b):
+    if (onp.abs(a) @ onp.abs(b)).max() >= EXACT:
+        raise ArithmeticError("these products are not exact in float32")
+    return a @ b
+
+
+def tell(t, s):
+    model = "the order without waits, simulated with the time of each task (a box of the picture), measured with waits"
+    t.column("seconds", "ms a step", ".1f", 1e3 / s.steps, about="the time of a step")
+    t.column("of_one", "of one", ".2f", about="that over its time with everything on one device")
+    t.column("model_ms", "model ms", ".1f", about=model)
+    t.column("both_busy", "both busy", ".0%", about="the share of the time in which two or more devices worked")
+    t.note(
+        "The program lists the same tasks in the same order with waits and without. The picture is the second step "
+        "without waits: its batch is handed out long before it is needed. Orange arrows cross devices."
+    )
+    t.draw(partial(_draw, t.rows, s.steps))
+    one = t.one(run="one")
+    for row in t.rows:
+        row.of_one = row.seconds / one.seconds
+        tasks = plan(row.devices - 1, s.steps)
+        if row.run != "waits":
+            row.both_busy = task_graph.side_by_side(tasks, from_ends(tasks, row.tasks))
+        if row.run == "free":
+            waits = t.one(run="waits", devices=row.devices)
+            row.of_waits = row.seconds / waits.seconds
+            row.model_ms = length(simulate([task_graph.measured(tasks, waits.tasks)], row.cores)) * 1e3 / s.steps
+            t.claim(
+                "The engine finds the order by itself: several devices without waits take at most 0.8 of the time with "
+                "a wait after each task.",
+                row.of_waits,
+                at_most=0.8,
+                source="the book, which gives no number; the bound is ours",
+            )
+            t.claim(
+                "Several devices without waits are faster than one: they take at most 1.00 of its time.",
+                row.of_one,
+                at_most=1.0,
+            )
+    if not t.find(run="free"):
+        return t.answer("Nothing to compare on 1 device: run it with --devices 3.")
+    most = t.find(run="free")[-1]
+    t.answer(
+        f"Left to MXNet's engine, a step on {most.devices} devices takes {most.of_waits:.2f} of its time with a wait "
+        f"after each task, and {most.of_one:.2f} of its time on one device."
+    )
+
+
+def _draw(rows, steps, figure):
+    """The second step, with the keeper in the middle, as in the book's figure."""
+    shown = ([row for row in rows if row.run == "free"] or rows)[-1]
+    lanes, second = shown.device_names, min(1, steps - 1)
+    every, half = plan(len(lanes) - 1, steps), (len(lanes) + 1) // 2
+    weights = (f"fc1 copy {second - 1}", f"fc2 copy {second - 1}")
+    tasks = [task for task in every if str(second) in task.name.split() or task.name in weights]
+    middle = [*range(1, half), 0, *range(half, len(lanes))]
+    # "fc2 backward 1 @0" is shown as "fc2 backward".
+    more = dict(lanes=lanes, label=lambda name: name.split(" @")[0].rpartition(" ")[0], columns=middle)
+    task_picture.draw_with_times(figure, rows, 1e3 / steps, "a step", shown, every, tasks=tasks, **more)

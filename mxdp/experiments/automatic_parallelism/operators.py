@@ -1,122 +1,118 @@
-"""Do independent operators on one device run side by side?
+"""Can independent operators on one device run side by side?
 
 The exercise pushes eight independent products on one device. The cost model: a device runs as many operators at once as
 it has workers, and a CPU device has one, unless ``MXNET_CPU_WORKER_NTHREADS`` says more. The yardstick is one product,
 repeated into one array: MXNet lets one operator at a time write an array.
 """
 
-from __future__ import annotations
+from functools import partial
 
-from typing import List
-
+from mxdp.backend import devices
 from mxdp.errors import plural
-from mxdp.experiments.harness.claims import Claim
-from mxdp.experiments.harness.environments import workers
-from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Settings, experiment
-from mxdp.experiments.harness.rows import Row, find, find_all
-from mxdp.experiments.report import style
+from mxdp.experiments.automatic_parallelism.products import Products, compared, factors, whole_factors
+from mxdp.experiments.devices import mean_seconds
+from mxdp.experiments.environments import workers
+from mxdp.experiments.lab import Case, Work
+from mxdp.experiments.show import style
 from mxdp.plans.cost.link import jobs_ratio
 
+SOURCE = "Dive into Deep Learning, 'Automatic Parallelism', exercise 1"
+COMPARED = "independent products, against NumPy's, exactly"
+TOGETHER = True
+PRESETS = {
+    "quick": dict(products=8, timeout=120.0, round_seconds=0.03, sides=[8, 32, 64, 128, 256, 512]),
+    "full": dict(products=8, timeout=600.0, round_seconds=0.05, sides=[8, 16, 32, 64, 128, 256, 512, 1024]),
+}
+LITTLE = dict(sides=[8, 32], products=2, round_seconds=0.001)
 WORKERS = (1, 2)
+RECORDED = 256
+"""The products of this side are recorded, or of the nearest side that is measured."""
 
 
-@experiment
-class Operators(Experiment):
-    """Products into arrays of their own, and into one array, by size and by the device's workers."""
+def cases(s):
+    for count in WORKERS:
+        for side in s.sides:
+            yield Case(f"{plural(count, 'worker')}, {side}", environment=workers(count), workers=count, side=side)
 
-    name = "operators"
-    question = "Can independent operators on one device run side by side?"
-    source = "Dive into Deep Learning, 'Automatic Parallelism', exercise 1"
-    how_to_read = (
-        "one: a product, repeated into one array, so that the products run one after the other. all: k independent "
-        "products, pushed without a wait. '/k x one': all over k times one, round by round; 1 means one after the "
-        "other, 0.5 two at a time. '/1 worker': all over the same on a device with one worker. A row is a number of "
-        "workers, set in the environment of a child process, and a side of the square matrices."
+
+def expect(s, cores):
+    one, two = (jobs_ratio(s.products, min(count, cores)) / s.products for count in WORKERS)
+    return (
+        f"On {plural(cores, 'core')}, {plural(s.products, 'product')} take {one:.2f} of {s.products} times one on a "
+        f"device with 1 worker, and {two:.2f} with 2. Small products take the time of their calls, whatever the number "
+        "of workers."
     )
-    claims = {
-        "two_workers": Claim(
-            "With two workers, k independent products of the largest side take at most 0.65 of k times one.",
-            "the book, exercise 1",
-            0.65,
-        )
-    }
-    compared = "independent products, against NumPy's, exactly"
-    together = True
-    common = dict(kind="auto", seed=0, products=8)
-    presets = {
-        "quick": dict(common, timeout=120.0, round_seconds=0.03, sides=[8, 32, 64, 128, 256, 512]),
-        "full": dict(
-            common, timeout=600.0, round_seconds=0.05,
-            sides=[8, 16, 32, 64, 128, 256, 512, 1024],
-        ),
-    }  # fmt: skip
-    little = dict(sides=[8, 32], products=2, round_seconds=0.001)
 
-    def cases(self, settings: Settings) -> List[Case]:
-        return [
-            Case(f"{plural(count, 'worker')}, {side}", 1, 1, {"workers": count, "side": side}, workers(count))
-            for count in WORKERS
-            for side in settings["sides"]
-        ]
 
-    def predict(self, settings: Settings, cores: int) -> str:
-        count = settings["products"]
-        one, two = (jobs_ratio(count, min(each, cores)) / count for each in WORKERS)
-        return (
-            f"On {plural(cores, 'core')}, {plural(count, 'product')} take {one:.2f} of {count} times one on a device "
-            f"with 1 worker, and {two:.2f} with 2. Small products take the time of their calls, whatever the number of "
-            "workers."
-        )
+def oracle(case, s):
+    """Three groups of products, one after the other into the same arrays, as in a round."""
+    lefts, w = whole_factors(s.products, devices(1, s.kind)[0], s.seed)
+    products = Products(lefts, w, chain=False)
+    for _ in range(3):
+        products.push()
+    return compared([[y] for y in products.results], lefts, w, chain=False)
 
-    def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
-        for row in rows:
-            one = find(rows, workers=1, side=row.case["side"])
-            if one:
-                row.keep("over_one_worker", row.ratios(one))
-            operations = 2 * settings["products"] * row.case["side"] ** 3
-            row.metrics["gflops"] = operations / row.median / 1e9
-        largest = find(rows, workers=WORKERS[-1], side=max(settings["sides"]))
-        if largest:
-            largest.keep("two_workers", largest.rounds["over_k_times_one"])
 
-    def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        side = max(settings["sides"])
-        one, two = (find_all(rows, workers=count, side=side)[0].estimate("over_k_times_one") for count in WORKERS)
-        return (
-            f"On a device with two workers, {settings['products']} independent products of {side} x {side} take "
-            f"{two:.2f} of their time one after the other; with one worker, {one:.2f}."
-        )
+def set_up(case, s):
+    """A round times one product and then all of them. Its arrays are freed at its end."""
+    (device,) = devices(1, s.kind)
 
-    def explanation(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        said = "A device runs as many operators at once as it has workers; MXNet gives a CPU device one."
-        small = find_all(rows, workers=WORKERS[-1], side=min(settings["sides"]))[0]
-        if small.at_most("over_one_worker", 1.0) is not False:
-            return said
-        return f"{said} Small products take longer with two: MXNet wakes a worker for every operator."
+    def products(count):
+        x, w = factors(case.side, case.side, device, s.seed)
+        return Products([x] * count, w, chain=False)
 
-    def columns(self) -> List[Column]:
-        return [
-            Column("one_seconds", "one, µs", scale=1e6),
-            Column("seconds", "all, µs", scale=1e6),
-            Column("over_k_times_one", "/k x one", ".2f", spread=True),
-            Column("over_one_worker", "/1 worker", ".2f", spread=True),
-            Column("gflops", "Gflop/s"),
-        ]
+    def measure():
+        one, together = (mean_seconds(products(count).push, s.round_seconds).done for count in (1, s.products))
+        return together, {"one_seconds": one}
 
-    def draw(self, result: Result, figure: style.Figure) -> None:
-        axes = figure.add_subplot()
-        for count, colour in zip(WORKERS, style.COLOURS):
-            rows = find_all(result["rows"], workers=count)
-            points = [(row.case["side"], row.metrics["over_k_times_one"]) for row in rows]
-            axes.plot(*zip(*points), "o-", color=colour, label=plural(count, "worker"))
-        axes.set(xscale="log", yscale="log", xlabel="side of the matrices", ylabel="k products / k times one")
-        sides = [4**power for power in range(9) if min(points)[0] <= 4**power <= max(points)[0]]
-        axes.set_xticks(sides, map(str, sides))
-        low, high = min(0.4, axes.get_ylim()[0]), max(1.2, axes.get_ylim()[1])
-        ratios = [2.0**power for power in range(-4, 9) if low <= 2.0**power <= high]
-        axes.set_yticks(ratios, [f"{ratio:g}" for ratio in ratios])
-        axes.set_ylim(low, high)
-        axes.minorticks_off()
-        style.reference_line(axes, 1.0, "one after\nthe other", horizontal=True)
-        style.reference_line(axes, 0.5, "two at\na time", horizontal=True)
-        figure.legend(loc="outside lower center", ncols=2)
+    recorded = case.side == min(s.sides, key=lambda side: abs(side - RECORDED))
+    return Work(measure, [device], record=products(s.products).push if recorded else None)
+
+
+def tell(t, s):
+    for row in t.rows:
+        row.over_k_times_one = row.seconds / (s.products * row.one_seconds)
+        row.over_one_worker = row.seconds / t.one(workers=1, side=row.side).seconds
+        row.gflops = 2 * s.products * row.side**3 / row.seconds.median / 1e9
+    one_by_one = "the time of a product, repeated into one array, so that the products run one after the other"
+    t.column("one_seconds", "one, µs", scale=1e6, about=one_by_one)
+    t.column("seconds", "all, µs", scale=1e6, about="that of k independent products, pushed without a wait")
+    over_one = "all over k times one: 1 means one after the other, 0.5 two at a time"
+    t.column("over_k_times_one", "/k x one", ".2f", spread=True, about=over_one)
+    t.column("over_one_worker", "/1 worker", ".2f", spread=True, about="all over all on a device with one worker")
+    t.column("gflops", "Gflop/s")
+    t.note("A row is a number of workers, set in the environment of its process, and a side of the square matrices.")
+    t.draw(partial(_draw, t))
+    least, most = min(s.sides), max(s.sides)
+    one, two = (t.one(workers=count, side=most) for count in WORKERS)
+    t.claim(
+        "With two workers, k independent products of the largest side take at most 0.65 of k times one.",
+        two.over_k_times_one,
+        at_most=0.65,
+        source="the book, exercise 1",
+    )
+    t.answer(
+        f"On a device with two workers, {s.products} independent products of {most} x {most} take "
+        f"{two.over_k_times_one:.2f} of their time one after the other; with one worker, {one.over_k_times_one:.2f}."
+    )
+    t.explain("A device runs as many operators at once as it has workers; MXNet gives a CPU device one.")
+    if t.one(workers=2, side=least).over_one_worker.at_most(1.0) is False:
+        t.explain("Small products take longer with two: MXNet wakes a worker for every operator.")
+
+
+def _draw(t, figure):
+    axes = figure.add_subplot()
+    for count, colour in zip(WORKERS, style.COLOURS):
+        points = [(row.side, row.over_k_times_one.median) for row in t.find(workers=count)]
+        axes.plot(*zip(*points), "o-", color=colour, label=plural(count, "worker"))
+    axes.set(xscale="log", yscale="log", xlabel="side of the matrices", ylabel="k products / k times one")
+    sides = [4**power for power in range(9) if min(points)[0] <= 4**power <= max(points)[0]]
+    axes.set_xticks(sides, map(str, sides))
+    low, high = min(0.4, axes.get_ylim()[0]), max(1.2, axes.get_ylim()[1])
+    ratios = [2.0**power for power in range(-4, 9) if low <= 2.0**power <= high]
+    axes.set_yticks(ratios, [f"{ratio:g}" for ratio in ratios])
+    axes.set_ylim(low, high)
+    axes.minorticks_off()
+    style.reference_line(axes, 1.0, "one after\nthe other", horizontal=True)
+    style.reference_line(axes, 0.5, "two at\na time", horizontal=True)
+    figure.legend(loc="outside lower center", ncols=2)

@@ -83,13 +83,13 @@ def rate_of(device: Device) -> float:
 
 def size_in_words(row: Row, s: Settings) -> str:
     """The number and the size of a row's products, beside those of the slides. Without a ``size`` they were scaled to
-    ``run_seconds`` by the row's ``rate``.
+    ``run_seconds`` by the row's ``rate``. There may be fewer ``products`` in a row than was asked for.
 
     >>> size_in_words(Row("", False, {"size": 720, "rate": 3.8e10}), Settings(products=50, size=None, run_seconds=0.5))
     '50 products of 720 x 720 (the slides: 50 of 4000 x 4000), scaled to about 0.5 s by the measured rate of 76 Gflop/s'
     """
     side, slides = f"{row.size} x {row.size}", f"{SLIDES_PRODUCTS} of {SLIDES_SIDE} x {SLIDES_SIDE}"
-    words = f"{s.products} products of {side} (the slides: {slides})"
+    words = f"{row.get('products', s.products)} products of {side} (the slides: {slides})"
     if s.size:
         return words
     return f"{words}, scaled to about {s.run_seconds:g} s by the measured rate of {2 * row.rate / 1e9:.0f} Gflop/s"

@@ -1,111 +1,122 @@
-"""See the overlap instead of believing it: a timeline of any other experiment.
+"""For how much of the time do two devices work at once?
+
+See the overlap instead of believing it: a timeline of any other question.
 
     python -m mxdp.experiments run profile --of two-jobs
 
-Each case of that experiment runs in a process of its own, as always. A round runs it twice: once plain, and once
-recorded by MXNet's profiler. The prediction is that of the other experiment. Measured is how busy the devices are, how
-long two of them work at the same time, and how much of the communication lies beside compute.
+A round of each case of that question is done twice: once plain, once recorded by MXNet's profiler. The prediction is
+that of the other question. Measured is how busy the devices are, how long two of them work at the same time, and how
+much of the communication lies beside compute.
 """
 
-from __future__ import annotations
+from functools import partial
 
-import shlex
-from typing import List, Sequence, Tuple
+from mxdp.errors import TraceError, UsageError
+from mxdp.experiments.devices import devices_of, timed
+from mxdp.experiments.lab import Settings, Work
+from mxdp.experiments.lab.module import find
+from mxdp.experiments.lab.settings import COMMON
+from mxdp.experiments.show import style
+from mxdp.experiments.timelines import recorded
 
-from mxdp.errors import UsageError
-from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Settings, experiment, find
-from mxdp.experiments.harness.rows import Row
-from mxdp.experiments.report import style
-
-
-@experiment
-class Profile(Experiment):
-    """The cases of another experiment (``of``), each of its rounds recorded."""
-
-    name = "profile"
-    question = "For how much of the time do two devices work at once?"
-    source = "Dive into Deep Learning, 'Automatic Parallelism', exercise 4"
-    how_to_read = (
-        "Busy: the share of the round in which each device worked. Together: the share in which at least two did. "
-        "Comm. beside compute: the share of the copies and sums that lay beside compute. Cost: a recorded round over a "
-        "plain one, the median over the rounds. The other numbers are of the last round, whose timelines are in the "
-        "report, with a trace of each for ui.perfetto.dev."
-    )
-    compared = "what the recorded experiment compares"
-    presets = {
-        "quick": dict(devices=[2], kind="auto", seed=0, rounds=1, timeout=120.0, of="two-jobs"),
-        "full": dict(devices=[2], kind="auto", seed=0, rounds=1, timeout=3600.0, of="two-jobs"),
-    }
-
-    little = dict(of="layerwise", units=16, batch_sizes=[4], steps=2)  # the last three are the recorded experiment's
-
-    def cases(self, settings: Settings) -> List[Case]:
-        other, its = recorded_experiment(settings)
-        return [case for case in other.cases(its) if case.processes == 1]
-
-    def predict(self, settings: Settings, cores: int) -> str:
-        other, its = recorded_experiment(settings)
-        return f"What {other.name} expects: {other.predict(its, cores)}"
-
-    def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        most = max(rows + references, key=lambda row: row.estimate("together").median)
-        return (
-            f"Two devices work at the same time for up to {most.estimate('together'):.0%} of a round; that is the case "
-            f"{most.label!r} of {settings['of']}."
-        )
-
-    def explanation(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        worst = max(rows + references, key=lambda row: row.estimate("cost").median)
-        doubt = " Doubt timelines that cost so much time." if worst.at_most("cost", 1.25) is False else ""
-        return (
-            f"A recorded round takes at most {worst.estimate('cost'):.2f} times as long as a plain one.{doubt} With "
-            f"GPUs, NVIDIA's own profiler sees more: {nsys_command(settings['of'], ['--kind', 'gpu'])}"
-        )
-
-    def columns(self) -> List[Column]:
-        return [
-            Column("busy", "busy", ".0%"),
-            Column("together", "together", ".0%"),
-            Column("hidden", "comm. beside compute", ".0%"),
-            Column("critical", "critical"),
-            Column("cost", "cost", ".2f"),
-        ]
-
-    def draw(self, result: Result, figure: style.Figure) -> None:
-        rows = result["rows"] + result["references"]
-        axes = figure.add_subplot()
-        labels, values, colours = [], [], []
-        devices = sorted({device for row in rows for device in row.metrics["busy"]})
-        for row in rows:
-            for device, share in row.metrics["busy"].items():
-                labels.append(f"{row.label}: {device}")
-                values.append(100 * share)
-                colours.append(style.COLOURS[devices.index(device) % len(style.COLOURS)])
-        style.bars(axes, labels, values, unit="%", colours=colours)
-        axes.set(xlabel="share of the round in which the device works, %", xticks=range(0, 101, 20))
+SOURCE = "Dive into Deep Learning, 'Automatic Parallelism', exercise 4"
+COMPARED = "what the recorded experiment compares"
+PRESETS = {
+    "quick": dict(devices=[2], timeout=120.0, of="two-jobs"),
+    "full": dict(devices=[2], timeout=3600.0, of="two-jobs"),
+}
+LITTLE = dict(size=64, products=2, run_seconds=0.001)  # the recorded question's
 
 
-def recorded_experiment(settings: Settings) -> Tuple[Experiment, Settings]:
-    """The experiment to record, and its settings: its quick ones, but those of ``settings`` where it has the same.
+def other(s):
+    """The question to record, and its settings: its quick ones, but those of ``s`` where it has the same.
 
     Raises:
-        UsageError: no experiment has that name, or it is this one.
+        UsageError: no question has that name, or it is this one.
     """
-    other = find(settings["of"])
-    if isinstance(other, Profile):
+    question = find(s.of)
+    if question.module.__name__ == __name__:
         raise UsageError("profile can't record itself: set 'of' to another experiment")
-    common = {key: value for key, value in settings.items() if key in other.presets["quick"] and key != "timeout"}
-    return other, {**other.presets["quick"], **common}
+    known = {**COMMON["quick"], **question.preset("quick")}
+    return question, Settings({**known, **{name: value for name, value in s.items() if name in known}})
 
 
-def nsys_command(name: str, arguments: Sequence[str] = ()) -> str:
-    """The shell command that runs experiment ``name`` under NVIDIA's Nsight Systems. It only returns the text.
+def cases(s):
+    question, its = other(s)
+    return [case for case in question.cases(its) if case.processes == 1]
 
-    Nsight Systems records what MXNet's profiler does not see: CUDA calls, kernels and copies, cuDNN, cuBLAS and the
-    waits of the operating system, in child processes too. MXNet's operators have names in it if MXNet's build has NVTX
-    and its profiler runs. ``nsys-ui`` opens the report. The command was never run on a GPU. Source: the User Guide of
-    Nsight Systems, "CLI profile command switch options".
+
+def expect(s, cores):
+    question, its = other(s)
+    return f"What {question.name} expects: {question.expect(its, cores)}"
+
+
+def oracle(case, s):
+    """The other question's."""
+    question, its = other(s)
+    return question.oracle(case, its)
+
+
+def set_up(case, s):
+    """A round does two of the other question's: one plain, then one recorded, whose time counts."""
+    question, its = other(s)
+    work = question.set_up(case, its)
+    devices = work.devices or devices_of(case, its)
+
+    def seconds():
+        done = []
+        whole = timed(lambda: done.append(work.round()))
+        return whole if done[0] is None else done[0][0] if isinstance(done[0], tuple) else done[0]
+
+    def measure():
+        plain, took = seconds(), []
+        try:
+            timeline = recorded(lambda: took.append(seconds()), devices)
+        except TraceError as error:
+            raise UsageError(f"{s.of} records its own rounds: run it by itself") from error
+        if not timeline:
+            raise UsageError(f"MXNet's profiler can't follow {len(devices)} CPU devices on this machine")
+        return took[0], {"cost": took[0] / plain, **timeline}
+
+    return Work(measure, devices, shared=work.shared, **work.facts)
+
+
+def tell(t, s):
+    t.column("busy", form=".0%", about="the share of the round in which each device worked")
+    t.column("together", form=".0%", about="the share in which at least two did")
+    t.column("hidden", "comm. beside compute", ".0%", about="the share of the copies and sums that lay beside compute")
+    t.column("critical", about="the device that decided, in the last process")
+    t.column("cost", form=".2f", about="a recorded round over a plain one")
+    t.note("The timelines in the report are of the last process, with a trace of each for ui.perfetto.dev.")
+    t.draw(partial(_draw, list(t)))
+    most, worst = (max(t, key=lambda row: row.get(name).median) for name in ("together", "cost"))
+    t.answer(
+        f"Two devices work at the same time for up to {most.together:.0%} of a round; that is the case {most.label!r} "
+        f"of {s.of}."
+    )
+    t.explain(f"A recorded round takes at most {worst.cost:.2f} times as long as a plain one.")
+    if worst.cost.at_most(1.25) is False:
+        t.explain("Doubt timelines that cost so much time.")
+    t.explain(f"With GPUs, NVIDIA's own profiler sees more: {_tell_nsys(s.of)}")
+
+
+def _tell_nsys(name):
+    """The command that runs a question under NVIDIA's Nsight Systems, whose report ``nsys-ui`` opens.
+
+    It records what MXNet's profiler does not see: CUDA calls, kernels and copies, cuDNN, cuBLAS and the waits of the
+    operating system, in child processes too. MXNet's operators have names in it if MXNet's build has NVTX and its
+    profiler runs. It was never run on a GPU. Source: its User Guide, "CLI profile command switch options".
     """
-    command = ["nsys", "profile", "--trace=cuda,cudnn,cublas,nvtx,osrt", "--sample=none", "--force-overwrite=true"]
-    command += [f"--output={name}", "python", "-m", "mxdp.experiments", "run", name, *arguments]
-    return " ".join(map(shlex.quote, command))
+    return (
+        "nsys profile --trace=cuda,cudnn,cublas,nvtx,osrt --sample=none --force-overwrite=true "
+        f"--output={name} python -m mxdp.experiments run {name} --kind gpu"
+    )
+
+
+def _draw(rows, figure):
+    axes = figure.add_subplot()
+    shares = {f"{row.label}: {name}": (name, share.median) for row in rows for name, share in row.busy.items()}
+    names = sorted({name for name, _ in shares.values()})
+    colours = [style.COLOURS[names.index(name) % len(style.COLOURS)] for name, _ in shares.values()]
+    style.bars(axes, list(shares), [100 * share for _, share in shares.values()], unit="%", colours=colours)
+    axes.set(xlabel="share of the round in which the device works, %", xticks=range(0, 101, 20))

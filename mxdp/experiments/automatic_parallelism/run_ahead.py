@@ -8,113 +8,261 @@ An addition costs t1 to push, t2 to compute, and t3 until Python hears of its en
 n (t1 + t2 + t3), pushed at once t1 + n t2 + t3, *if* n t2 > (n - 1) t1; otherwise pushing takes the time.
 """
 
-from __future__ import annotations
+import math
+import time
+from collections import deque
+from functools import partial
 
-from typing import List
+from mxdp.backend import np, npx, upload
+from mxdp.datasets.minibatches import Stream
+from mxdp.datasets.synthetic import load_synthetic
+from mxdp.engine import CompletionEvent, Gate
+from mxdp.experiments.devices import devices_of, random_of
+from mxdp.experiments.lab import Case, Work
+from mxdp.experiments.memory import Peak
+from mxdp.experiments.show import style
+from mxdp.scratch import get_params, init_lenet
+from mxdp.timing import Timer
+from mxdp.training import RUN_AHEAD, TrainStep
 
-from mxdp.experiments.harness.claims import Claim
-from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Settings, experiment
-from mxdp.experiments.harness.rows import Row, find_all
-from mxdp.experiments.report import style
-
+SOURCE = "Dive into Deep Learning, 'Asynchronous Computation', exercises 1 and 2; '... Multiple GPUs', exercise 3"
+COMPARED = "parameters after 6 steps: bits as with a wait at each, values as on one device; products; sums"
+TOGETHER = True
+SLIDE_PANEL = 1
+PRESETS = {
+    "quick": dict(devices=[2], additions=10_000, timeout=120.0, batch_size=64, samples=896, size=768, products=10),
+    "full": dict(devices=[2], additions=10_000, timeout=1800.0, batch_size=256, samples=3584, size=1000, products=10),
+}
+LITTLE = dict(batch_size=20, samples=100, size=64, products=2, additions=20)
 POLICIES = ("never", "each epoch", "each step", "2 ahead", "2 ahead, events")
 BOUNDED = POLICIES[-1]
-WAITS = {"waitall": "waitall", "wait_to_read": "the first: wait_to_read", "event": "the first: completion event"}
-EPOCHS = 2
-OWN_CHILD = "RUN_AHEAD_CHILD"  # Nothing reads this variable: cases of equal environment would share a child's memory.
+LABELS = {"waitall": "waitall", "wait_to_read": "the first: wait_to_read", "event": "the first: completion event"}
+WAITS = {
+    "waitall": lambda products: npx.waitall(),
+    "wait_to_read": lambda products: products[0].wait_to_read(),
+    "event": lambda products: CompletionEvent(products[:1]).wait(),
+}
+"""For all products; for the first by MXNet's own wait, and by ours."""
+EPOCHS, LR, RECORDED_STEPS = 2, 0.1, 4
+OWN_PROCESS = "RUN_AHEAD_PROCESS"  # Nothing reads this variable: cases of equal environment would share their memory.
 
 
-@experiment
-class RunAhead(Experiment):
-    """Training steps with five ways to wait; products with three; additions with two."""
+def cases(s):
+    n = max(s.devices)
+    for name in POLICIES:
+        yield Case(name.replace("each", "wait each"), n, environment={OWN_PROCESS: name}, wait=name)
+    for name, label in LABELS.items():
+        yield Case(label, n, way=name)
+    yield Case(f"{s.additions:,} additions", 1, each=False)
+    yield Case(f"{s.additions:,}, a wait for each", 1, each=True)
 
-    name = "run-ahead"
-    question = "How far should Python run ahead of the devices?"
-    source = "Dive into Deep Learning, 'Asynchronous Computation', exercises 1 and 2; '... Multiple GPUs', exercise 3"
-    how_to_read = (
-        "The first rows: two epochs of LeNet. 'Of first' is the time over that of the first row of its kind. 'Peak' "
-        "is the most that the process grew in a round, 'ahead' the most steps pushed and not done. The next rows: the "
-        "time until Python goes on after it has pushed several products. The last rows: y = x + 1, many times."
+
+def expect(s, cores):
+    steps = -(-s.samples // s.batch_size)
+    batch = f"batches of {s.batch_size * 28 * 28 * 4 / 1e6:.1f} MB"
+    return f"Never waiting keeps up to {EPOCHS * steps - 1} {batch}, each epoch {steps - 1}, a bound of two steps 3."
+
+
+def oracle(case, s):
+    """Six steps of training against a wait at each, bit for bit, and against one device; products and sums exactly."""
+    devices = devices_of(case, s)
+    if case.get("wait"):
+        waited, (serial,) = _trained("each step", devices, s.seed), _trained("each step", devices[:1], s.seed)
+        for replica, same in zip(_trained(case.wait, devices, s.seed), waited):
+            for param, bits, number in zip(replica, same, serial):
+                yield param, bits, 0.0
+                yield param, number
+    elif case.get("way"):
+        factor, push = products(devices, 129, 3, s)
+        answers = push()
+        WAITS[case.way](answers)
+        exact = factor.astype("int64") @ factor.T.astype("int64")
+        for answer in answers:
+            yield answer.asnumpy(), exact, 0.0
+    else:
+        yield additions(10, devices[0], case.each)[-1].asnumpy(), [[2.0, 2.0]], 0.0
+
+
+def _trained(way, devices, seed):
+    """Each replica's parameters after six steps."""
+    data = load_synthetic(seed, 61 * 6, 1).train
+    # Larger weights than the book's: with N(0, 0.01) the first gradients are so small that an error could hide.
+    training = Training(devices, seed, way, scale=0.1)
+    training.steps(Stream(data, 61, seed).take(len(data)), epoch_steps=3)
+    return [[param.asnumpy() for param in replica] for replica in training.replicas]
+
+
+def set_up(case, s):
+    """A round is two epochs of training, products and a wait, or additions."""
+    devices = devices_of(case, s)
+    if case.get("wait"):
+        return _train(case.wait, devices, s)
+    if case.get("way"):
+        return _multiply(case.way, products(devices, s.size, s.products, s)[1])
+    few = -(-s.additions // 10)
+    additions(few, devices[0], case.each)
+
+    def add():
+        pushing, rest, _ = additions(s.additions, devices[0], case.each)
+        if case.each:
+            return pushing + rest
+        back = additions(few, devices[0], gated=True)[1]
+        return pushing + rest, {"front_us": pushing * 1e6 / s.additions, "back_us": back * 1e6 / few}
+
+    return Work(add)
+
+
+def _multiply(way, push):
+    def measure():
+        # Products that run after this wait don't count. The laboratory waits for them.
+        started = time.perf_counter()
+        WAITS[way](push())
+        return time.perf_counter() - started
+
+    push()
+    return Work(measure)
+
+
+def _train(way, devices, s):
+    stream = Stream(load_synthetic(s.seed, s.samples, 1).train, s.batch_size, s.seed)
+    training, epoch_steps, timer = Training(devices, s.seed, way), -(-s.samples // s.batch_size), Timer()
+
+    def train(some):
+        return training.steps(stream.take(some), epoch_steps)
+
+    def measure():
+        with Peak() as peak, timer:
+            ahead = train(EPOCHS * s.samples)
+        return timer.times[-1], {"ahead": ahead, "peak_bytes": peak.bytes}
+
+    train(s.samples)
+    # In a few steps, waiting each epoch is the same as never waiting.
+    record = None if way == "each epoch" else partial(train, RECORDED_STEPS * s.batch_size)
+    return Work(measure, record=record)
+
+
+class Training:
+    """LeNet on ``devices``, a replica each, trained by the step of :func:`mxdp.train`. Its own bound is one of the ways
+    to wait; for the others it has none."""
+
+    def __init__(self, devices, seed, way, scale=0.01):
+        self.devices, self._way, params = devices, way, init_lenet(seed, scale)
+        self.replicas = [get_params(params, device) for device in devices]
+        self._step = TrainStep(self.replicas, devices, LR, run_ahead=RUN_AHEAD if way == BOUNDED else math.inf)
+
+    def steps(self, batches, epoch_steps):
+        """A step for each batch. Returns the most steps that were pushed and not done, the one being pushed included.
+
+        Doesn't wait at the end. Every way pays for the step's completion events, whether it needs them or not.
+        """
+        wait, ahead = policy(self._way, epoch_steps), 0
+        for number, (X, y) in enumerate(batches, 1):
+            ahead = max(ahead, self._step.ahead + 1)
+            wait(number, self._step(X, y))
+        return ahead
+
+
+def policy(name, epoch_steps):
+    """A way to wait: a function that is called after each push of a step, with its number (from 1) and its losses. That
+    by ``wait_to_read`` has a memory, so each training needs a fresh one."""
+    earlier: deque = deque()
+
+    def bounded(step, losses):
+        earlier.append([loss.copy() for loss in losses])  # which the next step overwrites
+        if len(earlier) > RUN_AHEAD:
+            for loss in earlier.popleft():
+                loss.wait_to_read()
+
+    return {
+        "never": lambda step, losses: None,
+        "each epoch": lambda step, losses: npx.waitall() if step % epoch_steps == 0 else None,
+        "each step": lambda step, losses: npx.waitall(),
+        "2 ahead": bounded,
+        BOUNDED: lambda step, losses: None,  # the step itself waits
+    }[name]
+
+
+def products(devices, size, count, s):
+    """A factor, and a function that pushes one product on each device, then the next on each, ``count`` times. The
+    first is on the first device. Doesn't wait."""
+    # Whole numbers this small have exact float32 products, in any order of the sums.
+    factor = random_of(s).randint(-8, 9, size=(size, size)).astype("float32")
+    loaded = [upload(factor, device) for device in devices]
+    return factor, lambda: [
+        npx.fully_connected(x, x, num_hidden=size, no_bias=True) for _ in range(count) for x in loaded
+    ]
+
+
+def additions(count, device, each=False, gated=False):
+    """``y = x + 1``, ``count`` times, as in the book, with a wait for each or only at the end: seconds until Python had
+    pushed everything, seconds from then on, and the last sum. ``gated``: none begins before all are pushed, so that the
+    second number is the back end's alone."""
+    x = np.ones((1, 2), ctx=device)
+    npx.waitall()
+    gate = Gate(x) if gated else None
+    started = time.perf_counter()
+    for _ in range(count):
+        y = x + 1
+        if each:
+            y.wait_to_read()
+    pushed = time.perf_counter()
+    if gate:
+        gate.open()
+    npx.waitall()
+    return pushed - started, time.perf_counter() - pushed, y
+
+
+def tell(t, s):
+    never, bounded = t.one(wait="never"), t.one(wait=BOUNDED)
+    pushed, waited = t.one(each=False), t.one(each=True)
+    for row in t.rows:
+        first = never if row.get("wait") else t.one(way="waitall") if row.get("way") else pushed
+        row.of_first = row.seconds / first.seconds
+        if first is pushed:
+            row.us_an_op = row.seconds * 1e6 / s.additions
+    t.column("seconds", "ms", scale=1e3)
+    t.column("of_first", "of first", ".2f", spread=True, about="the time over that of the first row of its kind")
+    t.column("peak_bytes", "peak MB", ".1f", 1e-6, about="the most that the process grew in a round")
+    t.column("ahead", form=".0f", about="the most steps pushed and not done")
+    t.column("us_an_op", "µs an op", ".1f")
+    t.note(
+        "The first rows: two epochs of LeNet. The next rows: the time until Python goes on after it has pushed several "
+        "products. The last rows: y = x + 1, many times."
     )
-    slide_panel = 1
-    claims = {
-        name: Claim(sentence, source, bound, least)
-        for name, bound, least, source, sentence in (
-            ("of_never", 1.1, False, "the book's exercise 3; the bound is ours",
-             "Bounded to two steps ahead, training takes at most 1.1 times as long as without any wait."),
-            ("peak_of_never", 1, False, "the book's exercise 3",
-             "Bounded to two steps ahead, training takes at most 1 times the memory that it takes without any wait."),
-            ("of_pushed", 1, True, "the book's exercise 1",
-             "Additions with a wait for each take at least 1 times as long as without."),
-        )
-    }  # fmt: skip
-    compared = "parameters after 6 steps: bits as with a wait at each, values as on one device; products; sums"
-    together = True
-    common = dict(devices=[2], kind="auto", seed=0, additions=10_000)
-    presets = {
-        "quick": dict(common, rounds=1, timeout=120.0, batch_size=64, samples=896, size=768, products=10),
-        "full": dict(common, rounds=1, timeout=1800.0, batch_size=256, samples=3584, size=1000, products=10),
-    }
-    little = dict(batch_size=20, samples=100, size=64, products=2, additions=20)
+    t.draw(partial(_draw, [row for row in t.rows if row.get("wait")], EPOCHS * -(-s.samples // s.batch_size)))
+    peak = bounded.peak_bytes / never.peak_bytes
+    t.claim(
+        "Bounded to two steps ahead, training takes at most 1.1 times as long as without any wait.",
+        bounded.of_first,
+        at_most=1.1,
+        source="the book's exercise 3; the bound is ours",
+    )
+    t.claim(
+        "Bounded to two steps ahead, training takes at most 1 times the memory that it takes without any wait.",
+        peak,
+        at_most=1,
+        source="the book's exercise 3",
+    )
+    t.claim(
+        "Additions with a wait for each take at least 1 times as long as without.",
+        waited.of_first,
+        at_least=1,
+        source="the book's exercise 1",
+    )
+    t.answer(
+        f"Bounded to two steps ahead, training takes {bounded.of_first:.2f} times as long as without any wait, and "
+        f"{peak:.2f} times the memory."
+    )
+    t.explain(
+        "Without any wait, the batches of all steps that are pushed ahead pile up. Python needs "
+        f"{pushed.front_us.median:.1f} µs to push an addition, the back end {pushed.back_us.median:.1f} µs to do it."
+    )
 
-    def cases(self, settings: Settings) -> List[Case]:
-        n, count = max(settings["devices"]), settings["additions"]
-        return [
-            *(Case(name.replace("each", "wait each"), n, 1, {"wait": name}, {OWN_CHILD: name}) for name in POLICIES),
-            *(Case(label, n, settings={"products": name}) for name, label in WAITS.items()),
-            Case(f"{count:,} additions", 1, settings={"each": False}),
-            Case(f"{count:,}, a wait for each", 1, settings={"each": True}),
-        ]
 
-    def predict(self, settings: Settings, cores: int) -> str:
-        steps = -(-settings["samples"] // settings["batch_size"])
-        batch = f"batches of {settings['batch_size'] * 28 * 28 * 4 / 1e6:.1f} MB"
-        return (
-            f"Never waiting keeps up to {EPOCHS * steps - 1} {batch}, each epoch {steps - 1}, a bound of two steps 3."
-        )
-
-    def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
-        first = {"wait": "never", "products": "waitall", "each": False}
-        for row in rows:
-            key = next(key for key in first if key in row.case)
-            for base in find_all(rows, **{key: first[key]}):
-                row.keep("of_first", row.ratios(base))
-                if row.case[key] == BOUNDED:
-                    row.keep("of_never", row.rounds["of_first"])
-                    row.keep("peak_of_never", row.ratios(base, "peak_bytes"))
-                if row.case[key] is True:
-                    row.keep("of_pushed", row.rounds["of_first"])
-            if key == "wait":
-                row.metrics["ms_a_step"] = row.median * 1e3 / row.metrics["steps"]
-            if key == "each":
-                row.metrics["us_an_op"] = row.median * 1e6 / settings["additions"]
-
-    def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        bounded = find_all(rows, wait=BOUNDED)[0]
-        return (
-            f"Bounded to two steps ahead, training takes {bounded.estimate('of_never'):.2f} times as long as without "
-            f"any wait, and {bounded.estimate('peak_of_never'):.2f} times the memory."
-        )
-
-    def explanation(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        pushed = find_all(rows, each=False)[0].metrics
-        both = f"{pushed['front_us']:.1f} µs to push an addition, the back end {pushed['back_us']:.1f} µs to do it"
-        return f"Without any wait, the batches of all steps that are pushed ahead pile up. Python needs {both}."
-
-    def columns(self) -> List[Column]:
-        return [
-            Column("seconds", "ms", scale=1e3),
-            Column("of_first", "of first", ".2f", spread=True),
-            Column("peak_bytes", "peak MB", ".1f", 1e-6),
-            Column("ahead", "ahead", ".0f"),
-            Column("us_an_op", "µs an op", ".1f"),
-        ]
-
-    def draw(self, result: Result, figure: style.Figure) -> None:
-        rows = [row for row in result["rows"] if "wait" in row.case]
-        upper, lower = figure.subplots(2, 1)
-        style.row_bars(figure, rows, "ms", scale=[1e3 / row.metrics["steps"] for row in rows], axes=upper)
-        upper.set_title("Time of a step")
-        lower.set_title("Memory at the worst moment")
-        peaks = {row.label: row.metrics["peak_bytes"] / 1e6 for row in rows}
-        style.bars(lower, list(peaks), list(peaks.values()), unit="MB", colours=[style.COLOURS[1]] * len(rows))
+def _draw(rows, steps, figure):
+    upper, lower = figure.subplots(2, 1)
+    style.row_bars(figure, rows, "ms", scale=1e3 / steps, axes=upper)
+    upper.set_title("Time of a step")
+    lower.set_title("Memory at the worst moment")
+    peaks = [row.peak_bytes.median / 1e6 for row in rows]
+    style.bars(lower, [row.label for row in rows], peaks, unit="MB", colours=[style.COLOURS[1]] * len(rows))

@@ -1,157 +1,231 @@
-"""Many tiny independent operators: does it help to run them side by side, and if not, what does?
+"""Does it help to run many tiny operators side by side?
 
-The exercise says that for a sufficiently small workload parallelization can help even on a single CPU or GPU. The cost
-model: an operator of n bytes costs its call, c, in Python and in MXNet's engine, one call after the other; and its
-work, w(n), which k workers or devices share. So it takes max(c, w(n) / k). Side by side pays once w(n) is more than c;
-below that only cheaper calls pay.
+If not, what does? The exercise says that for a sufficiently small workload parallelization can help even on a single
+CPU or GPU. The cost model: an operator of n bytes costs its call, c, in Python and in MXNet's engine, one call after
+the other; and its work, w(n), which k workers or devices share. So it takes max(c, w(n) / k). Side by side pays once
+w(n) is more than c; below that only cheaper calls pay.
 
-Four ways to call are compared, on one device and on two, with one worker and with two, and without an engine.
+Four ways to call are compared, on one device and on two, with one worker and with two, and without an engine. Operator
+i adds i to an array, into array i. So no operator needs another's result, and results that change places show.
 """
 
-from __future__ import annotations
+from functools import partial
 
-from typing import Dict, List, Optional, Sequence, Tuple
-
+from mxdp.backend import devices, gluon, mx, np, npx, upload
+from mxdp.engine import prepare
 from mxdp.errors import plural, size
-from mxdp.experiments.harness.claims import Claim
-from mxdp.experiments.harness.environments import NAIVE, workers
-from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Settings, experiment
-from mxdp.experiments.harness.rows import Row, find, find_all
-from mxdp.experiments.report import style
+from mxdp.experiments.devices import mean_seconds
+from mxdp.experiments.environments import NAIVE, workers
+from mxdp.experiments.lab import Case, Work
+from mxdp.experiments.oracle import whole_numbers
+from mxdp.experiments.show import style
+from mxdp.tracing import section
 
-PAYS = 0.75
-"""Side by side helps where it takes at most this part of the time."""
+SOURCE = "Dive into Deep Learning, 'Automatic Parallelism', exercise 2"
+COMPARED = "every way's sums, against NumPy's, exactly"
+TOGETHER = True
+SLIDE_PANEL = 1
+PRESETS = {
+    "quick": dict(timeout=120.0, round_seconds=0.0125, sizes=[4, 1 << 12, 1 << 16, 1 << 17, 1 << 18, 1 << 19, 1 << 21]),
+    "full": dict(
+        timeout=1800.0, round_seconds=0.025, sizes=[4, 1 << 8, 1 << 12, *[1 << power for power in range(15, 22)]]
+    ),
+}
+LITTLE = dict(sizes=[4, 4096], round_seconds=0.001)
+CHECKS = {
+    "sizes": (lambda sizes: all(type(n) is int and n % 4 == 0 for n in sizes), "multiples of 4, a float32's bytes")
+}
+COUNT, BULK = 30, 15
+"""Operators in a group, and of them in one bulk: MXNet's own number for the operators of a graph."""
+COMPARED_BYTES = 1 << 18
+"""Bytes of the largest arrays that are compared with NumPy's: a group has 30 of them, and there are many groups."""
 ONE, TWO, NONE, SINGLE = "1 worker", "2 workers", "no engine", "bulk 1"
 BOTH = "_two_devices"
-SIDE_BY_SIDE = ("calls", "ready")
 WAYS = ("calls", "bulk", "ready", "graph", f"calls{BOTH}", f"ready{BOTH}")
-ENVIRONMENTS: Dict[str, Tuple[Dict[str, Optional[str]], Sequence[str]]] = {
+ENVIRONMENTS = {
     ONE: (workers(1), WAYS),
     TWO: (workers(2), WAYS[:4]),
     NONE: (NAIVE, ("calls", "ready", "graph")),
     # By default a graph hands its operators to the engine in bulks of 15.
     SINGLE: ({**workers(1), "MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN": "1"}, ("calls", "graph")),
 }
+RECORDED, LARGE = (ONE, TWO, NONE), 1 << 18
+"""Where a group in every way is recorded: these environments, the smallest size and the one nearest to LARGE bytes."""
 
 
-@experiment
-class SmallOps(Experiment):
-    """Additions to arrays of several sizes, by environment and by the way they are called."""
+def cases(s):
+    for engine, (environment, _) in ENVIRONMENTS.items():
+        for nbytes in sorted(s.sizes):
+            yield Case(f"{engine}, {size(nbytes)}", 2, environment=environment, under=engine, bytes=nbytes)
 
-    name = "small-ops"
-    question = "Does it help to run many tiny operators side by side?"
-    source = "Dive into Deep Learning, 'Automatic Parallelism', exercise 2"
-    how_to_read = (
-        "µs an operator (x + i, into an array of its own; the size is its bytes). calls: MXNet's function; 'push' is "
-        "the part of it until the call returns, the front end's. bulk: the same within mx.engine.bulk(15). ready: "
-        "calls prepared once (mxdp.engine). graph: 30 operators in one hybrid call. '+': every second operator on "
-        "another device. Rows: the device's workers; MXNet's NaiveEngine ('no engine'); graphs in bulks of 1 "
-        "('bulk 1'), not of 15."
+
+def expect(s, cores):
+    return (
+        f"On {plural(cores, 'core')} an operator takes the longer of two times: of its call, and of its work over "
+        f"{plural(min(2, cores), 'worker')}. If a call takes 10 to 20 µs and memory gives 20 GB/s, two devices "
+        "help from about 100 to 200 KB on, and prepared calls, at half the cost, from half of that."
     )
-    slide_panel = 1
-    claims = {
-        f"{way}_{more}": Claim(
-            f"On {on}, the smallest additions by {what} take at most {PAYS} of the time.",
-            "the book, exercise 2",
-            PAYS,
-        )
-        for more, on in (("two_devices", "two devices"), ("two_workers", "two workers of one device"))
-        for way, what in (("calls", "MXNet's calls"), ("ready", "prepared calls"))
-    }
-    compared = "every way's sums, against NumPy's, exactly"
-    together = True
-    presets = {
-        "quick": dict(
-            kind="auto", seed=0, timeout=120.0, round_seconds=0.0125,
-            sizes=[4, 1 << 12, 1 << 16, 1 << 17, 1 << 18, 1 << 19, 1 << 21],
-        ),
-        "full": dict(
-            kind="auto", seed=0, timeout=1800.0, round_seconds=0.025,
-            sizes=[4, 1 << 8, 1 << 12, *[1 << power for power in range(15, 22)]],
-        ),
-    }  # fmt: skip
-    little = dict(sizes=[4, 4096], round_seconds=0.001)
-    checks = {
-        "sizes": (lambda sizes: all(type(n) is int and n % 4 == 0 for n in sizes), "multiples of 4, a float32's bytes")
-    }
 
-    def cases(self, settings: Settings) -> List[Case]:
-        return [
-            Case(f"{engine}, {size(nbytes)}", 2, 1, {"engine": engine, "bytes": nbytes}, environment)
-            for engine, (environment, _) in ENVIRONMENTS.items()
-            for nbytes in sorted(settings["sizes"])
-        ]
 
-    def predict(self, settings: Settings, cores: int) -> str:
-        return (
-            f"On {plural(cores, 'core')} an operator takes the longer of two times: of its call, and of its work over "
-            f"{plural(min(2, cores), 'worker')}. If a call takes 10 to 20 µs and memory gives 20 GB/s, two devices "
-            "help from about 100 to 200 KB on, and prepared calls, at half the cost, from half of that."
-        )
+class Additions:
+    """A group of ``COUNT`` operators on arrays of ``nbytes``: ``ways[name]()`` pushes it, the results are in ``out``.
 
-    def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
-        smallest = min(settings["sizes"])
-        for row in rows:
-            case, one = row.case, find(rows, engine=ONE, bytes=row.case["bytes"])
-            if case["engine"] == TWO and one:
-                for way in SIDE_BY_SIDE:
-                    row.keep(f"{way}_two_workers_over_one", row.ratios(one, f"{way}_us"))
-            for claim in self.claims:
-                if case["bytes"] == smallest and f"{claim}_over_one" in row.rounds:
-                    row.keep(claim, row.rounds[f"{claim}_over_one"])
+    calls   MXNet's own function
+    bulk    the same, ``BULK`` of them handed to the engine as one job
+    ready   calls that were prepared once (:func:`mxdp.engine.prepare`)
+    graph   one call of a hybridised block: its results are arrays of its own
 
-    def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        nbytes = min(settings["sizes"])
-        one, two = (find_all(rows, engine=engine, bytes=nbytes)[0] for engine in (ONE, TWO))
-        return (
-            f"Spread over two devices, additions of {size(nbytes)} take "
-            f"{one.estimate('calls_two_devices_over_one'):.2f} times as long as on one; over two workers of one "
-            f"device, {two.estimate('calls_two_workers_over_one'):.2f} times."
-        )
+    With two devices, every second operator is on the second.
+    """
 
-    def explanation(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        least, most = min(settings["sizes"]), max(settings["sizes"])
-        tiny, large, shared = (
-            find_all(rows, engine=engine, bytes=nbytes)[0]
-            for engine, nbytes in ((ONE, least), (ONE, most), (TWO, most))
-        )
-        return (
-            "A second device or worker makes the work shorter, not the call: an addition of "
-            f"{size(least)} takes {tiny.metrics['calls_us']:.1f} µs, {tiny.metrics['calls_push_us']:.1f} of them for "
-            f"the call. With a prepared call it takes {tiny.metrics['ready_us']:.1f} µs. Additions of {size(most)} "
-            f"take {large.estimate('calls_two_devices_over_one'):.2f} times as long on two devices, and "
-            f"{shared.estimate('calls_two_workers_over_one'):.2f} times with two workers."
-        )
+    def __init__(self, places, nbytes, seed=0):
+        self.host = whole_numbers(0, nbytes // 4, seed)
+        inputs = [upload(self.host, device) for device in places]
+        self.out = [np.zeros(inputs[0].shape, ctx=places[i % len(places)]) for i in range(COUNT)]
+        jobs = [(inputs[i % len(inputs)], i, out) for i, out in enumerate(self.out)]
+        prepared = [prepare("_npi_add_scalar", [x], out, scalar=i) for x, i, out in jobs]
+        hybrid = _graph()
 
-    def columns(self) -> List[Column]:
-        calls, *others = [Column(f"{way}_us", way.replace(BOTH, "+"), ".1f") for way in WAYS]
-        push = Column("calls_push_us", "push", ".1f")
-        return [Column("ops_per_sec", "ops/s", ",.0f"), calls, push, *others]
+        def calls():
+            for x, i, out in jobs:
+                np.add(x, i, out=out)
 
-    def answering(self, rows: List[Row]) -> List[Row]:
-        """The smallest arrays, and the largest for comparison."""
-        ends = [end(row.case["bytes"] for row in rows) for end in (min, max)]
-        return [row for row in rows if row.case["bytes"] in ends]
+        def bulk():
+            with mx.engine.bulk(BULK):
+                calls()
 
-    def draw(self, result: Result, figure: style.Figure) -> None:
-        figure.set_size_inches(style.WIDTH, 2.2 * style.HEIGHT)
-        upper, lower = figure.subplots(2, 1)
-        one, two, none = (find_all(result["rows"], engine=engine) for engine in (ONE, TWO, NONE))
-        for axes, label, rows, way, colour, dashes in (
-            (upper, "calls", one, "calls", 0, "-"),
-            (upper, "no engine", none, "calls", 1, "-"),
-            (upper, "in bulks", one, "bulk", 2, "-"),
-            (upper, "in a graph", one, "graph", 3, "-"),
-            (upper, "prepared", one, "ready", 4, "-"),
-            (lower, "calls", one, "calls", 0, "-"),
-            (lower, "calls, 2 devices", one, f"calls{BOTH}", 5, "--"),
-            (lower, "prepared", one, "ready", 4, "-"),
-            (lower, "prepared, 2 devices", one, f"ready{BOTH}", 6, "--"),
-            (lower, "prepared, 2 workers", two, "ready", 7, ":"),
-        ):
-            x, y = zip(*[(row.case["bytes"], row.metrics[f"{way}_us"]) for row in rows])
-            axes.plot(x, y, style.MARKERS[colour], linestyle=dashes, color=style.COLOURS[colour], label=label)
-        for axes, title in ((upper, "Cheaper calls"), (lower, "Side by side")):
-            axes.set(xscale="log", yscale="log", xlabel="bytes", ylabel="µs an operator", title=title)
-            style.plain_logarithmic(axes.yaxis)
-            axes.legend()
+        def ready():
+            for call in prepared:
+                call()
+
+        def graph():
+            self.out = hybrid(inputs[0])
+
+        self.ways = dict(calls=calls, bulk=bulk, ready=ready, graph=graph)
+
+    def compared(self, way):
+        """Push the group once: every result beside NumPy's, with tolerance 0."""
+        for out in self.out:
+            out[:] = -1
+        self.ways[way]()
+        for i, out in enumerate(self.out):
+            yield out.asnumpy(), self.host + i, 0.0
+
+
+def _graph():
+    class Graph(gluon.HybridBlock):  # type: ignore[misc]
+        def hybrid_forward(self, F, x):
+            return [x + i for i in range(COUNT)]
+
+    graph = Graph()
+    graph.hybridize(static_alloc=True, static_shape=True)
+    return graph
+
+
+def oracle(case, s):
+    """A group in every way."""
+    for way in ENVIRONMENTS[case.under][1]:
+        additions, call = _additions(way, case, s, largest=COMPARED_BYTES)
+        yield from additions.compared(call)
+
+
+def set_up(case, s):
+    """A round times a group in every way, on arrays of its own."""
+    ways = ENVIRONMENTS[case.under][1]
+
+    def measure():
+        found = {}
+        for way in ways:
+            additions, call = _additions(way, case, s)
+            pushed, done = mean_seconds(additions.ways[call], s.round_seconds)
+            del additions  # the cases share one process, so none may hold memory while another is measured
+            found.update({f"{way}_us": 1e6 * done / COUNT, f"{way}_push_us": 1e6 * pushed / COUNT})
+        return found["calls_us"] / 1e6, found
+
+    made = {}
+
+    def prepare():
+        made.update({way: _additions(way, case, s) for way in ways})
+        push()  # a graph is built at its first call
+
+    def push():
+        for way, (additions, call) in made.items():
+            with section(way.replace(BOTH, "+")):  # named as its column is
+                additions.ways[call]()
+                npx.waitall()
+
+    recorded_sizes = min(s.sizes), min(s.sizes, key=lambda nbytes: abs(nbytes - LARGE))
+    recorded = case.under in RECORDED and case.bytes in recorded_sizes
+    return Work(measure, devices(2, s.kind), record=push if recorded else None, prepare=prepare)
+
+
+def _additions(way, case, s, largest=None):
+    """Fresh arrays on the devices of this way, of ``largest`` bytes at most, and the name of its call."""
+    places = devices(2, s.kind)[: 2 if way.endswith(BOTH) else 1]
+    return Additions(places, min(case.bytes, largest or case.bytes), s.seed), way.replace(BOTH, "")
+
+
+def tell(t, s):
+    for row in t.rows:
+        row.ops_per_sec = 1 / row.seconds
+    t.column("ops_per_sec", "ops/s", ",.0f", about="operators a second, by MXNet's function")
+    t.column("calls_us", "calls", ".1f", about="µs an operator (x + i, into an array of its own), by MXNet's function")
+    t.column("calls_push_us", "push", ".1f", about="the part of it until the call returns, the front end's")
+    t.column("bulk_us", "bulk", ".1f", about=f"the same within mx.engine.bulk({BULK})")
+    t.column("ready_us", "ready", ".1f", about="calls prepared once (mxdp.engine)")
+    t.column("graph_us", "graph", ".1f", about=f"{COUNT} operators in one hybrid call")
+    for way in ("calls", "ready"):
+        t.column(f"{way}{BOTH}_us", f"{way}+", ".1f", about="every second operator on another device")
+    t.note(
+        "Rows: the device's workers, MXNet's NaiveEngine ('no engine'), or graphs in bulks of 1 ('bulk 1'), not of 15; "
+        "and the bytes of an array."
+    )
+    t.draw(partial(_draw, t))
+    least, most = min(s.sizes), max(s.sizes)
+    t.first([row for row in t.rows if row.bytes in (least, most)])
+    tiny, tiny_shared, large, large_shared = (
+        t.one(under=under, bytes=nbytes) for nbytes in (least, most) for under in (ONE, TWO)
+    )
+    for on, row, both in (("two devices", tiny, BOTH), ("two workers of one device", tiny_shared, "")):
+        for way, what in (("calls", "MXNet's calls"), ("ready", "prepared calls")):
+            t.claim(
+                f"On {on}, the smallest additions by {what} take at most 0.75 of the time.",
+                row.get(f"{way}{both}_us") / tiny.get(f"{way}_us"),
+                at_most=0.75,
+                source="the book, exercise 2",
+            )
+    t.answer(
+        f"Spread over two devices, additions of {size(least)} take {tiny.calls_two_devices_us / tiny.calls_us:.2f} "
+        "times as long as on one; over two workers of one device, "
+        f"{tiny_shared.calls_us / tiny.calls_us:.2f} times."
+    )
+    t.explain(
+        f"A second device or worker makes the work shorter, not the call: an addition of {size(least)} takes "
+        f"{tiny.calls_us.median:.1f} µs, {tiny.calls_push_us.median:.1f} of them for the call. With a prepared call it "
+        f"takes {tiny.ready_us.median:.1f} µs. Additions of {size(most)} take "
+        f"{large.calls_two_devices_us / large.calls_us:.2f} times as long on two devices, and "
+        f"{large_shared.calls_us / large.calls_us:.2f} times with two workers."
+    )
+
+
+def _draw(t, figure):
+    figure.set_size_inches(style.WIDTH, 2.2 * style.HEIGHT)
+    upper, lower = figure.subplots(2, 1)
+    for axes, label, under, way, colour, dashes in (
+        (upper, "calls", ONE, "calls", 0, "-"),
+        (upper, "no engine", NONE, "calls", 1, "-"),
+        (upper, "in bulks", ONE, "bulk", 2, "-"),
+        (upper, "in a graph", ONE, "graph", 3, "-"),
+        (upper, "prepared", ONE, "ready", 4, "-"),
+        (lower, "calls", ONE, "calls", 0, "-"),
+        (lower, "calls, 2 devices", ONE, f"calls{BOTH}", 5, "--"),
+        (lower, "prepared", ONE, "ready", 4, "-"),
+        (lower, "prepared, 2 devices", ONE, f"ready{BOTH}", 6, "--"),
+        (lower, "prepared, 2 workers", TWO, "ready", 7, ":"),
+    ):
+        x, y = zip(*[(row.bytes, row.get(f"{way}_us").median) for row in t.find(under=under)])
+        axes.plot(x, y, style.MARKERS[colour], linestyle=dashes, color=style.COLOURS[colour], label=label)
+    for axes, title in ((upper, "Cheaper calls"), (lower, "Side by side")):
+        axes.set(xscale="log", yscale="log", xlabel="bytes", ylabel="µs an operator", title=title)
+        style.plain_logarithmic(axes.yaxis)
+        axes.legend()

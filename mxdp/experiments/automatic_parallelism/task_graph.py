@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Dict, List, Mapping, Sequence
 
+from mxdp.experiments.lab import Number
 from mxdp.plans.cost.simulate import Job, Span
 
 
@@ -30,9 +31,9 @@ def one_by_one(tasks: Sequence[GraphTask]) -> Groups:
     return [[task] for task in tasks]
 
 
-def measured(tasks: Sequence[GraphTask], seconds: Mapping[str, float]) -> List[GraphTask]:
-    """The same tasks, each with its own measured time as its cost."""
-    return [replace(task, cost=seconds[task.name]) for task in tasks]
+def measured(tasks: Sequence[GraphTask], seconds: Mapping[str, Number]) -> List[GraphTask]:
+    """The same tasks, each with its own measured time, the median, as its cost."""
+    return [replace(task, cost=seconds[task.name].median) for task in tasks]
 
 
 def length(spans: Mapping[str, Span]) -> float:
@@ -40,14 +41,14 @@ def length(spans: Mapping[str, Span]) -> float:
     return max(end for _, end in spans.values()) - min(start for start, _ in spans.values())
 
 
-def from_ends(tasks: Sequence[GraphTask], ends: Mapping[str, float]) -> Dict[str, Span]:
-    """Spans from the moments at which the tasks ended, counted from the first push.
+def from_ends(tasks: Sequence[GraphTask], ends: Mapping[str, Number]) -> Dict[str, Span]:
+    """Spans from the moments (medians) at which the tasks ended, counted from the first push.
 
     A lane runs one task at a time and is never idle while a task is ready. So a task began when its last need was done
     and the task before it on its lane had ended. A moment that was noted too late is corrected as far as others prove
     it: a task ends before any task that needs it. Each of ``tasks`` comes after all that it needs.
     """
-    moments = dict(ends)
+    moments = {name: end.median for name, end in ends.items()}
     for task in reversed(tasks):
         for need in task.needs:
             moments[need] = min(moments[need], moments[task.name])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Callable, Dict, Mapping, Sequence, Tuple
+from typing import Any, Callable, Dict, Mapping, Sequence, Tuple
 
-from mxdp.experiments.automatic_parallelism.task_graph import GraphTask
-from mxdp.experiments.report import style
+from mxdp.experiments.automatic_parallelism.task_graph import GraphTask, from_ends
+from mxdp.experiments.lab import Row
+from mxdp.experiments.show import style
 from mxdp.plans.cost.simulate import Span
 
 BOX_WIDTH, BOX_HEIGHT = 0.78, 0.62
@@ -31,7 +32,7 @@ def rows_of(tasks: Sequence[GraphTask], spans: Mapping[str, Span]) -> Dict[str, 
     return rows
 
 
-def graph(
+def draw_graph(
     axes: style.Axes,
     tasks: Sequence[GraphTask],
     spans: Mapping[str, Span],
@@ -53,7 +54,7 @@ def graph(
     for task in tasks:
         for need in task.needs:
             if need in where:
-                _arrow(axes, where[need], where[task.name])
+                _draw_arrow(axes, where[need], where[task.name])
     for task in tasks:
         x, y = where[task.name]
         corner = (x - BOX_WIDTH / 2, y - BOX_HEIGHT / 2)
@@ -71,15 +72,22 @@ def graph(
     axes.set_axis_off()
 
 
-def fit(figure: style.Figure, bars: int, width: float = style.WIDTH) -> None:
-    """Set the size of a figure with a graph above ``bars`` bars, each with a title."""
-    upper = figure.axes[0]
-    heights = [ROW_INCHES * abs(upper.get_ylim()[0] - upper.get_ylim()[1]) + 0.3, style.BAR_HEIGHT * bars + 1.2]
+def draw_with_times(
+    figure: style.Figure, rows: Sequence[Row], scale: float, what: str, row: Row, ends: Sequence[GraphTask], **more: Any
+) -> None:
+    """The :func:`draw_graph` (``more``) as ``row`` ran it, which pushed the tasks ``ends`` in this order; and below it
+    the times of ``what`` of all rows, in seconds times ``scale``."""
+    upper, lower = figure.subplots(2, 1)
+    draw_graph(upper, spans=from_ends(ends, row.tasks), **more)
+    upper.set_title(f"{what.capitalize()}: {row.label}")
+    style.row_bars(figure, rows, "ms", scale=scale, axes=lower)
+    lower.set_title(f"Time of {what}")
+    heights = [ROW_INCHES * abs(upper.get_ylim()[0] - upper.get_ylim()[1]) + 0.3, style.BAR_HEIGHT * len(rows) + 1.2]
     upper.get_gridspec().set_height_ratios(heights)
-    figure.set_size_inches(width, sum(heights))
+    figure.set_size_inches(style.WIDTH * (1.3 if len(more["lanes"]) > 2 else 1), sum(heights))
 
 
-def _arrow(axes: style.Axes, start: Tuple[float, float], end: Tuple[float, float]) -> None:
+def _draw_arrow(axes: style.Axes, start: Tuple[float, float], end: Tuple[float, float]) -> None:
     """Straight down to the next row of the lane, in a curve past other rows, and from side to side between lanes."""
     (x0, y0), (x1, y1) = start, end
     if x0 != x1:

@@ -60,7 +60,7 @@ def oracle(case, s):
 def set_up(case, s):
     """A round is every job of the case."""
     # The first case measures the rate for all. If each process measured its own, they would do unequal work.
-    rate = None if s.size else case.get("rate") or rate_of(devices_of(case, s)[0])
+    rate = 0 if s.size else case.get("rate") or rate_of(devices_of(case, s)[0])
     size = s.size or square_side(s.run_seconds / s.products, rate)
     factors = random_of(s).uniform(size=(case.devices, size, size)).astype("float32")
     jobs = [job for _, job in _jobs(case, s, factors, s.products)]

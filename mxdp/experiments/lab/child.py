@@ -58,9 +58,10 @@ class Child:
         for number in range(self.order["rounds"]):
             for index in list(self.works):
                 self._do(index, f"measuring round {number + 1}", self._round, number)
-        for index, work in list(self.works.items()):
-            if self.order["compare"] and work.record and self.rank == 0:
+        for index in list(self.works):
+            if self.order["compare"] and self.works[index].record and self.rank == 0:
                 self._do(index, "recording one more run", self._record)
+            self.works.pop(index, None)  # the next recording may need the memory
 
     def _case(self, record: Dict[str, Any]) -> Case:
         settings, folder = record.pop("settings"), record.pop("folder")
@@ -133,6 +134,7 @@ class Child:
         work = self.works[index]
         assert work.record
         assert work.devices is not None
+        work.prepare()
         self._answer(case=index, timeline=recorded(work.record, work.devices))
 
 

@@ -170,6 +170,7 @@ class Work:
         devices: those it uses; by default those of :func:`.tools.devices_of`.
         record: True to run a round once more under MXNet's profiler, or a function that is run in its place; the row
             gets its timeline.
+        prepare: makes ready what ``record`` needs, after the rounds: in ``set_up`` it would take memory from them.
         shared: what is measured once and must be the same for all cases, such as a rate that sizes are scaled by: all
             cases that are set up later have it among their settings.
         facts: what else is known of the case, for the row.
@@ -180,10 +181,11 @@ class Work:
         round: Callable[[], Any],
         devices: Optional[Sequence[Any]] = None,
         record: Any = False,
+        prepare: Callable[[], Any] = lambda: None,
         shared: Optional[Mapping[str, Any]] = None,
         **facts: Any,
     ) -> None:
-        self.round, self.devices = round, devices
+        self.round, self.devices, self.prepare = round, devices, prepare
         self.record = (round if record is True else record) or None
         self.shared, self.facts = dict(shared or {}), facts
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Callable, Dict, Mapping, Sequence, Tuple
 
 from mxdp.backend import NDArray, npx
 from mxdp.engine import CompletionEvent
@@ -37,16 +37,14 @@ def run(
 def alone(tasks: Sequence[GraphTask], functions: Functions) -> Dict[str, float]:
     """Each task's own time in seconds, with a wait before and after it."""
     npx.waitall()
-    begun: List[float] = [time.perf_counter()]
-    seconds: Dict[str, float] = {}
+    moments = [time.perf_counter()]
 
     def wait(task: GraphTask, results: Results) -> None:
         npx.waitall()
-        begun.append(time.perf_counter())
-        seconds[task.name] = begun[-1] - begun[-2]
+        moments.append(time.perf_counter())
 
     run([tasks], functions, wait)
-    return seconds
+    return {task.name: end - start for task, start, end in zip(tasks, moments, moments[1:])}
 
 
 def ends(groups: Groups, functions: Functions) -> Dict[str, float]:
