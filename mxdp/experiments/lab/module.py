@@ -1,55 +1,14 @@
-'''What a question is, and how it is found.
+"""What a question is, and how it is found.
 
 A question is one module. It lies in a room of ``mxdp/experiments/``, or is named in ``MXDP_EXPERIMENTS``; there is no
 list to edit. Its name is the module's, with ``-`` for ``_``. The first line of its docstring is the question, and the
-rest says what is known about the answer::
-
-    """Does a sum on two devices take as long as on one?
-
-    It should: each device has a core of its own.
-    """
-
-    from mxdp.backend import np
-    from mxdp.experiments.lab import Case, Work
-    from mxdp.experiments.lab.tools import devices_of
-
-    PRESETS = {"quick": dict(devices=[1, 2], size=1000)}
-
-
-    def cases(s):
-        for n in s.devices:
-            yield Case(f"{n} devices", n)
-
-
-    def expect(s, cores):
-        return f"1.0 on {cores} cores."
-
-
-    def oracle(case, s):
-        for x in _arrays(case, s):
-            yield x.sum(), 3.0 * s.size, 0.0
-
-
-    def set_up(case, s):
-        arrays = _arrays(case, s)
-        return Work(lambda: [x.sum() for x in arrays])
-
-
-    def _arrays(case, s):
-        return [np.full(s.size, 3.0, ctx=device) for device in devices_of(case, s)]
-
-
-    def tell(t, s):
-        one, two = t.one(devices=1), t.one(devices=2)
-        t.column("seconds", form=".4f", about="the time of a round")
-        t.claim("Two devices take at most 1.1 times as long.", two.seconds / one.seconds, at_most=1.1)
-        t.answer(f"On two devices it takes {two.seconds / one.seconds:.2f} times as long.")
+rest says what is known about the answer. ``CONTRIBUTING.md`` has one in 45 lines. Its functions:
 
 ====================  ==========================================================================================
 ``cases(s)``          yields what to compare: a :class:`Case` for each row, in their order
 ``expect(s, cores)``  what the cost model says on so many cores; it is called before anything is measured
 ``oracle(case, s)``   computes as the case does, and serially. It yields ``(actual, expected, tolerance)``, the
-                      arguments of :func:`~mxdp.experiments.lab.oracle.count_wrong`
+                      arguments of :func:`~mxdp.experiments.oracle.count_wrong`
 ``set_up(case, s)``   makes everything ready, warms up, and returns a :class:`Work`, whose rounds are measured
 ``tell(t, s)``        is called whenever a result is shown, never when it is measured: columns, claims, the answer
                       and pictures (:class:`~mxdp.experiments.lab.told.Told`)
@@ -73,7 +32,7 @@ Constants, all optional but ``PRESETS``:
 ``NEEDS``             modules that mxdp does not need, each with the command that installs it
 ``SLIDE_PANEL``       which of the picture's axes a slide shows (from 0)
 ====================  ==========================================================================================
-'''
+"""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ RESULT: Mapping[str, Any] = {
     "oracle.wrong": int,
     "oracle.text": str,
 }
-ROW = {"label": str, "reference": bool, "case": dict, "devices": list, "facts": dict, "numbers": dict, "oracle": dict}
+ROW = {"label": str, "reference": bool, "case": dict, "devices": list, "facts": dict, "processes": list, "oracle": dict}
 """What a result and each of its rows must have, and of which types; they may have more."""
 
 
@@ -158,11 +158,9 @@ def problem(result: Any) -> str:
         found = _lacks(row, ROW, f"rows[{index}].")
         if found:
             return found
-        if not row["numbers"].get("seconds") or not all(isinstance(own, list) for own in row["numbers"].values()):
-            return f"rows[{index}].numbers has no list of seconds"
-        values = [value for own in row["numbers"].values() for value in own if value is not None]
-        if not all(type(value) in (bool, int, float) for value in values):
-            return f"rows[{index}].numbers has other than numbers"
+        seconds = [own.get("seconds") for own in row["processes"] if isinstance(own, dict)]
+        if not seconds or not all(type(value) in (int, float) for value in seconds):
+            return f"rows[{index}].processes has other than a dict with seconds for each"
     return ""
 
 

@@ -16,15 +16,17 @@ import sys
 import tempfile
 import time
 from contextlib import suppress
+from functools import partial
+from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set
 
 from mxdp import process
 from mxdp.errors import MxdpError, UsageError, described, plural
 from mxdp.experiments.lab import provenance, ranks, result
 from mxdp.experiments.lab.module import Case, Question, Settings, lacking
 from mxdp.experiments.lab.start import Failure, wait_for
-from mxdp.experiments.lab.told import told
+from mxdp.experiments.lab.told import is_numeric, told
 
 Line = Mapping[str, Any]
 Progress = Callable[[str, int, int, Optional[Dict[str, Any]]], Any]
@@ -190,14 +192,13 @@ class Run:
 
     def _row(self, case: Case) -> Dict[str, Any]:
         ready, (checked, wrong) = self._ready[case.label], self._counts.get(case.label, [0, 0])
-        numbers, facts = flattened(self._values[case.label])
         return {
             "label": case.label,
             "reference": case.reference,
             "case": {"devices": case.devices, "processes": case.processes, "engine": case.engine, **case.settings},
             "devices": ready["devices"],
-            "facts": {**ready["shared"], **ready["facts"], **facts, **self._timelines.get(case.label, {})},
-            "numbers": numbers,
+            "facts": {**ready["shared"], **ready["facts"], **self._timelines.get(case.label, {})},
+            "processes": self._values[case.label],
             "oracle": {"checked": checked, "wrong": wrong},
         }
 
@@ -213,26 +214,19 @@ def measure(runs: Sequence[Run], progress: Progress) -> None:
         with tempfile.TemporaryDirectory(prefix="mxdp-") as kept:
             for run in runs:
                 run.begin()
-            processes, count = runs[0].settings["processes"], len(runs[0].groups())
+            processes, done = runs[0].settings["processes"], 0
             for number in range(processes):
-                turns = [run.groups() for run in runs]  # a case that is lost takes no turn from those after it
-                for index in range(count * len(runs)):
-                    place, done = index % len(runs), number * count * len(runs) + index
-                    groups = turns[place]
-                    if index // len(runs) >= len(groups):
-                        continue  # as many were lost before
-                    cases = groups[index // len(runs)]
-                    label = f"{cases[0].label}: " if len(groups) > 1 else ""
-
-                    def doing(what: str, label: str = label, number: int = number, done: int = done) -> None:
-                        where = f"process {number + 1} of {processes}"
-                        progress(f"{label}{what or 'starting'}, {where}", done, processes * count * len(runs), None)
-
-                    runs[place].once(number, cases, Path(kept) / str(place), doing)
-                done = (number + 1) * count * len(runs)
-                progress(
-                    f"{number + 1} of {processes} processes", done, processes * count * len(runs), runs[0].result()
-                )
+                # Listed once, so that a case that is lost takes no turn from those after it.
+                turns = [zip(runs, groups) for groups in zip_longest(*(run.groups() for run in runs))]
+                steps = processes * len(turns) * len(runs)
+                for run, cases in chain(*turns):
+                    where = f"{{}}, process {number + 1} of {processes}"
+                    if cases:
+                        where = f"{cases[0].label}: {where}" if len(turns) > 1 else where
+                        doing = partial(_say, progress, where, done, steps)
+                        run.once(number, cases, Path(kept) / str(runs.index(run)), doing)
+                    done += 1
+                progress(f"{number + 1} of {processes} processes", done, steps, runs[0].result())
     except UsageError:
         raise
     except KeyboardInterrupt:
@@ -242,6 +236,10 @@ def measure(runs: Sequence[Run], progress: Progress) -> None:
     except Exception as error:  # a defect of the question or of ours must not lose what was measured
         for run in runs:
             run.failures.append(Failure("failed", described(error)))
+
+
+def _say(progress: Progress, where: str, done: int, steps: int, what: str) -> None:
+    progress(where.format(what or "starting"), done, steps, None)
 
 
 def run(question: Question, preset: str, settings: Settings, folder: Path, progress: Progress) -> Dict[str, Any]:
@@ -280,32 +278,11 @@ def combined(values: Sequence[Mapping[str, Any]]) -> Dict[str, Any]:
             found[name] = all(known)
         elif known and all(isinstance(value, (int, float)) for value in known):
             found[name] = statistics.median(known) if len(known) > 1 else known[0]
-        elif known and all(map(_numeric, known)):
+        elif known and all(map(is_numeric, known)):
             found[name] = combined(known)
         else:
             found[name] = known[-1] if known else None
     return found
-
-
-def flattened(values: Sequence[Mapping[str, Any]]) -> Tuple[Dict[str, List[Any]], Dict[str, Any]]:
-    """From what each process says: a list of values for each number, that of an entry of a dict as ``dict.entry``; and
-    the last of anything else."""
-    numbers: Dict[str, List[Any]] = {}
-    facts: Dict[str, Any] = {}
-    for position, own in enumerate(values):
-        flat = {f"{name}.{key}": x for name, value in own.items() if _numeric(value) for key, x in value.items()}
-        flat.update({name: value for name, value in own.items() if isinstance(value, (int, float))})
-        for name, value in flat.items():
-            column = numbers.setdefault(name, [])
-            column += [None] * (position - len(column)) + [value if isinstance(value, bool) else float(value)]
-        facts.update({name: value for name, value in own.items() if name not in flat and not _numeric(value)})
-    for column in numbers.values():
-        column += [None] * (len(values) - len(column))
-    return numbers, facts
-
-
-def _numeric(value: Any) -> bool:
-    return bool(value) and isinstance(value, Mapping) and all(type(x) in (int, float) for x in value.values())
 
 
 def _error(failures: Sequence[Failure]) -> Optional[str]:

@@ -6,7 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from mxdp.experiments.lab.rows import RUNS, Number, Row
+from mxdp.experiments.lab.module import Settings
+from mxdp.experiments.lab.rows import Number, Row
 
 NO_ANSWER = "No answer: not every case was measured."
 Bars = Tuple[str, str, float, str, str, Optional[Sequence[Row]]]
@@ -14,8 +15,13 @@ Bars = Tuple[str, str, float, str, str, Optional[Sequence[Row]]]
 
 @dataclass(frozen=True)
 class Column:
-    """One column of the table: the name of a number (or of several: the first that the row has), its heading, and how
-    it is written. ``more``: it is one of a second table."""
+    """One column of a table.
+
+    ``name``: of a number, a fact or a setting; of several, the first that the row has. A row without it shows a dash.
+    ``form``: a format, by default three significant digits. ``scale``: what the number is multiplied by. ``unit``: is
+    written after it. ``about``: what it means, in words. ``spread``: with its interval. ``more``: in a second table,
+    where one would be too wide.
+    """
 
     name: Any
     heading: str
@@ -95,32 +101,9 @@ class Told:
         """As :meth:`one`; None if there is none."""
         return next((row for row in self if row.has(**values)), None)
 
-    def column(
-        self,
-        name: Any,
-        heading: str = "",
-        form: str = "",
-        scale: float = 1.0,
-        unit: str = "",
-        about: str = "",
-        spread: bool = False,
-        more: bool = False,
-    ) -> None:
-        """Add a column of the table.
-
-        Args:
-            name: of a number, a fact or a setting; of several, the first that the row has. A row without it shows a
-                dash.
-            heading: in place of the name.
-            form: a format; by default three significant digits.
-            scale: what the number is multiplied by.
-            unit: is written after it.
-            about: what the number means, in words.
-            spread: with its interval.
-            more: in a second table, where one would be too wide.
-        """
-        heading = heading or str(name).replace("_", " ")
-        self.columns.append(Column(name, heading, form, scale, unit, about, spread, more))
+    def column(self, name: Any, heading: str = "", *more: Any, **options: Any) -> None:
+        """Add a :class:`Column` to the table; its heading is the name, unless given."""
+        self.columns.append(Column(name, heading or str(name).replace("_", " "), *more, **options))
 
     def note(self, text: str) -> None:
         """Say more about how to read the table."""
@@ -179,39 +162,43 @@ def rows_of(results: Sequence[Mapping[str, Any]]) -> List[Row]:
 
     A case that a run lacks has no values there; facts are the last run's. ``cores`` are those of its machine.
     """
-    rows: Dict[str, Row] = {}
-    counts = [max([len(row["numbers"]["seconds"]) for row in result["rows"]], default=0) for result in results]
+    counts = [max((len(row["processes"]) for row in result["rows"]), default=0) for result in results]
     runs = [number for number, count in enumerate(counts) for _ in range(count)]
+    by_label: Dict[str, List[Mapping[str, Any]]] = {}
     for result in results:
-        for record in result["rows"]:
-            if record["label"] in rows:
-                continue
-            own = [_row(other, record["label"]) for other in results]
-            latest = next(row for row in reversed(own) if row is not None)
-            known = {"cores": results[-1].get("environment", {}).get("cores"), "oracle": latest["oracle"]}
-            known.update({**latest["case"], **latest["facts"], "device_names": latest["devices"]})
-            names = dict.fromkeys(name for row in own if row for name in row["numbers"])
-            for name in names:
-                values: List[Any] = []
-                for row, count in zip(own, counts):
-                    mine = row["numbers"].get(name, []) if row else []
-                    values += [*mine, *[None] * (count - len(mine))]
-                number = Number(values, runs, record["label"])
-                known[name] = _nested(known, name, number)
-            rows[record["label"]] = Row(record["label"], record["reference"], known)
-    return list(rows.values())
+        for row in result["rows"]:
+            by_label.setdefault(row["label"], []).append(row)
+    rows = []
+    for label, records in by_label.items():
+        said: List[Mapping[str, Any]] = []
+        for result, count in zip(results, counts):
+            own = next((row["processes"] for row in result["rows"] if row["label"] == label), [])
+            said += [*own, *[{}] * (count - len(own))]
+        latest = records[-1]
+        known = {"cores": results[-1]["environment"]["cores"], "oracle": latest["oracle"], **latest["case"]}
+        known.update({**latest["facts"], "device_names": latest["devices"]}, **_numbers(said, runs, label))
+        rows.append(Row(label, latest["reference"], known))
+    return rows
 
 
-def _row(result: Mapping[str, Any], label: str) -> Optional[Mapping[str, Any]]:
-    return next((row for row in result["rows"] if row["label"] == label), None)
+def _numbers(said: Sequence[Mapping[str, Any]], runs: Sequence[int], label: str) -> Dict[str, Any]:
+    """By name, a number of what processes have said; of dicts of numbers a dict of these; else what the last said."""
+    found: Dict[str, Any] = {}
+    for name in dict.fromkeys(name for own in said for name in own):
+        values = [own.get(name) for own in said]
+        known = [value for value in values if value is not None]
+        if known and all(isinstance(value, (int, float)) for value in known):
+            found[name] = Number(values, runs, label)
+        elif known and all(map(is_numeric, known)):
+            found[name] = _numbers([value or {} for value in values], runs, label)
+        else:
+            found[name] = known[-1] if known else None
+    return found
 
 
-def _nested(known: Dict[str, Any], name: str, number: Number) -> Any:
-    """Numbers of a dict are stored as "name.key": they become a dict again, beside its other entries."""
-    outer, dot, key = name.partition(".")
-    if dot:
-        known.setdefault(outer, {})[key] = number
-    return number
+def is_numeric(value: Any) -> bool:
+    """True for a dict of numbers."""
+    return bool(value) and isinstance(value, Mapping) and all(type(x) in (int, float) for x in value.values())
 
 
 def told(question: Any, results: Sequence[Mapping[str, Any]]) -> Told:
@@ -223,7 +210,7 @@ def told(question: Any, results: Sequence[Mapping[str, Any]]) -> Told:
     trouble = ""
     if question is not None and list(about):
         try:
-            question.tell(about, question_settings(question, latest["settings"]))
+            question.tell(about, Settings({**question.preset("full"), **latest["settings"]}))
         except Exception as error:
             if complete:
                 trouble = f" ({type(error).__name__}: {error})"
@@ -239,24 +226,3 @@ def told(question: Any, results: Sequence[Mapping[str, Any]]) -> Told:
         was = latest.get("bounds", {}).get(claim.sentence)
         claim.was = was if was is not None and was != claim.bound else None
     return about
-
-
-def question_settings(question: Any, recorded: Mapping[str, Any]) -> Any:
-    """The recorded settings, beside those that the question has had since."""
-    from mxdp.experiments.lab.module import Settings
-
-    return Settings({**question.preset("full"), **recorded})
-
-
-def sureness(results: Sequence[Mapping[str, Any]], about: Told) -> str:
-    """What the intervals are of, in words: of runs, or of the processes of one."""
-    rows = list(about)
-    if not rows:
-        return ""
-    seconds: Number = max((row.seconds for row in rows), key=lambda number: len(number.values))
-    processes, runs = len(seconds.values), len(results)
-    if runs >= RUNS:
-        return f"{runs} runs, with {processes} processes in all; an interval is one of runs."
-    where = "in one run" if runs == 1 else f"in {runs} runs"
-    few = ", too few for an interval" if processes < RUNS else "; another hour may differ by more than the interval"
-    return f"{processes} process{'es' if processes > 1 else ''} {where}{few}."

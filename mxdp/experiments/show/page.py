@@ -12,7 +12,6 @@ from typing import Any, Dict, List, Optional, Tuple, Union
 import jinja2
 
 from mxdp.experiments.lab import result
-from mxdp.experiments.lab.told import sureness
 from mxdp.experiments.show import pictures, style
 from mxdp.experiments.show.terminal import NOTHING, reason, table, tables
 from mxdp.experiments.show.words import (
@@ -25,6 +24,7 @@ from mxdp.experiments.show.words import (
     oracle_line,
     shown,
     spoken,
+    sureness,
 )
 from mxdp.plans.show.files import write_beside
 
@@ -89,7 +89,7 @@ def _section(s: Shown, folder: Optional[Path], alike: List[Term]) -> Dict[str, A
         "sentence": spoken(s.told.sentence),
         "explanation": explanation(s),
         "how_to_read": " ".join(how_to_read(s)),
-        "sureness": sureness(s.runs, s.told),
+        "sureness": sureness(s),
         "ended": mark(s),
         "oracle_kind": oracle_kind,
         "oracle": oracle,

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from mxdp.errors import plural
 from mxdp.experiments.lab.rows import Number, Row
-from mxdp.experiments.lab.told import NO_ANSWER, Column, sureness
+from mxdp.experiments.lab.told import NO_ANSWER, Column
 from mxdp.experiments.show import style
 from mxdp.experiments.show.words import (
     Shown,
@@ -26,6 +26,7 @@ from mxdp.experiments.show.words import (
     oracle_line,
     shown,
     summary,
+    sureness,
 )
 
 COLOURS = {"yes": "bold green", "no": "bold yellow", "unknown": "bold cyan", "bad": "bold red"}
@@ -186,7 +187,7 @@ def _after(s: Shown, why: bool) -> Iterator[Tuple[str, Text]]:
         yield "claim", Text.assemble((held, COLOURS[kind]), f": {sentence}")
     kind, sentence = oracle_line(s)
     yield "oracle", Text(sentence, style="" if kind == "yes" else COLOURS[kind])
-    yield "measured", Text(sureness(s.runs, s.told), style="dim")
+    yield "measured", Text(sureness(s), style="dim")
 
 
 def reason(s: Shown) -> str:

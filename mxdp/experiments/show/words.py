@@ -8,8 +8,8 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 from mxdp.errors import plural
 from mxdp.experiments.lab.module import Question, discover
 from mxdp.experiments.lab.provenance import BUSY
-from mxdp.experiments.lab.rows import Number
-from mxdp.experiments.lab.told import Claim, Told, sureness, told
+from mxdp.experiments.lab.rows import RUNS, Number
+from mxdp.experiments.lab.told import Claim, Told, told
 
 HELD = {True: ("yes", "holds"), False: ("no", "does not hold"), None: ("unknown", "undecided")}
 SHOWN = 3
@@ -77,7 +77,19 @@ def summary(s: Shown) -> str:
     held = [claim.holds for claim in s.told.claims.values() if claim.numbers]
     judged = f"{held.count(True)} of {plural(len(held), 'claim')} hold{'s' * (len(held) == 1)}" if held else ""
     equal = "" if s.latest["oracle"]["wrong"] or not s.latest["oracle"]["checked"] else "equal to the serial run"
-    return "; ".join(filter(None, [sureness(s.runs, s.told).rstrip("."), equal, judged]))
+    return "; ".join(filter(None, [sureness(s).rstrip("."), equal, judged]))
+
+
+def sureness(s: Shown) -> str:
+    """What the intervals are of, in words: of runs, or of the processes of one."""
+    processes, runs = max((len(row.seconds.values) for row in s.told), default=0), len(s.runs)
+    if not processes:
+        return ""
+    if runs >= RUNS:
+        return f"{runs} runs, with {processes} processes in all; an interval is one of runs."
+    where = "in one run" if runs == 1 else f"in {runs} runs"
+    few = ", too few for an interval" if processes < RUNS else "; another hour may differ by more than the interval"
+    return f"{plural(processes, 'process')} {where}{few}."
 
 
 def disturbed(s: Shown) -> str:
