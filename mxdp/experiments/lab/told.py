@@ -177,7 +177,7 @@ class Told:
 def rows_of(results: Sequence[Mapping[str, Any]]) -> List[Row]:
     """The rows of these runs of one question, oldest first: a number has the values of all runs one after the other.
 
-    A case that a run lacks has no values there; facts are the last run's.
+    A case that a run lacks has no values there; facts are the last run's. ``cores`` are those of its machine.
     """
     rows: Dict[str, Row] = {}
     counts = [max([len(row["numbers"]["seconds"]) for row in result["rows"]], default=0) for result in results]
@@ -188,7 +188,8 @@ def rows_of(results: Sequence[Mapping[str, Any]]) -> List[Row]:
                 continue
             own = [_row(other, record["label"]) for other in results]
             latest = next(row for row in reversed(own) if row is not None)
-            known = {**latest["case"], **latest["facts"], "device_names": latest["devices"]}
+            known = {"cores": results[-1].get("environment", {}).get("cores")}
+            known.update({**latest["case"], **latest["facts"], "device_names": latest["devices"]})
             names = dict.fromkeys(name for row in own if row for name in row["numbers"])
             for name in names:
                 values: List[Any] = []
