@@ -1,31 +1,29 @@
-"""Networks that train on some devices, and the time of their steps. Loads MXNet: only ``work`` imports it."""
+"""Networks that train on some devices: LeNet and an MLP as functions, ResNet-18 and others by gluon. Their batches, and
+the time of their steps.
+
+A network has ``step`` (a whole step, which doesn't wait), ``loss`` (on the first replica), ``replicas`` (the trained
+parameters of each device), and ``sums``: False leaves the all-reduce out of a step.
+"""
 
 from __future__ import annotations
 
 import time
 from functools import lru_cache
-from typing import Any, List, Sequence, Tuple
+from random import Random
+from typing import Any, Callable, List, Sequence, Tuple
 
 import numpy as onp
 
-from mxdp.backend import Batch, Device, HostArray, NDArray, autograd, mx, np, npx
+import mxdp
+from mxdp import process
+from mxdp.backend import Batch, Device, HostArray, NDArray, autograd, gluon, mx, np, npx
 from mxdp.collectives import GradientSync
-from mxdp.experiments.measure.resnet import resnet18
-from mxdp.gluon import Trainer
-from mxdp.scratch import cross_entropy, get_params, init_lenet, lenet, split_and_load
+from mxdp.scratch import cross_entropy, get_params, init_lenet, lenet, split_batch
 from mxdp.training import TrainStep
 
 LR = 1e-3
 """Small, since all steps train on the same random batch."""
 Devices = Tuple[Device, ...]
-
-
-def mlp(X: NDArray, params: Sequence[NDArray]) -> NDArray:
-    """Scores of pictures, by three dense layers."""
-    W1, b1, W2, b2, W3, b3 = params
-    h = npx.activation(npx.fully_connected(X, W1, b1, num_hidden=W1.shape[0]), act_type="relu")
-    h = npx.activation(npx.fully_connected(h, W2, b2, num_hidden=W2.shape[0]), act_type="relu")
-    return npx.fully_connected(h, W3, b3, num_hidden=10)
 
 
 class Functional:
@@ -48,42 +46,66 @@ class Functional:
 
 
 class Gluon:
-    """ResNet-18, hybridised and trained by :class:`mxdp.Trainer`."""
+    """A gluon network for pictures (n, 1, 28, 28), with the same parameters on all devices.
 
-    def __init__(self, width: int, devices: Devices, seed: int) -> None:
-        self.net, self.sums, self._devices = resnet18(width), True, devices
+    Args:
+        net: not initialised; hybridise it before, or later.
+        trainer: makes a trainer of the network's parameters.
+        init: one of gluon's initialisers.
+        loss: of scores and labels, one number a sample.
+    """
+
+    def __init__(
+        self,
+        net: Any,
+        devices: Sequence[Device],
+        seed: int,
+        trainer: Callable[[Any], Any],
+        init: Any,
+        loss: Callable[[NDArray, NDArray], NDArray] = cross_entropy,
+    ) -> None:
+        self.net, self.devices, self.sums, self._loss = net, list(devices), True, loss
         mx.random.seed(seed)
-        self.net.initialize(mx.init.Xavier(), ctx=list(devices))
-        self.net.hybridize()
+        onp.random.seed(seed)  # by which gluon's initialisers draw
+        net.initialize(init, ctx=self.devices)
         for device in devices:
-            self.net(np.zeros((1, 1, 28, 28), ctx=device))
+            net(np.zeros((1, 1, 28, 28), ctx=device))
         npx.waitall()  # a pass that is still running may change the layout of its weights while they are read
-        params = self.net.collect_params()
-        self._trainer = Trainer(params, "sgd", {"learning_rate": LR})
-        trained = [param for param in params.values() if param.grad_req != "null"]
-        self.replicas: List[Sequence[NDArray]] = [[param.data(device) for param in trained] for device in devices]
+        self.params = [param for param in net.collect_params().values() if param.grad_req != "null"]
+        self.trainer = trainer(net.collect_params())
+        self.replicas: List[Sequence[NDArray]] = [[param.data(device) for param in self.params] for device in devices]
+
+    def backward(self, X: Batch, y: Batch) -> None:
+        """The gradients of each device's shard. Doesn't wait."""
+        with autograd.record():
+            losses = [self.loss(*shard) for shard in zip(*split_batch(X, y, self.devices))]
+        autograd.backward(losses)
 
     def step(self, X: Batch, y: Batch) -> None:
         """Doesn't wait."""
-        with autograd.record():
-            losses = [
-                cross_entropy(self.net(X), y)
-                for X, y in zip(split_and_load(X, self._devices), split_and_load(y, self._devices))
-            ]
-        autograd.backward(losses)
-        if self.sums:
-            self._trainer.allreduce_grads()
-        self._trainer.update(len(X))
+        self.backward(X, y)
+        (self.trainer.step if self.sums else self.trainer.update)(len(X))
 
     def loss(self, X: NDArray, y: NDArray) -> NDArray:
-        """As :meth:`Functional.loss`."""
-        return cross_entropy(self.net(X), y)
+        """On the replica of the device where ``X`` lies."""
+        return self._loss(self.net(X), y)
 
 
 @lru_cache(maxsize=None)
 def network(name: str, size: int, devices: Devices, seed: int) -> Any:
-    """The same for all cases, which work one after the other."""
-    return Gluon(size, devices, seed) if name == "resnet" else Functional(name, size, devices, seed)
+    """``"lenet"``, ``"mlp"`` of two hidden layers of ``size`` units, or ``"resnet"``, ResNet-18 of width ``size``. It is
+    the same for all cases of a process, which work one after the other."""
+    if name != "resnet":
+        return Functional(name, size, devices, seed)
+    net = resnet18(size)
+    net.hybridize()
+    return Gluon(net, devices, seed, lambda params: mxdp.Trainer(params, "sgd", {"learning_rate": LR}), mx.init.Xavier())
+
+
+def random_batch(samples: int, seed: int) -> Tuple[HostArray, HostArray]:
+    """Random pictures and labels, on the host."""
+    random = onp.random.RandomState(seed)
+    return random.uniform(size=(samples, 1, 28, 28)).astype("float32"), random.randint(0, 10, samples).astype("int32")
 
 
 def seconds_a_step(model: Any, batch: Sequence[HostArray], steps: int) -> Tuple[float, float]:
@@ -97,9 +119,75 @@ def seconds_a_step(model: Any, batch: Sequence[HostArray], steps: int) -> Tuple[
     return (time.perf_counter() - started) / steps, python / steps
 
 
+def begin_anywhere(device: Device, random: Random) -> None:
+    """Go on to a random place in the turn of temporary space. Doesn't wait.
+
+    All CPU devices use the same copies of it, one after the other (:mod:`mxdp.process`), and a hybrid network keeps its
+    own: where an operator of the second device gets a copy that the first one's backward pass still needs, the step
+    takes one and a half times as long. It is a matter of where the turn stands, which would be the same in every
+    process: so a round of few steps begins somewhere else.
+    """
+    small = np.ones((2, 2), ctx=device)
+    for _ in range(random.randrange(process.SMALL_TEMP_COPY)):
+        np.dot(small, small)  # takes one copy
+
+
+def mlp(X: NDArray, params: Sequence[NDArray]) -> NDArray:
+    """Scores of pictures, by three dense layers."""
+    W1, b1, W2, b2, W3, b3 = params
+    h = npx.activation(npx.fully_connected(X, W1, b1, num_hidden=W1.shape[0]), act_type="relu")
+    h = npx.activation(npx.fully_connected(h, W2, b2, num_hidden=W2.shape[0]), act_type="relu")
+    return npx.fully_connected(h, W3, b3, num_hidden=10)
+
+
 def _init_mlp(units: int, seed: int) -> List[NDArray]:
     """Weights whose outputs have the variance of the inputs; biases of 0."""
     random, params = onp.random.RandomState(seed), []
     for inputs, outputs in ((784, units), (units, units), (units, 10)):
         params += [random.normal(scale=inputs**-0.5, size=(outputs, inputs)), onp.zeros(outputs)]
     return [np.array(values, dtype="float32") for values in params]
+
+
+def gluon_mlp(units: int) -> Any:
+    """The same as a gluon network, not initialised."""
+    net, nn = gluon.nn.HybridSequential(), gluon.nn
+    net.add(*[nn.Dense(units, activation="relu") for _ in range(2)], nn.Dense(10))
+    return net
+
+
+def resnet18(width: int = 64) -> Any:
+    """ResNet-18 for pictures (n, 1, 28, 28) and 10 classes, not initialised; 11.2 million parameters.
+
+    ``width``: channels of the first convolution; fewer make a smaller network, for tests.
+
+    Source: Dive into Deep Learning, "Concise Implementation for Multiple GPUs".
+    """
+    nn = gluon.nn
+
+    class Residual(gluon.HybridBlock):  # type: ignore[misc]
+        """Two 3 x 3 convolutions beside a shortcut, which is a 1 x 1 convolution where the shape changes."""
+
+        def __init__(self, channels: int, strides: int = 1, changes: bool = False) -> None:
+            super().__init__()
+            self.body, self.shortcut = nn.HybridSequential(), None
+            self.body.add(
+                nn.Conv2D(channels, kernel_size=3, padding=1, strides=strides),
+                nn.BatchNorm(),
+                nn.Activation("relu"),
+                nn.Conv2D(channels, kernel_size=3, padding=1),
+                nn.BatchNorm(),
+            )
+            if changes:
+                self.shortcut = nn.Conv2D(channels, kernel_size=1, strides=strides)
+
+        def hybrid_forward(self, F: Any, x: Any) -> Any:
+            """The same for a symbol and for an array."""
+            return F.npx.activation(self.body(x) + (self.shortcut(x) if self.shortcut else x), act_type="relu")
+
+    net = nn.HybridSequential()
+    net.add(nn.Conv2D(width, kernel_size=3, strides=1, padding=1), nn.BatchNorm(), nn.Activation("relu"))
+    for channels in (width, 2 * width, 4 * width, 8 * width):
+        first = channels == width
+        net.add(Residual(channels, 1 if first else 2, changes=not first), Residual(channels))
+    net.add(nn.GlobalAvgPool2D(), nn.Dense(10))
+    return net

@@ -234,7 +234,7 @@ def test_the_layers_of_a_symbol_are_counted_and_its_attributes_are_no_code(tmp_p
 
 def test_a_network_that_mxnet_exports_has_as_many_parameters_here(tmp_path):
     from mxdp.backend import gluon, np
-    from mxdp.experiments.measure.resnet import resnet18
+    from mxdp.experiments.networks import resnet18
 
     net = resnet18(8)
     net.add(gluon.nn.Dropout(0.1), gluon.nn.Dense(4, use_bias=False))
@@ -288,7 +288,7 @@ def test_a_long_step_is_measured_with_fewer_samples(sample, sizes, monkeypatch):
 
 
 def test_every_clock_of_a_measurement_stands_between_two_fences(monkeypatch):
-    from mxdp.experiments.measure import networks
+    from mxdp.experiments import networks
     from mxdp.experiments.predict import measured
 
     log = []

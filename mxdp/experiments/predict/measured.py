@@ -17,7 +17,7 @@ import numpy as onp
 
 import mxdp
 from mxdp.backend import Device, HostArray, NDArray, autograd, gluon, mx, np, npx, upload
-from mxdp.experiments.measure.networks import LR, Devices, network, seconds_a_step
+from mxdp.experiments.networks import LR, Devices, network, seconds_a_step
 from mxdp.experiments.predict import inputs
 from mxdp.layers import LENET, Conv, Dense, Layer, apply
 from mxdp.plans.cost.link import fit_link
