@@ -20,7 +20,7 @@ import tempfile
 import time
 from collections import deque
 from pathlib import Path
-from typing import Any, Callable, Deque, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Deque, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import psutil
 
@@ -32,7 +32,6 @@ from mxdp.experiments.lab.told import told
 
 BUSY = 0.1
 """A larger share of the processors' time that went elsewhere disturbs a measurement."""
-GRACE = 5.0
 Progress = Callable[[str, int, int, Optional[Dict[str, Any]]], Any]
 """Called as (what is being done, steps done, steps in all, what was measured so far or None)."""
 
@@ -132,24 +131,24 @@ class Run:
         started, servers = ranks.commands(case.engine, case.processes, command, environ)
         limit = float(self.settings["timeout"]) * count
         log = order.with_name("log")
-        with open(log, "wb") as stderr, _running(servers, stderr), _running(started, stderr) as running:
+        with open(log, "wb") as stderr, ranks.running([*started, *servers], stderr) as every:
             until = time.monotonic() + limit
-            while any(one.poll() is None for one in running):
+            while left := [one for one in every[: len(started)] if one.poll() is None]:
+                if any(one.poll() for one in every):  # the others may wait for it for ever
+                    break
                 if time.monotonic() > until:
                     return Failure("timeout", f"no answer within the time limit of {limit:g} s")
-                failed = [one for one in running if one.poll()]
-                if failed and len(running) > 1:  # the others may wait for it for ever
-                    break
                 doing(_doing(order.with_name("answer-0")))
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    next(one for one in running if one.poll() is None).wait(0.2)
-            codes = [one.poll() for one in running]
-        code = next((code for code in codes if code), 0)
+                    left[0].wait(0.2)
+            code = next(filter(None, (one.poll() for one in every)), 0)
         return Failure("failed", how_it_died(code, log)) if code else None
 
     @staticmethod
     def _while(answers: Sequence[List[Dict[str, Any]]], index: int) -> str:
-        doing = [line["doing"] for lines in answers for line in lines if line["case"] == index and "doing" in line]
+        """What the process did, or of several the one that was behind."""
+        every = [[line["doing"] for line in lines if line["case"] == index and "doing" in line] for lines in answers]
+        doing = min(every, key=len)
         return f" while {doing[-1]}" if doing else " while it was started"
 
     def _note(self, case: Case, number: int, answers: Sequence[Sequence[Mapping[str, Any]]]) -> None:
@@ -162,17 +161,19 @@ class Run:
                     counts = self._counts.setdefault(case.label, [0, 0])
                     self._counts[case.label] = [a + b for a, b in zip(counts, line["oracle"])]
                 if "ready" in line:
-                    self._shared.update(line["ready"]["shared"])
+                    self._shared.update(line["ready"]["shared"] if rank == 0 else {})
                     self._modules.update(line["ready"]["modules"])
                     known = self._ready.setdefault(case.label, {**line["ready"], "devices": []})
                     known["devices"] += line["ready"]["devices"] if number == 0 else []
                     known["facts"] = line["ready"]["facts"] if rank == 0 else known["facts"]
-                if "timeline" in line:
+                if "timeline" in line and rank == 0:
                     self._timelines[case.label] = line["timeline"]
                 if "skipped" in line:
                     self._skip(case, line["skipped"])
-                if "failed" in line and not any(case.label == failure.label for failure in self.failures):
-                    self.failures.append(Failure("failed", line["failed"], case.label))
+        # One that fails makes others fail.
+        failed = min((line["failed"] for lines in answers for line in lines if "failed" in line), default=None)
+        if failed and not any(case.label == failure.label for failure in self.failures):
+            self.failures.append(Failure("failed", failed[1], case.label))
         if all(len(own) == self.settings["rounds"] for own in rounds):
             slowest = [max(own[i]["seconds"] for own in rounds) for i in range(len(rounds[0]))]
             values = [{**own, "seconds": seconds} for own, seconds in zip(rounds[0], slowest)]
@@ -373,25 +374,6 @@ def _doing(path: Path) -> str:
     """What a process does, by the last lines of its answers."""
     last: Deque[Dict[str, Any]] = deque(_lines(path), 2)
     return next((str(line["doing"]) for line in reversed(last) if "doing" in line), "")
-
-
-@contextlib.contextmanager
-def _running(commands: Sequence[Tuple[List[str], Dict[str, str]]], log: Any) -> Iterator[List[subprocess.Popen[bytes]]]:
-    """Start these, each in a process group of its own; in the end kill each with all that it has started."""
-    started: List[subprocess.Popen[bytes]] = []
-    try:
-        for command, environ in commands:
-            started.append(
-                subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environ, start_new_session=True
-                )
-            )
-        yield started
-    finally:
-        for one in started:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(one.pid, signal.SIGKILL)
-            one.wait()
 
 
 class _Counters:
