@@ -260,24 +260,23 @@ def measure(runs: Sequence[Run], progress: Progress) -> None:
         with tempfile.TemporaryDirectory(prefix="mxdp-") as kept:
             for run in runs:
                 run.begin()
-            processes = runs[0].settings["processes"]
-            steps = processes * len(runs[0].groups()) * len(runs)
+            processes, groups = runs[0].settings["processes"], [run.groups() for run in runs]
+            steps = processes * len(groups[0]) * len(runs)
             done = 0
             for number in range(processes):
-                for index in range(len(runs[0].groups())):
+                for index in range(len(groups[0])):
                     for place, run in enumerate(runs):
-                        groups = run.groups()
-                        if index >= len(groups):  # a group before it is lost
+                        left = [case for group in run.groups() for case in group if case in groups[place][index]]
+                        if not left:
                             continue
-                        label = groups[index][0].label
-                        said = f"{label}: " if len(groups) > 1 else ""
+                        said = f"{left[0].label}: " if len(groups[0]) > 1 else ""
 
                         def doing(what: str, said: str = said, number: int = number, done: int = done) -> None:
                             progress(
                                 f"{said}{what or 'starting'}, process {number + 1} of {processes}", done, steps, None
                             )
 
-                        run.once(number, groups[index], Path(kept) / str(place), doing)
+                        run.once(number, left, Path(kept) / str(place), doing)
                         done += 1
                 progress(f"{number + 1} of {processes} processes", done, steps, runs[0].result())
     except UsageError:
