@@ -14,8 +14,8 @@ from mxdp.experiments.devices import random_of
 from mxdp.experiments.lab import Case, Settings
 from mxdp.experiments.many_processes.exchanges import join
 from mxdp.experiments.oracle import tolerances_of
-from mxdp.scratch import evaluate, get_params, init_lenet, lenet
-from mxdp.training import RUN_AHEAD, BoundNet, TrainStep, plain_step, train_steps
+from mxdp.scratch import get_params, init_lenet
+from mxdp.training import RUN_AHEAD, TrainStep, plain_step, train_steps
 
 STEPS = 3
 """That are compared with the serial run."""
@@ -66,10 +66,6 @@ class TrainingRank:
         replicas = self._copies(params)
         step = TrainStep(replicas, self.devices, lr, self._sync(replicas))
         return [sum(float(losses.sum()) for losses in self.steps([(X, y)], step)) for _ in range(steps)]
-
-    def accuracy(self) -> float:
-        """Of what was trained, on the test set."""
-        return evaluate(self.dataset.test, self._replicas, net=BoundNet(lenet))
 
     def _copies(self, params: Sequence[NDArray]) -> List[List[NDArray]]:
         return [get_params(params, device) for device in self.devices]
