@@ -26,13 +26,17 @@ ENVIRONMENT = {"memory_bytes": None, "threads": None, "gpus": [], "variables": {
 
 def converted(old: Mapping[str, Any], question: Question) -> Dict[str, Any]:
     """The result in today's form. Numbers that ``tell`` computes anew are kept, too; it overwrites them."""
-    settings = question_settings(question, old["settings"])
+    recorded = dict(old["settings"])
+    if isinstance(recorded.get("processes"), list):  # today's is how often a case is measured
+        recorded["ranks"] = recorded.pop("processes")
+    settings = question_settings(question, recorded)
     cases = {case.label: case for case in question.cases(settings)}
     rows = [(row, False) for row in old["rows"]] + [(row, True) for row in old["references"]]
-    kept = ("experiment", "question", "preset", "settings", "prediction", "started", "elapsed_seconds")
+    kept = ("experiment", "question", "preset", "prediction", "started", "elapsed_seconds")
     return {
         "schema_version": result.SCHEMA_VERSION,
         **{key: old[key] for key in (*kept, "status", "error", "oracle")},
+        "settings": recorded,
         "environment": {**ENVIRONMENT, **old["environment"]},
         "sources": dict.fromkeys(old.get("sources", {}), ""),
         "skipped": {},

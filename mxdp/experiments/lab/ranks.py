@@ -25,6 +25,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence, Tuple
 
+from mxdp.launch.guard import die_with_parent
+
 ALONE, MPI, SYNC, ASYNC, HOROVOD, DDP = "", "mpi", "dist_sync", "dist_async", "horovod", "torch-ddp"
 WORDS = {
     ALONE: "processes that exchange nothing",
@@ -104,14 +106,20 @@ def sharing(folder: Path, number: int, size: int) -> Callable[..., List[Any]]:
 
 @contextmanager
 def running(commands: Sequence[Command], log: Any) -> Iterator[List[subprocess.Popen[bytes]]]:
-    """Start these, each in a process group of its own; they print into ``log``. In the end, end each with all that it
-    has started."""
+    """Start these, each in a process group of its own; they print into the file ``log``. In the end, end each with all
+    that it has started; if this process is killed, they are, too (Linux)."""
     started: List[subprocess.Popen[bytes]] = []
     try:
         for command, environ in commands:
             started.append(
                 subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environ, start_new_session=True
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=environ,
+                    start_new_session=True,
+                    preexec_fn=die_with_parent,
                 )
             )
         yield started

@@ -167,15 +167,15 @@ def tell(t, s):
         about="the row's time over mxdp's in one process on as many devices: above 1, mxdp is faster",
     )
     t.note(
-        "A round is the same number of samples for all, each with its own data path. The book's loop is d2l's loader and "
-        "helpers in MXNet's default environment. gluon.Trainer has the store 'device', two contexts of one process and "
-        "mxdp's settings; hybridised, it has static memory and shapes. PyTorch has a thread for each device, and mxdp's "
-        "settings of the allocator, for fairness. DDP, Horovod and mxdp by MPI have a process for each device."
+        "A round is the same number of samples for all, each with its own data path. The book's loop is d2l's loader "
+        "and helpers in MXNet's default environment. gluon.Trainer has the store 'device', two contexts of one process "
+        "and mxdp's settings; hybridised, it has static memory and shapes. PyTorch has a thread for each device, and "
+        "mxdp's settings of the allocator, for fairness. DDP, Horovod and mxdp by MPI have a process for each device."
     )
     t.note(
         "Training waits for the slowest device in each step. Processes that exchange nothing do not wait, so they gain "
-        "wherever the cores are slow at different moments; what waiting would cost them is calculated from the times of "
-        "their steps. Two rows have half of the batch and twice the steps: there Python and the exchange weigh more."
+        "wherever the cores are slow at different moments; what waiting would cost them is calculated from the times "
+        "of their steps. Two rows have half of the batch and twice the steps: there Python and the exchange weigh more."
     )
     rows = list(t)
     colours = [style.COLOURS[0] if row.peer in (MXDP, MXDP_MPI) else style.GREY for row in rows]
