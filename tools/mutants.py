@@ -81,7 +81,7 @@ ELSEWHERE = {
     "experiments/harness/children.py": RUNNER,
     "experiments/harness/measurement.py": f"experiments/test_measurement.py {RUNNER} experiments/test_looks.py",
     "experiments/harness/schema.py": "experiments/test_results.py",
-    "experiments/harness/exchanges.py": "experiments/test_many_processes.py",
+    "experiments/many_processes/exchanges.py": "experiments/test_ranks.py experiments/test_many_processes.py",
 }
 """Modules whose tests are not ``test_<module>.py`` in the folder of ``tests`` that has the name of their room."""
 SAMPLE = 240

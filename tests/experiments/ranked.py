@@ -1,7 +1,7 @@
 """What do the processes of one case do, and what becomes of the others if one of them fails?
 
-The setting ``fault`` says what the last of them does, and ``at`` when: in ``oracle``, ``set_up`` or a ``round``. Without
-an engine it needs no MXNet.
+The setting ``fault`` says what the last of them does, and ``at`` when: in ``oracle``, ``set_up`` or a ``round``.
+Without an engine it needs no MXNet.
 """
 
 import os

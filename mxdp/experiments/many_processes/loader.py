@@ -88,6 +88,7 @@ class LoadingRank(TrainingRank):
         return train_steps(batches, lambda X, y, _: step(X, y, samples))
 
     def steps(self, batches, step):
+        """Train on whole batches, of which this rank takes its part before it trains."""
         losses = []
         for X, y in batches:
             own = self.ranks.shard(len(X))

@@ -71,9 +71,9 @@ def tell(t, s):
     t.column("of_one", "of one process", ".2f", spread=True, about="over that of one process with as many devices")
     t.column("processes")
     t.note(
-        "A round is some steps of LeNet. All rows have the same batch, so each of k devices has a k-th of it. dist_sync "
-        "has a server process beside the workers. Horovod averages over processes by default; here it sums, so all "
-        "have the same parameters after a step."
+        "A round is some steps of LeNet. All rows have the same batch, so each of k devices has a k-th of it. "
+        "dist_sync has a server process beside the workers. Horovod averages over processes by default; here it sums, "
+        "so all have the same parameters after a step."
     )
     for row in t.find(judged=True):
         t.claim(

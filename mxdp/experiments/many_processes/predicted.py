@@ -213,10 +213,10 @@ def tell(t, s):
     worst = max(t.rows, key=lambda row: row.off.median)
     usual = statistics.median(row.off.median for row in t.rows)
     starts = [max(off, 1 / off) for row in t.rows for off in row.off.values if off]
+    far = sum(off > 1.15 for off in starts) / len(starts)
     t.answer(
         f"Medians of {plural(len(t.rows), 'row')} are off by a factor of {usual:.2f} in the middle and "
-        f"{worst.off:.2f} at most; of single starts {sum(off > 1.15 for off in starts) / len(starts):.0%} are more than "
-        "15% off."
+        f"{worst.off:.2f} at most; of single starts {far:.0%} are more than 15% off."
     )
     most = sum(row.sum_seconds.median > 0.5 * row.predicted_seconds.median for row in t.rows)
     t.explain(
