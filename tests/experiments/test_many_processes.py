@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from conftest import little
+from littles import little
 
 from mxdp.backend import NDArray, npx
 from mxdp.datasets import load
@@ -27,7 +27,7 @@ from mxdp.experiments.oracle import count
 from mxdp.scratch import init_lenet
 from mxdp.training import RUN_AHEAD
 
-S = little(Question(machines), kind="cpu", batch_size=16, steps=10)
+S = little(machines, kind="cpu", batch_size=16, steps=10)
 ONE = Case("", 1, scale=1, batch_size=16)
 
 
@@ -49,7 +49,7 @@ def test_machines_judges_and_answers_where_each_process_has_a_core(sizes, judged
         rows += [row("one", 1.0, engine="", **{**known, "processes": 1}), row(f"mpi {size}", 1.1, engine=MPI, **known)]
         rows += [row("stores", 1.5, engine=SYNC, **known), row("alone", 1.0, engine="", **known)]
     told = Told(rows)
-    machines.tell(told, little(Question(machines), devices=sizes))
+    machines.tell(told, little(machines, devices=sizes))
     numbers = [number.label for claim in told.claims.values() for number in claim.numbers]
     assert numbers == [f"mpi {size}" for size in judged]
     assert f"a step of {n} process" in told.sentence
@@ -141,14 +141,14 @@ class Servers:
 @pytest.mark.parametrize(("losing", "right"), [(0, True), (1, False)])
 def test_a_gradient_that_is_lost_on_the_way_is_seen(monkeypatch, losing, right):
     monkeypatch.setattr(async_sgd, "store", lambda engine: Servers(1, losing))
-    assert (count(async_sgd.oracle(beside(ASYNC, size=1), little(Question(async_sgd))))[1] == 0) == right
+    assert (count(async_sgd.oracle(beside(ASYNC, size=1), little(async_sgd)))[1] == 0) == right
 
 
 @pytest.mark.parametrize(("engine", "size"), [(ASYNC, 1), (ASYNC, 3), (SYNC, 3)])
 def test_a_gradient_is_stale_by_the_updates_of_others_alone(monkeypatch, engine, size):
     """Each time that this worker updates, the server has counted all workers' updates."""
     monkeypatch.setattr(async_sgd, "store", lambda engine: Servers(size))
-    worker = async_sgd.Worker(beside(engine, size=size), little(Question(async_sgd), batch_size=12))
+    worker = async_sgd.Worker(beside(engine, size=size), little(async_sgd, batch_size=12))
     for _ in range(2):  # from the start again
         worker.start()
         assert worker.train(3 * size) == [0 if engine == SYNC else size - 1] * 3
@@ -201,7 +201,7 @@ def test_an_engine_notices_if_its_first_process_ends(monkeypatch, ends):
         return [([sys.executable, "-c", script], {**environ, "N": str(n)}) for n in range(workers)], []
 
     monkeypatch.setattr(ranks, "commands", commands)
-    seconds, more = lost_worker.lost_by_engine(lost(SYNC), little(Question(lost_worker), wait=5.0 if ends else 0.3))
+    seconds, more = lost_worker.lost_by_engine(lost(SYNC), little(lost_worker, wait=5.0 if ends else 0.3))
     assert more["noticed"] is ends
     assert seconds < 5 if ends else seconds >= 0.3
 
@@ -209,12 +209,12 @@ def test_an_engine_notices_if_its_first_process_ends(monkeypatch, ends):
 def test_a_process_of_an_engine_that_does_not_start_is_told(monkeypatch):
     monkeypatch.setattr(ranks, "commands", lambda *_: ([(["sh", "-c", "exit 5"], {}), (["sleep", "60"], {})], []))
     with pytest.raises(MxdpError, match="dist_sync ended with status 5"):
-        lost_worker.lost_by_engine(lost(SYNC), little(Question(lost_worker)))
+        lost_worker.lost_by_engine(lost(SYNC), little(lost_worker))
 
 
 @pytest.mark.parametrize("question", [peers, machines, loader], ids=lambda module: module.__name__)
 def test_only_the_books_loop_has_mxnets_own_environment(question):
-    for case in question.cases(little(Question(question), devices=[1, 2])):
+    for case in question.cases(little(question, devices=[1, 2])):
         book = case.get("peer") == peers.BOOK
         assert case.environment == (defaults(case.devices) if book else {}), case.label
     assert defaults(2)
@@ -225,7 +225,7 @@ def test_each_peer_gets_its_own_devices_batch_and_settings(monkeypatch):
     torch = SimpleNamespace(TorchRank=made.append, initial=lambda seed, scale: (seed, scale))
     monkeypatch.setitem(sys.modules, "mxdp.experiments.torch_ddp", torch)
     monkeypatch.setattr("mxdp.experiments.torch_ddp", torch, raising=False)
-    s = little(Question(peers), devices=[1, 2], batch_size=256, kind="cpu")
+    s = little(peers, devices=[1, 2], batch_size=256, kind="cpu")
     kinds = {peers.BOOK: BookRank, peers.GLUON: GluonRank, peers.HYBRID: GluonRank}
     several = (peers.DDP, peers.HOROVOD, peers.MXDP_MPI, peers.CEILING)
     for case in peers.cases(s):
@@ -250,14 +250,15 @@ MADE = {
 
 
 @pytest.mark.parametrize(
-    ("kind", "command"),
+    ("kind", "part"),
     [
-        (TrainingRank, "train"),
-        (GluonRank, "train"),
-        *((loader.LoadingRank, command) for command in ("train", "all", "compute", "exchange")),
+        (TrainingRank, None),
+        (GluonRank, None),
+        (loader.LoadingRank, None),
+        *((loader.LoadingRank, part) for part in ("all", "compute", "exchange")),
     ],
 )
-def test_what_a_process_is_timed_for_is_done_when_it_returns(monkeypatch, kind, command):
+def test_what_a_process_is_timed_for_is_done_when_it_returns(monkeypatch, kind, part):
     """The last thing that it does is to wait: whatever it pushed has ended."""
     done, rank = [], MADE[kind]()
     monkeypatch.setattr(npx, "waitall", lambda usual=npx.waitall: (usual(), done.append("waited")))
@@ -265,7 +266,7 @@ def test_what_a_process_is_timed_for_is_done_when_it_returns(monkeypatch, kind, 
         if hasattr(rank, name):
             usual = getattr(rank, name)
             monkeypatch.setattr(rank, name, lambda *given, usual=usual: (done.append("pushed"), usual(*given))[1])
-    getattr(rank, command)(4)
+    rank.run(part, 4) if part else rank.train(4)
     assert done.count("pushed") == 4
     assert done[-1] == "waited"
 

@@ -11,19 +11,17 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from conftest import little
+from littles import little
 
-from mxdp.experiments.lab import Number, Row, Skipped, Told
-from mxdp.experiments.lab.module import Question
+from mxdp.experiments.lab import Skipped
 from mxdp.experiments.many_processes import hosts, predicted, wire
 from mxdp.experiments.oracle import count
 
-S = little(Question(predicted), kind="cpu", rates=[10, 1000], delays=[5], lenet=[16], resnet=[8])
-CASES = list(predicted.cases(S))
+S = little(predicted, rates=[10, 1000], delays=[5], lenet=[16], resnet=[8])
 
 
 def test_a_slow_cable_carries_the_small_network_alone():
-    assert [case.label for case in CASES] == [
+    assert [case.label for case in predicted.cases(S)] == [
         "LeNet, batch 16, 2 processes",
         "LeNet, batch 16, 4 processes",
         "LeNet, batch 16, hosts, 10 Mbit/s",
@@ -35,43 +33,10 @@ def test_a_slow_cable_carries_the_small_network_alone():
     ]
 
 
-def claim_of(row):
-    return "hosts" if row.rate else "as there are cores" if row.ranks == 2 else "twice as many"
-
-
-def told_of(claim, factor):
-    """Rows on two cores; for those that ``claim`` is about, the measured time is ``factor`` times the predicted one."""
-    rows = []
-    for case in CASES:
-        parts = dict(shard_seconds=0.010, python_seconds=0.0, sum_seconds=0.002)
-        row = Row(case.label, False, {"cores": 2, **case.settings})
-        times = factor if claim == claim_of(row) else [1.0]
-        seconds = [(0.010 * max(1, case.ranks / 2) + 0.002) * each for each in times * (12 // len(times))]
-        row.__dict__.update({name: Number([value] * 12) for name, value in parts.items()}, seconds=Number(seconds))
-        rows.append(row)
-    told = Told(rows)
-    predicted.tell(told, S)
-    return told
-
-
-@pytest.mark.parametrize("claim", ["hosts", "as there are cores", "twice as many"])
-@pytest.mark.parametrize(("factor", "holds"), [(1.0, True), (1.1, True), (0.9, True), (1.3, False), (0.7, False)])
-def test_each_claim_judges_its_rows(claim, factor, holds):
-    told = told_of(claim, [factor])
-    assert {sentence: own.holds for sentence, own in told.claims.items() if not own.holds} == {
-        sentence: False for sentence in told.claims if claim in sentence and not holds
-    }
-
-
-def test_the_answer_says_how_many_single_starts_are_far_off():
-    """Of the four rows between hosts one start in four takes 1.3 times as long, one in four two thirds."""
-    assert "of single starts 25% are more than 15% off." in told_of("hosts", [1.0, 1.0, 1.3, 0.67]).sentence
-
-
 @pytest.mark.parametrize("summed", [True, False])
 def test_the_oracle_finds_processes_that_do_not_sum(monkeypatch, summed):
     """Each of two takes a step on its own part of the batch; or both on all of it."""
-    (case,) = predicted.cases(little(Question(predicted), ranks=[2], rates=[], delays=[], lenet=[8], resnet=[]))
+    (case,) = predicted.cases(little(predicted, ranks=[2], rates=[], delays=[], lenet=[8], resnet=[]))
     one, (X, y) = predicted.alone("lenet", S.seed, "cpu"), predicted.random_batch(8, S.seed)
 
     def launched(case, s, before):

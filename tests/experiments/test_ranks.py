@@ -9,10 +9,10 @@ from contextlib import suppress
 import psutil
 import pytest
 import ranked
-from conftest import little
+from littles import little
 
 from mxdp.experiments.lab import ranks, run
-from mxdp.experiments.lab.module import Case, Question, lacking
+from mxdp.experiments.lab.module import Question, lacking
 
 QUESTION = Question(ranked)
 pytestmark = pytest.mark.usefixtures("importable")
@@ -100,17 +100,3 @@ def test_a_server_that_dies_is_not_waited_for(measure, monkeypatch):
     result = measure(engine=ranks.SYNC, timeout=50.0, processes=1)
     assert "exit status 7" in result["error"]
     assert result["elapsed_seconds"] < 50
-
-
-def test_a_case_of_one_process_shares_with_itself():
-    assert Case("").share("x") == ["x"]
-
-
-def test_what_is_shared_comes_in_order_and_each_meeting_has_its_own(tmp_path):
-    from concurrent.futures import ThreadPoolExecutor
-
-    with ThreadPoolExecutor(3) as pool:
-        every = [ranks.sharing(tmp_path, number, 3) for number in range(3)]
-        for word in ("a", "b"):
-            found = pool.map(lambda item, word=word: item[1]((word, item[0])), enumerate(every))
-            assert list(found) == [[(word, 0), (word, 1), (word, 2)]] * 3

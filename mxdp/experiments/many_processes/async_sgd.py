@@ -6,6 +6,7 @@ An asynchronous update applies one worker's part of the batch, so k equal worker
 times as long as the others, synchronous training does k / f parts of a batch in that time, asynchronous k - 1 + 1 / f.
 """
 
+import itertools
 import statistics
 import time
 
@@ -24,10 +25,7 @@ from mxdp.scratch import evaluate, get_params, init_lenet, train_batch
 SOURCE = "Dive into Deep Learning, 'Parameter Servers', exercise 2"
 COMPARED = "parameters after known gradients from all workers, against NumPy's sum: each counts once"
 COMMON = dict(devices=[2], kind="cpu", data="auto", data_dir=None, batch_size=256, lr=0.2, accuracy=0.6, updates=20)
-PRESETS = {
-    "quick": dict(COMMON, timeout=600.0, most_updates=800),
-    "full": dict(COMMON, timeout=900.0, most_updates=1600),
-}
+PRESETS = {"quick": dict(COMMON, timeout=600.0, most_updates=800), "full": dict(COMMON, most_updates=1600)}
 LITTLE = dict(data="synthetic", batch_size=16, accuracy=0.01, updates=2, most_updates=4)
 SLOW = 2.0
 """How many times as long the slow worker takes to compute."""
@@ -35,7 +33,7 @@ EVEN, ONE_SLOW = "equal workers", "one slow worker"
 TEST = 2000
 """Test pictures in an evaluation."""
 CHECKED = 5
-_keys = []
+KEYS = itertools.count()
 
 
 def cases(s):
@@ -56,8 +54,7 @@ def expect(s, cores):
 
 
 class Worker:
-    """One worker, with its own part of the training set. The servers update the parameters; their last key counts the
-    updates."""
+    """With its own part of the training set. The server updates the parameters; its last key counts the updates."""
 
     def __init__(self, case, s):
         self.case, self.batch_size, self.lr, self._seed = case, s.batch_size, s.lr, s.seed
@@ -69,8 +66,7 @@ class Worker:
         part = Split(onp.ascontiguousarray(data.train.X[own]), onp.ascontiguousarray(data.train.y[own]))
         self._stream = Stream(part, s.batch_size // case.processes, s.seed)
         self._test = Split(data.test.X[:TEST], data.test.y[:TEST])
-        slow = case.workers == ONE_SLOW and case.process == case.processes - 1
-        self._wait = SLOW - 1 if slow else 0.0
+        self._wait = SLOW - 1 if case.workers == ONE_SLOW and case.process == case.processes - 1 else 0.0
         self._at_once = case.processes if case.engine == SYNC else 1
 
     def start(self):
@@ -78,10 +74,9 @@ class Worker:
         self.params, self.seen = get_params(init_lenet(self._seed, scale=0.1), self.device), 0
         self._values = [*(param.as_nd_ndarray() for param in self.params), mx.nd.zeros((1,))]
         self._gradients = [*(param.grad.as_nd_ndarray() for param in self.params), mx.nd.zeros((1,))]
-        self._first = len(_keys)
-        for key, value in enumerate(self._values, self._first):
+        self._keys = list(itertools.islice(KEYS, len(self._values)))
+        for key, value in zip(self._keys, self._values):
             self.store.init(key, value)
-            _keys.append(key)
         self.pull()
         self.case.share()
 
@@ -110,13 +105,13 @@ class Worker:
         MXNet's store keeps the array that was pushed as its buffer, and a pull overwrites it.
         """
         self._gradients[-1][:] = -self.batch_size / self.lr  # by which the server's step adds 1
-        for key, gradient in enumerate(self._gradients, self._first):
+        for key, gradient in zip(self._keys, self._gradients):
             self.store.push(key, gradient)
         return self.pull()
 
     def pull(self):
         """The parameters; how many updates the server has made. Waits."""
-        for key, value in enumerate(self._values, self._first):
+        for key, value in zip(self._keys, self._values):
             self.store.pull(key, value)
         return round(float(self._values[-1].asscalar()))
 
@@ -138,8 +133,8 @@ def oracle(case, s):
 
 
 def set_up(case, s):
-    """A round trains from the start until the accuracy is reached. Between two evaluations, which are not in its time,
-    the server makes ``updates`` more updates."""
+    """A round trains until the accuracy is reached. Between evaluations, which are not in its time, the server makes
+    ``updates`` more updates."""
     worker = Worker(case, s)
 
     def train():
@@ -154,13 +149,8 @@ def set_up(case, s):
             seconds += max(each for each, _ in shared)
             stale += [number for _, each in shared for number in each]
             accuracy = worker.accuracy()
-        return seconds, {
-            "updates": updates,
-            "staleness": statistics.median(stale),
-            "stalest": max(stale),
-            "test_accuracy": accuracy,
-            "reached": accuracy >= s.accuracy,
-        }
+        found = dict(staleness=statistics.median(stale), stalest=max(stale))
+        return seconds, dict(found, updates=updates, test_accuracy=accuracy, reached=accuracy >= s.accuracy)
 
     worker.start()
     worker.train(2)
@@ -179,12 +169,7 @@ def tell(t, s):
     t.column("of_sync", form=".2f", spread=True, about="the row's time over dist_sync's")
     t.column("slow_rate", "an update", ".2f", spread=True, about="that for as many updates")
     t.column("updates", form=".0f", about="parts of batches: k workers' parts make a synchronous step")
-    t.column(
-        "staleness",
-        "stale",
-        ".1f",
-        about="updates by others between a worker's pull of the parameters and its own update, in the median",
-    )
+    t.column("staleness", "stale", ".1f", about="updates by others between a worker's pull and its update (median)")
     t.column("stalest", "at most", ".0f", about="and at most")
     t.column("test_accuracy", "accuracy", ".3f")
     t.note("The slow worker sleeps after it has computed, so it takes twice as long. There is one server.")

@@ -24,8 +24,9 @@ from mxdp.training import TrainStep, train_steps
 SOURCE = "Slides 'Multi-GPU', DataParallel against DistributedDataParallel"
 COMPARED = "decoded pictures, exactly; parameters of every replica in every process after three steps"
 NEEDS = ranks.NEEDS[MPI]
-COMMON = dict(devices=[2], data="auto", data_dir=None, batch_size=64, lr=0.1, steps=16, scales=[1, 8, 32])
-PRESETS = {"quick": dict(COMMON, timeout=300.0), "full": dict(COMMON, timeout=900.0)}
+PRESETS = {
+    "quick": dict(devices=[2], data="auto", data_dir=None, batch_size=64, lr=0.1, steps=16, scales=[1, 8, 32]),
+}
 CHECKS = {"scales": (lambda scales: len(set(scales)) == len(scales), "different whole numbers")}
 LITTLE = dict(data="synthetic", batch_size=8, steps=2, scales=[1, 2])
 PARTS = ("input", "compute", "exchange")
@@ -95,25 +96,18 @@ class LoadingRank(TrainingRank):
             losses = self._train_own([(X[own], y[own])], step, len(X))
         return losses
 
-    def all(self, steps):
-        """Load, compute and exchange."""
-        self._train_own(self._batches(steps), self.step, self.batch_size)
-        npx.waitall()
-
-    def input(self, steps):
-        """Load alone."""
-        for _ in self._batches(steps):
-            pass
-
-    def compute(self, steps):
-        """Compute alone, on one batch."""
-        self._train_own([self._batch] * steps, self.computing, self.batch_size)
-        npx.waitall()
-
-    def exchange(self, steps):
-        """Sum the gradients alone."""
-        for _ in range(steps):
-            self.sync()
+    def run(self, part, steps):
+        """All of ``steps`` steps, to their end, or one part of them; computing on one batch."""
+        if part == "input":
+            for _ in self._batches(steps):
+                pass
+        elif part == "exchange":
+            for _ in range(steps):
+                self.sync()
+        elif part == "compute":
+            self._train_own([self._batch] * steps, self.computing, self.batch_size)
+        else:
+            self._train_own(self._batches(steps), self.step, self.batch_size)
         npx.waitall()
 
 
@@ -132,16 +126,16 @@ def set_up(case, s):
     def slowest(part, steps):
         case.share()
         started = time.perf_counter()
-        getattr(rank, part)(steps)
+        rank.run(part, steps)
         return max(case.share(time.perf_counter() - started))
 
     for part in ("all", *PARTS):
         slowest(part, 1)
-    return Work(
-        lambda: (slowest("all", s.steps), {f"{part}_ms": slowest(part, s.steps) / s.steps * 1e3 for part in PARTS}),
-        rank.devices,
-        data=rank.dataset.name,
-    )
+
+    def measure():
+        return slowest("all", s.steps), {f"{part}_ms": slowest(part, s.steps) / s.steps * 1e3 for part in PARTS}
+
+    return Work(measure, rank.devices, data=rank.dataset.name)
 
 
 def tell(t, s):
@@ -152,31 +146,25 @@ def tell(t, s):
             row.of_one = row.seconds / one.seconds
             row.expected = expected(one.input_ms.median, one.compute_ms.median, row.devices_in_all, row.cores)
     t.column("step_ms", "ms/step", ".1f")
-    for part, words in zip(
-        PARTS, ("read and decode the batch", "forward, backward and update of all devices", "sum the gradients")
-    ):
-        t.column(f"{part}_ms", part, ".1f", about=f"{words}, measured alone")
-    t.column(
-        "of_one", "of one loader", ".2f", spread=True, about="the row's time over that of one process with one loader"
-    )
+    t.column("input_ms", "input", ".1f", about="read and decode the batch, alone")
+    t.column("compute_ms", "compute", ".1f", about="forward, backward and update of all devices, alone")
+    t.column("exchange_ms", "exchange", ".1f", about="sum the gradients, alone")
+    t.column("of_one", "of one loader", ".2f", spread=True, about="over the time of one process with one loader")
     t.column("expected", "exp.", ".2f", about="what the parts would give if nothing else counted")
     t.note("'Decode x 8': a picture is stored 8 times as high and wide, compressed by zlib.")
     for row in t.find(engine=MPI):
-        if row.devices_in_all > 1 and len(s.scales) > 1:
-            if row.scale == max(s.scales):
-                t.claim(
-                    "If decoding takes far longer than computing, a loader a process takes at most 0.8 of one loader's "
-                    "time.",
-                    row.of_one,
-                    at_most=0.8,
-                    source="the slides: one process that loads for all GPUs is the bottleneck; the bound is ours",
-                )
-            if row.scale == min(s.scales):
-                t.claim(
-                    "If decoding is cheap, a loader a process takes at least 0.9 of one loader's time.",
-                    row.of_one,
-                    at_least=0.9,
-                )
+        judged = row.of_one if row.devices_in_all > 1 and len(s.scales) > 1 else None
+        if row.scale == max(s.scales):
+            t.claim(
+                "If decoding takes far longer than computing, a loader a process takes at most 0.8 of one loader's "
+                "time.",
+                judged,
+                at_most=0.8,
+                source="the slides: one process that loads for all GPUs is the bottleneck; the bound is ours",
+            )
+        if row.scale == min(s.scales):
+            words = "If decoding is cheap, a loader a process takes at least 0.9 of one loader's time."
+            t.claim(words, judged, at_least=0.9)
     cheap, dear = (t.find(engine=MPI, scale=end(s.scales))[-1] for end in (min, max))
     parts = t.find(engine="", scale=dear.scale)[-1]
     more = "" if cheap is dear else f", and with the cheapest decoding {cheap.of_one:.2f}"

@@ -87,13 +87,8 @@ def lost_by_engine(case, s):
         time.sleep(0.5)
         started = time.monotonic()
         os.kill(pids[-1], victim.SIGNALS[case.harm])
-        try:
-            psutil.Process(pids[0]).wait(s.wait)
-            noticed = True
-        except psutil.NoSuchProcess:
-            noticed = True
-        except psutil.TimeoutExpired:
-            noticed = False
+        left = [psutil.Process(pids[0])] if psutil.pid_exists(pids[0]) else []
+        noticed = not psutil.wait_procs(left, s.wait)[1]
         seconds = time.monotonic() - started
     return seconds, {"noticed": noticed, "lost": None, "same": False}
 
@@ -155,9 +150,9 @@ def _command(workers, by, s, folder, harm, at):
 def heard(command, environ, then):
     """Run a launcher to its end, and do ``then`` when it says that a rank is lost; when that was."""
     noticed, said = 0.0, []
-    pipes = dict(stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    with subprocess.Popen(command, env=environ, **pipes) as launcher:
-        for line in launcher.stderr:
+    quiet, pipe = subprocess.DEVNULL, subprocess.PIPE
+    with subprocess.Popen(command, env=environ, stdout=quiet, stderr=pipe, text=True) as launcher:
+        for line in launcher.stderr or ():
             said.append(line)
             if line.startswith("mxdp.launch: rank "):
                 noticed = time.time()
@@ -175,28 +170,14 @@ def results(folder, workers):
 def tell(t, s):
     ours = t.find(by=MPI)
     for row in ours:
-        t.claim(
-            f"mxdp's launcher notices a worker that is killed, stopped or cut off within {WITHIN} s.",
-            row.seconds,
-            at_most=WITHIN,
-        )
-    for row in ours:
-        t.claim(
-            "Started again by the launcher, the training ends with the bits of an undisturbed one.",
-            row.same,
-            at_least=1,
-            exact=True,
-        )
+        words = f"mxdp's launcher notices a worker that is killed, stopped or cut off within {WITHIN} s."
+        t.claim(words, row.seconds, at_most=WITHIN)
+        words = "Started again by the launcher, the training ends with the bits of an undisturbed one."
+        t.claim(words, row.same, at_least=1, exact=True)
     for row in t.rows:
         row.noticed, row.same = all(row.noticed.values), all(row.same.values)
-    t.column(
-        "seconds",
-        form=".1f",
-        spread=True,
-        about="the time until the engine ends the job or raises an error in the other process; where it did neither, "
-        "it is how long we waited",
-    )
-    t.column("noticed", about="no: the engine did neither")
+    t.column("seconds", form=".1f", spread=True, about="until the engine ends the job or raises an error elsewhere")
+    t.column("noticed", about="no: it did neither, and the seconds are how long we waited")
     t.column("lost", form=".0f", about="steps that are done again")
     t.column("same", about="the training ended with the parameters of an undisturbed one, bit for bit")
     t.note(

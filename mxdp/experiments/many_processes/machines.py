@@ -61,13 +61,7 @@ def tell(t, s):
                 setattr(row, name, row.seconds / below.seconds)
         row.judged = row.engine == MPI and 1 < row.processes <= row.cores
     t.column("step_ms", "ms/step", ".1f")
-    t.column(
-        "of_alone",
-        form=".2f",
-        spread=True,
-        about="the row's time over that of as many processes that exchange nothing (with one process: the training "
-        "alone)",
-    )
+    t.column("of_alone", form=".2f", spread=True, about="over the time of as many processes that exchange nothing")
     t.column("of_one", "of one process", ".2f", spread=True, about="over that of one process with as many devices")
     t.column("processes")
     t.note(
@@ -76,16 +70,9 @@ def tell(t, s):
         "so all have the same parameters after a step."
     )
     for row in t.find(judged=True):
-        t.claim(
-            "With a core each, k processes by MPI take at most 1.1 times as long as without exchange.",
-            row.get("of_alone"),
-            at_most=1.1,
-        )
-        t.claim(
-            "With a core each, k processes by MPI take at most 1.1 times as long as one with k devices.",
-            row.get("of_one"),
-            at_most=1.1,
-        )
+        for name, words in (("of_alone", "without exchange"), ("of_one", "one with k devices")):
+            sentence = f"With a core each, k processes by MPI take at most 1.1 times as long as {words}."
+            t.claim(sentence, row.get(name), at_most=1.1)
     n = max([row.processes for row in t.find(judged=True)] or s.devices)
     by = {row.engine: row for row in t.find(devices_in_all=n)}
     said = [

@@ -63,10 +63,11 @@ def cases(s):
         if n == 1:
             peers = [(peer, whole) for peer in (HYBRID, TORCH, MXDP)]  # the others are there to use several
         for peer, batch_size in peers:
-            engine = ENGINES.get(peer, ALONE)
+            engine, (each, processes) = ENGINES.get(peer, ALONE), (1, n) if peer in SEVERAL else (n, 1)
             yield Case(
                 f"{plural(n, 'device')}{f', batch {half}' if batch_size == half else ''}: {WORDS[peer]}",
-                *((1, n) if peer in SEVERAL else (n, 1)),
+                each,
+                processes,
                 engine,
                 defaults(n) if peer == BOOK else {},
                 reference=peer == CEILING,
@@ -152,20 +153,40 @@ def waiting(ranks):
 
 
 def tell(t, s):
-    for row in t:
-        row.step_seconds = row.seconds / row.steps
-        of = dict(devices_in_all=row.devices_in_all, batch_size=row.batch_size)
-        mxdp, by_mpi = t.maybe(peer=MXDP, **of), t.maybe(peer=MXDP_MPI, **of)
-        if mxdp:
-            row.of_mxdp = row.seconds / mxdp.seconds
-        _claim(t, s, row, mxdp, by_mpi)
-    t.column("step_seconds", "ms/step", ".1f", 1e3)
-    t.column(
-        "of_mxdp",
-        form=".2f",
-        spread=True,
-        about="the row's time over mxdp's in one process on as many devices: above 1, mxdp is faster",
+    # Of a peer: that mxdp takes at most so much of its time, in one process or by MPI.
+    claims = (
+        (BOOK, "of_mxdp", 0.5, "On two devices mxdp takes at most half of the book's time."),
+        (DDP, "of_mpi", 0.9, "Two processes by MPI take at most 0.9 of the time of PyTorch's DDP."),
+        (TORCH, "of_mxdp", 0.95, "On one and on two devices mxdp takes at most 0.95 of PyTorch's time."),
+        (
+            *(HYBRID, "of_mxdp", 1.0),
+            "On two devices mxdp is no slower than a hybridised gluon.Trainer: at most 1.00 of its time.",
+        ),
+        (
+            *(CEILING, "of_mpi", 1.05),
+            "The exchange is cheap: two processes by MPI take at most 1.05 times as long as two that exchange nothing.",
+        ),
     )
+    for row in t:
+        of = dict(devices_in_all=row.devices_in_all, batch_size=row.batch_size)
+        row.step_seconds = row.seconds / row.steps
+        row.of_mxdp = row.seconds / t.one(peer=MXDP, **of).seconds
+        by_mpi = t.maybe(peer=MXDP_MPI, **of)
+        row.of_mpi = row.seconds / by_mpi.seconds if by_mpi else None
+    for row in t:
+        for peer, name, bound, sentence in claims:
+            several = row.devices_in_all > 1 or peer == TORCH
+            if row.peer == peer and several and row.get(name):
+                t.claim(sentence, 1 / row.get(name), at_most=bound)
+        if row.peer == CEILING:
+            half = row.batch_size < s.batch_size
+            words, bound = (", with batches of half the size,", 0.95) if half else ("", 0.97)
+            sentence = (
+                f"On two devices{words} mxdp is at least {bound} times as fast as processes that exchange nothing."
+            )
+            t.claim(sentence, row.of_mxdp, at_least=bound)
+    t.column("step_seconds", "ms/step", ".1f", 1e3)
+    t.column("of_mxdp", form=".2f", spread=True, about="over mxdp's time in one process on as many devices")
     t.note(
         "A round is the same number of samples for all, each with its own data path. The book's loop is d2l's loader "
         "and helpers in MXNet's default environment. gluon.Trainer has the store 'device', two contexts of one process "
@@ -193,37 +214,4 @@ def tell(t, s):
         t.explain(
             f"Processes that exchange nothing would take {alone.waiting:.2f} times as long if each step waited for the "
             "slower one."
-        )
-
-
-def _claim(t, s, row, mxdp, by_mpi):
-    """What is claimed of the row, beside mxdp's rows of as many devices and the same batch. (The numbers are the row's,
-    also where they are inverse.)"""
-    if mxdp and row.peer == TORCH:
-        over = 1 / row.of_mxdp
-        t.claim("On one and on two devices mxdp takes at most 0.95 of PyTorch's time.", over, at_most=0.95)
-    if mxdp and row.peer == BOOK:
-        t.claim("On two devices mxdp takes at most half of the book's time.", 1 / row.of_mxdp, at_most=0.5)
-    if mxdp and row.peer == HYBRID and row.devices_in_all > 1:
-        t.claim(
-            "On two devices mxdp is no slower than a hybridised gluon.Trainer: at most 1.00 of its time.",
-            1 / row.of_mxdp,
-            at_most=1.0,
-        )
-    if mxdp and row.peer == CEILING:
-        half = row.batch_size < s.batch_size
-        words, bound = (", with batches of half the size,", 0.95) if half else ("", 0.97)
-        t.claim(
-            f"On two devices{words} mxdp is at least {bound} times as fast as processes that exchange nothing.",
-            row.of_mxdp,
-            at_least=bound,
-        )
-    if by_mpi and row.peer == DDP:
-        over = 1 / (row.seconds / by_mpi.seconds)
-        t.claim("Two processes by MPI take at most 0.9 of the time of PyTorch's DDP.", over, at_most=0.9)
-    if by_mpi and row.peer == CEILING:
-        t.claim(
-            "The exchange is cheap: two processes by MPI take at most 1.05 times as long as two that exchange nothing.",
-            1 / (row.seconds / by_mpi.seconds),
-            at_most=1.05,
         )

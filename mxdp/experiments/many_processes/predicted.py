@@ -98,7 +98,7 @@ def launched(case, s, before=None):
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mxdp-predicted-")))
         order = dict(net=case.net, batch=case.batch, seed=s.seed, kind=s.kind, at_least=s.at_least, before=before)
         (folder / "order").write_bytes(pickle.dumps(order))
-        command, environ = [sys.executable, "-m", "mxdp.launch", "-n", str(case.ranks)], os.environ
+        command, environ = [sys.executable, "-m", "mxdp.launch", "-n", str(case.ranks)], dict(os.environ)
         if case.rate:
             hosts = stack.enter_context(two_hosts(folder))
             stack.enter_context(slow_cable(hosts, case.rate, case.delay / 1e3))
@@ -158,58 +158,28 @@ def set_up(case, s):
 
 def tell(t, s):
     for row in t.rows:
-        row.predicted_seconds = by_process(
-            lambda *times, row=row: step_seconds(times[0], times[1], row.ranks, row.cores, times[2]),
-            row.shard_seconds,
-            row.python_seconds,
-            row.sum_seconds,
-        )
+        times = row.shard_seconds, row.python_seconds, row.sum_seconds
+        row.predicted_seconds = by_process(lambda a, b, c, row=row: step_seconds(a, b, row.ranks, row.cores, c), *times)
         row.off = (row.predicted_seconds / row.seconds).one_way()
-    t.column(
-        "seconds", "ms", scale=1e3, about="a step of a batch that all processes share, of steps that follow one another"
-    )
-    t.column(
-        "predicted_seconds",
-        "pred., ms",
-        scale=1e3,
-        about="from one process's time for its part of the batch, Python's processor time, and sums of other sizes "
-        "between the same processes, measured in the same round",
-    )
+    t.column("seconds", "ms", scale=1e3, about="a step of a batch that all processes share, while others follow")
+    t.column("predicted_seconds", "pred., ms", scale=1e3)
     t.column("sum_seconds", "of it sums", scale=1e3)
     t.column(
-        "off",
-        "x",
-        ".2f",
-        spread=True,
-        about="the prediction over the measured time, or its inverse where that is less than 1",
+        "off", "x", ".2f", spread=True, about="the prediction over the measured time, or its inverse if that is above 1"
     )
     t.note(
-        "Hosts are two network namespaces of this machine with a cable of a limited rate, on which a frame may take "
-        "some ms."
+        "The prediction is from one process's time for its part of the batch, Python's processor time, and sums of "
+        "other sizes between the same processes, measured in the same round. Hosts are two network namespaces of this "
+        "machine with a cable of a limited rate, on which a frame may take some ms."
     )
     for row in t.rows:
-        if row.rate:
-            t.claim(
-                "Between two hosts with a slow link it is within 20 %.",
-                row.off,
-                at_most=1.2,
-                source="ours: what a reader wants to know of a model",
-            )
-        elif row.ranks <= row.cores:
-            t.claim(
-                "The predicted time of a step in as many processes as there are cores is within 15 % of the measured "
-                "one.",
-                row.off,
-                at_most=1.15,
-                source="ours: what a reader wants to know of a model",
-            )
-        else:
-            t.claim(
-                "With twice as many processes as cores it is within 15 %, too.",
-                row.off,
-                at_most=1.15,
-                source="ours: what a reader wants to know",
-            )
+        sentence, bound = "Between two hosts with a slow link it is within 20 %.", 1.2
+        if not row.rate and row.ranks <= row.cores:
+            sentence = "The predicted time of a step in as many processes as there are cores is within 15 % of the "
+            sentence, bound = sentence + "measured one.", 1.15
+        elif not row.rate:
+            sentence, bound = "With twice as many processes as cores it is within 15 %, too.", 1.15
+        t.claim(sentence, row.off, at_most=bound, source="ours: what a reader wants to know of a model")
     worst = max(t.rows, key=lambda row: row.off.median)
     usual = statistics.median(row.off.median for row in t.rows)
     starts = [max(off, 1 / off) for row in t.rows for off in row.off.values if off]

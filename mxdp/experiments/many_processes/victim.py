@@ -51,7 +51,7 @@ def by_launcher(folder: Path, s: Settings, harm: str, at: int) -> None:
             else:
                 os.kill(os.getpid(), SIGNALS[harm])
 
-    here.step_done = step_done  # type: ignore[method-assign]
+    here.step_done = step_done
     history = train(
         1,
         s.batch_size,
