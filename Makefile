@@ -10,7 +10,7 @@ VENV ?= .venv
 ARGS ?=
 # The committed results: one folder for each machine, named after its processor, with those of `quick` inside.
 MACHINE ?= $(shell tools/machine.sh)
-REFERENCE_ARGS ?= run all profile --preset full
+REFERENCE_ARGS ?= run all profile --preset full --processes 3
 
 python := $(VENV)/bin/python
 # Two processes, each of which takes tests from the other at its end; `ARGS="-n 0"` runs all in one.
@@ -56,10 +56,9 @@ torture: ## do trainings survive? kill, stop, fill and cut at random moments (5 
 	$(install)
 	$(python) tools/torture.py $(ARGS)
 
-reference: ## measure this machine's committed results again (3 to 4 hours), and write the tables; ARGS=--stale the older ones
+reference: ## one more run of all experiments for this machine's committed results, and the tables; ARGS=--stale the older ones
 	$(install)
 	$(python) -m mxdp.experiments $(REFERENCE_ARGS) --out experiments/reference/$(MACHINE) $(ARGS)
-	$(python) -m mxdp.experiments $(REFERENCE_ARGS:full=quick) --out experiments/reference/$(MACHINE)/quick $(ARGS)
 	$(python) tools/tables.py
 
 report: ## make report.html, pictures and timelines from the committed results; MACHINE=... names their folder

@@ -14,8 +14,8 @@ import pytest
 from mxdp import evaluate, get_params, init_lenet
 from mxdp.backend import devices
 from mxdp.datasets import load
-from mxdp.experiments.harness.experiment import discover
-from mxdp.experiments.harness.settings import resolve
+from mxdp.experiments.lab.module import discover
+from mxdp.experiments.lab.settings import resolve
 from mxdp.training import train_epochs
 
 ROOT = Path(__file__).parents[1]
@@ -81,7 +81,7 @@ def test_the_classroom_preset_trains():
         data.train, replicas, devices(2, "cpu"), sizes["batch_size"], sizes["lr"], sizes["samples"], sizes["seed"]
     )
     accuracies = []
-    for _, _ in zip(range(sizes["repeats"] * sizes["rounds"]), training):
+    for _, _ in zip(range(sizes["processes"] * sizes["rounds"]), training):
         accuracies.append(evaluate(data.test, replicas))
         if accuracies[-1] > 0.9:  # the rounds after it are only for the clock
             return

@@ -15,12 +15,16 @@ import pytest
 
 from mxdp.experiments import doctor, session
 from mxdp.experiments.predict import command, inputs
-from mxdp.experiments.report import page, pictures
+from mxdp.experiments.show import compare, page, pictures
 
 REFERENCE = Path(__file__).parents[1] / "experiments" / "reference"
-A, B = (REFERENCE / "amd-epyc-2-cores" / size / "epochs.json" for size in ("", "quick"))
+A, B = (REFERENCE / "amd-epyc-2-cores" / name for name in ("epochs", "two-jobs"))
 PREDICTED = "predict --speed 1000 --nodes 2"
-RUN = f"run epochs --out {A.parent}"
+RUN, COMPARE = f"run epochs --out {A.parent}", "compare . .. epochs"
+SETTINGS = (
+    "--preset full", "--devices 1,3", "--kind cpu", "--data digits", "--data-dir d", "--seed 3", "--processes 2", "--rounds 2",
+    "--timeout 9",
+)  # fmt: skip
 COMMANDS = {  # a line, and lines of which each has one other option or argument
     "plans": {
         "": ["ring", "--list 8"],
@@ -49,12 +53,12 @@ COMMANDS = {  # a line, and lines of which each has one other option or argument
     },
     "experiments": {
         RUN: [
-            RUN.replace("epochs", "two-jobs"), *(f"{RUN} {more}" for more in (
-                "--preset full", "--devices 1,3", "--kind cpu", "--data digits", "--data-dir d", "--seed 3",
-                "--rounds 2", "--timeout 9", "--out elsewhere", "--stale", "--json", "--explain", "--guess",
-            ))
+            RUN.replace("epochs", "two-jobs"),
+            *(f"{RUN} {more}" for more in (*SETTINGS, "--out elsewhere", "--stale", "--json", "--why", "--guess")),
         ],
         "run profile --out x": ["run profile --out x --of epochs"],
+        COMPARE: [f"{COMPARE} {more}" for more in SETTINGS],
+        "compare . .. profile": ["compare . .. profile --of epochs"],
         "list": ["list --json"],
         f"report {A.parent}": [
             f"report {B.parent}", f"report {A.parent} --slides", f"report {A.parent} --picture epochs",
@@ -62,7 +66,9 @@ COMMANDS = {  # a line, and lines of which each has one other option or argument
         f"report {A.parent} --picture epochs": [
             f"report {A.parent} --picture epochs {more}" for more in ("--panel 1", "--format svg")
         ],
-        f"compare {A} {A}": [f"compare {B} {A}", f"compare {A} {B}", f"compare {A} {A} --json"],
+        f"compare {A} {A}": [
+            f"compare {B} {A}", f"compare {A} {B}", f"compare {A} {A} --json", f"compare {A} {A} two-jobs",
+        ],
         "doctor": ["doctor --json"],
         PREDICTED: [
             f"{PREDICTED} {more}" for more in (
@@ -146,7 +152,7 @@ def seen(monkeypatch, tmp_path, capsys):
         return [*calls, *capsys.readouterr(), new]
 
     for owner, attribute, result in (
-        (session, "run", True), (doctor, "main", 0), (page, "write_report", "page"), (pictures, "export", "picture"),
+        (session, "ask", True), (compare, "measured", []), (doctor, "main", 0), (page, "write_report", "page"), (pictures, "export", "picture"),
         (of("exercises"), "check", {"right": True}), (of("exercises"), "show", None), (of("exercises"), "junit", "xml"),
         (of("book"), "run", 0), (of("launch"), "Launch", None),
     ):  # fmt: skip

@@ -23,7 +23,6 @@ from mxdp.book import __main__ as book_main
 from mxdp.exercises import __main__ as exercises_main
 from mxdp.experiments import __main__ as experiments_main
 from mxdp.experiments import session
-from mxdp.experiments.harness.experiment import discover
 from mxdp.launch import __main__ as launch_main
 from mxdp.plans import __main__ as plans_main
 
@@ -61,17 +60,19 @@ if sys.argv[2] == "mxdp.exercises":  # nothing is solved yet, and `watch` does n
 
 from mxdp import datasets
 from mxdp.experiments import session
-from mxdp.experiments.session import run
+from mxdp.experiments.lab import run
+from mxdp.experiments.session import ask
 
-def little(experiments, preset, settings, folder, as_json, explain, guesses):
-    for each in experiments:
-        mine = settings[each.name]
-        assert each.cases(mine)
+def little(questions, preset, settings, folder, as_json, why, guesses):
+    for question in questions:
+        mine = settings[question.name]
+        assert list(question.cases(mine))
         assert mine.get("data", "auto") in datasets.NAMES
-        mine.update(rounds=1, looks=1, repeats=1, samples=40, batch_size=20, devices=[1])
-    return str(folder) not in {reported!r} or run(experiments, preset, settings, folder, as_json, explain, guesses)
+        mine.update(processes=1, samples=40, batch_size=20, devices=[1])
+    return str(folder) not in {reported!r} or ask(questions, preset, settings, folder, as_json, why, guesses)
 
-session.run = little
+session.ask = little
+run.measure = lambda runs, progress: [each.begin() for each in runs]  # compare
 if sys.argv[2] == "mxdp.scratch":
     sys.argv += ["--epochs", "1"]
 sys.argv[:], sys.path[0] = sys.argv[2:], ""
@@ -207,7 +208,7 @@ def test_a_wrong_shell_block_is_caught(text, said, tmp_path):
 
 
 def test_commands_in_the_text_are_ones_that_the_programs_take(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(session, "run", lambda *arguments: True)
+    monkeypatch.setattr(session, "ask", lambda *arguments: True)
     monkeypatch.chdir(ROOT)
     text = "\n".join(page.read_text(encoding="utf-8") for page in PROSE)
     found = re.findall(r"(?:`|^# +)(?:\w+=\S+ )*python -m mxdp\.(experiments|plans) ([^`\n]*)", text, re.MULTILINE)
@@ -286,14 +287,3 @@ def test_a_wrong_link_is_caught(text):
 def test_the_front_page_is_short():
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 180
 
-
-def test_the_list_of_claims_is_that_of_the_experiments():
-    lines = ["| experiment | claim | source |", "| --- | --- | --- |"]
-    ours = {name: each for name, each in discover().items() if type(each).__module__.startswith("mxdp.")}
-    for name, experiment in ours.items():
-        claims = experiment.claims.values()
-        lines += [f"| `{name}` | {claim.sentence} | {claim.source} |" for claim in claims]
-        lines += [] if claims else [f"| `{name}` | (an answer, no claim) | |"]
-    page = (ROOT / "experiments" / "README.md").read_text(encoding="utf-8")
-    found = [line for line in page.partition("## Claims")[2].partition("## ")[0].splitlines() if line[:1] == "|"]
-    assert [line[: line.rindex("|", 0, -1) + 1] for line in found] == lines  # the last column is the verdict

@@ -23,6 +23,9 @@ from mxdp.experiments.lab.told import question_settings
 
 ENVIRONMENT = {"memory_bytes": None, "threads": None, "gpus": [], "variables": {}}
 
+SUMMED_UP = ("tasks", "busy", "curve", "allreduce_by_parameters")
+"""Dicts of numbers, of whose rounds only the median or the last was kept: here one process has it, the others none."""
+
 
 def converted(old: Mapping[str, Any], question: Question) -> Dict[str, Any]:
     """The result in today's form. Numbers that ``tell`` computes anew are kept, too; it overwrites them."""
@@ -64,6 +67,8 @@ def _row(row: Mapping[str, Any], reference: bool, case: Optional[Case]) -> Dict[
         print(f"no case is called {row['label']!r} today", file=sys.stderr)
         settings = {"devices": len(devices), "processes": 1, "engine": "", **settings}
     more = {name: value for name, value in row["metrics"].items() if name not in row["rounds"]}
+    for name in set(more) & {*SUMMED_UP}:
+        numbers.update({f"{name}.{key}": [x] + [None] * (len(rounds) - 1) for key, x in more.pop(name).items()})
     return {
         "label": row["label"],
         "reference": reference,

@@ -36,11 +36,10 @@ ROOMS = (
     "processes",
     "launch",
     "gluon",
-    "experiments/harness",
-    "experiments/measure/child.py",
-    "experiments/measure/oracle.py",
+    "experiments/lab",
+    "experiments/oracle.py",
 )
-RUNNER = "experiments/test_runner.py"
+RUNNER = "experiments/test_run.py"
 LAUNCHER = " ".join(
     f"processes/test_{name}.py" for name in ("launch", "launcher_guard", "launcher_ends", "launcher_strangers")
 )
@@ -75,13 +74,10 @@ ELSEWHERE = {
     "collectives/shards.py": "gluon/test_sharded.py processes/test_sharded_ranks.py",
     "gluon/checks.py": "gluon/test_trainer.py",
     "gluon/checkpoint.py": "gluon/test_gluon_checkpoint.py",
-    "gluon/no_server.py": "gluon/test_store.py",
-    "experiments/measure/child.py": RUNNER,
-    "experiments/harness/allocation.py": "experiments/test_claims.py experiments/test_measurement.py",
-    "experiments/harness/children.py": RUNNER,
-    "experiments/harness/measurement.py": f"experiments/test_measurement.py {RUNNER} experiments/test_looks.py",
-    "experiments/harness/schema.py": "experiments/test_results.py",
+    "experiments/lab/child.py": RUNNER,
+    "experiments/lab/start.py": f"{RUNNER} experiments/test_ranks.py",
     "experiments/many_processes/exchanges.py": "experiments/test_ranks.py experiments/test_many_processes.py",
+    "experiments/lab/settings.py": "experiments/test_module.py",
 }
 """Modules whose tests are not ``test_<module>.py`` in the folder of ``tests`` that has the name of their room."""
 SAMPLE = 240

@@ -14,11 +14,11 @@
 # %%
 from importlib.util import find_spec
 
-from mxdp.experiments.harness.experiment import find
+from mxdp.experiments.lab.module import find
 
 TWINS = ("torch-two-jobs", "torch-copy-overlap", "torch-data-parallel")
 for name in TWINS:
-    print(f"{find(name).question}\n  expected: {find(name).predict({}, 2)}")
+    print(f"{find(name).question}\n  expected: {find(name).expect(find(name).PRESETS['quick'], 2)}")
 
 # %% [markdown]
 # ## What this machine can do

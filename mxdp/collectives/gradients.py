@@ -20,7 +20,7 @@ from __future__ import annotations
 import ctypes
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 import numpy as onp
 
@@ -36,8 +36,6 @@ from mxdp.plans.cost.machine import Machine
 from mxdp.plans.partition import fill_buckets, offsets
 from mxdp.processes import ValueOrder, World
 from mxdp.processes.world import ranks_of
-
-MEBIBYTE = 1 << 20
 
 _ACCUMULATING: List[GradientSync] = []
 """The objects inside a ``no_sync``. This list keeps them alive: the garbage collector frees the arrays of a dead cycle
@@ -61,7 +59,7 @@ class GradientSync:
 
     The constructor moves the gradients into buckets: afterwards each ``param.grad`` is a part of a bucket, and its
     earlier values are lost. It doesn't wait, except for buckets of 2 MiB and more that are summed in shared memory;
-    with several ranks for them, and for the parameters, whose values show whether their order is rank 0's.
+    with several ranks for them and for the parameters, whose values show their order.
 
     A gradient that no backward pass has written since the last sum counts as zero, as in a serial run: the step has not
     used the parameter, or the device or rank had no samples. It still holds the last sum, so a call sets it to zero.
@@ -78,10 +76,9 @@ class GradientSync:
         bucket_mb: MiB that a bucket may hold; a larger gradient has a bucket of its own. ``math.inf``: one bucket for
             each dtype.
         machine: speeds for ``"auto"``, as :func:`mxdp.calibrate` measures them.
-        accumulate: backward adds to the gradients (``grad_req="add"``), and you set them to zero.
-        world: sum over its ranks, too: a bucket over this process's devices first, then from the first device over all
-            ranks, then back to the devices. Every rank makes one, with replicas of the same shapes; rank 0's ``"auto"``
-            counts for all.
+        accumulate: backward adds to the gradients (``grad_req="add"``), and you set them to zero; for all or for each.
+        world: sum over its ranks, too: a bucket over this process's devices, then from the first over all ranks, then
+            back to the devices. Every rank makes one, of replicas of the same shapes; rank 0's ``"auto"`` counts.
 
     Raises:
         ValueError: no replicas, replicas that differ, share a device, lie on several or hold an array twice, an unknown
@@ -90,40 +87,42 @@ class GradientSync:
         MxdpError: on every rank, if the ranks have other gradients or buckets, or rank 0's parameters in another order.
     """
 
+    _LEAST = 1
+
     def __init__(
         self,
         device_params: Sequence[Sequence[NDArray]],
         algorithm: str = "auto",
         bucket_mb: float = 25,
         machine: Optional[Machine] = None,
-        accumulate: bool = False,
+        accumulate: Union[bool, Sequence[bool]] = False,
         world: Optional[World] = None,
     ) -> None:
-        _check(device_params, bucket_mb)
+        _check(device_params, bucket_mb, self._LEAST)
         self._device_params = [list(params) for params in device_params]
-        self._accumulate = accumulate
         self._world = ranks_of(world)
         self._held_back = False
         self.accumulating = False
         """Are there gradients from :meth:`no_sync` that are not summed yet?"""
         self.gradients: List[Dict[int, NDArray]] = [{} for _ in device_params]
         """For each replica, its gradients by parameter number."""
-        self._written = False
-        """Whether backward has ever written a gradient."""
+        self._written = False  # by backward, ever
         self._vectors: List[NDArray] = []
         first = device_params[0]
+        adds = [accumulate] * len(first) if isinstance(accumulate, bool) else list(accumulate)
+        self._overwritten = [number for number, add in enumerate(adds) if not add]
         kinds = [str(onp.dtype(param.dtype)) for param in first]
         nbytes = [param.size * onp.dtype(param.dtype).itemsize for param in first]
-        buckets = fill_buckets(nbytes, kinds, bucket_mb * MEBIBYTE)
+        buckets = fill_buckets(nbytes, list(zip(kinds, adds)), bucket_mb * 2**20)
         described = {f"parameter {number}": f"{kind} {first[number].shape}" for number, kind in enumerate(kinds)}
         self._world.agree({"bucket_mb": bucket_mb, **described})
         ValueOrder(self._world).add(dict(enumerate(first)))
         # Ranks with other cores would choose other algorithms, which may divide a bucket otherwise.
         names = self._world.gather([self._resolve(numbers, algorithm, machine) for numbers in buckets])[0]
         self.buckets = [self._make(numbers, name) for numbers, name in zip(buckets, names)]
-        lengths = [[vector.size for vector in bucket.vectors[0]] for bucket in self.buckets]
-        self._world.agree({"buckets' vectors of length": lengths})
-        self._mark("add" if accumulate else "write")
+        self._world.agree({"buckets' vectors of length": [[x.size for x in its.vectors[0]] for its in self.buckets]})
+        self._mark("write", self._overwritten)
+        self._mark("add", [number for number, add in enumerate(adds) if add])
         self._places = [
             (param, prepare("zeros_like", [gradients[number]], gradients[number]), address(gradients[number]))
             for params, gradients in zip(self._device_params, self.gradients)
@@ -134,7 +133,7 @@ class GradientSync:
     @property
     def adds(self) -> bool:
         """Whether backward adds to the gradients, and doesn't overwrite them, until the next sum."""
-        return self._accumulate or self.accumulating
+        return self.accumulating or not self._overwritten
 
     def __repr__(self) -> str:
         gradients, devices = plural(len(self._device_params[0]), "gradient"), plural(len(self._device_params), "device")
@@ -151,9 +150,10 @@ class GradientSync:
             raise RuntimeError(
                 "a step or a sum inside no_sync would leave each device with its own gradients: call it after no_sync"
             )
-        self._check_places()
+        self._zero_stale()
         for bucket in self.buckets:
             self._sum(bucket)
+        self._check_places()  # while the devices work: a sum of unused buckets does no harm
         self._end_accumulating()
 
     @contextmanager
@@ -174,10 +174,9 @@ class GradientSync:
         _ACCUMULATING.append(self)
         try:
             if not self.accumulating:
-                if not self._accumulate:
-                    for vector in self._vectors:
-                        vector[:] = 0
-                    self._mark("add")
+                for vector in self._vectors:
+                    vector[:] = 0
+                self._mark("add", self._overwritten)
                 self.accumulating = True
             self._held_back = True
             yield
@@ -199,18 +198,29 @@ class GradientSync:
                     summed.copyto(vector)
 
     def _end_accumulating(self) -> None:
-        if self.accumulating and not self._accumulate:
-            self._mark("write")
+        if self.accumulating:
+            self._mark("write", self._overwritten)
         self.accumulating = False
 
+    def _zero_stale(self) -> None:
+        """Make the gradients zero that backward has left out since the last sum."""
+        fresh, get = ctypes.c_int(), mx.base._LIB.MXNDArrayGetGradState
+        at_fresh, stale = ctypes.byref(fresh), []
+        for param, zero, _ in self._places:
+            get(param.handle, at_fresh)
+            if not fresh.value:
+                stale.append(zero)
+        self._written = self._written or len(stale) < len(self._places)
+        for zero in stale if self._written and not self.adds else ():  # what is added up starts at zero
+            zero()
+
     def _check_places(self) -> None:
-        """Raise a RuntimeError unless backward still writes into the buckets. Zero what it has left out."""
+        """Raise a RuntimeError unless backward still writes into the buckets. Note what is there as summed."""
         # MXNet's C interface takes 2 us. ``param.grad`` takes twice as long, since each access makes an object.
-        library, grad, place, fresh = mx.base._LIB, ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_int()
+        library, grad, place = mx.base._LIB, ctypes.c_void_p(), ctypes.c_void_p()
         get, read, free = library.MXNDArrayGetGrad, library.MXNDArrayGetData, library.MXNDArrayFree
-        at_grad, at_place, at_fresh = ctypes.byref(grad), ctypes.byref(place), ctypes.byref(fresh)
-        stale = []
-        for param, zero, expected in self._places:
+        at_grad, at_place, note = ctypes.byref(grad), ctypes.byref(place), library.MXNDArraySetGradState
+        for param, _, expected in self._places:
             failed = get(param.handle, at_grad) or not grad or read(grad, at_place) or free(grad)
             if failed or place.value != expected:
                 raise RuntimeError(
@@ -218,15 +228,7 @@ class GradientSync:
                     "replaced (by attach_grad, or by another GradientSync or train_epochs on the same replicas): make "
                     "a new GradientSync, and use only that one"
                 )
-            library.MXNDArrayGetGradState(param.handle, at_fresh)
-            if fresh.value:
-                library.MXNDArraySetGradState(param.handle, 0)
-            else:
-                stale.append(zero)
-        self._written = self._written or len(stale) < len(self._places)
-        if self._written and not self.adds:  # which starts at zero
-            for zero in stale:
-                zero()
+            note(param.handle, 0)
 
     def _resolve(self, numbers: Sequence[int], algorithm: str, machine: Optional[Machine]) -> str:
         params = [self._device_params[0][number] for number in numbers]
@@ -257,16 +259,16 @@ class GradientSync:
         # mx.nd.zeros allocates only when it writes the zeros, and _check_places compares addresses. So: empty, then 0.
         vector = mx.nd.empty((borders[-1],), ctx=params[0].ctx, dtype=params[0].dtype)
         vector[:] = 0
-        self._vectors.append(vector)
+        if numbers[0] in self._overwritten:
+            self._vectors.append(vector)
         for number, param, start, stop in zip(numbers, params, borders, borders[1:]):
             # Only the reshape of a classic array is a view.
             self.gradients[rank][number] = vector[start:stop].reshape(param.shape).as_np_ndarray()
         return vector
 
-    def _mark(self, request: str) -> None:
+    def _mark(self, request: str, numbers: Sequence[int]) -> None:
         for params, gradients in zip(self._device_params, self.gradients):
-            views = [gradients[number] for number in range(len(params))]
-            autograd.mark_variables(params, views, [request] * len(params))
+            autograd.mark_variables([params[n] for n in numbers], [gradients[n] for n in numbers], request)
 
 
 def address(array: NDArray) -> Optional[int]:
@@ -276,9 +278,9 @@ def address(array: NDArray) -> Optional[int]:
     return pointer.value
 
 
-def _check(device_params: Sequence[Sequence[NDArray]], bucket_mb: float) -> None:
+def _check(device_params: Sequence[Sequence[NDArray]], bucket_mb: float, least: int) -> None:
     kinds = [[(param.shape, str(onp.dtype(param.dtype))) for param in params] for params in device_params]
-    if not kinds or not kinds[0]:
+    if not kinds or len(kinds[0]) < least:
         raise ValueError("GradientSync needs at least one replica with at least one parameter")
     for number, kind in enumerate(kinds):
         if kind != kinds[0]:
@@ -294,5 +296,5 @@ def _check(device_params: Sequence[Sequence[NDArray]], bucket_mb: float) -> None
                 f"replica {number} is spread over {', '.join(devices)}: a replica lies on one device, as "
                 "get_params(params, device) makes it"
             )
-    check_apart([params[0] for params in device_params], "GradientSync")
+    check_apart([params[0] for params in device_params if params], "GradientSync")
     check_bucket_mb(bucket_mb)

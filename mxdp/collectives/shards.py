@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Dict, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import Dict, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
 import numpy as onp
 
@@ -43,6 +43,11 @@ class Part:
     weight: NDArray
     gradient: NDArray
 
+    @property
+    def key(self) -> Tuple[int, Optional[int]]:
+        """Unlike that of any other part."""
+        return self.number, self.where.start
+
 
 class ShardedSync(GradientSync):
     """Sums, at each call, the elements of the gradients that a device shall update, and no others.
@@ -57,7 +62,7 @@ class ShardedSync(GradientSync):
         self,
         device_params: Sequence[Sequence[NDArray]],
         bucket_mb: float = 25,
-        accumulate: bool = False,
+        accumulate: Union[bool, Sequence[bool]] = False,
         world: Optional[World] = None,
     ) -> None:
         memory = {param.ctx.device_type for params in device_params for param in params} <= {"cpu"}

@@ -14,7 +14,7 @@ from mxdp.errors import MxdpError, UsageError
 from mxdp.experiments.predict import command as predict
 
 OK, FAILED, USAGE = 0, 1, 2
-OPTIONS = ("devices", "kind", "data", "data_dir", "of", "seed", "rounds", "timeout")
+OPTIONS = ("devices", "kind", "data", "data_dir", "of", "seed", "processes", "rounds", "timeout")
 """Options that override a setting of the same name."""
 
 
@@ -23,10 +23,10 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="python -m mxdp.experiments",
         description="Ask how several devices train one network. Without a command: a tour of the most telling "
-        "experiments in quick size, which ends in a report.",
+        "experiments, which ends in a report.",
     )
     # Without a command, as of `run` without names.
-    top.set_defaults(names=(), preset="quick", out=None, json=False, explain=False, stale=False, guess=False)
+    top.set_defaults(names=(), preset="quick", out=None, json=False, why=False, stale=False, guess=False)
     top.set_defaults(**dict.fromkeys(OPTIONS))
     commands = top.add_subparsers(dest="command", metavar="COMMAND")
 
@@ -38,23 +38,15 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--preset", default="quick", help="quick (default), full, or a TOML file with a table per experiment"
     )
-    run.add_argument("--devices", type=_counts, metavar="N,N", help="numbers of devices to compare, as in 1,2")
-    run.add_argument(
-        "--kind", choices=("auto", "cpu", "gpu"), help="kind of devices (auto: GPUs where there are enough)"
-    )
-    run.add_argument("--data", metavar="NAME", help="auto, fashion-mnist, digits or synthetic")
-    run.add_argument("--data-dir", metavar="DIR", help="folder that holds fashion-mnist/")
-    run.add_argument("--of", metavar="NAME", help="profile: the experiment to record")
-    run.add_argument("--seed", type=int, help="of parameters, data and their order")
-    run.add_argument("--rounds", type=int, help="measured rounds of each configuration")
-    run.add_argument("--timeout", type=float, metavar="S", help="seconds that one configuration may work, in all")
+    _add_settings(run)
     run.add_argument("--out", type=Path, metavar="DIR", help="folder for results (default: runs/<date-time>)")
     run.add_argument(
         "--stale", action="store_true", help="only those without a result in --out that is of today's code"
     )
     run.add_argument("--json", action="store_true", help="print the results as JSON instead of tables")
-    run.add_argument("--explain", action="store_true", help="print how to read each table, too")
-
+    run.add_argument(
+        "--why", "--explain", action="store_true", help="print claims, the oracle and how to read each table, too"
+    )
     run.add_argument("--guess", action="store_true", help="ask what you expect first, and show it beside the result")
 
     report = commands.add_parser("report", help="make report.html and pictures from results; never measures")
@@ -65,9 +57,14 @@ def parser() -> argparse.ArgumentParser:
     report.add_argument("--panel", type=int, metavar="N", help="with --picture: panel N of it alone, for a slide")
     report.add_argument("--format", choices=("png", "pdf", "svg"), help="with --picture: its format (default: png)")
 
-    compare = commands.add_parser("compare", help="two runs side by side: which cases became faster or slower")
-    compare.add_argument("a", type=Path, metavar="A", help="folder (or file) of results")
-    compare.add_argument("b", type=Path, metavar="B", help="the same of another run")
+    compare = commands.add_parser(
+        "compare", help="two checkouts of mxdp, measured in turns: which cases became faster or slower"
+    )
+    compare.add_argument("a", metavar="A", help="a folder or a commit; or a folder of results, which is only shown")
+    compare.add_argument("b", metavar="B", help="the same of the other")
+    compare.add_argument("names", nargs="*", metavar="NAME", help="the experiments to measure")
+    compare.add_argument("--preset", default="quick", help="as of run")
+    _add_settings(compare)
     compare.add_argument("--json", action="store_true", help="for programs")
 
     ahead = commands.add_parser("predict", help="what many devices and nodes would give, from one that was measured")
@@ -76,6 +73,20 @@ def parser() -> argparse.ArgumentParser:
     doctor = commands.add_parser("doctor", help="what this machine and installation can and cannot show")
     doctor.add_argument("--json", action="store_true", help="for programs")
     return top
+
+
+def _add_settings(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--devices", type=_counts, metavar="N,N", help="numbers of devices to compare, as in 1,2")
+    command.add_argument(
+        "--kind", choices=("auto", "cpu", "gpu"), help="kind of devices (auto: GPUs where there are enough)"
+    )
+    command.add_argument("--data", metavar="NAME", help="auto, fashion-mnist, digits or synthetic")
+    command.add_argument("--data-dir", metavar="DIR", help="folder that holds fashion-mnist/")
+    command.add_argument("--of", metavar="NAME", help="profile: the experiment to record")
+    command.add_argument("--seed", type=int, help="of parameters, data and their order")
+    command.add_argument("--processes", type=int, help="processes of each case, one after the other")
+    command.add_argument("--rounds", type=int, help="measured rounds of each case in a process")
+    command.add_argument("--timeout", type=float, metavar="S", help="seconds that one case may work in a process")
 
 
 def _counts(text: str) -> List[int]:
@@ -94,7 +105,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         if options.command == "report":
             return _report(options)
         if options.command == "compare":
-            return _compare(options.a, options.b, options.json)
+            return _compare(options)
         if options.command == "doctor":
             from mxdp.experiments import doctor
 
@@ -112,20 +123,27 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
 
 def _list(as_json: bool) -> int:
-    from mxdp.experiments.harness.experiment import discover
-    from mxdp.experiments.report.words import duration
+    from mxdp.experiments.lab.module import discover
+    from mxdp.experiments.lab.settings import COMMON
+    from mxdp.experiments.show.words import duration
 
-    experiments = discover().values()
+    questions = discover().values()
     # Written by tools/tables.py, since an installed mxdp has no reference results.
     known = json.loads(Path(__file__).with_name("reference.json").read_text(encoding="utf-8"))
-    seconds = {
-        each.name: {preset: known[preset].get(each.name) for preset in ("quick", "full")} for each in experiments
-    }
-    answers = {each.name: known["answers"].get(each.name) for each in experiments}
+    seconds: Dict[str, Dict[str, Optional[float]]] = {}
+    for question in questions:
+        one = {preset: known["seconds"][preset].get(question.name) for preset in COMMON}
+        counts = {preset: {**COMMON[preset], **question.preset(preset)}["processes"] for preset in COMMON}
+        seconds[question.name] = {preset: one[preset] and round(one[preset] * counts[preset], 1) for preset in COMMON}
+    answers = {question.name: known["answers"].get(question.name) for question in questions}
     if as_json:
-        keys = ("name", "question", "source", "tour")
-        own = {each.name: {key: getattr(each, key) for key in keys} for each in experiments}
-        found = [{**own[name], "seconds": seconds[name], "answer": answers[name]} for name in own]
+        found = [
+            dict(
+                name=question.name, question=question.question, source=question.SOURCE, tour=question.TOUR,
+                seconds=seconds[question.name], answer=answers[question.name],
+            )
+            for question in questions
+        ]  # fmt: skip
         print(json.dumps(found, indent=2))
         return OK
     from rich.console import Console
@@ -135,10 +153,10 @@ def _list(as_json: bool) -> int:
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 1, 0))
     table.add_column(no_wrap=True)
     table.add_column()
-    for each in experiments:
-        times = " / ".join(map(duration, seconds[each.name].values()))
-        left = Text.assemble((each.name, "bold"), f"\n{times}", "\nin the tour" if each.tour else "")
-        table.add_row(left, Text.assemble((each.question, "bold"), f"\n{answers[each.name] or ''}"))
+    for question in questions:
+        times = " / ".join(map(duration, seconds[question.name].values()))
+        left = Text.assemble((question.name, "bold"), f"\n{times}", "\nin the tour" if question.TOUR else "")
+        table.add_row(left, Text.assemble((question.question, "bold"), f"\n{answers[question.name] or ''}"))
     console = Console()
     console.print(table)
     where = f"Times (--preset quick / full) and answers are those of {known['machine']}."
@@ -149,7 +167,7 @@ def _list(as_json: bool) -> int:
 
 
 def _report(options: argparse.Namespace) -> int:
-    from mxdp.experiments.report import page, pictures
+    from mxdp.experiments.show import page, pictures
 
     if options.picture:
         print(pictures.export(options.folder, options.picture, options.format or "png", options.panel))
@@ -160,48 +178,55 @@ def _report(options: argparse.Namespace) -> int:
     return OK
 
 
-def _compare(a: Path, b: Path, as_json: bool) -> int:
-    from rich.console import Console
+def _compare(options: argparse.Namespace) -> int:
+    from mxdp.experiments.lab.settings import resolve
+    from mxdp.experiments.show import compare
 
-    from mxdp.experiments.report import compare
-
-    found = compare.compared(a, b)
-    if as_json:
-        print(json.dumps(found, indent=2))
-    else:
-        compare.show(found, Console())
+    if not options.names:
+        compare.show(compare.side_by_side(Path(options.a), Path(options.b)), options.json)
+        return OK
+    questions = _questions(options.names)
+    preset, settings = resolve(questions, options.preset, _given(options))
+    compare.show(compare.measured(options.a, options.b, questions, preset, settings), options.json)
     return OK
+
+
+def _questions(names: Sequence[str]) -> List[Any]:
+    from mxdp.experiments.lab.module import discover, find
+
+    known = discover()
+    # A question with the setting `of` measures another one again.
+    every = [name for name, question in known.items() if "of" not in question.preset("full")]
+    chosen = dict.fromkeys(one for name in names for one in (every if name == "all" else [name]))
+    return [find(name) for name in chosen] or [question for question in known.values() if question.TOUR]
+
+
+def _given(options: argparse.Namespace) -> Dict[str, Any]:
+    return {key: value for key in OPTIONS if (value := getattr(options, key)) is not None}
 
 
 def _run(options: argparse.Namespace) -> int:
     from mxdp.experiments import session
-    from mxdp.experiments.harness import runner, settings
-    from mxdp.experiments.harness.experiment import discover, find
+    from mxdp.experiments.lab import result
+    from mxdp.experiments.lab.settings import TOUR, resolve
 
-    catalog = discover()
-    # An experiment with the setting `of` measures another one again.
-    every = [name for name, each in catalog.items() if "of" not in each.presets["full"]]
-    names = dict.fromkeys(one for name in options.names for one in (every if name == "all" else [name]))
-    experiments = [find(name) for name in names] or [each for each in catalog.values() if each.tour]
-    given: Dict[str, Any] = {key: value for key in OPTIONS if (value := getattr(options, key)) is not None}
-    preset, resolved = settings.resolve(experiments, options.preset, given)
-    if not names:
-        for each in resolved.values():
-            each["again"] = True  # the tour shows what differences are worth
+    questions = _questions(options.names)
+    preset, settings = resolve(questions, options.preset, {**({} if options.names else TOUR), **_given(options)})
     if options.stale:
         if not options.out:
             raise UsageError("--stale compares results with today's code; name their folder with --out DIR")
-        due = {each.name: why for each in experiments if (why := runner.due(each, preset, options.out))}
+        due = {each.name: why for each in questions if (why := result.due(each.name, preset, options.out))}
         for name, why in due.items():
             print(f"{name}: {why}", file=sys.stderr)
         if not due:
             print("[]" if options.json else f"All these results in {options.out} are of today's code.")
             return OK
-        experiments, resolved = [find(name) for name in due], {name: resolved[name] for name in due}
+        questions = [question for question in questions if question.name in due]
+        settings = {name: settings[name] for name in due}
     folder = options.out or Path("runs") / datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
-    guesses = {each.name: _guess(each.question) for each in experiments} if options.guess else {}
-    run = session.run(experiments, preset, resolved, folder, options.json, options.explain, guesses)
-    return OK if run else FAILED
+    guesses = {question.name: _guess(question.question) for question in questions} if options.guess else {}
+    well = session.ask(questions, preset, settings, folder, options.json, options.why, guesses)
+    return OK if well else FAILED
 
 
 def _guess(question: str) -> str:
@@ -219,7 +244,7 @@ def _interrupt(number: int, _: Any) -> None:
 
 
 if __name__ == "__main__":
-    for each in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(each) == signal.SIG_DFL:  # nohup has SIGHUP ignored
-            signal.signal(each, _interrupt)
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(ending) == signal.SIG_DFL:  # nohup has SIGHUP ignored
+            signal.signal(ending, _interrupt)
     sys.exit(main())

@@ -19,11 +19,8 @@ import psutil
 
 from mxdp import cuda, process
 from mxdp.datasets.fashion_mnist import DATA_DIR, FILES, FOLDER, cache_root, given_folder
-from mxdp.experiments.data_parallel.stock_loop import BOOK
-from mxdp.experiments.harness import provenance
-from mxdp.experiments.harness.children import environment_for
-from mxdp.experiments.harness.disturbance import BUSY
-from mxdp.experiments.harness.experiment import Case
+from mxdp.experiments.lab import provenance
+from mxdp.experiments.lab.run import BUSY
 
 GOOD, LIMIT, PROBLEM = "good", "limit", "problem"
 """``limit``: all works, but something can't be shown here. ``problem``: something does not work until it is cured."""
@@ -88,7 +85,9 @@ def _book() -> Check:
     versions = provenance.versions()
     if "d2l" in versions:
         return Check("d2l", GOOD, versions["d2l"])
-    return Check("d2l", LIMIT, "not installed", f"stock-loop needs it: {BOOK}")
+    from mxdp.experiments.data_parallel.stock_loop import NEEDS
+
+    return Check("d2l", LIMIT, "not installed", f"stock-loop needs it: {NEEDS['d2l']}")
 
 
 def _mxnet() -> List[Check]:
@@ -108,9 +107,9 @@ def _mxnet() -> List[Check]:
 
 def _probe() -> Tuple[Dict[str, Any], str]:
     """MXNet's answer from a child, or why there is none."""
-    command, environment = [sys.executable, "-c", PROBE], environment_for(Case("doctor"))
+    command, environ = [sys.executable, "-c", PROBE], process.unprepared()
     try:
-        child = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=IMPORT_SECONDS)
+        child = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=IMPORT_SECONDS)
     except subprocess.TimeoutExpired:
         return {}, f"importing MXNet did not end within {IMPORT_SECONDS} s; install it again in a fresh environment"
     if child.returncode:
@@ -143,7 +142,7 @@ def _busy() -> Check:
     found = f"{share:.0%} busy with other work"
     if share <= BUSY:
         return Check("quiet", GOOD, found)
-    return Check("quiet", LIMIT, found, "close other programs: the claims of a disturbed experiment stay undecided")
+    return Check("quiet", LIMIT, found, "close other programs: they disturb what is measured")
 
 
 def _memory() -> Check:

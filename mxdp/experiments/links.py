@@ -6,7 +6,7 @@ from typing import Iterator, Sequence, Tuple
 
 from mxdp.backend import Device, HostArray, mx
 from mxdp.engine import prepare
-from mxdp.experiments.measure.oracle import whole_numbers
+from mxdp.experiments.oracle import whole_numbers
 from mxdp.plans.cost.link import Link, fit_link
 from mxdp.timing import Timer
 

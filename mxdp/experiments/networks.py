@@ -93,13 +93,15 @@ class Gluon:
 
 @lru_cache(maxsize=None)
 def network(name: str, size: int, devices: Devices, seed: int) -> Any:
-    """``"lenet"``, ``"mlp"`` of two hidden layers of ``size`` units, or ``"resnet"``, ResNet-18 of width ``size``. It is
-    the same for all cases of a process, which work one after the other."""
+    """``"lenet"``, ``"mlp"`` of two hidden layers of ``size`` units, or ``"resnet"``, ResNet-18 of width ``size``: the
+    same for all cases of a process, which work one after the other."""
     if name != "resnet":
         return Functional(name, size, devices, seed)
     net = resnet18(size)
     net.hybridize()
-    return Gluon(net, devices, seed, lambda params: mxdp.Trainer(params, "sgd", {"learning_rate": LR}), mx.init.Xavier())
+    return Gluon(
+        net, devices, seed, lambda params: mxdp.Trainer(params, "sgd", {"learning_rate": LR}), mx.init.Xavier()
+    )
 
 
 def random_batch(samples: int, seed: int) -> Tuple[HostArray, HostArray]:

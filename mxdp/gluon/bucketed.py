@@ -7,67 +7,46 @@ gluon gives a parameter new gradients when it is cast, moved or initialised agai
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+from contextlib import contextmanager
+from typing import Any, Dict, Iterator, List, Mapping, Sequence, Set, Tuple
 
 from mxdp.backend import NDArray, mx
 from mxdp.collectives.gradients import GradientSync, address
 from mxdp.collectives.shards import ShardedSync
 from mxdp.engine import prepare
-from mxdp.plans.cost.machine import Machine
-from mxdp.processes import World
 
 Parameter = Any
 CURE = "call step before a parameter is initialised, cast or moved, or gets another grad_req or trainer"
 
 
-class BucketedGradients:
+class BucketedGradients(GradientSync):
     """Sums the gradients of all ``params`` over their devices, at each call.
 
     The constructor moves the gradients with their values: ``param.grad()`` is then a part of a bucket, an array of the
-    same kind (classic or NumPy) as before. Parameters without gradients are left out. Parameters with
-    ``grad_req="add"`` have buckets of their own. It waits only where the constructor of ``GradientSync`` waits.
+    same kind (classic or NumPy) as before. Parameters without gradients are left out. It waits only where the
+    constructor of ``GradientSync`` waits.
 
     Args:
         params: gluon parameters, all initialised, on the same devices, with dense gradients, in the order in which the
             network uses them.
-        algorithm, bucket_mb, machine, world: as for :class:`~mxdp.collectives.GradientSync`.
-        sharded: each device sums the gradients alone that it updates (:class:`~mxdp.collectives.shards.ShardedSync`);
-            ``algorithm`` and ``machine`` have no effect.
+        options: ``algorithm``, ``bucket_mb``, ``machine``, ``world``, as for ``GradientSync``.
     """
 
-    def __init__(
-        self,
-        params: Sequence[Parameter],
-        algorithm: str,
-        bucket_mb: float,
-        machine: Optional[Machine],
-        world: Optional[World] = None,
-        sharded: bool = False,
-    ) -> None:
+    _LEAST = 0
+
+    def __init__(self, params: Sequence[Parameter], **options: Any) -> None:
         self._params = list(dict.fromkeys(params))  # one that is given twice has one gradient
-        self._views: Dict[int, List[NDArray]] = {}
-        self.syncs: List[Tuple[List[Parameter], GradientSync]] = []
-        """What sums, and the parameters whose gradients it sums."""
-        for request in ("write", "add"):
-            members = [param for param in self._params if param.grad_req == request]
-            if members:
-                replicas = list(zip(*[param.list_data() for param in members]))
-                with _freshness_kept(members):
-                    accumulate = request == "add"
-                    sync: GradientSync
-                    if sharded:
-                        sync = _WatchedShards(replicas, bucket_mb, accumulate, world)
-                    else:
-                        sync = _Watched(replicas, algorithm, bucket_mb, machine, accumulate, world)
-                    self._move(members, sync)
-                self.syncs.append((members, sync))
+        self.members = [param for param in self._params if param.grad_req != "null"]
+        """Whose gradients it sums."""
+        replicas = [[param.list_data()[n] for param in self.members] for n in range(len(params[0].list_ctx()))]
+        with _freshness_kept(self.members):
+            super().__init__(replicas, accumulate=[param.grad_req == "add" for param in self.members], **options)
+            self._views = {id(param): self._moved(param, number) for number, param in enumerate(self.members)}
 
     def __call__(self) -> None:
         """Sum, in place; doesn't wait."""
-        with _freshness_kept(self._params if self.accumulating else []):
-            for _, sync in self.syncs:
-                sync()
+        with _freshness_kept(self.members if self.accumulating else []):
+            super().__call__()
 
     def fetch(self) -> None:
         """Copy into ``param.grad()`` what a network with ``static_shape=True`` has written elsewhere; doesn't wait.
@@ -75,59 +54,38 @@ class BucketedGradients:
         Raises:
             RuntimeError: some accumulated gradients lie in buckets, and some do not.
         """
-        for param in self._params:
-            for data, view in zip(param._data, param._grad or ()):
+        for param in self.members:
+            for data, view in zip(param._data, param._grad):
                 written = data.grad
                 if written is not None and address(written) != address(view):
                     if self.accumulating:
                         raise RuntimeError(f"the gradient of {param.name} was added up outside its bucket: {CURE}")
                     prepare("_copyto", [written], view)()
 
-    @property
-    def accumulating(self) -> bool:
-        """Are there gradients from :meth:`no_sync` that are not summed yet?"""
-        return any(sync.accumulating for _, sync in self.syncs)
-
     def hold(self) -> bool:
-        """Do all parameters still have the gradients that this object sums?
+        """False where a parameter has other gradients than this object sums: after ``initialize(force_reinit=True)``,
+        ``cast``, ``reset_ctx`` or a new ``grad_req``, or where another trainer has moved them into its own buckets."""
+        return all(
+            list(map(id, param._grad or ())) == list(map(id, self._views.get(id(param), ()))) for param in self._params
+        )
 
-        Not after ``initialize(force_reinit=True)``, ``cast``, ``reset_ctx`` or a new ``grad_req``, nor after another
-        trainer has moved the gradients into its own buckets.
-        """
-        for param in self._params:
-            grads, views = param._grad or (), self._views.get(id(param), ())
-            if len(grads) != len(views) or any(grad is not view for grad, view in zip(grads, views)):
-                return False
-        return True
+    def _moved(self, param: Parameter, number: int) -> List[NDArray]:
+        views = [gradients[number] for gradients in self.gradients]
+        if not isinstance(param._grad[0], mx.np.ndarray):
+            views = [view.as_nd_ndarray() for view in views]
+        for grad, view in zip(param._grad, views):
+            prepare("_copyto", [grad], view)()
+        param._grad = list(views)
+        return views
 
-    @contextmanager
-    def no_sync(self) -> Iterator[None]:
-        """As :meth:`mxdp.collectives.GradientSync.no_sync`."""
-        with ExitStack() as stack:
-            for _, sync in self.syncs:
-                stack.enter_context(sync.no_sync())
-            yield
-
-    def _move(self, members: Sequence[Parameter], sync: GradientSync) -> None:
-        for number, param in enumerate(members):
-            before = param.list_grad()
-            views = [gradients[number] for gradients in sync.gradients]
-            if not isinstance(before[0], mx.np.ndarray):
-                views = [view.as_nd_ndarray() for view in views]
-            for grad, view in zip(before, views):
-                prepare("_copyto", [grad], view)()
-            self._views[id(param)] = views
-            param._grad = list(views)
-
-
-class _Watched(GradientSync):
     def _check_places(self) -> None:
-        """No check here: the trainer copies strays (:meth:`BucketedGradients.fetch`), or makes new buckets
-        (:meth:`BucketedGradients.hold`)."""
+        """No check here: the trainer copies strays (:meth:`fetch`), or makes new buckets (:meth:`hold`)."""
+
+    _zero_stale = _check_places  # the trainer refuses, leaves out or zeroes what is stale
 
 
-class _WatchedShards(_Watched, ShardedSync):
-    pass
+class ShardedGradients(BucketedGradients, ShardedSync):
+    """Where each device sums the gradients alone that it updates; without ``algorithm`` and ``machine``."""
 
 
 def unwritten(params: Sequence[Parameter]) -> Dict[int, Set[int]]:
@@ -141,8 +99,8 @@ def unwritten(params: Sequence[Parameter]) -> Dict[int, Set[int]]:
 
 
 def refuse_stale(params: Sequence[Parameter], stale: Mapping[int, Set[int]], alone: bool) -> None:
-    """Raise gluon's UserWarning for the first of these gradients, which :func:`unwritten` found, unless the device had
-    no samples; or this rank, if it isn't ``alone``."""
+    """Raise gluon's UserWarning for the first of these gradients, unless its device had no samples; nor all of this
+    rank's, if it isn't ``alone``."""
     idle = set.intersection(*stale.values()) if stale else set()
     for number, devices in stale.items():
         everywhere = alone and len(idle) == len(params[number]._data)
@@ -155,8 +113,7 @@ def refuse_stale(params: Sequence[Parameter], stale: Mapping[int, Set[int]], alo
 
 
 def zero(params: Sequence[Parameter], stale: Mapping[int, Set[int]]) -> None:
-    """Make these gradients zero, in place: they are sums of earlier steps. With ``grad_req="add"`` they are the user's
-    to set to zero."""
+    """Make these gradients zero, which are sums of earlier steps. Users zero those with ``grad_req="add"``."""
     for number, devices in stale.items():
         for device in devices if params[number].grad_req == "write" else ():
             params[number]._grad[device][()] = 0
@@ -165,9 +122,7 @@ def zero(params: Sequence[Parameter], stale: Mapping[int, Set[int]]) -> None:
 @contextmanager
 def _freshness_kept(params: Sequence[Parameter]) -> Iterator[None]:
     """Keep the mark of gradients that backward has written, which the trainer reads: marking a variable clears it."""
-    fresh: List[Tuple[NDArray, bool]] = [
-        (array, array._fresh_grad) for param in params if param.grad_req != "null" for array in param.list_data()
-    ]
+    fresh: List[Tuple[NDArray, bool]] = [(array, array._fresh_grad) for param in params for array in param.list_data()]
     yield
     for array, was_fresh in fresh:
         array._fresh_grad = was_fresh

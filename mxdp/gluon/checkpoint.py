@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import pickle
-import tempfile
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Union
 
@@ -34,17 +32,8 @@ class Checkpoint(CheckpointFolder):
     With ``"auto"``, a training that goes on on as many devices sums as before, whatever processor it has now. (A Store
     with a ``machine`` of your own needs the same one.)
 
-    Args:
-        folder: is made if it is missing; only rank 0 uses it.
-        keep: how many checkpoints stay.
-        training: what identifies the training, such as its batch size and seed, as JSON can hold it. A checkpoint with
-            other values is refused.
-        world: of several processes (:func:`mxdp.world`).
-        report: receives a line when a training continues, and for each file that can't be read or written.
-
-    Raises:
-        MxdpError: the folder can't be made.
-        ValueError: ``keep`` is not a positive int.
+    Args, errors: as for :class:`CheckpointFolder`. ``training``: what identifies the training, such as its batch size
+    and seed, as JSON can hold it; a checkpoint with other values is refused.
     """
 
     def __init__(
@@ -61,9 +50,9 @@ class Checkpoint(CheckpointFolder):
     def save(self, net: Any, trainer: Any, **facts: Any) -> None:
         """Save the parameters of a gluon network and the state of its ``Trainer``; ``facts`` come back from ``load``.
 
-        Running means and variances are saved for each device, all else for one, since replicas are equal (with MXNet's
-        Nadam on several devices they are not). Waits for the optimiser's state, not for the disk. MXNet's random
-        numbers can't be saved: with dropout, call ``world.seed`` where a training starts and after each ``save``.
+        Running means and variances are saved for each device, all else for one, since replicas are equal. Waits for the
+        optimiser's state, not for the disk. MXNet's random numbers can't be saved: with dropout, call ``world.seed``
+        where a training starts and after each ``save``.
 
         Raises:
             MxdpError: on every rank, if a parameter has no values yet, the optimiser can't be pickled, another process
@@ -79,33 +68,30 @@ class Checkpoint(CheckpointFolder):
         if self._world.rank == 0:
             arrays.update((name, x) for replicas in ranks for name, x in replicas.items())
             arrays[STATES] = onp.frombuffer(states[0], "uint8")
-            self.write(header, arrays, {**facts, **_choice(trainer)})
+            store = _store(trainer)
+            self.write(header, arrays, {**facts, **({PROCESSOR: " ".join(map(str, store.processor))} if store else {})})
 
     def load(self, net: Any, trainer: Optional[Any] = None) -> Optional[Facts]:
         """Read the newest checkpoint into a gluon network and its ``Trainer``; returns the facts, or None without one.
 
         The Trainer's settings, such as its learning rate, become those that were saved. A line names those that the
-        Trainer had otherwise; change them after ``load``.
-
-        Without a Trainer only the parameters are read, from whatever training, also while it goes on in another
-        process.
-
-        The optimiser's state is a pickle of MXNet's, and ``Trainer.load_states`` runs what it holds: with a Trainer,
+        Trainer had otherwise; change them after ``load``. The optimiser's state is a pickle, which runs what it holds:
         load only files that you trust.
 
+        Without a Trainer only the parameters are read, of any training, even while it goes on in another process.
+
         Raises:
-            MxdpError: on every rank, if a parameter is not initialised, or the checkpoint is of another training; the
-                message says what differs. Or, with a Trainer, if another process writes checkpoints in this folder, or
-                the optimiser's state can't be read.
+            MxdpError: on every rank, if a parameter is not initialised, the checkpoint is of another training, another
+                process writes checkpoints in this folder, or the optimiser's state can't be read.
         """
         params = self._params(net, "load")
         if trainer:
             self.lock()
-        found = self.read(self._header(trainer) if trainer else None, _check)
-        if found is None:
+        newest = self.read(self._header(trainer) if trainer else None, _check)
+        if newest is None:
             return None
-        arrays, facts, same_replicas = found
-        processor = facts.pop(PROCESSOR, None)
+        arrays, facts, same_replicas = newest
+        processor = facts.pop(PROCESSOR, "")
         values = {name[11:]: x for name, x in arrays.items() if name.startswith("parameters/")}
         match(
             self.folder,
@@ -119,40 +105,37 @@ class Checkpoint(CheckpointFolder):
         if not trainer:
             return facts
         settings = _settings(trainer._optimizer)
-        self._world.together(lambda: self._take_states(trainer, arrays[STATES].tobytes()))
+        self._world.together(lambda: _take_states(trainer, arrays[STATES].tobytes(), self.folder))
         if processor and same_replicas:
             cores, _, made_by = processor.partition(" ")
             _choose_for(trainer, int(cores), made_by)
         for name, param in params.items() if same_replicas else ():
             for number, x in enumerate(param.list_data()):
                 x[:] = arrays.get(_of_replica(name, self._world.rank, number), values[name])
-        again = _settings(trainer._optimizer)
-        changed = [
-            f"{name} is {again.get(name)} (the Trainer had {settings.get(name)})"
-            for name in sorted({*settings, *again})
-            if settings.get(name) != again.get(name)
-        ]
-        if changed:
-            self._report(
-                f"the optimiser is again as it was saved: {', '.join(changed)}; change it after load, the learning "
-                "rate by trainer.set_learning_rate"
-            )
+        self._report_changes(settings, _settings(trainer._optimizer))
         return facts
+
+    def _report_changes(self, before: Facts, after: Facts) -> None:
+        changed = [name for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
+        if changed:
+            values = [f"{name} is {after.get(name)} (the Trainer had {before.get(name)})" for name in changed]
+            self._report(
+                f"the optimiser is again as it was saved: {', '.join(values)}; change it after load, the learning rate "
+                "by trainer.set_learning_rate"
+            )
 
     def _params(self, net: Any, call: str) -> Dict[str, Any]:
         """The network's parameters by name. On every rank an MxdpError, if one has no values yet for this ``call``."""
+        params: Dict[str, Any] = net._collect_params_with_prefix()
 
-        def found() -> Dict[str, Any]:
-            params: Dict[str, Any] = net._collect_params_with_prefix()
+        def check() -> None:
             for name, param in params.items():
                 if param._data is None and not (param._deferred_init and call == "load"):
                     how = "run a forward pass" if param._deferred_init else "call net.initialize(ctx=devices)"
                     raise MxdpError(f"the parameter {name} has no values yet: {how} before {call}")
-            return params
 
-        own: List[Dict[str, Any]] = []
-        self._world.together(lambda: own.append(found()))
-        return own[0]
+        self._world.together(check)
+        return params
 
     def _replicas(self, params: Mapping[str, Any]) -> Arrays:
         """The arrays that differ between this rank's devices, on the host. Waits."""
@@ -163,18 +146,6 @@ class Checkpoint(CheckpointFolder):
             if param.grad_req == "null"
             for number, x in enumerate(param.list_data())
         }
-
-    def _take_states(self, trainer: Any, states: bytes) -> None:
-        try:
-            if getattr(trainer, "_bucketing", None):
-                trainer.take_states(states)
-                return
-            _ready_store(trainer)  # before a rank may lack room for the file
-            with tempfile.TemporaryDirectory() as folder:
-                Path(folder, STATES).write_bytes(states)
-                trainer.load_states(os.path.join(folder, STATES))  # copies the first device's parameters to the others
-        except (OSError, EOFError, pickle.UnpicklingError, AttributeError, ImportError) as error:
-            raise MxdpError(f"the optimiser's state in {self.folder} can't be read ({error})") from error
 
     _TO_READ = ", or read only, by load(net) without a Trainer"
 
@@ -190,24 +161,34 @@ class Checkpoint(CheckpointFolder):
 
 
 def _states(trainer: Any, rank: int) -> bytes:
-    """The optimiser and its state as MXNet's pickle, on rank 0. Every rank calls it.
-
-    Raises:
-        MxdpError: something of the optimiser's can't be pickled.
-    """
+    """The optimiser and its state as MXNet's pickle, on rank 0. Every rank calls it."""
     if getattr(trainer, "_bucketing", None):
         return bytes(trainer.states_as_bytes())
-    _ready_store(trainer)
-    updater = trainer._kvstore._updater if trainer._update_on_kvstore else trainer._updaters[0]
+    (updater, *_) = _updaters(trainer)
     return to_bytes(updater.states, updater.optimizer) if rank == 0 else b""
 
 
-def _ready_store(trainer: Any) -> None:
-    """What gluon's Trainer does first when it saves or loads: ranks may wait there for each other."""
+def _take_states(trainer: Any, states: bytes, folder: Path) -> None:
+    try:
+        if getattr(trainer, "_bucketing", None):
+            trainer.take_states(states)
+            return
+        updaters = _updaters(trainer)  # copies the first device's parameters to the others
+        for updater in updaters:
+            updater.set_states(states)
+            trainer._optimizer = updater.optimizer = updaters[0].optimizer
+        trainer._optimizer.param_dict = dict(enumerate(trainer._params))
+    except (EOFError, pickle.UnpicklingError, AttributeError, ImportError) as error:
+        raise MxdpError(f"the optimiser's state in {folder} can't be read ({error})") from error
+
+
+def _updaters(trainer: Any) -> List[Any]:
+    """Of gluon's Trainer, whose store is made now if it wasn't: ranks may wait there for each other."""
     if not trainer._kv_initialized:
         trainer._init_kvstore()
     if trainer._params_to_init:
         trainer._init_params()
+    return [trainer._kvstore._updater] if trainer._update_on_kvstore else trainer._updaters
 
 
 def _check(arrays: Arrays, facts: Facts) -> None:
@@ -217,22 +198,20 @@ def _check(arrays: Arrays, facts: Facts) -> None:
     int(str(facts.get(PROCESSOR, 0)).partition(" ")[0])
 
 
-def _choice(trainer: Any) -> Facts:
-    """The processor decides what ``"auto"`` chooses, and so the last bits."""
+def _store(trainer: Any) -> Optional[Store]:
+    """The store of mxdp that sums. Its processor decides what ``"auto"`` chooses, and so the last bits."""
     store = getattr(trainer, "_bucketing", None) or trainer._kvstore
-    return {PROCESSOR: " ".join(map(str, store.processor))} if isinstance(store, Store) else {}
+    return store if isinstance(store, Store) else None
 
 
 def _choose_for(trainer: Any, cores: int, made_by: str) -> None:
-    """Let mxdp's stores choose as before, and sum in buckets that are made anew."""
-    bucketing = getattr(trainer, "_bucketing", None)
-    other = bucketing and bucketing.processor != (cores, made_by)
-    for store in (bucketing, trainer._kvstore):
-        if isinstance(store, Store):
-            store.choose_for(cores, made_by)
-    if other and trainer._buckets:
-        trainer._drop_buckets()
-        trainer._ready_buckets()
+    """Let ``"auto"`` choose as on this processor, also for buckets that were made."""
+    store = _store(trainer)
+    if store and store.processor != (cores, made_by):
+        store.choose_for(cores, made_by)
+        if getattr(trainer, "_buckets", None):
+            trainer._drop_buckets()
+            trainer._ready_buckets()
 
 
 def _of_replica(name: str, rank: int, number: int) -> str:
@@ -242,14 +221,13 @@ def _of_replica(name: str, rank: int, number: int) -> str:
 def _settings(optimizer: Any) -> Dict[str, Any]:
     """The settings of an optimiser and of its scheduler that are numbers or texts."""
     scheduler = optimizer.lr_scheduler
-    own = {("learning_rate" if name == "lr" else name): value for name, value in vars(optimizer).items()}
-    own["lr_scheduler"] = type(scheduler).__name__
-    for name, value in vars(scheduler).items() if scheduler else ():
-        own[f"lr_scheduler.{name}"] = None if name in CHANGING else value
+    settings = {("learning_rate" if name == "lr" else name): value for name, value in vars(optimizer).items()}
+    settings["lr_scheduler"] = type(scheduler).__name__
+    settings.update((f"lr_scheduler.{name}", value) for name, value in (vars(scheduler).items() if scheduler else ()))
     return {
         name: value
-        for name, value in own.items()
-        if isinstance(value, (bool, int, float, str)) and name not in CHANGING and not name.startswith("_")
+        for name, value in settings.items()
+        if isinstance(value, (bool, int, float, str)) and name.split(".")[-1] not in CHANGING and name[0] != "_"
     }
 
 

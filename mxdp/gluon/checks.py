@@ -10,21 +10,10 @@ from mxdp.gluon.store import Store, by_name
 from mxdp.processes import World
 from mxdp.processes.world import ranks_of
 
-MXNET_STORES = (
-    "device",
-    "dist",
-    "dist_async",
-    "dist_async_device",
-    "dist_device_async",
-    "dist_device_sync",
-    "dist_sync",
-    "dist_sync_device",
-    "local",
-    "local_allreduce_cpu",
-    "local_allreduce_device",
-    "local_update_cpu",
-    "nccl",
-)
+LOCAL_STORES = ["device", "local", "local_allreduce_cpu", "local_allreduce_device", "local_update_cpu", "nccl"]
+DISTRIBUTED_STORES = ["dist", *[f"dist_{kind}" for kind in ("async", "async_device", "device_async")]]
+DISTRIBUTED_STORES += [f"dist_{kind}" for kind in ("sync", "sync_device", "device_sync")]
+MXNET_STORES = [*LOCAL_STORES, *DISTRIBUTED_STORES]
 """The names of MXNet's own stores. For an unknown name MXNet would make a local store."""
 
 
@@ -58,16 +47,12 @@ def check_step(batch_size: float) -> None:
 
 def check_options(store: Store, compression_params: Any, update_on_kvstore: Optional[bool]) -> None:
     """Raise a ValueError for options that only MXNet's stores have."""
-    if compression_params:
-        raise ValueError(
-            f"the store {store.type} sums gradients as they are and compresses none ({compression_params=!r}): leave "
-            "compression_params out, or use kvstore='device'"
-        )
-    if update_on_kvstore:
-        raise ValueError(
-            f"the store {store.type} runs no optimiser (update_on_kvstore=True): leave update_on_kvstore out, or use "
-            "kvstore='device'"
-        )
+    for name, value in (("compression_params", compression_params), ("update_on_kvstore", update_on_kvstore)):
+        if value:
+            raise ValueError(
+                f"the store {store.type} sums gradients, compresses none and runs no optimiser ({name}={value!r}): "
+                f"leave {name} out, or use kvstore='device'"
+            )
 
 
 def check_halves(sharded: bool) -> None:
@@ -80,7 +65,7 @@ def check_halves(sharded: bool) -> None:
 
 
 def check_initialised(params: Sequence[Any], devices: Sequence[Any]) -> None:
-    """Raise a DeferredInitializationError if the shape of a parameter is not known yet; or as :func:`check_places`, if
+    """Raise a DeferredInitializationError if the shape of a parameter is not known yet, or as :func:`check_places` if
     numbers of devices differ."""
     for param in params:
         if param._deferred_init:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 
-from mxdp.backend import NDArray, mx
+from mxdp.backend import NDArray
 from mxdp.errors import MxdpError
 
 State = Any
@@ -63,8 +63,3 @@ def mapped(state: State, change: Callable[[Any], Any]) -> State:
     if isinstance(state, (tuple, list)):
         return type(state)(mapped(part, change) for part in state)
     return None if state is None else change(state)
-
-
-def on_host(array: NDArray) -> NDArray:
-    """The array, or a copy, in the host's memory."""
-    return array.as_in_context(mx.cpu())

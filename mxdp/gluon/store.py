@@ -6,21 +6,18 @@ the pushed arrays by an all-reduce, and a key only identifies arrays that were p
 
 from __future__ import annotations
 
-import ctypes
 from collections import OrderedDict
-from dataclasses import dataclass
-from typing import Any, Hashable, List, Optional, Sequence, Tuple
+from functools import partialmethod
+from typing import Any, Hashable, List, NoReturn, Optional, Sequence, Tuple
 
 import numpy as onp
 
 from mxdp import process
 from mxdp.backend import Device, NDArray, autograd, mx
 from mxdp.collectives.allreduce import prepare_allreduce
-from mxdp.collectives.gradients import address
 from mxdp.collectives.primitives import spread
 from mxdp.collectives.tuning import maker, usual_machine
 from mxdp.engine import Call, prepare
-from mxdp.gluon.no_server import NoServer
 from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO, check_algorithm
 from mxdp.plans.cost.machine import Machine
 from mxdp.plugin import MPI_STORE, store_name
@@ -34,24 +31,23 @@ MOST_KEYS = 4096
 Arrays = Tuple[NDArray, ...]
 
 
-class Store(NoServer):
+class Store(mx.kv.KVStoreBase):  # type: ignore[misc]
     """A store for ``gluon.Trainer`` that sums by one of mxdp's all-reduces.
 
     ``gluon.Trainer(..., kvstore="mxdpring")`` makes one by name; ``kvstore=Store("ring")`` is the same. Each trainer
     should have a store of its own, since a key keeps only what was prepared for the last arrays.
 
-    The store sums dense gradients over this process's devices and, with a ``world`` of several ranks, over all ranks;
-    then its name is ``mxdpmpi``, every rank calls it alike, and ``step(batch_size)`` takes the whole batch over all
-    ranks. Give ``gluon.Trainer`` the store itself then, or ``mx.kv.create("mxdpmpi")``: for a name, and a single device
-    in each process, MXNet makes no store at all. The optimiser runs outside it, on each device. It takes classic
-    arrays and NumPy arrays. Unsupported methods raise NotImplementedError. Only :meth:`pushpull` may wait, and
-    with several ranks the constructor and :meth:`broadcast`.
+    The store sums dense gradients, classic or NumPy arrays, over this process's devices. The optimiser runs outside it,
+    on each device. Unsupported methods raise NotImplementedError. Only :meth:`pushpull` may wait, and with several
+    ranks the constructor and :meth:`broadcast`.
 
     Args:
         algorithm: a name in ``ALGORITHMS``, or ``"auto"``: for each key the one that the cost model expects to be the
             fastest.
         machine: speeds for ``"auto"``, as :func:`mxdp.calibrate` measures them.
-        world: the ranks to sum over, too (:func:`mxdp.world`).
+        world: the ranks to sum over, too (:func:`mxdp.world`). With several the store's name is ``mxdpmpi``, every rank
+            calls it alike, and ``step(batch_size)`` takes the whole batch over all ranks. Give ``gluon.Trainer`` the
+            store itself: for a name, and one device in each process, MXNet makes no store.
 
     Raises:
         ValueError: there is no such algorithm.
@@ -65,25 +61,23 @@ class Store(NoServer):
         self._names: List[str] = []
         # Rank 0's for all: ranks with other processors would choose other algorithms.
         self._machine, self.processor = self.world.gather((machine, (process.cores(), maker())))[0]
-        self._ready: OrderedDict[Hashable, _Ready] = OrderedDict()
+        self._ready: OrderedDict[Hashable, Tuple[Arrays, Arrays, List[Call]]] = OrderedDict()
 
     def machine(self, device: Device) -> Machine:
         """The speeds by which ``"auto"`` chooses for devices of this kind."""
         return self._machine or usual_machine(device.device_type.startswith("cpu"), *self.processor)
 
     def choose_for(self, cores: int, made_by: str) -> None:
-        """From now on, ``"auto"`` chooses as on a processor with ``cores`` by that maker, for arrays that it knows as
-        well."""
-        if (cores, made_by) != self.processor:
-            self.processor = cores, made_by
-            self._ready.clear()
+        """From now on, ``"auto"`` chooses as on a processor with ``cores`` by that maker, for known arrays, too."""
+        self.processor = cores, made_by
+        self._ready.clear()
 
     def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
         """Copy ``value`` into ``out``: an array, or a list of arrays on any devices, which may contain ``value``. With
         several ranks, it is rank 0's ``value``, and this waits for the ranks.
 
-        ``key``: an int or str, without effect. With a list of keys, ``value`` and ``out`` are lists with an item for
-        each key. ``priority`` has no effect: on CPU devices MXNet ignores it too.
+        With a list of keys, ``value`` and ``out`` are lists with an item for each key. A single ``key``, an int or str,
+        has no effect, nor has ``priority``, which MXNet ignores on CPU devices.
 
         Raises:
             ValueError: different shapes or dtypes, sparse arrays, or lists of different lengths.
@@ -116,18 +110,15 @@ class Store(NoServer):
 
         ``value`` and ``out`` are an array or a list of arrays. ``out`` may lie on more or on other devices; with
         ``out``, the arrays of ``value`` stay unchanged. The prepared calls are kept under ``key``, an int or str, for
-        the next call with the same arrays. With a list of keys, ``value`` and ``out`` are lists with an item for each
-        key; the same arrays under several keys are summed once, as MXNet's stores do. ``priority``: as for
-        :meth:`broadcast`.
+        the next call with the same array objects (``w.grad`` is another object each time). A list of keys, and
+        ``priority``: as for :meth:`broadcast`; the same arrays under several keys are summed once, as by MXNet.
 
-        It waits in three cases. With several ranks, the first call with a key waits for them. It waits for new arrays
-        of 2 MiB and more that are summed in shared memory. And ``[w.grad, ...]`` makes new objects at each call: the
-        first call with such objects waits for the prepared arrays; later calls only compare addresses.
+        It waits in two cases: for the other ranks, in the first call with a key; and for arrays that are new under the
+        key, of 2 MiB and more, and summed in shared memory.
 
         Raises:
             ValueError: different shapes or dtypes, sparse arrays, or lists of different lengths.
             MxdpError: on every rank, if the ranks have other shapes or dtypes under a new key.
-            MXNetError: it waited for an array, and the operator that writes this array has failed.
         """
         if isinstance(key, (list, tuple)):
             self._pushpull_all(key, value, out)
@@ -137,13 +128,13 @@ class Store(NoServer):
         if kept is None and self.world.size > 1:
             _check_dense([*values, *outs])
             self._agree(key, values[0])
-        if kept is None or not kept.made_for((*values, *outs), len(values)):
-            kept = self._ready[key] = _Ready((*values, *outs), len(values), self._prepare(values, outs))
+        if kept is None or [list(map(id, its)) for its in kept[:2]] != [list(map(id, its)) for its in (values, outs)]:
+            kept = self._ready[key] = values, outs, self._prepare(values, outs)
             if len(self._ready) > MOST_KEYS:
                 self._ready.popitem(last=False)
         self._ready.move_to_end(key)
         with autograd.pause():
-            for call in kept.calls:
+            for call in kept[2]:
                 call()
             if self.world.size > 1:
                 summed = _distinct(outs or values)
@@ -152,11 +143,7 @@ class Store(NoServer):
 
     @staticmethod
     def is_capable(capability: str) -> bool:
-        """Can the store run the ``"optimizer"``? It can't. MXNet asks for no other capability.
-
-        Raises:
-            ValueError: another capability.
-        """
+        """False for the ``"optimizer"``, which runs outside the store; a ValueError for what MXNet never asks for."""
         if capability.lower() == mx.kv.KVStoreBase.OPTIMIZER:
             return False
         raise ValueError(f"the only capability that MXNet asks a store for is 'optimizer', not {capability!r}")
@@ -175,6 +162,21 @@ class Store(NoServer):
     def num_workers(self) -> int:
         """The number of processes."""
         return self.world.size
+
+    def _refuse(self, what: str, instead: str, *args: Any, **kwargs: Any) -> NoReturn:
+        """Raise a NotImplementedError that names an alternative, for a method that needs a server."""
+        raise NotImplementedError(f"the store {self.type} {what}: {instead}.")
+
+    set_optimizer = partialmethod(_refuse, "runs no optimiser", "leave update_on_kvstore out")
+    save_optimizer_states = partialmethod(_refuse, "runs no optimiser", "save the states by the trainer's save_states")
+    load_optimizer_states = partialmethod(_refuse, "runs no optimiser", "load the states by the trainer's load_states")
+    set_gradient_compression = partialmethod(
+        _refuse, "compresses no gradients", "leave compression_params out, or use MXNet's 'device' store"
+    )
+    init = partialmethod(_refuse, "keeps no values", "use broadcast")
+    push = partialmethod(_refuse, "keeps no values to push to", "use pushpull")
+    pull = partialmethod(_refuse, "keeps no values to pull", "use pushpull or broadcast")
+    row_sparse_pull = partialmethod(_refuse, "holds dense arrays only", "use MXNet's 'device' store for sparse ones")
 
     def _pushpull_all(self, keys: Sequence[Any], value: Any, out: Any) -> None:
         summed = set()
@@ -215,43 +217,6 @@ def by_name(name: str, world: Optional[World] = None) -> Optional[Store]:
         return Store(world=world or find_world())
     ours = {store_name(algorithm): algorithm for algorithm in (*ALGORITHMS, AUTO)}
     return Store(ours[name], world=world) if name in ours else None
-
-
-@dataclass
-class _Ready:
-    """The calls for ``arrays``: values, then outs. The arrays are held, so that their addresses stay theirs."""
-
-    arrays: Arrays
-    values: int
-    calls: List[Call]
-    places: Optional[List[Optional[int]]] = None
-
-    def made_for(self, arrays: Arrays, values: int) -> bool:
-        """Are these the same arrays, or other objects with the same memory? Waits once, see :meth:`Store.pushpull`."""
-        if values != self.values or len(arrays) != len(self.arrays):
-            return False
-        if all(this is that for this, that in zip(arrays, self.arrays)):
-            return True
-        if list(map(_kind, arrays)) != list(map(_kind, self.arrays)):
-            return False
-        if list(map(_chunk, arrays)) != list(map(_chunk, self.arrays)):
-            return False
-        if self.places is None:
-            # Reading an address allocates the memory, which must not happen while an operator allocates it.
-            for array in self.arrays:
-                array.wait_to_read()
-            self.places = list(map(address, self.arrays))
-        return list(map(address, arrays)) == self.places
-
-
-def _chunk(array: NDArray) -> Optional[int]:
-    """MXNet's own object for the array's memory: the first member of its class ``NDArray`` (``ptr_`` in ndarray.h)."""
-    return ctypes.c_void_p.from_address(array.handle.value).value
-
-
-def _kind(array: Any) -> List[str]:
-    """The properties that two objects with the same memory share."""
-    return [str(getattr(array, name, None)) for name in ("shape", "dtype", "ctx", "stype")]
 
 
 def _several(arrays: Any) -> Sequence[NDArray]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Dict, Iterator, Optional
+from typing import Any, Dict, Iterator, Optional, Set, Union
 
 from mxdp.backend import gluon
 from mxdp.collectives.allreduce import check_bucket_mb
-from mxdp.gluon.bucketed import CURE, BucketedGradients, refuse_stale, unwritten, zero
+from mxdp.gluon.bucketed import CURE, BucketedGradients, ShardedGradients, refuse_stale, unwritten, zero
 from mxdp.gluon.checks import (
     bucketing_store,
     check_dense,
@@ -20,22 +19,22 @@ from mxdp.gluon.checks import (
     check_step,
     listed,
 )
-from mxdp.gluon.sharded import Shards, check_shardable
-from mxdp.gluon.states import check_shapes, from_bytes, mapped, on_host, to_bytes
-from mxdp.gluon.updater import Updater, WholeParameters
+from mxdp.gluon.sharded import Shards, WholeParameters, check_shardable
+from mxdp.gluon.states import State, check_shapes, from_bytes, to_bytes
+from mxdp.gluon.updater import Updater
+from mxdp.plans.show.files import write_beside
 from mxdp.processes import World, agree_names
 
 
 class Trainer(gluon.Trainer):  # type: ignore[misc]
     """``gluon.Trainer`` with buckets: the same calls and results, but one all-reduce for many gradients.
 
-    The gradients move into buckets (:class:`mxdp.collectives.GradientSync`): backward writes them there, and
-    ``param.grad()`` and ``zero_grad`` use them there. The constructor moves them, or the first step after a parameter
-    was initialised, cast or moved.
+    The constructor moves the gradients into buckets (:class:`mxdp.collectives.GradientSync`), or the first step after a
+    parameter was initialised, cast or moved. Backward writes them there, and ``param.grad()`` is a part of a bucket.
 
     Each parameter has one state and one count of updates, as with gluon's default: one device updates it and copies it
-    to the others. A batch may have fewer samples than there are devices: split it over ``devices[:len(X)]``. A device
-    that has run no backward pass since the last step adds zero to the sums.
+    to the others. A device without samples runs no backward pass and adds zero: split a small batch over
+    ``devices[:len(X)]``.
 
     Args:
         params, optimizer, optimizer_params: as for ``gluon.Trainer``. Buckets are filled in the order of ``params``.
@@ -44,8 +43,7 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         compression_params, update_on_kvstore: only for MXNet's stores.
         bucket_mb: MiB that a bucket may hold.
         world: sum over its ranks, too (:func:`mxdp.world`): every rank makes a trainer alike, all start with rank 0's
-            parameters, and ``step`` takes the whole batch over all ranks. Not together with a :class:`Store`, which has
-            a world of its own.
+            parameters, and ``step`` takes the whole batch over all ranks. A :class:`Store` has a world already.
         shard_optimizer: with k devices in all, each holds 1 / k of the optimiser's state, and updates 1 / k of the
             parameters (:mod:`mxdp.collectives.shards`). For optimisers with a state that update each element by itself.
             After a step the gradients hold no sums. ``allreduce_grads`` and ``update`` alone are refused. Every rank
@@ -78,9 +76,6 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         check_bucket_mb(bucket_mb)
         self._bucket_mb = bucket_mb
         self._buckets: Optional[BucketedGradients] = None
-        self._placed: Optional[Shards] = None
-        self._states: Dict[Any, Any] = {}  # whole, with shard_optimizer: of frozen parameters, or for the next buckets
-        self._lenient = True  # False in a step that refuses stale gradients
         # For the name of a store and a single device, MXNet makes no store.
         store = kvstore if self._alone else self._bucketing
         super().__init__(params, optimizer, optimizer_params, store, compression_params, update_on_kvstore)
@@ -93,7 +88,7 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         self._shards = shard_optimizer and self._several
         if self._bucketing:
             self._updaters = [Updater(self._optimizer)]
-            self._whole = WholeParameters(self._params)
+        self._place: Union[WholeParameters, Shards] = WholeParameters(self._params)
         ready = all(param._data for param in self._in_order)
         if not (self._alone or ready):
             raise ValueError(
@@ -108,11 +103,8 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Accumulate gradients: run k - 1 of k micro-batches inside this context and the last one after it, then step.
-
-        Forward and backward pass of a micro-batch both belong inside. ``step(batch_size)`` takes the size of all
-        micro-batches together. If an exception leaves the context, the gradients since the last step are dropped.
-        (Those of parameters with ``grad_req="add"`` are not: there you set gradients to zero.)
+        """Accumulate gradients: run k - 1 of k micro-batches inside this context and the last one after it, then step
+        by the size of all micro-batches together. Else as :meth:`mxdp.collectives.GradientSync.no_sync`.
 
         Raises:
             ValueError: the trainer has one of MXNet's stores.
@@ -141,11 +133,8 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         """
         check_step(batch_size)
         self._check_initialised()
-        self._lenient = ignore_stale_grad
-        try:
-            super().step(batch_size, ignore_stale_grad)
-        finally:
-            self._lenient = True
+        self._check_fresh(ignore_stale_grad)
+        super().step(batch_size, ignore_stale_grad)
         if self._bucketing:
             self._bucketing.world.step_done()
 
@@ -154,6 +143,7 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         check_step(batch_size)
         check_halves(self._shards)
         self._check_initialised()
+        self._check_fresh(ignore_stale_grad)
         super().update(batch_size, ignore_stale_grad)
 
     def allreduce_grads(self) -> None:
@@ -169,9 +159,7 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             return
         states = self.states_as_bytes()
         if states:
-            part = Path(f"{fname}.{os.getpid()}.part")
-            part.write_bytes(states)
-            part.replace(fname)
+            write_beside(Path(fname), states)
 
     def load_states(self, fname: str) -> None:
         """Load what :meth:`save_states` or ``gluon.Trainer`` has saved. Every rank calls it, and rank 0 reads: an error
@@ -185,17 +173,11 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
 
     def states_as_bytes(self) -> bytes:
         """The optimiser and its whole state, as :meth:`save_states` writes them: a pickle. Waits. With
-        ``shard_optimizer`` all ranks call it, and only rank 0 gets it.
-
-        Raises:
-            MxdpError: Python can't pickle the optimiser or its schedule.
-        """
+        ``shard_optimizer`` all ranks call it, and only rank 0 gets it. An MxdpError, if Python can't pickle them."""
         self._check_initialised()
         if self._shards:
             self._ready_buckets()
-        states = {number: mapped(its, on_host) for number, its in self._updaters[0].states.items()}
-        if self._placed:
-            states = {**self._states, **self._placed.whole()}
+        states = self._whole_states()
         counts = self._optimizer._all_index_update_counts
         counts.update({device.device_id: dict(counts[0]) for device in self._contexts})  # where gluon looks for them
         if self._shards and self._bucketing and self._bucketing.world.rank > 0:
@@ -218,15 +200,22 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             self._init_kvstore()
         self._init_params()  # else the first step would overwrite what is loaded into single replicas after this
         self._optimizer, optimizer.param_dict = optimizer, dict(enumerate(self._params))
-        self._updaters[0].restart(optimizer, {} if self._shards else states)
-        self._states = states if self._shards else {}
-        if self._placed:
-            self._placed.take(self._states)
+        self._updaters[0].restart(optimizer, states)
+
+    def _whole_states(self) -> Dict[int, State]:
+        updater = self._updaters[0]
+        return {**updater.saved, **self._place.whole(updater)}
 
     def _check_initialised(self) -> None:
         check_initialised(self._params, self._contexts)
         self._contexts = self._params[-1].list_ctx()  # the parameters may have moved
         self._several = len(self._contexts) > 1 or not self._alone
+
+    def _check_fresh(self, ignore_stale_grad: bool) -> None:
+        if self._buckets and self._buckets.accumulating:
+            self._ready_buckets()  # first says what is lost
+        if self._bucketing and not ignore_stale_grad:
+            refuse_stale(self._params, unwritten(self._params), self._alone)
 
     def _allreduce_grads(self) -> None:
         if self._bucketing is None:
@@ -237,8 +226,6 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         buckets = self._ready_buckets()
         buckets.fetch()
         stale = unwritten(self._params)
-        if not self._lenient:
-            refuse_stale(self._params, stale, self._alone)
         if not self._alone or any(len(devices) < len(self._contexts) for devices in stale.values()):
             zero(self._params, stale)
         buckets()
@@ -252,21 +239,19 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             raise RuntimeError("shard_optimizer and amp's loss scaling don't work together: leave one of them out")
         if scaler and scaler.has_overflow(self._params):
             return
-        stale, world = unwritten(self._params), self._bucketing.world
+        world, trained = self._bucketing.world, [i for i, its in enumerate(self._params) if its.grad_req != "null"]
+        unused: Set[int] = set()
         if ignore_stale_grad:
-            skipped = {number for number, devices in stale.items() if len(devices) == len(self._contexts)}
-            skipped = set.intersection(*world.gather(skipped))
-        else:
-            refuse_stale(self._params, stale, self._alone)
-            skipped = set()
-        numbers = [number for number in stale if number not in skipped]
-        place, updater = self._placed or self._whole, self._updaters[0]
-        pieces = place.pieces(numbers)
-        updater(pieces, alone=not self._several)
+            stale = unwritten(self._params)
+            unused = {number for number, devices in stale.items() if len(devices) == len(self._contexts)}
+            unused = set.intersection(*world.gather(unused))
+        numbers = [number for number in trained if number not in unused]
+        parts, updater = self._place.parts(numbers), self._updaters[0]
+        updater(parts, alone=not self._several)
         if not updater.repeatable:
-            world.broadcast([piece.weight for its in pieces.values() for piece in its])
-        place.spread(numbers)
-        for number in stale:
+            world.broadcast([part.weight for its in parts.values() for part in its])
+        self._place.spread(numbers)
+        for number in trained:
             for data in self._params[number]._data:
                 data._fresh_grad = False
 
@@ -278,21 +263,18 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         assert self._bucketing is not None
         check_places(self._params)
         check_dense(self._in_order, always=True)
-        store = self._bucketing
-        machine = store.machine(self._contexts[0])
-        self._buckets = BucketedGradients(
-            self._in_order, store.algorithm, self._bucket_mb, machine, store.world, self._shards
-        )
+        store, given = self._bucketing, {"bucket_mb": self._bucket_mb, "world": self._bucketing.world}
         if self._shards:
-            self._placed = Shards(self._buckets, self._params, self._updaters[0])
-            self._placed.take(self._states)
+            self._buckets = shards = ShardedGradients(self._in_order, **given)
+            self._place = Shards(shards, self._params)
+        else:
+            machine = store.machine(self._contexts[0])
+            self._buckets = BucketedGradients(self._in_order, algorithm=store.algorithm, machine=machine, **given)
         return self._buckets
 
     def _drop_buckets(self) -> None:
-        if self._placed:
-            self._states.update(self._placed.whole())
-            self._updaters[0].restart(self._optimizer, {})
-            self._placed = None
+        if self._shards:
+            self._updaters[0].restart(self._optimizer, self._whole_states())
         if self._buckets and self._buckets.accumulating:
             self._buckets = None
             raise RuntimeError(f"gradients added up inside no_sync are lost: {CURE}")

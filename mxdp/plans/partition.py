@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from itertools import accumulate
 from numbers import Real
-from typing import Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Callable, Dict, Hashable, List, Optional, Sequence, Tuple
 
 Bounds = Tuple[int, int]
 Memory = Callable[[int, int, int], float]
@@ -87,11 +87,11 @@ def offsets(sizes: Sequence[int]) -> List[int]:
     return [0, *accumulate(sizes)]
 
 
-def fill_buckets(nbytes: Sequence[int], kinds: Sequence[str], room: float) -> List[List[int]]:
+def fill_buckets(nbytes: Sequence[int], kinds: Sequence[Hashable], room: float) -> List[List[int]]:
     """The parameter numbers in each bucket. Buckets and numbers are in the order in which backward produces gradients.
 
-    ``nbytes``: the size of each gradient; one that is larger than ``room`` has a bucket of its own. ``kinds``: the
-    dtypes; gradients of different dtypes don't share a bucket.
+    ``nbytes``: the size of each gradient; one that is larger than ``room`` has a bucket of its own. ``kinds``: such
+    as dtypes; gradients of different kinds don't share a bucket.
 
     >>> fill_buckets([6, 2, 3, 3, 1], ["float32"] * 5, room=6)
     [[4, 3], [2, 1], [0]]
@@ -99,7 +99,7 @@ def fill_buckets(nbytes: Sequence[int], kinds: Sequence[str], room: float) -> Li
     [[2, 0], [1]]
     """
     buckets: List[List[int]] = []
-    filling: Dict[str, List[int]] = {}
+    filling: Dict[Hashable, List[int]] = {}
     for number in reversed(range(len(nbytes))):
         bucket = filling.get(kinds[number])
         if bucket is None or sum(nbytes[other] for other in bucket) + nbytes[number] > room:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Sequence, Tuple, Union
+from itertools import chain
+from typing import Any, Callable, Dict, Iterable, List, Sequence, Tuple, Union
 
 import numpy as onp
 
@@ -41,27 +42,41 @@ def prepare_update(
     ``own = momentum * own - lr * gradient; param += own``.
     """
     arrays = list(zip(*filter(None, (params, gradients or [param.grad for param in params], momenta))))
-    name, options = ("sgd_mom_update", dict(momentum=momentum)) if momenta else ("sgd_update", {})
     lr, calls = float(lr), []
-    small: Dict[Any, List[Tuple[NDArray, ...]]] = {}
     for own in arrays:
-        dtype = onp.dtype(own[0].dtype)
-        if dtype == onp.float64:
+        if onp.dtype(own[0].dtype) == onp.float64:
             calls += _in_double(*own, lr=lr, momentum=momentum)
-        elif updates_alone(own[0]):
-            calls.append(prepare(name, own, own[0], lr=lr, wd=0.0, **options))
-        else:
-            small.setdefault(dtype, []).append(own)
-    for some in (rows[start : start + ROOM] for rows in small.values() for start in range(0, len(rows), ROOM)):
-        many: Dict[str, Any] = dict(lrs=[lr] * len(some), wds=[0.0] * len(some), num_weights=len(some))
-        flat = [array for own in some for array in own]
-        calls.append(prepare(f"multi_{name}", flat, *[own[0] for own in some], **many, **options))
+    rows = [(own, lr, 0.0) for own in arrays if onp.dtype(own[0].dtype) != onp.float64]
+    calls += sgd_calls(rows, **({"momentum": momentum} if momenta else {}))
 
     def update() -> None:
         for call in calls:
             call()
 
     return update
+
+
+def sgd_calls(rows: Iterable[Tuple[Sequence[NDArray], float, float]], **options: float) -> List[Call]:
+    """Prepared calls of MXNet's operators for SGD: each large array by a call alone, small ones together.
+
+    ``rows``: a parameter, its gradient and, if the ``options`` have a momentum, its momentum; the rate; weight decay.
+    """
+    name, calls = "sgd_mom_update" if "momentum" in options else "sgd_update", []
+    groups: Dict[Any, List[Tuple[Sequence[NDArray], float, float]]] = {}
+    for arrays, lr, wd in rows:
+        weight, large = arrays[0], updates_alone(arrays[0])
+        # With weight decay and without momentum, sgd_update rounds otherwise than multi_sgd_update, as gluon's SGD.
+        if large and onp.dtype(weight.dtype) == onp.float32 and ("momentum" in options or not wd):
+            calls.append(prepare(name, arrays, weight, lr=lr, wd=wd, **options))
+        else:
+            kind = id(weight) if large else (weight.ctx, onp.dtype(weight.dtype))
+            groups.setdefault(kind, []).append((arrays, lr, wd))
+    for group in groups.values():
+        for start in range(0, len(group), ROOM):
+            some, lrs, wds = zip(*group[start : start + ROOM])
+            weights, many = [weight for weight, *_ in some], dict(lrs=lrs, wds=wds, num_weights=len(some))
+            calls.append(prepare(f"multi_{name}", list(chain(*some)), *weights, **many, **options))
+    return calls
 
 
 def _in_double(param: NDArray, gradient: NDArray, *momenta: NDArray, lr: float, momentum: float) -> List[Call]:

@@ -306,10 +306,10 @@ def test_the_garbage_collector_may_end_a_no_sync():
     marks = []
 
     class Spy(GradientSync):
-        def _mark(self, request):
+        def _mark(self, *args):
             marks.append(not me or me[0]() is self)
             if not me or me[0]():
-                super()._mark(request)
+                super()._mark(*args)
 
     me = []
     sync = Spy(two_replicas())
@@ -319,7 +319,7 @@ def test_the_garbage_collector_may_end_a_no_sync():
     cycle.append(cycle)
     del sync, cycle
     gc.collect()
-    assert marks == [True, True, True]
+    assert marks and all(marks)
     gc.collect()
     assert me[0]() is None
 

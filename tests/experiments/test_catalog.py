@@ -1,80 +1,146 @@
-"""Every registered experiment, whole: in its quick size's shape, but with as little work as its settings allow."""
+"""Every question, whole: in its quick size's shape, but with as little work as its settings allow."""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import xml.etree.ElementTree as ElementTree
+from contextlib import suppress
+from pathlib import Path
 
+import numpy as onp
 import pytest
+from conftest import little
 
-from mxdp.experiments.harness import results
-from mxdp.experiments.harness.experiment import discover
-from mxdp.experiments.harness.settings import resolve
-from mxdp.experiments.report import page as report
+from mxdp.experiments.lab import result
+from mxdp.experiments.lab.module import Skipped, discover, lacking
+from mxdp.experiments.lab.settings import resolve
+from mxdp.experiments.oracle import count
+from mxdp.experiments.show import page, terminal
+from mxdp.experiments.show.words import shown
 
-CATALOG = [each for each in discover().values() if type(each).__module__.startswith("mxdp.")]
-
+QUESTIONS = [question for question in discover().values() if question.module.__name__.startswith("mxdp.")]
+COUNTS = Path(__file__).with_name("counts.json")
+"""How many numbers the oracle of each case compares. ``MXDP_GOLDEN=write`` writes it anew."""
 ON_GPUS = ("torch-two-jobs", "torch-copy-overlap")
 """Whose one claim is judged on GPUs alone."""
-TIMELINES = {
-    "copy-overlap": 6, "graph": 4, "memory-guard": 1, "mixed-devices": 2, "operators": 2, "profile": 3, "run-ahead": 4,
-    "small-ops": 6, "two-jobs": 2, "where-the-time-went": 3,
-}  # fmt: skip
-"""How many rows these record."""
 
 
-def by_name(experiment):
-    return experiment.name
+def name(question):
+    return question.name
 
 
-@pytest.mark.parametrize("experiment", CATALOG, ids=by_name)
-def test_runs_meets_its_oracle_and_is_complete(experiment, measured):
-    folder, result = measured(experiment.name)
-    if result["status"] == "skipped":
-        pytest.skip(result["error"])
-    assert (result["status"], result["error"]) == ("ok", None)
-    assert result["oracle"]["checked"] > 0
-    assert result["oracle"]["wrong"] == 0
-    read = results.plain(results.read(folder / f"{experiment.name}.json"))
-    assert read == json.loads(json.dumps(results.plain(result)))
-    for row in result["rows"] + result["references"]:
-        assert len(row.samples) == experiment.little.get("rounds", 2)
-        assert row.case["devices"]
-    cells = report.table(result, experiment)
-    assert all(cell not in ("?", report.NOTHING) for row in cells.rows for cell in row[1:2])
-    assert "?" not in [cell for row in cells.rows + cells.references for cell in row]
-    judged = {each["name"] for each in result["verdict"]["claims"] if each["measured"]}
-    if experiment.name not in ON_GPUS or any(row.case["devices"][0].startswith("cuda") for row in result["rows"]):
-        assert judged == set(experiment.claims) or (judged and result["verdict"]["skipped"])
-    assert any(character.isdigit() for character in result["verdict"]["text"])
-
-
-@pytest.mark.parametrize("experiment", CATALOG, ids=by_name)
-def test_is_drawn_from_its_json_with_its_timelines(experiment, measured, tmp_path):
-    folder, result = measured(experiment.name)
-    if result["status"] == "skipped":
-        pytest.skip(result["error"])
-    shutil.copy(folder / f"{experiment.name}.json", tmp_path)
-    report.write_report(tmp_path)
-    picture = ElementTree.parse(tmp_path / f"{experiment.name}.svg").getroot()
+@pytest.mark.parametrize("question", QUESTIONS, ids=name)
+def test_runs_meets_its_oracle_is_told_and_drawn(question, measured, tmp_path):
+    folder, found = measured(question.name)
+    if found["status"] == "skipped":
+        pytest.skip(found["error"])
+    assert (found["status"], found["error"], found["oracle"]["wrong"]) == ("ok", None, 0)
+    (path,) = (folder / question.name).glob("*.json")
+    assert result.read(path) == json.loads(json.dumps(found))
+    s = shown([found])
+    for row in s.told:
+        assert len(row.seconds.values) == found["settings"]["processes"]
+        assert row.device_names
+    cells = terminal.table(s)
+    assert all(line[1] not in ("?", terminal.NOTHING) for line in cells.rows)
+    assert "?" not in [cell for line in cells.rows + cells.references for cell in line]
+    assert any(character.isdigit() for character in s.told.sentence), s.told.sentence
+    assert all(column.about or column.name == "device_names" for column in s.told.columns)
+    judged = [claim for claim in s.told.claims.values() if claim.numbers]
+    if question.name not in ON_GPUS and not found["skipped"]:
+        assert judged or not s.told.claims
+    for claim in judged:
+        assert all(value is not None for number in claim.numbers for value in number.values[:1]), claim.sentence
+    shutil.copytree(path.parent, tmp_path / question.name)
+    page.write_report(tmp_path)
+    picture = ElementTree.parse(tmp_path / f"{question.name}.svg").getroot()
     assert len(list(picture.iter("{http://www.w3.org/2000/svg}path"))) > 10
-    assert "could not be drawn" not in (tmp_path / "report.html").read_text()
-    recorded = [row for row in result["rows"] + result["references"] if results.TIMELINE in row.metrics]
-    assert len(recorded) == len(list(tmp_path.glob("timelines/*.svg"))) == TIMELINES.get(experiment.name, len(recorded))
+    assert "could not be drawn" not in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert len(list(tmp_path.glob("timelines/*.svg"))) == sum(row.get("timeline") is not None for row in s.told)
 
 
-@pytest.mark.parametrize("experiment", CATALOG, ids=by_name)
-def test_is_well_described(experiment):
-    quick, full = experiment.presets["quick"], experiment.presets["full"]
+@pytest.mark.parametrize("question", QUESTIONS, ids=name)
+def test_is_well_described(question):
+    quick, full = question.preset("quick"), question.preset("full")
     assert list(quick) == list(full)
-    assert {"timeout", "seed"} <= set(quick)
     for preset in ("quick", "full"):
-        settings = resolve([experiment], preset, {})[1][experiment.name]
-        assert settings["repeats"] >= 6  # fewer give no interval
+        settings = resolve([question], preset, {})[1][question.name]
+        assert settings["processes"] >= 6  # fewer give no interval
         assert settings["rounds"] % 2  # of an even number, skewed noise moves the median
-    assert experiment.question.endswith("?")
+    assert question.question.endswith("?")
+    assert set(question.LITTLE) <= set(settings)
     for cores in (1, 2, 16):
-        assert experiment.predict(dict(quick), cores)
-    labels = [case.label for case in experiment.cases(dict(quick))]
+        assert question.expect(little(question), cores)
+    labels = [case.label for case in question.cases(little(question))]
     assert len(set(labels)) == len(labels)
+
+
+def cases():
+    return [
+        pytest.param(question, case, id=f"{question.name}: {case.label}")
+        for question in QUESTIONS
+        for case in question.cases(
+            little(question, **({"data": "synthetic"} if "data" in question.preset("quick") else {}))
+        )
+        if case.processes == 1 and not case.environment and not lacking({**question.NEEDS, **case.needs})
+    ]
+
+
+def compared(question, case, tmp_path):
+    """What the oracle of the case compares, and what of it is wrong."""
+    case.folder = str(tmp_path)
+    try:
+        return count(question.oracle(case, little(question)))
+    except Skipped as why:
+        pytest.skip(str(why))
+
+
+@pytest.fixture(scope="module")
+def counts():
+    """What was compared in each case; in the end it is written, if that is asked for."""
+    known = json.loads(COUNTS.read_text(encoding="utf-8")) if COUNTS.exists() else {}
+    found = dict(known)
+    yield known, found
+    if os.environ.get("MXDP_GOLDEN") == "write":
+        COUNTS.write_text(json.dumps(dict(sorted(found.items())), indent=0) + "\n", encoding="utf-8")
+
+
+@pytest.mark.parametrize(("question", "case"), cases())
+def test_an_oracle_compares_as_much_as_ever_and_reads_every_device(
+    question, case, counts, measured, monkeypatch, tmp_path
+):
+    """A device whose numbers nobody reads could hold anything: whatever is read of it is spoiled, one device after the
+    other, and the oracle has to find that."""
+    from mxdp.backend import mx
+
+    known, found = counts
+    checked, wrong = compared(question, case, tmp_path)
+    label = f"{question.name}: {case.label}"
+    found[label] = checked
+    assert (checked > 0, wrong) == (True, 0)
+    if os.environ.get("MXDP_GOLDEN") != "write":
+        assert checked == known.get(label), "write counts.json anew if this change is meant"
+    read = mx.nd.NDArray.asnumpy
+    random = onp.random.RandomState(0)
+
+    def spoiled_on(device):
+        def asnumpy(array):
+            values = read(array)
+            if array.ctx != device or values.dtype.kind != "f":
+                return values
+            return values + random.uniform(0.5, 1.5, values.shape).astype(values.dtype) * max(
+                1.0, abs(values).max(initial=0)
+            )
+
+        return asnumpy
+
+    _, whole = measured(question.name)
+    row = next(row for row in whole["rows"] if row["label"] == case.label)
+    for device in [
+        device for device in map(mx.cpu, range(8)) if len(row["devices"]) > 1 and str(device) in row["devices"]
+    ]:
+        monkeypatch.setattr(mx.nd.NDArray, "asnumpy", spoiled_on(device))
+        with suppress(ValueError, ArithmeticError, TypeError, IndexError):  # it was read, and made no sense
+            assert compared(question, case, tmp_path)[1], f"what lies on {device} is not compared"

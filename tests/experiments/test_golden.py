@@ -1,12 +1,12 @@
-"""Each committed result as the terminal shows it, and its claims' bounds. After a change that is meant, this file's
+"""Each committed result as the terminal shows it, with its claims' bounds. After a change that is meant, this file's
 tests with ``MXDP_GOLDEN=write`` write ``golden.json`` anew; what it changes is to be read like code."""
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,21 +14,29 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from mxdp import process
-from mxdp.experiments.harness import results
-from mxdp.experiments.harness.experiment import find
-from mxdp.experiments.report.page import print_result
-from mxdp.experiments.report.pictures import draw_result
+from mxdp.experiments.lab import result
+from mxdp.experiments.lab.module import discover
+from mxdp.experiments.show.pictures import draw_told
+from mxdp.experiments.show.terminal import print_result
+from mxdp.experiments.show.words import shown
 
 REFERENCE = Path(__file__).parents[2] / "experiments" / "reference"
-PATHS = sorted(REFERENCE.glob("*/*.json"))
+FOLDERS = sorted({path.parent for path in REFERENCE.glob("*/*/*.json")})
 GOLDEN = Path(__file__).with_name("golden.json")
 
 
-def shown(path):
+def runs(folder):
+    return result.together([result.read(path) for path in folder.glob("*.json")])
+
+
+def printed(folder):
     console = Console(width=120, file=io.StringIO())
-    print_result(results.read(path), console, explain=True)
-    claims = find(path.stem).claims.items()
-    bounds = [f"{name}: {'>=' if each.least else '<='} {each.bound:g}{', exact' * each.exact}" for name, each in claims]
+    print_result(runs(folder), console, why=True)
+    claims = shown(runs(folder)).told.claims.values()
+    bounds = [
+        f"{claim.sentence}: {'>=' if claim.least else '<='} {claim.bound:g}{', exact' * claim.exact}"
+        for claim in claims
+    ]
     return [line.rstrip() for line in console.file.getvalue().splitlines()] + bounds
 
 
@@ -36,26 +44,35 @@ def shown(path):
 def golden():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(process, "cores", lambda: 2)
-        found = {path.relative_to(REFERENCE).as_posix(): shown(path) for path in PATHS}
+        found = {folder.relative_to(REFERENCE).as_posix(): printed(folder) for folder in FOLDERS}
     if os.environ.get("MXDP_GOLDEN") == "write":
         GOLDEN.write_text(json.dumps(found, indent=0, ensure_ascii=False) + "\n", encoding="utf-8")
     return found, json.loads(GOLDEN.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
-def test_a_committed_result_is_shown_as_before(path, golden):
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_a_committed_result_is_shown_as_before(folder, golden):
     now, before = golden
-    name = path.relative_to(REFERENCE).as_posix()
+    name = folder.relative_to(REFERENCE).as_posix()
     assert now[name] == before.get(name), "write golden.json anew if this change is meant"
     assert len(now) == len(before)
 
 
-@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
-def test_whichever_case_failed_the_others_are_finished_and_drawn(path):
-    result, experiment = results.read(path), find(path.stem)
-    rows = result["rows"]
-    for gone in {*range(len(rows))} if len(rows) < 20 else {0, len(rows) - 1}:
-        left = [replace(row, metrics={**row.metrics}, rounds={**row.rounds}) for row in rows if row is not rows[gone]]
-        experiment.finish(left, result["references"], result["settings"])
-        if gone in (0, len(rows) - 1):
-            draw_result({**result, "rows": left}, experiment, Figure(layout="constrained"))
+def test_every_question_has_a_committed_result():
+    ours = {name for name, question in discover().items() if question.module.__name__.startswith("mxdp.")}
+    assert {folder.name for folder in FOLDERS} == ours
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_whichever_case_failed_numbers_are_shown_and_no_answer(folder):
+    whole = runs(folder)[-1]
+    rows = whole["rows"]
+    for gone in {0, len(rows) // 2, len(rows) - 1} if len(rows) > 1 else ():
+        left = {**copy.deepcopy(whole), "status": "failed", "error": "it fell"}
+        del left["rows"][gone]
+        s = shown([left])
+        assert len(list(s.told)) == len(rows) - 1
+        assert s.told.columns
+        assert not s.told.claims
+        if s.told.rows:
+            draw_told(s.told, Figure(layout="constrained"))

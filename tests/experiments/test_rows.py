@@ -1,111 +1,139 @@
+"""Numbers of several processes: their arithmetic, their intervals, and how often these are wrong."""
+
 from __future__ import annotations
 
-import copy
-import json
-from dataclasses import replace
+import math
+import statistics
 
+import numpy as onp
 import pytest
-from matplotlib.figure import Figure
 
-from mxdp.experiments.harness.experiment import Column
-from mxdp.experiments.harness.rows import Row, contenders, fastest, find, find_all
-from mxdp.experiments.report.style import row_bars
-from mxdp.experiments.report.tables import cell
-
-ROWS = [
-    Row("a", {"loop": "book", "n": 1}, samples=[4.0, 6.0, 5.0], metrics={"x": 1.5}),
-    Row("b", {"loop": "mxdp", "n": 1}, samples=[2.0, 1.0, 2.5], metrics={"x": True}),
-]
+from mxdp.experiments.lab import Number, Row, contenders, fastest, largest, mean, smallest
+from mxdp.experiments.lab.rows import interval
+from mxdp.experiments.lab.told import Claim
 
 
-def test_rows_are_found_by_their_case():
-    assert find_all(ROWS, n=1) == ROWS
-    assert find(ROWS, loop="mxdp", n=1) is ROWS[1]
-    assert find(ROWS, loop="mxdp", n=2) is None
+@pytest.mark.parametrize("n", [*range(16), 30, 90])
+def test_an_interval_is_the_narrowest_that_misses_in_at_most_5_percent(n):
+    found = interval(range(n))
+    misses = [2 * sum(math.comb(n, k) for k in range(rank)) / 2**n for rank in range(1, n // 2 + 1)]
+    fit = [rank for rank, miss in enumerate(misses, 1) if miss <= 0.05]
+    assert found == ((fit[-1] - 1, n - fit[-1]) if fit else None)
+    assert (found is None) == (n < 6)
 
 
-def test_a_ratio_is_of_rounds_that_ran_one_after_the_other():
-    assert ROWS[0].ratios(ROWS[1]) == [2.0, 6.0, 2.0]
-    assert ROWS[0].ratios(Row("longer", samples=[1.0] * 9)) == [4.0, 6.0, 5.0]
+def test_numbers_are_computed_process_by_process():
+    a, b = Number([6.0, None, 8.0], label="a"), Number([3.0, 1.0, 0.0], label="b")
+    assert (a / b).values == [2.0, None, None]
+    assert (a + b).values == [9.0, None, 8.0]
+    assert (1 - b / 2).values == [-0.5, 0.5, 1.0]
+    assert (12 / a).values == [2.0, None, 1.5]
+    assert (2 * a).values == (a * 2).values
+    assert (a / b).label == (1 / a).label == "a"
+    assert mean([a, b]).values == [4.5, None, 4.0]
+    assert (largest([a, b]).values, smallest([a, b]).values) == ([6.0, None, 8.0], [3.0, None, 0.0])
+    assert Number([1.0, math.nan, math.inf]).values == [1.0, None, None]
+    assert math.isnan(Number([]).median)
 
 
-def test_what_is_kept_has_its_median_and_says_nothing_of_rounds_that_are_not_reported():
-    row = Row("a")
-    row.keep("x", [1.0, 5.0, 2.0])
-    row.keep("y", iter([1.0, 5.0, 2.0, 7.0]), [False, True, False, True])
-    row.keep("z", ())
-    row.keep_ratios("none", None)
-    assert (row.rounds["x"], row.metrics["x"]) == ([1.0, 5.0, 2.0], 2.0)
-    assert (row.rounds["y"], row.metrics["y"]) == ([None, 5.0, None, 7.0], 6.0)
-    assert row.rounds["z"] == []
-    assert "none" not in {**row.rounds, **row.metrics}
-    ROWS[0].keep_ratios("ratio", ROWS[1])
-    assert (ROWS[0].rounds.pop("ratio"), ROWS[0].metrics.pop("ratio")) == ([2.0, 6.0, 2.0], 2.0)
+def test_a_ratio_of_medians_is_none():
+    """A machine that is slow for a while slows both: the ratios agree where the medians don't."""
+    a, b = Number([2.0, 8.0, 4.0]), Number([1.0, 4.0, 2.0])
+    assert (a / b).units == [2.0] * 3
 
 
-def test_a_file_gives_the_row_back():
-    row = Row("a", {"devices": ["cpu(0)"]}, [2.0, 1.0, 4.0], {"x": 1}, {"x": [1, 1, 1]}, {"checked": 1}, 0.2, 0.9)
-    record = json.loads(json.dumps(row.to_json()))
-    assert record["seconds"] == {"median": 2.0, "min": 1.0, "max": 4.0, "samples": [2.0, 1.0, 4.0]}
-    assert vars(Row.from_json(record)) == vars(row)
-
-
-def test_the_fastest_is_chosen_on_odd_rounds_or_odd_processes_and_reported_on_the_others():
-    first, second = Row("first", samples=[1.0, 9.0, 1.0, 9.0]), Row("second", samples=[3.0] * 4)
-    best, reported = fastest([second, first])
-    assert best is first
-    assert reported == [False, True, False, True]
-    for row in (first, second):
-        row.rounds["repeat"] = [1, 0, 1, 0]
-    best, reported = fastest([second, first])
-    assert best is second
-    assert reported == [True, False, True, False]
+def test_from_six_runs_on_an_interval_is_one_of_runs():
+    values, runs = [float(n) for n in range(18)], [n // 3 for n in range(18)]
+    assert Number(values, runs).units == [1.0, 4.0, 7.0, 10.0, 13.0, 16.0]
+    assert Number(values[:15], runs[:15]).units == values[:15]
+    assert (Number(values, runs) / 2).units == [0.5, 2.0, 3.5, 5.0, 6.5, 8.0]
+    holes = [None if run == 5 else value for value, run in zip(values, runs)]
+    assert len(Number(holes, runs).units) == 15
 
 
 @pytest.mark.parametrize(
-    ("even", "may_be"),
-    [(1.0, True), (1.2, False), (0.9, True)],
+    ("values", "most", "least"),
+    [([1, 1, 2, 2, 3, 3], [None, True, False], [None, False, True]), ([1, 2, 3], [None] * 3, [None] * 3)],
 )
-def test_what_may_be_as_fast_is_seen_in_the_rounds_that_are_reported(even, may_be):
-    best = Row("best", samples=[0.5, 1.0] * 6)
-    other = Row("other", samples=[2.0, even] * 6)
-    assert contenders([best, other], *fastest([best, other])) == [best, other][: 1 + may_be]
+def test_a_bound_is_kept_by_the_whole_interval_or_by_none_of_it(values, most, least):
+    number = Number(values)
+    assert [number.at_most(bound) for bound in (2, 3, 0.5)] == most
+    assert [number.at_least(bound) for bound in (2, 3.5, 1)] == least
 
 
-def test_too_few_rounds_leave_every_row_a_contender():
-    rows = [Row("best", samples=[1.0] * 4), Row("other", samples=[9.0] * 4)]
-    assert contenders(rows, *fastest(rows)) == rows
+def test_one_way_is_decided_once_for_all():
+    assert Number([0.5, 2.0, 4.0]).one_way().values == [0.5, 2.0, 4.0]
+    assert Number([0.5, 0.25, 2.0]).one_way().values == [2.0, 4.0, 0.5]
 
 
-@pytest.mark.parametrize(
-    ("column", "expected"),
-    [
-        (Column("x", "", ".2f"), ["1.50", "yes"]),
-        (Column("x", "", ".0f", 1000, " ms"), ["1500 ms", "yes"]),
-        (Column(("y", "x"), ""), ["1.50", "no"]),
-        (Column("loop", ""), ["book", "mxdp"]),
-        (Column("missing", ""), [None, None]),
-        (Column("z", ""), [None, None]),
-        (Column("seconds", "", ".1f"), ["5.0", "2.0"]),
-        (Column("seconds", "", ".2f", spread=True), ["5.00", "2.00 (1.00-3.00)"]),
-        (Column("kept", "", ".1f", spread=True), ["2.0", None]),
-        (Column("shares", "", ".0%"), ["50%, 100%", "none"]),
-    ],
-)
-def test_cells(column, expected):
-    first, second = copy.deepcopy(ROWS)
-    first.metrics.update(z=None, shares={"a": 0.5, "b": 1.0})
-    second.metrics.update(y=False, shares={})
-    second.samples = [1.0, 1.5, 1.5, 2.5, 2.5, 3.0]
-    first.keep("kept", Row("other", samples=[8.0, 12.0, 5.0]).ratios(first))
-    assert [cell(column, row) for row in (first, second)] == expected
+def test_contenders_are_all_that_may_be_the_fastest():
+    steady, close, slow = (
+        Row(label, False, {"seconds": Number(values, label=label)})
+        for label, values in (("steady", [2.0] * 6), ("close", [1.9, 2.1] * 3), ("slow", [3.0] * 6))
+    )
+    assert fastest([slow, close, steady]) in (steady, close)
+    assert {row.label for row in contenders([slow, close, steady])} == {"steady", "close"}
 
 
-def test_disturbed_rounds_are_crosses():
-    figure = Figure()
-    row_bars(figure, [replace(ROWS[0], disturbed=[False, True, False, True]), ROWS[1]], "s")
-    (axes,) = figure.axes
-    _, dots, crosses, _, others = axes.lines
-    assert [list(line.get_xdata()) for line in (dots, crosses, others)] == [[4.0, 5.0], [6.0], [2.0, 1.0, 2.5]]
-    assert [line.get_marker() for line in (dots, crosses, others)] == ["o", "X", "o"]
-    assert axes.get_xlabel() == "s; crosses: disturbed rounds"
+# How often a verdict is wrong: six runs of three processes, as the reference has, of a ratio whose truth is known.
+
+RUNS, PROCESSES, TRIALS = 6, 3, 3000
+
+
+def times(random, shape, drift=0.0, skew=False):
+    """Times around 1: each run, process and round is off by its own factor; a process may be slow for its life."""
+
+    def off(spread, *size):
+        noise = random.normal(size=size)
+        return onp.exp(spread * (onp.exp(noise / 2) - math.exp(1 / 8) if skew else noise))  # fmt: skip
+
+    trials, cases = shape
+    run, process = off(0.03, trials, cases, RUNS, 1), off(0.045, trials, cases, RUNS, PROCESSES)
+    slower = 1 + drift * onp.linspace(0, 1, RUNS * PROCESSES).reshape(RUNS, PROCESSES)  # the machine warms up
+    return run * process * off(0.06, trials, cases, RUNS, PROCESSES) * slower
+
+
+def numbers(values):
+    runs = onp.repeat(onp.arange(RUNS), PROCESSES)
+    return [[Number(case.ravel(), runs) for case in trial] for trial in values]
+
+
+@pytest.mark.parametrize("kind", [{}, {"skew": True}, {"drift": 0.2}], ids=["even", "skewed", "drifting"])
+def test_six_runs_cover_the_truth_and_a_verdict_is_rarely_wrong(kind):
+    random = onp.random.RandomState(49)
+    ratios = [b / a for a, b in numbers(times(random, (TRIALS, 2), **kind))]
+    covered = [ratio.low <= 1 <= ratio.high for ratio in ratios]
+    assert sum(covered) / TRIALS >= 0.94
+    for bound in (1.0, 1.02, 1.05):
+        claims = [Claim("", "", bound, False, False, [ratio]) for ratio in ratios]
+        assert sum(claim.holds is False for claim in claims) / TRIALS <= 0.05
+        opposite = [Claim("", "", bound, True, False, [ratio * (bound - 0.02)]) for ratio in ratios]
+        assert sum(claim.holds is True for claim in opposite) / TRIALS <= 0.05
+    judged = [Claim("", "", 1.3, False, False, [ratio]).holds for ratio in ratios]
+    assert judged.count(True) / TRIALS > 0.95  # and what is clear is decided
+
+
+def test_a_choice_that_another_way_beats_rarely_holds():
+    """`At most 1.05 times as long as any other way`, where one of four is truly 1.2 times as fast."""
+    random = onp.random.RandomState(50)
+    wrong = 0
+    for chosen, *others in numbers(
+        times(random, (TRIALS, 4)) * onp.array([1.0, 1 / 1.2, 1.0, 1.1])[None, :, None, None]
+    ):
+        wrong += Claim("", "", 1.05, False, False, [chosen / other for other in others]).holds is True
+    assert wrong / TRIALS <= 0.05
+
+
+def test_an_exact_number_is_judged_by_each_value():
+    assert Claim("", "", 1, False, True, [Number([1, 1, 1])]).holds is True
+    assert Claim("", "", 1, False, True, [Number([1, 1, 2])]).holds is False
+    assert Claim("", "", 1, True, True, [Number([1, 0, 1])]).holds is False
+    assert Claim("", "", 1, False, True, [Number([None])]).holds is None
+    assert Claim("", "", 1, False, True, []).holds is None
+
+
+def test_all_rows_decide_that_a_claim_holds_and_one_that_it_does_not():
+    low, high, open_ = Number([1.0] * 6), Number([3.0] * 6), Number([1.0, 3.0] * 3)
+    for own, holds in (([low, low], True), ([low, open_], None), ([low, open_, high], False), ([open_], None)):
+        assert Claim("", "", 2, False, False, own).holds is holds
+    assert statistics.median(open_.units) == 2.0

@@ -270,8 +270,8 @@ def test_the_same_arrays_are_prepared_once(made):
 
 
 @pytest.mark.parametrize("out_of_place", [False, True])
-def test_other_objects_for_the_same_arrays_are_prepared_once(made, out_of_place):
-    """``param.grad`` is a new object each time. With 100 ms of work, the first comparison of addresses comes early."""
+def test_other_objects_for_the_same_arrays(out_of_place):
+    """``param.grad`` is a new object each time."""
     kv = Store("ring")
     weights = [np.zeros((700, 700), ctx=device) for device in DEVICES[:2]]
     for w in weights:
@@ -284,10 +284,9 @@ def test_other_objects_for_the_same_arrays_are_prepared_once(made, out_of_place)
         grads = [w.grad for w in weights]
         kv.pushpull(0, grads, [out[:] for out in outs] if out_of_place else None)
         assert_all(outs if out_of_place else grads, onp.full((700, 700), 2 * step + 1))
-    assert made == ["ring"]
 
 
-def test_other_memory_is_never_taken_for_the_same(made):
+def test_other_memory_is_never_taken_for_the_same():
     """Parts of one array, and arrays whose memory is not allocated yet."""
     kv = Store("ring")
     values = values_of(2, (10,))
@@ -303,7 +302,6 @@ def test_other_memory_is_never_taken_for_the_same(made):
         kv.pushpull(0, [x[1:] for x in arrays])
     for x in [x for arrays in products for x in arrays]:
         assert x.asnumpy().tolist() == [1500, 3000, 3000, 3000]
-    assert len(made) == 7
 
 
 def test_other_arrays_under_the_same_key():
@@ -442,7 +440,7 @@ def test_gluon_trainer_refuses_what_the_store_cannot_do():
     backward(x)
     with pytest.raises(ValueError, match=r"^Please set update_on_kvstore=False when training with .*Store'>$"):
         gluon.Trainer([x], "sgd", kvstore="mxdpring", update_on_kvstore=True).step(1)
-    with pytest.raises(NotImplementedError, match=r"^the store mxdpring sums gradients as they are .*'2bit'"):
+    with pytest.raises(NotImplementedError, match=r"^the store mxdpring compresses no gradients: leave comp"):
         gluon.Trainer([x], "sgd", kvstore="mxdpring", compression_params={"type": "2bit"}).step(1)
 
 
@@ -484,6 +482,6 @@ def test_keys_that_are_known_are_summed_as_the_new_choice_says():
     for cores, maker in ((1, "AuthenticAMD"), (4, "AuthenticAMD")):
         kv.choose_for(cores, maker)
         kv.pushpull("key", arrays)
-        made.append(len(kv._ready["key"].calls))
+        made.append(len(kv._ready["key"][-1]))
     assert made[0] != made[1], "naive with one core, else shared-memory"
     assert [float(x[0]) for x in arrays] == [16.0] * 4

@@ -49,7 +49,7 @@ class MeanStore(Store):
 
 class LeavesABucketOut(Trainer):
     def _allreduce_grads(self):
-        del self._ready_buckets().syncs[0][1].buckets[1:]
+        del self._ready_buckets().buckets[1:]
         super()._allreduce_grads()
 
 
@@ -480,7 +480,7 @@ def test_a_device_is_given_once():
 
 def test_one_bucket_for_all():
     trainer = Trainer(parameters(2), *SGD, bucket_mb=float("inf"))
-    assert [bucket.params for bucket in trainer._buckets.syncs[0][1].buckets] == [(3, 2, 1, 0)]
+    assert [bucket.params for bucket in trainer._buckets.buckets] == [(3, 2, 1, 0)]
 
 
 def test_parameters_are_judged_by_gluon():
@@ -513,14 +513,14 @@ def test_a_store_is_taken_with_its_options():
     trainer = mxdp.Trainer(params, *SGD, kvstore=Store("tree"))
     backward(params)
     trainer.step(1)
-    assert trainer._buckets.syncs[0][1].buckets[0].algorithm == "tree"
+    assert trainer._buckets.buckets[0].algorithm == "tree"
     assert trainer._kvstore.type == "mxdptree"
     assert trainer._update_on_kvstore is False
     assert isinstance(trainer, gluon.Trainer)
     chosen = []
     for machine in (replace(CPU, push=1.0), CPU):
         trainer = mxdp.Trainer(parameters(4, [(1 << 18,)]), *SGD, kvstore=Store("auto", machine=machine))
-        chosen.append(trainer._buckets.syncs[0][1].buckets[0].algorithm)
+        chosen.append(trainer._buckets.buckets[0].algorithm)
     assert chosen == [choose(devices(4), [1 << 18], 4, machine) for machine in (replace(CPU, push=1.0), CPU)]
     assert chosen[0] != chosen[1]
 

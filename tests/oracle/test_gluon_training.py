@@ -108,7 +108,7 @@ class MeanStore(Store):
 
 class LeavesABucketOut(Trainer):
     def _allreduce_grads(self):
-        del self._ready_buckets().syncs[0][1].buckets[1:2]
+        del self._ready_buckets().buckets[1:2]
         super()._allreduce_grads()
 
 

@@ -132,11 +132,6 @@ def uninitialised(world, folder, save, rank, known):
     (kept.save if save else kept.load)(net, trainer)
 
 
-def saved_and_loaded(world, folder):
-    for save in (True, False):
-        checkpointed(world, folder, gluon.Trainer, save)
-
-
 FAILS = {
     "no folder": lambda world, folder: (
         on_one(0, (folder / "file").touch) or CheckpointFolder(folder / "file", 3, world)
@@ -148,7 +143,6 @@ FAILS = {
     "no values": lambda world, folder: uninitialised(world, folder, True, 2, True),
     "no shape": lambda world, folder: uninitialised(world, folder, True, 1, False),
     "not initialised": lambda world, folder: uninitialised(world, folder, False, 1, True),
-    "no temporary file": saved_and_loaded,
     "no data": lambda world, folder: quick(world, data="mnist of mine" if world.rank == 2 else "synthetic"),
     "no device": lambda world, folder: quick(world, num_devices=0 if world.rank == 1 else 1),
     "no net": lambda world, folder: quick(world, net=(lambda X, params: broken()) if world.rank == 1 else None),
@@ -161,9 +155,8 @@ def quick(world, num_devices=1, data="synthetic", net=None):
 
 
 @pytest.mark.parametrize("what", FAILS)
-def test_what_fails_on_one_rank_is_an_error_on_all(what, tmp_path, monkeypatch):
+def test_what_fails_on_one_rank_is_an_error_on_all(what, tmp_path):
     """None waits for the one that has left (``fake_mpi.Alone``), and none goes on."""
-    monkeypatch.setattr(tempfile, "mkdtemp", lambda *a, real=tempfile.mkdtemp: on_one(1, broken) or real(*a))
     found, aborted = fake_mpi.outcomes(N, lambda world: FAILS[what](world, tmp_path))
     assert aborted == []
     assert not any(isinstance(each, (fake_mpi.Alone, type(None))) for each in found), found
@@ -171,10 +164,12 @@ def test_what_fails_on_one_rank_is_an_error_on_all(what, tmp_path, monkeypatch):
     assert all(str(each).count("\n") == 0 for each in found if isinstance(each, MxdpError))
 
 
-def test_a_sharded_checkpoint_needs_no_temporary_folder(tmp_path, monkeypatch):
+@pytest.mark.parametrize("kind", [mxdp.Trainer, gluon.Trainer])
+def test_a_checkpoint_needs_no_temporary_folder(kind, tmp_path, monkeypatch):
     """Where rank 0 could make none, the others waited inside the sum for ever."""
     monkeypatch.setattr(tempfile, "mkdtemp", lambda *a, real=tempfile.mkdtemp: on_one(0, broken) or real(*a))
-    fake_mpi.run(2, lambda world: checkpointed(world, tmp_path))
+    for save in (True, False):
+        fake_mpi.run(2, lambda world, save=save: checkpointed(world, tmp_path, kind, save))
     assert len(list(tmp_path.glob("*.npz"))) == 1
 
 

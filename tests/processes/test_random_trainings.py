@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 
 from mxdp.backend import autograd, gluon, mx
 from mxdp.gluon import Trainer, trainer
-from mxdp.gluon.sharded import ELEMENTWISE, Shards
-from mxdp.gluon.updater import Updater, WholeParameters
+from mxdp.gluon.sharded import ELEMENTWISE, Shards, WholeParameters
+from mxdp.gluon.updater import Updater
 
 SHAPES = [(3, 5), (5,), (2, 3, 2), (1,), (130, 130), (7,)]
 
@@ -186,7 +186,7 @@ def counts_each_piece(self, numbers, pieces, do=Updater._by_mxnet):
     [
         (Updater, "_by_mxnet", counts_by_device),
         (Updater, "_by_mxnet", counts_each_piece),
-        (Shards, "whole", lambda self: {}),
+        (Shards, "whole", lambda self, updater: {}),
         (WholeParameters, "spread", lambda self, numbers: None),
         (trainer, "unwritten", lambda params: {i: set() for i, its in enumerate(params) if its.grad_req != "null"}),
     ],

@@ -1,4 +1,4 @@
-"""Batch normalisation over devices: by the statistics of each device's shard, or by those of the whole batch?
+"""Batch normalisation on k devices: what do each device's own statistics change, and what do common ones cost?
 
 Batch normalisation is the one layer in which a sample's result depends on the others of its batch. So a network that
 has it is not the same on several devices, unless they exchange statistics: per layer two numbers a channel forward, and
@@ -8,17 +8,39 @@ What is saved for evaluation are running statistics. Synchronised, all replicas 
 of its own shards: PyTorch saves those of rank 0, others average them.
 """
 
-from __future__ import annotations
+from functools import lru_cache
+from itertools import count
 
-from typing import List
+import numpy as onp
 
+from mxdp.datasets.minibatches import Stream
 from mxdp.errors import plural
-from mxdp.experiments.harness.claims import Claim
-from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Settings, experiment
-from mxdp.experiments.harness.rows import Row, find, find_all
-from mxdp.experiments.report import style
+from mxdp.experiments.data_parallel.normed_lenet import APART, OTHER_ORDER, OWN, SYNCED, WAYS, NormedLeNet
+from mxdp.experiments.data_parallel.pictures import pictures
+from mxdp.experiments.devices import devices_of, timed
+from mxdp.experiments.lab import Case, Work
+from mxdp.experiments.networks import random_batch
+from mxdp.experiments.show import style
+from mxdp.training.update import prepare_update
 
-OWN, APART, SYNCED, OTHER_ORDER = "own", "own, mxdp's operators", "synchronised", "1 device, other order"
+SOURCE = "Dive into Deep Learning, 'Batch Normalization' and 'Training on Multiple GPUs'"
+COMPARED = "summed gradients and running statistics of every replica, in an uneven batch"
+TOGETHER = True
+COMMON = dict(devices=[2], data="auto", data_dir=None, lr=0.25)
+PRESETS = {
+    "quick": dict(COMMON, timeout=600.0, shards=[8, 64], steps=30, test=1000),
+    "full": dict(COMMON, timeout=3600.0, shards=[8, 32, 64], steps=50, test=5000),
+}
+LITTLE = dict(data="synthetic", shards=[4, 32], steps=2, test=50)
+CHECKS = {
+    "shards": (
+        lambda shards: all(type(n) is int and n > 1 for n in shards) and len(set(shards)) == len(shards),
+        "different whole numbers above 1, as in 8,32: one sample has no variance",
+    )
+}
+TOLERANCE = 1e-3
+"""Of the largest number: a gradient behind four normalisations is a difference of sums, and their rounding stays. Seen:
+1.2e-4."""
 PANELS = {
     "differs": "Way off the serial run",
     "gain": "Accuracy: off the serial run's",
@@ -28,164 +50,186 @@ PANELS = {
 """The picture's, by the number that each shows."""
 
 
-@experiment
-class BatchNormalisation(Experiment):
-    """The book's LeNet with batch normalisation, by three ways to normalise on several devices."""
+def cases(s):
+    n = max(s.devices)
+    for shard in s.shards:
+        for way in WAYS:
+            alone = way == OTHER_ORDER
+            yield Case(f"{shard}: {way}", 1 if alone else n, reference=alone, way=way, shard=shard, batch=n * shard)
 
-    name = "batch-norm"
-    question = (
-        "Batch normalisation on k devices: what do each device's own statistics change, and what do common ones cost?"
+
+def expect(s, cores):
+    shares = ", ".join(f"{n**-0.5:.2f} with {plural(n, 'sample')}" for n in s.shards)
+    return f"A shard's mean is off by this share of a deviation: {shares}. Synchronised, only rounding differs."
+
+
+class NormedTraining:
+    """A network that can start anew; ``train`` is what a round does."""
+
+    def __init__(self, data, devices, way, batch, lr):
+        self.net, self._data, self._batch = NormedLeNet(devices, way), data, batch
+        self._turned = slice(None, None, -1 if way == OTHER_ORDER else 1)
+        self._updates = [prepare_update(params, lr / batch) for params in self.net.replicas]
+
+    def train(self, seed, steps):
+        """From that seed's start; returns the seconds of a step. Waits."""
+        self.net.start(seed)
+        batches = Stream(self._data.train, self._batch, seed).take(self._batch * steps)
+
+        def push():
+            for X, y in batches:
+                self.net.backward(X[self._turned], y[self._turned])
+                for update in self._updates:
+                    update()
+
+        return timed(push) / steps
+
+    def flat(self):
+        """All parameters of replica 0, in one vector. Waits."""
+        return onp.concatenate([param.asnumpy().ravel() for param in self.net.replicas[0]])
+
+
+def oracle(case, s):
+    """The gradients and running statistics after a backward pass over an uneven batch, of every replica. The serial run
+    is on one device, by MXNet's own normalisation: of each part of the batch that is normalised as one."""
+    devices = devices_of(case, s)
+    X, y = random_batch(8 * len(devices) + 1, s.seed)
+    net, serial = NormedLeNet(devices, case.way), NormedLeNet(devices[:1], OWN)
+    net.start(s.seed)
+    net.backward(X, y)
+    shards, gradients = [onp.array_split(array, len(devices)) for array in (X, y)], []
+    for group in net.groups:
+        serial.start(s.seed)
+        serial.backward(*[onp.concatenate([parts[number] for number in group]) for parts in shards])
+        gradients.append([param.grad.asnumpy() for param in serial.replicas[0]])
+        for number in group:
+            for array, expected in zip(net.running[number], serial.running[0]):
+                yield array.asnumpy(), expected.asnumpy(), TOLERANCE
+    for params in net.replicas:
+        for param, *parts in zip(params, *gradients):
+            yield param.grad.asnumpy(), sum(parts), TOLERANCE
+
+
+def set_up(case, s):
+    """A round trains 'steps' steps from a new seed, which is the same in all rows and another one in each process. Its
+    time is that of a step."""
+    devices, data, seeds = devices_of(case, s), pictures(s), count(s.seed + 1000 * case.number)
+    training = NormedTraining(data, devices, case.way, case.batch, s.lr)
+    net = training.net
+
+    def one_round():
+        seed = next(seeds)
+        seconds = training.train(seed, s.steps)
+        start, end, serial_accuracy = _serial(data, devices[0], case.batch, s.lr, seed, s.steps)
+        running = [[array.as_in_ctx(devices[0]) for array in arrays] for arrays in net.running]
+        mean = [sum(same) / len(devices) for same in zip(*running)]
+        saved, other, averaged = (net.accuracy(data.test, arrays) for arrays in (running[0], running[-1], mean))
+        return seconds, {
+            "differs": float(onp.linalg.norm(training.flat() - end) / onp.linalg.norm(end - start)),
+            "test_accuracy": saved,
+            "gain": saved - serial_accuracy,
+            "other_replica": abs(other - saved),
+            "averaged": averaged - saved,
+        }
+
+    training.train(s.seed, 2)
+    return Work(one_round, data=data.name)
+
+
+@lru_cache(maxsize=None)
+def _serial(data, device, batch, lr, seed, steps):
+    """One device, the whole batch, MXNet's own normalisation: parameters before and after, and the accuracy. It is
+    trained once for all cases of this process."""
+    training = NormedTraining(data, [device], OWN, batch, lr)
+    training.net.start(seed)
+    start = training.flat()
+    training.train(seed, steps)
+    return start, training.flat(), training.net.accuracy(data.test, training.net.running[0])
+
+
+def tell(t, s):
+    for row in t:
+        if row.way in (APART, SYNCED):
+            row.of_own = row.seconds / t.one(way=OWN, shard=row.shard).seconds
+    small, large = ({way: t.one(way=way, shard=pick(s.shards)) for way in WAYS} for pick in (min, max))
+    t.column("seconds", "ms", ".1f", 1e3, about="of a step")
+    about = (
+        "that over the time with MXNet's own operator on each shard; mxdp's operators do the same without an exchange"
     )
-    source = "Dive into Deep Learning, 'Batch Normalization' and 'Training on Multiple GPUs'"
-    how_to_read = (
-        "A round trains 'steps' steps from a new seed, equal in all rows; the rows take turns. Each device has as many "
-        "samples as the row says. 'Differs': how far the parameters end from those of one device with the whole batch, "
-        "as a share of the way from their start. The row on one device gets each batch in reverse order, so it differs "
-        "by rounding alone, which training magnifies. 'Of own': the time of a step over that with MXNet's own operator "
-        "on each shard; 'mxdp's operators' do the same without an exchange. Accuracy: with the running statistics of "
-        "replica 0; 'from serial', 'other replica' (the last one's) and 'averaged' (over the replicas): how much "
-        "another one differs."
+    t.column("of_own", "of own", ".2f", spread=True, about=about)
+    about = "how far the parameters end from those of one device with the whole batch, over the way from their start"
+    t.column("differs", form=".2g", spread=True, about=about)
+    t.column("test_accuracy", "accuracy", ".3f", about="with the running statistics of replica 0")
+    t.column("gain", "from serial", "+.3f", spread=True, more=True, about="that less the serial run's accuracy")
+    about = "how much it changes with the running statistics of the last replica, or with their average over all"
+    t.column("other_replica", "other replica", ".3f", spread=True, more=True, about=about)
+    t.column("averaged", form="+.3f", spread=True, more=True)
+    t.note(
+        "Each device has as many samples as the row says. One device gets each batch in reverse order, so it differs "
+        "by rounding alone, which training magnifies."
     )
-    claims = {
-        "none": Claim(
+    if small[OWN].devices == 1:
+        t.answer("One device has nothing to exchange: run it with --devices 2.")
+        return
+    _tell_claims(t, small, large)
+    reach = "reach" if small[SYNCED].differs.median <= 0.01 else "miss"
+    t.answer(
+        f"Normalised by shards of {small[OWN].shard} samples, training misses the serial run's parameters by "
+        f"{small[OWN].differs:.2f} of its way; synchronised statistics {reach} them, and make a step "
+        f"{small[SYNCED].of_own:.2f} times as long."
+    )
+    t.explain(
+        f"With shards of {large[OWN].shard} it is {large[OWN].differs:.2f} of the way, and synchronised "
+        f"{large[SYNCED].differs:.2g}, at {large[SYNCED].of_own:.2f} times the time. Of that, "
+        f"{large[APART].of_own:.2f} times is what mxdp's operators take without an exchange, in place of MXNet's one. "
+        f"With shards of {small[OWN].shard} the accuracy differs from the serial run's by {small[OWN].gain:+.3f}, with "
+        f"another replica's running statistics by {small[OWN].other_replica:.3f}, and with their average by "
+        f"{small[OWN].averaged:+.3f}."
+    )
+    t.draw(lambda figure: _draw(figure, t, s.shards))
+
+
+def _tell_claims(t, small, large):
+    for row in t.find(way=SYNCED):
+        t.claim(
             "Synchronised, the parameters differ from the serial run's by rounding: at most 0.01 of their way.",
-            "the definition (Ioffe and Szegedy 2015); rounding, magnified by training, is read as 0.01",
-            0.01,
-        ),
-        "own": Claim(
-            "With each device's own statistics they differ: by at least 0.01 of their way.",
-            "Ioffe and Szegedy 2015: a result depends on the other samples of the batch; read as 0.01",
-            0.01,
-            least=True,
-        ),
-        "smaller": Claim(
-            "Smaller shards differ more: the smallest at least twice as much as the largest.",
-            "an error of 1 / sqrt(n); read as twice",
-            2.0,
-            least=True,
-        ),
-        "accurate": Claim(
+            row.differs, at_most=0.01,
+            source="the definition (Ioffe and Szegedy 2015); rounding, magnified by training, is read as 0.01",
+        )  # fmt: skip
+    for row in t.find(way=OWN):
+        t.claim(
+            "With each device's own statistics they differ: by at least 0.01 of their way.", row.differs, at_least=0.01,
+            source="Ioffe and Szegedy 2015: a result depends on the other samples of the batch; read as 0.01",
+        )  # fmt: skip
+        t.claim(
             "With own statistics of at least 32 samples the accuracy is at most 0.02 below the serial run's.",
-            "Goyal et al. 2017, who keep 32 samples a worker and its own statistics on purpose; read as 0.02",
-            -0.02,
-            least=True,
-        ),
-        "saved": Claim(
-            "Whichever replica's running statistics are saved, the accuracy changes by at most 0.02.",
-            "PyTorch's DistributedDataParallel keeps those of rank 0; read as 0.02",
-            0.02,
-        ),
-        "price": Claim(
-            "With the largest shards a synchronised step takes at most 1.25 times as long.",
-            "ours: a few numbers a channel travel",
-            1.25,
-        ),
-    }
-    compared = "summed gradients and running statistics of every replica, in an uneven batch"
-    together = True
-    common = dict(devices=[2], kind="auto", data="auto", data_dir=None, seed=0, lr=0.25)
-    presets = {
-        "quick": dict(common, rounds=1, timeout=600.0, shards=[8, 64], steps=30, test=1000),
-        "full": dict(common, rounds=1, timeout=3600.0, shards=[8, 32, 64], steps=50, test=5000),
-    }
-    checks = {
-        "shards": (
-            lambda own: all(type(n) is int and n > 1 for n in own) and len(set(own)) == len(own),
-            "different whole numbers above 1, as in 8,32: one sample has no variance",
-        )
-    }
-    little = dict(data="synthetic", shards=[4, 32], steps=2, test=50)
+            row.gain if row.shard >= 32 else None, at_least=-0.02,
+            source="Goyal et al. 2017, who keep 32 samples a worker and its own statistics on purpose; read as 0.02",
+        )  # fmt: skip
+        t.claim("Whichever replica's running statistics are saved, the accuracy changes by at most 0.02.",
+                row.other_replica, at_most=0.02,
+                source="PyTorch's DistributedDataParallel keeps those of rank 0; read as 0.02")  # fmt: skip
+    sentence = "Smaller shards differ more: the smallest at least twice as much as the largest."
+    more = small[OWN].differs / large[OWN].differs if small[OWN] is not large[OWN] else None
+    t.claim(sentence, more, at_least=2.0, source="an error of 1 / sqrt(n); read as twice")
+    sentence = "With the largest shards a synchronised step takes at most 1.25 times as long."
+    t.claim(sentence, large[SYNCED].of_own, at_most=1.25, source="ours: a few numbers a channel travel")
 
-    def cases(self, settings: Settings) -> List[Case]:
-        n, cases = max(settings["devices"]), []
-        for shard in settings["shards"]:
-            for way in (OWN, APART, SYNCED, OTHER_ORDER):
-                own = dict(way=way, shard=shard, batch=n * shard)
-                alone = way == OTHER_ORDER
-                cases.append(Case(f"{shard}: {way}", 1 if alone else n, settings=own, reference=alone))
-        return cases
 
-    def predict(self, settings: Settings, cores: int) -> str:
-        said = ", ".join(f"{n**-0.5:.2f} with {plural(n, 'sample')}" for n in settings["shards"])
-        return f"A shard's mean is off by this share of a deviation: {said}. Synchronised, only rounding differs."
-
-    def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
-        for row in rows + references:
-            row.metrics["ms"] = row.median * 1e3
-            if row.case["way"] in (APART, SYNCED):
-                row.keep_ratios("of_own", find(rows, way=OWN, shard=row.case["shard"]))
-        smallest, largest = (find(rows, way=OWN, shard=pick(settings["shards"])) for pick in (min, max))
-        several = [row for row in rows if len(row.devices) > 1]
-        for row in find_all(several, way=OWN):
-            row.keep("own", row.rounds["differs"])
-            row.keep("saved", row.rounds["other_replica"])
-            if row.case["shard"] >= 32:
-                row.keep("accurate", row.rounds["gain"])
-            if row is smallest and largest and largest is not smallest:
-                row.keep("smaller", row.ratios(largest, "differs"))
-        for row in find_all(several, way=SYNCED):
-            row.keep("none", row.rounds["differs"])
-            if row.case["shard"] == max(settings["shards"]) and "of_own" in row.rounds:
-                row.keep("price", row.rounds["of_own"])
-
-    def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        own, synced = (find(rows, way=way, shard=min(settings["shards"])) for way in (OWN, SYNCED))
-        assert own is not None
-        assert synced is not None
-        if len(own.devices) == 1:
-            return "One device has nothing to exchange: run it with --devices 2."
-        reach = "reach" if synced.metrics["none"] <= self.claims["none"].bound else "miss"
-        return (
-            f"Normalised by shards of {own.case['shard']} samples, training misses the serial run's parameters by "
-            f"{own.estimate('own'):.2f} of its way; synchronised statistics {reach} them, and make a step "
-            f"{synced.estimate('of_own'):.2f} times as long."
-        )
-
-    def explanation(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        own, apart, synced = (find(rows, way=way, shard=max(settings["shards"])) for way in (OWN, APART, SYNCED))
-        if own is None or apart is None or synced is None or len(own.devices) == 1:
-            return ""
-        small = find(rows, way=OWN, shard=min(settings["shards"]))
-        assert small is not None
-        return (
-            f"With shards of {own.case['shard']} it is {own.estimate('own'):.2f} of the way, and synchronised "
-            f"{synced.estimate('none'):.2g}, at {synced.estimate('of_own'):.2f} times the time. Of that, "
-            f"{apart.estimate('of_own'):.2f} times is what mxdp's operators take without an exchange, in place of "
-            f"MXNet's one. With shards of {small.case['shard']} the accuracy differs from the serial run's by "
-            f"{small.estimate('gain'):+.3f}, with another replica's running statistics by "
-            f"{small.estimate('other_replica'):.3f}, and with their average by {small.estimate('averaged'):+.3f}."
-        )
-
-    def columns(self) -> List[Column]:
-        return [
-            Column("ms", "ms", ".1f"),
-            Column("of_own", "of own", ".2f", spread=True),
-            Column("differs", "differs", ".2g", spread=True),
-            Column("test_accuracy", "accuracy", ".3f"),
-        ]
-
-    def more_columns(self) -> List[Column]:
-        return [
-            Column("gain", "from serial", "+.3f", spread=True),
-            Column("other_replica", "other replica", ".3f", spread=True),
-            Column("averaged", "averaged", "+.3f", spread=True),
-        ]
-
-    def draw(self, result: Result, figure: style.Figure) -> None:
-        """Four numbers by the samples on each device: medians, and their intervals."""
-        shards = result["settings"]["shards"]
-        for axes, (name, title) in zip(figure.subplots(len(PANELS), sharex=True), PANELS.items()):
-            for number, way in enumerate((OWN, APART, SYNCED, OTHER_ORDER)):
-                rows = find_all(result["rows"] + result["references"], way=way)
-                found = [row.estimate(name) for row in rows]
-                ends = [(middle - (low or middle), (high or middle) - middle) for middle, low, high in found]
-                axes.errorbar(
-                    [shards.index(row.case["shard"]) + 0.08 * number for row in rows],  # beside each other
-                    [each.median for each in found], list(zip(*ends)) or None, marker=style.MARKERS[number],
-                    color=style.COLOURS[number], label=way, capsize=3, linestyle="--",
-                )  # fmt: skip
-            axes.set(title=title, xlabel="samples on each device" if name == "seconds" else "")
-            axes.set_xticks([place + 0.12 for place in range(len(shards))], [str(shard) for shard in shards])
-        figure.axes[0].set_yscale("log")
-        figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
-        figure.set_figheight(3 * style.HEIGHT)
+def _draw(figure, t, shards):
+    """Four numbers by the samples on each device: medians, and their intervals."""
+    for axes, (name, title) in zip(figure.subplots(len(PANELS), sharex=True), PANELS.items()):
+        for number, way in enumerate(WAYS):
+            rows = [row for row in t if row.way == way]
+            numbers = [row.get(name) for row in rows]
+            ends = [(0, 0) if x.low is None else (x.median - x.low, x.high - x.median) for x in numbers]
+            axes.errorbar(
+                [shards.index(row.shard) + 0.08 * number for row in rows],  # beside each other
+                [x.median for x in numbers], list(zip(*ends)), marker=style.MARKERS[number],
+                color=style.COLOURS[number], label=way, capsize=3, linestyle="--",
+            )  # fmt: skip
+        axes.set(title=title, xlabel="samples on each device" if name == "seconds" else "")
+        axes.set_xticks([place + 0.12 for place in range(len(shards))], [str(shard) for shard in shards])
+    figure.axes[0].set_yscale("log")
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    figure.set_figheight(3 * style.HEIGHT)

@@ -1,4 +1,4 @@
-"""Is a batch of k b on k devices as good as one of b, and with which learning rate?
+"""On k devices, is a batch k times as large as good, and with which learning rate?
 
 The sums of an all-reduce don't depend on the number of devices, so devices decide the time, and batch and learning rate
 the accuracy. After as many samples, k times the batch has made 1 / k of the updates. Three rules for the learning rate:
@@ -8,179 +8,194 @@ the accuracy. After as many samples, k times the batch has made 1 / k of the upd
 - times the square root of k: the noise of an update stays the same (Krizhevsky, "One weird trick", 2014).
 """
 
-from __future__ import annotations
-
 import math
-from typing import List
+import statistics
+from itertools import count
 
+import numpy as onp
+
+from mxdp.datasets import load, minibatches
+from mxdp.datasets.minibatches import Stream
 from mxdp.errors import plural
-from mxdp.experiments.harness.claims import Claim
-from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Settings, experiment
-from mxdp.experiments.harness.rows import Row, find, find_all
-from mxdp.experiments.report import style
+from mxdp.experiments.data_parallel.pictures import pictures
+from mxdp.experiments.devices import devices_of, timed
+from mxdp.experiments.lab import Case, Work
+from mxdp.experiments.oracle import tolerances_of
+from mxdp.experiments.show import style
+from mxdp.scratch import evaluate, get_params, init_lenet, lenet, train_batch
+from mxdp.training import BoundNet, TrainStep
+from mxdp.training.epochs import train_steps
 
+SOURCE = "Dive into Deep Learning, 'Training on Multiple GPUs', exercises 1 and 2"
+COMPARED = "parameters after one step, with the rule's learning rate, and from the start again"
+TOGETHER = True
+COMMON = dict(devices=[1, 2], data="auto", data_dir=None, lr=0.1, batch_size=32)
+PRESETS = {
+    "quick": dict(COMMON, timeout=600.0, times=[2, 4], samples=8192, test=1000, accuracy=0.6),
+    "full": dict(COMMON, timeout=3600.0, times=[2], samples=12288, test=2000, accuracy=0.7),
+}
+LITTLE = dict(data="synthetic", batch_size=4, times=[2], samples=64, test=100, accuracy=0.01)
 RULES = {"kept": 0.0, "root": 0.5, "linear": 1.0}
 """A learning rate is multiplied by k to this power."""
 PARTS = 8
 """Of a training: after each of them the network is evaluated. The accuracy is the mean of the last three times."""
+CHECKS = {
+    "times": (lambda times: all(type(k) is int and k > 1 for k in times), "whole numbers above 1, as in 2,4"),
+    "samples": (lambda samples: samples % PARTS == 0, f"a multiple of {PARTS}"),
+}
+SCALE = 0.1
+"""Larger weights than the book's, which learn nothing in so few steps."""
 GOYAL = "Goyal et al. 2017, for ResNet-50 and with a warm-up"
 
 
-@experiment
-class BatchScaling(Experiment):
-    """LeNet with a batch of b and k b, and three rules for the learning rate."""
+def cases(s):
+    n, size = max(s.devices), s.batch_size
+    for devices in sorted({1, n}):
+        yield Case(f"batch {size}, {plural(devices, 'device')}", devices, times=1, rule="", batch=size, rate=s.lr)
+    for k in sorted({n, *s.times} - {1}):
+        for rule, power in RULES.items():
+            rate = s.lr * k**power
+            yield Case(f"batch {k * size}, lr {rate:.3g}", n, times=k, rule=rule, batch=k * size, rate=rate)
 
-    name = "batch-scaling"
-    question = "On k devices, is a batch k times as large as good, and with which learning rate?"
-    source = "Dive into Deep Learning, 'Training on Multiple GPUs', exercises 1 and 2"
-    how_to_read = (
-        "A round trains on 'samples' samples from a new seed, equal in all rows; the rows take turns. 'Accuracy': the "
-        f"mean of the last three of {PARTS} evaluations; 'differs': from the smallest batch's on as many devices, seed "
-        "by seed. The row on one device differs by the order of its sums alone, which training magnifies. 'Of the "
-        "time' compares with that smallest batch, too. 'To target': seconds of training until the setting 'accuracy' "
-        "was first seen, if all seeds have reached it."
+
+def expect(s, cores):
+    n = max(s.devices)
+    return (
+        f"With {plural(n, 'time')} the batch and the learning rate the accuracy stays; with the learning rate kept it "
+        f"is that of 1 / {n} of the updates. A large batch saves the fixed costs of steps, and so takes less time."
     )
-    claims = {
-        "linear": Claim(
-            "k times the batch with k times the learning rate is as accurate after as many samples: at most 0.05 less.",
-            f"{GOYAL}; read as 0.05",
-            -0.05,
-            least=True,
-        ),
-        "root": Claim(
-            "With the learning rate times the square root of k, too, it is at most 0.05 less accurate.",
-            "Hoffer et al. 2017; theory in Krizhevsky 2014; read as 0.05",
-            -0.05,
-            least=True,
-        ),
-        "kept": Claim("With the learning rate kept, it is less accurate.", GOYAL, 0.0),
-        "faster": Claim(
-            "A larger batch makes a step more efficient: k times the batch takes at most 0.95 of the time for as many "
-            "samples.",
-            "the cost model: fewer all-reduces and fewer calls; read as 5 %",
-            0.95,
-        ),
-    }
-    compared = "parameters after one step, with the rule's learning rate, and from the start again"
-    together = True
-    common = dict(devices=[1, 2], kind="auto", data="auto", data_dir=None, seed=0, lr=0.1)
-    presets = {
-        "quick": dict(
-            common, rounds=1, timeout=600.0,
-            batch_size=32, times=[2, 4], samples=8192, test=1000, accuracy=0.6,
-        ),
-        "full": dict(
-            common, rounds=1, timeout=3600.0,
-            batch_size=32, times=[2], samples=12288, test=2000, accuracy=0.7,
-        ),
-    }  # fmt: skip
-    checks = {
-        "times": (lambda own: all(type(k) is int and k > 1 for k in own), "whole numbers above 1, as in 2,4"),
-        "samples": (lambda own: own % PARTS == 0, f"a multiple of {PARTS}"),
-    }
-    little = dict(data="synthetic", batch_size=4, times=[2], samples=64, test=100, accuracy=0.01)
-
-    def cases(self, settings: Settings) -> List[Case]:
-        n, size, cases = max(settings["devices"]), settings["batch_size"], []
-        for devices in sorted({1, n}):
-            own = dict(times=1, rule="", batch=size, rate=settings["lr"], num_devices=devices)
-            cases.append(Case(f"batch {size}, {plural(devices, 'device')}", devices, settings=own))
-        for k in sorted({n, *settings["times"]} - {1}):
-            for rule, power in RULES.items():
-                own = dict(times=k, rule=rule, batch=k * size, rate=settings["lr"] * k**power, num_devices=n)
-                cases.append(Case(f"batch {k * size}, lr {own['rate']:.3g}", n, settings=own))
-        return cases
-
-    def predict(self, settings: Settings, cores: int) -> str:
-        n = max(settings["devices"])
-        return (
-            f"With {plural(n, 'time')} the batch and the learning rate the accuracy stays, with the learning rate kept "
-            f"it is that of a {n}th of the updates. A large batch takes less time by the fixed costs of the steps that "
-            "it saves."
-        )
-
-    def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
-        n = max(settings["devices"])
-        base, one = (find(rows, times=1, num_devices=devices) for devices in (n, 1))
-        for row in rows:
-            row.metrics["samples_per_sec"] = settings["samples"] / row.median
-            if all(row.rounds["reached"]):
-                parts = [seconds * part for seconds, part in zip(row.samples, row.rounds["reached"])]
-                row.keep("to_target", [seconds / PARTS for seconds in parts])
-            row.keep_ratios("of_base", base)
-            row.keep_ratios("of_one", one)
-            if base and row is not base:
-                found = zip(row.rounds["test_accuracy"], base.rounds["test_accuracy"])
-                row.keep("gain", [own - other for own, other in found])
-                if row.case["times"] == n:
-                    row.keep(row.case["rule"], row.rounds["gain"])
-                if row.case["times"] == n and row.case["rule"] == "linear":  # the time does not depend on the rule
-                    row.keep("faster", row.rounds["of_base"])
-
-    def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        row = next((row for row in rows if "linear" in row.rounds), None)
-        if row is None:
-            return "One device has nothing to scale: run it with --devices 1,2."
-        k = row.case["times"]
-        return (
-            f"On {plural(k, 'device')}, {k} times the batch and the learning rate change the accuracy by "
-            f"{row.estimate('gain'):+.3f} and take {row.estimate('of_base'):.2f} of the time."
-        )
-
-    def explanation(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        others = [row for row in rows if "kept" in row.rounds or "root" in row.rounds]
-        if not others:
-            return ""
-        said = " and ".join(f"{row.estimate('gain'):+.3f} with {row.label}" for row in others)
-        one = find(rows, num_devices=1)
-        noise = f" Other sums on one device alone change it by {one.estimate('gain'):+.3f}." if one else ""
-        return f"The accuracy changes by {said}.{noise}"
-
-    def columns(self) -> List[Column]:
-        return [
-            Column("samples_per_sec", "samples/s", ",.0f"),
-            Column("of_base", "of the time", ".2f", spread=True),
-            Column("test_accuracy", "accuracy", ".3f"),
-            Column("gain", "differs", "+.3f", spread=True),
-            Column("to_target", "to target", ".2f", unit=" s"),
-        ]
-
-    def draw(self, result: Result, figure: style.Figure) -> None:
-        """A map of the accuracies by batch and rule; then, for each larger batch, the accuracy by samples."""
-        rows = result["rows"]
-        base = [row for row in rows if row.case["times"] == 1][-1:]
-        scales = sorted({row.case["times"] for row in rows} - {1})
-        heights = [2.3, *(2.7 for _ in scales)]
-        above, *panels = figure.subplots(len(heights), squeeze=False, height_ratios=heights)[:, 0]
-        _draw_map(above, rows, [1, *scales])
-        for k, axes in zip(scales, panels):
-            for number, row in enumerate(base + find_all(rows, times=k)):
-                samples = [int(each) for each in row.metrics["curve"]]
-                axes.plot(
-                    samples, list(row.metrics["curve"].values()), "-" if number else "--", marker=style.MARKERS[number],
-                    color=style.COLOURS[number - 1] if number else style.GREY, label=row.label,
-                )  # fmt: skip
-            axes.set(xlabel="samples", ylabel="test accuracy", title=f"Batch times {k}")
-            axes.legend(loc="lower right")
-        figure.set_figheight(sum(heights))
 
 
-def _draw_map(axes: style.Axes, rows: List[Row], scales: List[int]) -> None:
+class RepeatedTraining:
+    """Replicas that can start anew: what is bound to them stays, so that no round pays for it."""
+
+    def __init__(self, data, devices, batch, lr):
+        self.replicas = [get_params(init_lenet(), device) for device in devices]
+        self._data, self._batch, self._step = data, batch, TrainStep(self.replicas, devices, lr)
+
+    def start(self, seed):
+        """Another start, and another order of samples."""
+        for replica in self.replicas:
+            for param, first in zip(replica, init_lenet(seed, SCALE)):
+                first.copyto(param)
+        self._stream = Stream(self._data.train, self._batch, seed)
+
+    def train(self, samples):
+        """On the next samples; returns the seconds. Waits."""
+        return timed(lambda: train_steps(self._stream.take(samples), self._step))
+
+
+def oracle(case, s):
+    """A first step, against one device's with the rule's batch and learning rate; then another seed, and again."""
+    devices, data = devices_of(case, s), load("synthetic", seed=s.seed)
+    batch, lr = s.batch_size * case.times, s.lr * case.times ** RULES.get(case.rule, 0.0)
+    training = RepeatedTraining(data, devices, case.batch, case.rate)
+    for start in (s.seed, s.seed + 1, s.seed):
+        training.start(start)
+        training.train(batch)
+        serial = get_params(init_lenet(start, SCALE), devices[0])
+        X, y = next(minibatches(data.train, batch, start, epoch=0))
+        train_batch(X, y, [serial], devices[:1], lr)
+        for replica in training.replicas:
+            for param, expected, tolerance in zip(replica, serial, tolerances_of(batch)):
+                yield param.asnumpy(), expected.asnumpy(), tolerance
+
+
+def set_up(case, s):
+    """A round is a whole training, evaluated PARTS times outside the clock. Its seed is another one in each process."""
+    devices, samples, data, net = devices_of(case, s), s.samples // PARTS, pictures(s), BoundNet(lenet)
+    training, seeds = RepeatedTraining(data, devices, case.batch, case.rate), count(s.seed + 1000 * case.number)
+
+    def one_round():
+        training.start(next(seeds))
+        seconds, accuracies = 0.0, []
+        for _ in range(PARTS):
+            seconds += training.train(samples)
+            accuracies.append(evaluate(data.test, training.replicas, net=net))
+        reached = onp.greater_equal(accuracies, s.accuracy)
+        return seconds, {
+            "test_accuracy": statistics.mean(accuracies[-3:]),
+            "reached": int(reached.argmax()) + 1 if reached.any() else 0,  # the part after which, or none
+            "curve": {str((part + 1) * samples): accuracy for part, accuracy in enumerate(accuracies)},
+        }
+
+    training.start(s.seed)
+    training.train(samples)
+    evaluate(data.test, training.replicas, net=net)
+    return Work(one_round, data=data.name)
+
+
+def tell(t, s):
+    n = max(s.devices)
+    base, one = (t.one(times=1, devices=devices) for devices in (n, 1))
+    for row in t.rows:
+        row.samples_per_sec, row.of_base = s.samples / row.seconds, row.seconds / base.seconds
+        if all(row.reached.values):
+            row.to_target = row.seconds * row.reached / PARTS
+        if row is not base:
+            row.gain = row.test_accuracy - base.test_accuracy
+    t.column("samples_per_sec", "samples/s", ",.0f")
+    t.column("of_base", "of the time", ".2f", spread=True, about="over that of the smallest batch on as many devices")
+    t.column("test_accuracy", "accuracy", ".3f", about=f"the mean of the last three of {PARTS} evaluations")
+    about = (
+        "from the smallest batch's accuracy on as many devices, seed by seed. One device differs by the order of its"
+    )
+    t.column("gain", "differs", "+.3f", spread=True, about=f"{about} sums alone, which training magnifies")
+    about = "the time of training until the setting 'accuracy' was first seen, if all seeds have reached it"
+    t.column("to_target", "to target", ".2f", unit=" s", about=about)
+    t.note("A round trains on 'samples' samples from a new seed, which is the same in all rows.")
+    kept, root, linear = (t.maybe(times=n, rule=rule) for rule in RULES)
+    if linear is None:
+        t.answer("One device has nothing to scale: run it with --devices 1,2.")
+        return
+    t.claim("k times the batch with k times the learning rate is as accurate after as many samples: at most 0.05 less.",
+            linear.gain, at_least=-0.05, source=f"{GOYAL}; read as 0.05")  # fmt: skip
+    t.claim("With the learning rate times the square root of k, too, it is at most 0.05 less accurate.", root.gain,
+            at_least=-0.05, source="Hoffer et al. 2017; theory in Krizhevsky 2014; read as 0.05")  # fmt: skip
+    t.claim("With the learning rate kept, it is less accurate.", kept.gain, at_most=0.0, source=GOYAL)
+    t.claim(  # the time does not depend on the rule
+        "A larger batch makes a step more efficient: k times the batch takes at most 0.95 of the time for as many "
+        "samples.",
+        linear.of_base, at_most=0.95, source="the cost model: fewer all-reduces and fewer calls; read as 5 %",
+    )  # fmt: skip
+    t.answer(
+        f"On {plural(n, 'device')}, {n} times the batch and the learning rate change the accuracy by "
+        f"{linear.gain:+.3f} and take {linear.of_base:.2f} of the time."
+    )
+    t.explain(
+        f"The accuracy changes by {kept.gain:+.3f} with {kept.label} and {root.gain:+.3f} with {root.label}. Other "
+        f"sums on one device alone change it by {one.gain:+.3f}."
+    )
+    t.draw(lambda figure: _draw(figure, t, base))
+
+
+def _draw(figure, t, base):
+    """A map of the accuracies by batch and rule; then, for each larger batch, the accuracy by samples."""
+    scales = sorted({row.times for row in t.rows} - {1})
+    heights = [2.3, *(2.7 for _ in scales)]
+    above, *panels = figure.subplots(len(heights), squeeze=False, height_ratios=heights)[:, 0]
+    _draw_map(above, t, base, [1, *scales])
+    for k, axes in zip(scales, panels):
+        for number, row in enumerate([base, *t.find(times=k)]):
+            axes.plot(
+                list(map(int, row.curve)), [accuracy.median for accuracy in row.curve.values()],
+                "-" if number else "--", marker=style.MARKERS[number], label=row.label,
+                color=style.COLOURS[number - 1] if number else style.GREY,
+            )  # fmt: skip
+        axes.set(xlabel="samples", ylabel="test accuracy", title=f"Batch times {k}")
+        axes.legend(loc="lower right")
+    figure.set_figheight(sum(heights))
+
+
+def _draw_map(axes, t, base, scales):
     """A column for each batch, a row for each rule; without scaling all rules are one."""
-    cells = [[_accuracy(rows, k, rule) for k in scales] for rule in RULES]
-    known = [value for line in cells for value in line if not math.isnan(value)]
-    axes.imshow(cells, cmap="Blues", aspect="auto", vmin=min(known) - 0.05, vmax=max(known) + 0.1)
+    rows = [[base if k == 1 else t.maybe(times=k, rule=rule) for k in scales] for rule in RULES]
+    cells = [[row.test_accuracy.median if row else math.nan for row in line] for line in rows]
+    axes.imshow(cells, cmap="Blues", aspect="auto", vmin=onp.nanmin(cells) - 0.05, vmax=onp.nanmax(cells) + 0.1)
     for y, line in enumerate(cells):
         for x, value in enumerate(line):
             axes.annotate(f"{value:.3f}", (x, y), ha="center", va="center", weight="bold")
-    size = min(row.case["batch"] for row in rows)
-    axes.set_xticks(range(len(scales)), [f"batch {k * size}" for k in scales])
+    axes.set_xticks(range(len(scales)), [f"batch {k * base.batch}" for k in scales])
     axes.set_yticks(range(len(RULES)), ["lr kept", "lr times root of k", "lr times k"])
     axes.grid(visible=False)
     axes.set_title("Accuracy after as many samples")
-
-
-def _accuracy(rows: List[Row], k: int, rule: str) -> float:
-    """The median over the seeds; NaN after a failure."""
-    known = find_all(rows, times=k, rule=rule if k > 1 else "")
-    return float(known[-1].metrics["test_accuracy"]) if known else math.nan

@@ -1,4 +1,4 @@
-"""When does a second device pay? A map of parameters, batch and devices, predicted and measured.
+"""When does a second device pay?
 
 "Two GPUs are slower than one" is what people ask most about training on several devices. The answers in the threads are
 two: take a larger batch, and mind the ratio of compute to parameters. :mod:`mxdp.plans.cost.break_even` makes numbers
@@ -6,263 +6,289 @@ of them. It takes what can be measured without training on several devices: the 
 batch and on a part of it, Python's part of that, and the speed of the links.
 """
 
-from __future__ import annotations
-
+import itertools
+import os
 import statistics
-from typing import List, Optional
+from functools import lru_cache
+from random import Random
 
+import numpy as onp
+
+from mxdp import backend, process
+from mxdp.backend import autograd, npx, upload
+from mxdp.collectives.calibration import calibrate
+from mxdp.collectives.tuning import choose
 from mxdp.errors import plural
-from mxdp.experiments.harness.claims import Claim
-from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Settings, experiment
-from mxdp.experiments.harness.rows import Row, find_all, one_way
-from mxdp.experiments.report import style
+from mxdp.experiments.devices import devices_of
+from mxdp.experiments.lab import Case, Work, mean
+from mxdp.experiments.lab.rows import by_process
+from mxdp.experiments.networks import LR, begin_anywhere, network, random_batch, seconds_a_step
+from mxdp.experiments.oracle import TOLERANCE, largest
+from mxdp.experiments.show import style
 from mxdp.plans.collective.algorithms import ALGORITHMS, plan
 from mxdp.plans.cost.break_even import break_even, step_seconds
 from mxdp.plans.cost.link import fit_link
 from mxdp.plans.cost.machine import CPU
 from mxdp.plans.cost.simulate import predict
+from mxdp.plans.partition import fill_buckets
 
+SOURCE = "MXNet issues 2277, 3136, 4286, 5943 and 12577: several GPUs are slower than one"
+COMPARED = "gradients and parameters of every replica, against the shards one by one on one device"
+TOGETHER = True
+COMMON = dict(devices=[1, 2, 4], units=1024, width=64, at_least=0.1)
+PRESETS = {
+    "quick": dict(COMMON, lenet=[16, 256], mlp=[16, 256], resnet=[4, 12]),
+    "full": dict(COMMON, timeout=1800.0, lenet=[4, 16, 64, 256], mlp=[4, 16, 64, 256], resnet=[4, 6, 8, 12]),
+}
+LITTLE = dict(devices=[1, 2], units=16, width=4, at_least=0.01, lenet=[4], mlp=[4], resnet=[2])
 NETS = {"lenet": "LeNet", "mlp": "MLP", "resnet": "ResNet-18"}
+WHOLE = (lambda batches: batches and all(type(n) is int and n > 0 for n in batches), "whole numbers above 0")
+CHECKS = dict.fromkeys(NETS, WHOLE)
 GRID = tuple(round(10 ** (half / 2)) for half in range(8, 17))
 """Numbers of parameters for which the all-reduce is predicted, for the lines of the map."""
-WHOLE = (lambda batches: batches and all(type(each) is int and each > 0 for each in batches), "whole numbers above 0")
-"""A check of a setting."""
+BUCKET = 25 << 20
+"""Bytes of a bucket: the default of ``GradientSync`` and of ``mxdp.Trainer``."""
+MOST = 200
+"""Steps of one measurement."""
 
 
-def parameters(net: str, units: int, width: int) -> int:
+def parameters(net, units, width):
     """Trained parameters of that network. ``units``: of the MLP's two hidden layers; ``width``: of ResNet's first
     convolution."""
     mlp = (784 + 1) * units + (units + 1) * units + (units + 1) * 10
     return {"lenet": 129_068, "mlp": mlp, "resnet": 2724 * width**2 + 286 * width + 10}[net]
 
 
-@experiment
-class BreakEven(Experiment):
-    """Three networks, four batches each, on one device and on several."""
+def cases(s):
+    for net, title in NETS.items():
+        for batch in s[net]:
+            for n in s.devices:
+                if n <= batch:
+                    label = f"{title}, batch {batch}, {plural(n, 'device')}"
+                    yield Case(label, n, net=net, batch=batch, parameters=parameters(net, s.units, s.width))
 
-    name = "break-even"
-    question = "When does a second device pay?"
-    source = "MXNet issues 2277, 3136, 4286, 5943 and 12577: several GPUs are slower than one"
-    how_to_read = (
-        "'ms': a step, of steps that follow one another. 'Speed-up': one device's time for the same whole batch over "
-        "this time; it pays above 1, and 'pays' is open where the interval touches 1. 'Pred.': the speed-up from one "
-        "device's time for a part of the batch, Python's processor time and the calibrated links; nothing that was "
-        "measured on several devices goes into it. 'Right': is the prediction on the measured side of 1? 'Step x': the "
-        "predicted time of a step over the measured one, or its inverse where that is less than 1. In the map, "
-        "a mark is filled where it pays, hollow where it doesn't, and grey where that is open. A line is the predicted "
-        "break-even of a network with this one's time a sample, by its number of parameters: above it more devices pay."
+
+def expect(s, cores):
+    machine, nets = CPU.with_cores(cores), []
+    for net, title in NETS.items():
+        count = parameters(net, s.units, s.width)
+        best = min(predict(plan(name, 2, [count]), 4 * count, machine) for name in ALGORITHMS)
+        nets.append(f"{title} ({style.number(best * 1e3)} ms)")
+    return (
+        "Two devices pay where half the batch takes longer than Python and the all-reduce: at the reference machine's "
+        f"speeds, {', '.join(nets)}. So ResNet-18 pays from the smallest batch, and the MLP last, since it computes "
+        f"least for each parameter. On {plural(cores, 'core')}, more than {cores} devices bring nothing more."
     )
-    claims = {
-        "right_side": Claim(
-            "Of the points whose interval does not touch 1, the prediction has at least 80 % on the right side of 1.",
-            "ours: what a reader wants to know of a model",
-            0.8,
-            least=True,
-        ),
-        "large_batch": Claim(
-            "A second device pays if the batch is large enough: with each network's largest batch, two devices are "
-            "faster than one.",
-            "MXNet issues 2277 and 3136: 'increase the batch size'",
-            1.0,
-            least=True,
-        ),
-        "step_time": Claim(
+
+
+def oracle(case, s):
+    """One step on the case's batch. The serial run computes the shards' gradients one by one on the first device and
+    adds them up on the host, in float64. (A batch normalisation takes its means over a shard, so the whole batch would
+    differ.)"""
+    (devices, many, one), (X, y) = _networks(case, s), random_batch(case.batch, s.seed)
+    start = [param.asnumpy() for param in many.replicas[0]]
+    for replica in (*many.replicas, *one.replicas):  # a step without its all-reduce has left them different
+        for param, value in zip(replica, start):
+            param[()] = upload(value, param.ctx)
+    gradients = [onp.zeros(value.shape) for value in start]
+    for shard in zip(onp.array_split(X, len(devices)), onp.array_split(y, len(devices))):
+        with autograd.record():
+            loss = one.loss(*[upload(array, devices[0]) for array in shard])
+        loss.backward()
+        gradients = [total + param.grad.asnumpy() for total, param in zip(gradients, one.replicas[0])]
+    many.step(X, y)
+    npx.waitall()
+    first, *others = [[(param.grad.asnumpy(), param.asnumpy()) for param in replica] for replica in many.replicas]
+    for (grad, param), expected, before in zip(first, gradients, start):
+        yield grad, expected, TOLERANCE
+        change = -LR / len(X) * expected
+        # The change is small beside the parameter, which is rounded.
+        yield param, before + change, 1.0, TOLERANCE * largest(change) + 2**-22 * largest(before)
+    for replica in others:
+        for array, same in zip(itertools.chain(*replica), itertools.chain(*first)):
+            yield array.view("u4") != same.view("u4"), onp.zeros(array.shape), 0.0
+
+
+def set_up(case, s):
+    """A round is some steps, on one device. On several, it is these with the all-reduce and without it, and what the
+    prediction takes: steps of one device on its shard, and the links' speeds."""
+    (devices, model, one), n = _networks(case, s), case.devices
+    every, batch = tuple(backend.devices(max(s.devices), s.kind)), random_batch(case.batch, s.seed)
+    shard = tuple(array[: -(-case.batch // n)] for array in batch)
+    one.step(*shard)
+    model.step(*batch)
+    steps = max(1, min(MOST, round(s.at_least / seconds_a_step(model, batch, 1)[0])))
+    random, rounds, sizes = Random(os.getpid()), itertools.count(), [param.size for param in model.replicas[0]]
+
+    def one_round():
+        begin_anywhere(devices[0], random)
+        machine = _machine(every, next(rounds)) if n > 1 else None
+        seconds, _ = seconds_a_step(model, batch, steps)
+        if machine is None:
+            return seconds, {}
+        shard_seconds, python = seconds_a_step(one, shard, steps)
+        model.sums = False
+        alone, _ = seconds_a_step(model, batch, steps)
+        model.sums = True
+        return seconds, {
+            "shard_seconds": shard_seconds, "python_seconds": python, "alone_seconds": alone,
+            "allreduce_seconds": allreduce_seconds(sizes, devices, machine),
+            "allreduce_by_parameters": {str(count): allreduce_seconds([count], devices, machine) for count in GRID},
+        }  # fmt: skip
+
+    return Work(one_round, cores=process.cores() if devices[0].device_type == "cpu" else None)
+
+
+def _networks(case, s):
+    """The case's devices, its network on all of them, and on the first alone."""
+    devices, size = tuple(devices_of(case, s)), s.width if case.net == "resnet" else s.units
+    return (devices, *(network(case.net, size, some, s.seed) for some in (devices, devices[:1])))
+
+
+def allreduce_seconds(sizes, devices, machine):
+    """Predicted time of the sums of all gradients (float32, ``sizes`` elements), in the buckets that the step has."""
+    total = 0.0
+    for numbers in fill_buckets([4 * size for size in sizes], ["float32"] * len(sizes), BUCKET):
+        inside = [sizes[number] for number in numbers]
+        total += predict(plan(choose(devices, inside, 4), len(devices), inside), 4 * sum(inside), machine)
+    return total
+
+
+@lru_cache(maxsize=None)
+def _machine(devices, _):
+    """The machine's speeds in that round, for all cases."""
+    return calibrate(devices)
+
+
+def tell(t, s):
+    points = [row for row in t.rows if row.devices > 1 and t.maybe(net=row.net, batch=row.batch, devices=1)]
+    two = [row for row in points if row.devices == 2]
+    for row in points:
+        _tell_point(row, t.one(net=row.net, batch=row.batch, devices=1))
+    judged = [row for row in points if row.pays != "open"]
+    t.column("seconds", "ms", scale=1e3, about="of a step, of steps that follow one another")
+    t.column("speedup", "speed-up", ".2f", spread=True, about="one device's time for the same whole batch over this")
+    about = "the speed-up from one device's time for a part of the batch, Python's processor time and the links alone"
+    t.column("predicted", "pred.", ".2f", spread=True, about=about)
+    t.column("pays", about="it pays if the speed-up is above 1, which is open where the interval touches 1")
+    t.column("right", about="whether the prediction is on the measured side of 1")
+    about = "the predicted time of a step over the measured one, or its inverse where that is less than 1"
+    t.column("off", "step x", ".2f", about=about)
+    t.note("In the map, a mark is filled where it pays, hollow where it doesn't, and grey where that is open.")
+    t.note("A line is the predicted break-even by the number of parameters, with a network's time a sample.")
+    if not two:
+        t.answer("There is nothing to compare: that takes a run on 1 device, and one on 2.")
+        t.explain("Run it with --devices 1,2.")
+        return
+    t.first(two)
+    _tell_claims(t, s, points, judged)
+    words = [_tell_batches(net, s, two) for net in NETS]
+    t.answer(f"By batch, a second device surely pays {', '.join(words[:-1])} and {words[-1]}.")
+    wrong = [row for row in judged if not row.right]
+    t.explain(
+        f"Of {len(points)} points on several devices, {len(judged)} have an interval that does not touch 1; the "
+        f"prediction is on the right side of 1 at {len(judged) - len(wrong)} of these."
+    )
+    for row in wrong:
+        t.explain(_tell_why(row))
+    least = {title: _tell_break_even(t, net, 2) for net, title in NETS.items()}
+    words = [f"{samples:.1f} samples a device for {title}" for title, samples in least.items() if samples is not None]
+    if words:
+        t.explain(f"Predicted for two devices, the break-even is at {', '.join(words)}.")
+    t.draw(lambda figure: _draw(figure, t, points))
+
+
+def _tell_point(row, one):
+    """What a row on several devices says beside that on one. Without an interval the median decides whether it pays."""
+    row.predicted_seconds = by_process(
+        lambda shard, python, allreduce: step_seconds(shard, python, row.devices, row.cores, allreduce),
+        row.shard_seconds, row.python_seconds, row.allreduce_seconds,
+    )  # fmt: skip
+    row.speedup, row.predicted = 1 / (row.seconds / one.seconds), 1 / (row.predicted_seconds / one.seconds)
+    row.off = (row.predicted_seconds / row.seconds).one_way()
+    low, high = (end or row.speedup.median for end in (row.speedup.low, row.speedup.high))
+    row.pays = "yes" if low > 1 else "no" if high < 1 else "open"
+    row.right = None if row.pays == "open" else (row.predicted.median > 1) == (row.pays == "yes")
+
+
+def _tell_claims(t, s, points, judged):
+    # Of each process, the share of the points that its prediction has on the side where the row is.
+    sides = [by_process(lambda x, pays=row.pays == "yes": (x > 1) == pays, row.predicted) for row in judged]
+    share = mean(sides) if sides else None
+    if share:
+        share.label = f"{len(sides)} points"
+    source = "ours: what a reader wants to know of a model"
+    sentence = "Of the points whose interval does not touch 1, the prediction has at least 80 % on the right side of 1."
+    t.claim(sentence, share, at_least=0.8, source=source)
+    for row in (row for row in points if row.devices == 2):
+        t.claim("A second device pays if the batch is large enough: with each network's largest batch, two devices are "
+                "faster than one.", row.speedup if row.batch == max(s[row.net]) else None, at_least=1.0,
+                source="MXNet issues 2277 and 3136: 'increase the batch size'")  # fmt: skip
+    for row in points:
+        t.claim(
             "Predicted from one device, the time of a step of LeNet and of ResNet-18 on several devices is within 15 % "
             "of the measured one, for all batches but the smallest.",
-            "ours: what a reader wants to know of a model",
-            1.15,
-        ),
-    }
-    compared = "gradients and parameters of every replica, against the shards one by one on one device"
-    together = True
-    full = dict(
-        devices=[1, 2, 4], kind="auto", seed=0, rounds=1, timeout=1800.0, units=1024, width=64, at_least=0.1,
-        lenet=[4, 16, 64, 256], mlp=[4, 16, 64, 256], resnet=[4, 8, 16, 32],
-    )  # fmt: skip
-    presets = {
-        "quick": dict(full, timeout=300.0, lenet=[16, 256], mlp=[16, 256], resnet=[4, 12]),
-        "full": dict(full, resnet=[4, 6, 8, 12]),
-    }
-    little = dict(devices=[1, 2], units=16, width=4, at_least=0.01, lenet=[4], mlp=[4], resnet=[2])
-    checks = dict.fromkeys(NETS, WHOLE)
-
-    def cases(self, settings: Settings) -> List[Case]:
-        return [
-            Case(
-                f"{title}, batch {batch}, {plural(n, 'device')}",
-                n,
-                settings={
-                    "net": net,
-                    "batch": batch,
-                    "parameters": parameters(net, settings["units"], settings["width"]),
-                },
-            )
-            for net, title in NETS.items()
-            for batch in settings[net]
-            for n in settings["devices"]
-            if n <= batch
-        ]
-
-    def predict(self, settings: Settings, cores: int) -> str:
-        machine, said = CPU.with_cores(cores), []
-        for net, title in NETS.items():
-            count = parameters(net, settings["units"], settings["width"])
-            best = min(predict(plan(name, 2, [count]), 4 * count, machine) for name in ALGORITHMS)
-            said.append(f"{title} ({style.number(best * 1e3)} ms)")
-        return (
-            "Two devices pay where half the batch takes longer than Python and the all-reduce: at the reference "
-            f"machine's speeds, {', '.join(said)}. So ResNet-18 pays from the smallest batch, and the MLP last, since "
-            f"it computes least for each parameter. On {plural(cores, 'core')}, more than {cores} devices bring "
-            "nothing more."
-        )
-
-    def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
-        for row in rows:
-            ones = [one for one in _points(rows, 1) if one.case["net"] == row.case["net"]]
-            one = next(iter(find_all(ones, batch=row.case["batch"])), None)
-            if one is None or one is row:
-                continue
-            names = ("shard_seconds", "python_seconds", "allreduce_seconds")
-            n, cores = len(row.devices), row.case["cores"]
-            expected = [step_seconds(a, b, n, cores, c) for a, b, c in zip(*(row.rounds[name] for name in names))]
-            row.keep("predicted_seconds", expected)
-            row.keep("off", one_way([seconds / own for seconds, own in zip(expected, row.samples)]))
-            if row.case["net"] != "mlp" and row.case["batch"] > min(settings[row.case["net"]]):
-                row.keep("step_time", row.rounds["off"])
-            row.keep("speedup", one.ratios(row))
-            row.keep("predicted", [own / seconds for own, seconds in zip(one.samples, expected)])
-            row.metrics.update(pays={True: "yes", False: "no", None: "open"}[pays(row)])
-            if pays(row) is not None:
-                row.metrics["right"] = (row.metrics["predicted"] > 1) == pays(row)
-            if n == 2 and row.case["batch"] == max(settings[row.case["net"]]):
-                row.keep("large_batch", row.rounds["speedup"])
-        judged = [row for row in rows if "right" in row.metrics]
-        if judged:
-            sides = [[(each > 1) == pays(row) for each in row.rounds["predicted"]] for row in judged]
-            judged[-1].keep("right_side", [statistics.mean(own) for own in zip(*sides)])
-
-    def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        two = _points(rows, 2)
-        if not any("speedup" in row.rounds for row in two):
-            return "There is nothing to compare: that takes a run on 1 device, and one on 2."
-        said = []
-        for net, title in NETS.items():
-            found = {row.case["batch"]: pays(row) for row in find_all(two, net=net)}
-            slower = [batch for batch, answer in found.items() if answer is not True]
-            paying = [each for each in settings[net] if each > max(slower, default=0)]
-            open_ = [batch for batch in slower if found[batch] is None]
-            words = f" ({' and '.join(map(str, open_))}: open)" if open_ else f" ({max(slower)}: no)" if slower else ""
-            said.append((f"from {min(paying)}" if paying else "never") + f" for {title}{words}")
-        return f"By batch, a second device surely pays {', '.join(said[:-1])} and {said[-1]}."
-
-    def explanation(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        points = [row for row in rows if "pays" in row.metrics]
-        if not points:
-            return "Run it with --devices 1,2."
-        judged = [row for row in points if "right" in row.metrics]
-        wrong = [row for row in judged if not row.metrics["right"]]
-        text = (
-            f"Of {len(points)} points on several devices, {len(judged)} have an interval that does not touch 1; the "
-            f"prediction is on the right side of 1 at {len(judged) - len(wrong)} of these. "
-        )
-        text += " ".join(_why(row) for row in wrong)
-        said = [
-            f"{least:.1f} samples a device for {title}"
-            for net, title in NETS.items()
-            for least in [_break_even(rows, net, 2)]
-            if least is not None
-        ]
-        return f"{text} Predicted for two devices, the break-even is at {', '.join(said)}."
-
-    def columns(self) -> List[Column]:
-        return [
-            Column("seconds", "ms", scale=1e3),
-            Column("speedup", "speed-up", ".2f", spread=True),
-            Column("predicted", "pred.", ".2f", spread=True),
-            Column("pays", "pays"),
-            Column("right", "right"),
-            Column("off", "step x", ".2f"),
-        ]
-
-    def answering(self, rows: List[Row]) -> List[Row]:
-        """Those on two devices."""
-        return _points(rows, 2) or rows
-
-    def draw(self, result: Result, figure: style.Figure) -> None:
-        """A map for each number of devices."""
-        rows = [row for row in result["rows"] if "pays" in row.metrics]
-        counts = sorted({len(row.devices) for row in rows})
-        figure.set_figheight(3.4 * len(counts) + 0.6)
-        for axes, n in zip(figure.subplots(max(1, len(counts)), squeeze=False)[:, 0], counts):
-            _draw_map(axes, result["rows"], n)
-        if counts:
-            figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+            row.off if row.net != "mlp" and row.batch > min(s[row.net]) else None, at_most=1.15, source=source,
+        )  # fmt: skip
 
 
-def pays(row: Row) -> Optional[bool]:
-    """Is the speed-up above 1? None: its interval touches 1. With too few rounds for one, the median decides."""
-    median, low, high = row.estimate("speedup")
-    if low is None or high is None:
-        return median > 1
-    return True if low > 1 else False if high < 1 else None
+def _tell_batches(net, s, rows):
+    """The batch from which all larger ones surely pay, and what is known of the largest that doesn't."""
+    answers = {row.batch: row.pays for row in rows if row.net == net}
+    slower = [batch for batch, answer in answers.items() if answer != "yes"]
+    paying = [batch for batch in s[net] if batch > max(slower, default=0)]
+    undecided = [str(batch) for batch in slower if answers[batch] == "open"]
+    below = f" ({' and '.join(undecided)}: open)" if undecided else f" ({max(slower)}: no)" if slower else ""
+    return f"{f'from {min(paying)}' if paying else 'never'} for {NETS[net]}{below}"
 
 
-def _points(rows: List[Row], devices: int) -> List[Row]:
-    return [row for row in rows if len(row.devices) == devices]
-
-
-def _why(row: Row) -> str:
+def _tell_why(row):
     """What the prediction of this row has wrong: the devices' work, or what the all-reduce adds to it."""
-    found, n = row.metrics, len(row.devices)
-    expected = found["predicted_seconds"] - found["allreduce_seconds"]
-    added = row.median - found["alone_seconds"]
-    pairs = {
-        "without the all-reduce a step takes {:.3g} ms, not {:.3g}": (found["alone_seconds"], expected),
-        "the all-reduce adds {:.3g} ms, not {:.3g}": (added, found["allreduce_seconds"]),
-    }
-    reason, (measured, predicted) = max(pairs.items(), key=lambda pair: abs(pair[1][0] - pair[1][1]))
-    return (
-        f"Wrong: {NETS[row.case['net']]}, batch {row.case['batch']} on {plural(n, 'device')}, predicted "
-        f"{found['predicted']:.2f}, measured {row.estimate('speedup'):.2f}: "
-        f"{reason.format(1e3 * measured, 1e3 * predicted)}."
-    )
+    alone, allreduce = row.alone_seconds.median, row.allreduce_seconds.median
+    expected, added = row.predicted_seconds.median - allreduce, row.seconds.median - alone
+    if abs(alone - expected) >= abs(added - allreduce):
+        reason = f"without the all-reduce a step takes {1e3 * alone:.3g} ms, not {1e3 * expected:.3g}"
+    else:
+        reason = f"the all-reduce adds {1e3 * added:.3g} ms, not {1e3 * allreduce:.3g}"
+    return f"Wrong: {row.label}, predicted {row.predicted.median:.2f}, measured {row.speedup:.2f}: {reason}."
 
 
-def _break_even(rows: List[Row], net: str, devices: int, allreduce: Optional[float] = None) -> Optional[float]:
+def _tell_break_even(t, net, devices, allreduce=None):
     """The predicted break-even of a network in samples a device, from a line through all times of one device; None
     without enough of them. ``allreduce``: seconds, in place of the network's own."""
-    own = find_all(rows, net=net)
-    several = [row for row in own if "shard_seconds" in row.metrics]
-    times = [(row.case["batch"], row.median) for row in own if len(row.devices) == 1]
-    times += [(-(-row.case["batch"] // len(row.devices)), row.metrics["shard_seconds"]) for row in several]
-    found = _points(several, devices)
-    if not found or len({samples for samples, _ in times}) < 2:
+    several = [row for row in t.find(net=net) if row.devices > 1]
+    times = [(row.batch, row.seconds.median) for row in t.find(net=net, devices=1)]
+    times += [(-(-row.batch // row.devices), row.shard_seconds.median) for row in several]
+    rows = [row for row in several if row.devices == devices]
+    if not rows or len({samples for samples, _ in times}) < 2:
         return None
-    python, own_allreduce = (
-        statistics.median(row.metrics[name] for row in found) for name in ("python_seconds", "allreduce_seconds")
-    )
-    seconds = own_allreduce if allreduce is None else allreduce
-    return break_even(fit_link(times), python, devices, found[0].case["cores"], seconds)
+    python = statistics.median(row.python_seconds.median for row in rows)
+    if allreduce is None:
+        allreduce = statistics.median(row.allreduce_seconds.median for row in rows)
+    return break_even(fit_link(times), python, devices, rows[0].cores, allreduce)
 
 
-def _draw_map(axes: style.Axes, rows: List[Row], n: int) -> None:
-    """Parameters and batch a device: the marks are measured, the lines predicted."""
-    points = [row for row in _points(rows, n) if "pays" in row.metrics]
-    heights = [row.case["batch"] / n for row in points]
-    for (net, title), colour, marker in zip(NETS.items(), style.COLOURS, style.MARKERS):
-        by_count = [row.metrics["allreduce_by_parameters"] for row in points]
-        line = [_break_even(rows, net, n, statistics.median(each[str(count)] for each in by_count)) for count in GRID]
-        known = {count: least for count, least in zip(GRID, line) if least}
-        axes.plot(list(known), list(known.values()), color=colour, linewidth=1.6)
-        for row in find_all(points, net=net):
-            fill = {"yes": colour, "no": "white", "open": style.LIGHT_GREY}[row.metrics["pays"]]
-            label = (
-                title if row.case["batch"] == max(each.case["batch"] for each in find_all(points, net=net)) else None
-            )
-            place = row.case["parameters"], row.case["batch"] / n
-            axes.plot(
-                *place, marker, color=fill, markeredgecolor=colour, markeredgewidth=1.6, markersize=9, label=label
-            )
-    counts = [row.case["parameters"] for row in points]
-    axes.set(xscale="log", yscale="log", xlim=(min(counts) / 3, max(counts) * 3), xlabel="parameters")
-    axes.set(ylim=(min(heights) / 3, max(heights) * 2), ylabel="batch a device", title=plural(n, "device"))
+def _draw(figure, t, points):
+    """A map for each number of devices: parameters and batch a device. The marks are measured, the lines predicted."""
+    counts = sorted({row.devices for row in points})
+    figure.set_figheight(3.4 * len(counts) + 0.6)
+    for axes, n in zip(figure.subplots(len(counts), squeeze=False)[:, 0], counts):
+        rows = [row for row in points if row.devices == n]
+        for (net, title), colour, marker in zip(NETS.items(), style.COLOURS, style.MARKERS):
+            line = {}
+            for count in GRID:
+                allreduce = statistics.median(row.allreduce_by_parameters[str(count)].median for row in rows)
+                line[count] = _tell_break_even(t, net, n, allreduce)
+            known = {count: least for count, least in line.items() if least}
+            axes.plot(list(known), list(known.values()), color=colour, linewidth=1.6)
+            marks = [row for row in rows if row.net == net]
+            for row in marks:
+                axes.plot(
+                    row.parameters, row.batch / n, marker, markeredgecolor=colour, markeredgewidth=1.6, markersize=9,
+                    color={"yes": colour, "no": "white", "open": style.LIGHT_GREY}[row.pays],
+                    label=title if row is marks[-1] else None,
+                )  # fmt: skip
+        sizes, heights = [row.parameters for row in rows], [row.batch / n for row in rows]
+        axes.set(xscale="log", yscale="log", xlim=(min(sizes) / 3, max(sizes) * 3), xlabel="parameters")
+        axes.set(ylim=(min(heights) / 3, max(heights) * 2), ylabel="batch a device", title=plural(n, "device"))
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 from typing import Dict, List, NamedTuple, Sequence, Tuple
 
-from mxdp.experiments.harness.provenance import ROOT
+from mxdp.experiments.lab.provenance import ROOT
 
 Change = Tuple[str, str]
 SCRATCH = ROOT / "mxdp" / "scratch.py"

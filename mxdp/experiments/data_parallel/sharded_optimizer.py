@@ -1,4 +1,4 @@
-"""What does it save to cut the optimiser's state into shards, and what does it cost?
+"""What does an optimiser's state in shards save, and what does it cost?
 
 The state of momentum is as large as the parameters, Adam's twice as large. Plain, one device holds it for a whole
 parameter, updates the parameter after the all-reduce, and copies it to the others. In shards each device holds, and
@@ -6,117 +6,171 @@ updates, an equal part of all: the all-reduce becomes a reduce-scatter before th
 cost model says: a third fewer bytes.
 """
 
-from __future__ import annotations
+import os
+from collections import Counter
+from random import Random
 
-from typing import List
+import numpy as onp
 
+import mxdp
+from mxdp.backend import gluon, mx, np, npx
 from mxdp.errors import plural
-from mxdp.experiments.harness.claims import Claim
-from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Settings, experiment
-from mxdp.experiments.harness.rows import Row, find
-from mxdp.experiments.report import style
+from mxdp.experiments.devices import devices_of, timed
+from mxdp.experiments.lab import Case, Work
+from mxdp.experiments.networks import Gluon, begin_anywhere, gluon_mlp, random_batch, resnet18
+from mxdp.plans.collective.algorithms import plan
 
-NETS = {"mlp": "MLP", "resnet": "ResNet-18"}
-OPTIMIZERS = {"sgd": "momentum", "adam": "Adam"}
+SOURCE = "Rajbhandari et al., 'ZeRO', SC 2020, stage 1"
+COMPARED = "parameters after five steps with those of the shards of samples one by one, on one device"
+TOGETHER = True
+PRESETS = {
+    "quick": dict(devices=[2], width=64, units=1024, batch_size=8, steps=1),
+    "full": dict(devices=[2, 4], width=64, units=1024, batch_size=8, steps=1),
+}
+LITTLE = dict(batch_size=2, steps=1, width=4, units=64)
+NETS, OPTIMIZERS = {"mlp": "MLP", "resnet": "ResNet-18"}, {"sgd": "momentum", "adam": "Adam"}
+OPTIONS = {"sgd": {"learning_rate": 0.01, "momentum": 0.9}, "adam": {"learning_rate": 0.001}}
+STEPS = {"mlp": 10, "resnet": 1}
 
 
-@experiment
-class ShardedOptimizer(Experiment):
-    """``mxdp.Trainer`` with and without ``shard_optimizer``."""
+def cases(s):
+    for n in s.devices:
+        for net, title in NETS.items():
+            for optimizer, name in OPTIMIZERS.items():
+                for sharded in (False, True):
+                    label = f"{title}, {name}, {'shards' if sharded else 'plain'}{f', {n} devices' * (n != 2)}"
+                    yield Case(label, n, net=net, optimizer=optimizer, sharded=sharded)
 
-    name = "sharded-optimizer"
-    question = "What does an optimiser's state in shards save, and what does it cost?"
-    source = "Rajbhandari et al., 'ZeRO', SC 2020, stage 1"
-    how_to_read = (
-        "A round is 'steps' steps of 'batch_size' samples a device (ten times as many of the MLP, which has two hidden "
-        "layers of 'units'); "
-        "the rows take turns. 'State' is what the optimiser holds in all, and in shards on the fullest device; 'of "
-        "plain' is that over all. 'Moved' is what a step sends between devices, if all of it were messages. 'Time' "
-        "is a step's over the step's without shards, round by round."
+
+def expect(s, cores):
+    shares = ", ".join(f"1 / {n} of the state on {plural(n, 'device')}" for n in s.devices)
+    return f"{shares}; a third fewer bytes; no more time, since each device updates its part alone."
+
+
+def oracle(case, s):
+    """Five steps, after which each replica equals that of one device, which computes the shards of samples one by one
+    and adds up their gradients: bit for bit on two devices, where a sum has no order.
+
+    Each shard's gradients are made coarse before they are summed: then a sum of more than two is the same in any order,
+    too. A bias ahead of a batch normalisation has a gradient of rounding errors alone, and Adam takes a whole step in
+    the direction of whatever small number is there.
+    """
+    devices = devices_of(case, s)
+    together, alone = _training(case, devices, case.sharded, s), _training(case, devices[:1], False, s)
+    for param, first in zip(alone.params, together.params):
+        param.set_data(first.data(devices[0]))
+    for number in range(5):
+        X, y = random_batch(2 * len(devices), s.seed + number)
+        together.backward(X, y)
+        for param in together.params:
+            for grad in param.list_grad():
+                grad[()] = _coarse(grad)
+        together.trainer.step(len(X))
+        total = [np.zeros_like(param.grad(devices[0])) for param in alone.params]
+        for first in range(0, len(X), 2):
+            alone.backward(X[first : first + 2], y[first : first + 2])
+            for sum_, param in zip(total, alone.params):
+                sum_ += _coarse(param.grad(devices[0]))
+        for sum_, param in zip(total, alone.params):
+            param.grad(devices[0])[()] = sum_
+        alone.trainer.step(len(X))
+    npx.waitall()  # a copy that is still read from must not be read here, too: see mxdp.scratch.in_sync
+    exact = [0.0] if len(devices) <= 2 and case.net == "mlp" else []
+    for param, serial in zip(together.params, alone.params):
+        expected = serial.data(devices[0]).asnumpy()
+        for device in devices:
+            yield (param.data(device).asnumpy(), expected, *exact)
+
+
+def set_up(case, s):
+    """A round is 'steps' steps, ten times as many of the MLP; its time is that of a step."""
+    devices, random = devices_of(case, s), Random(os.getpid())
+    training = _training(case, devices, case.sharded, s)
+    X, y = random_batch(s.batch_size * len(devices), s.seed)
+    training.net.hybridize(static_alloc=True)
+    steps = s.steps * STEPS[case.net]
+    for _ in range(2):  # long ones
+        training.step(X, y)
+
+    def one_round():
+        begin_anywhere(devices[0], random)
+        seconds = timed(lambda: [training.step(X, y) for _ in range(steps)]) / steps
+        trainer = training.trainer
+        return seconds, dict(state_bytes=_state_bytes(trainer, case.sharded), moved_bytes=_moved_bytes(training))
+
+    return Work(one_round)
+
+
+def _training(case, devices, sharded, s):
+    net = gluon_mlp(s.units) if case.net == "mlp" else resnet18(s.width)
+    name = case.optimizer
+    make = lambda params: mxdp.Trainer(params, name, OPTIONS[name], shard_optimizer=sharded)  # noqa: E731
+    return Gluon(net, devices, s.seed, make, mx.init.Normal(0.05), gluon.loss.SoftmaxCELoss())
+
+
+def _coarse(x):
+    """In multiples of 2^-18. Their sums are exact as long as they stay below 64."""
+    return np.rint(x * 2.0**18) / 2.0**18
+
+
+def _state_bytes(trainer, sharded):
+    """Of the optimiser's state: in shards on the fullest device, else in all."""
+    from mxdp.gluon.states import leaves
+
+    held: Counter[str] = Counter()
+    for state in trainer._updaters[0].states.values():
+        for array in leaves(state):
+            held[str(array.ctx)] += _nbytes(array)
+    return max(held.values()) if sharded else sum(held.values())
+
+
+def _moved_bytes(training):
+    """What a step sends between devices, if each sum is made of messages."""
+    from mxdp.collectives.shards import ShardedSync
+
+    k, buckets = len(training.devices), training.trainer._buckets
+    if not buckets:
+        return 0
+    # A weight is updated on one device and copied to the others.
+    moved = (k - 1) * sum(map(_nbytes, training.replicas[0]))
+    for bucket in buckets.buckets:
+        moved += sum(plan("direct", k).sent(bucket.nbytes)) // (2 if isinstance(buckets, ShardedSync) else 1)
+    return moved
+
+
+def _nbytes(array):
+    return array.size * onp.dtype(array.dtype).itemsize
+
+
+def tell(t, s):
+    for row in t.find(sharded=True):
+        plain = t.one(sharded=False, net=row.net, optimizer=row.optimizer, devices=row.devices)
+        row.of_time, row.of_plain = row.seconds / plain.seconds, row.state_bytes / plain.state_bytes
+        t.claim("Each of k devices holds at most 1.05 / k of the state (the number is k times the share).",
+                row.of_plain * row.devices, at_most=1.05, exact=True,
+                source="ZeRO: the state divided by the devices")  # fmt: skip
+        t.claim("No more bytes are moved than without shards.", row.moved_bytes / plain.moved_bytes, at_most=1.0,
+                exact=True, source="ZeRO: stage 1 communicates no more")  # fmt: skip
+        bound = "On two devices a step takes at most 1.05 times as long as without shards."
+        t.claim(bound, row.of_time if row.devices == 2 else None, at_most=1.05)
+    t.column("seconds", "ms", ".1f", 1e3, about="a step of 'batch_size' samples a device")
+    t.column("of_time", "time", ".2f", spread=True, about="that over the time of a step without shards")
+    t.column("state_bytes", "state, MB", ".1f", 1e-6,
+             about="what the optimiser holds: in all, or in shards on the fullest device")  # fmt: skip
+    t.column("of_plain", "of plain", ".2f", about="that in shards over all")
+    t.column("moved_bytes", "moved, MB", ".1f", 1e-6,
+             about="what a step sends between devices, if all of it were messages")  # fmt: skip
+    t.note("The MLP has two hidden layers of 'units'.")
+    last = t.maybe(net="resnet", optimizer="adam", sharded=True, devices=2)
+    t.answer(
+        f"In shards each of 2 devices holds {last.of_plain:.2f} of Adam's state for ResNet-18, and a step takes "
+        f"{last.of_time:.2f} of the plain step's time."
+        if last
+        else "Nothing to compare: run it with --devices 2."
     )
-    claims = {
-        "state": Claim(
-            "Each of k devices holds at most 1.05 / k of the state (the number is k times the share).",
-            "ZeRO: the state divided by the devices",
-            1.05,
-            exact=True,
-        ),
-        "moved": Claim(
-            "No more bytes are moved than without shards.", "ZeRO: stage 1 communicates no more", 1.0, exact=True
-        ),
-        "time": Claim("On two devices a step takes at most 1.05 times as long as without shards.", "ours", 1.05),
-    }
-    compared = "parameters after five steps with those of the shards of samples one by one, on one device"
-    together = True
-    common = dict(devices=[2], kind="auto", seed=0, width=64, units=1024)
-    presets = {
-        "quick": dict(common, batch_size=8, steps=1, rounds=1, timeout=300.0),
-        "full": dict(common, devices=[2, 4], batch_size=8, steps=1, rounds=1, timeout=900.0),
-    }
-    little = dict(batch_size=2, steps=1, width=4, units=64)
-
-    def cases(self, settings: Settings) -> List[Case]:
-        return [
-            Case(
-                f"{NETS[net]}, {OPTIMIZERS[optimizer]}, {'shards' if sharded else 'plain'}"
-                f"{f', {n} devices' * (n != 2)}",
-                n,
-                settings={"net": net, "optimizer": optimizer, "sharded": sharded},
-            )
-            for n in settings["devices"]
-            for net in NETS
-            for optimizer in OPTIMIZERS
-            for sharded in (False, True)
-        ]
-
-    def predict(self, settings: Settings, cores: int) -> str:
-        said = ", ".join(f"1 / {n} of the state on {plural(n, 'device')}" for n in settings["devices"])
-        return f"{said}; the same bytes; no more time, since each device updates its part alone."
-
-    def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
-        for row in rows:
-            own = {name: row.case[name] for name in ("net", "optimizer", "devices")}
-            plain = find(rows, sharded=False, **own)
-            if plain is None or not row.case["sharded"]:
-                continue
-            row.keep("of_plain", row.ratios(plain, "state_bytes"))
-            row.keep("state", [len(row.devices) * share for share in row.rounds["of_plain"]])
-            row.keep("moved", row.ratios(plain, "moved_bytes"))
-            row.keep_ratios("of_time", plain)
-            if len(row.devices) == 2:
-                row.keep("time", row.rounds["of_time"])
-
-    def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        row = next((row for row in reversed(rows) if "time" in row.rounds), None)
-        if row is None:
-            return "Nothing to compare: run it with --devices 2."
-        return (
-            f"In shards each of 2 devices holds {row.metrics['of_plain']:.2f} of Adam's state for ResNet-18, and a "
-            f"step takes {row.estimate('time'):.2f} of the plain step's time."
-        )
-
-    def explanation(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        return (
-            "A step of many samples has more to compute, so its time changes less. Gradients and parameters stay whole "
-            "on each device (ZeRO's stages 2 and 3 cut them too)."
-        )
-
-    def columns(self) -> List[Column]:
-        return [
-            Column("seconds", "ms", ".1f", 1e3),
-            Column("of_time", "time", ".2f", spread=True),
-            Column("state_bytes", "state, MB", ".1f", 1e-6),
-            Column("of_plain", "of plain", ".2f"),
-            Column("moved_bytes", "moved, MB", ".1f", 1e-6),
-        ]
-
-    def draw(self, result: Result, figure: style.Figure) -> None:
-        """State and time of each row."""
-        rows = result["rows"]
-        colours = [style.COLOURS[row.case["sharded"]] for row in rows]
-        upper, lower = figure.subplots(2, 1)
-        megabytes = [row.metrics["state_bytes"] / 1e6 for row in rows]
-        style.bars(upper, [row.label for row in rows], megabytes, unit="MB", colours=colours)
-        style.row_bars(figure, rows, "ms", colours, [1e3] * len(rows), lower)
-        upper.set_title("The optimiser's state: all, or a shard")
-        lower.set_title("A step")
+    t.explain(
+        "A step of many samples has more to compute, so its time changes less. Gradients and parameters stay whole on "
+        "each device (ZeRO's stages 2 and 3 cut them too)."
+    )
+    t.bars("state_bytes", "MB", 1e-6, title="The optimiser's state: all, or a shard", colour="sharded")
+    t.bars("seconds", "ms", 1e3, title="A step", colour="sharded")

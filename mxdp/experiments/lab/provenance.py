@@ -11,10 +11,12 @@ from __future__ import annotations
 import ast
 import hashlib
 import io
+import os
 import platform
 import re
 import subprocess
 import sys
+import time
 import tokenize
 from functools import lru_cache
 from importlib import metadata
@@ -40,6 +42,8 @@ UNCOUNTED = tuple(
     )
 )
 """Modules that are imported where something is measured, and only word, judge or draw."""
+BUSY = 0.1
+"""A larger share of the processors' time that goes elsewhere disturbs a measurement."""
 AFTERWARDS = re.compile(r"_?(tell|expect|draw)(_.*)?|LITTLE|SOURCE|COMPARED|TOUR|CHECKS|SLIDE_PANEL")
 """Functions and constants of a question that don't decide what is measured, by name."""
 
@@ -112,9 +116,10 @@ def sources(modules: Iterable[str], since: float) -> Dict[str, str]:
     }
 
 
-def changes(result: Mapping[str, Any]) -> List[str]:
-    """What has changed since ``result`` was measured: modules, and packages of :data:`MEASURED`."""
-    then, now = result["environment"]["versions"], versions()
+def changes(result: Mapping[str, Any], installed: Optional[Mapping[str, str]] = None) -> List[str]:
+    """What has changed since ``result`` was measured: modules, and packages of :data:`MEASURED`, of which other
+    versions are ``installed`` (by default, here)."""
+    then, now = result["environment"]["versions"], versions() if installed is None else installed
     changed = [name for name, was in result["sources"].items() if not was or was != _today(name)]
     changed += [package for package in MEASURED if then.get(package) != now.get(package)]
     return changed if result["sources"] else ["the code (it was not recorded)"]
@@ -162,3 +167,28 @@ def fingerprint(text: str) -> str:
         lines[first - 1 : last] = [lines[first - 1][:left] + lines[last - 1][right:]]
     kept = "\n".join(line.rstrip() for line in lines if line.strip())
     return hashlib.sha256(kept.encode("utf-8")).hexdigest()[:12]
+
+
+class Counters:
+    """The machine's counters at a moment, to see what else than mxdp it does until another."""
+
+    def __init__(self) -> None:
+        times, own = psutil.cpu_times(), os.times()
+        self.clock, self.idle = time.monotonic(), times.idle + getattr(times, "iowait", 0.0)
+        self.own = sum(own[:4])  # with children that have ended
+
+    def elsewhere(self) -> Optional[float]:
+        """The share of the processors' time that went elsewhere since; None where a part of the machine is ours only,
+        of which the counters say nothing."""
+        now, processors = Counters(), psutil.cpu_count() or 1
+        most = processors * (now.clock - self.clock)
+        if most <= 0 or process.cores() < processors:
+            return None
+        return round(min(1.0, max(0.0, 1 - (now.idle - self.idle + now.own - self.own) / most)), 4)
+
+
+def busy_now(seconds: float = 0.5) -> str:
+    """How busy the machine is without us, in a sentence; takes ``seconds``."""
+    share = psutil.cpu_percent(seconds) / 100
+    text = f"This machine's {psutil.cpu_count()} processors are {share:.0%} busy with other work"
+    return f"{text}: times will be disturbed." if share > BUSY else f"{text}."

@@ -16,16 +16,11 @@ from __future__ import annotations
 
 import os
 import pickle
-import signal
 import socket
-import subprocess
 import sys
 import time
-from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence, Tuple
-
-from mxdp.launch.guard import die_with_parent
+from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 
 ALONE, MPI, SYNC, ASYNC, HOROVOD, DDP = "", "mpi", "dist_sync", "dist_async", "horovod", "torch-ddp"
 WORDS = {
@@ -48,8 +43,6 @@ NEEDS: Mapping[str, Mapping[str, str]] = {
 """By engine: the module that it needs, and how to install it."""
 RANKS = {MPI: "PMI_RANK", HOROVOD: "HOROVOD_RANK"}
 OTHERS = "RANK"
-GRACE = 5.0
-"""Seconds that a process has to end what it has started elsewhere, as launchers do, before it is killed."""
 Command = Tuple[List[str], Dict[str, str]]
 
 
@@ -102,37 +95,6 @@ def sharing(folder: Path, number: int, size: int) -> Callable[..., List[Any]]:
         return [pickle.loads((here / str(other)).read_bytes()) for other in range(size)]
 
     return share
-
-
-@contextmanager
-def running(commands: Sequence[Command], log: Any) -> Iterator[List[subprocess.Popen[bytes]]]:
-    """Start these, each in a process group of its own; they print into the file ``log``. In the end, end each with all
-    that it has started; if this process is killed, they are, too (Linux)."""
-    started: List[subprocess.Popen[bytes]] = []
-    try:
-        for command, environ in commands:
-            started.append(
-                subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    env=environ,
-                    start_new_session=True,
-                    preexec_fn=die_with_parent,
-                )
-            )
-        yield started
-    finally:
-        for one in started:
-            one.terminate()
-        until = time.monotonic() + GRACE
-        for one in started:
-            with suppress(subprocess.TimeoutExpired):
-                one.wait(max(0.0, until - time.monotonic()))
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(one.pid, signal.SIGKILL)
-            one.wait()
 
 
 def free_port() -> int:

@@ -13,7 +13,7 @@ import math
 import re
 import sys
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Union
+from typing import Any, Dict, Iterable, List, Mapping, Sequence, Union
 
 from mxdp.errors import MxdpError, UsageError, plural
 from mxdp.experiments.lab import provenance
@@ -25,27 +25,24 @@ TIMELINE = "timeline"
 """The fact in which a row keeps what was recorded (``Timeline.to_json``)."""
 EFFORT = ("processes", "rounds", "timeout", "data_dir")
 """Settings that say how long to measure, not what."""
-NULL = type(None)
-# A type, a tuple of allowed types, a dict (of at least these keys) or a list of one shape.
-ROW = {"label": str, "reference": bool, "case": dict, "devices": list, "facts": dict, "numbers": dict, "oracle": dict}
-RESULT = {
-    "experiment": str,
-    "question": str,
-    "preset": str,
-    "settings": dict,
-    "environment": {"cpu_model": (str, NULL), "cores": int, "python": str, "versions": dict, "commit": (str, NULL)},
-    "sources": dict,
-    "prediction": str,
-    "started": str,
-    "elapsed_seconds": (int, float),
-    "status": str,
-    "error": (str, NULL),
-    "skipped": dict,
-    "oracle": {"checked": int, "wrong": int, "text": str},
-    "bounds": dict,
+NUMBER, MAYBE = (int, float), (str, type(None))
+RESULT: Mapping[str, Any] = {
+    **dict.fromkeys(("experiment", "question", "preset", "prediction", "started", "status"), str),
+    **dict.fromkeys(("settings", "environment", "sources", "skipped", "oracle", "bounds"), dict),
+    "error": MAYBE,
+    "elapsed_seconds": NUMBER,
     "elsewhere": list,
-    "rows": [ROW],
+    "rows": list,
+    "environment.cpu_model": MAYBE,
+    "environment.cores": int,
+    "environment.versions": dict,
+    "environment.commit": MAYBE,
+    "oracle.checked": int,
+    "oracle.wrong": int,
+    "oracle.text": str,
 }
+ROW = {"label": str, "reference": bool, "case": dict, "devices": list, "facts": dict, "numbers": dict, "oracle": dict}
+"""What a result and each of its rows must have, and of which types; they may have more."""
 
 
 def write(result: Mapping[str, Any], folder: Union[str, Path]) -> Path:
@@ -55,12 +52,12 @@ def write(result: Mapping[str, Any], folder: Union[str, Path]) -> Path:
         ValueError: the record is not complete; nothing is written.
         MxdpError: the file can't be written.
     """
-    record = plain(result)
+    record: Dict[str, Any] = plain(result)
     wrong = problem(record)
     if wrong:
         raise ValueError(f"not a result: {wrong}")
     stamp = re.sub(r"[+-]\d\d:?\d\d$|:", "", record["started"])
-    path = Path(folder) / record["experiment"] / f"{stamp}.json"
+    path = Path(folder, str(record["experiment"]), f"{stamp}.json")
     write_beside(path, json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
     return path
 
@@ -148,9 +145,9 @@ def due(name: str, preset: str, folder: Path) -> str:
     return f"measured before a change of {changed[0]}{more}" if changed else ""
 
 
-def problem(result: Any) -> Optional[str]:
-    """What is wrong with ``result`` as a record of this version; None if nothing is."""
-    found = _mismatch(result, RESULT, "")
+def problem(result: Any) -> str:
+    """What is wrong with ``result`` as a record of this version; empty if nothing is."""
+    found = _lacks(result, RESULT, "")
     if found:
         return found
     if not NAME.fullmatch(result["experiment"]):
@@ -158,35 +155,29 @@ def problem(result: Any) -> Optional[str]:
     if result["status"] not in ("ok", "failed", "timeout", "skipped"):
         return f"status {result['status']!r} is unknown"
     for index, row in enumerate(result["rows"]):
-        numbers = row["numbers"]
-        if not numbers.get("seconds") or not all(isinstance(own, list) for own in numbers.values()):
+        found = _lacks(row, ROW, f"rows[{index}].")
+        if found:
+            return found
+        if not row["numbers"].get("seconds") or not all(isinstance(own, list) for own in row["numbers"].values()):
             return f"rows[{index}].numbers has no list of seconds"
-        values = [value for own in numbers.values() for value in own if value is not None]
-        if not all(type(value) in (int, float) and math.isfinite(value) for value in values):
+        values = [value for own in row["numbers"].values() for value in own if value is not None]
+        if not all(type(value) in (bool, int, float) for value in values):
             return f"rows[{index}].numbers has other than numbers"
-    return None
+    return ""
 
 
-def _mismatch(value: Any, shape: Any, where: str) -> Optional[str]:
-    """Where and how ``value`` first differs from ``shape``; None if it does not."""
-    if isinstance(shape, dict):
-        if not isinstance(value, dict):
-            return f"{where or 'the record'} is not an object"
-        parts: Iterable[Any] = ((key, inner, f"{where}.{key}" if where else key) for key, inner in shape.items())
-        problems = (
-            f"{name} is missing" if key not in value else _mismatch(value[key], inner, name)
-            for key, inner, name in parts
-        )
-        return next(filter(None, problems), None)
-    if isinstance(shape, list):
-        if not isinstance(value, list):
-            return f"{where} is not a list"
-        return next(filter(None, (_mismatch(item, shape[0], f"{where}[{i}]") for i, item in enumerate(value))), None)
-    # True is an int to Python, but a count of true is a mistake.
-    if isinstance(value, shape) and not (isinstance(value, bool) and shape is not bool):
-        return None
-    names = " or ".join("null" if t is NULL else t.__name__ for t in (shape if isinstance(shape, tuple) else (shape,)))
-    return f"{where} is {value!r:.40}, not {names}"
+def _lacks(record: Any, shape: Mapping[str, Any], where: str) -> str:
+    """Which part of this shape the record lacks, or has of another type, in words; empty if it has all."""
+    for path, kind in shape.items():
+        inner = record
+        for name in path.split("."):
+            if not isinstance(inner, dict) or name not in inner:
+                return f"{where}{path} is missing"
+            inner = inner[name]
+        # True is an int to Python, but a count of true is a mistake.
+        if not isinstance(inner, kind) or (isinstance(inner, bool) and kind is not bool):
+            return f"{where}{path} is {inner!r:.40}"
+    return ""
 
 
 def slugs(labels: Iterable[str]) -> Dict[str, str]:

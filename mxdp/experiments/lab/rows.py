@@ -46,8 +46,9 @@ def _rank(n: int) -> int:
 
 class Number:
     """One value a process; None where it has none. ``runs`` has the run of each process, and ``label`` is the row's.
+    ``truth``: all are true or false.
 
-    Numbers are added, subtracted, multiplied and divided process by process.
+    Numbers are added, subtracted, multiplied and divided process by process. A number that a row gets has its label.
 
     >>> ratio = Number([1.0, 3.0, 2.0]) / Number([1.0, 2.0, 0.0])
     >>> ratio.values, f"{ratio:.2f}", f"{Number([1, 2, 3, 4, 5, 6]) / 2:.1f}"
@@ -55,7 +56,9 @@ class Number:
     """
 
     def __init__(self, values: Iterable[Any], runs: Optional[Sequence[int]] = None, label: str = "") -> None:
-        self.values: List[Value] = [_finite(value) for value in values]
+        every = list(values)
+        self.truth = bool(every) and all(isinstance(value, bool) for value in every)
+        self.values: List[Value] = [_finite(value) for value in every]
         self.runs = list(runs) if runs is not None else [0] * len(self.values)
         self.label = label
 
@@ -110,7 +113,7 @@ class Number:
         return True if low >= bound else False if high < bound else None
 
     def apart(self, other: Number) -> Optional[float]:
-        """How far it is off ``other``: 0 where their intervals overlap, otherwise the ratio of the nearest ends, less 1.
+        """How far it is off ``other``: 0 where their intervals overlap, else the ratio of the nearest ends, less 1.
         None without intervals.
 
         >>> time = Number([2, 3] * 3)
@@ -200,6 +203,11 @@ class Row:
         self.label, self.reference = label, reference
         self.__dict__.update(known)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, Number):  # whatever rows it was computed from
+            value = Number(value.values, value.runs, self.label)
+        super().__setattr__(name, value)
+
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"the row {self.__dict__.get('label')!r} has no {name!r}")
 
@@ -214,7 +222,7 @@ class Row:
 
 def fastest(rows: Sequence[Row], name: str = "seconds") -> Row:
     """The row whose median is least. It may be by chance: compare with all :func:`contenders`."""
-    return min(rows, key=lambda row: row.get(name).median)  # type: ignore[no-any-return]
+    return min(rows, key=lambda row: row.get(name).median)
 
 
 def contenders(rows: Sequence[Row], name: str = "seconds") -> List[Row]:

@@ -28,6 +28,7 @@ import psutil
 from mxdp.errors import MxdpError, plural
 from mxdp.experiments.lab import Case, Settings, Work, ranks
 from mxdp.experiments.lab.ranks import HOROVOD, MPI, SYNC, WORDS
+from mxdp.experiments.lab.start import running
 from mxdp.experiments.many_processes import victim
 from mxdp.experiments.many_processes.hosts import two_hosts
 from mxdp.experiments.many_processes.victim import CUT_OFF, KILLED, STOPPED
@@ -101,7 +102,7 @@ def by_engine(case, s, harm):
         command = _command(case.workers, case.by, s, folder, harm, 0)
         started, servers = ranks.commands(case.by, case.workers, command, os.environ)
         files = [Path(folder, f"rank.{rank}") for rank in range(case.workers)]
-        with ranks.running([*started, *servers], 2) as every:
+        with running([*started, *servers], 2) as every:
             while not all(file.exists() for file in files):
                 ended = [process.returncode for process in every if process.poll() is not None]
                 if ended:

@@ -1,120 +1,143 @@
-"""Latency and throughput of forward passes: on one device, in stages and on replicas, by batch.
+"""Do several devices give more answers a second, or each answer sooner?
 
 Stages don't shorten the latency: a batch still goes through all layers, and over a link too. But the next batch follows
 close behind, so p balanced stages give up to p times the throughput. Replicas do, too.
 """
 
-from __future__ import annotations
-
-from typing import List
-
+from mxdp.backend import upload
 from mxdp.errors import plural
-from mxdp.experiments.harness.claims import Claim
-from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Settings, experiment
-from mxdp.experiments.harness.rows import Row, find_all
-from mxdp.experiments.other_splits.split import FULL, INTEGERS, ONE_DEVICE, QUICK, several
-from mxdp.experiments.report import style
+from mxdp.experiments.devices import devices_of, timed
+from mxdp.experiments.lab import Case, Work
+from mxdp.experiments.other_splits import split
+from mxdp.experiments.other_splits.split import ONE_DEVICE, SplitNet, memory, network, several, stage_cuts, workers
+from mxdp.experiments.show import style
+from mxdp.layers import forward, init
+from mxdp.parallel.stage_times import measure_stages
 from mxdp.plans.cost.simulate import pipeline_seconds
 from mxdp.plans.pipeline import inference
 
+SOURCE = "Slides 'Multi-GPU', latency and throughput"
+COMPARED = "scores of every replica"
+TOGETHER = True
+PRESETS = {
+    "quick": dict(split.QUICK, batches=[1, 8, 64], stream=8),
+    "full": dict(split.FULL, batches=[1, 16, 256], stream=8),
+}
+CHECKS = {"batches": split.INTEGERS}
+LITTLE = dict(batches=[1, 2], stream=2)
 ONE = "1 device"
 
 
-@experiment
-class LatencyThroughput(Experiment):
-    """One device, stages and replicas, by batch: forward passes alone and in a stream."""
+def cases(s):
+    layouts = [(ONE, 1, 1)]
+    for n in several(s):
+        layouts += [(f"{n} stages", n, 1), (f"{n} replicas", 1, n)]
+    for layout, stages, replicas in layouts:
+        for batch in s.batches:
+            yield Case(f"{layout}, batch {batch}", stages * replicas, layout=layout, stages=stages, batch=batch)
 
-    name = "latency-throughput"
-    question = "Do several devices give more answers a second, or each answer sooner?"
-    source = "Slides 'Multi-GPU', latency and throughput"
-    how_to_read = (
-        "Latency ('ms') is the time of one batch alone. Throughput ('answers/s') is that of a stream of batches, with "
-        "no wait between them. With replicas, each device has the whole network, and they take turns. 'Model' is the "
-        "stream's predicted over its measured time, from the times of the stages, each measured alone just before. "
-        "'MB' is the memory of the device that needs most, as MXNet counts it."
-    )
-    claims = {
-        f"stages_{name}": Claim(
-            f"With the largest batch, stages have at least {most} of one device.", source, bound, True
+
+def expect(s, cores):
+    said = []
+    for n in several(s):
+        seconds = pipeline_seconds(inference(n, s.stream), [1 / n] * n, cores=cores)
+        said.append(f"{n} equal stages give {s.stream / seconds:.2f} times the throughput of one device")
+    return f"On {plural(cores, 'core')}, {' and '.join(said)}, at the same latency." if said else ONE_DEVICE
+
+
+def oracle(case, s):
+    """Forward passes alone, of every replica."""
+    replicas = _replicas(case, s)
+    X, _ = replicas[0].batch(case.batch)
+    net, shape = network("stages")
+    params = init(net, shape, s.seed)
+    expected = forward(net, upload(X, params[0][0].ctx), params).asnumpy()
+    for replica in replicas:
+        yield replica.make().scores(X).asnumpy(), expected
+
+
+def set_up(case, s):
+    """A round measures the stages alone, for the prediction, then one batch, then a stream of batches."""
+    replicas, batch, stream = _replicas(case, s), case.batch, s.stream
+    pipes = [replica.make() for replica in replicas]
+    X, _ = replicas[0].batch(batch)
+
+    def send(batches):
+        return [pipes[number % len(pipes)].scores(X) for number in range(batches)]
+
+    send(stream)
+    devices = [device for pipe in pipes for device in pipe.devices]
+    lasting = [2 * own for pipe in pipes for own in pipe.param_bytes()]
+    moved, peak = pipes[0].scores_bytes(batch), memory(devices, lasting, lambda: send(stream))
+    # Each replica gets its share of the stream, and Python pushes to one replica after the other.
+    plan, cores = inference(case.stages, -(-stream // len(pipes))), workers(pipes[0].devices)
+    crowd = max(1.0, len(pipes) / cores)
+
+    def one_round():
+        times = measure_stages(pipes[0], X, None)
+        latency, seconds = timed(lambda: send(1)), timed(lambda: send(stream))
+        slowed = [crowd * stage for stage in times.forward]
+        expected = pipeline_seconds(plan, slowed, cores=cores, push=len(pipes) * times.push)
+        ratios = dict(answers_per_second=batch * stream / seconds, predicted_over_measured=expected / seconds)
+        return seconds, dict(ratios, latency_seconds=latency, bytes_moved=moved, peak_bytes=peak)
+
+    return Work(one_round, devices)
+
+
+def _replicas(case, s):
+    """With one replica its stages are on all devices."""
+    devices, stages = devices_of(case, s), case.stages
+    cuts = stage_cuts(devices[0], stages, 1, max(s.batches), s.seed, training=False)
+    groups = [devices[first : first + stages] for first in range(0, len(devices), stages)]
+    return [SplitNet("pipeline", *network("stages"), group, s.seed, {"cuts": cuts}) for group in groups]
+
+
+def tell(t, s):
+    t.column("latency_seconds", "ms", scale=1e3, about="the latency: the time of one batch alone")
+    about = "the throughput: that of a stream of batches, with no wait between them"
+    t.column("answers_per_second", "answers/s", about=about)
+    t.column("answers_of_one", "of 1 dev.", ".2f", spread=True, about="the throughput over that of one device")
+    about = "the stream's predicted over its measured time, from those of the stages, each measured alone just before"
+    t.column("predicted_over_measured", "model", ".2f", about=about)
+    t.column("bytes_moved", "kB sent", scale=1e-3, about="what a batch sends between devices")
+    t.column("peak_bytes", "MB", ".1f", 1e-6, about="the memory of the device that needs most, as MXNet counts it")
+    t.note("With replicas, each device has the whole network, and they take turns.")
+    t.draw(lambda figure: _draw(figure, t))
+    t.answer(ONE_DEVICE)
+    most = max(s.batches)
+    for row in t.rows:
+        one = t.one(layout=ONE, batch=row.batch)
+        row.answers_of_one = row.answers_per_second / one.answers_per_second
+        row.latency_of_one = row.latency_seconds / one.latency_seconds
+        if row.stages > 1 and row.batch == most:
+            sentence = "With the largest batch, stages have at least 1.2 times the throughput of one device."
+            t.claim(sentence, row.answers_of_one, at_least=1.2, source="the cost model")
+            sentence = "With the largest batch, stages have at least 0.9 times the latency of one device."
+            t.claim(sentence, row.latency_of_one, at_least=0.9, source="the slides")
+    for stages in several(s)[:1]:
+        row = t.one(batch=most, stages=stages)
+        given = f"{row.answers_of_one:.2f} times the throughput of one device, at {row.latency_of_one:.2f} times its"
+        t.answer(f"With batches of {most}, {row.layout} give {given} latency.")
+
+
+def _draw(figure, t):
+    from matplotlib.patheffects import withStroke
+
+    figure.set_size_inches(style.WIDTH, 1.3 * style.HEIGHT)
+    axes = figure.add_subplot()
+    for layout, colour in zip(dict.fromkeys(row.layout for row in t.rows), style.COLOURS):
+        points = sorted(
+            (row.batch, row.answers_per_second.median, row.latency_seconds.median * 1e3)
+            for row in t.find(layout=layout)
         )
-        for name, most, source, bound in (
-            ("answers", "1.2 times the throughput", "the cost model", 1.2),
-            ("latency", "0.9 times the latency", "the slides", 0.9),
-        )
-    }
-    together = True
-    compared = "scores of every replica"
-    presets = {
-        "quick": dict(QUICK, batches=[1, 8, 64], stream=8),
-        "full": dict(FULL, batches=[1, 16, 256], stream=8),
-    }
-    checks = {"batches": INTEGERS}
-    little = dict(batches=[1, 2], stream=2)
-
-    def cases(self, settings: Settings) -> List[Case]:
-        layouts = [(ONE, 1, 1)]
-        for n in several(settings):
-            layouts += [(f"{n} stages", n, 1), (f"{n} replicas", 1, n)]
-        return [
-            Case(f"{layout}, batch {batch}", stages * replicas, settings=dict(
-                schedule="inference", layout=layout, stages=stages, replicas=replicas, batch=batch,
-                micro_batches=settings["stream"],
-            ))
-            for layout, stages, replicas in layouts
-            for batch in settings["batches"]
-        ]  # fmt: skip
-
-    def predict(self, settings: Settings, cores: int) -> str:
-        stream, said = settings["stream"], []
-        for n in several(settings):
-            seconds = pipeline_seconds(inference(n, stream), [1 / n] * n, cores=cores)
-            said.append(f"{n} equal stages give {stream / seconds:.2f} times the throughput of one device")
-        return f"On {plural(cores, 'core')}, {' and '.join(said)}, at the same latency." if said else ONE_DEVICE
-
-    def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
-        for row in rows:
-            judged = row.case["stages"] > 1 and row.case["batch"] == max(settings["batches"])
-            for one in find_all(rows, layout=ONE, batch=row.case["batch"]):
-                for name, metric in (("answers", "answers_per_second"), ("latency", "latency_seconds")):
-                    for kept in [f"{name}_of_one"] + [f"stages_{name}"] * judged:
-                        row.keep(kept, row.ratios(one, metric))
-
-    def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        if not several(settings):
-            return ONE_DEVICE
-        row = find_all(rows, batch=max(settings["batches"]), stages=several(settings)[0])[0]
-        answers, latency = row.estimate("answers_of_one"), row.estimate("latency_of_one")
-        given = f"{answers:.2f} times the throughput of one device, at {latency:.2f} times its latency"
-        return f"With batches of {row.case['batch']}, {row.case['layout']} give {given}."
-
-    def columns(self) -> List[Column]:
-        return [
-            Column("latency_seconds", "ms", scale=1e3),
-            Column("answers_per_second", "answers/s"),
-            Column("answers_of_one", "of 1 dev.", ".2f", spread=True),
-            Column("predicted_over_measured", "model", ".2f"),
-            Column("bytes_moved", "kB sent", scale=1e-3),
-            Column("peak_bytes", "MB", ".1f", 1e-6),
-        ]
-
-    def draw(self, result: Result, figure: style.Figure) -> None:
-        from matplotlib.patheffects import withStroke
-
-        figure.set_size_inches(style.WIDTH, 1.3 * style.HEIGHT)
-        axes = figure.add_subplot()
-        for layout, colour in zip(dict.fromkeys(row.case["layout"] for row in result["rows"]), style.COLOURS):
-            points = sorted(
-                (row.case["batch"], row.metrics["answers_per_second"], row.metrics["latency_seconds"] * 1e3)
-                for row in find_all(result["rows"], layout=layout)
-            )
-            axes.plot(*list(zip(*points))[1:], "o-", color=colour, label=layout)
-            for batch, *point in points if layout == ONE else ():
-                place = dict(textcoords="offset points", ha="right", color=colour, weight="bold", zorder=5)
-                text = axes.annotate(str(batch), point, (-8, 4), **place)
-                text.set_path_effects([withStroke(linewidth=5, foreground="white")])  # no curve runs through it
-        axes.set(yscale="log", xlabel="answers a second", ylabel="latency, ms", xlim=(0, None))
-        axes.set_title("numbers: batch of each point", loc="right", weight="normal", size=11.5)
-        axes.locator_params(axis="x", nbins=5)
-        axes.xaxis.set_major_formatter("{x:,.6g}")
-        style.plain_logarithmic(axes.yaxis)
-        figure.legend(loc="outside lower center", ncols=3)
+        axes.plot(*list(zip(*points))[1:], "o-", color=colour, label=layout)
+        for batch, *point in points if layout == ONE else ():
+            place = dict(textcoords="offset points", ha="right", color=colour, weight="bold", zorder=5)
+            text = axes.annotate(str(batch), point, (-8, 4), **place)
+            text.set_path_effects([withStroke(linewidth=5, foreground="white")])  # no curve runs through it
+    axes.set(yscale="log", xlabel="answers a second", ylabel="latency, ms", xlim=(0, None))
+    axes.set_title("numbers: batch of each point", loc="right", weight="normal", size=11.5)
+    axes.locator_params(axis="x", nbins=5)
+    axes.xaxis.set_major_formatter("{x:,.6g}")
+    style.plain_logarithmic(axes.yaxis)
+    figure.legend(loc="outside lower center", ncols=3)

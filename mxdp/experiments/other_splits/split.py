@@ -1,70 +1,177 @@
-"""What ``strategies``, ``layerwise`` and ``tiles`` share: what is compared, finished and shown of a step."""
+"""One network, split in several ways: made, compared with the serial run, timed, and told of."""
 
 from __future__ import annotations
 
-from typing import ClassVar, List, Sequence, Tuple
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from typing import Any, Callable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from mxdp.experiments.harness.experiment import Column, Experiment, Settings
-from mxdp.experiments.harness.rows import Row, find
+import numpy as onp
+
+from mxdp import process
+from mxdp.backend import Device, HostArray, autograd, upload
+from mxdp.experiments.lab import Settings
+from mxdp.experiments.memory import peak_bytes
+from mxdp.experiments.oracle import TOLERANCE, largest
+from mxdp.layers import LENET, BatchNorm, Conv, Dense, LayerParams, Net, Pool, Relu, Shape, forward, init
+from mxdp.parallel.combined import Combined
+from mxdp.parallel.data import Data
+from mxdp.parallel.layer_costs import find_cuts
+from mxdp.parallel.layerwise import Layerwise
+from mxdp.parallel.pipeline import Pipeline
+from mxdp.parallel.tile import Tile
+from mxdp.parallel.traffic import flat
+from mxdp.plans.pipeline import pipeline
+from mxdp.scratch import cross_entropy, get_params, sgd
+from mxdp.tracing.recording import can_record
 
 SERIAL = "serial"
 COMBINED = ("data x pipeline", "data x layerwise")
 GROUPS = 2
 """Over which ``COMBINED`` splits the batch. A group splits its shard once more, as the second word says."""
+STRATEGIES: Mapping[str, Callable[..., Any]] = {
+    SERIAL: Data, "data": Data, "pipeline": Pipeline, "layerwise": Layerwise, "tile": Tile,
+    **{name: partial(Combined, split=split, groups=GROUPS) for name, split in zip(COMBINED, (Pipeline, Layerwise))},
+}  # fmt: skip
+"""In the order of their colours."""
 ONE_DEVICE = "One device has nothing to split: run it with --devices 2."
 """In place of an answer."""
 COMPARED = "losses, scores, each gradient and, after three steps, each parameter"
-COLUMNS = (
-    "The column 'ms' is the time of a step (forward, backward, update), and 'pred.' the cost model's prediction, with "
-    "the interval that its measured constants give it. 'Faster' compares with one device. 'Moved' is what a step sends "
-    "between devices, calculated from the shapes. 'MB' is the memory of the device that needs most, as MXNet counts "
-    "it, and 'MB pred.' is calculated from the shapes."
-)
-"""For ``how_to_read``."""
-QUICK = dict(devices=[2], kind="auto", seed=0, timeout=120.0)
-FULL = dict(devices=[2, 4], kind="auto", seed=0, timeout=1200.0)
+QUICK = dict(devices=[2], timeout=120.0)
+FULL = dict(devices=[2, 4], timeout=1200.0)
 """What the presets of this room have in common."""
 INTEGERS = (lambda values: all(type(each) is int for each in values), "whole numbers")
 """A check of a setting."""
+STEPS, LR = 3, 0.1
+"""Steps after which parameters are compared, and their learning rate."""
+NETS = {"lenet": "LeNet", "wide": "Wide net"}
+
+# Channels that are not multiples of 8: else oneDNN stores images in blocks, and its operators ask for temporary space,
+# of which mxdp's settings allow many copies.
+PICTURES: Net = (
+    Conv(10, kernel=3, padding=1), BatchNorm(), Relu(), Pool(2),
+    Conv(20, kernel=3, padding=1), BatchNorm(), Relu(), Pool(2),
+    Dense(10),
+)  # fmt: skip
+# Can be cut into two halves that take nearly the same time. Its convolutions, like LeNet's, use none of oneDNN's
+# temporary space, so the memory of a step is that of its activations.
+STAGES: Net = (
+    Conv(20, kernel=3), Relu(), Conv(20, kernel=3), Relu(), Pool(2, kind="avg"),
+    Conv(60, kernel=3), Relu(), Conv(60, kernel=3), Relu(), Pool(2, kind="avg"),
+    Dense(10),
+)  # fmt: skip
 
 
-class SplitExperiment(Experiment):
-    """One network, split in several ways. A row is a way to split it, and a round some steps."""
-
-    together = True
-    compared = COMPARED
-    alike: ClassVar[Sequence[str]] = ()
-    """What a row's case has in common with that of the serial row it is compared with."""
-
-    def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
-        for row in rows:
-            row.metrics["seconds_per_step"] = row.median
-            row.keep("predicted_seconds", row.rounds["predicted_seconds"])
-            serial = find(rows, strategy=SERIAL, **{name: row.case[name] for name in self.alike})
-            if serial:
-                row.keep("speedup", serial.ratios(row))
-
-    def columns(self) -> List[Column]:
-        return [
-            Column("seconds", "ms", scale=1e3),
-            Column("predicted_seconds", "pred.", scale=1e3, spread=True),
-            Column("speedup", "faster", ".2f", unit="x"),
-            Column("bytes_moved", "moved MB", scale=1e-6),
-            Column("peak_bytes", "MB", scale=1e-6),
-            Column("predicted_peak_bytes", "MB pred.", scale=1e-6),
-        ]
-
-
-def several(settings: Settings) -> List[int]:
+def several(s: Settings) -> List[int]:
     """The numbers of devices on which a network can be split."""
-    return [n for n in settings["devices"] if n > 1]
+    return [n for n in s.devices if n > 1]
 
 
-def wide_numbers(units: int) -> Tuple[int, int]:
-    """Of three dense layers of ``units`` units, from 784 inputs to 10 outputs: the parameters, and the numbers that
-    layerwise partitioning sums over devices for one sample, forward and backward.
+def network(name: str, size: int = 0) -> Tuple[Net, Shape]:
+    """``lenet``; ``stages``: a deeper one for the same images; ``wide``: three dense layers of ``size`` units;
+    ``pictures``: the slides' stack, for pictures of ``size`` x ``size`` pixels."""
+    if name == "wide":
+        return (Dense(size), Relu(), Dense(size), Relu(), Dense(size), Relu(), Dense(10)), (784,)
+    if name == "pictures":
+        return PICTURES, (3, size, size)
+    return {"lenet": LENET, "stages": STAGES}[name], (1, 28, 28)
 
-    >>> wide_numbers(512)
+
+def numbers_of(name: str, units: int) -> Tuple[int, int]:
+    """Of LeNet, or of the wide net with so many units: the parameters, and the numbers that layerwise partitioning sums
+    over devices for one sample, forward and backward.
+
+    >>> numbers_of("wide", 512)
     (932362, 1034)
     """
+    if name == "lenet":
+        return 129_068, 4_860
     return (784 + 1) * units + 2 * (units + 1) * units + 10 * (units + 1), 2 * units + 10
+
+
+@dataclass(frozen=True)
+class SplitNet:
+    """A network for inputs of ``shape``, split by ``strategy`` over ``devices``; ``options`` are the strategy's own."""
+
+    strategy: str
+    net: Net
+    shape: Shape
+    devices: Sequence[Device]
+    seed: int
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def make(self) -> Any:
+        """The strategy (:class:`mxdp.parallel.strategy.Strategy`), with the initial parameters."""
+        params = init(self.net, self.shape, self.seed)
+        return STRATEGIES[self.strategy](self.net, params, self.shape, self.devices, **self.options)
+
+    def batch(self, samples: int) -> Tuple[HostArray, HostArray]:
+        """Random samples and labels on the host."""
+        random = onp.random.RandomState(self.seed + 1)
+        return random.uniform(-1, 1, (samples, *self.shape)).astype("float32"), random.randint(0, 10, samples)
+
+    def compare(self, samples: int) -> Iterator[Tuple[Any, ...]]:
+        """For an oracle: scores, losses, each gradient and, after three steps, each parameter, with the serial run's.
+
+        The tolerance is relative to the largest number of a layer: the gradient of a bias before a batch normalisation
+        is zero except for rounding.
+        """
+        X, y = self.batch(samples)
+        made = self.make()
+        actual = _to_host([[made.scores(X)], [made.step(X, y)], *made.gradients()])
+        for _ in range(STEPS - 1):
+            made.update(LR, samples)
+            made.step(X, y)
+        made.update(LR, samples)
+        for layer, expected in zip(actual + _to_host(made.params()), self._serial(X, y)):
+            yield from scaled(layer, expected)
+
+    def _serial(self, X: HostArray, y: HostArray) -> List[List[HostArray]]:
+        """The same on the first device alone, in plain MXNet."""
+        device = self.devices[0]
+        params = [get_params(layer, device) for layer in init(self.net, self.shape, self.seed)]
+        x, labels = upload(X, device), upload(y, device)
+        expected = _to_host([[forward(self.net, x, params)]])
+        for step in range(STEPS):
+            with autograd.record():
+                losses = cross_entropy(forward(self.net, x, params), labels)
+            losses.backward()
+            if not step:
+                expected += _to_host([[losses], *([param.grad for param in layer] for layer in params)])
+            sgd(flat(params), LR, len(X))
+        return expected + _to_host(params)
+
+
+def scaled(actual: Sequence[HostArray], expected: Sequence[HostArray]) -> Iterator[Tuple[Any, ...]]:
+    """The arrays of one layer in pairs, for an oracle, with the scale of the layer's largest expected number."""
+    scale = max(map(largest, expected), default=0.0)
+    for pair in zip(actual, expected):
+        yield (*pair, TOLERANCE, scale)
+
+
+def memory(devices: Sequence[Device], lasting: Sequence[int], work: Callable[[], Any]) -> Optional[int]:
+    """The most bytes in use on one of ``devices`` while ``work`` runs, with the ``lasting`` ones that are there before;
+    None where MXNet can't count them (its profiler follows only the first CPU devices). Waits."""
+    return max(map(sum, zip(lasting, peak_bytes(work, devices)))) if can_record(devices) else None
+
+
+@lru_cache(maxsize=None)
+def stage_cuts(
+    device: Device, stages: int, micro_batches: int, batch_size: int, seed: int, training: bool = True
+) -> Tuple[int, ...]:
+    """Where the network ``stages`` is cut, by the time of each layer, measured once for all cases of a process. Waits.
+
+    Without ``training`` forward passes alone count.
+    """
+    net, shape = network("stages")
+    plan = pipeline("gpipe", stages, micro_batches)
+    return find_cuts(net, init(net, shape, seed), shape, device, plan, batch_size, training=training)
+
+
+def workers(devices: Sequence[Device]) -> int:
+    """How many of ``devices``, and Python, can work at the same time: one for each core, or all, if they are GPUs."""
+    return process.cores() if devices[0].device_type == "cpu" else len(devices) + 1
+
+
+def _to_host(layers: Sequence[LayerParams]) -> List[List[HostArray]]:
+    return [[array.asnumpy() for array in layer] for layer in layers]

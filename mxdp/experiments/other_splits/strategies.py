@@ -1,37 +1,29 @@
-"""One network, split in every way: which way is the fastest?
+"""Which way to split a network is the fastest?
 
 Data parallelism cuts the batch, a pipeline the list of layers, layerwise partitioning each layer, and tiles the
 pictures. All divide the work, and differ in what they send. Data parallelism sends the gradients of all parameters,
 whatever the batch. The others send activations, which grow with the batch, and at most the gradients of the parameters
-that devices share. So the cost model (:mod:`mxdp.experiments.other_splits.work.split`) recommends data parallelism for
-few parameters and a large batch (LeNet: 129,000 parameters, 256 samples), and layerwise partitioning for many
-parameters and a small batch (three dense layers: 2.9 million parameters, 32 samples).
+that devices share. So the cost model (:mod:`.steps`) recommends data parallelism for few parameters and a large batch
+(LeNet: 129,000 parameters, 256 samples), and layerwise partitioning for many parameters and a small batch (three dense
+layers: 2.9 million parameters, 32 samples).
 """
 
-from __future__ import annotations
-
-from typing import List
-
 from mxdp.errors import either, plural
-from mxdp.experiments.harness.claims import Claim
-from mxdp.experiments.harness.experiment import Case, Result, Settings, experiment
-from mxdp.experiments.harness.rows import Row, contenders, fastest, find_all
-from mxdp.experiments.other_splits import panels
-from mxdp.experiments.other_splits.split import (
-    COLUMNS,
-    FULL,
-    ONE_DEVICE,
-    QUICK,
-    SERIAL,
-    SplitExperiment,
-    several,
-    wide_numbers,
-)
-from mxdp.experiments.report import style
+from mxdp.experiments.devices import devices_of
+from mxdp.experiments.lab import Case, contenders, fastest
+from mxdp.experiments.other_splits import panels, split
+from mxdp.experiments.other_splits.split import NETS, ONE_DEVICE, SERIAL, SplitNet, network, numbers_of, several
+from mxdp.experiments.other_splits.steps import set_up_steps, tell_steps
+from mxdp.experiments.show.style import number
 
-NETS = {"lenet": "LeNet", "wide": "Wide net"}
-LENET_NUMBERS = 129_068, 4_860
-"""As :func:`mxdp.experiments.other_splits.split.wide_numbers`."""
+SOURCE = "Dive into Deep Learning, 'Training on Multiple GPUs', the figure of the ways to split"
+COMPARED = split.COMPARED
+TOGETHER = True
+PRESETS = {
+    "quick": dict(split.QUICK, batch_size=256, units=1024, steps=2),
+    "full": dict(split.FULL, batch_size=256, units=2048, steps=2),
+}
+LITTLE = dict(batch_size=40, units=16, steps=2)
 WAYS = {
     SERIAL: "serial training",
     "data": "data parallelism",
@@ -40,99 +32,82 @@ WAYS = {
     "tile": "tiles",
 }
 MICRO_BATCHES = 4
+ODD = 13
+"""Samples that the oracle compares: a prime, so that shards and micro-batches are uneven."""
 
 
-@experiment
-class Strategies(SplitExperiment):
-    """Serial, data, pipeline, layerwise and tile, on two networks."""
+def cases(s):
+    for net, title in NETS.items():
+        for strategy in WAYS:
+            if (net, strategy) != ("wide", "tile"):  # it has no pictures to cut into tiles
+                for n in [1] if strategy == SERIAL else several(s):
+                    name = strategy + (f" x {n}" if strategy != SERIAL else "")
+                    yield Case(f"{title}, {name}", n, net=net, strategy=strategy, batch=_batch(net, s))
 
-    name = "strategies"
-    question = "Which way to split a network is the fastest?"
-    source = "Dive into Deep Learning, 'Training on Multiple GPUs', the figure of the ways to split"
-    how_to_read = (
-        f"{COLUMNS} The pipeline is GPipe with {MICRO_BATCHES} micro-batches. The wide net has three dense layers and "
-        "an eighth of the batch. A pipeline and layerwise partitioning also divide the parameters, for a network that "
-        "does not fit on one device; tiles divide a single picture, which nothing else does."
-    )
-    claims = {
-        "expected_of_fastest": Claim(
-            "The cost model finds the fastest way to split each network: its choice takes at most 1.1 times as long as "
-            "every other way, compared round by round.",
-            "the cost model",
-            1.1,
+
+def expect(s, cores):
+    said = []
+    for net, title in NETS.items():
+        samples, (params, sums) = _batch(net, s), numbers_of(net, s.units)
+        data, layers = 8 * params / 1e6, 8 * sums * samples / 1e6
+        less = "data parallelism" if data < layers else "layerwise partitioning"
+        said.append(
+            f"{title}, batch {samples}: {less} sends less. On two devices the gradients are {number(data)} MB, and the "
+            f"sums of layerwise partitioning {number(layers)} MB."
         )
-    }
-    alike = ("net",)
-    presets = {
-        "quick": dict(QUICK, rounds=1, repeats=12, batch_size=256, units=1024, steps=2),
-        "full": dict(FULL, rounds=1, repeats=12, batch_size=256, units=2048, steps=2),
-    }
-    little = dict(batch_size=40, units=16, steps=2)
-
-    def cases(self, settings: Settings) -> List[Case]:
-        return [
-            Case(
-                f"{title}, {strategy}" + (f" x {n}" if strategy != SERIAL else ""),
-                n,
-                settings={"net": net, "strategy": strategy, "batch": _batch(net, settings)},
-            )
-            for net, title in NETS.items()
-            for strategy in WAYS
-            if (net, strategy) != ("wide", "tile")  # it has no pictures to cut into tiles
-            for n in ([1] if strategy == SERIAL else several(settings))
-        ]
-
-    def predict(self, settings: Settings, cores: int) -> str:
-        said = []
-        for net, title in NETS.items():
-            samples = _batch(net, settings)
-            params, sums = wide_numbers(settings["units"]) if net == "wide" else LENET_NUMBERS
-            data, layers = 8 * params / 1e6, 8 * sums * samples / 1e6
-            less = "data parallelism" if data < layers else "layerwise partitioning"
-            said.append(
-                f"{title}, batch {samples}: {less} sends less. On two devices the gradients are {style.number(data)} "
-                f"MB, and the sums of layerwise partitioning {style.number(layers)} MB."
-            )
-        return f"{' '.join(said)} The work is divided by at most {plural(cores, 'core')}, in every way."
-
-    def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
-        super().finish(rows, references, settings)
-        for net in NETS:
-            own = find_all(rows, net=net)
-            if len(own) > 1:
-                best, reported = fastest(own)
-                expected = min(own, key=lambda row: float(row.metrics["predicted_seconds"]))
-                own[0].keep("serial_of_fastest", own[0].ratios(best), reported)
-                for row in own:
-                    if row is not expected:  # against itself alone it could not lose
-                        row.keep("expected_of_fastest", expected.ratios(row))
-
-    def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        if not several(settings):
-            return ONE_DEVICE
-        said = []
-        for net in NETS:
-            own = find_all(rows, net=net)
-            best, speed = fastest(own)[0], f", at {own[0].estimate('serial_of_fastest'):.2f} times one device's speed"
-            said.append(f"{_named(best)}{speed if best is not own[0] else ''}")
-        return f"For LeNet, the fastest way was {said[0]}; for the wide net it was {said[1]}."
-
-    def explanation(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        said = []
-        for net, title in NETS.items():
-            best, reported = fastest(find_all(rows, net=net))
-            close = contenders(find_all(rows, net=net), best, reported)[1:]
-            if close:
-                said.append(f"{title}: {either(map(_named, close))} may be as fast.")
-        return " ".join(said)
-
-    def draw(self, result: Result, figure: style.Figure) -> None:
-        panels.draw(figure, [(title, find_all(result["rows"], net=net)) for net, title in NETS.items()])
+    return f"{' '.join(said)} The work is divided by at most {plural(cores, 'core')}, in every way."
 
 
-def _batch(net: str, settings: Settings) -> int:
-    return int(settings["batch_size"]) if net == "lenet" else max(1, settings["batch_size"] // 8)
+def oracle(case, s):
+    """Three steps."""
+    return _split(case, s).compare(ODD)
 
 
-def _named(row: Row) -> str:
-    return f"{WAYS[row.case['strategy']]} on {plural(len(row.devices), 'device')}"
+def set_up(case, s):
+    """A round is some steps."""
+    return set_up_steps(_split(case, s), case.batch, s.steps)
+
+
+def _split(case, s):
+    pipeline = {"micro_batches": MICRO_BATCHES, "schedule": "gpipe", "batch_size": case.batch}
+    options = pipeline if case.strategy.endswith("pipeline") else {}
+    return SplitNet(case.strategy, *network(case.net, s.units), devices_of(case, s), s.seed, options)
+
+
+def _batch(net, s):
+    return s.batch_size if net == "lenet" else max(1, s.batch_size // 8)
+
+
+def tell(t, s):
+    tell_steps(t, "net")
+    t.note(
+        f"The pipeline is GPipe with {MICRO_BATCHES} micro-batches. The wide net has three dense layers and an eighth "
+        "of the batch. A pipeline and layerwise partitioning also divide the parameters, for a network that does not "
+        "fit on one device; tiles divide a single picture, which nothing else does."
+    )
+    t.draw(lambda figure: panels.draw(figure, [(title, t.find(net=net)) for net, title in NETS.items()]))
+    sentence = (
+        "The cost model finds the fastest way to split each network: its choice takes at most 1.1 times as long as "
+        "every other way, compared process by process."
+    )
+    said = []
+    for net, title in NETS.items():
+        rows = t.find(net=net)
+        chosen, best = fastest(rows, "predicted_seconds"), fastest(rows)
+        for row in rows:
+            if row is not chosen:  # against itself alone it could not lose
+                over = chosen.seconds / row.seconds
+                over.label = row.label
+                t.claim(sentence, over, at_most=1.1, source="the cost model")
+        speed = f", at {rows[0].seconds / best.seconds:.2f} times one device's speed" if best is not rows[0] else ""
+        said.append(_named(best) + speed)
+        close = [_named(row) for row in contenders(rows) if row is not best]
+        if close:
+            t.explain(f"{title}: {either(close)} may be as fast.")
+    lenet, wide = said
+    answer = f"For LeNet, the fastest way was {lenet}; for the wide net it was {wide}."
+    t.answer(answer if several(s) else ONE_DEVICE)
+
+
+def _named(row):
+    return f"{WAYS[row.strategy]} on {plural(row.devices, 'device')}"

@@ -13,13 +13,11 @@ from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 from mxdp import process
 from mxdp.errors import MxdpError, UsageError
-from mxdp.experiments.harness.children import environment_for
-from mxdp.experiments.harness.experiment import Case
 from mxdp.experiments.predict import inputs
 from mxdp.experiments.predict.inputs import ASSUMED, GIVEN, HERE, PUBLISHED, Known
 from mxdp.experiments.predict.published import Figure, figures, summary
 from mxdp.experiments.predict.ways import Compared, compared, fastest, scaling
-from mxdp.experiments.report import style
+from mxdp.experiments.show import style
 from mxdp.plans.scaling.cluster import Cluster
 from mxdp.plans.scaling.step import Network
 from mxdp.plans.show.files import check_file, write_beside
@@ -166,7 +164,7 @@ def _measured(options: argparse.Namespace, batch: int) -> Tuple[Network, List[Kn
         options.input,
     ]
     # One device doesn't need more copies of MXNet's temporary space; ResNet-18 would fill a hundred of them.
-    environment = environment_for(Case("", 1, environment={"MXNET_CPU_TEMP_COPY": str(process.MXNET_TEMP_COPY)}))
+    environment = {**process.unprepared(), "MXNET_CPU_TEMP_COPY": str(process.MXNET_TEMP_COPY)}
     try:
         done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=LONGEST)
     except subprocess.TimeoutExpired:

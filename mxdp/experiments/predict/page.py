@@ -10,7 +10,7 @@ import jinja2
 from mxdp.experiments.predict.inputs import Known
 from mxdp.experiments.predict.picture import Curves, draw, timeline
 from mxdp.experiments.predict.ways import Compared
-from mxdp.experiments.report import style
+from mxdp.experiments.show import style
 from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.pipeline import gpipe
 from mxdp.plans.scaling.cluster import Cluster
@@ -27,7 +27,7 @@ def page(
     """The whole page: the answer, the ways as a table, how far each scales, the fastest one's step, and its plan."""
     best = min(rows, key=lambda row: row.found.seconds / row.found.samples)
     shown, words = _plan(best, cluster)
-    environment = jinja2.Environment(loader=jinja2.PackageLoader("mxdp.experiments.report"), autoescape=True)
+    environment = jinja2.Environment(loader=jinja2.PackageLoader("mxdp.experiments.show"), autoescape=True)
     template = environment.get_template("predict.html.j2")
     return template.render(
         number=style.number,

@@ -6,8 +6,8 @@ from functools import partial
 from typing import Dict, List, Sequence, Tuple
 
 from mxdp.errors import UsageError, either
-from mxdp.experiments.report import style
-from mxdp.experiments.report.pictures import FORMATS, saved
+from mxdp.experiments.show import style
+from mxdp.experiments.show.pictures import FORMATS, saved
 from mxdp.plans.scaling.step import COMPUTE, LINKS, Network, Span
 
 Curves = Dict[str, List[Tuple[int, float]]]

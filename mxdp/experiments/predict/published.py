@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, List, Mapping, Tuple
 
 from mxdp.experiments.predict import inputs
-from mxdp.experiments.report import style
+from mxdp.experiments.show import style
 from mxdp.plans.cost.link import bus_bandwidth
 from mxdp.plans.scaling.step import Way, predict_step
 

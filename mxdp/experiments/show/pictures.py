@@ -5,20 +5,17 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 from urllib.parse import quote
 
 from mxdp.errors import MxdpError, UsageError, did_you_mean
-from mxdp.experiments.harness import results
-from mxdp.experiments.harness.disturbance import disturbed
-from mxdp.experiments.harness.experiment import Experiment, Result, discover
-from mxdp.experiments.harness.rows import Row
-from mxdp.experiments.report import style
-from mxdp.experiments.report.tables import answering
-from mxdp.experiments.report.words import today
+from mxdp.experiments.lab import result
+from mxdp.experiments.lab.rows import Row
+from mxdp.experiments.lab.told import Told
+from mxdp.experiments.show import style
+from mxdp.experiments.show.words import Shown, shown
 from mxdp.plans.show.files import write_beside
 from mxdp.tracing import Timeline, draw
 from mxdp.tracing.chrome import write_chrome_trace
@@ -105,21 +102,20 @@ def _picture(svg: bytes, alt: str) -> Picture:
     return Picture(f"data:image/svg+xml,{quote(svg, safe=SAFE)}", alt)
 
 
-def picture(result: Result, experiment: Optional[Experiment], folder: Optional[Path]) -> Tuple[Optional[Picture], str]:
+def picture(s: Shown, folder: Optional[Path]) -> Tuple[Optional[Picture], str]:
     """The picture for the page, which is also written to ``folder/<name>.svg``; or None and a sentence on why there is
-    none. ``folder`` None, for a slide: the experiment's ``slide_panel``, and nothing is written."""
-    name = result["experiment"]
-    if experiment is None:
+    none. ``folder`` None, for a slide: the question's ``SLIDE_PANEL``, and nothing is written."""
+    name = s.latest["experiment"]
+    if s.question is None:
         return None, "There is no picture: this installation has no experiment of that name."
     path = folder and folder / f"{name}.svg"
-    short = answering(result, experiment)["rows"]
-    numbers = "; ".join(f"{row.label}: {style.number(row.median)} s" for row in short)
-    alt = f"Picture for the question: {result['question']} Median times: {numbers}. All numbers are in the table."
+    numbers = "; ".join(f"{row.label}: {style.number(row.seconds.median)} s" for row in s.told.answering)
+    alt = f"Picture for the question: {s.title} Median times: {numbers}. All numbers are in the table."
     why = "nothing was measured"
-    if result["rows"]:
+    if s.told.rows:
         try:
-            panel = None if folder else experiment.slide_panel
-            drawn = saved(partial(draw_result, result, experiment), name, "svg", panel)
+            panel = None if folder else s.question.SLIDE_PANEL
+            drawn = saved(partial(draw_told, s.told), name, "svg", panel)
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
         else:
@@ -130,34 +126,39 @@ def picture(result: Result, experiment: Optional[Experiment], folder: Optional[P
     return None, f"The picture could not be drawn ({why})."
 
 
-def draw_result(result: Result, experiment: Experiment, figure: style.Figure) -> None:
-    """The picture of a result: the experiment's own, or a bar for each row."""
-    shown = marked(result)
-    if type(experiment).draw is Experiment.draw:
-        style.row_bars(figure, shown["rows"] + shown["references"], "s")
-    else:
-        experiment.draw(shown, figure)
+def draw_told(about: Told, figure: style.Figure) -> None:
+    """The picture of a result: the question's own, or panels of a bar for each row."""
+    if about.picture:
+        about.picture(figure)
+        return
+    panels = about.panels or [("seconds", "s", 1.0, "", "", None)]
+    shown_rows = [rows or [row for row in about if row.get(name) is not None] for name, *_, rows in panels]
+    heights = [len(rows) * style.BAR_HEIGHT + 0.9 for rows in shown_rows]
+    parts = figure.subplots(len(panels), squeeze=False, height_ratios=heights)[:, 0]
+    for axes, rows, (name, unit, scale, title, colour, _) in zip(parts, shown_rows, panels):
+        colours = style.coloured(rows, colour) if colour else ()
+        style.row_bars(figure, rows, unit, colours, scale, axes, name=name)
+        axes.set_title(title)
+    figure.set_figheight(sum(heights))
 
 
 def export(folder: Path, name: str, form: str, panel: Optional[int] = None) -> Path:
-    """Write the picture of the result ``folder/<name>.json`` to ``folder``, beside and renamed, or one panel of it
-    (from 1, in the size of a slide's picture); its path.
+    """Write the picture of the question ``name`` to ``folder``, beside and renamed, or one panel of it (from 1, in the
+    size of a slide's picture); its path.
 
     Raises:
-        UsageError: there is no such folder, result, experiment or panel, or nothing was measured.
+        UsageError: there is no such folder, result, question or panel, or nothing was measured.
         MxdpError: the result is damaged, or the picture can't be drawn or written.
     """
-    known = [path.stem for path in results.files(folder)]
+    known = result.read_folder(folder)
     if name not in known:
-        cure = did_you_mean(name, known) if known else "give a folder that `python -m mxdp.experiments run` wrote"
-        raise UsageError(f"there is no result of {name!r} in {folder}; {cure}")
-    result, experiment = results.read(folder / f"{name}.json"), discover().get(name)
-    if experiment is None or not result["rows"]:
-        why = "nothing was measured" if experiment else "this installation has no experiment of that name"
+        raise UsageError(f"there is no result of {name!r} in {folder}; {did_you_mean(name, known)}")
+    s = shown(known[name])
+    if s.question is None or not s.told.rows:
+        why = "nothing was measured" if s.question else "this installation has no experiment of that name"
         raise UsageError(f"there is no picture of {name}: {why}; give a result that was measured here")
     try:
-        draw = partial(draw_result, today(result, experiment), experiment)
-        drawn = saved(draw, name, form, None if panel is None else panel - 1)
+        drawn = saved(partial(draw_told, s.told), name, form, None if panel is None else panel - 1)
     except UsageError:
         raise
     except Exception as error:
@@ -167,39 +168,29 @@ def export(folder: Path, name: str, form: str, panel: Optional[int] = None) -> P
     return path
 
 
-def marked(result: Result) -> Result:
-    """``result`` for :func:`.style.row_bars`: if any rounds were disturbed, each row says which."""
-    marks = disturbed(result["disturbance"])
-    parts = ("rows", "references") if any(marks) else ()
-    return {**result, **{part: [replace(row, disturbed=marks) for row in result[part]] for part in parts}}
-
-
 def _keep(path: Optional[Path], drawn: bytes) -> None:
     """Write it there, unless it is there already."""
     if path and not (path.exists() and path.read_bytes() == drawn):
         write_beside(path, drawn)
 
 
-def timelines(result: Result, folder: Optional[Path]) -> List[Dict[str, object]]:
+def timelines(s: Shown, folder: Optional[Path]) -> List[Dict[str, object]]:
     """For each row with a timeline its label, its picture for the page, the same as data (JSON), and the file for
     Perfetto.
 
     Writes ``<name>.<row>.svg`` and ``<name>.<row>.trace.json`` to ``folder/timelines``, unless ``folder`` is None, for
     slides. A timeline that can't be read or drawn is named in its place.
     """
-    rows = result["rows"] + result["references"]
-    slugs = results.slugs(row.label for row in rows)
+    slugs = result.slugs(row.label for row in s.told)
     return [
-        _timeline(result["experiment"], slugs[row.label], row, folder)
-        for row in rows
-        if row.metrics.get(results.TIMELINE)
+        _timeline(s.latest["experiment"], slugs[row.label], row, folder) for row in s.told if row.get(result.TIMELINE)
     ]
 
 
 def _timeline(name: str, slug: str, row: Row, folder: Optional[Path]) -> Dict[str, object]:
     alt = f"Timeline of {row.label}: one lane for each device, copies and sums apart from compute."
     try:
-        recorded = Timeline.from_json(row.metrics[results.TIMELINE])
+        recorded = Timeline.from_json(row.get(result.TIMELINE))
         panel = None if folder else 0
         drawn = saved(lambda figure: draw(figure, recorded), f"{name}-{slug}", "svg", panel)
         page: Optional[Picture] = _picture(drawn, alt)

@@ -2,201 +2,113 @@
 
 from __future__ import annotations
 
-import math
 import re
-from dataclasses import replace
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from mxdp.errors import plural
-from mxdp.experiments.harness.claims import judge, noise_factor
-from mxdp.experiments.harness.disturbance import disturbed
-from mxdp.experiments.harness.experiment import Experiment, Result
-from mxdp.experiments.harness.measurement import NO_ANSWER
-from mxdp.experiments.harness.rows import Estimate, interval
+from mxdp.experiments.lab.module import Question, discover
+from mxdp.experiments.lab.provenance import BUSY
+from mxdp.experiments.lab.rows import Number
+from mxdp.experiments.lab.told import Claim, Told, sureness, told
 
 HELD = {True: ("yes", "holds"), False: ("no", "does not hold"), None: ("unknown", "undecided")}
 SHOWN = 3
-"""How many rows' numbers stand beside a claim, and how many disturbed rounds are named; all are in the JSON."""
-CLOSE = 0.05
-"""An interval within 5 % of its bound, on both sides, is not worth deciding."""
+"""How many rows' numbers stand beside a claim; all are in the JSON."""
 SPOKEN = 20
 """The most words of a slide's sentence, beside its numbers."""
-MANY = 20
-"""Nor is a claim that needs more than 20 times the processes that there were."""
-LIKELY = 0.8
-"""With the number of processes that is named, a claim is decided in 80 % of all cases."""
 
 
-def mark(result: Result) -> Optional[Tuple[str, str]]:
+class Shown(NamedTuple):
+    """A question's runs, and what it tells of them today. ``question``: None if it is not installed here."""
+
+    question: Optional[Question]
+    runs: Sequence[Mapping[str, Any]]
+    told: Told
+
+    @property
+    def latest(self) -> Mapping[str, Any]:
+        """The last run."""
+        return self.runs[-1]
+
+    @property
+    def title(self) -> str:
+        """The question itself."""
+        return str(self.question.question if self.question else self.latest["question"])
+
+
+def shown(runs: Sequence[Mapping[str, Any]]) -> Shown:
+    """These runs of one question, as it tells of them today."""
+    question = discover().get(runs[-1]["experiment"])
+    return Shown(question, runs, told(question, runs))
+
+
+def mark(s: Shown) -> Optional[Tuple[str, str]]:
     """If there is no answer to trust, why: a kind (``bad``, ``unknown``) and words."""
     words = {"failed": ("bad", "failed"), "timeout": ("bad", "timed out"), "skipped": ("unknown", "skipped")}
-    if result["oracle"]["wrong"]:
-        return "bad", "failed" if result["status"] == "failed" else "wrong numbers"
-    return words.get(result["status"])
+    if any(run["oracle"]["wrong"] for run in s.runs):
+        return "bad", "wrong numbers"
+    return words.get(s.latest["status"])
 
 
-def claim_lines(result: Result) -> List[Tuple[str, str, str]]:
-    """For each claim how it was judged, a kind and words; and the sentence with its source, the numbers, and what would
-    decide it."""
+def claim_lines(s: Shown) -> List[Tuple[str, str, str]]:
+    """For each claim how it was judged, a kind and words; and the sentence with its source and the numbers."""
     lines = []
-    for claim in result["verdict"]["claims"]:
-        kind, words, numbers = verdict(claim)
-        here = [f"Here: {numbers}."] if numbers else []
-        sentences = [f"{claim['sentence']} ({claim['source']})", *here, *undecided(result, claim)]
-        lines.append((kind, words, " ".join(sentences)))
+    for claim in s.told.claims.values():
+        kind, words = HELD[claim.holds] if claim.numbers else ("unknown", "not judged here")
+        shown = [f"{number.label} {_number(claim, number)}" for number in claim.numbers[:SHOWN]]
+        more = len(claim.numbers) - SHOWN
+        shown += [f"and {plural(more, 'more row')}"] if more > 0 else []
+        here = [f"Here: {', '.join(shown)}."] if shown else []
+        changed = [] if claim.was is None else [f"Its bound was {claim.was:g} when this was measured."]
+        lines.append((kind, words, " ".join([f"{claim.sentence} ({claim.source})", *here, *changed])))
     return lines
 
 
-def verdict(claim: Mapping[str, Any]) -> Tuple[str, str, str]:
-    """How a claim was judged: a kind, words, and the numbers of the first rows (empty if there are none)."""
-    shown = [
-        f"{each['label']} {Estimate(*_ends(each)):.3g}"
-        for each in claim["measured"][:SHOWN]
-        if each["median"] is not None
-    ]
-    more = len(claim["measured"]) - SHOWN
-    numbers = ", ".join(shown + ([f"and {plural(more, 'more row')}"] if more > 0 else [])) if shown else ""
-    return (*(HELD[claim["holds"]] if claim["measured"] else ("unknown", "not judged here")), numbers)
+def _number(claim: Claim, number: Number) -> str:
+    """With its interval; of an exact claim with the least and the largest value, by which it is judged."""
+    known = [value for value in number.values if value is not None]
+    if claim.exact and known and min(known) < max(known):
+        return f"{number.median:.3g} ({min(known):.3g} to {max(known):.3g})"
+    return f"{number.median:.3g}" if claim.exact else f"{number:.3g}"
 
 
-def undecided(result: Result, claim: Mapping[str, Any]) -> List[str]:
-    """What would decide a claim that is undecided: a sentence; none for other claims.
-
-    The measured processes give the share of values beyond the bound. More are expected to have the same share.
-    """
-    if claim["holds"] is not None or not claim["measured"]:
-        return []
-    if result["verdict"]["busy"]:
-        return ["This machine was busy; measure it on a quiet one."]
-    noise = noise_factor(result["verdict"]["noise"])
-    needed, done, close, bound, sides = [], 1, True, claim["bound"], len(claim["measured"])
-    for row in result["rows"] + result["references"]:
-        values = row.medians(claim["name"]) if claim["name"] in row.rounds else []
-        if len(values) < 2:
-            continue
-        done, (median, low, high) = max(done, len(values)), row.estimate(claim["name"])
-        wrong = median < bound if claim["least"] else median > bound
-        # Noise moves each value towards the bound, or over it.
-        moved = [value * noise if median < bound else value / noise for value in values]
-        beyond = sum(value > bound if median < bound else value < bound for value in moved) / len(values)
-        error = (1 - row.confidence) / (sides if wrong else 1)
-        needed.append((not wrong, _processes(beyond, error, len(values))))
-        close &= all(end is not None and abs(end - bound) <= CLOSE * abs(bound) for end in (low, high))
-    if not needed:
-        return ["It needs at least six processes."]
-    # One row on the wrong side decides a claim, else all rows do.
-    wrong_side = [more for right, more in needed if not right]
-    least = min(wrong_side) if wrong_side else max(more for _, more in needed)
-    if close or least > MANY * done:
-        return ["Too close to the bound to be worth deciding."]
-    more = max(1, math.ceil(least) - done)
-    time = duration(result["elapsed_seconds"] * more / done)
-    return [f"About {plural(more, 'more process')} ({time}) would decide it, if the median stays."]
+def summary(s: Shown) -> str:
+    """One line: how sure it is, whether the oracle was met, and how many claims hold."""
+    held = [claim.holds for claim in s.told.claims.values() if claim.numbers]
+    judged = f"{held.count(True)} of {plural(len(held), 'claim')} hold{'s' * (len(held) == 1)}" if held else ""
+    equal = "" if s.latest["oracle"]["wrong"] or not s.latest["oracle"]["checked"] else "equal to the serial run"
+    return "; ".join(filter(None, [sureness(s.runs, s.told).rstrip("."), equal, judged]))
 
 
-def _processes(beyond: float, error: float, done: int) -> float:
-    """The number of processes that is likely to decide a claim, if in each the value lies beyond the bound with the
-    probability ``beyond``. An interval of n values leaves out some at each end: it is on one side of the bound if no
-    more values than those lie beyond it. Infinite if more than :data:`MANY` times as many as ``done`` are needed.
-
-    >>> _processes(0.0, 0.05, 6), _processes(0.25, 0.05, 12), _processes(0.5, 0.05, 12)
-    (6, 30, inf)
-    """
-    from scipy.special import bdtr  # takes longer to load than a command such as `list`
-
-    count = max(done, 6)
-    while count <= MANY * done:
-        left_out = interval(range(count), error)
-        if left_out and bdtr(left_out[0], count, beyond) >= LIKELY:
-            return count
-        count += max(1, count // 20)
-    return math.inf
-
-
-def _ends(measured: Dict[str, float]) -> Tuple[float, Optional[float], Optional[float]]:
-    """Its median and interval; of a count that was the same in every round, no interval."""
-    median, low, high = (measured[key] for key in ("median", "low", "high"))
-    return (median, None, None) if low == high else (median, low, high)
-
-
-def sureness(result: Result) -> str:
-    """How many processes and rounds there were, and whether anything disturbed them; empty where that isn't known."""
-    rows, verdict = result["rows"] + result["references"], result["verdict"]
-    if not any("repeat" in row.rounds for row in rows):
+def disturbed(s: Shown) -> str:
+    """A sentence on other programs, if there were any."""
+    shares = [share for run in s.runs for share in run["elsewhere"] if share is not None]
+    busy = [share for share in shares if share > BUSY]
+    if not busy:
         return ""
-    processes, rounds = max(len(row.by_process()) for row in rows), max(len(row.samples) for row in rows)
-    added = {1: "none here", 2: "once here"}.get(result["looks"], f"{result['looks'] - 1} times here")
-    looks = f"; more are added while a claim is open ({added})" if result["settings"].get("looks", 1) > 1 else ""
-    alone = ": a single one gives no interval" if processes == 1 else ""
-    said = f"{plural(rounds, 'round')} of each case, in {plural(processes, 'process')}{alone}{looks}."
-    sentences = [said, *disturbances(result["disturbance"])]
-    if verdict["noise"]:
-        same = Estimate(verdict["noise"]["median"], verdict["noise"]["low"], verdict["noise"]["high"])
-        sentences.append(f"{verdict['noise']['label']} measured twice, as two cases: {same:.3f} times as long.")
-    return " ".join(sentences)
-
-
-def why_so_many(result: Result) -> str:
-    """How the processes and rounds were chosen."""
-    return str(result.get("plan", {}).get("why", ""))
-
-
-def disturbances(rounds: Mapping[str, List[Any]]) -> List[str]:
-    """A sentence on the disturbed rounds, if there are any."""
-    marks = disturbed(rounds)
-    numbers = [number for number, mark in enumerate(marks, 1) if mark]
-    shares = [share for share, mark in zip(rounds.get("elsewhere", ()), marks) if mark]
-    if not numbers:
-        return []
-    more = len(numbers) - SHOWN
-    which = _and([*map(str, numbers[:SHOWN]), *([f"{more} more"] if more > 0 else [])])
-    share = f"{min(shares):.0%} to {max(shares):.0%}" if more > 0 else _and([f"{each:.0%}" for each in shares])
-    start = f"Round {which} was" if len(numbers) == 1 else f"Rounds {which} were"
-    return [f"{start} disturbed: {share} of the processors' time went elsewhere."]
-
-
-def _and(texts: List[str]) -> str:
-    return " and ".join(filter(None, [", ".join(texts[:-1]), texts[-1]]))
-
-
-def today(result: Result, experiment: Optional[Experiment]) -> Result:
-    """``result`` in today's words, its rows finished, judged and answered anew, as ``experiment`` does it today."""
-    if experiment is None:
-        return result
-    said = {**result, "question": experiment.question, "how_to_read": experiment.how_to_read}
-    if result["verdict"]["text"] == NO_ANSWER:
-        return said
-    rows, references = (
-        [replace(row, metrics=dict(row.metrics), rounds=dict(row.rounds)) for row in result[part]]
-        for part in ("rows", "references")
+    return (
+        f"In {len(busy)} of {plural(len(shares), 'process')} other programs took {min(busy):.0%} to "
+        f"{max(busy):.0%} of the processors' time."
     )
-    measured, before = rows + references, [row.rounds for row in result["rows"] + result["references"]]
-    try:
-        experiment.finish(rows, references, result["settings"])
-        for name in experiment.claims:
-            # `finish` may keep a claim's numbers in other rows today. What it keeps nowhere was measured.
-            left = [row for row, was in zip(measured, before) if name in was and row.rounds.get(name) is was[name]]
-            if len(left) < sum(name in row.rounds for row in measured):
-                for row in left:
-                    del row.rounds[name]
-        verdict = judge(experiment.claims, measured, result["verdict"])
-        verdict["text"] = experiment.answer(rows, references, result["settings"])
-        verdict["explanation"] = experiment.explanation(rows, references, result["settings"])
-    except Exception:  # a result of other code: what that code said stays
-        return said
-    return {**said, "rows": rows, "references": references, "verdict": verdict}
 
 
-def explanation(result: Result) -> str:
-    """What explains the answer, after what disturbed the measurement and before what was skipped."""
-    busy, verdict = result["verdict"]["busy"], result["verdict"]
-    disturbed = f"This machine was busy: {busy:.0%} of its time went elsewhere." if busy else ""
-    return " ".join(filter(None, [disturbed, verdict.get("explanation"), *verdict.get("skipped", ())]))
+def explanation(s: Shown) -> str:
+    """What explains the answer, what disturbed the measurement, and what was skipped."""
+    reasons: Dict[str, List[str]] = {}
+    for label, why in s.latest["skipped"].items():
+        reasons.setdefault(why, []).append(label)
+    skipped = [f"Skipped: {'; '.join(labels)} ({why})." for why, labels in reasons.items()]
+    return " ".join(filter(None, [s.told.explanation, disturbed(s), *skipped]))
+
+
+def how_to_read(s: Shown) -> List[str]:
+    """What each column means, and notes."""
+    return [f"'{column.heading}': {column.about}." for column in s.told.columns if column.about] + s.told.notes
 
 
 def spoken(text: str) -> str:
-    """The sentence of a slide: the answer, or of a long one the first clauses, as far as they fit into :data:`SPOKEN`
-    words; at least the first clause.
+    """The sentence of a slide: the answer, or, if it is long, its leading clauses that fit into :data:`SPOKEN` words,
+    at least one.
 
     >>> spoken("It is 1.77 (1.67 to 1.89) times as fast; the best that this machine gives is 1.91.")
     'It is 1.77 (1.67 to 1.89) times as fast; the best that this machine gives is 1.91.'
@@ -228,11 +140,11 @@ def duration(seconds: Optional[float]) -> str:
     return f"{hours} h {rest}" if rest else f"{hours} h"
 
 
-def oracle_line(result: Result) -> Tuple[str, str]:
+def oracle_line(s: Shown) -> Tuple[str, str]:
     """A kind, and a sentence on the comparison with the serial run; empty if the run failed before it."""
-    checked, wrong, text = (result["oracle"][key] for key in ("checked", "wrong", "text"))
+    checked, wrong, text = (s.latest["oracle"][key] for key in ("checked", "wrong", "text"))
     if not checked:
-        return "unknown", "" if result["status"] != "ok" else "not compared with the serial run"
+        return "unknown", "" if s.latest["status"] != "ok" else "not compared with the serial run"
     start = "not equal" if wrong else "equal"
     line = f"{start} to the serial run: {checked:,} numbers checked, {wrong:,} wrong"
     return ("bad" if wrong else "yes"), f"{line} ({text})" if text else line

@@ -1,0 +1,100 @@
+"""The book's LeNet with batch normalisation on several devices, by three ways to normalise."""
+
+import numpy as onp
+
+from mxdp.backend import autograd, np, npx
+from mxdp.collectives import GradientSync
+from mxdp.layers import EPSILON
+from mxdp.parallel.batch_norm import SyncBatchNorm
+from mxdp.scratch import cross_entropy, evaluate, get_params, split_batch
+
+WAYS = OWN, APART, SYNCED, OTHER_ORDER = "own", "own, mxdp's operators", "synchronised", "1 device, other order"
+WEIGHTS = ((6, 1, 5, 5), (16, 6, 5, 5), (120, 256), (84, 120), (10, 84))
+"""Behind each but the last stands a normalisation. So biases would have no effect, and are left out."""
+NORMS, MOMENTUM = len(WEIGHTS) - 1, 0.9
+
+
+class NormedLeNet:
+    """A replica on each device. ``running[i]``: the means and variances of replica i, two arrays a normalisation."""
+
+    def __init__(self, devices, way):
+        self.devices, channels = list(devices), [shape[:1] for shape in WEIGHTS[:-1] for _ in range(2)]
+        params = [np.zeros(shape) for shape in (*WEIGHTS, *channels)]
+        self.replicas = [get_params(params, device) for device in devices]
+        self.running = [[np.zeros(shape, ctx=device) for shape in channels] for device in devices]
+        every = range(len(devices))
+        self.groups = [[*every]] if way == SYNCED else [[number] for number in every]
+        """Replicas whose shards are normalised together."""
+        self._norms = None
+        if way in (APART, SYNCED):
+            self._norms = [
+                [_synced(*[self._arrays(i, layer) for i in group]) for group in self.groups] for layer in range(NORMS)
+            ]
+        self._sync = GradientSync(self.replicas)
+
+    def start(self, seed):
+        """Weights by Glorot and Bengio; scales and variances 1, shifts and means 0."""
+        random = onp.random.RandomState(seed)
+        limits = [(6 / (onp.prod(shape[1:]) + shape[0] * onp.prod(shape[2:]))) ** 0.5 for shape in WEIGHTS]
+        weights = [random.uniform(-limit, limit, shape).astype("float32") for limit, shape in zip(limits, WEIGHTS)]
+        for params, running in zip(self.replicas, self.running):
+            for param, first in zip(params, weights):
+                np.array(first).copyto(param)
+            for array, value in zip((*params[len(WEIGHTS) :], *running), [1, 0] * NORMS + [0, 1] * NORMS):
+                array[:] = value
+
+    def backward(self, X, y):
+        """The gradients, summed over the devices. Doesn't wait."""
+        (xs, ys), cuts = split_batch(X, y, self.devices), []
+        with autograd.record():
+            for layer in range(NORMS):
+                hs = [_layer(layer, x, params) for x, params in zip(xs, self.replicas)]
+                if self._norms is None:
+                    xs = [_normalise(h, *self._arrays(number, layer)) for number, h in enumerate(hs)]
+                else:
+                    norms = self._norms[layer]
+                    xs = [x for norm, group in zip(norms, self.groups) for x in norm([hs[i] for i in group])]
+                    cuts.append((norms, hs))
+            losses = [cross_entropy(_layer(NORMS, x, W), y) for x, y, W in zip(xs, ys, self.replicas)]
+        autograd.backward(losses)
+        for norms, hs in reversed(cuts):
+            autograd.backward(hs, [gradient for norm in norms for gradient in norm.backward()])
+        self._sync()
+
+    def accuracy(self, data, running):
+        """Of replica 0's parameters with these running statistics, which lie on its device. Waits."""
+
+        def net(X, params):
+            for layer in range(NORMS):
+                X = _normalise(_layer(layer, X, params), *self._arrays(0, layer, running))
+            return _layer(NORMS, X, params)
+
+        return evaluate(data, self.replicas[:1], net=net)
+
+    def _arrays(self, replica, layer, running=None):
+        """Scale, shift, mean and variance of a normalisation."""
+        scales = len(WEIGHTS) + 2 * layer
+        statistics = (running or self.running[replica])[2 * layer : 2 * layer + 2]
+        return [*self.replicas[replica][scales : scales + 2], *statistics]
+
+
+def _synced(*arrays):
+    """Of each replica's scale, shift, mean and variance."""
+    scales, shifts, means, variances = zip(*arrays)
+    return SyncBatchNorm(scales, shifts, means, variances, MOMENTUM)
+
+
+def _normalise(x, *arrays):
+    return npx.batch_norm(x, *arrays, eps=EPSILON, momentum=MOMENTUM, fix_gamma=False)
+
+
+def _layer(number, x, params):
+    """The product with weight ``number``, and what stands between it and the normalisation before it."""
+    weight = params[number]
+    if number:
+        x = npx.activation(x, act_type="sigmoid")
+    if number in (1, 2):
+        x = npx.pooling(x, pool_type="avg", kernel=(2, 2), stride=(2, 2))
+    if number < 2:
+        return npx.convolution(x, weight, kernel=weight.shape[2:], num_filter=len(weight), no_bias=True)
+    return npx.fully_connected(x, weight, num_hidden=len(weight), no_bias=True)

@@ -1,0 +1,130 @@
+"""Steps of a network that is split: timed, predicted, and told of.
+
+The prediction takes the time of each layer, measured alone on one device, and divides it as the strategy does: the
+largest part counts, and a layer that is not divided counts whole. Two splits at once divide it twice. It adds the bytes
+moved over the measured link (each device sends its share at the same time as the others), and the SGD step of all
+parameters that a device has. A pipeline's plan is simulated. For the other strategies, waiting between devices is left
+out.
+"""
+
+from __future__ import annotations
+
+import itertools
+from functools import lru_cache
+from typing import Any, Mapping, Sequence, Tuple
+
+from mxdp import process
+from mxdp.backend import Device, npx
+from mxdp.experiments.devices import timed
+from mxdp.experiments.lab import Work
+from mxdp.experiments.links import measured_link
+from mxdp.experiments.other_splits.split import COMBINED, LR, SERIAL, SplitNet, memory
+from mxdp.layers import Net, Shape, init, outputs
+from mxdp.parallel.layer_costs import LayerCost, measure_layers
+from mxdp.parallel.traffic import flat
+from mxdp.plans.cost.link import Link
+from mxdp.plans.cost.simulate import pipeline_seconds
+from mxdp.plans.layers.column_row import WHOLE
+from mxdp.plans.partition import pieces
+from mxdp.scratch import get_params, sgd
+
+LINK_BYTES = 1 << 23
+
+
+def set_up_steps(split: SplitNet, samples: int, steps: int, **more: Any) -> Work:
+    """A round is ``steps`` steps with ``samples`` samples each; its seconds are those of one step. Just before, it
+    measures what the prediction needs. The row gets ``more``.
+
+    The memory of a device is what stays between steps, and the most that is in use at a time in a step and its update,
+    which makes a number for each parameter.
+    """
+    made, (X, y) = split.make(), split.batch(samples)
+
+    def run(count: int) -> None:
+        for _ in range(count):
+            made.step(X, y)
+            made.update(LR, samples)
+
+    run(2)
+    npx.waitall()
+    lasting, work = made.lasting_bytes(samples), map(max, made.peak_bytes(samples), made.param_bytes())
+    numbers = {
+        "bytes_moved": made.bytes_moved(samples),
+        "bytes_counted": made.traffic.total() if hasattr(made, "traffic") else None,
+        "peak_bytes": memory(split.devices, lasting, lambda: run(1)),
+        "predicted_peak_bytes": max(map(sum, zip(lasting, work))),
+        **more,
+    }
+    rounds = itertools.count()
+
+    def one_round() -> Tuple[float, Mapping[str, Any]]:
+        number = next(rounds)
+        layers, update = measured_work(split.net, split.shape, split.devices[0], samples, split.seed, number)
+        link = _link(tuple(split.devices[:2]), split.seed, number)
+        predicted = predict_step(split, made, samples, layers, update, link.beta)
+        return timed(lambda: run(steps)) / steps, {**numbers, "predicted_seconds": predicted}
+
+    return Work(one_round, split.devices)
+
+
+@lru_cache(maxsize=None)
+def measured_work(
+    net: Net, shape: Shape, device: Device, samples: int, seed: int, number: int
+) -> Tuple[Sequence[LayerCost], float]:
+    """Each layer's times, and the SGD step of all parameters: measured once in round ``number`` for all cases of a
+    process, as is the link. Waits."""
+    params = init(net, shape, seed)
+    copies = flat([get_params(layer, device) for layer in params])
+    update = min(timed(lambda: sgd(copies, LR, samples)) for _ in range(3))
+    return measure_layers(net, params, shape, device, samples), update
+
+
+@lru_cache(maxsize=None)
+def _link(devices: Tuple[Device, ...], seed: int, number: int) -> Link:
+    return measured_link(devices[0], devices[1], LINK_BYTES, seed) if len(devices) > 1 else Link(0.0, 0.0)
+
+
+def predict_step(
+    split: SplitNet, made: Any, samples: int, layers: Sequence[LayerCost], update: float, beta: float, cores: int = 0
+) -> float:
+    """Predicted seconds of a step. ``made`` is the strategy, which has the plan; ``update``: of the SGD step of all
+    parameters; ``beta``: of a byte on the link; ``cores``: 0 means this machine's."""
+    n, cores = len(split.devices), cores or process.cores()
+    crowd = n / min(n, cores)
+    sent = float(made.bytes_moved(samples) / n * beta)
+    groups = made.groups if split.strategy in COMBINED else [made]
+    one, shard = groups[0], -(-samples // len(groups)) / samples
+    work = [layer.seconds * shard for layer in layers]
+    if split.strategy.endswith("pipeline"):
+        there, back = (
+            [
+                sum(getattr(layer, way) for layer in layers[start:stop]) * shard / one.plan.micro_batches
+                for start, stop in pieces(len(work), one.cuts)
+            ]
+            for way in ("forward", "backward")
+        )
+        update *= float(max(one.param_bytes()) / sum(one.param_bytes()))
+        share, turns = max(1, cores // len(groups)), max(1.0, len(groups) / cores)  # groups share the cores
+        return turns * (pipeline_seconds(one.plan, there, back, cores=share) + update) + sent
+    if split.strategy.endswith("layerwise"):
+        whole = sum(seconds for seconds, cut in zip(work, one.cuts) if cut == WHOLE)
+        return crowd * ((sum(work) - whole + update) * len(groups) / n + whole) + sent
+    if split.strategy == "tile":
+        count, (rows, columns) = len(made.exchanges), made.grid
+        shares = [-(-h // rows) * -(-w // columns) / (h * w) for _, h, w in outputs(split.net, split.shape)[:count]]
+        image = sum(seconds * share for seconds, share in zip(work, shares))
+        return float(crowd * (image + update) + sum(work[count:]) + sent)
+    return crowd * (sum(work) * -(-samples // n) / samples + update) + sent
+
+
+def tell_steps(t, *alike):
+    """The columns of :func:`set_up_steps`, and each row's speed-up over the serial row that has ``alike`` in common."""
+    for row in t:
+        row.speedup = t.one(strategy=SERIAL, **{name: row.get(name) for name in alike}).seconds / row.seconds
+    t.column("seconds", "ms", scale=1e3, about="the time of a step: forward, backward, update")
+    about = "the cost model's prediction of it, with the interval that its measured constants give it"
+    t.column("predicted_seconds", "pred.", scale=1e3, spread=True, about=about)
+    t.column("speedup", "faster", ".2f", unit="x", about="compared with one device")
+    t.column("bytes_moved", "moved MB", scale=1e-6, about="what a step sends between devices, by the shapes")
+    t.column("peak_bytes", "MB", scale=1e-6, about="the memory of the device that needs most, as MXNet counts it")
+    t.column("predicted_peak_bytes", "MB pred.", scale=1e-6, about="that, calculated from the shapes")

@@ -1,0 +1,120 @@
+"""A result's file: written once, whole or not at all; what can't be read is named."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+
+import numpy as onp
+import pytest
+from conftest import record
+
+from mxdp.errors import MxdpError, UsageError
+from mxdp.experiments.lab import result
+from mxdp.plans.show import files
+
+
+def test_what_is_written_is_read_back_under_its_question_and_its_start(tmp_path):
+    path = result.write(record(question="Süße?"), tmp_path)
+    assert path == tmp_path / "fake" / "2025-01-02T030405.json"
+    assert result.read(path) == record(question="Süße?")
+
+
+def test_what_json_lacks_is_null_and_numpy_is_plain():
+    values = [math.nan, math.inf, onp.float32(0.5), onp.int64(3), onp.bool_(True), onp.array([1.0, onp.nan]), (1,)]
+    assert result.plain(values) == [None, None, 0.5, 3, True, [1.0, None], [1]]
+    assert result.plain({1: "\udc80"}) == {"1": "\\udc80"}
+
+
+BROKEN = [
+    (("question",), None, "question is missing"),
+    (("oracle", "checked"), True, "oracle.checked is True"),
+    (("oracle",), "yes", "oracle is 'yes'"),
+    (("rows",), {}, "rows is {}"),
+    (("rows", 0, "case"), None, "rows[0].case is missing"),
+    (("rows", 0, "numbers", "seconds"), [], "rows[0].numbers has no list of seconds"),
+    (("rows", 0, "numbers", "x"), ["a"], "rows[0].numbers has other than numbers"),
+    (("environment", "cores"), "2", "environment.cores is '2'"),
+    (("status",), "fine", "status 'fine' is unknown"),
+    (("experiment",), "../evil", "experiment '../evil' is not a name"),
+]
+
+
+@pytest.mark.parametrize(("where", "value", "words"), BROKEN, ids=[words for _, _, words in BROKEN])
+def test_an_incomplete_record_is_neither_written_nor_read(where, value, words, tmp_path):
+    inner = found = record()
+    for key in where[:-1]:
+        inner = inner[key]
+    inner.pop(where[-1]) if value is None else inner.update({where[-1]: value})
+    with pytest.raises(ValueError, match=re.escape(f"not a result: {words}")):
+        result.write(found, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "x.json").write_text(json.dumps(found))
+    with pytest.raises(MxdpError, match=re.escape(f"x.json is damaged ({words}")):
+        result.read(tmp_path / "x.json")
+
+
+@pytest.mark.parametrize("text", ["[]", "3", "{}", '{"experiment": "fake"}'])
+def test_foreign_json_is_no_result(text, tmp_path):
+    (tmp_path / "trace.json").write_text(text)
+    with pytest.raises(UsageError, match=r"trace\.json is no result of mxdp"):
+        result.read(tmp_path / "trace.json")
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"experiment"', "[" * 100_000, '{"x": NaN}', "\udcff"])
+def test_damage_is_named(text, tmp_path):
+    (tmp_path / "fake.json").write_bytes(text.encode("utf-8", "surrogateescape"))
+    for action in (result.read, lambda path: result.read_folder(path.parent)):
+        with pytest.raises(MxdpError, match=r"fake\.json is damaged .*; move it away or run its experiment again\."):
+            action(tmp_path / "fake.json")
+
+
+@pytest.mark.parametrize("version", [0, 3, 5, "4", None])
+def test_another_version_is_named(version, tmp_path):
+    (tmp_path / "fake.json").write_text(json.dumps({"experiment": "fake", "schema_version": version}))
+    with pytest.raises(
+        MxdpError, match=re.escape(f"fake.json is of schema_version {version!r} and this mxdp reads 4;")
+    ):
+        result.read(tmp_path / "fake.json")
+
+
+def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files.os, "replace", full)
+    with pytest.raises(MxdpError, match=r"030405\.json can't be written \(No space left on device\)"):
+        result.write(record(), tmp_path)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_missing_file_and_folder(tmp_path):
+    for action, words in (
+        (lambda: result.read(tmp_path / "gone.json"), "there is no file"),
+        (lambda: result.read(tmp_path), "can't be read"),
+        (lambda: result.read_folder(tmp_path / "gone"), "there is no folder"),
+        (lambda: result.read_folder(tmp_path), "there is no result in"),
+    ):
+        with pytest.raises(MxdpError, match=words):
+            action()
+
+
+def test_a_folder_gives_the_runs_that_can_be_shown_together(tmp_path, capsys):
+    times = [f"2025-01-0{day}T03:04:05+00:00" for day in range(1, 6)]
+    others = [
+        record(started=times[0], sources={"mxdp.timing": "1"}),
+        record(started=times[1], settings={**record()["settings"], "lr": 0.3}),
+        record(started=times[2], status="failed"),
+    ]
+    alike = [record(started=times[3], settings={**record()["settings"], "processes": 9}), record(started=times[4])]
+    for found in [*alike, *others, record("b"), record("B")]:
+        result.write(found, tmp_path)
+    (tmp_path / "trace.json").write_text("[]")
+    (tmp_path / "._a.json").write_text("not even JSON")
+    runs = result.read_folder(tmp_path)
+    assert list(runs) == ["B", "b", "fake"]
+    assert [run["started"] for run in runs["fake"]] == times[3:]
+    said = capsys.readouterr().err
+    assert "fake: 3 runs of other code, settings or machines left out." in said
+    assert f"{tmp_path / 'trace.json'} is no result of mxdp" in said

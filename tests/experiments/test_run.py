@@ -1,0 +1,193 @@
+"""What becomes of a question whose processes go wrong: a result all the same, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from mxdp.experiments.lab import result, run
+from mxdp.experiments.lab.module import Question
+from mxdp.experiments.lab.told import NO_ANSWER, told
+
+
+@pytest.fixture
+def measure(importable, tmp_path, monkeypatch):
+    """``measure(faults, **settings)``: the result of `faulty`, and its rows by label."""
+    import faulty
+
+    monkeypatch.setenv("FAULTY_PIDS", str(tmp_path / "pids"))
+
+    def measured(faults="none", together=False, **settings):
+        monkeypatch.setenv("FAULTY_TOGETHER", str(int(together)))
+        monkeypatch.setattr(faulty, "TOGETHER", together)
+        from conftest import little
+
+        found = run.run(Question(faulty), "quick", little(Question(faulty), faults=faults, **settings), tmp_path, quiet)
+        assert result.read(next((tmp_path / "faulty").glob("*.json"))) == found
+        return found, {row["label"]: row for row in found["rows"]}
+
+    return measured
+
+
+def quiet(*_):
+    pass
+
+
+def test_all_well(measure, tmp_path):
+    found, rows = measure(processes=3)
+    assert (found["status"], found["error"], found["prediction"]) == ("ok", None, "Good.")
+    assert found["oracle"] == {"checked": 3, "wrong": 0, "text": "ones"}  # of the first process alone
+    numbers, facts = rows["good"]["numbers"], rows["good"]["facts"]
+    assert (numbers["seconds"], numbers["process"], numbers["entries.b"]) == ([0.25] * 3, [0, 1, 2], [2.0] * 3)
+    assert len(set(numbers["pid"])) == 3  # each a process of its own
+    assert facts["nan"] is None
+    assert numbers["right"] == [True] * 3
+    assert (facts["word"], facts["found"]) == ("x", "good")
+    assert found["bounds"] == {"It takes at most 0.3 s.": 0.3}
+    assert {"mxdp.backend", "faulty"} <= set(found["sources"])
+    assert not list((tmp_path / "faulty").glob("*.log"))
+
+
+REASONS = {
+    "raises in oracle": ("failed", "ZeroDivisionError.*while comparing"),
+    "raises in set_up": ("failed", "ZeroDivisionError.*while setting up"),
+    "raises in round": ("failed", "ZeroDivisionError.*while measuring round 1"),
+    "exits in set_up": ("failed", "exit status 3.*while setting up"),
+    "is killed in round": ("failed", "SIGKILL.*memory.*while measuring"),
+    "crashes in round": ("failed", "died of SIGSEGV while measuring round 1"),
+    "hangs in round": ("timeout", "time limit of . s while measuring round 1"),
+    "wrong": ("failed", "3 of 3 numbers differ"),
+    "unchecked": ("failed", "nothing was compared"),
+    "nan time": ("failed", "it took nan seconds"),
+    "wrong rank": ("failed", "3 of 3 numbers differ"),
+    "one rank raises in round": ("failed", "ZeroDivisionError"),
+    "one rank hangs in round": ("timeout", "time limit"),
+    "leaves an error to mxnet in round": ("failed", "MXNetError.*while measuring"),
+}
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["apart", "together"])
+@pytest.mark.parametrize("fault", REASONS)
+def test_a_case_that_fails_says_why_and_the_other_goes_on(fault, together, measure, tmp_path):
+    if "rank" in fault and together:
+        pytest.skip("several processes have none to share")
+    status, reason = REASONS[fault]
+    found, rows = measure(fault, together, **({"timeout": 3.0} if "hangs" in fault else {}))
+    assert found["status"] == status
+    assert f"{fault}: " in found["error"]
+    assert re.search(reason, found["error"])
+    assert told(Question(sys.modules["faulty"]), [found]).sentence in ("", NO_ANSWER)
+    if together and fault == "exits in set_up":  # before the other one's round
+        assert f"good: the process shared with {fault} is gone" in found["error"]
+    else:
+        assert len(rows["good"]["numbers"]["seconds"]) == 2
+    assert fault not in rows
+    assert list((tmp_path / "faulty").glob("*.log"))
+
+
+def test_prints_and_forks_disturb_nothing(measure, tmp_path):
+    found, rows = measure("prints in round,forks in set_up")
+    assert found["status"] == "ok"
+    assert len(rows) == 3
+    pid = int((tmp_path / "pids").read_text())
+    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_what_can_not_be_done_here_is_skipped_and_said(measure):
+    found, rows = measure("skips in set_up,needs")
+    assert (found["status"], list(rows)) == ("ok", ["good"])
+    assert found["skipped"] == {
+        "skips in set_up": "a GPU is missing: buy one",
+        "needs": "no_such is not installed: `make`",
+    }
+
+
+@pytest.mark.parametrize(("faults", "reason"), [("expect", "no idea"), ("alike", "the same label")])
+def test_a_defect_of_the_question_is_told(faults, reason, measure):
+    found, rows = measure(faults)
+    assert (found["status"], rows) == ("failed", {})
+    assert reason in found["error"]
+
+
+def test_a_question_that_can_not_tell_loses_no_number(measure):
+    found, rows = measure("tell")
+    about = told(Question(sys.modules["faulty"]), [found])
+    assert (found["status"], len(rows["good"]["numbers"]["seconds"])) == ("ok", 2)
+    assert about.sentence == "No answer: not every case was measured. (RuntimeError: speechless)"
+    assert "seconds" in [column.name for column in about.columns]
+
+
+def test_what_the_first_case_measures_for_all_later_ones_have(measure):
+    _, rows = measure("slow rank,prints in round")
+    assert len({rate for row in rows.values() for rate in [row["facts"]["rate"]]}) == 1
+
+
+def test_processes_of_a_case_begin_together_and_the_slowest_decides(measure):
+    _, rows = measure("slow rank")
+    assert all(0.3 <= seconds < 3 for seconds in rows["slow rank"]["numbers"]["seconds"])
+    assert rows["slow rank"]["oracle"]["checked"] == 6  # each compares
+
+
+def test_cases_together_share_a_process(measure):
+    _, rows = measure("prints in round,forks in round", together=True)
+    assert rows["good"]["numbers"]["pid"] == rows["prints in round"]["numbers"]["pid"]
+
+
+def test_a_process_that_can_not_be_started_is_its_cases_failure(measure, monkeypatch):
+    def full(*_, **__):
+        raise OSError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(subprocess, "Popen", full)
+    found, _ = measure()
+    assert "its process could not be started" in found["error"]
+
+
+def test_a_file_that_can_not_be_written_is_said_and_the_result_is_there(importable, tmp_path):
+    import faulty
+    from conftest import little
+
+    (tmp_path / "faulty").write_text("in the way")
+    found = run.run(Question(faulty), "quick", little(Question(faulty)), tmp_path, quiet)
+    assert found["status"] == "failed"
+    assert str(tmp_path / "faulty") in found["error"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_ctrl_c_and_its_like_keep_what_was_measured(number, importable, tmp_path):
+    (tmp_path / "hangs.toml").write_text('[faulty]\nfaults = "hangs in round"\n')
+    command = [sys.executable, "-m", "mxdp.experiments", "run", "faulty", "--preset", str(tmp_path / "hangs.toml")]
+    environ = {**os.environ, "MXDP_EXPERIMENTS": "faulty"}
+    child = subprocess.Popen([*command, "--out", str(tmp_path / "out")], env=environ, stderr=subprocess.PIPE, text=True)
+    time.sleep(8)
+    child.send_signal(number)
+    assert child.wait(30) == 1
+    found = json.loads(next((tmp_path / "out" / "faulty").glob("*.json")).read_text())
+    assert "interrupted by the user" in found["error"]
+    assert [row["label"] for row in found["rows"]] == ["good"]
+    assert (tmp_path / "out" / "report.html").exists()
+
+
+def test_nothing_is_left_running_when_the_runner_itself_is_killed(importable, tmp_path):
+    (tmp_path / "hangs.toml").write_text('[faulty]\nfaults = "hangs in round"\n')
+    command = [sys.executable, "-m", "mxdp.experiments", "run", "faulty", "--preset", str(tmp_path / "hangs.toml")]
+    environ = {**os.environ, "MXDP_EXPERIMENTS": "faulty"}
+    runner = subprocess.Popen([*command, "--out", str(tmp_path / "out")], env=environ)
+    time.sleep(8)
+    children = psutil.Process(runner.pid).children(recursive=True)
+    assert children
+    runner.kill()
+    runner.wait()
+    assert not psutil.wait_procs(children, timeout=20)[1]
+
+
+@pytest.mark.parametrize("timeout", [1e10, float("inf")])
+def test_a_time_limit_may_be_longer_than_the_system_waits(timeout, measure):
+    assert measure(timeout=timeout)[0]["status"] == "ok"
