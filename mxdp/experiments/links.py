@@ -1,4 +1,4 @@
-"""Copies between devices, timed and compared. Loads MXNet: only ``work`` imports it."""
+"""Copies between devices, timed and compared."""
 
 from __future__ import annotations
 

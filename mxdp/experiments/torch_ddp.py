@@ -1,11 +1,11 @@
-"""Data-parallel training by PyTorch: a rank of DistributedDataParallel (DDP), or one process with DataParallel.
+"""Data-parallel training by PyTorch: a process of DistributedDataParallel (DDP), or one process with DataParallel.
 
 On GPUs, if there are enough, by NCCL; else on the CPU by Gloo, a thread for each process. Imports no MXNet.
 """
 
 from __future__ import annotations
 
-from typing import Any, List, Mapping, Sequence, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -15,32 +15,44 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 from mxdp.datasets import load
-from mxdp.datasets.minibatches import Stream, sequential
+from mxdp.datasets.minibatches import Stream
 
 STEPS = 3
 """That are compared with the serial run."""
 
 
-class TorchRank:
-    """As ``many_processes``' ``TrainingRank``. Optional in ``order``: ``threads`` of a process (default 1), and
-    ``data_parallel``, the number of GPUs that one process uses by DataParallel."""
+class TorchTraining:
+    """LeNet, trained from ``params`` (:func:`initial`) by ``size`` processes, of which this is one: each takes its part
+    of every batch. Several must have been started by the engine ``torch-ddp``. ``threads``: of each process on the CPU;
+    ``gpus``: how many one process uses by DataParallel."""
 
-    def __init__(self, order: Mapping[str, Any]) -> None:
-        torch.set_num_threads(order.get("threads", 1))
-        size, self._gpus = order["size"], order.get("data_parallel", 0)
-        gpu = order["kind"] != "cpu" and torch.cuda.device_count() >= max(size, self._gpus)
-        dist.init_process_group("nccl" if gpu and size > 1 else "gloo")
-        self.number, self.size = dist.get_rank(), dist.get_world_size()
-        self.device = torch.device("cuda", self.number) if gpu else torch.device("cpu")
-        self.batch_size, self.lr = order["batch_size"], order["lr"]
-        data = load(order["data"], order["data_dir"], seed=order["seed"])
-        self._stream, self.data = Stream(data.train, self.batch_size, order["seed"]), data.name
-        self._test = data.test
-        self._net, self._sgd = self._trained(order["params"], self.lr)
+    def __init__(
+        self,
+        params: Sequence[Any],
+        batch_size: int,
+        lr: float,
+        data: str = "auto",
+        data_dir: Optional[str] = None,
+        seed: int = 0,
+        kind: str = "auto",
+        size: int = 1,
+        threads: int = 1,
+        gpus: int = 0,
+    ) -> None:
+        torch.set_num_threads(threads)
+        on_gpu = kind != "cpu" and torch.cuda.device_count() >= max(size, gpus)
+        if size > 1 and not dist.is_initialized():
+            dist.init_process_group("nccl" if on_gpu else "gloo")
+        self.number, self.size, self._gpus = dist.get_rank() if size > 1 else 0, size, gpus
+        self.device = torch.device("cuda", self.number) if on_gpu else torch.device("cpu")
+        dataset = load(data, data_dir, seed=seed)
+        self.data, self.batch_size = dataset.name, batch_size
+        self._stream = Stream(dataset.train, batch_size, seed)
+        self._net, self._sgd = self._trained(params, lr)
 
     def facts(self) -> Tuple[str, List[str]]:
         """What it trains on: the data, and its devices."""
-        return self.data, [str(self.device)] if not self._gpus else [f"cuda:{number}" for number in range(self._gpus)]
+        return self.data, [f"cuda:{number}" for number in range(self._gpus)] or [str(self.device)]
 
     def train(self, steps: int) -> None:
         """``steps`` steps of training, to their end."""
@@ -49,26 +61,24 @@ class TorchRank:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
-    def check(self, X: Any, y: Any, params: Sequence[Any]) -> List[List[Any]]:
-        """The parameters after a few steps on one batch."""
+    def check(self, X: Any, y: Any, params: Sequence[Any]) -> List[Any]:
+        """This process's parameters after a few steps on one batch."""
         net, sgd = self._trained(params, 0.1)
         for _ in range(STEPS):
             self._step(X, y, net, sgd)
-        return [[param.detach().cpu().numpy() for param in net.parameters()]]
+        return [param.detach().cpu().numpy() for param in net.parameters()]
+
+    def of_first(self, arrays: Sequence[Any]) -> List[Any]:
+        """The first process's ``arrays``, which each process calls with its own."""
+        found = [torch.from_numpy(array.copy()).to(self.device) for array in arrays]
+        for array in found if self.size > 1 else ():
+            dist.broadcast(array, 0)
+        return [array.cpu().numpy() for array in found]
 
     def losses(self, X: Any, y: Any, params: Sequence[Any], lr: float, steps: int) -> List[float]:
-        """The summed loss of this rank's samples before each step on one batch."""
+        """The summed loss of this process's samples before each step on one batch."""
         net, sgd = self._trained(params, lr)
         return [float(self._step(X, y, net, sgd)) * len(X) / self.size for _ in range(steps)]
-
-    def accuracy(self) -> float:
-        """Of what was trained, on the test set."""
-        right = 0
-        with torch.no_grad():
-            for X, y in sequential(self._test, 1000):
-                scores = self._net(torch.from_numpy(X).to(self.device)).cpu().numpy()
-                right += int((scores.argmax(axis=1) == y).sum())
-        return right / len(self._test)
 
     def _trained(self, params: Sequence[Any], lr: float) -> Tuple[nn.Module, torch.optim.Optimizer]:
         net = lenet(params).to(self.device)
@@ -78,9 +88,9 @@ class TorchRank:
         return (DistributedDataParallel(net) if self.size > 1 else net), sgd
 
     def _step(self, X: Any, y: Any, net: nn.Module, sgd: torch.optim.Optimizer) -> torch.Tensor:
-        own = slice(self.number * len(X) // self.size, (self.number + 1) * len(X) // self.size)
+        part = slice(self.number * len(X) // self.size, (self.number + 1) * len(X) // self.size)
         # DDP averages over the processes, whose losses are sums over a part of the batch.
-        return step(net, sgd, X[own], y[own], self.size / len(X), self.device)
+        return step(net, sgd, X[part], y[part], self.size / len(X), self.device)
 
 
 def step(

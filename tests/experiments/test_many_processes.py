@@ -222,7 +222,9 @@ def test_only_the_books_loop_has_mxnets_own_environment(question):
 
 def test_each_peer_gets_its_own_devices_batch_and_settings(monkeypatch):
     made = []
-    torch = SimpleNamespace(TorchRank=made.append, initial=lambda seed, scale: (seed, scale))
+    torch = SimpleNamespace(
+        TorchTraining=lambda *given, **more: made.append((given, more)), initial=lambda *given: given
+    )
     monkeypatch.setitem(sys.modules, "mxdp.experiments.torch_ddp", torch)
     monkeypatch.setattr("mxdp.experiments.torch_ddp", torch, raising=False)
     s = little(peers, devices=[1, 2], batch_size=256, kind="cpu")
@@ -234,8 +236,8 @@ def test_each_peer_gets_its_own_devices_batch_and_settings(monkeypatch):
         assert case.batch_size == (128 if "batch 128" in case.label else 256)
         if case.peer in (peers.TORCH, peers.DDP):
             peers.rank_of(case, s)
-            expected = dict(batch_size=256, size=case.processes, threads=case.devices, params=(0, 0.01), lr=s.lr)
-            assert {name: made[-1][name] for name in expected} == expected
+            given = ((0, 0.01), 256, s.lr, s.data, None, 0, "cpu")
+            assert made[-1] == (given, dict(size=case.processes, threads=case.devices))
         elif case.engine != ranks.HOROVOD and (case.peer != peers.BOOK or sys.modules.get("d2l")):
             rank = peers.rank_of(case, s)
             assert (type(rank), len(rank.devices)) == (kinds.get(case.peer, TrainingRank), case.devices)

@@ -110,6 +110,12 @@ def test_what_can_not_be_done_here_is_skipped_and_said(measure):
     }
 
 
+@pytest.mark.parametrize("lost", ["skips in set_up", "raises in set_up"])
+def test_a_case_that_is_lost_takes_no_turn_from_those_after_it(lost, measure):
+    _, rows = measure(f"{lost},well")
+    assert [(label, len(row["numbers"]["seconds"])) for label, row in rows.items()] == [("good", 2), ("well", 2)]
+
+
 @pytest.mark.parametrize(("faults", "reason"), [("expect", "no idea"), ("alike", "the same label")])
 def test_a_defect_of_the_question_is_told(faults, reason, measure):
     found, rows = measure(faults)

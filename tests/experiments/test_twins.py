@@ -8,23 +8,15 @@ from importlib.util import find_spec
 from unittest.mock import MagicMock
 
 import pytest
+from conftest import little
 
-from mxdp.experiments.harness import claims
-from mxdp.experiments.harness.experiment import Case, Skipped
-from mxdp.experiments.harness.rows import Row
-from mxdp.experiments.measure.oracle import count
-from mxdp.experiments.twins.torch_copy_overlap import TorchCopyOverlap
-from mxdp.experiments.twins.torch_data_parallel import DP, TorchDataParallel
-from mxdp.experiments.twins.torch_two_jobs import ALONE, ONCE, TURN, TorchTwoJobs
+from mxdp.experiments import twins
+from mxdp.experiments.lab import Case, Number, Row, Skipped, Told
+from mxdp.experiments.lab.module import find
+from mxdp.experiments.oracle import count
+from mxdp.experiments.twins import torch_copy_overlap, torch_data_parallel, torch_two_jobs
 
-
-def row(seconds, label="", rounds=(), **case):
-    kept = {name: [value] * 6 for name, value in dict(rounds).items()}
-    return Row(label, {"processor": "X", **case}, [seconds] * 6, rounds=kept)
-
-
-def judged(experiment, rows):
-    return {name: claims.judged(name, claim, rows)["holds"] for name, claim in experiment.claims.items()}
+PLACES = "mxdp.experiments.twins.places"
 
 
 @pytest.mark.parametrize(
@@ -32,66 +24,68 @@ def judged(experiment, rows):
     [(["cuda:0", "cuda:1"], 1.02, True), (["cuda:0", "cuda:1"], 1.5, False), (["cuda:0", "cuda:0"], 1.9, None)],
 )
 def test_two_jobs_are_judged_on_two_gpus_alone(devices, once, holds):
-    rows = [
-        row(1.0, run=ALONE, job=0, devices=devices[:1]),
-        row(1.0, run=ALONE, job=1, devices=devices[1:]),
-        row(2.0, run=TURN, devices=devices),
-        row(once, run=ONCE, devices=devices),
-    ]
-    TorchTwoJobs().finish(rows, [], {})
-    assert judged(TorchTwoJobs, rows) == {"both_over_one": holds}
+    rows = []
+    for case, seconds in zip(torch_two_jobs.cases(None), (1.0, 1.0, 2.0, once)):
+        rows.append(
+            Row(case.label, False, {**case.settings, "device_names": devices, "seconds": Number([seconds] * 6)})
+        )
+    told = Told(rows)
+    torch_two_jobs.tell(told, None)
+    assert [claim.holds for claim in told.claims.values()] == [holds]
 
 
-SETTINGS = dict(
-    kind="cpu", seed=0, products=3, size=40, data="synthetic", data_dir=None, lr=0.1, batch_size=24, steps=2
-)
-
-
-@pytest.mark.parametrize("experiment", [TorchTwoJobs, TorchCopyOverlap, TorchDataParallel])
-def test_the_work_equals_its_oracle_and_needs_a_gpu_unless_told_otherwise(experiment):
+@pytest.mark.parametrize("module", [torch_two_jobs, torch_copy_overlap, torch_data_parallel])
+def test_the_work_equals_its_oracle_and_needs_a_gpu_unless_told_otherwise(module):
     torch = pytest.importorskip("torch")
-    own = experiment()
-    ran = 0
-    for case in own.cases(SETTINGS):
-        if case.settings.get("engine") == DP:
+    s = little(find(module.__name__.rpartition(".")[2].replace("_", "-")), kind="cpu", lr=0.1)
+    for case in module.cases(s):
+        if case.get("gpus"):
             with pytest.raises(Skipped, match="DataParallel needs 2 GPUs"):
-                own.set_up(case, SETTINGS)
-            continue
-        checked, wrong = count(own.oracle(case, SETTINGS))
-        assert (checked > 0, wrong) == (True, 0)
-        work = own.set_up(case, SETTINGS)
-        done = work.round()
-        assert done is None or done.seconds > 0
-        ran += 1
-    assert ran >= 2
-    if experiment is not TorchDataParallel and not torch.cuda.is_available():
+                module.set_up(case, s)
+        elif case.processes == 1:
+            checked, wrong = count(module.oracle(case, s))
+            assert (checked > 0, wrong) == (True, 0)
+            module.set_up(case, s).round()
+    if module is not torch_data_parallel and not torch.cuda.is_available():
         with pytest.raises(Skipped, match="finds no GPU"):
-            own.set_up(own.cases(SETTINGS)[0], {**SETTINGS, "kind": "auto"})
+            module.set_up(next(iter(module.cases(s))), little(find("torch-two-jobs"), kind="auto"))
 
 
-@pytest.mark.parametrize("run", [TURN, ONCE])
-def test_jobs_in_turn_are_waited_for_one_by_one(monkeypatch, run):
-    rooms = "mxdp.experiments.twins.work"
-    if find_spec("torch") is None:  # a stand-in is enough for the order of the calls
+@pytest.fixture
+def places(monkeypatch):
+    """The module; without PyTorch a stand-in is enough for the order of the calls."""
+    lacking = find_spec("torch") is None
+    if lacking:
         monkeypatch.setitem(sys.modules, "torch", MagicMock())
-        for name in ("places", "torch_two_jobs"):
-            monkeypatch.setitem(sys.modules, f"{rooms}.{name}", None)  # which monkeypatch takes out again
-            del sys.modules[f"{rooms}.{name}"]
-    places, work = (import_module(f"{rooms}.{name}") for name in ("places", "torch_two_jobs"))
+    yield import_module(PLACES)
+    if lacking:
+        del sys.modules[PLACES], twins.places
+
+
+@pytest.mark.parametrize("run", [torch_two_jobs.TURN, torch_two_jobs.ONCE])
+def test_jobs_in_turn_are_waited_for_one_by_one(monkeypatch, places, run):
     done = []
-    for module in (places, work):
-        monkeypatch.setattr(module, "wait", lambda: done.append("wait"))
-    monkeypatch.setattr(work, "push", lambda *job: done.append("push"))
-    one_round = work.set_up(Case("", settings={"run": run}), SETTINGS).round
+    monkeypatch.setattr(places, "wait", lambda: done.append("wait"))
+    monkeypatch.setattr(places, "push", lambda *job: done.append("push"))
+    one_round = torch_two_jobs.set_up(Case("", run=run), little(find("torch-two-jobs"))).round
     done.clear()
     one_round()
-    between = ["wait"] * (run == TURN)
+    between = ["wait"] * (run == torch_two_jobs.TURN)
     assert done == ["wait", "push", *between, "push", *between, "wait"]
 
 
-def test_a_product_that_is_not_done_is_seen(monkeypatch):
+@pytest.mark.parametrize("module", [torch_two_jobs, torch_copy_overlap])
+def test_a_product_that_is_not_done_is_seen(monkeypatch, module):
     pytest.importorskip("torch")
-    from mxdp.experiments.twins.work import torch_two_jobs as work
+    monkeypatch.setattr(f"{PLACES}.push", lambda place, x, w, results: [result.zero_() for result in results])
+    case = list(module.cases(None))[-1]
+    assert count(module.oracle(case, little(find("torch-two-jobs"))))[1] > 0
 
-    monkeypatch.setattr(work, "push", lambda place, arrays, products: arrays[2].zero_())
-    assert count(work.oracle(Case("", settings={"run": ONCE}), SETTINGS))[1] > 0
+
+def test_a_process_that_differs_from_the_first_is_seen(monkeypatch):
+    pytest.importorskip("torch")
+    from mxdp.experiments.torch_ddp import TorchTraining
+
+    monkeypatch.setattr(TorchTraining, "of_first", lambda self, arrays: [1.000001 * array for array in arrays])
+    s = little(find("torch-data-parallel"), kind="cpu")
+    assert count(torch_data_parallel.oracle(Case("", gpus=0), s))[1] > 0

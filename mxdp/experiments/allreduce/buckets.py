@@ -1,26 +1,36 @@
-"""Gradients one by one, or in buckets? How large should a bucket be, and does its sum hide behind backward?
+"""Gradients one by one, or in buckets?
 
-A network's gradients are many arrays, most of them small. Summed one by one, each costs its calls and a wait. In one
-bucket they cost little more than their bytes. So the model expects much for LeNet (8 arrays, 0.5 MB) and less for
-ResNet-18 (62 arrays, 45 MB), where bytes dominate and it matters that all devices add at the same time.
+And how large should a bucket be, and does its sum hide behind backward? A network's gradients are many arrays, most of
+them small. Summed one by one, each costs its calls and a wait. In one bucket they cost little more than their bytes. So
+the model expects much for LeNet (8 arrays, 0.5 MB) and less for ResNet-18 (62 arrays, 45 MB), where bytes dominate and
+it matters that all devices add at the same time.
 
 Several buckets could be summed while backward still works on the rest. On CPU devices that gains little: sums and
 copies run on the same worker as backward. The rows with a backward pass show how much was hidden.
 """
 
-from __future__ import annotations
-
 import itertools
-from typing import List, Optional, Tuple
+from functools import lru_cache
 
+from mxdp.backend import autograd, gluon, mx, np, npx, upload
+from mxdp.collectives import AllReduce, GradientSync
 from mxdp.errors import plural
-from mxdp.experiments.allreduce.common import STORES, draw_times, keep_fastest, keep_over_fastest, keep_worst, merge
-from mxdp.experiments.harness.claims import Claim
-from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Settings, experiment
-from mxdp.experiments.harness.rows import Row, fastest, find, find_all
-from mxdp.experiments.report import style
+from mxdp.experiments.allreduce.arrays import exact_sums, numbers, seconds_a_call, store_sync
+from mxdp.experiments.allreduce.common import STORES, draw_times, tell_choices, tell_over_others
+from mxdp.experiments.devices import devices_of
+from mxdp.experiments.lab import Case, Work, contenders, fastest
+from mxdp.experiments.show import style
 from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO
+from mxdp.scratch import SHAPES, get_params
 
+SOURCE = "Dive into Deep Learning, 'Training on Multiple GPUs'; buckets as in PyTorch DDP and Horovod"
+COMPARED = "every gradient of every replica, against the exact sum"
+TOGETHER = True
+PRESETS = {
+    "quick": dict(devices=[2, 4], bucket_mb=[4.0, 25.0], images=4, timeout=120.0),
+    "full": dict(devices=[2, 4, 8], bucket_mb=[0.25, 4.0, 25.0], images=4),
+}
+LITTLE = dict(devices=[2], bucket_mb=[1.0], images=1)
 NETS = {"lenet": ("LeNet", 0.9), "resnet18": ("ResNet-18", 0.75)}
 """Each network's title, and the claim: the time of our best over that of MXNet's ``device`` store."""
 JUDGED = (2, 4)
@@ -30,140 +40,184 @@ DEFAULT_MB = 25.0
 BESIDE = "beside backward"
 
 
-@experiment
-class Buckets(Experiment):
-    """The gradients of two networks, by store, algorithm and bucket size, alone and beside backward."""
+def cases(s):
+    ways = [
+        *((name, name, None) for name in (*STORES, "one by one")),
+        *((f"auto, {mib:g} MiB", AUTO, mib) for mib in s.bucket_mb),
+        *((name, name, 1024.0) for name in sorted(ALGORITHMS)),  # a bucket that holds everything
+    ]
+    for net, n, (way, name, mib) in itertools.product(NETS, s.devices, ways):
+        yield Case(f"{net} x {n}: {way}", n, net=net, algorithm=name, bucket_mb=mib)
+    n = s.devices[0]
+    # MXNet pushes backward in bulks of 15 operators, and a gradient is ready when its bulk is done.
+    bulks = {"bulks of 15": {}, "bulks of 1": {"MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN_BWD": "1"}}
+    for mib, (bulk, environment) in itertools.product(s.bucket_mb, bulks.items()):
+        label = f"resnet18 x {n}: {BESIDE}, {mib:g} MiB, {bulk}"
+        more = dict(net="resnet18", run=BESIDE, algorithm=AUTO, bucket_mb=mib, bulk=bulk)
+        yield Case(label, n, environment=environment, **more)
 
-    name = "buckets"
-    question = "Gradients one by one, or in buckets?"
-    source = "Dive into Deep Learning, 'Training on Multiple GPUs'; buckets as in PyTorch DDP and Horovod"
-    how_to_read = (
-        "All gradients of all replicas, summed in place; every call is waited for. '/device' is the time over that of "
-        "MXNet's device store, which sums array by array: the median over the rounds, which take turns. Rows named "
-        "after an algorithm have one bucket. The fastest is chosen on odd rounds (or processes) and timed on the "
-        "others; for auto, the other way round as well. Rows of ours with the same buckets and algorithms do the same: "
-        "for auto, their median counts. The last rows: what the sum adds to ResNet-18's backward pass, waited for "
-        "('after') or not ('beside')."
+
+def expect(s, cores):
+    return (
+        f"On {plural(cores, 'core')}: LeNet in one bucket costs an eighth of the calls. For ResNet-18 bytes decide, "
+        "and sharded, direct and (CPU) shared-memory send the fewest. Beside backward, CPU devices can hide next to "
+        "nothing: both run on the same worker."
     )
-    claims = {
-        f"{net}_best": Claim(
-            f"On 2 and on 4 devices, the fastest of ours sums {title}'s gradients in at most {bound} of the time of "
-            "MXNet's device store.",
-            "ours",
-            bound,
-        )
-        for net, (title, bound) in NETS.items()
-    }
-    claims["auto_worst"] = Claim(
+
+
+def oracle(case, s):
+    """One sum of whole numbers."""
+    devices = devices_of(case, s)
+    gradients, sync = _sync(case, _replicas(case, devices))
+    for rank, arrays in enumerate(gradients):
+        for gradient in arrays:
+            upload(numbers(gradient.shape, rank, s.seed), devices[rank]).copyto(gradient)
+    sync()
+    npx.waitall()  # a store of MXNet's is freed with ``sync``, and its jobs would still use it
+    return exact_sums(gradients, s.seed)
+
+
+def set_up(case, s):
+    """A round makes its own arrays: the cases share a process, and none may hold memory while another is measured."""
+    devices = devices_of(case, s)
+
+    def one_round():
+        if not case.get("run"):
+            sync = _sync(case, _replicas(case, devices))[1]
+            buckets = [(bucket.nbytes, bucket.algorithm) for bucket in getattr(sync, "buckets", ())]
+            return seconds_a_call(sync), {"buckets": buckets} if buckets else {}
+        times = {name: seconds_a_call(action) for name, action in _beside_backward(case, devices, s.images).items()}
+        return times["beside"], {f"{name}_ms": seconds * 1e3 for name, seconds in times.items()}
+
+    return Work(one_round, devices)
+
+
+def _replicas(case, devices):
+    """The trained parameters, on each device. Their values don't matter here."""
+    params = [np.zeros(shape) for shape in _shapes(case.net)]
+    return [get_params(params, device) for device in devices]
+
+
+@lru_cache(maxsize=None)
+def _shapes(net):
+    if net == "lenet":
+        return SHAPES
+    return [param.shape for param in _trained(_resnet18.__wrapped__((mx.cpu(),)))]  # kept by no cache
+
+
+@lru_cache(maxsize=None)
+def _resnet18(devices):
+    """Gluon's ResNet-18, initialised on each device; the same for all cases, which are measured one after the other."""
+    network = gluon.model_zoo.vision.resnet18_v1(classes=10)
+    mx.random.seed(0)
+    network.initialize(ctx=list(devices))
+    for device in devices:
+        network(np.zeros((1, 3, 32, 32), ctx=device))
+    return network
+
+
+def _trained(network):
+    return [param for param in network.collect_params().values() if param.grad_req != "null"]
+
+
+def _sync(case, replicas):
+    """The gradients of each replica, where this case's sum finds them, and the sum."""
+    if case.bucket_mb:
+        sync = GradientSync(replicas, case.algorithm, case.bucket_mb)
+        return [[arrays[number] for number in range(len(arrays))] for arrays in sync.gradients], sync
+    gradients = [[param.grad for param in params] for params in replicas]
+    if case.algorithm in STORES:
+        return gradients, store_sync(case.algorithm, gradients)
+    sums = [AllReduce(same, "naive") for same in zip(*gradients)]
+
+    def one_by_one():
+        for allreduce in sums:
+            allreduce()
+
+    return gradients, one_by_one
+
+
+def _beside_backward(case, devices, samples):
+    """A forward and backward pass of ResNet-18 on each device: alone, waited for and then summed, or summed at once."""
+    network = _resnet18(tuple(devices))
+    sync = _sync(case, [[param.data(device) for param in _trained(network)] for device in devices])[1]
+    images = [np.ones((samples, 3, 32, 32), ctx=device) for device in devices]
+
+    def alone():
+        with autograd.record():
+            losses = [network(X).sum() for X in images]
+        autograd.backward(losses)
+
+    def after():
+        alone()
+        npx.waitall()
+        sync()
+
+    def beside():
+        alone()
+        sync()
+
+    return {"alone": alone, "after": after, "beside": beside}
+
+
+def tell(t, s):
+    best, choices, over = {}, [], {net: [None] for net in NETS}
+    for net, n in itertools.product(NETS, s.devices):
+        rows = t.find(net=net, devices=n, run=None)
+        store = t.one(net=net, devices=n, algorithm="mxnet-device", run=None)
+        for row in rows:
+            row.of_device_store = row.seconds / store.seconds
+        ours = [row for row in rows if row.bucket_mb]
+        best[net, n] = fastest(ours)
+        over[net] += [row.of_device_store for row in contenders(ours) if n in JUDGED]
+        does = {row: [str(row.get("buckets", row.label))] * len(row.seconds.values) for row in ours}
+        for auto in t.find(net=net, devices=n, run=None, algorithm=AUTO, bucket_mb=DEFAULT_MB):
+            choices += tell_over_others(auto, does[auto], does)
+    for net, (title, bound) in NETS.items():
+        for number in over[net]:
+            t.claim(
+                f"On 2 and on 4 devices, the fastest of ours sums {title}'s gradients in at most {bound} of the time "
+                "of MXNet's device store.",
+                number,
+                at_most=bound,
+            )
+    tell_choices(
+        t,
         f"With buckets of {DEFAULT_MB:g} MiB, the default, 'auto' takes at most 1.1 times as long as the fastest of "
         "ours: of both networks and all numbers of devices, where it is worst.",
-        "ours: who chooses nothing should not pay for that",
-        1.1,
+        choices,
     )
-    compared = "every gradient of every replica, against the exact sum"
-    together = True
-    full = dict(
-        # The fastest is chosen in half of the processes and reported in the other half. Six there give an interval,
-        # and fifteen one that shows 10 %.
-        devices=[2, 4, 8], kind="auto", seed=0, rounds=1, repeats=30, timeout=900.0,
-        bucket_mb=[0.25, 4.0, 25.0], images=4,
-    )  # fmt: skip
-    presets = {
-        "quick": dict(full, devices=[2, 4], repeats=12, timeout=120.0, bucket_mb=[4.0, 25.0], images=4),
-        "full": full,
-    }
-    little = dict(devices=[2], bucket_mb=[1.0], images=1)
-
-    def cases(self, settings: Settings) -> List[Case]:
-        cases = []
-        ways: List[Tuple[str, str, Optional[float]]] = [(name, name, None) for name in (*STORES, "one by one")]
-        ways += [(f"auto, {mib:g} MiB", AUTO, mib) for mib in settings["bucket_mb"]]
-        ways += [(name, name, 1024.0) for name in sorted(ALGORITHMS)]  # a bucket that holds everything
-        for net, n, (way, name, mib) in itertools.product(NETS, settings["devices"], ways):
-            case = {"net": net, "algorithm": name, "bucket_mb": mib}
-            cases.append(Case(f"{net} x {n}: {way}", n, settings=case))
-        n = settings["devices"][0]
-        # MXNet pushes backward in bulks of 15 operators, and a gradient is ready when its bulk is done.
-        bulks = {"bulks of 15": {}, "bulks of 1": {"MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN_BWD": "1"}}
-        for mib in settings["bucket_mb"]:
-            for bulk, environment in bulks.items():
-                label = f"resnet18 x {n}: {BESIDE}, {mib:g} MiB, {bulk}"
-                case = {"net": "resnet18", "run": BESIDE, "algorithm": AUTO, "bucket_mb": mib, "bulk": bulk}
-                cases.append(Case(label, n, settings=case, environment=environment))
-        return cases
-
-    def predict(self, settings: Settings, cores: int) -> str:
-        return (
-            f"On {plural(cores, 'core')}: LeNet in one bucket costs an eighth of the calls. For ResNet-18 bytes "
-            "decide, and sharded, direct and (CPU) shared-memory send the fewest. Beside backward, CPU devices can "
-            "hide next to nothing: both run on the same worker."
-        )
-
-    def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
-        for row in rows:
-            case, metrics = row.case, row.metrics
-            metrics["ms"] = row.median * 1e3
-            if "run" in case:
-                alone, *both = (row.rounds[f"{name}_ms"] for name in ("alone", "beside", "after"))
-                for name, times in zip(("adds_ms", "after_adds_ms"), both):
-                    row.keep(name, [time - least for time, least in zip(times, alone)])
-            else:
-                store = find(rows, net=case["net"], devices=case["devices"], algorithm="mxnet-device", run=None)
-                row.keep_ratios("of_device_store", store)
-        found = []
-        for net, n in itertools.product(NETS, settings["devices"]):
-            ours = [row for row in _summed(rows, net, n) if row.case["bucket_mb"]]
-            if ours:
-                keep_fastest(ours, *[f"{net}_best"] * (n in JUDGED))
-                does = {row: str(row.metrics.get("buckets", row.label)) for row in ours}
-                merged = merge({row: [own] * len(row.samples) for row, own in does.items()})
-                for auto in find_all(ours, algorithm=AUTO, bucket_mb=DEFAULT_MB):
-                    keep_over_fastest("over_fastest", auto, merged[does[auto]].samples, list(merged.values()))
-                    found.append(auto)
-        keep_worst("auto_worst", "over_fastest", found)
-
-    def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        best = [row for row in rows if "best_of_device_store" in row.rounds]
-        lenet, resnet = (row.estimate("best_of_device_store") for row in best if row.devices == best[0].devices)
-        return (
-            "Compared with MXNet's device store, which sums gradients one by one, buckets on "
-            f"{plural(len(best[0].devices), 'device')} take {lenet:.2f} of the time for LeNet and {resnet:.2f} for "
-            "ResNet-18."
-        )
-
-    def explanation(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        beside, _ = fastest(find_all(rows, run=BESIDE))
-        return (
-            "One by one, each array costs its calls and a wait; in a bucket, an array costs little more than its "
-            f"bytes. Beside ResNet-18's backward pass ({beside.metrics['alone_ms']:.0f} ms), buckets of "
-            f"{beside.case['bucket_mb']:g} MiB are the fastest: the sum adds {beside.estimate('adds_ms'):.1f} ms, and "
-            f"{beside.estimate('after_adds_ms'):.1f} ms if it starts after the pass."
-        )
-
-    def columns(self) -> List[Column]:
-        return [
-            Column("ms", "ms"),
-            Column("of_device_store", "/device", ".2f"),
-            Column("after_adds_ms", "after: ms", "+.1f"),
-            Column("adds_ms", "beside: ms", "+.1f"),
-        ]
-
-    def answering(self, rows: List[Row]) -> List[Row]:
-        """For each network and number of devices MXNet's device store, one by one, and the fastest of ours; then the
-        fastest beside backward."""
-        shown = [fastest(find_all(rows, run=BESIDE))[0], *find_all(rows, algorithm="mxnet-device")]
-        shown += find_all(rows, algorithm="one by one")
-        return [row for row in rows if row in shown or "best_of_device_store" in row.rounds]
-
-    def draw(self, result: Result, figure: style.Figure) -> None:
-        few = min(len(row.devices) for row in result["rows"])
-        figure.set_figwidth(1.5 * style.WIDTH)
-        for axes, (net, (title, _)) in zip(figure.subplots(1, len(NETS)), NETS.items()):
-            rows = _summed(result["rows"], net, few)
-            draw_times(axes, rows, [row.label.partition(": ")[2] for row in rows])
-            axes.set_title(f"{title} on {plural(few, 'device')}")
+    for row in t.find(run=BESIDE):
+        row.adds_ms, row.after_adds_ms = row.beside_ms - row.alone_ms, row.after_ms - row.alone_ms
+    t.column("seconds", "ms", scale=1e3, about="to sum all gradients of all replicas in place; each call is waited for")
+    t.column("of_device_store", "/device", ".2f", about="over MXNet's device store, which sums array by array")
+    t.column("after_adds_ms", "after: ms", "+.1f", about="what the sum adds to a backward pass that was waited for")
+    t.column("adds_ms", "beside: ms", "+.1f", about="what it adds to one that was not")
+    t.note(
+        "Rows named after an algorithm have one bucket. 'auto' is judged against all others; rows of ours with the "
+        "same buckets and algorithms do the same, so their median counts."
+    )
+    beside, few = fastest(t.find(run=BESIDE)), s.devices[0]
+    shown = ("mxnet-device", "one by one")
+    t.first([row for row in t if row in (beside, *best.values()) or row.algorithm in shown])
+    lenet, resnet = (best[net, few].of_device_store for net in NETS)
+    t.answer(
+        "Compared with MXNet's device store, which sums gradients one by one, buckets on "
+        f"{plural(few, 'device')} take {lenet:.2f} of the time for LeNet and {resnet:.2f} for ResNet-18."
+    )
+    t.explain(
+        "One by one, each array costs its calls and a wait; in a bucket, an array costs little more than its bytes. "
+        f"Beside ResNet-18's backward pass ({beside.alone_ms.median:.0f} ms), buckets of {beside.bucket_mb:g} MiB are "
+        f"the fastest: the sum adds {beside.adds_ms:.1f} ms, and {beside.after_adds_ms:.1f} ms if it starts after the "
+        "pass."
+    )
+    t.draw(lambda figure: _draw(figure, t))
 
 
-def _summed(rows: List[Row], net: str, devices: int) -> List[Row]:
-    """The rows without a backward pass, for that network and number of devices."""
-    return [row for row in find_all(rows, net=net, run=None) if len(row.devices) == devices]
+def _draw(figure, t):
+    figure.set_figwidth(1.5 * style.WIDTH)
+    few = min(row.devices for row in t.rows)
+    for axes, (net, (title, _)) in zip(figure.subplots(1, len(NETS)), NETS.items()):
+        rows = t.find(net=net, devices=few, run=None)
+        draw_times(axes, rows, [row.label.partition(": ")[2] for row in rows])
+        axes.set_title(f"{title} on {plural(few, 'device')}")

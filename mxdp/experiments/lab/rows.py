@@ -196,8 +196,8 @@ def smallest(numbers: Iterable[Number]) -> Number:
 
 class Row:
     """What was measured of one case: ``seconds`` and other numbers, and the case's settings and facts, as attributes.
-    ``tell`` may set more. ``devices`` is how many they are, ``device_names`` what they are called, ``cores`` how many the
-    machine had, where the model is asked again."""
+    ``tell`` may set more. ``devices`` is how many they are, ``device_names`` what they are called, ``cores`` how many
+    the machine had, where the model is asked again."""
 
     def __init__(self, label: str, reference: bool, known: Mapping[str, Any]) -> None:
         self.label, self.reference = label, reference

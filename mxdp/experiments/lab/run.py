@@ -90,7 +90,8 @@ class Run:
         for index, case in enumerate(cases):
             own = [[line for line in rank if line["case"] == index] for rank in lines]
             self._note(case, own)
-            if ended and not self._failed(case) and len(self._values.get(case.label, ())) <= number:
+            known = self._failed(case) or case.label in self._skipped
+            if ended and not known and len(self._values.get(case.label, ())) <= number:
                 behind = min(own, key=len)
                 reason = f"{ended.reason} while {_doing(behind) or 'it was started'}"
                 if at is not None and at != index:
@@ -132,7 +133,7 @@ class Run:
                 counts = self._counts.get(case.label, [0, 0])
                 self._counts[case.label] = [a + b for a, b in zip(counts, line["oracle"])]
             if "timeline" in line:
-                self._timelines[case.label] = line["timeline"]
+                self._timelines.setdefault(case.label, line["timeline"])
             if "skipped" in line:
                 self._skip(case, line["skipped"])
         failed = [line["failed"] for lines in ranks_lines for line in lines if "failed" in line]
@@ -217,11 +218,12 @@ def measure(runs: Sequence[Run], progress: Progress) -> None:
                 run.begin()
             processes, count = runs[0].settings["processes"], len(runs[0].groups())
             for number in range(processes):
+                turns = [run.groups() for run in runs]  # a case that is lost takes no turn from those after it
                 for index in range(count * len(runs)):
                     place, done = index % len(runs), number * count * len(runs) + index
-                    groups = runs[place].groups()
+                    groups = turns[place]
                     if index // len(runs) >= len(groups):
-                        continue  # a group before it is lost
+                        continue  # as many were lost before
                     cases = groups[index // len(runs)]
                     label = f"{cases[0].label}: " if len(groups) > 1 else ""
 

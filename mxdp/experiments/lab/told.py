@@ -188,7 +188,7 @@ def rows_of(results: Sequence[Mapping[str, Any]]) -> List[Row]:
                 continue
             own = [_row(other, record["label"]) for other in results]
             latest = next(row for row in reversed(own) if row is not None)
-            known = {"cores": results[-1].get("environment", {}).get("cores")}
+            known = {"cores": results[-1].get("environment", {}).get("cores"), "oracle": latest["oracle"]}
             known.update({**latest["case"], **latest["facts"], "device_names": latest["devices"]})
             names = dict.fromkeys(name for row in own if row for name in row["numbers"])
             for name in names:

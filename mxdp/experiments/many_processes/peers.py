@@ -46,7 +46,7 @@ WORDS = {
     CEILING: "nothing exchanged",
 }
 """The peers, in the order of the rows."""
-ENGINES = {HOROVOD: ranks.HOROVOD, TORCH: ranks.DDP, DDP: ranks.DDP, MXDP_MPI: ranks.MPI}
+ENGINES = {HOROVOD: ranks.HOROVOD, DDP: ranks.DDP, MXDP_MPI: ranks.MPI}
 SEVERAL = (HOROVOD, DDP, MXDP_MPI, CEILING)
 """They have a process for each device; the others have one."""
 BOOK_NEEDS = {"d2l": "`make`, or `pip install --no-deps d2l==1.0.3` and `pip install ipython matplotlib-inline pandas`"}
@@ -71,7 +71,7 @@ def cases(s):
                 engine,
                 defaults(n) if peer == BOOK else {},
                 reference=peer == CEILING,
-                needs=BOOK_NEEDS if peer == BOOK else ranks.NEEDS.get(engine, {}),
+                needs={BOOK: BOOK_NEEDS, TORCH: ranks.NEEDS[ranks.DDP]}.get(peer, ranks.NEEDS.get(engine, {})),
                 peer=peer,
                 devices_in_all=n,
                 batch_size=batch_size,
@@ -88,10 +88,10 @@ def expect(s, cores):
 def rank_of(case, s):
     """What trains in this process."""
     if case.peer in (TORCH, DDP):  # MXNet is never loaded beside PyTorch
-        from mxdp.experiments import torch_ddp
+        from mxdp.experiments.torch_ddp import TorchTraining, initial
 
-        order = dict(s, **case.settings, size=case.processes, threads=case.devices)
-        return torch_ddp.TorchRank(dict(order, params=torch_ddp.initial(s.seed, 0.01)))
+        settings = (case.batch_size, s.lr, s.data, s.data_dir, s.seed, s.kind)
+        return TorchTraining(initial(s.seed, 0.01), *settings, size=case.processes, threads=case.devices)
     if case.peer in (GLUON, HYBRID):
         return GluonRank(case, s, case.peer == HYBRID)
     return (BookRank if case.peer == BOOK else TrainingRank)(case, s)

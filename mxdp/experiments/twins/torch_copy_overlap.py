@@ -1,92 +1,111 @@
-"""``copy-overlap`` in PyTorch: can results be copied to the host while the next are computed?
+"""PyTorch: can results be copied to the host while the next are computed?
 
-The slides copy the results of 50 products to the host in the default stream and to ordinary (pageable) memory: 0.12 s
-to compute, 2.16 s to copy, 3.13 s for both "overlapped", longer than one after the other. Two things are missing. A
-copy to pageable memory makes the driver wait; a copy to pinned memory is a job of the GPU. And a stream does its work
-in order, so copies need a stream of their own.
+It is ``copy-overlap`` in PyTorch. The slides copy the results of 50 products to the host in the default stream and to
+ordinary (pageable) memory: 0.12 s to compute, 2.16 s to copy, 3.13 s for both "overlapped", longer than one after the
+other. Two things are missing. A copy to pageable memory makes the driver wait; a copy to pinned memory is a job of the
+GPU. And a stream does its work in order, so copies need a stream of their own.
 """
 
-from __future__ import annotations
+from mxdp.experiments.lab import Case, Work, largest
+from mxdp.experiments.twins import common
+from mxdp.experiments.twins.common import tell_where
 
-from typing import List
-
-from mxdp.experiments.harness.claims import Claim
-from mxdp.experiments.harness.exchanges import DDP, NEEDS
-from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Settings, experiment
-from mxdp.experiments.harness.rows import Row, find_all
-from mxdp.experiments.report import style
-from mxdp.experiments.twins.common import LITTLE, PRESETS, where
-
+SOURCE = "Dive into Deep Learning, 'Automatic Parallelism', in its PyTorch version, and its slides"
+COMPARED = "the copies on the host, against NumPy's products, exactly"
+NEEDS, PRESETS, LITTLE = common.NEEDS, common.PRESETS, common.LITTLE
 PAGEABLE, PINNED = "pageable", "pinned"
 DEFAULT, SIDE = "default stream", "side stream"
 
 
-@experiment
-class TorchCopyOverlap(Experiment):
-    """Pageable and pinned memory, one stream and two."""
+def cases(s):
+    for memory in (PAGEABLE, PINNED):
+        for stream in (DEFAULT, SIDE):
+            yield Case(f"{memory}, {stream}", 1, memory=memory, stream=stream)
 
-    name = "torch-copy-overlap"
-    question = "PyTorch: can results be copied to the host while the next are computed?"
-    source = "Dive into Deep Learning, 'Automatic Parallelism', in its PyTorch version, and its slides"
-    how_to_read = (
-        "In ms, run: the products alone; copy: the copies of their results to the host alone; both: each copy pushed "
-        "after its product, with one wait at the end. '/longer' is both over the longer of the two (1: the other is "
-        "hidden), '/sum' both over their sum (1: nothing is hidden). The slides: 120 ms, 2160 ms, 3130 ms. --kind cpu "
-        "runs it without a GPU, where nothing overlaps."
+
+def expect(s, cores):
+    return (
+        "Both take as long as the longer of the two with pinned memory and a side stream, otherwise as long as one "
+        "after the other."
     )
-    claims = {
-        "hidden": Claim(
-            "From a GPU to pinned memory, in a stream of their own, copies beside products take at most 1.15 times as "
-            "long as the longer of the two.",
-            "the slides say 'Overlapping shaves real time'; the bound is ours",
-            1.15,
-        )
-    }
-    needs = NEEDS[DDP]
-    compared = "the copies on the host, against NumPy's products, exactly"
-    presets = PRESETS
-    little = LITTLE
 
-    def cases(self, settings: Settings) -> List[Case]:
-        return [
-            Case(f"{memory}, {stream}", 1, settings={"memory": memory, "stream": stream})
-            for memory in (PAGEABLE, PINNED)
-            for stream in (DEFAULT, SIDE)
-        ]
 
-    def predict(self, settings: Settings, cores: int) -> str:
-        return (
-            "Both take as long as the longer of the two with pinned memory and a side stream, otherwise as long as one "
-            "after the other."
-        )
+class ProductsAndCopies:
+    """``s.products`` results of one product each, and where they are copied to."""
 
-    def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
-        for row in rows:
-            parts = list(zip(row.samples, row.rounds["run_ms"], row.rounds["copy_ms"]))
-            row.keep("over_longer", [both * 1e3 / max(run, copy) for both, run, copy in parts])
-            row.keep("over_sum", [both * 1e3 / (run + copy) for both, run, copy in parts])
-            best = row.case["memory"] == PINNED and row.case["stream"] == SIDE
-            if best and row.devices[0].startswith("cuda"):
-                row.rounds["hidden"] = row.rounds["over_longer"]
+    def __init__(self, case, s, size):
+        import torch
 
-    def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        (slides,), (best,) = (
-            find_all(rows, memory=memory, stream=stream) for memory, stream in ((PAGEABLE, DEFAULT), (PINNED, SIDE))
-        )
-        return (
-            f"On {where(best)}, products and copies take {best.estimate('over_longer'):.2f} times the longer one's "
-            "time with pinned memory and a side stream; as the slides do it, "
-            f"{slides.estimate('over_longer'):.2f} times."
-        )
+        from mxdp.experiments.twins.places import Place, factors, places
 
-    def columns(self) -> List[Column]:
-        return [
-            Column("run_ms", "run", ".1f"),
-            Column("copy_ms", "copy", ".1f"),
-            Column("seconds", "both", ".1f", 1e3, spread=True),
-            Column("over_longer", "/longer", ".2f", spread=True),
-            Column("over_sum", "/sum", ".2f"),
-        ]
+        device = places(s)[0].device
+        gpu = device.type == "cuda"
+        self.place = self._copies = Place(device, torch.cuda.default_stream(device) if gpu else None)
+        if gpu and case.stream == SIDE:
+            self._copies = Place(device, torch.cuda.Stream(device))
+        self.x, self.w, y = factors(size, self.place, s.seed)
+        self._results = [torch.empty_like(y) for _ in range(s.products)]
+        self.host = [torch.empty(size, size, pin_memory=gpu and case.memory == PINNED) for _ in self._results]
 
-    def draw(self, result: Result, figure: style.Figure) -> None:
-        style.row_bars(figure, result["rows"], "ms", scale=[1e3] * len(result["rows"]))
+    def push(self, products=True, copies=True):
+        """Push each product, and then the copy of its result, which waits for it on the device; or either alone."""
+        from mxdp.experiments.twins.places import push
+
+        for result, copied in zip(self._results, self.host):
+            if products:
+                push(self.place, self.x, self.w, [result])
+            if products and copies and self._copies.stream is not self.place.stream:
+                self._copies.stream.wait_stream(self.place.stream)
+            if copies:
+                with self._copies.here():
+                    copied.copy_(result, non_blocking=True)
+
+
+def oracle(case, s):
+    """Every copy."""
+    from mxdp.experiments.twins.places import seconds
+
+    work = ProductsAndCopies(case, s, min(s.size, 500))
+    seconds(work.push)
+    expected = work.x.cpu().numpy() @ work.w.cpu().numpy()
+    for copied in work.host:
+        yield copied.numpy(), expected, 0.0
+
+
+def set_up(case, s):
+    """A round does both, and then each alone."""
+    from mxdp.experiments.twins.places import processor, seconds
+
+    work = ProductsAndCopies(case, s, s.size)
+
+    def one_round():
+        both, run = seconds(work.push), seconds(lambda: work.push(copies=False))
+        return both, {"run_ms": run * 1e3, "copy_ms": seconds(lambda: work.push(products=False)) * 1e3}
+
+    one_round()
+    return Work(one_round, [work.place.device], processor=processor(work.place))
+
+
+def tell(t, s):
+    for row in t:
+        both = row.seconds * 1e3
+        row.over_longer, row.over_sum = both / largest([row.run_ms, row.copy_ms]), both / (row.run_ms + row.copy_ms)
+    slides, best = t.one(memory=PAGEABLE, stream=DEFAULT), t.one(memory=PINNED, stream=SIDE)
+    t.column("run_ms", "run", ".1f", about="ms of the products alone")
+    t.column("copy_ms", "copy", ".1f", about="ms of the copies of their results to the host alone")
+    t.column("seconds", "both", ".1f", 1e3, spread=True, about="ms: a copy pushed after each product, then one wait")
+    t.column("over_longer", "/longer", ".2f", spread=True, about="both over the longer (1: it hides the other)")
+    t.column("over_sum", "/sum", ".2f", about="both over their sum (1: nothing is hidden)")
+    t.note("The slides: 120 ms, 2160 ms, 3130 ms. --kind cpu runs it without a GPU, where nothing overlaps.")
+    t.claim(
+        "From a GPU to pinned memory, in a stream of their own, copies beside products take at most 1.15 times as long "
+        "as the longer of the two.",
+        best.over_longer if best.device_names[0].startswith("cuda") else None,
+        at_most=1.15,
+        source="the slides say 'Overlapping shaves real time'; the bound is ours",
+    )
+    t.answer(
+        f"On {tell_where(best)}, products and copies take {best.over_longer:.2f} times the longer one's time with "
+        f"pinned memory and a side stream; as the slides do it, {slides.over_longer:.2f} times."
+    )
+    t.bars(unit="ms", scale=1e3)

@@ -1,90 +1,95 @@
-"""``epochs`` in PyTorch: one process, DataParallel, and DistributedDataParallel (DDP).
+"""PyTorch: what does a second device bring to a step?
 
-DataParallel is one process that copies the parameters to every GPU for each step; DDP gives each device a process and
-sums gradients while backward runs. On GPUs DDP uses NCCL. Without any, two processes use Gloo on the CPU, so this runs
-everywhere.
+It is ``epochs`` in PyTorch: one process, DataParallel, and DistributedDataParallel (DDP). DataParallel is one process
+that copies the parameters to every GPU for each step; DDP gives each device a process and sums gradients while backward
+runs. On GPUs DDP uses NCCL. Without any, two processes use Gloo on the CPU, so this runs everywhere.
 """
 
-from __future__ import annotations
+import numpy as np
 
-from typing import List
-
-from mxdp.experiments.harness.claims import Claim
-from mxdp.experiments.harness.exchanges import DDP, NEEDS
-from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Settings, experiment
-from mxdp.experiments.harness.rows import Row, find, find_all
-from mxdp.experiments.report import style
-from mxdp.experiments.twins.common import RUN, where
+from mxdp.experiments.devices import random_of
+from mxdp.experiments.lab import Case, Skipped, Work
+from mxdp.experiments.lab.ranks import DDP
+from mxdp.experiments.twins.common import NEEDS as NEEDS
+from mxdp.experiments.twins.common import RUN, tell_where
 from mxdp.plans.cost.link import speedup
 
-ONE, DP = "one process", "DataParallel"
+SOURCE = "Dive into Deep Learning, 'Training on Multiple GPUs', in its PyTorch version; slides 'Multi-GPU'"
+COMPARED = "parameters of every process after three steps, against one process; bit for bit between processes"
+_COMMON = dict(data="auto", data_dir=None, batch_size=256, lr=0.2)
+PRESETS = {"quick": dict(_COMMON, steps=10), "full": dict(_COMMON, steps=20, timeout=600.0)}
+LITTLE = dict(data="synthetic", batch_size=24, steps=2)
 
 
-@experiment
-class TorchDataParallel(Experiment):
-    """LeNet on one device, by DataParallel on two GPUs, and by DDP in two processes."""
+def cases(s):
+    yield Case("one process", gpus=0)
+    yield Case("one process, DataParallel on 2 GPUs", 2, gpus=2)
+    yield Case("two processes, DDP", processes=2, engine=DDP, gpus=0)
 
-    name = "torch-data-parallel"
-    question = "PyTorch: what does a second device bring to a step?"
-    source = "Dive into Deep Learning, 'Training on Multiple GPUs', in its PyTorch version; slides 'Multi-GPU'"
-    how_to_read = (
-        "A round is some steps of LeNet on batches of the same size; the rows take turns. 'Speed-up' is one process's "
-        "time over the row's. DDP sums gradients while backward still computes others. It runs on GPUs by NCCL if "
-        "there is one for each process, else on the CPU by Gloo, with one thread a process; so does the one process. "
-        f"{RUN}"
+
+def expect(s, cores):
+    return f"DDP's speed-up on the CPU, with {cores} cores: {speedup(2, cores):.2f}; on two GPUs up to 2.00."
+
+
+def oracle(case, s):
+    """This process after a few steps on an uneven batch, against a loop of its own and, bit for bit, the first one."""
+    import torch
+
+    from mxdp.experiments import torch_ddp
+
+    random = random_of(s)
+    X, y = random.uniform(size=(61, 1, 28, 28)).astype("float32"), random.randint(0, 10, 61)
+    params = torch_ddp.initial(s.seed, 0.1)
+    training = _training(case, s)
+    found = training.check(X, y, params)
+    net = torch_ddp.lenet(params)
+    sgd = torch.optim.SGD(net.parameters(), 0.1)
+    for _ in range(torch_ddp.STEPS):
+        torch_ddp.step(net, sgd, X, y, 1 / len(X), torch.device("cpu"))
+    for param, expected, first in zip(found, net.parameters(), training.of_first(found)):
+        yield param, expected.detach().numpy()
+        yield param.view("u4") != first.view("u4"), np.zeros(param.shape), 0.0
+
+
+def set_up(case, s):
+    """A round is some steps of training on batches of the same size, to their end."""
+    training = _training(case, s)
+    training.train(s.steps)
+    return Work(lambda: training.train(s.steps), training.facts()[1])
+
+
+def _training(case, s):
+    import torch
+
+    from mxdp.experiments.torch_ddp import TorchTraining, initial
+
+    if case.gpus > (torch.cuda.device_count() if s.kind != "cpu" else 0):
+        raise Skipped(f"DataParallel needs {case.gpus} GPUs, and PyTorch finds {torch.cuda.device_count()}")
+    settings = (s.batch_size, s.lr, s.data, s.data_dir, s.seed, s.kind)
+    return TorchTraining(initial(s.seed, 0.1), *settings, size=case.processes, gpus=case.gpus)
+
+
+def tell(t, s):
+    one, ddp, parallel = t.one(processes=1, gpus=0), t.one(engine=DDP), t.maybe(gpus=2)
+    for row in t:
+        row.step_ms, row.speedup = row.seconds / s.steps * 1e3, one.seconds / row.seconds
+        row.speedup.label = row.label
+    t.column("step_ms", "ms/step", ".1f", about="the time of a step of LeNet")
+    t.column("speedup", "speed-up", ".2f", spread=True, about="one process's time over the row's")
+    t.column("device_names", "devices")
+    t.note(
+        "DDP sums gradients while backward still computes others. It runs on GPUs by NCCL if there is one for each "
+        f"process, else on the CPU by Gloo, with one thread a process; so does the one process. {RUN}"
     )
-    claims = {
-        "ddp_gain": Claim(
-            "Two processes by DDP are at least 1.3 times as fast as one.",
-            "the slides: DDP scales nearly linearly; the bound is ours, for a network as small as LeNet",
-            1.3,
-            least=True,
-        )
-    }
-    needs = NEEDS[DDP]
-    compared = "parameters of every process after three steps, against one process; bit for bit between processes"
-    common = dict(kind="auto", data="auto", data_dir=None, seed=0, batch_size=256, lr=0.2)
-    presets = {
-        "quick": dict(common, rounds=1, timeout=300.0, steps=10),
-        "full": dict(common, rounds=1, timeout=600.0, steps=20),
-    }
-    little = dict(data="synthetic", batch_size=24, steps=2)
-
-    def cases(self, settings: Settings) -> List[Case]:
-        return [
-            Case("one process", 1, settings={"engine": ONE, "processes": 1, "data_parallel": 0}),
-            Case("one process, DataParallel on 2 GPUs", 2, settings={"engine": DP, "processes": 1, "data_parallel": 2}),
-            Case("two processes, DDP", 2, settings={"engine": DDP, "processes": 2, "data_parallel": 0}),
-        ]
-
-    def predict(self, settings: Settings, cores: int) -> str:
-        return f"DDP's speed-up on the CPU, with {cores} cores: {speedup(2, cores):.2f}; on two GPUs up to 2.00."
-
-    def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
-        one = find(rows, engine=ONE)
-        for row in rows:
-            row.metrics["step_ms"] = row.median / settings["steps"] * 1e3
-            if one:
-                row.keep("speedup", one.ratios(row))
-        ddp = find(rows, engine=DDP)
-        if ddp and "speedup" in ddp.rounds:
-            ddp.rounds["ddp_gain"] = ddp.rounds["speedup"]
-
-    def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        (ddp,), parallel = (find_all(rows, engine=engine) for engine in (DDP, DP))
-        more = "".join(f", DataParallel {row.estimate('speedup'):.2f} times" for row in parallel)
-        return (
-            f"On {where(ddp)}, DDP in two processes makes a step {ddp.estimate('speedup'):.2f} times as fast as one "
-            f"process does{more}."
-        )
-
-    def columns(self) -> List[Column]:
-        return [
-            Column("step_ms", "ms/step", ".1f"),
-            Column("speedup", "speed-up", ".2f", spread=True),
-            Column("devices", "devices"),
-        ]
-
-    def draw(self, result: Result, figure: style.Figure) -> None:
-        scale = [row.metrics["step_ms"] / row.median for row in result["rows"]]
-        style.row_bars(figure, result["rows"], "ms/step", scale=scale)
+    t.claim(
+        "Two processes by DDP are at least 1.3 times as fast as one.",
+        ddp.speedup,
+        at_least=1.3,
+        source="the slides: DDP scales nearly linearly; the bound is ours, for a network as small as LeNet",
+    )
+    more = f", DataParallel {parallel.speedup:.2f} times" if parallel else ""
+    t.answer(
+        f"On {tell_where(ddp)}, DDP in two processes makes a step {ddp.speedup:.2f} times as fast as one process does"
+        f"{more}."
+    )
+    t.bars("step_ms", "ms/step")

@@ -1,14 +1,14 @@
-"""Where PyTorch computes: GPUs, or two streams of one GPU."""
+"""Where PyTorch computes: GPUs, or two streams of one GPU. Imports PyTorch; questions import it in their functions."""
 
 from __future__ import annotations
 
 import time
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Callable, List, NamedTuple
+from typing import Any, Callable, List, NamedTuple, Sequence
 
 import torch
 
-from mxdp.experiments.harness.experiment import Settings, Skipped
+from mxdp.experiments.lab import Settings, Skipped
 
 
 class Place(NamedTuple):
@@ -22,13 +22,13 @@ class Place(NamedTuple):
         return nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
 
 
-def places(settings: Settings) -> List[Place]:
+def places(s: Settings) -> List[Place]:
     """Two of them.
 
     Raises:
         Skipped: there is no GPU, and ``kind`` is not ``cpu``.
     """
-    if settings["kind"] == "cpu":
+    if s.kind == "cpu":
         return [Place(torch.device("cpu"), None)] * 2
     if not torch.cuda.is_available():
         raise Skipped("PyTorch finds no GPU (torch.cuda.is_available() is False); --kind cpu runs it without one")
@@ -65,3 +65,10 @@ def factors(size: int, place: Place, seed: int) -> List[torch.Tensor]:
     drawn = [torch.randint(-1, 2, (size, size), generator=random).float().to(place.device) for _ in range(2)]
     wait()
     return [*drawn, torch.empty_like(drawn[0])]
+
+
+def push(place: Place, x: torch.Tensor, w: torch.Tensor, results: Sequence[torch.Tensor]) -> None:
+    """Push the product of the two once for each of ``results``, into it. Doesn't wait."""
+    with place.here():
+        for result in results:
+            torch.mm(x, w, out=result)

@@ -1,4 +1,4 @@
-"""What the experiments on all-reduces share: arrays with exact sums, MXNet's stores, and the time of a sum."""
+"""What the questions about all-reduces share: arrays with exact sums, MXNet's stores, and the time of a sum."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as onp
 
 from mxdp.backend import Device, HostArray, NDArray, mx, np, npx, upload
 from mxdp.experiments.allreduce.common import STORES
-from mxdp.experiments.measure.oracle import whole_numbers
+from mxdp.experiments.oracle import whole_numbers
 
 Sync = Callable[[], object]
 Shape = Tuple[int, ...]

@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+from functools import lru_cache
+
+import pytest
+from conftest import little
+
+from mxdp.backend import mx
+from mxdp.collectives import AllReduce
+from mxdp.collectives.tuning import choose
+from mxdp.experiments.allreduce import allreduce
+from mxdp.experiments.allreduce.allreduce import NAMES
+from mxdp.experiments.allreduce.common import STORES
+from mxdp.experiments.lab import Number, Row, Told
+from mxdp.experiments.lab.module import find
+from mxdp.experiments.oracle import count
+from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO
+from mxdp.plans.cost.machine import CPU
+
+S = little(find("allreduce"), devices=[2, 3], kind="cpu", sizes=[4, 1 << 20])
+CASES = {case.label: case for case in allreduce.cases(S)}
+
+
+@pytest.mark.parametrize("label", [label for label in CASES if label.startswith("3 arrays of 1 MiB,")])
+def test_the_oracle_compares_every_element_of_every_replica(label):
+    assert count(allreduce.oracle(CASES[label], S)) == (3 << 18, 0)
+
+
+def test_the_oracle_catches_a_device_that_is_left_out(monkeypatch):
+    class Fewer(AllReduce):
+        def __init__(self, data, *more, **named):
+            super().__init__(data[:-1], *more, **named)
+
+    monkeypatch.setattr(allreduce, "AllReduce", Fewer)
+    assert count(allreduce.oracle(CASES["3 arrays of 1 MiB, ring"], S)) == (3 << 18, 3 << 18)
+
+
+def test_the_machine_is_measured_once_a_round_and_auto_chooses_by_the_first(monkeypatch):
+    asked, given, machines, right = [], [], [CPU.with_cores(1), CPU.with_cores(4)], allreduce._sync
+    monkeypatch.setattr(allreduce, "calibrate", lambda devices: asked.append(list(devices)) or machines[len(asked) - 1])
+    monkeypatch.setattr(allreduce, "_sync", lambda *call: given.append(call[2]) or right(*call))
+    for cached in (allreduce._machine, allreduce._cases, allreduce._times):
+        monkeypatch.setattr(allreduce, cached.__name__, lru_cache(maxsize=None)(cached.__wrapped__))
+    labels = ("2 arrays of 4 bytes, auto", "3 arrays of 1 MiB, ring", "3 arrays of 4 bytes, mxnet-local")
+    works = [allreduce.set_up(CASES[label], S) for label in labels]
+    first, second = ([work.round()[1] for work in works] for _ in range(2))
+    assert asked == [[mx.cpu(0), mx.cpu(1)]] * 2
+    assert given == [machines[0]] * 6
+    for auto, ring, store in (first, second):
+        assert NAMES[auto["choice"]] == auto["chosen"]
+        assert NAMES[auto["default_choice"]] == choose([mx.cpu(0), mx.cpu(1)], [1], 4)
+        assert ring["chosen"] == "ring"
+        assert min(auto["predicted_ms"], ring["predicted_ms"]) > 0
+        assert store == {}
+    assert first[1]["predicted_ms"] != second[1]["predicted_ms"]
+
+
+def test_one_device_is_not_measured_against_a_model():
+    s = little(find("allreduce"), devices=[1], sizes=[4])
+    cases = {case.algorithm: case for case in allreduce.cases(s)}
+    assert allreduce.set_up(cases["ring"], s).round()[1] == {"chosen": "ring"}
+    found = Told([row(name, 1, 4, [1.0] * 12) for name in cases])
+    allreduce.tell(found, s)
+    assert (found.sentence, found.explanation) == ("One device has nothing to sum.", "Run it with --devices 2,4.")
+
+
+def row(name, devices, nbytes, seconds, **more):
+    known = {"algorithm": name, "devices": devices, "bytes": nbytes, "oracle": {"checked": 1, "wrong": 0}, **more}
+    return Row(f"{devices} x {nbytes}, {name}", False, {**known, "seconds": Number(seconds)})
+
+
+def told(times, choice, default=None, predicted=lambda seconds: seconds, nbytes=1 << 20, devices=2):
+    """What is told of these times of algorithms in 12 processes, where ``auto`` chose ``choice[k % len(choice)]``."""
+    rows = [row(name, devices, nbytes, seconds) for name, seconds in times.items()]
+    for one in rows:
+        if one.algorithm not in STORES:
+            one.predicted_ms = Number([1e3 * predicted(seconds) for seconds in one.seconds.values])
+        if one.algorithm == AUTO:
+            choices = [
+                [NAMES.index(names[k % len(names)]) for k in range(len(times[AUTO]))]
+                for names in (choice, default or choice)
+            ]
+            one.choice, one.default_choice, one.chosen = Number(choices[0]), Number(choices[1]), choice[-1]
+    found = Told(rows)
+    allreduce.tell(found, S)
+    return found, dict(zip(("largest", "model", "auto", "default"), found.claims.values()))
+
+
+def times(**changes):
+    seconds = {**dict.fromkeys(ALGORITHMS, 2.0), AUTO: 0.5, **dict.fromkeys(STORES, 1.0), "ring": 0.5, **changes}
+    return {name: [one] * 12 if isinstance(one, float) else one * 6 for name, one in seconds.items()}
+
+
+@pytest.mark.parametrize(
+    ("changes", "choice", "default", "held"),
+    [
+        ({}, "ring", "ring", [True, True, True]),
+        ({}, "ring", "tree", [True, True, False]),
+        ({AUTO: 2.0}, "tree", "ring", [True, False, True]),
+        ({"ring": 0.8, AUTO: 0.8}, "ring", "ring", [False, True, True]),
+        ({"direct": [0.4, 0.48]}, "ring", "ring", [True, None, None]),  # beside the fastest it is undecided
+    ],
+)
+def test_each_choice_is_judged_against_all_others(changes, choice, default, held):
+    _, claims = told(times(**changes), [choice], [default])
+    assert [claims[name].holds for name in ("largest", "auto", "default")] == held
+    assert claims["model"].holds is True
+
+
+def test_each_process_has_its_own_choice():
+    _, claims = told(times(direct=1.0, **{AUTO: [0.5, 1.0]}), ["ring", "direct"])
+    over = {number.label.rpartition(" ")[2]: number.values for number in claims["auto"].numbers}
+    assert over["ring"] == [1.0, 2.0] * 6
+    assert over["direct"] == [0.5, 1.0] * 6
+
+
+def test_algorithms_that_do_the_same_are_one():
+    """One array of many elements on two devices: naive, sharded and tree are one plan, of which auto chose one. So its
+    own row counts among them, and a right choice isn't judged by how much measurements of it differ."""
+    found, claims = told(times(naive=0.1, sharded=0.3, tree=0.2, **{AUTO: 0.4}), ["tree"])
+    assert {number.median for number in claims["auto"].numbers} == {0.25 / 2, 0.25 / 0.5}
+    assert claims["auto"].holds is True
+    assert "1.00 times (median; at most 1.00) as long as the fastest" in found.explanation
+
+
+def test_elements_that_are_missing_are_no_work():
+    """With one element, a plan of two chunks does what a plan of one does."""
+    few, more = (
+        [allreduce._tell_operations(name, 2, n) for name in ("direct", "naive", "shared-memory")] for n in (1, 2)
+    )
+    assert few[0] == few[1] != few[2]
+    assert len({*more}) == 3
+
+
+@pytest.mark.parametrize(
+    ("error", "off", "apart"),
+    [
+        (lambda seconds, k: seconds * (1.4 if k % 2 else 1 / 1.4), 1.0, 0),  # noise of each process alone
+        (lambda seconds, k: seconds * (1.5 if seconds > 1 else 1 / 1.5), 1.5, 0.5),  # both ways does not cancel
+    ],
+)
+def test_predictions_that_are_off_do_not_cancel_but_noise_does(error, off, apart):
+    calls = iter(range(10**6))
+    found, claims = told(times(), ["ring"], predicted=lambda seconds: error(seconds, next(calls)))
+    assert claims["model"].numbers[0].median == pytest.approx(off, abs=0.45 if off == 1 else 1e-6)
+    assert found.one(algorithm="tree").error == pytest.approx(apart)
+
+
+def test_too_few_processes_have_an_answer_and_decide_nothing():
+    found, claims = told({name: seconds[:1] for name, seconds in times().items()}, ["ring"])
+    assert "nan" not in found.sentence + found.explanation
+    assert {claim.holds for claim in claims.values()} == {None}
