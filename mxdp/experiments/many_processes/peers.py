@@ -153,38 +153,13 @@ def waiting(ranks):
 
 
 def tell(t, s):
-    # Of a peer: that mxdp takes at most so much of its time, in one process or by MPI.
-    claims = (
-        (BOOK, "of_mxdp", 0.5, "On two devices mxdp takes at most half of the book's time."),
-        (DDP, "of_mpi", 0.9, "Two processes by MPI take at most 0.9 of the time of PyTorch's DDP."),
-        (TORCH, "of_mxdp", 0.95, "On one and on two devices mxdp takes at most 0.95 of PyTorch's time."),
-        (
-            *(HYBRID, "of_mxdp", 1.0),
-            "On two devices mxdp is no slower than a hybridised gluon.Trainer: at most 1.00 of its time.",
-        ),
-        (
-            *(CEILING, "of_mpi", 1.05),
-            "The exchange is cheap: two processes by MPI take at most 1.05 times as long as two that exchange nothing.",
-        ),
-    )
     for row in t:
         of = dict(devices_in_all=row.devices_in_all, batch_size=row.batch_size)
         row.step_seconds = row.seconds / row.steps
         row.of_mxdp = row.seconds / t.one(peer=MXDP, **of).seconds
         by_mpi = t.maybe(peer=MXDP_MPI, **of)
         row.of_mpi = row.seconds / by_mpi.seconds if by_mpi else None
-    for row in t:
-        for peer, name, bound, sentence in claims:
-            several = row.devices_in_all > 1 or peer == TORCH
-            if row.peer == peer and several and row.get(name):
-                t.claim(sentence, 1 / row.get(name), at_most=bound)
-        if row.peer == CEILING:
-            half = row.batch_size < s.batch_size
-            words, bound = (", with batches of half the size,", 0.95) if half else ("", 0.97)
-            sentence = (
-                f"On two devices{words} mxdp is at least {bound} times as fast as processes that exchange nothing."
-            )
-            t.claim(sentence, row.of_mxdp, at_least=bound)
+    _tell_claims(t, s)
     t.column("step_seconds", "ms/step", ".1f", 1e3)
     t.column("of_mxdp", form=".2f", spread=True, about="over mxdp's time in one process on as many devices")
     t.note(
@@ -215,3 +190,32 @@ def tell(t, s):
             f"Processes that exchange nothing would take {alone.waiting:.2f} times as long if each step waited for the "
             "slower one."
         )
+
+
+def _tell_claims(t, s):
+    # Of a peer: that mxdp takes at most so much of its time, in one process or by MPI.
+    claims = (
+        (BOOK, "of_mxdp", 0.5, "On two devices mxdp takes at most half of the book's time."),
+        (DDP, "of_mpi", 0.9, "Two processes by MPI take at most 0.9 of the time of PyTorch's DDP."),
+        (TORCH, "of_mxdp", 0.95, "On one and on two devices mxdp takes at most 0.95 of PyTorch's time."),
+        (
+            *(HYBRID, "of_mxdp", 1.0),
+            "On two devices mxdp is no slower than a hybridised gluon.Trainer: at most 1.00 of its time.",
+        ),
+        (
+            *(CEILING, "of_mpi", 1.05),
+            "The exchange is cheap: two processes by MPI take at most 1.05 times as long as two that exchange nothing.",
+        ),
+    )
+    for row in t:
+        for peer, name, bound, sentence in claims:
+            several = row.devices_in_all > 1 or peer == TORCH
+            if row.peer == peer and several and row.get(name):
+                t.claim(sentence, 1 / row.get(name), at_most=bound)
+        if row.peer == CEILING:
+            half = row.batch_size < s.batch_size
+            words, bound = (", with batches of half the size,", 0.95) if half else ("", 0.97)
+            sentence = (
+                f"On two devices{words} mxdp is at least {bound} times as fast as processes that exchange nothing."
+            )
+            t.claim(sentence, row.of_mxdp, at_least=bound)
