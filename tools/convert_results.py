@@ -18,7 +18,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from mxdp.experiments.lab import result
 from mxdp.experiments.lab.module import Case, Question, discover
-from mxdp.experiments.lab.run import combined, flattened
+from mxdp.experiments.lab.run import combined
 from mxdp.experiments.lab.told import question_settings
 
 ENVIRONMENT = {"memory_bytes": None, "threads": None, "gpus": [], "variables": {}}
@@ -29,13 +29,17 @@ SUMMED_UP = ("tasks", "busy", "curve", "allreduce_by_parameters")
 
 def converted(old: Mapping[str, Any], question: Question) -> Dict[str, Any]:
     """The result in today's form. Numbers that ``tell`` computes anew are kept, too; it overwrites them."""
-    settings = question_settings(question, old["settings"])
+    recorded = dict(old["settings"])
+    if isinstance(recorded.get("processes"), list):  # today's is how often a case is measured
+        recorded["ranks"] = recorded.pop("processes")
+    settings = question_settings(question, recorded)
     cases = {case.label: case for case in question.cases(settings)}
     rows = [(row, False) for row in old["rows"]] + [(row, True) for row in old["references"]]
-    kept = ("experiment", "question", "preset", "settings", "prediction", "started", "elapsed_seconds")
+    kept = ("experiment", "question", "preset", "prediction", "started", "elapsed_seconds")
     return {
         "schema_version": result.SCHEMA_VERSION,
         **{key: old[key] for key in (*kept, "status", "error", "oracle")},
+        "settings": recorded,
         "environment": {**ENVIRONMENT, **old["environment"]},
         "sources": dict.fromkeys(old.get("sources", {}), ""),
         "skipped": {},
@@ -53,7 +57,7 @@ def _row(row: Mapping[str, Any], reference: bool, case: Optional[Case]) -> Dict[
         own = {name: values[number : number + 1] for name, values in row["rounds"].items()}
         own = {name: values[0] for name, values in own.items() if values and name != "repeat"}
         rounds.setdefault(process, []).append({**own, "seconds": seconds})
-    numbers, facts = flattened([combined(own) for own in rounds.values()])
+    said = [combined(own) for own in rounds.values()]
     settings = dict(row["case"])
     devices = settings.pop("devices")
     if case:
@@ -64,14 +68,14 @@ def _row(row: Mapping[str, Any], reference: bool, case: Optional[Case]) -> Dict[
         settings = {"devices": len(devices), "processes": 1, "engine": "", **settings}
     more = {name: value for name, value in row["metrics"].items() if name not in row["rounds"]}
     for name in set(more) & {*SUMMED_UP}:
-        numbers.update({f"{name}.{key}": [x] + [None] * (len(rounds) - 1) for key, x in more.pop(name).items()})
+        said[0][name] = more.pop(name)
     return {
         "label": row["label"],
         "reference": reference,
         "case": settings,
         "devices": devices,
-        "facts": {**more, **facts},
-        "numbers": numbers,
+        "facts": more,
+        "processes": said,
         "oracle": row["oracle"],
     }
 

@@ -43,7 +43,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 from torture_victim import STEPS  # noqa: E402
 
 from mxdp.experiments.lab.module import Skipped  # noqa: E402
-from mxdp.experiments.many_processes.work.hosts import CABLE, two_hosts  # noqa: E402
+from mxdp.experiments.many_processes.hosts import CABLE, two_hosts  # noqa: E402
 
 MARK = "MXDP_TORTURE"
 """Variable by which the processes of a fault are known, in /proc."""

@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 from mxdp.datasets import load
-from mxdp.datasets.minibatches import Stream, sequential
+from mxdp.datasets.minibatches import Stream
 
 STEPS = 3
 """That are compared with the serial run."""
@@ -46,7 +46,7 @@ class TorchTraining:
         self.number, self.size, self._gpus = dist.get_rank() if size > 1 else 0, size, gpus
         self.device = torch.device("cuda", self.number) if on_gpu else torch.device("cpu")
         dataset = load(data, data_dir, seed=seed)
-        self.data, self._test, self.batch_size = dataset.name, dataset.test, batch_size
+        self.data, self.batch_size = dataset.name, batch_size
         self._stream = Stream(dataset.train, batch_size, seed)
         self._net, self._sgd = self._trained(params, lr)
 
@@ -79,15 +79,6 @@ class TorchTraining:
         """The summed loss of this process's samples before each step on one batch."""
         net, sgd = self._trained(params, lr)
         return [float(self._step(X, y, net, sgd)) * len(X) / self.size for _ in range(steps)]
-
-    def accuracy(self) -> float:
-        """Of what was trained, on the test set."""
-        right = 0
-        with torch.no_grad():
-            for X, y in sequential(self._test, 1000):
-                scores = self._net(torch.from_numpy(X).to(self.device)).cpu().numpy()
-                right += int((scores.argmax(axis=1) == y).sum())
-        return right / len(self._test)
 
     def _trained(self, params: Sequence[Any], lr: float) -> Tuple[nn.Module, torch.optim.Optimizer]:
         net = lenet(params).to(self.device)

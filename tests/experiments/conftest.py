@@ -12,10 +12,10 @@ from pathlib import Path
 import psutil
 import pytest
 from filelock import FileLock
+from littles import little
 
 from mxdp.experiments.lab import run
-from mxdp.experiments.lab.module import Settings, find
-from mxdp.experiments.lab.settings import COMMON
+from mxdp.experiments.lab.module import find
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -54,13 +54,6 @@ def own_processes():
         with suppress(OSError):  # the thread has ended
             found.update(map(int, task.read_text().split()))
     return found
-
-
-def little(question, **changes):
-    """The settings with which a test runs ``question`` in a few seconds."""
-    quick = {**COMMON["quick"], **question.preset("quick"), "processes": 2}
-    data = {"data": "synthetic"} if "data" in quick else {}
-    return Settings({**quick, **data, **question.LITTLE, **changes})
 
 
 @pytest.fixture(scope="session")

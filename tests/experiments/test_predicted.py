@@ -1,4 +1,4 @@
-"""One process's time against several processes: what is judged, and that the oracle sees a sum that was left out."""
+"""One process's time against several processes: that the oracle sees a sum that was left out, and the slow cables."""
 
 from __future__ import annotations
 
@@ -11,40 +11,17 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
+from littles import little
 
-from mxdp.experiments.harness import claims
-from mxdp.experiments.harness.experiment import Case, Skipped
-from mxdp.experiments.harness.rows import Row
-from mxdp.experiments.many_processes.predicted import Predicted
-from mxdp.experiments.many_processes.work import hosts, wire
-from mxdp.experiments.many_processes.work import predicted as work
-from mxdp.experiments.measure.oracle import count
+from mxdp.experiments.lab import Skipped
+from mxdp.experiments.many_processes import hosts, predicted, wire
+from mxdp.experiments.oracle import count
 
-SETTINGS = dict(
-    kind="cpu", seed=0, processes=[2, 4], rates=[10, 1000], delays=[5], lenet=[16], resnet=[8], at_least=0.01
-)
-
-
-def finished(**off):
-    """Rows whose measured time is so many times the predicted one, by the claim that judges them."""
-    experiment, rows = Predicted(), []
-    for case in experiment.cases(SETTINGS):
-        own = case.settings
-        claim = "hosts" if own["rate"] else "processes" if own["processes"] == 2 else "more_processes"
-        n = own["processes"]
-        expected = 0.010 * max(1, n / 2) + 0.002
-        found = dict(shard_seconds=0.010, python_seconds=0.0, sum_seconds=0.002)
-        factor = off.get(claim, 1.0)
-        times = [expected * each for each in (factor if isinstance(factor, list) else [factor] * 12)]
-        rows.append(Row(case.label, {"cores": 2, **own}, times, dict(found), {k: [v] * 12 for k, v in found.items()}))
-    experiment.finish(rows, [], SETTINGS)
-    return rows
+S = little(predicted, rates=[10, 1000], delays=[5], lenet=[16], resnet=[8])
 
 
 def test_a_slow_cable_carries_the_small_network_alone():
-    labels = [case.label for case in Predicted().cases(SETTINGS)]
-    assert labels == [
+    assert [case.label for case in predicted.cases(S)] == [
         "LeNet, batch 16, 2 processes",
         "LeNet, batch 16, 4 processes",
         "LeNet, batch 16, hosts, 10 Mbit/s",
@@ -56,56 +33,20 @@ def test_a_slow_cable_carries_the_small_network_alone():
     ]
 
 
-@pytest.mark.parametrize("claim", Predicted.claims)
-@pytest.mark.parametrize(("times", "holds"), [(1.0, True), (1.1, True), (0.9, True), (1.3, False), (0.7, False)])
-def test_each_claim_judges_its_rows(claim, times, holds):
-    rows = finished(**{claim: times})
-    for name, own in Predicted.claims.items():
-        assert claims.judged(name, own, rows)["holds"] is (holds if name == claim else True)
-    worst = max(times, 1 / times)
-    usual = (1 + worst) / 2 if claim == "hosts" else 1.0  # these are half of the rows
-    assert (
-        Predicted()
-        .answer(rows, [], SETTINGS)
-        .startswith(
-            f"Medians of 8 rows are off by a factor of {usual:.2f} in the middle and {worst:.2f} ({worst:.2f} to "
-            f"{worst:.2f}) at most;"
-        )
-    )
+@pytest.mark.parametrize("summed", [True, False])
+def test_the_oracle_finds_processes_that_do_not_sum(monkeypatch, summed):
+    """Each of two takes a step on its own part of the batch; or both on all of it."""
+    (case,) = predicted.cases(little(predicted, ranks=[2], rates=[], delays=[], lenet=[8], resnet=[]))
+    one, (X, y) = predicted.alone("lenet", S.seed, "cpu"), predicted.random_batch(8, S.seed)
 
+    def launched(case, s, before):
+        parts = [(X, y)] * 2 if summed else zip(np.split(X, 2), np.split(y, 2))
+        return [one.stepped(before, *part) for part in parts]
 
-def test_the_answer_says_how_many_single_starts_are_far_off():
-    """Of the four rows between hosts one start in four takes 1.3 times as long, one in four two thirds."""
-    rows = finished(hosts=[1.0, 1.0, 1.3, 0.67] * 3)
-    assert "of single starts 25% are more than 15% off." in Predicted().answer(rows, [], SETTINGS)
-
-
-def test_it_is_drawn():
-    figure = Figure()
-    Predicted().draw({"rows": finished(), "references": []}, figure)
-    (axes,) = figure.axes
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == [
-        "LeNet, processes", "LeNet, hosts", "ResNet-18, processes", "ResNet-18, hosts",
-    ]  # fmt: skip
-
-
-class NotSummed:
-    """Two processes of which each takes a step on its own part of the batch."""
-
-    def __init__(self, alone):
-        self.alone = alone
-
-    def ask(self, command, net, params, X, y):
-        return [self.alone.stepped(net, params, *part) for part in zip(np.split(X, 2), np.split(y, 2))]
-
-
-def test_the_oracle_finds_processes_that_do_not_sum(monkeypatch):
-    settings = dict(SETTINGS, seed=1)
-    monkeypatch.setattr(work._Places, "crew", lambda places, case: NotSummed(places.alone))
-    case = Case("", 2, settings={"net": "lenet", "batch": 8, "processes": 2, "rate": 0, "delay": 0})
-    checked, wrong = count(work.oracle(case, settings))
+    monkeypatch.setattr(predicted, "launched", launched)
+    checked, wrong = count(predicted.oracle(case, S))
     assert checked == 2 * 129_068
-    assert wrong > 0.25 * checked
+    assert wrong == 0 if summed else wrong > 0.25 * checked
 
 
 def test_hosts_of_a_process_that_is_gone_are_removed_and_no_others(monkeypatch):

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from mxdp.experiments.harness.experiment import Skipped
-from mxdp.experiments.many_processes.work import hosts as measured
-from mxdp.experiments.many_processes.work.hosts import two_hosts
+from mxdp.experiments.lab import Skipped
+from mxdp.experiments.many_processes import hosts as measured
+from mxdp.experiments.many_processes.hosts import two_hosts
 
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
 TRAINING = """

@@ -4,7 +4,7 @@ Imports no MXNet. A question imports everything that it needs from here.
 """
 
 from mxdp.experiments.lab.module import Case, Settings, Skipped, Work
-from mxdp.experiments.lab.rows import Number, Row, contenders, fastest, largest, mean, smallest
+from mxdp.experiments.lab.rows import Number, Row, by_process, contenders, fastest, largest, mean, smallest
 from mxdp.experiments.lab.told import Told
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Skipped",
     "Told",
     "Work",
+    "by_process",
     "contenders",
     "fastest",
     "largest",

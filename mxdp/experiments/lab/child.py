@@ -8,7 +8,9 @@ process answers by lines of JSON in a file beside it, each with the index of its
     {"case": 0, "ready": {...}}                 set up: devices, facts, modules
     {"case": 0, "round": {"seconds": 1.2}}      of each round: all cases take turns
     {"case": 0, "timeline": {...}}              one more round, recorded
-    {"case": 0, "failed": "..."}                or "skipped": this case alone; the others go on
+    {"case": 0, "failed": [1.5, "..."]}         when, and why; or "skipped": this case alone; the others go on
+
+Where several processes work on one case, one that fails ends, so that all are ended: others may wait for it.
 
 MXNet is loaded under the environment the process was started with. Whatever it prints goes into its log.
 """
@@ -47,7 +49,7 @@ class Child:
         self.works: Dict[int, Work] = {}
         self.size = order["cases"][0]["processes"]
         self.rank = ranks.rank(order["cases"][0]["engine"]) if self.size > 1 else 0
-        self.cases = list(map(self._case, order["cases"]))
+        self.cases = list(map(self._case, range(len(order["cases"])), order["cases"]))
         self._answers = path.with_name(f"answer-{self.rank}").open("a", encoding="utf-8")
 
     def measure(self) -> None:
@@ -57,32 +59,37 @@ class Child:
                 self._do(index, "setting up and warming up", self._set_up)
         for number in range(self.order["rounds"]):
             for index in list(self.works):
-                self._do(index, f"measuring round {number + 1}", self._round, number)
+                self._do(index, f"measuring round {number + 1}", self._round)
         for index in list(self.works):
-            if self.order["compare"] and self.works[index].record and self.rank == 0:
+            if self.order["compare"] and self.works[index].record:
                 self._do(index, "recording one more run", self._record)
             self.works.pop(index, None)  # the next recording may need the memory
 
-    def _case(self, record: Dict[str, Any]) -> Case:
+    def _case(self, index: int, record: Dict[str, Any]) -> Case:
         settings, folder = record.pop("settings"), record.pop("folder")
         case = Case(**record, **settings)
+        case.share = ranks.sharing(self.path.with_name(f"shared-{index}"), self.rank, self.size)
         case.process, case.number, case.folder = self.rank, self.order["number"], folder
         return case
 
-    def _do(self, index: int, doing: str, action: Callable[..., Any], *more: Any) -> bool:
+    def _do(self, index: int, doing: str, action: Callable[[int, Case], Any]) -> bool:
         """Do it for the case, and answer; False if that failed."""
         case = self.cases[index]
         case.settings = {**self.shared, **case.settings}
         self._answer(case=index, doing=doing)
         try:
-            action(index, case, *more)
+            action(index, case)
             return True
         except Skipped as error:
             self._answer(case=index, skipped=str(error))
         except Exception as error:
             print(f"{case.label}, {doing}:", file=sys.stderr)
             traceback.print_exc()
-            self._answer(case=index, failed=f"{described(error)} (while {doing})")
+            rank = f"process {self.rank} of {self.size}: " if self.size > 1 else ""
+            self._answer(case=index, failed=[time.time(), f"{rank}{described(error)} (while {doing})"])
+        if self.size > 1:
+            sys.stderr.flush()
+            os._exit(1)  # at a usual end it might wait for the others
         self.works.pop(index, None)  # other cases may need the memory
         try:
             wait()  # MXNet raises an operator's error at the next wait, whoever waits: here, not in the next case
@@ -117,9 +124,9 @@ class Child:
         }
         self._answer(case=index, ready=ready)
 
-    def _round(self, index: int, case: Case, number: int) -> None:
+    def _round(self, index: int, case: Case) -> None:
         wait()
-        ranks.meet(self.path.parent / f"round-{index}-{number}", self.rank, self.size)
+        case.share()
         started = time.perf_counter()
         done = self.works[index].round()
         wait()

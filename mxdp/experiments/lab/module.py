@@ -85,6 +85,9 @@ class Case:
         needs: modules that mxdp does not need, each with the command that installs it; without one of them the case is
             skipped, and the result says so.
         settings: what distinguishes this case, as attributes; JSON must be able to hold them.
+
+    ``share(value)``, called by all its processes as often as by each other, waits until all have called it, and returns
+    the value of each (anything that can be pickled), in their order.
     """
 
     process = 0
@@ -108,6 +111,7 @@ class Case:
         self.label, self.devices, self.processes, self.engine = label, devices, processes, engine
         self.environment, self.reference, self.needs = dict(environment or {}), reference, dict(needs or {})
         self.settings = settings
+        self.share: Callable[..., List[Any]] = lambda value=None: [value]
 
     def __getattr__(self, name: str) -> Any:
         if name != "settings" and name in self.settings:

@@ -8,20 +8,19 @@ Each process runs the same command. An engine that exchanges something has its o
     dist_sync    a scheduler and a server of MXNet's beside them; dist_async likewise
     torch-ddp    each is told an address and a port
 
-Before a round they wait for each other, by files in a folder that all of them see: not by the engine, so that no engine
-is measured with another one's barrier.
+They wait for each other, as before a round, and share what they have, by files in a folder that all of them see: not by
+the engine, so that no engine is measured with another one's barrier.
 """
 
 from __future__ import annotations
 
 import os
+import pickle
 import socket
 import sys
 import time
 from pathlib import Path
-from typing import Dict, List, Mapping, Sequence, Tuple
-
-from mxdp.errors import MxdpError
+from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 
 ALONE, MPI, SYNC, ASYNC, HOROVOD, DDP = "", "mpi", "dist_sync", "dist_async", "horovod", "torch-ddp"
 WORDS = {
@@ -44,8 +43,6 @@ NEEDS: Mapping[str, Mapping[str, str]] = {
 """By engine: the module that it needs, and how to install it."""
 RANKS = {MPI: "PMI_RANK", HOROVOD: "HOROVOD_RANK"}
 OTHERS = "RANK"
-PATIENCE = 60.0
-"""Seconds in which all processes of a case must have reached a round, after the first."""
 Command = Tuple[List[str], Dict[str, str]]
 
 
@@ -54,7 +51,7 @@ def commands(
 ) -> Tuple[List[Command], List[Command]]:
     """What to start, each with its environment: the processes that end by themselves, and those that serve them."""
     plain = dict(environ)
-    if size == 1:
+    if not engine and size == 1:
         return [([*command], plain)], []
     if engine == MPI:
         return [([sys.executable, "-m", "mxdp.launch", "-n", str(size), "--", *command], plain)], []
@@ -79,22 +76,25 @@ def rank(engine: str) -> int:
     return int(os.environ.get(RANKS.get(engine, OTHERS), "0"))
 
 
-def meet(folder: Path, number: int, size: int) -> None:
-    """Wait until all ``size`` processes have called this. ``folder`` is of this meeting alone.
+def sharing(folder: Path, number: int, size: int) -> Callable[..., List[Any]]:
+    """:attr:`mxdp.experiments.lab.module.Case.share` of process ``number``; ``folder`` is of these processes alone."""
+    meetings = 0
 
-    Raises:
-        MxdpError: one did not come within :data:`PATIENCE`.
-    """
-    if size == 1:
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / str(number)).touch()
-    until = time.monotonic() + PATIENCE
-    while len(os.listdir(folder)) < size:
-        if time.monotonic() > until:
-            here = len(os.listdir(folder))
-            raise MxdpError(f"{here} of {size} processes were ready to begin a round within {PATIENCE:g} s")
-        time.sleep(0.0005)
+    def share(value: Any = None) -> List[Any]:
+        nonlocal meetings
+        if size == 1:
+            return [value]
+        meetings += 1
+        here = folder / str(meetings)
+        here.mkdir(parents=True, exist_ok=True)
+        part = folder / f"{number}.part"
+        part.write_bytes(pickle.dumps(value))
+        part.rename(here / str(number))
+        while len(os.listdir(here)) < size:  # one that ends without coming here is noticed by whoever started all
+            time.sleep(0.0005)
+        return [pickle.loads((here / str(other)).read_bytes()) for other in range(size)]
+
+    return share
 
 
 def free_port() -> int:

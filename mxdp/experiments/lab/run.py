@@ -92,8 +92,10 @@ class Run:
         for index, case in enumerate(cases):
             own = [[line for line in rank if line["case"] == index] for rank in lines]
             self._note(case, own)
-            if ended and not self._failed(case) and len(self._values.get(case.label, ())) <= number:
-                reason = f"{ended.reason} while {_doing(own[0]) or 'it was started'}"
+            known = self._failed(case) or case.label in self._skipped
+            if ended and not known and len(self._values.get(case.label, ())) <= number:
+                behind = min(own, key=len)
+                reason = f"{ended.reason} while {_doing(behind) or 'it was started'}"
                 if at is not None and at != index:
                     reason = f"the process shared with {cases[at].label} is gone"
                 self.failures.append(Failure(ended.status, reason, case.label))
@@ -133,11 +135,12 @@ class Run:
                 counts = self._counts.get(case.label, [0, 0])
                 self._counts[case.label] = [a + b for a, b in zip(counts, line["oracle"])]
             if "timeline" in line:
-                self._timelines[case.label] = line["timeline"]
+                self._timelines.setdefault(case.label, line["timeline"])
             if "skipped" in line:
                 self._skip(case, line["skipped"])
-            if "failed" in line and not self._failed(case):
-                self.failures.append(Failure("failed", line["failed"], case.label))
+        failed = [line["failed"] for lines in ranks_lines for line in lines if "failed" in line]
+        if failed and not self._failed(case):  # the first may make the others fail
+            self.failures.append(Failure("failed", min(failed)[1], case.label))
         ready = [line["ready"] for lines in ranks_lines for line in lines if "ready" in line]
         if ready:
             self._ready[case.label] = {**ready[0], "devices": [name for own in ready for name in own["devices"]]}

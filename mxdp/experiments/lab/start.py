@@ -9,11 +9,14 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import IO, Callable, Iterator, List, NamedTuple, Optional, Sequence
+from typing import IO, Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Union
 
 from mxdp.experiments.lab.ranks import Command
+from mxdp.launch.guard import die_with_parent
 
 POLL = 0.2
+GRACE = 5.0
+"""Seconds that a process has to end what it has started elsewhere, as launchers do, before it is killed."""
 
 
 class Failure(NamedTuple):
@@ -37,9 +40,9 @@ def wait_for(
     In the end nothing of what they have started runs. All that they print goes to ``log``. ``tick`` is called a few
     times a second. None if all ended well; the status and the reason if one did not within ``limit`` seconds.
     """
-    with open(log, "wb") as out, _running(servers, out, root), _running(commands, out, root) as started:
+    with open(log, "wb") as out, running([*commands, *servers], out, root) as started:
         until = time.monotonic() + limit
-        while left := [one for one in started if one.poll() is None]:
+        while left := [one for one in started[: len(commands)] if one.poll() is None]:
             if time.monotonic() > until:
                 return Failure("timeout", f"no answer within the time limit of {limit:g} s")
             if any(one.poll() for one in started):
@@ -52,18 +55,24 @@ def wait_for(
 
 
 @contextlib.contextmanager
-def _running(
-    commands: Sequence[Command], out: IO[bytes], root: Optional[Path]
+def running(
+    commands: Sequence[Command], out: Union[int, IO[bytes]], root: Optional[Path] = None
 ) -> Iterator[List[subprocess.Popen[bytes]]]:
-    """Start these, each in a process group of its own; in the end kill each with all that it has started."""
+    """Start these, each in a process group of its own; they print into the file ``out``. In the end, end each with all
+    that it has started; if this process is killed, they are, too (Linux)."""
     started: List[subprocess.Popen[bytes]] = []
-    how = dict(stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=root, start_new_session=True)
+    how: Dict[str, Any] = dict(stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=root, start_new_session=True)
     try:
         for command, environ in commands:
-            started.append(subprocess.Popen(command, env=environ, **how))  # type: ignore[call-overload]
+            started.append(subprocess.Popen(command, env=environ, preexec_fn=die_with_parent, **how))
         yield started
     finally:
         for one in started:
+            one.terminate()
+        until = time.monotonic() + GRACE
+        for one in started:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                one.wait(max(0.0, until - time.monotonic()))
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(one.pid, signal.SIGKILL)
             one.wait()

@@ -6,108 +6,192 @@ An asynchronous update applies one worker's part of the batch, so k equal worker
 times as long as the others, synchronous training does k / f parts of a batch in that time, asynchronous k - 1 + 1 / f.
 """
 
-from __future__ import annotations
+import itertools
+import statistics
+import time
 
-from typing import List
+import numpy as onp
 
+from mxdp.backend import devices, mx, npx
+from mxdp.datasets import Split, load
+from mxdp.datasets.minibatches import Stream
 from mxdp.errors import plural
-from mxdp.experiments.harness.claims import Claim
-from mxdp.experiments.harness.exchanges import ASYNC, SYNC
-from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Settings, experiment
-from mxdp.experiments.harness.rows import Row, find, find_all
-from mxdp.experiments.report import style
+from mxdp.experiments.lab import Case, Work
+from mxdp.experiments.lab.ranks import ASYNC, SYNC
+from mxdp.experiments.many_processes.exchanges import store
+from mxdp.experiments.show import style
+from mxdp.scratch import evaluate, get_params, init_lenet, train_batch
 
+SOURCE = "Dive into Deep Learning, 'Parameter Servers', exercise 2"
+COMPARED = "parameters after known gradients from all workers, against NumPy's sum: each counts once"
+COMMON = dict(devices=[2], kind="cpu", data="auto", data_dir=None, batch_size=256, lr=0.2, accuracy=0.6, updates=20)
+PRESETS = {"quick": dict(COMMON, timeout=600.0, most_updates=800), "full": dict(COMMON, most_updates=1600)}
+LITTLE = dict(data="synthetic", batch_size=16, accuracy=0.01, updates=2, most_updates=4)
 SLOW = 2.0
 """How many times as long the slow worker takes to compute."""
 EVEN, ONE_SLOW = "equal workers", "one slow worker"
+TEST = 2000
+"""Test pictures in an evaluation."""
+CHECKED = 5
+KEYS = itertools.count()
 
 
-@experiment
-class AsyncSgd(Experiment):
-    """MXNet's ``dist_sync`` and ``dist_async``, with equal workers and with a slow one."""
+def cases(s):
+    for n in s.devices:
+        for pace in (EVEN, ONE_SLOW):
+            for engine in (SYNC, ASYNC):
+                yield Case(f"{engine}, {plural(n, 'worker')}, {pace}", 1, n, engine, workers=pace)
 
-    name = "async-sgd"
-    question = "What if no worker waits for the others?"
-    source = "Dive into Deep Learning, 'Parameter Servers', exercise 2"
-    how_to_read = (
-        "A round trains from the start until the test accuracy is reached; its time leaves out the evaluations. "
-        "'Updates' counts parts of batches: k workers' parts make a synchronous step. 'Stale' counts the updates by "
-        "others between a worker's pull of the parameters and its own update, in the median and at most. The slow "
-        "worker sleeps after it has computed, so it takes twice as long. There is one server; a worker has one device."
+
+def expect(s, cores):
+    n = max(s.devices)
+    rate = n / SLOW / (n - 1 + 1 / SLOW)
+    return (
+        f"For as many updates, asynchronous over synchronous time: 1.00 with equal workers; {rate:.2f} with a worker "
+        f"that takes {SLOW:g} times as long. More updates are needed, since gradients are stale by about "
+        f"{plural(n - 1, 'update')}."
     )
-    claims = {
-        "slow_rate": Claim(
+
+
+class Worker:
+    """With its own part of the training set. The server updates the parameters; its last key counts the updates."""
+
+    def __init__(self, case, s):
+        self.case, self.batch_size, self.lr, self._seed = case, s.batch_size, s.lr, s.seed
+        self.store = store(case.engine)
+        self.store.set_optimizer(mx.optimizer.SGD(learning_rate=s.lr, rescale_grad=1 / s.batch_size))
+        (self.device,) = devices(1, "cpu")
+        data = load(s.data, s.data_dir, seed=s.seed)
+        own = slice(case.process, None, case.processes)
+        part = Split(onp.ascontiguousarray(data.train.X[own]), onp.ascontiguousarray(data.train.y[own]))
+        self._stream = Stream(part, s.batch_size // case.processes, s.seed)
+        self._test = Split(data.test.X[:TEST], data.test.y[:TEST])
+        self._wait = SLOW - 1 if case.workers == ONE_SLOW and case.process == case.processes - 1 else 0.0
+        self._at_once = case.processes if case.engine == SYNC else 1
+
+    def start(self):
+        """Parameters as at the beginning, under keys of their own: a store can't be given values twice."""
+        self.params, self.seen = get_params(init_lenet(self._seed, scale=0.1), self.device), 0
+        self._values = [*(param.as_nd_ndarray() for param in self.params), mx.nd.zeros((1,))]
+        self._gradients = [*(param.grad.as_nd_ndarray() for param in self.params), mx.nd.zeros((1,))]
+        self._keys = list(itertools.islice(KEYS, len(self._values)))
+        for key, value in zip(self._keys, self._values):
+            self.store.init(key, value)
+        self.pull()
+        self.case.share()
+
+    def train(self, updates):
+        """Train until the server has made that many updates; how stale each gradient was."""
+        stale = []
+        while self.seen < updates:
+            X, y = next(self._stream.take(self.batch_size // self.case.processes))
+            started = time.perf_counter()
+            # With a step of 0 no parameter moves here: the server's do.
+            train_batch(X, y, [self.params], [self.device], 0.0)
+            npx.waitall()
+            time.sleep(self._wait * (time.perf_counter() - started))
+            before, self.seen = self.seen, self.exchange()
+            stale.append(self.seen - before - self._at_once)
+        return stale
+
+    def accuracy(self):
+        """Of the parameters on the server, as the first worker finds them; for all of them."""
+        self.pull()
+        return self.case.share(evaluate(self._test, [self.params]) if self.case.process == 0 else None)[0]
+
+    def exchange(self):
+        """Push the gradients, pull the parameters; how many updates the server has made. Waits.
+
+        MXNet's store keeps the array that was pushed as its buffer, and a pull overwrites it.
+        """
+        self._gradients[-1][:] = -self.batch_size / self.lr  # by which the server's step adds 1
+        for key, gradient in zip(self._keys, self._gradients):
+            self.store.push(key, gradient)
+        return self.pull()
+
+    def pull(self):
+        """The parameters; how many updates the server has made. Waits."""
+        for key, value in zip(self._keys, self._values):
+            self.store.pull(key, value)
+        return round(float(self._values[-1].asscalar()))
+
+
+def oracle(case, s):
+    """Every worker's gradients count, each once: a few from each, filled with its number plus 1."""
+    worker = Worker(case, s)
+    worker.start()
+    for _ in range(CHECKED):
+        for param in worker.params:
+            param.grad[:] = case.process + 1
+        worker.exchange()
+    npx.waitall()
+    case.share()
+    worker.pull()
+    total = CHECKED * sum(range(1, case.processes + 1)) * s.lr / s.batch_size
+    for param, start in zip(worker.params, init_lenet(s.seed, scale=0.1)):
+        yield param.asnumpy(), start.asnumpy() - total
+
+
+def set_up(case, s):
+    """A round trains until the accuracy is reached. Between evaluations, which are not in its time, the server makes
+    ``updates`` more updates."""
+    worker = Worker(case, s)
+
+    def train():
+        worker.start()
+        seconds, stale, updates, accuracy = 0.0, [], 0, 0.0
+        while accuracy < s.accuracy and updates < s.most_updates:
+            updates += s.updates
+            case.share()
+            started = time.perf_counter()
+            own = worker.train(updates)
+            shared = case.share((time.perf_counter() - started, own))
+            seconds += max(each for each, _ in shared)
+            stale += [number for _, each in shared for number in each]
+            accuracy = worker.accuracy()
+        found = dict(staleness=statistics.median(stale), stalest=max(stale))
+        return seconds, dict(found, updates=updates, test_accuracy=accuracy, reached=accuracy >= s.accuracy)
+
+    worker.start()
+    worker.train(2)
+    worker.accuracy()
+    return Work(train, [worker.device])
+
+
+def tell(t, s):
+    for row in t.rows:
+        sync = t.one(engine=SYNC, workers=row.workers, processes=row.processes)
+        if row is not sync:
+            row.of_sync = row.seconds / sync.seconds
+            if row.workers == ONE_SLOW and row.processes > 1:
+                row.slow_rate = row.of_sync / (row.updates / sync.updates)
+    t.column("seconds", form=".2f", spread=True, about="a training from the start until the test accuracy is reached")
+    t.column("of_sync", form=".2f", spread=True, about="the row's time over dist_sync's")
+    t.column("slow_rate", "an update", ".2f", spread=True, about="that for as many updates")
+    t.column("updates", form=".0f", about="parts of batches: k workers' parts make a synchronous step")
+    t.column("staleness", "stale", ".1f", about="updates by others between a worker's pull and its update (median)")
+    t.column("stalest", "at most", ".0f", about="and at most")
+    t.column("test_accuracy", "accuracy", ".3f")
+    t.note("The slow worker sleeps after it has computed, so it takes twice as long. There is one server.")
+    for row in t.rows:
+        t.claim(
             "Beside a worker of half the speed, dist_async takes at most 0.8 of dist_sync's time for as many updates.",
-            "the rates at which workers deliver: 2 / 3 of the time with two workers; the bound is ours",
-            0.8,
+            row.get("slow_rate"),
+            at_most=0.8,
+            source="the rates at which workers deliver: 2 / 3 of the time with two workers; the bound is ours",
         )
-    }
-    compared = "parameters after known gradients from all workers, against NumPy's sum: each counts once"
-    common = dict(devices=[2], kind="cpu", data="auto", data_dir=None, seed=0, batch_size=256, lr=0.2)
-    presets = {
-        "quick": dict(common, rounds=1, timeout=600.0, accuracy=0.6, updates=20, most_updates=800),
-        "full": dict(common, rounds=1, timeout=900.0, accuracy=0.6, updates=20, most_updates=1600),
-    }
-    little = dict(rounds=1, data="synthetic", batch_size=16, accuracy=0.01, updates=2, most_updates=4)
-
-    def cases(self, settings: Settings) -> List[Case]:
-        return [
-            Case(f"{engine}, {plural(n, 'worker')}, {pace}", n, settings=dict(engine=engine, processes=n, workers=pace))
-            for n in settings["devices"]
-            for pace in (EVEN, ONE_SLOW)
-            for engine in (SYNC, ASYNC)
-        ]
-
-    def predict(self, settings: Settings, cores: int) -> str:
-        n = max(settings["devices"])
-        rate = n / SLOW / (n - 1 + 1 / SLOW)
-        return (
-            f"For as many updates, asynchronous over synchronous time: 1.00 with equal workers; {rate:.2f} with a "
-            f"worker that takes {SLOW:g} times as long. More updates are needed, since gradients are stale by about "
-            f"{plural(n - 1, 'update')}."
+    colours = [style.COLOURS[row.engine == ASYNC] for row in t.rows]
+    t.draw(lambda figure: style.row_bars(figure, t.rows, colours=colours))
+    late = [row.label for row in t.rows if not all(row.reached.values)]
+    if late:
+        t.answer(
+            f"{len(late)} of {plural(len(t.rows), 'training')} did not reach the accuracy {s.accuracy:g} within "
+            f"{s.most_updates} updates."
         )
-
-    def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
-        for row in rows:
-            sync = find(rows, engine=SYNC, workers=row.case["workers"], processes=row.case["processes"])
-            if sync is None or row is sync:
-                continue
-            row.keep_ratios("of_sync", sync)
-            if row.case["workers"] == ONE_SLOW and row.case["processes"] > 1:
-                counts = zip(row.ratios(sync), row.ratios(sync, "updates"))
-                row.keep("slow_rate", [seconds / updates for seconds, updates in counts])
-
-    def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        late = [row.label for row in rows if not row.metrics["reached"]]
-        if late:
-            return (
-                f"{len(late)} of {plural(len(rows), 'training')} did not reach the accuracy {settings['accuracy']:g} "
-                f"within {settings['most_updates']} updates."
-            )
-        even, slow = (
-            row.estimate("of_sync") for row in find_all(rows, engine=ASYNC, processes=max(settings["devices"]))
-        )
-        return (
-            f"Asynchronous training reaches the accuracy {settings['accuracy']:g} in {slow:.2f} of the synchronous "
-            f"time beside a worker of half the speed, and in {even:.2f} of it with equal workers."
-        )
-
-    def explanation(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        late = [row.label for row in rows if not row.metrics["reached"]]
-        cure = "compare with a lower --accuracy, or with more --most-updates"
-        return f"Not reached by {', '.join(late)}: {cure}." if late else ""
-
-    def columns(self) -> List[Column]:
-        return [
-            Column("seconds", "seconds", ".2f", spread=True),
-            Column("of_sync", "of sync", ".2f", spread=True),
-            Column("slow_rate", "an update", ".2f", spread=True),
-            Column("updates", "updates", ".0f"),
-            Column("staleness", "stale", ".1f"),
-            Column("stalest", "at most", ".0f"),
-            Column("test_accuracy", "accuracy", ".3f"),
-        ]
-
-    def draw(self, result: Result, figure: style.Figure) -> None:
-        colours = [style.COLOURS[row.case["engine"] == ASYNC] for row in result["rows"]]
-        style.row_bars(figure, result["rows"], "s", colours)
+        t.explain(f"Not reached by {', '.join(late)}: compare with a lower --accuracy, or with more --most-updates.")
+        return
+    even, slow = (row.of_sync for row in t.find(engine=ASYNC, processes=max(s.devices)))
+    t.answer(
+        f"Asynchronous training reaches the accuracy {s.accuracy:g} in {slow:.2f} of the synchronous time beside a "
+        f"worker of half the speed, and in {even:.2f} of it with equal workers."
+    )

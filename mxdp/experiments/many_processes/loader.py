@@ -7,108 +7,176 @@ processes. So own loaders win only where the one can't keep up with the devices.
 so only slow decoding does it; GPUs compute faster, so they get there sooner.
 """
 
-from __future__ import annotations
+import time
+import zlib
 
-from typing import List
+import numpy as onp
 
-from mxdp import process
+from mxdp.backend import npx
+from mxdp.datasets import load
 from mxdp.errors import plural
-from mxdp.experiments.harness.claims import Claim
-from mxdp.experiments.harness.exchanges import MPI, NEEDS, ONE
-from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Settings, experiment
-from mxdp.experiments.harness.rows import Row, find, find_all
-from mxdp.experiments.report import style
+from mxdp.experiments.lab import Case, Work, ranks
+from mxdp.experiments.lab.ranks import MPI
+from mxdp.experiments.many_processes.training import TrainingRank, compared
+from mxdp.experiments.show import style
+from mxdp.training import TrainStep, train_steps
 
+SOURCE = "Slides 'Multi-GPU', DataParallel against DistributedDataParallel"
+COMPARED = "decoded pictures, exactly; parameters of every replica in every process after three steps"
+NEEDS = ranks.NEEDS[MPI]
+PRESETS = {
+    "quick": dict(devices=[2], data="auto", data_dir=None, batch_size=64, lr=0.1, steps=16, scales=[1, 8, 32]),
+}
+CHECKS = {"scales": (lambda scales: len(set(scales)) == len(scales), "different whole numbers")}
+LITTLE = dict(data="synthetic", batch_size=8, steps=2, scales=[1, 2])
 PARTS = ("input", "compute", "exchange")
+PICTURES = 256
+"""That are stored. Batches are drawn from them again and again."""
 
 
-@experiment
-class Loaders(Experiment):
-    """One loader and one for each process, at several costs of decoding."""
+def cases(s):
+    for n in s.devices:
+        for scale in s.scales:
+            label, settings = f"{plural(n, 'device')}, decode x {scale}", dict(devices_in_all=n, scale=scale)
+            yield Case(f"{label}: one loader", n, **settings)
+            yield Case(f"{label}: a loader a process", 1, n, MPI, **settings)
 
-    name = "loader"
-    question = "When does one loader hold up several devices, and does a loader for each process help?"
-    source = "Slides 'Multi-GPU', DataParallel against DistributedDataParallel"
-    how_to_read = (
-        "In ms a step: all of it, and its parts measured alone: input (read and decode the batch), compute (forward, "
-        "backward and update of all devices), exchange (sum the gradients). 'Decode x 8': a picture is stored 8 times "
-        "as high and wide, compressed by zlib. 'Of one loader': the row's time over that of one process with one "
-        "loader; 'exp.': what the parts would give if nothing else counted."
+
+def expect(s, cores):
+    n = max(s.devices)
+    said = [f"{expected(load, 1.0, n, cores):.2f}" for load in (0.0, n, 4.0 * n)]
+    return (
+        f"A loader for each of {n} processes, over one loader, on {plural(cores, 'core')}: {said[0]} with nothing to "
+        f"decode; {said[1]} and {said[2]} where decoding takes {n} and {4 * n} times as long as computing."
     )
-    claims = {
-        "dear": Claim(
-            "If decoding takes far longer than computing, a loader a process takes at most 0.8 of one loader's time.",
-            "the slides: one process that loads for all GPUs is the bottleneck; the bound is ours",
-            0.8,
-        ),
-        "free": Claim(
-            "If decoding is cheap, a loader a process takes at least 0.9 of one loader's time.", "ours", 0.9, least=True
-        ),
-    }
-    needs = NEEDS[MPI]
-    compared = "decoded pictures, exactly; parameters of every replica in every process after three steps"
-    common = dict(devices=[2], kind="auto", data="auto", data_dir=None, seed=0, batch_size=64, lr=0.1)
-    presets = {
-        "quick": dict(common, rounds=1, timeout=300.0, steps=16, scales=[1, 8, 32]),
-        "full": dict(common, rounds=1, timeout=900.0, steps=16, scales=[1, 8, 32]),
-    }
-    checks = {"scales": (lambda scales: len(set(scales)) == len(scales), "different whole numbers")}
-    little = dict(data="synthetic", batch_size=8, steps=2, scales=[1, 2])
-
-    def cases(self, settings: Settings) -> List[Case]:
-        cases = []
-        for n in settings["devices"]:
-            for scale in settings["scales"]:
-                for engine, processes, words in ((ONE, 1, "one loader"), (MPI, n, "a loader a process")):
-                    settled = {"engine": engine, "processes": processes, "devices_in_all": n, "scale": scale}
-                    cases.append(Case(f"{plural(n, 'device')}, decode x {scale}: {words}", n, settings=settled))
-        return cases
-
-    def predict(self, settings: Settings, cores: int) -> str:
-        n = max(settings["devices"])
-        said = [f"{expected(d, 1.0, n, cores):.2f}" for d in (0.0, n, 4.0 * n)]
-        return (
-            f"A loader for each of {n} processes, over one loader, on {plural(cores, 'core')}: {said[0]} with nothing "
-            f"to decode; {said[1]} and {said[2]} where decoding takes {n} and {4 * n} times as long as computing."
-        )
-
-    def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
-        ends = {min(settings["scales"]): "free", max(settings["scales"]): "dear"}
-        for row in rows:
-            n, scale, engine = (row.case[key] for key in ("devices_in_all", "scale", "engine"))
-            row.metrics["step_ms"] = row.median / settings["steps"] * 1e3
-            one = find(rows, engine=ONE, scale=scale, devices_in_all=n)
-            if one and engine == MPI:
-                row.keep_ratios("of_one", one)
-                if scale in ends and len(ends) > 1 and n > 1:
-                    row.rounds[ends[scale]] = row.rounds["of_one"]
-                parts = one.metrics
-                row.metrics["expected"] = expected(parts["input_ms"], parts["compute_ms"], n, process.cores())
-
-    def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        cheap, dear = (find_all(rows, engine=MPI, scale=end(settings["scales"]))[-1] for end in (min, max))
-        parts = find_all(rows, engine=ONE, scale=dear.case["scale"])[-1].metrics
-        more = "" if cheap is dear else f", and with the cheapest decoding {cheap.estimate('of_one'):.2f}"
-        return (
-            f"Where decoding takes {parts['input_ms'] / parts['compute_ms']:.1f} times as long as computing, "
-            f"a loader for each process takes {dear.estimate('of_one'):.2f} of one loader's time{more}."
-        )
-
-    def columns(self) -> List[Column]:
-        return [
-            Column("step_ms", "ms/step", ".1f"),
-            *(Column(f"{part}_ms", part, ".1f") for part in PARTS),
-            Column("of_one", "of one loader", ".2f", spread=True),
-            Column("expected", "exp.", ".2f"),
-        ]
-
-    def draw(self, result: Result, figure: style.Figure) -> None:
-        rows = result["rows"]
-        colours = [style.COLOURS[row.case["engine"] == MPI] for row in rows]
-        style.row_bars(figure, rows, "ms/step", colours, [row.metrics["step_ms"] / row.median for row in rows])
 
 
-def expected(load: float, compute: float, n: int, cores: int) -> float:
+class Stored:
+    """Pictures as bytes: each enlarged ``scale`` times in height and width, and compressed."""
+
+    def __init__(self, split, scale):
+        self.split, self._scale = split, scale
+        pixels = onp.rint(split.X[:, 0] * 255).astype("uint8")
+        self._stored = [zlib.compress(each.repeat(scale, 0).repeat(scale, 1).tobytes(), 1) for each in pixels]
+
+    def decode(self, numbers):
+        """The pictures (n, 1, 28, 28) of these numbers."""
+        scale, shape = self._scale, self.split.X.shape[1:]
+        found = onp.empty((len(numbers), *shape), "float32")
+        for place, number in enumerate(numbers):
+            large = onp.frombuffer(zlib.decompress(self._stored[number]), "uint8")
+            large.reshape(shape[1], scale, shape[2], scale).mean((1, 3), out=found[place, 0])
+        return found / onp.float32(255)
+
+
+class LoadingRank(TrainingRank):
+    """One process that decodes what its own devices need."""
+
+    def __init__(self, case, s):
+        super().__init__(case, s)
+        self._pictures = Stored(self.dataset.take(PICTURES, 1).train, case.scale)
+        self._random = onp.random.RandomState(s.seed)  # draws the same batches in each rank
+        (self._batch,) = self._batches(1)
+        self.computing = TrainStep(self._replicas, self.devices, s.lr, lambda: None)
+
+    def _batches(self, steps):
+        for _ in range(steps):
+            own = self._random.permutation(len(self._pictures.split))[self.ranks.shard(self.batch_size)]
+            yield self._pictures.decode(own), self._pictures.split.y[own]
+
+    def _train_own(self, batches, step, samples):
+        """Train on batches of which this rank has loaded its own part alone, of ``samples`` in all ranks together."""
+        return train_steps(batches, lambda X, y, _: step(X, y, samples))
+
+    def steps(self, batches, step):
+        """Train on whole batches, of which this rank takes its part before it trains."""
+        losses = []
+        for X, y in batches:
+            own = self.ranks.shard(len(X))
+            losses = self._train_own([(X[own], y[own])], step, len(X))
+        return losses
+
+    def run(self, part, steps):
+        """All of ``steps`` steps, to their end, or one part of them; computing on one batch."""
+        if part == "input":
+            for _ in self._batches(steps):
+                pass
+        elif part == "exchange":
+            for _ in range(steps):
+                self.sync()
+        elif part == "compute":
+            self._train_own([self._batch] * steps, self.computing, self.batch_size)
+        else:
+            self._train_own(self._batches(steps), self.step, self.batch_size)
+        npx.waitall()
+
+
+def oracle(case, s):
+    """Decoded pictures against those that were stored; then the parameters, compared as in ``machines``."""
+    split = load(s.data, s.data_dir, seed=s.seed).take(20, 1).train
+    decoded = Stored(split, case.scale).decode(onp.arange(len(split)))
+    yield decoded, onp.rint(split.X * 255) / 255, 1e-6
+    yield from compared(case, s, LoadingRank(case, s))
+
+
+def set_up(case, s):
+    """A round is some steps, and then as many of each part alone. (Replicas then differ, which no time depends on.)"""
+    rank = LoadingRank(case, s)
+
+    def slowest(part, steps):
+        case.share()
+        started = time.perf_counter()
+        rank.run(part, steps)
+        return max(case.share(time.perf_counter() - started))
+
+    for part in ("all", *PARTS):
+        slowest(part, 1)
+
+    def measure():
+        return slowest("all", s.steps), {f"{part}_ms": slowest(part, s.steps) / s.steps * 1e3 for part in PARTS}
+
+    return Work(measure, rank.devices, data=rank.dataset.name)
+
+
+def tell(t, s):
+    for row in t.rows:
+        one = t.one(engine="", scale=row.scale, devices_in_all=row.devices_in_all)
+        row.step_ms = row.seconds * (1e3 / s.steps)
+        if row.engine == MPI:
+            row.of_one = row.seconds / one.seconds
+            row.expected = expected(one.input_ms.median, one.compute_ms.median, row.devices_in_all, row.cores)
+    t.column("step_ms", "ms/step", ".1f")
+    t.column("input_ms", "input", ".1f", about="read and decode the batch, alone")
+    t.column("compute_ms", "compute", ".1f", about="forward, backward and update of all devices, alone")
+    t.column("exchange_ms", "exchange", ".1f", about="sum the gradients, alone")
+    t.column("of_one", "of one loader", ".2f", spread=True, about="over the time of one process with one loader")
+    t.column("expected", "exp.", ".2f", about="what the parts would give if nothing else counted")
+    t.note("'Decode x 8': a picture is stored 8 times as high and wide, compressed by zlib.")
+    for row in t.find(engine=MPI):
+        judged = row.of_one if row.devices_in_all > 1 and len(s.scales) > 1 else None
+        if row.scale == max(s.scales):
+            t.claim(
+                "If decoding takes far longer than computing, a loader a process takes at most 0.8 of one loader's "
+                "time.",
+                judged,
+                at_most=0.8,
+                source="the slides: one process that loads for all GPUs is the bottleneck; the bound is ours",
+            )
+        if row.scale == min(s.scales):
+            words = "If decoding is cheap, a loader a process takes at least 0.9 of one loader's time."
+            t.claim(words, judged, at_least=0.9)
+    cheap, dear = (t.find(engine=MPI, scale=end(s.scales))[-1] for end in (min, max))
+    parts = t.find(engine="", scale=dear.scale)[-1]
+    more = "" if cheap is dear else f", and with the cheapest decoding {cheap.of_one:.2f}"
+    t.answer(
+        f"Where decoding takes {parts.input_ms.median / parts.compute_ms.median:.1f} times as long as computing, a "
+        f"loader for each process takes {dear.of_one:.2f} of one loader's time{more}."
+    )
+    colours = [style.COLOURS[row.engine == MPI] for row in t.rows]
+    t.draw(lambda figure: style.row_bars(figure, t.rows, "ms/step", colours, name="step_ms"))
+
+
+def expected(load, compute, n, cores):
     """A step's time by ``n`` loaders over that by one, which loads a batch in ``load``; ``n`` devices take ``compute``.
 
     >>> expected(4.0, 1.0, 2, 2), expected(0.0, 1.0, 2, 2)

@@ -11,110 +11,193 @@ open, and it says nothing. What the others do depends on the engine:
 Only the first starts again by itself. With the others somebody has to notice, and must have kept checkpoints.
 """
 
-from __future__ import annotations
+import functools
+import json
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
 
-from typing import List
+import numpy as onp
+import psutil
 
-from mxdp.errors import plural
-from mxdp.experiments.harness.claims import Claim
-from mxdp.experiments.harness.exchanges import HOROVOD, MPI, NEEDS, SYNC, WORDS
-from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Settings, experiment
-from mxdp.experiments.harness.rows import Row, find_all
-from mxdp.experiments.report import style
+from mxdp.errors import MxdpError, plural
+from mxdp.experiments.lab import Case, Settings, Work, ranks
+from mxdp.experiments.lab.ranks import HOROVOD, MPI, SYNC, WORDS
+from mxdp.experiments.lab.start import running
+from mxdp.experiments.many_processes import victim
+from mxdp.experiments.many_processes.hosts import two_hosts
+from mxdp.experiments.many_processes.victim import CUT_OFF, KILLED, STOPPED
+from mxdp.experiments.show import style
 
-KILLED, STOPPED, CUT_OFF = "killed", "stopped", "cut off"
+SOURCE = "MXNet issue 9709 and ps-lite issue 68, where lost workers and servers are reported; the launcher is ours"
+COMPARED = "parameters of the processes of an undisturbed training, with each other, bit for bit"
+TOGETHER = True
+COMMON = dict(devices=[2], kind="cpu", data="synthetic", data_dir=None, batch_size=20, lr=0.3)
+PRESETS = {"quick": dict(COMMON, timeout=600.0, samples=400, silent=3.0, wait=8.0)}
+CHECKS = {"devices": (lambda counts: min(counts) > 1, "2 or more, since one process is lost")}
+LITTLE = dict(samples=100, silent=2.0, wait=2.0)
 WITHIN = 30
 
 
-@experiment
-class LostWorker(Experiment):
-    """A killed and a stopped worker under each engine."""
+def cases(s):
+    for n in s.devices:
+        for harm, engines in ((KILLED, (MPI, SYNC, HOROVOD)), (STOPPED, (MPI, SYNC, HOROVOD)), (CUT_OFF, (MPI,))):
+            for by in engines:
+                needs = ranks.NEEDS.get(by, {})
+                yield Case(f"{harm}: {WORDS[by]}", n, needs=needs, by=by, workers=n, harm=harm)
 
-    name = "lost-worker"
-    question = "A worker is lost in the middle of a training: who notices, when, and what is lost?"
-    source = "MXNet issue 9709 and ps-lite issue 68, where lost workers and servers are reported; the launcher is ours"
-    how_to_read = (
+
+def expect(s, cores):
+    return (
+        "A connection that closes is noticed at once, a silent one only by asking. mxdp's launcher names a killed "
+        "worker within 2 s, and one that is stopped or cut off after its --silent-after, here "
+        f"{s.silent:g} s. dist_sync notices none."
+    )
+
+
+def oracle(case, s):
+    """By the launcher: the processes of an undisturbed training. By another engine: as ``machines``."""
+    if case.by == MPI:
+        (first, *others), _ = undisturbed(case.workers, json.dumps(s))
+        for bits in others:
+            yield onp.array(bits), onp.array(first), 0.0
+    else:
+        with by_engine(case, s, "") as found:
+            for compared in found:
+                yield from compared
+
+
+def set_up(case, s):
+    """A round is one training of which the last process is lost in the middle. Its time is that until the engine ends
+    the job or raises an error in the first process; where it did neither, how long we waited."""
+    names = ["cpu"] * case.workers
+    if case.by != MPI:
+        return Work(lambda: lost_by_engine(case, s), names)
+    expected, steps = undisturbed(case.workers, json.dumps(s))
+    return Work(lambda: lost_by_launcher(case, s, expected, steps), names)
+
+
+def lost_by_engine(case, s):
+    """The engine as it comes, which starts nothing again."""
+    with by_engine(case, s, case.harm) as pids:
+        time.sleep(0.5)
+        started = time.monotonic()
+        os.kill(pids[-1], victim.SIGNALS[case.harm])
+        left = [psutil.Process(pids[0])] if psutil.pid_exists(pids[0]) else []
+        noticed = not psutil.wait_procs(left, s.wait)[1]
+        seconds = time.monotonic() - started
+    return seconds, {"noticed": noticed, "lost": None, "same": False}
+
+
+@contextmanager
+def by_engine(case, s, harm):
+    """The processes of an engine other than mxdp's, and what each of them has written first. They train until the end
+    of the block."""
+    with tempfile.TemporaryDirectory(prefix="mxdp-lost-") as folder:
+        command = _command(case.workers, case.by, s, folder, harm, 0)
+        started, servers = ranks.commands(case.by, case.workers, command, os.environ)
+        files = [Path(folder, f"rank.{rank}") for rank in range(case.workers)]
+        with running([*started, *servers], 2) as every:
+            while not all(file.exists() for file in files):
+                ended = [process.returncode for process in every if process.poll() is not None]
+                if ended:
+                    raise MxdpError(f"a process of {WORDS[case.by]} ended with status {ended[0]}")
+                time.sleep(0.02)
+            yield [pickle.loads(file.read_bytes()) for file in files]
+
+
+@functools.lru_cache(maxsize=None)
+def undisturbed(workers, settings_words):
+    """The bits of each process, and the number of steps: trained once for the oracles and rounds of all cases."""
+    with tempfile.TemporaryDirectory(prefix="mxdp-lost-") as folder:
+        launch(workers, Settings(json.loads(settings_words)), Path(folder), "", 0)
+        found = results(Path(folder), workers)
+    return [each["bits"] for each in found], found[0]["steps"]
+
+
+def lost_by_launcher(case, s, expected, steps):
+    """``mxdp.launch`` with one restart, and :func:`mxdp.train` with checkpoints."""
+    with tempfile.TemporaryDirectory(prefix="mxdp-lost-") as name:
+        folder, at = Path(name), steps // 2
+        noticed = launch(case.workers, s, folder, case.harm, at)
+        found = results(folder, case.workers)
+        seconds = noticed - float((folder / "harmed").read_text())
+    lost = at - (steps - found[-1]["steps"])
+    return seconds, {"noticed": True, "lost": lost, "same": [each["bits"] for each in found] == expected}
+
+
+def launch(workers, s, folder, harm, at):
+    """Train by the launcher, to the end; when it said that a rank is lost (``time.time``)."""
+    options = ["-n", str(workers), "--restarts", "1", "--silent-after", str(s.silent)]
+    command = [sys.executable, "-m", "mxdp.launch", *options]
+    training = ["--", *_command(workers, MPI, s, folder, harm, at)]
+    if harm != CUT_OFF:
+        return heard([*command, *training], os.environ, lambda: None)
+    with two_hosts(folder) as hosts:
+        command = [*hosts.inside, *command, *hosts.options, *training]
+        return heard(command, hosts.environ, lambda: hosts.cable("up"))
+
+
+def _command(workers, by, s, folder, harm, at):
+    order = dict(settings=s, by=by, workers=workers, harm=harm, at=at)
+    return [sys.executable, "-m", victim.__name__, str(folder), json.dumps(order)]
+
+
+def heard(command, environ, then):
+    """Run a launcher to its end, and do ``then`` when it says that a rank is lost; when that was."""
+    noticed, said = 0.0, []
+    quiet, pipe = subprocess.DEVNULL, subprocess.PIPE
+    with subprocess.Popen(command, env=environ, stdout=quiet, stderr=pipe, text=True) as launcher:
+        for line in launcher.stderr or ():
+            said.append(line)
+            if line.startswith("mxdp.launch: rank "):
+                noticed = time.time()
+                then()
+    if launcher.returncode:
+        raise MxdpError(f"the training ended with status {launcher.returncode}: {''.join(said[-5:])}")
+    return noticed
+
+
+def results(folder, workers):
+    """What each rank has written."""
+    return [json.loads((folder / f"rank.{rank}").read_text()) for rank in range(workers)]
+
+
+def tell(t, s):
+    ours = t.find(by=MPI)
+    for row in ours:
+        words = f"mxdp's launcher notices a worker that is killed, stopped or cut off within {WITHIN} s."
+        t.claim(words, row.seconds, at_most=WITHIN)
+        words = "Started again by the launcher, the training ends with the bits of an undisturbed one."
+        t.claim(words, row.same, at_least=1, exact=True)
+    for row in t.rows:
+        row.noticed, row.same = all(row.noticed.values), all(row.same.values)
+    t.column("seconds", form=".1f", spread=True, about="until the engine ends the job or raises an error elsewhere")
+    t.column("noticed", about="no: it did neither, and the seconds are how long we waited")
+    t.column("lost", form=".0f", about="steps that are done again")
+    t.column("same", about="the training ended with the parameters of an undisturbed one, bit for bit")
+    t.note(
         "A round is a training of two processes. In the middle the last one is killed (SIGKILL), stopped (SIGSTOP) or "
         "cut off: each process is in a network namespace of its own, as if on two hosts, and the cable between them "
-        "goes down until the launcher has noticed. 'Seconds' is the time until the engine ends the job or raises an "
-        "error in the other process; where it did neither, it is how long we waited, and 'noticed' says no. 'Lost' "
-        "counts steps that are done again. 'Same' says whether the training ended with the parameters of an "
-        "undisturbed one, bit for bit."
+        "goes down until the launcher has noticed."
     )
-    claims = {
-        "notice": Claim(
-            f"mxdp's launcher notices a worker that is killed, stopped or cut off within {WITHIN} s.",
-            "ours",
-            WITHIN,
-        ),
-        "same_end": Claim(
-            "Started again by the launcher, the training ends with the bits of an undisturbed one.",
-            "ours",
-            1,
-            least=True,
-            exact=True,
-        ),
-    }
-    together = True
-    compared = "parameters of the processes of an undisturbed training, with each other, bit for bit"
-    common = dict(devices=[2], kind="cpu", data="synthetic", data_dir=None, seed=0, batch_size=20, lr=0.3, budget=0.0)
-    presets = {
-        "quick": dict(common, rounds=1, timeout=600.0, samples=400, silent=3.0, wait=8.0),
-        "full": dict(common, rounds=1, timeout=600.0, samples=400, silent=3.0, wait=8.0),
-    }
-    checks = {"devices": (lambda counts: min(counts) > 1, "2 or more, since one process is lost")}
-    little = dict(rounds=1, samples=100, silent=2.0, wait=2.0)
-
-    def cases(self, settings: Settings) -> List[Case]:
-        return [
-            Case(
-                f"{harm}: {WORDS[engine]}",
-                n,
-                settings={"engine": engine, "processes": n, "devices_in_all": n, "harm": harm},
-                environment={"HOROVOD_GLOO_TIMEOUT_SECONDS": "30"},  # its own; a crew's is longer
-                needs=NEEDS.get(engine, {}),
-            )
-            for n in settings["devices"]
-            for harm, engines in ((KILLED, (MPI, SYNC, HOROVOD)), (STOPPED, (MPI, SYNC, HOROVOD)), (CUT_OFF, (MPI,)))
-            for engine in engines
-        ]
-
-    def predict(self, settings: Settings, cores: int) -> str:
-        return (
-            "A connection that closes is noticed at once, a silent one only by asking. mxdp's launcher names a killed "
-            "worker within 2 s, and one that is stopped or cut off after its --silent-after, here "
-            f"{settings['silent']:g} s. dist_sync notices none."
-        )
-
-    def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
-        for row in find_all(rows, engine=MPI):
-            row.rounds["notice"] = row.samples
-            row.rounds["same_end"] = [float(each) for each in row.rounds["same"]]
-
-    def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        ours = find_all(rows, engine=MPI)
-        if not ours:
-            return "Without MPI, nothing was measured of mxdp's launcher."
-        killed, slowest = find_all(ours, harm=KILLED)[-1], max(ours, key=lambda row: row.median)
-        return (
-            f"mxdp's launcher notices a killed worker after {killed.estimate():.2f} s and one that falls silent after "
-            f"{slowest.estimate():.1f} s; the training then repeats "
-            f"{plural(round(max(row.metrics['lost'] for row in ours)), 'step')}."
-        )
-
-    def explanation(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        deaf = [row.label for row in rows if not row.metrics["noticed"]]
-        return f"Not noticed within {settings['wait']:g} s: {'; '.join(deaf)}." if deaf else ""
-
-    def columns(self) -> List[Column]:
-        return [
-            Column("seconds", "seconds", ".1f", spread=True),
-            Column("noticed", "noticed"),
-            Column("lost", "lost", ".0f"),
-            Column("same", "same"),
-        ]
-
-    def draw(self, result: Result, figure: style.Figure) -> None:
-        colours = [style.COLOURS[0] if row.metrics["noticed"] else style.GREY for row in result["rows"]]
-        labels = [row.label + ("" if row.metrics["noticed"] else ": not noticed") for row in result["rows"]]
-        style.row_bars(figure, result["rows"], "s", colours, labels=labels)
+    deaf = [row.label for row in t.rows if not row.noticed]
+    if deaf:
+        t.explain(f"Not noticed within {s.wait:g} s: {'; '.join(deaf)}.")
+    colours = [style.COLOURS[0] if row.noticed else style.GREY for row in t.rows]
+    labels = [row.label + ("" if row.noticed else ": not noticed") for row in t.rows]
+    t.draw(lambda figure: style.row_bars(figure, t.rows, "s", colours, labels=labels))
+    if not ours:
+        t.answer("Without MPI, nothing was measured of mxdp's launcher.")
+        return
+    killed, slowest = t.find(by=MPI, harm=KILLED)[-1], max(ours, key=lambda row: row.seconds.median)
+    t.answer(
+        f"mxdp's launcher notices a killed worker after {killed.seconds:.2f} s and one that falls silent after "
+        f"{slowest.seconds:.1f} s; the training then repeats "
+        f"{plural(round(max(row.lost.median for row in ours)), 'step')}."
+    )

@@ -5,20 +5,34 @@ pick: the book's own loop, ``gluon.Trainer``, Horovod, PyTorch, and mxdp. Each u
 the same losses: a peer that computes something else is not compared.
 """
 
-from __future__ import annotations
+import json
+import math
+import subprocess
+import sys
+import time
 
-from typing import List
+import numpy as onp
 
+from mxdp.backend import devices
 from mxdp.errors import plural
-from mxdp.experiments.harness.claims import Claim
-from mxdp.experiments.harness.environments import defaults
-from mxdp.experiments.harness.exchanges import ALONE, DDP, HOROVOD, MPI, NEEDS, ONE
-from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Settings, experiment
-from mxdp.experiments.harness.rows import Row, find, find_all
-from mxdp.experiments.report import style
+from mxdp.experiments.devices import WARM_UP
+from mxdp.experiments.environments import defaults
+from mxdp.experiments.lab import Case, Settings, Work, ranks
+from mxdp.experiments.lab.ranks import ALONE
+from mxdp.experiments.many_processes.peer_ranks import BookRank, GluonRank
+from mxdp.experiments.many_processes.training import TrainingRank, sixty
+from mxdp.experiments.show import style
+from mxdp.scratch import get_params, init_lenet, train_batch
 
-BOOK, GLUON, HYBRID, TORCH, MXDP, MXDP_MPI, CEILING = (
-    "book", "gluon", "gluon-hybrid", "torch", "mxdp", "mxdp-mpi", "ceiling",
+COMPARED = "the losses of five steps on one batch, against mxdp on one device"
+COMMON = dict(devices=[1, 2], data="auto", data_dir=None, batch_size=256, lr=0.2)
+PRESETS = {
+    "quick": dict(COMMON, timeout=600.0, samples=2560),
+    "full": dict(COMMON, timeout=1200.0, samples=5120),
+}
+LITTLE = dict(devices=[2], data="digits", batch_size=24, samples=168)
+BOOK, GLUON, HYBRID, HOROVOD, TORCH, DDP, MXDP, MXDP_MPI, CEILING = (
+    "book", "gluon", "gluon-hybrid", "horovod", "torch", "torch-ddp", "mxdp", "mxdp-mpi", "ceiling",
 )  # fmt: skip
 WORDS = {
     BOOK: "the book's loop",
@@ -32,129 +46,176 @@ WORDS = {
     CEILING: "nothing exchanged",
 }
 """The peers, in the order of the rows."""
-ENGINES = {HOROVOD: HOROVOD, DDP: DDP, MXDP_MPI: MPI, CEILING: ALONE}
-"""Of the peers that have a process for each device; the others have one."""
+ENGINES = {HOROVOD: ranks.HOROVOD, DDP: ranks.DDP, MXDP_MPI: ranks.MPI}
+SEVERAL = (HOROVOD, DDP, MXDP_MPI, CEILING)
+"""They have a process for each device; the others have one."""
 BOOK_NEEDS = {"d2l": "`make`, or `pip install --no-deps d2l==1.0.3` and `pip install ipython matplotlib-inline pandas`"}
+STEPS, LR = 5, 0.5
+"""Whose losses are compared."""
+TOLERANCE = 1e-3
+"""Of the largest loss. Frameworks round differently, and a sum that is almost 0 is on either side of relu's kink."""
 
 
-@experiment
-class Peers(Experiment):
-    """mxdp beside what a user would pick instead, on one and on two devices."""
-
-    name = "peers"
-    question = "Would a user be better off with something else?"
-    source = "ours"
-    how_to_read = (
-        "A round is the same number of samples for all, each with its own data path; the rows take turns. The "
-        "book's loop is d2l's loader and helpers in MXNet's default environment. gluon.Trainer has the store 'device', "
-        "two contexts of one process and mxdp's settings; hybridised, it has static memory and shapes. PyTorch has a "
-        "thread for each device, and mxdp's settings of the allocator, for fairness. DDP, Horovod and mxdp by MPI have "
-        "a process for each device. 'Of mxdp' is the row's time over mxdp's in one process on as many devices: above "
-        "1, mxdp is faster. Training waits for the slowest device in each step. Processes that exchange nothing do not "
-        "wait, so they gain wherever the cores are slow at different moments; what waiting would cost them is "
-        "calculated from the times of their steps. Two rows have half of the batch and twice the steps: there Python "
-        "and the exchange weigh more."
-    )
-    claims = {
-        "of_book": Claim("On two devices mxdp takes at most half of the book's time.", "ours", 0.5),
-        "of_ddp": Claim("Two processes by MPI take at most 0.9 of the time of PyTorch's DDP.", "ours", 0.9),
-        "of_torch": Claim("On one and on two devices mxdp takes at most 0.95 of PyTorch's time.", "ours", 0.95),
-        "of_hybrid": Claim(
-            "On two devices mxdp is no slower than a hybridised gluon.Trainer: at most 1.00 of its time.", "ours", 1.0
-        ),
-        **{
-            f"of_ceiling{half}": Claim(
-                f"On two devices{words} mxdp is at least {bound} times as fast as processes that exchange nothing.",
-                "ours",
-                bound,
-                least=True,
+def cases(s):
+    whole, half = s.batch_size, s.batch_size // 2
+    for n in s.devices:
+        peers = [(peer, whole) for peer in WORDS] + [(MXDP, half), (CEILING, half)]
+        if n == 1:
+            peers = [(peer, whole) for peer in (HYBRID, TORCH, MXDP)]  # the others are there to use several
+        for peer, batch_size in peers:
+            engine, (each, processes) = ENGINES.get(peer, ALONE), (1, n) if peer in SEVERAL else (n, 1)
+            yield Case(
+                f"{plural(n, 'device')}{f', batch {half}' if batch_size == half else ''}: {WORDS[peer]}",
+                each,
+                processes,
+                engine,
+                defaults(n) if peer == BOOK else {},
+                reference=peer == CEILING,
+                needs={BOOK: BOOK_NEEDS, TORCH: ranks.NEEDS[ranks.DDP]}.get(peer, ranks.NEEDS.get(engine, {})),
+                peer=peer,
+                devices_in_all=n,
+                batch_size=batch_size,
             )
-            for half, words, bound in (("", "", 0.97), ("_half", ", with batches of half the size,", 0.95))
-        },
-        "exchange": Claim(
-            "The exchange is cheap: two processes by MPI take at most 1.05 times as long as two that exchange nothing.",
-            "ours",
-            1.05,
-        ),
-    }
-    compared = "the losses of five steps on one batch, against mxdp on one device"
-    common = dict(devices=[1, 2], kind="auto", data="auto", data_dir=None, seed=0, batch_size=256, lr=0.2)
-    presets = {
-        "quick": dict(common, rounds=1, timeout=600.0, samples=2560, looks=1),
-        "full": dict(common, rounds=1, timeout=1200.0, samples=5120, looks=1),
-    }
-    little = dict(rounds=1, devices=[2], data="digits", batch_size=24, samples=168)
 
-    def cases(self, settings: Settings) -> List[Case]:
-        cases = []
-        whole, half = settings["batch_size"], settings["batch_size"] // 2
-        for n in settings["devices"]:
-            peers = [(peer, whole) for peer in WORDS] + [(MXDP, half), (CEILING, half)]
-            if n == 1:
-                peers = [(peer, whole) for peer in (HYBRID, TORCH, MXDP)]  # the others are there to use several
-            for peer, batch_size in peers:
-                engine = ENGINES.get(peer, ONE)
-                settled = dict(peer=peer, engine=engine, devices_in_all=n, batch_size=batch_size)
-                settled["processes"] = n if peer in ENGINES else 1
-                needs = {BOOK: BOOK_NEEDS, TORCH: NEEDS[DDP]}.get(peer, NEEDS.get(engine, {}))
-                environment = defaults(n) if peer == BOOK else {}
-                label = f"{plural(n, 'device')}{f', batch {half}' if batch_size == half else ''}: {WORDS[peer]}"
-                cases.append(Case(label, n, 1, settled, environment, reference=peer == CEILING, needs=needs))
-        return cases
 
-    def predict(self, settings: Settings, cores: int) -> str:
-        return (
-            "All compute the same convolutions. On two devices the book's loop takes at least twice as long as mxdp, "
-            "since its devices wait for each other; the others should be within a fifth of mxdp."
+def expect(s, cores):
+    return (
+        "All compute the same convolutions. On two devices the book's loop takes at least twice as long as mxdp, since "
+        "its devices wait for each other; the others should be within a fifth of mxdp."
+    )
+
+
+def rank_of(case, s):
+    """What trains in this process."""
+    if case.peer in (TORCH, DDP):  # MXNet is never loaded beside PyTorch
+        from mxdp.experiments.torch_ddp import TorchTraining, initial
+
+        settings = (case.batch_size, s.lr, s.data, s.data_dir, s.seed, s.kind)
+        return TorchTraining(initial(s.seed, 0.01), *settings, size=case.processes, threads=case.devices)
+    if case.peer in (GLUON, HYBRID):
+        return GluonRank(case, s, case.peer == HYBRID)
+    return (BookRank if case.peer == BOOK else TrainingRank)(case, s)
+
+
+def oracle(case, s):
+    """The losses of a few steps on one batch, summed over the processes. (Of processes that exchange nothing: the first
+    alone.)"""
+    if case.peer in (TORCH, DDP):
+        from mxdp.experiments.torch_ddp import initial
+
+        params = initial(s.seed, 0.1)
+    else:
+        params = init_lenet(s.seed, scale=0.1)
+    losses = onp.sum(case.share(rank_of(case, s).losses(*sixty(s), params, LR, STEPS)), axis=0)
+    serial = f"from {__name__} import *; print(serial_losses({s.seed}, {s.kind!r}))"
+    done = subprocess.run([sys.executable, "-c", serial], stdout=subprocess.PIPE, check=True)
+    steps = 1 if case.peer == CEILING else STEPS
+    yield losses[:steps], onp.array(json.loads(done.stdout)[:steps]), TOLERANCE
+
+
+def serial_losses(seed, kind):
+    """The sum of the losses before each step, by the plain loop on one device."""
+    X, y = sixty(Settings(seed=seed))
+    (device,) = devices(1, kind)
+    replicas = [get_params(init_lenet(seed, scale=0.1), device)]
+    return [float(train_batch(X, y, replicas, [device], LR)[0].sum()) for _ in range(STEPS)]
+
+
+def set_up(case, s):
+    """A round is as many steps as ``samples`` make."""
+    rank, steps = rank_of(case, s), math.ceil(s.samples / case.batch_size)
+
+    def train():
+        started = time.perf_counter()
+        step_seconds = rank.train(steps)
+        seconds = time.perf_counter() - started
+        if case.peer != CEILING:
+            return seconds
+        every = case.share(step_seconds)
+        return seconds, {"waiting": waiting(every)} if all(every) else {}
+
+    rank.train(min(steps, WARM_UP // 2))
+    if case.peer in (TORCH, DDP):
+        data, names = rank.facts()
+    else:
+        data, names = rank.dataset.name, rank.devices
+    return Work(train, names, data=data, steps=steps)
+
+
+def waiting(ranks):
+    """The time that ranks would take if each step waited for the slowest, over the time that the slowest takes in all:
+    from each rank's seconds of each step.
+
+    >>> waiting([[2.0, 4.0], [4.0, 2.0]]), waiting([[2.0, 2.0], [4.0, 4.0]])
+    (1.3333333333333333, 1.0)
+    """
+    return float(sum(map(max, zip(*ranks))) / max(map(sum, ranks)))
+
+
+def tell(t, s):
+    for row in t:
+        of = dict(devices_in_all=row.devices_in_all, batch_size=row.batch_size)
+        row.step_seconds = row.seconds / row.steps
+        row.of_mxdp = row.seconds / t.one(peer=MXDP, **of).seconds
+        by_mpi = t.maybe(peer=MXDP_MPI, **of)
+        row.of_mpi = row.seconds / by_mpi.seconds if by_mpi else None
+    _tell_claims(t, s)
+    t.column("step_seconds", "ms/step", ".1f", 1e3)
+    t.column("of_mxdp", form=".2f", spread=True, about="over mxdp's time in one process on as many devices")
+    t.note(
+        "A round is the same number of samples for all, each with its own data path. The book's loop is d2l's loader "
+        "and helpers in MXNet's default environment. gluon.Trainer has the store 'device', two contexts of one process "
+        "and mxdp's settings; hybridised, it has static memory and shapes. PyTorch has a thread for each device, and "
+        "mxdp's settings of the allocator, for fairness. DDP, Horovod and mxdp by MPI have a process for each device."
+    )
+    t.note(
+        "Training waits for the slowest device in each step. Processes that exchange nothing do not wait, so they gain "
+        "wherever the cores are slow at different moments; what waiting would cost them is calculated from the times "
+        "of their steps. Two rows have half of the batch and twice the steps: there Python and the exchange weigh more."
+    )
+    rows = list(t)
+    colours = [style.COLOURS[0] if row.peer in (MXDP, MXDP_MPI) else style.GREY for row in rows]
+    t.draw(lambda figure: style.row_bars(figure, rows, "ms/step", colours, 1e3, name="step_seconds"))
+    n = max(s.devices)
+    peers = {row.peer: row for row in t.find(devices_in_all=n, batch_size=s.batch_size)}
+    said = [
+        f"{peers[peer].of_mxdp:.2f} times as long by {words}"
+        for peer, words in ((HYBRID, "a hybridised gluon.Trainer"), (TORCH, "PyTorch"))
+        if peer in peers
+    ]
+    t.answer(f"Compared with mxdp on {plural(n, 'device')}, training takes {' and '.join(said)}.")
+    alone = t.maybe(peer=CEILING, batch_size=s.batch_size)
+    if alone and alone.get("waiting"):
+        t.explain(
+            f"Processes that exchange nothing would take {alone.waiting:.2f} times as long if each step waited for the "
+            "slower one."
         )
 
-    def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
-        for row in rows + references:
-            case, rounds = row.case, row.rounds
-            row.metrics["sec_per_step"] = row.median / case["steps"]
-            if settings["samples"] is None:
-                row.metrics["sec_per_epoch"] = row.median
-            mxdp, by_mpi = (
-                find(rows, peer=peer, devices_in_all=case["devices_in_all"], batch_size=case["batch_size"])
-                for peer in (MXDP, MXDP_MPI)
+
+def _tell_claims(t, s):
+    # Of a peer: that mxdp takes at most so much of its time, in one process or by MPI.
+    claims = (
+        (BOOK, "of_mxdp", 0.5, "On two devices mxdp takes at most half of the book's time."),
+        (DDP, "of_mpi", 0.9, "Two processes by MPI take at most 0.9 of the time of PyTorch's DDP."),
+        (TORCH, "of_mxdp", 0.95, "On one and on two devices mxdp takes at most 0.95 of PyTorch's time."),
+        (
+            *(HYBRID, "of_mxdp", 1.0),
+            "On two devices mxdp is no slower than a hybridised gluon.Trainer: at most 1.00 of its time.",
+        ),
+        (
+            *(CEILING, "of_mpi", 1.05),
+            "The exchange is cheap: two processes by MPI take at most 1.05 times as long as two that exchange nothing.",
+        ),
+    )
+    for row in t:
+        for peer, name, bound, sentence in claims:
+            several = row.devices_in_all > 1 or peer == TORCH
+            if row.peer == peer and several and row.get(name):
+                t.claim(sentence, 1 / row.get(name), at_most=bound)
+        if row.peer == CEILING:
+            half = row.batch_size < s.batch_size
+            words, bound = (", with batches of half the size,", 0.95) if half else ("", 0.97)
+            sentence = (
+                f"On two devices{words} mxdp is at least {bound} times as fast as processes that exchange nothing."
             )
-            peer, half = case["peer"], "_half" if case["batch_size"] < settings["batch_size"] else ""
-            if mxdp:
-                row.keep("of_mxdp", row.ratios(mxdp))
-                claim = {BOOK: "of_book", TORCH: "of_torch", HYBRID: "of_hybrid"}.get(peer)
-                if claim and (case["devices_in_all"] > 1 or peer == TORCH):
-                    rounds[claim] = mxdp.ratios(row)
-            if mxdp and peer == CEILING:
-                rounds[f"of_ceiling{half}"] = row.ratios(mxdp)
-            if by_mpi and peer in (DDP, CEILING):
-                rounds["of_ddp" if peer == DDP else "exchange"] = by_mpi.ratios(row)
-
-    def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        n = max(settings["devices"])
-        peers = {row.case["peer"]: row for row in find_all(rows, devices_in_all=n, batch_size=settings["batch_size"])}
-        said = [
-            f"{peers[peer].estimate('of_mxdp'):.2f} times as long by {words}"
-            for peer, words in ((HYBRID, "a hybridised gluon.Trainer"), (TORCH, "PyTorch"))
-            if peer in peers
-        ]
-        return f"Compared with mxdp on {plural(n, 'device')}, training takes {' and '.join(said)}."
-
-    def explanation(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        alone = find(references, batch_size=settings["batch_size"])
-        if not (alone and "waiting" in alone.rounds):
-            return ""
-        times = f"{alone.estimate('waiting'):.2f} times as long"
-        return f"Processes that exchange nothing would take {times} if each step waited for the slower one."
-
-    def columns(self) -> List[Column]:
-        return [
-            Column("sec_per_step", "ms/step", ".1f", 1e3),
-            Column("sec_per_epoch", "s/epoch", ".2f"),
-            Column("of_mxdp", "of mxdp", ".2f", spread=True),
-            Column("test_accuracy", "accuracy", ".4f"),
-        ]
-
-    def draw(self, result: Result, figure: style.Figure) -> None:
-        rows = result["rows"] + result["references"]
-        colours = [style.COLOURS[0] if row.case["peer"] in (MXDP, MXDP_MPI) else style.GREY for row in rows]
-        style.row_bars(figure, rows, "ms/step", colours, [1e3 / row.case["steps"] for row in rows])
+            t.claim(sentence, row.of_mxdp, at_least=bound)

@@ -1,21 +1,50 @@
-"""Does the time of one process tell that of several, and of hosts with slow links?
+"""Does one process's time predict several processes, and hosts with slow links?
 
 The prediction takes a step of one device on its part of the batch, Python's part of that, and how long sums of other
 sizes than the network's take between the processes. Nothing that several processes have trained goes into it.
 """
 
-from __future__ import annotations
-
+import os
+import pickle
 import statistics
-from typing import List
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack
+from functools import lru_cache
+from pathlib import Path
 
-from mxdp.errors import plural
-from mxdp.experiments.harness.claims import Claim
-from mxdp.experiments.harness.experiment import Case, Column, Experiment, Result, Settings, experiment
-from mxdp.experiments.harness.rows import Row, one_way
-from mxdp.experiments.report import style
+import numpy as onp
+
+from mxdp.backend import autograd, upload
+from mxdp.errors import MxdpError, plural
+from mxdp.experiments.lab import Case, Work, by_process
+from mxdp.experiments.many_processes import predicted_ranks
+from mxdp.experiments.many_processes.hosts import two_hosts
+from mxdp.experiments.many_processes.wire import slow_cable
+from mxdp.experiments.networks import LR, random_batch
+from mxdp.experiments.oracle import TOLERANCE, largest
+from mxdp.experiments.show import style
 from mxdp.plans.cost.break_even import step_seconds
+from mxdp.plans.cost.link import fit_link
+from mxdp.plans.partition import fill_buckets
 
+SOURCE = "ours: `python -m mxdp.experiments predict` says what it would be on machines that are not here"
+COMPARED = "parameters of every process after a step, with those of the shards one by one on one device"
+TOGETHER = True
+COMMON = dict(kind="cpu", at_least=0.35)
+PRESETS = {
+    "quick": dict(COMMON, timeout=300.0, ranks=[2], rates=[100], delays=[10], resnet=[8], lenet=[64]),
+    "full": dict(
+        COMMON, timeout=1800.0, ranks=[2, 4], rates=[10, 100, 1000], delays=[1, 10], resnet=[8, 16, 32],
+        lenet=[16, 64, 256],
+    ),
+}  # fmt: skip
+LITTLE = dict(ranks=[2, 4], rates=[100], delays=[1], lenet=[4], resnet=[], at_least=0.01)
+CHECKS = dict.fromkeys(
+    ("rates", "delays", "lenet", "resnet"),
+    (lambda own: all(type(n) is int and n > 0 for n in own), "whole numbers above 0"),
+)
 NETS = {"lenet": ("LeNet", 129_068), "resnet": ("ResNet-18", 11_175_818)}
 """Titles and numbers of parameters."""
 FEW_COPIES = {"MXNET_CPU_TEMP_COPY": "16"}
@@ -24,138 +53,161 @@ DELAYED = 100
 """Mbit/s of a cable that delays: no more, since Python carries its frames."""
 FAST = 500
 """Mbit/s from which on ResNet-18's gradients, 45 MB, are sent in seconds."""
+BUCKET = 25 << 20
 
 
-@experiment
-class Predicted(Experiment):
-    """Two networks, in several processes, and on two hosts with a link that is made slow."""
-
-    name = "predicted"
-    question = "Does one process's time predict several processes, and hosts with slow links?"
-    source = "ours: `python -m mxdp.experiments predict` says what it would be on machines that are not here"
-    how_to_read = (
-        "A step of a batch that all processes share, of steps that follow one another. Hosts are two network "
-        "namespaces of this machine with a cable of a limited rate, on which a frame may take some ms. 'Pred.': from "
-        "one process's time for its part of the batch, Python's processor time, and sums of other sizes between the "
-        "same processes, measured in the same round. 'x': the prediction over the measured time, or its inverse where "
-        "that is less than 1."
-    )
-    claims = {
-        "processes": Claim(
-            "The predicted time of a step in as many processes as there are cores is within 15 % of the measured one.",
-            "ours: what a reader wants to know of a model",
-            1.15,
-        ),
-        "more_processes": Claim(
-            "With twice as many processes as cores it is within 15 %, too.", "ours: what a reader wants to know", 1.15
-        ),
-        "hosts": Claim(
-            "Between two hosts with a slow link it is within 20 %.", "ours: what a reader wants to know of a model", 1.2
-        ),
-    }
-    compared = "parameters of every process after a step, with those of the shards one by one on one device"
-    together = True
-    common = dict(kind="cpu", seed=0, rounds=1, at_least=0.35, processes=[2, 4], lenet=[16, 64, 256])
-    presets = {
-        "quick": dict(common, timeout=300.0, processes=[2], rates=[100], delays=[10], resnet=[8], lenet=[64]),
-        "full": dict(common, timeout=1800.0, rates=[10, 100, 1000], delays=[1, 10], resnet=[8, 16, 32]),
-    }
-    little = dict(processes=[2, 4], rates=[100], delays=[1], lenet=[4], resnet=[], at_least=0.01)
-    checks = dict.fromkeys(
-        ("rates", "delays", "lenet", "resnet"),
-        (lambda own: all(type(n) is int and n > 0 for n in own), "whole numbers above 0"),
-    )
-
-    def cases(self, settings: Settings) -> List[Case]:
-        places = [(n, 0, 0, plural(n, "process")) for n in settings["processes"]]
-        places += [(2, rate, 0, f"hosts, {rate:,} Mbit/s") for rate in settings["rates"]]
-        places += [(2, DELAYED, ms, f"hosts, {DELAYED} Mbit/s + {ms} ms") for ms in settings["delays"]]
-        return [
-            Case(
-                f"{title}, batch {batch}, {words}",
-                n,
-                settings={"net": net, "batch": batch, "processes": n, "rate": rate, "delay": delay},
-                environment=FEW_COPIES,
-            )
-            for net, (title, _) in NETS.items()
-            for batch in settings[net]
-            for n, rate, delay, words in places
-            if batch % n == 0 and (not rate or _carried(net, rate))
-        ]
-
-    def predict(self, settings: Settings, cores: int) -> str:
-        said = [
-            f"{style.number(4 * count * 8 / (rate * 1e6))} s for {title} at {rate:,} Mbit/s"
-            for net, (title, count) in NETS.items()
-            for rate in settings["rates"]
-            if _carried(net, rate)
-        ]
-        return (
-            "A sum sends each process's gradients once: "
-            f"{', '.join(said) or 'nothing to wait for'}. {plural(cores, 'core')} compute at the same time."
-        )
-
-    def finish(self, rows: List[Row], references: List[Row], settings: Settings) -> None:
-        for row in rows:
-            n, cores = row.case["processes"], row.case["cores"]
-            names = ("shard_seconds", "python_seconds", "sum_seconds")
-            expected = [step_seconds(a, b, n, cores, c) for a, b, c in zip(*(row.rounds[name] for name in names))]
-            row.keep("predicted_seconds", expected)
-            row.keep("off", one_way([seconds / own for seconds, own in zip(expected, row.samples)]))
-            row.keep(_claim(row), row.rounds["off"])
-
-    def answer(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        if not rows:
-            return "Nothing was measured."
-        worst = max(rows, key=lambda row: row.metrics["off"])
-        usual = statistics.median(row.metrics["off"] for row in rows)
-        starts = [max(x, 1 / x) for row in rows for x in row.medians("off")]
-        bound = self.claims["processes"].bound
-        far = sum(x > bound for x in starts) / len(starts)
-        return (
-            f"Medians of {plural(len(rows), 'row')} are off by a factor of {usual:.2f} in the middle and "
-            f"{worst.estimate('off'):.2f} at most; of single starts {far:.0%} are more than {bound - 1:.0%} off."
-        )
-
-    def explanation(self, rows: List[Row], references: List[Row], settings: Settings) -> str:
-        most = [row for row in rows if row.metrics["sum_seconds"] > 0.5 * row.metrics["predicted_seconds"]]
-        worst = max(rows, key=lambda row: row.metrics["off"])
-        sums = f"In {len(most)} of {len(rows)} rows the sums take more than half of the predicted time."
-        return f"Furthest off is {worst.label}. {sums}"
-
-    def columns(self) -> List[Column]:
-        return [
-            Column("seconds", "ms", scale=1e3),
-            Column("predicted_seconds", "pred., ms", scale=1e3),
-            Column("sum_seconds", "of it sums", scale=1e3),
-            Column("off", "x", ".2f", spread=True),
-        ]
-
-    def draw(self, result: Result, figure: style.Figure) -> None:
-        """Predicted over measured, each row a mark; on the line they are equal."""
-        axes = figure.subplots()
-        rows = result["rows"]
-        for (net, (title, _)), colour, marker in zip(NETS.items(), style.COLOURS, style.MARKERS):
-            for hosts in (False, True):
-                own = [row for row in rows if row.case["net"] == net and bool(row.case["rate"]) is hosts]
-                places = [1e3 * row.median for row in own], [1e3 * row.metrics["predicted_seconds"] for row in own]
-                fill = {} if hosts else {"markerfacecolor": "white"}
-                words = f"{title}, {'hosts' if hosts else 'processes'}"
-                if own:
-                    axes.plot(*places, marker, color=colour, markersize=8, label=words, **fill)
-        ends = [1e3 * row.median for row in rows]
-        axes.plot([min(ends), max(ends)], [min(ends), max(ends)], "--", color=style.GREY, linewidth=1.5)
-        axes.set(xscale="log", yscale="log", xlabel="measured, ms", ylabel="predicted, ms")
-        axes.legend()
+def cases(s):
+    places = [(n, 0, 0, plural(n, "process")) for n in s.ranks]
+    places += [(2, rate, 0, f"hosts, {rate:,} Mbit/s") for rate in s.rates]
+    places += [(2, DELAYED, ms, f"hosts, {DELAYED} Mbit/s + {ms} ms") for ms in s.delays]
+    for net, (title, _) in NETS.items():
+        for batch in s[net]:
+            for n, rate, delay, words in places:
+                if batch % n == 0 and (not rate or _carried(net, rate)):
+                    settings = dict(net=net, batch=batch, ranks=n, rate=rate, delay=delay)
+                    yield Case(f"{title}, batch {batch}, {words}", n, environment=FEW_COPIES, **settings)
 
 
-def _claim(row: Row) -> str:
-    """The one that judges this row."""
-    if row.case["rate"]:
-        return "hosts"
-    return "processes" if row.case["processes"] <= row.case["cores"] else "more_processes"
-
-
-def _carried(net: str, rate: int) -> bool:
-    """Does a cable of ``rate`` Mbit/s carry this network's gradients in a time that one can wait for?"""
+def _carried(net, rate):
+    """True if a cable of ``rate`` Mbit/s carries this network's gradients in a time that one can wait for."""
     return net == "lenet" or rate >= FAST
+
+
+def expect(s, cores):
+    said = [
+        f"{style.number(4 * count * 8 / (rate * 1e6))} s for {title} at {rate:,} Mbit/s"
+        for net, (title, count) in NETS.items()
+        for rate in s.rates
+        if _carried(net, rate)
+    ]
+    return (
+        "A sum sends each process's gradients once: "
+        f"{', '.join(said) or 'nothing to wait for'}. {plural(cores, 'core')} compute at the same time."
+    )
+
+
+def launched(case, s, before=None):
+    """What each of the case's processes found: its parameters after a step from those ``before``, or the measurement.
+
+    Each has a core: one that waits for the others polls MPI in a busy loop, and must not do so on another's core.
+
+    Raises:
+        Skipped: there must be hosts with a slow cable, and they can't be made here.
+    """
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mxdp-predicted-")))
+        order = dict(net=case.net, batch=case.batch, seed=s.seed, kind=s.kind, at_least=s.at_least, before=before)
+        (folder / "order").write_bytes(pickle.dumps(order))
+        command, environ = [sys.executable, "-m", "mxdp.launch", "-n", str(case.ranks)], dict(os.environ)
+        if case.rate:
+            hosts = stack.enter_context(two_hosts(folder))
+            stack.enter_context(slow_cable(hosts, case.rate, case.delay / 1e3))
+            command, environ = [*hosts.inside, *command, *hosts.options], hosts.environ
+        else:
+            command = [*command, "--mpiexec=-bind-to core"]
+        command = [*command, "--", sys.executable, "-m", predicted_ranks.__name__, str(folder)]
+        done = subprocess.run(command, env=environ, stderr=subprocess.PIPE, text=True)
+        if done.returncode:
+            raise MxdpError(f"its processes ended with status {done.returncode}: {done.stderr[-500:]}")
+        return [pickle.loads((folder / f"rank.{rank}").read_bytes()) for rank in range(case.ranks)]
+
+
+@lru_cache(maxsize=None)
+def alone(net, seed, kind):
+    """One device in this process."""
+    return predicted_ranks.PredictedRank(net, seed, kind)
+
+
+def oracle(case, s):
+    """A step from parameters that differ from zero everywhere, against one device that computes the shards one by one,
+    in float64; and the processes bit for bit with each other."""
+    one, (X, y) = alone(case.net, s.seed, s.kind), random_batch(case.batch, s.seed)
+    before = [param.asnumpy() for param in one.params]
+    total = [onp.zeros(each.shape) for each in before]
+    for shard in zip(*(onp.array_split(each, case.ranks) for each in (X, y))):
+        with autograd.record():
+            loss = one.model.loss(*(upload(part, one.device) for part in shard))
+        loss.backward()
+        total = [sum_ + param.grad.asnumpy() for sum_, param in zip(total, one.params)]
+    first, *others = launched(case, s, before)
+    for found, start, gradient in zip(first, before, total):
+        change = -LR / len(X) * gradient
+        yield found, start + change, 1.0, TOLERANCE * largest(change) + 2**-22 * largest(start)
+    for other in others:
+        for found, expected in zip(other, first):
+            yield found.view("u4") != expected.view("u4"), onp.zeros(found.shape), 0.0
+
+
+def set_up(case, s):
+    """A round is sums of other sizes and some steps of all processes, then steps of one device on its part."""
+    one, batch = alone(case.net, s.seed, s.kind), random_batch(case.batch, s.seed)
+    part = [each[: case.batch // case.ranks] for each in batch]
+    one.steps(*part, 1)
+
+    def measure():
+        found, *_ = launched(case, s)
+        link, steps = fit_link(found["sums"]), found["steps"]
+        shard_seconds, python_seconds = one.steps(*part, steps, -(-steps // 4))
+        sizes = [4 * param.size for param in one.params]
+        buckets = fill_buckets(sizes, ["float32"] * len(sizes), BUCKET)
+        sums = sum(link.seconds(sum(sizes[number] for number in bucket)) for bucket in buckets)
+        return found["seconds"], dict(shard_seconds=shard_seconds, python_seconds=python_seconds, sum_seconds=sums)
+
+    return Work(measure, [f"cpu(0) of process {rank}" for rank in range(case.ranks)])
+
+
+def tell(t, s):
+    for row in t.rows:
+        times = row.shard_seconds, row.python_seconds, row.sum_seconds
+        row.predicted_seconds = by_process(lambda a, b, c, row=row: step_seconds(a, b, row.ranks, row.cores, c), *times)
+        row.off = (row.predicted_seconds / row.seconds).one_way()
+    t.column("seconds", "ms", scale=1e3, about="a step of a batch that all processes share, while others follow")
+    t.column("predicted_seconds", "pred., ms", scale=1e3)
+    t.column("sum_seconds", "of it sums", scale=1e3)
+    t.column(
+        "off", "x", ".2f", spread=True, about="the prediction over the measured time, or its inverse if that is above 1"
+    )
+    t.note(
+        "The prediction is from one process's time for its part of the batch, Python's processor time, and sums of "
+        "other sizes between the same processes, measured in the same round. Hosts are two network namespaces of this "
+        "machine with a cable of a limited rate, on which a frame may take some ms."
+    )
+    for row in t.rows:
+        sentence, bound = "Between two hosts with a slow link it is within 20 %.", 1.2
+        if not row.rate and row.ranks <= row.cores:
+            sentence = "The predicted time of a step in as many processes as there are cores is within 15 % of the "
+            sentence, bound = sentence + "measured one.", 1.15
+        elif not row.rate:
+            sentence, bound = "With twice as many processes as cores it is within 15 %, too.", 1.15
+        t.claim(sentence, row.off, at_most=bound, source="ours: what a reader wants to know of a model")
+    worst = max(t.rows, key=lambda row: row.off.median)
+    usual = statistics.median(row.off.median for row in t.rows)
+    starts = [max(off, 1 / off) for row in t.rows for off in row.off.values if off]
+    far = sum(off > 1.15 for off in starts) / len(starts)
+    t.answer(
+        f"Medians of {plural(len(t.rows), 'row')} are off by a factor of {usual:.2f} in the middle and "
+        f"{worst.off:.2f} at most; of single starts {far:.0%} are more than 15% off."
+    )
+    most = sum(row.sum_seconds.median > 0.5 * row.predicted_seconds.median for row in t.rows)
+    t.explain(
+        f"Furthest off is {worst.label}. In {most} of {len(t.rows)} rows the sums take more than half of the predicted "
+        "time."
+    )
+    t.draw(lambda figure: _draw(figure, t.rows))
+
+
+def _draw(figure, rows):
+    """Predicted over measured, each row a mark; on the line they are equal."""
+    axes = figure.subplots()
+    for (net, (title, _)), colour, marker in zip(NETS.items(), style.COLOURS, style.MARKERS):
+        for hosts in (False, True):
+            own = [row for row in rows if row.net == net and bool(row.rate) is hosts]
+            places = [1e3 * row.seconds.median for row in own], [1e3 * row.predicted_seconds.median for row in own]
+            fill = {} if hosts else {"markerfacecolor": "white"}
+            words = f"{title}, {'hosts' if hosts else 'processes'}"
+            if own:
+                axes.plot(*places, marker, color=colour, markersize=8, label=words, **fill)
+    ends = [1e3 * row.seconds.median for row in rows]
+    axes.plot([min(ends), max(ends)], [min(ends), max(ends)], "--", color=style.GREY, linewidth=1.5)
+    axes.set(xscale="log", yscale="log", xlabel="measured, ms", ylabel="predicted, ms")
+    axes.legend()

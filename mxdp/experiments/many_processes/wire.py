@@ -18,8 +18,8 @@ from collections import deque
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from typing import Deque, Iterator, Sequence, Tuple
 
-from mxdp.experiments.harness.experiment import Skipped
-from mxdp.experiments.many_processes.work.hosts import ADDRESSES, CABLE, Hosts
+from mxdp.experiments.lab import Skipped
+from mxdp.experiments.many_processes.hosts import ADDRESSES, CABLE, Hosts
 
 TUNSETIFF, TAP, NO_PREFIX = 0x400454CA, 0x0002, 0x1000
 FRAME = 9000

@@ -17,7 +17,7 @@ from typing import Dict, Iterator, List, NamedTuple, Sequence
 import psutil
 
 from mxdp.errors import MxdpError
-from mxdp.experiments.harness.experiment import Skipped
+from mxdp.experiments.lab import Skipped
 
 ADDRESSES = ("10.213.77.1", "10.213.77.2")
 CABLE = "mxdp0"

@@ -1,0 +1,99 @@
+"""Trains LeNet in the processes of an engine."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Callable, Iterator, List, Sequence, Tuple
+
+import numpy as onp
+
+from mxdp.backend import HostArray, NDArray, devices, mx, npx, upload
+from mxdp.datasets import load
+from mxdp.datasets.minibatches import Stream
+from mxdp.experiments.devices import random_of
+from mxdp.experiments.lab import Case, Settings
+from mxdp.experiments.many_processes.exchanges import join
+from mxdp.experiments.oracle import tolerances_of
+from mxdp.scratch import get_params, init_lenet
+from mxdp.training import RUN_AHEAD, TrainStep, plain_step, train_steps
+
+STEPS = 3
+"""That are compared with the serial run."""
+
+
+class TrainingRank:
+    """This process of ``case``: its devices, its replicas, and its part of each batch of one stream of batches."""
+
+    def __init__(self, case: Case, s: Settings) -> None:
+        self.ranks, self._sync = join(case)
+        self.devices = self.ranks.devices(case.devices, s.kind)
+        self.batch_size = case.get("batch_size", s.batch_size)
+        self.dataset = load(s.data, s.data_dir, seed=s.seed)
+        self._stream = Stream(self.dataset.train, self.batch_size, s.seed)
+        self._replicas = self._copies(init_lenet(s.seed))
+        self.sync = self._sync(self._replicas)
+        self.step = TrainStep(self._replicas, self.devices, s.lr, self.sync)
+
+    def train(self, steps: int) -> List[float]:
+        """``steps`` steps of training, to their end. Returns how many seconds the devices took for each of them, but
+        for the first one and the last ``RUN_AHEAD + 1``."""
+        pushed: List[float] = []
+
+        def step(X: HostArray, y: HostArray, samples: int) -> List[NDArray]:
+            pushed.append(time.perf_counter())  # as soon as the step RUN_AHEAD + 1 before this one is done
+            return self.step(X, y, samples)
+
+        self.steps(self._stream.take(steps * self.batch_size), step)
+        npx.waitall()
+        done = pushed[RUN_AHEAD + 1 :]
+        return [end - start for start, end in zip(done, done[1:])]
+
+    def steps(self, batches: Any, step: Callable[..., List[NDArray]]) -> List[NDArray]:
+        """Train on whole batches, of which this rank takes its part."""
+        return train_steps(batches, step, self.ranks)
+
+    def check(self, X: HostArray, y: HostArray, params: Sequence[NDArray]) -> List[List[List[HostArray]]]:
+        """The parameters of its replicas after each of a few steps on one batch. Waits after the last one alone."""
+        replicas = self._copies(params)
+        step, trail = TrainStep(replicas, self.devices, 0.1, self._sync(replicas)), []
+        for _ in range(STEPS):
+            self.steps([(X, y)], step)
+            trail.append([[param.copy() for param in replica] for replica in replicas])
+        return [[[param.asnumpy() for param in replica] for replica in copies] for copies in trail]
+
+    def losses(self, X: HostArray, y: HostArray, params: Sequence[NDArray], lr: float, steps: int) -> List[float]:
+        """The sum of the losses of this rank's samples before each step on one batch."""
+        replicas = self._copies(params)
+        step = TrainStep(replicas, self.devices, lr, self._sync(replicas))
+        return [sum(float(losses.sum()) for losses in self.steps([(X, y)], step)) for _ in range(steps)]
+
+    def _copies(self, params: Sequence[NDArray]) -> List[List[NDArray]]:
+        return [get_params(params, device) for device in self.devices]
+
+
+def sixty(s: Settings) -> Tuple[HostArray, HostArray]:
+    """A batch of 60 random pictures and their labels, for oracles."""
+    random = random_of(s)
+    return random.uniform(size=(60, 1, 28, 28)).astype("float32"), random.randint(0, 10, 60).astype("int32")
+
+
+def compared(case: Case, s: Settings, rank: TrainingRank) -> Iterator[Tuple[Any, ...]]:
+    """For an oracle: all replicas of this rank after each of a few steps, against the same step on one device, and bit
+    for bit with rank 0's first. Of processes that exchange nothing: against a device that gets the same part of the
+    batch."""
+    X, y = sixty(s)
+    start = init_lenet(s.seed, scale=0.1)  # larger ones, so that gradients are
+    trail = rank.check(X, y, start)
+    of_rank_0 = case.share(trail)[0]
+    (device,) = devices(1, s.kind)
+    alone = case.processes > 1 and not case.engine
+    own = rank.ranks.shard(len(X)) if alone else slice(None)
+    for replicas, (of_first, *_) in zip(trail, of_rank_0):
+        serial = get_params(start, device)
+        plain_step(X[own], y[own], [serial], [device], 0.1, lambda: None, samples=len(X))
+        for replica in replicas:
+            for param, expected, first, limit in zip(replica, serial, of_first, tolerances_of(len(X))):
+                yield param, expected.asnumpy(), limit
+                if not alone:
+                    yield param.view("u4") != first.view("u4"), onp.zeros(param.shape), 0.0
+        start = [upload(param, mx.cpu()) for param in replicas[0]]
