@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from mxdp.experiments.harness import results
+from mxdp.experiments.harness.measurement import NO_ANSWER
 
 from mxdp.errors import MxdpError
 from mxdp.experiments.data_parallel.epochs import Epochs
-from mxdp.experiments.harness import results
-from mxdp.experiments.harness.measurement import NO_ANSWER
 
 ROOT = Path(__file__).resolve().parents[1]
 SPEC = importlib.util.spec_from_file_location("tables", ROOT / "tools" / "tables.py")

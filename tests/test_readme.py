@@ -286,4 +286,3 @@ def test_a_wrong_link_is_caught(text):
 
 def test_the_front_page_is_short():
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 180
-

@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from mxdp.experiments.lab import result
-from mxdp.experiments.lab.module import Case, Question, discover
+from mxdp.experiments.lab.module import Case, Question, Settings, discover
 from mxdp.experiments.lab.run import combined
-from mxdp.experiments.lab.told import question_settings
 
 ENVIRONMENT = {"memory_bytes": None, "threads": None, "gpus": [], "variables": {}}
 
@@ -32,7 +31,7 @@ def converted(old: Mapping[str, Any], question: Question) -> Dict[str, Any]:
     recorded = dict(old["settings"])
     if isinstance(recorded.get("processes"), list):  # today's is how often a case is measured
         recorded["ranks"] = recorded.pop("processes")
-    settings = question_settings(question, recorded)
+    settings = Settings({**question.preset("full"), **recorded})
     cases = {case.label: case for case in question.cases(settings)}
     rows = [(row, False) for row in old["rows"]] + [(row, True) for row in old["references"]]
     kept = ("experiment", "question", "preset", "prediction", "started", "elapsed_seconds")

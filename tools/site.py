@@ -14,12 +14,12 @@ import sys
 from pathlib import Path
 from typing import Dict, List
 
+from mxdp.experiments.report import page
 from notebooks import LESSONS, ROOT, write
 from sphinx.cmd.build import build_main
 
 import mxdp
 from mxdp import tracing
-from mxdp.experiments.report import page
 from mxdp.plans.__main__ import main as plans
 
 STAGE = ROOT / "build" / "site"

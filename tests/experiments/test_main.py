@@ -16,9 +16,9 @@ import pytest
 
 from mxdp import experiments
 from mxdp.errors import UsageError
-from mxdp.experiments.__main__ import main
 from mxdp.experiments import session
-    from mxdp.experiments.lab import result
+from mxdp.experiments.__main__ import main
+from mxdp.experiments.lab import result
 from mxdp.experiments.lab.module import Question, discover
 
 HERE = str(Path(__file__).parent)

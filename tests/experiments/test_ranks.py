@@ -49,7 +49,7 @@ def test_processes_exchange_begin_together_and_the_slowest_decides(measure, engi
     result = measure(engine=engine, size=size, processes=1, rounds=2)
     assert (result["status"], result["error"]) == ("ok", None)
     (row,) = result["rows"]
-    assert row["numbers"] == {"seconds": [float(size)], "process": [0.0], "waited": [1.0]}
+    assert row["processes"] == [{"seconds": float(size), "process": 0, "waited": 1}]
     assert row["facts"]["process_of_facts"] == 0
     assert row["devices"] == [f"device {number}" for number in range(size)]
     assert row["oracle"]["wrong"] == 0

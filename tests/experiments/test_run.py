@@ -33,9 +33,15 @@ def measure(importable, tmp_path, monkeypatch):
 
         found = run.run(Question(faulty), "quick", little(Question(faulty), faults=faults, **settings), tmp_path, quiet)
         assert result.read(next((tmp_path / "faulty").glob("*.json"))) == found
-        return found, {row["label"]: row for row in found["rows"]}
+        rows = {row["label"]: {**row, "by_name": by_name(row["processes"])} for row in found["rows"]}
+        return found, rows
 
     return measured
+
+
+def by_name(processes):
+    """What processes have said, as a list for each name."""
+    return {name: [own[name] for own in processes] for name in processes[0]}
 
 
 def quiet(*_):
@@ -46,12 +52,13 @@ def test_all_well(measure, tmp_path):
     found, rows = measure(processes=3)
     assert (found["status"], found["error"], found["prediction"]) == ("ok", None, "Good.")
     assert found["oracle"] == {"checked": 3, "wrong": 0, "text": "ones"}  # of the first process alone
-    numbers, facts = rows["good"]["numbers"], rows["good"]["facts"]
-    assert (numbers["seconds"], numbers["process"], numbers["entries.b"]) == ([0.25] * 3, [0, 1, 2], [2.0] * 3)
+    numbers, facts = rows["good"]["by_name"], rows["good"]["facts"]
+    assert (numbers["seconds"], numbers["process"]) == ([0.25] * 3, [0, 1, 2])
+    assert numbers["entries"] == [{"a": 1.0, "b": 2.0}] * 3
     assert len(set(numbers["pid"])) == 3  # each a process of its own
-    assert facts["nan"] is None
+    assert numbers["nan"] == [None] * 3
     assert numbers["right"] == [True] * 3
-    assert (facts["word"], facts["found"]) == ("x", "good")
+    assert (numbers["word"], facts["found"]) == (["x"] * 3, "good")
     assert found["bounds"] == {"It takes at most 0.3 s.": 0.3}
     assert {"mxdp.backend", "faulty"} <= set(found["sources"])
     assert not list((tmp_path / "faulty").glob("*.log"))
@@ -89,7 +96,7 @@ def test_a_case_that_fails_says_why_and_the_other_goes_on(fault, together, measu
     if together and fault == "exits in set_up":  # before the other one's round
         assert f"good: the process shared with {fault} is gone" in found["error"]
     else:
-        assert len(rows["good"]["numbers"]["seconds"]) == 2
+        assert len(rows["good"]["by_name"]["seconds"]) == 2
     assert fault not in rows
     assert list((tmp_path / "faulty").glob("*.log"))
 
@@ -114,7 +121,7 @@ def test_what_can_not_be_done_here_is_skipped_and_said(measure):
 @pytest.mark.parametrize("lost", ["skips in set_up", "raises in set_up"])
 def test_a_case_that_is_lost_takes_no_turn_from_those_after_it(lost, measure):
     _, rows = measure(f"{lost},well")
-    assert [(label, len(row["numbers"]["seconds"])) for label, row in rows.items()] == [("good", 2), ("well", 2)]
+    assert [(label, len(row["by_name"]["seconds"])) for label, row in rows.items()] == [("good", 2), ("well", 2)]
 
 
 @pytest.mark.parametrize(("faults", "reason"), [("expect", "no idea"), ("alike", "the same label")])
@@ -127,7 +134,7 @@ def test_a_defect_of_the_question_is_told(faults, reason, measure):
 def test_a_question_that_can_not_tell_loses_no_number(measure):
     found, rows = measure("tell")
     about = told(Question(sys.modules["faulty"]), [found])
-    assert (found["status"], len(rows["good"]["numbers"]["seconds"])) == ("ok", 2)
+    assert (found["status"], len(rows["good"]["by_name"]["seconds"])) == ("ok", 2)
     assert about.sentence == "No answer: not every case was measured. (RuntimeError: speechless)"
     assert "seconds" in [column.name for column in about.columns]
 
@@ -139,13 +146,13 @@ def test_what_the_first_case_measures_for_all_later_ones_have(measure):
 
 def test_processes_of_a_case_begin_together_and_the_slowest_decides(measure):
     _, rows = measure("slow rank")
-    assert all(0.3 <= seconds < 3 for seconds in rows["slow rank"]["numbers"]["seconds"])
+    assert all(0.3 <= seconds < 3 for seconds in rows["slow rank"]["by_name"]["seconds"])
     assert rows["slow rank"]["oracle"]["checked"] == 6  # each compares
 
 
 def test_cases_together_share_a_process(measure):
     _, rows = measure("prints in round,forks in round", together=True)
-    assert rows["good"]["numbers"]["pid"] == rows["prints in round"]["numbers"]["pid"]
+    assert rows["good"]["by_name"]["pid"] == rows["prints in round"]["by_name"]["pid"]
 
 
 def test_a_process_that_can_not_be_started_is_its_cases_failure(measure, monkeypatch):

@@ -169,8 +169,8 @@ def test_each_ending_has_its_words_and_colour(found, said, colour, tmp_path):
 )
 def test_each_claim_has_its_mark(seconds, said, colour, tmp_path):
     found = record(bounds={"At least 1.8 times as <fast>.": 1.5})
-    found["rows"][0]["numbers"].update(seconds=[1.0] * 6)
-    found["rows"][1]["numbers"].update(seconds=(seconds * 6)[:6])
+    found["rows"][0]["processes"] = [{"seconds": 1.0}] * 6
+    found["rows"][1]["processes"] = [{"seconds": own} for own in (seconds * 6)[:6]]
     assert f"\x1b[{colour}m{said}\x1b[0m: At least 1.8 times" in printed([found], styles=True)
     html = made(tmp_path, found)
     assert [name for name in html.attributes("class") if name.startswith("badge")] == [
@@ -205,7 +205,7 @@ def test_a_cell_that_raises_spoils_no_table():
 def test_truths_are_yes_or_no(known):
     found = record()
     for row, values in zip(found["rows"], ([True] * 3, [True, False, True])):
-        row["numbers"]["in_sync"] = values
+        row["processes"] = [{**own, "in_sync": value} for own, value in zip(row["processes"], values)]
     known["fake"] = question(tell=lambda t, s: t.column("in_sync"))
     assert [row[1] for row in terminal.table(words.shown([found])).rows] == ["yes", "no"]
 

@@ -30,7 +30,8 @@ def speak(t, s):
 def test_rows_of_several_runs_hold_the_values_of_all():
     first, second = record(), record(started="2025-01-03T03:04:05+00:00")
     second["rows"] = copy.deepcopy(second["rows"][1:])
-    second["rows"][0]["numbers"]["busy.cpu(0)"] = [0.5, 0.6, 0.7]
+    for own, busy in zip(second["rows"][0]["processes"], [0.5, 0.6, 0.7]):
+        own["busy"] = {"cpu(0)": busy}
     second["rows"][0]["facts"]["word"] = "later"
     one, two, ceiling = rows_of([first, second])
     assert [row.reference for row in (one, two, ceiling)] == [False, False, True]

@@ -46,7 +46,9 @@ class Run:
         self.question, self.preset, self.settings, self.logs, self.root = question, preset, settings, logs, root
         self.failures: List[Failure] = []
         self._started, self._clock = datetime.datetime.now().astimezone(), time.monotonic()
-        self._prediction, self._cases, self._skipped = "", [], {}  # type: Tuple[str, List[Case], Dict[str, str]]
+        self._prediction = ""
+        self._cases: List[Case] = []
+        self._skipped: Dict[str, str] = {}
         self._elsewhere: List[Optional[float]] = []
         self._shared: Dict[str, Any] = {}
         self._ready: Dict[str, Dict[str, Any]] = {}

@@ -172,7 +172,7 @@ def rows_of(results: Sequence[Mapping[str, Any]]) -> List[Row]:
     for label, records in by_label.items():
         said: List[Mapping[str, Any]] = []
         for result, count in zip(results, counts):
-            own = next((row["processes"] for row in result["rows"] if row["label"] == label), [])
+            own = [of for row in result["rows"] if row["label"] == label for of in row["processes"]]
             said += [*own, *[{}] * (count - len(own))]
         latest = records[-1]
         known = {"cores": results[-1]["environment"]["cores"], "oracle": latest["oracle"], **latest["case"]}

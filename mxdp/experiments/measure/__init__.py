@@ -1,1 +1,0 @@
-"""What the experiments' child processes share. Loads MXNet: only `work` imports it."""
