@@ -8,17 +8,8 @@ from typing import Any, Dict, Iterator, Optional, Set, Union
 
 from mxdp.backend import gluon
 from mxdp.collectives.allreduce import check_bucket_mb
-from mxdp.gluon.bucketed import CURE, BucketedGradients, ShardedGradients, refuse_stale, unwritten, zero
-from mxdp.gluon.checks import (
-    bucketing_store,
-    check_dense,
-    check_halves,
-    check_initialised,
-    check_options,
-    check_places,
-    check_step,
-    listed,
-)
+from mxdp.gluon.bucketed import CURE, BucketedGradients, ShardedGradients, refuse_stale, unwritten
+from mxdp.gluon.checks import bucketing_store, check_dense, check_halves, check_initialised, check_step, listed
 from mxdp.gluon.sharded import Shards, WholeParameters, check_shardable
 from mxdp.gluon.states import State, check_shapes, from_bytes, to_bytes
 from mxdp.gluon.updater import Updater
@@ -68,17 +59,17 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         world: Optional[World] = None,
         shard_optimizer: bool = False,
     ) -> None:
-        self._bucketing = bucketing_store(kvstore, world)
+        options = {"compression_params": compression_params, "update_on_kvstore": update_on_kvstore}
+        self._bucketing: Any = bucketing_store(kvstore, world, **options)
         self._alone = not self._bucketing or self._bucketing.world.size == 1
         if self._bucketing:
-            check_options(self._bucketing, compression_params, update_on_kvstore)
             check_dense(listed(params))
         check_bucket_mb(bucket_mb)
         self._bucket_mb = bucket_mb
         self._buckets: Optional[BucketedGradients] = None
         # For the name of a store and a single device, MXNet makes no store.
         store = kvstore if self._alone else self._bucketing
-        super().__init__(params, optimizer, optimizer_params, store, compression_params, update_on_kvstore)
+        super().__init__(params, optimizer, optimizer_params, store, **options)
         self._in_order = listed(params)
         if self._bucketing:
             agree_names(self._bucketing.world, [param.name for param in self._in_order])
@@ -225,9 +216,6 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             return  # Nothing to sum: a single device has buckets only after no_sync.
         buckets = self._ready_buckets()
         buckets.fetch()
-        stale = unwritten(self._params)
-        if not self._alone or any(len(devices) < len(self._contexts) for devices in stale.values()):
-            zero(self._params, stale)
         buckets()
 
     def _update(self, ignore_stale_grad: bool = False) -> None:
@@ -260,8 +248,6 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         if self._buckets and self._buckets.hold():
             return self._buckets
         self._drop_buckets()
-        assert self._bucketing is not None
-        check_places(self._params)
         check_dense(self._in_order, always=True)
         store, given = self._bucketing, {"bucket_mb": self._bucket_mb, "world": self._bucketing.world}
         if self._shards:
