@@ -10,8 +10,8 @@ import numpy as onp
 
 from mxdp.backend import HostArray, mx, npx
 from mxdp.errors import MxdpError, plural
-from mxdp.gluon.states import to_bytes
 from mxdp.gluon.store import Store
+from mxdp.gluon.updater import to_bytes
 from mxdp.processes import World
 from mxdp.processes.checkpoint import CheckpointFolder, Report
 from mxdp.processes.checkpoint_file import Arrays, Facts, match

@@ -10,8 +10,7 @@ from mxdp.backend import HostArray, mx
 from mxdp.collectives.shards import Part
 from mxdp.engine import Call, prepare
 from mxdp.gluon.bucketed import ShardedGradients
-from mxdp.gluon.states import State, leaves, mapped
-from mxdp.gluon.updater import Updater
+from mxdp.gluon.updater import State, Updater, leaves, mapped
 from mxdp.plans.collective.one_hop import owners
 
 ELEMENTWISE = ("SGD", "NAG", "Signum", "Adam", "Adamax", "AdaGrad", "AdaDelta", "RMSProp", "Ftrl", "FTML", "DCASGD")

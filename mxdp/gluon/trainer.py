@@ -11,8 +11,7 @@ from mxdp.collectives.allreduce import check_bucket_mb
 from mxdp.gluon.bucketed import CURE, BucketedGradients, ShardedGradients, refuse_stale, unwritten
 from mxdp.gluon.checks import bucketing_store, check_dense, check_halves, check_initialised, check_step, listed
 from mxdp.gluon.sharded import Shards, WholeParameters, check_shardable
-from mxdp.gluon.states import State, check_shapes, from_bytes, to_bytes
-from mxdp.gluon.updater import Updater
+from mxdp.gluon.updater import State, Updater, check_shapes, from_bytes, to_bytes
 from mxdp.plans.show.files import write_beside
 from mxdp.processes import World, agree_names
 

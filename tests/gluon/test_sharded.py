@@ -13,7 +13,7 @@ from mxdp.backend import gluon, mx, np
 from mxdp.collectives.shards import ShardedSync
 from mxdp.gluon import Checkpoint, Trainer
 from mxdp.gluon.sharded import ELEMENTWISE
-from mxdp.gluon.states import leaves
+from mxdp.gluon.updater import leaves
 from mxdp.plans.collective.operations import IN_PLACE_BYTES
 
 OPTIMIZERS = {
