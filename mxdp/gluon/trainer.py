@@ -60,7 +60,8 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
     ) -> None:
         options = {"compression_params": compression_params, "update_on_kvstore": update_on_kvstore}
         self._bucketing: Any = bucketing_store(kvstore, world, **options)
-        self._alone = not self._bucketing or self._bucketing.world.size == 1
+        self._world = self._bucketing.world if self._bucketing else World()
+        self._alone = self._world.size == 1
         if self._bucketing:
             check_dense(listed(params))
         check_bucket_mb(bucket_mb)
@@ -70,8 +71,7 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         store = kvstore if self._alone else self._bucketing
         super().__init__(params, optimizer, optimizer_params, store, **options)
         self._in_order = listed(params)
-        if self._bucketing:
-            agree_names(self._bucketing.world, [param.name for param in self._in_order])
+        agree_names(self._world, [param.name for param in self._in_order])
         self._several = len(self._contexts) > 1 or not self._alone
         if shard_optimizer:
             check_shardable(self._optimizer, self._bucketing)
@@ -121,19 +121,14 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             UserWarning: a gradient was not written since the last step, without ``ignore_stale_grad``.
             DeferredInitializationError: as for :meth:`no_sync`.
         """
-        check_step(batch_size)
-        self._check_initialised()
-        self._check_fresh(ignore_stale_grad)
+        self._check_step(batch_size, ignore_stale_grad)
         super().step(batch_size, ignore_stale_grad)
-        if self._bucketing:
-            self._bucketing.world.step_done()
+        self._world.step_done()
 
     def update(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
         """Update the parameters: the second half of :meth:`step`, after :meth:`allreduce_grads`."""
-        check_step(batch_size)
         check_halves(self._shards)
-        self._check_initialised()
-        self._check_fresh(ignore_stale_grad)
+        self._check_step(batch_size, ignore_stale_grad)
         super().update(batch_size, ignore_stale_grad)
 
     def allreduce_grads(self) -> None:
@@ -157,8 +152,7 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         if self._bucketing is None:
             super().load_states(fname)
             return
-        world = self._bucketing.world
-        (saved, *_) = world.together(lambda: Path(fname).read_bytes() if world.rank == 0 else b"")
+        (saved, *_) = self._world.together(lambda: Path(fname).read_bytes() if self._world.rank == 0 else b"")
         self.take_states(saved)
 
     def states_as_bytes(self) -> bytes:
@@ -170,9 +164,7 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         states = self._whole_states()
         counts = self._optimizer._all_index_update_counts
         counts.update({device.device_id: dict(counts[0]) for device in self._contexts})  # where gluon looks for them
-        if self._shards and self._bucketing and self._bucketing.world.rank > 0:
-            return b""
-        return to_bytes(states, self._optimizer)
+        return to_bytes(states, self._optimizer) if self._world.rank == 0 or not self._shards else b""
 
     def take_states(self, saved: bytes) -> None:
         """Continue with what :meth:`states_as_bytes` gave, whatever devices and ranks it was on. All stays as it was if
@@ -201,7 +193,9 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         self._contexts = self._params[-1].list_ctx()  # the parameters may have moved
         self._several = len(self._contexts) > 1 or not self._alone
 
-    def _check_fresh(self, ignore_stale_grad: bool) -> None:
+    def _check_step(self, batch_size: float, ignore_stale_grad: bool) -> None:
+        check_step(batch_size)
+        self._check_initialised()
         if self._buckets and self._buckets.accumulating:
             self._ready_buckets()  # first says what is lost
         if self._bucketing and not ignore_stale_grad:
@@ -226,17 +220,17 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             raise RuntimeError("shard_optimizer and amp's loss scaling don't work together: leave one of them out")
         if scaler and scaler.has_overflow(self._params):
             return
-        world, trained = self._bucketing.world, [i for i, its in enumerate(self._params) if its.grad_req != "null"]
+        trained = [number for number, param in enumerate(self._params) if param.grad_req != "null"]
         unused: Set[int] = set()
         if ignore_stale_grad:
             stale = unwritten(self._params)
             unused = {number for number, devices in stale.items() if len(devices) == len(self._contexts)}
-            unused = set.intersection(*world.gather(unused))
+            unused = set.intersection(*self._world.gather(unused))
         numbers = [number for number in trained if number not in unused]
         parts, updater = self._place.parts(numbers), self._updaters[0]
         updater(parts, alone=not self._several)
         if not updater.repeatable:
-            world.broadcast([part.weight for its in parts.values() for part in its])
+            self._world.broadcast([part.weight for its in parts.values() for part in its])
         self._place.spread(numbers)
         for number in trained:
             for data in self._params[number]._data:
@@ -248,7 +242,7 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             return self._buckets
         self._drop_buckets()
         check_dense(self._in_order, always=True)
-        store, given = self._bucketing, {"bucket_mb": self._bucket_mb, "world": self._bucketing.world}
+        store, given = self._bucketing, {"bucket_mb": self._bucket_mb, "world": self._world}
         if self._shards:
             self._buckets = shards = ShardedGradients(self._in_order, **given)
             self._place = Shards(shards, self._params)
@@ -260,7 +254,6 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
     def _drop_buckets(self) -> None:
         if self._shards:
             self._updaters[0].restart(self._optimizer, self._whole_states())
-        if self._buckets and self._buckets.accumulating:
-            self._buckets = None
+        lost, self._buckets = self._buckets and self._buckets.accumulating, None
+        if lost:
             raise RuntimeError(f"gradients added up inside no_sync are lost: {CURE}")
-        self._buckets = None
