@@ -80,8 +80,6 @@ def check_dense(params: Sequence[Any], always: bool = False) -> None:
     Sparse gradients on a single device are allowed, since gluon needs no store there, but not with ``always``.
     """
     for param in params:
-        if not isinstance(param, gluon.Parameter):
-            return  # gluon's Trainer says what it takes
         sparse = param._stype != "default" or (param._grad_stype != "default" and (always or len(param.list_ctx()) > 1))
         if sparse:
             raise ValueError(
@@ -91,7 +89,7 @@ def check_dense(params: Sequence[Any], always: bool = False) -> None:
 
 
 def listed(params: Any) -> List[Any]:
-    """The parameters in their order, as gluon's Trainer takes them; none if it will refuse them."""
-    if isinstance(params, (dict, gluon.ParameterDict)):
-        return list(params.values())
-    return list(params) if isinstance(params, (list, tuple)) else []
+    """The parameters in their order, as gluon's Trainer takes them; none if it will refuse them, and say why."""
+    params = list(params.values()) if isinstance(params, (dict, gluon.ParameterDict)) else params
+    taken = isinstance(params, (list, tuple)) and all(isinstance(param, gluon.Parameter) for param in params)
+    return list(params) if taken else []

@@ -121,13 +121,13 @@ class Store(mx.kv.KVStoreBase):  # type: ignore[misc]
             MxdpError: on every rank, if the ranks have other shapes or dtypes under a new key.
         """
         if isinstance(key, (list, tuple)):
-            summed = set()
+            done = set()
             for one, its, outs in _by_key(key, value, [None] * len(key) if out is None else out):
                 arrays = tuple(map(id, _several(its)))
-                if outs is not None or arrays not in summed:
+                if outs is not None or arrays not in done:
                     self.pushpull(one, its, outs)
                 if outs is None:
-                    summed.add(arrays)
+                    done.add(arrays)
             return
         values, outs = tuple(_several(value)), tuple(_several(out))
         kept = self._ready.get(key)

@@ -10,8 +10,7 @@ from mxdp.backend import gluon
 from mxdp.collectives.allreduce import check_bucket_mb
 from mxdp.gluon.bucketed import CURE, BucketedGradients, ShardedGradients, refuse_stale, unwritten
 from mxdp.gluon.checks import bucketing_store, check_dense, check_halves, check_initialised, check_step, listed
-from mxdp.gluon.sharded import Shards, WholeParameters, check_shardable
-from mxdp.gluon.updater import State, Updater, check_shapes, from_bytes, to_bytes
+from mxdp.gluon.updater import Shards, Updater, WholeParameters, check_shapes, check_shardable, from_bytes, to_bytes
 from mxdp.plans.show.files import write_beside
 from mxdp.processes import World, agree_names
 
@@ -42,9 +41,6 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
     Raises:
         ValueError, TypeError: an argument that mxdp's stores can't take; the message says which, and what to do.
     """
-
-    _optimizer: Any
-    _contexts: Any
 
     def __init__(
         self,
@@ -101,9 +97,9 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             DeferredInitializationError: the shape of a parameter is unknown until a forward pass.
         """
         if self._bucketing is None:
-            store = self._kvstore_params["kvstore"]
             raise ValueError(
-                f"no_sync needs one of mxdp's stores, not {store!r}: use kvstore='mxdpauto', or grad_req='add'"
+                f"no_sync needs one of mxdp's stores, not {self._kvstore_params['kvstore']!r}: use kvstore='mxdpauto', "
+                "or grad_req='add'"
             )
         self._check_initialised()
         with self._ready_buckets().no_sync():
@@ -139,21 +135,18 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
 
     def save_states(self, fname: str) -> None:
         """Save the optimiser and its whole state. With ``shard_optimizer`` every rank calls it, and rank 0 writes."""
-        if self._bucketing is None:
-            super().save_states(fname)
-            return
-        states = self.states_as_bytes()
+        states = self.states_as_bytes() if self._bucketing else super().save_states(fname)
         if states:
             write_beside(Path(fname), states)
 
     def load_states(self, fname: str) -> None:
         """Load what :meth:`save_states` or ``gluon.Trainer`` has saved. Every rank calls it, and rank 0 reads: an error
         is one on all. Else as :meth:`take_states`."""
-        if self._bucketing is None:
+        if self._bucketing:
+            (saved, *_) = self._world.together(lambda: Path(fname).read_bytes() if self._world.rank == 0 else b"")
+            self.take_states(saved)
+        else:
             super().load_states(fname)
-            return
-        (saved, *_) = self._world.together(lambda: Path(fname).read_bytes() if self._world.rank == 0 else b"")
-        self.take_states(saved)
 
     def states_as_bytes(self) -> bytes:
         """The optimiser and its whole state, as :meth:`save_states` writes them: a pickle. Waits. With
@@ -161,7 +154,7 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         self._check_initialised()
         if self._shards:
             self._ready_buckets()
-        states = self._whole_states()
+        states = self._place.whole(self._updaters[0])
         counts = self._optimizer._all_index_update_counts
         counts.update({device.device_id: dict(counts[0]) for device in self._contexts})  # where gluon looks for them
         return to_bytes(states, self._optimizer) if self._world.rank == 0 or not self._shards else b""
@@ -181,16 +174,13 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         if not self._kv_initialized:
             self._init_kvstore()
         self._init_params()  # else the first step would overwrite what is loaded into single replicas after this
-        self._optimizer, optimizer.param_dict = optimizer, dict(enumerate(self._params))
+        optimizer.param_dict = dict(enumerate(self._params))
+        self._optimizer: Any = optimizer
         self._updaters[0].restart(optimizer, states)
-
-    def _whole_states(self) -> Dict[int, State]:
-        updater = self._updaters[0]
-        return {**updater.saved, **self._place.whole(updater)}
 
     def _check_initialised(self) -> None:
         check_initialised(self._params, self._contexts)
-        self._contexts = self._params[-1].list_ctx()  # the parameters may have moved
+        self._contexts: Any = self._params[-1].list_ctx()  # the parameters may have moved
         self._several = len(self._contexts) > 1 or not self._alone
 
     def _check_step(self, batch_size: float, ignore_stale_grad: bool) -> None:
@@ -204,12 +194,10 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
     def _allreduce_grads(self) -> None:
         if self._bucketing is None:
             super()._allreduce_grads()
-            return
-        if not (self._several or self._buckets):
-            return  # Nothing to sum: a single device has buckets only after no_sync.
-        buckets = self._ready_buckets()
-        buckets.fetch()
-        buckets()
+        elif self._several or self._buckets:  # a single device has buckets only after no_sync
+            buckets = self._ready_buckets()
+            buckets.fetch()
+            buckets()
 
     def _update(self, ignore_stale_grad: bool = False) -> None:
         if self._bucketing is None:
@@ -253,7 +241,7 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
 
     def _drop_buckets(self) -> None:
         if self._shards:
-            self._updaters[0].restart(self._optimizer, self._whole_states())
+            self._updaters[0].restart(self._optimizer, self._place.whole(self._updaters[0]))
         lost, self._buckets = self._buckets and self._buckets.accumulating, None
         if lost:
             raise RuntimeError(f"gradients added up inside no_sync are lost: {CURE}")
