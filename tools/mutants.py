@@ -67,7 +67,7 @@ ELSEWHERE = {
     "launch/job.py": LAUNCHER,
     "plans/show/files.py": "test_options.py",
     "plans/show/frames.py": "plans/test_moving.py",
-    "gluon/states.py": "gluon/test_trainer.py gluon/test_sharded.py",
+    "gluon/updater.py": "gluon/test_updater.py gluon/test_trainer.py gluon/test_sharded.py",
     "collectives/shards.py": "gluon/test_sharded.py processes/test_sharded_ranks.py",
     "gluon/checks.py": "gluon/test_trainer.py",
     "gluon/checkpoint.py": "gluon/test_gluon_checkpoint.py",

@@ -81,7 +81,14 @@ class BucketedGradients(GradientSync):
     def _check_places(self) -> None:
         """No check here: the trainer copies strays (:meth:`fetch`), or makes new buckets (:meth:`hold`)."""
 
-    _zero_stale = _check_places  # the trainer refuses, leaves out or zeroes what is stale
+    def _zero_stale(self) -> None:
+        """Make the sums of earlier steps zero that other devices or ranks may have replaced. (Users zero those with
+        ``grad_req="add"``, and the trainer leaves those out that no device has replaced.)"""
+        for param in self.members:
+            stale = [grad for data, grad in zip(param._data, param._grad) if not data._fresh_grad]
+            if param.grad_req == "write" and (self._world.size > 1 or len(stale) < len(param._data)):
+                for grad in stale:
+                    grad[()] = 0
 
 
 class ShardedGradients(BucketedGradients, ShardedSync):
@@ -110,13 +117,6 @@ def refuse_stale(params: Sequence[Parameter], stale: Mapping[int, Set[int]], alo
                 "updated by backward since the last step: use the parameter in the forward pass, or call step with "
                 "ignore_stale_grad=True"
             )
-
-
-def zero(params: Sequence[Parameter], stale: Mapping[int, Set[int]]) -> None:
-    """Make these gradients zero, which are sums of earlier steps. Users zero those with ``grad_req="add"``."""
-    for number, devices in stale.items():
-        for device in devices if params[number].grad_req == "write" else ():
-            params[number]._grad[device][()] = 0
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Union
 
@@ -10,8 +9,8 @@ import numpy as onp
 
 from mxdp.backend import HostArray, mx, npx
 from mxdp.errors import MxdpError, plural
-from mxdp.gluon.states import to_bytes
 from mxdp.gluon.store import Store
+from mxdp.gluon.updater import from_bytes, to_bytes
 from mxdp.processes import World
 from mxdp.processes.checkpoint import CheckpointFolder, Report
 from mxdp.processes.checkpoint_file import Arrays, Facts, match
@@ -91,7 +90,7 @@ class Checkpoint(CheckpointFolder):
         if newest is None:
             return None
         arrays, facts, same_replicas = newest
-        processor = facts.pop(PROCESSOR, "")
+        processor = str(facts.pop(PROCESSOR, ""))
         values = {name[11:]: x for name, x in arrays.items() if name.startswith("parameters/")}
         match(
             self.folder,
@@ -107,8 +106,7 @@ class Checkpoint(CheckpointFolder):
         settings = _settings(trainer._optimizer)
         self._world.together(lambda: _take_states(trainer, arrays[STATES].tobytes(), self.folder))
         if processor and same_replicas:
-            cores, _, made_by = processor.partition(" ")
-            _choose_for(trainer, int(cores), made_by)
+            _choose_for(trainer, processor)
         for name, param in params.items() if same_replicas else ():
             for number, x in enumerate(param.list_data()):
                 x[:] = arrays.get(_of_replica(name, self._world.rank, number), values[name])
@@ -117,11 +115,11 @@ class Checkpoint(CheckpointFolder):
 
     def _report_changes(self, before: Facts, after: Facts) -> None:
         changed = [name for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
-        if changed:
-            values = [f"{name} is {after.get(name)} (the Trainer had {before.get(name)})" for name in changed]
+        values = ", ".join(f"{name} is {after.get(name)} (the Trainer had {before.get(name)})" for name in changed)
+        if values:
             self._report(
-                f"the optimiser is again as it was saved: {', '.join(values)}; change it after load, the learning rate "
-                "by trainer.set_learning_rate"
+                f"the optimiser is again as it was saved: {values}; change it after load, the learning rate by "
+                "trainer.set_learning_rate"
             )
 
     def _params(self, net: Any, call: str) -> Dict[str, Any]:
@@ -153,10 +151,9 @@ class Checkpoint(CheckpointFolder):
         return ", ".join(f"{name} {value}" for name, value in facts.items() if isinstance(value, (int, float)))
 
     def _header(self, trainer: Any) -> Facts:
-        replicas = plural(len(trainer._contexts), "device")
         return {
             "training": {**self._training, "optimizer": type(trainer._optimizer).__name__},
-            "replicas": f"{plural(self._world.size, 'process')} of {replicas}",
+            "replicas": f"{plural(self._world.size, 'process')} of {plural(len(trainer._contexts), 'device')}",
         }
 
 
@@ -175,11 +172,12 @@ def _take_states(trainer: Any, states: bytes, folder: Path) -> None:
             return
         updaters = _updaters(trainer)  # copies the first device's parameters to the others
         for updater in updaters:
-            updater.set_states(states)
+            updater.states, updater.optimizer = from_bytes(states, updater.optimizer)
+            updater.states_synced = dict.fromkeys(updater.states, False)
             trainer._optimizer = updater.optimizer = updaters[0].optimizer
         trainer._optimizer.param_dict = dict(enumerate(trainer._params))
-    except (EOFError, pickle.UnpicklingError, AttributeError, ImportError) as error:
-        raise MxdpError(f"the optimiser's state in {folder} can't be read ({error})") from error
+    except ValueError as error:
+        raise MxdpError(f"the optimiser's state in {folder} can't be taken: {error}") from error
 
 
 def _updaters(trainer: Any) -> List[Any]:
@@ -204,14 +202,13 @@ def _store(trainer: Any) -> Optional[Store]:
     return store if isinstance(store, Store) else None
 
 
-def _choose_for(trainer: Any, cores: int, made_by: str) -> None:
+def _choose_for(trainer: Any, processor: str) -> None:
     """Let ``"auto"`` choose as on this processor, also for buckets that were made."""
-    store = _store(trainer)
-    if store and store.processor != (cores, made_by):
-        store.choose_for(cores, made_by)
+    store, (cores, _, made_by) = _store(trainer), processor.partition(" ")
+    if store and store.processor != (int(cores), made_by):
+        store.choose_for(int(cores), made_by)
         if getattr(trainer, "_buckets", None):
-            trainer._drop_buckets()
-            trainer._ready_buckets()
+            trainer._drop_buckets()  # the next step makes others
 
 
 def _of_replica(name: str, rank: int, number: int) -> str:

@@ -11,30 +11,35 @@ from mxdp.processes import World
 from mxdp.processes.world import ranks_of
 
 LOCAL_STORES = ["device", "local", "local_allreduce_cpu", "local_allreduce_device", "local_update_cpu", "nccl"]
-DISTRIBUTED_STORES = ["dist", *[f"dist_{kind}" for kind in ("async", "async_device", "device_async")]]
-DISTRIBUTED_STORES += [f"dist_{kind}" for kind in ("sync", "sync_device", "device_sync")]
-MXNET_STORES = [*LOCAL_STORES, *DISTRIBUTED_STORES]
+DISTRIBUTED = ("async", "async_device", "device_async", "sync", "sync_device", "device_sync")
+MXNET_STORES = [*LOCAL_STORES, "dist", *[f"dist_{kind}" for kind in DISTRIBUTED]]
 """The names of MXNet's own stores. For an unknown name MXNet would make a local store."""
 
 
-def bucketing_store(kvstore: Any, world: Optional[World]) -> Optional[Store]:
-    """The store of mxdp with this name, or the given one; None for MXNet's stores.
+def bucketing_store(kvstore: Any, world: Optional[World], **options: Any) -> Optional[Store]:
+    """The store of mxdp with this name, or the given one; None for MXNet's stores, which alone have the ``options``.
 
     Raises:
-        ValueError: no store has this name, or the store takes no ``world``.
+        ValueError: no store has this name, or the store takes no ``world`` or none of the options.
         TypeError: neither a name nor a store.
     """
     if ranks_of(world).size > 1 and not (isinstance(kvstore, str) and kvstore.lower().startswith("mxdp")):
         raise ValueError(f"world is for mxdp's stores by name, such as 'mxdpauto', not for kvstore={kvstore!r}")
-    if kvstore is None or isinstance(kvstore, mx.kv.KVStoreBase):
-        return kvstore if isinstance(kvstore, Store) else None
-    if not isinstance(kvstore, str):
+    store = kvstore if isinstance(kvstore, Store) else None
+    if isinstance(kvstore, str):
+        name, known = kvstore.lower(), sorted({*MXNET_STORES, *mx.kv.KVStoreBase.kv_registry})
+        if name not in known:
+            raise ValueError(f"no store is called {kvstore!r}; {did_you_mean(name, known)}")
+        store = by_name(name, world)
+    elif not (kvstore is None or isinstance(kvstore, mx.kv.KVStoreBase)):
         raise TypeError(f"kvstore is a store's name, a store or None, not {kvstore!r}")
-    known = sorted({*MXNET_STORES, *mx.kv.KVStoreBase.kv_registry})
-    name = kvstore.lower()
-    if name not in known:
-        raise ValueError(f"no store is called {kvstore!r}; {did_you_mean(name, known)}")
-    return by_name(name, world)
+    for option, value in options.items():
+        if store and value:
+            raise ValueError(
+                f"the store {store.type} sums gradients, compresses none and runs no optimiser ({option}={value!r}): "
+                f"leave {option} out, or use kvstore='device'"
+            )
+    return store
 
 
 def check_step(batch_size: float) -> None:
@@ -43,16 +48,6 @@ def check_step(batch_size: float) -> None:
         raise RuntimeError("a step inside autograd.record() would become a part of the graph: call it after the block")
     if not batch_size > 0:
         raise ValueError(f"batch_size is the number of samples on all devices together, more than 0, not {batch_size}")
-
-
-def check_options(store: Store, compression_params: Any, update_on_kvstore: Optional[bool]) -> None:
-    """Raise a ValueError for options that only MXNet's stores have."""
-    for name, value in (("compression_params", compression_params), ("update_on_kvstore", update_on_kvstore)):
-        if value:
-            raise ValueError(
-                f"the store {store.type} sums gradients, compresses none and runs no optimiser ({name}={value!r}): "
-                f"leave {name} out, or use kvstore='device'"
-            )
 
 
 def check_halves(sharded: bool) -> None:
@@ -65,8 +60,8 @@ def check_halves(sharded: bool) -> None:
 
 
 def check_initialised(params: Sequence[Any], devices: Sequence[Any]) -> None:
-    """Raise a DeferredInitializationError if the shape of a parameter is not known yet, or as :func:`check_places` if
-    numbers of devices differ."""
+    """Raise a DeferredInitializationError if the shape of a parameter is not known yet, or a ValueError unless all
+    parameters lie on the same devices."""
     for param in params:
         if param._deferred_init:
             raise gluon.parameter.DeferredInitializationError(
@@ -74,15 +69,9 @@ def check_initialised(params: Sequence[Any], devices: Sequence[Any]) -> None:
                 f"({', '.join(map(str, devices))}): run a forward pass there first, or for other devices call "
                 "net.initialize(ctx=devices) before the trainer is made"
             )
-    if any(len(param._data) != len(params[0]._data) for param in params):
-        check_places(params)
-
-
-def check_places(params: Sequence[Any]) -> None:
-    """Raise a ValueError unless all parameters lie on the same devices."""
-    places = {str(param.list_ctx()) for param in params}
-    if len(places) > 1:
-        raise ValueError(f"all parameters must lie on the same devices, not on {' and '.join(sorted(places))}")
+        if param._ctx_list != params[0]._ctx_list:
+            places = sorted({str(param.list_ctx()) for param in params})
+            raise ValueError(f"all parameters must lie on the same devices, not on {' and '.join(places)}")
 
 
 def check_dense(params: Sequence[Any], always: bool = False) -> None:
@@ -91,8 +80,6 @@ def check_dense(params: Sequence[Any], always: bool = False) -> None:
     Sparse gradients on a single device are allowed, since gluon needs no store there, but not with ``always``.
     """
     for param in params:
-        if not isinstance(param, gluon.Parameter):
-            return  # gluon's Trainer says what it takes
         sparse = param._stype != "default" or (param._grad_stype != "default" and (always or len(param.list_ctx()) > 1))
         if sparse:
             raise ValueError(
@@ -102,7 +89,7 @@ def check_dense(params: Sequence[Any], always: bool = False) -> None:
 
 
 def listed(params: Any) -> List[Any]:
-    """The parameters in their order, as gluon's Trainer takes them; none if it will refuse them."""
-    if isinstance(params, (dict, gluon.ParameterDict)):
-        return list(params.values())
-    return list(params) if isinstance(params, (list, tuple)) else []
+    """The parameters in their order, as gluon's Trainer takes them; none if it will refuse them, and say why."""
+    params = list(params.values()) if isinstance(params, (dict, gluon.ParameterDict)) else params
+    taken = isinstance(params, (list, tuple)) and all(isinstance(param, gluon.Parameter) for param in params)
+    return list(params) if taken else []

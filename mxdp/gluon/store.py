@@ -121,7 +121,13 @@ class Store(mx.kv.KVStoreBase):  # type: ignore[misc]
             MxdpError: on every rank, if the ranks have other shapes or dtypes under a new key.
         """
         if isinstance(key, (list, tuple)):
-            self._pushpull_all(key, value, out)
+            done = set()
+            for one, its, outs in _by_key(key, value, [None] * len(key) if out is None else out):
+                arrays = tuple(map(id, _several(its)))
+                if outs is not None or arrays not in done:
+                    self.pushpull(one, its, outs)
+                if outs is None:
+                    done.add(arrays)
             return
         values, outs = tuple(_several(value)), tuple(_several(out))
         kept = self._ready.get(key)
@@ -178,31 +184,16 @@ class Store(mx.kv.KVStoreBase):  # type: ignore[misc]
     pull = partialmethod(_refuse, "keeps no values to pull", "use pushpull or broadcast")
     row_sparse_pull = partialmethod(_refuse, "holds dense arrays only", "use MXNet's 'device' store for sparse ones")
 
-    def _pushpull_all(self, keys: Sequence[Any], value: Any, out: Any) -> None:
-        summed = set()
-        for key, values, outs in _by_key(keys, value, [None] * len(keys) if out is None else out):
-            arrays = tuple(map(id, _several(values)))
-            if outs is not None or arrays not in summed:
-                self.pushpull(key, values, outs)
-            if outs is None:
-                summed.add(arrays)
-
     def _prepare(self, values: Arrays, outs: Arrays) -> List[Call]:
         """The calls that sum ``values`` into ``outs``, without further arrays if possible."""
         _check_dense([*values, *outs])
-        if not outs and len(_distinct(values)) == len(values):
-            return self._all_reduce(values)
-        outs = outs or values
-        work: Sequence[NDArray] = outs
-        beside = len(_distinct([*values, *outs])) == len(values) + len(outs)
-        if not beside or [x.ctx for x in outs] != [x.ctx for x in values]:
-            work = [mx.nd.empty(x.shape, x.ctx, x.dtype) for x in values]
-        calls = [prepare("_copyto", [x], y) for x, y in zip(values, work)]
-        calls += self._all_reduce(work)
-        if work is not outs:
-            nearest = {x.ctx: x for x in reversed(work)}
-            calls += [prepare("_copyto", [nearest.get(x.ctx, work[0])], x) for x in _distinct(outs)]
-        return calls
+        targets, given = outs or values, [*values, *outs]
+        fit = len(_distinct(given)) == len(given) and [x.ctx for x in targets] == [x.ctx for x in values]
+        work = targets if fit else [mx.nd.empty(x.shape, x.ctx, x.dtype) for x in values]
+        calls = [prepare("_copyto", [x], y) for x, y in zip(values, work) if x is not y]
+        nearest = {x.ctx: x for x in reversed(work)}
+        copies = [prepare("_copyto", [nearest.get(x.ctx, work[0])], x) for x in _distinct(targets) if not fit]
+        return [*calls, *self._all_reduce(work), *copies]
 
     def _all_reduce(self, arrays: Sequence[NDArray]) -> List[Call]:
         return prepare_allreduce(arrays, self.algorithm, "sum", self.machine(arrays[0].ctx), again=True)[1]

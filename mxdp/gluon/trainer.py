@@ -8,20 +8,9 @@ from typing import Any, Dict, Iterator, Optional, Set, Union
 
 from mxdp.backend import gluon
 from mxdp.collectives.allreduce import check_bucket_mb
-from mxdp.gluon.bucketed import CURE, BucketedGradients, ShardedGradients, refuse_stale, unwritten, zero
-from mxdp.gluon.checks import (
-    bucketing_store,
-    check_dense,
-    check_halves,
-    check_initialised,
-    check_options,
-    check_places,
-    check_step,
-    listed,
-)
-from mxdp.gluon.sharded import Shards, WholeParameters, check_shardable
-from mxdp.gluon.states import State, check_shapes, from_bytes, to_bytes
-from mxdp.gluon.updater import Updater
+from mxdp.gluon.bucketed import CURE, BucketedGradients, ShardedGradients, refuse_stale, unwritten
+from mxdp.gluon.checks import bucketing_store, check_dense, check_halves, check_initialised, check_step, listed
+from mxdp.gluon.updater import Shards, Updater, WholeParameters, check_shapes, check_shardable, from_bytes, to_bytes
 from mxdp.plans.show.files import write_beside
 from mxdp.processes import World, agree_names
 
@@ -53,9 +42,6 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         ValueError, TypeError: an argument that mxdp's stores can't take; the message says which, and what to do.
     """
 
-    _optimizer: Any
-    _contexts: Any
-
     def __init__(
         self,
         params: Any,
@@ -68,20 +54,20 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         world: Optional[World] = None,
         shard_optimizer: bool = False,
     ) -> None:
-        self._bucketing = bucketing_store(kvstore, world)
-        self._alone = not self._bucketing or self._bucketing.world.size == 1
+        options = {"compression_params": compression_params, "update_on_kvstore": update_on_kvstore}
+        self._bucketing: Any = bucketing_store(kvstore, world, **options)
+        self._world = self._bucketing.world if self._bucketing else World()
+        self._alone = self._world.size == 1
         if self._bucketing:
-            check_options(self._bucketing, compression_params, update_on_kvstore)
             check_dense(listed(params))
         check_bucket_mb(bucket_mb)
         self._bucket_mb = bucket_mb
         self._buckets: Optional[BucketedGradients] = None
         # For the name of a store and a single device, MXNet makes no store.
         store = kvstore if self._alone else self._bucketing
-        super().__init__(params, optimizer, optimizer_params, store, compression_params, update_on_kvstore)
+        super().__init__(params, optimizer, optimizer_params, store, **options)
         self._in_order = listed(params)
-        if self._bucketing:
-            agree_names(self._bucketing.world, [param.name for param in self._in_order])
+        agree_names(self._world, [param.name for param in self._in_order])
         self._several = len(self._contexts) > 1 or not self._alone
         if shard_optimizer:
             check_shardable(self._optimizer, self._bucketing)
@@ -111,9 +97,9 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             DeferredInitializationError: the shape of a parameter is unknown until a forward pass.
         """
         if self._bucketing is None:
-            store = self._kvstore_params["kvstore"]
             raise ValueError(
-                f"no_sync needs one of mxdp's stores, not {store!r}: use kvstore='mxdpauto', or grad_req='add'"
+                f"no_sync needs one of mxdp's stores, not {self._kvstore_params['kvstore']!r}: use kvstore='mxdpauto', "
+                "or grad_req='add'"
             )
         self._check_initialised()
         with self._ready_buckets().no_sync():
@@ -131,19 +117,14 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             UserWarning: a gradient was not written since the last step, without ``ignore_stale_grad``.
             DeferredInitializationError: as for :meth:`no_sync`.
         """
-        check_step(batch_size)
-        self._check_initialised()
-        self._check_fresh(ignore_stale_grad)
+        self._check_step(batch_size, ignore_stale_grad)
         super().step(batch_size, ignore_stale_grad)
-        if self._bucketing:
-            self._bucketing.world.step_done()
+        self._world.step_done()
 
     def update(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
         """Update the parameters: the second half of :meth:`step`, after :meth:`allreduce_grads`."""
-        check_step(batch_size)
         check_halves(self._shards)
-        self._check_initialised()
-        self._check_fresh(ignore_stale_grad)
+        self._check_step(batch_size, ignore_stale_grad)
         super().update(batch_size, ignore_stale_grad)
 
     def allreduce_grads(self) -> None:
@@ -154,22 +135,18 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
 
     def save_states(self, fname: str) -> None:
         """Save the optimiser and its whole state. With ``shard_optimizer`` every rank calls it, and rank 0 writes."""
-        if self._bucketing is None:
-            super().save_states(fname)
-            return
-        states = self.states_as_bytes()
+        states = self.states_as_bytes() if self._bucketing else super().save_states(fname)
         if states:
             write_beside(Path(fname), states)
 
     def load_states(self, fname: str) -> None:
         """Load what :meth:`save_states` or ``gluon.Trainer`` has saved. Every rank calls it, and rank 0 reads: an error
         is one on all. Else as :meth:`take_states`."""
-        if self._bucketing is None:
+        if self._bucketing:
+            (saved, *_) = self._world.together(lambda: Path(fname).read_bytes() if self._world.rank == 0 else b"")
+            self.take_states(saved)
+        else:
             super().load_states(fname)
-            return
-        world = self._bucketing.world
-        (saved, *_) = world.together(lambda: Path(fname).read_bytes() if world.rank == 0 else b"")
-        self.take_states(saved)
 
     def states_as_bytes(self) -> bytes:
         """The optimiser and its whole state, as :meth:`save_states` writes them: a pickle. Waits. With
@@ -177,12 +154,10 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         self._check_initialised()
         if self._shards:
             self._ready_buckets()
-        states = self._whole_states()
+        states = self._place.whole(self._updaters[0])
         counts = self._optimizer._all_index_update_counts
         counts.update({device.device_id: dict(counts[0]) for device in self._contexts})  # where gluon looks for them
-        if self._shards and self._bucketing and self._bucketing.world.rank > 0:
-            return b""
-        return to_bytes(states, self._optimizer)
+        return to_bytes(states, self._optimizer) if self._world.rank == 0 or not self._shards else b""
 
     def take_states(self, saved: bytes) -> None:
         """Continue with what :meth:`states_as_bytes` gave, whatever devices and ranks it was on. All stays as it was if
@@ -199,19 +174,18 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         if not self._kv_initialized:
             self._init_kvstore()
         self._init_params()  # else the first step would overwrite what is loaded into single replicas after this
-        self._optimizer, optimizer.param_dict = optimizer, dict(enumerate(self._params))
+        optimizer.param_dict = dict(enumerate(self._params))
+        self._optimizer: Any = optimizer
         self._updaters[0].restart(optimizer, states)
-
-    def _whole_states(self) -> Dict[int, State]:
-        updater = self._updaters[0]
-        return {**updater.saved, **self._place.whole(updater)}
 
     def _check_initialised(self) -> None:
         check_initialised(self._params, self._contexts)
-        self._contexts = self._params[-1].list_ctx()  # the parameters may have moved
+        self._contexts: Any = self._params[-1].list_ctx()  # the parameters may have moved
         self._several = len(self._contexts) > 1 or not self._alone
 
-    def _check_fresh(self, ignore_stale_grad: bool) -> None:
+    def _check_step(self, batch_size: float, ignore_stale_grad: bool) -> None:
+        check_step(batch_size)
+        self._check_initialised()
         if self._buckets and self._buckets.accumulating:
             self._ready_buckets()  # first says what is lost
         if self._bucketing and not ignore_stale_grad:
@@ -220,15 +194,10 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
     def _allreduce_grads(self) -> None:
         if self._bucketing is None:
             super()._allreduce_grads()
-            return
-        if not (self._several or self._buckets):
-            return  # Nothing to sum: a single device has buckets only after no_sync.
-        buckets = self._ready_buckets()
-        buckets.fetch()
-        stale = unwritten(self._params)
-        if not self._alone or any(len(devices) < len(self._contexts) for devices in stale.values()):
-            zero(self._params, stale)
-        buckets()
+        elif self._several or self._buckets:  # a single device has buckets only after no_sync
+            buckets = self._ready_buckets()
+            buckets.fetch()
+            buckets()
 
     def _update(self, ignore_stale_grad: bool = False) -> None:
         if self._bucketing is None:
@@ -239,17 +208,17 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             raise RuntimeError("shard_optimizer and amp's loss scaling don't work together: leave one of them out")
         if scaler and scaler.has_overflow(self._params):
             return
-        world, trained = self._bucketing.world, [i for i, its in enumerate(self._params) if its.grad_req != "null"]
+        trained = [number for number, param in enumerate(self._params) if param.grad_req != "null"]
         unused: Set[int] = set()
         if ignore_stale_grad:
             stale = unwritten(self._params)
             unused = {number for number, devices in stale.items() if len(devices) == len(self._contexts)}
-            unused = set.intersection(*world.gather(unused))
+            unused = set.intersection(*self._world.gather(unused))
         numbers = [number for number in trained if number not in unused]
         parts, updater = self._place.parts(numbers), self._updaters[0]
         updater(parts, alone=not self._several)
         if not updater.repeatable:
-            world.broadcast([part.weight for its in parts.values() for part in its])
+            self._world.broadcast([part.weight for its in parts.values() for part in its])
         self._place.spread(numbers)
         for number in trained:
             for data in self._params[number]._data:
@@ -260,10 +229,8 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         if self._buckets and self._buckets.hold():
             return self._buckets
         self._drop_buckets()
-        assert self._bucketing is not None
-        check_places(self._params)
         check_dense(self._in_order, always=True)
-        store, given = self._bucketing, {"bucket_mb": self._bucket_mb, "world": self._bucketing.world}
+        store, given = self._bucketing, {"bucket_mb": self._bucket_mb, "world": self._world}
         if self._shards:
             self._buckets = shards = ShardedGradients(self._in_order, **given)
             self._place = Shards(shards, self._params)
@@ -274,8 +241,7 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
 
     def _drop_buckets(self) -> None:
         if self._shards:
-            self._updaters[0].restart(self._optimizer, self._whole_states())
-        if self._buckets and self._buckets.accumulating:
-            self._buckets = None
+            self._updaters[0].restart(self._optimizer, self._place.whole(self._updaters[0]))
+        lost, self._buckets = self._buckets and self._buckets.accumulating, None
+        if lost:
             raise RuntimeError(f"gradients added up inside no_sync are lost: {CURE}")
-        self._buckets = None

@@ -9,15 +9,25 @@ parameter, or a part of it, with the summed gradient::
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
+import pickle
+from dataclasses import replace
+from itertools import chain
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple
 
 import numpy as onp
 
-from mxdp.backend import NDArray, mx
+from mxdp.backend import HostArray, NDArray, mx
 from mxdp.collectives.shards import Part
-from mxdp.engine import Call
-from mxdp.gluon.states import State, mapped
+from mxdp.engine import Call, prepare
+from mxdp.errors import MxdpError
+from mxdp.gluon.bucketed import ShardedGradients
+from mxdp.plans.collective.one_hop import owners
 from mxdp.training.update import sgd_calls
+
+State = Any
+"""What an optimiser holds for a parameter: None, an array, or a tuple or list of states."""
+ELEMENTWISE = ("SGD", "NAG", "Signum", "Adam", "Adamax", "AdaGrad", "AdaDelta", "RMSProp", "Ftrl", "FTML", "DCASGD")
+"""MXNet's optimisers that update each element by itself, so a part of a parameter as the whole."""
 
 
 class Updater(mx.optimizer.Updater):  # type: ignore[misc]
@@ -132,3 +142,143 @@ class Updater(mx.optimizer.Updater):  # type: ignore[misc]
             self._prepared = key, sgd_calls(rows, **options)  # which keep the arrays, so that the ids stay theirs
         for call in self._prepared[1]:
             call()
+
+
+class WholeParameters:
+    """Each parameter as one part, on the device that updates it and copies it to the others.
+
+    Args:
+        params: the trainer's. They may get other devices or arrays at any time.
+    """
+
+    def __init__(self, params: Sequence[Any]) -> None:
+        self._params = params
+        self._ready: Dict[int, Tuple[Any, Any, Part, List[Call]]] = {}
+
+    def parts(self, numbers: Iterable[int]) -> Dict[int, Sequence[Part]]:
+        """By number of the parameter, what this process updates of it; doesn't wait."""
+        return {number: [self._prepared(number)[2]] for number in numbers}
+
+    def spread(self, numbers: Iterable[int]) -> None:
+        """Copy the updated parameters to the other devices; doesn't wait."""
+        for copy in (copy for number in numbers for copy in self._prepared(number)[3]):
+            copy()
+
+    def whole(self, updater: Updater) -> Dict[int, State]:
+        """The states by number of the parameter, on the host; saved ones where they lie. Waits."""
+        states = {number: updater.sync_state_context(its, mx.cpu()) for (number, _), its in updater.states.items()}
+        return {**updater.saved, **states}
+
+    def _prepared(self, number: int) -> Tuple[Any, Any, Part, List[Call]]:
+        data, grads = self._params[number]._data, self._params[number]._grad
+        ready = self._ready.get(number)
+        if ready is None or ready[0] is not data or ready[1] is not grads:
+            device = owners(len(data), [param._data[0].size for param in self._params])[number]
+            arrays = [x.as_nd_ndarray() if x.stype == "default" else x for x in (data[device], grads[device])]
+            copies = [prepare("_copyto", [arrays[0]], x) for x in data if x is not data[device]]
+            ready = self._ready[number] = data, grads, Part(number, slice(None), *arrays), copies
+        return ready
+
+
+class Shards:
+    """Parts of all parameters, as ``buckets`` cut them; else as :class:`WholeParameters`."""
+
+    def __init__(self, buckets: ShardedGradients, params: Sequence[Any]) -> None:
+        self._buckets, self._params = buckets, params
+        first = {id(param): number for number, param in reversed(list(enumerate(params)))}
+        self._numbers = [first[id(param)] for param in buckets.members]
+        self._held = [[replace(part, number=self._numbers[part.number]) for part in its] for its in buckets.parts]
+        self._parts: Dict[int, List[Part]] = {number: [] for number in self._numbers}
+        for part in chain(*self._held):
+            self._parts[part.number].append(part)
+
+    def parts(self, numbers: Iterable[int]) -> Dict[int, Sequence[Part]]:
+        """As of whole parameters. This process may have none of a parameter."""
+        return {number: self._parts[number] for number in numbers}
+
+    def spread(self, numbers: Iterable[int]) -> None:
+        """Copy the updated parts, and all others, to all devices and ranks; doesn't wait."""
+        self._buckets.spread()
+
+    def whole(self, updater: Updater) -> Dict[int, State]:
+        """The states as a trainer without shards has them: else as of whole parameters. All ranks call it."""
+        held = [[leaves(updater.states.get(part.key)) for part in its] for its in self._held]
+        whole = {self._numbers[member]: arrays for member, arrays in self._buckets.whole(held).items() if arrays}
+        states = {number: self._state(updater.optimizer, number, arrays) for number, arrays in whole.items()}
+        return {**updater.saved, **states}
+
+    def _state(self, optimizer: Any, number: int, arrays: Sequence[HostArray]) -> State:
+        """The arrays in the structure of the optimiser's states."""
+        example = optimizer.create_state_multi_precision(number, mx.nd.zeros((1,), dtype=self._params[number].dtype))
+        left = iter(arrays)
+        return mapped(example, lambda x: mx.nd.array(next(left), ctx=mx.cpu(), dtype=x.dtype))
+
+
+def check_shardable(optimizer: Any, store: Any) -> None:
+    """Raise a ValueError unless the optimiser has a state and updates each element by itself, and the store is ours."""
+    if store is None:
+        raise ValueError("shard_optimizer needs one of mxdp's stores, such as kvstore='mxdpauto'")
+    name = type(optimizer).__name__
+    if type(optimizer) not in [getattr(mx.optimizer, known) for known in ELEMENTWISE]:
+        raise ValueError(
+            f"shard_optimizer cuts parameters, and {name} may need them whole: use one of {', '.join(ELEMENTWISE)}, or "
+            "leave shard_optimizer out"
+        )
+    if optimizer.create_state(0, mx.nd.zeros((1,))) is None:
+        raise ValueError(
+            f"shard_optimizer needs a state to cut, and {name} as it is here has none: give it a momentum, or leave "
+            "shard_optimizer out"
+        )
+
+
+def to_bytes(states: Mapping[Any, State], optimizer: Any) -> bytes:
+    """The pickle that MXNet's updaters read.
+
+    Raises:
+        MxdpError: Python can't pickle the optimiser or its schedule.
+    """
+    try:
+        return pickle.dumps((states, optimizer))
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise MxdpError(
+            f"the optimiser can't be saved ({error}): it and its learning rate scheduler must be of classes that stand "
+            "at the top of a module"
+        ) from error
+
+
+def from_bytes(saved: bytes, optimizer: Any) -> Tuple[Dict[Any, State], Any]:
+    """The states, and the optimiser; ``optimizer`` where it was not saved. It runs what the pickle holds.
+
+    Raises:
+        ValueError: these are no states.
+    """
+    try:
+        content = pickle.loads(saved)
+        states, optimizer = content if isinstance(content, tuple) else (content, optimizer)
+        return dict(states.items()), optimizer
+    except Exception as error:  # a pickle may raise any
+        raise ValueError(f"these are no states of a trainer ({type(error).__name__}: {error})") from error
+
+
+def check_shapes(states: Mapping[int, State], params: Sequence[Any]) -> None:
+    """Raise a ValueError unless each array of a parameter's state has the parameter's shape, so that it can be cut."""
+    for number, state in states.items():
+        shape = params[number].shape if number in range(len(params)) else None
+        wrong = [array.shape for array in leaves(state) if array.shape != shape]
+        if wrong:
+            whose = f"{params[number].name} of shape {shape}" if shape else f"a parameter {number}, which isn't here"
+            raise ValueError(f"these states are of another network: one of shape {wrong[0]} is for {whose}")
+
+
+def leaves(state: State) -> List[NDArray]:
+    """The arrays of a state."""
+    arrays: List[NDArray] = []
+    mapped(state, arrays.append)
+    return arrays
+
+
+def mapped(state: State, change: Callable[[Any], Any]) -> State:
+    """The same structure, with each array changed."""
+    if isinstance(state, (tuple, list)):
+        return type(state)(mapped(part, change) for part in state)
+    return None if state is None else change(state)

@@ -9,7 +9,7 @@ from mxdp.collectives.shards import ShardedSync
 from mxdp.experiments.data_parallel import sharded_optimizer
 from mxdp.experiments.lab.module import Case, Question
 from mxdp.experiments.oracle import count
-from mxdp.gluon.sharded import Shards
+from mxdp.gluon.updater import Shards
 
 S = little(Question(sharded_optimizer), kind="cpu")
 PARAMS = 784 * 64 + 64 * 64 + 64 * 10 + 2 * 64 + 10

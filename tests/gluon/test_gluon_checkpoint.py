@@ -172,11 +172,17 @@ def test_another_training_is_refused_and_loses_nothing(other, named, call, tmp_p
 
 
 @pytest.mark.parametrize("kind", [mxdp.Trainer, gluon.Trainer])
-def test_a_scheduler_that_can_not_be_saved_is_a_sentence(kind, tmp_path):
+def test_states_that_can_not_be_saved_or_loaded_are_a_sentence(kind, tmp_path, monkeypatch):
     net, _ = ready()
     options = {"lr_scheduler": type("Local", (mx.lr_scheduler.FactorScheduler,), {})(step=3)}
     with pytest.raises(MxdpError, match="of classes that stand at the top of a module"):
         Checkpoint(tmp_path).save(net, kind(net.collect_params(), "sgd", options))
+    monkeypatch.setattr("mxdp.gluon.checkpoint._states", lambda trainer, rank: b"I1x")
+    kept, trainer = Checkpoint(tmp_path), kind(net.collect_params(), "sgd")
+    kept.save(net, trainer)
+    kept.wait()
+    with pytest.raises(MxdpError, match=f"optimiser's state in {tmp_path} can't be taken: these are no states"):
+        kept.load(net, trainer)
 
 
 def ready(optimiser="sgd", dtype="float32", **options):

@@ -12,8 +12,7 @@ from small_training import SGD, assert_equal, backward, by_mxnet, devices, param
 from mxdp.backend import gluon, mx, np
 from mxdp.collectives.shards import ShardedSync
 from mxdp.gluon import Checkpoint, Trainer
-from mxdp.gluon.sharded import ELEMENTWISE
-from mxdp.gluon.states import leaves
+from mxdp.gluon.updater import ELEMENTWISE, leaves
 from mxdp.plans.collective.operations import IN_PLACE_BYTES
 
 OPTIMIZERS = {

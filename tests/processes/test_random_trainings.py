@@ -21,8 +21,7 @@ from hypothesis import strategies as st
 
 from mxdp.backend import autograd, gluon, mx
 from mxdp.gluon import Trainer, trainer
-from mxdp.gluon.sharded import ELEMENTWISE, Shards, WholeParameters
-from mxdp.gluon.updater import Updater
+from mxdp.gluon.updater import ELEMENTWISE, Shards, Updater, WholeParameters
 
 SHAPES = [(3, 5), (5,), (2, 3, 2), (1,), (130, 130), (7,)]
 

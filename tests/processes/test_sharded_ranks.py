@@ -13,7 +13,7 @@ import pytest
 from mxdp.backend import autograd, gluon, mx
 from mxdp.errors import MxdpError
 from mxdp.gluon import Checkpoint, Trainer
-from mxdp.gluon.states import leaves
+from mxdp.gluon.updater import leaves
 
 SHAPES = [(60, 10), (23,), (1,)]
 OPTIMIZERS = {"sgd": {"learning_rate": 0.5, "momentum": 0.5}, "adam": {"learning_rate": 0.5}}

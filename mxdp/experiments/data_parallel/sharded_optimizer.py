@@ -115,7 +115,7 @@ def _coarse(x):
 
 def _state_bytes(trainer, sharded):
     """Of the optimiser's state: in shards on the fullest device, else in all."""
-    from mxdp.gluon.states import leaves
+    from mxdp.gluon.updater import leaves
 
     held: Counter[str] = Counter()
     for state in trainer._updaters[0].states.values():
