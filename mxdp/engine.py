@@ -28,6 +28,7 @@ from functools import partial
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import numpy as onp
+import wrapt
 
 from mxdp.backend import NDArray, mx, npx
 from mxdp.compat import attribute_text
@@ -274,8 +275,11 @@ def _after_fork() -> None:
         _pushing.release()
 
 
-atexit.register(_before_python_ends)
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+@wrapt.when_imported("mxnet")  # after MXNet's own, so these run before them; without MXNet there is nothing to wait for
+def _register(_: Any) -> None:
+    atexit.register(_before_python_ends)
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+
 
 if sys.platform != "linux" or sys.version_info < (3, 10):
     # There, subprocess and multiprocessing's "spawn" fork, not vfork, and without these hooks.
