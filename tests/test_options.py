@@ -61,7 +61,7 @@ COMMANDS = {  # a line, and lines of which each has one other option or argument
         "compare . .. profile": ["compare . .. profile --of epochs"],
         "list": ["list --json"],
         f"report {A.parent}": [
-            f"report {B.parent}", f"report {A.parent} --slides", f"report {A.parent} --picture epochs",
+            f"report {B}", f"report {A.parent} --slides", f"report {A.parent} --picture epochs",
         ],
         f"report {A.parent} --picture epochs": [
             f"report {A.parent} --picture epochs {more}" for more in ("--panel 1", "--format svg")

@@ -174,7 +174,7 @@ def _is_older(shown: words.Shown, beside: Sequence[words.Shown]) -> bool:
 
 def _seconds(shown: words.Shown) -> float:
     """Of one process of each case."""
-    processes = sum(run["settings"].get("processes", len(run["rows"][0]["numbers"]["seconds"])) for run in shown.runs)
+    processes = sum(run["settings"].get("processes", len(run["rows"][0]["processes"])) for run in shown.runs)
     return round(sum(run["elapsed_seconds"] for run in shown.runs) / processes, 1)
 
 
