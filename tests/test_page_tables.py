@@ -10,27 +10,25 @@ import sys
 from pathlib import Path
 
 import pytest
-from mxdp.experiments.harness import results
-from mxdp.experiments.harness.measurement import NO_ANSWER
 
 from mxdp.errors import MxdpError
-from mxdp.experiments.data_parallel.epochs import Epochs
+from mxdp.experiments.data_parallel import epochs
+from mxdp.experiments.lab import result
+from mxdp.experiments.show import words
 
 ROOT = Path(__file__).resolve().parents[1]
 SPEC = importlib.util.spec_from_file_location("tables", ROOT / "tools" / "tables.py")
 tables = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(tables)
 README, EXPERIMENTS, *_ = tables.PAGES
-PIECES = ROOT / "docs" / "pieces.md"
-SILENT = ROOT / "docs" / "silent-bugs.md"
-PREDICT = ROOT / "docs" / "predict.md"
+DOCS = ROOT / "docs"
 
 
 @pytest.fixture
-def epochs():
-    result = results.read(tables.FOLDER / "epochs.json")
-    result["verdict"].update(holds=None, claims=[], busy=None)
-    return {**result, "sources": {}}
+def measured():
+    """A run of ``epochs``, of code that is today's."""
+    (run,) = result.read_folder(tables.FOLDER)["epochs"][-1:]
+    return {**run, "sources": {"mxdp.timing": tables.provenance.sources(["mxdp.timing"], 1e12)["mxdp.timing"]}}
 
 
 @pytest.mark.parametrize("path", [tables.LISTED, *tables.PAGES], ids=lambda path: str(path.relative_to(ROOT)))
@@ -45,15 +43,14 @@ def test_every_comment_in_a_page_is_of_a_table():
         text = path.read_text(encoding="utf-8")
         found[path] = [block[2] for block in tables.BLOCK.finditer(text)]
         assert text.count("<!--") == 2 * len(found[path])
-    expected = {
+    assert {path: kinds for path, kinds in found.items() if kinds} == {
         README: ["answers", "table"],
         EXPERIMENTS: ["experiments", "claims"],
-        PIECES: ["table"],
-        SILENT: ["bugs"],
-        PREDICT: ["published", "table", "table"],
-        ROOT / "docs" / "gpus.md": ["table", "table"],
+        DOCS / "pieces.md": ["table"],
+        DOCS / "silent-bugs.md": ["bugs"],
+        DOCS / "predict.md": ["published", "table", "table"],
+        DOCS / "gpus.md": ["table", "table"],
     }
-    assert {path: kinds for path, kinds in found.items() if kinds} == expected
 
 
 def test_a_number_edited_by_hand_is_put_right_and_the_text_around_it_stays(tmp_path, monkeypatch):
@@ -64,67 +61,38 @@ def test_a_number_edited_by_hand_is_put_right_and_the_text_around_it_stays(tmp_p
     assert tables.written()[copy] == text.replace("## Answers", "## Asked")
 
 
-def test_newer_results_change_every_file(epochs, tmp_path, monkeypatch):
-    folder = Path(shutil.copytree(tables.FOLDER, tmp_path / "reference", ignore=shutil.ignore_patterns("quick")))
-    epochs.update(elapsed_seconds=5000.4)
-    monkeypatch.setattr(Epochs, "finish", lambda *_: None)
-    monkeypatch.setattr(Epochs, "answer", lambda *_: "An epoch is 7 times as fast.")
-    epochs["rows"][0].metrics["sec_per_epoch"] = 123.456
-    results.write(epochs, folder)
-    made = tables.written(folder)
-    before, after = (json.loads(texts[tables.LISTED]) for texts in (tables.written(tables.FOLDER), made))
-    assert after["full"] == {**before["full"], "epochs": 5000}
-    assert after["answers"]["epochs"] == "An epoch is 7 times as fast."
-    assert "| 123.46 |" in made[README]
-    for path in (README, EXPERIMENTS):
-        assert "An epoch is 7 times as fast. |" in made[path]
-    assert "run epochs` | – | 1 h 20 |" in made[EXPERIMENTS]
+def test_results_change_every_file_and_what_was_not_measured_says_so(measured, tmp_path, monkeypatch):
+    def tell(t, s):
+        t.claim("An epoch is fast.", t.one(label="2 devices").seconds, at_most=0.1)
+        t.answer("An epoch is 7 times as fast.")
 
-
-def test_results_of_quick_stand_in_and_claims_have_marks(epochs, tmp_path, monkeypatch):
-    monkeypatch.setattr(Epochs, "answer", lambda *_: "It is slow.")
-    for method in ("finish", "explanation"):
-        monkeypatch.setattr(Epochs, method, lambda *_: None)
-    two = next(row for row in epochs["rows"] if row.label == "2 devices")
-    for row in epochs["rows"] + epochs["references"]:
-        row.rounds = {"repeat": [*range(6)]}
-    two.rounds.update(halves=[0.4, 0.45, 0.5, 0.5, 0.55, 0.6], of_ceiling=[0.5] * 4)
-    epochs.update(preset="quick", elapsed_seconds=42)
-    results.write(epochs, tmp_path / "quick")
+    monkeypatch.setattr(epochs, "tell", tell)
+    processes = len(measured["rows"][0]["processes"])
+    measured["settings"] = {**measured["settings"], "processes": processes}
+    result.write({**measured, "elapsed_seconds": 42.0 * processes}, tmp_path)
     made = tables.written(tmp_path)
     listed = json.loads(made[tables.LISTED])
-    assert (listed["full"], listed["quick"]) == ({}, {"epochs": 42})
-    assert listed["answers"] == {"epochs": "It is slow. (quick)"}
-    assert listed["machine"].endswith(" cores")
-    assert "run epochs` | 42 s | – | It is slow. (quick) |" in made[EXPERIMENTS]
-    assert "| does not hold (quick): 2 devices 0.5 (0.4 to 0.6) |" in made[EXPERIMENTS]
-    assert "| undecided (quick): 2 devices 0.5; about 2 more processes (21 s) would decide it" in made[EXPERIMENTS]
-    assert "| not judged here (quick) |" in made[EXPERIMENTS]
-    assert made[EXPERIMENTS].count("does not hold (") == 1
-    assert "What does a second device bring to an epoch?** (quick)" in made[README]
-    results.write({**epochs, "preset": "full", "verdict": {**epochs["verdict"], "text": NO_ANSWER}}, tmp_path)
-    in_full = tables.written(tmp_path)[EXPERIMENTS]
-    assert f"{NO_ANSWER} |" in in_full
-    assert "| does not hold (quick): 2 devices 0.5 (0.4 to 0.6) |" in in_full
-    assert "`buckets` was not measured yet." in made[PIECES]
-    assert "Gradients one by one" not in made[README] + made[PIECES]
+    assert listed["answers"] == {"epochs": "An epoch is 7 times as fast."}
+    assert listed["seconds"]["full"] == {"epochs": 42.0}
+    for path in (README, EXPERIMENTS):
+        assert "An epoch is 7 times as fast. |" in made[path]
+    assert "| An epoch is fast. | ours | does not hold: 2 devices " in made[EXPERIMENTS]
+    assert "`buckets` was not measured yet." in made[DOCS / "pieces.md"]
+    result.write({**measured, "status": "timeout", "error": "it hung"}, tmp_path)
+    made = tables.written(tmp_path)
+    assert json.loads(made[tables.LISTED])["seconds"]["full"] == {}
+    assert "run epochs` | No answer: it hung. |" in made[EXPERIMENTS]
 
 
 def test_what_one_machine_could_not_answer_is_another_s(tmp_path, monkeypatch):
     """Also if its result is the older one, and of another NumPy."""
     monkeypatch.setattr(tables.provenance, "changes", lambda *_: [])
-    gpu = results.read(tables.WITH_GPU / "torch-two-jobs.json")
-    skipped = {
-        **gpu,
-        "status": "skipped",
-        "error": "there is no GPU",
-        "rows": [],
-        "started": "2999-01-01T00:00:00+00:00",
-    }
-    own = skipped["environment"]
-    skipped["environment"] = {**own, "gpus": [], "cpu_model": "A", "versions": {**own["versions"], "numpy": "9.9"}}
-    results.write(skipped, tmp_path / "a")
-    results.write(gpu, tmp_path / "b")
+    (gpu,) = result.read_folder(tables.WITH_GPU)["torch-two-jobs"]
+    own = gpu["environment"]
+    other = {**own, "gpus": [], "cpu_model": "A", "versions": {**own["versions"], "numpy": "9.9"}}
+    skipped = {**gpu, "status": "skipped", "error": "there is no GPU", "rows": [], "environment": other}
+    result.write({**skipped, "started": "2999-01-01T00:00:00+00:00"}, tmp_path / "a")
+    result.write(gpu, tmp_path / "b")
     alone, both = (
         json.loads(tables.written(*folders)[tables.LISTED])
         for folders in [(tmp_path / "a",), (tmp_path / "a", tmp_path / "b")]
@@ -132,43 +100,21 @@ def test_what_one_machine_could_not_answer_is_another_s(tmp_path, monkeypatch):
     assert alone["answers"] == {"torch-two-jobs": "No answer: there is no GPU."}
     answer = both["answers"]["torch-two-jobs"]
     assert answer.startswith("On 1 GPU (NVIDIA H200), two jobs at once take ")
-    assert answer.endswith(" (on Intel(R) Xeon(R) Processor, 16 cores, NVIDIA H200)")  # the first folder is another
-    assert (alone["machine"], both["machine"]) == ("A, 16 cores", "Intel(R) Xeon(R) Processor, 16 cores, NVIDIA H200")
+    assert answer.endswith(" (on Intel(R) Xeon(R) Processor, 16 cores, NVIDIA H200)")
 
 
-def test_a_failed_run_says_why_and_its_time_is_none(epochs, tmp_path):
-    epochs.update(status="timeout", error="it hung")
-    results.write(epochs, tmp_path)
+@pytest.mark.parametrize(("changed", "older"), [({}, False), ({"mxdp.timing": "0"}, True)])
+def test_a_result_whose_code_has_changed_is_marked_wherever_it_is_shown(changed, older, measured, tmp_path):
+    measured["sources"].update(changed)
+    result.write(measured, tmp_path)
     made = tables.written(tmp_path)
-    assert json.loads(made[tables.LISTED])["full"] == {}
-    assert "run epochs` | – | – | No answer: it hung. |" in made[EXPERIMENTS]
+    for path in (tables.LISTED, README, EXPERIMENTS):
+        assert ("(older)" in made[path]) is older
+        assert ("Older: measured before a change" in made[path]) is (older and path != tables.LISTED)
 
 
-def test_a_result_whose_code_has_changed_is_marked_wherever_it_is_shown(epochs, tmp_path, monkeypatch):
-    def marked(**changed):
-        results.write({**epochs, **changed}, tmp_path / "quick")
-        made = tables.written(tmp_path)
-        shown = ["(quick, older)" in made[path] for path in (tables.LISTED, README, EXPERIMENTS)]
-        assert shown[1:] == ["Older: measured before a change" in made[path] for path in (README, EXPERIMENTS)]
-        return shown
-
-    monkeypatch.setattr(tables.provenance, "ROOT", tmp_path)
-    (tmp_path / "mxdp").mkdir()
-    (tmp_path / "mxdp" / "timing.py").write_text("SECONDS = 1\n")
-    sources = {"mxdp.timing": tables.provenance.fingerprint("SECONDS = 1\n")}
-    epochs["preset"] = "quick"
-    assert marked(sources=sources) == [False] * 3
-    (tmp_path / "mxdp" / "timing.py").write_text("SECONDS = 2\n")
-    assert marked(sources=sources) == [True] * 3
-    assert marked(sources={}) == [False] * 3
-    own = epochs["environment"]
-    newest = {**epochs, "experiment": "tiles", "started": "2999-01-01T00:00:00+00:00"}
-    results.write({**newest, "environment": {**own, "versions": {**own["versions"], "numpy": "9.9"}}}, tmp_path)
-    assert marked(sources={}) == [True] * 3
-
-
-def test_a_table_has_the_rows_and_columns_that_say_something(epochs):
-    known = {("full", "epochs"): {**epochs, "older": False, "elsewhere": ""}}
+def test_a_table_has_the_rows_and_columns_that_say_something(measured):
+    known = {"epochs": tables.Known(words.shown([measured]), False, "")}
     _, _, headings, _, *lines = tables.table(known, "epochs 2 processes.*", README)
     assert headings == "| | s/epoch | samples/s | speed-up |"
     assert [line.split(" | ")[0] for line in lines] == ["| 2 processes, nothing shared"]
@@ -179,8 +125,9 @@ def test_a_table_has_the_rows_and_columns_that_say_something(epochs):
 def test_the_tool_writes_what_differs_and_names_it(tmp_path):
     for name in ("README.md", "docs", "experiments", "mxdp", "tools"):
         (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, tmp_path / name)
-    folder = tmp_path / tables.FOLDER.relative_to(ROOT)
-    results.write({**results.read(folder / "epochs.json"), "elapsed_seconds": 1}, folder)
+    folder = tmp_path / tables.FOLDER.relative_to(ROOT) / "epochs"
+    (path,) = folder.glob("*.json")
+    result.write({**result.read(path), "elapsed_seconds": 1}, folder.parent)
 
     def tool():
         command = [sys.executable, "tools/tables.py"]
@@ -188,10 +135,10 @@ def test_the_tool_writes_what_differs_and_names_it(tmp_path):
 
     done = tool()
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines() == ["written: mxdp/experiments/reference.json", "written: experiments/README.md"]
+    assert done.stdout.splitlines() == ["written: mxdp/experiments/reference.json"]
     assert tool().stdout == ""
-    (folder / "epochs.json").write_text("{", encoding="utf-8")
+    path.write_text("{", encoding="utf-8")
     done = tool()
     assert done.returncode == 1
     assert done.stderr.startswith("mxdp: ")
-    assert "epochs.json is damaged" in done.stderr
+    assert f"{path.name} is damaged" in done.stderr
