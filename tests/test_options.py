@@ -22,8 +22,8 @@ A, B = (REFERENCE / "amd-epyc-2-cores" / name for name in ("epochs", "two-jobs")
 PREDICTED = "predict --speed 1000 --nodes 2"
 RUN, COMPARE = f"run epochs --out {A.parent}", "compare . .. epochs"
 SETTINGS = (
-    "--preset full", "--devices 1,3", "--kind cpu", "--data digits", "--data-dir d", "--seed 3", "--processes 2", "--rounds 2",
-    "--timeout 9",
+    "--preset full", "--devices 1,3", "--kind cpu", "--data digits", "--data-dir d", "--seed 3", "--processes 2",
+    "--rounds 2", "--timeout 9",
 )  # fmt: skip
 COMMANDS = {  # a line, and lines of which each has one other option or argument
     "plans": {
@@ -152,7 +152,8 @@ def seen(monkeypatch, tmp_path, capsys):
         return [*calls, *capsys.readouterr(), new]
 
     for owner, attribute, result in (
-        (session, "ask", True), (compare, "measured", []), (doctor, "main", 0), (page, "write_report", "page"), (pictures, "export", "picture"),
+        (session, "ask", True), (compare, "measured", []), (doctor, "main", 0),
+        (page, "write_report", "page"), (pictures, "export", "picture"),
         (of("exercises"), "check", {"right": True}), (of("exercises"), "show", None), (of("exercises"), "junit", "xml"),
         (of("book"), "run", 0), (of("launch"), "Launch", None),
     ):  # fmt: skip

@@ -18,7 +18,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from mxdp.experiments.lab import result
 from mxdp.experiments.lab.module import Case, Question, Settings, discover
-from mxdp.experiments.lab.run import combined
+from mxdp.experiments.lab.rows import combined
 
 ENVIRONMENT = {"memory_bytes": None, "threads": None, "gpus": [], "variables": {}}
 

@@ -319,7 +319,8 @@ def test_the_garbage_collector_may_end_a_no_sync():
     cycle.append(cycle)
     del sync, cycle
     gc.collect()
-    assert marks and all(marks)
+    assert marks
+    assert all(marks)
     gc.collect()
     assert me[0]() is None
 

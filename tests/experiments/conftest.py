@@ -95,7 +95,7 @@ def record(name="fake", **changes):
         return {
             "label": label, "reference": reference, "devices": [f"cpu({n})" for n in range(devices)],
             "case": {"devices": devices, "processes": 1, "engine": ""}, "facts": {"word": "x"},
-            "processes": [{"seconds": s, **{name: own[n] for name, own in numbers.items()}} for n, s in enumerate(seconds)],
+            "processes": [{"seconds": s, **{key: x[n] for key, x in numbers.items()}} for n, s in enumerate(seconds)],
             "oracle": {"checked": 617, "wrong": 0},
         }  # fmt: skip
 

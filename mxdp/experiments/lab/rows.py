@@ -194,6 +194,32 @@ def smallest(numbers: Iterable[Number]) -> Number:
     return by_process(lambda *values: min(values), *numbers)
 
 
+def combined(values: Sequence[Mapping[str, Any]]) -> Dict[str, Any]:
+    """What a process says, which has measured these rounds: of numbers the median, of truths whether all were true, of
+    dicts of numbers this of each entry, of anything else the last.
+
+    >>> combined([{"x": 3, "y": True, "z": {"a": 1.0}}, {"x": 1, "y": False, "z": {"a": 2.0}}])
+    {'x': 2.0, 'y': False, 'z': {'a': 1.5}}
+    """
+    found: Dict[str, Any] = {}
+    for name in dict.fromkeys(name for own in values for name in own):
+        known = [own[name] for own in values if own.get(name) is not None]
+        if known and all(isinstance(value, bool) for value in known):
+            found[name] = all(known)
+        elif known and all(isinstance(value, (int, float)) for value in known):
+            found[name] = statistics.median(known) if len(known) > 1 else known[0]
+        elif known and all(map(is_numeric, known)):
+            found[name] = combined(known)
+        else:
+            found[name] = known[-1] if known else None
+    return found
+
+
+def is_numeric(value: Any) -> bool:
+    """True for a dict of numbers."""
+    return bool(value) and isinstance(value, Mapping) and all(type(x) in (int, float) for x in value.values())
+
+
 class Row:
     """What was measured of one case: ``seconds`` and other numbers, and the case's settings and facts, as attributes.
     ``tell`` may set more. ``devices`` is how many they are, ``device_names`` what they are called, and ``cores`` how

@@ -11,7 +11,6 @@ import datetime
 import json
 import os
 import shutil
-import statistics
 import sys
 import tempfile
 import time
@@ -25,8 +24,9 @@ from mxdp import process
 from mxdp.errors import MxdpError, UsageError, described, plural
 from mxdp.experiments.lab import provenance, ranks, result
 from mxdp.experiments.lab.module import Case, Question, Settings, lacking
+from mxdp.experiments.lab.rows import combined
 from mxdp.experiments.lab.start import Failure, wait_for
-from mxdp.experiments.lab.told import is_numeric, told
+from mxdp.experiments.lab.told import told
 
 Line = Mapping[str, Any]
 Progress = Callable[[str, int, int, Optional[Dict[str, Any]]], Any]
@@ -267,27 +267,6 @@ def run(question: Question, preset: str, settings: Settings, folder: Path, progr
     except (MxdpError, ValueError) as error:
         record.update(status="failed", error="; ".join(filter(None, [record["error"], str(error)])))
     return record
-
-
-def combined(values: Sequence[Mapping[str, Any]]) -> Dict[str, Any]:
-    """What a process says, which has measured these rounds: of numbers the median, of truths whether all were true, of
-    dicts of numbers this of each entry, of anything else the last.
-
-    >>> combined([{"x": 3, "y": True, "z": {"a": 1.0}}, {"x": 1, "y": False, "z": {"a": 2.0}}])
-    {'x': 2.0, 'y': False, 'z': {'a': 1.5}}
-    """
-    found: Dict[str, Any] = {}
-    for name in dict.fromkeys(name for own in values for name in own):
-        known = [own[name] for own in values if own.get(name) is not None]
-        if known and all(isinstance(value, bool) for value in known):
-            found[name] = all(known)
-        elif known and all(isinstance(value, (int, float)) for value in known):
-            found[name] = statistics.median(known) if len(known) > 1 else known[0]
-        elif known and all(map(is_numeric, known)):
-            found[name] = combined(known)
-        else:
-            found[name] = known[-1] if known else None
-    return found
 
 
 def _error(failures: Sequence[Failure]) -> Optional[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from mxdp.experiments.lab.module import Settings
-from mxdp.experiments.lab.rows import Number, Row
+from mxdp.experiments.lab.rows import Number, Row, is_numeric
 
 NO_ANSWER = "No answer: not every case was measured."
 Bars = Tuple[str, str, float, str, str, Optional[Sequence[Row]]]
@@ -194,11 +194,6 @@ def _numbers(said: Sequence[Mapping[str, Any]], runs: Sequence[int], label: str)
         else:
             found[name] = known[-1] if known else None
     return found
-
-
-def is_numeric(value: Any) -> bool:
-    """True for a dict of numbers."""
-    return bool(value) and isinstance(value, Mapping) and all(type(x) in (int, float) for x in value.values())
 
 
 def told(question: Any, results: Sequence[Mapping[str, Any]]) -> Told:
