@@ -7,6 +7,6 @@ from mxdp.experiments.lab.settings import COMMON
 def little(question, **changes):
     """The settings with which a test runs ``question``, a module or a Question, in a few seconds."""
     given = vars(question)["PRESETS"]["quick"] if "PRESETS" in vars(question) else question.preset("quick")
-    quick = {**COMMON["quick"], **given, "processes": 2}
+    quick = {**COMMON["quick"], **given, "processes": 1}
     data = {"data": "synthetic"} if "data" in quick else {}
     return Settings({**quick, **data, **getattr(question, "LITTLE", {}), **changes})

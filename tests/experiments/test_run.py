@@ -31,7 +31,13 @@ def measure(importable, tmp_path, monkeypatch):
         monkeypatch.setattr(faulty, "TOGETHER", together)
         from conftest import little
 
-        found = run.run(Question(faulty), "quick", little(Question(faulty), faults=faults, **settings), tmp_path, quiet)
+        found = run.run(
+            Question(faulty),
+            "quick",
+            little(Question(faulty), **{"faults": faults, "processes": 2, **settings}),
+            tmp_path,
+            quiet,
+        )
         assert result.read(next((tmp_path / "faulty").glob("*.json"))) == found
         rows = {row["label"]: {**row, "by_name": by_name(row["processes"])} for row in found["rows"]}
         return found, rows
