@@ -15,7 +15,7 @@ from conftest import little
 
 from mxdp.experiments.lab import result
 from mxdp.experiments.lab.module import Skipped, discover, lacking
-from mxdp.experiments.lab.settings import resolve
+from mxdp.experiments.lab.settings import COMMON, resolve
 from mxdp.experiments.oracle import count
 from mxdp.experiments.show import page, terminal
 from mxdp.experiments.show.words import shown
@@ -23,6 +23,11 @@ from mxdp.experiments.show.words import shown
 QUESTIONS = [question for question in discover().values() if question.module.__name__.startswith("mxdp.")]
 COUNTS = Path(__file__).with_name("counts.json")
 """How many numbers the oracle of each case compares. ``MXDP_GOLDEN=write`` writes it anew."""
+GATHERED = {
+    *("combined", "latency-throughput", "layerwise", "pipeline", "strategies", "tiles"),  # test_split, test_stages
+    *("links", "parameter-server", "parallel-evaluation", "silent-bugs"),
+}
+"""What these compare was copied to one device first, or is a count: tests of their own spoil each device."""
 ON_GPUS = ("torch-two-jobs", "torch-copy-overlap")
 """Whose one claim is judged on GPUs alone."""
 
@@ -63,13 +68,13 @@ def test_runs_meets_its_oracle_is_told_and_drawn(question, measured, tmp_path):
 @pytest.mark.parametrize("question", QUESTIONS, ids=name)
 def test_is_well_described(question):
     quick, full = question.preset("quick"), question.preset("full")
-    assert list(quick) == list(full)
+    assert set(quick) - set(COMMON["quick"]) == set(full) - set(COMMON["full"])
     for preset in ("quick", "full"):
         settings = resolve([question], preset, {})[1][question.name]
         assert settings["processes"] >= 6  # fewer give no interval
         assert settings["rounds"] % 2  # of an even number, skewed noise moves the median
     assert question.question.endswith("?")
-    assert set(question.LITTLE) <= set(settings)
+    assert set(question.LITTLE) <= set(settings) or "of" in settings
     for cores in (1, 2, 16):
         assert question.expect(little(question), cores)
     labels = [case.label for case in question.cases(little(question))]
@@ -121,6 +126,8 @@ def test_an_oracle_compares_as_much_as_ever_and_reads_every_device(
     assert (checked > 0, wrong) == (True, 0)
     if os.environ.get("MXDP_GOLDEN") != "write":
         assert checked == known.get(label), "write counts.json anew if this change is meant"
+    if question.name in GATHERED:
+        return
     read = mx.nd.NDArray.asnumpy
     random = onp.random.RandomState(0)
 
