@@ -83,12 +83,11 @@ def test_a_round_has_its_own_prediction_and_the_first_process_alone_looks_at_mem
     case = CASES["2 x gpipe, m = 4"]
     monkeypatch.setattr(case, "number", number, raising=False)
     work = pipeline.set_up(case, SETTINGS)
-    (seconds, first), (_, second) = work.round(), work.round()
-    assert first["predicted_over_measured"] == pytest.approx(first["predicted_seconds"] / seconds)
-    assert first["predicted_seconds"] != second["predicted_seconds"]
+    (_, first), (_, second) = work.round(), work.round()
+    assert first["predicted_over_measured"] != second["predicted_over_measured"]
     assert [len(second["stage_seconds"][way]) for way in ("forward", "backward")] == [2, 2]
-    looks = {"predicted_end", "peak_bytes", "predicted_peak_bytes", "spans", "cuts"} & set(second)
-    assert len(looks) == 5 * (number == 0)
+    looks = {"predicted_end", "peak_bytes", "predicted_peak_bytes", "spans"} & set(second)
+    assert len(looks) == 4 * (number == 0)
 
 
 def test_answers_are_those_of_the_stream():

@@ -14,10 +14,10 @@ import numpy as onp
 
 from mxdp.backend import np
 from mxdp.errors import plural
-from mxdp.experiments.devices import devices_of
+from mxdp.experiments.devices import SEVERAL, devices_of, several
 from mxdp.experiments.lab import Case
 from mxdp.experiments.other_splits import split
-from mxdp.experiments.other_splits.split import ONE_DEVICE, SERIAL, SplitNet, network, several
+from mxdp.experiments.other_splits.split import SERIAL, SplitNet, network
 from mxdp.experiments.other_splits.steps import set_up_steps, tell_steps
 from mxdp.experiments.show import style
 from mxdp.layers import Conv, Relu, forward, param_shapes
@@ -32,6 +32,7 @@ PRESETS = {
     "quick": dict(split.QUICK, devices=[2, 4], size=192, pictures=2, steps=2),
     "full": dict(split.FULL, size=256, pictures=2, steps=2),
 }
+CHECKS = SEVERAL
 LITTLE = dict(size=64, pictures=1, steps=2)
 ODD, ODD_SIDE = 5, 23
 """Samples that the oracle compares, and pixels of a side: no number of tiles divides it, nor what a pooling leaves."""
@@ -52,14 +53,12 @@ def cases(s):
 
 
 def expect(s, cores):
-    said = []
-    for n in several(s):
-        rows, columns = squarest(n)
-        said.append(f"{2 * (rows + columns - 2) / s.size:.1%} of them in {rows} x {columns} tiles")
-    sent = f" A layer of 3 x 3 windows on {s.size} x {s.size} pixels sends {', '.join(said)}." if said else ""
+    grids = [squarest(n) for n in several(s)]
+    sent = ", ".join(f"{2 * (r + c - 2) / s.size:.1%} of them in {r} x {c} tiles" for r, c in grids)
     return (
-        f"With halos there is no error; without, errors reach two pixels from the seams.{sent} The work of the layers "
-        f"before the dense one is divided by at most {plural(cores, 'core')}."
+        "With halos there is no error; without, errors reach two pixels from the seams. A layer of 3 x 3 windows on "
+        f"{s.size} x {s.size} pixels sends {sent}. The work of the layers before the dense one is divided by at most "
+        f"{plural(cores, 'core')}."
     )
 
 
@@ -129,20 +128,16 @@ def tell(t, s):
     for row in t.find(halo=False):
         t.claim(without, row.worst_error, at_least=1, exact=True, source="the slides")
         t.claim(inside, row.worst_error_inside, at_most=0, exact=True, source="the slides")
-    tiles = [row for row in t.rows if row.halo and t.maybe(grid=row.grid, halo=False)]
-    if not tiles:
-        t.answer(ONE_DEVICE)
-        return
     right, wrong = (
-        "right" if not any(value for row in t.find(halo=halo) for value in row.worst_error.values) else "wrong"
-        for halo in (True, False)
+        "wrong" if any(any(row.worst_error.values) for row in t.find(halo=halo)) else "right" for halo in (True, False)
     )
-    last = tiles[-1]
+    without = t.find(halo=False)[-1]
+    last = t.one(grid=without.grid, halo=True)
     t.answer(
         f"At the seams, pixels are {right} with halos and {wrong} without; training with {last.label} is "
         f"{last.speedup:.2f} times as fast as with whole pictures."
     )
-    halos = last.bytes_moved - t.one(grid=last.grid, halo=False).bytes_moved
+    halos = last.bytes_moved - without.bytes_moved
     moved, halos = (style.number(number.median / 1e6) for number in (last.bytes_moved, halos))
     t.explain(f"Of the {moved} MB that {last.label} move in a step, {halos} MB are halos.")
 
