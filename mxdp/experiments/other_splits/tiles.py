@@ -131,13 +131,13 @@ def tell(t, s):
     right, wrong = (
         "wrong" if any(any(row.worst_error.values) for row in t.find(halo=halo)) else "right" for halo in (True, False)
     )
-    without = t.find(halo=False)[-1]
-    last = t.one(grid=without.grid, halo=True)
+    bare = t.find(halo=False)[-1]
+    last = t.one(grid=bare.grid, halo=True)
     t.answer(
         f"At the seams, pixels are {right} with halos and {wrong} without; training with {last.label} is "
         f"{last.speedup:.2f} times as fast as with whole pictures."
     )
-    halos = last.bytes_moved - without.bytes_moved
+    halos = last.bytes_moved - bare.bytes_moved
     moved, halos = (style.number(number.median / 1e6) for number in (last.bytes_moved, halos))
     t.explain(f"Of the {moved} MB that {last.label} move in a step, {halos} MB are halos.")
 
