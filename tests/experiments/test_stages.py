@@ -10,9 +10,8 @@ from mxdp.backend import mx
 from mxdp.experiments.lab.module import Question
 from mxdp.experiments.oracle import count
 from mxdp.experiments.other_splits import latency_throughput, pipeline
-from mxdp.experiments.other_splits.split import SplitNet, memory, network, workers
+from mxdp.experiments.other_splits.split import SplitNet, memory, network
 from mxdp.plans.pipeline import pipeline as planned
-from mxdp.process import cores
 
 DEVICES = [mx.cpu(0), mx.cpu(1)]
 SETTINGS = little(Question(pipeline), kind="cpu", batch_size=16)
@@ -120,10 +119,6 @@ def test_memory_is_not_counted_where_mxnet_would_abort():
     many = SplitNet("pipeline", *network("stages"), [mx.cpu(0), mx.cpu(1000)], 0, {"cuts": (4,)})
     assert memory(many.devices, [0, 0], lambda: None) is None
     assert pipeline.recorded_spans(many.make(), *many.batch(2)) == []
-
-
-def test_python_and_cpu_devices_share_the_cores():
-    assert workers(DEVICES) == cores()
 
 
 @pytest.mark.parametrize(("cores", "held"), [(2.0, [True, False, False]), (1.0, [])])

@@ -85,8 +85,7 @@ def oracle(case, s):
 
 
 def set_up(case, s):
-    """A round makes its own vectors: the cases share a process, and none may hold memory while another is measured. It
-    compares what it has summed."""
+    """A round makes its own vectors, as the cases share a process, and compares what it has summed."""
     devices, nbytes = _devices(case, s), s.nbytes // 4 * 4
     schedule = schedule_of(case, nbytes // 4)
     rounds = itertools.count()

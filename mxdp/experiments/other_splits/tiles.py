@@ -143,25 +143,22 @@ def tell(t, s):
 
 
 def _draw(figure, rows):
-    maps = [row for row in reversed(rows) if row.grid == rows[-1].grid]  # the errors without halos first
-    heights = [3.1, len(rows) * style.BAR_HEIGHT + 0.9]  # inches for the maps of errors, and for the bars
+    """The error of each pixel, from white (none) to red, first without halos; below it the times."""
+    maps = [row for row in reversed(rows) if row.grid == rows[-1].grid]
+    heights = [3.1, len(rows) * style.BAR_HEIGHT + 0.9]  # inches
     grid = figure.add_gridspec(2, len(maps), height_ratios=heights)
-    worst = max(row.worst_error.median for row in maps) or 1.0
-    above = [figure.add_subplot(grid[0, column]) for column in range(len(maps))]
-    images = [_draw_map(axes, row, worst) for axes, row in zip(above, maps)]
-    figure.colorbar(images[0], ax=above, label="error (dashed: the seams)", location="bottom", shrink=0.7)
+    worst, above = max(row.worst_error.median for row in maps) or 1.0, []
+    for column, row in enumerate(maps):
+        axes, errors = figure.add_subplot(grid[0, column]), row.error_map
+        image = axes.imshow(errors, cmap="Reds", vmin=0, vmax=worst)
+        axes.set(title=f"{row.label}:\nlargest error {row.worst_error.median:g}", xticks=[], yticks=[])
+        axes.grid(visible=False)
+        axes.spines[:].set_visible(True)
+        for line, length, parts in zip((axes.axhline, axes.axvline), (len(errors), len(errors[0])), row.grid):
+            for seam in cuts(length, parts):
+                line(seam - 0.5, color=style.GREY, linestyle="--", linewidth=1)
+        above.append(axes)
+    figure.colorbar(image, ax=above, label="error (dashed: the seams)", location="bottom", shrink=0.7)
     colours = [style.GREY if row.strategy == SERIAL else style.COLOURS[0 if row.halo else 1] for row in rows]
     style.row_bars(figure, rows, "ms a step", colours, 1e3, figure.add_subplot(grid[1, :]))
     figure.set_figheight(sum(heights))
-
-
-def _draw_map(axes, row, worst):
-    """The error of each pixel, from white (none) to red (``worst``)."""
-    errors = row.error_map
-    axes.set(title=f"{row.label}:\nlargest error {row.worst_error.median:g}", xticks=[], yticks=[])
-    axes.grid(visible=False)
-    axes.spines[:].set_visible(True)
-    for line, length, parts in zip((axes.axhline, axes.axvline), (len(errors), len(errors[0])), row.grid):
-        for seam in cuts(length, parts):
-            line(seam - 0.5, color=style.GREY, linestyle="--", linewidth=1)
-    return axes.imshow(errors, cmap="Reds", vmin=0, vmax=worst)
