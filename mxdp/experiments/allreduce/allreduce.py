@@ -38,13 +38,6 @@ CHECKS = SEVERAL
 LITTLE = dict(sizes=[4, 1 << 20])
 NAMES = sorted(ALGORITHMS)
 """A row of ``auto`` has the numbers of what it chose in this list: a result keeps no words of each process."""
-JUDGED = (
-    "'auto' takes at most 1.1 times as long as the fastest algorithm, also for the size for which it chooses worst, on "
-    "each number of devices: with the speeds that mxdp.calibrate measures.",
-    "'auto' takes at most 1.1 times as long with mxdp's own speeds, too: those of an Intel Xeon or an AMD EPYC, if "
-    "nobody calibrates.",
-)
-"""Of its choices with the speeds that were measured in the same process, and of those by default."""
 LARGE = 1 << 20
 """Bytes from which on an array is large: the cost model is judged by these."""
 
@@ -196,7 +189,13 @@ def _tell_claims(t):
                     source="the cost model",
                 )
     worst = []
-    for which, sentence in zip(("choice", "default_choice"), JUDGED):
+    judged = {
+        "choice": "'auto' takes at most 1.1 times as long as the fastest algorithm, also for the size for which it "
+        "chooses worst, on each number of devices: with the speeds that mxdp.calibrate measures.",
+        "default_choice": "'auto' takes at most 1.1 times as long with mxdp's own speeds, too: those of an Intel Xeon "
+        "or an AMD EPYC, if nobody calibrates.",
+    }
+    for which, sentence in judged.items():
         over = []
         for auto in autos:
             work = {name: _tell_operations(name, auto.devices, *_shape(auto)) for name in NAMES}

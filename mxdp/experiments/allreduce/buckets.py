@@ -28,7 +28,7 @@ COMPARED = "every gradient of every replica, against the exact sum"
 TOGETHER = True
 PRESETS = {
     "quick": dict(devices=[2, 4], bucket_mb=[4.0, 25.0], images=4, timeout=120.0),
-    "full": dict(devices=[2, 4, 8], bucket_mb=[0.25, 4.0, 25.0], images=4),
+    "full": dict(devices=[2, 4, 8], bucket_mb=[0.25, 4.0, 25.0], images=4, timeout=900.0),
 }
 LITTLE = dict(devices=[2], bucket_mb=[1.0], images=1)
 NETS = {"lenet": ("LeNet", 0.9), "resnet18": ("ResNet-18", 0.75)}

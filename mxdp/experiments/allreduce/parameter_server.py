@@ -39,7 +39,7 @@ COMPARED = "every element of every replica after three sums, exactly"
 TOGETHER = True
 PRESETS = {
     "quick": dict(devices=[4], nbytes=1 << 24, timeout=120.0),
-    "full": dict(devices=[4], nbytes=160_000_000),
+    "full": dict(devices=[4], nbytes=160_000_000, timeout=900.0),
 }
 CHECKS = SEVERAL
 LITTLE = dict(nbytes=65536)

@@ -31,10 +31,10 @@ ONE = "1 device"
 def cases(s):
     layouts = [(ONE, 1, 1)]
     for n in several(s):
-        layouts += [(f"{n} stages", n, 1), (f"{n} replicas", 1, n)]
-    for layout, stages, replicas in layouts:
+        layouts += [(f"{n} stages", n, n), (f"{n} replicas", n, 1)]
+    for layout, n, stages in layouts:
         for batch in s.batches:
-            yield Case(f"{layout}, batch {batch}", stages * replicas, layout=layout, stages=stages, batch=batch)
+            yield Case(f"{layout}, batch {batch}", n, layout=layout, stages=stages, batch=batch)
 
 
 def expect(s, cores):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, Callable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
@@ -90,7 +90,7 @@ class SplitNet:
     shape: Shape
     devices: Sequence[Device]
     seed: int
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any]
 
     def make(self) -> Any:
         """The strategy (:class:`mxdp.parallel.strategy.Strategy`), with the initial parameters."""
