@@ -173,9 +173,9 @@ def tell(t, s):
         for auto in t.find(net=net, devices=n, run=None, algorithm=AUTO, bucket_mb=DEFAULT_MB):
             choices += tell_over_others(auto, does[auto], does)
     for net, (title, bound) in NETS.items():
-        ours = f"On 2 and on 4 devices, the fastest of ours sums {title}'s gradients in at most {bound} of the time"
+        what = f"On 2 and on 4 devices, the fastest of ours sums {title}'s gradients in at most {bound} of the time"
         for number in over[net]:
-            t.claim(f"{ours} of MXNet's device store.", number, at_most=bound)
+            t.claim(f"{what} of MXNet's device store.", number, at_most=bound)
     tell_choices(
         t,
         f"With buckets of {DEFAULT_MB:g} MiB, the default, 'auto' takes at most 1.1 times as long as the fastest of "
