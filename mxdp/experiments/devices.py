@@ -15,6 +15,13 @@ WARM_UP = 20
 """Steps of training before a clock starts: until then MXNet finds its memory, and Linux its pages. Where a process
 measures one round, all of that would be in it."""
 FEWEST = 2
+SEVERAL = {"devices": (lambda counts: max(counts) > 1, "numbers of which one is above 1, as in 2,4")}
+"""Checks of the settings of a question that one device can't answer."""
+
+
+def several(s: Settings) -> List[int]:
+    """The numbers of devices above 1."""
+    return [n for n in s.devices if n > 1]
 
 
 def devices_of(case: Case, s: Settings) -> List[Device]:

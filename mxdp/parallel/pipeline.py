@@ -127,11 +127,6 @@ class Pipeline(Strategy):
         numbers = sum(2 * traffic.elements(self.shapes[cut]) for cut in self.cuts) + 1
         return batch_size * numbers * self.itemsize if self.cuts else 0
 
-    def scores_bytes(self, samples: int) -> int:
-        """What :meth:`Pipeline.scores` moves: the activations at each cut, and the scores, to the first device."""
-        numbers = sum(traffic.elements(self.shapes[place]) for place in (*self.cuts, -1))
-        return samples * numbers * self.itemsize if self.cuts else 0
-
     def lasting_bytes(self, batch_size: int) -> List[int]:
         """See :func:`mxdp.parallel.footprint.lasting_numbers`."""
         return self._of_stages(lasting_numbers, batch_size)

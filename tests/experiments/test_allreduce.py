@@ -56,12 +56,9 @@ def test_the_machine_is_measured_once_a_round_and_auto_chooses_by_the_first(monk
 
 
 def test_one_device_is_not_measured_against_a_model():
-    s = little(find("allreduce"), devices=[1], sizes=[4])
-    cases = {case.algorithm: case for case in allreduce.cases(s)}
-    assert allreduce.set_up(cases["ring"], s).round()[1] == {"chosen": "ring"}
-    found = Told([row(name, 1, 4, [1.0] * 12) for name in cases])
-    allreduce.tell(found, s)
-    assert (found.sentence, found.explanation) == ("One device has nothing to sum.", "Run it with --devices 2,4.")
+    s = little(find("allreduce"), devices=[1, 2], sizes=[4])
+    ring = next(case for case in allreduce.cases(s) if case.algorithm == "ring")
+    assert allreduce.set_up(ring, s).round()[1] == {"chosen": "ring"}
 
 
 def row(name, devices, nbytes, seconds, **more):

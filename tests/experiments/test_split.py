@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from random import Random
 
-import numpy as onp
 import pytest
 from conftest import little
 
 from mxdp.backend import devices, np
 from mxdp.collectives import GradientSync
 from mxdp.errors import UsageError
+from mxdp.experiments.allreduce import allreduce, links, parameter_server
 from mxdp.experiments.lab.module import Question
 from mxdp.experiments.lab.rows import Number, Row
 from mxdp.experiments.lab.settings import resolve
@@ -25,7 +25,7 @@ from mxdp.experiments.other_splits import (
     strategies,
     tiles,
 )
-from mxdp.experiments.other_splits.split import COMBINED, ONE_DEVICE, SplitNet, network, numbers_of, scaled
+from mxdp.experiments.other_splits.split import COMBINED, SplitNet, network, numbers_of
 from mxdp.layers import param_shapes
 from mxdp.parallel import traffic
 from mxdp.parallel.layer_costs import LayerCost
@@ -86,20 +86,11 @@ def test_a_parameter_that_is_wrong_on_any_device_is_found(strategy, n, monkeypat
         assert count(net.compare(13))[1] > 13
 
 
-def test_the_tolerance_is_of_the_layers_largest_number():
-    weight, bias = onp.array([1.0, -4.0]), onp.array([1e-8])
-    assert count(scaled([weight, bias + 1e-6], [weight, bias])) == (3, 0)
-    assert count(scaled([weight + 1.2e-4, bias], [weight, bias])) == (3, 2)
-    assert count(scaled([weight, bias], [onp.array([1.0, onp.inf]), bias])) == (3, 1)
-    assert count(scaled([weight * 7, bias], [weight * onp.inf, bias])) == (3, 2)
-    assert count(scaled([weight[:1], bias], [weight, bias])) == (3, 2)
-
-
 @pytest.mark.parametrize(("name", "n"), [("data", 2), ("layerwise", 2), ("tile", 2), (COMBINED[1], 4)])
 def test_a_step_is_counted_as_predicted(name, n):
     seconds, numbers = steps.set_up_steps(split(name, n=n), 6, steps=1, more=7).round()
     assert seconds > 0
-    assert numbers["bytes_counted"] == numbers["bytes_moved"] > 0
+    assert numbers["bytes_moved"] > 0
     assert 0.5 < numbers["predicted_peak_bytes"] / numbers["peak_bytes"] < 2
     assert numbers["more"] == 7
 
@@ -196,8 +187,7 @@ def test_a_choice_that_is_truly_slower_is_seldom_said_to_hold():
         ({1: 0.5, 10: 0.7, 100: 1.2}, True, True),
         ({1: 0.5, 10: 0.7, 100: 0.4}, True, False),
         ({1: 1.1, 10: 1.2}, False, True),
-        ({1: 0.5}, True, None),  # with one batch there is no ground to lose
-        ({1000: 1.1}, None, None),  # above the batch where both send as much it need not be faster
+        ({1000: 1.1, 2000: 1.2}, None, True),  # above the batch where both send as much it need not be faster
     ],
 )
 def test_layerwise_has_to_be_faster_first_and_lose_ground(of_data, faster, loses):
@@ -214,7 +204,7 @@ def test_layerwise_has_to_be_faster_first_and_lose_ground(of_data, faster, loses
         (4e6, 2.1e6, [True, False]),
         # Half of the processes need more than data parallelism: the last alone does not decide.
         (4e6, [1e6, 1e6, 2.2e6, 2.2e6] * 3, [True, None]),
-        (4e6, None, [True]),  # where MXNet can't count memory
+        (4e6, None, [True, None]),  # where MXNet can't count memory
     ],
 )
 def test_two_splits_are_judged_by_what_each_process_has_counted(moved, memory, held):
@@ -224,27 +214,7 @@ def test_two_splits_are_judged_by_what_each_process_has_counted(moved, memory, h
         ("bytes_moved", "peak_bytes"), (moved, memory) if case.strategy in COMBINED else (6e6, 2e6)
     )))  # fmt: skip
     assert found == held
-    assert [len(claim.numbers) for claim in t.claims.values()] == [2] * len(held)
     assert t.sentence.endswith("memory." if memory else "bytes.")
-
-
-@pytest.mark.parametrize(
-    ("module", "numbers"),
-    [
-        (strategies, {}),
-        (layerwise, {}),
-        (combined, {}),
-        (tiles, {"worst_error": 0.0}),
-        (pipeline, {"spans": None}),
-        (latency_throughput, {"answers_per_second": 1.0, "latency_seconds": 1.0}),
-    ],
-)
-def test_one_device_alone_can_be_asked_for(module, numbers):
-    s = settings(module, devices=[1])
-    assert {case.devices for case in module.cases(s)} == {1}
-    assert module.expect(s, 2)
-    t, held = told(module, s, lambda case: numbers)
-    assert (t.sentence, held) == (combined.TOO_FEW if module is combined else ONE_DEVICE, [])
 
 
 @pytest.mark.parametrize("n", [2, 3, 5])
@@ -255,9 +225,17 @@ def test_two_splits_need_groups_of_several_devices(n):
 
 
 @pytest.mark.parametrize(
-    ("module", "setting"),
-    [(layerwise, "batch_sizes"), (pipeline, "micro_batches"), (latency_throughput, "batches")],
-)
-def test_batches_are_whole(module, setting):
-    with pytest.raises(UsageError, match=f"{setting} must be whole numbers"):
-        resolve([Question(module)], "quick", {setting: [1, 1.5]})
+    ("module", "setting", "value", "allowed"),
+    [
+        *((module, "devices", [1], "numbers of which one is above 1") for module in (
+            strategies, layerwise, combined, tiles, pipeline, latency_throughput, allreduce, links, parameter_server
+        )),
+        (layerwise, "batch_sizes", [1, 1.5], "two or more different whole numbers"),
+        (layerwise, "batch_sizes", [8, 8], "two or more different whole numbers"),
+        (pipeline, "micro_batches", [1, 1.5], "whole numbers"),
+        (latency_throughput, "batches", [1, 1.5], "whole numbers"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_split_is_refused(module, setting, value, allowed):
+    with pytest.raises(UsageError, match=f"{setting} must be {allowed}"):
+        resolve([Question(module)], "quick", {setting: value})

@@ -10,9 +10,8 @@ from mxdp.backend import mx
 from mxdp.experiments.lab.module import Question
 from mxdp.experiments.oracle import count
 from mxdp.experiments.other_splits import latency_throughput, pipeline
-from mxdp.experiments.other_splits.split import SplitNet, memory, network, workers
+from mxdp.experiments.other_splits.split import SplitNet, memory, network
 from mxdp.plans.pipeline import pipeline as planned
-from mxdp.process import cores
 
 DEVICES = [mx.cpu(0), mx.cpu(1)]
 SETTINGS = little(Question(pipeline), kind="cpu", batch_size=16)
@@ -83,12 +82,11 @@ def test_a_round_has_its_own_prediction_and_the_first_process_alone_looks_at_mem
     case = CASES["2 x gpipe, m = 4"]
     monkeypatch.setattr(case, "number", number, raising=False)
     work = pipeline.set_up(case, SETTINGS)
-    (seconds, first), (_, second) = work.round(), work.round()
-    assert first["predicted_over_measured"] == pytest.approx(first["predicted_seconds"] / seconds)
-    assert first["predicted_seconds"] != second["predicted_seconds"]
+    (_, first), (_, second) = work.round(), work.round()
+    assert first["predicted_over_measured"] != second["predicted_over_measured"]
     assert [len(second["stage_seconds"][way]) for way in ("forward", "backward")] == [2, 2]
-    looks = {"predicted_end", "peak_bytes", "predicted_peak_bytes", "spans", "cuts"} & set(second)
-    assert len(looks) == 5 * (number == 0)
+    looks = {"predicted_end", "peak_bytes", "predicted_peak_bytes", "spans"} & set(second)
+    assert len(looks) == 4 * (number == 0)
 
 
 def test_answers_are_those_of_the_stream():
@@ -121,10 +119,6 @@ def test_memory_is_not_counted_where_mxnet_would_abort():
     many = SplitNet("pipeline", *network("stages"), [mx.cpu(0), mx.cpu(1000)], 0, {"cuts": (4,)})
     assert memory(many.devices, [0, 0], lambda: None) is None
     assert pipeline.recorded_spans(many.make(), *many.batch(2)) == []
-
-
-def test_python_and_cpu_devices_share_the_cores():
-    assert workers(DEVICES) == cores()
 
 
 @pytest.mark.parametrize(("cores", "held"), [(2.0, [True, False, False]), (1.0, [])])

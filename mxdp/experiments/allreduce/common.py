@@ -30,19 +30,19 @@ def tell_over_others(auto: Row, chosen: Sequence[Any], does: Mapping[Row, Sequen
     """
     times: Dict[Any, List[Any]] = {}
     for thing in dict.fromkeys(thing for things in does.values() for thing in things if thing is not None):
-        times[thing] = [None] * len(chosen)
+        times[thing] = []
         for k in range(len(chosen)):
-            now = [row.seconds.values[k] for row, things in does.items() if things[k] == thing]
-            now = [seconds for seconds in now if seconds is not None]
-            times[thing][k] = statistics.median(now) if now else None
+            same = [row.seconds.values[k] for row, things in does.items() if things[k] == thing]
+            known = [seconds for seconds in same if seconds is not None]
+            times[thing].append(statistics.median(known) if known else None)
     runs, taken = auto.seconds.runs, [times[thing][k] if thing in times else None for k, thing in enumerate(chosen)]
-    found = []
+    over = []
     for thing, seconds in times.items():
-        if any(own not in (thing, None) for own in chosen):
+        if set(chosen) - {thing, None}:
             other = next(row.label for row, things in does.items() if thing in things)
             label = f"{auto.label}, over {re.split(': |, ', other, maxsplit=1)[1]}"
-            found.append(Number(taken, runs, label) / Number(seconds, runs))
-    return found
+            over.append(Number(taken, runs, label) / Number(seconds, runs))
+    return over
 
 
 def tell_choices(t: Told, sentence: str, over: Sequence[Number]) -> None:

@@ -10,13 +10,12 @@ cores and the memory's bandwidth, which the rows "at once" measure. They also ho
 """
 
 import itertools
-import math
 import statistics
 from dataclasses import asdict
 
 from mxdp.collectives.calibration import calibrate
 from mxdp.errors import plural, size
-from mxdp.experiments.devices import devices_of
+from mxdp.experiments.devices import SEVERAL, devices_of, several
 from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.lab.rows import by_process
 from mxdp.experiments.links import Copies
@@ -33,10 +32,11 @@ PRESETS = {
 }
 LITTLE = dict(sizes=[4, 4096])
 CHECKS = {
+    **SEVERAL,
     "sizes": (
         lambda sizes: len(set(sizes)) > 1 and all(type(nbytes) is int and nbytes % 4 == 0 for nbytes in sizes),
         "two or more different multiples of 4, the bytes of a float32",
-    )
+    ),
 }
 ALIKE = 1.5
 """Links are alike if the slowest pair of different devices takes at most 1.5 times as long as the fastest, for the
@@ -48,9 +48,8 @@ def cases(s):
     most = max(s.devices)
     for i, j in itertools.product(range(most), repeat=2):
         yield Case(f"{i} to {'itself' if i == j else j}", most, pairs=[[i, j]])
-    for n in s.devices:
-        if n > 1:
-            yield Case(f"all {n} at once", n, pairs=[[i, (i + 1) % n] for i in range(n)])
+    for n in several(s):
+        yield Case(f"all {n} at once", n, pairs=[[i, (i + 1) % n] for i in range(n)])
 
 
 def expect(s, cores):
@@ -66,7 +65,6 @@ def expect(s, cores):
 
 
 def oracle(case, s):
-    """Every size."""
     for nbytes in s.sizes:
         yield from _copies(case, s, nbytes).compare()
 
@@ -74,14 +72,14 @@ def oracle(case, s):
 def set_up(case, s):
     """A round times a copy of each size, on fresh arrays; its seconds are those of the largest."""
     devices, sizes = devices_of(case, s), sorted(s.sizes)
-    machine = {"machine": asdict(calibrate(devices))} if len(case.pairs) > 1 else {}
+    machine = asdict(calibrate(devices)) if len(case.pairs) > 1 else None
     _copies(case, s, sizes[0]).seconds()
 
     def one_round():
         times = {str(nbytes): _copies(case, s, nbytes).seconds() for nbytes in sizes}
         return times[str(sizes[-1])], {"seconds_by_bytes": times}
 
-    return Work(one_round, [devices[rank] for rank in sorted(set(itertools.chain(*case.pairs)))], **machine)
+    return Work(one_round, [devices[rank] for rank in sorted(set(itertools.chain(*case.pairs)))], machine=machine)
 
 
 def _copies(case, s, nbytes):
@@ -96,12 +94,17 @@ def tell(t, s):
         row.alpha, row.beta = link.alpha, link.beta
         row.fit_error = statistics.median(abs(link.seconds(nbytes) / times[nbytes] - 1) for nbytes in times)
         row.latency_us, row.bandwidth_gbs = times[min(times)] * 1e6, max(times) / times[max(times)] / 1e9
+    alone = [row for row in t.rows if len(row.pairs) == 1 and len(set(row.pairs[0])) == 2]
+    together = [row for row in t.rows if len(row.pairs) > 1]
+    for row in together:
+        row.over_alone = by_process(
+            lambda mine, *pairs: mine / statistics.median(pairs), row.seconds, *(pair.seconds for pair in alone)
+        )
     t.column("latency_us", "µs", ".1f", about="the time of the smallest copy")
     t.column("bandwidth_gbs", "GB/s", ".1f", about="the bandwidth of the largest")
-    t.column(
-        "alpha", "alpha µs", ".1f", 1e6, about="the time of a copy of m bytes is alpha + m beta, fitted to all sizes"
-    )
-    t.column("beta", "beta ps/B", ".0f", 1e12)
+    about = "the start-up time: the time of a copy of m bytes is alpha + m beta, fitted to all sizes"
+    t.column("alpha", "alpha µs", ".1f", 1e6, about=about)
+    t.column("beta", "beta ps/B", ".0f", 1e12, about="the time of a byte")
     t.column("fit_error", "off", ".0%", about="the fit's median error (caches bend the line)")
     t.column("over_alone", "over alone", ".1f", spread=True, about="the time over that of a pair alone (their median)")
     t.note(
@@ -109,17 +112,7 @@ def tell(t, s):
         "copies to the next; the numbers are those of one device. CPU devices share one memory: if their links differ, "
         "the cause is other work on the machine, or NUMA."
     )
-    t.draw(lambda figure: _draw(figure, t.rows))
-    alone = _tell_pairs(t.rows)
-    if not alone:
-        t.answer("There is no link to measure: that takes two devices.")
-        t.explain("Run it with --devices 4.")
-        return
-    together = [row for row in t.rows if len(row.pairs) > 1]
-    for row in together:
-        row.over_alone = by_process(
-            lambda mine, *pairs: mine / statistics.median(pairs), row.seconds, *(pair.seconds for pair in alone)
-        )
+    t.draw(lambda figure: _draw(figure, t.rows, alone, together))
     speeds = sorted(row.bandwidth_gbs for row in alone)
     t.answer(
         f"A copy of {size(max(s.sizes))} between two devices runs at {speeds[0]:.1f} to {speeds[-1]:.1f} GB/s, "
@@ -137,45 +130,35 @@ def tell(t, s):
 
 
 def _tell_times(row):
-    """Seconds of a copy by its bytes: medians over the processes (in a result from before there were such numbers, they
-    are plain)."""
+    """Seconds of a copy by its bytes: medians over the processes (old results have plain numbers)."""
     return {int(nbytes): getattr(seconds, "median", seconds) for nbytes, seconds in row.seconds_by_bytes.items()}
 
 
-def _tell_pairs(rows):
-    """The rows of one pair of two different devices."""
-    return [row for row in rows if len(row.pairs) == 1 and len(set(row.pairs[0])) == 2]
-
-
-def _draw(figure, rows):
+def _draw(figure, rows, alone, together):
     """GB/s from each device to each device. Below it time by bytes: a thin line for every pair of different devices,
     their medians with the line fitted to these, and the rows in which all copy at once."""
     figure.set_size_inches(style.WIDTH, 2.25 * style.HEIGHT)
     upper, lower = figure.subplots(2, 1)
     speeds = {tuple(row.pairs[0]): row.bandwidth_gbs for row in rows if len(row.pairs) == 1}
     n, most = 1 + max(itertools.chain(*speeds)), max(speeds.values())
-    matrix = [[speeds.get((source, target), math.nan) for target in range(n)] for source in range(n)]
+    matrix = [[speeds[source, target] for target in range(n)] for source in range(n)]
     upper.imshow(matrix, cmap="Blues", vmin=0, vmax=most, aspect="auto")
     for (source, target), value in speeds.items():
         colour, text = "white" if value > most / 2 else style.INK, style.number(value, 3 if n <= 6 else 2)
         upper.text(target, source, text, ha="center", va="center", color=colour)
     upper.grid(visible=False)
     upper.set(xticks=range(n), yticks=range(n), xlabel="to device", ylabel="from device", title="GB/s, largest copy")
-
-    def plot(times, look, **more):
-        lower.plot(list(times), [seconds * 1e6 for seconds in times.values()], look, **more)
-
-    pairs = [_tell_times(row) for row in _tell_pairs(rows) or rows]
-    for number, times in enumerate(pairs):
-        plot(times, "-", color=style.GREY, linewidth=0.6, label="" if number else "each pair")
+    pairs = [_tell_times(row) for row in alone]
     medians = {nbytes: statistics.median(times[nbytes] for times in pairs) for nbytes in pairs[0]}
-    plot(medians, "o", label="median of the pairs")
-    for row in rows:
-        if len(row.pairs) > 1:
-            plot(_tell_times(row), "^", label=row.label)
     link = fit_link(list(medians.items()))
-    plot(
-        {nbytes: link.seconds(nbytes) for nbytes in medians}, "-", color=style.COLOURS[0], label="alpha + bytes x beta"
-    )
+    fitted = {nbytes: link.seconds(nbytes) for nbytes in medians}
+    lines = [
+        *((times, "each pair" if times is pairs[0] else "", dict(color=style.GREY, linewidth=0.6)) for times in pairs),
+        (medians, "median of the pairs", dict(marker="o", linestyle="")),
+        *((_tell_times(row), row.label, dict(marker="^", linestyle="")) for row in together),
+        (fitted, "alpha + bytes x beta", dict(color=style.COLOURS[0])),
+    ]
+    for times, label, look in lines:
+        lower.plot(list(times), [seconds * 1e6 for seconds in times.values()], label=label, **look)
     lower.set(xscale="log", yscale="log", xlabel="bytes", ylabel="µs", title="Time of a copy")
     lower.legend(loc="upper left")

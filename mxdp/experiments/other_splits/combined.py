@@ -7,22 +7,21 @@ where either alone sends as much, 2 x 2 devices send 4 P numbers instead of 6 P.
 parameters, and the activations of a g-th of the batch.
 """
 
+from mxdp.experiments.devices import SEVERAL, several
 from mxdp.experiments.lab import Case, smallest
-from mxdp.experiments.other_splits import panels, split, strategies
-from mxdp.experiments.other_splits.split import COMBINED, GROUPS, NETS, SERIAL, numbers_of, several
-from mxdp.experiments.other_splits.steps import tell_steps
+from mxdp.experiments.other_splits import split, strategies
+from mxdp.experiments.other_splits.split import COMBINED, GROUPS, NETS, SERIAL, numbers_of
+from mxdp.experiments.other_splits.steps import draw_steps, tell_steps
 from mxdp.experiments.show.style import number
 
-SOURCE = (
-    "Narayanan et al., 'Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM', SC 2021: "
-    "PTD-P"
-)
+SOURCE = "Narayanan et al., 'Efficient Large-Scale Language Model Training on GPU Clusters', SC 2021"
 COMPARED = split.COMPARED
 TOGETHER = True
 PRESETS = {
     "quick": dict(split.QUICK, devices=[4], units=512, steps=2),
     "full": dict(split.FULL, devices=[4], units=1024, steps=2),
 }
+CHECKS = SEVERAL
 LITTLE = dict(units=64, steps=1)
 TOO_FEW = f"Two splits at once need {2 * GROUPS} devices, or another even number above: run it with --devices 4."
 """In place of an answer."""
@@ -71,52 +70,47 @@ def tell(t, s):
     t.column("memory_of_data", "of data", ".2f", spread=True, about="the memory over that of data parallelism")
     t.note(
         "'Data 2 x pipeline 2': two groups have half of the batch each, and each group's two devices are a pipeline. "
-        f"Pipelines are GPipe with {strategies.MICRO_BATCHES} micro-batches. The first batch of a net is the one with "
-        "which data parallelism and layerwise partitioning alone move as much."
+        f"Pipelines are GPipe with {strategies.MICRO_BATCHES} micro-batches. With the first batch of a net, data "
+        "parallelism and layerwise partitioning alone move as much."
     )
     blocks = [(NETS[net], t.find(net=net, batch=samples)) for net, samples in _batches(s)]
-    t.draw(lambda figure: panels.draw(figure, blocks))
+    t.draw(lambda figure: draw_steps(figure, blocks))
     for row in t.rows:
         if row.strategy in COMBINED:
-            _tell_savings(t, s, row)
+            alike = dict(net=row.net, batch=row.batch, devices=row.devices)
+            data, other = (t.one(strategy=name, **alike) for name in row.strategy.split(" x "))
+            row.moved_of_less = row.bytes_moved / smallest([data.bytes_moved, other.bytes_moved])
+            row.memory_of_data = row.peak_bytes / data.peak_bytes if row.get("peak_bytes") else None
+            if (row.net, row.batch) == _batches(s)[-1]:
+                t.claim(
+                    "With a sixteenth of that batch, where most of the wide net's memory is that of its parameters, "
+                    "each combination needs at most as much memory on its fullest device as data parallelism alone.",
+                    row.memory_of_data,
+                    at_most=1.0,
+                    source="Narayanan et al.: split the model until it fits in memory, and the batch over the rest",
+                )
+            elif row.strategy == COMBINED[1]:
+                t.claim(
+                    "Data parallelism and layerwise partitioning together move at most as much as the lesser of the "
+                    "two alone, with the batch at which these are equal.",
+                    row.moved_of_less,
+                    at_most=1.0,
+                    exact=True,
+                    source="the cost model",
+                )
     rows = t.find(net="wide", strategy=COMBINED[1])
     if not rows:
         t.answer(TOO_FEW)
         return
     n = rows[0].devices
     even, small = (row for row in rows if row.devices == n)
-    memory, more = (
-        f"{said} {row.memory_of_data:.2f} of data parallelism's memory" if row.get("memory_of_data") else ""
-        for row, said in ((small, ", and with small batches need"), (even, " and needs"))
-    )
-    moved = f"{even.moved_of_less:.2f}"
+    moved, memory = f"{even.moved_of_less:.2f}", ""
+    if small.memory_of_data:
+        memory = f", and with small batches need {small.memory_of_data:.2f} of data parallelism's memory"
     t.answer(f"Two splits on {GROUPS} x {n // GROUPS} devices move {moved} of the better one's bytes{memory}.")
     t.explain(
         "This is the wide net, with layerwise partitioning in each group. Each all-reduce spans fewer devices than "
         f"with one split alone, and each device holds a part of the parameters. With a batch of {even.batch} it moves "
-        f"{moved} of the lesser split's bytes{more}; with {small.batch} it moves {small.moved_of_less:.1f} times as "
-        "many as the lesser. Times can show a gain only where each device has a core of its own."
+        f"{moved} of the lesser split's bytes; with {small.batch} it moves {small.moved_of_less:.1f} times as many as "
+        "the lesser. Times can show a gain only where each device has a core of its own."
     )
-
-
-def _tell_savings(t, s, row):
-    """What this combination moves and needs, over each of its two splits alone."""
-    alike = dict(net=row.net, batch=row.batch, devices=row.devices)
-    data, other = (t.one(strategy=name, **alike) for name in row.strategy.split(" x "))
-    row.moved_of_less = row.bytes_moved / smallest([data.bytes_moved, other.bytes_moved])
-    even = (row.net, row.batch) in _batches(s)[:-1]
-    if even and row.strategy == COMBINED[1]:
-        sentence = (
-            "Data parallelism and layerwise partitioning together move at most as much as the lesser of the two alone, "
-            "with the batch at which these are equal."
-        )
-        t.claim(sentence, row.moved_of_less, at_most=1.0, exact=True, source="the cost model")
-    if row.get("peak_bytes") and data.get("peak_bytes"):
-        row.memory_of_data = row.peak_bytes / data.peak_bytes
-        if not even:
-            sentence = (
-                "With a sixteenth of that batch, where most of the wide net's memory is that of its parameters, each "
-                "combination needs at most as much memory on its fullest device as data parallelism alone."
-            )
-            takeaway = "takeaway 2: split the model until it fits in memory, and the batch over the rest"
-            t.claim(sentence, row.memory_of_data, at_most=1.0, source=f"Narayanan et al. 2021, {takeaway}")

@@ -6,10 +6,10 @@ close behind, so p balanced stages give up to p times the throughput. Replicas d
 
 from mxdp.backend import upload
 from mxdp.errors import plural
-from mxdp.experiments.devices import devices_of, timed
+from mxdp.experiments.devices import SEVERAL, devices_of, several, timed
 from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.other_splits import split
-from mxdp.experiments.other_splits.split import ONE_DEVICE, SplitNet, memory, network, several, stage_cuts, workers
+from mxdp.experiments.other_splits.split import SplitNet, network, stage_cuts, workers
 from mxdp.experiments.show import style
 from mxdp.layers import forward, init
 from mxdp.parallel.stage_times import measure_stages
@@ -23,7 +23,7 @@ PRESETS = {
     "quick": dict(split.QUICK, batches=[1, 8, 64], stream=8),
     "full": dict(split.FULL, batches=[1, 16, 256], stream=8),
 }
-CHECKS = {"batches": split.INTEGERS}
+CHECKS = {**SEVERAL, "batches": split.INTEGERS}
 LITTLE = dict(batches=[1, 2], stream=2)
 ONE = "1 device"
 
@@ -31,22 +31,19 @@ ONE = "1 device"
 def cases(s):
     layouts = [(ONE, 1, 1)]
     for n in several(s):
-        layouts += [(f"{n} stages", n, 1), (f"{n} replicas", 1, n)]
-    for layout, stages, replicas in layouts:
+        layouts += [(f"{n} stages", n, n), (f"{n} replicas", n, 1)]
+    for layout, n, stages in layouts:
         for batch in s.batches:
-            yield Case(f"{layout}, batch {batch}", stages * replicas, layout=layout, stages=stages, batch=batch)
+            yield Case(f"{layout}, batch {batch}", n, layout=layout, stages=stages, batch=batch)
 
 
 def expect(s, cores):
-    said = []
-    for n in several(s):
-        seconds = pipeline_seconds(inference(n, s.stream), [1 / n] * n, cores=cores)
-        said.append(f"{n} equal stages give {s.stream / seconds:.2f} times the throughput of one device")
-    return f"On {plural(cores, 'core')}, {' and '.join(said)}, at the same latency." if said else ONE_DEVICE
+    times = {n: pipeline_seconds(inference(n, s.stream), [1 / n] * n, cores=cores) for n in several(s)}
+    said = [f"{n} equal stages give {s.stream / seconds:.2f} times" for n, seconds in times.items()]
+    return f"On {plural(cores, 'core')}, {' and '.join(said)} the throughput of one device, at the same latency."
 
 
 def oracle(case, s):
-    """Forward passes alone, of every replica."""
     replicas = _replicas(case, s)
     X, _ = replicas[0].batch(case.batch)
     net, shape = network("stages")
@@ -65,10 +62,8 @@ def set_up(case, s):
     def send(batches):
         return [pipes[number % len(pipes)].scores(X) for number in range(batches)]
 
-    send(stream)
-    devices = [device for pipe in pipes for device in pipe.devices]
-    lasting = [2 * own for pipe in pipes for own in pipe.param_bytes()]
-    moved, peak = pipes[0].scores_bytes(batch), memory(devices, lasting, lambda: send(stream))
+    for _ in range(2):
+        send(stream)
     # Each replica gets its share of the stream, and Python pushes to one replica after the other.
     plan, cores = inference(case.stages, -(-stream // len(pipes))), workers(pipes[0].devices)
     crowd = max(1.0, len(pipes) / cores)
@@ -79,9 +74,9 @@ def set_up(case, s):
         slowed = [crowd * stage for stage in times.forward]
         expected = pipeline_seconds(plan, slowed, cores=cores, push=len(pipes) * times.push)
         ratios = dict(answers_per_second=batch * stream / seconds, predicted_over_measured=expected / seconds)
-        return seconds, dict(ratios, latency_seconds=latency, bytes_moved=moved, peak_bytes=peak)
+        return seconds, dict(ratios, latency_seconds=latency)
 
-    return Work(one_round, devices)
+    return Work(one_round)
 
 
 def _replicas(case, s):
@@ -99,11 +94,8 @@ def tell(t, s):
     t.column("answers_of_one", "of 1 dev.", ".2f", spread=True, about="the throughput over that of one device")
     about = "the stream's predicted over its measured time, from those of the stages, each measured alone just before"
     t.column("predicted_over_measured", "model", ".2f", about=about)
-    t.column("bytes_moved", "kB sent", scale=1e-3, about="what a batch sends between devices")
-    t.column("peak_bytes", "MB", ".1f", 1e-6, about="the memory of the device that needs most, as MXNet counts it")
     t.note("With replicas, each device has the whole network, and they take turns.")
     t.draw(lambda figure: _draw(figure, t))
-    t.answer(ONE_DEVICE)
     most = max(s.batches)
     for row in t.rows:
         one = t.one(layout=ONE, batch=row.batch)
@@ -114,27 +106,22 @@ def tell(t, s):
             t.claim(sentence, row.answers_of_one, at_least=1.2, source="the cost model")
             sentence = "With the largest batch, stages have at least 0.9 times the latency of one device."
             t.claim(sentence, row.latency_of_one, at_least=0.9, source="the slides")
-    for stages in several(s)[:1]:
-        row = t.one(batch=most, stages=stages)
-        given = f"{row.answers_of_one:.2f} times the throughput of one device, at {row.latency_of_one:.2f} times its"
-        t.answer(f"With batches of {most}, {row.layout} give {given} latency.")
+    row = t.one(batch=most, stages=several(s)[0])
+    t.answer(
+        f"With batches of {most}, {row.layout} give {row.answers_of_one:.2f} times the throughput of one device, at "
+        f"{row.latency_of_one:.2f} times its latency."
+    )
 
 
 def _draw(figure, t):
-    from matplotlib.patheffects import withStroke
-
     figure.set_size_inches(style.WIDTH, 1.3 * style.HEIGHT)
     axes = figure.add_subplot()
-    for layout, colour in zip(dict.fromkeys(row.layout for row in t.rows), style.COLOURS):
-        points = sorted(
-            (row.batch, row.answers_per_second.median, row.latency_seconds.median * 1e3)
-            for row in t.find(layout=layout)
-        )
-        axes.plot(*list(zip(*points))[1:], "o-", color=colour, label=layout)
-        for batch, *point in points if layout == ONE else ():
-            place = dict(textcoords="offset points", ha="right", color=colour, weight="bold", zorder=5)
-            text = axes.annotate(str(batch), point, (-8, 4), **place)
-            text.set_path_effects([withStroke(linewidth=5, foreground="white")])  # no curve runs through it
+    for layout in dict.fromkeys(row.layout for row in t.rows):
+        rows = sorted(t.find(layout=layout), key=lambda row: row.batch)
+        points = [(row.answers_per_second.median, row.latency_seconds.median * 1e3) for row in rows]
+        axes.plot(*zip(*points), "o-", label=layout)
+        for row, point in zip(rows, points) if layout == ONE else ():
+            axes.annotate(str(row.batch), point, (-8, 4), textcoords="offset points", ha="right", weight="bold")
     axes.set(yscale="log", xlabel="answers a second", ylabel="latency, ms", xlim=(0, None))
     axes.set_title("numbers: batch of each point", loc="right", weight="normal", size=11.5)
     axes.locator_params(axis="x", nbins=5)

@@ -7,9 +7,10 @@ and A = 2 u + 10: forward u outputs and the 10 scores, backward u gradients.
 """
 
 from mxdp.errors import plural
+from mxdp.experiments.devices import SEVERAL, several
 from mxdp.experiments.lab import Case
 from mxdp.experiments.other_splits import split, strategies
-from mxdp.experiments.other_splits.split import ONE_DEVICE, SERIAL, numbers_of, several
+from mxdp.experiments.other_splits.split import SERIAL, numbers_of
 from mxdp.experiments.other_splits.steps import tell_steps
 from mxdp.experiments.show import style
 
@@ -20,7 +21,8 @@ PRESETS = {
     "quick": dict(split.QUICK, units=512, batch_sizes=[16, 128, 2048], steps=3),
     "full": dict(split.FULL, units=1024, batch_sizes=[8, 128, 2048], steps=3),
 }
-CHECKS = {"batch_sizes": split.INTEGERS}
+TWO = (lambda sizes: len(set(sizes)) > 1 and split.INTEGERS[0](sizes), "two or more different whole numbers")
+CHECKS = {**SEVERAL, "batch_sizes": TWO}
 LITTLE = dict(units=16, batch_sizes=[4, 16], steps=2)
 oracle, set_up = strategies.oracle, strategies.set_up
 
@@ -47,27 +49,21 @@ def tell(t, s):
     t.note("The network is three dense layers.")
     t.draw(lambda figure: _draw(figure, t, s))
     params, sums = numbers_of("wide", s.units)
-    answers = []
-    for n in several(s):
-        rows = t.find(strategy="layerwise", devices=n)
-        for row in rows:
-            row.of_data = row.seconds / t.one(strategy="data", devices=n, batch=row.batch).seconds
-        first, last = rows[0], rows[-1]
-        times = [f"{row.of_data:.2f} times as long with a batch of {row.batch:,}" for row in (first, last)]
-        ends = " and ".join(dict.fromkeys(times))
-        answers.append(f"On {n} devices, splitting the layers instead of the batch takes {ends}.")
+    for row in t.find(strategy="layerwise"):
+        row.of_data = row.seconds / t.one(strategy="data", devices=row.devices, batch=row.batch).seconds
+    ends = [(rows[0], rows[-1]) for n in several(s) for rows in [t.find(strategy="layerwise", devices=n)]]
+    for first, last in ends:
         if first.batch < params / sums:
             sentence = "With the smallest batch, if it sends less there, it takes at most as long as data parallelism."
             t.claim(sentence, first.of_data, at_most=1.0, source="the cost model")
-        if first is not last:
-            sentence = "With the largest batch, its time over that of data parallelism is at least what it is with the"
-            t.claim(f"{sentence} smallest.", last.of_data / first.of_data, at_least=1.0, source="the cost model")
-    t.answer([*answers, ONE_DEVICE][0])
+        sentence = "With the largest batch, its time over that of data parallelism is at least what it is with the"
+        t.claim(f"{sentence} smallest.", last.of_data / first.of_data, at_least=1.0, source="the cost model")
+    times = " and ".join(f"{row.of_data:.2f} times as long with a batch of {row.batch:,}" for row in ends[0])
+    t.answer(f"On {several(s)[0]} devices, splitting the layers instead of the batch takes {times}.")
     t.explain(f"Layerwise partitioning sends less than data parallelism up to a batch of {params / sums:,.0f}.")
 
 
 def _draw(figure, t, s):
-    """The dashed line is the batch with which both ways move the same number of bytes."""
     figure.set_figheight(2.2 * style.HEIGHT)
     times, moved = figure.subplots(2, 1)
     for strategy, n in dict.fromkeys((row.strategy, row.devices) for row in t.rows):

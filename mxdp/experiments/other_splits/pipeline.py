@@ -10,13 +10,13 @@ fewer activations.
 import statistics
 
 from mxdp.errors import plural
-from mxdp.experiments.devices import devices_of, timed
+from mxdp.experiments.devices import SEVERAL, devices_of, several, timed
 from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.other_splits import split
-from mxdp.experiments.other_splits.split import LR, ONE_DEVICE, SplitNet, memory, network, several, stage_cuts, workers
-from mxdp.experiments.other_splits.staircases import draw_staircase, tell_panel
+from mxdp.experiments.other_splits.split import LR, SplitNet, memory, network, stage_cuts, workers
+from mxdp.experiments.show import style
 from mxdp.parallel.stage_times import measure_stages
-from mxdp.plans.cost.simulate import pipeline_seconds
+from mxdp.plans.cost.simulate import pipeline_seconds, pipeline_spans
 from mxdp.plans.pipeline import PIPELINES, bubble, pipeline
 from mxdp.tracing import record
 from mxdp.tracing.recording import can_record
@@ -28,9 +28,9 @@ PRESETS = {
     "quick": dict(split.QUICK, batch_size=128, micro_batches=[1, 2, 4, 8]),
     "full": dict(split.FULL, batch_size=256, micro_batches=[1, 2, 4, 8]),
 }
-CHECKS = {"micro_batches": split.INTEGERS}
+CHECKS = {**SEVERAL, "micro_batches": split.INTEGERS}
 LITTLE = dict(batch_size=40, micro_batches=[1, 4])
-SEVERAL = 4
+SOME = 4
 """Micro-batches that must be faster than one."""
 CHECKED = 16
 """Samples that are compared with the serial run, at least."""
@@ -41,25 +41,21 @@ def cases(s):
     for stages in several(s):
         for schedule in sorted(PIPELINES, reverse=True):
             for m in s.micro_batches:
-                own = dict(schedule=schedule, stages=stages, micro_batches=m)
-                yield Case(f"{stages} x {schedule}, m = {m}", stages, **own)
-    yield Case("one device", reference=bool(several(s)), schedule="gpipe", stages=1, micro_batches=1)
+                label = f"{stages} x {schedule}, m = {m}"
+                yield Case(label, stages, schedule=schedule, stages=stages, micro_batches=m)
+    yield Case("one device", reference=True, schedule="gpipe", stages=1, micro_batches=1)
 
 
 def expect(s, cores):
-    if not several(s):
-        return ONE_DEVICE
-
-    def share(stages, m):
-        equal = [1 / (stages * m)] * stages
-        return f"{pipeline_seconds(pipeline('gpipe', stages, m), equal, equal, cores=cores) / 2:.2f}"
-
-    said = (
-        f"{', '.join(share(n, m) for m in s.micro_batches)} of one device's time on {n} devices" for n in several(s)
-    )
-    counts, where = ", ".join(map(str, s.micro_batches)), f"(equal stages, on {plural(cores, 'core')})"
+    said = []
+    for n in several(s):
+        for m in s.micro_batches:
+            equal = [1 / (n * m)] * n
+            share = pipeline_seconds(pipeline("gpipe", n, m), equal, equal, cores=cores) / 2
+            said.append(f"{share:.2f} of one device's time on {n} devices with m = {m}")
     return (
-        f"With m = {counts} micro-batches, a step takes {'; '.join(said)} {where}. Both schedules take the same time."
+        f"With equal stages, on {plural(cores, 'core')}, a step in m micro-batches takes {', '.join(said)}. Both "
+        "schedules take the same time."
     )
 
 
@@ -90,7 +86,6 @@ def set_up(case, s):
         peak_bytes=memory(made.devices, lasting, lambda: made.step(X, y)),
         predicted_peak_bytes=max(map(sum, zip(lasting, made.peak_bytes(size)))),
         spans=recorded_spans(made, X, y),
-        cuts=made.cuts,
     )  # fmt: skip
 
     def one_round():
@@ -99,7 +94,7 @@ def set_up(case, s):
         made.step(X, y)
         seconds = statistics.median(timed(step_and_update) for _ in range(STEPS))
         known = dict(looks, workers=cores, stage_seconds=vars(times))
-        return seconds, dict(known, predicted_seconds=expected, predicted_over_measured=expected / seconds)
+        return seconds, dict(known, predicted_over_measured=expected / seconds)
 
     return Work(one_round, made.devices)
 
@@ -133,7 +128,7 @@ def spans(timeline, made):
 
 def _split(case, s):
     devices = devices_of(case, s)
-    cuts = stage_cuts(devices[0], case.stages, SEVERAL, s.batch_size, s.seed)
+    cuts = stage_cuts(devices[0], case.stages, SOME, s.batch_size, s.seed)
     options = {"micro_batches": case.micro_batches, "schedule": case.schedule, "cuts": cuts}
     return SplitNet("pipeline", *network("stages"), devices, s.seed, options)
 
@@ -152,14 +147,19 @@ def tell(t, s):
     for row in t:
         row.bubble, row.idle = bubble(row.stages, row.micro_batches), tell_idle(row.spans, row.stages)
         row.of_one_device = row.seconds / t.one(stages=1).seconds
-    if not several(s):
-        t.answer(ONE_DEVICE)
-        return
     counts, stages = sorted(s.micro_batches), several(s)[0]
-    fewest, most = counts[0], SEVERAL if SEVERAL in counts else counts[-1]
+    fewest, most = counts[0], SOME if SOME in counts else counts[-1]
     for row in t.rows:
-        if row.stages <= row.workers.median:
-            _tell_claims(t, row, fewest, most)
+        if row.stages <= row.workers.median:  # it has a core for each of its stages
+            what = "The plan predicts the time of a step"
+            where = "times the measured time, with each schedule and number of micro-batches."
+            off, model = row.predicted_over_measured, "the cost model"
+            t.claim(f"{what}: at most 1.15 {where}", off, at_most=1.15, source=model)
+            t.claim(f"{what}: at least 0.85 {where}", off, at_least=0.85, source=model)
+            if row.micro_batches == most != fewest:
+                over = row.seconds / t.one(stages=row.stages, schedule=row.schedule, micro_batches=fewest).seconds
+                what = f"With several micro-batches ({SOME}, if measured, else the most), a step of either schedule"
+                t.claim(f"{what} takes at most as long as with the fewest.", over, at_most=1.0, source=model)
     row = t.one(schedule="gpipe", micro_batches=most, stages=stages)
     t.answer(
         f"On {stages} devices, GPipe with {plural(most, 'micro-batch')} takes {row.of_one_device:.2f} of one device's "
@@ -173,19 +173,7 @@ def tell(t, s):
         )
     shown = t.find(stages=stages, micro_batches=most)
     shown += t.find(stages=stages, micro_batches=fewest)[:1] if most != fewest else []
-    t.draw(lambda figure: draw_staircase(figure, list(map(tell_panel, shown))))
-
-
-def _tell_claims(t, row, fewest, most):
-    """What is claimed of a row that has a core for each of its stages."""
-    for side, bound in (("at most", 1.15), ("at least", 0.85)):
-        where = f"{side} {bound} times the measured time, with each schedule and number of micro-batches."
-        sentence, limit = f"The plan predicts the time of a step: {where}", {side.replace(" ", "_"): bound}
-        t.claim(sentence, row.predicted_over_measured, source="the cost model", **limit)
-    if row.micro_batches == most != fewest:
-        over = row.seconds / t.one(stages=row.stages, schedule=row.schedule, micro_batches=fewest).seconds
-        several = f"With several micro-batches ({SEVERAL}, if measured, else the most), a step of either schedule takes"
-        t.claim(f"{several} at most as long as with the fewest.", over, at_most=1.0, source="the cost model")
+    t.draw(lambda figure: _draw(figure, shown))
 
 
 def tell_idle(spans, stages):
@@ -199,3 +187,39 @@ def tell_idle(spans, stages):
         return None
     starts, stops = ([float(span[place]) for span in spans] for place in (2, 3))
     return 1 - (sum(stops) - sum(starts)) / (stages * (max(stops) - min(starts)))
+
+
+def _draw(figure, rows):
+    """When each task of a step ran, on each stage, or was planned where nothing could be recorded. A box is a task,
+    with its name if there is room. A dashed line marks the predicted end of the last task."""
+    from matplotlib.patches import Patch
+
+    figure.set_size_inches(style.WIDTH, len(rows) * (1.05 + 0.4 * rows[0].stages) + 0.35)
+    parts = figure.subplots(len(rows), 1, squeeze=False, sharex=True)[:, 0]
+    spans = [row.spans or _tell_planned(row) for row in rows]
+    end = 1e3 * max(stop for tasks in spans for *_, stop in tasks)
+    for axes, row, tasks in zip(parts, rows, spans):
+        for stage, name, start, stop in tasks:
+            left, width, forward = 1e3 * start, 1e3 * (stop - start), name.startswith("F")
+            colour, ink = (style.COLOURS[0], "white") if forward else (style.COLOURS[1], style.INK)
+            axes.barh(stage, width, left=left, height=0.8, color=colour, edgecolor="white", linewidth=0.8)
+            text = next((text for text in (name, name[1:]) if width > (0.006 + 0.017 * len(text)) * end), "")
+            axes.annotate(text, (left + width / 2, stage), ha="center", va="center", color=ink, fontsize=9.5)
+        expected = 1e3 * row.predicted_end.median
+        axes.axvline(expected, color=style.INK, linestyle="--", zorder=0.9, label="predicted end")
+        schedule = {"gpipe": "GPipe", "1f1b": "1F1B"}[row.schedule]
+        how = "measured" if row.spans else "as planned"
+        axes.set_title(f"{schedule}, {plural(row.micro_batches, 'micro-batch')}, {how}")
+        axes.set(xlabel="ms", ylim=(row.stages - 0.4, -0.6))
+        axes.set_yticks(range(row.stages), [f"stage {stage}" for stage in range(row.stages)])
+        axes.tick_params(labelbottom=True)
+        axes.grid(axis="y", visible=False)
+    passes = [Patch(color=colour, label=label) for colour, label in zip(style.COLOURS, ("F: forward", "B: backward"))]
+    figure.legend(handles=[*passes, axes.lines[0]], loc="outside lower center", ncols=3)
+
+
+def _tell_planned(row):
+    times, plan = row.stage_seconds, pipeline(row.schedule, row.stages, row.micro_batches)
+    cores = int(row.workers.median)
+    planned = pipeline_spans(plan, times["forward"], times["backward"], cores=cores, push=times["push"])
+    return [(stage, str(task), *span) for (stage, task), span in planned.items()]

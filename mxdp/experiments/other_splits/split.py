@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, Callable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
@@ -10,7 +10,6 @@ import numpy as onp
 
 from mxdp import process
 from mxdp.backend import Device, HostArray, autograd, upload
-from mxdp.experiments.lab import Settings
 from mxdp.experiments.memory import peak_bytes
 from mxdp.experiments.oracle import TOLERANCE, largest
 from mxdp.layers import LENET, BatchNorm, Conv, Dense, LayerParams, Net, Pool, Relu, Shape, forward, init
@@ -34,13 +33,11 @@ STRATEGIES: Mapping[str, Callable[..., Any]] = {
     **{name: partial(Combined, split=split, groups=GROUPS) for name, split in zip(COMBINED, (Pipeline, Layerwise))},
 }  # fmt: skip
 """In the order of their colours."""
-ONE_DEVICE = "One device has nothing to split: run it with --devices 2."
-"""In place of an answer."""
 COMPARED = "losses, scores, each gradient and, after three steps, each parameter"
 QUICK = dict(devices=[2], timeout=120.0)
 FULL = dict(devices=[2, 4], timeout=1200.0)
 """What the presets of this room have in common."""
-INTEGERS = (lambda values: all(type(each) is int for each in values), "whole numbers")
+INTEGERS = (lambda values: all(type(value) is int for value in values), "whole numbers")
 """A check of a setting."""
 STEPS, LR = 3, 0.1
 """Steps after which parameters are compared, and their learning rate."""
@@ -60,11 +57,6 @@ STAGES: Net = (
     Conv(60, kernel=3), Relu(), Conv(60, kernel=3), Relu(), Pool(2, kind="avg"),
     Dense(10),
 )  # fmt: skip
-
-
-def several(s: Settings) -> List[int]:
-    """The numbers of devices on which a network can be split."""
-    return [n for n in s.devices if n > 1]
 
 
 def network(name: str, size: int = 0) -> Tuple[Net, Shape]:
@@ -98,7 +90,7 @@ class SplitNet:
     shape: Shape
     devices: Sequence[Device]
     seed: int
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any]
 
     def make(self) -> Any:
         """The strategy (:class:`mxdp.parallel.strategy.Strategy`), with the initial parameters."""
@@ -124,7 +116,9 @@ class SplitNet:
             made.step(X, y)
         made.update(LR, samples)
         for layer, expected in zip(actual + _to_host(made.params()), self._serial(X, y)):
-            yield from scaled(layer, expected)
+            scale = max(map(largest, expected), default=0.0)
+            for pair in zip(layer, expected):
+                yield (*pair, TOLERANCE, scale)
 
     def _serial(self, X: HostArray, y: HostArray) -> List[List[HostArray]]:
         """The same on the first device alone, in plain MXNet."""
@@ -140,13 +134,6 @@ class SplitNet:
                 expected += _to_host([[losses], *([param.grad for param in layer] for layer in params)])
             sgd(flat(params), LR, len(X))
         return expected + _to_host(params)
-
-
-def scaled(actual: Sequence[HostArray], expected: Sequence[HostArray]) -> Iterator[Tuple[Any, ...]]:
-    """The arrays of one layer in pairs, for an oracle, with the scale of the layer's largest expected number."""
-    scale = max(map(largest, expected), default=0.0)
-    for pair in zip(actual, expected):
-        yield (*pair, TOLERANCE, scale)
 
 
 def memory(devices: Sequence[Device], lasting: Sequence[int], work: Callable[[], Any]) -> Optional[int]:

@@ -9,11 +9,11 @@ layers: 2.9 million parameters, 32 samples).
 """
 
 from mxdp.errors import either, plural
-from mxdp.experiments.devices import devices_of
+from mxdp.experiments.devices import SEVERAL, devices_of, several
 from mxdp.experiments.lab import Case, contenders, fastest
-from mxdp.experiments.other_splits import panels, split
-from mxdp.experiments.other_splits.split import NETS, ONE_DEVICE, SERIAL, SplitNet, network, numbers_of, several
-from mxdp.experiments.other_splits.steps import set_up_steps, tell_steps
+from mxdp.experiments.other_splits import split
+from mxdp.experiments.other_splits.split import NETS, SERIAL, SplitNet, network, numbers_of
+from mxdp.experiments.other_splits.steps import draw_steps, set_up_steps, tell_steps
 from mxdp.experiments.show.style import number
 
 SOURCE = "Dive into Deep Learning, 'Training on Multiple GPUs', the figure of the ways to split"
@@ -23,6 +23,7 @@ PRESETS = {
     "quick": dict(split.QUICK, batch_size=256, units=1024, steps=2),
     "full": dict(split.FULL, batch_size=256, units=2048, steps=2),
 }
+CHECKS = SEVERAL
 LITTLE = dict(batch_size=40, units=16, steps=2)
 WAYS = {
     SERIAL: "serial training",
@@ -49,13 +50,10 @@ def expect(s, cores):
     said = []
     for net, title in NETS.items():
         samples, (params, sums) = _batch(net, s), numbers_of(net, s.units)
-        data, layers = 8 * params / 1e6, 8 * sums * samples / 1e6
+        data, layers = 8e-6 * params, 8e-6 * sums * samples
         less = "data parallelism" if data < layers else "layerwise partitioning"
-        said.append(
-            f"{title}, batch {samples}: {less} sends less. On two devices the gradients are {number(data)} MB, and the "
-            f"sums of layerwise partitioning {number(layers)} MB."
-        )
-    return f"{' '.join(said)} The work is divided by at most {plural(cores, 'core')}, in every way."
+        said.append(f"{title}, batch {samples}: {less} sends less ({number(data)} and {number(layers)} MB).")
+    return f"On two devices, {' '.join(said)} The work is divided by at most {plural(cores, 'core')}, in every way."
 
 
 def oracle(case, s):
@@ -82,32 +80,29 @@ def tell(t, s):
     tell_steps(t, "net")
     t.note(
         f"The pipeline is GPipe with {MICRO_BATCHES} micro-batches. The wide net has three dense layers and an eighth "
-        "of the batch. A pipeline and layerwise partitioning also divide the parameters, for a network that does not "
-        "fit on one device; tiles divide a single picture, which nothing else does."
+        "of the batch. Layers that are cut also divide the parameters, for a network that does not fit on one device; "
+        "tiles divide a single picture."
     )
-    t.draw(lambda figure: panels.draw(figure, [(title, t.find(net=net)) for net, title in NETS.items()]))
-    sentence = (
-        "The cost model finds the fastest way to split each network: its choice takes at most 1.1 times as long as "
-        "every other way, compared process by process."
-    )
+    t.draw(lambda figure: draw_steps(figure, [(title, t.find(net=net)) for net, title in NETS.items()]))
     said = []
     for net, title in NETS.items():
         rows = t.find(net=net)
         chosen, best = fastest(rows, "predicted_seconds"), fastest(rows)
         for row in rows:
-            if row is not chosen:  # against itself alone it could not lose
-                over = chosen.seconds / row.seconds
-                over.label = row.label
-                t.claim(sentence, over, at_most=1.1, source="the cost model")
+            row.of_chosen = chosen.seconds / row.seconds
+            if row is not chosen:
+                t.claim(
+                    "The cost model finds the fastest way to split each network: its choice takes at most 1.1 times as "
+                    "long as every other way, compared process by process.",
+                    row.of_chosen,
+                    at_most=1.1,
+                    source="the cost model",
+                )
+        close = [best, *(row for row in contenders(rows) if row is not best)]
+        name, *others = (f"{WAYS[row.strategy]} on {plural(row.devices, 'device')}" for row in close)
         speed = f", at {rows[0].seconds / best.seconds:.2f} times one device's speed" if best is not rows[0] else ""
-        said.append(_named(best) + speed)
-        close = [_named(row) for row in contenders(rows) if row is not best]
-        if close:
-            t.explain(f"{title}: {either(close)} may be as fast.")
+        said.append(name + speed)
+        if others:
+            t.explain(f"{title}: {either(others)} may be as fast.")
     lenet, wide = said
-    answer = f"For LeNet, the fastest way was {lenet}; for the wide net it was {wide}."
-    t.answer(answer if several(s) else ONE_DEVICE)
-
-
-def _named(row):
-    return f"{WAYS[row.strategy]} on {plural(row.devices, 'device')}"
+    t.answer(f"For LeNet, the fastest way was {lenet}; for the wide net it was {wide}.")

@@ -14,10 +14,10 @@ import numpy as onp
 
 from mxdp.backend import np
 from mxdp.errors import plural
-from mxdp.experiments.devices import devices_of
+from mxdp.experiments.devices import SEVERAL, devices_of, several
 from mxdp.experiments.lab import Case
 from mxdp.experiments.other_splits import split
-from mxdp.experiments.other_splits.split import ONE_DEVICE, SERIAL, SplitNet, network, several
+from mxdp.experiments.other_splits.split import SERIAL, SplitNet, network
 from mxdp.experiments.other_splits.steps import set_up_steps, tell_steps
 from mxdp.experiments.show import style
 from mxdp.layers import Conv, Relu, forward, param_shapes
@@ -32,6 +32,7 @@ PRESETS = {
     "quick": dict(split.QUICK, devices=[2, 4], size=192, pictures=2, steps=2),
     "full": dict(split.FULL, size=256, pictures=2, steps=2),
 }
+CHECKS = SEVERAL
 LITTLE = dict(size=64, pictures=1, steps=2)
 ODD, ODD_SIDE = 5, 23
 """Samples that the oracle compares, and pixels of a side: no number of tiles divides it, nor what a pooling leaves."""
@@ -52,14 +53,12 @@ def cases(s):
 
 
 def expect(s, cores):
-    said = []
-    for n in several(s):
-        rows, columns = squarest(n)
-        said.append(f"{2 * (rows + columns - 2) / s.size:.1%} of them in {rows} x {columns} tiles")
-    sent = f" A layer of 3 x 3 windows on {s.size} x {s.size} pixels sends {', '.join(said)}." if said else ""
+    grids = [squarest(n) for n in several(s)]
+    sent = ", ".join(f"{2 * (r + c - 2) / s.size:.1%} of them in {r} x {c} tiles" for r, c in grids)
     return (
-        f"With halos there is no error; without, errors reach two pixels from the seams.{sent} The work of the layers "
-        f"before the dense one is divided by at most {plural(cores, 'core')}."
+        "With halos there is no error; without, errors reach two pixels from the seams. A layer of 3 x 3 windows on "
+        f"{s.size} x {s.size} pixels sends {sent}. The work of the layers before the dense one is divided by at most "
+        f"{plural(cores, 'core')}."
     )
 
 
@@ -129,44 +128,37 @@ def tell(t, s):
     for row in t.find(halo=False):
         t.claim(without, row.worst_error, at_least=1, exact=True, source="the slides")
         t.claim(inside, row.worst_error_inside, at_most=0, exact=True, source="the slides")
-    tiles = [row for row in t.rows if row.halo and t.maybe(grid=row.grid, halo=False)]
-    if not tiles:
-        t.answer(ONE_DEVICE)
-        return
     right, wrong = (
-        "right" if not any(value for row in t.find(halo=halo) for value in row.worst_error.values) else "wrong"
-        for halo in (True, False)
+        "wrong" if any(any(row.worst_error.values) for row in t.find(halo=halo)) else "right" for halo in (True, False)
     )
-    last = tiles[-1]
+    bare = t.find(halo=False)[-1]
+    last = t.one(grid=bare.grid, halo=True)
     t.answer(
         f"At the seams, pixels are {right} with halos and {wrong} without; training with {last.label} is "
         f"{last.speedup:.2f} times as fast as with whole pictures."
     )
-    halos = last.bytes_moved - t.one(grid=last.grid, halo=False).bytes_moved
+    halos = last.bytes_moved - bare.bytes_moved
     moved, halos = (style.number(number.median / 1e6) for number in (last.bytes_moved, halos))
     t.explain(f"Of the {moved} MB that {last.label} move in a step, {halos} MB are halos.")
 
 
 def _draw(figure, rows):
-    maps = [row for row in reversed(rows) if row.grid == rows[-1].grid]  # the errors without halos first
-    heights = [3.1, len(rows) * style.BAR_HEIGHT + 0.9]  # inches for the maps of errors, and for the bars
+    """The error of each pixel, from white (none) to red, first without halos; below it the times."""
+    maps = [row for row in reversed(rows) if row.grid == rows[-1].grid]
+    heights = [3.1, len(rows) * style.BAR_HEIGHT + 0.9]  # inches
     grid = figure.add_gridspec(2, len(maps), height_ratios=heights)
-    worst = max(row.worst_error.median for row in maps) or 1.0
-    above = [figure.add_subplot(grid[0, column]) for column in range(len(maps))]
-    images = [_draw_map(axes, row, worst) for axes, row in zip(above, maps)]
-    figure.colorbar(images[0], ax=above, label="error (dashed: the seams)", location="bottom", shrink=0.7)
+    worst, above = max(row.worst_error.median for row in maps) or 1.0, []
+    for column, row in enumerate(maps):
+        axes, errors = figure.add_subplot(grid[0, column]), row.error_map
+        image = axes.imshow(errors, cmap="Reds", vmin=0, vmax=worst)
+        axes.set(title=f"{row.label}:\nlargest error {row.worst_error.median:g}", xticks=[], yticks=[])
+        axes.grid(visible=False)
+        axes.spines[:].set_visible(True)
+        for line, length, parts in zip((axes.axhline, axes.axvline), (len(errors), len(errors[0])), row.grid):
+            for seam in cuts(length, parts):
+                line(seam - 0.5, color=style.GREY, linestyle="--", linewidth=1)
+        above.append(axes)
+    figure.colorbar(image, ax=above, label="error (dashed: the seams)", location="bottom", shrink=0.7)
     colours = [style.GREY if row.strategy == SERIAL else style.COLOURS[0 if row.halo else 1] for row in rows]
     style.row_bars(figure, rows, "ms a step", colours, 1e3, figure.add_subplot(grid[1, :]))
     figure.set_figheight(sum(heights))
-
-
-def _draw_map(axes, row, worst):
-    """The error of each pixel, from white (none) to red (``worst``)."""
-    errors = row.error_map
-    axes.set(title=f"{row.label}:\nlargest error {row.worst_error.median:g}", xticks=[], yticks=[])
-    axes.grid(visible=False)
-    axes.spines[:].set_visible(True)
-    for line, length, parts in zip((axes.axhline, axes.axvline), (len(errors), len(errors[0])), row.grid):
-        for seam in cuts(length, parts):
-            line(seam - 0.5, color=style.GREY, linestyle="--", linewidth=1)
-    return axes.imshow(errors, cmap="Reds", vmin=0, vmax=worst)

@@ -11,7 +11,7 @@ NEEDS = ranks.NEEDS[ranks.DDP]
 RUN = "Not run on two GPUs by its authors yet."
 """To be taken away when somebody has."""
 _SLIDES = dict(products=50, size=4000)
-PRESETS: Dict[str, Dict[str, Any]] = {"quick": _SLIDES, "full": dict(_SLIDES, timeout=3600.0)}
+PRESETS: Dict[str, Dict[str, Any]] = {"quick": dict(_SLIDES, timeout=300.0), "full": dict(_SLIDES, timeout=3600.0)}
 LITTLE = dict(kind="cpu", size=32, products=2)
 
 

@@ -24,51 +24,16 @@ def cases(s):
 
 
 def expect(s, cores):
-    return (
-        "Both take as long as the longer of the two with pinned memory and a side stream, otherwise as long as one "
-        "after the other."
-    )
-
-
-class ProductsAndCopies:
-    """``s.products`` results of one product each, and where they are copied to."""
-
-    def __init__(self, case, s, size):
-        import torch
-
-        from mxdp.experiments.twins.places import Place, factors, places
-
-        device = places(s)[0].device
-        gpu = device.type == "cuda"
-        self.place = self._copies = Place(device, torch.cuda.default_stream(device) if gpu else None)
-        if gpu and case.stream == SIDE:
-            self._copies = Place(device, torch.cuda.Stream(device))
-        self.x, self.w, y = factors(size, self.place, s.seed)
-        self._results = [torch.empty_like(y) for _ in range(s.products)]
-        self.host = [torch.empty(size, size, pin_memory=gpu and case.memory == PINNED) for _ in self._results]
-
-    def push(self, products=True, copies=True):
-        """Push each product, and then the copy of its result, which waits for it on the device; or either alone."""
-        from mxdp.experiments.twins.places import push
-
-        for result, copied in zip(self._results, self.host):
-            if products:
-                push(self.place, self.x, self.w, [result])
-            if products and copies and self._copies.stream is not self.place.stream:
-                self._copies.stream.wait_stream(self.place.stream)
-            if copies:
-                with self._copies.here():
-                    copied.copy_(result, non_blocking=True)
+    return "With pinned memory and a side stream both take as long as the longer one, otherwise as long as their sum."
 
 
 def oracle(case, s):
-    """Every copy."""
-    from mxdp.experiments.twins.places import seconds
+    from mxdp.experiments.twins import places
 
-    work = ProductsAndCopies(case, s, min(s.size, 500))
-    seconds(work.push)
-    expected = work.x.cpu().numpy() @ work.w.cpu().numpy()
-    for copied in work.host:
+    _, x, w, host, push = _ready(case, s, min(s.size, 500))
+    places.seconds(push)
+    expected = x.cpu().numpy() @ w.cpu().numpy()
+    for copied in host:
         yield copied.numpy(), expected, 0.0
 
 
@@ -76,14 +41,44 @@ def set_up(case, s):
     """A round does both, and then each alone."""
     from mxdp.experiments.twins.places import processor, seconds
 
-    work = ProductsAndCopies(case, s, s.size)
+    place, *_, push = _ready(case, s, s.size)
 
     def one_round():
-        both, run = seconds(work.push), seconds(lambda: work.push(copies=False))
-        return both, {"run_ms": run * 1e3, "copy_ms": seconds(lambda: work.push(products=False)) * 1e3}
+        both, run = seconds(push), seconds(lambda: push(copies=False))
+        return both, {"run_ms": run * 1e3, "copy_ms": seconds(lambda: push(products=False)) * 1e3}
 
     one_round()
-    return Work(one_round, [work.place.device], processor=processor(work.place))
+    return Work(one_round, [place.device], processor=processor(place))
+
+
+def _ready(case, s, size):
+    """Where it computes, the two factors, where the results of ``s.products`` products are copied to on the host, and
+    a function that pushes the work."""
+    import torch
+
+    from mxdp.experiments.twins import places
+
+    device = places.places(s)[0].device
+    gpu = device.type == "cuda"
+    place = side = places.Place(device, torch.cuda.default_stream(device) if gpu else None)
+    if gpu and case.stream == SIDE:
+        side = places.Place(device, torch.cuda.Stream(device))
+    x, w, y = places.factors(size, place, s.seed)
+    results = [torch.empty_like(y) for _ in range(s.products)]
+    host = [torch.empty(size, size, pin_memory=gpu and case.memory == PINNED) for _ in results]
+
+    def push(products=True, copies=True):
+        """Each product, and then the copy of its result, which waits for it on the device; or either alone."""
+        for result, copied in zip(results, host):
+            if products:
+                places.push(place, x, w, [result])
+            if products and copies and side.stream is not place.stream:
+                side.stream.wait_stream(place.stream)
+            if copies:
+                with side.here():
+                    copied.copy_(result, non_blocking=True)
+
+    return place, x, w, host, push
 
 
 def tell(t, s):

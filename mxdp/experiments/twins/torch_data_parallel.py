@@ -17,7 +17,7 @@ from mxdp.plans.cost.link import speedup
 SOURCE = "Dive into Deep Learning, 'Training on Multiple GPUs', in its PyTorch version; slides 'Multi-GPU'"
 COMPARED = "parameters of every process after three steps, against one process; bit for bit between processes"
 _COMMON = dict(data="auto", data_dir=None, batch_size=256, lr=0.2)
-PRESETS = {"quick": dict(_COMMON, steps=10), "full": dict(_COMMON, steps=20, timeout=600.0)}
+PRESETS = {"quick": dict(_COMMON, steps=10, timeout=300.0), "full": dict(_COMMON, steps=20, timeout=600.0)}
 LITTLE = dict(data="synthetic", batch_size=24, steps=2)
 
 
