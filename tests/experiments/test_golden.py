@@ -21,7 +21,7 @@ from mxdp.experiments.show.terminal import print_result
 from mxdp.experiments.show.words import shown
 
 REFERENCE = Path(__file__).parents[2] / "experiments" / "reference"
-FOLDERS = sorted({path.parent for path in REFERENCE.glob("*/*/*.json")})
+FOLDERS = sorted({path.parent for path in REFERENCE.glob("*/*/*.json")} - {*REFERENCE.glob("*/timelines")})
 GOLDEN = Path(__file__).with_name("golden.json")
 
 

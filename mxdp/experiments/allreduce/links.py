@@ -141,7 +141,7 @@ def _draw(figure, rows, alone, together):
     upper, lower = figure.subplots(2, 1)
     speeds = {tuple(row.pairs[0]): row.bandwidth_gbs for row in rows if len(row.pairs) == 1}
     n, most = 1 + max(itertools.chain(*speeds)), max(speeds.values())
-    matrix = [[speeds[source, target] for target in range(n)] for source in range(n)]
+    matrix = [[speeds.get((source, target), 0.0) for target in range(n)] for source in range(n)]  # 0: a case has failed
     upper.imshow(matrix, cmap="Blues", vmin=0, vmax=most, aspect="auto")
     for (source, target), value in speeds.items():
         colour, text = "white" if value > most / 2 else style.INK, style.number(value, 3 if n <= 6 else 2)
