@@ -15,10 +15,10 @@ import mxdp
 from mxdp.backend import gluon, mx, np, npx
 from mxdp.errors import plural
 from mxdp.experiments.data_parallel.account import draw_parts
+from mxdp.experiments.data_parallel.training import expect_speedups
 from mxdp.experiments.devices import devices_of, timed
 from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.networks import Gluon, begin_anywhere, random_batch, resnet18
-from mxdp.plans.cost.link import speedup
 from mxdp.tracing import where_the_time_went
 from mxdp.tracing.recording import can_record
 
@@ -47,8 +47,7 @@ def cases(s):
 
 
 def expect(s, cores):
-    said = ", ".join(f"{1 / speedup(n, cores):.2f} on {plural(n, 'device')}" for n in s.devices if n > 1)
-    return f"Without the sums an epoch takes {said or '1.00'} of one device's time."
+    return f"Speed-up over one device without the sums: {expect_speedups(s, cores)}."
 
 
 def oracle(case, s):

@@ -146,28 +146,28 @@ def tell(t, s):
     for row in t.find(sharded=True):
         plain = t.one(sharded=False, net=row.net, optimizer=row.optimizer, devices=row.devices)
         row.of_time, row.of_plain = row.seconds / plain.seconds, row.state_bytes / plain.state_bytes
-        t.claim("Each of k devices holds at most 1.05 / k of the state (the number is k times the share).",
-                row.of_plain * row.devices, at_most=1.05, exact=True,
-                source="ZeRO: the state divided by the devices")  # fmt: skip
-        t.claim("No more bytes are moved than without shards.", row.moved_bytes / plain.moved_bytes, at_most=1.0,
-                exact=True, source="ZeRO: stage 1 communicates no more")  # fmt: skip
-        bound = "On two devices a step takes at most 1.05 times as long as without shards."
-        t.claim(bound, row.of_time if row.devices == 2 else None, at_most=1.05)
+        share = "Each of k devices holds at most 1.05 / k of the state (the number is k times the share)."
+        source = "ZeRO: the state divided by the devices"
+        t.claim(share, row.of_plain * row.devices, at_most=1.05, exact=True, source=source)
+        no_more = "No more bytes are moved than without shards."
+        source = "ZeRO: stage 1 communicates no more"
+        t.claim(no_more, row.moved_bytes / plain.moved_bytes, at_most=1.0, exact=True, source=source)
+        no_slower = "On two devices a step takes at most 1.05 times as long as without shards."
+        t.claim(no_slower, row.of_time if row.devices == 2 else None, at_most=1.05)
     t.column("seconds", "ms", ".1f", 1e3, about="a step of 'batch_size' samples a device")
     t.column("of_time", "time", ".2f", spread=True, about="that over the time of a step without shards")
-    t.column("state_bytes", "state, MB", ".1f", 1e-6,
-             about="what the optimiser holds: in all, or in shards on the fullest device")  # fmt: skip
+    t.column("state_bytes", "state, MB", ".1f", 1e-6, about="the optimiser's, in all or on the fullest device")
     t.column("of_plain", "of plain", ".2f", about="that in shards over all")
-    t.column("moved_bytes", "moved, MB", ".1f", 1e-6,
-             about="what a step sends between devices, if all of it were messages")  # fmt: skip
+    t.column("moved_bytes", "moved, MB", ".1f", 1e-6, about="sent between devices in a step, if all were messages")
     t.note("The MLP has two hidden layers of 'units'.")
     last = t.maybe(net="resnet", optimizer="adam", sharded=True, devices=2)
-    t.answer(
-        f"In shards each of 2 devices holds {last.of_plain:.2f} of Adam's state for ResNet-18, and a step takes "
-        f"{last.of_time:.2f} of the plain step's time."
-        if last
-        else "Nothing to compare: run it with --devices 2."
-    )
+    if last:
+        t.answer(
+            f"In shards each of 2 devices holds {last.of_plain:.2f} of Adam's state for ResNet-18, and a step takes "
+            f"{last.of_time:.2f} of the plain step's time."
+        )
+    else:
+        t.answer("Nothing to compare: run it with --devices 2.")
     t.explain(
         "A step of many samples has more to compute, so its time changes less. Gradients and parameters stay whole on "
         "each device (ZeRO's stages 2 and 3 cut them too)."

@@ -21,7 +21,7 @@ from mxdp import backend
 from mxdp.backend import npx
 from mxdp.errors import MxdpError
 from mxdp.experiments.data_parallel.bugs import ADAM, BUGS, SGD, of, source
-from mxdp.experiments.data_parallel.pictures import pictures
+from mxdp.experiments.data_parallel.training import pictures
 from mxdp.experiments.devices import devices_of
 from mxdp.experiments.lab import Case, Settings, Work
 from mxdp.experiments.lab.ranks import MPI
@@ -81,7 +81,7 @@ def expect(s, cores):
 
 
 def train(case, data, s, devices, epochs, seed, right):
-    """The replicas, the accuracy after each epoch, and the module, whose global names are the training's own."""
+    """The replicas, the accuracy after each epoch, and the module, which has the training's global names."""
     bug = of(case.bug)
     module: Any = ModuleType(f"scratch, {bug.name}")
     accuracies: List[float] = []
@@ -166,19 +166,16 @@ def tell(t, s):
         row.behind, near = behind[-1], [number.at_most(CLOSE) is not False for number in behind]
         shown = [part for part in range(PARTS) if not any(near[part:])]
         row.shown_after = (shown[0] + 1) * row.steps if shown else None
-    by_optimizer = [t.find(optimizer=optimizer) for optimizer in (SGD, ADAM)]
-    ended = t.maybe(bug=LAST_BATCH)
+    by_optimizer, ended = [t.find(optimizer=optimizer) for optimizer in (SGD, ADAM)], t.maybe(bug=LAST_BATCH)
     _tell_claims(t, by_optimizer, ended)
-    about = "how many parameters and gradients are not the serial run's after two steps, on the worst replica"
-    t.column("wrong", form=",.0f", about=about)
+    t.column(
+        "wrong", form=",.0f", about="the parameters and gradients that differ after two steps, on the worst replica"
+    )
     t.column("in_sync", about="whether the replicas are equal bit for bit in the end")
     t.column("test_accuracy", "accuracy", ".3f", about="after the last step")
     t.column("behind", form="+.3f", spread=True, about="the right version's accuracy less this one's, seed by seed")
     about = f"the first evaluation (of {PARTS}) from which on it is surely more than {CLOSE} behind"
     t.column("shown_after", form=".0f", unit=" steps", about=about)
-    t.note(
-        "Training with dropout, running statistics, uneven shards or k times the batch has a right version of its own."
-    )
     (close, open_), (close_adam, open_adam) = (
         [sum(row.behind.at_most(CLOSE) is answer for row in rows) for answer in (True, None)] for rows in by_optimizer
     )
@@ -224,23 +221,18 @@ def _tell_right(t, row):
 
 def _draw(figure, t):
     """For each bug the accuracy by steps, by SGD and by Adam, beside the right version's, in grey."""
-    names, width = list(dict.fromkeys(row.bug for row in t.rows)), 3
-    height = math.ceil(len(names) / width)
-    parts = figure.subplots(height, width, squeeze=False, sharex=True, sharey=True).ravel()
-    looks = {SGD: ("-", style.COLOURS[0]), ADAM: ("--", style.COLOURS[1])}
-    for axes, name in zip(parts, names):
-        for row in t.find(bug=name):
-            line, colour = looks[row.optimizer]
-            for one, its in ((_tell_right(t, row), style.LIGHT_GREY), (row, colour)):
-                steps = [(part + 1) * one.steps for part in range(PARTS)]
-                axes.plot(steps, [one.get(f"accuracy_{part}").median for part in range(PARTS)], line, color=its)
-        axes.set_title(name, size=9)
-    for axes in parts[len(names) :]:
-        axes.axis("off")
-    for axes in parts[len(names) - width : len(names)]:
+    height = math.ceil(len(BUGS) / 3)
+    parts = figure.subplots(height, 3, sharex=True, sharey=True)
+    for axes, bug in zip(parts.ravel(), BUGS):
+        for row, line, colour in zip(t.find(bug=bug.name), ("-", "--"), style.COLOURS):
+            curves = [(_tell_right(t, row), style.LIGHT_GREY, "right"), (row, colour, f"with {row.optimizer}")]
+            for curve, its, label in curves:
+                steps = [(part + 1) * curve.steps for part in range(PARTS)]
+                accuracies = [curve.get(f"accuracy_{part}").median for part in range(PARTS)]
+                axes.plot(steps, accuracies, line, color=its, label=label)
+        axes.set_title(bug.name, size=9)
+    for axes in parts[-1]:
         axes.set_xlabel("steps")
-    parts[0].plot([], [], color=style.LIGHT_GREY, label="right")
-    for optimizer, (line, colour) in looks.items():
-        parts[0].plot([], [], line, color=colour, label=f"with {optimizer}")
     figure.set_figheight(1.6 * height + 0.8)
-    figure.legend(loc="outside lower center", ncols=3)
+    legend = dict(zip(*reversed(parts[0, 0].get_legend_handles_labels())))
+    figure.legend(legend.values(), legend, loc="outside lower center", ncols=3)

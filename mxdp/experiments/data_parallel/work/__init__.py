@@ -1,1 +1,0 @@
-"""What the child processes do. MXNet at the top: nothing else imports these."""
