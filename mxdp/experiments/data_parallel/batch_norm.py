@@ -158,21 +158,20 @@ def tell(t, s):
 
 
 def _tell_claims(t, small, large):
+    sentence = "Synchronised, the parameters differ from the serial run's by rounding: at most 0.01 of their way."
+    source = "the definition (Ioffe and Szegedy 2015); rounding, magnified by training, is read as 0.01"
     for row in t.find(way=SYNCED):
-        t.claim("Synchronised, the parameters differ from the serial run's by rounding: at most 0.01 of their way.",
-                row.differs, at_most=0.01, source="the definition (Ioffe and Szegedy 2015); rounding is read as 0.01",
-        )  # fmt: skip
+        t.claim(sentence, row.differs, at_most=0.01, source=source)
     for row in t.find(way=OWN):
-        t.claim("With each device's own statistics they differ: by at least 0.01 of their way.",
-                row.differs, at_least=0.01,
-                source="Ioffe and Szegedy 2015: a result depends on the other samples; read as 0.01")  # fmt: skip
-        t.claim("With own statistics of at least 32 samples the accuracy is at most 0.02 below the serial run's.",
-                row.gain if row.shard >= 32 else None, at_least=-0.02,
-                source="Goyal et al. 2017, who keep 32 samples a worker and its own statistics; read as 0.02",
-        )  # fmt: skip
-        t.claim("Whichever replica's running statistics are saved, the accuracy changes by at most 0.02.",
-                row.other_replica, at_most=0.02,
-                source="PyTorch's DistributedDataParallel keeps those of rank 0; read as 0.02")  # fmt: skip
+        sentence = "With each device's own statistics they differ: by at least 0.01 of their way."
+        source = "Ioffe and Szegedy 2015: a result depends on the other samples of the batch; read as 0.01"
+        t.claim(sentence, row.differs, at_least=0.01, source=source)
+        sentence = "With own statistics of at least 32 samples the accuracy is at most 0.02 below the serial run's."
+        source = "Goyal et al. 2017, who keep 32 samples a worker and its own statistics on purpose; read as 0.02"
+        t.claim(sentence, row.gain if row.shard >= 32 else None, at_least=-0.02, source=source)
+        sentence = "Whichever replica's running statistics are saved, the accuracy changes by at most 0.02."
+        source = "PyTorch's DistributedDataParallel keeps those of rank 0; read as 0.02"
+        t.claim(sentence, row.other_replica, at_most=0.02, source=source)
     sentence = "Smaller shards differ more: the smallest at least twice as much as the largest."
     more = small[OWN].differs / large[OWN].differs if small[OWN] is not large[OWN] else None
     t.claim(sentence, more, at_least=2.0, source="an error of 1 / sqrt(n); read as twice")

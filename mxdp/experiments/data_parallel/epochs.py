@@ -8,8 +8,13 @@ processes that share nothing, as many as there are devices, each train alone on 
 
 from mxdp.errors import plural
 from mxdp.experiments.data_parallel import account as accounts
-from mxdp.experiments.data_parallel.serial_run import check_step, synced_step
-from mxdp.experiments.data_parallel.training import ContinuedTraining, expect_speedups, pictures
+from mxdp.experiments.data_parallel.training import (
+    ContinuedTraining,
+    check_step,
+    expect_speedups,
+    pictures,
+    synced_step,
+)
 from mxdp.experiments.devices import WARM_UP, devices_of
 from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.show import style

@@ -2,12 +2,10 @@
 
 The state of momentum is as large as the parameters, Adam's twice as large. Plain, one device holds it for a whole
 parameter, updates the parameter after the all-reduce, and copies it to the others. In shards each device holds, and
-updates, an equal part of all: the all-reduce becomes a reduce-scatter before the update and an all-gather after it. The
-cost model says: a third fewer bytes.
+updates, an equal part of all: the all-reduce becomes a reduce-scatter before the update and an all-gather after it.
 """
 
 import os
-from collections import Counter
 from random import Random
 
 import numpy as onp
@@ -48,13 +46,9 @@ def expect(s, cores):
 
 
 def oracle(case, s):
-    """Five steps, after which each replica equals that of one device, which computes the shards of samples one by one
-    and adds up their gradients: bit for bit on two devices, where a sum has no order.
-
-    Each shard's gradients are made coarse before they are summed: then a sum of more than two is the same in any order,
-    too. A bias ahead of a batch normalisation has a gradient of rounding errors alone, and Adam takes a whole step in
-    the direction of whatever small number is there.
-    """
+    """Five steps: on two devices the MLP must be equal bit for bit. Each shard's gradients are made coarse before they
+    are summed, so that a sum is the same in any order: a bias ahead of a batch normalisation has a gradient of rounding
+    errors alone, and Adam takes a whole step in the direction of whatever small number is there."""
     devices = devices_of(case, s)
     together, alone = _training(case, devices, case.sharded, s), _training(case, devices[:1], False, s)
     for param, first in zip(alone.params, together.params):
@@ -95,8 +89,8 @@ def set_up(case, s):
     def one_round():
         begin_anywhere(devices[0], random)
         seconds = timed(lambda: [training.step(X, y) for _ in range(steps)]) / steps
-        trainer = training.trainer
-        return seconds, dict(state_bytes=_state_bytes(trainer, case.sharded), moved_bytes=_moved_bytes(training))
+        state_bytes = _state_bytes(training.trainer, case.sharded)
+        return seconds, dict(state_bytes=state_bytes, moved_bytes=_moved_bytes(training))
 
     return Work(one_round)
 
@@ -117,11 +111,10 @@ def _state_bytes(trainer, sharded):
     """Of the optimiser's state: in shards on the fullest device, else in all."""
     from mxdp.gluon.states import leaves
 
-    held: Counter[str] = Counter()
-    for state in trainer._updaters[0].states.values():
-        for array in leaves(state):
-            held[str(array.ctx)] += _nbytes(array)
-    return max(held.values()) if sharded else sum(held.values())
+    arrays = [array for state in trainer._updaters[0].states.values() for array in leaves(state)]
+    devices = {array.ctx for array in arrays}
+    held = [sum(_nbytes(array) for array in arrays if array.ctx == device) for device in devices]
+    return max(held) if sharded else sum(held)
 
 
 def _moved_bytes(training):

@@ -14,8 +14,13 @@ import numpy as onp
 
 from mxdp.errors import plural
 from mxdp.experiments import book_loop
-from mxdp.experiments.data_parallel.serial_run import check_step, synced_step
-from mxdp.experiments.data_parallel.training import ContinuedTraining, expect_speedups, pictures
+from mxdp.experiments.data_parallel.training import (
+    ContinuedTraining,
+    check_step,
+    expect_speedups,
+    pictures,
+    synced_step,
+)
 from mxdp.experiments.devices import WARM_UP, devices_of, timed
 from mxdp.experiments.environments import defaults
 from mxdp.experiments.lab import Case, Work

@@ -11,8 +11,7 @@ from collections import deque
 from mxdp.engine import CompletionEvent
 from mxdp.errors import UsageError, plural
 from mxdp.experiments.data_parallel.account import PARTS, draw_parts, recorder, shares
-from mxdp.experiments.data_parallel.serial_run import check_step, synced_step
-from mxdp.experiments.data_parallel.training import expect_speedups, pictures
+from mxdp.experiments.data_parallel.training import check_step, expect_speedups, pictures, synced_step
 from mxdp.experiments.devices import devices_of
 from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.timelines import described
