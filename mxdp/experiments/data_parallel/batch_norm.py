@@ -125,13 +125,11 @@ def tell(t, s):
     small, large = ({way: t.one(way=way, shard=pick(s.shards)) for way in WAYS} for pick in (min, max))
     t.column("seconds", "ms", ".1f", 1e3, about="of a step")
     t.column("of_own", "of own", ".2f", spread=True, about="the time over that with MXNet's operator on each shard")
-    about = "how far the parameters end from those of one device with the whole batch, over the way from their start"
-    t.column("differs", form=".2g", spread=True, about=about)
+    t.column("differs", form=".2g", spread=True, about="from one device's parameters, over the way from their start")
     t.column("test_accuracy", "accuracy", ".3f", about="with the running statistics of replica 0")
     t.column("gain", "from serial", "+.3f", spread=True, more=True, about="that less the serial run's accuracy")
-    about = "how much it changes with the running statistics of the last replica, or with their average over all"
-    t.column("other_replica", "other replica", ".3f", spread=True, more=True, about=about)
-    t.column("averaged", form="+.3f", spread=True, more=True)
+    t.column("other_replica", "other replica", ".3f", spread=True, more=True, about="change with the last's statistics")
+    t.column("averaged", form="+.3f", spread=True, more=True, about="change with the average of all statistics")
     t.note(
         "Each device has as many samples as the row says. One device gets each batch in reverse order, so it differs "
         "by rounding alone, which training magnifies. 'mxdp's operators' compute each shard's statistics alone, too."

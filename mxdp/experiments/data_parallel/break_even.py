@@ -166,14 +166,12 @@ def tell(t, s):
     judged = [row for row in points if row.pays != "open"]
     t.column("seconds", "ms", scale=1e3, about="of a step, of steps that follow one another")
     t.column("speedup", "speed-up", ".2f", spread=True, about="one device's time for the same whole batch over this")
-    about = "the speed-up from one device's time for a part of the batch, Python's processor time and the links alone"
-    t.column("predicted", "pred.", ".2f", spread=True, about=about)
+    t.column("predicted", "pred.", ".2f", spread=True, about="from part of the batch, Python's time and the links")
     t.column("pays", about="it pays if the speed-up is above 1, which is open where the interval touches 1")
     t.column("right", about="whether the prediction is on the measured side of 1")
-    about = "the predicted time of a step over the measured one, or its inverse where that is less than 1"
-    t.column("off", "step x", ".2f", about=about)
+    t.column("off", "step x", ".2f", about="the predicted time of a step over the measured one, or its inverse")
     t.note("In the map, a mark is filled where it pays, hollow where it doesn't, and grey where that is open.")
-    t.note("A line is the predicted break-even by the number of parameters, with a network's time a sample.")
+    t.note("A line is the predicted break-even by the number of parameters.")
     if not two:
         t.answer("There is nothing to compare: that takes a run on 1 device, and one on 2.")
         t.explain("Run it with --devices 1,2.")

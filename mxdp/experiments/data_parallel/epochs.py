@@ -8,13 +8,7 @@ processes that share nothing, as many as there are devices, each train alone on 
 
 from mxdp.errors import plural
 from mxdp.experiments.data_parallel import account as accounts
-from mxdp.experiments.data_parallel.training import (
-    ContinuedTraining,
-    check_step,
-    expect_speedups,
-    pictures,
-    synced_step,
-)
+from mxdp.experiments.data_parallel.training import Continued, check_step, expect_speedups, pictures, synced_step
 from mxdp.experiments.devices import WARM_UP, devices_of
 from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.show import style
@@ -60,7 +54,7 @@ def set_up(case, s):
     devices, data = devices_of(case, s), pictures(s)
     batch_size = max(1, s.batch_size // case.processes)
     samples = s.samples // case.processes
-    training = ContinuedTraining(case, init_lenet(s.seed))
+    training = Continued(case, init_lenet(s.seed))
 
     warm_up, replicas = ([get_params(training.params, device) for device in devices] for _ in range(2))
     next(train_epochs(data.train, warm_up, devices, batch_size, s.lr, samples=WARM_UP * batch_size))

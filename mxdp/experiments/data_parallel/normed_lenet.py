@@ -1,5 +1,7 @@
 """The book's LeNet with batch normalisation on several devices, by three ways to normalise."""
 
+from typing import Any, List
+
 import numpy as onp
 
 from mxdp.backend import autograd, np, npx
@@ -29,11 +31,13 @@ class NormedLeNet:
         every = range(len(devices))
         self.groups = [[*every]] if way == SYNCED else [[number] for number in every]
         """Replicas whose shards are normalised together."""
-        self._norms = []
+        self._norms: List[Any] = []
         """Of each layer, one for each group; none where MXNet's operator normalises."""
         for layer in range(NORMS if way in (APART, SYNCED) else 0):
-            arrays = [zip(*[self._arrays(i, layer) for i in group]) for group in self.groups]
-            self._norms.append([SyncBatchNorm(*same, MOMENTUM) for same in arrays])
+            self._norms.append([])
+            for group in self.groups:
+                scales, shifts, means, variances = zip(*[self._arrays(i, layer) for i in group])
+                self._norms[-1].append(SyncBatchNorm(scales, shifts, means, variances, MOMENTUM))
         self._sync = GradientSync(self.replicas)
         self._updates = [prepare_update(params, lr / batch) for params in self.replicas]
 

@@ -33,6 +33,7 @@ LITTLE = dict(batch_size=2, steps=1, width=4)
 TRAINERS = {"device": "MXNet's store", "mxdpauto": "mxdp's store", "mxdp.Trainer": "mxdp.Trainer"}
 """``gluon.Trainer`` with a store, or mxdp's."""
 LR = 0.1
+BOOK = "On two devices an epoch takes at most 0.6 of one device's time (the book: 7.3 s for 13.2 s, or 0.55)."
 
 
 def cases(s):
@@ -116,14 +117,11 @@ def tell(t, s):
         if row.devices > 1 and one:
             row.of_one = row.seconds / one.seconds / row.devices
         if row.devices == 2 and one and row.trainer == "device":
-            book = (
-                "On two devices an epoch takes at most 0.6 of one device's time (the book: 7.3 s for 13.2 s, or 0.55)."
-            )
-            t.claim(book, row.of_one, at_most=0.6, source="the book's results, on GPUs")
+            t.claim(BOOK, row.of_one, at_most=0.6, source="the book's results, on GPUs")
     ours = t.find(trainer="mxdp.Trainer")
     for row in ours:
-        no_slower = "On several devices `mxdp.Trainer` takes at most 1.05 times the time of MXNet's store."
-        t.claim(no_slower, row.of_mxnet, at_most=1.05)
+        sentence = "On several devices `mxdp.Trainer` takes at most 1.05 times the time of MXNet's store."
+        t.claim(sentence, row.of_mxnet, at_most=1.05)
     t.column("seconds", "ms", ".0f", 1e3, about="a step of 'batch_size' samples on each device, as in the book")
     t.column("samples_per_sec", "samples/s", ",.1f")
     t.column("of_one", form=".2f", spread=True, about="the time a sample over one device's: what an epoch takes")

@@ -218,10 +218,8 @@ def _draw(figure, t):
     parts = figure.subplots(height, 3, sharex=True, sharey=True)
     for axes, bug in zip(parts.ravel(), BUGS):
         for row, line, colour in zip(t.find(bug=bug.name), ("-", "--"), style.COLOURS):
-            for curve, shade, label in (
-                (row.beside, style.LIGHT_GREY, "right"),
-                (row, colour, f"with {row.optimizer}"),
-            ):
+            curves = [(row.beside, style.LIGHT_GREY, "right"), (row, colour, f"with {row.optimizer}")]
+            for curve, shade, label in curves:
                 steps = [(part + 1) * curve.steps for part in range(PARTS)]
                 accuracies = [curve.get(f"accuracy_{part}").median for part in range(PARTS)]
                 axes.plot(steps, accuracies, line, color=shade, label=label)

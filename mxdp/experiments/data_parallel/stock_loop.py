@@ -14,13 +14,7 @@ import numpy as onp
 
 from mxdp.errors import plural
 from mxdp.experiments import book_loop
-from mxdp.experiments.data_parallel.training import (
-    ContinuedTraining,
-    check_step,
-    expect_speedups,
-    pictures,
-    synced_step,
-)
+from mxdp.experiments.data_parallel.training import Continued, check_step, expect_speedups, pictures, synced_step
 from mxdp.experiments.devices import WARM_UP, devices_of, timed
 from mxdp.experiments.environments import defaults
 from mxdp.experiments.lab import Case, Work
@@ -67,7 +61,7 @@ def set_up(case, s):
         for samples in (s.samples, WARM_UP * s.batch_size)
     )
     params = init_lenet(s.seed)
-    training = ContinuedTraining(case, book_loop.book_layout(params) if book else params)
+    training = Continued(case, book_loop.book_layout(params) if book else params)
     warm_up, replicas = ([get_params(training.params, device) for device in devices] for _ in range(2))
     if book:
         book_loop.train_epoch(book_loop.data_loader(few.train, few.test, s.batch_size), warm_up, devices, s.lr)

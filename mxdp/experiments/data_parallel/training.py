@@ -38,7 +38,7 @@ def expect_speedups(s: Settings, cores: int) -> str:
     return f"{', '.join(known) or '1.00'} ({plural(cores, 'core')})"
 
 
-class ContinuedTraining:
+class Continued:
     """A training that the processes of a case continue, one after the other: together they train as many epochs as
     there are rounds. ``params``: where the process before has left them, otherwise those given. ``rounds``: how many
     came before. Without a folder (a test's case) nothing is left."""
