@@ -218,7 +218,8 @@ def _draw(figure, t):
     parts = figure.subplots(height, 3, sharex=True, sharey=True)
     for axes, bug in zip(parts.ravel(), BUGS):
         for row, line, colour in zip(t.find(bug=bug.name), ("-", "--"), style.COLOURS):
-            curves = [(row.beside, style.LIGHT_GREY, "right"), (row, colour, f"with {row.optimizer}")]
+            right = "right" if line == "-" else None
+            curves = [(row.beside, style.LIGHT_GREY, right), (row, colour, f"with {row.optimizer}")]
             for curve, shade, label in curves:
                 steps = [(part + 1) * curve.steps for part in range(PARTS)]
                 accuracies = [curve.get(f"accuracy_{part}").median for part in range(PARTS)]
@@ -227,5 +228,4 @@ def _draw(figure, t):
     for axes in parts[-1]:
         axes.set_xlabel("steps")
     figure.set_figheight(1.6 * height + 0.8)
-    legend = dict(zip(*reversed(parts[0, 0].get_legend_handles_labels())))
-    figure.legend(legend.values(), legend, loc="outside lower center", ncols=3)
+    figure.legend(*parts[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
