@@ -11,7 +11,7 @@ from mxdp.backend import devices, np
 from mxdp.datasets import load
 from mxdp.errors import UsageError
 from mxdp.experiments.data_parallel import batch_norm, normed_lenet
-from mxdp.experiments.data_parallel.batch_norm import APART, OTHER_ORDER, OWN, SYNCED, WAYS, NormedTraining
+from mxdp.experiments.data_parallel.normed_lenet import APART, OTHER_ORDER, OWN, SYNCED, WAYS, NormedLeNet
 from mxdp.experiments.lab.module import Case, Question
 from mxdp.experiments.lab.settings import resolve
 from mxdp.experiments.oracle import count
@@ -94,8 +94,8 @@ def test_synchronised_replicas_save_the_same_and_own_ones_do_not():
 
 
 def test_each_round_has_a_seed_of_its_own(monkeypatch):
-    seeds, train = [], NormedTraining.train
-    monkeypatch.setattr(NormedTraining, "train", lambda own, seed, steps: seeds.append(seed) or train(own, seed, steps))
+    seeds, start = [], NormedLeNet.start
+    monkeypatch.setattr(NormedLeNet, "start", lambda own, seed: seeds.append(seed) or start(own, seed))
     for number in (0, 1):
         seeds.clear()
         rounds(OWN, number, seed=3)
@@ -105,9 +105,9 @@ def test_each_round_has_a_seed_of_its_own(monkeypatch):
 
 def test_it_evaluates_with_the_running_statistics_that_it_is_given():
     data = load("synthetic")
-    training = NormedTraining(data, devices(2), SYNCED, 32, 0.25)
-    training.train(0, 60)
-    (running, other), net = training.net.running, training.net
+    net = NormedLeNet(devices(2), SYNCED, 32, 0.25)
+    net.train(data.train, 0, 60)
+    running, other = net.running
     before = [array.asnumpy() for array in running]
     right, wrong = (net.accuracy(data.test, arrays) for arrays in (running, [array * 0 + 1 for array in running]))
     assert right > wrong + 0.2

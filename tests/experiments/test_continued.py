@@ -29,7 +29,7 @@ def in_memory(train, test, batch_size):
 def test_a_process_goes_on_with_the_training_of_the_one_before(tmp_path, monkeypatch, question, case):
     """Over the end of an epoch, too: 1000 pictures are one."""
     data, case.process = load("synthetic").take(1000, 100), case.processes - 1
-    monkeypatch.setattr(question, "load", lambda *_, **more: data)
+    monkeypatch.setattr(question, "pictures", lambda s: data)
     monkeypatch.setattr(stock_loop.book_loop, "data_loader", in_memory)
 
     def measured(rounds, folder):

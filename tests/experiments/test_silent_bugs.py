@@ -26,7 +26,7 @@ def test_a_bug_is_a_change_of_a_few_lines(bug):
 
 
 def test_a_change_that_no_longer_fits_is_named():
-    bug = bugs.Bug("old", "", "", [("a line that is not there\n", "")])
+    bug = bugs.Bug("old", "", "", {"a line that is not there\n": ""})
     with pytest.raises(ValueError, match=r"old: scratch\.py has 0 times, not once: 'a line that is not there"):
         bugs.source(bug)
 

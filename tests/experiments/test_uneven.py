@@ -9,7 +9,7 @@ import pytest
 from conftest import little
 
 from mxdp.experiments.data_parallel import uneven
-from mxdp.experiments.data_parallel.serial_run import synced_step
+from mxdp.experiments.data_parallel.training import synced_step
 from mxdp.experiments.lab import Case, Skipped
 from mxdp.experiments.lab.module import Question
 from mxdp.experiments.oracle import count

@@ -11,7 +11,7 @@ from mxdp.backend import devices as devices_of_kind
 from mxdp.collectives import allreduce
 from mxdp.experiments.book_loop import book_layout
 from mxdp.experiments.book_loop import train_batch as book_train_batch
-from mxdp.experiments.data_parallel.serial_run import check_step, synced_step
+from mxdp.experiments.data_parallel.training import check_step, synced_step
 from mxdp.experiments.oracle import count
 from mxdp.scratch import cross_entropy, lenet, sgd, split_batch, train_batch
 

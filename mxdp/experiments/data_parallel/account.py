@@ -17,13 +17,17 @@ from __future__ import annotations
 
 import textwrap
 from statistics import fmean
-from typing import Any, Dict, NamedTuple, Sequence
+from typing import Any, Callable, Dict, Sequence
 
 from mxdp import process
 from mxdp.backend import Device
+from mxdp.datasets import Split
+from mxdp.datasets.minibatches import Stream
 from mxdp.errors import plural
+from mxdp.experiments.devices import WARM_UP
 from mxdp.experiments.lab import Row
 from mxdp.experiments.show import style
+from mxdp.tracing import TimeSplit, section, where_the_time_went
 
 PARTS = {
     "compute": "compute",
@@ -35,31 +39,36 @@ PARTS = {
     "rest": "unexplained",
 }
 """The parts of a recorded step (:class:`mxdp.tracing.Parts`), in words."""
-
-
-class Loss(NamedTuple):
-    """A cause: its name in a table, the same in a sentence, and the parts of a step in which it is seen."""
-
-    name: str
-    words: str
-    parts: Sequence[str] = ()
-
-
-COMPUTE = "compute, which takes longer than in processes that share nothing"
 LOST = {
-    "lost_machine": Loss("machine", "the machine, which slows down processes that share nothing, too"),
-    "lost_compute": Loss("compute", COMPUTE, ["compute", "hidden_communication"]),
-    "lost_all_reduce": Loss(
-        "all-reduce", "the all-reduce, of which a larger batch needs fewer", ["exposed_communication"]
+    "machine": ("the machine, which slows down processes that share nothing, too",),
+    "compute": (
+        "compute, which takes longer than in processes that share nothing", "compute", "hidden_communication",
     ),
-    "lost_waiting": Loss("waiting", "waiting for the slower device", ["waiting"]),
-    "lost_python": Loss("Python", "Python, which has less to do where batches are larger", ["front_end"]),
-    "lost_input": Loss("input", "the input, which is made more slowly than the devices train", ["input"]),
-    "lost_unexplained": Loss(PARTS["rest"], "what no recorded step explains", ["rest"]),
-}
-"""What of the possible speed-up is lost, by number of a row."""
+    "all-reduce": ("the all-reduce, of which a larger batch needs fewer", "exposed_communication"),
+    "waiting": ("waiting for the slower device", "waiting"),
+    "Python": ("Python, which has less to do where batches are larger", "front_end"),
+    "input": ("the input, which is made more slowly than the devices train", "input"),
+    "unexplained": ("what no recorded step explains", "rest"),
+}  # fmt: skip
+"""What takes a part of the possible speed-up: in words, and the parts of a step in which it is seen."""
 HEIGHT = 0.3 * (len(LOST) + 2) + 1.2
 """Inches of the picture."""
+
+
+def recorder(
+    data: Split, batch_size: int, seed: int, step: Callable[..., Any], devices: Sequence[Device]
+) -> Callable[[int], TimeSplit]:
+    """A function that trains by ``step(X, y)`` for that many steps more and returns their split. Some steps warm up."""
+    batches = Stream(data, batch_size, seed).take(1 << 60)  # samples: it never ends
+
+    def one_step() -> None:
+        with section("input"):
+            X, y = next(batches)
+        step(X, y)
+
+    for _ in range(WARM_UP):
+        one_step()
+    return lambda steps: where_the_time_went(one_step, steps, devices=devices)
 
 
 def chances(devices: Sequence[Device]) -> Dict[str, Any]:
@@ -86,21 +95,21 @@ def account(row: Row, ceiling: Row) -> Dict[str, float]:
     of_ceiling, shared, alone = row.of_ceiling.median, shares(row), shares(ceiling)
     if not (shared and alone):
         shared = alone = {"rest": 1.0}
-    lost = {"lost_machine": row.possible * of_ceiling - row.speedup.median}
-    for name, loss in LOST.items():
-        more = [shared[part] - of_ceiling * alone[part] for part in loss.parts if part in shared]
+    lost = {"machine": row.possible * of_ceiling - row.speedup.median}
+    for name, (_, *parts) in LOST.items():
+        more = [shared[part] - of_ceiling * alone[part] for part in parts if part in shared]
         if more:
             lost[name] = row.possible * sum(more)
     return lost
 
 
-def losses(row: Row) -> str:
+def tell_losses(row: Row) -> str:
     """The account of ``row``, which has it as ``lost``, in words: its largest part, or what hinders the devices."""
-    (value, name), missing = max((value, name) for name, value in row.lost.items()), sum(row.lost.values())
+    largest, missing = max(row.lost, key=row.lost.__getitem__), sum(row.lost.values())
     text = f"Of the {row.possible} times that are possible here, {missing:.2f} are lost"
     if missing <= 0.05 * row.possible and row.possible == row.devices:
         return f"{text}."
-    text += f", the largest part ({value:.2f}) to {LOST[name].words}."
+    text += f", the largest part ({row.lost[largest]:.2f}) to {LOST[largest][0]}."
     if row.speedup.at_most(1.1):
         text += " More devices bring nothing here."
     return f"{text} The reason: {row.hindrance}." if row.hindrance else text
@@ -111,7 +120,7 @@ def draw(axes: style.Axes, row: Row) -> None:
     right = float(row.possible)
     bars = [("possible", 0.0, right, style.LIGHT_GREY, f"{right:.2f}")]
     for (name, part), colour in zip(row.lost.items(), style.COLOURS[1:]):
-        bars.append((LOST[name].name, right - part, part, colour, f"{-part:+.2f}".replace("-0.00", "0.00")))
+        bars.append((name, right - part, part, colour, f"{-part:+.2f}".replace("-0.00", "0.00")))
         right -= part
     bars.append(("reached", 0.0, right, style.COLOURS[0], f"{right:.2f}"))
     ends = [max(left, left + width) for _, left, width, *_ in bars]
@@ -127,6 +136,7 @@ def draw(axes: style.Axes, row: Row) -> None:
 def draw_parts(figure: style.Figure, rows: Sequence[Row]) -> None:
     """A bar a row: in its parts the ms where there is room, at its end their sum, and below it the shares."""
     axes, longest = figure.add_subplot(), max(row.seconds.median * 1e3 for row in rows)
+    points = dict(textcoords="offset points")
     for y, row in enumerate(rows):
         ms, left, parts = row.seconds.median * 1e3, 0.0, shares(row)
         for name, colour in zip(PARTS, (*style.COLOURS[:6], style.GREY)):
@@ -139,7 +149,6 @@ def draw_parts(figure: style.Figure, rows: Sequence[Row]) -> None:
         largest = sorted(((share, name) for name, share in parts.items() if share >= 0.005), reverse=True)
         words = [f"{PARTS[name]} {share:.1%}".replace(" ", "\N{NO-BREAK SPACE}") for share, name in largest]
         below = textwrap.fill(" · ".join(words), 66, break_on_hyphens=False)
-        points = dict(textcoords="offset points")
         axes.annotate(row.label, (0, y - 0.18), (3, 2), va="bottom", **points)
         axes.annotate(f"{style.number(ms)} ms", (left, y), (7, 0), va="center", weight="bold", **points)
         axes.annotate(below, (0, y + 0.18), (3, -3), va="top", size=9.5, **points)

@@ -13,15 +13,13 @@ from itertools import count
 
 import numpy as onp
 
-from mxdp.datasets.minibatches import Stream
 from mxdp.errors import plural
 from mxdp.experiments.data_parallel.normed_lenet import APART, OTHER_ORDER, OWN, SYNCED, WAYS, NormedLeNet
-from mxdp.experiments.data_parallel.pictures import pictures
-from mxdp.experiments.devices import devices_of, timed
+from mxdp.experiments.data_parallel.training import pictures
+from mxdp.experiments.devices import devices_of
 from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.networks import random_batch
 from mxdp.experiments.show import style
-from mxdp.training.update import prepare_update
 
 SOURCE = "Dive into Deep Learning, 'Batch Normalization' and 'Training on Multiple GPUs'"
 COMPARED = "summed gradients and running statistics of every replica, in an uneven batch"
@@ -63,32 +61,6 @@ def expect(s, cores):
     return f"A shard's mean is off by this share of a deviation: {shares}. Synchronised, only rounding differs."
 
 
-class NormedTraining:
-    """A network that can start anew; ``train`` is what a round does."""
-
-    def __init__(self, data, devices, way, batch, lr):
-        self.net, self._data, self._batch = NormedLeNet(devices, way), data, batch
-        self._turned = slice(None, None, -1 if way == OTHER_ORDER else 1)
-        self._updates = [prepare_update(params, lr / batch) for params in self.net.replicas]
-
-    def train(self, seed, steps):
-        """From that seed's start; returns the seconds of a step. Waits."""
-        self.net.start(seed)
-        batches = Stream(self._data.train, self._batch, seed).take(self._batch * steps)
-
-        def push():
-            for X, y in batches:
-                self.net.backward(X[self._turned], y[self._turned])
-                for update in self._updates:
-                    update()
-
-        return timed(push) / steps
-
-    def flat(self):
-        """All parameters of replica 0, in one vector. Waits."""
-        return onp.concatenate([param.asnumpy().ravel() for param in self.net.replicas[0]])
-
-
 def oracle(case, s):
     """The gradients and running statistics after a backward pass over an uneven batch, of every replica. The serial run
     is on one device, by MXNet's own normalisation: of each part of the batch that is normalised as one."""
@@ -114,25 +86,24 @@ def set_up(case, s):
     """A round trains 'steps' steps from a new seed, which is the same in all rows and another one in each process. Its
     time is that of a step."""
     devices, data, seeds = devices_of(case, s), pictures(s), count(s.seed + 1000 * case.number)
-    training = NormedTraining(data, devices, case.way, case.batch, s.lr)
-    net = training.net
+    net = NormedLeNet(devices, case.way, case.batch, s.lr)
 
     def one_round():
         seed = next(seeds)
-        seconds = training.train(seed, s.steps)
+        seconds = net.train(data.train, seed, s.steps)
         start, end, serial_accuracy = _serial(data, devices[0], case.batch, s.lr, seed, s.steps)
         running = [[array.as_in_ctx(devices[0]) for array in arrays] for arrays in net.running]
         mean = [sum(same) / len(devices) for same in zip(*running)]
         saved, other, averaged = (net.accuracy(data.test, arrays) for arrays in (running[0], running[-1], mean))
         return seconds, {
-            "differs": float(onp.linalg.norm(training.flat() - end) / onp.linalg.norm(end - start)),
+            "differs": float(onp.linalg.norm(net.flat() - end) / onp.linalg.norm(end - start)),
             "test_accuracy": saved,
             "gain": saved - serial_accuracy,
             "other_replica": abs(other - saved),
             "averaged": averaged - saved,
         }
 
-    training.train(s.seed, 2)
+    net.train(data.train, s.seed, 2)
     return Work(one_round, data=data.name)
 
 
@@ -140,11 +111,11 @@ def set_up(case, s):
 def _serial(data, device, batch, lr, seed, steps):
     """One device, the whole batch, MXNet's own normalisation: parameters before and after, and the accuracy. It is
     trained once for all cases of this process."""
-    training = NormedTraining(data, [device], OWN, batch, lr)
-    training.net.start(seed)
-    start = training.flat()
-    training.train(seed, steps)
-    return start, training.flat(), training.net.accuracy(data.test, training.net.running[0])
+    net = NormedLeNet([device], OWN, batch, lr)
+    net.start(seed)
+    start = net.flat()
+    net.train(data.train, seed, steps)
+    return start, net.flat(), net.accuracy(data.test, net.running[0])
 
 
 def tell(t, s):
@@ -153,20 +124,15 @@ def tell(t, s):
             row.of_own = row.seconds / t.one(way=OWN, shard=row.shard).seconds
     small, large = ({way: t.one(way=way, shard=pick(s.shards)) for way in WAYS} for pick in (min, max))
     t.column("seconds", "ms", ".1f", 1e3, about="of a step")
-    about = (
-        "that over the time with MXNet's own operator on each shard; mxdp's operators do the same without an exchange"
-    )
-    t.column("of_own", "of own", ".2f", spread=True, about=about)
-    about = "how far the parameters end from those of one device with the whole batch, over the way from their start"
-    t.column("differs", form=".2g", spread=True, about=about)
+    t.column("of_own", "of own", ".2f", spread=True, about="the time over that with MXNet's operator on each shard")
+    t.column("differs", form=".2g", spread=True, about="from one device's parameters, over the way from their start")
     t.column("test_accuracy", "accuracy", ".3f", about="with the running statistics of replica 0")
     t.column("gain", "from serial", "+.3f", spread=True, more=True, about="that less the serial run's accuracy")
-    about = "how much it changes with the running statistics of the last replica, or with their average over all"
-    t.column("other_replica", "other replica", ".3f", spread=True, more=True, about=about)
-    t.column("averaged", form="+.3f", spread=True, more=True)
+    t.column("other_replica", "other replica", ".3f", spread=True, more=True, about="change with the last's statistics")
+    t.column("averaged", form="+.3f", spread=True, more=True, about="change with the average of all statistics")
     t.note(
         "Each device has as many samples as the row says. One device gets each batch in reverse order, so it differs "
-        "by rounding alone, which training magnifies."
+        "by rounding alone, which training magnifies. 'mxdp's operators' compute each shard's statistics alone, too."
     )
     if small[OWN].devices == 1:
         t.answer("One device has nothing to exchange: run it with --devices 2.")
@@ -190,25 +156,20 @@ def tell(t, s):
 
 
 def _tell_claims(t, small, large):
+    sentence = "Synchronised, the parameters differ from the serial run's by rounding: at most 0.01 of their way."
+    source = "the definition (Ioffe and Szegedy 2015); rounding, magnified by training, is read as 0.01"
     for row in t.find(way=SYNCED):
-        t.claim(
-            "Synchronised, the parameters differ from the serial run's by rounding: at most 0.01 of their way.",
-            row.differs, at_most=0.01,
-            source="the definition (Ioffe and Szegedy 2015); rounding, magnified by training, is read as 0.01",
-        )  # fmt: skip
+        t.claim(sentence, row.differs, at_most=0.01, source=source)
     for row in t.find(way=OWN):
-        t.claim(
-            "With each device's own statistics they differ: by at least 0.01 of their way.", row.differs, at_least=0.01,
-            source="Ioffe and Szegedy 2015: a result depends on the other samples of the batch; read as 0.01",
-        )  # fmt: skip
-        t.claim(
-            "With own statistics of at least 32 samples the accuracy is at most 0.02 below the serial run's.",
-            row.gain if row.shard >= 32 else None, at_least=-0.02,
-            source="Goyal et al. 2017, who keep 32 samples a worker and its own statistics on purpose; read as 0.02",
-        )  # fmt: skip
-        t.claim("Whichever replica's running statistics are saved, the accuracy changes by at most 0.02.",
-                row.other_replica, at_most=0.02,
-                source="PyTorch's DistributedDataParallel keeps those of rank 0; read as 0.02")  # fmt: skip
+        sentence = "With each device's own statistics they differ: by at least 0.01 of their way."
+        source = "Ioffe and Szegedy 2015: a result depends on the other samples of the batch; read as 0.01"
+        t.claim(sentence, row.differs, at_least=0.01, source=source)
+        sentence = "With own statistics of at least 32 samples the accuracy is at most 0.02 below the serial run's."
+        source = "Goyal et al. 2017, who keep 32 samples a worker and its own statistics on purpose; read as 0.02"
+        t.claim(sentence, row.gain if row.shard >= 32 else None, at_least=-0.02, source=source)
+        sentence = "Whichever replica's running statistics are saved, the accuracy changes by at most 0.02."
+        source = "PyTorch's DistributedDataParallel keeps those of rank 0; read as 0.02"
+        t.claim(sentence, row.other_replica, at_most=0.02, source=source)
     sentence = "Smaller shards differ more: the smallest at least twice as much as the largest."
     more = small[OWN].differs / large[OWN].differs if small[OWN] is not large[OWN] else None
     t.claim(sentence, more, at_least=2.0, source="an error of 1 / sqrt(n); read as twice")
@@ -220,16 +181,16 @@ def _draw(figure, t, shards):
     """Four numbers by the samples on each device: medians, and their intervals."""
     for axes, (name, title) in zip(figure.subplots(len(PANELS), sharex=True), PANELS.items()):
         for number, way in enumerate(WAYS):
-            rows = [row for row in t if row.way == way]
-            numbers = [row.get(name) for row in rows]
+            numbers = [row.get(name) for row in t if row.way == way]
             ends = [(0, 0) if x.low is None else (x.median - x.low, x.high - x.median) for x in numbers]
             axes.errorbar(
-                [shards.index(row.shard) + 0.08 * number for row in rows],  # beside each other
-                [x.median for x in numbers], list(zip(*ends)), marker=style.MARKERS[number],
-                color=style.COLOURS[number], label=way, capsize=3, linestyle="--",
+                [place + 0.08 * number for place in range(len(shards))],  # beside each other
+                [x.median for x in numbers], list(zip(*ends)),
+                marker=style.MARKERS[number], label=way, capsize=3, linestyle="--",
             )  # fmt: skip
-        axes.set(title=title, xlabel="samples on each device" if name == "seconds" else "")
+        axes.set_title(title)
         axes.set_xticks([place + 0.12 for place in range(len(shards))], [str(shard) for shard in shards])
+    axes.set_xlabel("samples on each device")
     figure.axes[0].set_yscale("log")
-    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
     figure.set_figheight(3 * style.HEIGHT)

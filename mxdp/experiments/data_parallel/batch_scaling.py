@@ -8,7 +8,6 @@ the accuracy. After as many samples, k times the batch has made 1 / k of the upd
 - times the square root of k: the noise of an update stays the same (Krizhevsky, "One weird trick", 2014).
 """
 
-import math
 import statistics
 from itertools import count
 
@@ -17,7 +16,7 @@ import numpy as onp
 from mxdp.datasets import load, minibatches
 from mxdp.datasets.minibatches import Stream
 from mxdp.errors import plural
-from mxdp.experiments.data_parallel.pictures import pictures
+from mxdp.experiments.data_parallel.training import pictures
 from mxdp.experiments.devices import devices_of, timed
 from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.oracle import tolerances_of
@@ -59,10 +58,9 @@ def cases(s):
 
 
 def expect(s, cores):
-    n = max(s.devices)
     return (
-        f"With {plural(n, 'time')} the batch and the learning rate the accuracy stays; with the learning rate kept it "
-        f"is that of 1 / {n} of the updates. A large batch saves the fixed costs of steps, and so takes less time."
+        "With k times the batch and the learning rate the accuracy stays; with the learning rate kept it is that of "
+        "1 / k of the updates. A large batch takes less time, since it saves the fixed costs of steps."
     )
 
 
@@ -137,13 +135,9 @@ def tell(t, s):
     t.column("samples_per_sec", "samples/s", ",.0f")
     t.column("of_base", "of the time", ".2f", spread=True, about="over that of the smallest batch on as many devices")
     t.column("test_accuracy", "accuracy", ".3f", about=f"the mean of the last three of {PARTS} evaluations")
-    about = (
-        "from the smallest batch's accuracy on as many devices, seed by seed. One device differs by the order of its"
-    )
-    t.column("gain", "differs", "+.3f", spread=True, about=f"{about} sums alone, which training magnifies")
-    about = "the time of training until the setting 'accuracy' was first seen, if all seeds have reached it"
-    t.column("to_target", "to target", ".2f", unit=" s", about=about)
-    t.note("A round trains on 'samples' samples from a new seed, which is the same in all rows.")
+    t.column("gain", "differs", "+.3f", spread=True, about="from the smallest batch on as many devices, seed by seed")
+    t.column("to_target", "to target", ".2f", unit=" s", about="until 'accuracy' was seen, if all seeds reached it")
+    t.note("One device differs by the order of its sums alone, which training magnifies.")
     kept, root, linear = (t.maybe(times=n, rule=rule) for rule in RULES)
     if linear is None:
         t.answer("One device has nothing to scale: run it with --devices 1,2.")
@@ -153,11 +147,9 @@ def tell(t, s):
     t.claim("With the learning rate times the square root of k, too, it is at most 0.05 less accurate.", root.gain,
             at_least=-0.05, source="Hoffer et al. 2017; theory in Krizhevsky 2014; read as 0.05")  # fmt: skip
     t.claim("With the learning rate kept, it is less accurate.", kept.gain, at_most=0.0, source=GOYAL)
-    t.claim(  # the time does not depend on the rule
-        "A larger batch makes a step more efficient: k times the batch takes at most 0.95 of the time for as many "
-        "samples.",
-        linear.of_base, at_most=0.95, source="the cost model: fewer all-reduces and fewer calls; read as 5 %",
-    )  # fmt: skip
+    t.claim("A larger batch makes a step more efficient: k times the batch takes at most 0.95 of the time for as many "
+            "samples.", linear.of_base, at_most=0.95,
+            source="the cost model: fewer all-reduces and fewer calls; read as 5 %")  # fmt: skip
     t.answer(
         f"On {plural(n, 'device')}, {n} times the batch and the learning rate change the accuracy by "
         f"{linear.gain:+.3f} and take {linear.of_base:.2f} of the time."
@@ -170,32 +162,16 @@ def tell(t, s):
 
 
 def _draw(figure, t, base):
-    """A map of the accuracies by batch and rule; then, for each larger batch, the accuracy by samples."""
+    """The accuracy in the end; then, for each larger batch, the accuracy by samples."""
     scales = sorted({row.times for row in t.rows} - {1})
-    heights = [2.3, *(2.7 for _ in scales)]
+    heights = [len(t.rows) * style.BAR_HEIGHT + 0.9, *(2.7 for _ in scales)]
     above, *panels = figure.subplots(len(heights), squeeze=False, height_ratios=heights)[:, 0]
-    _draw_map(above, t, base, [1, *scales])
+    style.row_bars(figure, t.rows, "", style.coloured(t.rows, "rule"), axes=above, name="test_accuracy")
+    above.set_title("Accuracy after as many samples")
     for k, axes in zip(scales, panels):
         for number, row in enumerate([base, *t.find(times=k)]):
-            axes.plot(
-                list(map(int, row.curve)), [accuracy.median for accuracy in row.curve.values()],
-                "-" if number else "--", marker=style.MARKERS[number], label=row.label,
-                color=style.COLOURS[number - 1] if number else style.GREY,
-            )  # fmt: skip
+            samples, accuracies = list(map(int, row.curve)), [accuracy.median for accuracy in row.curve.values()]
+            axes.plot(samples, accuracies, color=style.COLOURS[number], marker=style.MARKERS[number], label=row.label)
         axes.set(xlabel="samples", ylabel="test accuracy", title=f"Batch times {k}")
         axes.legend(loc="lower right")
     figure.set_figheight(sum(heights))
-
-
-def _draw_map(axes, t, base, scales):
-    """A column for each batch, a row for each rule; without scaling all rules are one."""
-    rows = [[base if k == 1 else t.maybe(times=k, rule=rule) for k in scales] for rule in RULES]
-    cells = [[row.test_accuracy.median if row else math.nan for row in line] for line in rows]
-    axes.imshow(cells, cmap="Blues", aspect="auto", vmin=onp.nanmin(cells) - 0.05, vmax=onp.nanmax(cells) + 0.1)
-    for y, line in enumerate(cells):
-        for x, value in enumerate(line):
-            axes.annotate(f"{value:.3f}", (x, y), ha="center", va="center", weight="bold")
-    axes.set_xticks(range(len(scales)), [f"batch {k * base.batch}" for k in scales])
-    axes.set_yticks(range(len(RULES)), ["lr kept", "lr times root of k", "lr times k"])
-    axes.grid(visible=False)
-    axes.set_title("Accuracy after as many samples")

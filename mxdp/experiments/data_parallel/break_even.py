@@ -1,12 +1,12 @@
 """When does a second device pay?
 
-"Two GPUs are slower than one" is what people ask most about training on several devices. The answers in the threads are
-two: take a larger batch, and mind the ratio of compute to parameters. :mod:`mxdp.plans.cost.break_even` makes numbers
-of them. It takes what can be measured without training on several devices: the time of a step on one device, on the
-batch and on a part of it, Python's part of that, and the speed of the links.
+"Two GPUs are slower than one" is what people ask most about training on several devices. The threads answer: take a
+larger batch, and mind the ratio of compute to parameters. :mod:`mxdp.plans.cost.break_even` makes numbers of that, from
+what one device tells: the time of a step on the batch and on a part of it, Python's part, and the speed of the links.
 """
 
 import itertools
+import math
 import os
 import statistics
 from functools import lru_cache
@@ -53,8 +53,7 @@ MOST = 200
 
 
 def parameters(net, units, width):
-    """Trained parameters of that network. ``units``: of the MLP's two hidden layers; ``width``: of ResNet's first
-    convolution."""
+    """How many that network trains. ``units``: of the MLP's hidden layers; ``width``: of ResNet's first convolution."""
     mlp = (784 + 1) * units + (units + 1) * units + (units + 1) * 10
     return {"lenet": 129_068, "mlp": mlp, "resnet": 2724 * width**2 + 286 * width + 10}[net]
 
@@ -69,15 +68,14 @@ def cases(s):
 
 
 def expect(s, cores):
-    machine, nets = CPU.with_cores(cores), []
+    machine, times = CPU.with_cores(cores), []
     for net, title in NETS.items():
         count = parameters(net, s.units, s.width)
         best = min(predict(plan(name, 2, [count]), 4 * count, machine) for name in ALGORITHMS)
-        nets.append(f"{title} ({style.number(best * 1e3)} ms)")
+        times.append(f"{title} {style.number(best * 1e3)} ms")
     return (
-        "Two devices pay where half the batch takes longer than Python and the all-reduce: at the reference machine's "
-        f"speeds, {', '.join(nets)}. So ResNet-18 pays from the smallest batch, and the MLP last, since it computes "
-        f"least for each parameter. On {plural(cores, 'core')}, more than {cores} devices bring nothing more."
+        "Two devices pay where half the batch takes longer than Python and the all-reduce, which takes at the "
+        f"reference machine's speeds: {', '.join(times)}. More than {cores} devices bring nothing more."
     )
 
 
@@ -168,22 +166,20 @@ def tell(t, s):
     judged = [row for row in points if row.pays != "open"]
     t.column("seconds", "ms", scale=1e3, about="of a step, of steps that follow one another")
     t.column("speedup", "speed-up", ".2f", spread=True, about="one device's time for the same whole batch over this")
-    about = "the speed-up from one device's time for a part of the batch, Python's processor time and the links alone"
-    t.column("predicted", "pred.", ".2f", spread=True, about=about)
+    t.column("predicted", "pred.", ".2f", spread=True, about="from part of the batch, Python's time and the links")
     t.column("pays", about="it pays if the speed-up is above 1, which is open where the interval touches 1")
     t.column("right", about="whether the prediction is on the measured side of 1")
-    about = "the predicted time of a step over the measured one, or its inverse where that is less than 1"
-    t.column("off", "step x", ".2f", about=about)
+    t.column("off", "step x", ".2f", about="the predicted time of a step over the measured one, or its inverse")
     t.note("In the map, a mark is filled where it pays, hollow where it doesn't, and grey where that is open.")
-    t.note("A line is the predicted break-even by the number of parameters, with a network's time a sample.")
+    t.note("A line is the predicted break-even by the number of parameters.")
     if not two:
         t.answer("There is nothing to compare: that takes a run on 1 device, and one on 2.")
         t.explain("Run it with --devices 1,2.")
         return
     t.first(two)
     _tell_claims(t, s, points, judged)
-    words = [_tell_batches(net, s, two) for net in NETS]
-    t.answer(f"By batch, a second device surely pays {', '.join(words[:-1])} and {words[-1]}.")
+    *words, last = [_tell_batches(net, s, two) for net in NETS]
+    t.answer(f"By batch, a second device surely pays {', '.join(words)} and {last}.")
     wrong = [row for row in judged if not row.right]
     t.explain(
         f"Of {len(points)} points on several devices, {len(judged)} have an interval that does not touch 1; the "
@@ -220,16 +216,14 @@ def _tell_claims(t, s, points, judged):
     source = "ours: what a reader wants to know of a model"
     sentence = "Of the points whose interval does not touch 1, the prediction has at least 80 % on the right side of 1."
     t.claim(sentence, share, at_least=0.8, source=source)
-    for row in (row for row in points if row.devices == 2):
-        t.claim("A second device pays if the batch is large enough: with each network's largest batch, two devices are "
-                "faster than one.", row.speedup if row.batch == max(s[row.net]) else None, at_least=1.0,
-                source="MXNet issues 2277 and 3136: 'increase the batch size'")  # fmt: skip
     for row in points:
-        t.claim(
-            "Predicted from one device, the time of a step of LeNet and of ResNet-18 on several devices is within 15 % "
-            "of the measured one, for all batches but the smallest.",
-            row.off if row.net != "mlp" and row.batch > min(s[row.net]) else None, at_most=1.15, source=source,
-        )  # fmt: skip
+        largest, smallest = row.batch == max(s[row.net]), row.batch == min(s[row.net])
+        t.claim("A second device pays if the batch is large enough: with each network's largest batch, two devices are "
+                "faster than one.", row.speedup if row.devices == 2 and largest else None, at_least=1.0,
+                source="MXNet issues 2277 and 3136: 'increase the batch size'")  # fmt: skip
+        t.claim("Predicted from one device, the time of a step of LeNet and of ResNet-18 on several devices is within "
+                "15 % of the measured one, for all batches but the smallest.",
+                None if row.net == "mlp" or smallest else row.off, at_most=1.15, source=source)  # fmt: skip
 
 
 def _tell_batches(net, s, rows):
@@ -253,18 +247,20 @@ def _tell_why(row):
     return f"Wrong: {row.label}, predicted {row.predicted.median:.2f}, measured {row.speedup:.2f}: {reason}."
 
 
-def _tell_break_even(t, net, devices, allreduce=None):
+def _tell_break_even(t, net, devices, parameters=None):
     """The predicted break-even of a network in samples a device, from a line through all times of one device; None
-    without enough of them. ``allreduce``: seconds, in place of the network's own."""
+    without enough of them. ``parameters``: how many are summed, if not its own, of :data:`GRID`."""
     several = [row for row in t.find(net=net) if row.devices > 1]
     times = [(row.batch, row.seconds.median) for row in t.find(net=net, devices=1)]
     times += [(-(-row.batch // row.devices), row.shard_seconds.median) for row in several]
     rows = [row for row in several if row.devices == devices]
     if not rows or len({samples for samples, _ in times}) < 2:
         return None
-    python = statistics.median(row.python_seconds.median for row in rows)
-    if allreduce is None:
-        allreduce = statistics.median(row.allreduce_seconds.median for row in rows)
+    sums = [row.allreduce_by_parameters[parameters] if parameters else row.allreduce_seconds for row in rows]
+    python, allreduce = (
+        statistics.median(number.median for number in numbers)
+        for numbers in ([row.python_seconds for row in rows], sums)
+    )
     return break_even(fit_link(times), python, devices, rows[0].cores, allreduce)
 
 
@@ -275,19 +271,14 @@ def _draw(figure, t, points):
     for axes, n in zip(figure.subplots(len(counts), squeeze=False)[:, 0], counts):
         rows = [row for row in points if row.devices == n]
         for (net, title), colour, marker in zip(NETS.items(), style.COLOURS, style.MARKERS):
-            line = {}
-            for count in GRID:
-                allreduce = statistics.median(row.allreduce_by_parameters[str(count)].median for row in rows)
-                line[count] = _tell_break_even(t, net, n, allreduce)
-            known = {count: least for count, least in line.items() if least}
-            axes.plot(list(known), list(known.values()), color=colour, linewidth=1.6)
-            marks = [row for row in rows if row.net == net]
-            for row in marks:
-                axes.plot(
-                    row.parameters, row.batch / n, marker, markeredgecolor=colour, markeredgewidth=1.6, markersize=9,
-                    color={"yes": colour, "no": "white", "open": style.LIGHT_GREY}[row.pays],
-                    label=title if row is marks[-1] else None,
-                )  # fmt: skip
+            least = [_tell_break_even(t, net, n, str(count)) or math.nan for count in GRID]
+            axes.plot(GRID, least, color=colour, linewidth=1.6)
+            fill = {"yes": colour, "no": "white", "open": style.LIGHT_GREY}
+            for row in rows:
+                if row.net == net:
+                    axes.plot(row.parameters, row.batch / n, marker, color=fill[row.pays], markeredgecolor=colour,
+                              markeredgewidth=1.6, markersize=9)  # fmt: skip
+            axes.plot([], [], marker, color=colour, label=title)
         sizes, heights = [row.parameters for row in rows], [row.batch / n for row in rows]
         axes.set(xscale="log", yscale="log", xlim=(min(sizes) / 3, max(sizes) * 3), xlabel="parameters")
         axes.set(ylim=(min(heights) / 3, max(heights) * 2), ylabel="batch a device", title=plural(n, "device"))

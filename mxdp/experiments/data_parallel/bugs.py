@@ -1,22 +1,24 @@
 """Bugs of data-parallel training that raise no error, each as a change of a few lines of ``mxdp/scratch.py``.
 
-A change is a list of (old text, new text). Applied to the file's own text, it gives a module that trains wrongly, and a
-diff to read. Some bugs need something that ``scratch.py`` does not have, such as dropout: its ``base`` adds it to the
-right version, too. Pure Python.
+A change gives new text for old. Applied to the file's own text, it gives a module that trains wrongly, and a diff to
+read. Some bugs need something that ``scratch.py`` does not have, such as dropout: their ``base`` adds it to the right
+version, too. Pure Python.
 """
 
 from __future__ import annotations
 
 import difflib
-from typing import Dict, List, NamedTuple, Sequence, Tuple
+from typing import Dict, NamedTuple
 
 from mxdp.experiments.lab.provenance import ROOT
 
-Change = Tuple[str, str]
+Change = Dict[str, str]
+NOTHING: Change = {}
 SCRATCH = ROOT / "mxdp" / "scratch.py"
 SGD, ADAM = "SGD", "Adam"
 
 IMPORTS = "import numpy as onp\n"
+GLOBALS = "Arrays = List"
 LOSSES = "        losses = [loss(*pair) for pair in zip(scores, y_shards)]\n"
 SPLIT = "    X_shards, y_shards = split_batch(X, y, devices[: len(X)] or devices)\n"
 UPDATE = "        param -= lr / batch_size * param.grad\n"
@@ -26,15 +28,16 @@ ADAMS = """        m, v, t = MOMENTS.get(id(param), (0, 0, 0))
         param -= 0.01 * lr * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
         MOMENTS[id(param)] = m, v, t
 """
-
+SUM = "        total += x.copyto(total.ctx)\n"
 CALL = "            train_batch(X, y, device_params, devices, lr, allreduce)\n"
 SCALED = CALL.replace(", lr,", ", len(devices) * lr,")
 BACK = "    for x in others:\n        total.copyto(x)\n"
 BACKWARD = "    backend.backward(losses, device_params)"
+SYNC = "if len(devices) > 1:\n        for same"
 
-COMMON: Dict[str, List[Change]] = {
-    SGD: [],
-    ADAM: [(UPDATE, ADAMS), ("Arrays = List", "MOMENTS: Any = {}\nArrays = List")],
+COMMON: Dict[str, Change] = {
+    SGD: NOTHING,
+    ADAM: {UPDATE: ADAMS, GLOBALS: f"MOMENTS: Any = {{}}\n{GLOBALS}"},
 }
 """Of every version, by optimiser: an Adam (Kingma and Ba 2015) in place of SGD."""
 
@@ -47,103 +50,96 @@ class Bug(NamedTuple):
     name: str
     title: str
     source: str
-    change: Sequence[Change]
-    base: Sequence[Change] = ()
+    change: Change
+    base: Change = NOTHING
     right: str = "right"
-    under_adam: Sequence[Change] = ()
+    under_adam: Change = NOTHING
     allreduce: str = "naive_allreduce"
 
 
-COUNTED: Change = (IMPORTS, f"{IMPORTS}\nfrom itertools import count\n")
+STEPS: Change = {
+    IMPORTS: f"{IMPORTS}\nfrom itertools import count\n",
+    GLOBALS: f"STEPS = count()\n{GLOBALS}",
+}
 DROPPED = "np.array_split(kept, len(devices))"
-DROPOUT: List[Change] = [
-    COUNTED,
-    ("Arrays = List", "STEPS = count()\nArrays = List"),
-    (
-        SPLIT,
-        f"""{SPLIT}    kept = np.array(onp.random.RandomState(next(STEPS)).rand(*X.shape) < 0.5, dtype="float32")
+DROPOUT: Change = {
+    **STEPS,
+    SPLIT: f"""{SPLIT}    kept = np.array(onp.random.RandomState(next(STEPS)).rand(*X.shape) < 0.5, dtype="float32")
     X_shards = [x * mask.copyto(x.ctx) for x, mask in zip(X_shards, {DROPPED})]
 """,
-    ),
-]
+}
 MEAN = "    for {one} in {many}:\n        MEANS[device] = 0.9 * MEANS.get(device, 0.0) + 0.1 * float({data}.mean())\n"
-RUNNING: List[Change] = [
-    ("Arrays = List", "MEANS: Any = {}\nArrays = List"),
-    (SPLIT, f"{MEAN.format(one='device', many='devices', data='X')}    X = X - X.mean()\n{SPLIT}"),
-    ("        hits = [(net(X, W)", "        hits = [(net(X - MEANS[X.ctx], W)"),
-]
+MEANS = MEAN.format(one="device", many="devices", data="X")
+RUNNING: Change = {
+    GLOBALS: f"MEANS: Any = {{}}\n{GLOBALS}",
+    SPLIT: f"{MEANS}    X = X - X.mean()\n{SPLIT}",
+    "        hits = [(net(X, W)": "        hits = [(net(X - MEANS[X.ctx], W)",
+}
 
 BUGS = [
     Bug(
         "rebinds",
         "the all-reduce makes a new array instead of writing into device 0's",
         "d2l-zh 955 and 1021: the book's PyTorch version once did",
-        [("        total += x.copyto(total.ctx)\n", "        total = total + x.copyto(total.ctx)\n")],
+        {SUM: SUM.replace("total +=", "total = total +")},
     ),
     Bug(
         "averaged-twice",
         "the all-reduce averages, and the update divides by the whole batch",
         "a mean in two places",
-        [(BACK, f"    total /= len(data)\n{BACK}")],
+        {BACK: f"    total /= len(data)\n{BACK}"},
     ),
     Bug(
         "not-divided",
         "the summed gradient is not divided by the batch",
         "a mean in no place",
-        [(UPDATE, "        param -= lr * param.grad\n")],
-        under_adam=[("g, t = param.grad / batch_size, t + 1", "g, t = param.grad, t + 1")],
+        {UPDATE: "        param -= lr * param.grad\n"},
+        under_adam={"g, t = param.grad / batch_size, t + 1": "g, t = param.grad, t + 1"},
     ),
     Bug(
         "mean-of-means",
         "each device takes the mean over its shard, and these are averaged, though shards are uneven",
         "PyTorch 37359",
-        [
-            (LOSSES, LOSSES.replace("loss(*pair)", "loss(*pair).mean()")),
-            ("        sgd(params, lr, len(X))\n", "        sgd(params, lr, len(devices))\n"),
-        ],
-        base=[(SPLIT, "    X_shards, y_shards = split_batch(X, y, devices, range(1, 2 * len(devices), 2))\n")],
+        {
+            LOSSES: LOSSES.replace("loss(*pair)", "loss(*pair).mean()"),
+            "        sgd(params, lr, len(X))\n": "        sgd(params, lr, len(devices))\n",
+        },
+        base={SPLIT: "    X_shards, y_shards = split_batch(X, y, devices, range(1, 2 * len(devices), 2))\n"},
         right="right, uneven shards",
     ),
     Bug(
         "other-start",
         "each device initialises its own replica",
         "BytePS 22",
-        [("init_lenet(SEED, 0.1), device)", "init_lenet(SEED + device.device_id, 0.1), device)")],
+        {"init_lenet(SEED, 0.1), device)": "init_lenet(SEED + device.device_id, 0.1), device)"},
     ),
     Bug(
         "too-early",
         "the last parameter's gradients are summed before backward has written them",
         "an overlap without a wait",
-        [
-            (BACKWARD, f"    allreduce([params[-1].grad for params in device_params])\n{BACKWARD}"),
-            ("in zip(*device_params):\n", "in list(zip(*device_params))[:-1]:\n"),
-        ],
+        {
+            BACKWARD: f"    allreduce([params[-1].grad for params in device_params])\n{BACKWARD}",
+            "in zip(*device_params):\n": "in list(zip(*device_params))[:-1]:\n",
+        },
     ),
     Bug(
         "chunk-off-by-one",
         "in the ring's all-gather each device passes the wrong chunk on",
         "the index that everybody gets wrong first",
-        [("(device + 1) % n, (device - step) % n\n", "(device + 1) % n, (device + 1 - step) % n\n")],
+        {"(device + 1) % n, (device - step) % n\n": "(device + 1) % n, (device + 1 - step) % n\n"},
         allreduce="ring_allreduce",
     ),
     Bug(
         "half-synced",
         "every second step sums nothing, as `no_sync` in the wrong place does",
         "build-nanogpt 30",
-        [
-            COUNTED,
-            ("Arrays = List", "STEPS = count()\nArrays = List"),
-            (
-                "if len(devices) > 1:\n        for same",
-                "if len(devices) > 1 and next(STEPS) % 2 == 0:\n        for same",
-            ),
-        ],
+        {**STEPS, SYNC: SYNC.replace("> 1", "> 1 and next(STEPS) % 2 == 0")},
     ),
     Bug(
         "same-dropout",
         "all devices draw the same dropout mask",
         "the same seed on every device",
-        [(DROPPED, "[kept[: len(own)] for own in X_shards]")],
+        {DROPPED: "[kept[: len(own)] for own in X_shards]"},
         base=DROPOUT,
         right="right, with dropout",
     ),
@@ -151,12 +147,7 @@ BUGS = [
         "running-statistics",
         "each device keeps running statistics of its own shards",
         "MXNet 8458 and 5888; batch normalisation's running mean",
-        [
-            (
-                MEAN.format(one="device", many="devices", data="X"),
-                MEAN.format(one="own, device", many="zip(onp.array_split(X, len(devices)), devices)", data="own"),
-            )
-        ],
+        {MEANS: MEAN.format(one="own, device", many="zip(onp.array_split(X, len(devices)), devices)", data="own")},
         base=RUNNING,
         right="right, with running statistics",
     ),
@@ -164,19 +155,14 @@ BUGS = [
         "same-shard",
         "every device reads the first shard",
         "a sampler that does not know the rank",
-        [
-            (
-                SPLIT,
-                f"{SPLIT}    X_shards, y_shards = ([x[0].copyto(d) for d in devices] for x in (X_shards, y_shards))\n",
-            )
-        ],
+        {SPLIT: f"{SPLIT}    X_shards, y_shards = ([x[0].copyto(d) for d in devices] for x in (X_shards, y_shards))\n"},
     ),
     Bug(
         "learning-rate",
         "k devices take k times the batch, and the learning rate stays",
         "Goyal et al. 2017: multiply it by k",
-        [(SCALED, CALL)],
-        base=[(", batch_size, seed=SEED", ", len(devices) * batch_size, seed=SEED"), (CALL, SCALED)],
+        {SCALED: CALL},
+        base={", batch_size, seed=SEED": ", len(devices) * batch_size, seed=SEED", CALL: SCALED},
         right="right, k times the batch",
     ),
 ]
@@ -191,18 +177,17 @@ def source(bug: Bug, optimizer: str = SGD, right: bool = False) -> str:
     """
     text = SCRATCH.read_text(encoding="utf-8")
     # Weights from which LeNet learns in a hundred steps, and a seed for each training.
-    common = [
-        ("init_lenet(), device) for", "init_lenet(SEED, 0.1), device) for"),
-        (", batch_size, seed=0", ", batch_size, seed=SEED"),
-        ("Arrays = List", "SEED = 0\nArrays = List"),
-    ]
-    own: List[Change] = [] if right else [*bug.change]
-    if optimizer == ADAM and bug.under_adam and not right:
-        own = [*bug.under_adam]
-    for old, new in [*common, *COMMON[optimizer], *bug.base, *own]:
-        if text.count(old) != 1:
-            raise ValueError(f"{bug.name}: scratch.py has {text.count(old)} times, not once: {old!r}")
-        text = text.replace(old, new)
+    common = {
+        "init_lenet(), device) for": "init_lenet(SEED, 0.1), device) for",
+        ", batch_size, seed=0": ", batch_size, seed=SEED",
+        GLOBALS: f"SEED = 0\n{GLOBALS}",
+    }
+    wrong = bug.under_adam if optimizer == ADAM and bug.under_adam else bug.change
+    for change in (common, COMMON[optimizer], bug.base, NOTHING if right else wrong):
+        for old, new in change.items():
+            if text.count(old) != 1:
+                raise ValueError(f"{bug.name}: scratch.py has {text.count(old)} times, not once: {old!r}")
+            text = text.replace(old, new)
     return text
 
 

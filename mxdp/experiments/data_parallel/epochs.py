@@ -6,16 +6,12 @@ all-reduce, the input and Python's own time don't, and are small beside the conv
 processes that share nothing, as many as there are devices, each train alone on their part of the batch.
 """
 
-from mxdp.datasets import load
 from mxdp.errors import plural
 from mxdp.experiments.data_parallel import account as accounts
-from mxdp.experiments.data_parallel.continued import ContinuedTraining
-from mxdp.experiments.data_parallel.recorded_steps import recorder
-from mxdp.experiments.data_parallel.serial_run import check_step, synced_step
+from mxdp.experiments.data_parallel.training import Continued, check_step, expect_speedups, pictures, synced_step
 from mxdp.experiments.devices import WARM_UP, devices_of
 from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.show import style
-from mxdp.plans.cost.link import speedup
 from mxdp.scratch import evaluate, get_params, in_sync, init_lenet, lenet
 from mxdp.tracing.recording import can_record
 from mxdp.training import BoundNet, TrainStep, train_epochs
@@ -44,13 +40,7 @@ def cases(s):
 
 
 def expect(s, cores):
-    said = [
-        f"{speedup(n, cores):.2f} on {plural(n, 'device')} ({speedup(n, cores, 0.05):.2f} if 5% of a step can't be "
-        "split)"
-        for n in s.devices
-        if n > 1
-    ]
-    return f"Speed-up over one device, on {plural(cores, 'core')}: {', '.join(said) or 'nothing to compare'}."
+    return f"Speed-up over one device: {expect_speedups(s, cores)}; less by what can't be split."
 
 
 def oracle(case, s):
@@ -59,19 +49,19 @@ def oracle(case, s):
 
 
 def set_up(case, s):
-    """A round is an epoch, or ``samples`` of one, and then a few steps more, recorded. The processes of a ceiling share
+    """A round trains on ``samples`` samples, and then a few steps more, recorded. The processes of a ceiling share
     the batch and the samples. A process that is started anew goes on with the training of the one before it."""
-    devices, data = devices_of(case, s), load(s.data, s.data_dir, seed=s.seed)
+    devices, data = devices_of(case, s), pictures(s)
     batch_size = max(1, s.batch_size // case.processes)
-    samples = (s.samples or len(data.train)) // case.processes
-    training = ContinuedTraining(case, init_lenet(s.seed))
+    samples = s.samples // case.processes
+    training = Continued(case, init_lenet(s.seed))
 
     warm_up, replicas = ([get_params(training.params, device) for device in devices] for _ in range(2))
     next(train_epochs(data.train, warm_up, devices, batch_size, s.lr, samples=WARM_UP * batch_size))
     start = divmod(training.rounds * samples, len(data.train))
     epochs = train_epochs(data.train, replicas, devices, batch_size, s.lr, samples, s.seed, start=start)
     # On the replicas of the warm-up, since a recorded step is a step of training.
-    record = recorder(data.train, batch_size, s.seed, TrainStep(warm_up, devices, s.lr), devices)
+    record = accounts.recorder(data.train, batch_size, s.seed, TrainStep(warm_up, devices, s.lr), devices)
     net = BoundNet(lenet)
 
     def one_round():
@@ -91,7 +81,7 @@ def set_up(case, s):
 
 
 def tell(t, s):
-    first, compared = t.find(devices=s.devices[0])[0], []
+    first, accounted = t.find(devices=s.devices[0])[0], None
     for row in t:
         row.samples_per_sec = row.round_samples / row.seconds
         row.sec_per_epoch = row.epoch_samples / row.samples_per_sec
@@ -102,29 +92,11 @@ def tell(t, s):
         row = t.one(devices=ceiling.processes)
         row.of_ceiling = ceiling.seconds / row.seconds
         if first.devices == 1:
-            compared.append((row, ceiling))
-            row.reached, row.lost = row.speedup.median, accounts.account(row, ceiling)
-            vars(row).update(row.lost)
+            accounted, row.lost = row, accounts.account(row, ceiling)
+            vars(row).update({f"lost_{name}": part for name, part in row.lost.items()})
             t.claim(HALVES, row.speedup / row.devices, at_least=0.8, source=SLIDES)
         t.claim(SHARING, row.of_ceiling, at_least=0.9)
         t.claim("All replicas stay equal, bit for bit.", row.in_sync, at_least=1, exact=True, source="the book")
-    _tell_columns(t)
-    row, ceiling = compared[-1] if compared else (None, None)
-    t.draw(lambda figure: _draw(figure, t, row, s.rounds))
-    if row is None:
-        t.answer("There is nothing to compare: that takes a run on 1 device, and one on 2.")
-        t.explain("Run it with --devices 1,2.")
-    else:
-        makes = "A second device makes" if row.devices == 2 else f"{row.label} make"
-        best = f"the best this machine can give is {ceiling.speedup:.2f}"
-        t.answer(f"{makes} an epoch {row.speedup:.2f} times as fast; {best}.")
-        accuracies = " and ".join(f"{row.accuracy:.3f} on {row.label}" for row in t.rows)
-        t.explain(f"{accounts.losses(row)} In the end the test accuracy is {accuracies}.")
-    if any(0 in row.in_sync.values for row in t.rows if row.get("in_sync")):
-        t.answer("The replicas fell out of step, so the times mean nothing.")
-
-
-def _tell_columns(t):
     t.column("sec_per_epoch", "s/epoch", ".2f", about="the time of all samples of the training set, at this speed")
     t.column("samples_per_sec", "samples/s", ",.0f")
     t.column("speedup", "speed-up", ".2f", spread=True, about="the first row's time over this row's")
@@ -132,17 +104,26 @@ def _tell_columns(t):
     t.column("accuracy", form=".4f", about="on the test set, in the end: each process continues the training")
     t.column("in_sync", about="all replicas of the row are equal, bit for bit")
     t.column("possible", form=".2f", more=True, about="the speed-up that the devices, or fewer cores, could give")
-    for name, loss in accounts.LOST.items():
-        t.column(name, loss.name, "+.2f", -1, more=True)
-    t.column("reached", form=".2f", more=True)
+    for name in accounts.LOST:
+        t.column(f"lost_{name}", name, "+.2f", -1, more=True)
     t.note(
-        "Processes that share nothing train alone, one for each device, on its part of the batch. All rows see the "
-        "same batches in the same order, but sums over other shards differ in their last bits, and training magnifies "
-        "that: so accuracies differ, most where they still rise. Between the possible speed-up and the one that was "
-        "reached stands what each part takes away. Processes that share nothing lose the machine's part, too. The "
-        "other parts are those of `where-the-time-went`, from a few steps that are recorded after each round, less "
-        "what they take in those processes."
+        "Processes that share nothing train alone, one for each device, on its part of the batch. Accuracies differ "
+        "since sums over other shards differ in their last bits, which training magnifies. The possible speed-up plus "
+        "what each part takes away is the speed-up. The machine's part is lost by processes that share nothing, too; "
+        "the others come from a few steps that are recorded after each round, less what they take in those processes."
     )
+    t.draw(lambda figure: _draw(figure, t, accounted, s.rounds))
+    if accounted is None:
+        t.answer("There is nothing to compare: that takes a run on 1 device, and one on 2.")
+        t.explain("Run it with --devices 1,2.")
+    else:
+        makes = "A second device makes" if accounted.devices == 2 else f"{accounted.label} make"
+        best = f"the best this machine can give is {t.references[-1].speedup:.2f}"
+        t.answer(f"{makes} an epoch {accounted.speedup:.2f} times as fast; {best}.")
+        accuracies = " and ".join(f"{row.accuracy:.3f} on {row.label}" for row in t.rows)
+        t.explain(f"{accounts.tell_losses(accounted)} In the end the test accuracy is {accuracies}.")
+    if any(0 in row.in_sync.values for row in t.rows if row.get("in_sync")):
+        t.answer("The replicas fell out of step, so the times mean nothing.")
 
 
 def _draw(figure, t, accounted, rounds):
@@ -158,11 +139,10 @@ def _draw(figure, t, accounted, rounds):
     for number, row in enumerate(curves):
         accuracy, epochs = row.test_accuracy, rounds * row.round_samples.median / row.epoch_samples
         last = [value for value, run in zip(accuracy.values, accuracy.runs) if run == accuracy.runs[-1]]
-        # Equal curves lie on each other, so the later ones are dashed.
         parts[-1].plot(
             [epochs * (step + 1) for step in range(len(last))], last,
-            "--" if number else "-", marker=style.MARKERS[number], markersize=9 - 2 * number,
-            color=style.COLOURS[number], label=row.label,
+            "--" if number else "-",  # equal curves lie on each other
+            marker=style.MARKERS[number], markersize=9 - 2 * number, label=row.label,
         )  # fmt: skip
     if curves:
         parts[-1].set(xlabel="epochs", ylabel="test accuracy", title="Accuracy")

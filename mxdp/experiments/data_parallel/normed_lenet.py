@@ -1,12 +1,17 @@
 """The book's LeNet with batch normalisation on several devices, by three ways to normalise."""
 
+from typing import Any, List
+
 import numpy as onp
 
 from mxdp.backend import autograd, np, npx
 from mxdp.collectives import GradientSync
+from mxdp.datasets.minibatches import Stream
+from mxdp.experiments.devices import timed
 from mxdp.layers import EPSILON
 from mxdp.parallel.batch_norm import SyncBatchNorm
 from mxdp.scratch import cross_entropy, evaluate, get_params, split_batch
+from mxdp.training.update import prepare_update
 
 WAYS = OWN, APART, SYNCED, OTHER_ORDER = "own", "own, mxdp's operators", "synchronised", "1 device, other order"
 WEIGHTS = ((6, 1, 5, 5), (16, 6, 5, 5), (120, 256), (84, 120), (10, 84))
@@ -17,7 +22,8 @@ NORMS, MOMENTUM = len(WEIGHTS) - 1, 0.9
 class NormedLeNet:
     """A replica on each device. ``running[i]``: the means and variances of replica i, two arrays a normalisation."""
 
-    def __init__(self, devices, way):
+    def __init__(self, devices, way, batch=1, lr=0.0):
+        self._batch, self._turned = batch, slice(None, None, -1 if way == OTHER_ORDER else 1)
         self.devices, channels = list(devices), [shape[:1] for shape in WEIGHTS[:-1] for _ in range(2)]
         params = [np.zeros(shape) for shape in (*WEIGHTS, *channels)]
         self.replicas = [get_params(params, device) for device in devices]
@@ -25,12 +31,15 @@ class NormedLeNet:
         every = range(len(devices))
         self.groups = [[*every]] if way == SYNCED else [[number] for number in every]
         """Replicas whose shards are normalised together."""
-        self._norms = None
-        if way in (APART, SYNCED):
-            self._norms = [
-                [_synced(*[self._arrays(i, layer) for i in group]) for group in self.groups] for layer in range(NORMS)
-            ]
+        self._norms: List[Any] = []
+        """Of each layer, one for each group; none where MXNet's operator normalises."""
+        for layer in range(NORMS if way in (APART, SYNCED) else 0):
+            self._norms.append([])
+            for group in self.groups:
+                scales, shifts, means, variances = zip(*[self._arrays(i, layer) for i in group])
+                self._norms[-1].append(SyncBatchNorm(scales, shifts, means, variances, MOMENTUM))
         self._sync = GradientSync(self.replicas)
+        self._updates = [prepare_update(params, lr / batch) for params in self.replicas]
 
     def start(self, seed):
         """Weights by Glorot and Bengio; scales and variances 1, shifts and means 0."""
@@ -49,17 +58,34 @@ class NormedLeNet:
         with autograd.record():
             for layer in range(NORMS):
                 hs = [_layer(layer, x, params) for x, params in zip(xs, self.replicas)]
-                if self._norms is None:
-                    xs = [_normalise(h, *self._arrays(number, layer)) for number, h in enumerate(hs)]
-                else:
+                if self._norms:
                     norms = self._norms[layer]
                     xs = [x for norm, group in zip(norms, self.groups) for x in norm([hs[i] for i in group])]
                     cuts.append((norms, hs))
+                else:
+                    xs = [_normalise(h, *self._arrays(number, layer)) for number, h in enumerate(hs)]
             losses = [cross_entropy(_layer(NORMS, x, W), y) for x, y, W in zip(xs, ys, self.replicas)]
         autograd.backward(losses)
         for norms, hs in reversed(cuts):
             autograd.backward(hs, [gradient for norm in norms for gradient in norm.backward()])
         self._sync()
+
+    def train(self, data, seed, steps):
+        """From that seed's start; returns the seconds of a step. Waits."""
+        self.start(seed)
+        batches = Stream(data, self._batch, seed).take(self._batch * steps)
+
+        def push():
+            for X, y in batches:
+                self.backward(X[self._turned], y[self._turned])
+                for update in self._updates:
+                    update()
+
+        return timed(push) / steps
+
+    def flat(self):
+        """All parameters of replica 0, in one vector. Waits."""
+        return onp.concatenate([param.asnumpy().ravel() for param in self.replicas[0]])
 
     def accuracy(self, data, running):
         """Of replica 0's parameters with these running statistics, which lie on its device. Waits."""
@@ -76,12 +102,6 @@ class NormedLeNet:
         scales = len(WEIGHTS) + 2 * layer
         statistics = (running or self.running[replica])[2 * layer : 2 * layer + 2]
         return [*self.replicas[replica][scales : scales + 2], *statistics]
-
-
-def _synced(*arrays):
-    """Of each replica's scale, shift, mean and variance."""
-    scales, shifts, means, variances = zip(*arrays)
-    return SyncBatchNorm(scales, shifts, means, variances, MOMENTUM)
 
 
 def _normalise(x, *arrays):

@@ -2,12 +2,10 @@
 
 The state of momentum is as large as the parameters, Adam's twice as large. Plain, one device holds it for a whole
 parameter, updates the parameter after the all-reduce, and copies it to the others. In shards each device holds, and
-updates, an equal part of all: the all-reduce becomes a reduce-scatter before the update and an all-gather after it. The
-cost model says: a third fewer bytes.
+updates, an equal part of all: the all-reduce becomes a reduce-scatter before the update and an all-gather after it.
 """
 
 import os
-from collections import Counter
 from random import Random
 
 import numpy as onp
@@ -48,13 +46,9 @@ def expect(s, cores):
 
 
 def oracle(case, s):
-    """Five steps, after which each replica equals that of one device, which computes the shards of samples one by one
-    and adds up their gradients: bit for bit on two devices, where a sum has no order.
-
-    Each shard's gradients are made coarse before they are summed: then a sum of more than two is the same in any order,
-    too. A bias ahead of a batch normalisation has a gradient of rounding errors alone, and Adam takes a whole step in
-    the direction of whatever small number is there.
-    """
+    """Five steps: on two devices the MLP must be equal bit for bit. Each shard's gradients are made coarse before they
+    are summed, so that a sum is the same in any order: a bias ahead of a batch normalisation has a gradient of rounding
+    errors alone, and Adam takes a whole step in the direction of whatever small number is there."""
     devices = devices_of(case, s)
     together, alone = _training(case, devices, case.sharded, s), _training(case, devices[:1], False, s)
     for param, first in zip(alone.params, together.params):
@@ -95,8 +89,8 @@ def set_up(case, s):
     def one_round():
         begin_anywhere(devices[0], random)
         seconds = timed(lambda: [training.step(X, y) for _ in range(steps)]) / steps
-        trainer = training.trainer
-        return seconds, dict(state_bytes=_state_bytes(trainer, case.sharded), moved_bytes=_moved_bytes(training))
+        state_bytes = _state_bytes(training.trainer, case.sharded)
+        return seconds, dict(state_bytes=state_bytes, moved_bytes=_moved_bytes(training))
 
     return Work(one_round)
 
@@ -117,11 +111,10 @@ def _state_bytes(trainer, sharded):
     """Of the optimiser's state: in shards on the fullest device, else in all."""
     from mxdp.gluon.updater import leaves
 
-    held: Counter[str] = Counter()
-    for state in trainer._updaters[0].states.values():
-        for array in leaves(state):
-            held[str(array.ctx)] += _nbytes(array)
-    return max(held.values()) if sharded else sum(held.values())
+    arrays = [array for state in trainer._updaters[0].states.values() for array in leaves(state)]
+    devices = {array.ctx for array in arrays}
+    held = [sum(_nbytes(array) for array in arrays if array.ctx == device) for device in devices]
+    return max(held) if sharded else sum(held)
 
 
 def _moved_bytes(training):
@@ -146,28 +139,28 @@ def tell(t, s):
     for row in t.find(sharded=True):
         plain = t.one(sharded=False, net=row.net, optimizer=row.optimizer, devices=row.devices)
         row.of_time, row.of_plain = row.seconds / plain.seconds, row.state_bytes / plain.state_bytes
-        t.claim("Each of k devices holds at most 1.05 / k of the state (the number is k times the share).",
-                row.of_plain * row.devices, at_most=1.05, exact=True,
-                source="ZeRO: the state divided by the devices")  # fmt: skip
-        t.claim("No more bytes are moved than without shards.", row.moved_bytes / plain.moved_bytes, at_most=1.0,
-                exact=True, source="ZeRO: stage 1 communicates no more")  # fmt: skip
-        bound = "On two devices a step takes at most 1.05 times as long as without shards."
-        t.claim(bound, row.of_time if row.devices == 2 else None, at_most=1.05)
+        share = "Each of k devices holds at most 1.05 / k of the state (the number is k times the share)."
+        source = "ZeRO: the state divided by the devices"
+        t.claim(share, row.of_plain * row.devices, at_most=1.05, exact=True, source=source)
+        no_more = "No more bytes are moved than without shards."
+        source = "ZeRO: stage 1 communicates no more"
+        t.claim(no_more, row.moved_bytes / plain.moved_bytes, at_most=1.0, exact=True, source=source)
+        no_slower = "On two devices a step takes at most 1.05 times as long as without shards."
+        t.claim(no_slower, row.of_time if row.devices == 2 else None, at_most=1.05)
     t.column("seconds", "ms", ".1f", 1e3, about="a step of 'batch_size' samples a device")
     t.column("of_time", "time", ".2f", spread=True, about="that over the time of a step without shards")
-    t.column("state_bytes", "state, MB", ".1f", 1e-6,
-             about="what the optimiser holds: in all, or in shards on the fullest device")  # fmt: skip
+    t.column("state_bytes", "state, MB", ".1f", 1e-6, about="the optimiser's, in all or on the fullest device")
     t.column("of_plain", "of plain", ".2f", about="that in shards over all")
-    t.column("moved_bytes", "moved, MB", ".1f", 1e-6,
-             about="what a step sends between devices, if all of it were messages")  # fmt: skip
+    t.column("moved_bytes", "moved, MB", ".1f", 1e-6, about="sent between devices in a step, if all were messages")
     t.note("The MLP has two hidden layers of 'units'.")
     last = t.maybe(net="resnet", optimizer="adam", sharded=True, devices=2)
-    t.answer(
-        f"In shards each of 2 devices holds {last.of_plain:.2f} of Adam's state for ResNet-18, and a step takes "
-        f"{last.of_time:.2f} of the plain step's time."
-        if last
-        else "Nothing to compare: run it with --devices 2."
-    )
+    if last:
+        t.answer(
+            f"In shards each of 2 devices holds {last.of_plain:.2f} of Adam's state for ResNet-18, and a step takes "
+            f"{last.of_time:.2f} of the plain step's time."
+        )
+    else:
+        t.answer("Nothing to compare: run it with --devices 2.")
     t.explain(
         "A step of many samples has more to compute, so its time changes less. Gradients and parameters stay whole on "
         "each device (ZeRO's stages 2 and 3 cut them too)."

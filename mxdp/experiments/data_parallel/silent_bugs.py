@@ -21,7 +21,7 @@ from mxdp import backend
 from mxdp.backend import npx
 from mxdp.errors import MxdpError
 from mxdp.experiments.data_parallel.bugs import ADAM, BUGS, SGD, of, source
-from mxdp.experiments.data_parallel.pictures import pictures
+from mxdp.experiments.data_parallel.training import pictures
 from mxdp.experiments.devices import devices_of
 from mxdp.experiments.lab import Case, Settings, Work
 from mxdp.experiments.lab.ranks import MPI
@@ -37,7 +37,7 @@ TOGETHER = True
 COMMON = dict(devices=[2], data="auto", data_dir=None, lr=0.1, batch_size=32)
 # A process takes minutes.
 PRESETS = {"quick": dict(COMMON, samples=640), "full": dict(COMMON, timeout=600.0, samples=960)}
-LITTLE = dict(data="synthetic", samples=64, batch_size=32)
+LITTLE = dict(data="synthetic", samples=64)
 CLOSE = 0.05
 """An accuracy that is at most so much below the right one's says nothing to somebody who does not know it."""
 PARTS = 4
@@ -68,20 +68,19 @@ def cases(s):
         for bug in BUGS:
             yield Case(f"{bug.name}, {optimizer}", n, bug=bug.name, right=False, optimizer=optimizer)
     # It trains nothing, so it is no row beside the others.
-    label, needs = "a rank drops its last batch", ENGINES[MPI]
-    yield Case(label, n, reference=True, needs=needs, bug=LAST_BATCH, right=False, optimizer="")
+    label = "a rank drops its last batch"
+    yield Case(label, n, reference=True, needs=ENGINES[MPI], bug=LAST_BATCH, right=False, optimizer="")
 
 
 def expect(s, cores):
     return (
-        "Every bug changes the update, so two steps compared with the serial run find it. A wrong scale of the "
-        "gradient is another learning rate: Adam does not see it, and SGD may still learn. A device that uses its own "
-        "gradients alone still learns, from half of the data."
+        "Two steps compared with the serial run find every bug; the accuracy hides a wrong scale with Adam, and "
+        "devices that learn alone from their half of the data."
     )
 
 
 def train(case, data, s, devices, epochs, seed, right):
-    """The replicas, the accuracy after each epoch, and the module, whose global names are the training's own."""
+    """The replicas, the accuracy after each epoch, and the module, which has the training's global names."""
     bug = of(case.bug)
     module: Any = ModuleType(f"scratch, {bug.name}")
     accuracies: List[float] = []
@@ -140,8 +139,8 @@ def set_up(case, s):
         started = time.perf_counter()
         replicas, accuracies, _ = train(case, part, s, case.devices, PARTS, next(seeds), case.right)
         after = {f"accuracy_{number}": accuracy for number, accuracy in enumerate(accuracies)}
-        equal = in_sync(replicas)
-        return time.perf_counter() - started, dict(after, test_accuracy=accuracies[-1], in_sync=equal, wrong=wrong)
+        after.update(test_accuracy=accuracies[-1], in_sync=in_sync(replicas), wrong=wrong)
+        return time.perf_counter() - started, after
 
     return Work(one_round, devices_of(case, s), data=data.name, steps=-(-s.samples // s.batch_size))
 
@@ -157,28 +156,26 @@ def last_batch(ranks):
 
 
 def tell(t, s):
-    for row in t:
-        row.in_sync = all(row.in_sync.values) if row.bug != LAST_BATCH else None
+    rights = {(of(row.bug).right, row.optimizer): row for row in t.references if row.right}
+    for row in [*t.rows, *rights.values()]:
+        row.in_sync = all(row.in_sync.values)
     for row in t.rows:
-        right = _tell_right(t, row)
+        row.beside = rights[of(row.bug).right, row.optimizer]
         names = [f"accuracy_{part}" for part in range(PARTS)]
-        behind = [by_process(lambda own, best: best - own, row.get(name), right.get(name)) for name in names]
+        behind = [by_process(lambda own, best: best - own, row.get(name), row.beside.get(name)) for name in names]
         row.behind, near = behind[-1], [number.at_most(CLOSE) is not False for number in behind]
         shown = [part for part in range(PARTS) if not any(near[part:])]
         row.shown_after = (shown[0] + 1) * row.steps if shown else None
-    by_optimizer = [t.find(optimizer=optimizer) for optimizer in (SGD, ADAM)]
-    ended = t.maybe(bug=LAST_BATCH)
+    by_optimizer, ended = [t.find(optimizer=optimizer) for optimizer in (SGD, ADAM)], t.maybe(bug=LAST_BATCH)
     _tell_claims(t, by_optimizer, ended)
-    about = "how many parameters and gradients are not the serial run's after two steps, on the worst replica"
-    t.column("wrong", form=",.0f", about=about)
+    t.column(
+        "wrong", form=",.0f", about="the parameters and gradients that differ after two steps, on the worst replica"
+    )
     t.column("in_sync", about="whether the replicas are equal bit for bit in the end")
     t.column("test_accuracy", "accuracy", ".3f", about="after the last step")
     t.column("behind", form="+.3f", spread=True, about="the right version's accuracy less this one's, seed by seed")
     about = f"the first evaluation (of {PARTS}) from which on it is surely more than {CLOSE} behind"
     t.column("shown_after", form=".0f", unit=" steps", about=about)
-    t.note(
-        "Training with dropout, running statistics, uneven shards or k times the batch has a right version of its own."
-    )
     (close, open_), (close_adam, open_adam) = (
         [sum(row.behind.at_most(CLOSE) is answer for row in rows) for answer in (True, None)] for rows in by_optimizer
     )
@@ -198,49 +195,37 @@ def tell(t, s):
 
 
 def _tell_claims(t, by_optimizer, ended):
+    found = "Compared with the serial run, two steps give every bug away: at least 1 parameter or gradient is wrong."
     for row in t.rows:
-        t.claim(
-            "Compared with the serial run, two steps give every bug away: at least 1 parameter or gradient is wrong.",
-            row.wrong, at_least=1, exact=True, source="the definition: data parallelism is exact",
-        )  # fmt: skip
+        t.claim(found, row.wrong, at_least=1, exact=True, source="the definition: data parallelism is exact")
+    sentence = f"Adam hides a wrong scale: gradients that are averaged twice, or not at all, cost at most {CLOSE}."
+    source = "Kingma and Ba 2015, 2: the step does not change if gradients are scaled"
     for bug in ("averaged-twice", "not-divided"):
-        t.claim(f"Adam hides a wrong scale: gradients that are averaged twice, or not at all, cost at most {CLOSE}.",
-                t.one(bug=bug, right=False, optimizer=ADAM).behind, at_most=CLOSE,
-                source="Kingma and Ba 2015, 2: the step does not change if gradients are scaled")  # fmt: skip
+        t.claim(sentence, t.one(bug=bug, right=False, optimizer=ADAM).behind, at_most=CLOSE, source=source)
+    sentence = f"At least a third of the bugs end at most {CLOSE} behind the right version, with SGD as with Adam."
     for rows in by_optimizer:
         share = by_process(lambda *values: statistics.mean(x <= CLOSE for x in values), *[row.behind for row in rows])
         share.label = f"{len(rows)} bugs, {rows[0].optimizer}"
-        t.claim(f"At least a third of the bugs end at most {CLOSE} behind the right version, with SGD as with Adam.",
-                share, at_least=1 / 3, source="ours: what a reader of a loss curve would miss")  # fmt: skip
-    t.claim("A rank that drops its last batch hangs others; mxdp ends the job, within 60 s.",
-            ended.seconds if ended else None, at_most=60.0,
-            source="PyTorch 38174 and its like, where it waits for ever; the bound is ours")  # fmt: skip
-
-
-def _tell_right(t, row):
-    rights = (other for other in t.references if other.right and other.optimizer == row.optimizer)
-    return next(other for other in rights if of(other.bug).right == of(row.bug).right)
+        t.claim(sentence, share, at_least=1 / 3, source="ours: what a reader of a loss curve would miss")
+    sentence = "A rank that drops its last batch hangs others; mxdp ends the job, within 60 s."
+    source = "PyTorch 38174 and its like, where it waits for ever; the bound is ours"
+    t.claim(sentence, ended.seconds if ended else None, at_most=60.0, source=source)
 
 
 def _draw(figure, t):
     """For each bug the accuracy by steps, by SGD and by Adam, beside the right version's, in grey."""
-    names, width = list(dict.fromkeys(row.bug for row in t.rows)), 3
-    height = math.ceil(len(names) / width)
-    parts = figure.subplots(height, width, squeeze=False, sharex=True, sharey=True).ravel()
-    looks = {SGD: ("-", style.COLOURS[0]), ADAM: ("--", style.COLOURS[1])}
-    for axes, name in zip(parts, names):
-        for row in t.find(bug=name):
-            line, colour = looks[row.optimizer]
-            for one, its in ((_tell_right(t, row), style.LIGHT_GREY), (row, colour)):
-                steps = [(part + 1) * one.steps for part in range(PARTS)]
-                axes.plot(steps, [one.get(f"accuracy_{part}").median for part in range(PARTS)], line, color=its)
-        axes.set_title(name, size=9)
-    for axes in parts[len(names) :]:
-        axes.axis("off")
-    for axes in parts[len(names) - width : len(names)]:
+    height = math.ceil(len(BUGS) / 3)
+    parts = figure.subplots(height, 3, sharex=True, sharey=True)
+    for axes, bug in zip(parts.ravel(), BUGS):
+        for row, line, colour in zip(t.find(bug=bug.name), ("-", "--"), style.COLOURS):
+            right = "right" if line == "-" else None
+            curves = [(row.beside, style.LIGHT_GREY, right), (row, colour, f"with {row.optimizer}")]
+            for curve, shade, label in curves:
+                steps = [(part + 1) * curve.steps for part in range(PARTS)]
+                accuracies = [curve.get(f"accuracy_{part}").median for part in range(PARTS)]
+                axes.plot(steps, accuracies, line, color=shade, label=label)
+        axes.set_title(bug.name, size=9)
+    for axes in parts[-1]:
         axes.set_xlabel("steps")
-    parts[0].plot([], [], color=style.LIGHT_GREY, label="right")
-    for optimizer, (line, colour) in looks.items():
-        parts[0].plot([], [], line, color=colour, label=f"with {optimizer}")
     figure.set_figheight(1.6 * height + 0.8)
-    figure.legend(loc="outside lower center", ncols=3)
+    figure.legend(*parts[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3)

@@ -12,15 +12,12 @@ import math
 
 import numpy as onp
 
-from mxdp.datasets import load
 from mxdp.errors import plural
 from mxdp.experiments import book_loop
-from mxdp.experiments.data_parallel.continued import ContinuedTraining
-from mxdp.experiments.data_parallel.serial_run import check_step, synced_step
+from mxdp.experiments.data_parallel.training import Continued, check_step, expect_speedups, pictures, synced_step
 from mxdp.experiments.devices import WARM_UP, devices_of, timed
 from mxdp.experiments.environments import defaults
 from mxdp.experiments.lab import Case, Work
-from mxdp.plans.cost.link import speedup
 from mxdp.scratch import evaluate, get_params, init_lenet, lenet
 from mxdp.training import BoundNet, train_epochs
 
@@ -35,8 +32,6 @@ PRESETS = {
     "full": dict(devices=[2], data="auto", data_dir=None, batch_size=256, lr=0.2, samples=7680),
 }
 LITTLE = dict(devices=[2], samples=80, batch_size=40)
-HALF = "On several devices mxdp needs half of the book's time: at most 0.55 times as long."
-MODEL = "the cost model, which says at most half on two devices"
 
 
 def cases(s):
@@ -46,8 +41,7 @@ def cases(s):
 
 
 def expect(s, cores):
-    said = ", ".join(f"{1 / speedup(n, cores):.2f} on {plural(n, 'device')}" for n in s.devices)
-    return f"mxdp's time over the book's: at most {said}; less by the time that the book's loader takes."
+    return f"mxdp is at least so many times as fast: {expect_speedups(s, cores)}; more by what the book's loader takes."
 
 
 def oracle(case, s):
@@ -62,12 +56,12 @@ def set_up(case, s):
     """A round is an epoch of ``samples`` samples, data path included, and then the test set, outside the clock. A few
     batches warm up. A process goes on with the training of the one before it."""
     devices, book = devices_of(case, s), case.loop == "book"
-    data = load(s.data, s.data_dir, seed=s.seed)
-    if s.samples:
-        data = data.take(s.samples)
-    data, few = (book_loop.splittable(part, math.prod(s.devices)) for part in (data, data.take(WARM_UP * s.batch_size)))
+    data, few = (
+        book_loop.splittable(pictures(s).take(samples), math.prod(s.devices))
+        for samples in (s.samples, WARM_UP * s.batch_size)
+    )
     params = init_lenet(s.seed)
-    training = ContinuedTraining(case, book_loop.book_layout(params) if book else params)
+    training = Continued(case, book_loop.book_layout(params) if book else params)
     warm_up, replicas = ([get_params(training.params, device) for device in devices] for _ in range(2))
     if book:
         book_loop.train_epoch(book_loop.data_loader(few.train, few.test, s.batch_size), warm_up, devices, s.lr)
@@ -96,7 +90,8 @@ def tell(t, s):
         row.of_book = row.seconds / t.one(loop="book", devices=row.devices).seconds
     for row in t.find(loop="mxdp"):
         if row.devices > 1:
-            t.claim(HALF, row.of_book, at_most=0.55, source=MODEL)
+            half = "On several devices mxdp needs half of the book's time: at most 0.55 times as long."
+            t.claim(half, row.of_book, at_most=0.55, source="the cost model, which says at most half on two devices")
     t.column("seconds", "s/epoch", ".2f", spread=True, about="an epoch of 'samples' samples, data path included")
     t.column("samples_per_sec", "samples/s", ",.0f")
     t.column("of_book", "of the book's", ".2f", spread=True, about="the time over the book's loop's on as many devices")

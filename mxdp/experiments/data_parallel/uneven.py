@@ -1,9 +1,8 @@
 """What if one device is slower than the other?
 
-With equal shards the fast device waits at each all-reduce, and a step takes as long as the slow device's half. With
-shards in proportion to the devices' speeds both end at the same time. If a slow device takes f times as long for a
-sample, equal shards take f / 2 of what the fast device alone would take, and proportional ones f / (1 + f): 2 / (1 + f)
-of the time of equal shards. The gradients are sums over the whole batch, so their values don't depend on the shards.
+With equal shards the fast device waits at each all-reduce. With shards in proportion to the devices' speeds both end at
+the same time. If a slow device takes f times as long for a sample, equal shards take f / 2 of what the fast one alone
+would take, and proportional ones f / (1 + f): 2 / (1 + f) of the time of equal shards.
 
 Each device's thread stays on a core of its own, and in all rows but the reference a process that only counts keeps the
 last device's core busy. So this needs Linux, and a core for each device.
@@ -17,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from mxdp.backend import npx
-from mxdp.experiments.data_parallel.serial_run import check_step, synced_step
+from mxdp.experiments.data_parallel.training import check_step, synced_step
 from mxdp.experiments.devices import devices_of, random_of, timed
 from mxdp.experiments.lab import Case, Skipped, Work
 from mxdp.plans.partition import cuts
@@ -31,9 +30,6 @@ PRESETS = {
     "full": dict(devices=[2], kind="cpu", batch_size=128, steps=8, timeout=600.0),
 }
 LITTLE = dict(batch_size=24, steps=2)
-PAYS = "Shards in proportion to the measured speeds take less time than equal ones."
-EXERCISE = "the book's exercise asks how to divide the work"
-MODEL = "They take at most 1.25 times what the cost model says."
 EQUAL, BY_SPEED = "equal", "by speed"
 TASKS = Path("/proc/self/task")
 NEIGHBOUR = """
@@ -145,17 +141,16 @@ def tell(t, s):
     t.column("slower", form=".2f", spread=True, about="the last device's time for the same samples, over the first's")
     t.column("of_equal", form=".2f", spread=True, about="the time over that of equal shards")
     t.column("predicted", form=".2f", about="2 / (1 + slower)")
-    t.note(
-        "'Slower' is measured before each round. In all rows but the last a process keeps the last device's core busy."
-    )
-    t.claim(PAYS, by_speed.of_equal, at_most=1.0, source=EXERCISE)
-    t.claim(MODEL, by_speed.of_equal / by_speed.predicted, at_most=1.25, source="the cost model")
+    t.note("In all rows but the last a process keeps the last device's core busy.")
+    pays = "Shards in proportion to the measured speeds take less time than equal ones."
+    t.claim(pays, by_speed.of_equal, at_most=1.0, source="the book's exercise asks how to divide the work")
+    model = "They take at most 1.25 times what the cost model says."
+    t.claim(model, by_speed.of_equal / by_speed.predicted, at_most=1.25, source="the cost model")
     t.answer(
         f"If one device takes {by_speed.slower:.2f} times as long for a sample, shards by speed take "
         f"{by_speed.of_equal:.2f} of the time of equal ones."
     )
     t.explain(
-        f"The cost model says {by_speed.predicted.median:.2f}. The shards had {by_speed.shards} samples. Gradients are "
-        "sums over the whole batch, divided once: uneven shards change them by rounding alone. (A mean of the shards' "
-        "means would differ.)"
+        f"The cost model says {by_speed.predicted.median:.2f}. Gradients are sums over the whole batch, divided once: "
+        "uneven shards change them by rounding alone. (A mean of the shards' means would differ.)"
     )

@@ -8,16 +8,13 @@ Where they share memory, compute takes longer than half of one device's time as 
 
 from collections import deque
 
-from mxdp.datasets import load
 from mxdp.engine import CompletionEvent
 from mxdp.errors import UsageError, plural
-from mxdp.experiments.data_parallel.account import PARTS, draw_parts, shares
-from mxdp.experiments.data_parallel.recorded_steps import recorder
-from mxdp.experiments.data_parallel.serial_run import check_step, synced_step
+from mxdp.experiments.data_parallel.account import PARTS, draw_parts, recorder, shares
+from mxdp.experiments.data_parallel.training import check_step, expect_speedups, pictures, synced_step
 from mxdp.experiments.devices import devices_of
 from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.timelines import described
-from mxdp.plans.cost.link import speedup
 from mxdp.scratch import get_params, init_lenet, train_batch
 from mxdp.tracing.recording import can_record
 from mxdp.training import RUN_AHEAD, TrainStep
@@ -40,11 +37,7 @@ def cases(s):
 
 
 def expect(s, cores):
-    said = ", ".join(f"{1 / speedup(n, cores):.2f} on {plural(n, 'device')}" for n in s.devices if n > 1)
-    return (
-        f"Compute takes {said or '1.00'} of one device's time, on {plural(cores, 'core')}. The other parts are what "
-        "several devices cost."
-    )
+    return f"Speed-up of the compute: {expect_speedups(s, cores)}. The other parts are what several devices cost."
 
 
 def oracle(case, s):
@@ -56,11 +49,9 @@ def set_up(case, s):
     """A round is ``steps`` steps, recorded, after some that warm up. The row shows the last round's first three."""
     devices = devices_of(case, s)
     if not can_record(devices):
-        raise UsageError(
-            f"MXNet's profiler can't follow {plural(len(devices), 'CPU device')} on this machine: ask for fewer"
-        )
-    data, params = load(s.data, s.data_dir, seed=s.seed), init_lenet(s.seed)
-    replicas = [get_params(params, device) for device in devices]
+        several = plural(len(devices), "CPU device")
+        raise UsageError(f"MXNet's profiler can't follow {several} on this machine: ask for fewer")
+    replicas = [get_params(init_lenet(s.seed), device) for device in devices]
     pending: deque[CompletionEvent] = deque()
 
     def one_by_one(X, y):
@@ -69,7 +60,7 @@ def set_up(case, s):
             pending.popleft().wait()
 
     step = TrainStep(replicas, devices, LR) if case.sync == "buckets" else one_by_one
-    record = recorder(data.train, s.batch_size, s.seed, step, devices)
+    record = recorder(pictures(s).train, s.batch_size, s.seed, step, devices)
 
     def one_round():
         split = record(s.steps)
@@ -94,8 +85,7 @@ def tell(t, s):
     t.note(
         "Mean shares of the wall clock of the device that works longest add up to 100 %; the answer gives medians. "
         "Waiting: for another device's result, or because Python waited. Python: the device was idle, since nothing "
-        "had been pushed. Input: the same, while a batch was made. Unexplained: idle for none of these reasons. Where "
-        "devices had no processor, other programs ran, or Python. The account of `epochs` has the same parts."
+        "had been pushed. Input: the same, while a batch was made. Unexplained: idle for none of these reasons."
     )
     row = t.find(sync="buckets")[-1]
     most = max((part for part in PARTS if part != "compute"), key=lambda part: shares(row)[part])
@@ -106,7 +96,5 @@ def tell(t, s):
     unexplained = max(value for row in t for value in row.rest.values if value is not None)
     t.explain(f"At most {unexplained:.1%} of any round is unexplained.")
     if row.get("on_processor") is not None and row.on_processor.median < 0.95:
-        t.explain(
-            f"Not all of this is compute: the devices had a processor for {row.on_processor:.0%} of their working time."
-        )
+        t.explain(f"The devices had a processor for {row.on_processor:.0%} of their working time.")
     t.draw(lambda figure: draw_parts(figure, t.rows))
