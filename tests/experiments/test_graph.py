@@ -9,23 +9,23 @@ from conftest import little
 from mxdp.backend import mx
 from mxdp.experiments.automatic_parallelism import graph
 from mxdp.experiments.automatic_parallelism.graph import TASKS, WAYS, modelled
-from mxdp.experiments.automatic_parallelism.task_graph import GraphTask
-from mxdp.experiments.automatic_parallelism.task_runs import run
+from mxdp.experiments.automatic_parallelism.task_graph import run
 from mxdp.experiments.lab import Told
 from mxdp.experiments.lab.module import Question
 from mxdp.experiments.lab.rows import Number, Row
 from mxdp.experiments.oracle import count
 from mxdp.experiments.timelines import recorded
+from mxdp.plans.cost.simulate import Job
 from mxdp.tracing import Timeline
 
 SETTINGS = little(Question(graph), kind="cpu", size=8)
 CASES = {case.way: case for case in graph.cases(SETTINGS)}
 SMALL = [
-    GraphTask("a", 0),
-    GraphTask("copy for b", 0, ("a",)),
-    GraphTask("b", 1, ("copy for b",)),
-    GraphTask("copy for c", 1, ("b",)),
-    GraphTask("c", 0, ("a", "copy for c")),
+    Job("a", 0),
+    Job("copy for b", 0, ("a",)),
+    Job("b", 1, ("copy for b",)),
+    Job("copy for c", 1, ("b",)),
+    Job("c", 0, ("a", "copy for c")),
 ]
 
 
