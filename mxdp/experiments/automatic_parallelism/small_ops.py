@@ -1,12 +1,10 @@
 """Does it help to run many tiny operators side by side?
 
-If not, what does? The exercise says that for a sufficiently small workload parallelization can help even on a single
-CPU or GPU. The cost model: an operator of n bytes costs its call, c, in Python and in MXNet's engine, one call after
-the other; and its work, w(n), which k workers or devices share. So it takes max(c, w(n) / k). Side by side pays once
-w(n) is more than c; below that only cheaper calls pay.
+The exercise says that for a sufficiently small workload parallelization can help even on a single CPU or GPU.
 
-Four ways to call are compared, on one device and on two, with one worker and with two, and without an engine. Operator
-i adds i to an array, into array i. So no operator needs another's result, and results that change places show.
+The cost model: an operator of n bytes costs its call, c, in Python and in MXNet's engine, one call after the other; and
+its work, w(n), which k workers or devices share. So it takes max(c, w(n) / k). Side by side pays once w(n) is more than
+c; below that only cheaper calls pay. Operator i adds i to an array, into array i, so no operator needs another's result.
 """
 
 from functools import partial
@@ -61,9 +59,8 @@ def cases(s):
 
 def expect(s, cores):
     return (
-        f"On {plural(cores, 'core')} an operator takes the longer of two times: of its call, and of its work over "
-        f"{plural(min(2, cores), 'worker')}. If a call takes 10 to 20 µs and memory gives 20 GB/s, two devices "
-        "help from about 100 to 200 KB on, and prepared calls, at half the cost, from half of that."
+        f"On {plural(cores, 'core')}, with calls of 10 to 20 µs and a memory of 20 GB/s, two devices help "
+        f"{'from about 100 to 200 KB on' if cores > 1 else 'nowhere'}."
     )
 
 
@@ -166,11 +163,8 @@ def _additions(way, case, s, largest=None):
 
 
 def tell(t, s):
-    for row in t.rows:
-        row.ops_per_sec = 1 / row.seconds
-    t.column("ops_per_sec", "ops/s", ",.0f", about="operators a second, by MXNet's function")
     t.column("calls_us", "calls", ".1f", about="µs an operator (x + i, into an array of its own), by MXNet's function")
-    t.column("calls_push_us", "push", ".1f", about="the part of it until the call returns, the front end's")
+    t.column("calls_push_us", "push", ".1f", about="the part of it until the call returns")
     t.column("bulk_us", "bulk", ".1f", about=f"the same within mx.engine.bulk({BULK})")
     t.column("ready_us", "ready", ".1f", about="calls prepared once (mxdp.engine)")
     t.column("graph_us", "graph", ".1f", about=f"{COUNT} operators in one hybrid call")
@@ -188,12 +182,9 @@ def tell(t, s):
     )
     for on, row, both in (("two devices", tiny, BOTH), ("two workers of one device", tiny_shared, "")):
         for way, what in (("calls", "MXNet's calls"), ("ready", "prepared calls")):
-            t.claim(
-                f"On {on}, the smallest additions by {what} take at most 0.75 of the time.",
-                row.get(f"{way}{both}_us") / tiny.get(f"{way}_us"),
-                at_most=0.75,
-                source="the book, exercise 2",
-            )
+            sentence = f"On {on}, the smallest additions by {what} take at most 0.75 of the time."
+            ratio = row.get(f"{way}{both}_us") / tiny.get(f"{way}_us")
+            t.claim(sentence, ratio, at_most=0.75, source="the book, exercise 2")
     t.answer(
         f"Spread over two devices, additions of {size(least)} take {tiny.calls_two_devices_us / tiny.calls_us:.2f} "
         "times as long as on one; over two workers of one device, "
@@ -211,20 +202,20 @@ def tell(t, s):
 def _draw(t, figure):
     figure.set_size_inches(style.WIDTH, 2.2 * style.HEIGHT)
     upper, lower = figure.subplots(2, 1)
-    for axes, label, under, way, colour, dashes in (
-        (upper, "calls", ONE, "calls", 0, "-"),
-        (upper, "no engine", NONE, "calls", 1, "-"),
-        (upper, "in bulks", ONE, "bulk", 2, "-"),
-        (upper, "in a graph", ONE, "graph", 3, "-"),
-        (upper, "prepared", ONE, "ready", 4, "-"),
-        (lower, "calls", ONE, "calls", 0, "-"),
-        (lower, "calls, 2 devices", ONE, f"calls{BOTH}", 5, "--"),
-        (lower, "prepared", ONE, "ready", 4, "-"),
-        (lower, "prepared, 2 devices", ONE, f"ready{BOTH}", 6, "--"),
-        (lower, "prepared, 2 workers", TWO, "ready", 7, ":"),
+    for axes, label, under, way, colour in (
+        (upper, "calls", ONE, "calls", 0),
+        (upper, "no engine", NONE, "calls", 1),
+        (upper, "in bulks", ONE, "bulk", 2),
+        (upper, "in a graph", ONE, "graph", 3),
+        (upper, "prepared", ONE, "ready", 4),
+        (lower, "calls", ONE, "calls", 0),
+        (lower, "calls, 2 devices", ONE, f"calls{BOTH}", 5),
+        (lower, "prepared", ONE, "ready", 4),
+        (lower, "prepared, 2 devices", ONE, f"ready{BOTH}", 6),
+        (lower, "prepared, 2 workers", TWO, "ready", 7),
     ):
-        x, y = zip(*[(row.bytes, row.get(f"{way}_us").median) for row in t.find(under=under)])
-        axes.plot(x, y, style.MARKERS[colour], linestyle=dashes, color=style.COLOURS[colour], label=label)
+        points = [(row.bytes, row.get(f"{way}_us").median) for row in t.find(under=under)]
+        axes.plot(*zip(*points), f"{style.MARKERS[colour]}-", color=style.COLOURS[colour], label=label)
     for axes, title in ((upper, "Cheaper calls"), (lower, "Side by side")):
         axes.set(xscale="log", yscale="log", xlabel="bytes", ylabel="µs an operator", title=title)
         style.plain_logarithmic(axes.yaxis)
