@@ -78,7 +78,7 @@ def expect(s, cores):
 class KeptArrays:
     """Products, and copies of their results, on arrays that are kept: ``landed[i]`` are the targets for result i.
 
-    If all targets are one array, one copy runs at a time, whatever the number of workers: as over one bus.
+    If all targets are one array, one copy runs at a time, as over one bus.
     """
 
     def __init__(self, lefts, w, chain, landed):
@@ -90,9 +90,6 @@ class KeptArrays:
         """Push all copies."""
         for call in self._copies:
             call()
-
-    def forget(self):
-        """Nothing: the arrays are kept."""
 
 
 class FreshArrays:
@@ -108,10 +105,6 @@ class FreshArrays:
     def copy(self):
         """The slides' ``copy_to_cpu``. The results may still be under way."""
         self.landed = [[y.copyto(self._host)] for y in self.results]
-
-    def forget(self):
-        """Free results and copies, so that the next ones do not need as much memory again."""
-        self.results, self.landed = [], []
 
 
 def oracle(case, s):
@@ -170,7 +163,7 @@ def both(job):
 def seconds_of_parts(job):
     """Of the products alone, then of the copies alone, and of both with no wait between; each waited for."""
     run, copy = timed(job.run), timed(job.copy)
-    job.forget()
+    job.results, job.landed = [], []  # fresh arrays are free again: the next ones need as much memory
     return run, copy, timed(partial(both, job))
 
 

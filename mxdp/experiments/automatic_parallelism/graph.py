@@ -185,12 +185,8 @@ def tell(t, s):
         at_most=1.1,
         source="the book's exercise; the bound is ours",
     )
-    t.claim(
-        "There is an order to choose: by hand, two devices take at most 0.9 times as long as one.",
-        side_by_side,
-        at_most=0.9,
-        source="the cost model, which says 0.6",
-    )
+    sentence = "There is an order to choose: by hand, two devices take at most 0.9 times as long as one."
+    t.claim(sentence, side_by_side, at_most=0.9, source="the cost model, which says 0.6")
     if side_by_side.at_most(0.9) is False:
         t.answer(f"There was no order to choose: by hand, two devices take {side_by_side:.2f} times as long as one.")
     else:

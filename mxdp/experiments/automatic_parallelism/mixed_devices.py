@@ -151,8 +151,8 @@ def mlp(devices, batches, weights, lr):
     for step, (X, Y) in enumerate(batches):
         functions[f"batch {step}"] = partial(_split, upload(X, keeper), upload(Y, keeper), workers)
         for rank in range(len(workers)):
-            for name, function in _worker(rank, keeper, sent).items():
-                functions[f"{name} {step} @{rank}"] = function
+            of_rank = _worker(rank, keeper, sent)
+            functions.update({f"{name} {step} @{rank}": function for name, function in of_rank.items()})
         for layer, weight in enumerate(first, 1):
             functions[f"fc{layer} sum {step}"] = _sum
             functions[f"fc{layer} update {step}"] = partial(_update, weight, lr)

@@ -4,7 +4,7 @@ The exercise says that for a sufficiently small workload parallelization can hel
 
 The cost model: an operator of n bytes costs its call, c, in Python and in MXNet's engine, one call after the other; and
 its work, w(n), which k workers or devices share. So it takes max(c, w(n) / k). Side by side pays once w(n) is more than
-c; below that only cheaper calls pay. Operator i adds i to an array, into array i, so no operator needs another's result.
+c; below that only cheaper calls pay. Operator i adds i to an array, into array i: none needs another's result.
 """
 
 from functools import partial
@@ -25,9 +25,7 @@ TOGETHER = True
 SLIDE_PANEL = 1
 PRESETS = {
     "quick": dict(timeout=120.0, round_seconds=0.0125, sizes=[4, 1 << 12, 1 << 16, 1 << 17, 1 << 18, 1 << 19, 1 << 21]),
-    "full": dict(
-        timeout=1800.0, round_seconds=0.025, sizes=[4, 1 << 8, 1 << 12, *[1 << power for power in range(15, 22)]]
-    ),
+    "full": dict(timeout=1800.0, round_seconds=0.025, sizes=[4, 1 << 8, 1 << 12, *(1 << n for n in range(15, 22))]),
 }
 LITTLE = dict(sizes=[4, 4096], round_seconds=0.001)
 CHECKS = {
@@ -37,15 +35,14 @@ COUNT, BULK = 30, 15
 """Operators in a group, and of them in one bulk: MXNet's own number for the operators of a graph."""
 COMPARED_BYTES = 1 << 18
 """Bytes of the largest arrays that are compared with NumPy's: a group has 30 of them, and there are many groups."""
-ONE, TWO, NONE, SINGLE = "1 worker", "2 workers", "no engine", "bulk 1"
+ONE, TWO, NONE = "1 worker", "2 workers", "no engine"
 BOTH = "_two_devices"
-WAYS = ("calls", "bulk", "ready", "graph", f"calls{BOTH}", f"ready{BOTH}")
 ENVIRONMENTS = {
-    ONE: (workers(1), WAYS),
-    TWO: (workers(2), WAYS[:4]),
+    ONE: (workers(1), ("calls", "bulk", "ready", "graph", f"calls{BOTH}", f"ready{BOTH}")),
+    TWO: (workers(2), ("calls", "bulk", "ready", "graph")),
     NONE: (NAIVE, ("calls", "ready", "graph")),
     # By default a graph hands its operators to the engine in bulks of 15.
-    SINGLE: ({**workers(1), "MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN": "1"}, ("calls", "graph")),
+    "bulk 1": ({**workers(1), "MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN": "1"}, ("calls", "graph")),
 }
 RECORDED, LARGE = (ONE, TWO, NONE), 1 << 18
 """Where a group in every way is recorded: these environments, the smallest size and the one nearest to LARGE bytes."""
@@ -122,7 +119,7 @@ def _graph():
 def oracle(case, s):
     """A group in every way."""
     for way in ENVIRONMENTS[case.under][1]:
-        additions, call = _additions(way, case, s, largest=COMPARED_BYTES)
+        additions, call = _additions(way, min(case.bytes, COMPARED_BYTES), s)
         yield from additions.compared(call)
 
 
@@ -133,7 +130,7 @@ def set_up(case, s):
     def measure():
         found = {}
         for way in ways:
-            additions, call = _additions(way, case, s)
+            additions, call = _additions(way, case.bytes, s)
             pushed, done = mean_seconds(additions.ways[call], s.round_seconds)
             del additions  # the cases share one process, so none may hold memory while another is measured
             found.update({f"{way}_us": 1e6 * done / COUNT, f"{way}_push_us": 1e6 * pushed / COUNT})
@@ -142,7 +139,7 @@ def set_up(case, s):
     made = {}
 
     def prepare():
-        made.update({way: _additions(way, case, s) for way in ways})
+        made.update({way: _additions(way, case.bytes, s) for way in ways})
         push()  # a graph is built at its first call
 
     def push():
@@ -153,13 +150,13 @@ def set_up(case, s):
 
     recorded_sizes = min(s.sizes), min(s.sizes, key=lambda nbytes: abs(nbytes - LARGE))
     recorded = case.under in RECORDED and case.bytes in recorded_sizes
-    return Work(measure, devices(2, s.kind), record=push if recorded else None, prepare=prepare)
+    return Work(measure, devices(2, s.kind), record=recorded and push, prepare=prepare)
 
 
-def _additions(way, case, s, largest=None):
-    """Fresh arrays on the devices of this way, of ``largest`` bytes at most, and the name of its call."""
+def _additions(way, nbytes, s):
+    """Fresh arrays on the devices of this way, and the name of its call."""
     places = devices(2, s.kind)[: 2 if way.endswith(BOTH) else 1]
-    return Additions(places, min(case.bytes, largest or case.bytes), s.seed), way.replace(BOTH, "")
+    return Additions(places, nbytes, s.seed), way.replace(BOTH, "")
 
 
 def tell(t, s):
