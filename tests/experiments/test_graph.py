@@ -9,23 +9,23 @@ from conftest import little
 from mxdp.backend import mx
 from mxdp.experiments.automatic_parallelism import graph
 from mxdp.experiments.automatic_parallelism.graph import TASKS, WAYS, modelled
-from mxdp.experiments.automatic_parallelism.task_graph import GraphTask
-from mxdp.experiments.automatic_parallelism.task_runs import run
+from mxdp.experiments.automatic_parallelism.task_graph import run
 from mxdp.experiments.lab import Told
 from mxdp.experiments.lab.module import Question
 from mxdp.experiments.lab.rows import Number, Row
 from mxdp.experiments.oracle import count
 from mxdp.experiments.timelines import recorded
+from mxdp.plans.cost.simulate import Job
 from mxdp.tracing import Timeline
 
 SETTINGS = little(Question(graph), kind="cpu", size=8)
 CASES = {case.way: case for case in graph.cases(SETTINGS)}
 SMALL = [
-    GraphTask("a", 0),
-    GraphTask("copy for b", 0, ("a",)),
-    GraphTask("b", 1, ("copy for b",)),
-    GraphTask("copy for c", 1, ("b",)),
-    GraphTask("c", 0, ("a", "copy for c")),
+    Job("a", 0),
+    Job("copy for b", 0, ("a",)),
+    Job("b", 1, ("copy for b",)),
+    Job("copy for c", 1, ("b",)),
+    Job("c", 0, ("a", "copy for c")),
 ]
 
 
@@ -130,7 +130,7 @@ def test_where_nothing_runs_side_by_side_there_is_no_order_to_choose():
     assert [claim.holds for claim in told().claims.values()] == [True, True]
     told_otherwise = told(**{"by hand": 13.6, "engine": 13.0})
     assert [claim.holds for claim in told_otherwise.claims.values()] == [True, False]
-    assert "there was no order to choose" in told_otherwise.sentence
+    assert "no order to choose" in told_otherwise.sentence
 
 
 def test_one_device_can_not_tell():

@@ -19,7 +19,6 @@ from mxdp.experiments.automatic_parallelism.run_ahead import (
     POLICIES,
     Training,
     additions,
-    policy,
     products,
 )
 from mxdp.experiments.lab import Case
@@ -72,13 +71,24 @@ def waited(monkeypatch):
             copied.wait_to_read = lambda: happened.append(self.step)
             return copied
 
-    def steps(name, count, epoch_steps=3):
-        wait, by_step = policy(name, epoch_steps), []
-        for step in range(1, count + 1):
-            wait(step, [Losses(step)])
+    class Step:
+        ahead, step = 0, 0
+
+        def __init__(self, *more, run_ahead):
+            by_step.append(run_ahead)
+
+        def __call__(self, X, y):
             by_step.append(list(happened))
             happened.clear()
-        return by_step
+            self.step += 1
+            return [Losses(self.step)]
+
+    by_step = []
+    monkeypatch.setattr(run_ahead, "TrainStep", Step)
+
+    def steps(way, count):
+        Training([], 0, way).steps([(0, 0)] * count, epoch_steps=3)
+        return [*by_step[2:], happened]
 
     return steps
 
@@ -90,7 +100,7 @@ def waited(monkeypatch):
         ("each epoch", [[], [], ["all"], [], [], ["all"]]),
         ("each step", [["all"]] * 6),
         ("2 ahead", [[], [], [1], [2], [3], [4]]),
-        ("2 ahead, events", [[], [], [], [], [], []]),  # the step waits by itself
+        (BOUNDED, [[], [], [], [], [], []]),  # the step waits by itself
     ],
 )
 def test_what_each_way_waits_for(waited, name, expected):
@@ -125,7 +135,7 @@ def test_queued_additions_begin_when_all_are_pushed(monkeypatch):
     assert (pushing > 0, last.asnumpy().tolist()) == (True, [[2.0, 2.0]])
 
 
-@pytest.mark.parametrize(("way", "for_all"), [("waitall", True), ("wait_to_read", True), ("event", False)])
+@pytest.mark.parametrize(("way", "for_all"), list(zip(run_ahead.WAITS, (True, True, False))))
 def test_only_an_event_comes_back_before_the_queue_of_the_first_cpu_is_empty(way, for_all):
     """The reason for completion events: MXNet's own wait queues on ``cpu(0)`` behind all work there."""
     first, x = np.ones((2,), ctx=mx.cpu(1)), np.ones((800, 800))

@@ -5,23 +5,16 @@ import sys
 import pytest
 
 from mxdp.backend import mx, np, npx
-from mxdp.experiments.automatic_parallelism import task_picture, task_runs
-from mxdp.experiments.automatic_parallelism.task_graph import (
-    GraphTask,
-    from_ends,
-    length,
-    measured,
-    one_by_one,
-    side_by_side,
-)
+from mxdp.experiments.automatic_parallelism import task_graph, task_picture
+from mxdp.experiments.automatic_parallelism.task_graph import from_ends, length, measured, one_by_one
 from mxdp.experiments.lab import Number
-from mxdp.plans.cost.simulate import simulate
+from mxdp.plans.cost.simulate import Job, simulate
 
 FORK = [
-    GraphTask("a", 0, cost=2.0),
-    GraphTask("b", 1, ("a",), 3.0),
-    GraphTask("c", 0, ("a",), 1.0),
-    GraphTask("d", 0, ("b", "c"), 1.0),
+    Job("a", 0, cost=2.0),
+    Job("b", 1, ("a",), 3.0),
+    Job("c", 0, ("a",), 1.0),
+    Job("d", 0, ("b", "c"), 1.0),
 ]
 
 
@@ -33,13 +26,12 @@ def numbers(**values):
 def test_lanes_work_side_by_side_unless_they_wait_or_share_a_core():
     spans = simulate([FORK], cores=2)
     assert spans == {"a": (0, 2), "b": (2, 5), "c": (2, 3), "d": (5, 6)}
-    assert side_by_side(FORK, spans) == pytest.approx(1 / 6)
     waits, shared = simulate(one_by_one(FORK), cores=2), simulate([FORK], cores=1)
-    assert (length(waits), side_by_side(FORK, waits), length(shared), shared["c"]) == (7, 0, 7, (2, 4))
+    assert (length(waits), length(shared), shared["c"]) == (7, 7, (2, 4))
 
 
-X, Y, Z, LATE = GraphTask("x", 0), GraphTask("y", 0), GraphTask("z", 0), GraphTask("late", 0, ("x",))
-SLOW, OTHER = GraphTask("x", 0, cost=2.0), GraphTask("y", 1)
+X, Y, Z, LATE = Job("x", 0), Job("y", 0), Job("z", 0), Job("late", 0, ("x",))
+SLOW, OTHER = Job("x", 0, cost=2.0), Job("y", 1)
 
 
 @pytest.mark.parametrize(
@@ -58,9 +50,7 @@ def test_when_tasks_end(groups, cores, workers, ends):
     assert {name: end for name, (_, end) in simulate(groups, cores, workers).items()} == pytest.approx(ends)
 
 
-@pytest.mark.parametrize(
-    "groups", [[[GraphTask("a", 0, ("missing",))]], [[GraphTask("a", 0, ("b",))], [GraphTask("b", 0)]]]
-)
+@pytest.mark.parametrize("groups", [[[Job("a", 0, ("missing",))]], [[Job("a", 0, ("b",))], [Job("b", 0)]]])
 def test_a_task_whose_needs_do_not_come_is_named(groups):
     with pytest.raises(ValueError, match="'a' needs"):
         simulate(groups, cores=2)
@@ -80,7 +70,7 @@ def test_spans_follow_from_the_ends(ends, spans):
 
 def test_measured_tasks_keep_everything_but_their_cost():
     done = measured(FORK[:2], numbers(a=0.5, b=0.25))
-    assert done == [GraphTask("a", 0, cost=0.5), GraphTask("b", 1, ("a",), 0.25)]
+    assert done == [Job("a", 0, cost=0.5), Job("b", 1, ("a",), 0.25)]
 
 
 def test_in_a_picture_a_task_is_below_what_it_needs_and_below_what_ran_before_it():
@@ -88,7 +78,7 @@ def test_in_a_picture_a_task_is_below_what_it_needs_and_below_what_ran_before_it
     assert task_picture.rows_of(FORK[1:], simulate([FORK], cores=2)) == {"c": 0, "b": 0, "d": 1}
 
 
-TASKS = [GraphTask("one", 0), GraphTask("two", 1, ("one",)), GraphTask("three", 0, ("one", "two"))]
+TASKS = [Job("one", 0), Job("two", 1, ("one",)), Job("three", 0, ("one", "two"))]
 FUNCTIONS = {
     "one": lambda: (np.ones((2,)),),
     "two": lambda one: (one[0].copyto(mx.cpu(1)) * 2,),
@@ -97,7 +87,7 @@ FUNCTIONS = {
 
 
 def test_results_go_to_those_that_need_them():
-    done = task_runs.run([TASKS], FUNCTIONS)
+    done = task_graph.run([TASKS], FUNCTIONS)
     found = [[array.asnumpy().tolist() for array in done[name]] for name in ("two", "three")]
     assert found == [[[2, 2]], [[3, 3], [2, 2]]]
 
@@ -105,21 +95,21 @@ def test_results_go_to_those_that_need_them():
 def test_there_is_a_wait_between_groups_and_none_at_the_end(monkeypatch):
     happened = []
     monkeypatch.setattr(npx, "waitall", lambda: happened.append("wait"))
-    task_runs.run([TASKS[:1], TASKS[1:]], FUNCTIONS, lambda task, results: happened.append(task.name))
+    task_graph.run([TASKS[:1], TASKS[1:]], FUNCTIONS, lambda task, results: happened.append(task.name))
     assert happened == ["one", "wait", "two", "three"]
 
 
 def test_every_task_is_timed_alone_between_waits(monkeypatch):
     happened, clock = [], iter([1.0, 1.5, 3.5, 3.75])
     monkeypatch.setattr(npx, "waitall", lambda: happened.append("wait"))
-    monkeypatch.setattr(task_runs.time, "perf_counter", lambda: (happened.append("clock"), next(clock))[1])
-    assert task_runs.alone(TASKS, FUNCTIONS) == {"one": 0.5, "two": 2.0, "three": 0.25}
+    monkeypatch.setattr(task_graph.time, "perf_counter", lambda: (happened.append("clock"), next(clock))[1])
+    assert task_graph.alone(TASKS, FUNCTIONS) == {"one": 0.5, "two": 2.0, "three": 0.25}
     assert happened == ["wait", "clock"] * 4
 
 
 def test_ends_are_in_order_and_python_switches_as_before():
     interval = sys.getswitchinterval()
-    found = task_runs.ends([TASKS[:1], TASKS[1:]], FUNCTIONS)
+    found = task_graph.ends([TASKS[:1], TASKS[1:]], FUNCTIONS)
     # There is a wait after the first. Of the others, either may be noted a moment late.
     assert 0 < found["one"] < min(found["two"], found["three"])
     assert sys.getswitchinterval() == interval

@@ -19,12 +19,11 @@ On a GPU, copies have a thread and a stream of their own, but copies to pageable
 synchronous. In stock settings a copy goes into memory fresh from the system, which makes it slower here.
 """
 
-from collections import namedtuple
 from functools import lru_cache, partial
 from math import isqrt
 
-from mxdp import memory, process
-from mxdp.backend import devices, mx, np, npx
+from mxdp import memory
+from mxdp.backend import mx, np, npx
 from mxdp.engine import prepare
 from mxdp.errors import plural
 from mxdp.experiments.automatic_parallelism.products import (
@@ -37,10 +36,9 @@ from mxdp.experiments.automatic_parallelism.products import (
     square_side,
     whole_factors,
 )
-from mxdp.experiments.devices import timed
+from mxdp.experiments.devices import devices_of, timed
 from mxdp.experiments.environments import STOCK, workers
 from mxdp.experiments.lab import Case, Work, largest
-from mxdp.experiments.show import style
 
 SOURCE = "Dive into Deep Learning, 'Automatic Parallelism'"
 COMPARED = "products, and every copy of them, against NumPy's products, exactly"
@@ -53,7 +51,7 @@ PRESETS = {
 }
 LITTLE = dict(size=64, products=2, run_seconds=0.001, nbytes=65536)
 SLIDES, INDEPENDENT, CHAIN = "slides", "indep.", "chain"
-ENVIRONMENTS = {"stock": (1, STOCK), "1 worker": (1, workers(1)), "2 workers": (2, workers(2))}
+ENVIRONMENTS = {"stock": STOCK, "1 worker": workers(1), "2 workers": workers(2)}
 FIRST_COPIES, WARM_UP = 5, 5
 """Copies of each result that are measured first, for an idea of what one costs; and products that warm up. The slides'
 size takes minutes, so not all of them do."""
@@ -63,34 +61,24 @@ RECORDED = {CHAIN: list(ENVIRONMENTS), INDEPENDENT: ["2 workers"], SLIDES: ["sto
 
 def cases(s):
     for work in (SLIDES, INDEPENDENT, CHAIN):
-        for under, (count, environment) in ENVIRONMENTS.items():
-            yield Case(f"{work}, {under}", environment=environment, work=work, under=under, workers=count)
+        for under, environment in ENVIRONMENTS.items():
+            yield Case(f"{work}, {under}", environment=environment, work=work, under=under)
 
 
 def expect(s, cores):
+    # In a chain all but the first product and the last copies share their time.
+    chain = (s.products + 1) / (2 * s.products) if cores > 1 else 1
     return (
         f"On {plural(cores, 'core')} and two workers, a chain of products and copies that take equally long take "
-        f"{chain_over_sum(s.products, 1.0, 1.0) if cores > 1 else 1.0:.2f} of the sum of their times. "
-        "Independent products, or one worker, take the sum. The slides' single copies are short beside products on a "
-        "CPU, so there is little to hide."
+        f"{chain:.2f} of the sum of their times. Independent products, or one worker, take the sum. The slides' single "
+        "copies are short beside products on a CPU, so there is little to hide."
     )
-
-
-def chain_over_sum(count, work, copy):
-    """What a chain of ``count`` products of ``work`` seconds, each followed by ``copy`` seconds of copies, should take
-    on two workers, as a part of the sum. One product is ready at a time, so its copies find a free worker; they wait
-    for each other, since all land in one place.
-
-    >>> chain_over_sum(50, 1.0, 1.0)
-    0.51
-    """
-    return (work + (count - 1) * max(work, copy) + copy) / (count * (work + copy))
 
 
 class KeptArrays:
     """Products, and copies of their results, on arrays that are kept: ``landed[i]`` are the targets for result i.
 
-    If all targets are one array, one copy runs at a time, whatever the number of workers: as over one bus.
+    If all targets are one array, one copy runs at a time, as over one bus.
     """
 
     def __init__(self, lefts, w, chain, landed):
@@ -102,9 +90,6 @@ class KeptArrays:
         """Push all copies."""
         for call in self._copies:
             call()
-
-    def forget(self):
-        """Nothing: the arrays are kept."""
 
 
 class FreshArrays:
@@ -121,19 +106,10 @@ class FreshArrays:
         """The slides' ``copy_to_cpu``. The results may still be under way."""
         self.landed = [[y.copyto(self._host)] for y in self.results]
 
-    def forget(self):
-        """Free results and copies, so that the next ones do not need as much memory again."""
-        self.results, self.landed = [], []
-
-
-Size = namedtuple("Size", "height, width, copies, product_seconds, copy_seconds")
-"""A product is of (height, width) and (width, width); its result is copied ``copies`` times. Last, the time of one of
-each on one core, measured at set-up."""
-
 
 def oracle(case, s):
     """Four products; where the arrays are kept, three copies of each result."""
-    device, host = places(s.kind)
+    device, host = places(case, s)
     lefts, w = whole_factors(4, device, s.seed)
     job = _job(case, lefts, w, host, [[np.zeros(w.shape, ctx=host) for _ in range(3)] for _ in lefts])
     both(job)
@@ -143,37 +119,34 @@ def oracle(case, s):
 
 def set_up(case, s):
     """A round: the products alone, the copies alone, then both with no wait between, whose time counts."""
-    device, host = places(s.kind)
+    device, host = places(case, s)
     rate = case.get("rate") or rate_of(device)
     if case.work == SLIDES:
-        side = s.size or square_side(s.run_seconds / s.products, rate)
-        size = measured(side, side, 2, 1, device, host)
+        height = width = s.size or square_side(s.run_seconds / s.products, rate)
+        copies = 1
     else:
-        size = balanced(s.run_seconds / s.products, s.nbytes, s.products, rate, device, host)
+        height, width, copies = balanced(s.run_seconds / s.products, s.nbytes, s.products, rate, device, host)
     # As many as fit into half of the free memory, with their results and a copy of each.
-    pair, room = 8 * size.height * size.width, min(map(memory.available_bytes, (device, host))) // 2
+    pair, room = 8 * height * width, min(map(memory.available_bytes, (device, host))) // 2
     memory.check_fits(pair, device, limit=room)
     count = min(s.products, room // pair)
 
     def job(count):
-        x, w = factors(size.height, size.width, device, s.seed)
-        landing = np.zeros(x.shape, ctx=host)
-        return _job(case, [x] * count, w, host, [[landing] * size.copies] * count)
+        x, w = factors(height, width, device, s.seed)
+        return _job(case, [x] * count, w, host, [[np.zeros(x.shape, ctx=host)] * copies] * count)
 
     def measure():  # the cases share one process, so none may hold memory while another is measured
         run, copy, together = seconds_of_parts(job(count))
         return together, {"run_seconds": run, "copy_seconds": copy}
 
     # This process gets the memory for results and copies before it is measured; it is free again then.
-    pages = [np.zeros((size.height, size.width), ctx=place) for place in (device, host) for _ in range(count)]
+    pages = [np.zeros((height, width), ctx=place) for place in (device, host) for _ in range(count)]
     npx.waitall()
     del pages
     seconds_of_parts(job(min(WARM_UP, count)))
-    hides = case.work == CHAIN and min(case.workers, process.cores()) > 1
-    over_sum = chain_over_sum(count, size.product_seconds, size.copies * size.copy_seconds) if hides else 1.0
-    facts = dict(products=count, width=size.width, copies=size.copies, expected_over_sum=over_sum)
     jobs: list = []
     record = (lambda: both(jobs[0])) if case.under in RECORDED[case.work] else None
+    facts = dict(products=count, width=width, copies=copies)
     return Work(measure, [device, host], record, lambda: jobs.append(job(count)), {"rate": rate}, **facts)
 
 
@@ -190,41 +163,34 @@ def both(job):
 def seconds_of_parts(job):
     """Of the products alone, then of the copies alone, and of both with no wait between; each waited for."""
     run, copy = timed(job.run), timed(job.copy)
-    job.forget()
+    job.results, job.landed = [], []  # fresh arrays are free again: the next ones need as much memory
     return run, copy, timed(partial(both, job))
 
 
-def places(kind):
+def places(case, s):
     """The device that computes, and the one to which its results go: the CPU, or another CPU device."""
-    (device,) = devices(1, kind)
+    (device,) = devices_of(case, s)
     return device, mx.cpu(1 if device == mx.cpu(0) else 0)
 
 
 @lru_cache(maxsize=None)
 def balanced(seconds, nbytes, products, rate, device, host):
-    """Tall matrices, with results of ``nbytes`` whose product takes about ``seconds`` at ``rate`` multiply-adds a
-    second. Each result is copied (at least once) until copying takes as long as the product, measured with
-    ``products``.
+    """(height, width, copies): tall matrices, with results of ``nbytes`` whose product takes about ``seconds`` at
+    ``rate`` multiply-adds a second. Each result is copied (at least once) until copying takes as long as the product,
+    measured with ``products``.
 
     With large results there are few copies to push: Python needs a core for that, too. The cases of a process share the
     answer, so that they do equal work.
     """
     elements = max(1, nbytes // 4)
     width = max(1, min(8 * round(seconds * rate / elements / 8), isqrt(elements)))
-    copies = FIRST_COPIES
+    height, copies = elements // width, FIRST_COPIES
     for _ in range(2):
-        size = measured(elements // width, width, products, copies, device, host)
-        copies = max(1, round(size.product_seconds / size.copy_seconds))
-    return size._replace(copies=copies)
-
-
-def measured(height, width, products, copies, device, host):
-    """By a chain of ``products``, and ``copies`` of each result to one place: the better of two measurements."""
-    x, w = factors(height, width, device, 0)
-    landing = np.zeros(x.shape, ctx=host)
-    job = KeptArrays([x] * products, w, True, [[landing] * copies] * products)
-    runs, away = zip(*[(timed(job.run), timed(job.copy)) for _ in range(2)])
-    return Size(height, width, copies, min(runs) / products, min(away) / (products * copies))
+        x, w = factors(height, width, device, 0)
+        job = KeptArrays([x] * products, w, True, [[np.zeros(x.shape, ctx=host)] * copies] * products)
+        run, away = map(min, zip(*[(timed(job.run), timed(job.copy)) for _ in range(2)]))
+        copies = max(1, round(run * copies / away))
+    return height, width, copies
 
 
 def tell(t, s):
@@ -238,18 +204,18 @@ def tell(t, s):
     t.column("seconds", "both", scale=1e3, about="both with no wait between")
     t.column("over_longer", "/longer", ".2f", about="both over the longer of the two (1: the other is hidden)")
     t.column("over_sum", "/sum", ".2f", about="both over their sum (1: nothing is hidden, 0.5: all that can be)")
-    t.column("expected_over_sum", "exp.", ".2f", about="the '/sum' expected from the rates measured at set-up")
     t.column("beside", form=".0%", about="the share of a timeline in which products and copies run at the same time")
     t.note(
         "slides: independent products of square matrices, each result copied once; indep.: products of tall matrices, "
         "each result copied until copying takes as long as the product; chain: the same, but each product needs the "
         "one before. stock: MXNet's own settings."
     )
-    t.draw(partial(_draw, t.rows))
+    t.bars("over_sum", "", title="Both over their sum", colour="work")
+    t.bars("over_longer", "", title="Both over the longer of the two", colour="work")
     one, two = (t.one(work=CHAIN, under=under) for under in ("1 worker", "2 workers"))
     t.claim(
-        "On a device with a free worker copies hide beside products: a chain of products and the copies of its results "
-        "take at most 0.75 of the sum of their times.",
+        "With a free worker, a chain of products and the copies of its results take at most 0.75 of the sum of their "
+        "times.",
         two.over_sum,
         at_most=0.75,
         source="the slides say 'Overlapping shaves real time'; the work and the bound (half of what can hide) are ours",
@@ -272,24 +238,3 @@ def tell(t, s):
         "On a GPU, the slides measured 0.12 s for the products, 2.16 s for the copies and 3.13 s for both: 1.37 of "
         "the sum."
     )
-
-
-def _draw(rows, figure):
-    """For each row two bars: products, then copies, which is 1; and below it both with no wait."""
-    figure.set_figheight(0.95 * len(rows))
-    axes = figure.add_subplot()
-    for y, row in enumerate(rows):
-        run, both = (row.run_seconds / row.in_turn).median, row.over_sum.median
-        bars = ((0, run, -0.1), (run, 1 - run, -0.1), (0, both, 0.1))
-        for (left, width, lower), colour in zip(bars, style.COLOURS):
-            axes.barh(y + lower, width, height=0.2, left=left, color=colour)
-        axes.plot([max(run, 1 - run)] * 2, [y, y + 0.2], color=style.INK)
-        axes.annotate(row.label, (0, y - 0.2), (2, 2), textcoords="offset points", va="bottom")
-        axes.annotate(
-            f"{both:.2f}", (max(both, 1.0), y + 0.1), (6, 0), textcoords="offset points", va="center", weight="bold"
-        )
-    end = 1.15 * max(1.0, *(row.over_sum.median for row in rows))
-    axes.set(xlim=(0, end), ylim=(len(rows) - 0.6, -0.6), yticks=[], xlabel="time; products, then copies = 1")
-    axes.grid(axis="y", visible=False)
-    parts = ["products", "copies", "both, no wait", "longer of the two"]
-    figure.legend([*axes.containers[:3], axes.lines[0]], parts, loc="outside lower center", ncols=2)

@@ -7,13 +7,13 @@
     device 1         ├─ mid 1 ───────────────────────┘               │
                      └─ long 1, long 2, ... long 6 ──────────────────┘
 
-Each of the 15 tasks is a matrix product; a copy is added where a line crosses devices. The program decides where a task
-runs, the engine only when. An order made by hand has phases: each gives work to both devices and ends with a wait.
-Here it takes the time of 9 products, and no order takes less: the stem, all seven on device 1, and the join.
+Each of the 15 tasks is a matrix product; where a line crosses devices, there is a copy. The program decides where a
+task runs, the engine only when. An order made by hand has phases, with a wait after each. It takes the time of 9
+products, and no order takes less: the stem, seven on device 1, and the join.
 
-The engine runs the task that became ready first; of several, the one that was pushed first. On CPU devices a copy waits
-in the queue of its source. With the long branch listed first the engine should also take 9. With the long branch last,
-the copy of the stem's result waits behind all short branches: 13. Two workers a device let the copy overtake.
+The engine runs the task that became ready first; of several, the one that was pushed first. A copy waits in the queue
+of its source. With the long branch listed first the engine should also take 9. With the long branch last, the copy for
+it waits behind all short branches: 13. Two workers a device let the copy overtake.
 """
 
 from functools import partial
@@ -23,11 +23,10 @@ import numpy as onp
 from mxdp.backend import npx, upload
 from mxdp.errors import plural
 from mxdp.experiments.automatic_parallelism import task_picture
-from mxdp.experiments.automatic_parallelism.task_graph import GraphTask, length, measured, one_by_one
-from mxdp.experiments.automatic_parallelism.task_runs import alone, ends, run
+from mxdp.experiments.automatic_parallelism.task_graph import alone, ends, length, measured, one_by_one, run
 from mxdp.experiments.devices import devices_of, random_of, timed
 from mxdp.experiments.lab import Case, Work
-from mxdp.plans.cost.simulate import simulate
+from mxdp.plans.cost.simulate import Job, simulate
 
 SOURCE = "Dive into Deep Learning, 'Automatic Parallelism', exercise 5"
 COMPARED = "the result of every task, against NumPy's, exactly"
@@ -39,22 +38,21 @@ PRESETS = {
 }
 LITTLE = dict(size=64)
 COPY = "copy for "
-COPY_COST = 0.02
-"""The cost of a copy, in products."""
+COPY_COST = 0.02  # in products
 LONG = [
-    GraphTask("copy for long 1", 0, ("stem",), COPY_COST),
-    GraphTask("long 1", 1, ("copy for long 1",)),
-    *(GraphTask(f"long {number}", 1, (f"long {number - 1}",)) for number in range(2, 7)),
-    GraphTask("copy for join", 1, ("long 6",), COPY_COST),
+    Job("copy for long 1", 0, ("stem",), COPY_COST),
+    Job("long 1", 1, ("copy for long 1",)),
+    *(Job(f"long {number}", 1, (f"long {number - 1}",)) for number in range(2, 7)),
+    Job("copy for join", 1, ("long 6",), COPY_COST),
 ]
 MID = [
-    GraphTask("copy for mid 1", 0, ("stem",), COPY_COST),
-    GraphTask("mid 1", 1, ("copy for mid 1",)),
-    GraphTask("copy for mid 2", 1, ("mid 1",), COPY_COST),
-    GraphTask("mid 2", 0, ("copy for mid 2",)),
+    Job("copy for mid 1", 0, ("stem",), COPY_COST),
+    Job("mid 1", 1, ("copy for mid 1",)),
+    Job("copy for mid 2", 1, ("mid 1",), COPY_COST),
+    Job("mid 2", 0, ("copy for mid 2",)),
 ]
-SHORT = [GraphTask(f"short {number}", 0, ("stem",)) for number in range(1, 6)]
-STEM, JOIN = GraphTask("stem", 0), GraphTask("join", 0, ("copy for join", "mid 2", *(task.name for task in SHORT)))
+SHORT = [Job(f"short {number}", 0, ("stem",)) for number in range(1, 6)]
+STEM, JOIN = Job("stem", 0), Job("join", 0, ("copy for join", "mid 2", *(task.name for task in SHORT)))
 TASKS = [STEM, *LONG, *MID, *SHORT, JOIN]
 LONG_LAST = [STEM, *MID, *SHORT, *LONG, JOIN]
 PHASES = [
@@ -94,7 +92,7 @@ def expect(s, cores):
 
 
 def modelled(way, cores, tasks):
-    """The length of a pass in this way, in the unit of the tasks' costs."""
+    """The simulated length of a pass in this way, in the unit of the tasks' costs."""
     by_name = {task.name: task for task in tasks}
     groups = [[by_name[task.name] for task in group] for group in WAYS[way]]
     return length(simulate(groups, cores, workers=2 if way == "2 workers" else 1))
@@ -125,8 +123,8 @@ def set_up(case, s):
 def net(tasks, weights, x, devices):
     """The function of each task: it adds up the inputs and multiplies the sum by the task's weights, (k, k).
 
-    A task called "copy for ..." copies its input to that other task's device. If there is only one device, it runs all
-    lanes. ``x``, (rows, k), is the input of a task without needs.
+    "copy for b" copies its input to the device of b. A single device runs all lanes. ``x``, (rows, k), is the input of
+    a task without needs.
     """
     place = {task.name: devices[task.lane % len(devices)] for task in tasks}
     functions = {}
@@ -150,8 +148,8 @@ def _product(weight, *inputs):
 
 
 def whole_numbers(tasks, seed, rows=67, k=31):
-    """(x, weights) that make every product exact. The weights only permute columns and change signs, so numbers grow by
-    additions alone, however deep the net is."""
+    """(x, weights) that make every product exact, however deep the net is: the weights only permute columns and change
+    signs."""
     random = onp.random.RandomState(seed)
     signs = {task.name: random.choice([-1.0, 1.0], size=(k, 1)).astype("float32") for task in tasks}
     weights = {name: onp.eye(k, dtype="float32")[random.permutation(k)] * sign for name, sign in signs.items()}
@@ -159,7 +157,7 @@ def whole_numbers(tasks, seed, rows=67, k=31):
 
 
 def serial(tasks, weights, x):
-    """Every task's result in NumPy's integers. A task comes after all that it needs."""
+    """Every task's result, in NumPy's integers."""
     done: dict = {}
     for task in tasks:
         total = sum(done[need] for need in task.needs) if task.needs else x.astype("int64")
@@ -182,23 +180,15 @@ def tell(t, s):
             row.model_ms = modelled(row.way, row.cores, measured(TASKS, waits.tasks)) * 1e3
     side_by_side = by_hand.seconds / one.seconds
     t.claim(
-        "With the long branch first, the engine's order is as good as one made by hand: a pass takes at most 1.1 times "
-        "as long.",
+        "With the long branch first, the engine's order takes at most 1.1 times as long as one made by hand.",
         engine.of_by_hand,
         at_most=1.1,
-        source="the book's exercise, which asks for it; the bound is ours",
+        source="the book's exercise; the bound is ours",
     )
-    t.claim(
-        "There is an order to choose: by hand, two devices take at most 0.9 times as long as one.",
-        side_by_side,
-        at_most=0.9,
-        source="the cost model, which says 0.6",
-    )
+    sentence = "There is an order to choose: by hand, two devices take at most 0.9 times as long as one."
+    t.claim(sentence, side_by_side, at_most=0.9, source="the cost model, which says 0.6")
     if side_by_side.at_most(0.9) is False:
-        t.answer(
-            f"Two devices by hand take {side_by_side:.2f} times as long as one device, so nothing ran side by side and "
-            "there was no order to choose."
-        )
+        t.answer(f"There was no order to choose: by hand, two devices take {side_by_side:.2f} times as long as one.")
     else:
         t.answer(
             f"With the longest branch listed first, MXNet's engine takes {engine.of_by_hand:.2f} times as long as an "
@@ -211,5 +201,4 @@ def tell(t, s):
 
 def _draw(rows, figure):
     shown = next((row for row in rows if row.way == "engine"), rows[0])
-    more = dict(tasks=TASKS, lanes=["device 0", "device 1"])
-    task_picture.draw_with_times(figure, rows, 1e3, "a pass", shown, WAYS[shown.way][-1], **more)
+    task_picture.draw(figure, rows, 1e3, "a pass", shown, TASKS, {0: "device 0", 1: "device 1"})

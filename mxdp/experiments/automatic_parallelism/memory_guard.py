@@ -1,6 +1,6 @@
 """Is the memory that a job will need known before it starts?
 
-The notebook of the book's section died on its card of 4 GB, over 50 results of 64 MB each.
+The notebook of the book's section died on its card of 4 GB, over 50 results of 64 MB each, which need 3.2 GB.
 
 The model adds up a job's arrays at the worst moment, before it starts. It leaves out MXNet's own bookkeeping, a few MB
 at most, and workspaces, which these operators do not have. A job that needs more than the memory that is left need not
@@ -9,9 +9,9 @@ die halfway: it is refused with both numbers, or cut into slices that fit.
 
 import re
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as onp
 
@@ -34,14 +34,11 @@ LITTLE = dict(size=64, products=2, limit_bytes=80000)
 MB = 1e6
 INNER = 64
 """The short side of the factors. The slides' factors are square; here only the bytes of the results count."""
-ITEM = 4
-"""Bytes of a float32."""
 SLACK = 32 << 20
 """Bytes that Python and MXNet may take for themselves beside the job, where the system enforces the limit."""
 
 
-@dataclass(frozen=True)
-class BigResults:
+class BigResults(NamedTuple):
     """``products`` products of (size, 64) by (64, size); of each only the sums of its rows are kept."""
 
     size: int
@@ -50,12 +47,12 @@ class BigResults:
     @property
     def result_bytes(self):
         """One result, its row sums, and the factor made for it."""
-        return (self.size * self.size + self.size + self.size * INNER) * ITEM
+        return (self.size * self.size + self.size + self.size * INNER) * 4
 
     @property
     def fixed_bytes(self):
         """The two factors that all results are made from."""
-        return 2 * self.size * INNER * ITEM
+        return 2 * self.size * INNER * 4
 
     def needed(self, results):
         """Bytes at the worst moment, with ``results`` results at a time."""
@@ -94,20 +91,20 @@ def set_up(case, s):
     job, (device,) = BigResults(s.size, s.products), devices_of(case, s)
     limit = None if case.way == "fits" else s.limit_bytes
     run(job, device, s.seed, [(0, 2)])
-    timer, pieces, said = Timer(), [], ""
+    timer, done = Timer(), []
 
     def attempt():
-        nonlocal pieces, said
         with timer:
-            pieces, said = _attempt(job, device, s.seed, case.way, limit)
+            done.append(_attempt(job, device, s.seed, case.way, limit))
 
     def measure():
         measured = taken(attempt, device)
+        pieces, said = done[-1]
         at_once = max((stop - start for start, stop in pieces), default=0)
         predicted = job.needed(at_once or job.products)
         return timer.times[-1], dict(measured_bytes=measured, predicted_bytes=predicted, at_once=at_once, said=said)
 
-    return Work(measure, record=case.way == "sliced" and (lambda: run(job, device, s.seed, pieces)))
+    return Work(measure, record=case.way == "sliced" and (lambda: run(job, device, s.seed, done[-1][0])))
 
 
 def _attempt(job, device, seed, way, limit):
@@ -140,8 +137,7 @@ def run(job, device, seed, pieces):
     """The row sums, piece by piece: ``pieces`` are (start, stop) of the results that there are at a time. Waits for
     each piece: only then is its memory free again."""
     a, b = (upload(factor, device) for factor in factors(job, seed))
-    # One array from the start for all that is kept. Small arrays kept between the slices would lie in the holes that
-    # the slice before has left, and a result would no longer fit into them.
+    # One array for all that is kept: small ones, kept between the slices, would break up the room that a slice leaves.
     kept = onp.full((job.products, job.size), onp.nan, "float32")
     for start, stop in pieces:
         _run_piece(a, b, start, kept[start:stop])
@@ -163,14 +159,11 @@ def slices_of(job, device, limit, cut):
     Raises:
         MemoryShortage: it does not fit; with ``cut``: not even a slice of one result fits.
     """
-    try:
-        memory.check_fits(job.needed(job.products), device, limit)
-    except MemoryShortage:
-        if not cut:
-            raise
-        available = memory.available_bytes(device)
-        room = available if limit is None else min(limit, available)
+    needed, room = job.needed(job.products), memory.available_bytes(device)
+    room = room if limit is None else min(limit, room)
+    if cut and needed > room:
         return memory.slices(job.products, job.result_bytes, room - job.fixed_bytes)
+    memory.check_fits(needed, device, limit)
     return [(0, job.products)]
 
 
@@ -205,10 +198,7 @@ def tell(t, s):
     t.column("of_needs", "of needs", ".3f", spread=True, about="their ratio")
     t.column("at_once", "at once", ".0f", about="the number of results at a time")
     t.column("seconds", "ms", scale=1e3)
-    t.note(
-        "The reference starts without a guard; the system sets the limit. The notebook's 50 results of 64 MB need 3.2 "
-        "GB, on a card of 4 GB that others use as well."
-    )
+    t.note("The reference starts without a guard; the system sets the limit.")
     t.draw(partial(_draw, list(t), s.limit_bytes))
     at_most = "The job takes at most 1.1 times the memory that was predicted before its start, whole and in slices."
     at_least = "The job takes at least 0.9 times the memory that was predicted, whole and in slices."
@@ -237,16 +227,8 @@ def tell(t, s):
 def _draw(rows, limit, figure):
     axes = figure.add_subplot()
     colours = [style.COLOURS[0 if row.at_once.last else 4] for row in rows]
-    style.bars(
-        axes, [row.label for row in rows], [round(row.measured_bytes.median / MB, 1) for row in rows],
-        unit="MB", colours=colours,
-    )  # fmt: skip
-    for y, row in enumerate(rows):
-        needs = row.predicted_bytes.median / MB
-        axes.barh(y, needs, height=style.THICK, fill=False, edgecolor=style.INK, linestyle=":", linewidth=1.2)
-        if row.way != "fits":
-            below = y + 0.7 * style.THICK
-            axes.plot(limit / MB, below, "^", color=style.COLOURS[1], markersize=9, zorder=5, clip_on=False)
-    most = max(row.get(name).median / MB for row in rows for name in ("measured_bytes", "predicted_bytes"))
-    axes.set(xlim=(0, most * 1.3), ylim=(len(rows) - 0.5, -0.7))
-    axes.set_xlabel("MB measured (dotted: predicted; triangle: limit)")
+    style.row_bars(figure, rows, "MB", colours, 1 / MB, axes, name="measured_bytes")
+    needs = [row.predicted_bytes.median / MB for row in rows]
+    axes.barh(range(len(rows)), needs, style.THICK, fill=False, edgecolor=style.INK, linestyle=":", linewidth=1.2)
+    axes.set_xlabel("MB measured (dotted: predicted)")
+    style.reference_line(axes, limit / MB, "limit")

@@ -1,15 +1,14 @@
 """Can three devices compute and communicate at once, without a schedule made by hand?
 
-They train the two-layer net of the book's figure, cut into tasks. The keeper (the figure's CPU) hands out the batch,
-sums the gradients, updates the weights and copies them back. The workers (its GPUs) run the layers, each on its share
-of the batch::
+They train the net of the book's figure. The keeper (the figure's CPU) hands out the batch, sums the gradients, updates
+the weights and copies them back. The workers (its GPUs) run the layers, each on its share of the batch::
 
     keeper     batch ┬─────────────────────── fc2 sum, update, copy ── fc1 sum, update, copy ──┐ (next step)
     worker 0         ├─ fc1, fc2, loss, fc2 backward ┴ fc1 backward ────────┴
     worker 1         └─ fc1, fc2, loss, fc2 backward ┴ fc1 backward ────────┴
 
 While the workers compute the first layer's gradient, the keeper already sums the second layer's. The program only lists
-the tasks; MXNet's engine finds this order. The cost model simulates it with the tasks' times on this machine's cores.
+the tasks; MXNet's engine finds this order. The cost model simulates it.
 """
 
 from functools import partial
@@ -18,12 +17,11 @@ import numpy as onp
 
 from mxdp.backend import devices, mx, npx, upload
 from mxdp.errors import plural
-from mxdp.experiments.automatic_parallelism import task_graph, task_picture
-from mxdp.experiments.automatic_parallelism.task_graph import GraphTask, from_ends, length, one_by_one
-from mxdp.experiments.automatic_parallelism.task_runs import alone, ends, run
+from mxdp.experiments.automatic_parallelism import task_picture
+from mxdp.experiments.automatic_parallelism.task_graph import alone, ends, length, measured, one_by_one, run
 from mxdp.experiments.devices import random_of, timed
 from mxdp.experiments.lab import Case, Work
-from mxdp.plans.cost.simulate import simulate
+from mxdp.plans.cost.simulate import Job, simulate
 from mxdp.plans.partition import bounds
 
 SOURCE = "Dive into Deep Learning, 'Automatic Parallelism', figure and exercise 3"
@@ -39,9 +37,9 @@ RECORDED_STEPS = 3
 EXACT = 1 << 24
 """Whole numbers up to here are exact in float32."""
 PRODUCTS = {"fc1 forward": 1.0, "fc2 forward": 1.0, "loss": 0.02, "fc2 backward": 2.0, "fc1 backward": 1.0}
-"""A worker's tasks. The costs are in matrix products of the worker's share."""
+"""A worker's tasks, and their costs: in matrix products of its share of the batch."""
 SMALL = 0.05
-"""The cost of each of the keeper's tasks, in such products of the whole batch."""
+"""The cost of each of the keeper's tasks: in products of the whole batch."""
 
 
 def plan(workers, steps):
@@ -51,7 +49,7 @@ def plan(workers, steps):
     tasks = []
     for step in range(steps):
         before = {name: (f"{name} {step - 1}",) if step else () for name in ("fc1 copy", "fc2 copy")}
-        tasks.append(GraphTask(f"batch {step}", 0, (), SMALL))
+        tasks.append(Job(f"batch {step}", 0, (), SMALL))
         for rank in ranks:
             needs = {
                 "fc1 forward": (f"batch {step}", *before["fc1 copy"]),
@@ -61,16 +59,16 @@ def plan(workers, steps):
                 "fc1 backward": (f"fc2 backward {step} @{rank}", f"batch {step}"),
             }
             tasks += [
-                GraphTask(f"{name} {step} @{rank}", 1 + rank if workers else 0, needs[name], products / len(ranks))
+                Job(f"{name} {step} @{rank}", 1 + rank if workers else 0, needs[name], products / len(ranks))
                 for name, products in PRODUCTS.items()
             ]
         for name in ("fc2", "fc1"):
             gradients = tuple(f"{name} backward {step} @{rank}" for rank in ranks)
             weights = (f"{name} update {step - 1}",) if step else ()
             tasks += [
-                GraphTask(f"{name} sum {step}", 0, gradients, SMALL),
-                GraphTask(f"{name} update {step}", 0, (f"{name} sum {step}", *weights), SMALL),
-                GraphTask(f"{name} copy {step}", 0, (f"{name} update {step}",), SMALL),
+                Job(f"{name} sum {step}", 0, gradients, SMALL),
+                Job(f"{name} update {step}", 0, (f"{name} sum {step}", *weights), SMALL),
+                Job(f"{name} copy {step}", 0, (f"{name} update {step}",), SMALL),
             ]
     return tasks
 
@@ -96,7 +94,7 @@ def expect(s, cores):
 
 
 def oracle(case, s):
-    """Summed gradients, updated weights, and their copies, of each step."""
+    """Two steps on whole numbers."""
     batches, weights, serial = whole_numbers_run(s.seed)
     done = run(_groups(case, len(batches)), mlp(lanes(case, s), batches, weights, 1.0))
     for step, expected in enumerate(serial):
@@ -107,7 +105,7 @@ def oracle(case, s):
 
 
 def set_up(case, s):
-    """A round times the steps. With waits it times every task, too; without them, the steps run once more for that."""
+    """A round times the steps. With waits it times every task, too; without, the steps run once more for that."""
     tasks = plan(case.devices - 1, s.steps)
     batches, weights = random_floats(s)
     functions = mlp(lanes(case, s), batches, weights, 0.1 / s.batch_size)
@@ -143,9 +141,8 @@ def mlp(devices, batches, weights, lr):
     ``weights``: (hidden, inputs) and (outputs, hidden). The loss is half the squared error, summed; gradients are sums.
 
     What the tasks return: ``batch`` X, Y of worker 0, X, Y of worker 1, ...; ``fc2 backward`` the weights' gradient on
-    the keeper and the hidden layer's gradient; ``copy`` the weights on worker 0, 1, ...; every other task one array.
-    The task that has the source pushes a copy to another device: on CPU devices MXNet runs the copy on the source's
-    worker.
+    the keeper and the hidden layer's gradient; ``copy`` the weights on worker 0, 1, ...; every other task one array. A
+    copy to another device is pushed by the task that has its source, on whose worker MXNet runs it.
     """
     keeper, workers = devices[0], list(devices[1:]) or [devices[0]]
     first = [upload(weight, keeper) for weight in weights]
@@ -154,8 +151,8 @@ def mlp(devices, batches, weights, lr):
     for step, (X, Y) in enumerate(batches):
         functions[f"batch {step}"] = partial(_split, upload(X, keeper), upload(Y, keeper), workers)
         for rank in range(len(workers)):
-            for name, function in _worker(rank, keeper, sent).items():
-                functions[f"{name} {step} @{rank}"] = function
+            of_rank = _worker(rank, keeper, sent)
+            functions.update({f"{name} {step} @{rank}": function for name, function in of_rank.items()})
         for layer, weight in enumerate(first, 1):
             functions[f"fc{layer} sum {step}"] = _sum
             functions[f"fc{layer} update {step}"] = partial(_update, weight, lr)
@@ -186,7 +183,7 @@ def _product(a, b):
 
 
 def _worker(rank, keeper, first):
-    """A worker's functions. ``first``: each layer's weights for the first step, which needs no copy."""
+    """A worker's functions. ``first``: each layer's weights for the first step, in which no task copies them."""
 
     def fc1_forward(batch, weights=first[0]):
         return (npx.activation(_product(batch[2 * rank], weights[rank]), act_type="relu"),)
@@ -246,41 +243,34 @@ def _exact(a, b):
 
 
 def tell(t, s):
-    model = "the order without waits, simulated with the time of each task (a box of the picture), measured with waits"
     t.column("seconds", "ms a step", ".1f", 1e3 / s.steps, about="the time of a step")
     t.column("of_one", "of one", ".2f", about="that over its time with everything on one device")
-    t.column("model_ms", "model ms", ".1f", about=model)
-    t.column("both_busy", "both busy", ".0%", about="the share of the time in which two or more devices worked")
+    t.column("model_ms", "model ms", ".1f", about="the order, simulated with each task's time, measured with waits")
+    t.column("together", form=".0%", about="the share of a timeline in which two or more devices work")
     t.note(
-        "The program lists the same tasks in the same order with waits and without. The picture is the second step "
-        "without waits: its batch is handed out long before it is needed. Orange arrows cross devices."
+        "The tasks are listed in the same order with waits and without. The picture is the second step without waits: "
+        "its batch is handed out long before it is needed. Orange arrows cross devices."
     )
     t.draw(partial(_draw, t.rows, s.steps))
     one = t.one(run="one")
     for row in t.rows:
         row.of_one = row.seconds / one.seconds
-        tasks = plan(row.devices - 1, s.steps)
-        if row.run != "waits":
-            row.both_busy = task_graph.side_by_side(tasks, from_ends(tasks, row.tasks))
-        if row.run == "free":
-            waits = t.one(run="waits", devices=row.devices)
-            row.of_waits = row.seconds / waits.seconds
-            row.model_ms = length(simulate([task_graph.measured(tasks, waits.tasks)], row.cores)) * 1e3 / s.steps
-            t.claim(
-                "The engine finds the order by itself: several devices without waits take at most 0.8 of the time with "
-                "a wait after each task.",
-                row.of_waits,
-                at_most=0.8,
-                source="the book, which gives no number; the bound is ours",
-            )
-            t.claim(
-                "Several devices without waits are faster than one: they take at most 1.00 of its time.",
-                row.of_one,
-                at_most=1.0,
-            )
-    if not t.find(run="free"):
+    free = t.find(run="free")
+    for row in free:
+        waits = t.one(run="waits", devices=row.devices)
+        row.of_waits = row.seconds / waits.seconds
+        tasks = measured(plan(row.devices - 1, s.steps), waits.tasks)
+        row.model_ms = length(simulate([tasks], row.cores)) * 1e3 / s.steps
+        t.claim(
+            "Several devices without waits take at most 0.8 of the time with a wait after each task.",
+            row.of_waits,
+            at_most=0.8,
+            source="the book, which gives no number; the bound is ours",
+        )
+        t.claim("Several devices without waits take at most 1.00 of the time of one.", row.of_one, at_most=1.0)
+    if not free:
         return t.answer("Nothing to compare on 1 device: run it with --devices 3.")
-    most = t.find(run="free")[-1]
+    most = free[-1]
     t.answer(
         f"Left to MXNet's engine, a step on {most.devices} devices takes {most.of_waits:.2f} of its time with a wait "
         f"after each task, and {most.of_one:.2f} of its time on one device."
@@ -290,11 +280,13 @@ def tell(t, s):
 def _draw(rows, steps, figure):
     """The second step, with the keeper in the middle, as in the book's figure."""
     shown = ([row for row in rows if row.run == "free"] or rows)[-1]
-    lanes, second = shown.device_names, min(1, steps - 1)
-    every, half = plan(len(lanes) - 1, steps), (len(lanes) + 1) // 2
+    count, second = len(shown.device_names), min(1, steps - 1)
+    order, half = plan(count - 1, steps), (count + 1) // 2
     weights = (f"fc1 copy {second - 1}", f"fc2 copy {second - 1}")
-    tasks = [task for task in every if str(second) in task.name.split() or task.name in weights]
-    middle = [*range(1, half), 0, *range(half, len(lanes))]
-    # "fc2 backward 1 @0" is shown as "fc2 backward".
-    more = dict(lanes=lanes, label=lambda name: name.split(" @")[0].rpartition(" ")[0], columns=middle)
-    task_picture.draw_with_times(figure, rows, 1e3 / steps, "a step", shown, every, tasks=tasks, **more)
+    tasks = [task for task in order if str(second) in task.name.split() or task.name in weights]
+    lanes = {lane: shown.device_names[lane] for lane in (*range(1, half), 0, *range(half, count))}
+
+    def label(name):  # "fc2 backward 1 @0": "fc2 backward"
+        return name.split(" @")[0].rpartition(" ")[0]
+
+    task_picture.draw(figure, rows, 1e3 / steps, "a step", shown, order, lanes, tasks, label)

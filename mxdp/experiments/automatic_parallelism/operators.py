@@ -7,10 +7,9 @@ repeated into one array: MXNet lets one operator at a time write an array.
 
 from functools import partial
 
-from mxdp.backend import devices
 from mxdp.errors import plural
 from mxdp.experiments.automatic_parallelism.products import Products, compared, factors, whole_factors
-from mxdp.experiments.devices import mean_seconds
+from mxdp.experiments.devices import devices_of, mean_seconds
 from mxdp.experiments.environments import workers
 from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.show import style
@@ -46,7 +45,7 @@ def expect(s, cores):
 
 def oracle(case, s):
     """Three groups of products, one after the other into the same arrays, as in a round."""
-    lefts, w = whole_factors(s.products, devices(1, s.kind)[0], s.seed)
+    lefts, w = whole_factors(s.products, devices_of(case, s)[0], s.seed)
     products = Products(lefts, w, chain=False)
     for _ in range(3):
         products.push()
@@ -55,7 +54,7 @@ def oracle(case, s):
 
 def set_up(case, s):
     """A round times one product and then all of them. Its arrays are freed at its end."""
-    (device,) = devices(1, s.kind)
+    (device,) = devices_of(case, s)
 
     def products(count):
         x, w = factors(case.side, case.side, device, s.seed)
@@ -66,21 +65,18 @@ def set_up(case, s):
         return together, {"one_seconds": one}
 
     recorded = case.side == min(s.sides, key=lambda side: abs(side - RECORDED))
-    return Work(measure, [device], record=products(s.products).push if recorded else None)
+    return Work(measure, [device], record=recorded and products(s.products).push)
 
 
 def tell(t, s):
     for row in t.rows:
         row.over_k_times_one = row.seconds / (s.products * row.one_seconds)
         row.over_one_worker = row.seconds / t.one(workers=1, side=row.side).seconds
-        row.gflops = 2 * s.products * row.side**3 / row.seconds.median / 1e9
-    one_by_one = "the time of a product, repeated into one array, so that the products run one after the other"
-    t.column("one_seconds", "one, µs", scale=1e6, about=one_by_one)
+    t.column("one_seconds", "one, µs", scale=1e6, about="the time of a product, one after the other into one array")
     t.column("seconds", "all, µs", scale=1e6, about="that of k independent products, pushed without a wait")
     over_one = "all over k times one: 1 means one after the other, 0.5 two at a time"
     t.column("over_k_times_one", "/k x one", ".2f", spread=True, about=over_one)
     t.column("over_one_worker", "/1 worker", ".2f", spread=True, about="all over all on a device with one worker")
-    t.column("gflops", "Gflop/s")
     t.note("A row is a number of workers, set in the environment of its process, and a side of the square matrices.")
     t.draw(partial(_draw, t))
     least, most = min(s.sides), max(s.sides)
@@ -102,17 +98,11 @@ def tell(t, s):
 
 def _draw(t, figure):
     axes = figure.add_subplot()
-    for count, colour in zip(WORKERS, style.COLOURS):
+    for count in WORKERS:
         points = [(row.side, row.over_k_times_one.median) for row in t.find(workers=count)]
-        axes.plot(*zip(*points), "o-", color=colour, label=plural(count, "worker"))
+        axes.plot(*zip(*points), "o-", label=plural(count, "worker"))
     axes.set(xscale="log", yscale="log", xlabel="side of the matrices", ylabel="k products / k times one")
-    sides = [4**power for power in range(9) if min(points)[0] <= 4**power <= max(points)[0]]
-    axes.set_xticks(sides, map(str, sides))
-    low, high = min(0.4, axes.get_ylim()[0]), max(1.2, axes.get_ylim()[1])
-    ratios = [2.0**power for power in range(-4, 9) if low <= 2.0**power <= high]
-    axes.set_yticks(ratios, [f"{ratio:g}" for ratio in ratios])
-    axes.set_ylim(low, high)
-    axes.minorticks_off()
+    style.plain_logarithmic(axes.xaxis, axes.yaxis)
     style.reference_line(axes, 1.0, "one after\nthe other", horizontal=True)
     style.reference_line(axes, 0.5, "two at\na time", horizontal=True)
     figure.legend(loc="outside lower center", ncols=2)

@@ -36,8 +36,8 @@ class Products:
 
 
 def factors(height: int, width: int, device: Device, seed: int) -> Tuple[NDArray, NDArray]:
-    """Two random matrices, (height, width) and (width, width). The columns of the second sum to 1, so the numbers stay
-    as large as they are, however often the first is multiplied by it."""
+    """Two random matrices, (height, width) and (width, width). The columns of the second sum to 1, so that numbers stay
+    as large as they are, product after product."""
     random = onp.random.RandomState(seed)
     x, w = (random.uniform(size=(rows, width)).astype("float32") for rows in (height, width))
     return upload(x, device), upload(w / w.sum(axis=0), device)
@@ -64,8 +64,7 @@ def compared(
 
 
 def square_side(seconds: float, rate: float) -> int:
-    """The side of square matrices whose product takes about ``seconds`` at ``rate`` multiply-adds a second, as a
-    multiple of 20.
+    """Of square matrices whose product takes about ``seconds`` at ``rate`` multiply-adds a second; a multiple of 20.
 
     >>> square_side(0.002, 5e10)
     460
@@ -82,8 +81,7 @@ def rate_of(device: Device) -> float:
 
 
 def size_in_words(row: Row, s: Settings) -> str:
-    """The number and the size of a row's products, beside those of the slides. Without a ``size`` they were scaled to
-    ``run_seconds`` by the row's ``rate``. There may be fewer ``products`` in a row than was asked for.
+    """The number and the size of a row's products, beside those of the slides.
 
     >>> size_in_words(Row("", False, {"size": 720, "rate": 3.8e10}), Settings(products=50, size=None, run_seconds=0.5))
     '50 products of 720 x 720 (the slides: 50 of 4000 x 4000), scaled to about 0.5 s by the measured rate of 76 Gflop/s'

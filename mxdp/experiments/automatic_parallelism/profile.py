@@ -1,12 +1,8 @@
 """For how much of the time do two devices work at once?
 
-See the overlap instead of believing it: a timeline of any other question.
+See the overlap instead of believing it: a timeline of any other question, by MXNet's profiler.
 
     python -m mxdp.experiments run profile --of two-jobs
-
-A round of each case of that question is done twice: once plain, once recorded by MXNet's profiler. The prediction is
-that of the other question. Measured is how busy the devices are, how long two of them work at the same time, and how
-much of the communication lies beside compute.
 """
 
 from functools import partial
@@ -97,19 +93,10 @@ def tell(t, s):
     t.explain(f"A recorded round takes at most {worst.cost:.2f} times as long as a plain one.")
     if worst.cost.at_most(1.25) is False:
         t.explain("Doubt timelines that cost so much time.")
-    t.explain(f"With GPUs, NVIDIA's own profiler sees more: {_tell_nsys(s.of)}")
-
-
-def _tell_nsys(name):
-    """The command that runs a question under NVIDIA's Nsight Systems, whose report ``nsys-ui`` opens.
-
-    It records what MXNet's profiler does not see: CUDA calls, kernels and copies, cuDNN, cuBLAS and the waits of the
-    operating system, in child processes too. MXNet's operators have names in it if MXNet's build has NVTX and its
-    profiler runs. It was never run on a GPU. Source: its User Guide, "CLI profile command switch options".
-    """
-    return (
-        "nsys profile --trace=cuda,cudnn,cublas,nvtx,osrt --sample=none --force-overwrite=true "
-        f"--output={name} python -m mxdp.experiments run {name} --kind gpu"
+    # Never run on a GPU. Source: Nsight Systems' User Guide, "CLI profile command switch options".
+    t.explain(
+        "With GPUs, NVIDIA's own profiler sees more: nsys profile --trace=cuda,cudnn,cublas,nvtx,osrt --sample=none "
+        f"--force-overwrite=true --output={s.of} python -m mxdp.experiments run {s.of} --kind gpu"
     )
 
 

@@ -11,7 +11,6 @@ n (t1 + t2 + t3), pushed at once t1 + n t2 + t3, *if* n t2 > (n - 1) t1; otherwi
 import math
 import time
 from collections import deque
-from functools import partial
 
 from mxdp.backend import np, npx, upload
 from mxdp.datasets.minibatches import Stream
@@ -20,7 +19,6 @@ from mxdp.engine import CompletionEvent, Gate
 from mxdp.experiments.devices import devices_of, random_of
 from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.memory import Peak
-from mxdp.experiments.show import style
 from mxdp.scratch import get_params, init_lenet
 from mxdp.timing import Timer
 from mxdp.training import RUN_AHEAD, TrainStep
@@ -36,11 +34,10 @@ PRESETS = {
 LITTLE = dict(batch_size=20, samples=100, size=64, products=2, additions=20)
 POLICIES = ("never", "each epoch", "each step", "2 ahead", "2 ahead, events")
 BOUNDED = POLICIES[-1]
-LABELS = {"waitall": "waitall", "wait_to_read": "the first: wait_to_read", "event": "the first: completion event"}
 WAITS = {
     "waitall": lambda products: npx.waitall(),
-    "wait_to_read": lambda products: products[0].wait_to_read(),
-    "event": lambda products: CompletionEvent(products[:1]).wait(),
+    "the first: wait_to_read": lambda products: products[0].wait_to_read(),
+    "the first: completion event": lambda products: CompletionEvent(products[:1]).wait(),
 }
 """For all products; for the first by MXNet's own wait, and by ours."""
 EPOCHS, LR, RECORDED_STEPS = 2, 0.1, 4
@@ -51,8 +48,8 @@ def cases(s):
     n = max(s.devices)
     for name in POLICIES:
         yield Case(name.replace("each", "wait each"), n, environment={OWN_PROCESS: name}, wait=name)
-    for name, label in LABELS.items():
-        yield Case(label, n, way=name)
+    for name in WAITS:
+        yield Case(name, n, way=name)
     yield Case(f"{s.additions:,} additions", 1, each=False)
     yield Case(f"{s.additions:,}, a wait for each", 1, each=True)
 
@@ -98,7 +95,9 @@ def set_up(case, s):
     if case.get("wait"):
         return _train(case.wait, devices, s)
     if case.get("way"):
-        return _multiply(case.way, products(devices, s.size, s.products, s)[1])
+        push = products(devices, s.size, s.products, s)[1]
+        push()
+        return Work(lambda: _until_python_goes_on(push, WAITS[case.way]))
     few = -(-s.additions // 10)
     additions(few, devices[0], case.each)
 
@@ -112,15 +111,11 @@ def set_up(case, s):
     return Work(add)
 
 
-def _multiply(way, push):
-    def measure():
-        # Products that run after this wait don't count. The laboratory waits for them.
-        started = time.perf_counter()
-        WAITS[way](push())
-        return time.perf_counter() - started
-
-    push()
-    return Work(measure)
+def _until_python_goes_on(push, wait):
+    """Seconds. Products that run after this wait don't count; the laboratory waits for them."""
+    started = time.perf_counter()
+    wait(push())
+    return time.perf_counter() - started
 
 
 def _train(way, devices, s):
@@ -137,13 +132,11 @@ def _train(way, devices, s):
 
     train(s.samples)
     # In a few steps, waiting each epoch is the same as never waiting.
-    record = None if way == "each epoch" else partial(train, RECORDED_STEPS * s.batch_size)
-    return Work(measure, record=record)
+    return Work(measure, record=way != "each epoch" and (lambda: train(RECORDED_STEPS * s.batch_size)))
 
 
 class Training:
-    """LeNet on ``devices``, a replica each, trained by the step of :func:`mxdp.train`. Its own bound is one of the ways
-    to wait; for the others it has none."""
+    """LeNet on ``devices``, a replica each, trained by the step of :func:`mxdp.train`. ``way``: of :data:`POLICIES`."""
 
     def __init__(self, devices, seed, way, scale=0.01):
         self.devices, self._way, params = devices, way, init_lenet(seed, scale)
@@ -155,36 +148,22 @@ class Training:
 
         Doesn't wait at the end. Every way pays for the step's completion events, whether it needs them or not.
         """
-        wait, ahead = policy(self._way, epoch_steps), 0
+        ahead = 0
+        earlier: deque = deque()
         for number, (X, y) in enumerate(batches, 1):
             ahead = max(ahead, self._step.ahead + 1)
-            wait(number, self._step(X, y))
+            losses = self._step(X, y)
+            if self._way == "each step" or (self._way == "each epoch" and number % epoch_steps == 0):
+                npx.waitall()
+            elif self._way == "2 ahead":
+                earlier.append([loss.copy() for loss in losses])  # which the next step overwrites
+                for loss in earlier.popleft() if len(earlier) > RUN_AHEAD else ():
+                    loss.wait_to_read()
         return ahead
 
 
-def policy(name, epoch_steps):
-    """A way to wait: a function that is called after each push of a step, with its number (from 1) and its losses. That
-    by ``wait_to_read`` has a memory, so each training needs a fresh one."""
-    earlier: deque = deque()
-
-    def bounded(step, losses):
-        earlier.append([loss.copy() for loss in losses])  # which the next step overwrites
-        if len(earlier) > RUN_AHEAD:
-            for loss in earlier.popleft():
-                loss.wait_to_read()
-
-    return {
-        "never": lambda step, losses: None,
-        "each epoch": lambda step, losses: npx.waitall() if step % epoch_steps == 0 else None,
-        "each step": lambda step, losses: npx.waitall(),
-        "2 ahead": bounded,
-        BOUNDED: lambda step, losses: None,  # the step itself waits
-    }[name]
-
-
 def products(devices, size, count, s):
-    """A factor, and a function that pushes one product on each device, then the next on each, ``count`` times. The
-    first is on the first device. Doesn't wait."""
+    """A factor, and a function that pushes a product of it on each device in turn, ``count`` times."""
     # Whole numbers this small have exact float32 products, in any order of the sums.
     factor = random_of(s).randint(-8, 9, size=(size, size)).astype("float32")
     loaded = [upload(factor, device) for device in devices]
@@ -194,9 +173,8 @@ def products(devices, size, count, s):
 
 
 def additions(count, device, each=False, gated=False):
-    """``y = x + 1``, ``count`` times, as in the book, with a wait for each or only at the end: seconds until Python had
-    pushed everything, seconds from then on, and the last sum. ``gated``: none begins before all are pushed, so that the
-    second number is the back end's alone."""
+    """``y = x + 1``, ``count`` times, as in the book: seconds until Python had pushed everything, seconds from then on,
+    and the last sum. ``gated``: none begins before all are pushed, so that the second number is the back end's."""
     x = np.ones((1, 2), ctx=device)
     npx.waitall()
     gate = Gate(x) if gated else None
@@ -229,7 +207,9 @@ def tell(t, s):
         "The first rows: two epochs of LeNet. The next rows: the time until Python goes on after it has pushed several "
         "products. The last rows: y = x + 1, many times."
     )
-    t.draw(partial(_draw, [row for row in t.rows if row.get("wait")], EPOCHS * -(-s.samples // s.batch_size)))
+    trained, steps = [row for row in t.rows if row.get("wait")], EPOCHS * -(-s.samples // s.batch_size)
+    t.bars(unit="ms", scale=1e3 / steps, title="Time of a step", rows=trained)
+    t.bars("peak_bytes", "MB", 1e-6, title="Memory at the worst moment", rows=trained)
     peak = bounded.peak_bytes / never.peak_bytes
     t.claim(
         "Bounded to two steps ahead, training takes at most 1.1 times as long as without any wait.",
@@ -257,12 +237,3 @@ def tell(t, s):
         "Without any wait, the batches of all steps that are pushed ahead pile up. Python needs "
         f"{pushed.front_us.median:.1f} µs to push an addition, the back end {pushed.back_us.median:.1f} µs to do it."
     )
-
-
-def _draw(rows, steps, figure):
-    upper, lower = figure.subplots(2, 1)
-    style.row_bars(figure, rows, "ms", scale=1e3 / steps, axes=upper)
-    upper.set_title("Time of a step")
-    lower.set_title("Memory at the worst moment")
-    peaks = [row.peak_bytes.median / 1e6 for row in rows]
-    style.bars(lower, [row.label for row in rows], peaks, unit="MB", colours=[style.COLOURS[1]] * len(rows))

@@ -1,12 +1,10 @@
 """Does it help to run many tiny operators side by side?
 
-If not, what does? The exercise says that for a sufficiently small workload parallelization can help even on a single
-CPU or GPU. The cost model: an operator of n bytes costs its call, c, in Python and in MXNet's engine, one call after
-the other; and its work, w(n), which k workers or devices share. So it takes max(c, w(n) / k). Side by side pays once
-w(n) is more than c; below that only cheaper calls pay.
+The exercise says that for a sufficiently small workload parallelization can help even on a single CPU or GPU.
 
-Four ways to call are compared, on one device and on two, with one worker and with two, and without an engine. Operator
-i adds i to an array, into array i. So no operator needs another's result, and results that change places show.
+The cost model: an operator of n bytes costs its call, c, in Python and in MXNet's engine, one call after the other; and
+its work, w(n), which k workers or devices share. So it takes max(c, w(n) / k). Side by side pays once w(n) is more than
+c; below that only cheaper calls pay. Operator i adds i to an array, into array i: none needs another's result.
 """
 
 from functools import partial
@@ -27,9 +25,7 @@ TOGETHER = True
 SLIDE_PANEL = 1
 PRESETS = {
     "quick": dict(timeout=120.0, round_seconds=0.0125, sizes=[4, 1 << 12, 1 << 16, 1 << 17, 1 << 18, 1 << 19, 1 << 21]),
-    "full": dict(
-        timeout=1800.0, round_seconds=0.025, sizes=[4, 1 << 8, 1 << 12, *[1 << power for power in range(15, 22)]]
-    ),
+    "full": dict(timeout=1800.0, round_seconds=0.025, sizes=[4, 1 << 8, 1 << 12, *(1 << n for n in range(15, 22))]),
 }
 LITTLE = dict(sizes=[4, 4096], round_seconds=0.001)
 CHECKS = {
@@ -39,15 +35,14 @@ COUNT, BULK = 30, 15
 """Operators in a group, and of them in one bulk: MXNet's own number for the operators of a graph."""
 COMPARED_BYTES = 1 << 18
 """Bytes of the largest arrays that are compared with NumPy's: a group has 30 of them, and there are many groups."""
-ONE, TWO, NONE, SINGLE = "1 worker", "2 workers", "no engine", "bulk 1"
+ONE, TWO, NONE = "1 worker", "2 workers", "no engine"
 BOTH = "_two_devices"
-WAYS = ("calls", "bulk", "ready", "graph", f"calls{BOTH}", f"ready{BOTH}")
 ENVIRONMENTS = {
-    ONE: (workers(1), WAYS),
-    TWO: (workers(2), WAYS[:4]),
+    ONE: (workers(1), ("calls", "bulk", "ready", "graph", f"calls{BOTH}", f"ready{BOTH}")),
+    TWO: (workers(2), ("calls", "bulk", "ready", "graph")),
     NONE: (NAIVE, ("calls", "ready", "graph")),
     # By default a graph hands its operators to the engine in bulks of 15.
-    SINGLE: ({**workers(1), "MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN": "1"}, ("calls", "graph")),
+    "bulk 1": ({**workers(1), "MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN": "1"}, ("calls", "graph")),
 }
 RECORDED, LARGE = (ONE, TWO, NONE), 1 << 18
 """Where a group in every way is recorded: these environments, the smallest size and the one nearest to LARGE bytes."""
@@ -61,9 +56,8 @@ def cases(s):
 
 def expect(s, cores):
     return (
-        f"On {plural(cores, 'core')} an operator takes the longer of two times: of its call, and of its work over "
-        f"{plural(min(2, cores), 'worker')}. If a call takes 10 to 20 µs and memory gives 20 GB/s, two devices "
-        "help from about 100 to 200 KB on, and prepared calls, at half the cost, from half of that."
+        f"On {plural(cores, 'core')}, with calls of 10 to 20 µs and a memory of 20 GB/s, two devices help "
+        f"{'from about 100 to 200 KB on' if cores > 1 else 'nowhere'}."
     )
 
 
@@ -125,7 +119,7 @@ def _graph():
 def oracle(case, s):
     """A group in every way."""
     for way in ENVIRONMENTS[case.under][1]:
-        additions, call = _additions(way, case, s, largest=COMPARED_BYTES)
+        additions, call = _additions(way, min(case.bytes, COMPARED_BYTES), s)
         yield from additions.compared(call)
 
 
@@ -136,7 +130,7 @@ def set_up(case, s):
     def measure():
         found = {}
         for way in ways:
-            additions, call = _additions(way, case, s)
+            additions, call = _additions(way, case.bytes, s)
             pushed, done = mean_seconds(additions.ways[call], s.round_seconds)
             del additions  # the cases share one process, so none may hold memory while another is measured
             found.update({f"{way}_us": 1e6 * done / COUNT, f"{way}_push_us": 1e6 * pushed / COUNT})
@@ -145,7 +139,7 @@ def set_up(case, s):
     made = {}
 
     def prepare():
-        made.update({way: _additions(way, case, s) for way in ways})
+        made.update({way: _additions(way, case.bytes, s) for way in ways})
         push()  # a graph is built at its first call
 
     def push():
@@ -156,21 +150,18 @@ def set_up(case, s):
 
     recorded_sizes = min(s.sizes), min(s.sizes, key=lambda nbytes: abs(nbytes - LARGE))
     recorded = case.under in RECORDED and case.bytes in recorded_sizes
-    return Work(measure, devices(2, s.kind), record=push if recorded else None, prepare=prepare)
+    return Work(measure, devices(2, s.kind), record=recorded and push, prepare=prepare)
 
 
-def _additions(way, case, s, largest=None):
-    """Fresh arrays on the devices of this way, of ``largest`` bytes at most, and the name of its call."""
+def _additions(way, nbytes, s):
+    """Fresh arrays on the devices of this way, and the name of its call."""
     places = devices(2, s.kind)[: 2 if way.endswith(BOTH) else 1]
-    return Additions(places, min(case.bytes, largest or case.bytes), s.seed), way.replace(BOTH, "")
+    return Additions(places, nbytes, s.seed), way.replace(BOTH, "")
 
 
 def tell(t, s):
-    for row in t.rows:
-        row.ops_per_sec = 1 / row.seconds
-    t.column("ops_per_sec", "ops/s", ",.0f", about="operators a second, by MXNet's function")
     t.column("calls_us", "calls", ".1f", about="µs an operator (x + i, into an array of its own), by MXNet's function")
-    t.column("calls_push_us", "push", ".1f", about="the part of it until the call returns, the front end's")
+    t.column("calls_push_us", "push", ".1f", about="the part of it until the call returns")
     t.column("bulk_us", "bulk", ".1f", about=f"the same within mx.engine.bulk({BULK})")
     t.column("ready_us", "ready", ".1f", about="calls prepared once (mxdp.engine)")
     t.column("graph_us", "graph", ".1f", about=f"{COUNT} operators in one hybrid call")
@@ -188,12 +179,9 @@ def tell(t, s):
     )
     for on, row, both in (("two devices", tiny, BOTH), ("two workers of one device", tiny_shared, "")):
         for way, what in (("calls", "MXNet's calls"), ("ready", "prepared calls")):
-            t.claim(
-                f"On {on}, the smallest additions by {what} take at most 0.75 of the time.",
-                row.get(f"{way}{both}_us") / tiny.get(f"{way}_us"),
-                at_most=0.75,
-                source="the book, exercise 2",
-            )
+            sentence = f"On {on}, the smallest additions by {what} take at most 0.75 of the time."
+            ratio = row.get(f"{way}{both}_us") / tiny.get(f"{way}_us")
+            t.claim(sentence, ratio, at_most=0.75, source="the book, exercise 2")
     t.answer(
         f"Spread over two devices, additions of {size(least)} take {tiny.calls_two_devices_us / tiny.calls_us:.2f} "
         "times as long as on one; over two workers of one device, "
@@ -211,20 +199,20 @@ def tell(t, s):
 def _draw(t, figure):
     figure.set_size_inches(style.WIDTH, 2.2 * style.HEIGHT)
     upper, lower = figure.subplots(2, 1)
-    for axes, label, under, way, colour, dashes in (
-        (upper, "calls", ONE, "calls", 0, "-"),
-        (upper, "no engine", NONE, "calls", 1, "-"),
-        (upper, "in bulks", ONE, "bulk", 2, "-"),
-        (upper, "in a graph", ONE, "graph", 3, "-"),
-        (upper, "prepared", ONE, "ready", 4, "-"),
-        (lower, "calls", ONE, "calls", 0, "-"),
-        (lower, "calls, 2 devices", ONE, f"calls{BOTH}", 5, "--"),
-        (lower, "prepared", ONE, "ready", 4, "-"),
-        (lower, "prepared, 2 devices", ONE, f"ready{BOTH}", 6, "--"),
-        (lower, "prepared, 2 workers", TWO, "ready", 7, ":"),
+    for axes, label, under, way, colour in (
+        (upper, "calls", ONE, "calls", 0),
+        (upper, "no engine", NONE, "calls", 1),
+        (upper, "in bulks", ONE, "bulk", 2),
+        (upper, "in a graph", ONE, "graph", 3),
+        (upper, "prepared", ONE, "ready", 4),
+        (lower, "calls", ONE, "calls", 0),
+        (lower, "calls, 2 devices", ONE, f"calls{BOTH}", 5),
+        (lower, "prepared", ONE, "ready", 4),
+        (lower, "prepared, 2 devices", ONE, f"ready{BOTH}", 6),
+        (lower, "prepared, 2 workers", TWO, "ready", 7),
     ):
-        x, y = zip(*[(row.bytes, row.get(f"{way}_us").median) for row in t.find(under=under)])
-        axes.plot(x, y, style.MARKERS[colour], linestyle=dashes, color=style.COLOURS[colour], label=label)
+        points = [(row.bytes, row.get(f"{way}_us").median) for row in t.find(under=under)]
+        axes.plot(*zip(*points), f"{style.MARKERS[colour]}-", color=style.COLOURS[colour], label=label)
     for axes, title in ((upper, "Cheaper calls"), (lower, "Side by side")):
         axes.set(xscale="log", yscale="log", xlabel="bytes", ylabel="µs an operator", title=title)
         style.plain_logarithmic(axes.yaxis)

@@ -45,8 +45,7 @@ def cases(s):
 
 def expect(s, cores):
     said = [f"{_all(n).capitalize()} at once over one: {jobs_ratio(n, cores):.2f}" for n in s.devices]
-    scaled = f" A job is scaled to take about {s.run_seconds:g} s." if not s.size else ""
-    return f"{'; '.join(said)} (on {plural(cores, 'core')}). One after the other: as many times as jobs.{scaled}"
+    return f"{'; '.join(said)} (on {plural(cores, 'core')}). One after the other: as many times as jobs."
 
 
 def oracle(case, s):
@@ -73,17 +72,14 @@ def set_up(case, s):
             if case.run == "in turn":
                 npx.waitall()
 
-    return Work(push, _devices(case, s), record=case.run == "at once", shared={"rate": rate} if rate else {}, size=size)
-
-
-def _devices(case, s):
-    return [device for number, device in enumerate(devices_of(case, s)) if number == case.get("job", number)]
+    devices = devices_of(case, s) if case.run != "alone" else [devices_of(case, s)[case.job]]
+    return Work(push, devices, record=case.run == "at once", shared={"rate": rate} if rate else {}, size=size)
 
 
 def _jobs(case, s, factors, products):
     """Each job of the case: its factor, and a function that pushes ``products`` products of it with itself."""
-    for factor, device in zip(factors, devices_of(case, s)):
-        if device in _devices(case, s):
+    for job, (factor, device) in enumerate(zip(factors, devices_of(case, s))):
+        if job == case.get("job", job):
             yield factor, partial(_push, np.array(factor, ctx=device), products)
 
 
@@ -96,15 +92,10 @@ def tell(t, s):
         row.over_one = row.seconds / mean(one.seconds for one in t.find(run="alone", devices=row.devices))
     both, stock = t.find(run="at once")[-1], t.references[-1]
     t.column("seconds", form=".3f", spread=True, about="the time of all jobs of the row")
-    t.column(
-        "over_one",
-        form=".2f",
-        spread=True,
-        about="that over the mean time of a job alone: 1 if the devices work side by side, 2 if they wait for each "
-        "other. The last row has MXNet's own MXNET_CPU_TEMP_COPY=4, the pieces of temporary space that all CPU devices "
-        "share",
-    )
+    over_one = "that over the mean time of a job alone: 1 if the devices work side by side, 2 if they wait in turn"
+    t.column("over_one", form=".2f", spread=True, about=over_one)
     t.column("device_names", "devices")
+    t.note("The last row has MXNet's own MXNET_CPU_TEMP_COPY=4: pieces of temporary space that all CPU devices share.")
     for row in t.find(run="at once"):
         t.claim(
             "Jobs on several devices at once take as long as one: at most 1.1 times as long.",
