@@ -12,9 +12,8 @@ from typing import Any, Dict, List, Sequence, Tuple
 
 from mxdp import process
 from mxdp.errors import MxdpError, UsageError
-from mxdp.experiments.predict import inputs
+from mxdp.experiments.predict import inputs, published
 from mxdp.experiments.predict.inputs import ASSUMED, GIVEN, HERE, PUBLISHED, Known, Machine
-from mxdp.experiments.predict.published import figures, summary
 from mxdp.experiments.predict.ways import HEADINGS, Predicted, predicted
 from mxdp.plans.scaling.cluster import Cluster
 from mxdp.plans.scaling.step import Network
@@ -200,13 +199,13 @@ def _print(
 
 
 def _show_published(as_json: bool) -> None:
-    found = figures()
+    found = published.figures()
     if as_json:
         print(json.dumps([{**each._asdict(), "off": each.off} for each in found], indent=2))
         return
-    headings = ("figure", "published", "predicted", "off")
     words = "Sources: --json, and docs/predict.md. Nothing in the model is tuned to these figures."
-    _print("", headings, [[each.what, *each.in_words()] for each in found], headings[1:], f"{summary()}\n{words}")
+    headings = published.HEADINGS
+    _print("", headings, [each.cells() for each in found], headings[1:], f"{published.summary()}\n{words}")
 
 
 def _as_json(found: Predicted) -> Dict[str, Any]:

@@ -10,7 +10,7 @@ import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, List, Sequence, Tuple
+from typing import Any, List, Sequence, Tuple
 
 import numpy as onp
 
@@ -19,7 +19,7 @@ from mxdp.backend import Device, HostArray, NDArray, autograd, gluon, mx, np, up
 from mxdp.experiments.networks import LR, Devices, network, seconds_a_step
 from mxdp.experiments.predict import inputs
 from mxdp.layers import LENET, Conv, Dense, apply
-from mxdp.plans.cost.link import fit_link
+from mxdp.plans.cost.link import Link, fit_link
 from mxdp.plans.scaling.networks import NETWORKS
 from mxdp.plans.scaling.step import Network
 from mxdp.timing import Timer
@@ -37,8 +37,6 @@ STEPS = 30
 LENET_GROUPS = ((0, 3), (3, 6), (6, 8), (8, 9))
 RESNET_GROUPS = ((0, 3), *((block, block + 1) for block in range(3, 11)), (11, 13))
 """Which blocks make up a layer of :mod:`mxdp.plans.scaling.networks`."""
-
-Chain = List[Callable[[NDArray], NDArray]]
 
 
 class _Exported:
@@ -91,41 +89,36 @@ def measure(name: str, batch: int, kind: str, shape: Sequence[int]) -> Tuple[Net
     rounds = [[seconds_a_step(model, part, count) for part, count in zip(parts, steps)] for _ in range(ROUNDS)]
     points = [(size, statistics.median(seconds for seconds, _ in own)) for size, own in zip(sizes, zip(*rounds))]
     python = statistics.median(busy for own in rounds for _, busy in own)
-    line = fit_link(points) if len(points) > 1 else None
-    fixed, sample = (line.alpha, line.beta) if line else (0.0, points[0][1] / batch)
+    line = fit_link(points) if len(points) > 1 else Link(0.0, points[0][1] / batch)
     update = _update_seconds(model.replicas[0])
     known, _ = inputs.network(name, shape=tuple(shape))
-    shares = [(layer.forward, layer.backward) for layer in known.layers]
     if named:
-        chain, groups = _chain(name, model)
-        passes = _passes(chain, upload(X, devices[0]))
-        shares = [(sum(each for each, _ in passes[a:b]), sum(each for _, each in passes[a:b])) for a, b in groups]
-    unit = sample / sum(map(sum, shares))
+        shares = _shares(name, model, upload(X, devices[0]))
+    else:
+        shares = [(layer.forward, layer.backward) for layer in known.layers]
+    unit = line.beta / sum(map(sum, shares))
     layers = tuple(
         replace(layer, forward=unit * forward, backward=unit * backward)
         for layer, (forward, backward) in zip(known.layers, shares)
     )
-    fixed = max(0.0, fixed - update)
+    fixed = max(0.0, line.alpha - update)
     singles = STEPS if points[-1][1] < AT_LEAST else STEPS // 3
     spread = _spread([seconds_a_step(model, (X, y), 1)[0] for _ in range(singles)])
     words = f"steps of {', '.join(map(str, sizes))} samples on {devices[0]}, each in {ROUNDS} rounds"
     return Network(known.name, layers, fixed, update, python, spread), words
 
 
-def _chain(name: str, model: Any) -> Tuple[Chain, Sequence[Tuple[int, int]]]:
-    """The network's blocks in their order; and for each layer its first block, and the one after its last."""
+def _shares(name: str, model: Any, x: NDArray) -> List[Tuple[float, float]]:
+    """Seconds of each layer's forward and backward pass: the medians of its blocks, each by itself."""
     if name == "resnet18":
-        return list(model.net), RESNET_GROUPS
-    params = iter(model.replicas[0])
-    return [
-        partial(apply, layer, params=[next(params), next(params)] if isinstance(layer, (Conv, Dense)) else [])
-        for layer in LENET
-    ], LENET_GROUPS
-
-
-def _passes(chain: Chain, x: NDArray) -> List[Tuple[float, float]]:
-    """Seconds of each block's forward and backward pass, by itself: medians."""
-    found = []
+        chain, groups = list(model.net), RESNET_GROUPS
+    else:
+        groups, params = LENET_GROUPS, iter(model.replicas[0])
+        chain = [
+            partial(apply, layer, params=[next(params), next(params)] if isinstance(layer, (Conv, Dense)) else [])
+            for layer in LENET
+        ]
+    forward, backward = [], []
     for block in chain:
         x.attach_grad()
         timer = Timer()
@@ -134,13 +127,14 @@ def _passes(chain: Chain, x: NDArray) -> List[Tuple[float, float]]:
                 y = block(x)
             with timer:
                 y.backward()
-        found.append((statistics.median(timer.times[2::2]), statistics.median(timer.times[3::2])))
+        forward.append(statistics.median(timer.times[2::2]))
+        backward.append(statistics.median(timer.times[3::2]))
         x = y.detach()
-    return found
+    return [(sum(forward[start:stop]), sum(backward[start:stop])) for start, stop in groups]
 
 
 def _update_seconds(params: Sequence[NDArray]) -> float:
-    """Of one update of all parameters: the median."""
+    """The median of updates of all parameters."""
     timer = Timer()
     for _ in range(1 + ROUNDS):
         with timer:

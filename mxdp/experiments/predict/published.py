@@ -12,6 +12,8 @@ from mxdp.experiments.show import style
 from mxdp.plans.cost.link import bus_bandwidth
 from mxdp.plans.scaling.step import Way, predict_step
 
+HEADINGS = ("figure", "published", "predicted", "off")
+
 
 class Figure(NamedTuple):
     """A figure that was published, in ``unit`` (a speed-up, or GB/s), and the one that is predicted."""
@@ -27,10 +29,10 @@ class Figure(NamedTuple):
         """How much the prediction is higher, as a share."""
         return self.predicted / self.published - 1
 
-    def in_words(self) -> List[str]:
-        """Published, predicted, off."""
+    def cells(self) -> List[str]:
+        """Under ``HEADINGS``."""
         values = [f"{style.number(value)} {self.unit}" for value in (self.published, self.predicted)]
-        return [*values, f"{self.off:+.0%}"]
+        return [self.what, *values, f"{self.off:+.0%}"]
 
 
 @lru_cache(maxsize=1)
@@ -55,11 +57,6 @@ def _figure(table: Mapping[str, Any]) -> Figure:
     )
     speedup = rates[0] / rates[1] if rates else table["speedup"]
     return Figure(table["what"], "x", speedup, many / few, table["source"])
-
-
-def as_cells() -> List[List[str]]:
-    """A row of cells for each figure: what, published, predicted, off, source."""
-    return [[each.what, *each.in_words(), each.source] for each in figures()]
 
 
 def summary() -> str:
