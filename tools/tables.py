@@ -24,7 +24,7 @@ from mxdp.experiments.data_parallel.bugs import BUGS
 from mxdp.experiments.data_parallel.bugs import diff as bug_diff
 from mxdp.experiments.lab import provenance, result
 from mxdp.experiments.lab.module import Question, discover
-from mxdp.experiments.predict.published import as_cells, summary
+from mxdp.experiments.predict.published import HEADINGS, figures, summary
 from mxdp.experiments.show import terminal, words
 from mxdp.plans.show.files import write_beside
 
@@ -126,9 +126,12 @@ def bugs(known: All, _: str, path: Path) -> List[str]:
 
 def published(known: All, _: str, path: Path) -> List[str]:
     """What others measured of many devices, and what `predict` says."""
-    headings = ["figure", "published", "predicted", "off", "source"]
     right = [False, True, True, True, False]
-    return [*_markdown(headings, as_cells(), right), "", summary()]
+    return [
+        *_markdown([*HEADINGS, "source"], [[*each.cells(), each.source] for each in figures()], right),
+        "",
+        summary(),
+    ]
 
 
 KINDS = {each.__name__: each for each in (answers, experiments, claims, table, bugs, published)}

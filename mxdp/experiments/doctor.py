@@ -11,9 +11,8 @@ import platform
 import re
 import subprocess
 import sys
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, NamedTuple, Tuple
 
 import psutil
 
@@ -44,8 +43,7 @@ print(json.dumps({"version": mx.__version__, "answers": answers, "gpus": num_gpu
 """
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(NamedTuple):
     """One thing that was looked at; ``cure`` says what to do, and is empty where there is nothing to do."""
 
     name: str
@@ -59,35 +57,33 @@ def checks() -> List[Check]:
     return [_python(), *_mxnet(), _numpy(), _book(), _cores(), _busy(), _memory(), _variables(), _data()]
 
 
+def _limit(name: str, found: str, cure: str, unless: bool) -> Check:
+    """A limit with its cure; good ``unless`` there is one."""
+    return Check(name, GOOD, found) if unless else Check(name, LIMIT, found, cure)
+
+
 def _python() -> Check:
-    version = platform.python_version()
-    if sys.version_info[:2] <= NEWEST_TESTED:
-        return Check("Python", GOOD, version)
-    newest = ".".join(map(str, NEWEST_TESTED))
-    return Check("Python", LIMIT, version, f"mxdp was tested up to Python {newest}; take that if something fails")
+    cure = f"mxdp was tested up to Python {'.'.join(map(str, NEWEST_TESTED))}; take that if something fails"
+    return _limit("Python", platform.python_version(), cure, unless=sys.version_info[:2] <= NEWEST_TESTED)
 
 
 def _numpy() -> Check:
     """NumPy's version, and what is known not to work with it."""
     version = provenance.versions()["numpy"]
     release = [int(number) for number in version.split(".")[:2]]
-    if release < [1, 24]:
-        return Check("NumPy", GOOD, version)
-    first = f"import mxdp before mxnet; otherwise `import mxnet` ends in: {MXNET_ALONE}"
+    cure = f"import mxdp before mxnet; otherwise `import mxnet` ends in: {MXNET_ALONE}"
     if release < [2]:
-        return Check("NumPy", LIMIT, version, first)
+        return _limit("NumPy", version, cure, unless=release < [1, 24])
     known = re.findall("^- (.*)", DIFFERENCES.read_text(encoding="utf-8"), re.M)
     found = "\n".join([f"{version}; what a program of MXNet's may meet on NumPy 2:", *known])
-    return Check("NumPy", LIMIT, found, f"{first}; the failures and their reasons: {DIFFERENCES}")
+    return Check("NumPy", LIMIT, found, f"{cure}; the failures and their reasons: {DIFFERENCES}")
 
 
 def _book() -> Check:
-    versions = provenance.versions()
-    if "d2l" in versions:
-        return Check("d2l", GOOD, versions["d2l"])
     from mxdp.experiments.data_parallel.stock_loop import NEEDS
 
-    return Check("d2l", LIMIT, "not installed", f"stock-loop needs it: {NEEDS['d2l']}")
+    version = provenance.versions().get("d2l", "not installed")
+    return _limit("d2l", version, f"stock-loop needs it: {NEEDS['d2l']}", unless=version != "not installed")
 
 
 def _mxnet() -> List[Check]:
@@ -131,27 +127,22 @@ def _gpus(answer: Dict[str, Any]) -> Check:
 
 def _cores() -> Check:
     count = process.cores()
-    found = f"{count} ({provenance.cpu_model()})"
-    if count >= 2:
-        return Check("cores", GOOD, f"{found}: up to {count} devices can work side by side")
-    return Check("cores", LIMIT, found, "one core can't show a speed-up from 1 to 2 CPU devices; use two cores or more")
+    found = f"{count} ({provenance.cpu_model()})" + (f": up to {count} devices can work side by side" * (count > 1))
+    cure = "one core can't show a speed-up from 1 to 2 CPU devices; use two cores or more"
+    return _limit("cores", found, cure, unless=count > 1)
 
 
 def _busy() -> Check:
     share = psutil.cpu_percent(0.5) / 100
-    found = f"{share:.0%} busy with other work"
-    if share <= BUSY:
-        return Check("quiet", GOOD, found)
-    return Check("quiet", LIMIT, found, "close other programs: they disturb what is measured")
+    cure = "close other programs: they disturb what is measured"
+    return _limit("quiet", f"{share:.0%} busy with other work", cure, unless=share <= BUSY)
 
 
 def _memory() -> Check:
     memory = psutil.virtual_memory()
     found = f"{memory.available / 2**30:.1f} GiB free of {memory.total / 2**30:.1f}"
-    if memory.available >= MEMORY_WANTED:
-        return Check("memory", GOOD, found)
     cure = f"'epochs' needs {MEMORY_WANTED >> 30} GiB; close programs, or use --data digits"
-    return Check("memory", LIMIT, found, cure)
+    return _limit("memory", found, cure, unless=memory.available >= MEMORY_WANTED)
 
 
 def _variables() -> Check:
@@ -162,8 +153,8 @@ def _variables() -> Check:
     if warnings:
         return Check("variables", PROBLEM, "a setting of yours spoils CPU devices", " ".join(warnings))
     if environ.get("MXDP_PREPARE") == "0":
-        cure = "unset it: CPU devices share work space now"
-        return Check("variables", LIMIT, "MXDP_PREPARE=0: MXNet's own settings", cure)
+        found = "MXDP_PREPARE=0: MXNet's own settings"
+        return Check("variables", LIMIT, found, "unset it: CPU devices share work space now")
     yours = ", ".join(f"{name}={value}" for name, value in prepared.kept.items())
     return Check("variables", GOOD, yours or "none set by you")
 
@@ -184,7 +175,7 @@ def main(as_json: bool) -> int:
     """Print the checks; exit status 1 if there is a problem."""
     found = checks()
     if as_json:
-        print(json.dumps([asdict(check) for check in found], indent=2))
+        print(json.dumps([check._asdict() for check in found], indent=2))
     else:
         _print(found)
     return int(any(check.state == PROBLEM for check in found))

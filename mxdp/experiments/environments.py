@@ -1,7 +1,7 @@
 """Environment variables for child processes that need another engine than mxdp's. MXNet reads them when it is loaded.
 
 All but :func:`defaults` have one OpenMP thread, so that a device keeps one core busy and two products at the same time
-can't hang (see :mod:`mxdp.process`). Pure Python.
+can't hang (see :mod:`mxdp.process`).
 """
 
 from __future__ import annotations
@@ -21,13 +21,9 @@ NAIVE: Environment = {"OMP_NUM_THREADS": "1", "MXNET_ENGINE_TYPE": "NaiveEngine"
 
 
 def defaults(devices: int) -> Environment:
-    """MXNet's default environment, for this number of devices.
-
-    With four cores or more MXNet takes two OpenMP threads, with which ``np.dot`` hangs on two contexts: there it gets
-    one.
-    """
-    threads = "1" if devices > 1 and process.cores() >= 4 else None
-    return {**STOCK, "OMP_NUM_THREADS": threads}
+    """MXNet's default environment, for this number of devices. With four cores or more MXNet takes two OpenMP threads,
+    with which ``np.dot`` hangs on two contexts: there it gets one."""
+    return {**STOCK, "OMP_NUM_THREADS": "1" if devices > 1 and process.cores() >= 4 else None}
 
 
 def workers(count: int) -> Environment:
@@ -36,8 +32,5 @@ def workers(count: int) -> Environment:
     >>> workers(2)["MXNET_CPU_WORKER_NTHREADS"]
     '2'
     """
-    return {
-        "OMP_NUM_THREADS": "1",
-        "MXNET_CPU_WORKER_NTHREADS": str(count),
-        "MXNET_GPU_WORKER_NTHREADS": str(count),
-    }
+    kinds = ("MXNET_CPU_WORKER_NTHREADS", "MXNET_GPU_WORKER_NTHREADS")
+    return {"OMP_NUM_THREADS": "1", **dict.fromkeys(kinds, str(count))}

@@ -6,9 +6,9 @@ from typing import Iterator, Sequence, Tuple
 
 from mxdp.backend import Device, HostArray, mx
 from mxdp.engine import prepare
+from mxdp.experiments.devices import timed
 from mxdp.experiments.oracle import whole_numbers
 from mxdp.plans.cost.link import Link, fit_link
-from mxdp.timing import Timer
 
 FEWEST, MOST, ENOUGH = 2, 200, 1 << 25
 """Copies in one measurement: enough to move ``ENOUGH`` bytes, within these limits."""
@@ -17,7 +17,7 @@ PARTS = (1, 4, 16, 64)
 
 
 class Copies:
-    """One copy for each of ``pairs`` (from, to), all at the same time, between arrays of their own that are made ready.
+    """One copy for each of ``pairs`` (from, to), all at the same time, between arrays that are made ready.
 
     The time of a copy is what a plan pays to send: MXNet's engine, or Python's call if that takes longer.
 
@@ -41,10 +41,7 @@ class Copies:
         """
         self._copy(1)
         repeats = max(FEWEST, min(MOST, ENOUGH // self.nbytes))
-        timer = Timer()
-        with timer:
-            self._copy(repeats)
-        return timer.times[-1] / repeats
+        return timed(lambda: self._copy(repeats)) / repeats
 
     def compare(self) -> Iterator[Tuple[HostArray, HostArray, float]]:
         """For an oracle: copy, wait, and yield what arrived with what was sent."""

@@ -4,33 +4,31 @@
 operators' temporary space. The profiler's counters go on from one recording of a process to the next, but miss what is
 freed in between. So an array of known size is made first, which shows where they stand.
 
-:class:`Peak` reads the resident memory of this process, beyond what it had at the start. Three things would spoil that
-number. Memory that was freed before may still belong to the process (mxdp's own settings of malloc see to that) and
-would be used again unseen: so it is returned first. MXNet drops an operator's arrays a moment after ``waitall``: so
-there is a short wait. And memory that nobody has written is not resident yet: it does not count, nor should it.
+:class:`Peak` reads the resident memory of this process, beyond what it had at the start. Memory that nobody has written
+is not resident, and doesn't count.
 """
 
 from __future__ import annotations
 
 import ctypes
 import gc
-import json
 import re
 import tempfile
 import threading
 import time
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Type
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import psutil
 
 from mxdp import process
 from mxdp.backend import Device, mx, np, npx
 from mxdp.errors import TraceError
-from mxdp.tracing.recording import can_record
+from mxdp.tracing.mxnet_trace import records
+from mxdp.tracing.recording import can_record, process_names
 
 MARK = 64
+"""Bytes of the first array on each device."""
 _COUNTER = "Memory: "
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 RESET_PEAK = "5"
@@ -44,34 +42,45 @@ class Peak:
     The system's own record where it has one that can be reset (Linux), else a thread that looks every 2 ms.
     """
 
-    def __init__(self, status: Path = STATUS, clear: Path = CLEAR) -> None:
+    def __init__(self, clear: Path = CLEAR) -> None:
         self.bytes = 0
-        self._status, self._clear = status, clear
-        self._start = 0
-        self._sampler: Optional[_Sampler] = None
+        self._clear, self._process = clear, psutil.Process()
+        self._start = self._most = 0
+        self._over = threading.Event()
+        self._sampler: Optional[threading.Thread] = None
 
     def __enter__(self) -> Peak:
         give_back()
         try:
             self._clear.write_text(RESET_PEAK)
-            self._start = self._read("VmRSS")
+            self._start = _status("VmRSS")
         except OSError:
-            self._sampler = _Sampler()
-            self._start = self._sampler.peak
+            self._start = self._most = self._process.memory_info().rss
+            self._sampler = threading.Thread(target=self._look, daemon=True)
+            self._sampler.start()
         return self
 
-    def __exit__(
-        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
-    ) -> None:
-        if error is None:
+    def __exit__(self, *error: object) -> None:
+        if error[0] is None:
             npx.waitall()
-        peak = self._sampler.stop() if self._sampler else self._read("VmHWM")
+        if self._sampler:
+            self._over.set()
+            self._sampler.join()
+            peak = max(self._most, self._process.memory_info().rss)
+        else:
+            peak = _status("VmHWM")
         self.bytes = max(0, peak - self._start)
 
-    def _read(self, name: str) -> int:
-        found = re.search(rf"^{name}:\s+(\d+) kB", self._status.read_text(), re.M)
-        assert found is not None
-        return int(found.group(1)) * 1024
+    def _look(self) -> None:
+        while not self._over.wait(SAMPLE_SECONDS):
+            self._most = max(self._most, self._process.memory_info().rss)
+
+
+def _status(name: str) -> int:
+    """Bytes of this process, by the system's name for them."""
+    found = re.search(rf"^{name}:\s+(\d+) kB", STATUS.read_text(), re.M)
+    assert found is not None
+    return int(found.group(1)) * 1024
 
 
 def taken(action: Callable[[], object], device: Device) -> int:
@@ -109,21 +118,24 @@ class _Sampler:
 
 
 def give_back() -> None:
-    """Free what nobody uses any more and return it to the system, as far as its C library can (glibc)."""
+    """Free what nobody uses any more and return it to the system, as far as its C library can (glibc).
+
+    Memory that was freed may still belong to the process (mxdp's own settings of malloc see to that), and would be used
+    again unseen.
+    """
     gc.collect()
     npx.waitall()
-    time.sleep(MOMENT)
+    time.sleep(MOMENT)  # MXNet drops an operator's arrays a moment after waitall
     npx.waitall()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
+    if trim:
         trim(0)
 
 
 def peak_bytes(work: Callable[[], object], devices: Sequence[Device]) -> List[int]:
-    """Most bytes in use at a time on each of ``devices``, for what ``work`` makes. Waits at both ends.
+    """Most bytes in use at a time on each of ``devices``, for what ``work`` makes, run once. Waits at both ends.
 
-    ``work`` runs once. MXNet's one profiler is taken over for it, and is stopped afterwards. If ``work`` frees what it
-    has not made, that is missing from the count.
+    MXNet's one profiler is taken over, and stopped afterwards. What ``work`` frees and has not made is missing.
 
     Raises:
         TraceError: the profiler does not know one of them (:func:`mxdp.tracing.recording.can_record`).
@@ -136,15 +148,8 @@ def peak_bytes(work: Callable[[], object], devices: Sequence[Device]) -> List[in
     give_back()  # what is freed while the first array is made would shift the count
     with tempfile.TemporaryDirectory(prefix="mxdp-memory-") as folder:
         path = Path(folder, "memory.json")
-        mx.profiler.set_config(
-            filename=str(path),
-            profile_memory=True,
-            profile_imperative=False,
-            profile_symbolic=False,
-            profile_api=False,
-            aggregate_stats=False,
-            continuous_dump=False,
-        )
+        others = ("profile_imperative", "profile_symbolic", "profile_api", "aggregate_stats", "continuous_dump")
+        mx.profiler.set_config(filename=str(path), profile_memory=True, **dict.fromkeys(others, False))
         mx.profiler.set_state("run")
         try:
             marks = []
@@ -158,26 +163,17 @@ def peak_bytes(work: Callable[[], object], devices: Sequence[Device]) -> List[in
             mx.profiler.dump()
         del kept, marks
         peaks = read_peaks(path.read_text(encoding="utf-8"))
-    return [peaks.get(_name(device), 0) for device in devices]
+    cpus = process_names()
+    names = (f"gpu/{each.device_id}" if each.device_type == "gpu" else cpus[each.device_id] for each in devices)
+    return [peaks.get(name, 0) for name in names]
 
 
 def read_peaks(text: str) -> Dict[str, int]:
-    """How far each of the trace's counters of memory rose, by MXNet's name of the device. The first array that was made
-    on a device was of ``MARK`` bytes and doesn't count."""
-    # Every trace of a process but its first begins with a comma.
-    document = json.loads(re.sub(r'\A(\s*\{\s*"traceEvents":\s*\[)\s*,', r"\1", text))
+    """How far each of the trace's counters of memory rose after its first array, by MXNet's name of the device."""
     counts: Dict[str, List[Tuple[int, int]]] = {}
-    for record in document["traceEvents"]:
+    for record in records(text):
         name: Any = record.get("name", "")
         if record.get("ph") == "C" and name.startswith(_COUNTER):
             (value,) = record["args"].values()
             counts.setdefault(name[len(_COUNTER) :], []).append((record["ts"], value))
     return {device: max(value for _, value in seen) - min(seen)[1] for device, seen in counts.items()}
-
-
-def _name(device: Device) -> str:
-    """The profiler's name: a CPU build calls the two CPU devices behind the last processor after other memories."""
-    number = device.device_id
-    if device.device_type == "cpu" and number >= process.cores():
-        return ("cpu pinned/", "cpu shared/")[number - process.cores()]
-    return f"{device.device_type}/{number}"

@@ -8,7 +8,7 @@ parameters of each device), and ``sums``: False leaves the all-reduce out of a s
 from __future__ import annotations
 
 import time
-from functools import lru_cache
+from functools import lru_cache, partial
 from random import Random
 from typing import Any, Callable, List, Sequence, Tuple
 
@@ -48,11 +48,8 @@ class Functional:
 class Gluon:
     """A gluon network for pictures (n, 1, 28, 28), with the same parameters on all devices.
 
-    Args:
-        net: not initialised; hybridise it before, or later.
-        trainer: makes a trainer of the network's parameters.
-        init: one of gluon's initialisers.
-        loss: of scores and labels, one number a sample.
+    ``net``: not initialised; ``trainer``: makes a trainer of its parameters; ``init``: one of gluon's initialisers;
+    ``loss``: of scores and labels, one number a sample.
     """
 
     def __init__(
@@ -99,9 +96,8 @@ def network(name: str, size: int, devices: Devices, seed: int) -> Any:
         return Functional(name, size, devices, seed)
     net = resnet18(size)
     net.hybridize()
-    return Gluon(
-        net, devices, seed, lambda params: mxdp.Trainer(params, "sgd", {"learning_rate": LR}), mx.init.Xavier()
-    )
+    sgd = partial(mxdp.Trainer, optimizer="sgd", optimizer_params={"learning_rate": LR})
+    return Gluon(net, devices, seed, sgd, mx.init.Xavier())
 
 
 def random_batch(samples: int, seed: int) -> Tuple[HostArray, HostArray]:
@@ -125,9 +121,9 @@ def begin_anywhere(device: Device, random: Random) -> None:
     """Go on to a random place in the turn of temporary space. Doesn't wait.
 
     All CPU devices use the same copies of it, one after the other (:mod:`mxdp.process`), and a hybrid network keeps its
-    own: where an operator of the second device gets a copy that the first one's backward pass still needs, the step
-    takes one and a half times as long. It is a matter of where the turn stands, which would be the same in every
-    process: so a round of few steps begins somewhere else.
+    own. Where an operator of the second device gets a copy that the first one's backward pass still needs, a step takes
+    one and a half times as long. The turn would stand at the same place in every process, so a round of few steps
+    begins anywhere.
     """
     small = np.ones((2, 2), ctx=device)
     for _ in range(random.randrange(process.SMALL_TEMP_COPY)):

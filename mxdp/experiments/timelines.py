@@ -1,11 +1,9 @@
-"""Records one more run of what was measured, for a row's timeline.
-
-It comes after the measured rounds, so that no time includes its cost.
-"""
+"""Records one more run of what was measured, for a row's timeline. It comes after the rounds, whose times are without
+its cost."""
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Mapping, Sequence
+from typing import Any, Callable, Dict, Sequence
 
 from mxdp.backend import Device
 from mxdp.errors import TraceError
@@ -15,8 +13,6 @@ from mxdp.tracing.recording import can_record
 
 MOST_EVENTS = 20_000
 """A longer timeline is left out of a result: nobody could read it, and the file would be large."""
-
-NO_WORK: Mapping[str, Any] = dict(busy={}, together=0.0, abreast=0.0, beside=0.0, hidden=0.0, critical="none")
 
 
 def recorded(action: Callable[[], Any], devices: Sequence[Device]) -> Dict[str, Any]:
@@ -32,7 +28,7 @@ def recorded(action: Callable[[], Any], devices: Sequence[Device]) -> Dict[str, 
     try:
         timeline = recording.timeline
     except TraceError:  # the recording is empty: the only reason after its block
-        return dict(NO_WORK)
+        return dict(busy={}, together=0.0, abreast=0.0, beside=0.0, hidden=0.0, critical="none")
     return described(timeline)
 
 

@@ -69,7 +69,7 @@ class TorchTraining:
         return [param.detach().cpu().numpy() for param in net.parameters()]
 
     def of_first(self, arrays: Sequence[Any]) -> List[Any]:
-        """The first process's ``arrays``, which each process calls with its own."""
+        """The first process's ``arrays``. Each process calls this, with arrays of the same shapes."""
         found = [torch.from_numpy(array.copy()).to(self.device) for array in arrays]
         for array in found if self.size > 1 else ():
             dist.broadcast(array, 0)

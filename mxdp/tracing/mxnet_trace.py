@@ -71,16 +71,20 @@ class Trace:
         return found
 
 
+def records(text: str) -> List[Dict[str, Any]]:
+    """A trace's records as they stand. Every trace of a process after the first begins with a comma."""
+    text = re.sub(r'\A(\s*\{\s*"traceEvents":\s*\[)\s*,', r"\1", text)
+    return list(json.loads(text)["traceEvents"])
+
+
 def parse(text: str, names: Mapping[int, str]) -> Trace:
     """Parse the text of a trace. ``names``: of its processes; those in the text count before them. Raises a TraceError
     if it is empty, cut off or damaged."""
-    # Every trace of a process after the first begins with a comma.
-    text = re.sub(r'\A(\s*\{\s*"traceEvents":\s*\[)\s*,', r"\1", text)
     try:
-        records = json.loads(text)["traceEvents"]
-        named = {r["pid"]: r["args"]["name"] for r in records if r["ph"] == "M" and r["name"] == "process_name"}
+        found = records(text)
+        named = {r["pid"]: r["args"]["name"] for r in found if r["ph"] == "M" and r["name"] == "process_name"}
         trace = Trace({**names, **named})
-        _sort_out(records, trace)
+        _sort_out(found, trace)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise TraceError(
             f"MXNet's trace is damaged or cut off ({type(error).__name__}: {error}): record it again"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import math
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from mxdp.errors import UsageError, did_you_mean
 from mxdp.experiments.predict.symbols import works_of_symbol
@@ -17,9 +17,9 @@ from mxdp.plans.scaling.networks import NETWORKS, LayerWork, timed
 from mxdp.plans.scaling.step import Layer, Network
 
 if sys.version_info >= (3, 11):
-    import tomllib
+    from tomllib import loads as loads
 else:
-    import tomli as tomllib
+    from tomli import loads as loads
 
 MACHINES = Path(__file__).with_name("machines")
 HERE, PUBLISHED, ASSUMED, GIVEN = "calibrated here", "published", "assumed", "given"
@@ -36,8 +36,12 @@ LINKS: Mapping[str, Tuple[Link, str, str]] = {
 message is assumed."""
 
 
-@dataclass(frozen=True)
-class Known:
+STEP = ("fixed", "update", "python", "spread")
+LAYER = ("forward", "backward", "parameters", "outputs")
+"""What a file says of a network, and of each of its layers."""
+
+
+class Known(NamedTuple):
     """A number that a prediction starts from: what it is, its value in words, its mark and its source."""
 
     what: str
@@ -46,13 +50,12 @@ class Known:
     source: str = ""
 
 
-@dataclass(frozen=True)
-class KnownMachine:
+class Machine(NamedTuple):
     """A cluster, and what is known of it; how many samples a second one of its devices takes, by network, and who says
     so."""
 
     cluster: Cluster
-    known: Tuple[Known, ...]
+    known: List[Known]
     samples_per_second: Mapping[str, float]
     source: str
 
@@ -76,15 +79,15 @@ def link(text: str, where: str) -> Tuple[Link, List[Known]]:
     return Link(alpha, beta), _link_known(where, Link(alpha, beta), GIVEN, "", GIVEN)
 
 
-def _link_known(what: str, own: Link, mark: str, source: str, start: str = ASSUMED) -> List[Known]:
-    bandwidth = f"{1e-9 / own.beta:.4g} GB/s" if own.beta else "unlimited"
+def _link_known(where: str, of: Link, mark: str, source: str, start: str = ASSUMED) -> List[Known]:
+    bandwidth = f"{1e-9 / of.beta:.4g} GB/s" if of.beta else "unlimited"
     return [
-        Known(f"{what}: bandwidth", bandwidth, mark, source),
-        Known(f"{what}: start of a message", f"{own.alpha * 1e6:.3g} us", start),
+        Known(f"{where}: bandwidth", bandwidth, mark, source),
+        Known(f"{where}: start of a message", f"{of.alpha * 1e6:.3g} us", start),
     ]
 
 
-def machine(name: str) -> KnownMachine:
+def machine(name: str) -> Machine:
     """A machine of this package by its name, or from a TOML file.
 
     Raises:
@@ -94,29 +97,31 @@ def machine(name: str) -> KnownMachine:
     path = built_in.get(name, Path(name))
     if not path.is_file():
         raise UsageError(f"--machine {name}: there is no such file or machine; {did_you_mean(name, sorted(built_in))}")
-    data = read_toml(path)
-    tables = [data.get("inside"), data.get("between"), data.get("add", {}), data.get("samples_per_second", {})]
-    if not {"devices", "nodes"} <= set(data) or not all(isinstance(each, dict) for each in tables):
+    data = {"add": {}, "samples_per_second": {}, **read_toml(path)}
+    tables = [data.get(key) for key in ("inside", "between", "add", "samples_per_second")]
+    if not {"devices", "nodes"} <= set(data) or not all(isinstance(table, dict) for table in tables):
         raise UsageError(
             f"{path}: a machine has devices, nodes, [inside] and [between], each with latency and bandwidth; it may "
             "have [add] and [samples_per_second]"
         )
-    links, known = {}, []
+    links: Dict[str, Link] = {}
+    known: List[Known] = []
     for where in ("inside", "between"):
-        own = data[where]
-        latency, bandwidth = (number(own.get(each), f"{path}: [{where}] {each}") for each in ("latency", "bandwidth"))
+        values = (data[where].get(key) for key in ("latency", "bandwidth"))
+        latency, bandwidth = map(number, values, (f"{path}: [{where}] latency", f"{path}: [{where}] bandwidth"))
         links[where] = Link(latency, 1 / bandwidth if bandwidth else 0.0)
-        mark = PUBLISHED if own.get("source") else ASSUMED
-        known += _link_known(where, links[where], mark, str(own.get("source", "")))
-    add = data.get("add", {})
+        source = str(data[where].get("source", ""))
+        known += _link_known(where, links[where], PUBLISHED if source else ASSUMED, source)
+    add, rates = data["add"], data["samples_per_second"]
     seconds = number(add.get("seconds_a_byte", 0.0), f"{path}: [add] seconds_a_byte")
-    known.append(
-        Known("a sum", f"{seconds * 1e12:.3g} ps a byte", PUBLISHED if add else ASSUMED, str(add.get("source", "")))
-    )
-    rates = dict(data.get("samples_per_second", {}))
-    source = rates.pop("source", "")
-    speeds = {name: number(rate, f"{path}: [samples_per_second] {name}", zero=False) for name, rate in rates.items()}
-    devices, nodes = (whole(data[each], f"{path}: {each}") for each in ("devices", "nodes"))
+    mark = PUBLISHED if add else ASSUMED
+    known.append(Known("a sum", f"{seconds * 1e12:.3g} ps a byte", mark, str(add.get("source", ""))))
+    speeds = {
+        name: number(rate, f"{path}: [samples_per_second] {name}", zero=False)
+        for name, rate in rates.items()
+        if name != "source"
+    }
+    devices, nodes = (whole(data[key], f"{path}: {key}") for key in ("devices", "nodes"))
     overlap, cores = data.get("overlap", True), data.get("cores")
     if type(overlap) is not bool:
         raise UsageError(
@@ -124,9 +129,9 @@ def machine(name: str) -> KnownMachine:
         )
     if cores is not None:
         whole(cores, f"{path}: cores")
-    cluster = Cluster(devices, nodes, links["inside"], links["between"], seconds, overlap, cores)
+    cluster = Cluster(devices, nodes, **links, add=seconds, overlap=overlap, cores=cores)
     known += how_it_works(cluster, GIVEN if {"overlap", "cores"} & set(data) else ASSUMED)
-    return KnownMachine(cluster, tuple(known), speeds, str(source))
+    return Machine(cluster, known, speeds, str(rates.get("source", "")))
 
 
 def how_it_works(cluster: Cluster, mark: str) -> List[Known]:
@@ -162,7 +167,7 @@ def network(
             raise UsageError(f"{path} is not the JSON of a symbol: {error}") from None
         works = works_of_symbol(symbol, str(path), shape)
         return _shared_out(path, path.stem.replace("-symbol", ""), works, sample), False
-    return _from_toml(path, sample)
+    return network_of(read_toml(path), path, sample)
 
 
 def _shared_out(path: Path, title: str, works: Sequence[LayerWork], sample: float) -> Network:
@@ -171,38 +176,30 @@ def _shared_out(path: Path, title: str, works: Sequence[LayerWork], sample: floa
     return timed(title, works, sample)
 
 
-def _from_toml(path: Path, sample: float) -> Tuple[Network, bool]:
-    data = read_toml(path)
+def network_of(data: Mapping[str, Any], path: Path, sample: float = 1.0) -> Tuple[Network, bool]:
+    """As :func:`network`, from what the TOML file ``path`` says."""
     tables, step = data.get("layer"), data.get("step", {})
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         tables = []
-    allowed = ("fixed", "update", "python", "spread")
-    if not isinstance(step, dict) or not set(step) <= set(allowed):
-        other = (
-            f"not {', '.join(sorted(set(step) - set(allowed)))}" if isinstance(step, dict) else f"and is not {step!r}"
-        )
-        raise UsageError(f"{path}: [step] has {', '.join(allowed)}, {other}")
+    if not isinstance(step, dict) or not set(step) <= set(STEP):
+        raise UsageError(f"{path}: [step] has {', '.join(STEP)}, and nothing else")
     title = str(data.get("name", path.stem))
-
-    def numbers(*keys: str) -> List[List[Any]]:
-        """By layer: its name, and these numbers, of which parameters and outputs are whole."""
-        found = []
-        for at, table in enumerate(tables):
-            own = {key: number(table.get(key, 0), f"{path}: layer {at}, {key}") for key in keys}
-            whole_ones = [int(own[key]) if key in ("parameters", "outputs") else own[key] for key in keys]
-            found.append([str(table.get("name", at)), *whole_ones])
-        return found
-
-    if not any(parameters for _, parameters in numbers("parameters")):
+    works, layers = [], []
+    for at, table in enumerate(tables):
+        name = str(table.get("name", at))
+        operations, forward, backward, parameters, outputs = (
+            number(table.get(key, 0), f"{path}: layer {at}, {key}") for key in ("operations", *LAYER)
+        )
+        works.append(LayerWork(name, operations, int(parameters), int(outputs)))
+        layers.append(Layer(name, forward, backward, int(parameters), int(outputs)))
+    if not any(layer.parameters for layer in layers):
         raise UsageError(f"{path} has no layer with parameters: give [[layer]] tables, forward pass first")
     if all("operations" in table for table in tables):
-        works = [LayerWork(*each) for each in numbers("operations", "parameters", "outputs")]
         return _shared_out(path, title, works, sample), False
     if not all("forward" in table and "backward" in table for table in tables):
         raise UsageError(f"{path}: give every layer its operations, or forward and backward, in seconds a sample")
-    layers = tuple(Layer(*each) for each in numbers("forward", "backward", "parameters", "outputs"))
     seconds: Dict[str, Any] = {key: number(value, f"{path}: [step] {key}") for key, value in step.items()}
-    found = replace(Network(title, layers), **seconds)
+    found = replace(Network(title, tuple(layers)), **seconds)
     if not found.passes(1) + found.update:
         raise UsageError(f"{path}: no layer takes any time; forward and backward are seconds a sample")
     return found, True
@@ -210,12 +207,13 @@ def _from_toml(path: Path, sample: float) -> Tuple[Network, bool]:
 
 def saved(found: Network, measured: str) -> str:
     """A network as TOML, as :func:`network` reads it. ``measured``: what was measured, in words."""
-    names = [json.dumps(each, ensure_ascii=False) for each in (found.name, measured)]
-    lines = [f"name = {names[0]}", f"measured = {names[1]}", "", "[step]"]
-    lines += [f"{key} = {getattr(found, key)!r}" for key in ("fixed", "update", "python", "spread")]
-    for layer in found.layers:
-        lines += ["", "[[layer]]", f"name = {json.dumps(layer.name, ensure_ascii=False)}"]
-        lines += [f"{key} = {getattr(layer, key)!r}" for key in ("forward", "backward", "parameters", "outputs")]
+    name, measured, *layers = (
+        json.dumps(text, ensure_ascii=False) for text in (found.name, measured, *(layer.name for layer in found.layers))
+    )
+    lines = [f"name = {name}", f"measured = {measured}", "", "[step]"]
+    lines += [f"{key} = {getattr(found, key)!r}" for key in STEP]
+    for name, layer in zip(layers, found.layers):
+        lines += ["", "[[layer]]", f"name = {name}", *(f"{key} = {getattr(layer, key)!r}" for key in LAYER)]
     return "\n".join(lines) + "\n"
 
 
@@ -249,6 +247,6 @@ def read_toml(path: Path) -> Dict[str, Any]:
         UsageError: it can't be read, or is no TOML.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        return loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
         raise UsageError(f"{path} is not a TOML file that can be read: {error}") from None

@@ -7,22 +7,22 @@ from __future__ import annotations
 import json
 import statistics
 import sys
-import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, List, Sequence, Tuple, TypeVar
+from typing import Any, List, Sequence, Tuple
 
 import numpy as onp
 
 import mxdp
-from mxdp.backend import Device, HostArray, NDArray, autograd, gluon, mx, np, npx, upload
+from mxdp.backend import Device, HostArray, NDArray, autograd, gluon, mx, np, upload
 from mxdp.experiments.networks import LR, Devices, network, seconds_a_step
 from mxdp.experiments.predict import inputs
-from mxdp.layers import LENET, Conv, Dense, Layer, apply
-from mxdp.plans.cost.link import fit_link
+from mxdp.layers import LENET, Conv, Dense, apply
+from mxdp.plans.cost.link import Link, fit_link
 from mxdp.plans.scaling.networks import NETWORKS
 from mxdp.plans.scaling.step import Network
+from mxdp.timing import Timer
 
 SHAPE = (1, 28, 28)
 """Of a sample of the networks that have names."""
@@ -37,9 +37,6 @@ STEPS = 30
 LENET_GROUPS = ((0, 3), (3, 6), (6, 8), (8, 9))
 RESNET_GROUPS = ((0, 3), *((block, block + 1) for block in range(3, 11)), (11, 13))
 """Which blocks make up a layer of :mod:`mxdp.plans.scaling.networks`."""
-
-Result = TypeVar("Result")
-Chain = List[Callable[[NDArray], NDArray]]
 
 
 class _Exported:
@@ -87,89 +84,63 @@ def measure(name: str, batch: int, kind: str, shape: Sequence[int]) -> Tuple[Net
         batch = -(-batch // 2)
     X, y = samples(batch)
     sizes = sorted({batch, max(1, batch // 2), max(1, batch // 4)})
-    times: List[List[float]] = [[] for _ in sizes]
-    steps = [max(1, round(AT_LEAST / seconds_a_step(model, (X[:size], y[:size]), 2)[0])) for size in sizes]
-    python = []
-    for _ in range(ROUNDS):
-        for size, own, count in zip(sizes, times, steps):
-            seconds, busy = seconds_a_step(model, (X[:size], y[:size]), count)
-            own.append(seconds)
-            python.append(busy)
-    points = [(size, statistics.median(own)) for size, own in zip(sizes, times)]
-    line = fit_link(points) if len(points) > 1 else None
-    fixed, sample = (line.alpha, line.beta) if line else (0.0, points[0][1] / batch)
+    parts = [(X[:size], y[:size]) for size in sizes]
+    steps = [max(1, round(AT_LEAST / seconds_a_step(model, part, 2)[0])) for part in parts]
+    rounds = [[seconds_a_step(model, part, count) for part, count in zip(parts, steps)] for _ in range(ROUNDS)]
+    points = [(size, statistics.median(seconds for seconds, _ in own)) for size, own in zip(sizes, zip(*rounds))]
+    python = statistics.median(busy for own in rounds for _, busy in own)
+    line = fit_link(points) if len(points) > 1 else Link(0.0, points[0][1] / batch)
     update = _update_seconds(model.replicas[0])
     known, _ = inputs.network(name, shape=tuple(shape))
-    shares = [(layer.forward, layer.backward) for layer in known.layers]
     if named:
-        chain, groups = _chain(name, model)
-        passes = _passes(chain, upload(X, devices[0]))
-        shares = [(sum(each for each, _ in passes[a:b]), sum(each for _, each in passes[a:b])) for a, b in groups]
-    unit = sample / sum(map(sum, shares))
+        shares = _shares(name, model, upload(X, devices[0]))
+    else:
+        shares = [(layer.forward, layer.backward) for layer in known.layers]
+    unit = line.beta / sum(map(sum, shares))
     layers = tuple(
         replace(layer, forward=unit * forward, backward=unit * backward)
         for layer, (forward, backward) in zip(known.layers, shares)
     )
-    fixed = max(0.0, fixed - update)
+    fixed = max(0.0, line.alpha - update)
     singles = STEPS if points[-1][1] < AT_LEAST else STEPS // 3
     spread = _spread([seconds_a_step(model, (X, y), 1)[0] for _ in range(singles)])
     words = f"steps of {', '.join(map(str, sizes))} samples on {devices[0]}, each in {ROUNDS} rounds"
-    return Network(known.name, layers, fixed, update, statistics.median(python), spread), words
+    return Network(known.name, layers, fixed, update, python, spread), words
 
 
-def _chain(name: str, model: Any) -> Tuple[Chain, Sequence[Tuple[int, int]]]:
-    """The network's blocks in their order; and for each layer its first block, and the one after its last."""
+def _shares(name: str, model: Any, x: NDArray) -> List[Tuple[float, float]]:
+    """Seconds of each layer's forward and backward pass: the medians of its blocks, each by itself."""
     if name == "resnet18":
-        return list(model.net), RESNET_GROUPS
-    params = iter(model.replicas[0])
-    chain: Chain = []
-    for layer in LENET:
-        own = [next(params), next(params)] if isinstance(layer, (Conv, Dense)) else []
-        chain.append(partial(_applied, layer, own))
-    return chain, LENET_GROUPS
-
-
-def _applied(layer: Layer, params: Sequence[NDArray], x: NDArray) -> NDArray:
-    return apply(layer, x, params)
-
-
-def _timed(work: Callable[[], Result]) -> Tuple[float, Result]:
-    """Seconds of work by itself, and its result: waits before it begins, and for its end."""
-    npx.waitall()
-    started = time.perf_counter()
-    result = work()
-    npx.waitall()
-    return time.perf_counter() - started, result
-
-
-def _recorded(block: Callable[[NDArray], NDArray], x: NDArray) -> NDArray:
-    with autograd.record():
-        return block(x)
-
-
-def _passes(chain: Chain, x: NDArray) -> List[Tuple[float, float]]:
-    """Seconds of each block's forward and backward pass, by itself: medians."""
-    found = []
+        chain, groups = list(model.net), RESNET_GROUPS
+    else:
+        groups, params = LENET_GROUPS, iter(model.replicas[0])
+        chain = [
+            partial(apply, layer, params=[next(params), next(params)] if isinstance(layer, (Conv, Dense)) else [])
+            for layer in LENET
+        ]
+    forward, backward = [], []
     for block in chain:
         x.attach_grad()
-        forward, backward = [], []
+        timer = Timer()
         for _ in range(1 + ROUNDS):
-            seconds, y = _timed(partial(_recorded, block, x))
-            forward.append(seconds)
-            backward.append(_timed(y.backward)[0])
-        found.append((statistics.median(forward[1:]), statistics.median(backward[1:])))
+            with timer, autograd.record():
+                y = block(x)
+            with timer:
+                y.backward()
+        forward.append(statistics.median(timer.times[2::2]))
+        backward.append(statistics.median(timer.times[3::2]))
         x = y.detach()
-    return found
+    return [(sum(forward[start:stop]), sum(backward[start:stop])) for start, stop in groups]
 
 
 def _update_seconds(params: Sequence[NDArray]) -> float:
-    """Of one update of all parameters: the median."""
-
-    def update() -> None:
-        for param in params:
-            mx.nd.sgd_update(param.as_nd_ndarray(), param.grad.as_nd_ndarray(), lr=LR, out=param.as_nd_ndarray())
-
-    return statistics.median([_timed(update)[0] for _ in range(1 + ROUNDS)][1:])
+    """The median of updates of all parameters."""
+    timer = Timer()
+    for _ in range(1 + ROUNDS):
+        with timer:
+            for param in params:
+                mx.nd.sgd_update(param.as_nd_ndarray(), param.grad.as_nd_ndarray(), lr=LR, out=param.as_nd_ndarray())
+    return statistics.median(timer.times[1:])
 
 
 def _spread(times: Sequence[float]) -> float:

@@ -1,4 +1,4 @@
-"""A prediction as one HTML file, which asks nothing of any network."""
+"""A prediction's pictures, and all of it as one HTML file, which asks nothing of any network."""
 
 from __future__ import annotations
 
@@ -7,52 +7,90 @@ from typing import Sequence, Tuple
 
 import jinja2
 
-from mxdp.experiments.predict.inputs import Known
-from mxdp.experiments.predict.picture import Curves, draw, timeline
-from mxdp.experiments.predict.ways import Compared
+from mxdp.errors import UsageError, either
+from mxdp.experiments.predict.ways import HEADINGS, Compared, Curves, Predicted
 from mxdp.experiments.show import style
+from mxdp.experiments.show.pictures import FORMATS, saved
 from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.pipeline import gpipe
 from mxdp.plans.scaling.cluster import Cluster
-from mxdp.plans.scaling.step import Network
+from mxdp.plans.scaling.step import COMPUTE, LINKS, Span
 from mxdp.plans.show.moving import Page, moving
 
 MOST_SHOWN = 8
-"""Devices of the plan that moves."""
+"""Devices, or micro-batches, of the plan that moves."""
+SAID = {"weak": "each device has its batch", "strong": "all share one batch"}
 
 
-def page(
-    network: Network, cluster: Cluster, rows: Sequence[Compared], curves: Curves, known: Sequence[Known], answer: str
-) -> str:
+def page(predicted: Predicted) -> str:
     """The whole page: the answer, the ways as a table, how far each scales, the fastest one's step, and its plan."""
-    best = min(rows, key=lambda row: row.found.seconds / row.found.samples)
-    shown, words = _plan(best, cluster)
+    best = min(predicted.rows, key=lambda row: row.found.seconds / row.found.samples)
+    shown, words = _plan(best, predicted.cluster)
     environment = jinja2.Environment(loader=jinja2.PackageLoader("mxdp.experiments.show"), autoescape=True)
-    template = environment.get_template("predict.html.j2")
-    return template.render(
-        number=style.number,
-        network=network,
-        cluster=cluster,
-        rows=rows,
-        known=known,
-        answer=answer,
+    return environment.get_template("predict.html.j2").render(
+        predicted=predicted,
+        headings=HEADINGS,
         best=best,
-        scaling=_picture(draw(network, curves, "svg")),
-        timeline=_picture(timeline(best.found.spans)),
+        scaling=_address(scaling_picture(predicted, "svg")),
+        timeline=_address(saved(lambda figure: _draw_spans(best.found.spans, figure), "predict-timeline", "svg")),
         plan=shown,
         plan_words=words,
     )
 
 
-def _picture(svg: bytes) -> str:
+def _address(svg: bytes) -> str:
     return f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
 
 
 def _plan(row: Compared, cluster: Cluster) -> Tuple[Page, str]:
     """The plan of a row on as many devices as fit on a page."""
     if row.way.stages > 1:
-        found = gpipe(row.way.stages, min(row.way.micro_batches, 8))
+        found = gpipe(row.way.stages, min(row.way.micro_batches, MOST_SHOWN))
         return moving(found), f"The pipeline with {found.micro_batches} of its {row.way.micro_batches} micro-batches"
     devices = min(cluster.count, MOST_SHOWN)
     name = "ring" if row.way.allreduce == "two-level" else row.way.allreduce
     return moving(plan(name, devices)), f"{name}, on {devices} of {cluster.count} devices"
+
+
+def scaling_picture(predicted: Predicted, form: str) -> bytes:
+    """Speed-up over the number of devices, as a file of that format.
+
+    Raises:
+        UsageError: there is no such format.
+    """
+    if form not in FORMATS:
+        raise UsageError(f"--picture ends in {either(f'.{each}' for each in FORMATS)}, not .{form}")
+    return saved(lambda figure: _draw_scaling(predicted.network.name, predicted.curves, figure), "predict", form)
+
+
+def _draw_scaling(name: str, curves: Curves, figure: style.Figure) -> None:
+    figure.set_figheight(6.4)
+    for axes, (kind, points) in zip(figure.subplots(2), curves.items()):
+        counts = [count for count, _ in points]
+        axes.plot(counts, counts, color=style.GREY, linestyle="--", linewidth=1.5, label="linear")
+        axes.plot(counts, [value for _, value in points], "o-", color=style.COLOURS[0], label=name)
+        axes.set(xscale="log", yscale="log", ylabel="speed-up", title=f"{kind.capitalize()} scaling: {SAID[kind]}")
+        if len(counts) > 1:
+            style.plain_logarithmic(axes.xaxis, axes.yaxis)
+            axes.set_xticks(counts[:: 1 + len(counts) // 7])
+        axes.legend(loc="upper left")
+    axes.set_xlabel("devices")
+
+
+def _draw_spans(spans: Sequence[Span], figure: style.Figure) -> None:
+    """What a device and its links do, a lane each."""
+    lanes = list(dict.fromkeys(span.lane for span in spans))
+    figure.set_figheight(0.9 + 0.5 * len(lanes))
+    axes = figure.subplots()
+    for span in spans:
+        colour = style.COLOURS[4 if span.lane == LINKS else 0]
+        if span.name.startswith(("F", "forward")):
+            colour = style.COLOURS[5]
+        elif span.lane == COMPUTE and not span.name.startswith("backward"):
+            colour = style.GREY
+        place = dict(left=1e3 * span.start, width=1e3 * (span.stop - span.start))
+        axes.barh(lanes.index(span.lane), height=0.7, color=colour, edgecolor="white", linewidth=0.4, **place)
+    axes.set_yticks(range(len(lanes)), lanes)
+    axes.set_ylim(len(lanes) - 0.5, -0.5)
+    axes.grid(axis="y", visible=False)
+    axes.set_xlabel("ms")

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, List, Mapping, Tuple
+from typing import Any, List, Mapping, NamedTuple, Tuple
 
 from mxdp.experiments.predict import inputs
 from mxdp.experiments.show import style
 from mxdp.plans.cost.link import bus_bandwidth
 from mxdp.plans.scaling.step import Way, predict_step
 
+HEADINGS = ("figure", "published", "predicted", "off")
 
-@dataclass(frozen=True)
-class Figure:
+
+class Figure(NamedTuple):
     """A figure that was published, in ``unit`` (a speed-up, or GB/s), and the one that is predicted."""
 
     what: str
@@ -29,10 +29,10 @@ class Figure:
         """How much the prediction is higher, as a share."""
         return self.predicted / self.published - 1
 
-    def in_words(self) -> List[str]:
-        """Published, predicted, off."""
+    def cells(self) -> List[str]:
+        """Under ``HEADINGS``."""
         values = [f"{style.number(value)} {self.unit}" for value in (self.published, self.predicted)]
-        return [*values, f"{self.off:+.0%}"]
+        return [self.what, *values, f"{self.off:+.0%}"]
 
 
 @lru_cache(maxsize=1)
@@ -44,28 +44,19 @@ def figures() -> Tuple[Figure, ...]:
 def _figure(table: Mapping[str, Any]) -> Figure:
     machine = inputs.machine(table["machine"])
     devices = table["devices"]
-    cluster = machine.cluster.of(devices)
     if "busbw" in table:
-        seconds = cluster.exchange(table["allreduce"], table["nbytes"]).seconds
+        seconds = machine.cluster.of(devices).exchange(table["allreduce"], table["nbytes"]).seconds
         predicted = bus_bandwidth(table["nbytes"], seconds, devices) / 1e9
         return Figure(table["what"], "GB/s", table["busbw"], predicted, table["source"])
     rates = table.get("rates")
     network, _ = inputs.network(table["network"], rates[1] if rates else machine.samples_per_second[table["network"]])
-    way = Way(
-        table.get("allreduce", "ring"), stages=table.get("stages", 1), micro_batches=table.get("micro_batches", 1)
-    )
-    over = table.get("over", 1)
+    way = Way(**{key: table[key] for key in ("allreduce", "stages", "micro_batches") if key in table})
     many, few = (
         count * predict_step(network, machine.cluster.of(count), table["batch"], way if count > 1 else Way()).efficiency
-        for count in (devices, over)
+        for count in (devices, table.get("over", 1))
     )
     speedup = rates[0] / rates[1] if rates else table["speedup"]
     return Figure(table["what"], "x", speedup, many / few, table["source"])
-
-
-def as_cells() -> List[List[str]]:
-    """A row of cells for each figure: what, published, predicted, off, source."""
-    return [[each.what, *each.in_words(), each.source] for each in figures()]
 
 
 def summary() -> str:

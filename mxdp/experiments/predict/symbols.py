@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+from dataclasses import replace
 from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 
 from mxdp.errors import UsageError
@@ -53,7 +54,8 @@ def _normalisation(attributes: Mapping[str, Any], shapes: Sequence[Shape]) -> Fo
 
 
 def _each(attributes: Mapping[str, Any], shapes: Sequence[Shape]) -> Found:
-    return max(shapes, key=math.prod), float(math.prod(max(shapes, key=math.prod))), 0
+    largest = max(shapes, key=math.prod)
+    return largest, float(math.prod(largest)), 0
 
 
 def _flatten(attributes: Mapping[str, Any], shapes: Sequence[Shape]) -> Found:
@@ -66,36 +68,19 @@ def _join(attributes: Mapping[str, Any], shapes: Sequence[Shape]) -> Found:
 
 
 OPERATORS: Dict[str, Callable[[Mapping[str, Any], Sequence[Shape]], Found]] = {
-    **dict.fromkeys(("Convolution", "_npx_convolution"), _convolution),
-    **dict.fromkeys(("Pooling", "_npx_pooling"), _pooling),
-    **dict.fromkeys(("FullyConnected", "_npx_fully_connected"), _dense),
-    **dict.fromkeys(("BatchNorm", "_npx_batch_norm"), _normalisation),
-    **dict.fromkeys(("Flatten", "_npx_batch_flatten"), _flatten),
-    **dict.fromkeys(("Concat", "_npi_concatenate"), _join),
-    **dict.fromkeys(
-        (
-            "Activation",
-            "_npx_activation",
-            "LeakyReLU",
-            "_npx_leaky_relu",
-            "_npx_relu",
-            "relu",
-            "Dropout",
-            "_npx_dropout",
-            "elemwise_add",
-            "broadcast_add",
-            "_Plus",
-            "_npi_add",
-            "softmax",
-            "_npx_softmax",
-            "log_softmax",
-            "_npx_log_softmax",
-            "SoftmaxOutput",
-            "_copy",
-            "_npi_copy",
-        ),
-        _each,
-    ),
+    name: counted
+    for counted, names in (
+        (_convolution, "Convolution _npx_convolution"),
+        (_pooling, "Pooling _npx_pooling"),
+        (_dense, "FullyConnected _npx_fully_connected"),
+        (_normalisation, "BatchNorm _npx_batch_norm"),
+        (_flatten, "Flatten _npx_batch_flatten"),
+        (_join, "Concat _npi_concatenate"),
+        (_each, "Activation _npx_activation LeakyReLU _npx_leaky_relu _npx_relu relu Dropout _npx_dropout"),
+        (_each, "elemwise_add broadcast_add _Plus _npi_add _copy _npi_copy"),
+        (_each, "softmax _npx_softmax log_softmax _npx_log_softmax SoftmaxOutput"),
+    )
+    for name in names.split()
 }
 """What each operator that is known does, by the name that MXNet gives it in a symbol."""
 
@@ -111,14 +96,13 @@ def works_of_symbol(symbol: Any, file: str, shape: Shape = (1, 28, 28)) -> List[
     try:
         nodes = symbol["nodes"]
         inputs = [[entry[0] for entry in node["inputs"]] for node in nodes]
-        operators = [node["op"] for node in nodes]
         attributes = [{key: _value(text) for key, text in (node.get("attrs") or {}).items()} for node in nodes]
-        names = [node["name"] for node in nodes]
+        operators = [(node["op"], node["name"]) for node in nodes]
     except (KeyError, TypeError, IndexError, AttributeError):
         raise UsageError(f"{file} is not a symbol that MXNet exported: it has no list of nodes") from None
     shapes: Dict[int, Shape] = {}
     works: List[LayerWork] = []
-    for number, operator in enumerate(operators):
+    for number, (operator, name) in enumerate(operators):
         if operator == "null":
             if not any(number in own[1:] for own in inputs):
                 shapes[number] = shape
@@ -132,12 +116,12 @@ def works_of_symbol(symbol: Any, file: str, shape: Shape = (1, 28, 28)) -> List[
         try:
             shapes[number], operations, parameters = OPERATORS[operator](attributes[number], known)
         except (KeyError, TypeError, ValueError, IndexError) as error:
-            raise UsageError(f"{file}: {operator} {names[number]!r} can't be read: {error}") from None
+            raise UsageError(f"{file}: {operator} {name!r} can't be read: {error}") from None
         outputs = math.prod(shapes[number])
         if parameters or not works:
-            works.append(LayerWork(names[number], operations, parameters, outputs))
+            works.append(LayerWork(name, operations, parameters, outputs))
         else:
-            works[-1] = LayerWork(works[-1].name, works[-1].operations + operations, works[-1].parameters, outputs)
+            works[-1] = replace(works[-1], operations=works[-1].operations + operations, outputs=outputs)
     if not any(work.parameters for work in works):
         raise UsageError(f"{file} has no parameters: there is nothing to train, and nothing to sum")
     return works

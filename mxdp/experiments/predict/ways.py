@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Dict, Iterable, List, Tuple
+from dataclasses import replace
+from typing import Dict, Iterable, List, NamedTuple, Tuple
 
+from mxdp.experiments.predict.inputs import Known
+from mxdp.experiments.show.style import number
 from mxdp.plans.scaling.cluster import HALVES, STEPS, Cluster
 from mxdp.plans.scaling.step import MIB, Network, Prediction, Way, predict_step
 
@@ -14,33 +16,84 @@ PASSES = 4
 MICRO_BATCHES = 4
 """For each stage of a pipeline; GPipe's paper finds the bubble small from there on."""
 
+Curves = Dict[str, List[Tuple[int, float]]]
+LIMITS = {
+    "latency": "the starts of messages",
+    "bandwidth": "the bytes of messages",
+    "sums": "the sums",
+    "the slowest": "the slowest of all devices",
+    "Python and shared cores": "Python, and devices that share the cores",
+}
+"""What a sum is limited by, in a sentence."""
+HEADINGS = ("way", "ms", "samples/s", "of linear", "limited by")
 
-@dataclass(frozen=True)
-class Compared:
+
+class Compared(NamedTuple):
     """A way in words, and what is predicted of it."""
 
     title: str
     way: Way
     found: Prediction
 
+    def cells(self) -> List[str]:
+        """Under ``HEADINGS``."""
+        step = self.found
+        numbers = number(1e3 * step.seconds), number(step.samples / step.seconds), f"{step.efficiency:.0%}"
+        return [self.title, *numbers, step.limit]
 
-def allreduces(cluster: Cluster) -> List[str]:
-    """Those that differ on this cluster."""
-    return [name for name in STEPS if name != "two-level" or (cluster.nodes > 1 and cluster.devices > 1)]
+
+class Predicted(NamedTuple):
+    """All that is predicted of a network with ``batch`` samples a device, and what it starts from."""
+
+    network: Network
+    cluster: Cluster
+    batch: int
+    rows: List[Compared]
+    curves: Curves
+    known: List[Known]
+
+    @property
+    def title(self) -> str:
+        """The network, and where."""
+        return f"{self.network.name} on {self.cluster}"
+
+    @property
+    def answer(self) -> str:
+        """In one sentence."""
+        name = self.network.name
+        if self.cluster.count == 1:
+            return f"One device has nothing to sum: {name} takes {1e3 * self.rows[0].found.seconds:.3g} ms a step."
+        ring = next(row for row in self.rows if row.way.allreduce == "ring")
+        best = fastest(row for row in self.rows if row.way == Way(row.way.allreduce, row.way.bucket))
+        text = f"On {self.cluster} {name} reaches {ring.found.efficiency:.0%} of linear with a ring, "
+        limit = ring.found.limit
+        text += "and loses nothing" if limit == "nothing" else f"limited by {LIMITS[limit]}"
+        if best is ring:
+            return f"{text}; no other all-reduce is faster."
+        return f"{text}; with {best.way.allreduce} {best.found.efficiency:.0%}."
+
+
+def predicted(network: Network, cluster: Cluster, batch: int, known: List[Known]) -> Predicted:
+    """Compare the ways, and scale."""
+    rows, curves = compared(network, cluster, batch), scaling(network, cluster, batch)
+    return Predicted(network, cluster, batch, rows, curves, known)
 
 
 def sums(network: Network, cluster: Cluster, batch: float) -> List[Compared]:
-    """Every all-reduce, with the best size of its buckets. One device has nothing to sum."""
+    """Every all-reduce that differs on this cluster, with the best size of its buckets. One device has nothing to
+    sum."""
     if cluster.count == 1:
         return [Compared("one device", Way(), predict_step(network, cluster, batch))]
+    levels = cluster.nodes > 1 and cluster.devices > 1
     rows = []
-    for name in allreduces(cluster):
+    for name in STEPS if levels else [name for name in STEPS if name != "two-level"]:
         ways = [Way(name, bucket=room * MIB) for room in BUCKETS]
-        known = [
-            Compared(f"{name}, buckets of {room:g} MiB", way, predict_step(network, cluster, batch, way))
-            for room, way in zip(BUCKETS, ways)
-        ]
-        rows.append(fastest(known))
+        rows.append(
+            fastest(
+                Compared(f"{name}, buckets of {room:g} MiB", way, predict_step(network, cluster, batch, way))
+                for room, way in zip(BUCKETS, ways)
+            )
+        )
     return rows
 
 
@@ -60,7 +113,8 @@ def compared(network: Network, cluster: Cluster, batch: float) -> List[Compared]
         (f"{best.way.allreduce}, {PASSES} passes a sum", replace(best.way, accumulate=PASSES)),
         (f"{half.way.allreduce}, optimiser in shards", replace(half.way, shard_optimizer=True)),
     ]
-    stages = _stages(network, cluster)
+    most = min(cluster.devices, len(network.layers))
+    stages = max(count for count in range(1, most + 1) if cluster.devices % count == 0)
     if stages > 1:
         replicas = cluster.count // stages
         title = f"pipeline of {stages} stages" + (f" x {replicas} replicas" if replicas > 1 else "")
@@ -68,25 +122,21 @@ def compared(network: Network, cluster: Cluster, batch: float) -> List[Compared]
     return [*rows, *(Compared(title, way, predict_step(network, cluster, batch, way)) for title, way in more)]
 
 
-def _stages(network: Network, cluster: Cluster) -> int:
-    """As many as a node has devices and the network has layers."""
-    most = min(cluster.devices, len(network.layers))
-    return max(count for count in range(1, most + 1) if cluster.devices % count == 0)
-
-
 def counts(cluster: Cluster) -> List[int]:
     """1, 2, 4 ... devices: parts of a node, then whole nodes, up to all."""
-    inside = [1 << power for power in range(cluster.devices.bit_length()) if 1 << power < cluster.devices]
-    nodes = [1 << power for power in range(cluster.nodes.bit_length()) if 1 << power < cluster.nodes]
+    inside, nodes = (
+        [1 << power for power in range(every.bit_length()) if 1 << power < every]
+        for every in (cluster.devices, cluster.nodes)
+    )
     return [*inside, *(cluster.devices * count for count in nodes), cluster.count]
 
 
-def scaling(network: Network, cluster: Cluster, batch: float) -> Dict[str, List[Tuple[int, float]]]:
+def scaling(network: Network, cluster: Cluster, batch: float) -> Curves:
     """Devices and speed-up. ``weak``: ``batch`` samples on each device; ``strong``: in all, as many as the devices of a
     node have."""
     whole = batch * cluster.devices
     alone = network.passes(whole) + network.update
-    found: Dict[str, List[Tuple[int, float]]] = {"weak": [], "strong": []}
+    found: Curves = {"weak": [], "strong": []}
     for count in counts(cluster):
         part = cluster.of(count)
         found["weak"].append((count, count * fastest(sums(network, part, batch)).found.efficiency))
