@@ -239,39 +239,29 @@ def _halos(title: str, rows: Sequence[int], halo: int, inner: Tuple[int, ...]) -
     columns = onp.arange(onp.prod(inner), dtype="float32").reshape(inner) / 10
     own: Hosts = [onp.array([10 * device + row + columns for row in range(n)]) for device, n in enumerate(rows, 1)]
 
-    def tiles(above: Callable[[int], Any], below: Callable[[int], Any]) -> Values:
-        """Each tile with what ``above(device)`` and ``below(device)`` give as its halos; zero at the outer borders."""
+    first, last = [tile[:halo] for tile in own], [tile[-halo:] for tile in own]
+
+    def tiles(above: Sequence[Any], below: Sequence[Any], top: Any = 0, bottom: Any = 0) -> Values:
+        """Each tile with its halos: ``above`` are those of all but the first tile, ``below`` of all but the last."""
         found = []
-        for device in range(devices):
-            tile = onp.zeros((rows[device] + 2 * halo, *inner), "float32")
-            tile[halo:-halo] = own[device]
-            tile[:halo] = above(device) if device else 0
-            tile[-halo:] = below(device) if device < devices - 1 else 0
+        for rows, high, low in zip(own, [top, *above], [*below, bottom]):
+            tile = onp.zeros((len(rows) + 2 * halo, *inner), "float32")
+            tile[:halo], tile[halo:-halo], tile[-halo:] = high, rows, low
             found.append(tile)
         return by_device(found)
 
-    def before(device: int) -> Any:
-        return own[device - 1][-halo:]
-
-    def after(device: int) -> Any:
-        return own[device + 1][:halo]
-
-    given, expected = tiles(lambda _: OLD_ABOVE, lambda _: OLD_BELOW), tiles(before, after)
-    round_trip = {label: tile.copy() for label, tile in expected.items()}
-    round_trip["cpu(0)"][:halo] = own[-1][-halo:]
-    round_trip[f"cpu({devices - 1})"][-halo:] = own[0][:halo]
+    old_above, old_below = [OLD_ABOVE] * (devices - 1), [OLD_BELOW] * (devices - 1)
+    given, expected = tiles(old_above, old_below), tiles(last[:-1], first[1:])
     mistakes = {
         "No halo was filled. Write into the tiles: `tile[:halo] = rows.as_in_ctx(tile.ctx)`.": given,
         "The old halos travelled. Send a neighbour's own rows: they begin after its halo, at `tile[halo:]`, and end "
-        "before it, at `tile[:-halo]`.": tiles(lambda _: OLD_BELOW, lambda _: OLD_ABOVE),
-        "The halos above are filled, those below are not. Rows travel both ways.": tiles(before, lambda _: OLD_BELOW),
-        "The halos below are filled, those above are not. Rows travel both ways.": tiles(lambda _: OLD_ABOVE, after),
+        "before it, at `tile[:-halo]`.": tiles(old_below, old_above),
+        "The halos above are filled, those below are not. Rows travel both ways.": tiles(last[:-1], old_below),
+        "The halos below are filled, those above are not. Rows travel both ways.": tiles(old_above, first[1:]),
         "The rows come from the far end of the neighbour. A tile needs the rows next to the border: the last of the "
-        "tile above, the first of the tile below.": tiles(
-            lambda device: own[device - 1][:halo], lambda device: own[device + 1][-halo:]
-        ),
-        "The first and the last tile exchange rows, too. A picture is no ring: outside it, halos stay zero.": (
-            round_trip
+        "tile above, the first of the tile below.": tiles(first[:-1], last[1:]),
+        "The first and the last tile exchange rows, too. A picture is no ring: outside it, halos stay zero.": tiles(
+            last[:-1], first[1:], last[-1], first[0]
         ),
     }
     planned: Moves = {}

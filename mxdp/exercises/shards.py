@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from functools import partial
-from typing import Any, Dict, Iterator, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, Sequence, Tuple
 
 import numpy as onp
 
@@ -40,12 +40,7 @@ def split_and_load(draw: random.Random) -> Iterator[Case]:
 def _split(title: str, shape: Tuple[int, ...], order: Sequence[int], dtype: str = "float32") -> Trial:
     """Shard k belongs on ``cpu(order[k])``."""
     x = onp.arange(1, onp.prod(shape) + 1, dtype=dtype).reshape(shape)
-    devices = len(order)
-    n = len(x)
-    short, long = n // devices, -(-n // devices)
-
-    def cut(lengths: Sequence[int]) -> Hosts:
-        return [x[sum(lengths[:place]) : sum(lengths[: place + 1])] for place in range(len(lengths))]
+    places = [f"cpu({device})" for device in order]
 
     def labelled(shards: Sequence[Any], contexts: Sequence[Any]) -> Values:
         return {
@@ -53,31 +48,12 @@ def _split(title: str, shape: Tuple[int, ...], order: Sequence[int], dtype: str 
             for place, (shard, context) in enumerate(zip(shards, contexts))
         }
 
-    def on_devices(shards: Sequence[Any]) -> Values:
-        return labelled(shards, [f"cpu({device})" for device in order])
-
-    borders = bounds(n, devices)
-    right = cut([stop - start for start, stop in borders])
-    mistakes = {
-        f"{n} samples on {devices} devices leave a remainder of {n % devices}, which is lost: every sample must be in "
-        "one shard.": on_devices(cut([short] * devices)),
-        "The last device has all of the remainder. Give one sample more to each of the first devices.": on_devices(
-            cut([short] * (devices - 1) + [n - short * (devices - 1)])
-        ),
-        "The first device has all of the remainder. Give one sample more to each of the first devices.": on_devices(
-            cut([n - short * (devices - 1)] + [short] * (devices - 1))
-        ),
-        "The longer shards come last. Here, as in NumPy's array_split, they come first.": on_devices(
-            cut([short] * (devices - n % devices) + [short + 1] * (n % devices))
-        ),
-        "Each shard but the last is as long as the first: the last one has too little to do. Shards differ by at most "
-        "one sample.": on_devices([x[place * long : (place + 1) * long] for place in range(devices)]),
-        "The samples are dealt out like cards. A shard is a run of samples that lie side by side.": on_devices(
-            [x[place::devices] for place in range(devices)]
-        ),
-        "All shards are right and lie on cpu(0). Copy each to its device.": labelled(right, ["cpu(0)"] * devices),
-        f"Every device has the whole batch. Give each a shard of {short} or {long} samples.": on_devices([x] * devices),
-    }
+    borders = bounds(len(x), len(order))
+    right = [x[start:stop] for start, stop in borders]
+    mistakes = {text: labelled(shards, places) for text, shards in _wrong_shards(x, len(order)).items()}
+    mistakes["All shards are right and lie on cpu(0). Copy each to its device."] = labelled(
+        right, ["cpu(0)"] * len(order)
+    )
     planned = {(0, k): (stop - start) * x[0].size for k, (start, stop) in zip(order, borders) if k and stop > start}
 
     def hint(got: Values) -> str:
@@ -87,16 +63,45 @@ def _split(title: str, shape: Tuple[int, ...], order: Sequence[int], dtype: str 
         return f"The shapes are {shapes[0]}. They must be {shapes[1]}, on {given['devices']}."
 
     def run(function: Function) -> Values:
-        contexts = backend.devices(devices, "cpu")
+        contexts = backend.devices(len(order), "cpu")
         found = function(backend.upload(x, contexts[0]), [contexts[device] for device in order])
         if not isinstance(found, (list, tuple)) or not all(hasattr(shard, "ctx") for shard in found):
             kind = "nothing" if found is None else f"a {type(found).__name__}"
             raise Wrong(f"It returns {kind}: return a list with an array for each device.")
         return labelled([shard.asnumpy() for shard in found], [shard.ctx for shard in found])
 
-    given = {"x on cpu(0)": x, "devices": ", ".join(f"cpu({device})" for device in order)}
+    given = {"x on cpu(0)": x, "devices": ", ".join(places)}
     judge = as_planned(planned, SHARD)
-    return Trial(title, given, on_devices(right), run, mistakes, hint, planned, judge)
+    return Trial(title, given, labelled(right, places), run, mistakes, hint, planned, judge)
+
+
+def _wrong_shards(x: Any, devices: int) -> Dict[str, Hosts]:
+    """The shards that a usual mistake makes, by its hint."""
+    n, places = len(x), range(devices)
+    short, long, rest = n // devices, -(-n // devices), n % devices
+
+    def cut(*lengths: int) -> Hosts:
+        return [x[sum(lengths[:place]) : sum(lengths[: place + 1])] for place in places]
+
+    return {
+        f"{n} samples on {devices} devices leave a remainder of {rest}, which is lost: every sample must be in one "
+        "shard.": cut(*[short] * devices),
+        "The last device has all of the remainder. Give one sample more to each of the first devices.": cut(
+            *[short] * (devices - 1), short + rest
+        ),
+        "The first device has all of the remainder. Give one sample more to each of the first devices.": cut(
+            short + rest, *[short] * (devices - 1)
+        ),
+        "The longer shards come last. Here, as in NumPy's array_split, they come first.": cut(
+            *[short] * (devices - rest), *[short + 1] * rest
+        ),
+        "Each shard but the last is as long as the first: the last one has too little to do. Shards differ by at most "
+        "one sample.": [x[place * long : (place + 1) * long] for place in places],
+        "The samples are dealt out like cards. A shard is a run of samples that lie side by side.": [
+            x[place::devices] for place in places
+        ],
+        f"Every device has the whole batch. Give each a shard of {short} or {long} samples.": [x] * devices,
+    }
 
 
 def sharded_step(draw: random.Random) -> Iterator[Case]:
@@ -108,60 +113,51 @@ def sharded_step(draw: random.Random) -> Iterator[Case]:
         ("3 devices, 2 numbers: the last shard is empty", 2, 3, 1),
         ("2 devices, 4 numbers, two steps", 4, 2, 2),
     ):
-        yield [_sharded_step(title, length, devices, steps, RATES)]
+        grads = [10.0**device * onp.arange(1, length + 1, dtype="float32") for device in range(devices)]
+        yield [_sharded_step(title, grads, onp.ones(length, "float32"), steps, RATES)]
     others = []
     for devices in (1, 2, 3, 3, 4, 4, 5, 6):
         length, steps = draw.randint(1, 4 * devices), draw.randint(1, 3)
         rates = dict(lr=draw.randint(1, 9) / 16, momentum=draw.randint(1, 9) / 10, batch_size=draw.randint(1, 40))
         title = f"{plural(devices, 'device')}, {plural(length, 'number')}, {plural(steps, 'step')}"
-        others.append(_sharded_step(title, length, devices, steps, rates, draw))
+        *grads, old = (onp.array([draw.randint(-99, 99) for _ in range(length)], "float32") for _ in range(devices + 1))
+        others.append(_sharded_step(title, grads, old, steps, rates))
     yield others
 
 
-def _sharded_step(
-    title: str, length: int, devices: int, steps: int, rates: Dict[str, float], draw: Optional[random.Random] = None
-) -> Trial:
+def _sharded_step(title: str, grads: Hosts, old: Any, steps: int, rates: Dict[str, float]) -> Trial:
+    """``grads``: each device's; ``old``: the velocity, before its shards are given to the devices."""
     lr, momentum, batch_size = rates.values()
-    borders = bounds(length, devices)
-    start = onp.arange(1, length + 1, dtype="float32")
-    grads = [10.0**device * onp.arange(1, length + 1, dtype="float32") for device in range(devices)]
-    old = onp.ones(length, dtype="float32")
-    if draw:
-        *grads, old = (onp.array([draw.randint(-99, 99) for _ in range(length)], "float32") for _ in [*grads, old])
-    total = sum(grads)
+    devices, borders = len(grads), bounds(len(old), len(grads))
+    start = onp.arange(1, len(old) + 1, dtype="float32")
+    total = [sum(grads)] * devices
 
-    def labelled(params: Sequence[Any], velocity: Sequence[Any]) -> Values:
-        return {
-            **{f"parameters on cpu({device})": x for device, x in enumerate(params)},
-            **{f"velocity on cpu({device})": velocity[device][a:b] for device, (a, b) in enumerate(borders)},
-        }
-
-    def after(grad: Any, divisor: float = batch_size, gathered: bool = True, keep: bool = True) -> Values:
-        """``grad(device)``: what this device takes for the gradient of its shard."""
-        params, velocity = [start.copy() for _ in range(devices)], [old.copy() for _ in range(devices)]
+    def after(grads: Hosts, divisor: float = batch_size, gathered: bool = True, keep: bool = True) -> Values:
+        """``grads``: of which each device takes its shard."""
+        params, velocity = [start.copy() for _ in range(devices)], [old[a:b] for a, b in borders]
         for _ in range(steps):
             for device, (a, b) in enumerate(borders):
-                moved = momentum * velocity[device] + grad(device) / divisor
+                moved = momentum * velocity[device] + grads[device][a:b] / divisor
                 for other in range(devices) if gathered else [device]:
-                    params[other][a:b] -= lr * moved[a:b]
+                    params[other][a:b] -= lr * moved
                 velocity[device] = moved if keep else velocity[device]
-        return labelled(params, velocity)
+        return _state(params, velocity)
 
     mistakes = {
-        "Nothing has changed. Write into the arrays that were given: `x -= ...`, `y.copyto(x)`.": labelled(
-            [start] * devices, [old] * devices
+        "Nothing has changed. Write into the arrays that were given: `x -= ...`, `y.copyto(x)`.": _state(
+            [start] * devices, [old[a:b] for a, b in borders]
         ),
         "Each device has new parameters in its own shard alone. Send them to the others: the all-gather is missing.": (
-            after(lambda _: total, gathered=False)
+            after(total, gathered=False)
         ),
         "Each device used its own gradient. Its shard needs the sum of all devices' gradients: the reduce-scatter is "
-        "missing.": after(lambda device: grads[device]),
+        "missing.": after(grads),
         "Gradients are divided by the batch once more than they should be, by the devices: they are summed.": after(
-            lambda _: total, divisor=batch_size * devices
+            total, divisor=batch_size * devices
         ),
-        "The summed gradient is not divided by batch_size.": after(lambda _: total, divisor=1),
+        "The summed gradient is not divided by batch_size.": after(total, divisor=1),
         "The parameters move as they should in the first step, but the velocity is as it was. Write it into the array "
-        "that was given, or the next step lacks it.": after(lambda _: total, keep=False),
+        "that was given, or the next step lacks it.": after(total, keep=False),
     }
 
     def run(function: Function) -> Values:
@@ -171,13 +167,17 @@ def _sharded_step(
         for _ in range(steps):
             given = [backend.upload(grad, context) for grad, context in zip(grads, contexts)]
             function(list(params), given, list(own), lr, momentum, batch_size)
-        labels = [f"{what} on cpu({device})" for what in ("parameters", "velocity") for device in range(devices)]
-        return {label: x.asnumpy() for label, x in zip(labels, [*params, *own])}
+        return _state([x.asnumpy() for x in params], [x.asnumpy() for x in own])
 
     given: Values = {f"gradient on cpu({device})": grad for device, grad in enumerate(grads)}
     given.update({"parameters everywhere": start, "velocity everywhere": old, **rates})
     planned = _planned(borders, steps)
-    return Trial(title, given, after(lambda _: total), run, mistakes, planned=planned, judge=partial(_thrifty, planned))
+    return Trial(title, given, after(total), run, mistakes, planned=planned, judge=partial(_thrifty, planned))
+
+
+def _state(params: Sequence[Any], velocity: Sequence[Any]) -> Values:
+    both = {"parameters": params, "velocity": velocity}
+    return {f"{what} on cpu({device})": x for what, arrays in both.items() for device, x in enumerate(arrays)}
 
 
 def _planned(borders: Sequence[Tuple[int, int]], steps: int) -> Moves:

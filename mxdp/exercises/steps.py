@@ -81,49 +81,16 @@ def train_batch(draw: random.Random) -> Iterator[Case]:
 
 def _train_batch(title: str, samples: int, devices: int, steps: int, features: int = 2, lr: float = LR) -> Trial:
     X, y, first = _batch(samples, features)
-    record, sgd = Record(), partial(_sgd, lr=lr)
+    record = Record()
     shards = [(X[start:stop], y[start:stop]) for start, stop in bounds(samples, devices)]
 
-    def after(step: Any) -> Values:
-        """``step(replicas)`` gives the new ones."""
+    lengths = [stop - start for start, stop in bounds(samples, devices)]
+
+    def after(step: Step) -> Values:
         replicas = [first] * devices
         for _ in range(steps):
             replicas = step(replicas)
         return _labelled(replicas)
-
-    def grads(replicas: Sequence[Hosts]) -> List[Hosts]:
-        return [gradients(*shard, params) for shard, params in zip(shards, replicas)]
-
-    def divided(by: Any) -> Values:
-        """The sum of all gradients, divided by ``by(number of own samples)``."""
-        return after(
-            lambda replicas: [
-                sgd(params, _add(*grads(replicas)), by(len(shard[0]) or 1)) for params, shard in zip(replicas, shards)
-            ]
-        )
-
-    def mean_of_means(replicas: Sequence[Hosts]) -> List[Hosts]:
-        means = [[grad / (len(shard[0]) or 1) for grad in own] for own, shard in zip(grads(replicas), shards)]
-        return [sgd(params, _add(*means), devices) for params in replicas]
-
-    mistakes = {
-        "The parameters are as they were. Change them in place: `param -= lr / n * param.grad`.": after(
-            lambda replicas: replicas
-        ),
-        "Each replica took the gradient of its own shard, so the replicas differ now. Sum the gradients of all devices "
-        "before the update.": after(
-            lambda replicas: [sgd(params, own, samples) for params, own in zip(replicas, grads(replicas))]
-        ),
-        "The summed gradient is not divided: divide it by the number of samples in the batch.": divided(lambda _: 1),
-        "The summed gradient is divided by the length of a shard. It is the sum over the whole batch: divide it by "
-        "len(X), before X is split.": divided(lambda own: own),
-        "The gradient is averaged twice: over the batch and over the devices. Sum over the devices.": divided(
-            lambda _: samples * devices
-        ),
-        "That is the mean of the shards' means. With shards of different lengths it is not the batch's mean: sum, then "
-        "divide once by the batch.": after(mean_of_means),
-        "The step goes uphill: subtract the gradient.": divided(lambda _: -samples),
-    }
 
     def run(function: Function) -> Values:
         contexts = backend.devices(devices, "cpu")
@@ -135,10 +102,48 @@ def _train_batch(title: str, samples: int, devices: int, steps: int, features: i
         return _labelled([[param.asnumpy() for param in params] for params in own])
 
     given = {"X": X, "y": y, "w": first[0], "b": first[1], "lr": lr, "devices": devices}
-    lengths = [len(shard[0]) for shard in shards]
     planned, judge = _steps_moves(lengths, features, steps), partial(_parallel, lengths, features, steps)
-    right = divided(lambda _: samples)
-    return Trial(title, given, right, run, mistakes, planned=planned, judge=judge, record=record)
+    right, mistakes = _updates(shards, partial(_sgd, lr=lr))
+    hints = {text: after(step) for text, step in mistakes.items()}
+    return Trial(title, given, after(right), run, hints, planned=planned, judge=judge, record=record)
+
+
+Step = Callable[[List[Hosts]], List[Hosts]]
+"""The replicas after a step, from those before it."""
+
+
+def _updates(shards: Sequence[Tuple[Any, Any]], sgd: Callable[..., Hosts]) -> Tuple[Step, Dict[str, Step]]:
+    """The step that is right, and the step that a usual mistake makes, by its hint."""
+    devices, samples = len(shards), sum(len(X) for X, _ in shards)
+    lengths = [len(X) or 1 for X, _ in shards]
+
+    def grads(replicas: List[Hosts]) -> List[Hosts]:
+        return [gradients(*shard, params) for shard, params in zip(shards, replicas)]
+
+    def summed(*divisors: float) -> Step:
+        """With the sum of all gradients, which each replica divides by its own number."""
+        return lambda replicas: [
+            sgd(params, _add(*grads(replicas)), divisor) for params, divisor in zip(replicas, divisors)
+        ]
+
+    def mean_of_means(replicas: List[Hosts]) -> List[Hosts]:
+        means = [[grad / length for grad in own] for own, length in zip(grads(replicas), lengths)]
+        return [sgd(params, _add(*means), devices) for params in replicas]
+
+    return summed(*[samples] * devices), {
+        "The parameters are as they were. Change them in place: `param -= lr / n * param.grad`.": lambda it: it,
+        "Each replica took the gradient of its own shard, so the replicas differ now. Sum the gradients of all devices "
+        "before the update.": lambda it: [sgd(params, own, samples) for params, own in zip(it, grads(it))],
+        "The summed gradient is not divided: divide it by the number of samples in the batch.": summed(*[1] * devices),
+        "The summed gradient is divided by the length of a shard. It is the sum over the whole batch: divide it by "
+        "len(X), before X is split.": summed(*lengths),
+        "The gradient is averaged twice: over the batch and over the devices. Sum over the devices.": summed(
+            *[samples * devices] * devices
+        ),
+        "That is the mean of the shards' means. With shards of different lengths it is not the batch's mean: sum, then "
+        "divide once by the batch.": mean_of_means,
+        "The step goes uphill: subtract the gradient.": summed(*[-samples] * devices),
+    }
 
 
 def _steps_moves(lengths: Sequence[int], features: int, steps: int) -> Moves:

@@ -49,6 +49,7 @@ class Guard:
         self.beat = min(1.0, silent / 5) if silent else 1.0
         self.unsent = bytearray()
         self.rests: Dict[int, bytes] = {}  # of each stream, what has no end of line yet
+        self.streams: Dict[int, str] = {}  # what each is sent as
         self.stopped: Optional[float] = None
         # Its file is shared with the command; a file of a name could be left behind.
         self.file = tempfile.TemporaryFile()  # noqa: SIM115
@@ -61,17 +62,10 @@ class Guard:
         step, part = self.shared
         self.unsent += json.dumps({**message, "step": step, "part": part}).encode() + b"\n"
 
-    def run(self, command: List[str], environ: Dict[str, str]) -> int:
-        """Run the command to its end, and send all that it said.
-
-        Returns its exit status, or the signal that ended it, as a negative number; not 0 if other ranks wait for it.
-        """
-        wake, write_end = os.pipe()
-        os.set_blocking(write_end, False)
-        signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+    def start(self, command: List[str], environ: Dict[str, str]) -> Optional[int]:
+        """Start the command. Returns its exit status, a shell's, if it can't be started."""
         try:
-            child = subprocess.Popen(
+            self.child = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -83,22 +77,29 @@ class Guard:
         except OSError as error:
             self.send(err=f"{command[0]}: {error.strerror}")
             self.send(exit=127)
-            self.launcher.settimeout(self.silent or None)
-            self.launcher.sendall(self.unsent)
             return 127
-        assert child.stdout is not None
-        assert child.stderr is not None
-        streams = {child.stdout.fileno(): "out", child.stderr.fileno(): "err"}
+        assert self.child.stdout is not None
+        assert self.child.stderr is not None
+        self.streams = {self.child.stdout.fileno(): "out", self.child.stderr.fileno(): "err"}
+        return None
+
+    def run(self, command: List[str], environ: Dict[str, str]) -> int:
+        """Run the command to its end, and send all that it said.
+
+        Returns its exit status, or the signal that ended it, as a negative number; not 0 if other ranks wait for it.
+        """
+        wake, write_end = os.pipe()
+        os.set_blocking(write_end, False)
+        signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        status = self.start(command, environ)
         heard = time.monotonic()
-        next_beat, until, status = heard, float("inf"), None
-        while status is None or self.unsent or streams:
+        next_beat, until = heard, float("inf")
+        while status is None or self.unsent or self.streams:
             if time.monotonic() >= until:  # what else comes is of processes that the command has left
-                streams.clear()
-            readable = [
-                wake,
-                self.launcher.fileno(),
-                *(streams if status is not None or len(self.unsent) < LONGEST else ()),
-            ]
+                self.streams.clear()
+            full = status is None and len(self.unsent) >= LONGEST
+            readable = [wake, self.launcher.fileno(), *(() if full else self.streams)]
             ready = select.select(readable, [self.launcher] if self.unsent else [], [], self.beat)[0]
             now = time.monotonic()
             if self.launcher.fileno() in ready:
@@ -107,14 +108,14 @@ class Guard:
                     raise ConnectionError
                 heard = now
                 if WHERE in said and status is None and self.shared[1]:  # then World has a handler for it
-                    os.kill(child.pid, signal.SIGUSR2)
+                    os.kill(self.child.pid, signal.SIGUSR2)
             if wake in ready:
                 os.read(wake, 4096)
-            for stream in set(ready) & set(streams):
-                if not self.forward(stream, streams[stream]):
-                    del streams[stream]
+            for stream in set(ready) & set(self.streams):
+                if not self.forward(stream):
+                    del self.streams[stream]
             if status is None:
-                status = self.look(child.pid)
+                status = self.look()
                 if status is not None:
                     self.send(exit=status)
                     until = now + 0.5  # processes of the command's may hold its pipes
@@ -127,7 +128,7 @@ class Guard:
                 del self.unsent[: self.launcher.send(self.unsent)]
         return status or int(self.shared[1] == INSIDE)
 
-    def forward(self, stream: int, kind: str) -> bool:
+    def forward(self, stream: int) -> bool:
         """Put the lines that ``stream`` holds into the queue. Returns False at its end."""
         read = os.read(stream, LONGEST)
         *lines, rest = (self.rests.pop(stream, b"") + read).split(b"\n")
@@ -136,13 +137,13 @@ class Guard:
         else:
             self.rests[stream] = rest
         for line in lines:
-            self.send(**{kind: line.decode(errors="surrogateescape")})
+            self.send(**{self.streams[stream]: line.decode(errors="surrogateescape")})
         return bool(read)
 
-    def look(self, child: int) -> Optional[int]:
+    def look(self) -> Optional[int]:
         """The exit status, if the child has one. Notes whether it is stopped."""
         while True:
-            found, status = os.waitpid(child, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
+            found, status = os.waitpid(self.child.pid, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
             if not found:
                 return None
             if os.WIFEXITED(status):

@@ -40,6 +40,10 @@ class Job(Generic[Name]):
     cost: float = 1.0
     together: Optional[float] = None
 
+    def seconds(self, others: bool) -> float:
+        """While others run on other cores, or alone."""
+        return self.together if others and self.together is not None else self.cost
+
 
 @dataclass
 class _Running(Generic[Name]):
@@ -94,10 +98,7 @@ def simulate(
             # Go on to the next end of a job or of a push.
             slower = max(1.0, (len(running) + pushing) / cores)
             shared = min(len(running), cores) > 1
-            seconds = [
-                slower * (each.job.cost if not shared or each.job.together is None else each.job.together)
-                for each in running
-            ]
+            seconds = [slower * each.job.seconds(shared) for each in running]
             push_seconds = push * slower
             step = min([each.left * own for each, own in zip(running, seconds)] + [push_left * push_seconds] * pushing)
             now += step

@@ -147,34 +147,22 @@ def predict_step(network: Network, cluster: Cluster, batch: float, way: Way = Wa
     shared = _shared(cluster, passes, passes, network.python)
     wait = network.spread * slowest(cluster.count)
     slower = (1 + wait) * shared / passes if passes else 1.0
-    now, spans = 0.0, []
-
-    def go_on(name: str, seconds: float) -> None:
-        nonlocal now
-        spans.append(Span(COMPUTE, name, now, now + seconds))
-        now += seconds
-
-    for _ in range(way.accumulate):
-        go_on("Python and starts", slower * network.fixed if passes else shared * (1 + wait))
-        for layer in network.layers:
-            go_on(f"forward {layer.name}", slower * batch * layer.forward)
-        ready = []
-        for layer in reversed(network.layers):
-            go_on(f"backward {layer.name}", slower * batch * layer.backward)
-            ready.append(now)
-    computed = now
+    starts = slower * network.fixed if passes else shared * (1 + wait)
+    spans, ready = _passes(network, starts, slower * batch, way.accumulate)
+    computed = spans[-1].stop
     actions = (ADD,) if way.shard_optimizer else (ADD, COPY)
     total, free = ExchangeTime(), 0.0
-    for number, (nbytes, since) in enumerate(_buckets(network, ready[::-1], way.bucket)):
+    for number, (nbytes, since) in enumerate(_buckets(network, ready, way.bucket)):
         cost = cluster.exchange(way.allreduce, nbytes, actions)
         start = max(free, since if cluster.overlap else computed)
         free = start + cost.seconds
         spans.append(Span(LINKS, f"bucket {number}", start, free))
         total = total.and_then(cost)
-    now = max(now, free)
+    now = max(computed, free)
     part = network.update / (cluster.count if way.shard_optimizer else 1)
     update = _shared(cluster, part, part)
-    go_on("update", update)
+    spans.append(Span(COMPUTE, "update", now, now + update))
+    now += update
     if way.shard_optimizer:
         cost = cluster.exchange(way.allreduce, NUMBER * network.parameters, (COPY,))
         spans.append(Span(LINKS, "parameters", now, now + cost.seconds))
@@ -190,6 +178,20 @@ def predict_step(network: Network, cluster: Cluster, batch: float, way: Way = Wa
     alone = times * passes + network.update
     done = tuple(span for span in spans if span.stop > span.start)
     return Prediction(now, times * batch * cluster.count, alone, lost, done)
+
+
+def _passes(network: Network, starts: float, samples: float, times: int) -> Tuple[List[Span], List[float]]:
+    """The spans of so many passes, one after another, and when the last one has each layer's gradient."""
+    work = [
+        ("Python and starts", starts),
+        *((f"forward {layer.name}", samples * layer.forward) for layer in network.layers),
+        *((f"backward {layer.name}", samples * layer.backward) for layer in reversed(network.layers)),
+    ]
+    spans: List[Span] = []
+    for name, seconds in work * times:
+        now = spans[-1].stop if spans else 0.0
+        spans.append(Span(COMPUTE, name, now, now + seconds))
+    return spans, [span.stop for span in spans[: -len(network.layers) - 1 : -1]]
 
 
 def _shared(cluster: Cluster, seconds: float, busy: float, python: float = 0.0) -> float:
