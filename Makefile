@@ -8,7 +8,7 @@ BACKEND ?=
 PYTHON ?=
 VENV ?= .venv
 ARGS ?=
-# The committed results: one folder for each machine, named after its processor, with those of `quick` inside.
+# The committed results: one folder for each machine, named after its processor.
 MACHINE ?= $(shell tools/machine.sh)
 REFERENCE_ARGS ?= run all profile --preset full --processes 3
 

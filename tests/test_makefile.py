@@ -304,12 +304,10 @@ def test_targets_install_first_and_hand_on_what_they_are_given() -> None:
     assert make("-n", "torture", *given) == [install, ".venv/bin/python tools/torture.py -k ring"]
     reference = make("-n", "reference", "REFERENCE_ARGS=run epochs", "MACHINE=here")
     assert reference[1].split()[2:] == ["mxdp.experiments", "run", "epochs", "--out", "experiments/reference/here"]
-    _, full, quick, tables = make("-n", "reference", "MACHINE=here")
-    here = "experiments/reference/here"
-    assert full.split()[3:] == ["run", "all", "profile", "--preset", "full", "--out", here]
-    assert quick.split()[3:] == ["run", "all", "profile", "--preset", "quick", "--out", f"{here}/quick"]
+    _, full, tables = make("-n", "reference", "MACHINE=here", "ARGS=--stale")
+    assert full.split()[3:9] == ["run", "all", "profile", "--preset", "full", "--processes"]
+    assert full.split()[9:] == ["3", "--out", "experiments/reference/here", "--stale"]
     assert tables == ".venv/bin/python tools/tables.py"
-    assert all(line.endswith(" --stale") for line in make("-n", "reference", "ARGS=--stale")[1:3])
     for machine in ("amd-epyc-2-cores", "without-results"):
         folder = "experiments/reference/amd-epyc-2-cores"
         assert make("-n", "report", f"MACHINE={machine}")[1].split()[2:] == ["mxdp.experiments", "report", folder]

@@ -111,17 +111,21 @@ def test_a_site_with_a_warning_fails(tmp_path, monkeypatch, status):
         file = tmp_path / f"{page}.md"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("# Title")
-    words = []
+    run = tmp_path / "experiments" / "reference" / "some-machine" / "epochs" / "2025-01-02T030405.json"
+    run.parent.mkdir(parents=True)
+    run.touch()
+    words, shown = [], []
     build = SimpleNamespace(build_main=lambda given: words.extend(given) or status)
     lessons = SimpleNamespace(ROOT=tmp_path, LESSONS=tmp_path / "lessons", write=lambda folder: None)
     monkeypatch.setitem(sys.modules, "sphinx.cmd.build", build)
     monkeypatch.setitem(sys.modules, "notebooks", lessons)
     monkeypatch.setattr("mxdp.plans.__main__.main", lambda arguments: 0)
-    monkeypatch.setattr("mxdp.experiments.report.page.write_report", lambda folder: None)
+    monkeypatch.setattr("mxdp.experiments.show.page.write_report", lambda folder: shown.extend(folder.glob("*/*")))
     monkeypatch.setattr(sys, "argv", ["site.py", str(tmp_path / "site")])
     with pytest.raises(SystemExit) as ended:
         runpy.run_path(str(ROOT / "tools" / "site.py"), run_name="__main__")
     assert ended.value.code == status
+    assert [path.parts[-3:] for path in shown] == [("results", *run.parts[-2:])]
     assert {"-W", "--keep-going", str(tmp_path / "site")} <= set(words)
 
 

@@ -39,7 +39,7 @@ ROOMS = (
     "experiments/lab",
     "experiments/oracle.py",
 )
-RUNNER = "experiments/test_run.py"
+RUNNER = "experiments/test_run.py experiments/test_ranks.py"
 LAUNCHER = " ".join(
     f"processes/test_{name}.py" for name in ("launch", "launcher_guard", "launcher_ends", "launcher_strangers")
 )
@@ -71,10 +71,9 @@ ELSEWHERE = {
     "collectives/shards.py": "gluon/test_sharded.py processes/test_sharded_ranks.py",
     "gluon/checks.py": "gluon/test_trainer.py",
     "gluon/checkpoint.py": "gluon/test_gluon_checkpoint.py",
-    "experiments/lab/child.py": RUNNER,
-    "experiments/lab/start.py": f"{RUNNER} experiments/test_ranks.py",
-    "experiments/many_processes/exchanges.py": "experiments/test_ranks.py experiments/test_many_processes.py",
+    **{f"experiments/lab/{name}.py": RUNNER for name in ("run", "start", "child")},
     "experiments/lab/settings.py": "experiments/test_module.py",
+    "experiments/lab/rows.py": "experiments/test_rows.py experiments/test_run.py",
 }
 """Modules whose tests are not ``test_<module>.py`` in the folder of ``tests`` that has the name of their room."""
 SAMPLE = 240

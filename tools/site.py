@@ -14,17 +14,16 @@ import sys
 from pathlib import Path
 from typing import Dict, List
 
-from mxdp.experiments.report import page
 from notebooks import LESSONS, ROOT, write
 from sphinx.cmd.build import build_main
 
 import mxdp
 from mxdp import tracing
+from mxdp.experiments.show import page
 from mxdp.plans.__main__ import main as plans
 
 STAGE = ROOT / "build" / "site"
 FILES = STAGE / "extra" / "files"
-REFERENCE = ROOT / "experiments" / "reference" / "amd-epyc-2-cores"
 PAGES: Dict[Path, str] = {
     ROOT / "README.md": "index.md",
     ROOT / "experiments" / "README.md": "results.md",
@@ -161,11 +160,11 @@ def stage() -> None:
             "",
         ]
     (STAGE / "plans.md").write_text("\n".join(frames))
-    results = STAGE / "extra" / "files" / "results"  # a copy, since a report draws its pictures beside the numbers
-    results.mkdir()
-    for name in (REFERENCE.name, "nvidia-h200", "intel-xeon-processor-2-cores"):
-        for file in REFERENCE.with_name(name).glob("*.json"):
-            shutil.copy(file, results)
+    results = FILES / "results"  # a copy, since a report draws its pictures beside the numbers
+    for run in (ROOT / "experiments" / "reference").glob("*/*/*.json"):  # of all machines
+        copy = results / run.parent.name / run.name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(run, copy)
     page.write_report(results)
 
 
