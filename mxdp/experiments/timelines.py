@@ -16,7 +16,7 @@ MOST_EVENTS = 20_000
 
 
 def recorded(action: Callable[[], Any], devices: Sequence[Device]) -> Dict[str, Any]:
-    """Run ``action`` in a recording: its timeline and the shares computed from it, for a row's ``metrics``. Waits.
+    """Run ``action`` in a recording: its timeline and the shares computed from it, for a row. Waits.
 
     Empty if there are more CPU devices than MXNet's profiler supports: it would end the process (see
     :mod:`mxdp.tracing`). Without a timeline, and with shares of 0, if no device had any work.
