@@ -72,8 +72,9 @@ ELSEWHERE = {
     "gluon/checks.py": "gluon/test_trainer.py",
     "gluon/checkpoint.py": "gluon/test_gluon_checkpoint.py",
     "experiments/lab/child.py": RUNNER,
-    "experiments/lab/start.py": f"{RUNNER} experiments/test_ranks.py",
-    "experiments/many_processes/exchanges.py": "experiments/test_ranks.py experiments/test_many_processes.py",
+    "experiments/lab/start.py": f"{RUNNER} experiments/test_case_ranks.py",
+    "experiments/many_processes/exchanges.py": "experiments/test_case_ranks.py experiments/test_many_processes.py",
+    "experiments/lab/ranks.py": "experiments/test_case_ranks.py",
     "experiments/lab/settings.py": "experiments/test_module.py",
 }
 """Modules whose tests are not ``test_<module>.py`` in the folder of ``tests`` that has the name of their room."""

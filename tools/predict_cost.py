@@ -10,9 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Dict, List
 
-from mxdp.experiments.report import style
-from mxdp.experiments.report.pictures import saved
-
+from mxdp.experiments.show import style
+from mxdp.experiments.show.pictures import saved
 from mxdp.plans.scaling.cluster import STEPS, patterns
 
 FILE = Path(__file__).resolve().parents[1] / "docs" / "predict-cost.svg"

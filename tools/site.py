@@ -14,12 +14,12 @@ import sys
 from pathlib import Path
 from typing import Dict, List
 
-from mxdp.experiments.report import page
 from notebooks import LESSONS, ROOT, write
 from sphinx.cmd.build import build_main
 
 import mxdp
 from mxdp import tracing
+from mxdp.experiments.show import page
 from mxdp.plans.__main__ import main as plans
 
 STAGE = ROOT / "build" / "site"
@@ -164,8 +164,9 @@ def stage() -> None:
     results = STAGE / "extra" / "files" / "results"  # a copy, since a report draws its pictures beside the numbers
     results.mkdir()
     for name in (REFERENCE.name, "nvidia-h200", "intel-xeon-processor-2-cores"):
-        for file in REFERENCE.with_name(name).glob("*.json"):
-            shutil.copy(file, results)
+        for folder in {path.parent for path in REFERENCE.with_name(name).glob("*/*.json")}:
+            if folder.name != "timelines":
+                shutil.copytree(folder, results / folder.name)
     page.write_report(results)
 
 

@@ -29,7 +29,7 @@ def measure(importable, tmp_path, monkeypatch):
     def measured(faults="none", together=False, **settings):
         monkeypatch.setenv("FAULTY_TOGETHER", str(int(together)))
         monkeypatch.setattr(faulty, "TOGETHER", together)
-        from conftest import little
+        from littles import little
 
         found = run.run(
             Question(faulty),
@@ -172,7 +172,7 @@ def test_a_process_that_can_not_be_started_is_its_cases_failure(measure, monkeyp
 
 def test_a_file_that_can_not_be_written_is_said_and_the_result_is_there(importable, tmp_path):
     import faulty
-    from conftest import little
+    from littles import little
 
     (tmp_path / "faulty").write_text("in the way")
     found = run.run(Question(faulty), "quick", little(Question(faulty)), tmp_path, quiet)

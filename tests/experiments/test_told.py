@@ -6,7 +6,7 @@ import copy
 import types
 
 import pytest
-from conftest import record
+from littles import record
 
 from mxdp.experiments.lab.module import Question
 from mxdp.experiments.lab.told import NO_ANSWER, Told, rows_of, sureness, told
