@@ -117,7 +117,7 @@ def test_a_site_with_a_warning_fails(tmp_path, monkeypatch, status):
     monkeypatch.setitem(sys.modules, "sphinx.cmd.build", build)
     monkeypatch.setitem(sys.modules, "notebooks", lessons)
     monkeypatch.setattr("mxdp.plans.__main__.main", lambda arguments: 0)
-    monkeypatch.setattr("mxdp.experiments.report.page.write_report", lambda folder: None)
+    monkeypatch.setattr("mxdp.experiments.show.page.write_report", lambda folder: None)
     monkeypatch.setattr(sys, "argv", ["site.py", str(tmp_path / "site")])
     with pytest.raises(SystemExit) as ended:
         runpy.run_path(str(ROOT / "tools" / "site.py"), run_name="__main__")

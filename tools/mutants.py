@@ -73,7 +73,6 @@ ELSEWHERE = {
     "gluon/checkpoint.py": "gluon/test_gluon_checkpoint.py",
     "experiments/lab/child.py": RUNNER,
     "experiments/lab/start.py": f"{RUNNER} experiments/test_case_ranks.py",
-    "experiments/many_processes/exchanges.py": "experiments/test_case_ranks.py experiments/test_many_processes.py",
     "experiments/lab/ranks.py": "experiments/test_case_ranks.py",
     "experiments/lab/settings.py": "experiments/test_module.py",
 }

@@ -230,5 +230,5 @@ class Ends:
 @pytest.mark.parametrize("at", range(5))
 def test_a_process_may_end_at_any_moment_between_two_looks_at_it(at, monkeypatch, tmp_path):
     """Seen: one that ended just after a look made the whole measurement fail with a StopIteration."""
-    monkeypatch.setattr(start, "_running", lambda commands, *_: nullcontext([Ends(at) for _ in commands]))
+    monkeypatch.setattr(start, "running", lambda commands, *_: nullcontext([Ends(at) for _ in commands]))
     assert start.wait_for([((), {})] * 2, [], 9.0, tmp_path / "log", None, lambda: None) is None
