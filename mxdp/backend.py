@@ -3,7 +3,6 @@
 ``mx``, ``np``, ``npx``, ``autograd`` and ``gluon`` are MXNet's modules. The first use of one prepares the process
 (:mod:`mxdp.process`), loads CUDA's libraries where ``mxnet-cu112`` is installed (:mod:`mxdp.cuda`), imports MXNet and
 turns its NumPy semantics on. If that fails it raises :class:`~mxdp.errors.BackendError`: one sentence, with the cure.
-So a program that only lists or shows results may import everything, and loads no MXNet.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ except ModuleNotFoundError as error:  # what installs MXNet may bring it
 
 
 class _Module(ModuleType):
-    """A module of MXNet's, imported when one of its names is first used. Then it gets all of them, so that they are
-    found as fast as in the module itself."""
+    """A module of MXNet's, imported when one of its names is first used: what only lists or shows results loads none.
+    Then it gets all of them, so that they are found as fast as in the module itself."""
 
     def __getattr__(self, name: str) -> Any:
         if "mxnet" not in sys.modules:
@@ -74,14 +73,12 @@ np: Any = _Module("mxnet.numpy")
 npx: Any = _Module("mxnet.numpy_extension")
 autograd: Any = _Module("mxnet.autograd")
 gluon: Any = _Module("mxnet.gluon")
-
 NDArray = Any  # an array of np
 Device = Any  # mx.Context
 HostArray = npt.NDArray[Any]
 Batch = Union[HostArray, NDArray]
 Devices = Sequence[Device]
 Shares = Optional[Sequence[float]]
-
 
 DTYPES = ("float16", "float32", "float64", "uint8", "int8", "int32", "int64", "bool")
 """Of MXNet's arrays."""

@@ -39,7 +39,7 @@ ROOMS = (
     "experiments/lab",
     "experiments/oracle.py",
 )
-RUNNER = "experiments/test_run.py experiments/test_ranks.py"
+RUNNER = "experiments/test_run.py experiments/test_case_ranks.py"
 LAUNCHER = " ".join(
     f"processes/test_{name}.py" for name in ("launch", "launcher_guard", "launcher_ends", "launcher_strangers")
 )
@@ -72,6 +72,7 @@ ELSEWHERE = {
     "gluon/checks.py": "gluon/test_trainer.py",
     "gluon/checkpoint.py": "gluon/test_gluon_checkpoint.py",
     **{f"experiments/lab/{name}.py": RUNNER for name in ("run", "start", "child")},
+    "experiments/lab/ranks.py": "experiments/test_case_ranks.py",
     "experiments/lab/settings.py": "experiments/test_module.py",
     "experiments/lab/rows.py": "experiments/test_rows.py experiments/test_run.py",
 }

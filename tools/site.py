@@ -161,7 +161,7 @@ def stage() -> None:
         ]
     (STAGE / "plans.md").write_text("\n".join(frames))
     results = FILES / "results"  # a copy, since a report draws its pictures beside the numbers
-    for run in (ROOT / "experiments" / "reference").glob("*/*/*.json"):  # of all machines
+    for run in (ROOT / "experiments" / "reference").glob("*/*/[0-9]*.json"):  # of all machines
         copy = results / run.parent.name / run.name
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(run, copy)

@@ -35,9 +35,6 @@ def parser() -> argparse.ArgumentParser:
 
     run = commands.add_parser("run", help="run experiments: tables, and a report in --out")
     run.add_argument("names", nargs="+", metavar="NAME", help="see 'list'; 'all' for all but profile")
-    run.add_argument(
-        "--preset", default="quick", help="quick (default), full, or a TOML file with a table per experiment"
-    )
     _add_settings(run)
     run.add_argument("--out", type=Path, metavar="DIR", help="folder for results (default: runs/<date-time>)")
     run.add_argument(
@@ -63,7 +60,6 @@ def parser() -> argparse.ArgumentParser:
     compare.add_argument("a", metavar="A", help="a folder or a commit; or a folder of results, which is only shown")
     compare.add_argument("b", metavar="B", help="the same of the other")
     compare.add_argument("names", nargs="*", metavar="NAME", help="the experiments to measure")
-    compare.add_argument("--preset", default="quick", help="as of run")
     _add_settings(compare)
     compare.add_argument("--json", action="store_true", help="for programs")
 
@@ -76,6 +72,9 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _add_settings(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--preset", default="quick", help="quick (default), full, or a TOML file with a table per experiment"
+    )
     command.add_argument("--devices", type=_counts, metavar="N,N", help="numbers of devices to compare, as in 1,2")
     command.add_argument(
         "--kind", choices=("auto", "cpu", "gpu"), help="kind of devices (auto: GPUs where there are enough)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from conftest import little
+from littles import little
 
 from mxdp.errors import UsageError
 from mxdp.experiments.data_parallel import batch_scaling

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from conftest import little
+from littles import little
 
 from mxdp.backend import devices
 from mxdp.experiments.data_parallel import break_even as question

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as onp
 import pytest
-from conftest import little
+from littles import little
 
 from mxdp.experiments.lab import result
 from mxdp.experiments.lab.module import Skipped, discover, lacking

@@ -3,7 +3,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from conftest import little
+from littles import little
 
 from mxdp import memory
 from mxdp.backend import mx, np

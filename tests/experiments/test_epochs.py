@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from conftest import little
+from littles import little
 
 from mxdp.backend import mx
 from mxdp.experiments.data_parallel import account, epochs

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as onp
 import pytest
-from conftest import little
+from littles import little
 
 from mxdp.backend import mx
 from mxdp.experiments.automatic_parallelism import graph

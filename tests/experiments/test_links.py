@@ -4,7 +4,7 @@ import json
 from dataclasses import asdict
 
 import pytest
-from conftest import little
+from littles import little
 
 from mxdp.backend import mx
 from mxdp.engine import prepare

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as onp
 import pytest
-from conftest import little
+from littles import little
 
 from mxdp.backend import mx
 from mxdp.errors import BackendError

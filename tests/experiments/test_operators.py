@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from conftest import little
+from littles import little
 
 from mxdp.experiments.automatic_parallelism import operators
 from mxdp.experiments.automatic_parallelism.products import Products

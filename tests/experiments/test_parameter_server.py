@@ -4,7 +4,7 @@ import ctypes
 from dataclasses import replace
 
 import pytest
-from conftest import little
+from littles import little
 
 from mxdp import cuda, process
 from mxdp.backend import mx

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from conftest import little
+from littles import little
 
 from mxdp.backend import mx, np
 from mxdp.errors import UsageError
@@ -17,7 +17,9 @@ CPU = mx.cpu(0)
 
 def test_its_cases_are_those_of_the_other_question_in_one_process_with_its_settings(monkeypatch):
     own = two_jobs.cases(little(Question(two_jobs)))
-    assert [vars(case) for case in CASES] == [vars(case) for case in own]
+    assert [(case.label, case.settings, case.environment) for case in CASES] == [
+        (case.label, case.settings, case.environment) for case in own
+    ]
     assert {case.devices for case in profile.cases(little(Question(profile), devices=[3]))} == {3}
     assert profile.expect(SETTINGS, 2).startswith("What two-jobs expects: ")
     monkeypatch.setattr(two_jobs, "cases", lambda s: [Case("2 processes", processes=2), Case("alone")])

@@ -3,7 +3,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from conftest import little
+from littles import little
 
 from mxdp import process
 from mxdp.backend import gluon, mx, np

@@ -8,7 +8,7 @@ import re
 
 import numpy as onp
 import pytest
-from conftest import record
+from littles import record
 
 from mxdp.errors import MxdpError, UsageError
 from mxdp.experiments.lab import result

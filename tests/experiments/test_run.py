@@ -29,7 +29,7 @@ def measure(importable, tmp_path, monkeypatch):
     def measured(faults="none", together=False, **settings):
         monkeypatch.setenv("FAULTY_TOGETHER", str(int(together)))
         monkeypatch.setattr(faulty, "TOGETHER", together)
-        from conftest import little
+        from littles import little
 
         found = run.run(
             Question(faulty),
@@ -172,7 +172,7 @@ def test_a_process_that_can_not_be_started_is_its_cases_failure(measure, monkeyp
 
 def test_a_file_that_can_not_be_written_is_said_and_the_result_is_there(importable, tmp_path):
     import faulty
-    from conftest import little
+    from littles import little
 
     (tmp_path / "faulty").write_text("in the way")
     found = run.run(Question(faulty), "quick", little(Question(faulty)), tmp_path, quiet)
@@ -230,5 +230,5 @@ class Ends:
 @pytest.mark.parametrize("at", range(5))
 def test_a_process_may_end_at_any_moment_between_two_looks_at_it(at, monkeypatch, tmp_path):
     """Seen: one that ended just after a look made the whole measurement fail with a StopIteration."""
-    monkeypatch.setattr(start, "_running", lambda commands, *_: nullcontext([Ends(at) for _ in commands]))
+    monkeypatch.setattr(start, "running", lambda commands, *_: nullcontext([Ends(at) for _ in commands]))
     assert start.wait_for([((), {})] * 2, [], 9.0, tmp_path / "log", None, lambda: None) is None

@@ -6,7 +6,7 @@ import time
 
 import numpy as onp
 import pytest
-from conftest import little
+from littles import little
 
 from mxdp.backend import mx, np, npx
 from mxdp.datasets.minibatches import Stream

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from conftest import little
+from littles import little
 
 from mxdp.collectives.shards import ShardedSync
 from mxdp.experiments.data_parallel import sharded_optimizer

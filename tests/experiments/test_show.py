@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 import matplotlib
 import pytest
-from conftest import record
+from littles import record
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text

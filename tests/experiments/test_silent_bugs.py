@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from conftest import little
+from littles import little
 
 from mxdp.experiments.data_parallel import bugs, silent_bugs
 from mxdp.experiments.data_parallel.bugs import ADAM, BUGS, SGD

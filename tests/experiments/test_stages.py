@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from conftest import little
+from littles import little
 from test_split import parameters, told
 
 from mxdp.backend import mx

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as onp
 import pytest
-from conftest import little
+from littles import little
 
 from mxdp.backend import devices
 from mxdp.experiments.lab.module import Question

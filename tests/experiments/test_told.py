@@ -6,10 +6,11 @@ import copy
 import types
 
 import pytest
-from conftest import record
+from littles import record
 
 from mxdp.experiments.lab.module import Question
-from mxdp.experiments.lab.told import NO_ANSWER, Told, rows_of, sureness, told
+from mxdp.experiments.lab.told import NO_ANSWER, Told, rows_of, told
+from mxdp.experiments.show.words import Shown, sureness
 
 
 def question(tell):
@@ -83,4 +84,4 @@ def test_rows_are_found_by_what_they_are():
 )
 def test_it_says_what_an_interval_is_of(runs, words):
     results = [record()] * runs
-    assert sureness(results, Told(rows_of(results))).startswith(words)
+    assert sureness(Shown(None, results, Told(rows_of(results)))).startswith(words)

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from unittest.mock import MagicMock
 
 import pytest
-from conftest import little
+from littles import little
 
 from mxdp.experiments import twins
 from mxdp.experiments.lab import Case, Number, Row, Skipped, Told

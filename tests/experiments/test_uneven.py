@@ -6,7 +6,7 @@ import time
 
 import psutil
 import pytest
-from conftest import little
+from littles import little
 
 from mxdp.experiments.data_parallel import uneven
 from mxdp.experiments.data_parallel.training import synced_step

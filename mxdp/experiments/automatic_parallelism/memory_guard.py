@@ -197,7 +197,7 @@ def tell(t, s):
     t.column("measured_bytes", "measured MB", ".1f", 1 / MB, about=about)
     t.column("of_needs", "of needs", ".3f", spread=True, about="their ratio")
     t.column("at_once", "at once", ".0f", about="the number of results at a time")
-    t.column("seconds", "ms", scale=1e3)
+    t.column("seconds", "ms", scale=1e3, about="the time of the attempt")
     t.note("The reference starts without a guard; the system sets the limit.")
     t.draw(partial(_draw, list(t), s.limit_bytes))
     at_most = "The job takes at most 1.1 times the memory that was predicted before its start, whole and in slices."

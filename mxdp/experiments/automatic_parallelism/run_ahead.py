@@ -198,11 +198,11 @@ def tell(t, s):
         row.of_first = row.seconds / first.seconds
         if first is pushed:
             row.us_an_op = row.seconds * 1e6 / s.additions
-    t.column("seconds", "ms", scale=1e3)
+    t.column("seconds", "ms", scale=1e3, about="the time of a round")
     t.column("of_first", "of first", ".2f", spread=True, about="the time over that of the first row of its kind")
     t.column("peak_bytes", "peak MB", ".1f", 1e-6, about="the most that the process grew in a round")
     t.column("ahead", form=".0f", about="the most steps pushed and not done")
-    t.column("us_an_op", "µs an op", ".1f")
+    t.column("us_an_op", "µs an op", ".1f", about="the time of an addition")
     t.note(
         "The first rows: two epochs of LeNet. The next rows: the time until Python goes on after it has pushed several "
         "products. The last rows: y = x + 1, many times."

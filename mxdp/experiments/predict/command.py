@@ -13,7 +13,7 @@ from typing import Any, Dict, List, Sequence, Tuple
 from mxdp import process
 from mxdp.errors import MxdpError, UsageError
 from mxdp.experiments.predict import inputs, published
-from mxdp.experiments.predict.inputs import ASSUMED, GIVEN, HERE, PUBLISHED, Known, Machine
+from mxdp.experiments.predict.inputs import ASSUMED, GIVEN, HERE, PUBLISHED, Known, KnownMachine
 from mxdp.experiments.predict.ways import HEADINGS, Predicted, predicted
 from mxdp.plans.scaling.cluster import Cluster
 from mxdp.plans.scaling.step import Network
@@ -87,14 +87,14 @@ def main(options: argparse.Namespace) -> None:
     _print("What this starts from", ("number", "value", "is"), values)
 
 
-def _machine(options: argparse.Namespace) -> Machine:
+def _machine(options: argparse.Namespace) -> KnownMachine:
     """The one that was named, or the usual one, with the changes that were asked for."""
     if options.machine:
         found = inputs.machine(options.machine)
     else:
         (inside, one), (between, other) = inputs.link("nvlink", "inside"), inputs.link("100gbe", "between")
         cluster = Cluster(DEVICES, NODES, inside, between)
-        found = Machine(cluster, [*one, *other, *inputs.how_it_works(cluster, ASSUMED)], {}, "")
+        found = KnownMachine(cluster, [*one, *other, *inputs.how_it_works(cluster, ASSUMED)], {}, "")
     known = found.known
     changes: Dict[str, Any] = {}
     for name, text in (("inside", options.inside), ("between", options.link)):
@@ -112,7 +112,7 @@ def _machine(options: argparse.Namespace) -> Machine:
     return found._replace(cluster=cluster, known=known)
 
 
-def _network(options: argparse.Namespace, machine: Machine, batch: int) -> Tuple[Network, List[Known]]:
+def _network(options: argparse.Namespace, machine: KnownMachine, batch: int) -> Tuple[Network, List[Known]]:
     try:
         shape = tuple(inputs.whole(int(each), "--input") for each in options.input.split(","))
     except ValueError:

@@ -50,7 +50,7 @@ class Known(NamedTuple):
     source: str = ""
 
 
-class Machine(NamedTuple):
+class KnownMachine(NamedTuple):
     """A cluster, and what is known of it; how many samples a second one of its devices takes, by network, and who says
     so."""
 
@@ -87,7 +87,7 @@ def _link_known(where: str, of: Link, mark: str, source: str, start: str = ASSUM
     ]
 
 
-def machine(name: str) -> Machine:
+def machine(name: str) -> KnownMachine:
     """A machine of this package by its name, or from a TOML file.
 
     Raises:
@@ -131,7 +131,7 @@ def machine(name: str) -> Machine:
         whole(cores, f"{path}: cores")
     cluster = Cluster(devices, nodes, **links, add=seconds, overlap=overlap, cores=cores)
     known += how_it_works(cluster, GIVEN if {"overlap", "cores"} & set(data) else ASSUMED)
-    return Machine(cluster, known, speeds, str(rates.get("source", "")))
+    return KnownMachine(cluster, known, speeds, str(rates.get("source", "")))
 
 
 def how_it_works(cluster: Cluster, mark: str) -> List[Known]:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 import pytest
-from conftest import little
+from littles import little
 
 from mxdp.backend import mx
 from mxdp.collectives import AllReduce
