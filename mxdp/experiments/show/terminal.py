@@ -91,7 +91,7 @@ def _written(value: Any, column: Column) -> str:
         return "yes" if all(value.values) else "no"
     if isinstance(value, Number):
         text = _written(value.median, column)
-        ends = [end for end in (value.low, value.high) if column.spread and end is not None]
+        ends = [end for end in (value.low, value.high) if column.spread and end is not None and value.low != value.high]
         return f"{text} ({'-'.join(_written(end, column) for end in ends)})" if ends else text
     if isinstance(value, bool):
         return "yes" if value else "no"
