@@ -127,7 +127,9 @@ def test_the_tool_writes_what_differs_and_names_it(tmp_path):
         (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, tmp_path / name)
     folder = tmp_path / tables.FOLDER.relative_to(ROOT) / "epochs"
     (path,) = folder.glob("*.json")
-    result.write({**result.read(path), "elapsed_seconds": 1}, folder.parent)
+    changed = {**result.read(path), "elapsed_seconds": 1}
+    path.unlink()
+    result.write(changed, folder.parent)
 
     def tool():
         command = [sys.executable, "tools/tables.py"]

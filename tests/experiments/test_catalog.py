@@ -27,7 +27,7 @@ GATHERED = {
     *("combined", "latency-throughput", "layerwise", "pipeline", "strategies", "tiles"),  # test_split, test_stages
     *("links", "parameter-server", "parallel-evaluation", "silent-bugs"),
 }
-"""What these compare was copied to one device first, or is a count: tests of their own spoil each device."""
+"""What these compare was copied to one device first, or is a count: their own tests have broken variants."""
 ON_GPUS = ("torch-two-jobs", "torch-copy-overlap")
 """Whose one claim is judged on GPUs alone."""
 

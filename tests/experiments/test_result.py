@@ -21,6 +21,12 @@ def test_what_is_written_is_read_back_under_its_question_and_its_start(tmp_path)
     assert result.read(path) == record(question="Süße?")
 
 
+def test_a_run_that_began_in_the_same_second_overwrites_nothing(tmp_path):
+    paths = [result.write(record(preset=preset), tmp_path) for preset in ("quick", "full", "mine")]
+    assert [result.read(path)["preset"] for path in paths] == ["quick", "full", "mine"]
+    assert [run["preset"] for run in result.read_folder(tmp_path)["fake"]] == ["quick", "full", "mine"]
+
+
 def test_what_json_lacks_is_null_and_numpy_is_plain():
     values = [math.nan, math.inf, onp.float32(0.5), onp.int64(3), onp.bool_(True), onp.array([1.0, onp.nan]), (1,)]
     assert result.plain(values) == [None, None, 0.5, 3, True, [1.0, None], [1]]

@@ -170,6 +170,19 @@ def test_a_process_that_can_not_be_started_is_its_cases_failure(measure, monkeyp
     assert "its process could not be started" in found["error"]
 
 
+def test_a_file_that_can_not_be_written_does_not_hide_an_interrupt(importable, tmp_path, monkeypatch):
+    import faulty
+    from littles import little
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    (tmp_path / "faulty").write_text("in the way")
+    monkeypatch.setattr(run, "measure", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run.run(Question(faulty), "quick", little(Question(faulty)), tmp_path, quiet)
+
+
 def test_a_file_that_can_not_be_written_is_said_and_the_result_is_there(importable, tmp_path):
     import faulty
     from littles import little

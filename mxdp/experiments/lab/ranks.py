@@ -1,4 +1,4 @@
-"""How the processes of one case are started, and know which of them they are. Imports no MXNet.
+"""Starts the processes of one case, and tells each its rank. Imports no MXNet.
 
 Each process runs the same command. An engine that exchanges something has its own way to start it::
 

@@ -57,7 +57,10 @@ def write(result: Mapping[str, Any], folder: Union[str, Path]) -> Path:
     if wrong:
         raise ValueError(f"not a result: {wrong}")
     stamp = re.sub(r"[+-]\d\d:?\d\d$|:", "", record["started"])
-    path = Path(folder, str(record["experiment"]), f"{stamp}.json")
+    path, again = Path(folder, str(record["experiment"]), f"{stamp}.json"), 1
+    while path.exists():  # of another run that began in the same second
+        again += 1
+        path = path.with_name(f"{stamp}_{again}.json")
     write_beside(path, json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
     return path
 

@@ -18,7 +18,7 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Seque
 
 CONFIDENCE = 0.95
 RUNS = 6
-"""From so many runs on an interval is one of runs; with fewer values there is none at all."""
+"""An interval is one of runs where there are at least this many. Fewer values than this give no interval."""
 Value = Optional[float]
 
 

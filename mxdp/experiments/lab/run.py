@@ -258,8 +258,9 @@ def run(question: Question, preset: str, settings: Settings, folder: Path, progr
         measure([one], progress)
     except UsageError:
         raise
-    except BaseException:
-        result.write(one.result(), folder)
+    except KeyboardInterrupt:
+        with suppress(MxdpError, ValueError):  # a full disk must not hide the interrupt
+            result.write(one.result(), folder)
         raise
     record = one.result()
     try:
