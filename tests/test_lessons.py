@@ -14,9 +14,10 @@ import pytest
 from mxdp import evaluate, get_params, init_lenet
 from mxdp.backend import devices
 from mxdp.datasets import load
+from mxdp.datasets.minibatches import Stream
 from mxdp.experiments.lab.module import discover
 from mxdp.experiments.lab.settings import resolve
-from mxdp.training import train_epochs
+from mxdp.training import TrainStep, train_steps
 
 ROOT = Path(__file__).parents[1]
 LESSONS = sorted((ROOT / "experiments" / "lessons").glob("*.py"))
@@ -77,11 +78,13 @@ def test_the_classroom_preset_trains():
     sizes = resolve([discover()["epochs"]], str(preset), {})[1]["epochs"]
     data, params = load(sizes["data"], seed=sizes["seed"]), init_lenet(sizes["seed"])
     replicas = [get_params(params, device) for device in devices(2, "cpu")]
-    training = train_epochs(
-        data.train, replicas, devices(2, "cpu"), sizes["batch_size"], sizes["lr"], sizes["samples"], sizes["seed"]
+    stream, step = (
+        Stream(data.train, sizes["batch_size"], sizes["seed"]),
+        TrainStep(replicas, devices(2, "cpu"), sizes["lr"]),
     )
     accuracies = []
-    for _, _ in zip(range(sizes["processes"] * sizes["rounds"]), training):
+    for _ in range(sizes["processes"] * sizes["rounds"]):
+        train_steps(stream.take(sizes["samples"]), step)
         accuracies.append(evaluate(data.test, replicas))
         if accuracies[-1] > 0.9:  # the rounds after it are only for the clock
             return

@@ -65,8 +65,8 @@ class GradientSync:
     used the parameter, or the device or rank had no samples. It still holds the last sum, so a call sets it to zero.
     (If you write gradients yourself, write all of them: where backward has never written any, all count.)
 
-    Only the last object that moved the gradients may sum them. After ``attach_grad``, or after another ``GradientSync``
-    or :func:`mxdp.training.train_epochs` on the same replicas, backward writes elsewhere, and a call raises an error.
+    Only the last object that moved the gradients may sum them. After ``attach_grad``, or another ``GradientSync`` on
+    the same replicas, backward writes elsewhere, and a call raises an error.
 
     Args:
         device_params: the replicas, as :func:`mxdp.get_params` makes them: equal in number, shapes and dtypes, each on
@@ -225,8 +225,8 @@ class GradientSync:
             if failed or place.value != expected:
                 raise RuntimeError(
                     f"GradientSync can't sum: the gradient of a parameter of shape {param.shape} on {param.ctx} was "
-                    "replaced (by attach_grad, or by another GradientSync or train_epochs on the same replicas): make "
-                    "a new GradientSync, and use only that one"
+                    "replaced (by attach_grad, or by another GradientSync on the same replicas): make a new one, and "
+                    "use only that"
                 )
             note(param.handle, 0)
 

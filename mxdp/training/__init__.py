@@ -1,9 +1,9 @@
 """The fast training loop: a step with few Python calls, Python ahead of the devices, checkpoints."""
 
-from mxdp.training.epochs import Epoch, History, Interrupted, copied_after_ctrl_c, train_epochs, train_steps
 from mxdp.training.graph import BoundNet
-from mxdp.training.loop import train
-from mxdp.training.step import RUN_AHEAD, TrainStep, plain_step
+from mxdp.training.loop import History, Interrupted, copied_after_ctrl_c, mean_loss, train, train_steps
+from mxdp.training.setup import Epoch
+from mxdp.training.step import RUN_AHEAD, TrainStep
 
 __all__ = [
     "RUN_AHEAD",
@@ -13,8 +13,7 @@ __all__ = [
     "Interrupted",
     "TrainStep",
     "copied_after_ctrl_c",
-    "plain_step",
+    "mean_loss",
     "train",
-    "train_epochs",
     "train_steps",
 ]

@@ -8,8 +8,8 @@ has noted becomes MXNet's ``Symbol``::
     record                    dot -> add -> maximum -> ...       operators, with the shapes of this call
     bind                      Executor                           all results allocated; a call each way
 
-The graph holds operators, shapes and plain numbers. What the function takes from anywhere else is refused: it would be
-the same in every step.
+The graph holds operators, shapes and plain numbers. Arrays from elsewhere are refused: the graph would freeze their
+values.
 """
 
 from __future__ import annotations
@@ -45,15 +45,16 @@ def name_of(function: Function) -> str:
 
 def record(
     net: Function, X: NDArray, params: Params, loss: Optional[Function] = None, y: Optional[NDArray] = None
-) -> Tuple[Any, List[str], NDArray, NDArray]:
+) -> Tuple[Any, List[str], NDArray]:
     """``net(X, params)`` as in evaluation, or ``loss(net(X, params), y)`` as in training. Doesn't wait.
 
     Returns:
-        The symbol, its names of ``X``, the parameters, and ``y``, the scores, and the result.
+        The symbol, its names of ``X``, the parameters, and ``y``, and the scores.
 
     Raises:
         TypeError: a function returns no array.
-        ValueError: a function reads numbers of an array, or uses an array that is none of its arguments, or batch_norm.
+        ValueError: a function reads numbers of an array, or uses an array that is none of its arguments, or batch_norm;
+            or ``loss`` doesn't give a loss for each sample, (n,).
     """
     # Copies, since batch_norm writes into its arguments. Nothing runs backward, so no gradient is written.
     marked = [array.copy() for array in (X, *params, *([] if y is None else [y]))]
@@ -87,7 +88,12 @@ def record(
             f"{name} has an array whose shape depends on numbers, as np.unique or a mask as an index give it: use "
             "np.where, or train with mxdp.train_batch"
         )
-    return graph, names, scores, result
+    if loss is not None and result.shape != (len(X),):
+        raise ValueError(
+            f"{name_of(loss)} must return the loss of each sample, here of shape ({len(X)},), not {result.shape}: "
+            "leave its mean or sum out, since the step divides by the batch"
+        )
+    return graph, names, scores
 
 
 def _called(function: Function, *arguments: Any) -> NDArray:
@@ -122,27 +128,11 @@ def _called(function: Function, *arguments: Any) -> NDArray:
     return result
 
 
-def record_loss(net: Function, loss: Function, X: NDArray, y: NDArray, params: Params) -> Tuple[Any, List[str], int]:
-    """``loss(net(X, params), y)`` as a symbol, its names of ``X``, the parameters, and ``y``, and how many scores a
-    sample has. Doesn't wait.
-
-    Raises:
-        TypeError, ValueError: as :func:`record`; or it isn't a loss for each sample, (n,).
-    """
-    graph, names, scores, losses = record(net, X, params, loss, y)
-    if losses.shape != (len(X),):
-        raise ValueError(
-            f"{name_of(loss)} must return the loss of each sample, here of shape ({len(X)},), not {losses.shape}: "
-            "leave its mean or sum out, since the step divides by the batch"
-        )
-    return graph, names, scores.shape[-1] if scores.ndim else 0
-
-
 def check_net(net: Function, loss: Function, params: Params, X: HostArray, y: HostArray, classes: int) -> None:
     """Raise what training or evaluation would raise, for samples like ``X`` and labels like ``y``.
 
     Raises:
-        TypeError, ValueError: as :func:`record_loss`; or scores are not of shape (n, ``classes``) or wider.
+        TypeError, ValueError: as :func:`record`; or scores are not of shape (n, ``classes``) or wider.
     """
     x, labels = upload(X, params[0].ctx), upload(y, params[0].ctx)
     *_, scores = record(net, x, params)
@@ -151,15 +141,16 @@ def check_net(net: Function, loss: Function, params: Params, X: HostArray, y: Ho
             f"{name_of(net)} must return scores of shape (n, {classes}), one for each class, not {scores.shape} for "
             f"{len(X)} samples"
         )
-    record_loss(net, loss, x, labels, params)
+    record(net, x, params, loss, labels)
 
 
 class BoundGraph:
     """``loss(net(X, params), y)`` with its arrays on one device, for shards like ``X`` and ``y``.
 
     All that its operators write is allocated once: asked for anew in each step, the memory of a step costs page faults.
-    ``gradients`` are overwritten. It uses the memory of ``other``, a graph for shards of another length on this device:
-    then each backward pass must follow its own forward pass. ``run_ahead`` is the :class:`Inbox`'s.
+    ``gradients`` are overwritten, or with ``adds`` added to. It uses the memory of ``other``, a graph for shards of
+    another length on this device: then each backward pass must follow its own forward pass. ``run_ahead`` is the
+    :class:`Inbox`'s.
     """
 
     def __init__(
@@ -172,33 +163,35 @@ class BoundGraph:
         gradients: Sequence[NDArray],
         other: Optional[BoundGraph] = None,
         run_ahead: float = math.inf,
+        adds: bool = False,
     ) -> None:
         self.samples = len(X)
         inputs = X.copy(), y.copy()
         self.inputs = [Inbox(array, run_ahead) for array in inputs]
-        graph, names, self.classes = record_loss(net, loss, *inputs, params)
-        if not set(names[1:-1]) & set(graph.list_inputs()):
+        graph, names, scores = record(net, inputs[0], params, loss, inputs[1])
+        self.classes, used = scores.shape[-1] if scores.ndim else 0, set(graph.list_inputs())
+        if not used.intersection(names[1:-1]):
             raise ValueError(f"{name_of(net)} uses none of its params, so there is nothing to train")
         arrays, written = dict(zip(names, [inputs[0], *params, inputs[1]])), dict(zip(names[1:], gradients))
-        kinds, shared = dict.fromkeys(written, "write"), other and other._executor
+        kinds, shared = dict.fromkeys(written, "add" if adds else "write"), other and other._executor
         self._executor: Any = graph.bind(X.ctx, arrays, args_grad=written, grad_req=kinds, shared_exec=shared)
         self._losses = self._executor.outputs[0].as_np_ndarray()
         self._ones = np.ones_like(self._losses)
         self._heads = mx.base.c_handle_array([self._ones])
-        used = set(graph.list_inputs())
-        self._zeros = [prepare("zeros_like", [x], x) for name, x in written.items() if name not in used and x.size]
+        unused = [x for name, x in written.items() if name not in used and x.size and not adds]
+        self._zeros = [prepare("zeros_like", [x], x) for x in unused]
         self._params = list(params)
 
     def forward(self, X: Batch, y: Batch) -> NDArray:
         """The loss of each sample, in an array that the next call overwrites. Doesn't wait."""
-        for own, given in zip(self.inputs, (X, y)):
-            own.put(given)
+        for inbox, part in zip(self.inputs, (X, y)):
+            inbox.put(part)
         # Executor.forward makes an array object for each result as well, and takes twice as long.
         mx.base.check_call(mx.base._LIB.MXExecutorForward(self._executor.handle, 1))
         return self._losses
 
     def backward(self) -> None:
-        """Write the gradients of the losses' sum: zero where the graph doesn't use a parameter. Doesn't wait."""
+        """Write or add the gradients of the losses' sum: zero where the graph doesn't use a parameter. Doesn't wait."""
         library = mx.base._LIB
         mx.base.check_call(library.MXExecutorBackwardEx(self._executor.handle, 1, self._heads, 1))
         for zero in self._zeros:

@@ -12,12 +12,10 @@ import pytest
 from mxdp.backend import autograd, mx, np, npx
 from mxdp.collectives import ALGORITHMS, GradientSync
 from mxdp.collectives.tuning import choose
-from mxdp.datasets import load
 from mxdp.engine import CompletionEvent, Gate
 from mxdp.errors import BackendError
 from mxdp.plans.cost.machine import CPU, Machine, Rate
-from mxdp.scratch import get_params, init_lenet
-from mxdp.training import train_epochs
+from mxdp.scratch import get_params
 
 SHAPES = [(2, 3), (), (5,), (0, 4), (1,)]
 ONE_KB = 1 / 1024
@@ -126,17 +124,6 @@ def test_while_gradients_are_added_up_none_may_be_replaced():
         device_params[1][0].attach_grad()
     with pytest.raises(RuntimeError, match=r"the gradient of a parameter of shape \(2, 3\) on cpu\(1\) was replaced"):
         sync()
-
-
-def test_two_trainings_on_the_same_replicas_cannot_take_turns():
-    devices = [mx.cpu(0), mx.cpu(1)]
-    device_params = [get_params(init_lenet(), device) for device in devices]
-    data = load("synthetic").take(8, 1).train
-    first, second = (train_epochs(data, device_params, devices, 4, 0.1, seed=seed) for seed in range(2))
-    next(first)
-    next(second)
-    with pytest.raises(RuntimeError, match="another GradientSync or train_epochs on the same replicas"):
-        next(first)
 
 
 def test_buckets_are_filled_from_the_last_parameter():

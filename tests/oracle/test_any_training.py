@@ -17,7 +17,7 @@ from mxdp.backend import autograd, mx, np
 from mxdp.collectives import GradientSync
 from mxdp.collectives.shards import ShardedSync
 from mxdp.scratch import cross_entropy, get_params, in_sync, sgd, split_batch, train_batch
-from mxdp.training import TrainStep, plain_step
+from mxdp.training import TrainStep
 from mxdp.training.update import Update
 
 WIDTH, CLASSES, LR = 4, 3, 0.25
@@ -131,8 +131,6 @@ def parallel(training):
                 backward(net, *other, replicas, devices)
         if training.path == "TrainStep":
             step(X, y, samples)
-        elif training.path == "plain_step":
-            plain_step(X, y, replicas, devices, LR, sync, samples, net, update=update)
         else:
             backward(net, X, y, replicas, devices)
             sync()
@@ -144,7 +142,7 @@ def parallel(training):
     return replicas
 
 
-@pytest.mark.parametrize("path", ["TrainStep", "train_batch", "plain_step", "loop"])
+@pytest.mark.parametrize("path", ["TrainStep", "train_batch", "loop"])
 @settings(max_examples=16, derandomize=True, deadline=None, database=None, phases=[Phase.generate])
 @given(trainings())
 def test_any_training_equals_the_serial_run(path, training):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import sys
 import time
-from itertools import islice
 
 import fake_mpi
 import numpy as onp
@@ -22,7 +21,7 @@ from mxdp.errors import MxdpError
 from mxdp.gluon import Store
 from mxdp.processes import World
 from mxdp.scratch import cross_entropy, get_params, in_sync, init_lenet
-from mxdp.training import train, train_epochs
+from mxdp.training import train
 from mxdp.training.update import Update
 
 SMALL = load("synthetic").take(40, 10)
@@ -127,15 +126,13 @@ def quiet(*args, **options):
 
 
 @pytest.mark.parametrize(("n", "devices"), [(2, 2), (3, 1), (2, 3)])
-def test_train_epochs_starts_with_rank_0s_parameters_and_divides_by_the_whole_batch(n, devices):
+def test_train_starts_with_rank_0s_parameters_and_divides_by_the_whole_batch(n, devices):
     """A last batch of 7 over 4 or 3 devices, and ranks with other initial values."""
 
     def epochs(world, seed):
-        where = world.devices(devices, "cpu")
-        device_params = [get_params(init_lenet(seed), device) for device in where]
-        one, two = islice(train_epochs(SMALL.train, device_params, where, 11, 0.5, world=world), 2)
-        assert in_sync(device_params)
-        return [one.loss, two.loss], [param.asnumpy() for param in device_params[0]]
+        history = quiet(devices, 11, 0.5, 2, world=world, params=init_lenet(seed))
+        assert in_sync(history.device_params)
+        return [epoch.loss for epoch in history.epochs], [param.asnumpy() for param in history.device_params[0]]
 
     found = fake_mpi.run(n, lambda world: epochs(world, seed=world.rank))
     losses, serial = epochs(World(), seed=0)

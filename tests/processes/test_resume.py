@@ -6,6 +6,7 @@ import errno
 import json
 import math
 import os
+import sys
 import threading
 
 import numpy as onp
@@ -18,7 +19,7 @@ from mxdp.datasets import load
 from mxdp.errors import MxdpError
 from mxdp.processes import CheckpointFolder, checkpoint_file
 from mxdp.scratch import in_sync
-from mxdp.training import TrainStep, epochs, train
+from mxdp.training import TrainStep, train
 
 SMALL = load("synthetic").take(100, 50)
 
@@ -92,7 +93,7 @@ def test_the_choice_of_an_all_reduce_is_the_checkpoints_with_other_cores_too(tmp
             super().__init__(*args, **options)
             made.append([bucket.algorithm for bucket in self.buckets])
 
-    monkeypatch.setattr(epochs, "GradientSync", Spy)
+    monkeypatch.setattr(sys.modules[train.__module__], "GradientSync", Spy)
     monkeypatch.setattr(process, "cores", lambda: 1)
     undisturbed, _, _ = run(4)
     run(4, tmp_path, stop=3)

@@ -14,12 +14,10 @@ import time
 import numpy as onp
 import pytest
 
-from mxdp import devices, get_params, process, train_batch
+from mxdp import allreduce, devices, get_params, process, train_batch
 from mxdp.backend import mx, np, npx
-from mxdp.collectives import GradientSync
-from mxdp.scratch import init_lenet
+from mxdp.scratch import init_lenet, ring_allreduce
 from mxdp.tracing import section, where, where_the_time_went
-from mxdp.training import plain_step
 
 ONE, TWO = mx.cpu(0), mx.cpu(1)
 SLEEP = 0.1
@@ -140,17 +138,16 @@ def test_a_pipeline_of_two_stages(busy):
         assert device.exposed_communication > 0
 
 
-@pytest.mark.parametrize("synchronised", [False, True], ids=["allreduce", "GradientSync"])
+@pytest.mark.parametrize("summed", [ring_allreduce, allreduce], ids=["ring", "planned"])
 @pytest.mark.parametrize("count", [1, 2])
-def test_a_lenet_step_is_explained(count, synchronised):
+def test_a_lenet_step_is_explained(count, summed):
     on = devices(count, "cpu")
     replicas = [get_params(init_lenet(), device) for device in on]
-    step, more = (plain_step, [GradientSync(replicas)]) if synchronised else (train_batch, [])
     random = onp.random.RandomState(0)
     X, y = random.rand(256, 1, 28, 28).astype("float32"), random.randint(0, 10, 256).astype("int32")
     rests = []
     while not rests or (min(rests) > 0.05 and len(rests) < 6):
-        run = where_the_time_went(lambda: step(X, y, replicas, on, 0.1, *more), 3, 1)
+        run = where_the_time_went(lambda: train_batch(X, y, replicas, on, 0.1, summed), 3, 1)
         assert list(run.by_device) == [str(device) for device in on]
         for parts in run.by_device.values():
             assert parts.total == pytest.approx(run.wall_clock, abs=1e-9)

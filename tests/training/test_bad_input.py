@@ -14,7 +14,7 @@ from mxdp.backend import mx, np, npx
 from mxdp.collectives import GradientSync
 from mxdp.datasets import Dataset, Split
 from mxdp.errors import MxdpError
-from mxdp.training import TrainStep, train_epochs
+from mxdp.training import TrainStep
 from mxdp.training.graph import name_of
 
 OURS = Path(mxdp.__file__).parent
@@ -140,10 +140,6 @@ def sync(**more):
     GradientSync(replicas(), **more)
 
 
-def epochs(data=DATA.train, params=None, devices=DEVICES, batch_size=8, lr=0.1, **more):
-    next(train_epochs(data, params or replicas(), devices, batch_size, lr, **more))
-
-
 def train(num_devices=2, batch_size=8, lr=0.1, num_epochs=1, **more):
     mxdp.train(num_devices, batch_size, lr, num_epochs, **{"kind": "cpu", "data": DATA, **more})
 
@@ -211,18 +207,6 @@ CALLS = [
     (bound_step, "lr", NOT_NUMBERS),
     (bound_step, "net", BAD_NETS),
     (bound_step, "loss", BAD_LOSSES),
-    (epochs, "data", [DATA, (X, Y), X, None, "digits"]),
-    (epochs, "params", [*shared(), *other_shapes()]),
-    (epochs, "devices", BAD_DEVICES),
-    (epochs, "batch_size", NOT_COUNTS),
-    (epochs, "lr", NOT_NUMBERS),
-    (epochs, "samples", [0, -1, 1.5, "two", True]),
-    (epochs, "seed", ["a", -1, 1.5, None]),
-    (epochs, "algorithm", ["rign", 3]),
-    (epochs, "world", [mxdp.world, 2]),
-    (epochs, "start", [(0, -1), (-1, 0), (0, 21)]),
-    (epochs, "net", BAD_NETS),
-    (epochs, "loss", BAD_LOSSES),
     (train, "num_devices", NOT_COUNTS),
     (train, "batch_size", [*NOT_COUNTS, 1]),
     (train, "num_epochs", NOT_COUNTS),

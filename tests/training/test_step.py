@@ -16,11 +16,11 @@ import numpy as onp
 import pytest
 
 from mxdp import engine
-from mxdp.backend import autograd, devices, np, npx
+from mxdp.backend import autograd, backward, devices, np, npx
 from mxdp.collectives import GradientSync
 from mxdp.engine import CompletionEvent, Gate
-from mxdp.scratch import cross_entropy, get_params, init_lenet, lenet, sgd, train_batch
-from mxdp.training import RUN_AHEAD, BoundNet, TrainStep, plain_step, train_steps
+from mxdp.scratch import cross_entropy, get_params, init_lenet, lenet, sgd, split_batch, train_batch
+from mxdp.training import RUN_AHEAD, BoundNet, TrainStep, train_steps
 from mxdp.training.graph import BoundGraph, Inbox
 from mxdp.training.update import prepare_update
 
@@ -36,6 +36,24 @@ def bits(arrays):
 
 def replica(device, scale=0.1):
     return get_params(init_lenet(0, scale), device)
+
+
+def forward_backward(X, y, replicas, some):
+    """By autograd; returns the losses."""
+    shards = zip(*split_batch(X, y, some[: len(X)]), replicas) if len(X) else ()
+    with autograd.record():
+        losses = [cross_entropy(lenet(X, params), y) for X, y, params in shards]
+    backward(losses, replicas)
+    return losses
+
+
+def by_operators(X, y, replicas, some, sync, samples=None):
+    """The step with a learning rate of 0.1, of a part of a batch, which may be empty."""
+    losses = forward_backward(X, y, replicas, some)
+    sync()
+    for params in replicas:
+        sgd(params, 0.1, samples or len(X))
+    return losses
 
 
 @pytest.mark.parametrize("number", [0, 1])  # only on cpu(0) would MXNet fuse operators
@@ -81,20 +99,6 @@ def test_the_arguments_may_stand_in_any_order_in_the_functions():
     assert graph.forward(X, y).item() == 2 * 3 + 1 - 10
 
 
-def test_functions_keep_their_defaults_and_what_they_enclose():
-    factor = 5
-
-    def net(X, params, k=2):
-        return X * params[0] * k * factor
-
-    def loss(y_hat, y, weight=3):
-        return y_hat * weight - y
-
-    X, y, w = (np.array([value]) for value in (2.0, 10.0, 7.0))
-    bound = BoundGraph(net, loss, X, y, [w], [w.copy()])
-    assert bound.forward(X, y).item() == 2 * 7 * 2 * 5 * 3 - 10
-
-
 @pytest.mark.parametrize("batch_size", [7, 256])
 def test_an_update_has_the_bits_of_sgd(batch_size):
     one, other = (replica(devices(1, "cpu")[0]) for _ in range(2))
@@ -115,7 +119,7 @@ def test_many_steps_have_the_bits_of_train_batch_on_batches_of_all_lengths(n):
     last = train_steps(batches, TrainStep(fast, some, 0.1, GradientSync(fast, "ring")))
     sync = GradientSync(slow, "ring")
     for X, y in batches:
-        losses = plain_step(X, y, slow, some, 0.1, sync)
+        losses = by_operators(X, y, slow, some, sync)
     assert [bits(params) for params in fast] == [bits(params) for params in slow]
     assert bits(last) == bits(losses)
 
@@ -162,40 +166,25 @@ def test_after_ctrl_c_in_its_wait_the_next_step_waits_before_it_takes_a_batch(mo
     assert waited == [(0, RUN_AHEAD + 1), (0, RUN_AHEAD + 1), (1, RUN_AHEAD + 2)]
 
 
-def test_a_batch_may_be_overwritten_at_once_though_no_step_before_has_begun():
-    (device,) = devices(1, "cpu")
-    fast, slow = replica(device), replica(device)
-    step, (X, y) = TrainStep([fast], [device], 0.1), batch(12)
-    step(X, y)
-    ((graph,),) = step._bound.values()
-    gates = [Gate(own.array) for own in graph.inputs]
-    opener = threading.Timer(0.2, lambda: [gate.open() for gate in gates])
-    opener.start()
-    for seed in range(1, RUN_AHEAD + 3):  # the step after RUN_AHEAD more waits until the first has begun
-        X[:], y[:] = batch(12, seed)
-        step(X, y)
-    X[:], y[:] = 0, 0
-    opener.join()
-    for seed in range(RUN_AHEAD + 3):
-        train_batch(*batch(12, seed), [slow], [device], 0.1)
-    assert bits(fast) == bits(slow)
-
-
-def test_a_step_adds_to_the_gradients_of_an_earlier_micro_batch():
-    (device,), found = devices(1, "cpu"), []
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_a_step_adds_to_the_gradients_of_earlier_micro_batches(n):
+    """Also of devices that have no sample in the last one. The step after it overwrites them."""
+    some, found = devices(n, "cpu"), []
     for fast in (True, False):
-        params = replica(device)
-        sync = GradientSync([params])
-        step = TrainStep([params], [device], 0.1, sync)
+        replicas = [replica(device) for device in some]
+        sync = GradientSync(replicas, "ring")
+        bound = TrainStep(replicas, some, 0.1, sync)
+
+        def step(X, y, samples=None, bound=bound, replicas=replicas, sync=sync):
+            return bound(X, y, samples) if fast else by_operators(X, y, replicas, some, sync, samples)  # noqa: B023
+
         step(*batch(6, 0))
-        with sync.no_sync(), autograd.record():
-            losses = cross_entropy(lenet(np.array(batch(6, 1)[0]), params), np.array(batch(6, 1)[1]))
-            losses.backward()
-        if fast:
-            step(*batch(6, 2))
-        else:
-            plain_step(*batch(6, 2), [params], [device], 0.1, sync)
-        found.append(bits(params))
+        for last in (6, 2, 1, 6):
+            with sync.no_sync():
+                forward_backward(*batch(5, last), replicas, some)
+            step(*batch(last, 2), 5 + last)
+            step(*batch(4, last))
+        found.append([bits(params) for params in replicas])
     assert found[0] == found[1]
 
 
@@ -211,9 +200,9 @@ def test_an_inbox_takes_one_batch_more_than_python_is_steps_ahead(bound, batches
     assert [copy.asnumpy().tolist() for copy in taken] == [[number] * 3 for number in range(batches)]
 
 
-@pytest.mark.parametrize("bound", [0, 1, math.inf])
-def test_another_bound_or_none(bound):
-    """No step is done before the gate opens. Without a bound each batch, overwritten at once, has memory of its own."""
+@pytest.mark.parametrize("bound", [0, 1, RUN_AHEAD, math.inf])
+def test_a_batch_may_be_overwritten_at_once_though_no_step_before_has_begun(bound):
+    """No step is done before the gate opens. Without a bound each batch has memory of its own."""
     (device,) = devices(1, "cpu")
     fast, slow = replica(device), replica(device)
     step, (X, y) = TrainStep([fast], [device], 0.1, run_ahead=bound), batch(4)
@@ -261,8 +250,8 @@ def test_a_batch_of_another_length_uses_the_memory_of_the_largest_on_each_device
     made = []
 
     class Spy(BoundGraph):
-        def __init__(self, net, loss, X, y, params, gradients, other, run_ahead):
-            super().__init__(net, loss, X, y, params, gradients, other, run_ahead)
+        def __init__(self, net, loss, X, y, params, gradients, other, *more):
+            super().__init__(net, loss, X, y, params, gradients, other, *more)
             made.append((self, X.ctx, other))
 
     monkeypatch.setattr("mxdp.training.step.BoundGraph", Spy)
@@ -283,7 +272,7 @@ def test_a_part_of_a_batch_is_divided_by_the_whole():
     step, sync = TrainStep(fast, some, 0.1, GradientSync(fast, "ring")), GradientSync(slow, "ring")
     for part, whole in ((6, 12), (6, 7), (1, 9), (6, 12), (0, 3)):
         step(*batch(part), whole)
-        plain_step(*batch(part), slow, some, 0.1, sync, whole)
+        by_operators(*batch(part), slow, some, sync, whole)
     assert [bits(params) for params in fast] == [bits(params) for params in slow]
 
 
@@ -326,7 +315,7 @@ def test_labels_of_another_dtype_and_another_byte_order_are_taken(n):
         np.array(y).astype("float32"),
         y.astype("uint8"),
     ):
-        losses = step(X.astype(">f4"), labels), plain_step(X, labels, slow, some, 0.1, sync)
+        losses = step(X.astype(">f4"), labels), by_operators(X, labels, slow, some, sync)
         assert bits(losses[0]) == bits(losses[1])
     assert [bits(params) for params in fast] == [bits(params) for params in slow]
 
@@ -341,9 +330,8 @@ def test_a_step_inside_no_sync_is_refused_and_changes_no_replica(before, samples
     for _ in range(before):
         step(*batch(samples))
     expected = [bits(params) for params in replicas]
-    for train in (step, lambda X, y: plain_step(X, y, replicas, some, 0.1, sync)):
-        with pytest.raises(RuntimeError, match="inside no_sync would leave each device with its own"), sync.no_sync():
-            train(*batch(samples))
+    with pytest.raises(RuntimeError, match="inside no_sync would leave each device with its own"), sync.no_sync():
+        step(*batch(samples))
     assert [bits(params) for params in replicas] == expected
     step(*batch(samples, 1))
     assert bits(replicas[0]) == bits(replicas[1]) != expected[0]

@@ -1,3 +1,5 @@
+"""``mxdp.train`` and ``mxdp.train_batch``: what each argument does, Ctrl-C, ranks."""
+
 from __future__ import annotations
 
 import inspect
@@ -10,14 +12,16 @@ import pytest
 from mxdp import timing
 from mxdp.backend import mx, np, npx
 from mxdp.collectives import GradientSync, allreduce
+from mxdp.collectives.shards import ShardedSync
 from mxdp.datasets import Split, load, permutation
 from mxdp.processes import CheckpointFolder, World
 from mxdp.scratch import cross_entropy, evaluate, get_params, in_sync, init_lenet, lenet, sgd, train_batch
-from mxdp.timing import Timer
-from mxdp.training import History, Interrupted, copied_after_ctrl_c, plain_step, train, train_epochs
-from mxdp.training import epochs as epochs_module
+from mxdp.training import History, Interrupted, TrainStep, copied_after_ctrl_c, mean_loss, train
 from mxdp.training import update as update_module
 from mxdp.training.update import prepare_update
+
+loop = sys.modules[train.__module__]
+setup = sys.modules[loop.Setup.__module__]
 
 
 def batch(n, seed=0):
@@ -30,12 +34,13 @@ def replicas(n, scale=0.1):
     return devices, [get_params(init_lenet(0, scale), device) for device in devices]
 
 
-train_module = sys.modules[train.__module__]
-
-
 @pytest.fixture
 def small():
     return load("synthetic").take(300, 100)
+
+
+def quiet(*arguments, **more):
+    return train(*arguments, **{"kind": "cpu", "report": lambda line: None, **more})
 
 
 def test_a_step_keeps_replicas_in_step_and_lowers_the_loss():
@@ -44,15 +49,10 @@ def test_a_step_keeps_replicas_in_step_and_lowers_the_loss():
     first, *_, last = (train_batch(X, y, device_params, devices, 0.5) for _ in range(8))
     assert in_sync(device_params)
     assert [len(losses) for losses in first] == [8, 8, 7]
-
-    def mean(losses):
-        return onp.concatenate([shard.asnumpy() for shard in losses]).mean()
-
-    assert mean(last) < mean(first)
+    assert mean_loss(last) < mean_loss(first)
 
 
 def test_the_allreduce_is_called_once_for_each_parameter_with_all_its_gradients():
-    X, y = batch(4)
     devices, device_params = replicas(2)
     calls = []
 
@@ -60,56 +60,24 @@ def test_the_allreduce_is_called_once_for_each_parameter_with_all_its_gradients(
         calls.append([x.shape for x in data])
         allreduce(data)
 
-    train_batch(X, y, device_params, devices, 0.1, spy)
+    train_batch(*batch(4), device_params, devices, 0.1, spy)
     assert calls == [[p.shape] * 2 for p in device_params[0]]
 
 
-def test_a_plain_step_has_the_bits_of_train_batch_and_syncs_once():
-    X, y = batch(5)
-    devices, device_params = replicas(2)
-    _, expected = replicas(2)
-    calls = []
-
-    class Spy(GradientSync):
-        def __call__(self):
-            calls.append(self)
-            super().__call__()
-
-    sync = Spy(device_params)
-    plain_step(X, y, device_params, devices, 0.1, sync)
-    train_batch(X, y, expected, devices, 0.1)
-    assert calls == [sync]
-    assert in_sync([device_params[1], expected[0]])
-
-
-@pytest.mark.parametrize("synced", [False, True])
+@pytest.mark.parametrize("kind", [None, GradientSync, ShardedSync])
 @pytest.mark.parametrize("samples", [1, 2])
-def test_fewer_samples_than_devices_equal_the_serial_run(samples, synced):
+def test_fewer_samples_than_devices_equal_the_serial_run(samples, kind):
     """After a step on all devices, whose gradients must not be summed once more."""
     runs = []
     for devices, device_params in (replicas(1), replicas(3)):
-        sync = GradientSync(device_params) if synced else None
+        step = TrainStep(device_params, devices, 0.5, kind(device_params)) if kind else None
         for size in (5, samples, 4):
-            more = (plain_step, [sync]) if synced else (train_batch, [])
-            losses = more[0](*batch(size), device_params, devices, 0.5, *more[1])
+            losses = step(*batch(size)) if step else train_batch(*batch(size), device_params, devices, 0.5)
             assert len(losses) == min(size, len(devices))
         assert in_sync(device_params)
         runs.append([param.asnumpy() for param in device_params[0]])
     for serial, parallel in zip(*runs):
         onp.testing.assert_allclose(parallel, serial, rtol=0, atol=2e-5 * abs(serial).max())
-
-
-def test_a_device_without_a_sample_keeps_the_gradients_that_it_accumulates():
-    devices, device_params = replicas(3)
-    sync = GradientSync(device_params)
-    X, y = batch(5)
-    with sync.no_sync():
-        plain_step(X[:3], y[:3], device_params, devices, 0.0, lambda: None)
-    plain_step(X[3:], y[3:], device_params, devices, 0.0, sync)
-    accumulated = [param.grad.asnumpy() for param in device_params[2]]
-    plain_step(X, y, device_params, devices, 0.0, sync)
-    for param, before in zip(device_params[2], accumulated):
-        onp.testing.assert_allclose(before, param.grad.asnumpy(), rtol=0, atol=2e-5 * abs(before).max())
 
 
 def test_no_samples_are_refused():
@@ -143,60 +111,8 @@ def test_evaluate_equals_one_look_at_everything(small, n, batch_size):
     assert evaluate(small.test, device_params, batch_size) == pytest.approx(expected, abs=1e-12)
 
 
-def test_epochs_take_turns_and_count_samples(small):
-    devices, device_params = replicas(2)
-    epochs = train_epochs(small.train, device_params, devices, 64, 0.1, samples=130)
-    first, second = next(epochs), next(epochs)
-    assert (first.number, second.number) == (1, 2)
-    assert first.samples == second.samples == 130
-    assert first.seconds > 0
-    assert 0 < second.loss < 10
-
-
-def test_an_epochs_loss_is_that_of_all_devices():
-    """Of a last step on 5 samples, of which the devices have 3 and 2."""
-    X, y = batch(5)
-    devices, device_params = replicas(2, scale=0.3)
-    expected = cross_entropy(lenet(np.array(X), device_params[0]), np.array(y)).asnumpy()
-    assert abs(expected[:3].mean() - expected.mean()) > 1e-2
-    epoch = next(train_epochs(Split(X, y), device_params, devices, 5, 0.1))
-    assert epoch.loss == pytest.approx(expected.mean(), rel=1e-5)
-
-
-def test_an_epochs_seconds_are_its_own(monkeypatch):
-    class Clock(Timer):
-        def stop(self):
-            self.times.append(float(len(self.times) + 1))
-
-    monkeypatch.setattr(epochs_module, "Timer", Clock)
-    devices, device_params = replicas(1)
-    epochs = train_epochs(Split(*batch(2)), device_params, devices, 2, 0.1)
-    assert [next(epochs).seconds for _ in range(3)] == [1.0, 2.0, 3.0]
-
-
-def test_what_train_is_given_arrives_and_each_step_is_synced_at_once(small, monkeypatch):
-    given = []
-
-    class Spy(GradientSync):
-        def __init__(self, device_params, algorithm, world):
-            given.append(algorithm)
-            super().__init__(device_params, algorithm, world=world)
-
-        def __call__(self):
-            given.append("sync")
-            super().__call__()
-
-    monkeypatch.setattr(epochs_module, "GradientSync", Spy)
-    for home, name, place in (
-        (sys.modules["mxdp.processes.world"], "find_devices", 1),
-        (train_module, "init_lenet", 0),
-        (epochs_module, "Stream", 2),
-        (epochs_module, "TrainStep", 2),
-    ):
-        whole = getattr(home, name)
-        monkeypatch.setattr(home, name, lambda *a, f=whole, n=place, **more: (given.append(a[n]), f(*a, **more))[1])
-    train(2, 50, 0.3, 1, kind="cpu", data=small.take(100, 10), seed=7, algorithm="tree", report=lambda line: None)
-    assert given == ["cpu", 7, 7, "tree", 0.3, "sync", "sync"]
+def test_the_mean_loss_is_that_of_all_samples_of_all_devices():
+    assert mean_loss([np.array([1.0, 2.0, 3.0]), np.array([8.0, 9.0], ctx=mx.cpu(1))]) == 4.6
 
 
 def test_train_learns_on_two_devices(small, capsys):
@@ -204,11 +120,20 @@ def test_train_learns_on_two_devices(small, capsys):
     assert history.devices == [mx.cpu(0), mx.cpu(1)]
     assert in_sync(history.device_params)
     assert [epoch.samples for epoch in history.epochs] == [300, 300]
-    assert history.test_accuracies[-1] == evaluate(small.test, history.device_params)
+    last = history.test_accuracies[-1]
+    assert last == evaluate(small.test, history.device_params)
     out = capsys.readouterr().out.splitlines()
     assert len(out) == 3
     assert out[0].startswith("epoch 1: ")
     assert out[-1] == "trained on cpu(0), cpu(1); replicas in sync: True"
+    assert repr(history) == f"<History: 2 epochs on cpu(0), cpu(1), the last with test accuracy {last:.4f}>"
+    assert repr(History([mx.cpu(0)], [], [], [])) == "<History: 0 epochs on cpu(0)>"
+
+
+def test_a_last_batch_with_fewer_samples_than_devices_is_trained_on(small):
+    history = quiet(2, 4, 0.5, num_epochs=2, data=small.take(9, 10))
+    assert [epoch.samples for epoch in history.epochs] == [9, 9]
+    assert in_sync(history.device_params)
 
 
 @pytest.mark.parametrize(
@@ -290,30 +215,6 @@ def test_ctrl_c_while_an_epoch_is_reported_keeps_it(small):
     assert history.test_accuracies[1] == evaluate(small.take(100, 10).test, history.device_params)
 
 
-def test_a_history_shows_itself_in_a_line(small):
-    history = train(2, 50, 0.5, num_epochs=1, kind="cpu", data=small.take(100, 10), report=lambda line: None)
-    last = history.test_accuracies[0]
-    assert repr(history) == f"<History: 1 epoch on cpu(0), cpu(1), the last with test accuracy {last:.4f}>"
-    assert repr(History([mx.cpu(0)], [], [], [])) == "<History: 0 epochs on cpu(0)>"
-
-
-def test_the_same_seed_gives_the_same_parameters(small):
-    runs = [train(2, 50, 0.3, 1, kind="cpu", data=small, report=lambda line: None) for _ in range(2)]
-    assert in_sync([runs[0].device_params[0], runs[1].device_params[0]])
-
-
-def test_a_last_batch_with_fewer_samples_than_devices_is_trained_on(small):
-    history = train(2, 4, 0.5, num_epochs=2, kind="cpu", data=small.take(9, 10), report=lambda line: None)
-    assert [epoch.samples for epoch in history.epochs] == [9, 9]
-    assert in_sync(history.device_params)
-
-
-def test_an_uneven_last_batch_is_trained_on():
-    X, y = batch(5)
-    devices, device_params = replicas(2)
-    assert next(train_epochs(Split(X, y), device_params, devices, 3, 0.1)).samples == 5
-
-
 class Ranks(World):
     """One of several ranks. The others do nothing; ``gather`` keeps what this one gives, and ``agree`` its facts."""
 
@@ -338,7 +239,7 @@ class Steps:
     """In place of :class:`TrainStep`: what each of its steps is given, and a loss of 1."""
 
     def __init__(self, *arguments, **more):
-        self.made, self.more, self.calls = arguments, more, []
+        self.calls = []
         self.update = SimpleNamespace(load=lambda state: None, state=list)
         Steps.last = self
 
@@ -347,47 +248,33 @@ class Steps:
         return [np.ones(len(X))]
 
 
-@pytest.mark.parametrize("samples", [None, 4, 10, 25])
-@pytest.mark.parametrize("start", [(0, 0), (0, 3), (0, 10), (1, 2), (2, 7)])
-def test_epochs_have_the_samples_and_numbers_that_they_say(samples, start, monkeypatch):
-    """Of 10 samples; ``samples`` may be a part or a multiple of them, and the start in the middle of either."""
-    monkeypatch.setattr(epochs_module, "TrainStep", Steps)
-    devices, device_params = replicas(1)
-    X, y = batch(10)
-    X[:, 0, 0, 0] = onp.arange(10)
-    epochs = train_epochs(Split(X, y), device_params, devices, 3, 0.1, samples, seed=5, start=start)
-    length, done = samples or 10, 10 * start[0] + start[1]
-    places, seen = [], []
-    for number in range(done // length + 1, done // length + 5):
-        epoch, calls = next(epochs), Steps.last.calls
-        trained = sum(samples for _, _, samples in calls)
-        assert (epoch.number, epoch.samples) == (number, trained)
-        assert done + trained == number * length
-        done += trained
-        seen += [int(x) for X, _, _ in calls for x in X[:, 0, 0, 0]]
-        places.append(done)
-        calls.clear()
-    order = [int(each) for epoch in range(20) for each in permutation(10, 5, epoch)]
-    first = 10 * start[0] + start[1]
-    assert seen == order[first : places[-1]], "each sample of each epoch of the stream, once"
+@pytest.mark.parametrize("every", [1, 0.5, 0.3, 0.01])
+def test_each_epoch_has_each_sample_once_however_often_it_is_saved(every, small, monkeypatch, tmp_path):
+    monkeypatch.setattr(loop, "TrainStep", Steps)
+    data = small.take(10, 10)
+    quiet(1, 3, 0.1, 2, data=data, seed=5, checkpoint=tmp_path, checkpoint_every=every)
+    Xs, ys, samples = zip(*Steps.last.calls)
+    order = onp.concatenate([permutation(10, 5, epoch) for epoch in range(2)])
+    onp.testing.assert_array_equal(onp.concatenate(Xs), data.train.X[order])
+    onp.testing.assert_array_equal(onp.concatenate(ys), data.train.y[order])
+    assert samples == (3, 3, 3, 1, 3, 3, 3, 1)
 
 
-def test_an_epochs_seconds_are_those_between_two_fences(monkeypatch):
+def test_an_epochs_seconds_are_those_between_two_fences(small, monkeypatch):
     """Three epochs of 1, 2 and 4 seconds, and an hour of something else between them."""
     log, times = [], iter([10.0, 11.0, 4000.0, 4002.0, 8000.0, 8004.0])
-    monkeypatch.setattr(timing.npx, "waitall", lambda: log.append("fence"))
-    monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=lambda: (log.append("clock"), next(times))[1]))
 
     class Logged(Steps):
         def __call__(self, X, y, samples):
             log.append("step")
             return super().__call__(X, y, samples)
 
-    monkeypatch.setattr(epochs_module, "TrainStep", Logged)
-    devices, device_params = replicas(1)
-    epochs = train_epochs(Split(*batch(5)), device_params, devices, 3, 0.1)
-    assert [next(epochs).seconds for _ in range(3)] == [1.0, 2.0, 4.0]
-    assert log == ["fence", "clock", "step", "step", "fence", "clock"] * 3
+    monkeypatch.setattr(loop, "TrainStep", Logged)
+    monkeypatch.setattr(timing.npx, "waitall", lambda: log.append("fence"))
+    monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=lambda: (log.append("clock"), next(times))[1]))
+    history = quiet(1, 3, 0.1, 3, data=small.take(5, 10))
+    assert [epoch.seconds for epoch in history.epochs] == [1.0, 2.0, 4.0]
+    assert log == [*["fence", "clock", "step", "step", "fence", "clock"] * 3, "fence"]  # in_sync's
 
 
 def mlp(X, params):
@@ -405,19 +292,20 @@ def twice(y_hat, y):
     return 2 * cross_entropy(y_hat, y)
 
 
-def arguments_of(function):
-    return set(inspect.signature(function).parameters)
+ARGUMENTS = set(inspect.signature(train).parameters)
 
 
 def test_each_argument_of_train_arrives(small, monkeypatch, tmp_path):
-    """Beside those that the test above sees arrive further down."""
-    given, drawn, lines = {}, [], []
+    made, drawn, lines = {}, [], []
 
-    def spy(*arguments, **more):
-        given.update(inspect.signature(train_epochs).bind(*arguments, **more).arguments)
-        return train_epochs(*arguments, **more)
+    def spied(home, name):
+        whole = getattr(home, name)
+        monkeypatch.setattr(home, name, lambda *a, **more: (made.update({name: (a, more)}), whole(*a, **more))[1])
 
-    monkeypatch.setattr(train_module, "train_epochs", spy)
+    spied(sys.modules["mxdp.processes.world"], "find_devices")
+    spied(setup, "init_lenet")
+    for name in ("Stream", "GradientSync", "TrainStep"):
+        spied(loop, name)
     ranks, data = World(), small.take(20, 10)
     options = dict(kind="cpu", data=data, seed=4, algorithm="naive", report=lines.append, world=ranks)
     options.update(
@@ -425,15 +313,15 @@ def test_each_argument_of_train_arrives(small, monkeypatch, tmp_path):
     )
     options.update(net=mlp, loss=twice, params=initial(9), momentum=0.5, shard_optimizer=False)
     history = train(2, 7, 0.25, 3, **options)
-    assert arguments_of(train) == {"num_devices", "batch_size", "lr", "num_epochs", *options}
-    del given["between"], given["begin"]
-    assert given.pop("data") is data.train
-    assert given.pop("world") is ranks
-    assert given.pop("device_params") == history.device_params
-    assert given == {
-        "devices": [mx.cpu(0), mx.cpu(1)], "batch_size": 7, "lr": 0.25, "seed": 4, "algorithm": "naive",
-        "start": (0, 0), "net": mlp, "loss": twice, "momentum": 0.5, "shard_optimizer": False,
-    }  # fmt: skip
+    assert {"num_devices", "batch_size", "lr", "num_epochs", *options} == ARGUMENTS
+    (*places, sync, net, loss), more = made.pop("TrainStep")
+    assert (places, net, loss) == ([history.device_params, [mx.cpu(0), mx.cpu(1)], 0.25], mlp, twice)
+    assert (type(sync), more) == (GradientSync, {"momentum": 0.5})
+    assert made == {
+        "find_devices": ((2, "cpu"), {}),
+        "Stream": ((data.train, 7, 4, 0, 0), {}),
+        "GradientSync": ((history.device_params, "naive"), {"world": ranks}),
+    }
     assert [param.shape for param in history.device_params[1]] == [(784, 9), (9,), (9, 10), (10,)]
     assert [epoch.number for epoch in history.epochs] == [1, 2, 3]
     assert drawn == [[list("2 x cpu"), history.test_accuracies[:number]] for number in (1, 2, 3)]
@@ -443,39 +331,8 @@ def test_each_argument_of_train_arrives(small, monkeypatch, tmp_path):
             f"test accuracy {accuracy:.4f}"
         )
     assert len(list((tmp_path / "kept").glob("*.npz"))) == 2, "after the second epoch, and at the end"
-
-
-def test_each_argument_of_train_epochs_arrives(monkeypatch):
-    made = {}
-
-    def spied(name, whole):
-        def make(*arguments, **more):
-            made[name] = (arguments, more)
-            return whole(*arguments, **more)
-
-        monkeypatch.setattr(epochs_module, name, make)
-
-    spied("Stream", epochs_module.Stream)
-    spied("GradientSync", GradientSync)
-    monkeypatch.setattr(epochs_module, "TrainStep", Steps)
-    devices, device_params = replicas(2)
-    data, ranks, places, begun = Split(*batch(6)), Ranks(1, 2), [], []
-    options = dict(samples=11, seed=8, algorithm="tree", world=ranks, start=(3, 2))
-    options.update(between=lambda *place: places.append((place, len(Steps.last.calls))), net=mlp, loss=twice)
-    options.update(momentum=0.5, shard_optimizer=False, begin=begun.append)
-    epoch = next(train_epochs(data, device_params, devices, 4, 0.3, **options))
-    assert arguments_of(train_epochs) == {"data", "device_params", "devices", "batch_size", "lr", *options}
-    assert made == {
-        "Stream": ((data, 4, 8), dict(epoch=3, position=2)),
-        "GradientSync": ((device_params, "tree"), dict(world=ranks)),
-    }
-    assert Steps.last.made[:3] == (device_params, devices, 0.3)
-    assert isinstance(Steps.last.made[3], GradientSync)
-    assert (Steps.last.made[4:], Steps.last.more, begun) == ((mlp, twice), {"momentum": 0.5}, [Steps.last])
-    done = 3 * 6 + 2
-    assert epoch.samples == 11 - done % 11
-    assert [len(X) for X, _, samples in Steps.last.calls] == [samples // 2 for _, _, samples in Steps.last.calls]
-    assert ranks.gathered[1:] == [["tree"], [1.0] * len(Steps.last.calls[-1][0])]
+    quiet(1, 7, 0.25, 1, data=data, seed=6)
+    assert made["init_lenet"] == ((6,), {})
 
 
 @pytest.mark.parametrize("interactive", [True, False])
@@ -484,13 +341,13 @@ def test_ctrl_c_on_one_of_several_ranks_is_raised_at_once(small, monkeypatch, in
         monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
     ranks, lines = Ranks(0, 2), []
 
-    class Interrupted(Steps):
+    class Stopped(Steps):
         def __call__(self, X, y, samples):
             if len(self.calls) == 3:
                 raise KeyboardInterrupt
             return super().__call__(X, y, samples)
 
-    monkeypatch.setattr(epochs_module, "TrainStep", Interrupted)
+    monkeypatch.setattr(loop, "TrainStep", Stopped)
     with pytest.raises(KeyboardInterrupt) as caught:
         train(1, 50, 0.5, 3, "cpu", small.take(100, 10), report=lines.append, world=ranks)
     assert caught.type is KeyboardInterrupt
@@ -523,7 +380,7 @@ def test_ranks_compare_all_that_must_be_equal(small, monkeypatch, tmp_path):
     other = dict(num_devices=2, batch_size=51, lr=0.4, num_epochs=3, data=small.take(299), seed=1, algorithm="ring")
     other.update(checkpoint=None, checkpoint_every=0.5, net=lambda *given: mlp(*given), loss=cross_entropy)
     other.update(params=initial(8), momentum=0.4, shard_optimizer=True)
-    assert set(other) | EACH_RANK_ITS_OWN == arguments_of(train)
+    assert set(other) | EACH_RANK_ITS_OWN == ARGUMENTS
     same = facts()
     assert facts() == same
     for name, value in other.items():
@@ -533,11 +390,10 @@ def test_ranks_compare_all_that_must_be_equal(small, monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("samples", [1, 2, 7, 10])
 def test_the_ranks_parts_of_the_test_accuracy_make_the_whole(samples):
-    X, y = batch(samples)
     _, device_params = replicas(2, scale=0.3)
-    test, ranks = Split(X, y), [Ranks(rank, 3) for rank in range(3)]
-    for each in ranks:
-        epochs_module.accuracy_of_ranks(test, device_params, each, lenet)
-    right = sum(each.gathered[0] for each in ranks)
+    test, ranks = Split(*batch(samples)), [Ranks(rank, 3) for rank in range(3)]
+    for one in ranks:
+        loop.accuracy_of_ranks(test, device_params, one, lenet)
+    right = sum(one.gathered[0] for one in ranks)
     assert right / samples == pytest.approx(evaluate(test, device_params), abs=1e-12)
-    assert epochs_module.accuracy_of_ranks(test, device_params, World(), lenet) == evaluate(test, device_params)
+    assert loop.accuracy_of_ranks(test, device_params, World(), lenet) == evaluate(test, device_params)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as onp
 import pytest
 
@@ -11,7 +13,7 @@ from mxdp.collectives.shards import ShardedSync
 from mxdp.datasets import load
 from mxdp.errors import MxdpError
 from mxdp.scratch import get_params, in_sync, init_lenet
-from mxdp.training import TrainStep, epochs, train
+from mxdp.training import TrainStep, train
 from mxdp.training.update import Update
 
 SMALL = load("synthetic").take(60, 20)
@@ -140,7 +142,7 @@ def test_train_cuts_the_momentum_if_it_is_told_to(sharded, monkeypatch):
             super().__init__(*arguments, **more)
             made.append(self)
 
-    monkeypatch.setattr(epochs, "ShardedSync", Spy)
+    monkeypatch.setattr(sys.modules[train.__module__], "ShardedSync", Spy)
     quiet(2, 12, 0.1, num_epochs=1, momentum=0.9, shard_optimizer=sharded)
     sizes = [[sum(part.weight.size for part in parts) for parts in sync.parts] for sync in made]
     whole = sum(param.size for param in init_lenet(0))

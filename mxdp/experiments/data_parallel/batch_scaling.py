@@ -22,8 +22,7 @@ from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.oracle import tolerances_of
 from mxdp.experiments.show import style
 from mxdp.scratch import evaluate, get_params, init_lenet, lenet, train_batch
-from mxdp.training import BoundNet, TrainStep
-from mxdp.training.epochs import train_steps
+from mxdp.training import BoundNet, TrainStep, train_steps
 
 SOURCE = "Dive into Deep Learning, 'Training on Multiple GPUs', exercises 1 and 2"
 COMPARED = "parameters after one step, with the rule's learning rate, and from the start again"

@@ -6,6 +6,7 @@ all-reduce, the input and Python's own time don't, and are small beside the conv
 processes that share nothing, as many as there are devices, each train alone on their part of the batch.
 """
 
+from mxdp.datasets.minibatches import Stream
 from mxdp.errors import plural
 from mxdp.experiments.data_parallel import account as accounts
 from mxdp.experiments.data_parallel.training import Continued, check_step, expect_speedups, pictures, synced_step
@@ -13,8 +14,9 @@ from mxdp.experiments.devices import WARM_UP, devices_of
 from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.show import style
 from mxdp.scratch import evaluate, get_params, in_sync, init_lenet, lenet
+from mxdp.timing import Timer
 from mxdp.tracing.recording import can_record
-from mxdp.training import BoundNet, TrainStep, train_epochs
+from mxdp.training import BoundNet, TrainStep, mean_loss, train_steps
 
 SOURCE = "Dive into Deep Learning, 'Training on Multiple GPUs'"
 COMPARED = "gradients and parameters of every replica, steps on an uneven batch"
@@ -57,16 +59,17 @@ def set_up(case, s):
     training = Continued(case, init_lenet(s.seed))
 
     warm_up, replicas = ([get_params(training.params, device) for device in devices] for _ in range(2))
-    next(train_epochs(data.train, warm_up, devices, batch_size, s.lr, samples=WARM_UP * batch_size))
-    start = divmod(training.rounds * samples, len(data.train))
-    epochs = train_epochs(data.train, replicas, devices, batch_size, s.lr, samples, s.seed, start=start)
+    warm, step = (TrainStep(of_devices, devices, s.lr) for of_devices in (warm_up, replicas))
+    train_steps(Stream(data.train, batch_size, 0).take(WARM_UP * batch_size), warm)
+    stream = Stream(data.train, batch_size, s.seed, *divmod(training.rounds * samples, len(data.train)))
     # On the replicas of the warm-up, since a recorded step is a step of training.
-    record = accounts.recorder(data.train, batch_size, s.seed, TrainStep(warm_up, devices, s.lr), devices)
-    net = BoundNet(lenet)
+    record = accounts.recorder(data.train, batch_size, s.seed, warm, devices)
+    net, timer = BoundNet(lenet), Timer()
 
     def one_round():
-        epoch = next(epochs)
-        more = {"round_samples": case.processes * epoch.samples, "loss": epoch.loss}
+        with timer:
+            losses = train_steps(stream.take(samples), step)
+        more = {"round_samples": case.processes * samples, "loss": mean_loss(losses)}
         if len(replicas) > 1:  # one alone is not compared with itself
             more["in_sync"] = in_sync(replicas)
         if can_record(devices):
@@ -74,7 +77,7 @@ def set_up(case, s):
         if not case.reference:
             more["test_accuracy"] = evaluate(data.test, replicas, net=net)
         training.keep(replicas[0])
-        return epoch.seconds, more
+        return timer.times[-1], more
 
     facts = accounts.chances(devices) if len(devices) > 1 else {}
     return Work(one_round, devices, data=data.name, epoch_samples=len(data.train), **facts)

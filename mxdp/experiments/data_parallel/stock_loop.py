@@ -12,6 +12,7 @@ import math
 
 import numpy as onp
 
+from mxdp.datasets.minibatches import Stream
 from mxdp.errors import plural
 from mxdp.experiments import book_loop
 from mxdp.experiments.data_parallel.training import Continued, check_step, expect_speedups, pictures, synced_step
@@ -19,7 +20,7 @@ from mxdp.experiments.devices import WARM_UP, devices_of, timed
 from mxdp.experiments.environments import defaults
 from mxdp.experiments.lab import Case, Work
 from mxdp.scratch import evaluate, get_params, init_lenet, lenet
-from mxdp.training import BoundNet, train_epochs
+from mxdp.training import BoundNet, TrainStep, train_steps
 
 SOURCE = "Dive into Deep Learning, 'Training on Multiple GPUs'; MXNet's default environment"
 COMPARED = "gradients and parameters of every replica, against mxdp on one device"
@@ -68,16 +69,16 @@ def set_up(case, s):
         batches = book_loop.data_loader(data.train, data.test, s.batch_size)
         onp.random.seed(s.seed + training.rounds)  # by which gluon's loader shuffles
     else:
-        next(train_epochs(few.train, warm_up, devices, s.batch_size, s.lr))
-        start = (training.rounds, 0)
-        epochs = train_epochs(data.train, replicas, devices, s.batch_size, s.lr, seed=s.seed, start=start)
+        batches = Stream(few.train, s.batch_size, 0).take(len(few.train))
+        train_steps(batches, TrainStep(warm_up, devices, s.lr))
+        stream, step = Stream(data.train, s.batch_size, s.seed, training.rounds), TrainStep(replicas, devices, s.lr)
     net = book_loop.lenet if book else BoundNet(lenet)
 
     def one_round():
         if book:
             seconds = timed(lambda: book_loop.train_epoch(batches, replicas, devices, s.lr))
         else:
-            seconds = next(epochs).seconds
+            seconds = timed(lambda: train_steps(stream.take(len(data.train)), step))
         training.keep(replicas[0])
         return seconds, {"test_accuracy": evaluate(data.test, replicas, net=net)}
 

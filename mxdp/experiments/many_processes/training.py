@@ -14,8 +14,8 @@ from mxdp.experiments.devices import random_of
 from mxdp.experiments.lab import Case, Settings
 from mxdp.experiments.many_processes.exchanges import join
 from mxdp.experiments.oracle import tolerances_of
-from mxdp.scratch import get_params, init_lenet
-from mxdp.training import RUN_AHEAD, TrainStep, plain_step, train_steps
+from mxdp.scratch import get_params, init_lenet, train_batch
+from mxdp.training import RUN_AHEAD, TrainStep, train_steps
 
 STEPS = 3
 """That are compared with the serial run."""
@@ -90,7 +90,7 @@ def compared(case: Case, s: Settings, rank: TrainingRank) -> Iterator[Tuple[Any,
     own = rank.ranks.shard(len(X)) if alone else slice(None)
     for replicas, (of_first, *_) in zip(trail, of_rank_0):
         serial = get_params(start, device)
-        plain_step(X[own], y[own], [serial], [device], 0.1, lambda: None, samples=len(X))
+        train_batch(X[own], y[own], [serial], [device], 0.1 * len(X[own]) / len(X))
         for replica in replicas:
             for param, expected, first, limit in zip(replica, serial, of_first, tolerances_of(len(X))):
                 yield param, expected.asnumpy(), limit
