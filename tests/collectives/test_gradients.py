@@ -19,6 +19,7 @@ from mxdp.scratch import get_params
 
 SHAPES = [(2, 3), (), (5,), (0, 4), (1,)]
 ONE_KB = 1 / 1024
+DEVICES = [mx.cpu(rank) for rank in range(4)]
 
 
 def replicas(n, dtypes=("float32",), shapes=SHAPES):
@@ -156,30 +157,21 @@ def test_sharded_sends_one_message_a_device_not_one_a_gradient():
 
 
 def test_the_default_is_auto_which_chooses_by_the_machine_that_is_given():
-    device_params = replicas(4, shapes=[(1 << 18,)])
-    slow_calls = replace(CPU, push=1.0)
-    fewest = GradientSync(device_params, machine=slow_calls).buckets[0]
-    usual = GradientSync(device_params, machine=CPU).buckets[0]
-    assert (fewest.algorithm, usual.algorithm) == (choose_for(slow_calls), choose_for(CPU))
-    assert fewest.algorithm != usual.algorithm
+    device_params, few_calls = replicas(4, shapes=[(1 << 18,)]), replace(CPU, push=1.0)
+    chosen = [GradientSync(device_params, machine=machine).buckets[0].algorithm for machine in (few_calls, CPU)]
+    assert chosen == [choose(DEVICES, [1 << 18], 4, machine) for machine in (few_calls, CPU)]
+    assert chosen[0] != chosen[1]
     assert GradientSync(device_params, "tree", machine=CPU).buckets[0].algorithm == "tree"
 
-    # On this machine messages and bytes cost the same at 0.36 s: below that doubling wins, above it shared memory.
-    for dtype, expected in [("float16", "doubling"), ("float32", "doubling"), ("float64", "shared-memory")]:
-        rate = Rate(1.0, *[((1.0, 0.3625 / 6000),)] * 2)
-        machine = Machine(push=0.0, copy=rate, add=rate, add_more=0.0, cores=4)
-        sync = GradientSync(replicas(4, [dtype], [(1000,)]), machine=machine)
-        assert (
-            sync.buckets[0].algorithm == expected == choose(devices_of(4), [1000], onp.dtype(dtype).itemsize, machine)
-        )
 
-
-def devices_of(n):
-    return [mx.cpu(rank) for rank in range(n)]
-
-
-def choose_for(machine):
-    return choose(devices_of(4), [1 << 18], 4, machine)
+@pytest.mark.parametrize(
+    ("dtype", "chosen"), [("float16", "doubling"), ("float32", "doubling"), ("float64", "shared-memory")]
+)
+def test_auto_chooses_by_the_bytes_of_the_dtype(dtype, chosen):
+    """Messages and bytes cost the same at 6000 bytes: below that doubling wins, above it shared memory."""
+    rate = Rate(1.0, *[((1.0, 0.3625 / 6000),)] * 2)
+    machine = Machine(push=0.0, copy=rate, add=rate, add_more=0.0, cores=4)
+    assert GradientSync(replicas(4, [dtype], [(1000,)]), machine=machine).buckets[0].algorithm == chosen
 
 
 def backward(params, factor=1.0):

@@ -204,58 +204,6 @@ def test_no_sync_refuses_what_would_part_the_replicas():
     assert_equal([arrays[:1] for arrays in weights(params)], [arrays[1:] for arrays in weights(params)])
 
 
-class Stopped(KeyboardInterrupt):
-    """Like Ctrl-C, but pytest does not stop."""
-
-
-def fail_in(trainer, error, params):
-    with trainer.no_sync():
-        backward(params)
-        raise error
-
-
-@pytest.mark.parametrize("error", [ZeroDivisionError, Stopped])
-@pytest.mark.parametrize("before", [0, 1])
-def test_what_was_added_up_is_forgotten_where_no_sync_ends_with_an_error(error, before, semantics):
-    params = parameters(2)
-    trainer = Trainer(params, "sgd", {"learning_rate": 1.0})
-    for _ in range(before):
-        with trainer.no_sync():
-            backward(params)
-    with pytest.raises(error):
-        fail_in(trainer, error, params)
-    assert not trainer._buckets.accumulating
-    expected = [onp.ones(param.shape) for param in params]
-    for step in range(2):
-        backward(params, step)
-        trainer.step(2)
-        for number, param in enumerate(params):
-            expected[number] -= total(params, number, step) / 2
-            for data in param.list_data():
-                onp.testing.assert_array_equal(data.asnumpy(), expected[number])
-
-
-def test_a_no_sync_inside_another_changes_nothing():
-    params = parameters(2)
-    trainer = Trainer(params, "sgd", {"learning_rate": 1.0})
-    with trainer.no_sync():
-        backward(params)
-        with trainer.no_sync():
-            backward(params)
-        with pytest.raises(RuntimeError, match="after no_sync"):
-            trainer.step(1)
-        with pytest.raises(Stopped):
-            fail_in(trainer, Stopped, params)
-        with pytest.raises(RuntimeError, match="after no_sync"):
-            trainer.step(1)
-        backward(params)
-    backward(params)
-    trainer.step(1)
-    for number, param in enumerate(params):
-        for data in param.list_data():
-            onp.testing.assert_array_equal(data.asnumpy(), 1 - 5 * total(params, number))
-
-
 def test_after_the_sum_nothing_is_being_added_up_any_more():
     params = parameters(2)
     trainer = Trainer(params, "sgd", {"learning_rate": 1.0})

@@ -75,20 +75,6 @@ def test_broadcast_with_a_list_of_keys(name, keys):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("key", [3, "a"])
-def test_pushpull_out_of_place_and_in_place(name, key, array):
-    kv = mx.kv.create(name)
-    kv.broadcast(key, array(onp.zeros(SHAPE, "float32"), mx.cpu()), array(onp.zeros(SHAPE, "float32"), mx.cpu()))
-    values = [array(onp.ones(SHAPE, "float32"), device) for device in DEVICES]
-    outs = [array(onp.zeros(SHAPE, "float32"), device) for device in DEVICES]
-    kv.pushpull(key, values, out=outs)
-    assert_all(outs, 4)
-    assert_all(values, 1)
-    kv.pushpull(key, values)
-    assert_all(values, 4)
-
-
-@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("keys", [[5, 7, 11], ["b", "c", "d"]], ids=str)
 def test_pushpull_with_a_list_of_keys(name, keys):
     kv = mx.kv.create(name)
@@ -115,22 +101,6 @@ def test_the_same_arrays_under_a_key_may_be_divided_otherwise_into_values_and_ou
         assert_all(arrays[values:] or arrays, summed)
         for number, each in enumerate(arrays[:values] if values < 4 else ()):
             assert_all([each], 10**number)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_what_mxnet_asks_of_its_teststore(name):
-    kv = mx.kv.create(name)
-    out = mx.nd.empty((1,))
-    for _ in range(2):
-        kv.broadcast(1, mx.nd.ones((1,)), out=out)
-        assert_all([out], 1)
-    assert type(kv).is_capable("optimizer") is False
-    twice = [mx.nd.empty((1,))] * 2
-    kv.pushpull(1, [mx.nd.ones((1,))] * 2, out=twice)
-    assert_all(twice, 2)
-    kv.pushpull(1, twice)
-    assert_all(twice, 4)
-    assert kv.type == name
 
 
 # Further cases.
@@ -354,6 +324,7 @@ def test_inside_record():
 def test_what_it_is():
     kv = Store()
     assert (kv.type, kv.rank, kv.num_workers) == ("mxdpauto", 0, 1)
+    assert [mx.kv.create(name).type for name in NAMES] == NAMES
     assert isinstance(kv, mx.kv.KVStoreBase)
     assert not any("dist" in name for name in NAMES)
     assert Store("ring").is_capable("Optimizer") is False

@@ -131,21 +131,6 @@ def test_multipliers_and_schedules():
     assert_equal(train(by_name, 4, steps=6), expected)
 
 
-def test_learning_rate_follows_the_schedule():
-    x = parameters(2)[:1]
-    schedule = mx.lr_scheduler.FactorScheduler(2, factor=0.5, base_lr=1.0)
-    trainer = Trainer(x, "sgd", {"learning_rate": 1.0, "lr_scheduler": schedule})
-    rates = []
-    for step in range(6):
-        backward(x, step)
-        trainer.step(1)
-        rates.append(trainer.learning_rate)
-    assert rates == [1, 1, 0.5, 0.5, 0.25, 0.25]
-    trainer = Trainer(x, "sgd", {"learning_rate": 1.0})
-    trainer.set_learning_rate(0.125)
-    assert trainer.learning_rate == 0.125
-
-
 @pytest.mark.parametrize("shared", [False, True])
 def test_two_trainers_at_once(shared):
     def run(make):
@@ -476,11 +461,6 @@ def test_a_device_is_given_once():
     x.initialize(ctx=[mx.cpu(0), mx.cpu(0)])
     with pytest.raises(ValueError, match=r"needs arrays on different devices, not on cpu\(0\), cpu\(0\)"):
         Trainer([x], *SGD)
-
-
-def test_one_bucket_for_all():
-    trainer = Trainer(parameters(2), *SGD, bucket_mb=float("inf"))
-    assert [bucket.params for bucket in trainer._buckets.buckets] == [(3, 2, 1, 0)]
 
 
 def test_parameters_are_judged_by_gluon():

@@ -20,18 +20,12 @@ def cpus(n):
     return devices_of_kind(n, "cpu")
 
 
-@pytest.mark.parametrize("algorithm", ["doubling", "naive", "ring"])
+@pytest.mark.parametrize("algorithm", ["doubling", "naive", "ring", "GradientSync"])
 @pytest.mark.parametrize("devices", [1, 2, 3, 4])
 def test_equals_the_serial_run(algorithm, devices):
-    step = partial(train_batch, allreduce=partial(allreduce, algorithm=algorithm))
+    by_parameter = partial(train_batch, allreduce=partial(allreduce, algorithm=algorithm))
+    step = synced_step() if algorithm == "GradientSync" else by_parameter
     checked, wrong = count(check_step(cpus(devices), batch_size=13, step=step))
-    assert checked == 3 * 129068 * (2 * devices + 2 * (devices - 1))
-    assert wrong == 0
-
-
-@pytest.mark.parametrize("devices", [1, 2, 3, 4])
-def test_one_allreduce_for_all_gradients_equals_it(devices):
-    checked, wrong = count(check_step(cpus(devices), batch_size=13, step=synced_step()))
     assert checked == 3 * 129068 * (2 * devices + 2 * (devices - 1))
     assert wrong == 0
 

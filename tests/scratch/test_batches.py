@@ -10,16 +10,19 @@ from hypothesis import strategies as st
 from mxdp.backend import mx, np, upload
 from mxdp.scratch import split_and_load, split_batch
 
+DTYPES = ["float16", "float32", "float64", "int32", "int64", "uint8"]
+
 
 def cpus(n):
     return [mx.cpu(i) for i in range(n)]
 
 
 @settings(max_examples=30, deadline=None)
-@given(n=st.integers(1, 6), extra=st.integers(0, 20), from_host=st.booleans())
-def test_shards_put_together_are_the_batch(n, extra, from_host):
-    batch = onp.arange((n + extra) * 3, dtype="float32").reshape(-1, 3)
-    shards = split_and_load(batch if from_host else np.array(batch), cpus(n))
+@given(n=st.integers(1, 6), extra=st.integers(0, 20), from_host=st.booleans(), dtype=st.sampled_from(DTYPES))
+def test_shards_put_together_are_the_batch(n, extra, from_host, dtype):
+    batch = onp.arange((n + extra) * 3).reshape(-1, 3).astype(dtype)
+    shards = split_and_load(batch if from_host else np.array(batch, dtype=dtype), cpus(n))
+    assert {str(onp.dtype(shard.dtype)) for shard in shards} == {dtype}
     assert [shard.ctx for shard in shards] == cpus(n)
     assert max(map(len, shards)) - min(map(len, shards)) <= 1
     onp.testing.assert_array_equal(onp.concatenate([shard.asnumpy() for shard in shards]), batch)
@@ -40,14 +43,6 @@ def test_shards_are_in_proportion_to_weights_and_none_is_empty(weights, extra, f
         assert max(abs(len(shard) - share) for shard, share in zip(shards, shares)) <= 1 + 1e-9
 
 
-@pytest.mark.parametrize("dtype", ["float32", "int32", "uint8", "float64"])
-@pytest.mark.parametrize("from_host", [True, False])
-def test_dtype_stays(dtype, from_host):
-    batch = onp.arange(5).astype(dtype)
-    shards = split_and_load(batch if from_host else np.array(batch, dtype=dtype), cpus(2))
-    assert {str(onp.dtype(shard.dtype)) for shard in shards} == {dtype}
-
-
 @pytest.mark.parametrize("from_host", [True, False])
 def test_shards_are_copies(from_host):
     batch = onp.ones((4, 2), "float32")
@@ -64,25 +59,16 @@ def test_pictures_and_labels_stay_together():
         onp.testing.assert_array_equal(X_shard.asnumpy()[:, 0], y_shard.asnumpy())
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int32", "int64", "uint8"])
-@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 3, 4), (5, 0)])
-def test_upload_copies_any_array(dtype, shape):
-    host = onp.arange(onp.prod(shape), dtype=dtype).reshape(shape)
+HOSTS = [onp.arange(onp.prod(shape)).reshape(shape) for shape in [(), (0,), (3,), (2, 3, 4), (5, 0)]]
+HOSTS = [host.astype(dtype) for host in HOSTS for dtype in [*DTYPES, ">f4", "<f4", ">i8", ">f2"]]
+HOSTS.append(onp.arange(24.0, dtype="float32").reshape(4, 6)[::2, ::-3])
+
+
+@pytest.mark.parametrize("host", HOSTS, ids=lambda host: f"{host.dtype.str} {host.shape}")
+def test_upload_copies_any_array(host):
+    """Also of another byte order, and a view with strides."""
     array = upload(host, mx.cpu(1))
-    assert (array.ctx, array.shape, onp.dtype(array.dtype)) == (mx.cpu(1), shape, onp.dtype(dtype))
-    onp.testing.assert_array_equal(array.asnumpy(), host)
-
-
-def test_upload_of_a_view_with_strides():
-    host = onp.arange(24.0, dtype="float32").reshape(4, 6)[::2, ::-3]
-    onp.testing.assert_array_equal(upload(host, mx.cpu(0)).asnumpy(), host)
-
-
-@pytest.mark.parametrize("dtype", [">f4", "<f4", ">i8", ">f2"])
-def test_upload_of_another_byte_order(dtype):
-    host = onp.arange(6, dtype=dtype).reshape(2, 3)
-    array = upload(host, mx.cpu(1))
-    assert onp.dtype(array.dtype).name == host.dtype.name
+    assert (array.ctx, array.shape, onp.dtype(array.dtype).name) == (mx.cpu(1), host.shape, host.dtype.name)
     onp.testing.assert_array_equal(array.asnumpy(), host)
 
 

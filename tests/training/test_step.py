@@ -88,15 +88,8 @@ def test_losses_and_gradients_have_the_same_bits_also_after_a_batch_of_another_l
 
 def test_the_arguments_may_stand_in_any_order_in_the_functions():
     X, y, b, w = (np.array([value]) for value in (2.0, 10.0, 1.0, 3.0))
-    graph = BoundGraph(
-        lambda X, params: X * params[1] + params[0],
-        lambda y_hat, y: npx.relu(y_hat) - y,
-        X,
-        y,
-        [b, w],
-        [b.copy(), w.copy()],
-    )
-    assert graph.forward(X, y).item() == 2 * 3 + 1 - 10
+    net, loss = (lambda X, params: X * params[1] + params[0]), (lambda y_hat, y: npx.relu(y_hat) - y)
+    assert BoundGraph(net, loss, X, y, [b, w], [b.copy(), w.copy()]).forward(X, y).item() == 2 * 3 + 1 - 10
 
 
 @pytest.mark.parametrize("batch_size", [7, 256])

@@ -149,21 +149,6 @@ def test_train_cuts_the_momentum_if_it_is_told_to(sharded, monkeypatch):
     assert sizes == [[whole / 2] * 2] * sharded
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (dict(shard_optimizer=True), "SGD without momentum has none: give it a momentum"),
-        (dict(momentum=1.0), "at least 0 and less than 1, not 1.0"),
-        (dict(momentum=-0.1), "at least 0 and less than 1"),
-        (dict(momentum="much"), "momentum must be a finite number"),
-        (dict(momentum=0.5, shard_optimizer=True, algorithm="ring"), "without algorithm 'ring': leave one"),
-    ],
-)
-def test_bad_options_are_refused(options, said):
-    with pytest.raises(ValueError, match=said):
-        quiet(2, 12, 0.1, **options)
-
-
 def test_another_momentum_is_another_training(tmp_path):
     quiet(1, 12, 0.1, num_epochs=1, momentum=0.9, checkpoint=tmp_path)
     with pytest.raises(MxdpError, match=r"momentum is 0\.9 there and 0\.5 here"):
