@@ -60,7 +60,7 @@ def calibrate(devices: Sequence[Device], footprints: Sequence[int] = FOOTPRINTS)
     together = max(1, min(cores, len(devices)))
     middle = footprints[len(footprints) // 2]
     pushes, starts, more = [], [], []
-    found: DefaultDict[Tuple[Work, int, int], List[float]] = defaultdict(list)
+    seconds: DefaultDict[Tuple[Work, int, int], List[float]] = defaultdict(list)
     for turn in range(TURNS):
         pushes.append(push_seconds(devices))
         starts.append(start_seconds(devices[0], devices[1]))
@@ -68,13 +68,13 @@ def calibrate(devices: Sequence[Device], footprints: Sequence[int] = FOOTPRINTS)
             if size <= LARGE or turn % 3 == 0:
                 for work in (_copies, _sums_of_two):
                     for active in {1, together}:
-                        found[work, active, size].append(call_seconds(work, devices, active, size))
+                        seconds[work, active, size].append(call_seconds(work, devices, active, size))
         four = call_seconds(_sums_of_four, devices, together, middle)
-        more.append(max(0.0, (four / found[_sums_of_two, together, middle][-1] - 1) / 2))
+        more.append(max(0.0, (four / seconds[_sums_of_two, together, middle][-1] - 1) / 2))
     start = sorted(starts)[1]
 
     def curve(work: Work, active: int) -> Curve:
-        behind = {size: sorted(found[work, active, size])[1] - start for size in footprints}
+        behind = {size: sorted(seconds[work, active, size])[1] - start for size in footprints}
         nbytes = {size: 4 * _elements(size, active) for size in footprints}
         return tuple((float(size), max(LEAST, behind[size] / nbytes[size])) for size in footprints)
 

@@ -38,8 +38,8 @@ from mxdp.processes import ValueOrder, World
 from mxdp.processes.world import ranks_of
 
 _ACCUMULATING: List[GradientSync] = []
-"""The objects inside a ``no_sync``. This list keeps them alive: the garbage collector frees the arrays of a dead cycle
-before it ends a generator in it, and the end of ``no_sync`` needs the arrays."""
+"""The objects inside a ``no_sync``, kept alive: the garbage collector may free the arrays of a dead cycle before the
+clean-up of ``no_sync`` runs, which needs them."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class GradientSync:
         self._world = ranks_of(world)
         self._held_back = False
         self.accumulating = False
-        """Are there gradients from :meth:`no_sync` that are not summed yet?"""
+        """True if there are gradients from :meth:`no_sync` that are not summed yet."""
         self.gradients: List[Dict[int, NDArray]] = [{} for _ in device_params]
         """For each replica, its gradients by parameter number."""
         self._written = False  # by backward, ever
@@ -132,7 +132,7 @@ class GradientSync:
 
     @property
     def adds(self) -> bool:
-        """Whether backward adds to the gradients, and doesn't overwrite them, until the next sum."""
+        """True if backward adds to the gradients until the next sum, and doesn't overwrite them."""
         return self.accumulating or not self._overwritten
 
     def __repr__(self) -> str:
@@ -248,7 +248,7 @@ class GradientSync:
             groups = [group for group in groups if group]
             schedule = plan(name, len(devices), [sum(first[n].size for n in group) for group in groups])
         vectors = tuple(tuple(self._lay_out(rank, group) for group in groups) for rank in range(len(devices)))
-        chunks = [list(own) if schedule.sizes else places(schedule, own[0]) for own in vectors]
+        chunks = [list(its) if schedule.sizes else places(schedule, its[0]) for its in vectors]
         program = Program(schedule, chunks, again=True)
         return BucketSync(tuple(numbers), sum(sizes) * dtype.itemsize, name, program, vectors)
 

@@ -47,7 +47,7 @@ def jobs(todo: Sequence[Operation], places: Sequence[Sequence[NDArray]]) -> List
     work = [
         _job([operation for operation in todo if operation.worker == worker], places, aliases) for worker in workers
     ]
-    written = [each[0:1] for each in aliases.values()]
+    written = [chunk[0:1] for chunk in aliases.values()]
     gathered = mx.nd.empty((len(written), 1), vectors[0].ctx, vectors[0].dtype)
     gather = prepare("stack", written, gathered, num_args=len(written))
     closing = [gather, *_guards(vectors, [gathered[0]] * len(vectors))]

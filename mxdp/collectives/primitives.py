@@ -29,10 +29,10 @@ def reduce_scatter(data: Sequence[NDArray], op: str = "sum") -> List[NDArray]:
     schedule = rings.reduce_scatter(len(work))
     chunks = [places(schedule, vector) for vector in work]
     Program(schedule, chunks)()
-    own = [mine[device] for device, mine in enumerate(chunks)]
-    for divide in divisions(own, op):
+    summed = [chunks[device][device] for device in range(len(work))]
+    for divide in divisions(summed, op):
         divide()
-    return [chunk.copy().as_np_ndarray() for chunk in own]
+    return [chunk.copy().as_np_ndarray() for chunk in summed]
 
 
 def all_gather(chunks: Sequence[NDArray]) -> List[NDArray]:

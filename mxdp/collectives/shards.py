@@ -100,16 +100,16 @@ class ShardedSync(GradientSync):
         are held for its parts. ``held[device]``: for each part the arrays, of its length. Waits; all ranks call it."""
         pieces = [
             (part.number, part.where, [x.asnumpy() for x in arrays])
-            for parts, own in zip(self.parts, held)
-            for part, arrays in zip(parts, own)
+            for of_device in zip(self.parts, held)
+            for part, arrays in zip(*of_device)
         ]
-        found: Dict[int, List[HostArray]] = {}
+        put_together: Dict[int, List[HostArray]] = {}
         for number, where, arrays in (piece for rank in self._world.gather(pieces) for piece in rank):
             shape = self._device_params[0][number].shape
-            whole = found.setdefault(number, [onp.zeros(shape, x.dtype) for x in arrays])
+            whole = put_together.setdefault(number, [onp.zeros(shape, x.dtype) for x in arrays])
             for array, x in zip(whole, arrays):
                 array.reshape(-1)[where] = x.reshape(-1)
-        return found
+        return put_together
 
     def _make(self, numbers: Sequence[int], name: str) -> BucketSync:
         schedule = plan(name, len(self._device_params))
@@ -127,8 +127,8 @@ class ShardedSync(GradientSync):
     def _cut(self, bucket: BucketSync, device: int) -> None:
         """Find the device's parts in this bucket, and prepare how they are spread."""
         (start, stop), chunk = _chunk(bucket, device)
-        vector, own = bucket.vectors[device][0], self._world.shard(stop - start)
-        for number, where, there in self._segments(bucket, start + own.start, start + own.stop):
+        vector, of_rank = bucket.vectors[device][0], self._world.shard(stop - start)
+        for number, where, there in self._segments(bucket, start + of_rank.start, start + of_rank.stop):
             part = Part(number, where, self._place(device, number, where), vector[there])
             part = replace(part, gradient=part.gradient.reshape(part.weight.shape))
             self.parts[device].append(part)

@@ -25,8 +25,8 @@ were summed by ``naive``, which took 1.3 times as long as ``shared-memory``; on 
 def resolve(
     algorithm: str, devices: Sequence[Device], sizes: Sequence[int], itemsize: int, machine: Optional[Machine] = None
 ) -> Tuple[str, Schedule]:
-    """The name of the algorithm (for ``"auto"``, of the chosen one) and its plan for arrays of ``sizes`` elements.
-    Raises a ValueError if there is no such algorithm."""
+    """The algorithm's name (for ``"auto"``, the chosen one's) and its plan for arrays of ``sizes`` elements, or a
+    ValueError."""
     check_algorithm(algorithm, also=[AUTO])
     if algorithm == AUTO:
         algorithm = choose(devices, sizes, itemsize, machine)
@@ -36,8 +36,8 @@ def resolve(
 def choose(devices: Sequence[Device], sizes: Sequence[int], itemsize: int, machine: Optional[Machine] = None) -> str:
     """The all-reduce with the least predicted time for arrays of ``sizes`` elements of ``itemsize`` bytes.
 
-    Of those that are predicted to be equal, it is the one with the fewest operations; then with the fewest operations
-    that wait for another device, whose worker may sleep.
+    Of equal ones it has the fewest operations; then the fewest operations that wait for another device, whose worker
+    may sleep.
 
     ``machine``: speeds as :func:`mxdp.calibrate` measures them; by default those of :func:`usual_machine`.
     """
@@ -48,10 +48,8 @@ def choose(devices: Sequence[Device], sizes: Sequence[int], itemsize: int, machi
 
 
 def usual_machine(on_cpu: bool, cores: Optional[int] = None, made_by: Optional[str] = None) -> Machine:
-    """Speeds that were measured elsewhere, on CPUs with a processor of the same maker if there are any, and ``cores``.
-
-    ``cores``: by default as many as this process may use. ``made_by``: by default :func:`maker`.
-    """
+    """Speeds that were measured elsewhere, if possible on a CPU by the same maker (default: :func:`maker`). ``cores``:
+    by default as many as this process may use."""
     if not on_cpu:
         return GPU
     return BY_MAKER.get(maker() if made_by is None else made_by, CPU).with_cores(cores or process.cores())
@@ -61,10 +59,10 @@ def usual_machine(on_cpu: bool, cores: Optional[int] = None, made_by: Optional[s
 def maker() -> str:
     """Who made this machine's processor, in the words of ``/proc/cpuinfo``; empty if it doesn't say."""
     try:
-        found = re.search(r"^vendor_id\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.M)
+        vendor = re.search(r"^vendor_id\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.M)
     except OSError:
-        found = None
-    return found.group(1) if found else ""
+        vendor = None
+    return vendor.group(1) if vendor else ""
 
 
 @lru_cache(maxsize=1024)

@@ -7,7 +7,7 @@
     Stream.take(4)     1 3 6 | 2' ...             ... and the next goes on there; no batch holds two epochs' samples
 
 A gathered batch is a new array, which the caller may keep. (With the allocator settings of ``mxdp.process``, one reused
-buffer is not faster.)
+buffer is not faster.) In a timeline, the making of a batch is a section.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mxdp.datasets.records import Images, Labels, Split, check_seed, positive_int
+from mxdp.sections import section
 
 Batch = Tuple[Images, Labels]
 
@@ -97,4 +98,5 @@ class Stream:
 
 
 def _gather(split: Split, rows: npt.NDArray[np.int64]) -> Batch:
-    return np.take(split.X, rows, axis=0), np.take(split.y, rows)
+    with section("input"):
+        return np.take(split.X, rows, axis=0), np.take(split.y, rows)

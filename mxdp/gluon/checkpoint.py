@@ -231,5 +231,5 @@ def _settings(optimizer: Any) -> Dict[str, Any]:
 def _shape_and_dtype(shape: Any, dtype: Any, known: Optional[HostArray] = None) -> str:
     """A parameter's dtype and shape. Where gluon doesn't know a length yet, that of ``known`` is taken."""
     if known is not None and len(shape or ()) in (0, known.ndim):
-        shape = [own if own > 0 else other for own, other in zip(shape or [0] * known.ndim, known.shape)]
+        shape = [length if length > 0 else other for length, other in zip(shape or [0] * known.ndim, known.shape)]
     return f"{onp.dtype(dtype)} {tuple(shape or ())}"

@@ -170,7 +170,7 @@ class Store(mx.kv.KVStoreBase):  # type: ignore[misc]
         return self.world.size
 
     def _refuse(self, what: str, instead: str, *args: Any, **kwargs: Any) -> NoReturn:
-        """Raise a NotImplementedError that names an alternative, for a method that needs a server."""
+        """Raise a NotImplementedError with an alternative, for a method that needs a server."""
         raise NotImplementedError(f"the store {self.type} {what}: {instead}.")
 
     set_optimizer = partialmethod(_refuse, "runs no optimiser", "leave update_on_kvstore out")

@@ -18,8 +18,8 @@ from mxdp.processes import World, agree_names
 class Trainer(gluon.Trainer):  # type: ignore[misc]
     """``gluon.Trainer`` with buckets: the same calls and results, but one all-reduce for many gradients.
 
-    The constructor moves the gradients into buckets (:class:`mxdp.collectives.GradientSync`), or the first step after a
-    parameter was initialised, cast or moved. Backward writes them there, and ``param.grad()`` is a part of a bucket.
+    Gradients move into buckets (:class:`mxdp.GradientSync`) when the trainer is made, and in the first step after a
+    parameter was initialised, cast or moved: ``param.grad()`` is then a part of a bucket.
 
     Each parameter has one state and one count of updates, as with gluon's default: one device updates it and copies it
     to the others. A device without samples runs no backward pass and adds zero: split a small batch over
@@ -89,8 +89,7 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Accumulate gradients: run k - 1 of k micro-batches inside this context and the last one after it, then step
-        by the size of all micro-batches together. Else as :meth:`mxdp.collectives.GradientSync.no_sync`.
+        """As :meth:`mxdp.GradientSync.no_sync`; then step by the size of all micro-batches together.
 
         Raises:
             ValueError: the trainer has one of MXNet's stores.
@@ -160,8 +159,8 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         return to_bytes(states, self._optimizer) if self._world.rank == 0 or not self._shards else b""
 
     def take_states(self, saved: bytes) -> None:
-        """Continue with what :meth:`states_as_bytes` gave, whatever devices and ranks it was on. All stays as it was if
-        this raises. It runs what the pickle holds: take only what you trust.
+        """Continue with what :meth:`states_as_bytes` gave, on any devices and ranks. If this raises, nothing changes.
+        It runs what the pickle holds: take only what you trust.
 
         Raises:
             ValueError: these are no states, or those of another network or of an optimiser that can't be cut.

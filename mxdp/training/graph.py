@@ -27,8 +27,8 @@ from mxdp.engine import Call, prepare
 from mxdp.scratch import Function, Params
 
 KEPT = 4
-"""How many batch shapes keep their graphs on a device: the most recently used ones. LeNet's for 256 pictures takes
-28 MB."""
+"""How many batch shapes keep their graphs on a device, the most recently used ones. LeNet's takes 28 MB for 256
+pictures."""
 _RECORDING = threading.RLock()
 """Held while a network is recorded."""
 
@@ -201,11 +201,11 @@ class BoundGraph:
 
 
 class Inbox:
-    """Takes batches to ``array``. A NumPy array goes by way of ``run_ahead + 1`` arrays, used by turns, each with a
-    prepared copy; if it is infinite, by way of a new array each time.
+    """Takes batches to ``array``. A NumPy array is copied through a ring of ``run_ahead + 1`` staging arrays, each with
+    a prepared copy; without a bound through a new array each time.
 
-    With a new array for each batch, Python takes 1.10 ms in place of 0.91 for a step of LeNet on two devices
-    (``speed.md``). For a GPU, the arrays lie in the host's memory (not run on a GPU).
+    With new arrays, Python takes 1.10 ms in place of 0.91 for a step of LeNet on two devices (``speed.md``). For a GPU,
+    staging arrays lie in the host's memory (not run on a GPU).
     """
 
     def __init__(self, array: NDArray, run_ahead: float) -> None:
@@ -248,17 +248,17 @@ class BoundNet:
         key = (*X.shape, X.dtype, *map(id, params))
         bound = self._bound.pop(key, None)
         if bound is None:
-            here = [other for other, (x, _) in self._bound.items() if x.ctx == X.ctx]
-            for other in here[: max(0, len(here) + 1 - KEPT)]:
-                del self._bound[other]
-            own = X.copy()
-            graph, names, *_ = record(self._net, own, params)
-            arrays, used = dict(zip(names, [own, *params])), set(names[1:]) & set(graph.list_inputs())
+            on_device = [other for other, (x, _) in self._bound.items() if x.ctx == X.ctx]
+            for oldest in on_device[: max(0, len(on_device) + 1 - KEPT)]:
+                del self._bound[oldest]
+            x = X.copy()
+            graph, names, _ = record(self._net, x, params)
+            arrays, used = dict(zip(names, [x, *params])), set(names[1:]) & set(graph.list_inputs())
             # With no gradient at all MXNet fuses operators, and those go on with the weights of their first call.
             gradient = {name: np.zeros_like(arrays[name]) for name in sorted(used)[-1:]}
             # The executor keeps the parameters, so no others get their ids.
-            bound = own, graph.bind(X.ctx, arrays, gradient, dict.fromkeys(gradient, "write"))
-        self._bound[key] = own, executor = bound  # as the last
-        X.copyto(own)
+            bound = x, graph.bind(X.ctx, arrays, gradient, dict.fromkeys(gradient, "write"))
+        self._bound[key] = x, executor = bound  # as the last
+        X.copyto(x)
         mx.base.check_call(mx.base._LIB.MXExecutorForward(executor.handle, 0))
         return executor.outputs[0].as_np_ndarray().copy()

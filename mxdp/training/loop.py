@@ -20,7 +20,6 @@ from mxdp.errors import plural
 from mxdp.processes import World
 from mxdp.processes.world import ranks_of
 from mxdp.scratch import Function, Params, cross_entropy, evaluate, get_params, in_sync, lenet
-from mxdp.sections import section
 from mxdp.timing import Timer
 from mxdp.training.graph import BoundNet
 from mxdp.training.setup import Epoch, Setup
@@ -184,22 +183,11 @@ def train_steps(
     on its own part, and is told how many samples the whole batch has.
     """
     ranks, losses = ranks_of(world), []
-    for X, y in _marked(batches):
+    for X, y in batches:
         part = ranks.shard(len(X))
         losses = step(X[part], y[part], len(X))
         ranks.step_done()
     return losses
-
-
-def _marked(batches: Iterable[Tuple[HostArray, HostArray]]) -> Iterator[Tuple[HostArray, HostArray]]:
-    """The same batches. In a timeline, the making of each batch is a section."""
-    source = iter(batches)
-    while True:
-        with section("input"):
-            batch = next(source, None)
-        if batch is None:
-            return
-        yield batch
 
 
 def mean_loss(losses: Sequence[NDArray], world: Optional[World] = None) -> float:

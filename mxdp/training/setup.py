@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from importlib import metadata
 from numbers import Real
 from types import SimpleNamespace
-from typing import Any, Callable, List, Tuple
+from typing import Any, List, Tuple
 
 import numpy as onp
 
@@ -41,11 +41,6 @@ class Epoch:
 
 class Setup(SimpleNamespace):
     """The arguments of :func:`mxdp.train`, and what it starts with. Every rank makes one, and calls it alike."""
-
-    algorithm: str
-    checkpoint_every: float
-    params: Any
-    report: Callable[[str], Any]
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)

@@ -16,15 +16,14 @@ from mxdp.scratch import Params
 ROOM = 60
 """Arrays that MXNet's ``multi_sgd_update`` and ``multi_sgd_mom_update`` have room for. They don't check it."""
 KEPT = 16
-"""How many batch sizes keep their prepared calls: the most recently used ones."""
+"""How many batch sizes keep their prepared calls, the most recently used ones."""
 
 
 def updates_alone(x: NDArray) -> bool:
-    """Is a step of SGD on ``x`` faster by ``sgd_update`` than together with other arrays by ``multi_sgd_update``?
+    """True for a large array on a CPU, which ``sgd_update`` updates faster than ``multi_sgd_update`` with other arrays.
 
-    On a CPU it is, for a large array: the loop for many arrays goes to the end of the longest, asks of each array at
-    each element whether it has one, and took 1.5 ns an element for arrays of one size and 2.9 ns for ResNet-18's, where
-    ``sgd_update`` took 1.2. A small array costs its call, and a GPU wants few calls.
+    The loop for many arrays goes to the end of the longest, and asks at each element which arrays have one. It took 1.5
+    ns an element for arrays of one size and 2.9 ns for ResNet-18's; ``sgd_update`` took 1.2.
     """
     return bool(x.ctx.device_type.startswith("cpu") and x.size >= 1 << 14)
 
@@ -38,15 +37,16 @@ def prepare_update(
 ) -> Call:
     """A function for ``param -= lr * param.grad``, for all of them. The gradients stay where they are.
 
-    ``gradients``: others than the parameters'. With ``momenta``, one for each parameter, it is
-    ``own = momentum * own - lr * gradient; param += own``.
+    ``gradients``: others than the parameters'. With ``momenta``, a ``v`` for each parameter, it is
+    ``v = momentum * v - lr * gradient; param += v``.
     """
-    arrays = list(zip(*filter(None, (params, gradients or [param.grad for param in params], momenta))))
-    lr, calls = float(lr), []
-    for own in arrays:
-        if onp.dtype(own[0].dtype) == onp.float64:
-            calls += _in_double(*own, lr=lr, momentum=momentum)
-    rows = [(own, lr, 0.0) for own in arrays if onp.dtype(own[0].dtype) != onp.float64]
+    arrays = zip(*filter(None, (params, gradients or [param.grad for param in params], momenta)))
+    lr, calls, rows = float(lr), [], []
+    for of_param in arrays:
+        if onp.dtype(of_param[0].dtype) == onp.float64:
+            calls += _in_double(*of_param, lr=lr, momentum=momentum)
+        else:
+            rows.append((of_param, lr, 0.0))
     calls += sgd_calls(rows, **({"momentum": momentum} if momenta else {}))
 
     def update() -> None:
@@ -83,10 +83,11 @@ def _in_double(param: NDArray, gradient: NDArray, *momenta: NDArray, lr: float, 
     """The update in the operators of :func:`mxdp.scratch.sgd`: those of MXNet's optimisers round ``lr`` to float32."""
     change = mx.np.empty(param.shape, dtype=param.dtype, ctx=param.ctx)
     calls = [prepare("_mul_scalar", [gradient], change, scalar=lr)]
-    for own in momenta:
-        calls += [prepare("_mul_scalar", [own], own, scalar=momentum), prepare("broadcast_sub", [own, change], own)]
-        return [*calls, prepare("broadcast_add", [param, own], param)]
-    return [*calls, prepare("broadcast_sub", [param, change], param)]
+    if not momenta:
+        return [*calls, prepare("broadcast_sub", [param, change], param)]
+    (v,) = momenta
+    calls += [prepare("_mul_scalar", [v], v, scalar=momentum), prepare("broadcast_sub", [v, change], v)]
+    return [*calls, prepare("broadcast_add", [param, v], param)]
 
 
 def check_momentum(momentum: float) -> None:
@@ -100,8 +101,8 @@ class Update:
     """``w -= lr / samples * g`` for all replicas. With ``momentum``: ``v = momentum * v - lr / samples * g; w += v``.
 
     Args:
-        sync: has summed the gradients before each call. A :class:`ShardedSync` has a part of them on each device, which
-            updates this part alone, has the momentum of this part alone, and sends it to the others.
+        sync: has summed the gradients before each call. With a :class:`ShardedSync` each device has, and updates, the
+            momentum and the parameters of its part alone, and sends these to the others.
     """
 
     def __init__(
@@ -149,9 +150,8 @@ class Update:
     def load(self, state: Sequence[HostArray]) -> None:
         """Continue with what :meth:`state` gave, on these or other devices, whole or in shards. Nothing: from zero."""
         for device, momenta in enumerate(self._momenta if state else ()):
-            for index, own in enumerate(momenta):
-                if self._sync:
-                    part = self._sync.parts[device][index]
-                    upload(state[part.number].reshape(-1)[part.where].reshape(own.shape), own.ctx).copyto(own)
-                else:
-                    upload(state[index], own.ctx).copyto(own)
+            values: Sequence[HostArray] = state
+            if self._sync:
+                values = [state[part.number].reshape(-1)[part.where] for part in self._sync.parts[device]]
+            for v, value in zip(momenta, values):
+                upload(value.reshape(v.shape), v.ctx).copyto(v)

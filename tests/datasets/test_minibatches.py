@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mxdp import sections
 from mxdp.datasets.minibatches import Stream, minibatches, permutation, sequential
 from mxdp.datasets.records import Split
 
@@ -199,3 +200,12 @@ def test_a_stream_that_starts_at_anothers_place_continues_it(taken):
 def test_a_stream_starts_inside_an_epoch(position):
     with pytest.raises(ValueError, match=f"position {position} is not in an epoch of 7 samples"):
         Stream(numbered(7), 3, seed=0, position=position)
+
+
+def test_the_making_of_a_batch_is_a_section_of_a_timeline():
+    recorded = sections.start()
+    try:
+        labels([*minibatches(numbered(5), 2, 0, 0), *Stream(numbered(5), 4, 0).take(5)])
+    finally:
+        sections.stop()
+    assert [name for name, *_ in recorded.marked] == ["input"] * (3 + 2)

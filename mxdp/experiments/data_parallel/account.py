@@ -27,7 +27,7 @@ from mxdp.errors import plural
 from mxdp.experiments.devices import WARM_UP
 from mxdp.experiments.lab import Row
 from mxdp.experiments.show import style
-from mxdp.tracing import TimeSplit, section, where_the_time_went
+from mxdp.tracing import TimeSplit, where_the_time_went
 
 PARTS = {
     "compute": "compute",
@@ -61,14 +61,9 @@ def recorder(
     """A function that trains by ``step(X, y)`` for that many steps more and returns their split. Some steps warm up."""
     batches = Stream(data, batch_size, seed).take(1 << 60)  # samples: it never ends
 
-    def one_step() -> None:
-        with section("input"):
-            X, y = next(batches)
-        step(X, y)
-
     for _ in range(WARM_UP):
-        one_step()
-    return lambda steps: where_the_time_went(one_step, steps, devices=devices)
+        step(*next(batches))
+    return lambda steps: where_the_time_went(lambda: step(*next(batches)), steps, devices=devices)
 
 
 def chances(devices: Sequence[Device]) -> Dict[str, Any]:
