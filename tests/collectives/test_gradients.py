@@ -380,14 +380,3 @@ def test_an_array_is_one_parameter():
     one, two = ([np.zeros(3, ctx=mx.cpu(rank)) for _ in range(2)] for rank in range(2))
     with pytest.raises(ValueError, match="replica 1 holds one array as two parameters"):
         GradientSync([one, [two[0], two[0]]])
-
-
-def test_an_unknown_algorithm_is_named():
-    with pytest.raises(ValueError, match="'rnig'; did you mean 'ring'"):
-        GradientSync(replicas(2), "rnig")
-
-
-@pytest.mark.parametrize("room", [0, math.nan, "25", None, True])
-def test_a_bucket_must_have_room(room):
-    with pytest.raises(ValueError, match=f"bucket_mb must be more than 0, not {room!r}"):
-        GradientSync(replicas(2), bucket_mb=room)

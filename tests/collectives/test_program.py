@@ -46,14 +46,6 @@ def test_staging_buffers_hold_what_the_docstrings_say():
         assert sum(buffer.size for buffer in program(schedule, 100).buffers.values()) == elements
 
 
-def test_staging_buffers_lie_on_the_device_that_adds_and_are_kept():
-    run = program(direct(2), 10)
-    before = list(run.calls)
-    run()
-    run()
-    assert run.calls == before
-
-
 def test_large_vectors_are_summed_in_place_if_the_program_is_kept():
     """From 2 MiB a vector, however many chunks it has; then there are no staging buffers."""
     schedule, large = shared_memory(2), (2 << 20) // 4

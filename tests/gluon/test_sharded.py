@@ -119,7 +119,7 @@ def test_states_continue_on_another_number_of_devices_and_without_shards(name, b
     optimizer = name, {"learning_rate": 0.125, **({"momentum": 0.5} if name == "sgd" else {})}
     file = str(tmp_path / "states")
     values = {}
-    for kind in (by_mxnet, sharded):
+    for kind in (by_mxnet, sharded, Trainer):
         params = parameters(before)
         trainer = kind(params, *optimizer)
         steps(trainer, params, 3)
@@ -141,8 +141,8 @@ def test_states_continue_on_another_number_of_devices_and_without_shards(name, b
         return weights(params)
 
     expected = continued(by_mxnet, by_mxnet)
-    for make, saved in ((sharded, sharded), (sharded, by_mxnet), (by_mxnet, sharded)):
-        assert_equal(continued(make, saved), expected)
+    for pair in ((sharded, sharded), (sharded, by_mxnet), (by_mxnet, sharded), (Trainer, Trainer), (Trainer, sharded)):
+        assert_equal(continued(*pair), expected)
 
 
 def test_new_buckets_keep_the_states():

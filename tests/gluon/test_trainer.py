@@ -153,30 +153,6 @@ def test_two_trainers_at_once(shared):
     assert_equal(run(lambda *args: gluon.Trainer(*args, kvstore=kv)), expected)
 
 
-@pytest.mark.parametrize("make", [Trainer, lambda *args: gluon.Trainer(*args, kvstore="mxdpring")])
-def test_states_are_saved_and_loaded(make, tmp_path):
-    file = str(tmp_path / "trainer.states")
-    params = parameters(2)
-    first = make(params, *SGD)
-    for step in range(2):
-        backward(params, step)
-        first.step(1)
-    first.save_states(file)
-    before = weights(params)
-    backward(params, 2)
-    first.step(1)
-    expected = weights(params)
-
-    again = parameters(2)
-    for param, arrays in zip(again, before):
-        param.set_data(like(param.list_data()[0], arrays[0]))
-    second = make(again, *SGD)
-    second.load_states(file)
-    backward(again, 2)
-    second.step(1)
-    assert_equal(weights(again), expected)
-
-
 def test_summing_and_updating_apart():
     params = parameters(4)
     trainer = Trainer(params, "sgd", {"learning_rate": 1.0})

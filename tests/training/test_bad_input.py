@@ -167,6 +167,8 @@ BAD_NETS = [
     lambda X, params: np.ones((len(X), 10)),
 ]
 BAD_LOSSES = ["cross_entropy", None, lambda y_hat, y: y_hat.mean(), lambda y_hat, y: y_hat, lambda y_hat, y: None]
+BAD_PARTS = [(slice(None), slice(9)), (slice(None), 0), slice(1)]
+"""Of scores."""
 BAD_PARAMS = [
     [],
     [*mxdp.init_lenet()[:-1], 3.0],
@@ -202,7 +204,8 @@ CALLS = [
     *[(partial(linear_step, each), "y", [with_label(10), with_label(-1)]) for each in (step, bound_step)],
     (lambda samples: TrainStep(replicas(), DEVICES, 0.1)(X, Y, samples), "samples", [-1, 1.5, "8"]),
     (sync, "world", ["2", 2]),
-    (sync, "bucket_mb", ["25", None, 0]),
+    (sync, "bucket_mb", ["25", None, 0, float("nan"), True]),
+    (sync, "algorithm", ["rign", 3]),
     (bound_step, "devices", BAD_DEVICES),
     (bound_step, "lr", NOT_NUMBERS),
     (bound_step, "net", BAD_NETS),
@@ -221,7 +224,7 @@ CALLS = [
     (train, "net", [*BAD_NETS, lambda X, params: linear(X, params)]),
     (train, "loss", BAD_LOSSES),
     (train, "params", BAD_PARAMS),
-    (own, "net", [*BAD_NETS, lambda X, params: linear(X, params)[:, :9], lambda X, params: linear(X, params)[:, 0]]),
+    (own, "net", [*BAD_NETS, *[lambda X, params, part=part: linear(X, params)[part] for part in BAD_PARTS]]),
     (own, "loss", BAD_LOSSES),
     (own, "params", [None, *BAD_PARAMS]),
     (train, "checkpoint", [3, True]),
