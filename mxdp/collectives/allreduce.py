@@ -47,13 +47,12 @@ def allreduce(data: Sequence[NDArray], algorithm: str = "ring", op: str = "sum")
     Returns None and doesn't wait: MXNet starts each sum when its inputs are ready. All devices get the same bits.
     Another algorithm may give other last bits, since it adds in another order.
 
-    The default is the ring, which is easy to follow but not the fastest. For all gradients of LeNet and of ResNet-18 on
-    four CPU devices, the ring takes longer than MXNet's ``device`` store, and ``"auto"`` takes less (experiment
-    ``buckets``, on two cores).
+    The default is the ring, which is easy to follow but not the fastest: for the gradients of LeNet and ResNet-18 on
+    four CPU devices it takes longer than MXNet's ``device`` store, and ``"auto"`` less (experiment ``buckets``).
 
     Args:
         data: one array on each device, all of one shape and dtype (float16/32/64 or int32/64); empty arrays too.
-        algorithm: a name in ``ALGORITHMS``, or ``"auto"``: the one that the cost model expects to be the fastest.
+        algorithm: a name in ``ALGORITHMS``, or ``"auto"``: the one with the least predicted time.
         op: ``"sum"``, or ``"mean"``: the sum divided by the number of arrays (floats only).
 
     Raises:
@@ -89,11 +88,6 @@ def check_alike(data: Sequence[NDArray], who: str) -> None:
     for what, values in (("shape", [x.shape for x in data]), ("dtype", [str(onp.dtype(x.dtype)) for x in data])):
         if any(value != values[0] for value in values):
             raise ValueError(f"{who} needs arrays of one {what}, not {', '.join(map(str, values))}")
-    check_apart(data, who)
-
-
-def check_apart(data: Sequence[NDArray], who: str) -> None:
-    """Raise a ValueError that begins with ``who`` if two arrays share a device."""
     devices = [str(x.ctx) for x in data]
     if len(set(devices)) < len(devices):
         raise ValueError(

@@ -1,16 +1,15 @@
 """Measures what a copy and a sum cost on this machine, for the cost model.
 
-In an all-reduce a device works on what another device's core has just written, which takes up to twice as long as work
-on arrays of its own where arrays fit into the caches. So what is measured is arrays that go back and forth between two
-devices.
+In an all-reduce a device works on what another device's core has just written. While arrays fit into the caches, this
+takes up to twice as long as work on arrays of its own. So the measured arrays go back and forth between two devices.
 
-A rate depends on the total memory in use (memory that fits into the caches is several times faster) and on whether the
-other cores are busy too (they share the memory's bandwidth). So each rate is measured with several total sizes, for one
-pair of arrays and for as many pairs as there are cores.
+A rate depends on the total memory in use (caches are several times faster) and on the other cores (all share the
+memory's bandwidth). So each rate is measured with several total sizes, for one pair of arrays and for as many pairs as
+there are cores.
 
 For some tenths of a second the system may run the workers of two devices on one core: two sums then take twice as
-long, in whichever algorithm. At other times a worker sleeps deeply, and each copy starts some 20 microseconds later. So
-all is measured in several turns, and the second fastest counts; of a push and of a sum's further arrays the median.
+long. At other times a worker sleeps deeply, and each copy starts some 20 microseconds later. So all is measured in
+several turns, and the second fastest counts; of a push and of a sum's further arrays the median.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ from typing import Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 import numpy as onp
 
-from mxdp.backend import NDArray, autograd, mx
-from mxdp.collectives.allreduce import check_apart, check_bucket_mb
+from mxdp.backend import NDArray, autograd, check_params, check_replicas, mx
+from mxdp.collectives.allreduce import check_bucket_mb
 from mxdp.collectives.program import Program, places
 from mxdp.collectives.tuning import resolve
 from mxdp.engine import prepare
@@ -61,9 +61,9 @@ class GradientSync:
     earlier values are lost. It doesn't wait, except for buckets of 2 MiB and more that are summed in shared memory;
     with several ranks for them and for the parameters, whose values show their order.
 
-    A gradient that no backward pass has written since the last sum counts as zero, as in a serial run: the step has not
-    used the parameter, or the device or rank had no samples. It still holds the last sum, so a call sets it to zero.
-    (If you write gradients yourself, write all of them: where backward has never written any, all count.)
+    A gradient that no backward pass has written since the last sum counts as zero, and a call sets it to zero: the step
+    has not used the parameter, or the device or rank had no samples. (If you write gradients yourself, write all of
+    them: where backward has never written any, all count.)
 
     Only the last object that moved the gradients may sum them. After ``attach_grad``, or another ``GradientSync`` on
     the same replicas, backward writes elsewhere, and a call raises an error.
@@ -71,8 +71,7 @@ class GradientSync:
     Args:
         device_params: the replicas, as :func:`mxdp.get_params` makes them: equal in number, shapes and dtypes, each on
             a device of its own.
-        algorithm: a name in ``ALGORITHMS``, or ``"auto"``: for each bucket the one that the cost model expects to be
-            the fastest.
+        algorithm: a name in ``ALGORITHMS``, or ``"auto"``: for each bucket the one with the least predicted time.
         bucket_mb: MiB that a bucket may hold; a larger gradient has a bucket of its own. ``math.inf``: one bucket for
             each dtype.
         machine: speeds for ``"auto"``, as :func:`mxdp.calibrate` measures them.
@@ -81,13 +80,11 @@ class GradientSync:
             back to the devices. Every rank makes one, of replicas of the same shapes; rank 0's ``"auto"`` counts.
 
     Raises:
-        ValueError: no replicas, replicas that differ, share a device, lie on several or hold an array twice, an unknown
-            algorithm, or a ``bucket_mb`` that is not a number more than 0.
-        TypeError: ``world`` is not what :func:`mxdp.world` returns.
+        ValueError, TypeError: no replicas, or some that differ, share a device, lie on several, have no parameters or
+            hold one twice; an unknown algorithm; a ``bucket_mb`` that is not a number more than 0; or a ``world`` that
+            :func:`mxdp.world` has not made.
         MxdpError: on every rank, if the ranks have other gradients or buckets, or rank 0's parameters in another order.
     """
-
-    _LEAST = 1
 
     def __init__(
         self,
@@ -98,7 +95,8 @@ class GradientSync:
         accumulate: Union[bool, Sequence[bool]] = False,
         world: Optional[World] = None,
     ) -> None:
-        _check(device_params, bucket_mb, self._LEAST)
+        self._check_replicas(device_params)
+        check_bucket_mb(bucket_mb)
         self._device_params = [list(params) for params in device_params]
         self._world = ranks_of(world)
         self._held_back = False
@@ -160,11 +158,11 @@ class GradientSync:
     def no_sync(self) -> Iterator[None]:
         """Accumulate gradients: backward passes inside this context, and after it, add up until the next sum.
 
-        For k micro-batches with one all-reduce, run k - 1 of them inside and the last one after it, then call the
-        object. Forward and backward pass of a micro-batch both belong inside. Inside, a call of the object is refused,
-        and nesting ``no_sync`` has no effect. If an exception leaves the context, the gradients since the last sum are
-        dropped: the next backward pass overwrites them. (With ``accumulate=True`` it does not: there you set gradients
-        to zero.) MXNet 1.9.1 adds nothing up for ``astype`` of a parameter: add it to zeros of the other dtype instead.
+        For k micro-batches with one all-reduce, run the forward and backward passes of k - 1 inside and of the last one
+        after it, then call the object. Inside, a call is refused, and nesting ``no_sync`` has no effect. If an
+        exception leaves the context, the gradients since the last sum are dropped: the next backward pass overwrites
+        them (not with ``accumulate=True``, where you set them to zero). MXNet 1.9.1 adds nothing up for ``astype`` of a
+        parameter: add it to zeros of the other dtype instead.
 
         Raises:
             RuntimeError: backward does not write a gradient into its bucket.
@@ -187,6 +185,11 @@ class GradientSync:
         finally:
             self._held_back = outer
             _ACCUMULATING.remove(self)
+
+    def _check_replicas(self, device_params: Sequence[Sequence[NDArray]]) -> None:
+        for number, params in enumerate(device_params):
+            check_params(params, f"replica {number}")
+        check_replicas(device_params)
 
     def _sum(self, bucket: BucketSync) -> None:
         bucket.program()
@@ -276,25 +279,3 @@ def address(array: NDArray) -> Optional[int]:
     pointer = ctypes.c_void_p()
     mx.base.check_call(mx.base._LIB.MXNDArrayGetData(array.handle, ctypes.byref(pointer)))
     return pointer.value
-
-
-def _check(device_params: Sequence[Sequence[NDArray]], bucket_mb: float, least: int) -> None:
-    kinds = [[(param.shape, str(onp.dtype(param.dtype))) for param in params] for params in device_params]
-    if not kinds or len(kinds[0]) < least:
-        raise ValueError("GradientSync needs at least one replica with at least one parameter")
-    for number, kind in enumerate(kinds):
-        if kind != kinds[0]:
-            raise ValueError(f"replica {number} has other shapes or dtypes than replica 0: {kind}, not {kinds[0]}")
-    for number, params in enumerate(device_params):
-        if len(set(map(id, params))) < len(params):
-            raise ValueError(
-                f"replica {number} holds one array as two parameters, which have one gradient: give it once"
-            )
-        devices = list(dict.fromkeys(str(param.ctx) for param in params))
-        if len(devices) > 1:
-            raise ValueError(
-                f"replica {number} is spread over {', '.join(devices)}: a replica lies on one device, as "
-                "get_params(params, device) makes it"
-            )
-    check_apart([params[0] for params in device_params if params], "GradientSync")
-    check_bucket_mb(bucket_mb)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import Any, Dict, Iterator, List, Mapping, Sequence, Set, Tuple
 
-from mxdp.backend import NDArray, mx
+from mxdp.backend import NDArray, check_devices, mx
 from mxdp.collectives.gradients import GradientSync, address
 from mxdp.collectives.shards import ShardedSync
 from mxdp.engine import prepare
@@ -23,8 +23,7 @@ class BucketedGradients(GradientSync):
     """Sums the gradients of all ``params`` over their devices, at each call.
 
     The constructor moves the gradients with their values: ``param.grad()`` is then a part of a bucket, an array of the
-    same kind (classic or NumPy) as before. Parameters without gradients are left out. It waits only where the
-    constructor of ``GradientSync`` waits.
+    same kind (classic or NumPy) as before. It leaves out parameters without gradients, and waits as ``GradientSync``'s.
 
     Args:
         params: gluon parameters, all initialised, on the same devices, with dense gradients, in the order in which the
@@ -32,9 +31,8 @@ class BucketedGradients(GradientSync):
         options: ``algorithm``, ``bucket_mb``, ``machine``, ``world``, as for ``GradientSync``.
     """
 
-    _LEAST = 0
-
     def __init__(self, params: Sequence[Parameter], **options: Any) -> None:
+        check_devices(params[0].list_ctx())
         self._params = list(dict.fromkeys(params))  # one that is given twice has one gradient
         self.members = [param for param in self._params if param.grad_req != "null"]
         """Whose gradients it sums."""
@@ -78,12 +76,15 @@ class BucketedGradients(GradientSync):
         param._grad = list(views)
         return views
 
+    def _check_replicas(self, device_params: Sequence[Sequence[NDArray]]) -> None:
+        """No check here: gluon has made them, and all may be frozen."""
+
     def _check_places(self) -> None:
         """No check here: the trainer copies strays (:meth:`fetch`), or makes new buckets (:meth:`hold`)."""
 
     def _zero_stale(self) -> None:
-        """Make the sums of earlier steps zero that other devices or ranks may have replaced. (Users zero those with
-        ``grad_req="add"``, and the trainer leaves those out that no device has replaced.)"""
+        """Zero the sums of earlier steps where another device or rank may have a new gradient. (Users zero those with
+        ``grad_req="add"``; the trainer leaves out those that no device has replaced.)"""
         for param in self.members:
             stale = [grad for data, grad in zip(param._data, param._grad) if not data._fresh_grad]
             if param.grad_req == "write" and (self._world.size > 1 or len(stale) < len(param._data)):
@@ -96,8 +97,8 @@ class ShardedGradients(BucketedGradients, ShardedSync):
 
 
 def unwritten(params: Sequence[Parameter]) -> Dict[int, Set[int]]:
-    """By number of each parameter that is trained, the devices on which no backward pass has written its gradient since
-    the last step."""
+    """For each trained parameter's number, the devices on which backward has not written its gradient since the last
+    step."""
     return {
         number: {device for device, data in enumerate(param._data) if not data._fresh_grad}
         for number, param in enumerate(params)
@@ -106,8 +107,8 @@ def unwritten(params: Sequence[Parameter]) -> Dict[int, Set[int]]:
 
 
 def refuse_stale(params: Sequence[Parameter], stale: Mapping[int, Set[int]], alone: bool) -> None:
-    """Raise gluon's UserWarning for the first of these gradients, unless its device had no samples; nor all of this
-    rank's, if it isn't ``alone``."""
+    """Raise gluon's UserWarning for the first of these gradients whose device had samples. If this rank isn't
+    ``alone``, all its devices may have had none."""
     idle = set.intersection(*stale.values()) if stale else set()
     for number, devices in stale.items():
         everywhere = alone and len(idle) == len(params[number]._data)

@@ -25,11 +25,9 @@ PROCESSOR = "cores for which auto chose the all-reduces"
 class Checkpoint(CheckpointFolder):
     """A folder with the last ``keep`` checkpoints of one gluon training. Every rank makes it and calls it alike.
 
-    A training, which calls :meth:`load` with a Trainer or :meth:`save`, has the folder to itself until this object is
-    gone. Another process can only read: ``load(net)``.
-
-    With ``"auto"``, a training that goes on on as many devices sums as before, whatever processor it has now. (A Store
-    with a ``machine`` of your own needs the same one.)
+    From the first :meth:`save`, or :meth:`load` with a Trainer, until this object is gone, other processes can only
+    read: ``load(net)``. With ``"auto"``, a training that continues on as many devices sums as before, whatever
+    processor it has now. (A Store with a ``machine`` of your own needs the same one.)
 
     Args, errors: as for :class:`CheckpointFolder`. ``training``: what identifies the training, such as its batch size
     and seed, as JSON can hold it; a checkpoint with other values is refused.

@@ -34,16 +34,14 @@ Arrays = Tuple[NDArray, ...]
 class Store(mx.kv.KVStoreBase):  # type: ignore[misc]
     """A store for ``gluon.Trainer`` that sums by one of mxdp's all-reduces.
 
-    ``gluon.Trainer(..., kvstore="mxdpring")`` makes one by name; ``kvstore=Store("ring")`` is the same. Each trainer
-    should have a store of its own, since a key keeps only what was prepared for the last arrays.
+    ``gluon.Trainer(..., kvstore="mxdpring")`` makes one by name; ``kvstore=Store("ring")`` is the same. Make one for
+    each trainer, since a key keeps only what was prepared for the last arrays.
 
-    The store sums dense gradients, classic or NumPy arrays, over this process's devices. The optimiser runs outside it,
-    on each device. Unsupported methods raise NotImplementedError. Only :meth:`pushpull` may wait, and with several
-    ranks the constructor and :meth:`broadcast`.
+    It sums dense gradients, classic or NumPy arrays, and runs no optimiser. Unsupported methods raise a
+    NotImplementedError. Only :meth:`pushpull` may wait, and with several ranks the constructor and :meth:`broadcast`.
 
     Args:
-        algorithm: a name in ``ALGORITHMS``, or ``"auto"``: for each key the one that the cost model expects to be the
-            fastest.
+        algorithm: a name in ``ALGORITHMS``, or ``"auto"``: for each key the one with the least predicted time.
         machine: speeds for ``"auto"``, as :func:`mxdp.calibrate` measures them.
         world: the ranks to sum over, too (:func:`mxdp.world`). With several the store's name is ``mxdpmpi``, every rank
             calls it alike, and ``step(batch_size)`` takes the whole batch over all ranks. Give ``gluon.Trainer`` the
@@ -73,11 +71,11 @@ class Store(mx.kv.KVStoreBase):  # type: ignore[misc]
         self._ready.clear()
 
     def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
-        """Copy ``value`` into ``out``: an array, or a list of arrays on any devices, which may contain ``value``. With
-        several ranks, it is rank 0's ``value``, and this waits for the ranks.
+        """Copy ``value``, with several ranks rank 0's, into ``out``: an array, or a list of arrays on any devices that
+        may contain ``value``. Waits for the ranks.
 
-        With a list of keys, ``value`` and ``out`` are lists with an item for each key. A single ``key``, an int or str,
-        has no effect, nor has ``priority``, which MXNet ignores on CPU devices.
+        With a list of keys, ``value`` and ``out`` have an item for each. A single ``key``, an int or str, has no
+        effect, nor has ``priority``, which MXNet ignores on CPU devices.
 
         Raises:
             ValueError: different shapes or dtypes, sparse arrays, or lists of different lengths.
@@ -113,8 +111,8 @@ class Store(mx.kv.KVStoreBase):  # type: ignore[misc]
         the next call with the same array objects (``w.grad`` is another object each time). A list of keys, and
         ``priority``: as for :meth:`broadcast`; the same arrays under several keys are summed once, as by MXNet.
 
-        It waits in two cases: for the other ranks, in the first call with a key; and for arrays that are new under the
-        key, of 2 MiB and more, and summed in shared memory.
+        It waits for the other ranks in the first call with a key, and for arrays of 2 MiB and more that are new under
+        the key and summed in shared memory.
 
         Raises:
             ValueError: different shapes or dtypes, sparse arrays, or lists of different lengths.
@@ -185,7 +183,7 @@ class Store(mx.kv.KVStoreBase):  # type: ignore[misc]
     row_sparse_pull = partialmethod(_refuse, "holds dense arrays only", "use MXNet's 'device' store for sparse ones")
 
     def _prepare(self, values: Arrays, outs: Arrays) -> List[Call]:
-        """The calls that sum ``values`` into ``outs``, without further arrays if possible."""
+        """The calls that sum ``values`` into ``outs``, without more arrays if possible."""
         _check_dense([*values, *outs])
         targets, given = outs or values, [*values, *outs]
         fit = len(_distinct(given)) == len(given) and [x.ctx for x in targets] == [x.ctx for x in values]

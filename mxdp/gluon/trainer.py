@@ -27,16 +27,16 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
 
     Args:
         params, optimizer, optimizer_params: as for ``gluon.Trainer``. Buckets are filled in the order of ``params``.
-        kvstore: a store of mxdp, by name (``"mxdpauto"``, ``"mxdpring"``, ``"mxdpmpi"``, ...) or as a :class:`Store`.
-            With a store of MXNet, or None, the trainer works as ``gluon.Trainer``, without buckets.
+        kvstore: a store of mxdp, by name (``"mxdpring"``, ``"mxdpmpi"``, ...) or as a :class:`Store`. With a store of
+            MXNet, or None, the trainer works as ``gluon.Trainer``, without buckets.
         compression_params, update_on_kvstore: only for MXNet's stores.
         bucket_mb: MiB that a bucket may hold.
         world: sum over its ranks, too (:func:`mxdp.world`): every rank makes a trainer alike, all start with rank 0's
             parameters, and ``step`` takes the whole batch over all ranks. A :class:`Store` has a world already.
-        shard_optimizer: with k devices in all, each holds 1 / k of the optimiser's state, and updates 1 / k of the
+        shard_optimizer: each of k devices in all holds 1 / k of the optimiser's state, and updates 1 / k of the
             parameters (:mod:`mxdp.collectives.shards`). For optimisers with a state that update each element by itself.
-            After a step the gradients hold no sums. ``allreduce_grads`` and ``update`` alone are refused. Every rank
-            calls ``save_states``; its files are those of a trainer without shards, on any number of devices.
+            After a step the gradients hold no sums, and ``allreduce_grads`` and ``update`` alone are refused. Every
+            rank calls ``save_states``; its files are those of a trainer without shards, on any number of devices.
 
     Raises:
         ValueError, TypeError: an argument that mxdp's stores can't take; the message says which, and what to do.

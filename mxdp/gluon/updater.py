@@ -31,18 +31,16 @@ ELEMENTWISE = ("SGD", "NAG", "Signum", "Adam", "Adamax", "AdaGrad", "AdaDelta", 
 
 
 class Updater(mx.optimizer.Updater):  # type: ignore[misc]
-    """Updates parameters or parts of them, each once for all devices, to the bits of gluon's default trainer.
-
-    MXNet's own updater counts the updates on each device apart: a device that joins later counts from 0.
-    """
+    """Updates parameters or parts of them, each once for all devices, to the bits of gluon's default trainer. (MXNet's
+    own updater counts the updates of each device: one that joins later counts from 0.)"""
 
     def __init__(self, optimizer: Any) -> None:
         super().__init__(optimizer)
         self.restart(optimizer, {})
 
     def restart(self, optimizer: Any, saved: Dict[int, State]) -> None:
-        """Go on with these states of whole parameters, on whatever devices they lie. A state stays in ``saved`` until
-        its parameter is updated. A parameter's count is the largest of all devices'."""
+        """Go on with these states of whole parameters, on any devices. A state stays in ``saved`` until its parameter
+        is updated. A parameter's count is the largest of all devices'."""
         counts: Dict[int, int] = {}
         for number, count in (item for its in optimizer._all_index_update_counts.values() for item in its.items()):
             counts[number] = max(count, counts.get(number, 0))

@@ -351,32 +351,22 @@ def test_accumulate_leaves_zeroing_to_the_caller():
     assert params[1].grad.item() == 20
 
 
+def zeros(rank, *lengths):
+    return [np.zeros(length, ctx=mx.cpu(rank)) for length in lengths]
+
+
 @pytest.mark.parametrize(
-    ("device_params", "message"),
+    ("device_params", "error", "message"),
     [
-        ([], "at least one replica"),
-        ([[]], "at least one parameter"),
-        ([[onp.zeros(3)], [onp.zeros(4)]], r"replica 1 has other shapes .*\(4,\).*, not .*\(3,\)"),
-        ([[onp.zeros(3)], [onp.zeros(3), onp.zeros(3)]], "replica 1 has other shapes"),
+        ([], ValueError, "at least one, not none"),
+        ([[]], TypeError, "replica 0 must be a list of arrays"),
+        ([zeros(0, 3), zeros(1, 4)], ValueError, "replica 1 has other shapes"),
+        ([zeros(0, 3), zeros(1, 3, 3)], ValueError, "replica 1 has other shapes"),
+        ([zeros(0, 3, 3), [*zeros(1, 3), *zeros(0, 3)]], ValueError, r"replica 1 lies on cpu\(0\), cpu\(1\)"),
+        ([zeros(0, 3), zeros(0, 3)], ValueError, r"different ones, at least one, not cpu\(0\), cpu\(0\)"),
+        ([zeros(0, 3, 3), zeros(1, 3) * 2], ValueError, "replica 1 holds one array as two parameters"),
     ],
 )
-def test_replicas_that_differ_are_named(device_params, message):
-    arrays = [[np.array(array) for array in replica] for replica in device_params]
-    with pytest.raises(ValueError, match=message):
-        GradientSync(arrays)
-
-
-def test_a_replica_lies_on_one_device_and_no_other_replica_does():
-    one, two = ([np.zeros(3, ctx=mx.cpu(rank)) for _ in range(2)] for rank in range(2))
-    with pytest.raises(ValueError, match=r"^replica 1 is spread over cpu\(1\), cpu\(0\): a replica lies on one device"):
-        GradientSync([one, [two[0], one[1]]])
-    with pytest.raises(
-        ValueError, match=r"^GradientSync needs arrays on different devices, not on cpu\(0\), cpu\(0\): "
-    ):
-        GradientSync([one, [x.copy() for x in one]])
-
-
-def test_an_array_is_one_parameter():
-    one, two = ([np.zeros(3, ctx=mx.cpu(rank)) for _ in range(2)] for rank in range(2))
-    with pytest.raises(ValueError, match="replica 1 holds one array as two parameters"):
-        GradientSync([one, [two[0], two[0]]])
+def test_replicas_that_do_not_fit_are_named(device_params, error, message):
+    with pytest.raises(error, match=message):
+        GradientSync(device_params)
