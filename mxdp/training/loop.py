@@ -193,7 +193,7 @@ def train_steps(
 def mean_loss(losses: Sequence[NDArray], world: Optional[World] = None) -> float:
     """The mean over all samples of all ranks, in double precision. Waits."""
     here = [float(loss) for shard in losses for loss in shard.asnumpy()]
-    return statistics.mean(loss for rank in ranks_of(world).gather(here) for loss in rank)
+    return float(statistics.mean(loss for rank in ranks_of(world).gather(here) for loss in rank))
 
 
 def accuracy_of_ranks(test: Split, device_params: Sequence[Params], ranks: World, net: Function) -> float:

@@ -42,6 +42,10 @@ class Epoch:
 class Setup(SimpleNamespace):
     """The arguments of :func:`mxdp.train`, and what it starts with. Every rank makes one, and calls it alike."""
 
+    algorithm: str
+    checkpoint_every: float
+    params: Any
+
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
         self.ranks = ranks_of(self.world)
@@ -50,7 +54,7 @@ class Setup(SimpleNamespace):
         self.ranks.seed()
         self.header = self._agree()
         self.finished: List[Tuple[Epoch, float]] = []  # each with its test accuracy
-        self.place, self.seconds = (0, 0), 0.0  # of the unfinished epoch
+        self.place, self.seconds = (0, 0), 0.0  # the stream's place; of the unfinished epoch
         self.momenta: List[HostArray] = []
         self.folder: Any = None
         if self.checkpoint is not None:
