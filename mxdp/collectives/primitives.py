@@ -14,15 +14,10 @@ from mxdp.plans.partition import offsets
 def reduce_scatter(data: Sequence[NDArray], op: str = "sum") -> List[NDArray]:
     """Sum ``data`` and leave chunk i of the sum on device i. Doesn't wait.
 
-    ``data``: one array on each device, all of one shape and dtype. They stay unchanged. The sum is cut as by
-    :func:`mxdp.plans.partition.bounds` and passes round a ring.
+    ``data`` stays unchanged. The sum is cut as by :func:`mxdp.plans.partition.bounds` and passes round a ring. Returns
+    one new vector on each device; their lengths differ by at most one, and may be 0.
 
-    Returns:
-        One new vector on each device. Their lengths differ by at most one, and may be 0.
-
-    Raises:
-        ValueError: an empty list, different shapes or dtypes, two arrays on the same device, an unknown ``op``, or the
-            mean of integers.
+    Args, errors: as for :func:`mxdp.allreduce`.
     """
     check_alike(data, "reduce_scatter")
     work = [flat(x.copy()) for x in data] if data[0].size else [x.reshape(-1).as_nd_ndarray() for x in data]
@@ -38,10 +33,8 @@ def reduce_scatter(data: Sequence[NDArray], op: str = "sum") -> List[NDArray]:
 def all_gather(chunks: Sequence[NDArray]) -> List[NDArray]:
     """Bring all chunks to every device, the reverse of the cut by :func:`reduce_scatter`. Doesn't wait.
 
-    ``chunks``: one array on each device, all of one dtype; their sizes may differ. They stay unchanged.
-
-    Returns:
-        One new vector on each device: the elements of all chunks in the order of the devices.
+    ``chunks``: one array on each device, all of one dtype and any sizes. They stay unchanged. Returns one new vector on
+    each device: the elements of all chunks in the order of the devices.
 
     Raises:
         ValueError: an empty list, different dtypes, or two arrays on the same device.
@@ -61,10 +54,7 @@ def all_gather(chunks: Sequence[NDArray]) -> List[NDArray]:
 def broadcast(data: Sequence[NDArray], source: int = 0) -> None:
     """Copy ``data[source]`` into all other arrays of ``data``, in place, down a binomial tree. Doesn't wait.
 
-    ``data``: one array on each device, all of one shape and dtype.
-
-    Raises:
-        ValueError: an empty list, different shapes or dtypes, two arrays on the same device, or no such ``source``.
+    ``data``: as for :func:`mxdp.allreduce`. Raises a ValueError as there, or if there is no such ``source``.
     """
     check_alike(data, "broadcast")
     spread(data, source)

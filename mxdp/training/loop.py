@@ -119,8 +119,9 @@ def train(
             raise  # the other ranks may be in another step
         stopped = True
         setup.say(f"stopped by Ctrl-C after {len(setup.finished)} of {num_epochs} epochs")
-    places = f"{', '.join(map(str, devices))}{f' in each of {ranks.size} processes' if ranks.size > 1 else ''}"
-    setup.say(f"trained on {places}; replicas in sync: {_all_in_sync(device_params, ranks)}")
+    processes = f" in each of {plural(ranks.size, 'process')}" if ranks.size > 1 else ""
+    equal = _all_in_sync(device_params, ranks)
+    setup.say(f"trained on {', '.join(map(str, devices))}{processes}; replicas in sync: {equal}")
     if setup.folder:
         setup.folder.wait()
     epochs, accuracies = [epoch for epoch, _ in setup.finished], [accuracy for _, accuracy in setup.finished]
