@@ -64,13 +64,18 @@ def test_the_allreduce_is_called_once_for_each_parameter_with_all_its_gradients(
     assert calls == [[p.shape] * 2 for p in device_params[0]]
 
 
-@pytest.mark.parametrize("kind", [None, GradientSync, ShardedSync])
+def by_hand(device_params):
+    return lambda: [allreduce([param.grad for param in same]) for same in zip(*device_params)]
+
+
+@pytest.mark.parametrize("kind", [None, GradientSync, ShardedSync, by_hand])
 @pytest.mark.parametrize("samples", [1, 2])
 def test_fewer_samples_than_devices_equal_the_serial_run(samples, kind):
     """After a step on all devices, whose gradients must not be summed once more."""
     runs = []
     for devices, device_params in (replicas(1), replicas(3)):
-        step = TrainStep(device_params, devices, 0.5, kind(device_params)) if kind else None
+        weights = range(1, len(devices) + 1)
+        step = TrainStep(device_params, devices, 0.5, kind(device_params), weights=[*weights]) if kind else None
         for size in (5, samples, 4):
             losses = step(*batch(size)) if step else train_batch(*batch(size), device_params, devices, 0.5)
             assert len(losses) == min(size, len(devices))
