@@ -145,15 +145,11 @@ def test_an_endless_bucket_holds_all_gradients_of_a_dtype():
     assert [bucket.params for bucket in sync.buckets] == [(9, 7, 5, 3, 1), (8, 6, 4, 2, 0)]
 
 
-def test_a_bucket_has_one_all_reduce():
-    """2 copies and 2 sums for any number of gradients, by recursive doubling on two devices."""
-    sync = GradientSync(replicas(2, shapes=[(3,)] * 7), "doubling")
-    assert [len(bucket.program.calls) for bucket in sync.buckets] == [4]
-
-
-def test_sharded_sends_one_message_a_device_not_one_a_gradient():
-    sync = GradientSync(replicas(2, shapes=[(3,)] * 7), "sharded")
-    assert [len(bucket.program.calls) for bucket in sync.buckets] == [2 * (1 + 1 + 1)]
+@pytest.mark.parametrize(("algorithm", "calls"), [("doubling", 2 + 2), ("sharded", 2 * (1 + 1 + 1))])
+def test_a_bucket_has_one_all_reduce_for_any_number_of_gradients(algorithm, calls):
+    """Copies and sums on two devices; "sharded" sends one message a device, not one a gradient."""
+    sync = GradientSync(replicas(2, shapes=[(3,)] * 7), algorithm)
+    assert [len(bucket.program.calls) for bucket in sync.buckets] == [calls]
 
 
 def test_the_default_is_auto_which_chooses_by_the_machine_that_is_given():

@@ -190,6 +190,7 @@ NO_DATA = [(1, 2), (X, Y), X, DATA.train, None, "digit", *EMPTY]
 CALLS = [
     (step, "X", BAD_X),
     (step, "y", BAD_Y),
+    (lambda n: step(X[:n], Y[:n]), "n", [0]),
     (step, "params", [*shared(), *other_shapes(), *without_gradients()]),
     (step, "net", ["lenet", None]),
     (step, "devices", BAD_DEVICES),

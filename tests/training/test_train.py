@@ -43,15 +43,6 @@ def quiet(*arguments, **more):
     return train(*arguments, **{"kind": "cpu", "report": lambda line: None, **more})
 
 
-def test_a_step_keeps_replicas_in_step_and_lowers_the_loss():
-    X, y = batch(23)
-    devices, device_params = replicas(3)
-    first, *_, last = (train_batch(X, y, device_params, devices, 0.5) for _ in range(8))
-    assert in_sync(device_params)
-    assert [len(losses) for losses in first] == [8, 8, 7]
-    assert mean_loss(last) < mean_loss(first)
-
-
 def test_the_allreduce_is_called_once_for_each_parameter_with_all_its_gradients():
     devices, device_params = replicas(2)
     calls = []
@@ -83,12 +74,6 @@ def test_fewer_samples_than_devices_equal_the_serial_run(samples, kind):
         runs.append([param.asnumpy() for param in device_params[0]])
     for serial, parallel in zip(*runs):
         onp.testing.assert_allclose(parallel, serial, rtol=0, atol=2e-5 * abs(serial).max())
-
-
-def test_no_samples_are_refused():
-    devices, device_params = replicas(2)
-    with pytest.raises(ValueError, match="can't split a batch of 0 over 2 devices"):
-        train_batch(*batch(0), device_params, devices, 0.1)
 
 
 def test_a_network_may_take_another_dtype_and_its_own_errors_stay():
