@@ -9,6 +9,8 @@ Import mxdp before MXNet. If MXNet is loaded already, a warning says what is los
 from __future__ import annotations
 
 import importlib
+import sys
+from importlib.util import find_spec as _find_spec
 from typing import Any, List
 
 from mxdp import compat as _compat
@@ -46,6 +48,18 @@ _HOME = {
     "world": "mxdp.processes",
 }
 __all__ = sorted(_HOME)
+
+_NEEDED = ("filelock", "jinja2", "matplotlib", "numpy", "psutil", "rich", "wrapt")
+_missing = ", ".join(name for name in _NEEDED if not _find_spec(name))
+if _missing:
+    _sentence = (
+        f"mxdp needs {_missing}, which the Python {sys.executable} does not have: activate the environment that mxdp "
+        "is installed in (`. .venv/bin/activate` in each new terminal), or install it first (`make run`)"
+    )
+    if sys.argv[0] == "-m":  # of `python -m mxdp.scratch` and its like
+        sys.exit(f"mxdp: {_sentence}")
+    raise ModuleNotFoundError(_sentence)
+
 
 _process.warn(_process.prepare().warnings)
 _compat.install()
