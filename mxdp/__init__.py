@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from contextlib import nullcontext as _nullcontext
 from importlib.util import find_spec as _find_spec
 from typing import Any, List
 
@@ -69,8 +70,9 @@ _plugin.register_stores()
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'mxdp' has no attribute {name!r}; it has: {', '.join(__all__)}")
-    value = getattr(importlib.import_module(_HOME[name]), name)
-    globals()[name] = value
+    # Ranks are also of classic programs. (mxdp.gluon keeps their semantics itself.)
+    with _plugin.semantics_kept() if name == "world" else _nullcontext():
+        globals()[name] = value = getattr(importlib.import_module(_HOME[name]), name)
     return value
 
 
