@@ -50,17 +50,17 @@ _HOME = {
 }
 __all__ = sorted(_HOME)
 
-_NEEDED = ("filelock", "jinja2", "matplotlib", "numpy", "psutil", "rich", "wrapt")
-_missing = ", ".join(name for name in _NEEDED if not _find_spec(name))
+_command = sys.argv[0] == "-m"  # of `python -m mxdp.scratch` and its like
+_needed = ("filelock", "jinja2", "matplotlib", "numpy", "psutil", "rich", "wrapt") if _command else ("wrapt",)
+_missing = ", ".join(name for name in _needed if not _find_spec(name))
 if _missing:
     _sentence = (
         f"mxdp needs {_missing}, which the Python {sys.executable} does not have: activate the environment that mxdp "
         "is installed in (`. .venv/bin/activate` in each new terminal), or install it first (`make run`)"
     )
-    if sys.argv[0] == "-m":  # of `python -m mxdp.scratch` and its like
+    if _command:
         sys.exit(f"mxdp: {_sentence}")
     raise ModuleNotFoundError(_sentence)
-
 
 _process.warn(_process.prepare().warnings)
 _compat.install()

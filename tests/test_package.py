@@ -47,7 +47,7 @@ def test_a_python_without_what_mxdp_needs_is_told_to_activate_the_environment(wo
     bare = [sys.executable, "-S", "-E", *words]  # as a Python that nothing was installed for
     done = subprocess.run(bare, cwd=Path(mxdp.__file__).parents[1], capture_output=True, text=True)
     assert done.returncode == 1
-    assert re.search(r"mxdp needs filelock.*wrapt.*\.venv/bin/activate", done.stderr.splitlines()[-1])
+    assert re.search(r"mxdp needs .*wrapt.*\.venv/bin/activate", done.stderr.splitlines()[-1])
     assert len(done.stderr.splitlines()) <= lines
 
 
