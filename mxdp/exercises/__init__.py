@@ -8,7 +8,14 @@ in NumPy and from mxdp's own plans, and hold no solutions.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
 from typing import Dict
+
+from mxdp.errors import MxdpError, UsageError
+from mxdp.plans.show.files import write_beside
+
+FOLDER = Path("experiments/exercises")
 
 
 @dataclass(frozen=True)
@@ -42,3 +49,23 @@ EXERCISES: Dict[str, Exercise] = {
     )
 }
 """By the name of the function."""
+
+
+def copy(folder: Path) -> None:
+    """Write the files to fill in into ``folder``, from the clone or from what pip installed (``share/mxdp``).
+
+    Raises:
+        UsageError: one of them is there already; nothing is written.
+        MxdpError: a file can't be written, or the installation has none.
+    """
+    clone = Path(__file__).parents[2] / FOLDER
+    places = clone.iterdir() if clone.is_dir() else [Path(str(f.locate())) for f in metadata.files("mxdp") or ()]
+    sources = {path.name: path for path in places if path.parent.name == FOLDER.name}
+    for exercise in EXERCISES.values():
+        if (folder / exercise.file).exists():
+            raise UsageError(f"{folder / exercise.file} is there already; name an empty folder")
+        if exercise.file not in sources:
+            raise MxdpError("this installation has no exercises' files; install mxdp again")
+    for exercise in EXERCISES.values():
+        text = sources[exercise.file].read_text(encoding="utf-8")
+        write_beside(folder / exercise.file, text.replace(f"{FOLDER}/", f"{folder}/"))

@@ -1,8 +1,7 @@
 """The process that reads a student's file and calls its functions.
 
-``python -m mxdp.exercises.child FILE CHANNEL SEED PASSWORD`` writes a JSON object a line to the file descriptor
-CHANNEL, before each thing that might never end and after it. PASSWORD stands before each object: a line without it was
-written by the student's code.
+``python -m mxdp.exercises.child FILE SEED ANSWERS`` writes the report so far to the file ANSWERS, whole, before each
+thing that might never end. It keeps no descriptor open that the student's code could write to or close.
 """
 
 from __future__ import annotations
@@ -14,57 +13,182 @@ import random
 import runpy
 import signal
 import sys
-from typing import Any, Dict, List, TextIO
+import traceback
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Sequence, Tuple
+
+import numpy as onp
 
 from mxdp.backend import mx
 from mxdp.exercises import EXERCISES
-from mxdp.exercises.check import CHANNEL_CLOSED
-from mxdp.exercises.trial import Case, explained, outcome, title
+from mxdp.exercises.trial import REPLACED, Function, Trial, Values, Wrong, recording
+from mxdp.plans.show.files import write_beside
+
+Cases = Dict[str, List[Trial]]
 
 
-def cases(name: str, seed: int) -> List[Case]:
-    """The cases of an exercise: the drawn ones, then one of sizes at random, which follow from ``seed``."""
+def cases(name: str, seed: int) -> Cases:
+    """The cases of an exercise, by title: one trial of each chosen size, then a case of all sizes at random, which
+    follow from ``seed``."""
     module = importlib.import_module(f"mxdp.exercises.{EXERCISES[name].module}")
-    return list(getattr(module, name)(random.Random(f"{seed} {name}")))
+    chosen, others = getattr(module, name)(random.Random(f"{seed} {name}"))
+    for trial in others:
+        trial.title = f"at random (seed {seed}): {trial.title}"
+    title = f"{len(others)} other sizes, at random (seed {seed})"
+    return {**{trial.title: [trial] for trial in chosen}, title: others}
 
 
-def main(file: str, channel: TextIO, seed: int, password: str) -> None:
+def main(file: str, seed: int, answers: Path) -> None:
     """Check everything that the file defines."""
+    report: Dict[str, Any] = dict(file=file, right=False, problem="", exercises=[], printed="", done=False)
 
-    def tell(**message: Any) -> None:
-        try:
-            channel.write(f"{password}{json.dumps(message)}\n")
-            channel.flush()
-        except OSError:
-            os._exit(CHANNEL_CLOSED)
+    def save() -> None:
+        write_beside(answers, json.dumps(report))
 
-    tasks: Dict[str, List[Case]] = {name: cases(name, seed) for name in EXERCISES}
+    tasks = {name: cases(name, seed) for name in EXERCISES}
     mx.nd.waitall()  # so MXNet is loaded before the file is read, and not in the time of its first case
     signal.signal(signal.SIGSEGV, signal.SIG_DFL)  # MXNet's handler turns a crash into an exit
-    tell(reading=file)
+    save()
     sys.path[0] = os.path.dirname(os.path.abspath(file))
     try:
-        namespace = runpy.run_path(file)
+        functions = written(runpy.run_path(file))
+        report["problem"] = (
+            "" if functions else f"It defines none of the functions that can be checked: {', '.join(EXERCISES)}."
+        )
     except BaseException as error:
-        tell(problem=explained(error, file))
-        return
-    written = {name: namespace[name] for name in EXERCISES if _own(namespace.get(name))}
-    if not written:
-        tell(problem=f"It defines none of the functions that can be checked: {', '.join(EXERCISES)}.")
-        return
-    tell(found={name: [title(case, seed) for case in tasks[name]] for name in written})
-    for name, function in written.items():
-        for number, case in enumerate(tasks[name]):
-            for trying, found in outcome(case, seed, function, file):
-                tell(trying=[name, number, trying]) if found is None else tell(tried=found)
-    tell(done=True)
+        functions, report["problem"] = {}, explained(error, file)
+    for name in functions:
+        exercise, entries = EXERCISES[name], [dict(title=title, state="not tried") for title in tasks[name]]
+        report["exercises"].append(
+            dict(number=exercise.number, title=exercise.title, function=name, right=False, cases=entries)
+        )
+    for exercise in report["exercises"]:
+        name = exercise["function"]
+        for case, entry in zip(tasks[name].values(), exercise["cases"]):
+            try_case(case, entry, functions[name], file, save)
+    report["done"] = True
+    save()
+    os._exit(0)  # threads that the student's code has left don't keep the process
 
 
-def _own(found: Any) -> bool:
-    """Is it a function, and not one that the file imports from mxdp?"""
-    return callable(found) and not str(getattr(found, "__module__", "")).startswith("mxdp")
+def written(namespace: Dict[str, Any]) -> Dict[str, Function]:
+    """The exercises' functions that a file defines. What it imports from mxdp is none of them."""
+    return {
+        name: namespace[name]
+        for name in EXERCISES
+        if callable(namespace.get(name)) and not str(getattr(namespace[name], "__module__", "")).startswith("mxdp")
+    }
+
+
+def try_case(
+    case: Sequence[Trial], entry: Dict[str, Any], function: Function, file: str, save: Callable[[], Any]
+) -> None:
+    """Run the trials until one is wrong. ``entry``, the case's part of the report, names each before it runs, and is
+    saved then; at the end it has the answer."""
+    title = entry["title"]
+    for trial in case:
+        entry.update(title=trial.title, state="trying")
+        save()
+        answer = answer_of(trial, function, file)
+        if answer["state"] == "wrong" or len(case) == 1:
+            entry.update(answer)
+            return
+    entry.update(title=title, state="right")
+
+
+def answer_of(trial: Trial, function: Function, file: str) -> Dict[str, Any]:
+    """What came of the trial, in words, as JSON has it.
+
+    ``file`` holds the function's source. ``state`` is "right" or "wrong". ``given``, ``expected`` and ``yours`` are
+    lists of (label, text), ``moved`` and ``planned`` of (source, target, numbers). ``hints``: all that fit.
+    """
+    record = trial.record
+    answer: Dict[str, Any] = {"state": "wrong", "given": shown(trial.given), "expected": shown(trial.expected)}
+
+    def recorded(*arguments: Any) -> Any:
+        before = arrays_in(arguments)
+        with recording(record):
+            returned = function(*arguments)
+        record.replaced |= any(all(x is not y for y in before) for x in arrays_in(arguments))
+        return returned
+
+    try:
+        got = trial.run(recorded)
+    except NotImplementedError:
+        return {**answer, "problem": "This function is not written yet."}
+    except Wrong as error:
+        return {**answer, "problem": str(error)}
+    except BaseException as error:
+        return {**answer, "problem": explained(error, file)}
+    answer["yours"] = shown(got)
+    if trial.planned is not None:
+        for name, moves in (("moved", record.moves), ("planned", trial.planned)):
+            answer[name] = [(*pair, numbers) for pair, numbers in sorted(moves.items())]
+    if not equal(trial.expected, got):
+        hints = [hint for hint, values in trial.mistakes.items() if equal(values, got)] or [trial.hint(got)]
+        hints = [REPLACED] if record.replaced else [hint for hint in hints if hint]
+        return {**answer, "problem": "The result is wrong.", "hints": hints}
+    mixed = record.mixed and (
+        f"But an operation takes arrays of {record.mixed}, which fails on GPUs. Copy one to the other's device."
+    )
+    criticism = mixed or trial.judge(record)
+    return {**answer, "problem": f"The result is right. {criticism}"} if criticism else {**answer, "state": "right"}
+
+
+def arrays_in(given: Any) -> List[Any]:
+    """The arrays in lists, and in lists of lists."""
+    if isinstance(given, (list, tuple)):
+        return [x for item in given for x in arrays_in(item)]
+    return [given] if hasattr(given, "ctx") else []
+
+
+def equal(expected: Values, got: Values) -> bool:
+    """The same labels, and the same values: floats within a ten-thousandth of the largest."""
+    return list(expected) == list(got) and all(_same(expected[label], got[label]) for label in expected)
+
+
+def _same(expected: Any, got: Any) -> bool:
+    if not isinstance(expected, onp.ndarray):
+        return bool(expected == got)
+    room = 1e-4 * float(onp.abs(expected).max()) if expected.size else 0.0
+    return expected.shape == onp.shape(got) and bool(onp.allclose(got, expected, rtol=0, atol=room))
+
+
+def shown(values: Values) -> List[Tuple[str, str]]:
+    """Labels and texts."""
+    return [(label, _text(value)) for label, value in values.items()]
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, onp.ndarray):
+        return f"{value}"
+    if not value.ndim:
+        return f"{value:.4g}"
+    return onp.array2string(value, precision=4, suppress_small=True, max_line_width=60)
+
+
+def explained(error: BaseException, file: str) -> str:
+    """An error in the student's code in one sentence, with its line in ``file``."""
+    if isinstance(error, SystemExit):
+        return f"It calls sys.exit({'' if error.code is None else error.code}): return a value instead."
+    if isinstance(error, SyntaxError) and error.filename == file:
+        return f"Line {error.lineno} is no Python ({error.msg}): {(error.text or '').strip()}"
+    lines = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    text = f"{type(error).__name__}: {brief(str(error))}".rstrip(": ")
+    return f"Line {lines[-1].lineno} ({lines[-1].line}) raises {text}" if lines else text
+
+
+def brief(message: str) -> str:
+    """The line of a message that says what happened. MXNet puts the stack of its C++ functions around it.
+
+    >>> brief("Traceback (most recent call last):\\n  File x.cc, line 5\\nMXNetError: Shape inconsistent")
+    'Shape inconsistent'
+    """
+    lines = [line.strip() for line in message.splitlines() if line.strip()] or [""]
+    telling = [line for line in lines if "MXNetError: " in line or "Check failed" in line]
+    return telling[-1].split("MXNetError: ")[-1] if telling else lines[0]
 
 
 if __name__ == "__main__":
     given, sys.argv[1:] = sys.argv[1:], []
-    main(given[0], os.fdopen(int(given[1]), "w"), int(given[2]), given[3])
+    main(given[0], int(given[1]), Path(given[2]))

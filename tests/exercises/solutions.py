@@ -175,7 +175,7 @@ MISTAKES: Dict[str, List[Tuple[str, List[Change]]]] = {
             ],
         ),
         (
-            "In a ring no device sends more than",
+            "in a ring one chunk travels in each step",
             [
                 (
                     "            if chunk.size:\n                chunks[right][c] = chunk.copyto",

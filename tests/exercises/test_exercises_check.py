@@ -22,13 +22,6 @@ from mxdp.exercises.child import cases
 
 FIRST = """import os, sys, time, ctypes
 
-def scribble(text):
-    for channel in range(3, 30):
-        try:
-            os.write(channel, text)
-        except OSError:
-            pass
-
 def fill_buckets(nbytes, room):
 """
 LINE = FIRST.count("\n") + 1
@@ -54,12 +47,6 @@ IN_THE_FUNCTION = {
     "while True: print('x' * 1000)": "It prints more than 1 MB",
     "kept = [bytearray(10**8) for _ in range(9)] + [time.sleep(9)]": "It takes more than 700 MB of memory",
     "os.remove(__file__)": "is gone: the code in it deleted or moved it",
-    "os.closerange(3, 100)": "It closes file descriptors",
-    "scribble(b'x')": "It writes to a file descriptor that is not its own",
-    "scribble(b'[1]\\n')": "It writes to a file descriptor that is not its own",
-    "scribble(b'\\n')": "It writes to a file descriptor that is not its own",
-    """scribble(b'{"done": true}\\n')""": "It writes to a file descriptor that is not its own",
-    "while True: scribble(b'x' * 4000)": "It writes to a file descriptor that is not its own",
     "raise KeyboardInterrupt": f"Line {LINE} (raise KeyboardInterrupt) raises KeyboardInterrupt",
     "return 1 / 0": f"Line {LINE} (return 1 / 0) raises ZeroDivisionError: division by zero",
     "return input()": "raises EOFError",
@@ -76,7 +63,6 @@ IN_THE_FILE = {
     "import nothing_like_it": "Line 1 (import nothing_like_it) raises ModuleNotFoundError",
     "from mxdp.scratch import naive_allreduce": "It defines none of the functions that can be checked",
     solved("fill_buckets") + "import os; os.remove(__file__)": "is gone: the code in it deleted or moved it",
-    FIRST.partition("def fill")[0] + "scribble(b'x')\n" + solved("fill_buckets"): "It writes to a file descriptor",
 }
 
 
@@ -94,6 +80,22 @@ def test_bytes_that_are_no_text_are_a_sentence(tmp_path):
     file = tmp_path / "student.py"
     file.write_bytes(b"x = '\xff'\n")
     assert "raises" in check(file)["problem"] or "no Python" in check(file)["problem"]
+
+
+@pytest.mark.parametrize("line", ["os.closerange(3, 100)", "scribble(b'x')", """scribble(b'{"done": true}\\n')"""])
+@pytest.mark.parametrize(("body", "right"), [(SOLUTIONS["fill_buckets"], True), ("\n    return []\n", False)])
+def test_no_file_descriptor_leads_to_the_answers(tmp_path, line, body, right):
+    scribble = """import os
+def scribble(text):
+    for descriptor in range(3, 30):
+        try:
+            os.write(descriptor, text)
+        except OSError:
+            pass
+"""
+    file = file_of(tmp_path, f"{scribble}\n{line}\ndef fill_buckets(nbytes, room):\n    {line}{body}")
+    report = check(file)
+    assert (report["right"], report["problem"]) == (right, "")
 
 
 def test_nothing_is_left_behind(tmp_path):
@@ -133,8 +135,10 @@ def test_every_option_arrives(command, tmp_path, monkeypatch):
 
 
 def test_another_seed_gives_other_sizes():
-    titles = [[trial.title for case in cases("ring_allreduce", seed) for trial in case] for seed in (0, 0, 1)]
-    assert titles[0] == titles[1] != titles[2]
+    sizes = [
+        [str(trial.given) for case in cases("ring_allreduce", seed).values() for trial in case] for seed in (0, 0, 1)
+    ]
+    assert sizes[0] == sizes[1] != sizes[2]
 
 
 def test_a_junit_file_stays_if_the_new_one_cannot_be_written(tmp_path, monkeypatch, capsys):
