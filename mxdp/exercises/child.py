@@ -129,7 +129,7 @@ def answer_of(trial: Trial, function: Function, file: str) -> Dict[str, Any]:
         hints = [REPLACED] if record.replaced else [hint for hint in hints if hint]
         return {**answer, "problem": "The result is wrong.", "hints": hints}
     mixed = record.mixed and (
-        f"But an operation takes arrays of {record.mixed}, which fails on GPUs. Copy one to the other's device."
+        f"But one operation has arrays on {record.mixed}, which fails on GPUs. Copy to the other device first."
     )
     criticism = mixed or trial.judge(record)
     return {**answer, "problem": f"The result is right. {criticism}"} if criticism else {**answer, "state": "right"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
@@ -40,7 +41,7 @@ class Record:
     uploads: int = 0
     """Numbers that came from the host."""
     mixed: str = ""
-    """The devices of the first operation, other than a copy, whose arrays were on several."""
+    """The devices of the first operation, other than a copy, whose arrays or result were on several."""
     replaced: bool = False
     """A list that was given holds another array now."""
     samples: List[Dict[int, int]] = field(default_factory=lambda: [{}])
@@ -102,11 +103,14 @@ def recording(record: Record) -> Iterator[None]:
     from and to the host, and start a backward pass.
     """
 
-    def operation(results: Any, _: Any, arrays: Sequence[Any], *more: Any) -> None:
+    library, copy = mx.base._LIB, ctypes.c_void_p()
+    library.NNGetOpHandle(b"_copyto", ctypes.byref(copy))
+
+    def operation(results: Any, handle: Any, arrays: Sequence[Any], *more: Any) -> None:
         target = (results[0] if isinstance(results, (list, tuple)) else results).ctx
-        sources = sorted({str(x.ctx) for x in arrays})
-        if len(sources) > 1:
-            record.mixed = record.mixed or " and ".join(sources)
+        places = sorted({str(place) for place in (target, *(x.ctx for x in arrays))})
+        if len(places) > 1 and handle != copy.value:
+            record.mixed = record.mixed or " and ".join(places)
         for x in arrays:
             if x.ctx != target and x.size:
                 pair = x.ctx.device_id, target.device_id
@@ -129,7 +133,6 @@ def recording(record: Record) -> Iterator[None]:
 
         return call
 
-    library = mx.base._LIB
     with contextlib.ExitStack() as originals:
         for owner, name, note in (
             (mx.ndarray.register, "_imperative_invoke", operation),
