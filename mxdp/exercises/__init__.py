@@ -7,6 +7,7 @@ in NumPy and from mxdp's own plans, and hold no solutions.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -62,7 +63,7 @@ def copy(folder: Path) -> None:
     places = clone.iterdir() if clone.is_dir() else [Path(str(f.locate())) for f in metadata.files("mxdp") or ()]
     sources = {path.name: path for path in places if path.parent.name == FOLDER.name}
     for exercise in EXERCISES.values():
-        if (folder / exercise.file).exists():
+        if os.path.lexists(folder / exercise.file):
             raise UsageError(f"{folder / exercise.file} is there already; name an empty folder")
         if exercise.file not in sources:
             raise MxdpError("this installation has no exercises' files; install mxdp again")

@@ -55,17 +55,18 @@ def show(report: Report, console: Console) -> None:
 
 def show_all(reports: Sequence[Report], console: Console) -> None:
     """The reports of several files, each under its path, and a closing summary."""
+    closing = []
     for report in reports:
-        console.rule(Text(report["file"], "bold"), align="left")
+        console.print(Text(f"=== {report['file']} ===", "bold"), soft_wrap=True)
         show(report, console)
         console.print()
-    console.rule("Summary", align="left")
-    for report in reports:
         states = [case["state"] for exercise in report["exercises"] for case in exercise["cases"]]
         state = "right" if report["right"] else "wrong"
-        cases = report["problem"] or f"{states.count('right')} of {plural(len(states), 'case')}"
-        console.print(Text.assemble("  ", (f"{state:<7}", STYLES[state]), f"{report['file']}: {cases}"))
-    console.print(f"{sum(report['right'] for report in reports)} of {len(reports)} files are right.")
+        words = report["problem"] or f"{states.count('right')} of {plural(len(states), 'case')}"
+        closing.append(Text.assemble("  ", (f"{state:<7}", STYLES[state]), f"{report['file']}: {words}"))
+    console.print(f"{sum(report['right'] for report in reports)} of {len(reports)} files are right:")
+    for line in closing:
+        console.print(line, soft_wrap=True)
 
 
 def _next(number: int) -> str:

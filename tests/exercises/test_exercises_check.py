@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Dict
 from xml.etree import ElementTree
 
@@ -16,6 +17,7 @@ import psutil
 import pytest
 from solutions import SOLUTIONS
 
+from mxdp.exercises import EXERCISES, FOLDER
 from mxdp.exercises.__main__ import main, parser
 from mxdp.exercises.check import check
 from mxdp.exercises.child import cases
@@ -26,6 +28,7 @@ def fill_buckets(nbytes, room):
 """
 LINE = FIRST.count("\n") + 1
 MOST_SECONDS = 60
+ROOT = Path(__file__).parents[2]
 
 
 def file_of(folder: Path, text: str) -> Path:
@@ -190,12 +193,53 @@ def test_json_exit_status_and_junit(tmp_path):
     assert ended.returncode == 1
     assert [each["right"] for each in json.loads(ended.stdout)] == [True, False, False]
     suites = ElementTree.parse(tmp_path / "out.xml").getroot().findall("testsuite")
+    assert [suite.get("name") for suite in suites] == list(map(str, (good, bad, broken)))
+    assert {test.get("file") for test in suites[1]} == {str(bad)}
     assert [suite.get("failures") for suite in suites] == ["0", "4", "0"]
     assert [suite.get("errors") for suite in suites] == ["0", "0", "1"]
     failure = suites[1].find("testcase/failure")
     assert failure is not None
     assert "Send the sum back" in failure.get("message", "")
     assert "yours" in (failure.text or "")
+
+
+def test_several_files_can_be_told_apart(tmp_path, capsys):
+    files = [tmp_path / student / "06_fill_buckets.py" for student in ("ann", "bob", "eve")]
+    for file, text in zip(files, (solved("fill_buckets"), f"{FIRST}    return 3\n", "def")):
+        file.parent.mkdir()
+        file.write_text(text)
+    assert main(["check", *map(str, files)]) == 1
+    out = capsys.readouterr().out
+    assert re.findall("^=== (.*) ===$", out, re.MULTILINE) == [*map(str, files)]
+    closing = out.partition("1 of 3 files are right:")[2]
+    for state, file, words in zip(("right", "wrong", "wrong"), files, ("6 of 6 cases", "0 of 6 cases", "Line 1 is no")):
+        assert f"  {state}  {file}: {words}" in closing
+
+
+def test_copy_writes_all_files_and_overwrites_none(tmp_path, capsys):
+    folder = tmp_path / "new" / "mine"
+    assert main(["copy", str(folder)]) == 0
+    assert sorted(file.name for file in folder.iterdir()) == sorted(exercise.file for exercise in EXERCISES.values())
+    assert f"check {folder}/03_split_and_load.py" in (folder / "03_split_and_load.py").read_text()
+    for file in [*folder.iterdir()][1:]:
+        file.unlink()
+    (kept,) = folder.iterdir()
+    kept.write_text("mine")
+    assert main(["copy", str(folder)]) == 2
+    assert f"{kept} is there already" in capsys.readouterr().err
+    assert [file.read_text() for file in folder.iterdir()] == ["mine"]
+
+
+def test_copy_finds_what_a_wheel_has_installed(tmp_path, monkeypatch):
+    installed = [FOLDER / exercise.file for exercise in EXERCISES.values()]
+    wheel = [SimpleNamespace(locate=lambda file=file: ROOT / file) for file in installed]
+    monkeypatch.setattr(
+        "mxdp.exercises.__file__", str(tmp_path / "site-packages" / "mxdp" / "exercises" / "__init__.py")
+    )
+    monkeypatch.setattr("mxdp.exercises.metadata.files", lambda name: wheel)
+    assert main(["copy", str(tmp_path / "mine")]) == 0
+    monkeypatch.setattr("mxdp.exercises.metadata.files", lambda name: None)
+    assert main(["copy", str(tmp_path / "more")]) == 2
 
 
 @pytest.mark.parametrize(
@@ -215,7 +259,7 @@ def test_wrong_usage(arguments, words, capsys):
 def test_the_page_shows_what_is_printed(tmp_path):
     file = tmp_path / "student.py"
     file.write_text("def naive_allreduce(data):" + SOLUTIONS["naive_allreduce"].replace("total.copyto(x)", "pass"))
-    page = (Path(__file__).parents[2] / "docs" / "exercises.md").read_text()
+    page = (ROOT / "docs" / "exercises.md").read_text()
     printed = run("check", file, env={**os.environ, "COLUMNS": "80"}).stdout
     assert "```text\n" + re.sub(" +$", "", printed, flags=re.MULTILINE) + "```" in page
 
