@@ -50,13 +50,14 @@ def main(file: str, seed: int, answers: Path) -> None:
     signal.signal(signal.SIGSEGV, signal.SIG_DFL)  # MXNet's handler turns a crash into an exit
     save()
     sys.path[0] = os.path.dirname(os.path.abspath(file))
+    functions: Dict[str, Function] = {}
     try:
-        functions = written(runpy.run_path(file))
-        report["problem"] = (
-            "" if functions else f"It defines none of the functions that can be checked: {', '.join(EXERCISES)}."
-        )
+        namespace = runpy.run_path(file)
+        functions = {name: namespace[name] for name in EXERCISES if is_written(namespace.get(name))}
+        if not functions:
+            report["problem"] = f"It defines none of the functions that can be checked: {', '.join(EXERCISES)}."
     except BaseException as error:
-        functions, report["problem"] = {}, explained(error, file)
+        report["problem"] = explained(error, file)
     for name in functions:
         exercise, entries = EXERCISES[name], [dict(title=title, state="not tried") for title in tasks[name]]
         report["exercises"].append(
@@ -71,13 +72,9 @@ def main(file: str, seed: int, answers: Path) -> None:
     os._exit(0)  # threads that the student's code has left don't keep the process
 
 
-def written(namespace: Dict[str, Any]) -> Dict[str, Function]:
-    """The exercises' functions that a file defines. What it imports from mxdp is none of them."""
-    return {
-        name: namespace[name]
-        for name in EXERCISES
-        if callable(namespace.get(name)) and not str(getattr(namespace[name], "__module__", "")).startswith("mxdp")
-    }
+def is_written(value: Any) -> bool:
+    """Is it a function, and not one that the file imports from mxdp?"""
+    return callable(value) and not str(getattr(value, "__module__", "")).startswith("mxdp")
 
 
 def try_case(
@@ -144,27 +141,26 @@ def arrays_in(given: Any) -> List[Any]:
 
 def equal(expected: Values, got: Values) -> bool:
     """The same labels, and the same values: floats within a ten-thousandth of the largest."""
-    return list(expected) == list(got) and all(_same(expected[label], got[label]) for label in expected)
 
+    def same(value: Any, other: Any) -> bool:
+        if not isinstance(value, onp.ndarray):
+            return bool(value == other)
+        room = 1e-4 * float(onp.abs(value).max(initial=0))
+        return value.shape == onp.shape(other) and bool(onp.allclose(other, value, rtol=0, atol=room))
 
-def _same(expected: Any, got: Any) -> bool:
-    if not isinstance(expected, onp.ndarray):
-        return bool(expected == got)
-    room = 1e-4 * float(onp.abs(expected).max()) if expected.size else 0.0
-    return expected.shape == onp.shape(got) and bool(onp.allclose(got, expected, rtol=0, atol=room))
+    return list(expected) == list(got) and all(same(expected[label], got[label]) for label in expected)
 
 
 def shown(values: Values) -> List[Tuple[str, str]]:
     """Labels and texts."""
-    return [(label, _text(value)) for label, value in values.items()]
 
+    def text(value: Any) -> str:
+        if not isinstance(value, onp.ndarray):
+            return f"{value}"
+        in_lines = onp.array2string(value, precision=4, suppress_small=True, max_line_width=60)
+        return in_lines if value.ndim else f"{value:.4g}"
 
-def _text(value: Any) -> str:
-    if not isinstance(value, onp.ndarray):
-        return f"{value}"
-    if not value.ndim:
-        return f"{value:.4g}"
-    return onp.array2string(value, precision=4, suppress_small=True, max_line_width=60)
+    return [(label, text(value)) for label, value in values.items()]
 
 
 def explained(error: BaseException, file: str) -> str:
@@ -174,19 +170,10 @@ def explained(error: BaseException, file: str) -> str:
     if isinstance(error, SyntaxError) and error.filename == file:
         return f"Line {error.lineno} is no Python ({error.msg}): {(error.text or '').strip()}"
     lines = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
-    text = f"{type(error).__name__}: {brief(str(error))}".rstrip(": ")
+    # MXNet puts the stack of its C++ functions around the line that says what happened.
+    message = str(error).split("MXNetError: ")[-1].strip().partition("\n")[0]
+    text = f"{type(error).__name__}: {message}".rstrip(": ")
     return f"Line {lines[-1].lineno} ({lines[-1].line}) raises {text}" if lines else text
-
-
-def brief(message: str) -> str:
-    """The line of a message that says what happened. MXNet puts the stack of its C++ functions around it.
-
-    >>> brief("Traceback (most recent call last):\\n  File x.cc, line 5\\nMXNetError: Shape inconsistent")
-    'Shape inconsistent'
-    """
-    lines = [line.strip() for line in message.splitlines() if line.strip()] or [""]
-    telling = [line for line in lines if "MXNetError: " in line or "Check failed" in line]
-    return telling[-1].split("MXNetError: ")[-1] if telling else lines[0]
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ from mxdp.errors import plural
 from mxdp.exercises.trial import (
     Function,
     Hosts,
-    Judge,
     Moves,
     Record,
     Trial,
@@ -80,7 +79,7 @@ def _allreduce(algorithm: str, devices: int, shape: Shape, draw: Optional[random
         _wrong_sums(schedule, given),
         partial(_incomplete, algorithm, total),
         planned,
-        as_planned(planned, STAR) if algorithm == "naive" else _in_a_ring(devices, length),
+        partial(as_planned, planned, STAR) if algorithm == "naive" else partial(_in_a_ring, devices, length),
     )
 
 
@@ -112,15 +111,13 @@ def _wrong_sums(schedule: Schedule, given: Hosts) -> Dict[str, Values]:
         return [x.reshape(given[0].shape) for x in vectors]
 
     ring = schedule.name == "ring"
+    first, others = [total, *given[1:]], [given[0], *[total] * (devices - 1)]
     mistakes = {
         "The arrays are as they were. Write the sums into these arrays: `x += y` and `y.copyto(x)` do. `x = x + y` "
         "makes a new array, which nobody sees, and so do copies of chunks that are not copied back.": given,
-        "Device 0 has the sum, and the others still have their own arrays. Send the sum back to them.": [
-            total,
-            *given[1:],
-        ],
+        "Device 0 has the sum, and the others still have their own arrays. Send the sum back to them.": first,
         "All devices have the sum, but for cpu(0): `total = total + x` made a new array there. `total += x` adds in "
-        "place.": [given[0], *[total] * (devices - 1)],
+        "place.": others,
         "What comes back is added to what the device had. It must overwrite it.": executed(always=ADD),
         "What arrives first overwrites what the device had: it must be added."
         + " (Or the all-gather begins with chunk c - 1, where chunk c is complete.)" * ring: executed(always=COPY),
@@ -151,20 +148,13 @@ def _incomplete(algorithm: str, total: Any, got: Values) -> str:
     return f"`python -m mxdp.plans {algorithm} {devices}` prints the plan: compare it with each of your steps."
 
 
-def _in_a_ring(devices: int, length: int) -> Judge:
+def _in_a_ring(devices: int, length: int, record: Record) -> str:
     """Each sends to the right alone, and no more than in a ring whose chunks are all as long as the longest."""
-    most = [2 * (devices - 1) * -(-length // devices)] * devices
-    amounts = frugal(most, 2 * (devices - 1) * length, CHUNKS)
-
-    def judge(record: Record) -> str:
-        for source, target in sorted(record.moves):
-            if target != (source + 1) % devices:
-                return (
-                    f"But cpu({source}) sends to cpu({target}). In a ring a device sends to its right neighbour alone."
-                )
-        return amounts(record)
-
-    return judge
+    for source, target in sorted(record.moves):
+        if target != (source + 1) % devices:
+            return f"But cpu({source}) sends to cpu({target}). In a ring a device sends to its right neighbour alone."
+    steps = 2 * (devices - 1)
+    return frugal([steps * -(-length // devices)] * devices, steps * length, CHUNKS, record)
 
 
 OLD_ABOVE, OLD_BELOW = -1.0, -2.0
@@ -203,6 +193,7 @@ def _halos(heights: Sequence[int], halo: int, inner: Shape) -> Trial:
 
     old_above, old_below = [OLD_ABOVE] * (devices - 1), [OLD_BELOW] * (devices - 1)
     given = tiles(old_above, old_below)
+    as_a_ring = tiles(last[:-1], first[1:], last[-1], first[0])
     mistakes = {
         "No halo was filled. Write into the tiles: `tile[:halo] = rows.as_in_ctx(tile.ctx)`.": given,
         "The old halos travelled. Send a neighbour's own rows: they begin after its halo, at `tile[halo:]`, and end "
@@ -211,9 +202,7 @@ def _halos(heights: Sequence[int], halo: int, inner: Shape) -> Trial:
         "The halos below are filled, those above are not. Rows travel both ways.": tiles(old_above, first[1:]),
         "The rows come from the far end of the neighbour. A tile needs the rows next to the border: the last of the "
         "tile above, the first of the tile below.": tiles(first[:-1], last[1:]),
-        "The first and the last tile exchange rows, too. A picture is no ring: outside it, halos stay zero.": tiles(
-            last[:-1], first[1:], last[-1], first[0]
-        ),
+        "The first and the last tile exchange rows, too. A picture is no ring: outside it, halos stay zero.": as_a_ring,
     }
     planned: Moves = {}
     for device in range(devices - 1):
@@ -224,5 +213,5 @@ def _halos(heights: Sequence[int], halo: int, inner: Shape) -> Trial:
         function(list(arrays), halo)
         return by_device([x.asnumpy() for x in arrays])
 
-    expected, judge = tiles(last[:-1], first[1:]), as_planned(planned, ROWS)
+    expected, judge = tiles(last[:-1], first[1:]), partial(as_planned, planned, ROWS)
     return Trial(title, {**given, "halo": halo}, expected, run, mistakes, planned=planned, judge=judge)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from typing import Any, Dict, Sequence, Tuple
 
 import numpy as onp
@@ -77,7 +78,7 @@ def _split(shape: Tuple[int, ...], order: Sequence[int], dtype: str = "float32")
         return labelled([shard.asnumpy() for shard in shards], [shard.ctx for shard in shards])
 
     given = {"x on cpu(0)": x, "devices": ", ".join(places)}
-    judge = as_planned(planned, SHARD)
+    judge = partial(as_planned, planned, SHARD)
     return Trial(title, given, labelled(right, places), run, mistakes, hint, planned, judge)
 
 
@@ -85,22 +86,19 @@ def _wrong_shards(x: Any, devices: int) -> Dict[str, Hosts]:
     """The shards that a usual mistake makes, by its hint."""
     n, places = len(x), range(devices)
     short, long, rest = n // devices, -(-n // devices), n % devices
+    even = [short] * devices
+    first, last = [short + rest, *even[1:]], [*even[1:], short + rest]
+    late = [short + (place >= devices - rest) for place in places]
 
-    def cut(*lengths: int) -> Hosts:
+    def cut(lengths: Sequence[int]) -> Hosts:
         return [x[sum(lengths[:place]) : sum(lengths[: place + 1])] for place in places]
 
     return {
         f"{n} samples on {devices} devices leave a remainder of {rest}, which is lost: every sample must be in one "
-        "shard.": cut(*[short] * devices),
-        "The last device has all of the remainder. Give one sample more to each of the first devices.": cut(
-            *[short] * (devices - 1), short + rest
-        ),
-        "The first device has all of the remainder. Give one sample more to each of the first devices.": cut(
-            short + rest, *[short] * (devices - 1)
-        ),
-        "The longer shards come last. Here, as in NumPy's array_split, they come first.": cut(
-            *[short] * (devices - rest), *[short + 1] * rest
-        ),
+        "shard.": cut(even),
+        "The last device has all of the remainder. Give one sample more to each of the first devices.": cut(last),
+        "The first device has all of the remainder. Give one sample more to each of the first devices.": cut(first),
+        "The longer shards come last. Here, as in NumPy's array_split, they come first.": cut(late),
         "Each shard but the last is as long as the first: the last one has too little to do. Shards differ by at most "
         "one sample.": [x[place * long : (place + 1) * long] for place in places],
         "The samples are dealt out like cards. A shard is a run of samples that lie side by side.": [
@@ -181,7 +179,7 @@ def _sharded_step(grads: Any, old: Any, steps: int, rates: Dict[str, float]) -> 
         if source != target
     }
     most = steps * (length + (devices - 2) * lengths[0])
-    judge = frugal([most] * devices, sum(planned.values()), SHARDS)  # a ring may, too
+    judge = partial(frugal, [most] * devices, sum(planned.values()), SHARDS)  # a ring may, too
     return Trial(title, {**given, **rates}, after(total), run, mistakes, hint, planned, judge)
 
 

@@ -60,12 +60,10 @@ def _downloaded(params: Sequence[NDArray]) -> Any:
 
 
 def _labelled(replicas: Sequence[Any]) -> Values:
-    parts = {"w": slice(-1), "b": slice(-1, None)}
-    return {
-        f"{name} on cpu({device})": params[part]
-        for device, params in enumerate(replicas)
-        for name, part in parts.items()
-    }
+    values: Values = {}
+    for device, params in enumerate(replicas):
+        values.update({f"w on cpu({device})": params[:-1], f"b on cpu({device})": params[-1:]})
+    return values
 
 
 def train_batch(draw: random.Random) -> Trials:
@@ -109,6 +107,7 @@ def _train_batch(samples: int, devices: int, steps: int, features: int = 2, lr: 
         return "" if same else PARTED
 
     every, length = onp.ones((devices, devices)), onp.maximum(lengths, 1)
+    right, twice = every / samples, every / samples / devices
     mistakes = {
         UNCHANGED: 0 * every,
         "Each replica took the gradient of its own shard, so the replicas differ now. Sum the gradients of all devices "
@@ -116,12 +115,10 @@ def _train_batch(samples: int, devices: int, steps: int, features: int = 2, lr: 
         "The summed gradient is not divided: divide it by the number of samples in the batch.": every,
         "The summed gradient is divided by the length of a shard. It is the sum over the whole batch: divide it by "
         "len(X), before X is split.": every / length[:, None],
-        "The gradient is averaged twice: over the batch and over the devices. Sum over the devices.": (
-            every / samples / devices
-        ),
+        "The gradient is averaged twice: over the batch and over the devices. Sum over the devices.": twice,
         "That is the mean of the shards' means. With shards of different lengths it is not the batch's mean: sum, then "
         "divide once by the batch.": every / length / devices,
-        "The step goes uphill: subtract the gradient.": -every / samples,
+        "The step goes uphill: subtract the gradient.": -right,
     }
     given = {"X": X, "y": y, "w": start[:-1], "b": start[-1:], "lr": lr, "devices": devices}
     planned: Moves = {}  # shards of samples and labels from device 0, gradients to it, and their sum back
@@ -131,7 +128,7 @@ def _train_batch(samples: int, devices: int, steps: int, features: int = 2, lr: 
     return Trial(
         title,
         given,
-        after(every / samples),
+        after(right),
         run,
         {text: after(weights) for text, weights in mistakes.items()},
         hint,
@@ -154,7 +151,7 @@ def _parallel(lengths: Sequence[int], features: int, steps: int, record: Record)
     shards = params * sum(computed[1:])
     most = steps * 2 * (devices - 1) * params  # gradients, by an all-gather or in a ring
     needed = steps * (sum(map(bool, computed)) + devices - 2) * params  # to one device, and the sum back
-    return frugal([shards + most, *[most] * (devices - 1)], shards + needed, SHARD)(record)
+    return frugal([shards + most, *[most] * (devices - 1)], shards + needed, SHARD, record)
 
 
 def accumulate(draw: random.Random) -> Trials:

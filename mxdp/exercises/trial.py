@@ -145,34 +145,26 @@ def recording(record: Record) -> Iterator[None]:
         yield
 
 
-def as_planned(planned: Moves, advice: str) -> Judge:
-    """Allows the moves of the plan alone."""
-
-    def judge(record: Record) -> str:
-        pairs = [(record.moves.get(pair, 0), planned.get(pair, 0), pair) for pair in sorted({*planned, *record.moves})]
-        for moved, needed, (source, target) in pairs:
-            if moved > needed:
-                return f"But cpu({source}) sends {moved} numbers to cpu({target}), which needs {needed}: {advice}."
-        for moved, needed, (source, target) in pairs:
-            if moved < needed:
-                return too_few(record, f"from cpu({source}) to cpu({target})", moved, needed)
-        return ""
-
-    return judge
+def as_planned(planned: Moves, advice: str, record: Record) -> str:
+    """A judge, but for the record, who allows the moves of the plan alone."""
+    pairs = [(record.moves.get(pair, 0), planned.get(pair, 0), pair) for pair in sorted({*planned, *record.moves})]
+    for moved, needed, (source, target) in pairs:
+        if moved > needed:
+            return f"But cpu({source}) sends {moved} numbers to cpu({target}), which needs {needed}: {advice}."
+    for moved, needed, (source, target) in pairs:
+        if moved < needed:
+            return too_few(record, f"from cpu({source}) to cpu({target})", moved, needed)
+    return ""
 
 
-def frugal(most: Sequence[int], needed: int, advice: str) -> Judge:
+def frugal(most: Sequence[int], needed: int, advice: str, record: Record) -> str:
     """Device k sends ``most[k]`` numbers at most; together the devices send at least ``needed``."""
-
-    def judge(record: Record) -> str:
-        for device, enough in enumerate(most):
-            sent = sum(numbers for (source, _), numbers in record.moves.items() if source == device)
-            if sent > enough:
-                return f"But cpu({device}) sends {sent} numbers, and {enough} are enough: {advice}."
-        moved = sum(record.moves.values())
-        return too_few(record, "from device to device", moved, needed) if moved < needed else ""
-
-    return judge
+    for device, enough in enumerate(most):
+        sent = sum(numbers for (source, _), numbers in record.moves.items() if source == device)
+        if sent > enough:
+            return f"But cpu({device}) sends {sent} numbers, and {enough} are enough: {advice}."
+    moved = sum(record.moves.values())
+    return too_few(record, "from device to device", moved, needed) if moved < needed else ""
 
 
 def too_few(record: Record, way: str, moved: int, needed: int) -> str:

@@ -52,6 +52,7 @@ IN_THE_FUNCTION = {
     "os.remove(__file__)": "is gone: the code in it deleted or moved it",
     "raise KeyboardInterrupt": f"Line {LINE} (raise KeyboardInterrupt) raises KeyboardInterrupt",
     "return 1 / 0": f"Line {LINE} (return 1 / 0) raises ZeroDivisionError: division by zero",
+    "from mxdp.backend import np; np.ones(3) + np.ones(4)": "raises MXNetError: Check failed: l == 1",
     "return input()": "raises EOFError",
     "fill_buckets(nbytes, room)": "raises RecursionError",
     "return 3": "It returns 3: return a list of lists of numbers",
@@ -71,7 +72,7 @@ IN_THE_FILE = {
 
 @pytest.mark.parametrize("text", IN_THE_FILE)
 def test_whatever_a_file_does_ends_in_one_sentence(tmp_path, text):
-    report = check(file_of(tmp_path, text), seconds=2, megabytes=700)
+    report = check(file_of(tmp_path, text), seconds=2 if "True" in text else 30, megabytes=700)
     assert not report["right"]
     cases = [case for exercise in report["exercises"] for case in exercise["cases"] if case["state"] == "wrong"]
     problem = report["problem"] or cases[0]["problem"]
