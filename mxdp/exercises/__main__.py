@@ -9,7 +9,7 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Dict, Optional, Sequence
+from typing import Any, Dict, Optional, Sequence
 
 from rich.console import Console
 
@@ -97,7 +97,7 @@ def existing(file: Path) -> Path:
     return file
 
 
-def watch(path: Path, limits: Sequence[float], console: Console) -> int:
+def watch(path: Path, limits: Sequence[Any], console: Console) -> int:
     """Check one file at once, and any file whenever it is saved, until Ctrl-C."""
 
     def stamps() -> Dict[Path, int]:

@@ -59,14 +59,12 @@ def main(file: str, seed: int, answers: Path) -> None:
     except BaseException as error:
         report["problem"] = explained(error, file)
     for name in functions:
-        exercise, entries = EXERCISES[name], [dict(title=title, state="not tried") for title in tasks[name]]
-        report["exercises"].append(
-            dict(number=exercise.number, title=exercise.title, function=name, right=False, cases=entries)
-        )
-    for exercise in report["exercises"]:
-        name = exercise["function"]
-        for case, entry in zip(tasks[name].values(), exercise["cases"]):
-            try_case(case, entry, functions[name], file, save)
+        entries = [dict(title=title, state="not tried") for title in tasks[name]]
+        number, title = EXERCISES[name].number, EXERCISES[name].title
+        report["exercises"].append(dict(number=number, title=title, function=name, right=False, cases=entries))
+    for function, exercise in zip(functions.values(), report["exercises"]):
+        for case, entry in zip(tasks[exercise["function"]].values(), exercise["cases"]):
+            try_case(case, entry, function, file, save)
     report["done"] = True
     save()
     os._exit(0)  # threads that the student's code has left don't keep the process

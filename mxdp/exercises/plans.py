@@ -15,8 +15,6 @@ from mxdp.plans.partition import fill_buckets as filled
 from mxdp.plans.pipeline import PipelinePlan, cycles, one_f_one_b
 from mxdp.plans.pipeline import gpipe as planned_gpipe
 
-Buckets = List[List[int]]
-
 
 def _lists(returned: Any, what: str) -> List[List[Any]]:
     """Raises Wrong unless a list of lists is returned."""
@@ -36,35 +34,31 @@ def fill_buckets(draw: random.Random) -> Trials:
 
 
 def _buckets(nbytes: Sequence[int], room: int) -> Trial:
-    backwards = list(reversed(range(len(nbytes))))
+    backwards = range(len(nbytes))[::-1]
 
-    def fill(numbers: Sequence[int], fits: Any, start: Sequence[List[int]] = ()) -> Buckets:
-        """``fits(bytes so far, bytes of the next)``: does the next go into the same bucket? ``start``: the buckets."""
-        buckets = list(start)
+    def fill(
+        numbers: Sequence[int] = backwards, room: float = room, counted: int = 1, empty: int = 0
+    ) -> List[List[int]]:
+        """``counted``: 0 if the next gradient doesn't count; ``empty``: so many buckets come first."""
+        buckets: List[List[int]] = [[] for _ in range(empty)]
         for number in numbers:
-            if not buckets or not fits(sum(nbytes[other] for other in buckets[-1]), nbytes[number]):
+            if not buckets or sum(nbytes[other] for other in buckets[-1]) + counted * nbytes[number] > room:
                 buckets.append([])
             buckets[-1].append(number)
         return buckets
 
-    def fits(so_far: int, more: int) -> bool:
-        return so_far + more <= room
-
+    too_full = fill(room=room - 1, counted=0)
     right = filled(nbytes, ["float32"] * len(nbytes), room)
     mistakes = {
         "The buckets are filled from the first parameter on. Backward produces the last parameter's gradient first: "
-        "fill them in that order, or the first bucket waits for the end of backward.": fill(range(len(nbytes)), fits),
+        "fill them in that order, or the first bucket waits for the end of backward.": fill(backwards[::-1]),
         "The buckets are right, and their numbers stand in the order of the parameters. Keep backward's order in a "
         "bucket, too.": [sorted(bucket) for bucket in right],
         "The last bucket is missing: it is not full when the loop ends.": right[:-1],
-        "A bucket takes one gradient too many: look whether the next one still fits before it is added.": fill(
-            backwards, lambda so_far, more: so_far < room
-        ),
-        f"Gradients that fill a bucket to exactly {room} bytes still fit: compare with <=.": fill(
-            backwards, lambda so_far, more: so_far + more < room
-        ),
+        "A bucket takes one gradient too many: look whether the next one still fits before it is added.": too_full,
+        f"Gradients that fill a bucket to exactly {room} bytes still fit: compare with <=.": fill(room=room - 1),
         "There is an empty bucket: a gradient that is larger than the room opens one of its own, but only if the "
-        "current one holds something.": fill(backwards, fits, [[]]),
+        "current one holds something.": fill(empty=1),
         "These are sizes. Return the numbers of the parameters.": [[nbytes[i] for i in bucket] for bucket in right],
     }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from functools import partial
-from typing import Any, Dict, Sequence, Tuple
+from typing import Any, Dict, Iterable, Sequence, Tuple
 
 import numpy as onp
 
@@ -112,14 +112,14 @@ def sharded_step(draw: random.Random) -> Trials:
     """SGD with momentum, each device with the velocity of its shard alone."""
     chosen = []
     for length, devices, steps in ((4, 2, 1), (6, 3, 1), (5, 3, 1), (2, 3, 1), (4, 2, 2)):
-        grads = [10.0**device * onp.arange(1, length + 1) for device in range(devices)]
-        chosen.append(_sharded_step(onp.array(grads), onp.ones(length), steps, RATES))
+        grads = onp.outer(10.0 ** onp.arange(devices), onp.arange(1, length + 1))
+        chosen.append(_sharded_step(grads, onp.ones(length), steps, RATES))
     others = []
     for devices in (1, 2, 3, 3, 4, 4, 5, 6):
         length, steps = draw.randint(1, 4 * devices), draw.randint(1, 3)
         rates = dict(lr=draw.randint(1, 9) / 16, momentum=draw.randint(1, 9) / 10, batch_size=draw.randint(1, 40))
-        *grads, old = ([float(draw.randint(-99, 99)) for _ in range(length)] for _ in range(devices + 1))
-        others.append(_sharded_step(onp.array(grads), onp.array(old), steps, rates))
+        *rows, old = onp.array([[float(draw.randint(-99, 99)) for _ in range(length)] for _ in range(devices + 1)])
+        others.append(_sharded_step(onp.array(rows), old, steps, rates))
     return chosen, others
 
 
@@ -183,5 +183,5 @@ def _sharded_step(grads: Any, old: Any, steps: int, rates: Dict[str, float]) -> 
     return Trial(title, {**given, **rates}, after(total), run, mistakes, hint, planned, judge)
 
 
-def _state(params: Sequence[Any], velocity: Sequence[Any]) -> Values:
+def _state(params: Iterable[Any], velocity: Sequence[Any]) -> Values:
     return {**by_device(params, "parameters on "), **by_device(velocity, "velocity on ")}

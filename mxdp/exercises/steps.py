@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from functools import partial
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Sequence, Tuple
 
 import numpy as onp
 
@@ -59,7 +59,7 @@ def _downloaded(params: Sequence[NDArray]) -> Any:
     return onp.concatenate([param.asnumpy() for param in params])
 
 
-def _labelled(replicas: Sequence[Any]) -> Values:
+def _labelled(replicas: Iterable[Any]) -> Values:
     values: Values = {}
     for device, params in enumerate(replicas):
         values.update({f"w on cpu({device})": params[:-1], f"b on cpu({device})": params[-1:]})

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import ctypes
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from functools import partial
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from mxdp import backend
 from mxdp.backend import mx
@@ -84,7 +85,7 @@ def pieces(name: str, length: int, parts: int) -> str:
     return f": {name}s of {', '.join(map(str, others))} and {last}" if length % parts else ""
 
 
-def by_device(arrays: Sequence[Any], what: str = "") -> Values:
+def by_device(arrays: Iterable[Any], what: str = "") -> Values:
     """Label each device's array."""
     return {f"{what}cpu({device})": x for device, x in enumerate(arrays)}
 
@@ -125,13 +126,10 @@ def recording(record: Record) -> Iterator[None]:
     def backward(*_: Any) -> None:
         record.samples.append({})
 
-    def noted(function: Function, note: Function) -> Function:
-        def call(*arguments: Any) -> Any:
-            result = function(*arguments)
-            note(result, *arguments)
-            return result
-
-        return call
+    def noted(function: Function, note: Function, *arguments: Any) -> Any:
+        result = function(*arguments)
+        note(result, *arguments)
+        return result
 
     with contextlib.ExitStack() as originals:
         for owner, name, note in (
@@ -141,7 +139,7 @@ def recording(record: Record) -> Iterator[None]:
             (library, "MXAutogradBackwardEx", backward),
         ):
             originals.callback(setattr, owner, name, getattr(owner, name))
-            setattr(owner, name, noted(getattr(owner, name), note))
+            setattr(owner, name, partial(noted, getattr(owner, name), note))
         yield
 
 
