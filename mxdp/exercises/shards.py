@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from functools import partial
+from itertools import permutations
 from typing import Any, Dict, Iterable, Sequence, Tuple
 
 import numpy as onp
@@ -13,12 +14,14 @@ from mxdp.errors import plural
 from mxdp.exercises.trial import (
     Function,
     Hosts,
+    Moves,
     Trial,
     Trials,
     Values,
     Wrong,
     as_planned,
     by_device,
+    differing,
     frugal,
     pieces,
     uploaded,
@@ -27,6 +30,7 @@ from mxdp.plans.partition import bounds
 
 RATES: Dict[str, float] = dict(lr=0.1, momentum=0.5, batch_size=4)
 SHARD = "send its shard alone"
+PARTED = "The replicas differ: each shard of the new parameters must reach every device."
 SHARDS = "to each device the gradients of that device's shard, and its own shard of the new parameters"
 
 
@@ -130,39 +134,29 @@ def _sharded_step(grads: Any, old: Any, steps: int, rates: Dict[str, float]) -> 
     cut = pieces("shard", length, devices)
     title = f"{plural(devices, 'device')}, {plural(length, 'number')}, {plural(steps, 'step')}{cut}"
     shards = [slice(*border) for border in bounds(length, devices)]
-    start, own, total = onp.arange(1.0, length + 1), onp.zeros_like(grads), grads.sum(axis=0)
+    start, own, mean = onp.arange(1.0, length + 1), onp.zeros_like(grads), grads.sum(axis=0) / batch_size
     for device, shard in enumerate(shards):
         own[device, shard] = 1
 
-    def after(gradient: Any, divisor: float = batch_size, reached: Any = 1, keep: bool = True) -> Values:
+    def after(gradient: Any, reached: Any = 1, keep: bool = True) -> Values:
         """``reached``: 1 where a device gets new parameters."""
         params, velocity = onp.tile(start, (devices, 1)), old
         for _ in range(steps):
-            new = momentum * velocity + gradient / divisor
+            new = momentum * velocity + gradient
             params, velocity = params - lr * new * reached, new if keep else velocity
         return _state(params, [velocity[shard] for shard in shards])
 
+    unchanged, alone, twice = after(mean, 0, keep=False), after(mean, own), after(mean / devices)
     mistakes = {
-        "Nothing has changed. Write into the arrays that were given: `x -= ...`, `y.copyto(x)`.": _state(
-            [start] * devices, [old[shard] for shard in shards]
-        ),
-        "Each device has new parameters in its own shard alone. Send them to the others: the all-gather is missing.": (
-            after(total, reached=own)
-        ),
+        "Nothing has changed. Write into the arrays that were given: `x -= ...`, `y.copyto(x)`.": unchanged,
+        "Each device has new parameters in its own shard alone. Send them to the others: the all-gather is missing.": alone,
         "Each device used its own gradient. Its shard needs the sum of all devices' gradients: the reduce-scatter is "
-        "missing.": after((own * grads).sum(axis=0)),
-        "Gradients are divided by the batch once more than they should be, by the devices: they are summed.": after(
-            total, divisor=batch_size * devices
-        ),
-        "The summed gradient is not divided by batch_size.": after(total, divisor=1),
+        "missing.": after((own * grads).sum(axis=0) / batch_size),
+        "Gradients are divided by the batch once more than they should be, by the devices: they are summed.": twice,
+        "The summed gradient is not divided by batch_size.": after(mean * batch_size),
         "The parameters move as they should in the first step, but the velocity is as it was. Write it into the array "
-        "that was given, or the next step lacks it.": after(total, keep=False),
+        "that was given, or the next step lacks it.": after(mean, keep=False),
     }
-
-    def hint(got: Values) -> str:
-        replicas = [x for label, x in got.items() if label.startswith("parameters")]
-        same = all(onp.allclose(x, replicas[0], rtol=1e-4) for x in replicas)
-        return "" if same else "The replicas differ: each shard of the new parameters must reach every device."
 
     def run(function: Function) -> Values:
         params, velocities = uploaded([start] * devices), uploaded([old[shard] for shard in shards])
@@ -171,16 +165,18 @@ def _sharded_step(grads: Any, old: Any, steps: int, rates: Dict[str, float]) -> 
         return _state([x.asnumpy() for x in params], [x.asnumpy() for x in velocities])
 
     given: Values = {**by_device(grads, "gradient on "), "parameters everywhere": start, "velocity everywhere": old}
-    lengths = [len(old[shard]) for shard in shards]
-    planned = {  # to each device the gradients of its shard, and the sender's shard of the parameters
-        (source, target): steps * (lengths[source] + lengths[target])
-        for source in range(devices)
-        for target in range(devices)
-        if source != target
-    }
-    most = steps * (length + (devices - 2) * lengths[0])
+    planned, most = _moves([len(old[shard]) for shard in shards], steps)
+    hint = partial(differing, ["parameters"], PARTED)
     judge = partial(frugal, [most] * devices, sum(planned.values()), SHARDS)  # a ring may, too
-    return Trial(title, {**given, **rates}, after(total), run, mistakes, hint, planned, judge)
+    return Trial(title, {**given, **rates}, after(mean), run, mistakes, hint, planned, judge)
+
+
+def _moves(lengths: Sequence[int], steps: int) -> Tuple[Moves, int]:
+    """To each device the gradients of its shard, and the sender's shard of the parameters; and the most that one sends,
+    which is the device of the longest shard."""
+    pairs = permutations(range(len(lengths)), 2)
+    moves = {(source, target): steps * (lengths[source] + lengths[target]) for source, target in pairs}
+    return moves, steps * (sum(lengths) + (len(lengths) - 2) * lengths[0])
 
 
 def _state(params: Iterable[Any], velocity: Sequence[Any]) -> Values:

@@ -15,7 +15,7 @@ import numpy as onp
 from mxdp import backend
 from mxdp.backend import NDArray, autograd
 from mxdp.errors import plural
-from mxdp.exercises.trial import Function, Moves, Record, Trial, Trials, Values, frugal, pieces
+from mxdp.exercises.trial import Function, Moves, Record, Trial, Trials, Values, differing, frugal, pieces
 from mxdp.plans.partition import bounds
 
 LR = 0.1
@@ -101,14 +101,31 @@ def _train_batch(samples: int, devices: int, steps: int, features: int = 2, lr: 
             function(*arrays, given, contexts, lr, partial(loss, record))
         return _labelled([_downloaded(params) for params in replicas])
 
-    def hint(got: Values) -> str:
-        values = list(got.values())
-        same = all(onp.allclose(x, values[place % 2], rtol=1e-4) for place, x in enumerate(values))
-        return "" if same else PARTED
+    every = onp.ones((devices, devices))
+    given = {"X": X, "y": y, "w": start[:-1], "b": start[-1:], "lr": lr, "devices": devices}
+    planned: Moves = {}  # shards of samples and labels from device 0, gradients to it, and their sum back
+    for device, count in enumerate(lengths[1:], 1):
+        planned[0, device] = steps * (count + 1) * (features + 1)
+        planned[device, 0] = steps * (features + 1)
+    return Trial(
+        title,
+        given,
+        after(every / samples),
+        run,
+        {text: after(weights) for text, weights in _wrong_weights(lengths).items()},
+        partial(differing, "wb", PARTED),
+        planned,
+        partial(_parallel, lengths, features, steps),
+        record,
+    )
 
-    every, length = onp.ones((devices, devices)), onp.maximum(lengths, 1)
-    right, twice = every / samples, every / samples / devices
-    mistakes = {
+
+def _wrong_weights(lengths: Sequence[int]) -> Dict[str, Any]:
+    """By the hint of a usual mistake: the weight of each shard's gradient on each replica. 1 / samples is right."""
+    devices, samples, length = len(lengths), sum(lengths), onp.maximum(lengths, 1)
+    every = onp.ones((devices, devices))
+    twice = every / samples / devices
+    return {
         UNCHANGED: 0 * every,
         "Each replica took the gradient of its own shard, so the replicas differ now. Sum the gradients of all devices "
         "before the update.": onp.eye(devices) / samples,
@@ -118,24 +135,8 @@ def _train_batch(samples: int, devices: int, steps: int, features: int = 2, lr: 
         "The gradient is averaged twice: over the batch and over the devices. Sum over the devices.": twice,
         "That is the mean of the shards' means. With shards of different lengths it is not the batch's mean: sum, then "
         "divide once by the batch.": every / length / devices,
-        "The step goes uphill: subtract the gradient.": -right,
+        "The step goes uphill: subtract the gradient.": -every / samples,
     }
-    given = {"X": X, "y": y, "w": start[:-1], "b": start[-1:], "lr": lr, "devices": devices}
-    planned: Moves = {}  # shards of samples and labels from device 0, gradients to it, and their sum back
-    for device, count in enumerate(lengths[1:], 1):
-        planned[0, device] = steps * (count + 1) * (features + 1)
-        planned[device, 0] = steps * (features + 1)
-    return Trial(
-        title,
-        given,
-        after(right),
-        run,
-        {text: after(weights) for text, weights in mistakes.items()},
-        hint,
-        planned,
-        partial(_parallel, lengths, features, steps),
-        record,
-    )
 
 
 def _parallel(lengths: Sequence[int], features: int, steps: int, record: Record) -> str:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
+import numpy as onp
+
 from mxdp import backend
 from mxdp.backend import mx
 from mxdp.plans.partition import bounds
@@ -88,6 +90,15 @@ def pieces(name: str, length: int, parts: int) -> str:
 def by_device(arrays: Iterable[Any], what: str = "") -> Values:
     """Label each device's array."""
     return {f"{what}cpu({device})": x for device, x in enumerate(arrays)}
+
+
+def differing(names: Sequence[str], hint: str, got: Values) -> str:
+    """The hint, if replicas differ: the arrays "NAME on cpu(0)", "NAME on cpu(1)" and so on."""
+    for name in names:
+        first, *others = (x for label, x in got.items() if label.startswith(f"{name} on "))
+        if not all(onp.allclose(first, x, rtol=1e-4) for x in others):
+            return hint
+    return ""
 
 
 def uploaded(arrays: Sequence[Any]) -> List[Any]:
