@@ -79,7 +79,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         if options.junit:
             write_beside(options.junit, junit(reports))
         return RIGHT if all(report["right"] for report in reports) else WRONG
-    except MxdpError as error:
+    except (MxdpError, OSError) as error:
         print(f"mxdp: {error}", file=sys.stderr)
         return USAGE
     except KeyboardInterrupt:

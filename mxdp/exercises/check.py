@@ -65,7 +65,7 @@ def check(file: Path, seconds: float = SECONDS, megabytes: float = MEGABYTES, se
         text = printed.read_bytes()[-SHOWN:].decode(errors="replace")
         if not answers.exists():
             raise MxdpError(f"the checker can't start: {(text.splitlines() or [problem])[-1]}")
-        report: Report = json.loads(answers.read_text())
+        report: Report = printable(json.loads(answers.read_text()))
     if not report.pop("done") or problem:
         blame(report, problem or how_it_ended(child.returncode))
     if not file.exists():
@@ -74,7 +74,7 @@ def check(file: Path, seconds: float = SECONDS, megabytes: float = MEGABYTES, se
         exercise["right"] = all(case["state"] == "right" for case in exercise["cases"])
         settle(exercise["cases"])
     right = not report["problem"] and all(exercise["right"] for exercise in report["exercises"])
-    return {**report, "right": right, "printed": text}
+    return {**report, "right": right, "printed": printable(text)}
 
 
 def exceeded(child: Any, answers: Path, printed: Path, seconds: float, megabytes: float) -> str:
@@ -110,6 +110,17 @@ def blame(report: Report, problem: str) -> None:
         cases[0].update(state="wrong", problem=problem)
     else:
         report["problem"] = problem
+
+
+def printable(value: Any) -> Any:
+    """A report without the characters that a terminal obeys, or that XML and UTF-8 don't have."""
+    if isinstance(value, dict):
+        return {name: printable(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [printable(part) for part in value]
+    if not isinstance(value, str):
+        return value
+    return "".join(sign if sign.isprintable() or sign in "\n\t" else "?" for sign in value)
 
 
 def settle(cases: List[Dict[str, Any]]) -> None:

@@ -146,10 +146,12 @@ def _sharded_step(grads: Any, old: Any, steps: int, rates: Dict[str, float]) -> 
             params, velocity = params - lr * new * reached, new if keep else velocity
         return _state(params, [velocity[shard] for shard in shards])
 
-    unchanged, alone, twice = after(mean, 0, keep=False), after(mean, own), after(mean / devices)
+    unchanged, twice = after(mean, 0, keep=False), after(mean / devices)
     mistakes = {
         "Nothing has changed. Write into the arrays that were given: `x -= ...`, `y.copyto(x)`.": unchanged,
-        "Each device has new parameters in its own shard alone. Send them to the others: the all-gather is missing.": alone,
+        "Each device has new parameters in its own shard alone. Send them to the others: the all-gather is missing.": (
+            after(mean, own)
+        ),
         "Each device used its own gradient. Its shard needs the sum of all devices' gradients: the reduce-scatter is "
         "missing.": after((own * grads).sum(axis=0) / batch_size),
         "Gradients are divided by the batch once more than they should be, by the devices: they are summed.": twice,

@@ -101,6 +101,15 @@ def scribble(text):
     assert (report["right"], report["problem"]) == (right, "")
 
 
+@pytest.mark.parametrize("line", ["raise ValueError(text)", "print(text)", "return [[text]]"])
+def test_signs_that_are_no_text_break_no_report(tmp_path, capsys, line):
+    xml = tmp_path / "out.xml"
+    file = file_of(tmp_path, f"""def fill_buckets(nbytes, room):\n    text = "\\ud800\\x1b[31m\\x00"\n    {line}\n""")
+    assert main(["check", str(file), "--junit", str(xml)]) == 1
+    assert "\x1b" not in capsys.readouterr().out
+    ElementTree.parse(xml)
+
+
 def test_nothing_is_left_behind(tmp_path):
     """A child that the student's code starts in the check's own session ends with it."""
     line = "import subprocess; subprocess.Popen(['sleep', '987']); time.sleep(1000)"
