@@ -21,13 +21,17 @@ import numpy as onp
 
 from mxdp.backend import mx
 from mxdp.exercises import EXERCISES
-from mxdp.exercises.trial import REPLACED, Function, Trial, Values, Wrong, recording
+from mxdp.exercises.moves import recording
+from mxdp.exercises.trial import Function, Trial, Values, Wrong
 from mxdp.plans.show.files import write_beside
 
-Cases = Dict[str, List[Trial]]
+REPLACED = (
+    "`x[k] = ...` on a list puts another array into the list, and the array that was given stays as it was. Write into "
+    "that array: `x[k][:] = ...`."
+)
 
 
-def cases(name: str, seed: int) -> Cases:
+def cases(name: str, seed: int) -> Dict[str, List[Trial]]:
     """The cases of an exercise, by title: one trial of each chosen size, then a case of all sizes at random, which
     follow from ``seed``."""
     module = importlib.import_module(f"mxdp.exercises.{EXERCISES[name].module}")
