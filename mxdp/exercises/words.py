@@ -22,8 +22,8 @@ STYLES = {"right": "green", "wrong": "bold red", "not tried": "dim"}
 def show(report: Report, console: Console) -> None:
     """Print what is right, the first case that is wrong, and a hint."""
 
-    def say(text: str = "", style: str = "") -> None:
-        console.print(Text(text, style), soft_wrap=text.startswith(" "))
+    def say(text: str = "") -> None:
+        console.print(Text(text), soft_wrap=text.startswith(" "))
 
     if report["problem"]:
         say(f"{report['file']}: {report['problem']}")
@@ -41,9 +41,9 @@ def show(report: Report, console: Console) -> None:
                 say(line)
             if lines:
                 say()
-        if not wrong:
+        if exercise["right"]:
             say(f"All cases are right.{_next(exercise['number'])}")
-        elif wrong.get("hint"):
+        if wrong and wrong.get("hint"):
             console.print(Text.assemble(("Hint: ", "bold"), wrong["hint"]))
     printed = report["printed"].rstrip().splitlines()
     if printed:

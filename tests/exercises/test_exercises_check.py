@@ -162,6 +162,14 @@ def test_several_functions_of_one_file_are_all_checked(tmp_path, capsys):
     assert "still fit: compare with" in out
 
 
+def test_what_was_not_tried_is_not_right(tmp_path, capsys):
+    text = "import os\ndef naive_allreduce(data):\n    os.abort()\n" + solved("fill_buckets")
+    assert main(["check", str(file_of(tmp_path, text))]) == 1
+    out = capsys.readouterr().out
+    assert out.count("not tried") == 4 + 6
+    assert "All cases are right" not in out
+
+
 def test_several_files_can_be_told_apart(tmp_path, capsys):
     files, xml = [tmp_path / student / "06_fill_buckets.py" for student in ("ann", "bob", "eve")], tmp_path / "out.xml"
     right = solved("fill_buckets")
