@@ -85,18 +85,19 @@ def test_bytes_that_are_no_text_are_a_sentence(tmp_path):
     assert "raises" in check(file)["problem"] or "no Python" in check(file)["problem"]
 
 
-@pytest.mark.parametrize("line", ["os.closerange(3, 100)", "scribble(b'x')", """scribble(b'{"done": true}\\n')"""])
 @pytest.mark.parametrize(("body", "right"), [(SOLUTIONS["fill_buckets"], True), ("\n    return []\n", False)])
-def test_no_file_descriptor_leads_to_the_answers(tmp_path, line, body, right):
+def test_no_file_descriptor_leads_to_the_answers(tmp_path, body, right):
     scribble = """import os
-def scribble(text):
+def scribble():
     for descriptor in range(3, 30):
-        try:
-            os.write(descriptor, text)
-        except OSError:
-            pass
+        for text in (b"x", b'{"done": true}\\n'):
+            try:
+                os.write(descriptor, text)
+            except OSError:
+                pass
+    os.closerange(3, 100)
 """
-    file = file_of(tmp_path, f"{scribble}\n{line}\ndef fill_buckets(nbytes, room):\n    {line}{body}")
+    file = file_of(tmp_path, f"{scribble}scribble()\ndef fill_buckets(nbytes, room):\n    scribble(){body}")
     report = check(file)
     assert (report["right"], report["problem"]) == (right, "")
 
