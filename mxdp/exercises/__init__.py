@@ -1,8 +1,8 @@
 """Exercises that check themselves: ``python -m mxdp.exercises``.
 
-The files to fill in lie in ``experiments/exercises/``. What is checked, with what must come out, stands in
-:mod:`mxdp.exercises.exchanges`, ``steps``, ``shards`` and ``plans``: they take their answers from serial computations
-in NumPy and from mxdp's own plans, and hold no solutions.
+The files to fill in lie in ``experiments/exercises/``. Their trials are made in :mod:`mxdp.exercises.exchanges`,
+``steps``, ``shards`` and ``plans``: the expected results come from serial computations in NumPy and from mxdp's own
+plans, and no solution stands there. ``child`` runs the trials, and ``check`` watches the child.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ def copy(folder: Path) -> None:
         MxdpError: a file can't be written, or the installation has none.
     """
     clone = Path(__file__).parents[2] / FOLDER
-    places = clone.iterdir() if clone.is_dir() else [Path(str(f.locate())) for f in metadata.files("mxdp") or ()]
+    installed = (file for wheel in metadata.distributions(name="mxdp") for file in wheel.files or ())
+    places = clone.iterdir() if clone.is_dir() else (Path(str(file.locate())) for file in installed)
     sources = {path.name: path for path in places if path.parent.name == FOLDER.name}
     for exercise in EXERCISES.values():
         if os.path.lexists(folder / exercise.file):

@@ -220,13 +220,13 @@ def test_copy_writes_all_files_and_overwrites_none(tmp_path, capsys):
 
 def test_copy_finds_what_a_wheel_has_installed(tmp_path, monkeypatch):
     installed = [FOLDER / exercise.file for exercise in EXERCISES.values()]
-    wheel = [SimpleNamespace(locate=lambda file=file: ROOT / file) for file in installed]
+    wheel = SimpleNamespace(files=[SimpleNamespace(locate=lambda file=file: ROOT / file) for file in installed])
     monkeypatch.setattr(
         "mxdp.exercises.__file__", str(tmp_path / "site-packages" / "mxdp" / "exercises" / "__init__.py")
     )
-    monkeypatch.setattr("mxdp.exercises.metadata.files", lambda name: wheel)
+    monkeypatch.setattr("mxdp.exercises.metadata.distributions", lambda name: [wheel])
     assert main(["copy", str(tmp_path / "mine")]) == 0
-    monkeypatch.setattr("mxdp.exercises.metadata.files", lambda name: None)
+    wheel.files = None
     assert main(["copy", str(tmp_path / "more")]) == 2
 
 
