@@ -11,7 +11,7 @@ import numpy as onp
 
 from mxdp.errors import plural
 from mxdp.exercises.moves import Moves, Record, as_planned, frugal
-from mxdp.exercises.trial import Function, Hosts, Trial, Trials, Values, by_device, pieces, uploaded
+from mxdp.exercises.trial import Hosts, Trial, Trials, Values, by_device, in_place, pieces
 from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.collective.schedule import ADD, COPY, Schedule
 from mxdp.plans.partition import bounds
@@ -53,17 +53,11 @@ def _allreduce(algorithm: str, devices: int, shape: Shape, draw: Optional[random
     total: Any = sum(given)
     schedule = plan(algorithm, devices, [length])
     planned = _moves(schedule, length)
-
-    def run(function: Function) -> Values:
-        arrays = uploaded(given)
-        function(list(arrays))
-        return by_device([x.asnumpy() for x in arrays])
-
     return Trial(
         title,
         by_device(given),
         by_device([total] * devices),
-        run,
+        partial(in_place, given, []),
         _wrong_sums(schedule, given),
         partial(_incomplete, algorithm, total),
         planned,
@@ -196,10 +190,6 @@ def _halos(heights: Sequence[int], halo: int, inner: Shape) -> Trial:
     for device in range(devices - 1):
         planned[device, device + 1] = planned[device + 1, device] = halo * columns.size
 
-    def run(function: Function) -> Values:
-        arrays = uploaded(list(given.values()))
-        function(list(arrays), halo)
-        return by_device([x.asnumpy() for x in arrays])
-
-    expected, judge = tiles(last[:-1], first[1:]), partial(as_planned, planned, ROWS)
+    run, judge = partial(in_place, list(given.values()), [halo]), partial(as_planned, planned, ROWS)
+    expected = tiles(last[:-1], first[1:])
     return Trial(title, {**given, "halo": halo}, expected, run, mistakes, planned=planned, judge=judge)

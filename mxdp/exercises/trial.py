@@ -74,3 +74,10 @@ def uploaded(arrays: Sequence[Any]) -> List[Any]:
     """A copy of each NumPy array, as float32, on a device of its own: cpu(0), cpu(1), ..."""
     devices = backend.devices(len(arrays), "cpu")
     return [backend.upload(x.astype("float32"), device) for x, device in zip(arrays, devices)]
+
+
+def in_place(given: Sequence[Any], more: Sequence[Any], function: Function) -> Values:
+    """What a function that changes arrays makes of ``given``; ``more``: its other arguments."""
+    arrays = uploaded(given)
+    function(list(arrays), *more)
+    return by_device([x.asnumpy() for x in arrays])

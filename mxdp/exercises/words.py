@@ -17,6 +17,8 @@ BAR = 20
 
 LAST_LINES = 10
 STYLES = {"right": "green", "wrong": "bold red", "not tried": "dim"}
+KINDS = {"wrong": ("failures", "failure"), "error": ("errors", "error"), "not tried": ("skipped", "skipped")}
+"""JUnit's words for the states: the suite's count, and the test's part."""
 
 
 def show(report: Report, console: Console) -> None:
@@ -106,26 +108,17 @@ def junit(reports: Sequence[Report]) -> str:
     """One suite a file, named by its path, and one test a case; a file that can't be checked has one error."""
     top = ElementTree.Element("testsuites")
     for report in reports:
-        suite = ElementTree.SubElement(top, "testsuite", name=report["file"])
-        states = []
-        for exercise in report["exercises"]:
-            for case in exercise["cases"]:
-                test = _test(suite, report["file"], exercise["function"], case["title"])
-                states.append(case["state"])
-                if case["state"] == "wrong":
-                    message = f"{case['problem']} {case.get('hint', '')}".strip()
-                    ElementTree.SubElement(test, "failure", message=message).text = "\n".join(table(case))
-                elif case["state"] == "not tried":
-                    ElementTree.SubElement(test, "skipped")
+        tests = [(exercise["function"], case) for exercise in report["exercises"] for case in exercise["cases"]]
         if report["problem"]:
-            states.append("error")
-            test = _test(suite, report["file"], "file", "the file can be checked")
-            ElementTree.SubElement(test, "error", message=report["problem"])
-        suite.set("tests", str(len(states)))
-        for name, state in (("failures", "wrong"), ("errors", "error"), ("skipped", "not tried")):
-            suite.set(name, str(states.count(state)))
+            tests.append(("file", dict(title="the file can be checked", state="error", problem=report["problem"])))
+        states = [case["state"] for _, case in tests]
+        counts: Any = {name: str(states.count(state)) for state, (name, _) in KINDS.items()}
+        suite = ElementTree.SubElement(top, "testsuite", name=report["file"], tests=str(len(tests)), **counts)
+        for function, case in tests:
+            attributes = dict(classname=function, name=case["title"], file=report["file"])
+            test = ElementTree.SubElement(suite, "testcase", attributes)
+            if case["state"] in KINDS:
+                message = f"{case.get('problem', 'not tried')} {case.get('hint', '')}".strip()
+                part = ElementTree.SubElement(test, KINDS[case["state"]][1], message=message)
+                part.text = "\n".join(table(case))
     return ElementTree.tostring(top, encoding="unicode", xml_declaration=True)
-
-
-def _test(suite: Any, file: str, function: str, title: str) -> Any:
-    return ElementTree.SubElement(suite, "testcase", classname=function, name=title, file=file)
