@@ -40,7 +40,7 @@ def check(file: Path, seconds: float = SECONDS, megabytes: float = MEGABYTES, se
     """Run the file's functions against their oracles. It is read in the child process alone.
 
     The report has ``file``, ``right``, ``problem`` (a sentence if the file can't be checked), ``exercises`` (each with
-    ``cases``, see :func:`mxdp.exercises.trial.answer_of`; a case may be "not tried") and ``printed``.
+    ``cases``, see :func:`mxdp.exercises.child.answer_of`; a case may be "not tried") and ``printed``.
     ``seed`` decides the sizes at random.
 
     The limits are for accidents. Code that means harm needs a machine of its own.
