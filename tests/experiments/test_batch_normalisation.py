@@ -11,7 +11,7 @@ from mxdp.backend import devices, np
 from mxdp.datasets import load
 from mxdp.errors import UsageError
 from mxdp.experiments.data_parallel import batch_norm, normed_lenet
-from mxdp.experiments.data_parallel.normed_lenet import APART, OTHER_ORDER, OWN, SYNCED, WAYS, NormedLeNet
+from mxdp.experiments.data_parallel.normed_lenet import APART, OTHER_ORDER, OWN, SYNCED, NormedLeNet
 from mxdp.experiments.lab.module import Case, Question
 from mxdp.experiments.lab.settings import resolve
 from mxdp.experiments.oracle import count
@@ -32,9 +32,9 @@ def compared(way, n=2):
     return count(batch_norm.oracle(case, little(QUESTION, kind="cpu", devices=[n])))
 
 
-@pytest.mark.parametrize(("way", "n"), [*((way, 2) for way in WAYS), (SYNCED, 3), (APART, 3)])
-def test_its_oracle_finds_nothing_wrong(way, n):
-    checked, wrong = compared(way, n)
+@pytest.mark.parametrize("way", [SYNCED, APART])
+def test_its_oracle_finds_nothing_wrong_on_three_devices(way):
+    checked, wrong = compared(way, 3)
     assert checked > 40_000
     assert wrong == 0
 
@@ -87,7 +87,7 @@ def rounds(way, number=0, **changes):
 
 def test_synchronised_replicas_save_the_same_and_own_ones_do_not():
     synced, own, order = ([numbers for _, numbers in rounds(way)] for way in (SYNCED, OWN, OTHER_ORDER))
-    assert all(one["other_replica"] == one["averaged"] == 0 for one in synced)
+    assert all(one["other_replica"] == 0 for one in synced)
     assert max(one["differs"] for one in synced + order) < 1e-3
     assert min(one["differs"] for one in own) > 1e-2
     assert all(math.isfinite(value) for one in own for value in one.values())

@@ -15,11 +15,6 @@ CASES = {case.label: case for case in buckets.cases(S)}
 LENET = 129068
 
 
-@pytest.mark.parametrize("way", ["mxnet-local", "mxnet-device", "one by one", "auto, 0.25 MiB", "ring"])
-def test_the_oracle_compares_every_gradient_of_every_replica(way):
-    assert count(buckets.oracle(CASES[f"lenet x 2: {way}"], S)) == (2 * LENET, 0)
-
-
 def test_the_oracle_catches_a_bucket_that_is_not_summed(monkeypatch):
     class Fewer(GradientSync):
         def __call__(self):

@@ -15,15 +15,22 @@ from mxdp.collectives import AllReduce
 from mxdp.collectives.calibration import calibrate
 from mxdp.collectives.tuning import choose
 from mxdp.errors import either, plural, size
-from mxdp.experiments.allreduce.arrays import exact_sums, replicas, seconds_in_turn, store_sync
-from mxdp.experiments.allreduce.common import LOOKS, STORES, draw_times, tell_choices, tell_over_others
+from mxdp.experiments.allreduce.arrays import (
+    STORES,
+    exact_sums,
+    replicas,
+    seconds_in_turn,
+    store_sync,
+    tell_choices,
+    tell_over_others,
+)
 from mxdp.experiments.devices import SEVERAL, devices_of, several
 from mxdp.experiments.lab import Case, Work, contenders, fastest
 from mxdp.experiments.lab.rows import by_process
 from mxdp.experiments.show import style
 from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO, plan
 from mxdp.plans.collective.operations import operations
-from mxdp.plans.cost.link import algorithm_bandwidth, bus_bandwidth
+from mxdp.plans.cost.link import bus_bandwidth
 from mxdp.plans.cost.machine import CPU
 from mxdp.plans.cost.simulate import predict
 
@@ -40,6 +47,12 @@ NAMES = sorted(ALGORITHMS)
 """A row of ``auto`` has the numbers of what it chose in this list: a result keeps no words of each process."""
 LARGE = 1 << 20
 """Bytes from which on an array is large: the cost model is judged by these."""
+LOOKS = {
+    **{name: look for name, *look in zip([*NAMES, AUTO], style.COLOURS, style.MARKERS)},
+    "mxnet-local": (style.LIGHT_GREY, "d"),
+    "mxnet-device": (style.GREY, "d"),
+}
+"""Each algorithm's colour and marker in the picture."""
 
 
 def cases(s):
@@ -128,13 +141,11 @@ def _machine(devices, number):
 
 def tell(t, s):
     for row in t:
-        row.algbw = algorithm_bandwidth(row.bytes, row.seconds.median) / 1e9
         row.busbw = bus_bandwidth(row.bytes, row.seconds.median, row.devices) / 1e9
         row.error = (row.predicted_ms / 1e3).apart(row.seconds) if row.get("predicted_ms") else None
         store = t.one(bytes=row.bytes, devices=row.devices, algorithm="mxnet-device")
         row.of_device_store = row.seconds / store.seconds
     t.column("seconds", "ms", scale=1e3, about="to sum one array on each device in place; each call is waited for")
-    t.column("algbw", form=".2f", about="the array's bytes over the time, in GB/s")
     t.column("busbw", form=".2f", about="what the link of each device carries at least, in GB/s")
     t.column("predicted_ms", "pred. ms", about="the plan simulated with the speeds measured in the same process")
     t.column("error", "off", "+.0%", about="how far its interval is off that of the time; 0 %: they overlap")
@@ -220,36 +231,19 @@ def _tell_operations(name, devices, elements):
 
 
 def _draw(figure, t, shown):
-    """Bars for the largest array; for each number of devices the ratios by size; then GB/s that each link carries at
-    least, by size and by number of devices, measured and (dashed) by the simulated plan."""
-    n, nbytes, counts = shown[0].devices, shown[0].bytes, sorted({row.devices for row in t})
-    heights = [len(shown) * style.BAR_HEIGHT + 1.3, *[2.8] * (len(counts) + 2)]
-    bars, *curves, by_size, by_number = figure.subplots(len(heights), height_ratios=heights)
-    draw_times(bars, shown, [row.algorithm for row in shown], predicted_ms="predicted")
-    bars.set_title(f"{size(nbytes)} on each of {plural(n, 'device')}")
-    for axes, count in zip(curves, counts):
-        for name in [*NAMES, *STORES]:
-            points = t.find(devices=count, algorithm=name)
-            _draw_curve(axes, "bytes", points, [row.of_device_store.median for row in points], label=name)
-        axes.set(xscale="log", yscale="log", xlabel="bytes", ylabel="time / mxnet-device's")
-        axes.set_title(plural(count, "device"))
-        style.plain_logarithmic(axes.yaxis)
-    by_size.set(xscale="log", title=f"{plural(n, 'device')}; dashed: its plan")
-    by_number.set(xticks=counts, title=f"{size(nbytes)}; dashed: its plan")
-    for axes, along, same in ((by_size, "bytes", dict(devices=n)), (by_number, "devices", dict(bytes=nbytes))):
-        for name in ("naive", "ring", "shared-memory", "mxnet-device"):
-            points = t.find(algorithm=name, **same)
-            _draw_curve(axes, along, points, [row.busbw for row in points])
-            plans = [row for row in points if row.get("predicted_ms")]
-            speeds = [bus_bandwidth(row.bytes, row.predicted_ms.median / 1e3, row.devices) / 1e9 for row in plans]
-            _draw_curve(axes, along, plans, speeds, linestyle="--", marker="")
-        axes.set(xlabel=along, ylabel="bus bandwidth, GB/s")
-    figure.legend(*curves[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
-    figure.set_figheight(sum(heights) + 1.5)
-
-
-def _draw_curve(axes, along, rows, values, **look):
-    for row in rows[:1]:
-        colour, marker = LOOKS[row.algorithm]
-        look = {"color": colour, "marker": marker, "markersize": 4, "linewidth": 1.3, **look}
-        axes.plot([row.get(along) for row in rows], values, **look)
+    """Bars for the largest array, with a mark for each prediction; and the ratios by size."""
+    title, height = f"on each of {plural(shown[0].devices, 'device')}", len(shown) * style.BAR_HEIGHT + 1.3
+    bars, curves = figure.subplots(2, height_ratios=[height, 4])
+    names = [row.algorithm for row in shown]
+    style.row_bars(figure, shown, "ms", [LOOKS[name][0] for name in names], 1e3, bars, names)
+    predicted = {y + 0.3: row.predicted_ms.median for y, row in enumerate(shown) if row.get("predicted_ms")}
+    bars.plot(list(predicted.values()), list(predicted), "^", color=style.INK)
+    bars.set(title=f"{size(shown[0].bytes)} {title}", xlabel="ms; ▲ predicted")
+    for name, (colour, marker) in LOOKS.items():
+        rows = t.find(devices=shown[0].devices, algorithm=name)
+        ratios = [row.of_device_store.median for row in rows]
+        curves.plot([row.bytes for row in rows], ratios, marker=marker, color=colour, label=name)
+    curves.set(xscale="log", yscale="log", xlabel="bytes", ylabel="time / mxnet-device's", title=f"One array {title}")
+    style.plain_logarithmic(curves.yaxis)
+    figure.legend(loc="outside lower center", ncols=2)
+    figure.set_figheight(height + 5.5)

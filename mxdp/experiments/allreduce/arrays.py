@@ -1,8 +1,10 @@
-"""What the questions about all-reduces share: arrays with exact sums, MXNet's stores, and the time of a sum."""
+"""What the questions about all-reduces share: arrays with exact sums, MXNet's stores, the time of a sum, and how a
+choice is judged."""
 
 from __future__ import annotations
 
 import random
+import re
 import statistics
 import time
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
@@ -10,9 +12,11 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 import numpy as onp
 
 from mxdp.backend import Device, HostArray, NDArray, mx, np, npx, upload
-from mxdp.experiments.allreduce.common import STORES
+from mxdp.experiments.lab import Number, Row, Told
 from mxdp.experiments.oracle import whole_numbers
 
+STORES = {"mxnet-local": "local", "mxnet-device": "device"}
+"""MXNet's own stores for one machine: name in the table to name in MXNet."""
 Sync = Callable[[], object]
 Shape = Tuple[int, ...]
 
@@ -107,3 +111,32 @@ def _timed(sync: Sync, calls: int) -> float:
         sync()
         npx.waitall()
     return (time.perf_counter() - started) / calls
+
+
+def tell_over_others(auto: Row, chosen: Sequence[Any], does: Mapping[Row, Sequence[Any]]) -> List[Number]:
+    """The time of what ``auto`` has chosen in each process over that of everything else that was measured.
+
+    ``does[row]`` is what a row did, process by process. Rows that did the same are measurements of one thing, of which
+    the median counts: so a right choice is not judged by how much two measurements of it differ.
+    """
+    times: Dict[Any, List[Any]] = {}
+    for thing in dict.fromkeys(thing for things in does.values() for thing in things if thing is not None):
+        times[thing] = []
+        for k in range(len(chosen)):
+            same = [row.seconds.values[k] for row, things in does.items() if things[k] == thing]
+            known = [seconds for seconds in same if seconds is not None]
+            times[thing].append(statistics.median(known) if known else None)
+    runs, taken = auto.seconds.runs, [times[thing][k] if thing in times else None for k, thing in enumerate(chosen)]
+    over = []
+    for thing, seconds in times.items():
+        if set(chosen) - {thing, None}:
+            other = next(row.label for row, things in does.items() if thing in things)
+            label = f"{auto.label}, over {re.split(': |, ', other, maxsplit=1)[1]}"
+            over.append(Number(taken, runs, label) / Number(seconds, runs))
+    return over
+
+
+def tell_choices(t: Told, sentence: str, over: Sequence[Number]) -> None:
+    """Judge by :func:`tell_over_others` all choices of ``auto``, the worst first."""
+    for number in [None, *sorted(over, key=lambda number: -number.median)]:
+        t.claim(sentence, number, at_most=1.1, source="ours: the default should not cost time")

@@ -15,11 +15,17 @@ from functools import lru_cache
 from mxdp.backend import autograd, gluon, mx, np, npx, upload
 from mxdp.collectives import AllReduce, GradientSync
 from mxdp.errors import plural
-from mxdp.experiments.allreduce.arrays import exact_sums, numbers, seconds_a_call, store_sync
-from mxdp.experiments.allreduce.common import STORES, draw_times, tell_choices, tell_over_others
+from mxdp.experiments.allreduce.arrays import (
+    STORES,
+    exact_sums,
+    numbers,
+    seconds_a_call,
+    store_sync,
+    tell_choices,
+    tell_over_others,
+)
 from mxdp.experiments.devices import devices_of
 from mxdp.experiments.lab import Case, Work, contenders, fastest
-from mxdp.experiments.show import style
 from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO
 from mxdp.scratch import SHAPES, get_params
 
@@ -205,13 +211,5 @@ def tell(t, s):
         f"the fastest: the sum adds {beside.adds_ms:.1f} ms, and {beside.after_adds_ms:.1f} ms if it starts after the "
         "pass."
     )
-    t.draw(lambda figure: _draw(figure, t))
-
-
-def _draw(figure, t):
-    figure.set_figwidth(1.5 * style.WIDTH)
-    few = min(row.devices for row in t.rows)
-    for axes, (net, (title, _)) in zip(figure.subplots(1, len(NETS)), NETS.items()):
-        rows = t.find(net=net, devices=few, run=None)
-        draw_times(axes, rows, [row.label.partition(": ")[2] for row in rows])
-        axes.set_title(f"{title} on {plural(few, 'device')}")
+    for net, (title, _) in NETS.items():
+        t.bars(unit="ms", scale=1e3, title=title, colour="bucket_mb", rows=t.find(net=net, devices=few, run=None))

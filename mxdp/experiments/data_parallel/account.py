@@ -15,7 +15,6 @@ is the sum of possible (share - q times the share in the processes) over the par
 
 from __future__ import annotations
 
-import textwrap
 from statistics import fmean
 from typing import Any, Callable, Dict, Sequence
 
@@ -51,8 +50,6 @@ LOST = {
     "unexplained": ("what no recorded step explains", "rest"),
 }  # fmt: skip
 """What takes a part of the possible speed-up: in words, and the parts of a step in which it is seen."""
-HEIGHT = 0.3 * (len(LOST) + 2) + 1.2
-"""Inches of the picture."""
 
 
 def recorder(
@@ -115,44 +112,17 @@ def tell_losses(row: Row) -> str:
     return f"{text} The reason: {row.hindrance}." if row.hindrance else text
 
 
-def draw(axes: style.Axes, row: Row) -> None:
-    """From the possible speed-up down to the one that is reached, a floating bar for each part that takes something."""
-    right = float(row.possible)
-    bars = [("possible", 0.0, right, style.LIGHT_GREY, f"{right:.2f}")]
-    for (name, part), colour in zip(row.lost.items(), style.COLOURS[1:]):
-        bars.append((name, right - part, part, colour, f"{-part:+.2f}".replace("-0.00", "0.00")))
-        right -= part
-    bars.append(("reached", 0.0, right, style.COLOURS[0], f"{right:.2f}"))
-    ends = [max(left, left + width) for _, left, width, *_ in bars]
-    for y, (_, left, width, colour, text) in enumerate(bars):
-        axes.barh(y, width, left=left, height=0.7, color=colour)
-        axes.annotate(text, (ends[y], y), (5, 0), textcoords="offset points", va="center", size=10.5)
-    axes.set_yticks(range(len(bars)), [name for name, *_ in bars])
-    axes.set(ylim=(len(bars) - 0.4, -0.6), xlim=(0, 1.15 * max(ends)), xlabel="times as fast as one device")
-    axes.set_title(f"What {row.label} lose")
-    axes.grid(axis="y", visible=False)
-
-
 def draw_parts(figure: style.Figure, rows: Sequence[Row]) -> None:
-    """A bar a row: in its parts the ms where there is room, at its end their sum, and below it the shares."""
-    axes, longest = figure.add_subplot(), max(row.seconds.median * 1e3 for row in rows)
-    points = dict(textcoords="offset points")
+    """A bar a row: the ms of each part of a step."""
+    axes, ms = figure.add_subplot(), [row.seconds.median * 1e3 for row in rows]
+    left = [0.0] * len(rows)
+    for name, colour in zip(PARTS, (*style.COLOURS[:6], style.GREY)):
+        lengths = [shares(row)[name] * time for row, time in zip(rows, ms)]
+        axes.barh(range(len(rows)), lengths, 0.4, left, color=colour, label=PARTS[name])
+        left = [start + length for start, length in zip(left, lengths)]
     for y, row in enumerate(rows):
-        ms, left, parts = row.seconds.median * 1e3, 0.0, shares(row)
-        for name, colour in zip(PARTS, (*style.COLOURS[:6], style.GREY)):
-            length = parts[name] * ms
-            axes.barh(y, length, left=left, height=0.36, color=colour, label=None if y else PARTS[name])
-            if length > 0.08 * longest:
-                light = "white" if name in ("compute", "rest", "front_end") else style.INK
-                axes.text(left + length / 2, y, style.number(length), color=light, ha="center", va="center")
-            left += length
-        largest = sorted(((share, name) for name, share in parts.items() if share >= 0.005), reverse=True)
-        words = [f"{PARTS[name]} {share:.1%}".replace(" ", "\N{NO-BREAK SPACE}") for share, name in largest]
-        below = textwrap.fill(" · ".join(words), 66, break_on_hyphens=False)
-        axes.annotate(row.label, (0, y - 0.18), (3, 2), va="bottom", **points)
-        axes.annotate(f"{style.number(ms)} ms", (left, y), (7, 0), va="center", weight="bold", **points)
-        axes.annotate(below, (0, y + 0.18), (3, -3), va="top", size=9.5, **points)
-    axes.set(xlim=(0, 1.2 * longest), ylim=(len(rows) - 0.45, -0.5), xlabel="ms a step", yticks=[])
+        axes.annotate(f"{row.label}: {style.number(ms[y])} ms", (0, y - 0.2), (3, 2), textcoords="offset points")
+    axes.set(ylim=(len(rows) - 0.5, -0.7), xlabel="ms a step", yticks=[])
     axes.grid(axis="y", visible=False)
-    figure.set_figheight(1.05 * len(rows) + 1.8)
+    figure.set_figheight(0.7 * len(rows) + 1.8)
     figure.legend(loc="outside lower center", ncols=2)

@@ -11,7 +11,6 @@ from mxdp.experiments.data_parallel import account as accounts
 from mxdp.experiments.data_parallel.training import Continued, check_step, expect_speedups, pictures, synced_step
 from mxdp.experiments.devices import WARM_UP, devices_of
 from mxdp.experiments.lab import Case, Work
-from mxdp.experiments.show import style
 from mxdp.scratch import evaluate, get_params, in_sync, init_lenet, lenet
 from mxdp.tracing.recording import can_record
 from mxdp.training import BoundNet, TrainStep, train_epochs
@@ -112,39 +111,13 @@ def tell(t, s):
         "what each part takes away is the speed-up. The machine's part is lost by processes that share nothing, too; "
         "the others come from a few steps that are recorded after each round, less what they take in those processes."
     )
-    t.draw(lambda figure: _draw(figure, t, accounted, s.rounds))
+    t.bars("sec_per_epoch", "s/epoch")
     if accounted is None:
-        t.answer("There is nothing to compare: that takes a run on 1 device, and one on 2.")
-        t.explain("Run it with --devices 1,2.")
+        t.answer("There is nothing to compare: run it with --devices 1,2.")
     else:
         makes = "A second device makes" if accounted.devices == 2 else f"{accounted.label} make"
         best = f"the best this machine can give is {t.references[-1].speedup:.2f}"
         t.answer(f"{makes} an epoch {accounted.speedup:.2f} times as fast; {best}.")
-        accuracies = " and ".join(f"{row.accuracy:.3f} on {row.label}" for row in t.rows)
-        t.explain(f"{accounts.tell_losses(accounted)} In the end the test accuracy is {accuracies}.")
+        t.explain(accounts.tell_losses(accounted))
     if any(0 in row.in_sync.values for row in t.rows if row.get("in_sync")):
         t.answer("The replicas fell out of step, so the times mean nothing.")
-
-
-def _draw(figure, t, accounted, rounds):
-    """Bars of the times; what became of the possible speed-up; the accuracy by epoch, as the book draws it."""
-    curves = [row for row in t.rows if len(row.test_accuracy.values) > 1]
-    heights = [len(list(t)) * style.BAR_HEIGHT + 0.9]
-    heights += [accounts.HEIGHT] * bool(accounted) + [2.8] * bool(curves)
-    parts = figure.subplots(len(heights), squeeze=False, height_ratios=heights)[:, 0]
-    style.row_bars(figure, list(t), "s/epoch", axes=parts[0], name="sec_per_epoch")
-    parts[0].set_title("Time of an epoch")
-    if accounted:
-        accounts.draw(parts[1], accounted)
-    for number, row in enumerate(curves):
-        accuracy, epochs = row.test_accuracy, rounds * row.round_samples.median / row.epoch_samples
-        last = [value for value, run in zip(accuracy.values, accuracy.runs) if run == accuracy.runs[-1]]
-        parts[-1].plot(
-            [epochs * (step + 1) for step in range(len(last))], last,
-            "--" if number else "-",  # equal curves lie on each other
-            marker=style.MARKERS[number], markersize=9 - 2 * number, label=row.label,
-        )  # fmt: skip
-    if curves:
-        parts[-1].set(xlabel="epochs", ylabel="test accuracy", title="Accuracy")
-        parts[-1].legend()
-    figure.set_figheight(sum(heights))

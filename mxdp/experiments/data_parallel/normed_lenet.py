@@ -88,7 +88,8 @@ class NormedLeNet:
         return onp.concatenate([param.asnumpy().ravel() for param in self.replicas[0]])
 
     def accuracy(self, data, running):
-        """Of replica 0's parameters with these running statistics, which lie on its device. Waits."""
+        """Of replica 0's parameters with these running statistics. Waits."""
+        running = [array.as_in_ctx(self.devices[0]) for array in running]
 
         def net(X, params):
             for layer in range(NORMS):

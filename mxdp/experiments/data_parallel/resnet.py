@@ -9,16 +9,14 @@ import os
 from functools import partial
 from random import Random
 
-import numpy as onp
-
 import mxdp
-from mxdp.backend import gluon, mx, np, npx
+from mxdp.backend import gluon, mx, npx
 from mxdp.errors import plural
 from mxdp.experiments.data_parallel.account import draw_parts
 from mxdp.experiments.data_parallel.training import expect_speedups
 from mxdp.experiments.devices import devices_of, timed
 from mxdp.experiments.lab import Case, Work
-from mxdp.experiments.networks import Gluon, begin_anywhere, random_batch, resnet18
+from mxdp.experiments.networks import Gluon, begin_anywhere, random_batch, resnet18, serial_gradients
 from mxdp.tracing import where_the_time_went
 from mxdp.tracing.recording import can_record
 
@@ -54,23 +52,17 @@ def oracle(case, s):
     the parameters, and leaves each device the gradients of its shard, which are not compared."""
     devices = devices_of(case, s)
     X, y = random_batch(2 * len(devices), s.seed)
-    together = _training(devices, case.trainer, case.hybrid, s)
-    start = [param.data(devices[0]).asnumpy() for param in together.params]
-    alone = _training(devices[:1], "device", False, s)
-    for param, before in zip(alone.params, start):
-        param.set_data(np.array(before))
-    total = [onp.zeros_like(before) for before in start]
-    for first in range(0, len(X), 2):
-        alone.backward(X[first : first + 2], y[first : first + 2])
-        for sum_, param in zip(total, alone.params):
-            sum_ += param.grad(devices[0]).asnumpy()
+    together, alone = _training(devices, case.trainer, case.hybrid, s), _training(devices[:1], "device", False, s)
+    start = [param.asnumpy() for param in together.replicas[0]]
+    total = serial_gradients(alone, X, y, len(devices))
     together.step(X, y)
     npx.waitall()  # the store may still read what is read here: see mxdp.scratch.in_sync
-    for param, before, summed in zip(together.params, start, total):
-        if case.trainer != "device":
-            yield param.grad(devices[-1]).asnumpy(), summed
-        for device in devices:
-            yield param.data(device).asnumpy(), before - LR / len(X) * summed
+    if case.trainer != "device":
+        for param, summed in zip(together.replicas[-1], total):
+            yield param.grad.asnumpy(), summed
+    for replica in together.replicas:
+        for param, before, summed in zip(replica, start, total):
+            yield param.asnumpy(), before - LR / len(X) * summed
 
 
 def set_up(case, s):

@@ -7,7 +7,6 @@ at the accuracy, at replicas that are no longer equal, or a comparison of two st
 
 import contextlib
 import io
-import math
 import statistics
 import subprocess
 import sys
@@ -28,7 +27,6 @@ from mxdp.experiments.lab.ranks import MPI
 from mxdp.experiments.lab.ranks import NEEDS as ENGINES
 from mxdp.experiments.lab.rows import by_process
 from mxdp.experiments.oracle import count_wrong
-from mxdp.experiments.show import style
 from mxdp.scratch import in_sync
 
 SOURCE = "issues of d2l, PyTorch, BytePS, build-nanogpt and MXNet; a source a bug in docs/silent-bugs.md"
@@ -191,7 +189,9 @@ def tell(t, s):
     )
     if ended:
         t.explain(f"{ended.label.capitalize()}: the job ends after {ended.seconds:.1f} s.")
-    t.draw(lambda figure: _draw(figure, t))
+    for optimizer in (SGD, ADAM):
+        trained = [row for row in t if row.optimizer == optimizer]
+        t.bars("test_accuracy", "", title=f"Accuracy with {optimizer}", rows=trained)
 
 
 def _tell_claims(t, by_optimizer, ended):
@@ -210,22 +210,3 @@ def _tell_claims(t, by_optimizer, ended):
     sentence = "A rank that drops its last batch hangs others; mxdp ends the job, within 60 s."
     source = "PyTorch 38174 and its like, where it waits for ever; the bound is ours"
     t.claim(sentence, ended.seconds if ended else None, at_most=60.0, source=source)
-
-
-def _draw(figure, t):
-    """For each bug the accuracy by steps, by SGD and by Adam, beside the right version's, in grey."""
-    height = math.ceil(len(BUGS) / 3)
-    parts = figure.subplots(height, 3, sharex=True, sharey=True)
-    for axes, bug in zip(parts.ravel(), BUGS):
-        for row, line, colour in zip(t.find(bug=bug.name), ("-", "--"), style.COLOURS):
-            right = "right" if line == "-" else None
-            curves = [(row.beside, style.LIGHT_GREY, right), (row, colour, f"with {row.optimizer}")]
-            for curve, shade, label in curves:
-                steps = [(part + 1) * curve.steps for part in range(PARTS)]
-                accuracies = [curve.get(f"accuracy_{part}").median for part in range(PARTS)]
-                axes.plot(steps, accuracies, line, color=shade, label=label)
-        axes.set_title(bug.name, size=9)
-    for axes in parts[-1]:
-        axes.set_xlabel("steps")
-    figure.set_figheight(1.6 * height + 0.8)
-    figure.legend(*parts[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3)

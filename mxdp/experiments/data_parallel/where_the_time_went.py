@@ -93,8 +93,6 @@ def tell(t, s):
         f"On {plural(row.devices, 'device')} {row.compute:.1%} of a training step is compute; the next largest part, "
         f"{PARTS[most]}, takes {row.get(most):.1%}."
     )
-    unexplained = max(value for row in t for value in row.rest.values if value is not None)
-    t.explain(f"At most {unexplained:.1%} of any round is unexplained.")
     if row.get("on_processor") is not None and row.on_processor.median < 0.95:
         t.explain(f"The devices had a processor for {row.on_processor:.0%} of their working time.")
     t.draw(lambda figure: draw_parts(figure, t.rows))
