@@ -14,7 +14,7 @@ from itertools import count
 import numpy as onp
 
 from mxdp.errors import plural
-from mxdp.experiments.data_parallel.normed_lenet import APART, OTHER_ORDER, OWN, SYNCED, WAYS, NormedLeNet
+from mxdp.experiments.data_parallel.normed_lenet import APART, OWN, SYNCED, WAYS, NormedLeNet
 from mxdp.experiments.data_parallel.training import pictures
 from mxdp.experiments.devices import devices_of
 from mxdp.experiments.lab import Case, Work
@@ -44,8 +44,7 @@ def cases(s):
     n = max(s.devices)
     for shard in s.shards:
         for way in WAYS:
-            alone = way == OTHER_ORDER
-            yield Case(f"{shard}: {way}", 1 if alone else n, reference=alone, way=way, shard=shard, batch=n * shard)
+            yield Case(f"{shard}: {way}", n, way=way, shard=shard, batch=n * shard)
 
 
 def expect(s, cores):
@@ -118,10 +117,7 @@ def tell(t, s):
     t.column("test_accuracy", "accuracy", ".3f", about="with the running statistics of replica 0")
     t.column("gain", "from serial", "+.3f", spread=True, more=True, about="that less the serial run's accuracy")
     t.column("other_replica", "other replica", ".3f", spread=True, more=True, about="change with the last's statistics")
-    t.note(
-        "Each device has as many samples as the row says. One device gets each batch in reverse order, so it differs "
-        "by rounding alone, which training magnifies. 'mxdp's operators' compute each shard's statistics alone, too."
-    )
+    t.note("Each device has as many samples as the row says. 'mxdp's operators' compute each shard's statistics alone.")
     if small[OWN].devices == 1:
         t.answer("One device has nothing to exchange: run it with --devices 2.")
         return

@@ -23,11 +23,9 @@ from mxdp.experiments.lab import Case, Work, mean
 from mxdp.experiments.lab.rows import by_process
 from mxdp.experiments.networks import LR, begin_anywhere, network, random_batch, seconds_a_step, serial_gradients
 from mxdp.experiments.oracle import TOLERANCE, largest
-from mxdp.experiments.show import style
-from mxdp.plans.collective.algorithms import ALGORITHMS, plan
+from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.cost.break_even import break_even, step_seconds
 from mxdp.plans.cost.link import fit_link
-from mxdp.plans.cost.machine import CPU
 from mxdp.plans.cost.simulate import predict
 from mxdp.plans.partition import fill_buckets
 
@@ -49,30 +47,18 @@ MOST = 200
 """Steps of one measurement."""
 
 
-def parameters(net, units, width):
-    """How many that network trains. ``units``: of the MLP's hidden layers; ``width``: of ResNet's first convolution."""
-    mlp = (784 + 1) * units + (units + 1) * units + (units + 1) * 10
-    return {"lenet": 129_068, "mlp": mlp, "resnet": 2724 * width**2 + 286 * width + 10}[net]
-
-
 def cases(s):
     for net, title in NETS.items():
         for batch in s[net]:
             for n in s.devices:
                 if n <= batch:
-                    label = f"{title}, batch {batch}, {plural(n, 'device')}"
-                    yield Case(label, n, net=net, batch=batch, parameters=parameters(net, s.units, s.width))
+                    yield Case(f"{title}, batch {batch}, {plural(n, 'device')}", n, net=net, batch=batch)
 
 
 def expect(s, cores):
-    machine, times = CPU.with_cores(cores), []
-    for net, title in NETS.items():
-        count = parameters(net, s.units, s.width)
-        best = min(predict(plan(name, 2, [count]), 4 * count, machine) for name in ALGORITHMS)
-        times.append(f"{title} {style.number(best * 1e3)} ms")
     return (
-        "Two devices pay where half the batch takes longer than Python and the all-reduce, which takes at the "
-        f"reference machine's speeds: {', '.join(times)}. More than {cores} devices bring nothing more."
+        "Two devices pay where half the batch takes longer than Python and the all-reduce: with few parameters, much "
+        f"compute a sample, a large batch. More than {cores} devices bring nothing more."
     )
 
 

@@ -13,7 +13,7 @@ from mxdp.parallel.batch_norm import SyncBatchNorm
 from mxdp.scratch import cross_entropy, evaluate, get_params, split_batch
 from mxdp.training.update import prepare_update
 
-WAYS = OWN, APART, SYNCED, OTHER_ORDER = "own", "own, mxdp's operators", "synchronised", "1 device, other order"
+WAYS = OWN, APART, SYNCED = "own", "own, mxdp's operators", "synchronised"
 WEIGHTS = ((6, 1, 5, 5), (16, 6, 5, 5), (120, 256), (84, 120), (10, 84))
 """Behind each but the last stands a normalisation. So biases would have no effect, and are left out."""
 NORMS, MOMENTUM = len(WEIGHTS) - 1, 0.9
@@ -23,8 +23,8 @@ class NormedLeNet:
     """A replica on each device. ``running[i]``: the means and variances of replica i, two arrays a normalisation."""
 
     def __init__(self, devices, way, batch=1, lr=0.0):
-        self._batch, self._turned = batch, slice(None, None, -1 if way == OTHER_ORDER else 1)
-        self.devices, channels = list(devices), [shape[:1] for shape in WEIGHTS[:-1] for _ in range(2)]
+        self._batch, self.devices = batch, list(devices)
+        channels = [shape[:1] for shape in WEIGHTS[:-1] for _ in range(2)]
         params = [np.zeros(shape) for shape in (*WEIGHTS, *channels)]
         self.replicas = [get_params(params, device) for device in devices]
         self.running = [[np.zeros(shape, ctx=device) for shape in channels] for device in devices]
@@ -77,7 +77,7 @@ class NormedLeNet:
 
         def push():
             for X, y in batches:
-                self.backward(X[self._turned], y[self._turned])
+                self.backward(X, y)
                 for update in self._updates:
                     update()
 

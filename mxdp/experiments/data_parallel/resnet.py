@@ -12,13 +12,10 @@ from random import Random
 import mxdp
 from mxdp.backend import gluon, mx, npx
 from mxdp.errors import plural
-from mxdp.experiments.data_parallel.account import draw_parts
 from mxdp.experiments.data_parallel.training import expect_speedups
 from mxdp.experiments.devices import devices_of, timed
 from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.networks import Gluon, begin_anywhere, random_batch, resnet18, serial_gradients
-from mxdp.tracing import where_the_time_went
-from mxdp.tracing.recording import can_record
 
 SOURCE = "Dive into Deep Learning, 'Concise Implementation for Multiple GPUs', and its exercise 1"
 COMPARED = "summed gradients and updated parameters of every replica with those of the shards, one by one"
@@ -66,7 +63,7 @@ def oracle(case, s):
 
 
 def set_up(case, s):
-    """A round is ``steps`` steps, and then one more, recorded; its time is that of a step."""
+    """A round is ``steps`` steps; its time is that of a step."""
     devices, random = devices_of(case, s), Random(os.getpid())
     training = _training(devices, case.trainer, case.hybrid, s)
     X, y = random_batch(s.batch_size * len(devices), s.seed)
@@ -76,16 +73,10 @@ def set_up(case, s):
             begin_anywhere(devices[0], random)  # about a thousandth of a step
             training.step(X, y)
 
-    def one_round():
-        seconds, parts = timed(steps) / s.steps, {}
-        if can_record(devices):
-            parts = where_the_time_went(partial(training.step, X, y), steps=1, warm_up=0, devices=devices).shares()
-        return seconds, parts
-
     for _ in range(2):  # long ones
         training.step(X, y)
     npx.waitall()
-    return Work(one_round, devices)
+    return Work(lambda: timed(steps) / s.steps, devices)
 
 
 def _training(devices, trainer, hybrid, s):
@@ -120,7 +111,7 @@ def tell(t, s):
     t.column("of_mxnet", "of MXNet", ".2f", spread=True, about="the time over that of MXNet's store")
     t.note(
         "'MXNet's store' and 'mxdp's store': `gluon.Trainer` with kvstore='device' and 'mxdpauto'; 'hybrid': the "
-        "network is hybridised. The picture splits one more step after each round, which is recorded."
+        "network is hybridised."
     )
     row = next((row for row in reversed(ours) if row.get("of_one") is not None), None)
     if row is None:
@@ -134,4 +125,4 @@ def tell(t, s):
     book = t.maybe(devices=2, trainer="device", hybrid=False)
     if book and book.get("of_one") is not None:
         t.explain(f"The book's own way, not hybridised, takes {book.of_one:.2f} here and took 0.55 on two GPUs.")
-    t.draw(lambda figure: draw_parts(figure, [row for row in t.rows if row.get("compute") is not None]))
+    t.bars(unit="ms", scale=1e3, colour="hybrid")
