@@ -47,12 +47,14 @@ NAMES = sorted(ALGORITHMS)
 """A row of ``auto`` has the numbers of what it chose in this list: a result keeps no words of each process."""
 LARGE = 1 << 20
 """Bytes from which on an array is large: the cost model is judged by these."""
-LOOKS = {
-    **{name: look for name, *look in zip([*NAMES, AUTO], style.COLOURS, style.MARKERS)},
-    "mxnet-local": (style.LIGHT_GREY, "d"),
-    "mxnet-device": (style.GREY, "d"),
+FASTEST = "Our fastest all-reduce of the largest array takes at most 0.75 times as long as MXNet's device store."
+MODEL = "The cost model predicts the time of large arrays (1 MiB or more) within a factor of 1.25."
+CHOICES = {
+    "choice": "'auto' takes at most 1.1 times as long as the fastest algorithm, also for the size for which it "
+    "chooses worst, on each number of devices: with the speeds that mxdp.calibrate measures.",
+    "default_choice": "'auto' takes at most 1.1 times as long with mxdp's own speeds, too: those of an Intel Xeon "
+    "or an AMD EPYC, if nobody calibrates.",
 }
-"""Each algorithm's colour and marker in the picture."""
 
 
 def cases(s):
@@ -155,10 +157,10 @@ def tell(t, s):
         "the median over algorithms and sizes in each process."
     )
     t.first(t.find(bytes=max(row.bytes for row in t)))
-    chosen, default = _tell_claims(t)
+    _tell_claims(t)
     counts = sorted({row.devices for row in t})
     shown = [row for row in t.answering if row.devices == counts[len(counts) // 2]]
-    t.draw(lambda figure: _draw(figure, t, shown))
+    t.draw(lambda figure: _draw(figure, t, shown[0].devices))
     ours = [row for row in shown if row.algorithm in ALGORITHMS]
     best, names = fastest(ours), [row.algorithm for row in contenders(ours)]
     expected = "which the cost model does not expect"
@@ -169,58 +171,34 @@ def tell(t, s):
         f"{expected}, and takes {best.of_device_store:.2f} of the time of MXNet's device store."
     )
     t.explain(
-        "Over all sizes, the algorithm that the cost model chooses takes "
-        f"{statistics.median(chosen):.2f} times (median; at most {max(chosen):.2f}) as long as the fastest, and with "
-        f"mxdp's own speeds {statistics.median(default):.2f} times (median; at most {max(default):.2f}). Large arrays "
-        "cost bytes, so plans that send little win; small arrays cost calls, so plans with few operations win."
+        "Large arrays cost bytes, so plans that send little win; small arrays cost calls, so plans with few operations "
+        "win."
     )
 
 
 def _tell_claims(t):
-    """Judge the fastest, the cost model and its choices. Returns how many times as long as the fastest each choice
-    takes: of those with the measured speeds, and of those with mxdp's own."""
-    autos = [row for row in t.find(algorithm=AUTO) if row.devices > 1]
-    for auto in autos:
-        if auto in t.answering:
-            for row in contenders(_tell_ours(t, auto)):
-                t.claim(
-                    "Our fastest all-reduce of the largest array takes at most 0.75 times as long as MXNet's device "
-                    "store.",
-                    row.of_device_store,
-                    at_most=0.75,
-                )
-            large = [row for row in t.find(devices=auto.devices) if row.bytes >= LARGE and row.get("predicted_ms")]
-            if large:
-                off = [(row.predicted_ms / 1e3 / row.seconds).one_way() for row in large]
-                auto.model_off = by_process(lambda *values: statistics.median(values), *off)
-                t.claim(
-                    "The cost model predicts the time of large arrays (1 MiB or more) within a factor of 1.25.",
-                    auto.model_off,
-                    at_most=1.25,
-                    source="the cost model",
-                )
-    worst = []
-    judged = {
-        "choice": "'auto' takes at most 1.1 times as long as the fastest algorithm, also for the size for which it "
-        "chooses worst, on each number of devices: with the speeds that mxdp.calibrate measures.",
-        "default_choice": "'auto' takes at most 1.1 times as long with mxdp's own speeds, too: those of an Intel Xeon "
-        "or an AMD EPYC, if nobody calibrates.",
-    }
-    for which, sentence in judged.items():
-        over = []
-        for auto in autos:
-            work = {name: _tell_operations(name, auto.devices, *_shape(auto)) for name in NAMES}
+    """Judge the fastest, the cost model, and its choices: with the measured speeds, and with mxdp's own."""
+    over = {which: [] for which in CHOICES}
+    for auto in t.find(algorithm=AUTO):
+        if auto.devices == 1:
+            continue
+        ours = [row for row in t.find(devices=auto.devices, bytes=auto.bytes) if row.algorithm in ALGORITHMS]
+        work = {name: _tell_operations(name, auto.devices, *_shape(auto)) for name in NAMES}
+        for which in CHOICES:
             chosen = [None if number is None else work[NAMES[int(number)]] for number in auto.get(which).values]
-            does = {row: [work[row.algorithm]] * len(chosen) for row in _tell_ours(t, auto)}
-            over.append(tell_over_others(auto, chosen, {**does, auto: chosen}))
-        tell_choices(t, sentence, list(itertools.chain(*over)))
-        worst.append([max([1.0, *(number.median for number in numbers)]) for numbers in over])
-    return worst
-
-
-def _tell_ours(t, auto):
-    """The rows of single algorithms that sum the same arrays."""
-    return [row for row in t.find(devices=auto.devices, bytes=auto.bytes) if row.algorithm in ALGORITHMS]
+            does = {row: [work[row.algorithm]] * len(chosen) for row in ours}
+            over[which] += tell_over_others(auto, chosen, {**does, auto: chosen})
+        if auto not in t.answering:
+            continue
+        for row in contenders(ours):
+            t.claim(FASTEST, row.of_device_store, at_most=0.75)
+        large = [row for row in t.find(devices=auto.devices) if row.bytes >= LARGE and row.get("predicted_ms")]
+        if large:
+            off = [(row.predicted_ms / 1e3 / row.seconds).one_way() for row in large]
+            auto.model_off = by_process(lambda *values: statistics.median(values), *off)
+            t.claim(MODEL, auto.model_off, at_most=1.25, source="the cost model")
+    for which, sentence in CHOICES.items():
+        tell_choices(t, sentence, over[which])
 
 
 @lru_cache(maxsize=None)
@@ -230,20 +208,15 @@ def _tell_operations(name, devices, elements):
     return tuple(operations(schedule, filled=[start < stop for start, stop in schedule.borders(elements)]))
 
 
-def _draw(figure, t, shown):
-    """Bars for the largest array, with a mark for each prediction; and the ratios by size."""
-    title, height = f"on each of {plural(shown[0].devices, 'device')}", len(shown) * style.BAR_HEIGHT + 1.3
-    bars, curves = figure.subplots(2, height_ratios=[height, 4])
-    names = [row.algorithm for row in shown]
-    style.row_bars(figure, shown, "ms", [LOOKS[name][0] for name in names], 1e3, bars, names)
-    predicted = {y + 0.3: row.predicted_ms.median for y, row in enumerate(shown) if row.get("predicted_ms")}
-    bars.plot(list(predicted.values()), list(predicted), "^", color=style.INK)
-    bars.set(title=f"{size(shown[0].bytes)} {title}", xlabel="ms; ▲ predicted")
-    for name, (colour, marker) in LOOKS.items():
-        rows = t.find(devices=shown[0].devices, algorithm=name)
+def _draw(figure, t, n):
+    """The time on ``n`` devices over that of MXNet's device store, by size."""
+    axes = figure.add_subplot(xscale="log", yscale="log", xlabel="bytes", ylabel="time / mxnet-device's")
+    looks = zip((*style.COLOURS, style.LIGHT_GREY, style.GREY), style.MARKERS + "dd")
+    for name, (colour, marker) in zip([*NAMES, AUTO, *STORES], looks):
+        rows = t.find(devices=n, algorithm=name)
         ratios = [row.of_device_store.median for row in rows]
-        curves.plot([row.bytes for row in rows], ratios, marker=marker, color=colour, label=name)
-    curves.set(xscale="log", yscale="log", xlabel="bytes", ylabel="time / mxnet-device's", title=f"One array {title}")
-    style.plain_logarithmic(curves.yaxis)
+        axes.plot([row.bytes for row in rows], ratios, color=colour, marker=marker, label=name)
+    axes.set_title(plural(n, "device"))
+    style.plain_logarithmic(axes.yaxis)
     figure.legend(loc="outside lower center", ncols=2)
-    figure.set_figheight(height + 5.5)
+    figure.set_figheight(6)
