@@ -23,9 +23,9 @@ def row(label, seconds, devices=1, processes=1, reference=False, **more):
     return Row(label, reference, dict(known, devices=devices, processes=processes, epoch_samples=600, **more))
 
 
-def told(two=1.25, ceiling=1.1, devices=2, possible=2, hindrance=None, parts=None, alone=None, in_sync=1.0):
+def told(two=1.25, ceiling=1.1, devices=2, possible=2, parts=None, alone=None, in_sync=1.0):
     """One device takes 2 s, and several ``two``."""
-    several = row("2 devices", two, devices, parts=parts or {}, possible=possible, hindrance=hindrance, in_sync=in_sync)
+    several = row("2 devices", two, devices, parts=parts or {}, possible=possible, in_sync=in_sync)
     reference = row("2 processes", ceiling, processes=devices, reference=True, parts=alone or {})
     found = Told([row("1 device", 2.0), several, reference])
     epochs.tell(found, SETTINGS)
@@ -70,27 +70,11 @@ def test_without_recorded_steps_what_sharing_costs_is_unexplained(recorded):
 def test_no_more_is_possible_than_the_machine_can_give(monkeypatch, kind, cores, possible):
     monkeypatch.setattr("mxdp.process.cores", lambda: cores)
     devices = [mx.Context(kind, number) for number in range(4)]
-    assert account.chances(devices)["possible"] == possible
+    assert account.possible(devices) == possible
     lost = told(1.0, 0.9, 4, possible, parts=dict(exposed_communication=0.1), alone=dict(rest=0.0)).rows[1].lost
     expected = [0.9 * possible - 2, 0.1 * possible, 0]
     assert [lost[name] for name in ("machine", "all-reduce", "compute")] == pytest.approx(expected)
     assert possible - sum(lost.values()) == pytest.approx(2)
-
-
-@pytest.mark.parametrize(
-    ("variable", "cores", "reason"),
-    [
-        (("MXNET_ENGINE_TYPE", "NaiveEngine"), 2, "MXNET_ENGINE_TYPE is NaiveEngine"),
-        (("OMP_NUM_THREADS", "2"), 2, "MXNet uses 2 OpenMP threads"),
-        (("NOTHING", ""), 1, "2 devices share 1 core"),
-    ],
-)
-def test_a_setting_or_a_lack_of_cores_is_the_reason_where_something_is_lost(monkeypatch, variable, cores, reason):
-    monkeypatch.setenv(*variable)
-    monkeypatch.setattr("mxdp.process.cores", lambda: cores)
-    hindrance = account.chances([mx.cpu(0), mx.cpu(1)])["hindrance"]
-    assert f"The reason: {reason}" in told(hindrance=hindrance).explanation
-    assert "The reason" not in told(1.05, 1.02, hindrance=hindrance).explanation
 
 
 @pytest.mark.parametrize(("in_sync", "said"), [(1.0, False), (0.0, True)])

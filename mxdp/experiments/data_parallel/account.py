@@ -22,7 +22,6 @@ from mxdp import process
 from mxdp.backend import Device
 from mxdp.datasets import Split
 from mxdp.datasets.minibatches import Stream
-from mxdp.errors import plural
 from mxdp.experiments.devices import WARM_UP
 from mxdp.experiments.lab import Row
 from mxdp.experiments.show import style
@@ -68,16 +67,9 @@ def recorder(
     return lambda steps: where_the_time_went(one_step, steps, devices=devices)
 
 
-def chances(devices: Sequence[Device]) -> Dict[str, Any]:
-    """Facts of a row: how many times as fast as one device these could be on this machine (``possible``), and a setting
-    or a lack of cores because of which they can't work at the same time (``hindrance``; None without one)."""
-    count, cores = len(devices), process.cores()
-    if devices[0].device_type != "cpu":
-        return dict(possible=count, hindrance=None)
-    hindrances = [*process.prepare().warnings, *process.concurrency_warnings()]
-    if cores < count:
-        hindrances.append(f"{plural(count, 'device')} share {plural(cores, 'core')}; ask for at most one device a core")
-    return dict(possible=min(count, cores), hindrance=hindrances[0].rstrip(".") if hindrances else None)
+def possible(devices: Sequence[Device]) -> int:
+    """How many times as fast as one device these could be on this machine."""
+    return min(len(devices), process.cores()) if devices[0].device_type == "cpu" else len(devices)
 
 
 def shares(row: Row) -> Dict[str, float]:
@@ -101,15 +93,15 @@ def account(row: Row, ceiling: Row) -> Dict[str, float]:
 
 
 def tell_losses(row: Row) -> str:
-    """The account of ``row``, which has it as ``lost``, in words: its largest part, or what hinders the devices."""
+    """The account of ``row``, which has it as ``lost``, in words: its largest part."""
     largest, missing = max(row.lost, key=row.lost.__getitem__), sum(row.lost.values())
     text = f"Of the {row.possible} times that are possible here, {missing:.2f} are lost"
     if missing <= 0.05 * row.possible and row.possible == row.devices:
         return f"{text}."
     text += f", the largest part ({row.lost[largest]:.2f}) to {LOST[largest][0]}."
     if row.speedup.at_most(1.1):
-        text += " More devices bring nothing here."
-    return f"{text} The reason: {row.hindrance}." if row.hindrance else text
+        text += " More devices bring nothing here; `python -m mxdp.experiments doctor` says what can be done."
+    return text
 
 
 def draw_parts(figure: style.Figure, rows: Sequence[Row]) -> None:

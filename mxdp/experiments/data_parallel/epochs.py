@@ -75,7 +75,7 @@ def set_up(case, s):
         training.keep(replicas[0])
         return epoch.seconds, more
 
-    facts = accounts.chances(devices) if len(devices) > 1 else {}
+    facts = {"possible": accounts.possible(devices)} if len(devices) > 1 else {}
     return Work(one_round, devices, data=data.name, epoch_samples=len(data.train), **facts)
 
 

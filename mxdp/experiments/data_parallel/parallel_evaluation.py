@@ -8,10 +8,9 @@ from mxdp.backend import np
 from mxdp.datasets import Split, load, minibatches
 from mxdp.errors import plural
 from mxdp.experiments.data_parallel.training import expect_speedups, pictures
-from mxdp.experiments.devices import devices_of
+from mxdp.experiments.devices import devices_of, timed
 from mxdp.experiments.lab import Case, Work, largest
 from mxdp.scratch import evaluate, get_params, init_lenet, lenet
-from mxdp.timing import Timer
 from mxdp.training import BoundNet, TrainStep
 
 SOURCE = "Dive into Deep Learning, 'Training on Multiple GPUs', exercise 4"
@@ -48,12 +47,11 @@ def set_up(case, s):
     step = TrainStep([params], devices[:1], 0.1)
     for _, (X, y) in zip(range(s.steps), minibatches(data.train, 32, s.seed, epoch=0)):
         step(X, y)
-    replicas, net, timer = [get_params(params, device) for device in devices], BoundNet(lenet), Timer()
+    replicas, net, accuracies = [get_params(params, device) for device in devices], BoundNet(lenet), []
 
     def one_round():
-        with timer:
-            accuracy = evaluate(data.test, replicas, s.batch_size, net)
-        return timer.times[-1], {"right": round(accuracy * len(data.test)), "test_accuracy": accuracy}
+        seconds = timed(lambda: accuracies.append(evaluate(data.test, replicas, s.batch_size, net)))
+        return seconds, {"right": round(accuracies[-1] * len(data.test)), "test_accuracy": accuracies[-1]}
 
     one_round()
     return Work(one_round, devices, data=data.name, samples=len(data.test))

@@ -17,8 +17,9 @@ from pathlib import Path
 
 from mxdp.backend import npx
 from mxdp.experiments.data_parallel.training import check_step, synced_step
-from mxdp.experiments.devices import devices_of, random_of, timed
+from mxdp.experiments.devices import devices_of, timed
 from mxdp.experiments.lab import Case, Skipped, Work
+from mxdp.experiments.networks import random_batch
 from mxdp.plans.partition import cuts
 from mxdp.scratch import get_params, init_lenet
 from mxdp.training import TrainStep
@@ -68,10 +69,8 @@ def oracle(case, s):
 def set_up(case, s):
     """A round is ``steps`` steps; before it each device alone takes its share of them. The speeds that weigh the shards
     are measured here, with the neighbour."""
-    devices, random = devices_of(case, s), random_of(s)
+    devices, (X, y) = devices_of(case, s), random_batch(s.batch_size, s.seed)
     cores = _cores(len(devices))
-    X = random.uniform(size=(s.batch_size, 1, 28, 28)).astype("float32")
-    y = random.randint(0, 10, size=len(X)).astype("int32")
     params, half = init_lenet(s.seed), len(X) // len(devices)
     alone = [TrainStep([get_params(params, device)], [device], 0.1) for device in devices]
     for step, core in zip(alone, cores):
