@@ -4,6 +4,7 @@ import pytest
 from littles import little
 
 from mxdp.backend import mx
+from mxdp.datasets import load
 from mxdp.experiments.data_parallel import account, epochs
 from mxdp.experiments.lab import Case, Number, Row, Settings, Told
 from mxdp.experiments.lab.module import Question
@@ -52,11 +53,11 @@ def test_a_part_is_the_mean_of_its_shares_in_all_processes():
         vars(which).update({part: Number([step.shares()[part] for step in own]) for part in account.PARTS})
     lost, shared, alone = account.account(two, ceiling), account.shares(two), account.shares(ceiling)
     assert sum(shared.values()) == pytest.approx(1)
-    for name, (_, *parts) in account.LOST.items():
+    for name, parts in account.LOST.items():
         if parts:
             more = sum(shared[part] - two.of_ceiling.median * alone[part] for part in parts)
             assert lost[name] == pytest.approx(2 * more), name
-    assert sorted(part for _, *parts in account.LOST.values() for part in parts) == sorted(account.PARTS)
+    assert sorted(part for parts in account.LOST.values() for part in parts) == sorted(account.PARTS)
     assert set(account.PARTS) == set(Parts().as_dict())
 
 
@@ -90,3 +91,17 @@ def test_what_is_measured_beside_the_time(devices, reference):
     assert ("test_accuracy" in more, "in_sync" in more) == (not reference, devices > 1)
     assert sum(more[part] for part in account.PARTS) == pytest.approx(1)
     assert (more["round_samples"], work.facts["epoch_samples"]) == (200, 6000)
+
+
+@pytest.mark.parametrize("case", [Case("x"), Case("x", 2), Case("x", processes=2)])
+def test_a_process_goes_on_with_the_training_of_the_one_before(tmp_path, monkeypatch, case):
+    """Over the end of an epoch, too: 1000 pictures are one. Of a ceiling's processes the second one, too."""
+    data, case.process = load("synthetic").take(1000, 100), case.processes - 1
+    monkeypatch.setattr(epochs, "pictures", lambda s: data)
+
+    def measured(rounds, folder):
+        case.folder = folder
+        work = epochs.set_up(case, little(Question(epochs), samples=600))
+        return [(more["loss"], more["test_accuracy"]) for _, more in (work.round() for _ in range(rounds))]
+
+    assert measured(2, str(tmp_path)) + measured(1, str(tmp_path)) == measured(3, "")

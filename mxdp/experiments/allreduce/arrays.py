@@ -20,11 +20,10 @@ STORES = {"mxnet-local": "local", "mxnet-device": "device"}
 Sync = Callable[[], object]
 Shape = Tuple[int, ...]
 
-SPELL_SECONDS, SPELLS = 0.0125, 5
-"""A round has five spells, in each of which a call is repeated for about this time. A call that takes longer is timed
-once."""
+SPELL_SECONDS = 0.0125
+"""In a spell a call is repeated for about this time. A call that takes longer is timed once."""
 TURNS, LEAD = 3, 3
-"""Where syncs take turns: the spells of each that count, and the spells before each of them that don't."""
+"""The spells of each sync that count, and the spells before each of them that don't."""
 
 
 def replicas(shapes: Sequence[Shape], devices: Sequence[Device], seed: Optional[int]) -> List[List[NDArray]]:
@@ -67,14 +66,9 @@ def exact_sums(arrays: Sequence[Sequence[NDArray]], seed: int) -> Iterator[Tuple
             yield x.asnumpy(), total, 0.0
 
 
-def seconds_a_call(sync: Sync) -> float:
-    """Mean over the calls of the median spell. Each is waited for, as a training step needs the sums, too."""
-    once, calls = _first(sync)
-    return statistics.median(_timed(sync, calls) for _ in range(SPELLS)) if calls else once
-
-
 def seconds_in_turn(makers: Mapping[str, Callable[[], Sync]]) -> Dict[str, float]:
-    """:func:`seconds_a_call` of what each makes. The spells take turns, each time in another order.
+    """The median spell's mean seconds of a call of what each makes. Each call is waited for, as a training step needs
+    the sums, too. The spells take turns, each time in another order.
 
     Sums that the devices make one after the other often leave their threads on one of two cores, where Linux keeps
     them for a while. Who sums has one algorithm, so each runs before its spell counts: otherwise it would be timed with

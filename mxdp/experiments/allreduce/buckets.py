@@ -16,7 +16,7 @@ from mxdp.experiments.allreduce.arrays import (
     STORES,
     exact_sums,
     numbers,
-    seconds_a_call,
+    seconds_in_turn,
     store_sync,
     tell_choices,
     tell_over_others,
@@ -78,7 +78,7 @@ def set_up(case, s):
     def one_round():
         sync = _sync(case, _replicas(case, devices))[1]
         buckets = [(bucket.nbytes, bucket.algorithm) for bucket in getattr(sync, "buckets", ())]
-        return seconds_a_call(sync), {"buckets": buckets} if buckets else {}
+        return seconds_in_turn({"": lambda: sync})[""], {"buckets": buckets} if buckets else {}
 
     return Work(one_round, devices)
 

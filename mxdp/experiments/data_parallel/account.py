@@ -38,17 +38,15 @@ PARTS = {
 }
 """The parts of a recorded step (:class:`mxdp.tracing.Parts`), in words."""
 LOST = {
-    "machine": ("the machine, which slows down processes that share nothing, too",),
-    "compute": (
-        "compute, which takes longer than in processes that share nothing", "compute", "hidden_communication",
-    ),
-    "all-reduce": ("the all-reduce, of which a larger batch needs fewer", "exposed_communication"),
-    "waiting": ("waiting for the slower device", "waiting"),
-    "Python": ("Python, which has less to do where batches are larger", "front_end"),
-    "input": ("the input, which is made more slowly than the devices train", "input"),
-    "unexplained": ("what no recorded step explains", "rest"),
-}  # fmt: skip
-"""What takes a part of the possible speed-up: in words, and the parts of a step in which it is seen."""
+    "machine": (),
+    "compute": ("compute", "hidden_communication"),
+    "all-reduce": ("exposed_communication",),
+    "waiting": ("waiting",),
+    "Python": ("front_end",),
+    "input": ("input",),
+    "unexplained": ("rest",),
+}
+"""What takes a part of the possible speed-up, and the parts of a step in which it is seen."""
 
 
 def recorder(
@@ -85,7 +83,7 @@ def account(row: Row, ceiling: Row) -> Dict[str, float]:
     if not (shared and alone):
         shared = alone = {"rest": 1.0}
     lost = {"machine": row.possible * of_ceiling - row.speedup.median}
-    for name, (_, *parts) in LOST.items():
+    for name, parts in LOST.items():
         more = [shared[part] - of_ceiling * alone[part] for part in parts if part in shared]
         if more:
             lost[name] = row.possible * sum(more)
@@ -98,7 +96,7 @@ def tell_losses(row: Row) -> str:
     text = f"Of the {row.possible} times that are possible here, {missing:.2f} are lost"
     if missing <= 0.05 * row.possible and row.possible == row.devices:
         return f"{text}."
-    text += f", the largest part ({row.lost[largest]:.2f}) to {LOST[largest][0]}."
+    text += f"; the largest part: {largest} ({row.lost[largest]:.2f})."
     if row.speedup.at_most(1.1):
         text += " More devices bring nothing here; `python -m mxdp.experiments doctor` says what can be done."
     return text

@@ -106,10 +106,10 @@ def tell(t, s):
     for name in accounts.LOST:
         t.column(f"lost_{name}", name, "+.2f", -1, more=True)
     t.note(
-        "Processes that share nothing train alone, one for each device, on its part of the batch. Accuracies differ "
-        "since sums over other shards differ in their last bits, which training magnifies. The possible speed-up plus "
-        "what each part takes away is the speed-up. The machine's part is lost by processes that share nothing, too; "
-        "the others come from a few steps that are recorded after each round, less what they take in those processes."
+        "Processes that share nothing train alone, one for each device, on its part of the batch. The possible "
+        "speed-up plus what each part takes away is the speed-up. The machine's part is lost by processes that share "
+        "nothing, too; the others come from a few steps that are recorded after each round, less what they take in "
+        "those processes."
     )
     t.bars("sec_per_epoch", "s/epoch")
     if accounted is None:
