@@ -94,8 +94,8 @@ def test_synchronised_replicas_save_the_same_and_own_ones_do_not():
 
 
 def test_each_round_has_a_seed_of_its_own(monkeypatch):
-    seeds, start = [], NormedLeNet.start
-    monkeypatch.setattr(NormedLeNet, "start", lambda own, seed: seeds.append(seed) or start(own, seed))
+    seeds, train = [], NormedLeNet.train
+    monkeypatch.setattr(NormedLeNet, "train", lambda own, *given: seeds.append(given[1]) or train(own, *given))
     for number in (0, 1):
         seeds.clear()
         rounds(OWN, number, seed=3)
@@ -105,7 +105,7 @@ def test_each_round_has_a_seed_of_its_own(monkeypatch):
 
 def test_it_evaluates_with_the_running_statistics_that_it_is_given():
     data = load("synthetic")
-    net = NormedLeNet(devices(2), SYNCED, 32, 0.25)
+    net = NormedLeNet(devices(2), SYNCED, 0, 32, 0.25)
     net.train(data.train, 0, 60)
     running, other = net.running
     before = [array.asnumpy() for array in running]

@@ -57,12 +57,11 @@ def oracle(case, s):
     is on one device, by MXNet's own normalisation: of each part of the batch that is normalised as one."""
     devices = devices_of(case, s)
     X, y = random_batch(8 * len(devices) + 1, s.seed)
-    net, serial = NormedLeNet(devices, case.way), NormedLeNet(devices[:1], OWN)
-    net.start(s.seed)
+    net = NormedLeNet(devices, case.way, s.seed)
     net.backward(X, y)
     shards, gradients = [onp.array_split(array, len(devices)) for array in (X, y)], []
     for group in net.groups:
-        serial.start(s.seed)
+        serial = NormedLeNet(devices[:1], OWN, s.seed)
         serial.backward(*[onp.concatenate([parts[number] for number in group]) for parts in shards])
         gradients.append([param.grad.asnumpy() for param in serial.replicas[0]])
         for number in group:
@@ -77,10 +76,10 @@ def set_up(case, s):
     """A round trains 'steps' steps from a new seed, which is the same in all rows and another one in each process. Its
     time is that of a step."""
     devices, data, seeds = devices_of(case, s), pictures(s), count(s.seed + 1000 * case.number)
-    net = NormedLeNet(devices, case.way, case.batch, s.lr)
 
     def one_round():
         seed = next(seeds)
+        net = NormedLeNet(devices, case.way, seed, case.batch, s.lr)
         seconds = net.train(data.train, seed, s.steps)
         start, end, serial_accuracy = _serial(data, devices[0], case.batch, s.lr, seed, s.steps)
         saved, other = (net.accuracy(data.test, net.running[number]) for number in (0, -1))
@@ -91,7 +90,7 @@ def set_up(case, s):
             "other_replica": abs(other - saved),
         }
 
-    net.train(data.train, s.seed, 2)
+    NormedLeNet(devices, case.way, s.seed, case.batch, s.lr).train(data.train, s.seed, 2)
     return Work(one_round, data=data.name)
 
 
@@ -99,8 +98,7 @@ def set_up(case, s):
 def _serial(data, device, batch, lr, seed, steps):
     """One device, the whole batch, MXNet's own normalisation: parameters before and after, and the accuracy. It is
     trained once for all cases of this process."""
-    net = NormedLeNet([device], OWN, batch, lr)
-    net.start(seed)
+    net = NormedLeNet([device], OWN, seed, batch, lr)
     start = net.flat()
     net.train(data.train, seed, steps)
     return start, net.flat(), net.accuracy(data.test, net.running[0])

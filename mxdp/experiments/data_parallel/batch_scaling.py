@@ -8,22 +8,20 @@ the accuracy. After as many samples, k times the batch has made 1 / k of the upd
 - times the square root of k: the noise of an update stays the same (Krizhevsky, "One weird trick", 2014).
 """
 
+import itertools
 import statistics
-from itertools import count
 
 from mxdp.datasets import load, minibatches
-from mxdp.datasets.minibatches import Stream
 from mxdp.errors import plural
 from mxdp.experiments.data_parallel.training import pictures
-from mxdp.experiments.devices import devices_of, timed
+from mxdp.experiments.devices import devices_of
 from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.oracle import tolerances_of
 from mxdp.scratch import evaluate, get_params, init_lenet, lenet, train_batch
-from mxdp.training import BoundNet, TrainStep
-from mxdp.training.epochs import train_steps
+from mxdp.training import BoundNet, train_epochs
 
 SOURCE = "Dive into Deep Learning, 'Training on Multiple GPUs', exercises 1 and 2"
-COMPARED = "parameters after one step, with the rule's learning rate, and from the start again"
+COMPARED = "parameters after one step, with the rule's learning rate"
 TOGETHER = True
 COMMON = dict(devices=[1, 2], data="auto", data_dir=None, lr=0.1, batch_size=32)
 PRESETS = {
@@ -61,58 +59,42 @@ def expect(s, cores):
     )
 
 
-class RepeatedTraining:
-    """Replicas that can start anew: what is bound to them stays, so that no round pays for it."""
-
-    def __init__(self, data, devices, batch, lr):
-        self.replicas = [get_params(init_lenet(), device) for device in devices]
-        self._data, self._batch, self._step = data, batch, TrainStep(self.replicas, devices, lr)
-
-    def start(self, seed):
-        """Another start, and another order of samples."""
-        for replica in self.replicas:
-            for param, first in zip(replica, init_lenet(seed, SCALE)):
-                first.copyto(param)
-        self._stream = Stream(self._data.train, self._batch, seed)
-
-    def train(self, samples):
-        """On the next samples; returns the seconds. Waits."""
-        return timed(lambda: train_steps(self._stream.take(samples), self._step))
+def training(case, s, data, seed, samples):
+    """Replicas with the start of that seed, and the training of ``samples`` samples more at a time."""
+    devices = devices_of(case, s)
+    replicas = [get_params(init_lenet(seed, SCALE), device) for device in devices]
+    return replicas, train_epochs(data.train, replicas, devices, case.batch, case.rate, samples, seed)
 
 
 def oracle(case, s):
-    """A first step, against one device's with the rule's batch and learning rate; then another seed, and again."""
+    """A first step, against one device's with the rule's batch and learning rate, with two seeds."""
     devices, data = devices_of(case, s), load("synthetic", seed=s.seed)
     batch, lr = s.batch_size * case.times, s.lr * case.times ** RULES.get(case.rule, 0.0)
-    training = RepeatedTraining(data, devices, case.batch, case.rate)
-    for start in (s.seed, s.seed + 1, s.seed):
-        training.start(start)
-        training.train(batch)
-        serial = get_params(init_lenet(start, SCALE), devices[0])
-        X, y = next(minibatches(data.train, batch, start, epoch=0))
+    for seed in (s.seed, s.seed + 1):
+        replicas, parts = training(case, s, data, seed, batch)
+        next(parts)
+        serial = get_params(init_lenet(seed, SCALE), devices[0])
+        X, y = next(minibatches(data.train, batch, seed, epoch=0))
         train_batch(X, y, [serial], devices[:1], lr)
-        for replica in training.replicas:
+        for replica in replicas:
             for param, expected, tolerance in zip(replica, serial, tolerances_of(batch)):
                 yield param.asnumpy(), expected.asnumpy(), tolerance
 
 
 def set_up(case, s):
     """A round is a whole training, evaluated PARTS times outside the clock. Its seed is another one in each process."""
-    devices, samples, data, net = devices_of(case, s), s.samples // PARTS, pictures(s), BoundNet(lenet)
-    training, seeds = RepeatedTraining(data, devices, case.batch, case.rate), count(s.seed + 1000 * case.number)
+    data, seeds, net = pictures(s), itertools.count(s.seed + 1000 * case.number), BoundNet(lenet)
 
-    def one_round():
-        training.start(next(seeds))
+    def train(seed, parts):
+        replicas, epochs = training(case, s, data, seed, s.samples // PARTS)
         seconds, accuracies = 0.0, []
-        for _ in range(PARTS):
-            seconds += training.train(samples)
-            accuracies.append(evaluate(data.test, training.replicas, net=net))
+        for epoch in itertools.islice(epochs, parts):
+            seconds += epoch.seconds
+            accuracies.append(evaluate(data.test, replicas, net=net))
         return seconds, {"test_accuracy": statistics.mean(accuracies[-3:])}
 
-    training.start(s.seed)
-    training.train(samples)
-    evaluate(data.test, training.replicas, net=net)
-    return Work(one_round, data=data.name)
+    train(s.seed, 1)
+    return Work(lambda: train(next(seeds), PARTS), data=data.name)
 
 
 def tell(t, s):

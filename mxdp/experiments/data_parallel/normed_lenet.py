@@ -20,14 +20,21 @@ NORMS, MOMENTUM = len(WEIGHTS) - 1, 0.9
 
 
 class NormedLeNet:
-    """A replica on each device. ``running[i]``: the means and variances of replica i, two arrays a normalisation."""
+    """A replica on each device, with weights by Glorot and Bengio. ``running[i]``: the means and variances of replica
+    i, two arrays a normalisation."""
 
-    def __init__(self, devices, way, batch=1, lr=0.0):
+    def __init__(self, devices, way, seed, batch=1, lr=0.0):
         self._batch, self.devices = batch, list(devices)
-        channels = [shape[:1] for shape in WEIGHTS[:-1] for _ in range(2)]
-        params = [np.zeros(shape) for shape in (*WEIGHTS, *channels)]
-        self.replicas = [get_params(params, device) for device in devices]
-        self.running = [[np.zeros(shape, ctx=device) for shape in channels] for device in devices]
+        random, channels = onp.random.RandomState(seed), [shape[:1] for shape in WEIGHTS[:-1]]
+        limits = [(6 / (onp.prod(shape[1:]) + shape[0] * onp.prod(shape[2:]))) ** 0.5 for shape in WEIGHTS]
+        weights = [
+            np.array(random.uniform(-limit, limit, shape), dtype="float32") for limit, shape in zip(limits, WEIGHTS)
+        ]
+        scales = [array for shape in channels for array in (np.ones(shape), np.zeros(shape))]
+        self.replicas = [get_params([*weights, *scales], device) for device in devices]
+        self.running = [
+            [make(shape, ctx=device) for shape in channels for make in (np.zeros, np.ones)] for device in devices
+        ]
         every = range(len(devices))
         self.groups = [[*every]] if way == SYNCED else [[number] for number in every]
         """Replicas whose shards are normalised together."""
@@ -40,17 +47,6 @@ class NormedLeNet:
                 self._norms[-1].append(SyncBatchNorm(scales, shifts, means, variances, MOMENTUM))
         self._sync = GradientSync(self.replicas)
         self._updates = [prepare_update(params, lr / batch) for params in self.replicas]
-
-    def start(self, seed):
-        """Weights by Glorot and Bengio; scales and variances 1, shifts and means 0."""
-        random = onp.random.RandomState(seed)
-        limits = [(6 / (onp.prod(shape[1:]) + shape[0] * onp.prod(shape[2:]))) ** 0.5 for shape in WEIGHTS]
-        weights = [random.uniform(-limit, limit, shape).astype("float32") for limit, shape in zip(limits, WEIGHTS)]
-        for params, running in zip(self.replicas, self.running):
-            for param, first in zip(params, weights):
-                np.array(first).copyto(param)
-            for array, value in zip((*params[len(WEIGHTS) :], *running), [1, 0] * NORMS + [0, 1] * NORMS):
-                array[:] = value
 
     def backward(self, X, y):
         """The gradients, summed over the devices. Doesn't wait."""
@@ -71,8 +67,7 @@ class NormedLeNet:
         self._sync()
 
     def train(self, data, seed, steps):
-        """From that seed's start; returns the seconds of a step. Waits."""
-        self.start(seed)
+        """Returns the seconds of a step. Waits."""
         batches = Stream(data, self._batch, seed).take(self._batch * steps)
 
         def push():
