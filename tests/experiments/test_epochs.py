@@ -99,9 +99,9 @@ def test_a_process_goes_on_with_the_training_of_the_one_before(tmp_path, monkeyp
     data, case.process = load("synthetic").take(1000, 100), case.processes - 1
     monkeypatch.setattr(epochs, "pictures", lambda s: data)
 
-    def measured(rounds, folder):
-        case.folder = folder
+    def measured(rounds, folder, number=0):
+        case.folder, case.number = folder, number
         work = epochs.set_up(case, little(Question(epochs), samples=600))
         return [(more["loss"], more["test_accuracy"]) for _, more in (work.round() for _ in range(rounds))]
 
-    assert measured(2, str(tmp_path)) + measured(1, str(tmp_path)) == measured(3, "")
+    assert measured(2, str(tmp_path)) + measured(1, str(tmp_path), number=2) == measured(3, "")

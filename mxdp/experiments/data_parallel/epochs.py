@@ -6,9 +6,14 @@ all-reduce, the input and Python's own time don't, and are small beside the conv
 processes that share nothing, as many as there are devices, each train alone on their part of the batch.
 """
 
+from pathlib import Path
+
+import numpy as onp
+
+from mxdp.backend import np
 from mxdp.errors import plural
 from mxdp.experiments.data_parallel import account as accounts
-from mxdp.experiments.data_parallel.training import Continued, check_step, expect_speedups, pictures, synced_step
+from mxdp.experiments.data_parallel.training import check_step, expect_speedups, pictures, synced_step
 from mxdp.experiments.devices import WARM_UP, devices_of
 from mxdp.experiments.lab import Case, Work
 from mxdp.scratch import evaluate, get_params, in_sync, init_lenet, lenet
@@ -53,11 +58,14 @@ def set_up(case, s):
     devices, data = devices_of(case, s), pictures(s)
     batch_size = max(1, s.batch_size // case.processes)
     samples = s.samples // case.processes
-    training = Continued(case, init_lenet(s.seed))
+    left, params = Path(case.folder, f"{case.process}.npz"), init_lenet(s.seed)
+    if case.number and left.exists():
+        with onp.load(left) as arrays:
+            params = [np.array(arrays[name]) for name in arrays.files]
 
-    warm_up, replicas = ([get_params(training.params, device) for device in devices] for _ in range(2))
+    warm_up, replicas = ([get_params(params, device) for device in devices] for _ in range(2))
     next(train_epochs(data.train, warm_up, devices, batch_size, s.lr, samples=WARM_UP * batch_size))
-    start = divmod(training.rounds * samples, len(data.train))
+    start = divmod(case.number * s.rounds * samples, len(data.train))
     epochs = train_epochs(data.train, replicas, devices, batch_size, s.lr, samples, s.seed, start=start)
     # On the replicas of the warm-up, since a recorded step is a step of training.
     record = accounts.recorder(data.train, batch_size, s.seed, TrainStep(warm_up, devices, s.lr), devices)
@@ -72,7 +80,8 @@ def set_up(case, s):
             more.update(record(RECORDED_STEPS).shares())
         if not case.reference:
             more["test_accuracy"] = evaluate(data.test, replicas, net=net)
-        training.keep(replicas[0])
+        if case.folder:
+            onp.savez(left, *[param.asnumpy() for param in replicas[0]])
         return epoch.seconds, more
 
     facts = {"possible": accounts.possible(devices)} if len(devices) > 1 else {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as onp
@@ -11,7 +10,7 @@ import numpy as onp
 from mxdp.backend import Device, NDArray, Shares, np
 from mxdp.datasets import Dataset, load
 from mxdp.errors import plural
-from mxdp.experiments.lab import Case, Settings
+from mxdp.experiments.lab import Settings
 from mxdp.experiments.oracle import tolerances_of
 from mxdp.plans.cost.link import speedup
 from mxdp.scratch import get_params, init_lenet, train_batch
@@ -36,26 +35,6 @@ def expect_speedups(s: Settings, cores: int) -> str:
     """The speed-ups over one device if nothing but compute took time, in words."""
     known = [f"{speedup(n, cores):.2f} on {plural(n, 'device')}" for n in s.devices if n > 1]
     return f"{', '.join(known) or '1.00'} ({plural(cores, 'core')})"
-
-
-class Continued:
-    """A training that the processes of a case continue, one after the other: together they train as many epochs as
-    there are rounds. ``params``: where the process before has left them, otherwise those given. ``rounds``: how many
-    came before. Without a folder (a test's case) nothing is left."""
-
-    def __init__(self, case: Case, params: Sequence[NDArray]) -> None:
-        self._path = Path(case.folder, f"{case.process}.npz") if case.folder else None
-        self.rounds, self.params = 0, list(params)
-        if self._path and self._path.exists():
-            with onp.load(self._path) as left:
-                self.rounds = int(left["rounds"])
-                self.params = [np.array(left[f"arr_{number}"]) for number in range(len(self.params))]
-
-    def keep(self, replica: Sequence[Any]) -> None:
-        """After a round: leave these parameters for the next process. Waits."""
-        self.rounds += 1
-        if self._path:
-            onp.savez(self._path, *[param.asnumpy() for param in replica], rounds=self.rounds)
 
 
 def synced_step(weights: Shares = None) -> Step:
