@@ -128,14 +128,8 @@ def tell(t, s):
         share = "Each of k devices holds at most 1.05 / k of the state (the number is k times the share)."
         source = "ZeRO: the state divided by the devices"
         t.claim(share, row.of_plain * row.devices, at_most=1.05, exact=True, source=source)
-        no_more = "No more bytes are moved than without shards."
-        t.claim(
-            no_more,
-            row.moved_bytes / plain.moved_bytes,
-            at_most=1.0,
-            exact=True,
-            source="ZeRO: stage 1 communicates no more",
-        )
+        no_more, source = "No more bytes are moved than without shards.", "ZeRO: stage 1 communicates no more"
+        t.claim(no_more, row.moved_bytes / plain.moved_bytes, at_most=1.0, exact=True, source=source)
         no_slower = "On two devices a step takes at most 1.05 times as long as without shards."
         t.claim(no_slower, row.of_time if row.devices == 2 else None, at_most=1.05)
     t.column("seconds", "ms", ".1f", 1e3, about="a step of 'batch_size' samples a device")
@@ -143,7 +137,6 @@ def tell(t, s):
     t.column("state_bytes", "state, MB", ".1f", 1e-6, about="the optimiser's, in all or on the fullest device")
     t.column("of_plain", "of plain", ".2f", about="that in shards over all")
     t.column("moved_bytes", "moved, MB", ".1f", 1e-6, about="sent between devices in a step, if all were messages")
-    t.note("The MLP has two hidden layers of 'units'.")
     last = t.maybe(net="resnet", optimizer="adam", sharded=True, devices=2)
     if last:
         t.answer(
@@ -152,9 +145,6 @@ def tell(t, s):
         )
     else:
         t.answer("Nothing to compare: run it with --devices 2.")
-    t.explain(
-        "A step of many samples has more to compute, so its time changes less. Gradients and parameters stay whole on "
-        "each device (ZeRO's stages 2 and 3 cut them too)."
-    )
+    t.explain("Gradients and parameters stay whole on each device (ZeRO's stages 2 and 3 cut them too).")
     t.bars("state_bytes", "MB", 1e-6, title="The optimiser's state: all, or a shard", colour="sharded")
     t.bars("seconds", "ms", 1e3, title="A step", colour="sharded")
