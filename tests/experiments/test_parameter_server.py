@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import ctypes
 from dataclasses import replace
 
 import pytest
@@ -30,10 +29,8 @@ def cpus(count):
 
 def test_the_books_arithmetic():
     for name, ms in BOOK_MS.items():
-        assert allreduce_seconds(schedule_of(CASES[name], 40_000_000), 160_000_000, BOOK_LINK) * 1e3 == pytest.approx(
-            ms
-        )
-    assert BOOK_MS["server"] / BOOK_MS["sharded"] == pytest.approx(5.3, abs=0.05)
+        schedule = schedule_of(CASES[name], 40_000_000)
+        assert allreduce_seconds(schedule, 160_000_000, BOOK_LINK) * 1e3 == pytest.approx(ms)
 
 
 def test_sharded_is_dealt_as_many_equal_arrays_as_there_are_devices():
@@ -86,22 +83,6 @@ def test_a_sum_that_is_not_made_again_is_caught(monkeypatch):
     monkeypatch.setattr(parameter_server, "Program", Once)
     checked, wrong = count(summed(ring(2), cpus(2), 2, 1000, seed=0)[1])
     assert wrong == checked == 2000
-
-
-def test_whole_arrays_are_arrays_of_their_own(monkeypatch):
-    """A view begins where its neighbour in the same memory ends."""
-
-    def address(array):
-        pointer = ctypes.c_void_p()
-        assert mx.base._LIB.MXNDArrayGetData(array.handle, ctypes.byref(pointer)) == 0
-        return pointer.value
-
-    seen, right = [], parameter_server.Program
-    monkeypatch.setattr(parameter_server, "Program", lambda plan, spots: seen.append(spots[0]) or right(plan, spots))
-    for plan in (sharded(2, [5, 5]), ring(2)):
-        summed(plan, cpus(2), 2, 10, seed=0)
-    assert [[chunk.size for chunk in chunks] for chunks in seen] == [[5, 5]] * 2
-    assert [address(chunks[1]) == address(chunks[0]) + 5 * 4 for chunks in seen] == [False, True]
 
 
 def test_a_round_has_its_prediction_and_the_machine_is_measured_once_a_round(monkeypatch):
