@@ -132,7 +132,7 @@ def tell(t, s):
         f"{large[APART].of_own:.2f} times is what mxdp's operators take without an exchange, in place of MXNet's one. "
         f"With shards of {small[OWN].shard} the accuracy differs from the serial run's by {small[OWN].gain:+.3f}."
     )
-    t.bars("differs", "of the way", title="Off the serial run", colour="way")
+    t.bars("differs", "", title="Off the serial run", colour="way")
     t.bars("seconds", "ms", 1e3, "A step", "way")
 
 
