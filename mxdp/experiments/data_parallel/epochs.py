@@ -4,16 +4,27 @@ The slides of the book's chapter say that the time of an epoch roughly halves; t
 network say that it grew. The cost model: the compute of a batch divides by the devices, as far as there are cores; the
 all-reduce, the input and Python's own time don't, and are small beside the convolutions. The ceiling is measured:
 processes that share nothing, as many as there are devices, each train alone on their part of the batch.
+
+k devices with a core each could be k times as fast as one; CPU devices that share p cores, p times. What is lost::
+
+    possible       k or p
+       |           the machine's part: processes that share nothing lose it, too
+    the ceiling    these processes take q of the devices' time
+       |           what sharing costs: possible (1 - q)
+    reached        the devices
+
+A few steps of both are recorded and split into the same parts, whose shares add up to 1. So the cost of sharing is the
+sum of possible (share - q times the share in the processes) over the parts, and the account adds up.
 """
 
 from pathlib import Path
 
 import numpy as onp
 
+from mxdp import process
 from mxdp.backend import np
 from mxdp.errors import plural
-from mxdp.experiments.data_parallel import account as accounts
-from mxdp.experiments.data_parallel.training import check_step, expect_speedups, pictures, synced_step
+from mxdp.experiments.data_parallel import training
 from mxdp.experiments.devices import WARM_UP, devices_of
 from mxdp.experiments.lab import Case, Work
 from mxdp.scratch import evaluate, get_params, in_sync, init_lenet, lenet
@@ -44,18 +55,18 @@ def cases(s):
 
 
 def expect(s, cores):
-    return f"Speed-up over one device: {expect_speedups(s, cores)}; less by what can't be split."
+    return f"Speed-up over one device: {training.expect_speedups(s, cores)}; less by what can't be split."
 
 
 def oracle(case, s):
     """An uneven batch."""
-    return check_step(devices_of(case, s), 61, s.seed, step=synced_step())
+    return training.check_step(devices_of(case, s), 61, s.seed, step=training.synced_step())
 
 
 def set_up(case, s):
     """A round trains on ``samples`` samples, and then a few steps more, recorded. The processes of a ceiling share
     the batch and the samples. A process that is started anew goes on with the training of the one before it."""
-    devices, data = devices_of(case, s), pictures(s)
+    devices, data = devices_of(case, s), training.pictures(s)
     batch_size = max(1, s.batch_size // case.processes)
     samples = s.samples // case.processes
     left, params = Path(case.folder, f"{case.process}.npz"), init_lenet(s.seed)
@@ -68,7 +79,7 @@ def set_up(case, s):
     start = divmod(case.number * s.rounds * samples, len(data.train))
     epochs = train_epochs(data.train, replicas, devices, batch_size, s.lr, samples, s.seed, start=start)
     # On the replicas of the warm-up, since a recorded step is a step of training.
-    record = accounts.recorder(data.train, batch_size, s.seed, TrainStep(warm_up, devices, s.lr), devices)
+    record = training.recorder(data.train, batch_size, s.seed, TrainStep(warm_up, devices, s.lr), devices)
     net = BoundNet(lenet)
 
     def one_round():
@@ -84,8 +95,13 @@ def set_up(case, s):
             onp.savez(left, *[param.asnumpy() for param in replicas[0]])
         return epoch.seconds, more
 
-    facts = {"possible": accounts.possible(devices)} if len(devices) > 1 else {}
+    facts = {"possible": possible(devices)} if len(devices) > 1 else {}
     return Work(one_round, devices, data=data.name, epoch_samples=len(data.train), **facts)
+
+
+def possible(devices):
+    """How many times as fast as one device these could be on this machine."""
+    return min(len(devices), process.cores()) if devices[0].device_type == "cpu" else len(devices)
 
 
 def tell(t, s):
@@ -100,7 +116,7 @@ def tell(t, s):
         row = t.one(devices=ceiling.processes)
         row.of_ceiling = ceiling.seconds / row.seconds
         if first.devices == 1:
-            accounted, row.lost = row, accounts.account(row, ceiling)
+            accounted, row.lost = row, _tell_account(row, ceiling)
             vars(row).update({f"lost_{name}": part for name, part in row.lost.items()})
             t.claim(HALVES, row.speedup / row.devices, at_least=0.8, source=SLIDES)
         t.claim(SHARING, row.of_ceiling, at_least=0.9)
@@ -112,7 +128,7 @@ def tell(t, s):
     t.column("accuracy", form=".4f", about="on the test set, in the end: each process continues the training")
     t.column("in_sync", about="all replicas of the row are equal, bit for bit")
     t.column("possible", form=".2f", more=True, about="the speed-up that the devices, or fewer cores, could give")
-    for name in accounts.LOST:
+    for name in ("machine", *training.PARTS.values()):
         t.column(f"lost_{name}", name, "+.2f", -1, more=True)
     t.note(
         "Processes that share nothing train alone, one for each device, on its part of the batch. The possible "
@@ -127,6 +143,30 @@ def tell(t, s):
         makes = "A second device makes" if accounted.devices == 2 else f"{accounted.label} make"
         best = f"the best this machine can give is {t.references[-1].speedup:.2f}"
         t.answer(f"{makes} an epoch {accounted.speedup:.2f} times as fast; {best}.")
-        t.explain(accounts.tell_losses(accounted))
+        t.explain(_tell_losses(accounted))
     if any(0 in row.in_sync.values for row in t.rows if row.get("in_sync")):
         t.answer("The replicas fell out of step, so the times mean nothing.")
+
+
+def _tell_account(row, ceiling):
+    """What of the ``possible`` speed-up of ``row`` is lost to what. With ``speedup`` it adds up."""
+    of_ceiling, shared, alone = row.of_ceiling.median, training.shares(row), training.shares(ceiling)
+    if not (shared and alone):
+        shared = alone = {"rest": 1.0}
+    lost = {"machine": row.possible * of_ceiling - row.speedup.median}
+    for part, words in training.PARTS.items():
+        if part in shared:
+            lost[words] = row.possible * (shared[part] - of_ceiling * alone[part])
+    return lost
+
+
+def _tell_losses(row):
+    """The account of ``row``, which has it as ``lost``, in words: its largest part."""
+    largest, missing = max(row.lost, key=row.lost.__getitem__), sum(row.lost.values())
+    text = f"Of the {row.possible} times that are possible here, {missing:.2f} are lost"
+    if missing <= 0.05 * row.possible and row.possible == row.devices:
+        return f"{text}."
+    text += f"; the largest part: {largest} ({row.lost[largest]:.2f})."
+    if row.speedup.at_most(1.1):
+        text += " More devices bring nothing here; `python -m mxdp.experiments doctor` says what can be done."
+    return text

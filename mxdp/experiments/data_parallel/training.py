@@ -1,22 +1,37 @@
-"""What questions that train LeNet have in common: the data, and the serial run that each step must equal."""
+"""What questions that train LeNet have in common: the data, the serial run that each step must equal, and the parts of
+a step that is recorded."""
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple
+from statistics import fmean
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as onp
 
 from mxdp.backend import Device, NDArray, Shares, np
-from mxdp.datasets import Dataset, load
+from mxdp.datasets import Dataset, Split, load
+from mxdp.datasets.minibatches import Stream
 from mxdp.errors import plural
-from mxdp.experiments.lab import Settings
+from mxdp.experiments.devices import WARM_UP
+from mxdp.experiments.lab import Row, Settings
 from mxdp.experiments.oracle import tolerances_of
 from mxdp.plans.cost.link import speedup
 from mxdp.scratch import get_params, init_lenet, train_batch
+from mxdp.tracing import TimeSplit, section, where_the_time_went
 from mxdp.training import TrainStep
 
 Step = Callable[[NDArray, NDArray, Any, Sequence[Device], float], Any]
+PARTS = {
+    "compute": "compute",
+    "hidden_communication": "all-reduce beside compute",
+    "exposed_communication": "all-reduce waited for",
+    "input": "input",
+    "front_end": "Python",
+    "waiting": "waiting",
+    "rest": "unexplained",
+}
+"""The parts of a recorded step (:class:`mxdp.tracing.Parts`), in words."""
 
 
 def pictures(s: Settings) -> Dataset:
@@ -89,3 +104,26 @@ def check_step(
             for own, own_first in zip(replica, first):
                 yield own.view(f"u{own.itemsize}") != own_first.view(f"u{own.itemsize}"), onp.zeros(own.shape), 0.0
         params = [np.array(param) for param in first[1::2]]
+
+
+def recorder(
+    data: Split, batch_size: int, seed: int, step: Callable[..., Any], devices: Sequence[Device]
+) -> Callable[[int], TimeSplit]:
+    """A function that trains by ``step(X, y)`` for that many steps more and returns their split. Some steps warm up."""
+    batches = Stream(data, batch_size, seed).take(1 << 60)  # samples: it never ends
+
+    def one_step() -> None:
+        with section("input"):
+            X, y = next(batches)
+        step(X, y)
+
+    for _ in range(WARM_UP):
+        one_step()
+    return lambda steps: where_the_time_went(one_step, steps, devices=devices)
+
+
+def shares(row: Row) -> Dict[str, float]:
+    """The mean share of each part over the processes: they add up to 1, as medians would not. Empty if no step was
+    recorded."""
+    recorded = {part: row.get(part) for part in PARTS if row.get(part) is not None}
+    return {part: fmean(value for value in share.values if value is not None) for part, share in recorded.items()}
