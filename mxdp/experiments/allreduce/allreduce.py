@@ -12,7 +12,6 @@ from functools import lru_cache, partial
 
 from mxdp.backend import npx
 from mxdp.collectives import AllReduce
-from mxdp.collectives.calibration import calibrate
 from mxdp.collectives.tuning import choose
 from mxdp.errors import either, plural, size
 from mxdp.experiments.allreduce.arrays import (
@@ -27,6 +26,7 @@ from mxdp.experiments.allreduce.arrays import (
 from mxdp.experiments.devices import SEVERAL, devices_of, several
 from mxdp.experiments.lab import Case, Work, contenders, fastest
 from mxdp.experiments.lab.rows import by_process
+from mxdp.experiments.links import calibrated
 from mxdp.experiments.show import style
 from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO, plan
 from mxdp.plans.collective.operations import operations
@@ -84,19 +84,18 @@ def set_up(case, s):
     """Cases that sum the same arrays are timed in turn, when the first of them has its round. A round makes its own
     arrays, and none may hold memory while others are measured."""
     devices, rounds = tuple(devices_of(case, s)), itertools.count()
-    calibrated = tuple(devices_of(Case("", several(s)[0]), s))
+    few = tuple(devices_of(Case("", several(s)[0]), s))
     _cases(devices, case.bytes).append(case)
 
     def one_round():
-        number = next(rounds)
-        first, now = (_machine(calibrated, k) for k in (0, number))
-        seconds, chosen = _times(devices, case.bytes, number, first)[case.algorithm]
+        machine = calibrated(few)
+        seconds, chosen = _times(devices, case.bytes, next(rounds), machine)[case.algorithm]
         more = {"chosen": chosen} if chosen else {}
         if chosen and case.algorithm == AUTO:
             default = choose(devices, list(_shape(case)), 4)
             more.update(choice=NAMES.index(chosen), default_choice=NAMES.index(default))
         if chosen and len(devices) > 1:
-            more["predicted_ms"] = predict(plan(chosen, case.devices, [case.bytes // 4]), case.bytes, now) * 1e3
+            more["predicted_ms"] = predict(plan(chosen, case.devices, [case.bytes // 4]), case.bytes, machine) * 1e3
         return seconds, more
 
     return Work(one_round, devices)
@@ -133,12 +132,6 @@ def _sync(case, arrays, machine=None):
         return store_sync(case.algorithm, arrays), None
     sync = AllReduce([own[0] for own in arrays], case.algorithm, machine=machine)
     return sync, sync.algorithm
-
-
-@lru_cache(maxsize=None)
-def _machine(devices, number):
-    """The machine's speeds in round ``number``, for all cases: a shared machine is not equally fast at all times."""
-    return calibrate(devices)
 
 
 def tell(t, s):

@@ -11,16 +11,15 @@ Each row has two predictions: the arithmetic with the book's link, and the plan 
 """
 
 import itertools
-from functools import lru_cache
 
 import numpy as onp
 
 from mxdp.backend import mx
-from mxdp.collectives.calibration import calibrate
 from mxdp.collectives.program import Program, places
 from mxdp.errors import MxdpError, size
 from mxdp.experiments.devices import SEVERAL, devices_of, several, timed
 from mxdp.experiments.lab import Case, Work
+from mxdp.experiments.links import calibrated
 from mxdp.experiments.oracle import count, whole_numbers
 from mxdp.experiments.show import style
 from mxdp.plans.collective import one_hop
@@ -78,10 +77,9 @@ def set_up(case, s):
     """A round makes its own vectors, as the cases share a process, and compares what it has summed."""
     devices, nbytes = _devices(case, s), s.nbytes // 4 * 4
     schedule = schedule_of(case, nbytes // 4)
-    rounds = itertools.count()
 
     def one_round():
-        machine = _machine(tuple(devices[: case.devices]), next(rounds))
+        machine = calibrated(tuple(devices[: case.devices]))
         seconds, compared = summed(schedule, devices, case.devices, nbytes // 4, s.seed)
         checked, wrong = count(compared)
         if wrong:
@@ -132,12 +130,6 @@ def summed(schedule, devices, replicas, elements, seed):
 def _devices(case, s):
     """The devices with gradients; for a server one CPU device more. Beside GPUs that is the book's own plan."""
     return [*devices_of(case, s), *([mx.cpu(case.devices)] if case.algorithm == "server" else [])]
-
-
-@lru_cache(maxsize=None)
-def _machine(devices, _):
-    """This machine's speeds in that round, for all cases with these devices."""
-    return calibrate(devices)
 
 
 def tell(t, s):

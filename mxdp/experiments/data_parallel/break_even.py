@@ -8,19 +8,18 @@ what one device tells: the time of a step on the batch and on a part of it, Pyth
 import itertools
 import os
 import statistics
-from functools import lru_cache
 from random import Random
 
 import numpy as onp
 
 from mxdp import backend, process
 from mxdp.backend import npx, upload
-from mxdp.collectives.calibration import calibrate
 from mxdp.collectives.tuning import choose
 from mxdp.errors import plural
 from mxdp.experiments.devices import devices_of
 from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.lab.rows import by_process
+from mxdp.experiments.links import calibrated
 from mxdp.experiments.networks import LR, begin_anywhere, network, random_batch, seconds_a_step, serial_gradients
 from mxdp.experiments.oracle import TOLERANCE, largest
 from mxdp.plans.collective.algorithms import plan
@@ -102,11 +101,11 @@ def set_up(case, s):
     one.step(*shard)
     model.step(*batch)
     steps = max(1, min(MOST, round(s.at_least / seconds_a_step(model, batch, 1)[0])))
-    random, rounds, sizes = Random(os.getpid()), itertools.count(), [param.size for param in model.replicas[0]]
+    random, sizes = Random(os.getpid()), [param.size for param in model.replicas[0]]
 
     def one_round():
         begin_anywhere(devices[0], random)
-        machine = _machine(every, next(rounds)) if n > 1 else None
+        machine = calibrated(every) if n > 1 else None
         seconds, _ = seconds_a_step(model, batch, steps)
         if machine is None:
             return seconds, {}
@@ -135,12 +134,6 @@ def allreduce_seconds(sizes, devices, machine):
         inside = [sizes[number] for number in numbers]
         total += predict(plan(choose(devices, inside, 4), len(devices), inside), 4 * sum(inside), machine)
     return total
-
-
-@lru_cache(maxsize=None)
-def _machine(devices, _):
-    """The machine's speeds in that round, for all cases."""
-    return calibrate(devices)
 
 
 def tell(t, s):
