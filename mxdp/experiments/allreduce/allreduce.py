@@ -171,27 +171,29 @@ def tell(t, s):
 
 def _tell_claims(t):
     """Judge the fastest, the cost model, and its choices: with the measured speeds, and with mxdp's own."""
-    over = {which: [] for which in CHOICES}
-    for auto in t.find(algorithm=AUTO):
-        if auto.devices == 1:
-            continue
-        ours = [row for row in t.find(devices=auto.devices, bytes=auto.bytes) if row.algorithm in ALGORITHMS]
-        work = {name: _tell_operations(name, auto.devices, *_shape(auto)) for name in NAMES}
-        for which in CHOICES:
-            chosen = [None if number is None else work[NAMES[int(number)]] for number in auto.get(which).values]
-            does = {row: [work[row.algorithm]] * len(chosen) for row in ours}
-            over[which] += tell_over_others(auto, chosen, {**does, auto: chosen})
-        if auto not in t.answering:
-            continue
-        for row in contenders(ours):
-            t.claim(FASTEST, row.of_device_store, at_most=0.75)
-        large = [row for row in t.find(devices=auto.devices) if row.bytes >= LARGE and row.get("predicted_ms")]
-        if large:
-            off = [(row.predicted_ms / 1e3 / row.seconds).one_way() for row in large]
-            auto.model_off = by_process(lambda *values: statistics.median(values), *off)
-            t.claim(MODEL, auto.model_off, at_most=1.25, source="the cost model")
+    autos = [row for row in t.find(algorithm=AUTO) if row.devices > 1]
+    for auto in autos:
+        if auto in t.answering:
+            for row in contenders(_tell_ours(t, auto)):
+                t.claim(FASTEST, row.of_device_store, at_most=0.75)
+            large = [row for row in t.find(devices=auto.devices) if row.bytes >= LARGE and row.get("predicted_ms")]
+            if large:
+                off = [(row.predicted_ms / 1e3 / row.seconds).one_way() for row in large]
+                auto.model_off = by_process(lambda *values: statistics.median(values), *off)
+                t.claim(MODEL, auto.model_off, at_most=1.25, source="the cost model")
     for which, sentence in CHOICES.items():
-        tell_choices(t, sentence, over[which])
+        over = []
+        for auto in autos:
+            work = {name: _tell_operations(name, auto.devices, *_shape(auto)) for name in NAMES}
+            chosen = [None if number is None else work[NAMES[int(number)]] for number in auto.get(which).values]
+            does = {row: [work[row.algorithm]] * len(chosen) for row in _tell_ours(t, auto)}
+            over.extend(tell_over_others(auto, chosen, {**does, auto: chosen}))
+        tell_choices(t, sentence, over)
+
+
+def _tell_ours(t, auto):
+    """The rows of single algorithms that sum the same arrays."""
+    return [row for row in t.find(devices=auto.devices, bytes=auto.bytes) if row.algorithm in ALGORITHMS]
 
 
 @lru_cache(maxsize=None)

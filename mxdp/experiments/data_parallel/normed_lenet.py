@@ -30,8 +30,8 @@ class NormedLeNet:
         weights = [
             np.array(random.uniform(-limit, limit, shape), dtype="float32") for limit, shape in zip(limits, WEIGHTS)
         ]
-        scales = [array for shape in channels for array in (np.ones(shape), np.zeros(shape))]
-        self.replicas = [get_params([*weights, *scales], device) for device in devices]
+        ones_and_zeros = [array for shape in channels for array in (np.ones(shape), np.zeros(shape))]
+        self.replicas = [get_params([*weights, *ones_and_zeros], device) for device in devices]
         self.running = [
             [make(shape, ctx=device) for shape in channels for make in (np.zeros, np.ones)] for device in devices
         ]
