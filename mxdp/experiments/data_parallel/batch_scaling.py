@@ -101,10 +101,10 @@ def tell(t, s):
     n = max(s.devices)
     base, one = (t.one(times=1, devices=devices) for devices in (n, 1))
     for row in t.rows:
-        row.samples_per_sec, row.of_base = s.samples / row.seconds, row.seconds / base.seconds
+        row.of_base = row.seconds / base.seconds
         if row is not base:
             row.gain = row.test_accuracy - base.test_accuracy
-    t.column("samples_per_sec", "samples/s", ",.0f")
+    t.column("seconds", form=".2f", about="to train on 'samples' samples")
     t.column("of_base", "of the time", ".2f", spread=True, about="over that of the smallest batch on as many devices")
     t.column("test_accuracy", "accuracy", ".3f", about=f"the mean of the last three of {PARTS} evaluations")
     t.column("gain", "differs", "+.3f", spread=True, about="from the smallest batch on as many devices, seed by seed")

@@ -54,13 +54,12 @@ def set_up(case, s):
         return seconds, {"right": round(accuracies[-1] * len(data.test)), "test_accuracy": accuracies[-1]}
 
     one_round()
-    return Work(one_round, devices, data=data.name, samples=len(data.test))
+    return Work(one_round, devices, data=data.name)
 
 
 def tell(t, s):
     one = t.maybe(devices=1)
     for row in t:
-        row.samples_per_sec = row.samples / row.seconds
         if one:
             row.of_one, row.speedup = row.seconds / one.seconds, one.seconds / row.seconds
             row.differs = largest([row.right - one.right, one.right - row.right])
@@ -71,7 +70,6 @@ def tell(t, s):
         faster = "On k devices, which exchange nothing, it is at least 0.8 k times as fast."
         t.claim(faster, row.speedup / row.devices, at_least=0.8, source="the cost model")
     t.column("seconds", form=".3f", about="the whole test set, in batches of 'batch_size' samples a device")
-    t.column("samples_per_sec", "samples/s", ",.0f")
     t.column("speedup", "speed-up", ".2f", spread=True, about="one device's time over this row's")
     t.column("test_accuracy", "accuracy", ".4f")
     t.column("differs", form=".0f", about="by how many the right answers differ from one device's")

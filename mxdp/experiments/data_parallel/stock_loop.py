@@ -60,33 +60,27 @@ def set_up(case, s):
         for samples in (s.samples, WARM_UP * s.batch_size)
     )
     params = book_loop.book_layout(init_lenet(s.seed)) if book else init_lenet(s.seed)
-    warm_up, replicas = ([get_params(params, device) for device in devices] for _ in range(2))
-    if book:
-        book_loop.train_epoch(book_loop.data_loader(few.train, few.test, s.batch_size), warm_up, devices, s.lr)
-        batches = book_loop.data_loader(data.train, data.test, s.batch_size)
-        onp.random.seed(s.seed)  # by which gluon's loader shuffles
-    else:
-        next(train_epochs(few.train, warm_up, devices, s.batch_size, s.lr))
-        epochs = train_epochs(data.train, replicas, devices, s.batch_size, s.lr, seed=s.seed)
 
-    def one_round():
-        if book:
-            return timed(lambda: book_loop.train_epoch(batches, replicas, devices, s.lr))
-        return next(epochs).seconds
+    def epoch(pictures):
+        replicas = [get_params(params, device) for device in devices]
+        if not book:
+            return next(train_epochs(pictures.train, replicas, devices, s.batch_size, s.lr, seed=s.seed)).seconds
+        batches = book_loop.data_loader(pictures.train, pictures.test, s.batch_size)
+        return timed(lambda: book_loop.train_epoch(batches, replicas, devices, s.lr))
 
-    return Work(one_round, devices, data=data.name, epoch_samples=len(data.train))
+    onp.random.seed(s.seed)  # by which gluon's loader shuffles
+    epoch(few)
+    return Work(lambda: epoch(data), devices, data=data.name)
 
 
 def tell(t, s):
     for row in t.rows:
-        row.samples_per_sec = row.epoch_samples / row.seconds
         row.of_book = row.seconds / t.one(loop="book", devices=row.devices).seconds
     for row in t.find(loop="mxdp"):
         if row.devices > 1:
             half = "On several devices mxdp needs half of the book's time: at most 0.55 times as long."
             t.claim(half, row.of_book, at_most=0.55, source="the cost model, which says at most half on two devices")
     t.column("seconds", "s/epoch", ".2f", spread=True, about="an epoch of 'samples' samples, data path included")
-    t.column("samples_per_sec", "samples/s", ",.0f")
     t.column("of_book", "of the book's", ".2f", spread=True, about="the time over the book's loop's on as many devices")
     t.note(
         "The two loops shuffle differently. With MXNet's default threads the book's loop hangs on several devices "
