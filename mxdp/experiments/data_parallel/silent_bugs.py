@@ -11,9 +11,8 @@ import subprocess
 import sys
 import time
 from itertools import count
-from pathlib import Path
 from types import ModuleType
-from typing import Any, List
+from typing import Any, Dict, List
 
 from mxdp import backend
 from mxdp.backend import npx
@@ -41,8 +40,8 @@ PARTS = 4
 """Evaluations of a training."""
 TOLERANCES = (1e-3, 2e-2)
 """Of a parameter's largest value after two steps, and of its gradient's: ten times what a relu at its kink can do."""
-WRONG = "wrong"
-"""What the oracle leaves in the case's folder for all processes: how many numbers are wrong."""
+WRONG: Dict[str, int] = {}
+"""How many numbers are wrong, by the case's label, in the process that has run its oracle."""
 LAST_BATCH, LIMIT = "last-batch", 120.0
 LAST = """
 from mxdp.backend import np
@@ -121,7 +120,7 @@ def oracle(case, s):
         yield [last_batch(case.devices) < LIMIT], [True], 0.0
         return
     wrong = max(wrong for _, wrong in compare(case, s, case.right))
-    Path(case.folder, WRONG).write_text(str(wrong))
+    WRONG[case.label] = wrong
     yield [wrong > 0], [not case.right], 0.0
 
 
@@ -130,13 +129,13 @@ def set_up(case, s):
     if case.bug == LAST_BATCH:
         return Work(lambda: (last_batch(case.devices), {}), ["cpu"] * case.devices)
     data, seeds = pictures(s), count(s.seed + 1000 * case.number)
-    part, wrong = data.take(s.samples, s.samples), int(Path(case.folder, WRONG).read_text())
+    part = data.take(s.samples, s.samples)
 
     def one_round():
         started = time.perf_counter()
         replicas, accuracies, _ = train(case, part, s, case.devices, PARTS, next(seeds), case.right)
         after = {f"accuracy_{number}": accuracy for number, accuracy in enumerate(accuracies)}
-        after.update(test_accuracy=accuracies[-1], in_sync=in_sync(replicas), wrong=wrong)
+        after.update(test_accuracy=accuracies[-1], in_sync=in_sync(replicas), wrong=WRONG.get(case.label))
         return time.perf_counter() - started, after
 
     return Work(one_round, devices_of(case, s), data=data.name, steps=-(-s.samples // s.batch_size))
