@@ -29,14 +29,6 @@ def test_the_books_loader_delivers_them_all_and_is_left_as_it_was(data):
         )
 
 
-def test_the_layout_is_its_own_inverse():
-    params = init_lenet(0)
-    there = book_loop.book_layout(params)
-    assert [p.shape for p in there[4:]] == [(800, 128), (128,), (128, 10), (10,)]
-    for back, param in zip(book_loop.book_layout(there), params):
-        onp.testing.assert_array_equal(back.asnumpy(), param.asnumpy())
-
-
 def test_an_epoch_moves_the_parameters_and_a_last_batch_that_devices_cannot_share_is_left_out():
     devices = [mx.cpu(0), mx.cpu(1)]
     replicas = [get_params(book_loop.book_layout(init_lenet(0)), device) for device in devices]
