@@ -156,7 +156,7 @@ def _epochs(setup: Setup, device_params: List[List[NDArray]]) -> None:
                 done = place
                 if place < len(train_set):
                     seconds = before + time.perf_counter() - started
-                    setup.save((stream.epoch, place), seconds, device_params[0], step.update)
+                    setup.save(stream.epoch, place, seconds, device_params[0], step.update)
         epoch = Epoch(number, before + timer.times[-1], len(train_set), mean_loss(losses, ranks))
         accuracy = accuracy_of_ranks(test_set, device_params, ranks, net)
         setup.finished.append((epoch, accuracy))
@@ -168,7 +168,7 @@ def _epochs(setup: Setup, device_params: List[List[NDArray]]) -> None:
             label = f"{setup.num_devices} x {setup.devices[0].device_type}"
             setup.draw(label, [accuracy for _, accuracy in setup.finished])
         if number % max(1, setup.checkpoint_every) == 0 or number == setup.num_epochs:
-            setup.save((number - 1, len(train_set)), 0.0, device_params[0], step.update)
+            setup.save(number - 1, len(train_set), 0.0, device_params[0], step.update)
         setup.seconds = 0.0
 
 

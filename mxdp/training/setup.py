@@ -25,9 +25,6 @@ from mxdp.scratch import Params, init_lenet, lenet
 from mxdp.training.graph import check_net, name_of
 from mxdp.training.update import Update, check_momentum
 
-Place = Tuple[int, int]
-"""Where a stream of batches stands: the epoch, and how many of its samples have been delivered."""
-
 
 @dataclass(frozen=True)
 class Epoch:
@@ -74,16 +71,16 @@ class Setup(SimpleNamespace):
         within = [step for step in range(1, self.steps) if step // due > (step - 1) // due]
         return [*(step * self.batch_size for step in within), len(self.dataset.train)]
 
-    def save(self, place: Place, seconds: float, params: Params, update: Update) -> None:
-        """Write a checkpoint, ``seconds`` after the unfinished epoch's start, if there is a folder for it."""
+    def save(self, epoch: int, position: int, seconds: float, params: Params, update: Update) -> None:
+        """Write a checkpoint of this place, ``seconds`` after the epoch's start, if there is a folder for it."""
         if not self.folder:
             return
         facts = {
-            "epoch": place[0],
-            "position": place[1],
-            "step": place[0] * self.steps + math.ceil(place[1] / self.batch_size),
+            "epoch": epoch,
+            "position": position,
+            "step": epoch * self.steps + math.ceil(position / self.batch_size),
             "seconds": seconds,
-            "finished": [(asdict(epoch), accuracy) for epoch, accuracy in self.finished],
+            "finished": [(asdict(finished), accuracy) for finished, accuracy in self.finished],
             "algorithm": self.algorithm,
         }
         arrays = {f"parameters/{number}": param for number, param in enumerate(params)}
@@ -172,8 +169,8 @@ class Setup(SimpleNamespace):
         names = [f"momentum/{number}" for number in range(len(self.params))]
         self.momenta = [arrays[name] for name in names if name in arrays]
 
-    def _stood(self, arrays: Arrays, facts: Facts) -> Tuple[Place, float, List[Tuple[Epoch, float]]]:
-        """Where the training stood: its place, seconds of the unfinished epoch, finished ones.
+    def _stood(self, arrays: Arrays, facts: Facts) -> Tuple[Tuple[int, int], float, List[Tuple[Epoch, float]]]:
+        """Where the training stood: the stream's epoch and position, seconds of the unfinished epoch, finished ones.
 
         Raises:
             KeyError, TypeError, ValueError: this training can't have written it.
