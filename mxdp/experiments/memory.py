@@ -53,7 +53,7 @@ class Peak:
         give_back()
         try:
             self._clear.write_text(RESET_PEAK)
-            self._start = _status("VmRSS")
+            self._start = status_bytes("VmRSS")
         except OSError:
             self._start = self._most = self._process.memory_info().rss
             self._sampler = threading.Thread(target=self._look, daemon=True)
@@ -68,7 +68,7 @@ class Peak:
             self._sampler.join()
             peak = max(self._most, self._process.memory_info().rss)
         else:
-            peak = _status("VmHWM")
+            peak = status_bytes("VmHWM")
         self.bytes = max(0, peak - self._start)
 
     def _look(self) -> None:
@@ -76,7 +76,7 @@ class Peak:
             self._most = max(self._most, self._process.memory_info().rss)
 
 
-def _status(name: str) -> int:
+def status_bytes(name: str) -> int:
     """Bytes of this process, by the system's name for them."""
     found = re.search(rf"^{name}:\s+(\d+) kB", STATUS.read_text(), re.M)
     assert found is not None
@@ -90,31 +90,6 @@ def taken(action: Callable[[], object], device: Device) -> int:
     with Peak() as peak:
         action()
     return peak.bytes
-
-
-class _Sampler:
-    """Looks at this process's resident memory again and again, in a thread of its own."""
-
-    def __init__(self) -> None:
-        self._process = psutil.Process()
-        self.peak = self._now()
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
-        self._thread.start()
-
-    def stop(self) -> int:
-        """The most that it has seen."""
-        self._over.set()
-        self._thread.join()
-        self.peak = max(self.peak, self._now())
-        return self.peak
-
-    def _look(self) -> None:
-        while not self._over.wait(SAMPLE_SECONDS):
-            self.peak = max(self.peak, self._now())
-
-    def _now(self) -> int:
-        return int(self._process.memory_info().rss)
 
 
 def give_back() -> None:

@@ -7,10 +7,7 @@ at most, and workspaces, which these operators do not have. A job that needs mor
 die halfway: it is refused with both numbers, or cut into slices that fit.
 """
 
-import re
 from contextlib import contextmanager, nullcontext
-from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as onp
@@ -20,8 +17,7 @@ from mxdp.backend import mx, npx, upload
 from mxdp.errors import MemoryShortage, size
 from mxdp.experiments.devices import devices_of
 from mxdp.experiments.lab import Case, Work
-from mxdp.experiments.memory import give_back, taken
-from mxdp.experiments.show import style
+from mxdp.experiments.memory import give_back, status_bytes, taken
 from mxdp.timing import Timer
 
 SOURCE = "Dive into Deep Learning, 'Automatic Parallelism': the notebook's out-of-memory stop"
@@ -140,17 +136,14 @@ def run(job, device, seed, pieces):
     # One array for all that is kept: small ones, kept between the slices, would break up the room that a slice leaves.
     kept = onp.full((job.products, job.size), onp.nan, "float32")
     for start, stop in pieces:
-        _run_piece(a, b, start, kept[start:stop])
+        left = [a + number for number in range(start, stop)]
+        results = [npx.fully_connected(factor, b, num_hidden=len(b), no_bias=True) for factor in left]
+        sums = [result.sum(axis=1) for result in results]
+        npx.waitall()
+        for number, row_sums in enumerate(sums, start):
+            kept[number] = row_sums.asnumpy()
+        del left, results, sums
     return kept
-
-
-def _run_piece(a, b, start, kept):
-    left = [a + number for number in range(start, start + len(kept))]
-    results = [npx.fully_connected(each, b, num_hidden=len(b), no_bias=True) for each in left]
-    sums = [result.sum(axis=1) for result in results]
-    npx.waitall()
-    for row, each in zip(kept, sums):
-        row[:] = each.asnumpy()
 
 
 def slices_of(job, device, limit, cut):
@@ -177,13 +170,12 @@ def at_most(nbytes):
         import resource
 
         give_back()  # the heap's free end counts as had
-        status = Path("/proc/self/status").read_text()
+        has = status_bytes("VmData")
     except (ImportError, OSError):
         yield
         return
-    (has,) = re.findall(r"^VmData:\s+(\d+) kB", status, re.M)
     before = resource.getrlimit(resource.RLIMIT_DATA)
-    resource.setrlimit(resource.RLIMIT_DATA, (int(has) * 1024 + nbytes, before[1]))
+    resource.setrlimit(resource.RLIMIT_DATA, (has + nbytes, before[1]))
     try:
         yield
     finally:
@@ -199,7 +191,7 @@ def tell(t, s):
     t.column("at_once", "at once", ".0f", about="the number of results at a time")
     t.column("seconds", "ms", scale=1e3, about="the time of the attempt")
     t.note("The reference starts without a guard; the system sets the limit.")
-    t.draw(partial(_draw, list(t), s.limit_bytes))
+    t.bars("measured_bytes", "MB", 1 / MB)
     at_most = "The job takes at most 1.1 times the memory that was predicted before its start, whole and in slices."
     at_least = "The job takes at least 0.9 times the memory that was predicted, whole and in slices."
     for row in (fits, sliced):
@@ -223,12 +215,3 @@ def tell(t, s):
         f"{unguarded.measured_bytes.median / MB:.0f} MB under that limit and {end}."
     )
 
-
-def _draw(rows, limit, figure):
-    axes = figure.add_subplot()
-    colours = [style.COLOURS[0 if row.at_once.last else 4] for row in rows]
-    style.row_bars(figure, rows, "MB", colours, 1 / MB, axes, name="measured_bytes")
-    needs = [row.predicted_bytes.median / MB for row in rows]
-    axes.barh(range(len(rows)), needs, style.THICK, fill=False, edgecolor=style.INK, linestyle=":", linewidth=1.2)
-    axes.set_xlabel("MB measured (dotted: predicted)")
-    style.reference_line(axes, limit / MB, "limit")

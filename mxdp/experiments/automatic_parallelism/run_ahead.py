@@ -15,7 +15,7 @@ from collections import deque
 from mxdp.backend import np, npx, upload
 from mxdp.datasets.minibatches import Stream
 from mxdp.datasets.synthetic import load_synthetic
-from mxdp.engine import CompletionEvent, Gate
+from mxdp.engine import CompletionEvent
 from mxdp.experiments.devices import devices_of, random_of
 from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.memory import Peak
@@ -98,15 +98,11 @@ def set_up(case, s):
         push = products(devices, s.size, s.products, s)[1]
         push()
         return Work(lambda: _until_python_goes_on(push, WAITS[case.way]))
-    few = -(-s.additions // 10)
-    additions(few, devices[0], case.each)
+    additions(-(-s.additions // 10), devices[0], case.each)
 
     def add():
         pushing, rest, _ = additions(s.additions, devices[0], case.each)
-        if case.each:
-            return pushing + rest
-        back = additions(few, devices[0], gated=True)[1]
-        return pushing + rest, {"front_us": pushing * 1e6 / s.additions, "back_us": back * 1e6 / few}
+        return pushing + rest, {"front_us": pushing * 1e6 / s.additions}
 
     return Work(add)
 
@@ -172,20 +168,17 @@ def products(devices, size, count, s):
     ]
 
 
-def additions(count, device, each=False, gated=False):
+def additions(count, device, each):
     """``y = x + 1``, ``count`` times, as in the book: seconds until Python had pushed everything, seconds from then on,
-    and the last sum. ``gated``: none begins before all are pushed, so that the second number is the back end's."""
+    and the last sum."""
     x = np.ones((1, 2), ctx=device)
     npx.waitall()
-    gate = Gate(x) if gated else None
     started = time.perf_counter()
     for _ in range(count):
         y = x + 1
         if each:
             y.wait_to_read()
     pushed = time.perf_counter()
-    if gate:
-        gate.open()
     npx.waitall()
     return pushed - started, time.perf_counter() - pushed, y
 
@@ -235,5 +228,5 @@ def tell(t, s):
     )
     t.explain(
         "Without any wait, the batches of all steps that are pushed ahead pile up. Python needs "
-        f"{pushed.front_us.median:.1f} µs to push an addition, the back end {pushed.back_us.median:.1f} µs to do it."
+        f"{pushed.front_us.median:.1f} µs to push an addition."
     )

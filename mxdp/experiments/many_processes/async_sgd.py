@@ -19,7 +19,6 @@ from mxdp.errors import plural
 from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.lab.ranks import ASYNC, SYNC
 from mxdp.experiments.many_processes.exchanges import store
-from mxdp.experiments.show import style
 from mxdp.scratch import evaluate, get_params, init_lenet, train_batch
 
 SOURCE = "Dive into Deep Learning, 'Parameter Servers', exercise 2"
@@ -180,8 +179,7 @@ def tell(t, s):
             at_most=0.8,
             source="the rates at which workers deliver: 2 / 3 of the time with two workers; the bound is ours",
         )
-    colours = [style.COLOURS[row.engine == ASYNC] for row in t.rows]
-    t.draw(lambda figure: style.row_bars(figure, t.rows, colours=colours))
+    t.bars(colour="engine")
     late = [row.label for row in t.rows if not all(row.reached.values)]
     if late:
         t.answer(

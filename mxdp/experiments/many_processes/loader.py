@@ -18,7 +18,6 @@ from mxdp.errors import plural
 from mxdp.experiments.lab import Case, Work, ranks
 from mxdp.experiments.lab.ranks import MPI
 from mxdp.experiments.many_processes.training import TrainingRank, compared
-from mxdp.experiments.show import style
 from mxdp.training import TrainStep, train_steps
 
 SOURCE = "Slides 'Multi-GPU', DataParallel against DistributedDataParallel"
@@ -172,8 +171,7 @@ def tell(t, s):
         f"Where decoding takes {parts.input_ms.median / parts.compute_ms.median:.1f} times as long as computing, a "
         f"loader for each process takes {dear.of_one:.2f} of one loader's time{more}."
     )
-    colours = [style.COLOURS[row.engine == MPI] for row in t.rows]
-    t.draw(lambda figure: style.row_bars(figure, t.rows, "ms/step", colours, name="step_ms"))
+    t.bars("step_ms", "ms/step", colour="engine")
 
 
 def expected(load, compute, n, cores):

@@ -32,7 +32,6 @@ from mxdp.experiments.lab.start import running
 from mxdp.experiments.many_processes import victim
 from mxdp.experiments.many_processes.hosts import two_hosts
 from mxdp.experiments.many_processes.victim import CUT_OFF, KILLED, STOPPED
-from mxdp.experiments.show import style
 
 SOURCE = "MXNet issue 9709 and ps-lite issue 68, where lost workers and servers are reported; the launcher is ours"
 COMPARED = "parameters of the processes of an undisturbed training, with each other, bit for bit"
@@ -189,9 +188,7 @@ def tell(t, s):
     deaf = [row.label for row in t.rows if not row.noticed]
     if deaf:
         t.explain(f"Not noticed within {s.wait:g} s: {'; '.join(deaf)}.")
-    colours = [style.COLOURS[0] if row.noticed else style.GREY for row in t.rows]
-    labels = [row.label + ("" if row.noticed else ": not noticed") for row in t.rows]
-    t.draw(lambda figure: style.row_bars(figure, t.rows, "s", colours, labels=labels))
+    t.bars(title="Until it is noticed, or until we waited no longer", colour="noticed")
     if not ours:
         t.answer("Without MPI, nothing was measured of mxdp's launcher.")
         return

@@ -11,7 +11,6 @@ from mxdp.errors import plural
 from mxdp.experiments.lab import Case, Work, ranks
 from mxdp.experiments.lab.ranks import ALONE, HOROVOD, MPI, SYNC, WORDS
 from mxdp.experiments.many_processes.training import TrainingRank, compared
-from mxdp.experiments.show import style
 
 SOURCE = "Slides 'Multi-GPU'; Dive into Deep Learning, 'Parameter Servers'"
 COMPARED = "parameters of every replica in every process after three steps; bit for bit among the processes"
@@ -86,6 +85,4 @@ def tell(t, s):
             f"By MPI it takes {by[MPI].of_one:.2f} times as long as in one process with as many devices: its sums are "
             "jobs of MXNet's engine, which run while backward still computes."
         )
-    rows = list(t)
-    colours = [style.COLOURS[0] if row.engine else style.GREY for row in rows]
-    t.draw(lambda figure: style.row_bars(figure, rows, "ms/step", colours, name="step_ms"))
+    t.bars("step_ms", "ms/step")

@@ -21,7 +21,6 @@ from mxdp.experiments.lab import Case, Settings, Work, ranks
 from mxdp.experiments.lab.ranks import ALONE
 from mxdp.experiments.many_processes.peer_ranks import BookRank, GluonRank
 from mxdp.experiments.many_processes.training import TrainingRank, sixty
-from mxdp.experiments.show import style
 from mxdp.scratch import get_params, init_lenet, train_batch
 
 COMPARED = "the losses of five steps on one batch, against mxdp on one device"
@@ -173,9 +172,7 @@ def tell(t, s):
         "wherever the cores are slow at different moments; what waiting would cost them is calculated from the times "
         "of their steps. Two rows have half of the batch and twice the steps: there Python and the exchange weigh more."
     )
-    rows = list(t)
-    colours = [style.COLOURS[0] if row.peer in (MXDP, MXDP_MPI) else style.GREY for row in rows]
-    t.draw(lambda figure: style.row_bars(figure, rows, "ms/step", colours, 1e3, name="step_seconds"))
+    t.bars("step_seconds", "ms/step", 1e3)
     n = max(s.devices)
     peers = {row.peer: row for row in t.find(devices_in_all=n, batch_size=s.batch_size)}
     said = [

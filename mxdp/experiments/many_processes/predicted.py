@@ -199,15 +199,10 @@ def tell(t, s):
 def _draw(figure, rows):
     """Predicted over measured, each row a mark; on the line they are equal."""
     axes = figure.subplots()
-    for (net, (title, _)), colour, marker in zip(NETS.items(), style.COLOURS, style.MARKERS):
-        for hosts in (False, True):
-            own = [row for row in rows if row.net == net and bool(row.rate) is hosts]
-            places = [1e3 * row.seconds.median for row in own], [1e3 * row.predicted_seconds.median for row in own]
-            fill = {} if hosts else {"markerfacecolor": "white"}
-            words = f"{title}, {'hosts' if hosts else 'processes'}"
-            if own:
-                axes.plot(*places, marker, color=colour, markersize=8, label=words, **fill)
-    ends = [1e3 * row.seconds.median for row in rows]
-    axes.plot([min(ends), max(ends)], [min(ends), max(ends)], "--", color=style.GREY, linewidth=1.5)
+    for words, hosts in (("processes", False), ("hosts", True)):
+        shown = [row for row in rows if bool(row.rate) is hosts]
+        x, y = ([1e3 * row.get(name).median for row in shown] for name in ("seconds", "predicted_seconds"))
+        axes.plot(x, y, "o", label=words)
+    axes.axline((1, 1), (10, 10), color=style.GREY, linestyle="--")
     axes.set(xscale="log", yscale="log", xlabel="measured, ms", ylabel="predicted, ms")
     axes.legend()

@@ -11,7 +11,7 @@ from mxdp.experiments.devices import SEVERAL, several
 from mxdp.experiments.lab import Case, smallest
 from mxdp.experiments.other_splits import split, strategies
 from mxdp.experiments.other_splits.split import COMBINED, GROUPS, NETS, SERIAL, numbers_of
-from mxdp.experiments.other_splits.steps import draw_steps, tell_steps
+from mxdp.experiments.other_splits.steps import tell_steps
 from mxdp.experiments.show.style import number
 
 SOURCE = "Narayanan et al., 'Efficient Large-Scale Language Model Training on GPU Clusters', SC 2021"
@@ -73,8 +73,8 @@ def tell(t, s):
         f"Pipelines are GPipe with {strategies.MICRO_BATCHES} micro-batches. With the first batch of a net, data "
         "parallelism and layerwise partitioning alone move as much."
     )
-    blocks = [(NETS[net], t.find(net=net, batch=samples)) for net, samples in _batches(s)]
-    t.draw(lambda figure: draw_steps(figure, blocks))
+    t.bars("bytes_moved", "MB", 1e-6, title="Moved between devices in a step", colour="strategy")
+    t.bars("peak_bytes", "MB", 1e-6, title="Memory of the fullest device", colour="strategy")
     for row in t.rows:
         if row.strategy in COMBINED:
             alike = dict(net=row.net, batch=row.batch, devices=row.devices)

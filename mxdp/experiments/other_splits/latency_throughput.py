@@ -10,7 +10,6 @@ from mxdp.experiments.devices import SEVERAL, devices_of, several, timed
 from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.other_splits import split
 from mxdp.experiments.other_splits.split import SplitNet, network, stage_cuts, workers
-from mxdp.experiments.show import style
 from mxdp.layers import forward, init
 from mxdp.parallel.stage_times import measure_stages
 from mxdp.plans.cost.simulate import pipeline_seconds
@@ -95,8 +94,10 @@ def tell(t, s):
     about = "the stream's predicted over its measured time, from those of the stages, each measured alone just before"
     t.column("predicted_over_measured", "model", ".2f", about=about)
     t.note("With replicas, each device has the whole network, and they take turns.")
-    t.draw(lambda figure: _draw(figure, t))
     most = max(s.batches)
+    largest = t.find(batch=most)
+    t.bars("answers_per_second", "answers/s", title="Throughput", rows=largest)
+    t.bars("latency_seconds", "ms", 1e3, title="Latency", rows=largest)
     for row in t.rows:
         one = t.one(layout=ONE, batch=row.batch)
         row.answers_of_one = row.answers_per_second / one.answers_per_second
@@ -112,19 +113,3 @@ def tell(t, s):
         f"{row.latency_of_one:.2f} times its latency."
     )
 
-
-def _draw(figure, t):
-    figure.set_size_inches(style.WIDTH, 1.3 * style.HEIGHT)
-    axes = figure.add_subplot()
-    for layout in dict.fromkeys(row.layout for row in t.rows):
-        rows = sorted(t.find(layout=layout), key=lambda row: row.batch)
-        points = [(row.answers_per_second.median, row.latency_seconds.median * 1e3) for row in rows]
-        axes.plot(*zip(*points), "o-", label=layout)
-        for row, point in zip(rows, points) if layout == ONE else ():
-            axes.annotate(str(row.batch), point, (-8, 4), textcoords="offset points", ha="right", weight="bold")
-    axes.set(yscale="log", xlabel="answers a second", ylabel="latency, ms", xlim=(0, None))
-    axes.set_title("numbers: batch of each point", loc="right", weight="normal", size=11.5)
-    axes.locator_params(axis="x", nbins=5)
-    axes.xaxis.set_major_formatter("{x:,.6g}")
-    style.plain_logarithmic(axes.yaxis)
-    figure.legend(loc="outside lower center", ncols=3)

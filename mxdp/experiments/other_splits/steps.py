@@ -1,4 +1,4 @@
-"""Steps of a network that is split: timed, predicted, told of and drawn.
+"""Steps of a network that is split: timed, predicted and told of.
 
 The prediction takes the time of each layer, measured alone on one device, and divides it as the strategy does: the
 largest part counts, and a layer that is not divided counts whole. Two splits at once divide it twice. It adds the bytes
@@ -18,8 +18,7 @@ from mxdp.backend import Device, npx
 from mxdp.experiments.devices import timed
 from mxdp.experiments.lab import Work
 from mxdp.experiments.links import measured_link
-from mxdp.experiments.other_splits.split import COMBINED, LR, SERIAL, STRATEGIES, SplitNet, memory
-from mxdp.experiments.show import style
+from mxdp.experiments.other_splits.split import COMBINED, LR, SERIAL, SplitNet, memory
 from mxdp.layers import Net, Shape, init, outputs
 from mxdp.parallel.layer_costs import LayerCost, measure_layers
 from mxdp.parallel.traffic import flat
@@ -30,12 +29,6 @@ from mxdp.plans.partition import pieces
 from mxdp.scratch import get_params, sgd
 
 LINK_BYTES = 1 << 23
-PANELS = (
-    ("ms a step", "seconds", "predicted_seconds", 1e3),
-    ("MB moved", "bytes_moved", "", 1e-6),
-    ("MB a device", "peak_bytes", "predicted_peak_bytes", 1e-6),
-)
-"""Of the picture: a heading, a number, its prediction, and what both are multiplied by."""
 
 
 def set_up_steps(split: SplitNet, samples: int, steps: int, **more: Any) -> Work:
@@ -135,34 +128,3 @@ def tell_steps(t, *alike):
     t.column("peak_bytes", "MB", scale=1e-6, about="the memory of the device that needs most, as MXNet counts it")
     t.column("predicted_peak_bytes", "MB pred.", scale=1e-6, about="that, calculated from the shapes")
 
-
-def draw_steps(figure, networks):
-    """A block for each network, ``(title, rows)``, with a panel for each of :data:`PANELS` and a bar for each row,
-    which is called what stands behind the last comma of its label. A triangle under a bar is the prediction; times have
-    whiskers from the shortest to the longest."""
-    heights = [0.34 * len(rows) + 1.0 for _, rows in networks]  # inches
-    figure.set_size_inches(style.WIDTH, sum(heights) + 0.35)
-    grid = figure.subplots(len(networks), len(PANELS), squeeze=False, gridspec_kw={"height_ratios": heights})
-    colours = dict(zip(STRATEGIES, style.COLOURS))
-    for (title, rows), panels in zip(networks, grid):
-        for axes, (heading, name, predicted, scale) in zip(panels, PANELS):
-            for y, row in enumerate(rows):
-                values = [value * scale for value in row.get(name).units] if row.get(name) else []
-                value = row.get(name).median * scale if values else 0.0
-                axes.barh(y, value, height=0.5, color=colours[row.strategy])
-                ends = [min(values), max(values)] if name == "seconds" else [value]
-                axes.plot(ends, [y] * len(ends), color=style.INK, linewidth=1.2, marker="|", markersize=7)
-                text = style.number(value) if values else "?"
-                axes.annotate(text, (ends[-1], y), (5, 0), textcoords="offset points", va="center", weight="bold")
-                if predicted:
-                    expected, label = row.get(predicted).median * scale, "" if y else "predicted"
-                    axes.plot(expected, y + 0.38, "^", color=style.INK, markersize=5, label=label)
-            axes.set(title=heading, xlim=(0, 1.6 * axes.get_xlim()[1]), ylim=(len(rows) - 0.4, -0.6), xticks=[])
-            axes.set_yticks(range(len(rows)), [])
-            axes.tick_params(axis="y", length=0)
-            axes.grid(visible=False)
-            axes.spines["bottom"].set_visible(False)
-        labels = [row.label.split(", ")[-1] for row in rows]
-        panels[0].set_yticklabels([label.replace(" x", "\nx") if label.count(" ") > 2 else label for label in labels])
-        panels[0].set_title(f"{title}, batch {rows[0].batch:,}\n{PANELS[0][0]}")
-    figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center")

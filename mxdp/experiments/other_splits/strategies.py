@@ -13,7 +13,7 @@ from mxdp.experiments.devices import SEVERAL, devices_of, several
 from mxdp.experiments.lab import Case, contenders, fastest
 from mxdp.experiments.other_splits import split
 from mxdp.experiments.other_splits.split import NETS, SERIAL, SplitNet, network, numbers_of
-from mxdp.experiments.other_splits.steps import draw_steps, set_up_steps, tell_steps
+from mxdp.experiments.other_splits.steps import set_up_steps, tell_steps
 from mxdp.experiments.show.style import number
 
 SOURCE = "Dive into Deep Learning, 'Training on Multiple GPUs', the figure of the ways to split"
@@ -83,10 +83,10 @@ def tell(t, s):
         "of the batch. Layers that are cut also divide the parameters, for a network that does not fit on one device; "
         "tiles divide a single picture."
     )
-    t.draw(lambda figure: draw_steps(figure, [(title, t.find(net=net)) for net, title in NETS.items()]))
     said = []
     for net, title in NETS.items():
         rows = t.find(net=net)
+        t.bars(unit="ms", scale=1e3, title=f"{title}: time of a step", colour="strategy", rows=rows)
         chosen, best = fastest(rows, "predicted_seconds"), fastest(rows)
         for row in rows:
             row.of_chosen = chosen.seconds / row.seconds
