@@ -142,15 +142,15 @@ def test_the_work_is_measured_once_a_round_for_all_cases(monkeypatch):
     assert min(first + second) > 0
 
 
-def told(module, s, numbers):
+def told(module, s, numbers, **facts):
     """What ``module`` tells of its cases, of which ``numbers`` gives numbers by name: one for all 12 processes, or a
-    list."""
+    list; ``facts``: what else each row has."""
     rows = []
     for case in module.cases(s):
         known = {"seconds": 1.0, "predicted_seconds": 1.0, "bytes_moved": 6e6, **numbers(case)}
         known = {name: [value] * 12 if isinstance(value, float) else value for name, value in known.items()}
         known = {name: Number(values, label=case.label) if values else None for name, values in known.items()}
-        rows.append(Row(case.label, case.reference, {**case.settings, "devices": case.devices, **known}))
+        rows.append(Row(case.label, case.reference, {**case.settings, "devices": case.devices, **known, **facts}))
     t = Told(rows)
     module.tell(t, s)
     return t, [claim.holds for claim in t.claims.values()]

@@ -193,4 +193,3 @@ def tell(t, s):
     t.explain("The engine runs what became ready first, and does not know which branch is long.")
     if (last.seconds / engine.seconds).at_most(1.0) is False:
         t.explain("List the longest branch first.")
-

@@ -214,4 +214,3 @@ def tell(t, s):
         f"Under a limit of {size(s.limit_bytes)} the whole job is {start} Without a guard it takes "
         f"{unguarded.measured_bytes.median / MB:.0f} MB under that limit and {end}."
     )
-

@@ -270,4 +270,3 @@ def tell(t, s):
         f"Left to MXNet's engine, a step on {most.devices} devices takes {most.of_waits:.2f} of its time with a wait "
         f"after each task, and {most.of_one:.2f} of its time on one device."
     )
-

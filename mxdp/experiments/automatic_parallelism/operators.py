@@ -91,4 +91,3 @@ def tell(t, s):
     t.explain("A device runs as many operators at once as it has workers; MXNet gives a CPU device one.")
     if t.one(workers=2, side=least).over_one_worker.at_most(1.0) is False:
         t.explain("Small products take longer with two: MXNet wakes a worker for every operator.")
-

@@ -95,4 +95,3 @@ def tell(t, s):
         "With GPUs, NVIDIA's own profiler sees more: nsys profile --trace=cuda,cudnn,cublas,nvtx,osrt --sample=none "
         f"--force-overwrite=true --output={s.of} python -m mxdp.experiments run {s.of} --kind gpu"
     )
-

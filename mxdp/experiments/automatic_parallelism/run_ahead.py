@@ -10,17 +10,15 @@ n (t1 + t2 + t3), pushed at once t1 + n t2 + t3, *if* n t2 > (n - 1) t1; otherwi
 
 import math
 import time
-from collections import deque
 
 from mxdp.backend import np, npx, upload
 from mxdp.datasets.minibatches import Stream
 from mxdp.datasets.synthetic import load_synthetic
 from mxdp.engine import CompletionEvent
-from mxdp.experiments.devices import devices_of, random_of
+from mxdp.experiments.devices import devices_of, random_of, timed
 from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.memory import Peak
 from mxdp.scratch import get_params, init_lenet
-from mxdp.timing import Timer
 from mxdp.training import RUN_AHEAD, TrainStep
 
 SOURCE = "Dive into Deep Learning, 'Asynchronous Computation', exercises 1 and 2; '... Multiple GPUs', exercise 3"
@@ -32,7 +30,7 @@ PRESETS = {
     "full": dict(devices=[2], additions=10_000, timeout=1800.0, batch_size=256, samples=3584, size=1000, products=10),
 }
 LITTLE = dict(batch_size=20, samples=100, size=64, products=2, additions=20)
-POLICIES = ("never", "each epoch", "each step", "2 ahead", "2 ahead, events")
+POLICIES = ("never", "each epoch", "each step", "2 ahead, events")
 BOUNDED = POLICIES[-1]
 WAITS = {
     "waitall": lambda products: npx.waitall(),
@@ -77,7 +75,7 @@ def oracle(case, s):
         for answer in answers:
             yield answer.asnumpy(), exact, 0.0
     else:
-        yield additions(10, devices[0], case.each)[-1].asnumpy(), [[2.0, 2.0]], 0.0
+        yield additions(np.ones((1, 2), ctx=devices[0]), 10, case.each).asnumpy(), [[2.0, 2.0]], 0.0
 
 
 def _trained(way, devices, seed):
@@ -98,13 +96,9 @@ def set_up(case, s):
         push = products(devices, s.size, s.products, s)[1]
         push()
         return Work(lambda: _until_python_goes_on(push, WAITS[case.way]))
-    additions(-(-s.additions // 10), devices[0], case.each)
-
-    def add():
-        pushing, rest, _ = additions(s.additions, devices[0], case.each)
-        return pushing + rest, {"front_us": pushing * 1e6 / s.additions}
-
-    return Work(add)
+    x = np.ones((1, 2), ctx=devices[0])
+    additions(x, -(-s.additions // 10), case.each)
+    return Work(lambda: timed(lambda: additions(x, s.additions, case.each)))
 
 
 def _until_python_goes_on(push, wait):
@@ -116,15 +110,16 @@ def _until_python_goes_on(push, wait):
 
 def _train(way, devices, s):
     stream = Stream(load_synthetic(s.seed, s.samples, 1).train, s.batch_size, s.seed)
-    training, epoch_steps, timer = Training(devices, s.seed, way), -(-s.samples // s.batch_size), Timer()
+    training, epoch_steps = Training(devices, s.seed, way), -(-s.samples // s.batch_size)
 
     def train(some):
         return training.steps(stream.take(some), epoch_steps)
 
     def measure():
-        with Peak() as peak, timer:
-            ahead = train(EPOCHS * s.samples)
-        return timer.times[-1], {"ahead": ahead, "peak_bytes": peak.bytes}
+        ahead = []
+        with Peak() as peak:
+            seconds = timed(lambda: ahead.append(train(EPOCHS * s.samples)))
+        return seconds, {"ahead": ahead[0], "peak_bytes": peak.bytes}
 
     train(s.samples)
     # In a few steps, waiting each epoch is the same as never waiting.
@@ -145,16 +140,11 @@ class Training:
         Doesn't wait at the end. Every way pays for the step's completion events, whether it needs them or not.
         """
         ahead = 0
-        earlier: deque = deque()
         for number, (X, y) in enumerate(batches, 1):
             ahead = max(ahead, self._step.ahead + 1)
-            losses = self._step(X, y)
+            self._step(X, y)
             if self._way == "each step" or (self._way == "each epoch" and number % epoch_steps == 0):
                 npx.waitall()
-            elif self._way == "2 ahead":
-                earlier.append([loss.copy() for loss in losses])  # which the next step overwrites
-                for loss in earlier.popleft() if len(earlier) > RUN_AHEAD else ():
-                    loss.wait_to_read()
         return ahead
 
 
@@ -168,19 +158,13 @@ def products(devices, size, count, s):
     ]
 
 
-def additions(count, device, each):
-    """``y = x + 1``, ``count`` times, as in the book: seconds until Python had pushed everything, seconds from then on,
-    and the last sum."""
-    x = np.ones((1, 2), ctx=device)
-    npx.waitall()
-    started = time.perf_counter()
+def additions(x, count, each):
+    """``y = x + 1``, ``count`` times, as in the book: the last sum. Waits for ``each``, or not at all."""
     for _ in range(count):
         y = x + 1
         if each:
             y.wait_to_read()
-    pushed = time.perf_counter()
-    npx.waitall()
-    return pushed - started, time.perf_counter() - pushed, y
+    return y
 
 
 def tell(t, s):
@@ -227,6 +211,6 @@ def tell(t, s):
         f"{peak:.2f} times the memory."
     )
     t.explain(
-        "Without any wait, the batches of all steps that are pushed ahead pile up. Python needs "
-        f"{pushed.front_us.median:.1f} µs to push an addition."
+        "Without any wait, the batches of all steps that are pushed ahead pile up. An addition takes "
+        f"{pushed.us_an_op.median:.1f} µs, and with a wait for each {waited.us_an_op.median:.1f} µs."
     )

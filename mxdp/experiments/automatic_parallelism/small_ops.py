@@ -117,6 +117,7 @@ def set_up(case, s):
                 npx.waitall()
 
     recorded = case.bytes in (min(s.sizes), min(s.sizes, key=lambda nbytes: abs(nbytes - LARGE)))
+
     def prepare_all():
         made.update({way: _additions(way, case.bytes, s) for way in ways})
 

@@ -112,4 +112,3 @@ def tell(t, s):
         f"With batches of {most}, {row.layout} give {row.answers_of_one:.2f} times the throughput of one device, at "
         f"{row.latency_of_one:.2f} times its latency."
     )
-

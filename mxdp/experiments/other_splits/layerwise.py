@@ -60,4 +60,3 @@ def tell(t, s):
     times = " and ".join(f"{row.of_data:.2f} times as long with a batch of {row.batch:,}" for row in ends[0])
     t.answer(f"On {several(s)[0]} devices, splitting the layers instead of the batch takes {times}.")
     t.explain(f"Layerwise partitioning sends less than data parallelism up to a batch of {params / sums:,.0f}.")
-

@@ -11,7 +11,7 @@ import statistics
 
 from mxdp.errors import plural
 from mxdp.experiments.devices import SEVERAL, devices_of, several, timed
-from mxdp.experiments.lab import Case, Work, mean
+from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.other_splits import split
 from mxdp.experiments.other_splits.split import LR, SplitNet, memory, network, stage_cuts, workers
 from mxdp.parallel.stage_times import measure_stages
@@ -109,7 +109,7 @@ def tell(t, s):
     t.column("predicted_peak_bytes", "MB pred.", ".1f", 1e-6, about="that, calculated from the shapes")
     for row in t:
         row.bubble = bubble(row.stages, row.micro_batches)
-        row.idle = 1 - mean(row.busy.values()) if row.get("busy") else None
+        row.idle = 1 - statistics.mean(row.busy.values()) if row.get("busy") else None
         row.of_one_device = row.seconds / t.one(stages=1).seconds
     counts, stages = sorted(s.micro_batches), several(s)[0]
     fewest, most = counts[0], SOME if SOME in counts else counts[-1]
@@ -135,4 +135,6 @@ def tell(t, s):
             f"1F1B keeps fewer activations: with {plural(counts[-1], 'micro-batch')} it needs {one_forward / 1e6:.1f} "
             f"MB on the fullest device, and GPipe {gpipe / 1e6:.1f} MB."
         )
-    t.bars(unit="ms", scale=1e3, title="Time of a step", colour="schedule", rows=[*t.find(stages=stages), *t.references])
+    t.bars(
+        unit="ms", scale=1e3, title="Time of a step", colour="schedule", rows=[*t.find(stages=stages), *t.references]
+    )

@@ -127,4 +127,3 @@ def tell_steps(t, *alike):
     t.column("bytes_moved", "moved MB", scale=1e-6, about="what a step sends between devices, by the shapes")
     t.column("peak_bytes", "MB", scale=1e-6, about="the memory of the device that needs most, as MXNet counts it")
     t.column("predicted_peak_bytes", "MB pred.", scale=1e-6, about="that, calculated from the shapes")
-

@@ -140,4 +140,3 @@ def tell(t, s):
     halos = last.bytes_moved - bare.bytes_moved
     moved, halos = (style.number(number.median / 1e6) for number in (last.bytes_moved, halos))
     t.explain(f"Of the {moved} MB that {last.label} move in a step, {halos} MB are halos.")
-
