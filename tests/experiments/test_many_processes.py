@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import sys
-import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -280,19 +279,6 @@ def test_gluons_python_is_bounded_as_mxdps_is(monkeypatch):
     monkeypatch.setattr(NDArray, "wait_to_read", None, raising=False)
     MADE[GluonRank]().train(6)
     assert len(waited) == 6 - RUN_AHEAD
-
-
-def test_a_process_tells_the_seconds_of_its_steps_and_what_waiting_for_each_other_would_cost():
-    rank = TrainingRank(ONE, S)
-    rank.train(2)
-    start = time.perf_counter()
-    seconds = rank.train(9)
-    assert 0 < sum(seconds) < time.perf_counter() - start
-    assert len(seconds) == 9 - 1 - 3
-    assert rank.train(4) == []
-    faster = [each / 2 for each in seconds]
-    assert peers.waiting([seconds, faster]) == peers.waiting([seconds, seconds]) == 1.0
-    assert peers.waiting([[3.0, 1.0, 1.0], [1.0, 1.0, 3.0]]) == 7 / 5
 
 
 @pytest.mark.parametrize(("factor", "right"), [(1.0, True), (1.01, False)])

@@ -38,7 +38,7 @@ from mxdp.experiments.automatic_parallelism.products import (
 )
 from mxdp.experiments.devices import devices_of, timed
 from mxdp.experiments.environments import STOCK, workers
-from mxdp.experiments.lab import Case, Work, largest
+from mxdp.experiments.lab import Case, Work
 
 SOURCE = "Dive into Deep Learning, 'Automatic Parallelism'"
 COMPARED = "products, and every copy of them, against NumPy's products, exactly"
@@ -53,10 +53,8 @@ LITTLE = dict(size=64, products=2, run_seconds=0.001, nbytes=65536)
 SLIDES, INDEPENDENT, CHAIN = "slides", "indep.", "chain"
 ENVIRONMENTS = {"stock": STOCK, "1 worker": workers(1), "2 workers": workers(2)}
 FIRST_COPIES, WARM_UP = 5, 5
-"""Copies of each result that are measured first, for an idea of what one costs; and products that warm up. The slides'
-size takes minutes, so not all of them do."""
-RECORDED = {CHAIN: list(ENVIRONMENTS), INDEPENDENT: ["2 workers"], SLIDES: ["stock", "2 workers"]}
-"""The work and the environments of which both without a wait between are recorded."""
+"""Copies of each result that are measured first, for an idea of what one costs; and products that warm up: not all of
+them, since the slides' size takes minutes."""
 
 
 def cases(s):
@@ -145,9 +143,10 @@ def set_up(case, s):
     del pages
     seconds_of_parts(job(min(WARM_UP, count)))
     jobs: list = []
-    record = (lambda: both(jobs[0])) if case.under in RECORDED[case.work] else None
     facts = dict(products=count, width=width, copies=copies)
-    return Work(measure, [device, host], record, lambda: jobs.append(job(count)), {"rate": rate}, **facts)
+    return Work(
+        measure, [device, host], lambda: both(jobs[0]), lambda: jobs.append(job(count)), {"rate": rate}, **facts
+    )
 
 
 def _job(case, lefts, w, host, landed):
@@ -196,13 +195,11 @@ def balanced(seconds, nbytes, products, rate, device, host):
 def tell(t, s):
     for row in t.rows:
         row.in_turn = row.run_seconds + row.copy_seconds
-        row.over_longer = row.seconds / largest([row.run_seconds, row.copy_seconds])
         row.over_sum = row.seconds / row.in_turn
     t.column("copies", about="how many times each result is copied")
     t.column("run_seconds", "run", scale=1e3, about="the products alone, in ms")
     t.column("copy_seconds", "copy", scale=1e3, about="the copies of their results alone")
     t.column("seconds", "both", scale=1e3, about="both with no wait between")
-    t.column("over_longer", "/longer", ".2f", about="both over the longer of the two (1: the other is hidden)")
     t.column("over_sum", "/sum", ".2f", about="both over their sum (1: nothing is hidden, 0.5: all that can be)")
     t.column("beside", form=".0%", about="the share of a timeline in which products and copies run at the same time")
     t.note(
@@ -211,7 +208,6 @@ def tell(t, s):
         "one before. stock: MXNet's own settings."
     )
     t.bars("over_sum", "", title="Both over their sum", colour="work")
-    t.bars("over_longer", "", title="Both over the longer of the two", colour="work")
     one, two = (t.one(work=CHAIN, under=under) for under in ("1 worker", "2 workers"))
     t.claim(
         "With a free worker, a chain of products and the copies of its results take at most 0.75 of the sum of their "

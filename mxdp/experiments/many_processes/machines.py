@@ -42,12 +42,8 @@ def oracle(case, s):
 def set_up(case, s):
     """A round is some steps of training."""
     rank = TrainingRank(case, s)
-
-    def train():
-        rank.train(s.steps)
-
-    train()
-    return Work(train, rank.devices, data=rank.dataset.name)
+    rank.train(s.steps)
+    return Work(lambda: rank.train(s.steps), rank.devices, data=rank.dataset.name)
 
 
 def tell(t, s):

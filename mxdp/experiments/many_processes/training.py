@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any, Callable, Iterator, List, Sequence, Tuple
 
 import numpy as onp
@@ -15,7 +14,7 @@ from mxdp.experiments.lab import Case, Settings
 from mxdp.experiments.many_processes.exchanges import join
 from mxdp.experiments.oracle import tolerances_of
 from mxdp.scratch import get_params, init_lenet
-from mxdp.training import RUN_AHEAD, TrainStep, plain_step, train_steps
+from mxdp.training import TrainStep, plain_step, train_steps
 
 STEPS = 3
 """That are compared with the serial run."""
@@ -34,19 +33,10 @@ class TrainingRank:
         self.sync = self._sync(self._replicas)
         self.step = TrainStep(self._replicas, self.devices, s.lr, self.sync)
 
-    def train(self, steps: int) -> List[float]:
-        """``steps`` steps of training, to their end. Returns how many seconds the devices took for each of them, but
-        for the first one and the last ``RUN_AHEAD + 1``."""
-        pushed: List[float] = []
-
-        def step(X: HostArray, y: HostArray, samples: int) -> List[NDArray]:
-            pushed.append(time.perf_counter())  # as soon as the step RUN_AHEAD + 1 before this one is done
-            return self.step(X, y, samples)
-
-        self.steps(self._stream.take(steps * self.batch_size), step)
+    def train(self, steps: int) -> None:
+        """``steps`` steps of training, to their end."""
+        self.steps(self._stream.take(steps * self.batch_size), self.step)
         npx.waitall()
-        done = pushed[RUN_AHEAD + 1 :]
-        return [end - start for start, end in zip(done, done[1:])]
 
     def steps(self, batches: Any, step: Callable[..., List[NDArray]]) -> List[NDArray]:
         """Train on whole batches, of which this rank takes its part."""
