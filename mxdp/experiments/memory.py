@@ -53,7 +53,7 @@ class Peak:
         give_back()
         try:
             self._clear.write_text(RESET_PEAK)
-            self._start = status_bytes("VmRSS")
+            self._start = _status("VmRSS")
         except OSError:
             self._start = self._most = self._process.memory_info().rss
             self._sampler = threading.Thread(target=self._look, daemon=True)
@@ -68,7 +68,7 @@ class Peak:
             self._sampler.join()
             peak = max(self._most, self._process.memory_info().rss)
         else:
-            peak = status_bytes("VmHWM")
+            peak = _status("VmHWM")
         self.bytes = max(0, peak - self._start)
 
     def _look(self) -> None:
@@ -76,7 +76,7 @@ class Peak:
             self._most = max(self._most, self._process.memory_info().rss)
 
 
-def status_bytes(name: str) -> int:
+def _status(name: str) -> int:
     """Bytes of this process, by the system's name for them."""
     found = re.search(rf"^{name}:\s+(\d+) kB", STATUS.read_text(), re.M)
     assert found is not None

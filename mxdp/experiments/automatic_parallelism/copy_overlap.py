@@ -16,14 +16,14 @@ On a CPU one copy is short beside a product. So each result is copied until copy
 overlapping saves the most, half of the sum.
 
 On a GPU, copies have a thread and a stream of their own, but copies to pageable memory, as in the slides, are
-synchronous. In stock settings a copy goes into memory fresh from the system, which makes it slower here.
+synchronous.
 """
 
-from functools import lru_cache, partial
+from functools import lru_cache
 from math import isqrt
 
 from mxdp import memory
-from mxdp.backend import mx, np, npx
+from mxdp.backend import mx, np
 from mxdp.engine import prepare
 from mxdp.errors import plural
 from mxdp.experiments.automatic_parallelism.products import (
@@ -37,7 +37,7 @@ from mxdp.experiments.automatic_parallelism.products import (
     whole_factors,
 )
 from mxdp.experiments.devices import devices_of, timed
-from mxdp.experiments.environments import STOCK, workers
+from mxdp.experiments.environments import workers
 from mxdp.experiments.lab import Case, Work
 
 SOURCE = "Dive into Deep Learning, 'Automatic Parallelism'"
@@ -51,7 +51,7 @@ PRESETS = {
 }
 LITTLE = dict(size=64, products=2, run_seconds=0.001, nbytes=65536)
 SLIDES, INDEPENDENT, CHAIN = "slides", "indep.", "chain"
-ENVIRONMENTS = {"stock": STOCK, "1 worker": workers(1), "2 workers": workers(2)}
+ENVIRONMENTS = {"1 worker": workers(1), "2 workers": workers(2)}
 FIRST_COPIES, WARM_UP = 5, 5
 """Copies of each result that are measured first, for an idea of what one costs; and products that warm up: not all of
 them, since the slides' size takes minutes."""
@@ -73,8 +73,8 @@ def expect(s, cores):
     )
 
 
-class KeptArrays:
-    """Products, and copies of their results, on arrays that are kept: ``landed[i]`` are the targets for result i.
+class Job:
+    """Products, and copies of their results: ``landed[i]`` are the targets for result i.
 
     If all targets are one array, one copy runs at a time, as over one bus.
     """
@@ -89,28 +89,18 @@ class KeptArrays:
         for call in self._copies:
             call()
 
-
-class FreshArrays:
-    """The slides' code: each product and each copy makes an array of its own when it is pushed."""
-
-    def __init__(self, lefts, w, host):
-        self._lefts, self._w, self._host = lefts, w, host
-
-    def run(self):
-        """The slides' ``run``."""
-        self.results = [np.dot(left, self._w) for left in self._lefts]
-
-    def copy(self):
-        """The slides' ``copy_to_cpu``. The results may still be under way."""
-        self.landed = [[y.copyto(self._host)] for y in self.results]
+    def both(self):
+        """Push the products and the copies, with no wait between."""
+        self.run()
+        self.copy()
 
 
 def oracle(case, s):
-    """Four products; where the arrays are kept, three copies of each result."""
+    """Four products, and three copies of each result."""
     device, host = places(case, s)
     lefts, w = whole_factors(4, device, s.seed)
-    job = _job(case, lefts, w, host, [[np.zeros(w.shape, ctx=host) for _ in range(3)] for _ in lefts])
-    both(job)
+    job = Job(lefts, w, case.work == CHAIN, [[np.zeros(w.shape, ctx=host) for _ in range(3)] for _ in lefts])
+    job.both()
     found = [(result, *landed) for result, landed in zip(job.results, job.landed)]
     return compared(found, lefts, w, case.work == CHAIN)
 
@@ -124,46 +114,30 @@ def set_up(case, s):
         copies = 1
     else:
         height, width, copies = balanced(s.run_seconds / s.products, s.nbytes, s.products, rate, device, host)
-    # As many as fit into half of the free memory, with their results and a copy of each.
-    pair, room = 8 * height * width, min(map(memory.available_bytes, (device, host))) // 2
-    memory.check_fits(pair, device, limit=room)
-    count = min(s.products, room // pair)
+    # As many results as fit into half of the free memory.
+    nbytes, room = 4 * height * width, memory.available_bytes(device) // 2
+    memory.check_fits(nbytes, device, limit=room)
+    count = min(s.products, room // nbytes)
 
     def job(count):
         x, w = factors(height, width, device, s.seed)
-        return _job(case, [x] * count, w, host, [[np.zeros(x.shape, ctx=host)] * copies] * count)
+        return Job([x] * count, w, case.work == CHAIN, [[np.zeros(x.shape, ctx=host)] * copies] * count)
 
     def measure():  # the cases share one process, so none may hold memory while another is measured
         run, copy, together = seconds_of_parts(job(count))
         return together, {"run_seconds": run, "copy_seconds": copy}
 
-    # This process gets the memory for results and copies before it is measured; it is free again then.
-    pages = [np.zeros((height, width), ctx=place) for place in (device, host) for _ in range(count)]
-    npx.waitall()
-    del pages
     seconds_of_parts(job(min(WARM_UP, count)))
     jobs: list = []
     facts = dict(products=count, width=width, copies=copies)
     return Work(
-        measure, [device, host], lambda: both(jobs[0]), lambda: jobs.append(job(count)), {"rate": rate}, **facts
+        measure, [device, host], lambda: jobs[0].both(), lambda: jobs.append(job(count)), {"rate": rate}, **facts
     )
-
-
-def _job(case, lefts, w, host, landed):
-    return FreshArrays(lefts, w, host) if case.work == SLIDES else KeptArrays(lefts, w, case.work == CHAIN, landed)
-
-
-def both(job):
-    """Push the products and the copies, with no wait between."""
-    job.run()
-    job.copy()
 
 
 def seconds_of_parts(job):
     """Of the products alone, then of the copies alone, and of both with no wait between; each waited for."""
-    run, copy = timed(job.run), timed(job.copy)
-    job.results, job.landed = [], []  # fresh arrays are free again: the next ones need as much memory
-    return run, copy, timed(partial(both, job))
+    return timed(job.run), timed(job.copy), timed(job.both)
 
 
 def places(case, s):
@@ -186,7 +160,7 @@ def balanced(seconds, nbytes, products, rate, device, host):
     height, copies = elements // width, FIRST_COPIES
     for _ in range(2):
         x, w = factors(height, width, device, 0)
-        job = KeptArrays([x] * products, w, True, [[np.zeros(x.shape, ctx=host)] * copies] * products)
+        job = Job([x] * products, w, True, [[np.zeros(x.shape, ctx=host)] * copies] * products)
         run, away = map(min, zip(*[(timed(job.run), timed(job.copy)) for _ in range(2)]))
         copies = max(1, round(run * copies / away))
     return height, width, copies
@@ -205,7 +179,7 @@ def tell(t, s):
     t.note(
         "slides: independent products of square matrices, each result copied once; indep.: products of tall matrices, "
         "each result copied until copying takes as long as the product; chain: the same, but each product needs the "
-        "one before. stock: MXNet's own settings."
+        "one before."
     )
     t.bars("over_sum", "", title="Both over their sum", colour="work")
     one, two = (t.one(work=CHAIN, under=under) for under in ("1 worker", "2 workers"))
