@@ -103,7 +103,8 @@ def test_a_loaders_part_of_a_batch_counts_for_what_it_is(size, right):
 def test_stored_pictures_are_decoded_as_they_were(scale):
     split = load("synthetic").take(12, 1).train
     numbers = np.array([7, 0, 7, 11])
-    found = loader.Stored(split, scale).decode(numbers)
+    pictures = loader.stored(split, scale)
+    found = loader.decoded([pictures[number] for number in numbers], scale)
     assert (found.dtype, found.shape) == (np.float32, (4, 1, 28, 28))
     assert np.abs(found - np.rint(split.X[numbers] * 255) / 255).max() < 1e-6
 
@@ -256,14 +257,14 @@ MADE = {
         (TrainingRank, None),
         (GluonRank, None),
         (loader.LoadingRank, None),
-        *((loader.LoadingRank, part) for part in ("all", "compute", "exchange")),
+        *((loader.LoadingRank, part) for part in ("all", "compute")),
     ],
 )
 def test_what_a_process_is_timed_for_is_done_when_it_returns(monkeypatch, kind, part):
     """The last thing that it does is to wait: whatever it pushed has ended."""
     done, rank = [], MADE[kind]()
     monkeypatch.setattr(npx, "waitall", lambda usual=npx.waitall: (usual(), done.append("waited")))
-    for name in ("step", "computing", "sync"):
+    for name in ("step", "computing"):
         if hasattr(rank, name):
             usual = getattr(rank, name)
             monkeypatch.setattr(rank, name, lambda *given, usual=usual: (done.append("pushed"), usual(*given))[1])

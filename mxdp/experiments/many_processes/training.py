@@ -30,8 +30,7 @@ class TrainingRank:
         self.dataset = load(s.data, s.data_dir, seed=s.seed)
         self._stream = Stream(self.dataset.train, self.batch_size, s.seed)
         self._replicas = self._copies(init_lenet(s.seed))
-        self.sync = self._sync(self._replicas)
-        self.step = TrainStep(self._replicas, self.devices, s.lr, self.sync)
+        self.step = TrainStep(self._replicas, self.devices, s.lr, self._sync(self._replicas))
 
     def train(self, steps: int) -> None:
         """``steps`` steps of training, to their end."""
