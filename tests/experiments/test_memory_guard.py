@@ -13,7 +13,7 @@ from mxdp.errors import MemoryShortage
 from mxdp.experiments.automatic_parallelism import memory_guard
 from mxdp.experiments.automatic_parallelism.memory_guard import BigResults, run, serial, slices_of
 from mxdp.experiments.lab.module import Settings
-from mxdp.experiments.memory import Peak
+from mxdp.experiments.memory import grown
 from mxdp.experiments.oracle import count
 from mxdp.experiments.timelines import recorded
 from mxdp.tracing import Timeline
@@ -88,11 +88,7 @@ def in_slices_it_takes_that_much_less():
 def the_bytes_are_what_a_job_takes():
     job = BigResults(size=1000, products=20)
     for pieces, at_once in (([(0, 20)], 20), ([(0, 10), (10, 20)], 10)):
-        found = []
-        for _ in range(3):
-            with Peak() as peak:
-                run(job, CPU, 0, pieces)
-            found.append(peak.bytes)
+        found = [grown(lambda pieces=pieces: run(job, CPU, 0, pieces)) for _ in range(3)]
         assert job.needed(at_once) * 0.9 < min(found) < job.needed(at_once) * 1.1
 
 

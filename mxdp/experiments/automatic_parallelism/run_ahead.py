@@ -17,7 +17,7 @@ from mxdp.datasets.synthetic import load_synthetic
 from mxdp.engine import CompletionEvent
 from mxdp.experiments.devices import devices_of, random_of, timed
 from mxdp.experiments.lab import Case, Work
-from mxdp.experiments.memory import Peak
+from mxdp.experiments.memory import grown
 from mxdp.scratch import get_params, init_lenet
 from mxdp.training import RUN_AHEAD, TrainStep
 
@@ -116,10 +116,13 @@ def _train(way, devices, s):
         return training.steps(stream.take(some), epoch_steps)
 
     def measure():
-        ahead = []
-        with Peak() as peak:
-            seconds = timed(lambda: ahead.append(train(EPOCHS * s.samples)))
-        return seconds, {"ahead": ahead[0], "peak_bytes": peak.bytes}
+        found = {}
+
+        def epochs():
+            found["seconds"] = timed(lambda: found.update(ahead=train(EPOCHS * s.samples)))
+
+        peak = grown(epochs)
+        return found.pop("seconds"), {**found, "peak_bytes": peak}
 
     train(s.samples)
     # In a few steps, waiting each epoch is the same as never waiting.
