@@ -58,7 +58,6 @@ def tell(t, s):
     t.column("step_ms", "ms/step", ".1f")
     t.column("of_alone", form=".2f", spread=True, about="over the time of as many processes that exchange nothing")
     t.column("of_one", "of one process", ".2f", spread=True, about="over that of one process with as many devices")
-    t.column("processes")
     t.note(
         "A round is some steps of LeNet. All rows have the same batch, so each of k devices has a k-th of it. "
         "dist_sync has a server process beside the workers. Horovod averages over processes by default; here it sums, "

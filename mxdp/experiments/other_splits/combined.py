@@ -12,7 +12,6 @@ from mxdp.experiments.lab import Case, smallest
 from mxdp.experiments.other_splits import split, strategies
 from mxdp.experiments.other_splits.split import COMBINED, GROUPS, NETS, SERIAL, numbers_of
 from mxdp.experiments.other_splits.steps import tell_steps
-from mxdp.experiments.show.style import number
 
 SOURCE = "Narayanan et al., 'Efficient Large-Scale Language Model Training on GPU Clusters', SC 2021"
 COMPARED = split.COMPARED
@@ -40,16 +39,11 @@ def cases(s):
 
 
 def expect(s, cores):
-    said = []
-    for net, samples in _batches(s)[:-1]:
-        for n in _divisible(s):
-            params, _ = numbers_of(net, s.units)
-            alone, both = (number(8e-6 * params * spanned) for spanned in (n - 1, GROUPS + n // GROUPS - 2))
-            said.append(
-                f"{NETS[net]}, batch {samples}, {n} devices: data parallelism or layerwise partitioning alone moves "
-                f"{alone} MB, both together {both} MB."
-            )
-    return " ".join(said) or TOO_FEW
+    n = max(_divisible(s), default=0)
+    if not n:
+        return TOO_FEW
+    part = (GROUPS + n // GROUPS - 2) / (n - 1)
+    return f"Where each split alone moves as much, both on {GROUPS} x {n // GROUPS} devices move {part:.2f} of that."
 
 
 def _divisible(s):

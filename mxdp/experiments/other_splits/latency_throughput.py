@@ -9,9 +9,8 @@ from mxdp.errors import plural
 from mxdp.experiments.devices import SEVERAL, devices_of, several, timed
 from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.other_splits import split
-from mxdp.experiments.other_splits.split import SplitNet, network, stage_cuts, workers
+from mxdp.experiments.other_splits.split import SplitNet, network, stage_cuts
 from mxdp.layers import forward, init
-from mxdp.parallel.stage_times import measure_stages
 from mxdp.plans.cost.simulate import pipeline_seconds
 from mxdp.plans.pipeline import inference
 
@@ -53,7 +52,7 @@ def oracle(case, s):
 
 
 def set_up(case, s):
-    """A round measures the stages alone, for the prediction, then one batch, then a stream of batches."""
+    """A round is one batch, then a stream of batches."""
     replicas, batch, stream = _replicas(case, s), case.batch, s.stream
     pipes = [replica.make() for replica in replicas]
     X, _ = replicas[0].batch(batch)
@@ -63,17 +62,10 @@ def set_up(case, s):
 
     for _ in range(2):
         send(stream)
-    # Each replica gets its share of the stream, and Python pushes to one replica after the other.
-    plan, cores = inference(case.stages, -(-stream // len(pipes))), workers(pipes[0].devices)
-    crowd = max(1.0, len(pipes) / cores)
 
     def one_round():
-        times = measure_stages(pipes[0], X, None)
         latency, seconds = timed(lambda: send(1)), timed(lambda: send(stream))
-        slowed = [crowd * stage for stage in times.forward]
-        expected = pipeline_seconds(plan, slowed, cores=cores, push=len(pipes) * times.push)
-        ratios = dict(answers_per_second=batch * stream / seconds, predicted_over_measured=expected / seconds)
-        return seconds, dict(ratios, latency_seconds=latency)
+        return seconds, dict(answers_per_second=batch * stream / seconds, latency_seconds=latency)
 
     return Work(one_round)
 
@@ -91,8 +83,6 @@ def tell(t, s):
     about = "the throughput: that of a stream of batches, with no wait between them"
     t.column("answers_per_second", "answers/s", about=about)
     t.column("answers_of_one", "of 1 dev.", ".2f", spread=True, about="the throughput over that of one device")
-    about = "the stream's predicted over its measured time, from those of the stages, each measured alone just before"
-    t.column("predicted_over_measured", "model", ".2f", about=about)
     t.note("With replicas, each device has the whole network, and they take turns.")
     most = max(s.batches)
     largest = t.find(batch=most)
