@@ -24,7 +24,6 @@ from mxdp.training import RUN_AHEAD, TrainStep
 SOURCE = "Dive into Deep Learning, 'Asynchronous Computation', exercises 1 and 2; '... Multiple GPUs', exercise 3"
 COMPARED = "parameters after 6 steps: bits as with a wait at each, values as on one device; products; sums"
 TOGETHER = True
-SLIDE_PANEL = 1
 PRESETS = {
     "quick": dict(devices=[2], additions=10_000, timeout=120.0, batch_size=64, samples=896, size=768, products=10),
     "full": dict(devices=[2], additions=10_000, timeout=1800.0, batch_size=256, samples=3584, size=1000, products=10),
@@ -188,8 +187,8 @@ def tell(t, s):
         "products. The last rows: y = x + 1, many times."
     )
     trained, steps = [row for row in t.rows if row.get("wait")], EPOCHS * -(-s.samples // s.batch_size)
-    t.bars(unit="ms", scale=1e3 / steps, title="Time of a step", rows=trained)
     t.bars("peak_bytes", "MB", 1e-6, title="Memory at the worst moment", rows=trained)
+    t.bars(unit="ms", scale=1e3 / steps, title="Time of a step", rows=trained)
     peak = bounded.peak_bytes / never.peak_bytes
     t.claim(
         "Bounded to two steps ahead, training takes at most 1.1 times as long as without any wait.",
