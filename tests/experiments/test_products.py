@@ -5,7 +5,6 @@ import pytest
 
 from mxdp.backend import mx, np
 from mxdp.experiments import oracle
-from mxdp.experiments.automatic_parallelism import products
 from mxdp.experiments.automatic_parallelism.products import Products, compared, factors, whole_factors
 
 CPU = mx.cpu(0)
@@ -64,15 +63,3 @@ def test_factors_can_be_multiplied_for_ever():
     for _ in range(500):
         y = np.dot(y, w)
     assert 0.0 < float(y.min()) <= float(y.max()) <= 1.0 + 1e-3
-
-
-def test_the_side_follows_the_rate():
-    assert products.square_side(0.008, 1e9) == 200
-    assert products.square_side(0.008, 1.1e9) == 200  # 206.5
-    assert products.square_side(1e-12, 1e9) == 20
-
-
-def test_the_rate_is_multiply_adds_over_the_best_time(monkeypatch):
-    times = iter([3.0, 0.5, 2.0, 1.0])
-    monkeypatch.setattr(products, "timed", lambda push: next(times))
-    assert products.rate_of(CPU) == 10 * 256**3 / 0.5

@@ -20,22 +20,12 @@ synchronous.
 """
 
 from functools import lru_cache
-from math import isqrt
 
 from mxdp import memory
 from mxdp.backend import mx, np
 from mxdp.engine import prepare
 from mxdp.errors import plural
-from mxdp.experiments.automatic_parallelism.products import (
-    SLIDES_PRODUCTS,
-    Products,
-    compared,
-    factors,
-    rate_of,
-    size_in_words,
-    square_side,
-    whole_factors,
-)
+from mxdp.experiments.automatic_parallelism.products import SLIDES, Products, compared, factors, whole_factors
 from mxdp.experiments.devices import devices_of, timed
 from mxdp.experiments.environments import workers
 from mxdp.experiments.lab import Case, Work
@@ -43,14 +33,13 @@ from mxdp.experiments.lab import Case, Work
 SOURCE = "Dive into Deep Learning, 'Automatic Parallelism'"
 COMPARED = "products, and every copy of them, against NumPy's products, exactly"
 TOGETHER = True
-# Without a size, products are scaled to the machine, by the rate of small ones: all take `run_seconds`.
-# The slides' own work (`size = 4000` in a preset) is hours on a CPU.
+# Tall results have `nbytes` and `width` columns. The slides' own work (`size = 4000` in a preset) is hours on a CPU.
 PRESETS = {
-    "quick": dict(products=SLIDES_PRODUCTS, timeout=120.0, size=None, run_seconds=0.08, nbytes=1 << 22),
-    "full": dict(products=SLIDES_PRODUCTS, timeout=600.0, size=512, run_seconds=0.1, nbytes=8_000_000),
+    "quick": dict(products=50, timeout=120.0, size=400, nbytes=1 << 22, width=56),
+    "full": dict(products=50, timeout=600.0, size=512, nbytes=8_000_000, width=40),
 }
-LITTLE = dict(size=64, products=2, run_seconds=0.001, nbytes=65536)
-SLIDES, INDEPENDENT, CHAIN = "slides", "indep.", "chain"
+LITTLE = dict(size=64, products=2, nbytes=65536, width=16)
+SQUARE, INDEPENDENT, CHAIN = "slides", "indep.", "chain"
 ENVIRONMENTS = {"1 worker": workers(1), "2 workers": workers(2)}
 FIRST_COPIES, WARM_UP = 5, 5
 """Copies of each result that are measured first, for an idea of what one costs; and products that warm up: not all of
@@ -58,7 +47,7 @@ them, since the slides' size takes minutes."""
 
 
 def cases(s):
-    for work in (SLIDES, INDEPENDENT, CHAIN):
+    for work in (SQUARE, INDEPENDENT, CHAIN):
         for under, environment in ENVIRONMENTS.items():
             yield Case(f"{work}, {under}", environment=environment, work=work, under=under)
 
@@ -108,12 +97,10 @@ def oracle(case, s):
 def set_up(case, s):
     """A round: the products alone, the copies alone, then both with no wait between, whose time counts."""
     device, host = places(case, s)
-    rate = case.get("rate") or rate_of(device)
-    if case.work == SLIDES:
-        height = width = s.size or square_side(s.run_seconds / s.products, rate)
-        copies = 1
-    else:
-        height, width, copies = balanced(s.run_seconds / s.products, s.nbytes, s.products, rate, device, host)
+    height, width, copies = s.size, s.size, 1
+    if case.work != SQUARE:
+        height, width = max(1, s.nbytes // 4 // s.width), s.width
+        copies = balanced(height, width, s.products, device, host)
     # As many results as fit into half of the free memory.
     nbytes, room = 4 * height * width, memory.available_bytes(device) // 2
     memory.check_fits(nbytes, device, limit=room)
@@ -129,9 +116,13 @@ def set_up(case, s):
 
     seconds_of_parts(job(min(WARM_UP, count)))
     jobs: list = []
-    facts = dict(products=count, width=width, copies=copies)
     return Work(
-        measure, [device, host], lambda: jobs[0].both(), lambda: jobs.append(job(count)), {"rate": rate}, **facts
+        measure,
+        [device, host],
+        record=lambda: jobs[0].both(),
+        prepare=lambda: jobs.append(job(count)),
+        products=count,
+        copies=copies,
     )
 
 
@@ -147,23 +138,20 @@ def places(case, s):
 
 
 @lru_cache(maxsize=None)
-def balanced(seconds, nbytes, products, rate, device, host):
-    """(height, width, copies): tall matrices, with results of ``nbytes`` whose product takes about ``seconds`` at
-    ``rate`` multiply-adds a second. Each result is copied (at least once) until copying takes as long as the product,
-    measured with ``products``.
+def balanced(height, width, products, device, host):
+    """How often each result is copied (at least once) so that copying takes as long as the product, measured with
+    ``products``.
 
     With large results there are few copies to push: Python needs a core for that, too. The cases of a process share the
     answer, so that they do equal work.
     """
-    elements = max(1, nbytes // 4)
-    width = max(1, min(8 * round(seconds * rate / elements / 8), isqrt(elements)))
-    height, copies = elements // width, FIRST_COPIES
+    copies = FIRST_COPIES
     for _ in range(2):
         x, w = factors(height, width, device, 0)
         job = Job([x] * products, w, True, [[np.zeros(x.shape, ctx=host)] * copies] * products)
         run, away = map(min, zip(*[(timed(job.run), timed(job.copy)) for _ in range(2)]))
         copies = max(1, round(run * copies / away))
-    return height, width, copies
+    return copies
 
 
 def tell(t, s):
@@ -199,12 +187,12 @@ def tell(t, s):
         f"With two workers on a device, a chain of products and its copies take {two.over_sum:.2f} of the sum of their "
         f"times; with one worker, {one.over_sum:.2f}."
     )
-    slides = t.one(work=SLIDES, under="1 worker")
-    slides.size = slides.width
+    square = t.one(work=SQUARE, under="1 worker")
     t.explain(
         "Independent products fill both workers before the first copy can start: they and their copies take "
         f"{t.one(work=INDEPENDENT, under='2 workers').over_sum:.2f} of the sum. In the slides' own work, "
-        f"{size_in_words(slides, s)}, copies are {(slides.copy_seconds / slides.in_turn).median:.1%} of the sum. "
+        f"{square.products} products of {s.size} x {s.size} ({SLIDES}), copies are "
+        f"{(square.copy_seconds / square.in_turn).median:.1%} of the sum. "
         "On a GPU, the slides measured 0.12 s for the products, 2.16 s for the copies and 3.13 s for both: 1.37 of "
         "the sum."
     )
