@@ -10,7 +10,7 @@ from mxdp.errors import MemoryShortage
 from mxdp.experiments.automatic_parallelism import copy_overlap
 from mxdp.experiments.automatic_parallelism.copy_overlap import Job, balanced
 from mxdp.experiments.automatic_parallelism.products import factors
-from mxdp.experiments.lab.module import Case, Question
+from mxdp.experiments.lab.module import Question
 from mxdp.experiments.oracle import count
 from mxdp.experiments.timelines import recorded
 from mxdp.tracing import Timeline

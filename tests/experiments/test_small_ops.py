@@ -10,8 +10,6 @@ from mxdp.experiments.automatic_parallelism.small_ops import COUNT, WAYS, Additi
 from mxdp.experiments.lab.module import Question
 from mxdp.experiments.lab.settings import resolve
 from mxdp.experiments.oracle import count
-from mxdp.experiments.timelines import recorded
-from mxdp.tracing import Timeline
 
 SETTINGS = little(Question(small_ops), kind="cpu", sizes=[4, 4096, 1 << 20])
 CASES = {case.label: case for case in small_ops.cases(SETTINGS)}
@@ -62,24 +60,6 @@ def test_a_round_measures_every_way_on_its_devices(monkeypatch):
     assert more["calls_us"] == pytest.approx(60 / COUNT)
     assert more["calls_push_us"] == pytest.approx(30 / COUNT)
     assert more["ready_two_devices_us"] == pytest.approx(240 / COUNT)
-
-
-@pytest.mark.parametrize(
-    ("label", "ways"),
-    [
-        ("1 worker, 4 bytes", ["calls", "ready", "calls+", "ready+"]),
-        ("2 workers, 1 MiB", None),
-    ],
-)
-def test_a_group_in_each_way_is_recorded(label, ways):
-    ready = small_ops.set_up(CASES[label], SETTINGS)
-    assert (ready.record is not None) is (ways is not None)
-    if ways:
-        ready.prepare()
-        timeline = Timeline.from_json(recorded(ready.record, ready.devices)["timeline"])
-        assert [event.name for event in timeline.events if event.kind == "section"] == ways
-        assert sum(event.kind == "compute" for event in timeline.lanes["cpu(1)"]) == COUNT  # half of two groups
-        assert timeline.python("section")[-1][1] <= timeline.length
 
 
 @pytest.mark.parametrize("nbytes", [4, 40])

@@ -9,7 +9,7 @@ c; below that only cheaper calls pay. Operator i adds i to an array, into array 
 
 from functools import partial
 
-from mxdp.backend import devices, np, npx, upload
+from mxdp.backend import devices, np, upload
 from mxdp.engine import prepare
 from mxdp.errors import plural, size
 from mxdp.experiments.devices import mean_seconds
@@ -17,7 +17,6 @@ from mxdp.experiments.environments import workers
 from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.oracle import whole_numbers
 from mxdp.experiments.show import style
-from mxdp.tracing import section
 
 SOURCE = "Dive into Deep Learning, 'Automatic Parallelism', exercise 2"
 COMPARED = "every way's sums, against NumPy's, exactly"
@@ -32,9 +31,8 @@ CHECKS = {
 }
 COUNT = 30
 """Operators in a group."""
-COMPARED_BYTES, LARGE = 1 << 18, 1 << 18
-"""Bytes of the largest arrays that are compared with NumPy's: a group has 30 of them, and there are many groups. A
-group is recorded in every way with the smallest size and the one nearest to ``LARGE``."""
+COMPARED_BYTES = 1 << 18
+"""Bytes of the largest arrays that are compared with NumPy's: a group has 30 of them, and there are many groups."""
 ONE, TWO = "1 worker", "2 workers"
 BOTH = "_two_devices"
 WAYS = {ONE: ("calls", "ready", f"calls{BOTH}", f"ready{BOTH}"), TWO: ("calls", "ready")}
@@ -97,31 +95,17 @@ def oracle(case, s):
 
 def set_up(case, s):
     """A round times a group in every way, on arrays of its own."""
-    ways = WAYS[case.under]
 
     def measure():
         found = {}
-        for way in ways:
+        for way in WAYS[case.under]:
             additions, call = _additions(way, case.bytes, s)
             pushed, done = mean_seconds(additions.ways[call], s.round_seconds)
             del additions  # the cases share one process, so none may hold memory while another is measured
             found.update({f"{way}_us": 1e6 * done / COUNT, f"{way}_push_us": 1e6 * pushed / COUNT})
         return found["calls_us"] / 1e6, found
 
-    made = {}
-
-    def push():
-        for way, (additions, call) in made.items():
-            with section(way.replace(BOTH, "+")):  # named as its column is
-                additions.ways[call]()
-                npx.waitall()
-
-    recorded = case.bytes in (min(s.sizes), min(s.sizes, key=lambda nbytes: abs(nbytes - LARGE)))
-
-    def prepare_all():
-        made.update({way: _additions(way, case.bytes, s) for way in ways})
-
-    return Work(measure, devices(2, s.kind), record=recorded and push, prepare=prepare_all)
+    return Work(measure, devices(2, s.kind))
 
 
 def _additions(way, nbytes, s):
