@@ -8,7 +8,7 @@ from mxdp.backend import mx, np
 from mxdp.engine import prepare
 from mxdp.errors import MemoryShortage
 from mxdp.experiments.automatic_parallelism import copy_overlap
-from mxdp.experiments.automatic_parallelism.copy_overlap import Job, balanced
+from mxdp.experiments.automatic_parallelism.copy_overlap import CopiedProducts, balanced
 from mxdp.experiments.automatic_parallelism.products import factors
 from mxdp.experiments.lab.module import Question
 from mxdp.experiments.oracle import count
@@ -33,26 +33,26 @@ def test_the_oracle_compares_every_result_and_every_copy(label):
 
 def copy_the_one_before(lefts, w, chain, landed):
     """Each copy is of the result before: what happens if a copy doesn't wait for its own."""
-    job = Job(lefts, w, chain, landed)
+    job = CopiedProducts(lefts, w, chain, landed)
     before = [job.results[0], *job.results[:-1]]
     job._copies = [prepare("_copyto", [y], target) for y, own in zip(before, landed) for target in own]
     return job
 
 
 def leave_out_a_copy(lefts, w, chain, landed):
-    job = Job(lefts, w, chain, landed)
+    job = CopiedProducts(lefts, w, chain, landed)
     job._copies.pop(4)
     return job
 
 
 def restart_the_chain(lefts, w, chain, landed):
-    return Job(lefts, w, not chain, landed)
+    return CopiedProducts(lefts, w, not chain, landed)
 
 
 @pytest.mark.parametrize("fault", [copy_the_one_before, leave_out_a_copy, restart_the_chain])
 @pytest.mark.parametrize("label", ["chain, 1 worker", "indep., 1 worker", "slides, 1 worker"])
 def test_the_oracle_catches(fault, label, monkeypatch):
-    monkeypatch.setattr(copy_overlap, "Job", fault)
+    monkeypatch.setattr(copy_overlap, "CopiedProducts", fault)
     assert count(copy_overlap.oracle(CASES[label], SETTINGS))[1] > 900
 
 
@@ -71,7 +71,7 @@ def test_a_round_is_products_then_copies_then_both_each_waited_for(label, monkey
             self.run()
             self.copy()
 
-    monkeypatch.setattr(copy_overlap, "Job", Watched)
+    monkeypatch.setattr(copy_overlap, "CopiedProducts", Watched)
     monkeypatch.setattr(copy_overlap, "timed", lambda push: (calls.append("|"), push(), float(len(calls)))[2])
     assert ready.round() == (7.0, {"run_seconds": 2.0, "copy_seconds": 4.0})
     assert calls == ["|", "run", "|", "copy", "|", "run", "copy"]
@@ -98,7 +98,7 @@ def test_both_without_a_wait_are_recorded(label):
 def test_copies_equal_the_results_and_are_elsewhere():
     x, w = factors(12, 5, HERE, seed=0)
     landed = [[np.zeros(x.shape, ctx=THERE) for _ in range(2)] for _ in range(3)]
-    job = Job([x] * 3, w, True, landed)
+    job = CopiedProducts([x] * 3, w, True, landed)
     job.both()
     assert len(job.results) == len(job.landed) == 3
     for result, copies in zip(job.results, job.landed):
@@ -125,7 +125,7 @@ def test_as_many_results_as_half_the_memory_has_room_for(room, fits, monkeypatch
 def test_balanced(product, copy, copies, monkeypatch):
     def timed(push):
         job = push.__self__
-        return copy * sum(map(len, job.landed)) if isinstance(job, Job) else product * len(job.results)
+        return copy * sum(map(len, job.landed)) if isinstance(job, CopiedProducts) else product * len(job.results)
 
     monkeypatch.setattr(copy_overlap, "timed", timed)
     assert balanced(10, 10, 3, HERE, THERE) == copies

@@ -52,43 +52,27 @@ def test_a_few_steps_are_recorded(way, waits):
         assert {event.kind for event in events if event.name == "mxdp job"} == {"engine"}
 
 
-@pytest.fixture
-def waited(monkeypatch):
-    """What a policy waits for, step by step, without a wait."""
-    happened = []
-    monkeypatch.setattr(npx, "waitall", lambda: happened.append("all"))
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("never", []), ("each epoch", [3, 6]), ("each step", [1, 2, 3, 4, 5, 6]), (BOUNDED, [])],  # the step itself waits
+)
+def test_after_which_steps_each_way_waits(name, expected, monkeypatch):
+    made, waited = [], []
 
     class Step:
         ahead = 0
 
         def __init__(self, *more, run_ahead):
-            by_step.append(run_ahead)
+            assert (run_ahead == RUN_AHEAD) == (name == BOUNDED)
 
         def __call__(self, X, y):
-            by_step.append(list(happened))
-            happened.clear()
+            made.append(X)
 
-    by_step = []
     monkeypatch.setattr(run_ahead, "TrainStep", Step)
-
-    def steps(way, count):
-        Training([], 0, way).steps([(0, 0)] * count, epoch_steps=3)
-        return [*by_step[2:], happened]
-
-    return steps
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("never", [[], [], [], [], [], []]),
-        ("each epoch", [[], [], ["all"], [], [], ["all"]]),
-        ("each step", [["all"]] * 6),
-        (BOUNDED, [[], [], [], [], [], []]),  # the step waits by itself
-    ],
-)
-def test_what_each_way_waits_for(waited, name, expected):
-    assert waited(name, 6) == expected
+    training = Training([], 0, name)
+    monkeypatch.setattr(npx, "waitall", lambda: waited.append(len(made)))
+    training.steps([(0, 0)] * 6, epoch_steps=3)
+    assert waited == expected
 
 
 @pytest.mark.parametrize(("way", "most"), [("never", 6), (BOUNDED, RUN_AHEAD + 1), ("each step", 1)])

@@ -62,7 +62,7 @@ def expect(s, cores):
     )
 
 
-class Job:
+class CopiedProducts:
     """Products, and copies of their results: ``landed[i]`` are the targets for result i.
 
     If all targets are one array, one copy runs at a time, as over one bus.
@@ -88,7 +88,7 @@ def oracle(case, s):
     """Four products, and three copies of each result."""
     device, host = places(case, s)
     lefts, w = whole_factors(4, device, s.seed)
-    job = Job(lefts, w, case.work == CHAIN, [[np.zeros(w.shape, ctx=host) for _ in range(3)] for _ in lefts])
+    job = CopiedProducts(lefts, w, case.work == CHAIN, [[np.zeros(w.shape, ctx=host) for _ in range(3)] for _ in lefts])
     job.both()
     found = [(result, *landed) for result, landed in zip(job.results, job.landed)]
     return compared(found, lefts, w, case.work == CHAIN)
@@ -108,7 +108,7 @@ def set_up(case, s):
 
     def job(count):
         x, w = factors(height, width, device, s.seed)
-        return Job([x] * count, w, case.work == CHAIN, [[np.zeros(x.shape, ctx=host)] * copies] * count)
+        return CopiedProducts([x] * count, w, case.work == CHAIN, [[np.zeros(x.shape, ctx=host)] * copies] * count)
 
     def measure():  # the cases share one process, so none may hold memory while another is measured
         run, copy, together = seconds_of_parts(job(count))
@@ -148,7 +148,7 @@ def balanced(height, width, products, device, host):
     copies = FIRST_COPIES
     for _ in range(2):
         x, w = factors(height, width, device, 0)
-        job = Job([x] * products, w, True, [[np.zeros(x.shape, ctx=host)] * copies] * products)
+        job = CopiedProducts([x] * products, w, True, [[np.zeros(x.shape, ctx=host)] * copies] * products)
         run, away = map(min, zip(*[(timed(job.run), timed(job.copy)) for _ in range(2)]))
         copies = max(1, round(run * copies / away))
     return copies

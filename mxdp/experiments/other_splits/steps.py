@@ -1,10 +1,9 @@
 """Steps of a network that is split: timed, predicted and told of.
 
 The prediction takes the time of each layer, measured alone on one device, and divides it as the strategy does: the
-largest part counts, and a layer that is not divided counts whole. Two splits at once divide it twice. It adds the bytes
-moved over the measured link (each device sends its share at the same time as the others), and the SGD step of all
-parameters that a device has. A pipeline's plan is simulated. For the other strategies, waiting between devices is left
-out.
+largest part counts, and a layer that is not divided counts whole. It adds the bytes moved over the measured link (each
+device sends its share at the same time as the others), and the SGD step of all parameters that a device has. A
+pipeline's plan is simulated. For the others, waiting between devices is left out. Two splits at once aren't predicted.
 """
 
 from __future__ import annotations
@@ -57,11 +56,12 @@ def set_up_steps(split: SplitNet, samples: int, steps: int, **more: Any) -> Work
     rounds = itertools.count()
 
     def one_round() -> Tuple[float, Mapping[str, Any]]:
-        number = next(rounds)
-        layers, update = measured_work(split.net, split.shape, split.devices[0], samples, split.seed, number)
-        link = _link(tuple(split.devices[:2]), split.seed, number)
-        predicted = predict_step(split, made, samples, layers, update, link.beta)
-        return timed(lambda: run(steps)) / steps, {**numbers, "predicted_seconds": predicted}
+        if split.strategy not in COMBINED:
+            number = next(rounds)
+            layers, update = measured_work(split.net, split.shape, split.devices[0], samples, split.seed, number)
+            link = _link(tuple(split.devices[:2]), split.seed, number)
+            numbers["predicted_seconds"] = predict_step(split, made, samples, layers, update, link.beta)
+        return timed(lambda: run(steps)) / steps, dict(numbers)
 
     return Work(one_round, split.devices)
 
@@ -91,23 +91,20 @@ def predict_step(
     n, cores = len(split.devices), cores or process.cores()
     crowd = n / min(n, cores)
     sent = float(made.bytes_moved(samples) / n * beta)
-    groups = made.groups if split.strategy in COMBINED else [made]
-    one, shard = groups[0], -(-samples // len(groups)) / samples
-    work = [layer.seconds * shard for layer in layers]
-    if split.strategy.endswith("pipeline"):
+    work = [layer.seconds for layer in layers]
+    if split.strategy == "pipeline":
         there, back = (
             [
-                sum(getattr(layer, way) for layer in layers[start:stop]) * shard / one.plan.micro_batches
-                for start, stop in pieces(len(work), one.cuts)
+                sum(getattr(layer, way) for layer in layers[start:stop]) / made.plan.micro_batches
+                for start, stop in pieces(len(work), made.cuts)
             ]
             for way in ("forward", "backward")
         )
-        update *= float(max(one.param_bytes()) / sum(one.param_bytes()))
-        share, turns = max(1, cores // len(groups)), max(1.0, len(groups) / cores)  # groups share the cores
-        return turns * (pipeline_seconds(one.plan, there, back, cores=share) + update) + sent
-    if split.strategy.endswith("layerwise"):
-        whole = sum(seconds for seconds, cut in zip(work, one.cuts) if cut == WHOLE)
-        return crowd * ((sum(work) - whole + update) * len(groups) / n + whole) + sent
+        update *= float(max(made.param_bytes()) / sum(made.param_bytes()))
+        return pipeline_seconds(made.plan, there, back, cores=cores) + update + sent
+    if split.strategy == "layerwise":
+        whole = sum(seconds for seconds, cut in zip(work, made.cuts) if cut == WHOLE)
+        return crowd * ((sum(work) - whole + update) / n + whole) + sent
     if split.strategy == "tile":
         count, (rows, columns) = len(made.exchanges), made.grid
         shares = [-(-h // rows) * -(-w // columns) / (h * w) for _, h, w in outputs(split.net, split.shape)[:count]]

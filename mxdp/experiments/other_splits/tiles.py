@@ -53,12 +53,9 @@ def cases(s):
 
 
 def expect(s, cores):
-    grids = [squarest(n) for n in several(s)]
-    sent = ", ".join(f"{2 * (r + c - 2) / s.size:.1%} of them in {r} x {c} tiles" for r, c in grids)
     return (
-        "With halos there is no error; without, errors reach two pixels from the seams. A layer of 3 x 3 windows on "
-        f"{s.size} x {s.size} pixels sends {sent}. The work of the layers before the dense one is divided by at most "
-        f"{plural(cores, 'core')}."
+        "With halos there is no error; without, errors reach two pixels from the seams. The work of the layers before "
+        f"the dense one is divided by at most {plural(cores, 'core')}."
     )
 
 
