@@ -18,7 +18,7 @@ from mxdp.datasets.minibatches import Stream
 from mxdp.errors import plural
 from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.lab.ranks import ASYNC, SYNC
-from mxdp.experiments.many_processes.exchanges import store
+from mxdp.experiments.many_processes.training import store
 from mxdp.scratch import evaluate, get_params, init_lenet, train_batch
 
 SOURCE = "Dive into Deep Learning, 'Parameter Servers', exercise 2"

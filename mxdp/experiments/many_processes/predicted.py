@@ -20,8 +20,7 @@ from mxdp.backend import autograd, upload
 from mxdp.errors import MxdpError, plural
 from mxdp.experiments.lab import Case, Work, by_process
 from mxdp.experiments.many_processes import predicted_ranks
-from mxdp.experiments.many_processes.hosts import two_hosts
-from mxdp.experiments.many_processes.wire import slow_cable
+from mxdp.experiments.many_processes.hosts import slow_cable, two_hosts
 from mxdp.experiments.networks import LR, random_batch
 from mxdp.experiments.oracle import TOLERANCE, largest
 from mxdp.experiments.show import style
