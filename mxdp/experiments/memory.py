@@ -76,9 +76,9 @@ def _sampled(action: Callable[[], object]) -> int:
 
 def _status(name: str) -> int:
     """Bytes of this process, by the system's name for them."""
-    found = re.search(rf"^{name}:\s+(\d+) kB", STATUS.read_text(), re.M)
-    assert found is not None
-    return int(found.group(1)) * 1024
+    match = re.search(rf"^{name}:\s+(\d+) kB", STATUS.read_text(), re.M)
+    assert match is not None
+    return int(match.group(1)) * 1024
 
 
 def taken(action: Callable[[], object], device: Device) -> int:
@@ -133,7 +133,7 @@ def peak_bytes(work: Callable[[], object], devices: Sequence[Device]) -> List[in
         del kept, marks
         peaks = read_peaks(path.read_text(encoding="utf-8"))
     cpus = process_names()
-    names = (f"gpu/{each.device_id}" if each.device_type == "gpu" else cpus[each.device_id] for each in devices)
+    names = (f"gpu/{device.device_id}" if device.device_type == "gpu" else cpus[device.device_id] for device in devices)
     return [peaks.get(name, 0) for name in names]
 
 

@@ -71,7 +71,9 @@ class CopiedProducts:
     def __init__(self, lefts, w, chain, landed):
         products = Products(lefts, w, chain)
         self.results, self.landed, self.run = products.results, landed, products.push
-        self._copies = [prepare("_copyto", [y], target) for y, own in zip(self.results, landed) for target in own]
+        self._copies = [
+            prepare("_copyto", [y], target) for y, targets in zip(self.results, landed) for target in targets
+        ]
 
     def copy(self):
         """Push all copies."""
@@ -90,8 +92,8 @@ def oracle(case, s):
     lefts, w = whole_factors(4, device, s.seed)
     job = CopiedProducts(lefts, w, case.work == CHAIN, [[np.zeros(w.shape, ctx=host) for _ in range(3)] for _ in lefts])
     job.both()
-    found = [(result, *landed) for result, landed in zip(job.results, job.landed)]
-    return compared(found, lefts, w, case.work == CHAIN)
+    arrays = [(result, *landed) for result, landed in zip(job.results, job.landed)]
+    return compared(arrays, lefts, w, case.work == CHAIN)
 
 
 def set_up(case, s):

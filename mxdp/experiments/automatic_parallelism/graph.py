@@ -85,8 +85,8 @@ def cases(s):
 
 
 def expect(s, cores):
-    said = [f"{label} {modelled(way, cores, TASKS):.1f}" for way, label in LABELS.items()]
-    return f"In products' times, on {plural(cores, 'core')}: one device 15; on two devices: {'; '.join(said)}."
+    times = [f"{label} {modelled(way, cores, TASKS):.1f}" for way, label in LABELS.items()]
+    return f"In products' times, on {plural(cores, 'core')}: one device 15; on two devices: {'; '.join(times)}."
 
 
 def modelled(way, cores, tasks):

@@ -115,13 +115,13 @@ def _train(way, devices, s):
         return training.steps(stream.take(some), epoch_steps)
 
     def measure():
-        found = {}
+        numbers = {}
 
         def epochs():
-            found["seconds"] = timed(lambda: found.update(ahead=train(EPOCHS * s.samples)))
+            numbers["seconds"] = timed(lambda: numbers.update(ahead=train(EPOCHS * s.samples)))
 
         peak = grown(epochs)
-        return found.pop("seconds"), {**found, "peak_bytes": peak}
+        return numbers.pop("seconds"), {**numbers, "peak_bytes": peak}
 
     train(s.samples)
     # In a few steps, waiting each epoch is the same as never waiting.

@@ -97,13 +97,13 @@ def set_up(case, s):
     """A round times a group in every way, on arrays of its own."""
 
     def measure():
-        found = {}
+        numbers = {}
         for way in WAYS[case.under]:
             additions, call = _additions(way, case.bytes, s)
             pushed, done = mean_seconds(additions.ways[call], s.round_seconds)
             del additions  # the cases share one process, so none may hold memory while another is measured
-            found.update({f"{way}_us": 1e6 * done / COUNT, f"{way}_push_us": 1e6 * pushed / COUNT})
-        return found["calls_us"] / 1e6, found
+            numbers.update({f"{way}_us": 1e6 * done / COUNT, f"{way}_push_us": 1e6 * pushed / COUNT})
+        return numbers["calls_us"] / 1e6, numbers
 
     return Work(measure, devices(2, s.kind))
 

@@ -33,17 +33,17 @@ def cases(s):
     for n in s.devices:
         # More pieces of temporary space, if more products than pieces are pushed before the last device's first.
         enough = n * s.products <= int(process.SETTINGS["MXNET_CPU_TEMP_COPY"])
-        own = {} if enough else {"MXNET_CPU_TEMP_COPY": str(n * s.products)}
+        space = {} if enough else {"MXNET_CPU_TEMP_COPY": str(n * s.products)}
         for job in range(n):
-            yield Case(f"job {job + 1} of {n} alone", n, environment=own, run="alone", job=job)
-        yield Case(f"{_all(n)}, in turn", n, environment=own, run="in turn")
-        yield Case(f"{_all(n)} at once", n, environment=own, run="at once")
+            yield Case(f"job {job + 1} of {n} alone", n, environment=space, run="alone", job=job)
+        yield Case(f"{_all(n)}, in turn", n, environment=space, run="in turn")
+        yield Case(f"{_all(n)} at once", n, environment=space, run="at once")
         yield Case(f"{_all(n)} at once, shared temp space", n, environment=STOCK, reference=True, run="at once")
 
 
 def expect(s, cores):
-    said = [f"{_all(n).capitalize()} at once over one: {jobs_ratio(n, cores):.2f}" for n in s.devices]
-    return f"{'; '.join(said)} (on {plural(cores, 'core')}). One after the other: as many times as jobs."
+    ratios = [f"{_all(n).capitalize()} at once over one: {jobs_ratio(n, cores):.2f}" for n in s.devices]
+    return f"{'; '.join(ratios)} (on {plural(cores, 'core')}). One after the other: as many times as jobs."
 
 
 def oracle(case, s):

@@ -61,8 +61,8 @@ class Worker:
         self.store.set_optimizer(mx.optimizer.SGD(learning_rate=s.lr, rescale_grad=1 / s.batch_size))
         (self.device,) = devices(1, "cpu")
         data = load(s.data, s.data_dir, seed=s.seed)
-        own = slice(case.process, None, case.processes)
-        part = Split(onp.ascontiguousarray(data.train.X[own]), onp.ascontiguousarray(data.train.y[own]))
+        every = slice(case.process, None, case.processes)
+        part = Split(onp.ascontiguousarray(data.train.X[every]), onp.ascontiguousarray(data.train.y[every]))
         self._stream = Stream(part, s.batch_size // case.processes, s.seed)
         self._test = Split(data.test.X[:TEST], data.test.y[:TEST])
         self._wait = SLOW - 1 if case.workers == ONE_SLOW and case.process == case.processes - 1 else 0.0
@@ -143,13 +143,13 @@ def set_up(case, s):
             updates += s.updates
             case.share()
             started = time.perf_counter()
-            own = worker.train(updates)
-            shared = case.share((time.perf_counter() - started, own))
+            staleness = worker.train(updates)
+            shared = case.share((time.perf_counter() - started, staleness))
             seconds += max(took for took, _ in shared)
             stale += [number for _, of_worker in shared for number in of_worker]
             accuracy = worker.accuracy()
-        found = dict(staleness=statistics.median(stale), updates=updates, test_accuracy=accuracy)
-        return seconds, dict(found, reached=accuracy >= s.accuracy)
+        numbers = dict(staleness=statistics.median(stale), updates=updates, test_accuracy=accuracy)
+        return seconds, dict(numbers, reached=accuracy >= s.accuracy)
 
     worker.start()
     worker.train(2)

@@ -73,7 +73,7 @@ def two_hosts(folder: Path) -> Iterator[Hosts]:
             made = [_ip("netns", "add", name) for name in names]
         except OSError as error:
             raise Skipped(f"there is no `ip` to make network namespaces: {error}") from error
-        if any(each.returncode for each in made):
+        if any(done.returncode for done in made):
             raise Skipped(f"no network namespaces can be made here (root can): {made[0].stderr.strip()}")
         _ip("link", "add", CABLE, "netns", names[0], "type", "veth", "peer", "name", CABLE, "netns", names[1])
         for name, address in zip(names, ADDRESSES):

@@ -43,10 +43,10 @@ def cases(s):
 
 def expect(s, cores):
     n = max(s.devices)
-    said = [f"{expected(load, 1.0, n, cores):.2f}" for load in (0.0, n, 4.0 * n)]
+    ratios = [f"{expected(load, 1.0, n, cores):.2f}" for load in (0.0, n, 4.0 * n)]
     return (
-        f"A loader for each of {n} processes, over one loader, on {plural(cores, 'core')}: {said[0]} with nothing to "
-        f"decode; {said[1]} and {said[2]} where decoding takes {n} and {4 * n} times as long as computing."
+        f"A loader for each of {n} processes, over one loader, on {plural(cores, 'core')}: {ratios[0]} with nothing to "
+        f"decode; {ratios[1]} and {ratios[2]} where decoding takes {n} and {4 * n} times as long as computing."
     )
 
 
@@ -58,11 +58,11 @@ def stored(split, scale):
 
 def decoded(pictures, scale):
     """The same pictures again, (n, 1, 28, 28)."""
-    found = onp.empty((len(pictures), 1, 28, 28), "float32")
-    for picture, place in zip(pictures, found):
+    restored = onp.empty((len(pictures), 1, 28, 28), "float32")
+    for picture, place in zip(pictures, restored):
         large = onp.frombuffer(zlib.decompress(picture), "uint8")
         large.reshape(28, scale, 28, scale).mean((1, 3), out=place[0])
-    return found / onp.float32(255)
+    return restored / onp.float32(255)
 
 
 class LoadingRank(TrainingRank):
@@ -89,8 +89,8 @@ class LoadingRank(TrainingRank):
         """Train on whole batches, of which this rank takes its part before it trains."""
         losses = []
         for X, y in batches:
-            own = self.ranks.shard(len(X))
-            losses = self._train_own([(X[own], y[own])], step, len(X))
+            part = self.ranks.shard(len(X))
+            losses = self._train_own([(X[part], y[part])], step, len(X))
         return losses
 
     def run(self, part, steps):
@@ -173,5 +173,5 @@ def expected(load, compute, n, cores):
     >>> expected(4.0, 1.0, 2, 2), expected(0.0, 1.0, 2, 2)
     (0.75, 1.0)
     """
-    own, one = (max(load / loaders, compute, (load + n * compute) / cores) for loaders in (n, 1))
-    return own / one
+    several, one = (max(load / loaders, compute, (load + n * compute) / cores) for loaders in (n, 1))
+    return several / one

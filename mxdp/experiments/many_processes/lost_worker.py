@@ -115,8 +115,8 @@ def undisturbed(workers, settings_words):
     """The bits of each process, and the number of steps: trained once for the oracles and rounds of all cases."""
     with tempfile.TemporaryDirectory(prefix="mxdp-lost-") as folder:
         launch(workers, Settings(json.loads(settings_words)), Path(folder), "", 0)
-        found = results(Path(folder), workers)
-    return [each["bits"] for each in found], found[0]["steps"]
+        written = results(Path(folder), workers)
+    return [rank["bits"] for rank in written], written[0]["steps"]
 
 
 def lost_by_launcher(case, s, expected, steps):
@@ -124,10 +124,10 @@ def lost_by_launcher(case, s, expected, steps):
     with tempfile.TemporaryDirectory(prefix="mxdp-lost-") as name:
         folder, at = Path(name), steps // 2
         noticed = launch(case.workers, s, folder, case.harm, at)
-        found = results(folder, case.workers)
+        written = results(folder, case.workers)
         seconds = noticed - float((folder / "harmed").read_text())
-    lost = at - (steps - found[-1]["steps"])
-    return seconds, {"noticed": True, "lost": lost, "same": [each["bits"] for each in found] == expected}
+    lost = at - (steps - written[-1]["steps"])
+    return seconds, {"noticed": True, "lost": lost, "same": [rank["bits"] for rank in written] == expected}
 
 
 def launch(workers, s, folder, harm, at):
@@ -149,16 +149,16 @@ def _command(workers, by, s, folder, harm, at):
 
 def heard(command, environ, then):
     """Run a launcher to its end, and do ``then`` when it says that a rank is lost; when that was."""
-    noticed, said = 0.0, []
+    noticed, lines = 0.0, []
     quiet, pipe = subprocess.DEVNULL, subprocess.PIPE
     with subprocess.Popen(command, env=environ, stdout=quiet, stderr=pipe, text=True) as launcher:
         for line in launcher.stderr or ():
-            said.append(line)
+            lines.append(line)
             if line.startswith("mxdp.launch: rank "):
                 noticed = time.time()
                 then()
     if launcher.returncode:
-        raise MxdpError(f"the training ended with status {launcher.returncode}: {''.join(said[-5:])}")
+        raise MxdpError(f"the training ended with status {launcher.returncode}: {''.join(lines[-5:])}")
     return noticed
 
 

@@ -69,12 +69,12 @@ def tell(t, s):
             t.claim(sentence, row.get(name), at_most=1.1)
     n = max([row.processes for row in t.find(judged=True)] or s.devices)
     by = {row.engine: row for row in t.find(devices_in_all=n)}
-    said = [
+    times = [
         f"{by[engine].of_alone:.2f} times as long by {words}"
         for engine, words in ((MPI, "MPI"), (SYNC, "MXNet's dist_sync"))
         if engine in by
     ]
-    t.answer(f"Exchanging gradients makes a step of {plural(n, 'process')} {' and '.join(said)}.")
+    t.answer(f"Exchanging gradients makes a step of {plural(n, 'process')} {' and '.join(times)}.")
     if MPI in by:
         t.explain(
             f"By MPI it takes {by[MPI].of_one:.2f} times as long as in one process with as many devices: its sums are "

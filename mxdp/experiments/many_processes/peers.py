@@ -61,10 +61,10 @@ def cases(s):
         if n == 1:
             peers = [(peer, whole) for peer in (HYBRID, TORCH, MXDP)]  # the others are there to use several
         for peer, batch_size in peers:
-            engine, (each, processes) = ENGINES.get(peer, ALONE), (1, n) if peer in SEVERAL else (n, 1)
+            engine, (devices_each, processes) = ENGINES.get(peer, ALONE), (1, n) if peer in SEVERAL else (n, 1)
             yield Case(
                 f"{plural(n, 'device')}{f', batch {half}' if batch_size == half else ''}: {WORDS[peer]}",
-                each,
+                devices_each,
                 processes,
                 engine,
                 defaults(n) if peer == BOOK else {},
@@ -150,12 +150,12 @@ def tell(t, s):
     t.bars("step_seconds", "ms/step", 1e3)
     n = max(s.devices)
     peers = {row.peer: row for row in t.find(devices_in_all=n, batch_size=s.batch_size)}
-    said = [
+    times = [
         f"{peers[peer].of_mxdp:.2f} times as long by {words}"
         for peer, words in ((HYBRID, "a hybridised gluon.Trainer"), (TORCH, "PyTorch"))
         if peer in peers
     ]
-    t.answer(f"Compared with mxdp on {plural(n, 'device')}, training takes {' and '.join(said)}.")
+    t.answer(f"Compared with mxdp on {plural(n, 'device')}, training takes {' and '.join(times)}.")
 
 
 def _tell_claims(t, s):

@@ -42,7 +42,7 @@ PRESETS = {
 LITTLE = dict(ranks=[2, 4], rates=[100], delays=[1], lenet=[4], resnet=[], at_least=0.01)
 CHECKS = dict.fromkeys(
     ("rates", "delays", "lenet", "resnet"),
-    (lambda own: all(type(n) is int and n > 0 for n in own), "whole numbers above 0"),
+    (lambda values: all(type(n) is int and n > 0 for n in values), "whole numbers above 0"),
 )
 NETS = {"lenet": ("LeNet", 129_068), "resnet": ("ResNet-18", 11_175_818)}
 """Titles and numbers of parameters."""
@@ -73,7 +73,7 @@ def _carried(net, rate):
 
 
 def expect(s, cores):
-    said = [
+    sums = [
         f"{style.number(4 * count * 8 / (rate * 1e6))} s for {title} at {rate:,} Mbit/s"
         for net, (title, count) in NETS.items()
         for rate in s.rates
@@ -81,7 +81,7 @@ def expect(s, cores):
     ]
     return (
         "A sum sends each process's gradients once: "
-        f"{', '.join(said) or 'nothing to wait for'}. {plural(cores, 'core')} compute at the same time."
+        f"{', '.join(sums) or 'nothing to wait for'}. {plural(cores, 'core')} compute at the same time."
     )
 
 
@@ -122,8 +122,8 @@ def oracle(case, s):
     in float64; and the processes bit for bit with each other."""
     one, (X, y) = alone(case.net, s.seed, s.kind), random_batch(case.batch, s.seed)
     before = [param.asnumpy() for param in one.params]
-    total = [onp.zeros(each.shape) for each in before]
-    for shard in zip(*(onp.array_split(each, case.ranks) for each in (X, y))):
+    total = [onp.zeros(param.shape) for param in before]
+    for shard in zip(*(onp.array_split(part, case.ranks) for part in (X, y))):
         with autograd.record():
             loss = one.model.loss(*(upload(part, one.device) for part in shard))
         loss.backward()
@@ -140,7 +140,7 @@ def oracle(case, s):
 def set_up(case, s):
     """A round is sums of other sizes and some steps of all processes, then steps of one device on its part."""
     one, batch = alone(case.net, s.seed, s.kind), random_batch(case.batch, s.seed)
-    part = [each[: case.batch // case.ranks] for each in batch]
+    part = [array[: case.batch // case.ranks] for array in batch]
     one.steps(*part, 1)
 
     def measure():

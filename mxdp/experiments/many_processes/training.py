@@ -145,10 +145,10 @@ def compared(case: Case, s: Settings, rank: TrainingRank) -> Iterator[Tuple[Any,
     of_rank_0 = case.share(trail)[0]
     (device,) = devices(1, s.kind)
     alone = case.processes > 1 and not case.engine
-    own = rank.ranks.shard(len(X)) if alone else slice(None)
+    part = rank.ranks.shard(len(X)) if alone else slice(None)
     for replicas, (of_first, *_) in zip(trail, of_rank_0):
         serial = get_params(start, device)
-        plain_step(X[own], y[own], [serial], [device], 0.1, lambda: None, samples=len(X))
+        plain_step(X[part], y[part], [serial], [device], 0.1, lambda: None, samples=len(X))
         for replica in replicas:
             for param, expected, first, limit in zip(replica, serial, of_first, tolerances_of(len(X))):
                 yield param, expected.asnumpy(), limit

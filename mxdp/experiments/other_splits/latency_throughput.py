@@ -37,8 +37,8 @@ def cases(s):
 
 def expect(s, cores):
     times = {n: pipeline_seconds(inference(n, s.stream), [1 / n] * n, cores=cores) for n in several(s)}
-    said = [f"{n} equal stages give {s.stream / seconds:.2f} times" for n, seconds in times.items()]
-    return f"On {plural(cores, 'core')}, {' and '.join(said)} the throughput of one device, at the same latency."
+    gains = [f"{n} equal stages give {s.stream / seconds:.2f} times" for n, seconds in times.items()]
+    return f"On {plural(cores, 'core')}, {' and '.join(gains)} the throughput of one device, at the same latency."
 
 
 def oracle(case, s):

@@ -44,14 +44,14 @@ def cases(s):
 
 
 def expect(s, cores):
-    said = []
+    shares = []
     for n in several(s):
         for m in s.micro_batches:
             equal = [1 / (n * m)] * n
             share = pipeline_seconds(pipeline("gpipe", n, m), equal, equal, cores=cores) / 2
-            said.append(f"{share:.2f} of one device's time on {n} devices with m = {m}")
+            shares.append(f"{share:.2f} of one device's time on {n} devices with m = {m}")
     return (
-        f"With equal stages, on {plural(cores, 'core')}, a step in m micro-batches takes {', '.join(said)}. Both "
+        f"With equal stages, on {plural(cores, 'core')}, a step in m micro-batches takes {', '.join(shares)}. Both "
         "schedules take the same time."
     )
 

@@ -47,13 +47,15 @@ def cases(s):
 
 
 def expect(s, cores):
-    said = []
+    sentences = []
     for net, title in NETS.items():
         samples, (params, sums) = _batch(net, s), numbers_of(net, s.units)
         data, layers = 8e-6 * params, 8e-6 * sums * samples
         less = "data parallelism" if data < layers else "layerwise partitioning"
-        said.append(f"{title}, batch {samples}: {less} sends less ({number(data)} and {number(layers)} MB).")
-    return f"On two devices, {' '.join(said)} The work is divided by at most {plural(cores, 'core')}, in every way."
+        sentences.append(f"{title}, batch {samples}: {less} sends less ({number(data)} and {number(layers)} MB).")
+    return (
+        f"On two devices, {' '.join(sentences)} The work is divided by at most {plural(cores, 'core')}, in every way."
+    )
 
 
 def oracle(case, s):
@@ -83,7 +85,7 @@ def tell(t, s):
         "of the batch. Layers that are cut also divide the parameters, for a network that does not fit on one device; "
         "tiles divide a single picture."
     )
-    said = []
+    answers = []
     for net, title in NETS.items():
         rows = t.find(net=net)
         t.bars(unit="ms", scale=1e3, title=f"{title}: time of a step", colour="strategy", rows=rows)
@@ -101,8 +103,8 @@ def tell(t, s):
         close = [best, *(row for row in contenders(rows) if row is not best)]
         name, *others = (f"{WAYS[row.strategy]} on {plural(row.devices, 'device')}" for row in close)
         speed = f", at {rows[0].seconds / best.seconds:.2f} times one device's speed" if best is not rows[0] else ""
-        said.append(name + speed)
+        answers.append(name + speed)
         if others:
             t.explain(f"{title}: {either(others)} may be as fast.")
-    lenet, wide = said
+    lenet, wide = answers
     t.answer(f"For LeNet, the fastest way was {lenet}; for the wide net it was {wide}.")
