@@ -173,18 +173,13 @@ def tell(t, s):
     )
     t.bars("over_sum", "", title="Both over their sum", colour="work")
     one, two = (t.one(work=CHAIN, under=under) for under in ("1 worker", "2 workers"))
-    t.claim(
-        "With a free worker, a chain of products and the copies of its results take at most 0.75 of the sum of their "
-        "times.",
-        two.over_sum,
-        at_most=0.75,
-        source="the slides say 'Overlapping shaves real time'; the work and the bound (half of what can hide) are ours",
+    sentence = (
+        "With a free worker, a chain of products and the copies of its results take at most 0.75 of the sum of their"
     )
-    t.claim(
-        "In that chain there is something to hide: the shorter of the two takes at least 0.75 of the longer.",
-        1 / (two.run_seconds / two.copy_seconds).one_way(),
-        at_least=0.75,
-    )
+    source = "the slides say 'Overlapping shaves real time'; the work and the bound (half of what can hide) are ours"
+    t.claim(f"{sentence} times.", two.over_sum, at_most=0.75, source=source)
+    sentence = "In that chain there is something to hide: the shorter of the two takes at least 0.75 of the longer."
+    t.claim(sentence, 1 / (two.run_seconds / two.copy_seconds).one_way(), at_least=0.75)
     t.answer(
         f"With two workers on a device, a chain of products and its copies take {two.over_sum:.2f} of the sum of their "
         f"times; with one worker, {one.over_sum:.2f}."

@@ -256,12 +256,9 @@ def tell(t, s):
         row.of_waits = row.seconds / waits.seconds
         tasks = measured(plan(row.devices - 1, s.steps), waits.tasks)
         row.model_ms = length(simulate([tasks], row.cores)) * 1e3 / s.steps
-        t.claim(
-            "Several devices without waits take at most 0.8 of the time with a wait after each task.",
-            row.of_waits,
-            at_most=0.8,
-            source="the book, which gives no number; the bound is ours",
-        )
+        sentence = "Several devices without waits take at most 0.8 of the time with a wait after each task."
+        source = "the book, which gives no number; the bound is ours"
+        t.claim(sentence, row.of_waits, at_most=0.8, source=source)
         t.claim("Several devices without waits take at most 1.00 of the time of one.", row.of_one, at_most=1.0)
     if not free:
         return t.answer("Nothing to compare on 1 device: run it with --devices 3.")

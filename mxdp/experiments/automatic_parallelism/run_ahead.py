@@ -190,24 +190,13 @@ def tell(t, s):
     t.bars("peak_bytes", "MB", 1e-6, title="Memory at the worst moment", rows=trained)
     t.bars(unit="ms", scale=1e3 / steps, title="Time of a step", rows=trained)
     peak = bounded.peak_bytes / never.peak_bytes
-    t.claim(
-        "Bounded to two steps ahead, training takes at most 1.1 times as long as without any wait.",
-        bounded.of_first,
-        at_most=1.1,
-        source="the book's exercise 3; the bound is ours",
-    )
-    t.claim(
-        "Bounded to two steps ahead, training takes at most 1 times the memory that it takes without any wait.",
-        peak,
-        at_most=1,
-        source="the book's exercise 3",
-    )
-    t.claim(
-        "Additions with a wait for each take at least 1 times as long as without.",
-        waited.of_first,
-        at_least=1,
-        source="the book's exercise 1",
-    )
+    bounded_to = "Bounded to two steps ahead, training takes at most"
+    sentence = f"{bounded_to} 1.1 times as long as without any wait."
+    t.claim(sentence, bounded.of_first, at_most=1.1, source="the book's exercise 3; the bound is ours")
+    sentence = f"{bounded_to} 1 times the memory that it takes without any wait."
+    t.claim(sentence, peak, at_most=1, source="the book's exercise 3")
+    sentence = "Additions with a wait for each take at least 1 times as long as without."
+    t.claim(sentence, waited.of_first, at_least=1, source="the book's exercise 1")
     t.answer(
         f"Bounded to two steps ahead, training takes {bounded.of_first:.2f} times as long as without any wait, and "
         f"{peak:.2f} times the memory."

@@ -181,9 +181,8 @@ def tell(t, s):
     t.column("lost", form=".0f", about="steps that are done again")
     t.column("same", about="the training ended with the parameters of an undisturbed one, bit for bit")
     t.note(
-        "A round is a training of two processes. In the middle the last one is killed (SIGKILL), stopped (SIGSTOP) or "
-        "cut off: each process is in a network namespace of its own, as if on two hosts, and the cable between them "
-        "goes down until the launcher has noticed."
+        "In the middle of a training the last process is killed (SIGKILL), stopped (SIGSTOP) or cut off: the cable "
+        "between two network namespaces, which stand for hosts, goes down until the launcher has noticed."
     )
     deaf = [row.label for row in t.rows if not row.noticed]
     if deaf:

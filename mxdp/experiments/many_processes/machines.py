@@ -29,9 +29,9 @@ def cases(s):
 
 def expect(s, cores):
     return (
-        "A step computes for tens of milliseconds and exchanges 0.45 MB. On the reference machine MPI sums that in 0.1 "
-        "ms, dist_sync in 2 ms. So with a core for each process all but dist_sync should take 1.00 to 1.05 times as "
-        f"long as without any exchange. There are {plural(cores, 'core')} here."
+        "A step computes for tens of milliseconds and exchanges 0.45 MB, which MPI sums in 0.1 ms, dist_sync in 2. "
+        "With a core for each process all but dist_sync should take 1.00 to 1.05 times as long as without any "
+        f"exchange. There are {plural(cores, 'core')} here."
     )
 
 
@@ -59,9 +59,8 @@ def tell(t, s):
     t.column("of_alone", form=".2f", spread=True, about="over the time of as many processes that exchange nothing")
     t.column("of_one", "of one process", ".2f", spread=True, about="over that of one process with as many devices")
     t.note(
-        "A round is some steps of LeNet. All rows have the same batch, so each of k devices has a k-th of it. "
-        "dist_sync has a server process beside the workers. Horovod averages over processes by default; here it sums, "
-        "so all have the same parameters after a step."
+        "All rows train LeNet with the same batch. dist_sync has a server process beside the workers. Horovod averages "
+        "over processes by default; here it sums."
     )
     for row in t.find(judged=True):
         for name, words in (("of_alone", "without exchange"), ("of_one", "one with k devices")):

@@ -103,8 +103,7 @@ def tell(t, s):
         memory = f", and with small batches need {small.memory_of_data:.2f} of data parallelism's memory"
     t.answer(f"Two splits on {GROUPS} x {n // GROUPS} devices move {moved} of the better one's bytes{memory}.")
     t.explain(
-        "This is the wide net, with layerwise partitioning in each group. Each all-reduce spans fewer devices than "
-        f"with one split alone, and each device holds a part of the parameters. With a batch of {even.batch} it moves "
-        f"{moved} of the lesser split's bytes; with {small.batch} it moves {small.moved_of_less:.1f} times as many as "
-        "the lesser. Times can show a gain only where each device has a core of its own."
+        "This is the wide net, layerwise in each group: each all-reduce spans fewer devices than with one split alone. "
+        f"With a batch of {small.batch} it moves {small.moved_of_less:.1f} times as many bytes as the lesser split. "
+        "Times can show a gain only where each device has a core of its own."
     )
