@@ -78,8 +78,7 @@ def test_weights_move_columns_and_change_signs():
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_the_oracle_compares_every_task_and_a_round_times_a_pass(way):
-    assert count(graph.oracle(CASES[way], SETTINGS)) == (len(TASKS) * 67 * 31, 0)
+def test_a_round_times_a_pass_and_with_waits_every_task(way):
     seconds, more = graph.set_up(CASES[way], SETTINGS).round()
     assert seconds > 0
     assert set(more.get("tasks", ())) == ({task.name for task in TASKS} if way == "waits" else set())

@@ -44,14 +44,6 @@ def settings(module, **changes):
     return little(Question(module), kind="cpu", **changes)
 
 
-@pytest.mark.parametrize("module", [strategies, combined], ids=lambda module: module.__name__)
-def test_every_case_is_compared_number_by_number_with_an_uneven_batch(module):
-    s = settings(module)
-    for case in module.cases(s):
-        expected = strategies.ODD * 11 + 2 * parameters(*network(case.net, s.units))
-        assert count(module.oracle(case, s)) == (expected, 0)
-
-
 @pytest.mark.parametrize(
     ("strategy", "n", "whose", "name"),
     [

@@ -115,7 +115,7 @@ def _train(way, devices, s):
         return training.steps(stream.take(some), epoch_steps)
 
     def measure():
-        numbers = {}
+        numbers = dict(seconds=0.0, ahead=0)
 
         def epochs():
             numbers["seconds"] = timed(lambda: numbers.update(ahead=train(EPOCHS * s.samples)))

@@ -57,7 +57,7 @@ class PredictedRank:
         """``steps`` steps on its part of the batch, after ``warm_up`` others: the mean seconds, and those of Python's
         processor time. Waits."""
         part = self.ranks.shard(len(X))
-        batch = X[part], y[part], len(X)
+        batch: Sequence[Any] = X[part], y[part], len(X)
         for _ in range(warm_up):
             self.model.step(*batch)
         npx.waitall()
