@@ -116,15 +116,13 @@ def test_a_prediction_divides_the_work_and_adds_what_is_moved(name, options, n, 
     assert slow - fast == pytest.approx(made.bytes_moved(6) * 1e-6 / n)
 
 
-def test_the_work_is_measured_once_a_round_for_all_cases(monkeypatch):
+def test_the_work_is_measured_once_for_all_cases(monkeypatch):
     asked, right = [], steps.measure_layers
     monkeypatch.setattr(steps, "measure_layers", lambda *args: asked.append(args[3]) or right(*args))
     steps.measured_work.cache_clear()
     ready = [steps.set_up_steps(split(name, {}, n), 6, steps=1) for name, n in (("serial", 1), ("data", 2))]
-    first, second = ([work.round()[1]["predicted_seconds"] for work in ready] for _ in range(2))
-    assert asked == devices(1, "cpu") * 2
-    assert first[1] != second[1]
-    assert min(first + second) > 0
+    assert min(work.round()[1]["predicted_seconds"] for work in ready) > 0
+    assert asked == devices(1, "cpu")
 
 
 def told(module, s, numbers, **facts):

@@ -8,9 +8,8 @@ pipeline's plan is simulated. For the others, waiting between devices is left ou
 
 from __future__ import annotations
 
-import itertools
 from functools import lru_cache
-from typing import Any, Mapping, Sequence, Tuple
+from typing import Any, Sequence, Tuple
 
 from mxdp import process
 from mxdp.backend import Device, npx
@@ -31,8 +30,7 @@ LINK_BYTES = 1 << 23
 
 
 def set_up_steps(split: SplitNet, samples: int, steps: int, **more: Any) -> Work:
-    """A round is ``steps`` steps with ``samples`` samples each; its seconds are those of one step. Just before, it
-    measures what the prediction needs. The row gets ``more``.
+    """A round is ``steps`` steps with ``samples`` samples each, and its seconds those of one. The row gets ``more``.
 
     The memory of a device is what stays between steps, and the most that is in use at a time in a step and its update,
     which makes a number for each parameter.
@@ -53,25 +51,17 @@ def set_up_steps(split: SplitNet, samples: int, steps: int, **more: Any) -> Work
         "predicted_peak_bytes": max(map(sum, zip(lasting, work))),
         **more,
     }
-    rounds = itertools.count()
-
-    def one_round() -> Tuple[float, Mapping[str, Any]]:
-        if split.strategy not in COMBINED:
-            number = next(rounds)
-            layers, update = measured_work(split.net, split.shape, split.devices[0], samples, split.seed, number)
-            link = _link(tuple(split.devices[:2]), split.seed, number)
-            numbers["predicted_seconds"] = predict_step(split, made, samples, layers, update, link.beta)
-        return timed(lambda: run(steps)) / steps, dict(numbers)
-
-    return Work(one_round, split.devices)
+    if split.strategy not in COMBINED:
+        layers, update = measured_work(split.net, split.shape, split.devices[0], samples, split.seed)
+        beta = _link(tuple(split.devices[:2]), split.seed).beta
+        numbers["predicted_seconds"] = predict_step(split, made, samples, layers, update, beta)
+    return Work(lambda: (timed(lambda: run(steps)) / steps, numbers), split.devices)
 
 
 @lru_cache(maxsize=None)
-def measured_work(
-    net: Net, shape: Shape, device: Device, samples: int, seed: int, number: int
-) -> Tuple[Sequence[LayerCost], float]:
-    """Each layer's times, and the SGD step of all parameters: measured once in round ``number`` for all cases of a
-    process, as is the link. Waits."""
+def measured_work(net: Net, shape: Shape, device: Device, samples: int, seed: int) -> Tuple[Sequence[LayerCost], float]:
+    """Each layer's times, and the SGD step of all parameters: measured once for all cases of a process, as is
+    the link. Waits."""
     params = init(net, shape, seed)
     copies = flat([get_params(layer, device) for layer in params])
     update = min(timed(lambda: sgd(copies, LR, samples)) for _ in range(3))
@@ -79,7 +69,7 @@ def measured_work(
 
 
 @lru_cache(maxsize=None)
-def _link(devices: Tuple[Device, ...], seed: int, number: int) -> Link:
+def _link(devices: Tuple[Device, ...], seed: int) -> Link:
     return measured_link(devices[0], devices[1], LINK_BYTES, seed) if len(devices) > 1 else Link(0.0, 0.0)
 
 
