@@ -130,11 +130,3 @@ def test_where_nothing_runs_side_by_side_there_is_no_order_to_choose():
     told_otherwise = told(**{"by hand": 13.6, "engine": 13.0})
     assert [claim.holds for claim in told_otherwise.claims.values()] == [True, False]
     assert "no order to choose" in told_otherwise.sentence
-
-
-def test_one_device_can_not_tell():
-    settings = little(Question(graph), devices=[1])
-    assert [case.devices for case in graph.cases(settings)] == [1]
-    t = Told([Row("one device", False, dict(way="one", seconds=Number([1.0] * 6)))])
-    graph.tell(t, settings)
-    assert (t.claims, "run it with --devices 2" in t.sentence) == ({}, True)

@@ -99,11 +99,6 @@ def test_rows_get_ratios_and_what_the_model_says_of_the_machine_that_measured():
     assert [claim.holds for claim in t.claims.values()] == [True, True]
 
 
-def test_one_device_can_not_tell():
-    t = told(("one", 1, 1.0))
-    assert (t.claims, "Nothing to compare" in t.sentence) == ({}, True)
-
-
 def test_the_figures_boxes_and_arrows():
     tasks = plan(workers=2, steps=2)
     assert [sum(task.lane == lane for task in plan(2, 1)) for lane in range(3)] == [7, 5, 5]

@@ -9,6 +9,7 @@ from mxdp.backend import devices, np
 from mxdp.collectives import GradientSync
 from mxdp.errors import UsageError
 from mxdp.experiments.allreduce import allreduce, links, parameter_server
+from mxdp.experiments.automatic_parallelism import graph, mixed_devices
 from mxdp.experiments.lab.module import Question
 from mxdp.experiments.lab.rows import Number, Row
 from mxdp.experiments.lab.settings import resolve
@@ -199,7 +200,8 @@ def test_two_splits_need_groups_of_several_devices(n):
     ("module", "setting", "value", "allowed"),
     [
         *((module, "devices", [1], "numbers of which one is above 1") for module in (
-            strategies, layerwise, combined, tiles, pipeline, latency_throughput, allreduce, links, parameter_server
+            strategies, layerwise, combined, tiles, pipeline, latency_throughput, allreduce, links, parameter_server,
+            graph, mixed_devices,
         )),
         (layerwise, "batch_sizes", [1, 1.5], "two or more different whole numbers"),
         (layerwise, "batch_sizes", [8, 8], "two or more different whole numbers"),
