@@ -18,6 +18,7 @@ import concurrent.futures
 import contextlib
 import os
 import random
+import re
 import shutil
 import sys
 import tempfile
@@ -29,54 +30,9 @@ import psutil
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = (
-    "plans",
-    "collectives",
-    "scratch.py",
-    "training",
-    "processes",
-    "launch",
-    "gluon",
-    "experiments/lab",
-    "experiments/oracle.py",
+    *("plans", "collectives", "scratch.py", "training", "processes", "launch", "gluon"),
+    *("experiments/lab", "experiments/oracle.py"),
 )
-RUNNER = "experiments/test_run.py experiments/test_case_ranks.py"
-LAUNCHER = " ".join(
-    f"processes/test_{name}.py" for name in ("launch", "launcher_guard", "launcher_ends", "launcher_strangers")
-)
-ELSEWHERE = {
-    "scratch.py": "scratch",
-    "collectives/__init__.py": "collectives/test_allreduce.py",
-    "plans/__init__.py": "plans/test_algorithms.py",
-    "plans/__main__.py": "plans/test_plans_main.py",
-    "plans/pipeline.py": "plans/test_plans_pipeline.py",
-    "plans/cost/break_even.py": "experiments/test_break_even.py",
-    "plans/cost/machine.py": "plans/test_simulate.py",
-    "plans/scaling/networks.py": "plans/test_scaling_step.py experiments/test_predict.py",
-    "plans/scaling/step.py": "plans/test_scaling_step.py",
-    "training/epochs.py": "training processes/test_ranks.py",
-    "training/graph.py": "training",
-    "training/loop.py": "training processes/test_resume.py processes/test_ranks.py",
-    "training/step.py": "training",
-    "processes/checkpoint.py": "processes/test_checkpoint.py processes/test_resume.py",
-    "processes/checkpoint_file.py": "processes/test_checkpoint.py",
-    "processes/order.py": "processes/test_agreement.py",
-    "processes/world.py": "processes/test_agreement.py processes/test_ranks.py processes/test_world.py",
-    "launch/__main__.py": "processes/test_launch.py",
-    "launch/guard.py": LAUNCHER,
-    "launch/guarded.py": LAUNCHER,
-    "launch/job.py": LAUNCHER,
-    "plans/show/files.py": "test_options.py",
-    "plans/show/frames.py": "plans/test_moving.py",
-    "gluon/updater.py": "gluon/test_updater.py gluon/test_trainer.py gluon/test_sharded.py",
-    "collectives/shards.py": "gluon/test_sharded.py processes/test_sharded_ranks.py",
-    "gluon/checks.py": "gluon/test_trainer.py",
-    "gluon/checkpoint.py": "gluon/test_gluon_checkpoint.py",
-    **{f"experiments/lab/{name}.py": RUNNER for name in ("run", "start", "child")},
-    "experiments/lab/ranks.py": "experiments/test_case_ranks.py",
-    "experiments/lab/settings.py": "experiments/test_module.py",
-    "experiments/lab/rows.py": "experiments/test_rows.py experiments/test_run.py",
-}
-"""Modules whose tests are not ``test_<module>.py`` in the folder of ``tests`` that has the name of their room."""
 SAMPLE = 240
 LONGER, SPARE_SECONDS = 5, 20
 MARK = "MXDP_MUTANTS"
@@ -84,12 +40,11 @@ MARK = "MXDP_MUTANTS"
 
 
 def modules(wanted: List[str]) -> List[str]:
-    """The modules of ``ROOMS`` whose path in ``mxdp`` begins with one of ``wanted``; all if none is named."""
+    """The modules of ``ROOMS`` whose path in ``mxdp`` begins with one of ``wanted``; all if none is named. A folder's
+    ``__init__.py`` is not changed."""
     rooms = [ROOT / "mxdp" / room for room in ROOMS]
     paths = [path for room in rooms for path in (sorted(room.rglob("*.py")) if room.is_dir() else [room])]
-    names = [path.relative_to(ROOT / "mxdp").as_posix() for path in paths]
-    # The file of a folder is its docstring, and what it hands on.
-    names = [name for name in names if not name.endswith("__init__.py") or name in ELSEWHERE]
+    names = [path.relative_to(ROOT / "mxdp").as_posix() for path in paths if path.name != "__init__.py"]
     for start in wanted:
         if not any(name.startswith(start) for name in names):
             sys.exit(f"mutants: no module begins with {start!r}; there are: {', '.join(names)}")
@@ -103,14 +58,25 @@ def room_of(module: str) -> str:
 
 
 def tests_of(module: str) -> List[str]:
-    """The module's test files, or their folder, relative to ``tests``."""
-    path = Path(module)
-    return ELSEWHERE.get(module, f"{path.parts[0]}/test_{path.name}").split()
+    """The module's tests, relative to the checkout: ``test_<module>.py`` in its room's folder of ``tests``; else three
+    files that import it, of that folder if possible, those that import the least else; else the folder."""
+    path = Path(module).with_suffix("")
+    room = ROOT / "tests" / path.parts[0]
+    package, _, name = f"mxdp.{'.'.join(path.parts)}".rpartition(".")
+    if not path.parts[1:] or (room / f"test_{name}.py").exists():
+        return [f"tests/{path.parts[0]}/test_{name}.py" if path.parts[1:] else f"tests/{name}"]
+    imports = re.compile(rf"{re.escape(package)}(\.{name}\b| import .*\b{name}\b)")
+    texts = {file: file.read_text(encoding="utf-8") for file in sorted((ROOT / "tests").rglob("test_*.py"))}
+    files = sorted(
+        filter(lambda file: imports.search(texts[file]), texts), key=lambda file: texts[file].count("import ")
+    )
+    files = [file for file in files if room in file.parents] or files
+    return [file.relative_to(ROOT).as_posix() for file in files[:3] or [room]]
 
 
 def command(module: str) -> str:
     """What runs the module's tests and doctests, until one fails."""
-    files = " ".join([f"mxdp/{module}", *(f"tests/{name}" for name in tests_of(module))])
+    files = " ".join([f"mxdp/{module}", *tests_of(module)])
     return f"{sys.executable} -m pytest -x -q -p no:cacheprovider --hypothesis-seed=0 {files}"
 
 
