@@ -34,10 +34,23 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass, fields
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from mxdp.errors import TraceError
-from mxdp.tracing.events import CALL, COMMUNICATION, COMPUTE, ENGINE, INPUT, PYTHON, SECTION, STEP, UPLOAD, WAIT, WORK
+from mxdp.tracing.events import (
+    CALL,
+    COMMUNICATION,
+    COMPUTE,
+    ENGINE,
+    INPUT,
+    PYTHON,
+    SECTION,
+    STEP,
+    UPLOAD,
+    WAIT,
+    WORK,
+    Event,
+)
 from mxdp.tracing.events import microseconds as us
 from mxdp.tracing.intervals import intersect, merge, subtract, total, within
 from mxdp.tracing.timeline import Timeline
@@ -89,12 +102,11 @@ class _Python:
 
     @classmethod
     def of(cls, timeline: Timeline) -> _Python:
-        def each(kind: str, name: str = "") -> Spans:
-            lane = timeline.lanes.get(PYTHON, ())
-            return [(us(e.start), us(e.end)) for e in lane if e.kind == kind and name in ("", e.name)]
-
-        spans = _in_us(timeline.python(SECTION, INPUT)), _in_us(timeline.python(WAIT))
-        return cls(*spans, each(CALL), each(SECTION, STEP))
+        lane = timeline.lanes.get(PYTHON, ())
+        inputs = [event for event in lane if (event.kind, event.name) == (SECTION, INPUT)]
+        calls = [_in_us(event) for event in lane if event.kind == CALL]
+        steps = [_in_us(event) for event in lane if (event.kind, event.name) == (SECTION, STEP)]
+        return cls(_busy(inputs, (SECTION,)), _busy(lane, (WAIT,)), calls, steps)
 
     def last_push(self, before: int) -> int:
         """The latest moment at which Python may have pushed an operator that started at ``before``."""
@@ -123,16 +135,13 @@ def split(timeline: Timeline) -> Dict[str, Parts]:
 
 
 def _split_device(timeline: Timeline, device: str, python: _Python) -> Parts:
-    length = us(timeline.length)
-    compute = _in_us(timeline.spans(device, (COMPUTE,)))
-    moving = _in_us(timeline.spans(device, (*COMMUNICATION, UPLOAD)))
-    communication = _in_us(timeline.spans(device, COMMUNICATION))
-    work = _in_us(timeline.spans(device))
-    engine = subtract(_in_us(timeline.spans(device, (ENGINE,))), work)
-    events = [e for name in timeline.devices if name != device for e in timeline.lanes[name] if e.kind in WORK]
-    others = merge((us(e.start), us(e.end)) for e in events)
-    gaps = _Gaps(python, others, sorted(us(e.end) for e in events), engine)
-    limits = _push_limits(timeline, device, python)
+    length, lane = us(timeline.length), timeline.lanes[device]
+    compute, communication, work = _busy(lane, (COMPUTE,)), _busy(lane, COMMUNICATION), _busy(lane, WORK)
+    moving = _busy(lane, (*COMMUNICATION, UPLOAD))
+    others = [event for name in timeline.devices if name != device for event in timeline.lanes[name]]
+    ended = sorted(us(event.end) for event in others if event.kind in WORK)
+    gaps = _Gaps(python, _busy(others, WORK), ended, subtract(_busy(lane, (ENGINE,)), work))
+    limits = _push_limits(lane, python)
     for start, end in subtract([(0, length)], work):
         gaps.sort_out(start, end, None if end == length else limits.get(end, end))
     hidden = total(intersect(compute, moving))
@@ -157,9 +166,9 @@ class _Gaps:
 
     def sort_out(self, start: int, end: int, limit: Optional[int]) -> None:
         """Classify the gap from ``start`` to ``end``. Its operator was pushed by ``limit``; None: none follows."""
-        own = within(self._engine, start, end)
-        self.parts["rest"] += total(own)
-        gap = subtract([(start, end)], own)
+        housekeeping = within(self._engine, start, end)
+        self.parts["rest"] += total(housekeeping)
+        gap = subtract([(start, end)], housekeeping)
         self._lead_lost = self._python.waited(start, end) or self._lead_lost
         if limit is None:
             self._at_the_end(gap)
@@ -201,17 +210,17 @@ class _Gaps:
         return subtract(gap, taken)
 
 
-def _push_limits(timeline: Timeline, device: str, python: _Python) -> Mapping[int, int]:
+def _push_limits(lane: Sequence[Event], python: _Python) -> Mapping[int, int]:
     """Start of each operator -> end of its step in Python. Empty unless all steps ran the same operators here."""
-    work = [event for event in timeline.lanes[device] if event.kind in WORK]
+    work = [event for event in lane if event.kind in WORK]
     steps = len(python.steps)
     if not steps or len(work) % steps:
         return {}
-    each = len(work) // steps
-    shares = [Counter(event.name for event in work[number * each : (number + 1) * each]) for number in range(steps)]
-    if any(share != shares[0] for share in shares):
+    count = len(work) // steps
+    names = [Counter(event.name for event in work[first : first + count]) for first in range(0, len(work), count)]
+    if any(others != names[0] for others in names):
         return {}
-    return {us(event.start): python.steps[number // each][1] for number, event in enumerate(work)}
+    return {us(event.start): python.steps[number // count][1] for number, event in enumerate(work)}
 
 
 def _both(gap: Spans, where: Spans) -> Spans:
@@ -219,5 +228,10 @@ def _both(gap: Spans, where: Spans) -> Spans:
     return intersect(gap, within(where, gap[0][0], gap[-1][1])) if gap else []
 
 
-def _in_us(spans: Sequence[Tuple[float, float]]) -> Spans:
-    return [(us(start), us(end)) for start, end in spans]
+def _busy(events: Iterable[Event], kinds: Sequence[str]) -> Spans:
+    """When events of these kinds ran."""
+    return merge(_in_us(event) for event in events if event.kind in kinds)
+
+
+def _in_us(event: Event) -> Span:
+    return us(event.start), us(event.end)

@@ -124,19 +124,15 @@ def boxes(timeline: Timeline) -> Dict[str, Any]:
     names: Dict[str, int] = {}
     lanes = []
     for lane in _lanes(timeline):
-        placed = [
-            (event, place)
-            for place, events in _strips(timeline.lanes.get(lane, ()), lane == PYTHON)
-            for event in events
-            if _look(event)
-        ]
-        found, before = [], 0
+        strips = _strips(timeline.lanes.get(lane, ()), lane == PYTHON)
+        placed = [(event, place) for place, events in strips for event in events]
+        lane_boxes, before = [], 0
         for event, (bottom, height) in sorted(placed, key=lambda pair: pair[0].start):
             start, end = microseconds(event.start), microseconds(event.end)
             kind, name = kinds.setdefault(_look(event), len(kinds)), names.setdefault(event.name, len(names))
-            found.append([kind, name, round(bottom, 3), round(height, 3), start - before, end - start])
+            lane_boxes.append([kind, name, round(bottom, 3), round(height, 3), start - before, end - start])
             before = start
-        lanes.append({"text": _lane_text(timeline, lane), "boxes": found})
+        lanes.append({"text": _lane_text(timeline, lane), "boxes": lane_boxes})
     looks = [list(LOOKS[kind]) for kind in kinds]
     return {"length": microseconds(timeline.length), "lanes": lanes, "names": list(names), "kinds": looks}
 
@@ -180,9 +176,9 @@ def _strips(events: Sequence[Event], python: bool) -> List[Tuple[Place, List[Eve
         strips.append(((bottom, height), [event for event in here if python or event.kind not in WORK]))
         placed = list(tracks(work))
         count = 1 + max((track for track, _ in placed), default=0)
-        each = (height + STRIP_GAP) / count
+        step = (height + STRIP_GAP) / count
         for number in range(count):
-            place = bottom + (count - 1 - number) * each, each - STRIP_GAP
+            place = bottom + (count - 1 - number) * step, step - STRIP_GAP
             strips.append((place, [event for track, event in placed if track == number]))
     return strips
 
@@ -191,10 +187,7 @@ def _bars(events: Sequence[Event], least: float) -> Dict[str, List[Bar]]:
     """For each kind, (start, length) of its bars. Close events are joined, so there are few enough to draw."""
     found: Dict[str, List[Bar]] = {}
     for event in events:
-        kind = _look(event)
-        if not kind:
-            continue
-        bars = found.setdefault(kind, [])
+        bars = found.setdefault(_look(event), [])
         before = bars[-1] if bars else (0.0, 0.0)
         if bars and event.start - sum(before) < least and min(before[1], event.seconds) < WIDE * least:
             bars[-1] = (before[0], max(sum(before), event.end) - before[0])
@@ -212,21 +205,12 @@ def _bars(events: Sequence[Event], least: float) -> Dict[str, List[Bar]]:
 def _label(axes: Axes, events: Sequence[Event], length: float, middle: float, scale: float, start: float) -> None:
     """Write names into the bars that are wide enough."""
     letters_wide = axes.get_figure().get_figwidth() * 0.85 * 72 / (LABEL_POINTS * LETTER)
+    style: Dict[str, Any] = dict(fontsize=LABEL_POINTS, ha="center", va="center", clip_on=True)
     for event in events:
-        look = _look(event)
+        look, centre = _look(event), (start + (event.start + event.end) / 2) * scale
         text = shorten(event.name, int(event.seconds / length * letters_wide) - 1)
-        if not text or look in (CALL, ENGINE):
-            continue
-        axes.text(
-            (start + (event.start + event.end) / 2) * scale,
-            middle,
-            text,
-            fontsize=LABEL_POINTS,
-            color=INK if look in (WAIT, COPY) else "white",
-            ha="center",
-            va="center",
-            clip_on=True,
-        )
+        if text and look not in (CALL, ENGINE):
+            axes.text(centre, middle, text, color=INK if look in (WAIT, COPY) else "white", **style)
 
 
 def _lane_text(shown: Timeline, lane: str) -> str:
