@@ -157,16 +157,16 @@ def check_replicas(device_params: Any, devices: Any = ...) -> List[Device]:
     for number, params in enumerate(device_params):
         check_params(params, f"replica {number}", tied=devices is ..., least=1)
     places = [[param.ctx for param in params] for params in device_params]
-    train, devices = devices is not ..., [own[0] for own in places] if devices is ... else devices
+    train, devices = devices is not ..., [place[0] for place in places] if devices is ... else devices
     check_devices(devices)
     if len(places) != len(devices):
         raise ValueError(f"{len(places)} replicas for {len(devices)} devices: there must be one for each")
     kinds = [[(param.shape, param.dtype) for param in params] for params in device_params]
-    for number, (own, device) in enumerate(zip(places, devices)):
-        if own != [device] * len(own):
-            found = ", ".join(sorted(set(map(str, own))))
+    for number, (place, device) in enumerate(zip(places, devices)):
+        if place != [device] * len(place):
+            named = ", ".join(sorted(set(map(str, place))))
             raise ValueError(
-                f"replica {number} lies on {found}, not on {device}: get_params(params, {device}) copies it"
+                f"replica {number} lies on {named}, not on {device}: get_params(params, {device}) copies it"
             )
         if kinds[number] != kinds[0]:
             raise ValueError(

@@ -75,7 +75,7 @@ class Loader(SourceFileLoader):
         """Run the module's code."""
         names: Dict[str, Any] = vars(module)
         names["__builtins__"] = {**vars(builtins), "__import__": _import}
-        if module.__name__ in WRITES_ATTRIBUTES and _spells_scalars():
+        if module.__name__ in WRITES_ATTRIBUTES and _version(importlib.import_module("numpy").__version__) >= [2]:
             names["str"] = attribute_text
         if module.__name__ in DEFINES_OPERATORS:
             names["exec"] = functools.partial(compile_later, names)
@@ -169,7 +169,8 @@ def _import(name: str, globals: Any = None, locals: Any = None, fromlist: Sequen
     if name == "sklearn.base":
         raise ImportError("MXNet's modules get no scikit-learn, see mxdp.compat")
     if name.split(".")[0] == "scipy" and importlib.util.find_spec("scipy"):
-        return SimpleNamespace(stats=_Later("scipy.stats"), sparse=_Later("scipy.sparse"))
+        later = SimpleNamespace(stats=_Later("scipy.stats"), sparse=_Later("scipy.sparse"))
+        return _Later(name) if fromlist and name != "scipy" else later
     module = builtins.__import__(name, globals, locals, fromlist, level)
     return numpy_for_mxnet() if module is sys.modules.get("numpy") else module
 
@@ -183,12 +184,6 @@ class _Later(ModuleType):
 
 def _version(text: str) -> List[int]:
     return [int(number) for number in re.findall(r"\d+", text)[:3]]
-
-
-def _spells_scalars() -> bool:
-    import numpy
-
-    return _version(numpy.__version__) >= [2]
 
 
 def _plain(value: Any) -> Any:

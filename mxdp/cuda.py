@@ -169,8 +169,8 @@ def problems(folders: Optional[Sequence[Path]] = None, loader: Loader = ctypes.C
     Side effects: :func:`preload` loads the libraries, and :func:`query_driver` starts CUDA.
     """
     driver = query_driver(loader)
-    found = preload(folders, loader) + ([driver.problem] if driver.problem else [])
-    return found + [text for text in map(gpu_problem, driver.gpus) if text]
+    unusable = [text for text in map(gpu_problem, driver.gpus) if text]
+    return [*preload(folders, loader), *([driver.problem] if driver.problem else []), *unusable]
 
 
 def import_problem(error: OSError) -> str:

@@ -97,14 +97,14 @@ def in_words(nbytes: int) -> str:
     return f"{nbytes} B"
 
 
-def cgroup_bytes(own: Path = OWN_CGROUPS, root: Path = CGROUPS) -> Optional[int]:
+def cgroup_bytes(file: Path = OWN_CGROUPS, root: Path = CGROUPS) -> Optional[int]:
     """Bytes left of the memory limit of this process's container; None without a limit or without cgroups.
 
     The limits of all groups above count, too. Unused cached files count as free: the system drops them when it needs
     memory.
     """
-    left = []
-    for line in _text(own).splitlines():
+    left: List[Optional[int]] = []
+    for line in _text(file).splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == "":
             base, files = root, ("memory.max", "memory.current", "inactive_file")
@@ -115,9 +115,8 @@ def cgroup_bytes(own: Path = OWN_CGROUPS, root: Path = CGROUPS) -> Optional[int]
         # Inside a container the path may be the host's, and the mount point the container's own group.
         group = base / path.strip("/")
         groups = [group, *group.parents]
-        found = [_left(each, *files) for each in groups[: groups.index(base) + 1]]
-        left += [each for each in found if each is not None]
-    return min(left) if left else None
+        left += [_left(group, *files) for group in groups[: groups.index(base) + 1]]
+    return min((nbytes for nbytes in left if nbytes is not None), default=None)
 
 
 def _left(group: Path, limit: str, usage: str, cached: str) -> Optional[int]:

@@ -50,13 +50,13 @@ def run(python: str, folder: Path, name: str, report: Path, limit: int) -> Dict[
     if not report.exists():
         folders = [str(folder / "tests" / "python" / part) for part in ("unittest", "common")]
         environment = {**os.environ, FOLDERS: os.pathsep.join(folders), "MXNET_TEST_SEED": "1"}
-        environment.update(MXNET_MODULE_SEED="1", PYTHONPATH=os.pathsep.join([str(ROOT), str(ROOT / "tools")]))
+        environment.update(MXNET_MODULE_SEED="1", PYTHONPATH=str(ROOT))
         part = report.with_suffix(".part")
-        command = [os.path.abspath(python), "-m", "pytest", "-q", "--assert=plain", "-p", "mxnet_tests"]
+        command = [os.path.abspath(python), "-m", "pytest", "-q", "--assert=plain", "-p", "tools.mxnet_tests"]
         command += ["-p", "no:cacheprovider", "-n", "1", "--max-worker-restart=1000", f"--timeout={limit}"]
         command += ["--timeout-method=thread", "-c", os.devnull, f"--junitxml={part}", f"{folders[0]}/{name}.py"]
         done = subprocess.run(command, env=environment, cwd=str(folder), capture_output=True, text=True)
-        if done.returncode not in (0, 1):
+        if done.returncode not in (0, 1) or not part.exists():
             raise SystemExit(f"{name} does not run with {python}:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
         part.replace(report)
     outcomes = {}

@@ -185,19 +185,19 @@ def _strips(events: Sequence[Event], python: bool) -> List[Tuple[Place, List[Eve
 
 def _bars(events: Sequence[Event], least: float) -> Dict[str, List[Bar]]:
     """For each kind, (start, length) of its bars. Close events are joined, so there are few enough to draw."""
-    found: Dict[str, List[Bar]] = {}
+    bars_of: Dict[str, List[Bar]] = {}
     for event in events:
-        bars = found.setdefault(_look(event), [])
+        bars = bars_of.setdefault(_look(event), [])
         before = bars[-1] if bars else (0.0, 0.0)
         if bars and event.start - sum(before) < least and min(before[1], event.seconds) < WIDE * least:
             bars[-1] = (before[0], max(sum(before), event.end) - before[0])
         else:
             bars.append((event.start, event.seconds))
     # The engine runs often and briefly: with bars of at least one pixel it would look like a large part of the time.
-    found[ENGINE] = [bar for bar in found.get(ENGINE, []) if bar[1] >= least]
+    bars_of[ENGINE] = [bar for bar in bars_of.get(ENGINE, []) if bar[1] >= least]
     return {
         kind: [(at, length - least if length >= WIDE * least else max(length, least)) for at, length in bars]
-        for kind, bars in found.items()
+        for kind, bars in bars_of.items()
         if bars
     }
 

@@ -82,13 +82,13 @@ def _changes(intervals: Iterable[Tuple[T, T]]) -> Iterator[Tuple[T, int]]:
 
 def _where(least: int, changes: Iterable[Tuple[T, int]]) -> List[Tuple[T, T]]:
     """The moments at which the level is at least ``least``."""
-    found: List[Tuple[T, T]] = []
+    intervals: List[Tuple[T, T]] = []
     level, start = 0, None
     for time, change in sorted(changes):
         level += change
         if level >= least and start is None:
             start = time
         elif level < least and start is not None:
-            found.append((start, time))
+            intervals.append((start, time))
             start = None
-    return merge(found)
+    return merge(intervals)

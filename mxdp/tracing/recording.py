@@ -102,8 +102,8 @@ class Recording:
             self._profiler.close()
             text = self._file.read_text(encoding="utf-8")
         if error[0] is None:
-            found = parse(text, process_names())
-            self._timeline, self._problem = assemble(found, self._sections.marked, self._readings, self._kinds)
+            trace = parse(text, process_names())
+            self._timeline, self._problem = assemble(trace, self._sections.marked, self._readings, self._kinds)
 
 
 def record(devices: Sequence[Device] = (), kinds: Optional[Mapping[str, str]] = None) -> Recording:
@@ -174,9 +174,9 @@ def assemble(
         )
     offset = sum(offsets) / 2
     events = trace.events(kinds)
-    for name, start, end, own in marked:
-        times = (round(time * 1e6 + offset) for time in (start, end))
-        events.append((PYTHON if own else OTHER_THREADS, name, SECTION, *times))  # type: ignore[arg-type]
+    for name, start, end, same_thread in marked:
+        lane = PYTHON if same_thread else OTHER_THREADS
+        events.append((lane, name, SECTION, round(start * 1e6 + offset), round(end * 1e6 + offset)))
     moved = [(*event[:3], event[3] - began, event[4] - began) for event in events]
     timeline = build(ended - began, moved)
     if not any(event.kind in WORK for event in timeline.events):

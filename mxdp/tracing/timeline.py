@@ -50,10 +50,10 @@ class Timeline:
     @cached_property
     def lanes(self) -> Dict[str, Tuple[Event, ...]]:
         """The events of each device, ordered by start. Python's lanes come last."""
-        found: Dict[str, List[Event]] = {}
+        lanes: Dict[str, List[Event]] = {}
         for event in self.events:
-            found.setdefault(event.device, []).append(event)
-        return {name: tuple(found[name]) for name in sorted(found, key=_lane_order)}
+            lanes.setdefault(event.device, []).append(event)
+        return {name: tuple(lanes[name]) for name in sorted(lanes, key=_lane_order)}
 
     @property
     def devices(self) -> List[str]:
@@ -165,7 +165,7 @@ def build(length: int, events: Sequence[Tuple[str, str, str, int, int]]) -> Time
 
 
 def _events(data: Mapping[str, Any]) -> List[Tuple[str, str, str, int, int]]:
-    found = []
+    events = []
     for lane in data["lanes"]:
         time = 0
         columns = (lane["labels"], lane["steps"], lane["lengths"])
@@ -176,8 +176,8 @@ def _events(data: Mapping[str, Any]) -> List[Tuple[str, str, str, int, int]]:
             time += step
             if length < 0 or kind not in (*DEVICE_KINDS, *PYTHON_KINDS):
                 raise ValueError(f"an event of {length} microseconds, and of the kind {kind!r}")
-            found.append((str(lane["lane"]), str(name), str(kind), int(time), int(time + length)))
-    return found
+            events.append((str(lane["lane"]), str(name), str(kind), int(time), int(time + length)))
+    return events
 
 
 def _is_python(lane: str) -> bool:

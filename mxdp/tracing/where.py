@@ -76,9 +76,9 @@ def where_the_time_went(
         for _ in range(steps):
             with section(STEP):
                 step()
-    found = split_steps(recording.timeline, steps)
-    on_cpu = all(device.startswith("cpu") for device in found.by_device)
-    return replace(found, on_processor=on_processor(before, _threads()) if on_cpu else None)
+    times = split_steps(recording.timeline, steps)
+    on_cpu = all(device.startswith("cpu") for device in times.by_device)
+    return replace(times, on_processor=on_processor(before, _threads()) if on_cpu else None)
 
 
 def on_processor(before: Threads, after: Threads) -> Optional[float]:
@@ -95,29 +95,22 @@ def on_processor(before: Threads, after: Threads) -> Optional[float]:
 
 def _threads() -> Threads:
     """All threads but Python's, which are those of the devices; none where the system does not tell."""
-    own = {thread.native_id for thread in threading.enumerate()}
-    found = {}
+    pythons = {thread.native_id for thread in threading.enumerate()}
+    times = {}
     with contextlib.suppress(OSError):
         for path in TASKS.iterdir():
             with contextlib.suppress(OSError, ValueError):  # it has just ended
                 ran, waited = map(int, (path / "schedstat").read_text().split()[:2])
-                found[int(path.name)] = (ran, waited)
-    return {thread: times for thread, times in found.items() if thread not in own}
+                times[int(path.name)] = (ran, waited)
+    return {thread: pair for thread, pair in times.items() if thread not in pythons}
 
 
 def split_steps(timeline: Timeline, steps: int) -> TimeSplit:
     """The split of a timeline that holds ``steps`` steps, as :func:`where_the_time_went` gives it. Raises a TraceError
     if no device worked."""
-    whole = split(timeline)
-    each = {
-        name: Parts(**{part: value / steps for part, value in parts.as_dict().items()}) for name, parts in whole.items()
+    by_device = {
+        name: Parts(**{part: value / steps for part, value in parts.as_dict().items()})
+        for name, parts in split(timeline).items()
     }
-    device = timeline.critical
-    return TimeSplit(
-        **each[device].as_dict(),
-        wall_clock=timeline.length / steps,
-        steps=steps,
-        device=device,
-        by_device=each,
-        timeline=timeline,
-    )
+    device, more = timeline.critical, dict(steps=steps, by_device=by_device, timeline=timeline)
+    return TimeSplit(**by_device[device].as_dict(), wall_clock=timeline.length / steps, device=device, **more)
