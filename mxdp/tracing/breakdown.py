@@ -34,23 +34,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass, fields
-from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mxdp.errors import TraceError
-from mxdp.tracing.events import (
-    CALL,
-    COMMUNICATION,
-    COMPUTE,
-    ENGINE,
-    INPUT,
-    PYTHON,
-    SECTION,
-    STEP,
-    UPLOAD,
-    WAIT,
-    WORK,
-    Event,
-)
+from mxdp.tracing.events import CALL, COMMUNICATION, COMPUTE, ENGINE, INPUT, PYTHON, SECTION, STEP, UPLOAD, WAIT, WORK
 from mxdp.tracing.events import microseconds as us
 from mxdp.tracing.intervals import intersect, merge, subtract, total, within
 from mxdp.tracing.timeline import Timeline
@@ -103,10 +90,10 @@ class _Python:
     @classmethod
     def of(cls, timeline: Timeline) -> _Python:
         lane = timeline.lanes.get(PYTHON, ())
-        inputs = [event for event in lane if (event.kind, event.name) == (SECTION, INPUT)]
-        calls = [_in_us(event) for event in lane if event.kind == CALL]
-        steps = [_in_us(event) for event in lane if (event.kind, event.name) == (SECTION, STEP)]
-        return cls(_busy(inputs, (SECTION,)), _busy(lane, (WAIT,)), calls, steps)
+        inputs = [(us(start), us(end)) for start, end in timeline.python(SECTION, INPUT)]
+        calls = [(us(event.start), us(event.end)) for event in lane if event.kind == CALL]
+        steps = [(us(event.start), us(event.end)) for event in lane if (event.kind, event.name) == (SECTION, STEP)]
+        return cls(inputs, _busy(timeline, [PYTHON], WAIT), calls, steps)
 
     def last_push(self, before: int) -> int:
         """The latest moment at which Python may have pushed an operator that started at ``before``."""
@@ -135,13 +122,13 @@ def split(timeline: Timeline) -> Dict[str, Parts]:
 
 
 def _split_device(timeline: Timeline, device: str, python: _Python) -> Parts:
-    length, lane = us(timeline.length), timeline.lanes[device]
-    compute, communication, work = _busy(lane, (COMPUTE,)), _busy(lane, COMMUNICATION), _busy(lane, WORK)
-    moving = _busy(lane, (*COMMUNICATION, UPLOAD))
-    others = [event for name in timeline.devices if name != device for event in timeline.lanes[name]]
-    ended = sorted(us(event.end) for event in others if event.kind in WORK)
-    gaps = _Gaps(python, _busy(others, WORK), ended, subtract(_busy(lane, (ENGINE,)), work))
-    limits = _push_limits(lane, python)
+    length, others = us(timeline.length), [name for name in timeline.devices if name != device]
+    compute, communication = _busy(timeline, [device], COMPUTE), _busy(timeline, [device], *COMMUNICATION)
+    moving, work = _busy(timeline, [device], *COMMUNICATION, UPLOAD), _busy(timeline, [device], *WORK)
+    ended = sorted(us(event.end) for name in others for event in timeline.lanes[name] if event.kind in WORK)
+    engine = subtract(_busy(timeline, [device], ENGINE), work)
+    gaps = _Gaps(python, _busy(timeline, others, *WORK), ended, engine)
+    limits = _push_limits(timeline, device, python)
     for start, end in subtract([(0, length)], work):
         gaps.sort_out(start, end, None if end == length else limits.get(end, end))
     hidden = total(intersect(compute, moving))
@@ -210,9 +197,9 @@ class _Gaps:
         return subtract(gap, taken)
 
 
-def _push_limits(lane: Sequence[Event], python: _Python) -> Mapping[int, int]:
+def _push_limits(timeline: Timeline, device: str, python: _Python) -> Mapping[int, int]:
     """Start of each operator -> end of its step in Python. Empty unless all steps ran the same operators here."""
-    work = [event for event in lane if event.kind in WORK]
+    work = [event for event in timeline.lanes[device] if event.kind in WORK]
     steps = len(python.steps)
     if not steps or len(work) % steps:
         return {}
@@ -228,10 +215,7 @@ def _both(gap: Spans, where: Spans) -> Spans:
     return intersect(gap, within(where, gap[0][0], gap[-1][1])) if gap else []
 
 
-def _busy(events: Iterable[Event], kinds: Sequence[str]) -> Spans:
-    """When events of these kinds ran."""
-    return merge(_in_us(event) for event in events if event.kind in kinds)
-
-
-def _in_us(event: Event) -> Span:
-    return us(event.start), us(event.end)
+def _busy(timeline: Timeline, lanes: Sequence[str], *kinds: str) -> Spans:
+    """When events of these kinds ran in any of these lanes."""
+    events = (event for lane in lanes for event in timeline.lanes.get(lane, ()) if event.kind in kinds)
+    return merge((us(event.start), us(event.end)) for event in events)

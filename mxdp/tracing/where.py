@@ -112,5 +112,6 @@ def split_steps(timeline: Timeline, steps: int) -> TimeSplit:
         name: Parts(**{part: value / steps for part, value in parts.as_dict().items()})
         for name, parts in split(timeline).items()
     }
-    device, more = timeline.critical, dict(steps=steps, by_device=by_device, timeline=timeline)
-    return TimeSplit(**by_device[device].as_dict(), wall_clock=timeline.length / steps, device=device, **more)
+    device, seconds = timeline.critical, timeline.length / steps
+    parts = by_device[device].as_dict()
+    return TimeSplit(**parts, wall_clock=seconds, steps=steps, device=device, by_device=by_device, timeline=timeline)
