@@ -85,13 +85,13 @@ def drawn(mutants: List[Any], sample: int, seed: int) -> List[Any]:
     rooms: Dict[str, List[Any]] = collections.defaultdict(list)
     for mutant in mutants:
         rooms[room_of(module_of(mutant))].append(mutant)
-    found, left = [], sample or len(mutants)
+    chosen, left = [], sample or len(mutants)
     for number, room in enumerate(sorted(rooms, key=lambda name: len(rooms[name]))):
         share = min(len(rooms[room]), left // (len(rooms) - number))
         # One generator for each room: the same are drawn whichever other rooms are asked for.
-        found += random.Random(f"{seed} {room}").sample(rooms[room], share)
+        chosen += random.Random(f"{seed} {room}").sample(rooms[room], share)
         left -= share
-    return found
+    return chosen
 
 
 def module_of(mutant: Any) -> str:
@@ -107,10 +107,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="draws the sample (default: 0)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="how many at once (default: one a processor)")
     options = parser.parse_args()
-    if options.sample < 0:
-        parser.error(f"--sample is a number of mutants, or 0 for all; not {options.sample}")
-    if options.jobs < 1:
-        parser.error(f"--jobs is at least 1, not {options.jobs}")
+    if options.sample < 0 or options.jobs < 1:
+        parser.error(f"--sample is at least 0 and --jobs at least 1, not {options.sample} and {options.jobs}")
     names = modules(options.modules)
     os.environ["MXDP_OFFLINE"] = "1"
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ProcessPoolExecutor(
@@ -135,13 +133,13 @@ def run(module: str, limit: float, mutant: Any = None) -> Tuple[Any, str, float]
     began = time.monotonic()
     try:
         if mutant is None:
-            outcome, said = run_tests(command(module), limit)
+            outcome, words = run_tests(command(module), limit)
         else:
             result = mutate_and_test([mutant], command(module), limit)
-            outcome, said = result.test_outcome, result.diff or ""
+            outcome, words = result.test_outcome, result.diff or ""
     finally:
         end_what_is_left()
-    return outcome, said, time.monotonic() - began
+    return outcome, words, time.monotonic() - began
 
 
 def end_what_is_left() -> None:
@@ -175,27 +173,20 @@ def score(names: List[str], sample: int, seed: int, pool: concurrent.futures.Exe
             return 1
         limits[module] = LONGER * seconds + SPARE_SECONDS
 
-    killed: Dict[str, List[bool]] = collections.defaultdict(list)
-    spent: Dict[str, float] = collections.defaultdict(float)
+    groups: Dict[str, List[bool]] = collections.defaultdict(list)
     mutants.sort(key=lambda mutant: -limits[module_of(mutant)])  # the longest first, so that no process is left alone
     homes = [module_of(mutant) for mutant in mutants]
     results = pool.map(run, homes, [limits[home] for home in homes], mutants)
-    for number, (mutant, module, (outcome, diff, seconds)) in enumerate(zip(mutants, homes, results), 1):
-        killed[module].append(outcome is TestOutcome.KILLED)
-        print(f"{sum(map(sum, killed.values()))} of {number} killed, {len(mutants)} in all", end="\r", file=sys.stderr)
-        spent[room_of(module)] += seconds
-        if not killed[module][-1]:
+    for mutant, module, (outcome, diff, _) in zip(mutants, homes, results):
+        for group in (f"mxdp/{module}", f"room {room_of(module)}", "score"):
+            groups[group].append(outcome is TestOutcome.KILLED)
+        killed = groups["score"]
+        print(f"{sum(killed)} of {len(killed)} killed, {len(mutants)} in all", end="\r", file=sys.stderr)
+        if not killed[-1]:
             changed = [line for line in diff.splitlines()[3:] if line[:1] in "+-"]
             print(f"survived: mxdp/{module}:{mutant.start_pos[0]}", *changed, sep="\n  ", flush=True)
-
-    for module, outcomes in sorted(killed.items()):
-        print(f"{sum(outcomes):5} of {len(outcomes):4} killed  mxdp/{module}")
-    for room, seconds in spent.items():
-        outcomes = [each for module in killed if room_of(module) == room for each in killed[module]]
-        share = f"{sum(outcomes) / len(outcomes):.2f}: {sum(outcomes)} of {len(outcomes)}"
-        print(f"score {share} mutants killed in {room}, {seconds / len(outcomes):.0f} s each")
-    count, total = sum(map(sum, killed.values())), len(mutants)
-    print(f"score {count / total:.2f}: {count} of {total} mutants killed")
+    for group, killed in sorted(groups.items()):
+        print(f"{group} {sum(killed) / len(killed):.2f}: {sum(killed)} of {len(killed)} mutants killed")
     return 0
 
 
