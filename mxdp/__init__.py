@@ -1,9 +1,8 @@
 """mxdp: data-parallel training of MXNet/Gluon networks, from scratch, in pieces that can be read.
 
-``import mxdp`` prepares the process (see :mod:`mxdp.process`), makes MXNet importable on newer releases of Python and
-NumPy (:mod:`mxdp.compat`), sees to it that MXNet will know mxdp's stores (:mod:`mxdp.plugin`) and loads nothing else: a
-name such as ``mxdp.allreduce`` brings in MXNet when it is first used.
-Import mxdp before MXNet. If MXNet is loaded already, a warning says what is lost.
+``import mxdp`` prepares the process (:mod:`mxdp.process`), makes MXNet importable on newer releases of Python and NumPy
+(:mod:`mxdp.compat`) and registers mxdp's stores with MXNet (:mod:`mxdp.plugin`). It loads nothing else: a name such as
+``mxdp.allreduce`` loads MXNet when it is first used. Import mxdp before MXNet; otherwise a warning says what is lost.
 """
 
 from __future__ import annotations

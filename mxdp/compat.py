@@ -41,10 +41,8 @@ DEFINES_OPERATORS = ("mxnet.ndarray.register", "mxnet.symbol.register")
 
 
 def install() -> None:
-    """Make Python load MXNet's modules as described above. This is fast: it imports neither NumPy nor MXNet.
-
-    Modules that are imported already do not change. A second call does nothing.
-    """
+    """Make Python load MXNet's modules as described above, except those that are imported already. It imports neither
+    NumPy nor MXNet; a second call does nothing."""
     if not any(isinstance(finder, Finder) for finder in sys.meta_path):
         # Behind other finders, such as wrapt's, which runs the hooks that wait for MXNet.
         sys.meta_path.insert(sys.meta_path.index(PathFinder), Finder())

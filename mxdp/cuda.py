@@ -20,7 +20,6 @@ Loader = Callable[..., Any]
 
 DRIVER = "libcuda.so.1"
 
-
 # The libraries that MXNet's library is linked to, and the pip requirements that install them. In the order of loading:
 # each library after its dependencies. libcudnn.so.8 opens its parts itself, from its own folder. CUDA 11's cusolver is
 # linked to cublas, not to cusparse.

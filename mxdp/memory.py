@@ -43,13 +43,8 @@ def available_bytes(device: Device) -> int:
 
 
 def check_fits(needed: int, device: Device, limit: Optional[int] = None) -> None:
-    """Check that ``device`` has ``needed`` bytes for a job.
-
-    ``limit``: the most bytes that the job may take, if that is less than what is available.
-
-    Raises:
-        MemoryShortage: it has not; the message gives both numbers.
-    """
+    """Raise a MemoryShortage, with both numbers, unless ``device`` has ``needed`` bytes for a job. ``limit``: the most
+    bytes that the job may take, if that is less than what is available."""
     available = available_bytes(device)
     room, has = available, f"{device} has {in_words(available)} left"
     if limit is not None and limit < available:

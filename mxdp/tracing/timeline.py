@@ -28,8 +28,7 @@ FORMAT = "mxdp timeline 1"
 
 @dataclass(frozen=True)
 class Overlap:
-    """``communication``: seconds with any copy or all-reduce. ``hidden``: the part of them with compute at the same
-    time."""
+    """``communication``: seconds with any copy or all-reduce. ``hidden``: those of them with compute meanwhile."""
 
     communication: float
     hidden: float
