@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Callable, List, Optional, Sequence, Tuple
 
-Loader = Callable[..., Any]
+LoadLibrary = Callable[..., Any]
 """Loads a shared library by path or name, as :class:`ctypes.CDLL` does; raises OSError if it can't."""
 
 DRIVER = "libcuda.so.1"
@@ -89,7 +89,7 @@ def package_folders() -> List[Path]:
     return [folder for place in places for folder in sorted(Path(place).glob("*/lib"))]
 
 
-def preload(folders: Optional[Sequence[Path]] = None, loader: Loader = ctypes.CDLL) -> List[str]:
+def preload(folders: Optional[Sequence[Path]] = None, loader: LoadLibrary = ctypes.CDLL) -> List[str]:
     """Load CUDA's libraries into this process, where MXNet's library finds them. Returns a sentence for each problem.
 
     A library that is in none of the ``folders`` (by default those of the pip packages) is searched among the system's
@@ -110,7 +110,7 @@ def preload(folders: Optional[Sequence[Path]] = None, loader: Loader = ctypes.CD
     return ([_missing_problem(missing)] if missing else []) + broken
 
 
-def driver_installed(loader: Loader = ctypes.CDLL) -> bool:
+def driver_installed(loader: LoadLibrary = ctypes.CDLL) -> bool:
     """Is NVIDIA's driver library installed? Does not start CUDA, so this process may still fork."""
     try:
         loader(DRIVER)
@@ -119,7 +119,7 @@ def driver_installed(loader: Loader = ctypes.CDLL) -> bool:
     return True
 
 
-def query_driver(loader: Loader = ctypes.CDLL) -> Driver:
+def query_driver(loader: LoadLibrary = ctypes.CDLL) -> Driver:
     """Ask NVIDIA's driver for its GPUs, through ctypes. This starts CUDA: the process must not fork afterwards.
 
     ``CUDA_VISIBLE_DEVICES`` has the same effect here as in MXNet, and the numbering is the same.
@@ -162,7 +162,7 @@ def gpu_problem(gpu: Gpu) -> Optional[str]:
     )
 
 
-def problems(folders: Optional[Sequence[Path]] = None, loader: Loader = ctypes.CDLL) -> List[str]:
+def problems(folders: Optional[Sequence[Path]] = None, loader: LoadLibrary = ctypes.CDLL) -> List[str]:
     """A sentence for each problem that keeps ``mxnet-cu112`` from using this machine's GPUs.
 
     Side effects: :func:`preload` loads the libraries, and :func:`query_driver` starts CUDA.

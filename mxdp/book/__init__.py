@@ -25,7 +25,7 @@ from functools import lru_cache
 from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 
 from mxdp.backend import Device, mx, usable_gpus
-from mxdp.book.pictures import PictureBatches, load, seconds_in_words
+from mxdp.book.pictures import PictureBatches, iterators, seconds_in_words
 from mxdp.curves import in_notebook
 from mxdp.errors import UsageError, plural
 from mxdp.timing import Timer
@@ -91,7 +91,7 @@ def load_data_fashion_mnist(batch_size: int, resize: Any = None) -> Tuple[Pictur
     Raises:
         ValueError: ``batch_size`` is less than 1.
     """
-    return load(batch_size, resize, _whole_number(SAMPLES, 0), _say)
+    return iterators(batch_size, resize, _whole_number(SAMPLES, 0), _say)
 
 
 class Animator:

@@ -47,8 +47,7 @@ DISPATCH = 20
 TRIGGER = 50
 """Microseconds. An operator that starts this soon after the end of another device's may have waited for that one."""
 
-Span = Tuple[int, int]
-Spans = List[Span]
+Spans = List[Tuple[int, int]]
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ PLAIN = {"ImperativeBulk": BULK, "[ImperativeBulk]": BULK}
 
 # The place of each kind in its lane: bottom and height, in a lane of height 1.
 UPPER, LOWER = (0.36, 0.56), (0.08, 0.28)
-Place = Tuple[float, float]
+Strip = Tuple[float, float]
 PLACES = {kind: LOWER if kind in (COPY, ALL_REDUCE, UPLOAD, SECTION, INPUT) else UPPER for kind in LOOKS}
 
 STRIP_GAP = 0.02
@@ -166,10 +166,10 @@ def _look(event: Event) -> str:
     return event.kind
 
 
-def _strips(events: Sequence[Event], python: bool) -> List[Tuple[Place, List[Event]]]:
+def _strips(events: Sequence[Event], python: bool) -> List[Tuple[Strip, List[Event]]]:
     """The strips of a lane and the events in each, in the order in which they are drawn. Python needs no strips: it
     does one thing at a time, and its sections are nested. MXNet's engine is drawn behind the work."""
-    strips: List[Tuple[Place, List[Event]]] = []
+    strips: List[Tuple[Strip, List[Event]]] = []
     for bottom, height in (UPPER, LOWER):
         here = [event for event in events if _look(event) and PLACES[_look(event)] == (bottom, height)]
         work = [] if python else [event for event in here if event.kind in WORK]

@@ -27,7 +27,7 @@ _MARK = "instant_marker"
 
 
 @dataclass(frozen=True)
-class Pair:
+class TracePair:
     """A begin and its end, in microseconds of MXNet's clock. ``process`` is the number of the device."""
 
     process: int
@@ -42,9 +42,9 @@ class Trace:
     """The contents of a trace. ``marks``: name to time; ``thread``: the thread that set the first mark."""
 
     names: Mapping[int, str]
-    operators: List[Pair] = field(default_factory=list)
-    calls: List[Pair] = field(default_factory=list)
-    tasks: List[Pair] = field(default_factory=list)
+    operators: List[TracePair] = field(default_factory=list)
+    calls: List[TracePair] = field(default_factory=list)
+    tasks: List[TracePair] = field(default_factory=list)
     marks: Dict[str, int] = field(default_factory=dict)
     thread: Optional[int] = None
 
@@ -103,7 +103,7 @@ def _sort_out(records: Sequence[Mapping[str, Any]], trace: Trace) -> None:
                 raise ValueError(f"two begins of {name} and no end")
             open_[key] = int(record["ts"])
             continue
-        pair = Pair(process, thread, name, open_.pop(key), int(record["ts"]))
+        pair = TracePair(process, thread, name, open_.pop(key), int(record["ts"]))
         if pair.end < pair.begin:
             raise ValueError(f"{name} ends before it begins")
         device = trace.names.get(process, "")
@@ -117,7 +117,7 @@ def _sort_out(records: Sequence[Mapping[str, Any]], trace: Trace) -> None:
         raise ValueError(f"{len(open_)} events begin and do not end, the first of them {next(iter(open_))[2]}")
 
 
-def _device_names(names: Mapping[int, str], operators: Sequence[Pair]) -> Dict[Tuple[int, int], str]:
+def _device_names(names: Mapping[int, str], operators: Sequence[TracePair]) -> Dict[Tuple[int, int], str]:
     """The device of each pair's process and thread, named as MXNet prints a context.
 
     A CPU build with n processors puts ``cpu(n)`` under "cpu pinned/" and ``cpu(n + 1)`` under "cpu shared/". The worker

@@ -64,7 +64,12 @@ class Recording:
         return write_chrome_trace(self.timeline, Path(path))
 
     def __enter__(self) -> Recording:
-        check_devices(self._devices)
+        for device in self._devices:
+            if not can_record([device]):
+                raise TraceError(
+                    f"MXNet's profiler can't record {device}: with {process.cores()} processors it records CPU devices"
+                    f" up to cpu({_cpu_devices() - 1}), and aborts at others; use fewer devices"
+                )
         if os.environ.get("MXNET_PROFILER_AUTOSTART", "0") not in ("", "0"):
             raise TraceError(
                 "MXNET_PROFILER_AUTOSTART is set, so MXNet's one profiler is in use: unset it before Python starts"
@@ -126,16 +131,6 @@ def record(devices: Sequence[Device] = (), kinds: Optional[Mapping[str, str]] = 
             or ``MXNET_PROFILER_AUTOSTART`` is set.
     """
     return Recording(devices, kinds)
-
-
-def check_devices(devices: Sequence[Device]) -> None:
-    """Raise a TraceError where MXNet's profiler would abort the process, or record a CPU device as a GPU."""
-    for device in devices:
-        if not can_record([device]):
-            raise TraceError(
-                f"MXNet's profiler can't record {device}: with {process.cores()} processors it records CPU devices up"
-                f" to cpu({_cpu_devices() - 1}), and aborts at others; use fewer devices"
-            )
 
 
 def can_record(devices: Sequence[Device]) -> bool:

@@ -15,10 +15,9 @@ from mxdp.tracing.events import STEP
 from mxdp.tracing.recording import record
 from mxdp.tracing.timeline import Timeline
 
-TASKS = Path("/proc/self/task")
+THREADS = Path("/proc/self/task")
 """Where Linux tells, for each thread, how long it ran."""
-Step = Callable[[], Any]
-Threads = Mapping[int, Tuple[int, int]]
+ThreadTimes = Mapping[int, Tuple[int, int]]
 """For each thread the nanoseconds that it ran, and that it was ready to run but had no processor."""
 
 
@@ -47,7 +46,7 @@ class TimeSplit(Parts):
 
 
 def where_the_time_went(
-    step: Step,
+    step: Callable[[], Any],
     steps: int = 10,
     warm_up: int = 2,
     devices: Sequence[Device] = (),
@@ -81,7 +80,7 @@ def where_the_time_went(
     return replace(times, on_processor=on_processor(before, _threads()) if on_cpu else None)
 
 
-def on_processor(before: Threads, after: Threads) -> Optional[float]:
+def on_processor(before: ThreadTimes, after: ThreadTimes) -> Optional[float]:
     """The share of the threads' working time in which they had a processor; None if nothing is known.
 
     >>> on_processor({1: (100, 50)}, {1: (400, 50), 2: (300, 200)})
@@ -93,12 +92,12 @@ def on_processor(before: Threads, after: Threads) -> Optional[float]:
     return ran / (ran + waited) if ran > 0 else None
 
 
-def _threads() -> Threads:
+def _threads() -> ThreadTimes:
     """All threads but Python's, which are those of the devices; none where the system does not tell."""
     pythons = {thread.native_id for thread in threading.enumerate()}
     times = {}
     with contextlib.suppress(OSError):
-        for path in TASKS.iterdir():
+        for path in THREADS.iterdir():
             with contextlib.suppress(OSError, ValueError):  # it has just ended
                 ran, waited = map(int, (path / "schedstat").read_text().split()[:2])
                 times[int(path.name)] = (ran, waited)
