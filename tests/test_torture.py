@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 TOOL = ROOT / "tools" / "torture.py"
 BESIDE = Path(sys.executable).with_name("mpiexec")
-KINDS = "exit_status,kill_rank,blocked_output,strangers"
+KINDS = "exit_status,kill_rank,stop_rank_short,strangers"
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the tool needs Linux")
 

@@ -52,7 +52,7 @@ LIMIT = 30.0
 """Seconds in which a launcher must end, or a moment must come, and five times an undisturbed training's more."""
 SILENT = 3
 FAILED, KILLED = "failed with exit status", r"was killed by signal 9 \(SIGKILL\)"
-UNHEARD = "?.*(not heard of for|did not start)"
+UNHEARD = ".*(not heard of for|did not start)"
 Process = psutil.Process
 
 
@@ -87,7 +87,7 @@ class Job:
         """Seconds in which each thing must happen."""
         return LIMIT + 5 * (self.known.seconds if self.known else LIMIT)
 
-    def start(self, *options: str, environ: Any = (), stdout: Any = None, before: Any = None, **order: Any) -> None:
+    def start(self, *options: str, environ: Any = (), before: Any = None, **order: Any) -> None:
         """Start the launcher. ``order``: for the ranks. What they and the launcher print goes to files."""
         self.starts += 1
         self.out, self.err = (self.folder / f"{name}.{self.starts}" for name in ("out", "err"))
@@ -97,7 +97,7 @@ class Job:
         command = [*self.inside, sys.executable, "-m", "mxdp.launch", "-n", str(self.ranks), *options, "--"]
         command += [sys.executable, str(ROOT / "tools" / "torture_victim.py"), json.dumps(order)]
         with open(self.out, "wb") as out, open(self.err, "wb") as err:
-            to = {"stdin": subprocess.DEVNULL, "stdout": stdout or out, "stderr": err}
+            to = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": err}
             self.launcher = subprocess.Popen(command, env=self.environ(environ), preexec_fn=before, **to)
 
     def start_with(self, harm: str, *options: str, last: int = STEPS, **order: Any) -> None:
@@ -154,12 +154,14 @@ class Job:
     def check_end(self, statuses: Sequence[int], sentence: str, late: bool = False) -> None:
         """Wait for the launcher's end, and check status, stderr, what is left, and the result of a whole training.
 
-        ``late``: the fault may have come after the training's end.
+        ``sentence``: a pattern, in which ``RANK`` stands for the victim. ``late``: the fault may have come after the
+        training's end.
         """
         try:
             status = self.launcher.wait(self.limit)
         except subprocess.TimeoutExpired:
             raise Violation(f"the launcher has not ended within {self.limit:.0f} s") from None
+        sentence = sentence.replace("RANK", rf"rank {self.rank}( on \S+)?( after step \d+)?")
         text = self.err.read_text(errors="replace")
         lines = [line for line in text.splitlines() if not re.match(r"\[(\d+|mpiexec)\]", line)]
         self.nothing_left()
@@ -169,10 +171,6 @@ class Job:
             raise Violation(f"exit status {status} in place of {' or '.join(map(str, statuses))}: {lines or 'no word'}")
         elif sentence and (len(lines) != 1 or not re.search(f"^mxdp.launch: .*{sentence}", lines[0])):
             raise Violation(f"on stderr is not one sentence with {sentence!r}: {lines}")
-
-    def named(self, what: str) -> str:
-        """A pattern for the launcher's sentence about the victim."""
-        return rf"rank {self.rank}( on \S+)?( after step \d+)? {what}" if what else ""
 
     def check_result(self) -> None:
         """Compare the result and the checkpoints with the undisturbed ones."""
@@ -236,31 +234,32 @@ def exit_status(job: Job) -> None:
     """The victim ends Python by itself; with text in place of a status, Python ends with 1."""
     status = job.chance.choice([1, 2, 3, 42, 125, "words"])
     job.start_with("exit_with", last=STEPS + 1, status=status)
-    job.check_end([1 if status == "words" else status], job.named(FAILED))
+    job.check_end([1 if status == "words" else status], f"RANK {FAILED}")
 
 
 @kind
 def exception(job: Job) -> None:
     """An exception that nobody catches."""
     job.start_with("fail", last=STEPS + 1)
-    job.check_end([1], job.named(FAILED))
+    job.check_end([1], f"RANK {FAILED}")
 
 
 @kind
 def exception_in_operator(job: Job) -> None:
     """An operator that fails on one device, some time after its call."""
     job.start_with("fail_in_operator", device=job.chance.choice([0, -1]))
-    job.check_end([1], job.named(FAILED))
+    job.check_end([1], f"RANK {FAILED}")
 
 
-def disturb(do: Callable[[Process], Any], silent: int, statuses: List[int], words: str, guard: bool, job: Job) -> None:
-    """Do something to the victim's process, or to its guard, at a random moment."""
-    job.start("--silent-after", str(silent))
-    job.wait_for_moment()
-    job.wait_for(lambda: job.victim(guard))
-    with contextlib.suppress(psutil.Error, AttributeError):  # it has ended
-        do(job.victim(guard))
-    job.check_end(statuses, words and job.named(words), late=True)
+def to_victim(do: Callable[[Process], Any], guard: bool = False) -> Callable[[Job], None]:
+    """What does this to the victim's process, or to its guard, if it has not ended."""
+
+    def function(job: Job) -> None:
+        job.wait_for(lambda: job.victim(guard))
+        with contextlib.suppress(psutil.Error, AttributeError):
+            do(job.victim(guard))
+
+    return function
 
 
 def pause(process: Process) -> None:
@@ -270,14 +269,25 @@ def pause(process: Process) -> None:
     process.resume()
 
 
+def at_a_moment(do: Callable[[Job], Any], silent: int, statuses: List[int], words: str, job: Job) -> None:
+    """Do something at a random moment."""
+    job.start("--silent-after", str(silent))
+    job.wait_for_moment()
+    do(job)
+    job.check_end(statuses, words, late=True)
+
+
 for name, arguments in {
-    "kill_rank": (Process.kill, 60, [137], KILLED, False),
-    "kill_guard": (Process.kill, 60, [1, 9, 137], "?.*killed", True),
-    "stop_rank_short": (pause, 10, [0], "", False),
-    "stop_rank_long": (Process.suspend, SILENT, [124], "has been stopped for", False),
-    "stop_guard": (Process.suspend, SILENT, [124], UNHEARD, True),
+    "kill_rank": (to_victim(Process.kill), 60, [137], f"RANK {KILLED}"),
+    "kill_guard": (to_victim(Process.kill, guard=True), 60, [1, 9, 137], "RANK .*killed"),
+    "stop_rank_short": (to_victim(pause), 10, [0], ""),
+    "stop_rank_long": (to_victim(Process.suspend), SILENT, [124], "RANK has been stopped for"),
+    "stop_guard": (to_victim(Process.suspend, guard=True), SILENT, [124], f"RANK{UNHEARD}"),
+    "interrupt_launcher": (lambda job: job.launcher.send_signal(signal.SIGINT), 60, [130], "ended by SIGINT"),
+    "terminate_launcher": (lambda job: job.launcher.terminate(), 60, [143], "ended by SIGTERM"),
+    "kill_launcher": (lambda job: job.launcher.kill(), 60, [-signal.SIGKILL], ""),
 }.items():
-    KINDS[name] = partial(disturb, *arguments), (1, 2, 3)
+    KINDS[name] = partial(at_a_moment, *arguments), (1, 2, 3)
 
 
 @kind
@@ -286,7 +296,7 @@ def kill_and_restart(job: Job) -> None:
     job.start_with("kill", "--restarts", "1")
     job.wait_for(lambda: False)
     text = job.err.read_text()
-    if not re.search(f"(?m)^mxdp.launch: {job.named(KILLED)}", text):
+    if not re.search(rf"(?m)^mxdp.launch: rank {job.rank} .*{KILLED}", text):
         raise Violation(f"the rank that was killed is not named: {text}")
     job.err.write_text(re.sub(r"(?m)^mxdp.launch: (rank|starts all).*\n", "", text))
     job.check_end([0], "")
@@ -297,27 +307,6 @@ def hang(job: Job) -> None:
     """A rank makes no step any more, and is not stopped."""
     job.start_with("hang", "--hung-after", "5", last=STEPS - 1)
     job.check_end([124], f"no rank has made a step for 5 s; behind: .*rank {job.rank} on")
-
-
-@kind
-def signal_to_launcher(job: Job) -> None:
-    """Ctrl-C, or a batch system's end."""
-    number = job.chance.choice([signal.SIGTERM, signal.SIGINT])
-    job.what += f" {number.name}"
-    job.start()
-    job.wait_for(lambda: job.processes("guard.py"))
-    job.wait_for_moment()
-    job.launcher.send_signal(number)
-    job.check_end([128 + number], f"ended by {number.name}", late=True)
-
-
-@kind
-def kill_launcher(job: Job) -> None:
-    """Nobody is left who could say a word."""
-    job.start()
-    job.wait_for_moment()
-    job.launcher.kill()
-    job.check_end([-signal.SIGKILL], "", late=True)
 
 
 @kind
@@ -343,21 +332,6 @@ def full_disk(job: Job) -> None:
         subprocess.run(["umount", "-l", job.checkpoints], check=True)
 
 
-@kind
-def blocked_output(job: Job) -> None:
-    """Nobody reads the launcher's output for longer than a rank may be silent."""
-    read, write = os.pipe()
-    job.start_with("shout", "--silent-after", str(SILENT), lines=5000, text="x" * 80, stdout=write, last=STEPS - 1)
-    os.close(write)
-    job.wait_for(Path(f"{job.steps}.harmed").exists)
-    time.sleep(SILENT * 2 + 2)
-    with open(read, "rb") as pipe:
-        job.out.write_bytes(pipe.read())
-    job.check_end([0], "")
-    if job.out.read_text().count("x" * 80) != 5000:
-        raise Violation("lines of the output are lost")
-
-
 def cut_link(job: Job) -> None:
     """The cable between two hosts, which are network namespaces with a rank each, is cut at a random moment."""
     job.rank = 1
@@ -366,7 +340,7 @@ def cut_link(job: Job) -> None:
         job.start("--silent-after", str(SILENT), *hosts.options, environ={"UCX_TLS": "tcp,self"})
         job.wait_for_moment()
         hosts.cable("down")
-        job.check_end([124], job.named(UNHEARD), late=True)
+        job.check_end([124], f"RANK{UNHEARD}", late=True)
         job.inside = []
     names = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, timeout=30).stdout
     if any(name in names for name in hosts.names):

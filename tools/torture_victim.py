@@ -47,13 +47,8 @@ def hang(order: Order) -> None:
     time.sleep(1e6)
 
 
-def shout(order: Order) -> None:
-    """Print ``lines`` lines with ``text``."""
-    print(*[order["text"]] * order["lines"], sep="\n", flush=True)
-
-
 HARMS: Dict[str, Callable[[Order], None]] = {
-    harm.__name__: harm for harm in (exit_with, fail, fail_in_operator, kill, hang, shout)
+    harm.__name__: harm for harm in (exit_with, fail, fail_in_operator, kill, hang)
 }
 
 
