@@ -122,34 +122,26 @@ class Animator:
             print(f"{self._xlabel} {max(a for a in xs if a is not None)}: {', '.join(values)}", flush=True)
 
 
-class _Dot:
+def _announcing(usual: Callable[..., Any], announced: Dict[Any, float]) -> Callable[..., Any]:
     """``usual``, which announces a product of matrices that will take longer than a second on a CPU, once a size."""
 
-    def __init__(self, usual: Callable[..., Any], announced: Dict[Any, float]) -> None:
-        self._usual, self._announced = usual, announced
-
-    def __call__(self, a: Any, b: Any, *more: Any, **others: Any) -> Any:
+    def dot(a: Any, b: Any, *more: Any, **others: Any) -> Any:
         if getattr(a, "ndim", 0) == getattr(b, "ndim", 0) == 2 and a.ctx.device_type == "cpu":
-            self._announce(a, b)
-        return self._usual(a, b, *more, **others)
+            operations = 2.0 * a.shape[0] * a.shape[1] * b.shape[1]
+            if operations >= 1e9 and (a.shape, b.shape) not in announced:
+                if "rate" not in announced:
+                    announced["rate"] = _operations_a_second(usual)
+                announced[a.shape, b.shape] = seconds = operations / announced["rate"]
+                if seconds >= WORTH_SAYING:
+                    sizes = " and ".join(" x ".join(map(str, matrix.shape)) for matrix in (a, b))
+                    _say(
+                        f"a product of {sizes} takes about {seconds_in_words(seconds)} on this CPU, 50 of them "
+                        f"{seconds_in_words(50 * seconds)}; interrupt it, and take smaller matrices, if that is too "
+                        "long"
+                    )
+        return usual(a, b, *more, **others)
 
-    def __get__(self, array: Any, kind: Any = None) -> Any:
-        return self if array is None else lambda *given, **others: self(array, *given, **others)
-
-    def _announce(self, a: Any, b: Any) -> None:
-        operations = 2.0 * a.shape[0] * a.shape[1] * b.shape[1]
-        if operations < 1e9 or (a.shape, b.shape) in self._announced:
-            return
-        if "rate" not in self._announced:
-            self._announced["rate"] = _operations_a_second(self._usual)
-        seconds = operations / self._announced["rate"]
-        self._announced[a.shape, b.shape] = seconds
-        if seconds >= WORTH_SAYING:
-            sizes = " and ".join(" x ".join(map(str, matrix.shape)) for matrix in (a, b))
-            _say(
-                f"a product of {sizes} takes about {seconds_in_words(seconds)} on this CPU, 50 of them "
-                f"{seconds_in_words(50 * seconds)}; interrupt it, and take smaller matrices, if that is too long"
-            )
+    return dot
 
 
 def _operations_a_second(dot: Callable[..., Any], side: int = 512) -> float:
@@ -187,8 +179,8 @@ def replace() -> None:
         (d2l, "num_gpus", num_gpus),
         (d2l, "load_data_fashion_mnist", load_data_fashion_mnist),
         (d2l, "Animator", Animator),
-        (np, "dot", _Dot(np.dot, announced)),
-        (np.ndarray, "dot", _Dot(np.ndarray.dot, announced)),
+        (np, "dot", _announcing(np.dot, announced)),
+        (np.ndarray, "dot", _announcing(np.ndarray.dot, announced)),
     ):
         _replaced.append(Replacement(owner, name, vars(owner)[name], new))
         setattr(owner, name, new)
