@@ -70,7 +70,7 @@ class Gpu:
 
     @property
     def usable(self) -> bool:
-        """Does the wheel have code for it? Code for X.Y runs on X.Z with Z >= Y, and on no other X."""
+        """Whether the wheel has code for it. Code for X.Y runs on X.Z with Z >= Y, and on no other X."""
         return any(self.capability[0] == major and self.capability[1] >= minor for major, minor in COMPILED)
 
 
@@ -111,7 +111,7 @@ def preload(folders: Optional[Sequence[Path]] = None, loader: LoadLibrary = ctyp
 
 
 def driver_installed(loader: LoadLibrary = ctypes.CDLL) -> bool:
-    """Is NVIDIA's driver library installed? Does not start CUDA, so this process may still fork."""
+    """Whether NVIDIA's driver library is installed. Doesn't start CUDA, so this process may still fork."""
     try:
         loader(DRIVER)
     except OSError:

@@ -1,4 +1,4 @@
-"""Does a job fit into memory? Ask before the job starts: a job that does not fit crashes.
+"""Checks whether a job fits into memory, before it starts: a job that does not fit crashes.
 
 The book's notebook for "Automatic Parallelism" crashed like this: it makes 50 results of 64 MB on a card of 4 GB. So::
 

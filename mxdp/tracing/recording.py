@@ -134,7 +134,7 @@ def record(devices: Sequence[Device] = (), kinds: Optional[Mapping[str, str]] = 
 
 
 def can_record(devices: Sequence[Device]) -> bool:
-    """Can MXNet's profiler record these devices? It records every GPU, and the first few CPU devices."""
+    """Whether MXNet's profiler can record these devices: it records every GPU, and the first few CPU devices."""
     return all(device.device_type != "cpu" or device.device_id < _cpu_devices() for device in devices)
 
 
