@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parents[1] / "mxdp"
 
 ROOMS_OF = {
     0: "errors sections plans",
-    1: "process cuda compat backend engine plugin",
+    1: "process cuda compat backend engine plugin __main__",
     2: "collectives layers processes scratch datasets timing curves memory",
     3: "parallel tracing",
     4: "training gluon launch book exercises",

@@ -222,9 +222,10 @@ def measure(runs: Sequence[Run], progress: Progress) -> None:
             processes, done = runs[0].settings["processes"], 0
             for number in range(processes):
                 # Listed once, so that a case that is lost takes no turn from those after it.
-                turns = [zip(runs, groups) for groups in zip_longest(*(run.groups() for run in runs))]
+                turns = [list(zip(runs, groups)) for groups in zip_longest(*(run.groups() for run in runs))]
                 steps = processes * len(turns) * len(runs)
-                for run, cases in chain(*turns):
+                # A B, then B A: who comes second may always find a warmer processor.
+                for run, cases in chain(*(turn[:: -1 if number % 2 else 1] for turn in turns)):
                     where = f"{{}}, process {number + 1} of {processes}"
                     if cases:
                         where = f"{cases[0].label}: {where}" if len(turns) > 1 else where
