@@ -325,14 +325,18 @@ def test_a_machine_s_name_can_be_a_folder_s() -> None:
 @pytest.mark.parametrize(
     ("fails", "pythons", "called"),
     [
-        ("", "3.8.1 3.13.0 3.14.0", ["test 3.13 .venv", "test 3.8 .venv-oldest", "lint 3.13 .venv"]),
+        (
+            "",
+            "3.8.1 3.13.0 3.14.0",
+            ["test 3.13 .venv", "test 3.8 .venv-oldest", "lint 3.8 .venv-oldest", "lint 3.13 .venv"],
+        ),
         ("", "3.11.7", ["test 3.11 .venv", "lint 3.11 .venv"]),
         ("test 3.13", "3.8.1 3.13.0", ["test 3.13 .venv"]),
         ("test 3.8", "3.8.1 3.13.0", ["test 3.13 .venv", "test 3.8 .venv-oldest"]),
         ("lint 3.11", "3.11.7", ["test 3.11 .venv", "lint 3.11 .venv"]),
     ],
 )
-def test_ci_tests_with_the_newest_and_the_oldest_python_then_lints(
+def test_ci_tests_and_lints_with_the_newest_and_the_oldest_python(
     tmp_path: Path, fails: str, pythons: str, called: List[str]
 ) -> None:
     repository, data, log = tmp_path / "repository", tmp_path / "shared" / "data", tmp_path / "log"
