@@ -223,9 +223,9 @@ KINDS: Dict[str, Tuple[Callable[[Job], Any], Tuple[int, ...]]] = {}
 """Each kind of fault, and how many ranks it may have."""
 
 
-def kind(function: Callable[[Job], Any], ranks: Tuple[int, ...] = (1, 2, 3)) -> Callable[[Job], Any]:
-    """Add a kind of fault."""
-    KINDS[function.__name__] = function, ranks
+def kind(function: Callable[[Job], Any]) -> Callable[[Job], Any]:
+    """Add a kind of fault, with 1 to 3 ranks."""
+    KINDS[function.__name__] = function, (1, 2, 3)
     return function
 
 
@@ -332,22 +332,27 @@ def full_disk(job: Job) -> None:
         subprocess.run(["umount", "-l", job.checkpoints], check=True)
 
 
-def cut_link(job: Job) -> None:
-    """The cable between two hosts, which are network namespaces with a rank each, is cut at a random moment."""
+def cut_link(seconds: float, silent: int, statuses: List[int], words: str, job: Job) -> None:
+    """The cable between two hosts, which are network namespaces with a rank each, is cut at a random moment. It is
+    plugged in again after some ``seconds``, if they are more than 0."""
     job.rank = 1
     with two_hosts(job.folder) as hosts:
         job.inside = hosts.inside
-        job.start("--silent-after", str(SILENT), *hosts.options, environ={"UCX_TLS": "tcp,self"})
+        job.start("--silent-after", str(silent), *hosts.options, environ={"UCX_TLS": "tcp,self"})
         job.wait_for_moment()
         hosts.cable("down")
-        job.check_end([124], f"RANK{UNHEARD}", late=True)
+        if seconds:
+            time.sleep(seconds)
+            hosts.cable("up")
+        job.check_end(statuses, words, late=True)
         job.inside = []
     names = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, timeout=30).stdout
     if any(name in names for name in hosts.names):
         raise Violation(f"left behind: network namespaces {names}")
 
 
-kind(cut_link, ranks=(2,))
+KINDS["cut_link"] = partial(cut_link, 0, SILENT, [124], f"RANK{UNHEARD}"), (2,)
+KINDS["cut_link_short"] = partial(cut_link, 1, 20, [0], ""), (2,)
 STRANGE = {
     "garbage": b"\x00\xff\xfe garbage \n" * 500,
     "deep": b"[" * 60000 + b"\n",
