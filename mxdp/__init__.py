@@ -1,9 +1,8 @@
 """mxdp: data-parallel training of MXNet/Gluon networks, from scratch, in pieces that can be read.
 
-``import mxdp`` prepares the process (see :mod:`mxdp.process`), makes MXNet importable on newer releases of Python and
-NumPy (:mod:`mxdp.compat`), sees to it that MXNet will know mxdp's stores (:mod:`mxdp.plugin`) and loads nothing else: a
-name such as ``mxdp.allreduce`` brings in MXNet when it is first used.
-Import mxdp before MXNet. If MXNet is loaded already, a warning says what is lost.
+``import mxdp`` prepares the process (:mod:`mxdp.process`), makes MXNet importable on newer releases of Python and NumPy
+(:mod:`mxdp.compat`) and registers mxdp's stores with MXNet (:mod:`mxdp.plugin`). It loads nothing else: a name such as
+``mxdp.allreduce`` loads MXNet when it is first used. Import mxdp before MXNet; otherwise a warning says what is lost.
 """
 
 from __future__ import annotations
@@ -20,34 +19,19 @@ from mxdp import process as _process
 
 __version__ = "0.1.0"
 
-_HOME = {
-    "allreduce": "mxdp.collectives",
-    "AllReduce": "mxdp.collectives",
-    "reduce_scatter": "mxdp.collectives",
-    "all_gather": "mxdp.collectives",
-    "broadcast": "mxdp.collectives",
-    "calibrate": "mxdp.collectives.calibration",
-    "GradientSync": "mxdp.collectives",
-    "split_and_load": "mxdp.scratch",
-    "split_batch": "mxdp.scratch",
-    "devices": "mxdp.backend",
-    "get_params": "mxdp.scratch",
-    "in_sync": "mxdp.scratch",
-    "init_lenet": "mxdp.scratch",
-    "lenet": "mxdp.scratch",
-    "cross_entropy": "mxdp.scratch",
-    "sgd": "mxdp.scratch",
-    "load": "mxdp.datasets",
-    "Curves": "mxdp.curves",
-    "Timer": "mxdp.timing",
-    "Benchmark": "mxdp.timing",
-    "train_batch": "mxdp.scratch",
-    "train": "mxdp.training",
-    "evaluate": "mxdp.scratch",
-    "Trainer": "mxdp.gluon",
-    "Checkpoint": "mxdp.gluon",
-    "world": "mxdp.processes",
+_NAMES = {
+    "collectives": "allreduce AllReduce reduce_scatter all_gather broadcast GradientSync",
+    "collectives.calibration": "calibrate",
+    "scratch": "split_and_load split_batch get_params in_sync init_lenet lenet cross_entropy sgd train_batch evaluate",
+    "backend": "devices",
+    "datasets": "load",
+    "curves": "Curves",
+    "timing": "Timer Benchmark",
+    "training": "train",
+    "gluon": "Trainer Checkpoint",
+    "processes": "world",
 }
+_HOME = {name: f"mxdp.{module}" for module, names in _NAMES.items() for name in names.split()}
 __all__ = sorted(_HOME)
 
 _command = sys.argv[0] == "-m"  # of `python -m mxdp.scratch` and its like

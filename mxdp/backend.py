@@ -29,8 +29,8 @@ except ModuleNotFoundError as error:  # what installs MXNet may bring it
 
 
 class _Module(ModuleType):
-    """A module of MXNet's, imported when one of its names is first used: what only lists or shows results loads none.
-    Then it gets all of them, so that they are found as fast as in the module itself."""
+    """A module of MXNet's, imported when one of its names is first used, since listing and showing results need none.
+    It then holds all of the module's names, so that later uses are as fast."""
 
     def __getattr__(self, name: str) -> Any:
         if "mxnet" not in sys.modules:
@@ -128,12 +128,8 @@ def devices(n: int, kind: str = "auto") -> List[Device]:
 
 
 def check_devices(devices: Any, samples: float = math.inf) -> None:
-    """Raise unless ``devices`` is a list of different devices, at least one, and no more than ``samples`` to split.
-
-    Raises:
-        TypeError: it is no list of devices.
-        ValueError: it is empty, too long, or names a device twice.
-    """
+    """Raise unless ``devices`` is a list of different devices, at least one and at most ``samples``: a TypeError if it
+    is no list of devices, else a ValueError."""
     if not isinstance(devices, (list, tuple)) or not all(isinstance(device, mx.Context) for device in devices):
         raise TypeError(f"devices must be a list of devices, such as mxdp.devices(2), not {devices!r}")
     if not devices or len(set(devices)) < len(devices):
@@ -146,27 +142,23 @@ def check_devices(devices: Any, samples: float = math.inf) -> None:
 def check_replicas(device_params: Any, devices: Any = ...) -> List[Device]:
     """Raise unless replica i lies on ``devices[i]`` and all devices differ: then no two replicas share an array.
 
-    With ``devices``, which are about to train, every parameter must have a gradient and be given once. Returns the
-    replicas' devices. Doesn't wait; some tens of microseconds for LeNet on two devices.
-
-    Raises:
-        TypeError: a replica is no list of arrays, or ``devices`` no list of devices.
-        ValueError: a replica lies elsewhere, lacks a gradient, holds an array twice, or has other shapes or dtypes than
-            the first, a device is there twice, or there are more of one than of the other.
+    With ``devices``, which are about to train, every parameter must have a gradient and be given once. All replicas
+    must have the same shapes and dtypes. Returns the replicas' devices. Doesn't wait; some tens of microseconds for
+    LeNet on two devices. Raises a TypeError where something is no list of arrays or of devices, else a ValueError.
     """
     for number, params in enumerate(device_params):
         check_params(params, f"replica {number}", tied=devices is ..., least=1)
     places = [[param.ctx for param in params] for params in device_params]
-    train, devices = devices is not ..., [own[0] for own in places] if devices is ... else devices
+    train, devices = devices is not ..., [place[0] for place in places] if devices is ... else devices
     check_devices(devices)
     if len(places) != len(devices):
         raise ValueError(f"{len(places)} replicas for {len(devices)} devices: there must be one for each")
     kinds = [[(param.shape, param.dtype) for param in params] for params in device_params]
-    for number, (own, device) in enumerate(zip(places, devices)):
-        if own != [device] * len(own):
-            found = ", ".join(sorted(set(map(str, own))))
+    for number, (place, device) in enumerate(zip(places, devices)):
+        if place != [device] * len(place):
+            named = ", ".join(sorted(set(map(str, place))))
             raise ValueError(
-                f"replica {number} lies on {found}, not on {device}: get_params(params, {device}) copies it"
+                f"replica {number} lies on {named}, not on {device}: get_params(params, {device}) copies it"
             )
         if kinds[number] != kinds[0]:
             raise ValueError(
@@ -178,13 +170,9 @@ def check_replicas(device_params: Any, devices: Any = ...) -> List[Device]:
 
 
 def check_params(params: Any, what: str = "params", tied: bool = False, least: int = 0) -> None:
-    """Raise unless ``params`` is a list of arrays of MXNet's ``np``, at least ``least``. Unless ``tied``, no array
-    stands in it twice: the two places would have one gradient, and an update of each would apply it.
-
-    Raises:
-        TypeError: it is no such list. The message calls it ``what``.
-        ValueError: it holds an array twice.
-    """
+    """Raise a TypeError, which calls it ``what``, unless ``params`` is a list of at least ``least`` arrays of MXNet's
+    ``np``. Unless ``tied``, raise a ValueError if it holds an array twice: both places would have one gradient, and an
+    update of each would apply it."""
     known = isinstance(params, (list, tuple)) and all(isinstance(x, np.ndarray) for x in params)
     if not known or len(params) < least:
         raise TypeError(

@@ -41,10 +41,8 @@ DEFINES_OPERATORS = ("mxnet.ndarray.register", "mxnet.symbol.register")
 
 
 def install() -> None:
-    """Make Python load MXNet's modules as described above. This is fast: it imports neither NumPy nor MXNet.
-
-    Modules that are imported already do not change. A second call does nothing.
-    """
+    """Make Python load MXNet's modules as described above, except those that are imported already. It imports neither
+    NumPy nor MXNet; a second call does nothing."""
     if not any(isinstance(finder, Finder) for finder in sys.meta_path):
         # Behind other finders, such as wrapt's, which runs the hooks that wait for MXNet.
         sys.meta_path.insert(sys.meta_path.index(PathFinder), Finder())
@@ -75,7 +73,7 @@ class Loader(SourceFileLoader):
         """Run the module's code."""
         names: Dict[str, Any] = vars(module)
         names["__builtins__"] = {**vars(builtins), "__import__": _import}
-        if module.__name__ in WRITES_ATTRIBUTES and _spells_scalars():
+        if module.__name__ in WRITES_ATTRIBUTES and _version(importlib.import_module("numpy").__version__) >= [2]:
             names["str"] = attribute_text
         if module.__name__ in DEFINES_OPERATORS:
             names["exec"] = functools.partial(compile_later, names)
@@ -169,7 +167,8 @@ def _import(name: str, globals: Any = None, locals: Any = None, fromlist: Sequen
     if name == "sklearn.base":
         raise ImportError("MXNet's modules get no scikit-learn, see mxdp.compat")
     if name.split(".")[0] == "scipy" and importlib.util.find_spec("scipy"):
-        return SimpleNamespace(stats=_Later("scipy.stats"), sparse=_Later("scipy.sparse"))
+        later = SimpleNamespace(stats=_Later("scipy.stats"), sparse=_Later("scipy.sparse"))
+        return _Later(name) if fromlist and name != "scipy" else later
     module = builtins.__import__(name, globals, locals, fromlist, level)
     return numpy_for_mxnet() if module is sys.modules.get("numpy") else module
 
@@ -183,12 +182,6 @@ class _Later(ModuleType):
 
 def _version(text: str) -> List[int]:
     return [int(number) for number in re.findall(r"\d+", text)[:3]]
-
-
-def _spells_scalars() -> bool:
-    import numpy
-
-    return _version(numpy.__version__) >= [2]
 
 
 def _plain(value: Any) -> Any:

@@ -15,11 +15,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Callable, List, Optional, Sequence, Tuple
 
-Loader = Callable[..., Any]
+LoadLibrary = Callable[..., Any]
 """Loads a shared library by path or name, as :class:`ctypes.CDLL` does; raises OSError if it can't."""
 
 DRIVER = "libcuda.so.1"
-
 
 # The libraries that MXNet's library is linked to, and the pip requirements that install them. In the order of loading:
 # each library after its dependencies. libcudnn.so.8 opens its parts itself, from its own folder. CUDA 11's cusolver is
@@ -71,7 +70,7 @@ class Gpu:
 
     @property
     def usable(self) -> bool:
-        """Does the wheel have code for it? Code for X.Y runs on X.Z with Z >= Y, and on no other X."""
+        """Whether the wheel has code for it. Code for X.Y runs on X.Z with Z >= Y, and on no other X."""
         return any(self.capability[0] == major and self.capability[1] >= minor for major, minor in COMPILED)
 
 
@@ -90,7 +89,7 @@ def package_folders() -> List[Path]:
     return [folder for place in places for folder in sorted(Path(place).glob("*/lib"))]
 
 
-def preload(folders: Optional[Sequence[Path]] = None, loader: Loader = ctypes.CDLL) -> List[str]:
+def preload(folders: Optional[Sequence[Path]] = None, loader: LoadLibrary = ctypes.CDLL) -> List[str]:
     """Load CUDA's libraries into this process, where MXNet's library finds them. Returns a sentence for each problem.
 
     A library that is in none of the ``folders`` (by default those of the pip packages) is searched among the system's
@@ -111,8 +110,8 @@ def preload(folders: Optional[Sequence[Path]] = None, loader: Loader = ctypes.CD
     return ([_missing_problem(missing)] if missing else []) + broken
 
 
-def driver_installed(loader: Loader = ctypes.CDLL) -> bool:
-    """Is NVIDIA's driver library installed? Does not start CUDA, so this process may still fork."""
+def driver_installed(loader: LoadLibrary = ctypes.CDLL) -> bool:
+    """Whether NVIDIA's driver library is installed. Doesn't start CUDA, so this process may still fork."""
     try:
         loader(DRIVER)
     except OSError:
@@ -120,7 +119,7 @@ def driver_installed(loader: Loader = ctypes.CDLL) -> bool:
     return True
 
 
-def query_driver(loader: Loader = ctypes.CDLL) -> Driver:
+def query_driver(loader: LoadLibrary = ctypes.CDLL) -> Driver:
     """Ask NVIDIA's driver for its GPUs, through ctypes. This starts CUDA: the process must not fork afterwards.
 
     ``CUDA_VISIBLE_DEVICES`` has the same effect here as in MXNet, and the numbering is the same.
@@ -163,14 +162,14 @@ def gpu_problem(gpu: Gpu) -> Optional[str]:
     )
 
 
-def problems(folders: Optional[Sequence[Path]] = None, loader: Loader = ctypes.CDLL) -> List[str]:
+def problems(folders: Optional[Sequence[Path]] = None, loader: LoadLibrary = ctypes.CDLL) -> List[str]:
     """A sentence for each problem that keeps ``mxnet-cu112`` from using this machine's GPUs.
 
     Side effects: :func:`preload` loads the libraries, and :func:`query_driver` starts CUDA.
     """
     driver = query_driver(loader)
-    found = preload(folders, loader) + ([driver.problem] if driver.problem else [])
-    return found + [text for text in map(gpu_problem, driver.gpus) if text]
+    unusable = [text for text in map(gpu_problem, driver.gpus) if text]
+    return [*preload(folders, loader), *([driver.problem] if driver.problem else []), *unusable]
 
 
 def import_problem(error: OSError) -> str:

@@ -73,6 +73,6 @@ def _drawn(figure: Figure, kind: str) -> bytes:
 
 
 def in_notebook() -> bool:
-    """Is this Python a notebook's kernel?"""
+    """Whether this Python is a notebook's kernel."""
     ipython: Any = sys.modules.get("IPython")
     return ipython is not None and type(ipython.get_ipython()).__name__ == "ZMQInteractiveShell"

@@ -266,8 +266,8 @@ def _before_fork() -> None:
     try:
         _finish()
     except Exception as error:
-        said = str(error).strip().splitlines()[-1]
-        warnings.warn(f"before this fork an operator failed ({said}): what it writes is wrong", MxdpWarning, 2)
+        reason = str(error).strip().splitlines()[-1]
+        warnings.warn(f"before this fork an operator failed ({reason}): what it writes is wrong", MxdpWarning, 2)
 
 
 def _after_fork() -> None:

@@ -59,7 +59,7 @@ def size(nbytes: int) -> str:
     ('4 bytes', '64 KiB', '16 MiB', '160 MB')
     """
     units = ((1 << 30, "GiB"), (10**9, "GB"), (1 << 20, "MiB"), (10**6, "MB"), (1 << 10, "KiB"), (1000, "kB"))
-    unit, name = next((each for each in units if nbytes and nbytes % each[0] == 0), (1, "bytes"))
+    unit, name = next((unit for unit in units if nbytes and nbytes % unit[0] == 0), (1, "bytes"))
     return f"{nbytes // unit:,} {name}"
 
 

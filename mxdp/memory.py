@@ -1,4 +1,4 @@
-"""Does a job fit into memory? Ask before the job starts: a job that does not fit crashes.
+"""Checks whether a job fits into memory, before it starts: a job that does not fit crashes.
 
 The book's notebook for "Automatic Parallelism" crashed like this: it makes 50 results of 64 MB on a card of 4 GB. So::
 
@@ -43,13 +43,8 @@ def available_bytes(device: Device) -> int:
 
 
 def check_fits(needed: int, device: Device, limit: Optional[int] = None) -> None:
-    """Check that ``device`` has ``needed`` bytes for a job.
-
-    ``limit``: the most bytes that the job may take, if that is less than what is available.
-
-    Raises:
-        MemoryShortage: it has not; the message gives both numbers.
-    """
+    """Raise a MemoryShortage, with both numbers, unless ``device`` has ``needed`` bytes for a job. ``limit``: the most
+    bytes that the job may take, if that is less than what is available."""
     available = available_bytes(device)
     room, has = available, f"{device} has {in_words(available)} left"
     if limit is not None and limit < available:
@@ -97,14 +92,14 @@ def in_words(nbytes: int) -> str:
     return f"{nbytes} B"
 
 
-def cgroup_bytes(own: Path = OWN_CGROUPS, root: Path = CGROUPS) -> Optional[int]:
+def cgroup_bytes(file: Path = OWN_CGROUPS, root: Path = CGROUPS) -> Optional[int]:
     """Bytes left of the memory limit of this process's container; None without a limit or without cgroups.
 
     The limits of all groups above count, too. Unused cached files count as free: the system drops them when it needs
     memory.
     """
-    left = []
-    for line in _text(own).splitlines():
+    left: List[Optional[int]] = []
+    for line in _text(file).splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == "":
             base, files = root, ("memory.max", "memory.current", "inactive_file")
@@ -115,9 +110,8 @@ def cgroup_bytes(own: Path = OWN_CGROUPS, root: Path = CGROUPS) -> Optional[int]
         # Inside a container the path may be the host's, and the mount point the container's own group.
         group = base / path.strip("/")
         groups = [group, *group.parents]
-        found = [_left(each, *files) for each in groups[: groups.index(base) + 1]]
-        left += [each for each in found if each is not None]
-    return min(left) if left else None
+        left += [_left(group, *files) for group in groups[: groups.index(base) + 1]]
+    return min((nbytes for nbytes in left if nbytes is not None), default=None)
 
 
 def _left(group: Path, limit: str, usage: str, cached: str) -> Optional[int]:

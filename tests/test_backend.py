@@ -181,42 +181,39 @@ def test_no_mxnet(code):
     assert text == f"mxdp.errors.BackendError: {process._not_installed()}"
 
 
-def test_both_wheels(tmp_path):
-    distribution(tmp_path, "mxnet", "1.9.1")
-    distribution(tmp_path, "mxnet_cu112", "1.9.1")
+@pytest.mark.parametrize(
+    ("wheels", "words"),
+    [
+        (["mxnet", "mxnet_cu112"], "mxnet and mxnet-cu112 are both installed"),
+        (["mxnet"], "NumPy is not installed, and MXNet needs it: `pip install numpy`."),
+    ],
+)
+def test_an_installation_with_both_wheels_or_without_numpy(tmp_path, wheels, words):
+    for wheel in wheels:
+        distribution(tmp_path, wheel, "1.9.1")
     text = last_line(bare_child("import mxdp.backend", path=[tmp_path]))
-    assert text.startswith("mxdp.errors.BackendError: mxnet and mxnet-cu112 are both installed")
-
-
-def test_an_installation_without_numpy(tmp_path):
-    distribution(tmp_path, "mxnet", "1.9.1")
-    text = last_line(bare_child("import mxdp.backend", path=[tmp_path]))
-    assert text == "mxdp.errors.BackendError: NumPy is not installed, and MXNet needs it: `pip install numpy`."
+    assert text.startswith(f"mxdp.errors.BackendError: {words}")
 
 
 MISSING = "raise OSError('{}: cannot open shared object file: No such file or directory')"
 
 
-def test_a_missing_system_library(tmp_path):
-    folder = broken_mxnet(tmp_path, "mxnet", MISSING.format("libgomp.so.1"))
+needs_no_driver = pytest.mark.skipif(cuda.driver_installed(), reason="this machine has NVIDIA's driver")
+
+
+@pytest.mark.parametrize(
+    ("wheel", "line", "words"),
+    [
+        ("mxnet", MISSING.format("libgomp.so.1"), "MXNet needs libgomp.so.1, which is missing: install it"),
+        ("mxnet", "import gone", "MXNet can't be imported (No module named 'gone'): install it again."),
+        # The driver is said first, whichever library the loader stumbled over.
+        pytest.param("mxnet_cu112", MISSING.format("libcudnn.so.8"), cuda.NO_DRIVER, marks=needs_no_driver),
+    ],
+)
+def test_an_mxnet_that_can_not_be_loaded(tmp_path, wheel, line, words):
+    folder = broken_mxnet(tmp_path, wheel, line)
     text = last_line(bare_child("from mxdp.backend import mx; mx.nd", path=[folder]))
-    assert text.startswith("mxdp.errors.BackendError: MXNet needs libgomp.so.1, which is missing: install it")
-
-
-def test_an_mxnet_that_raises(tmp_path):
-    folder = broken_mxnet(tmp_path, "mxnet", "import graphviz_is_gone")
-    text = last_line(bare_child("from mxdp.backend import mx; mx.nd", path=[folder]))
-    assert text == (
-        "mxdp.errors.BackendError: MXNet can't be imported (No module named 'graphviz_is_gone'): install it again."
-    )
-
-
-@pytest.mark.skipif(cuda.driver_installed(), reason="this machine has NVIDIA's driver")
-def test_the_gpu_build_without_a_driver(tmp_path):
-    """The driver is said first, whichever library the loader stumbled over."""
-    folder = broken_mxnet(tmp_path, "mxnet_cu112", MISSING.format("libcudnn.so.8"))
-    text = last_line(bare_child("from mxdp.backend import mx; mx.nd", path=[folder]))
-    assert text == f"mxdp.errors.BackendError: {cuda.NO_DRIVER}"
+    assert text.startswith(f"mxdp.errors.BackendError: {words}")
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None or not sys.platform.startswith("linux"), reason="compiles a driver")

@@ -230,15 +230,10 @@ def test_a_driver_that_fails_says_what_it_said(function):
 
 def test_a_driver_too_old():
     driver = query([V100], version=10020)
-    assert driver.problem is not None
     assert driver.problem.startswith(
         "NVIDIA's driver is for CUDA 10.2, and mxnet-cu112 needs one for CUDA 11.0 or later"
     )
     assert query([V100], version=11000).problem is None
-
-
-def test_problems_of_a_good_machine():
-    assert cuda.problems([], lambda path, *mode: FakeCuda([V100, A10])) == []
 
 
 def test_problems_lists_libraries_driver_and_gpus():
@@ -247,12 +242,9 @@ def test_problems_lists_libraries_driver_and_gpus():
             raise OSError(path)
         return FakeCuda([V100, H100], version=10010)
 
-    texts = cuda.problems([], loader)
-    assert [text.split(",")[0] for text in texts] == [
-        "mxnet-cu112 needs libnccl.so.2",
-        "NVIDIA's driver is for CUDA 10.1",
-        "gpu(1)",
-    ]
+    assert cuda.problems([], lambda path, *mode: FakeCuda([V100, A10])) == []
+    names = [text.split(",")[0] for text in cuda.problems([], loader)]
+    assert names == ["mxnet-cu112 needs libnccl.so.2", "NVIDIA's driver is for CUDA 10.1", "gpu(1)"]
 
 
 DRIVER = """

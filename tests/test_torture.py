@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 TOOL = ROOT / "tools" / "torture.py"
 BESIDE = Path(sys.executable).with_name("mpiexec")
-KINDS = "exit_status,blocked_output,reader,strangers"
+KINDS = "exit_status,kill_rank,stop_rank_short,strangers"
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the tool needs Linux")
 
@@ -29,7 +29,7 @@ def torture(monkeypatch):
     return found
 
 
-# Drawn from this seed: two ranks of a device; sys.exit(42) of rank 1 after step 3; strangers that once ended a job.
+# Drawn from this seed: two ranks of a device; sys.exit(42) of rank 1 after step 3; silent strangers and deep lists.
 @pytest.mark.skipif(not BESIDE.exists(), reason="no mpiexec beside this Python: pip install mpi4py mpich")
 @pytest.mark.timeout(900)
 def test_nothing_is_lost_when_a_training_is_hurt():

@@ -18,6 +18,7 @@ import concurrent.futures
 import contextlib
 import os
 import random
+import re
 import shutil
 import sys
 import tempfile
@@ -29,54 +30,9 @@ import psutil
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = (
-    "plans",
-    "collectives",
-    "scratch.py",
-    "training",
-    "processes",
-    "launch",
-    "gluon",
-    "experiments/lab",
-    "experiments/oracle.py",
+    *("plans", "collectives", "scratch.py", "training", "processes", "launch", "gluon"),
+    *("experiments/lab", "experiments/oracle.py"),
 )
-RUNNER = "experiments/test_run.py experiments/test_case_ranks.py"
-LAUNCHER = " ".join(
-    f"processes/test_{name}.py" for name in ("launch", "launcher_guard", "launcher_ends", "launcher_strangers")
-)
-ELSEWHERE = {
-    "scratch.py": "scratch",
-    "collectives/__init__.py": "collectives/test_allreduce.py",
-    "plans/__init__.py": "plans/test_algorithms.py",
-    "plans/__main__.py": "plans/test_plans_main.py",
-    "plans/pipeline.py": "plans/test_plans_pipeline.py",
-    "plans/cost/break_even.py": "experiments/test_break_even.py",
-    "plans/cost/machine.py": "plans/test_simulate.py",
-    "plans/scaling/networks.py": "plans/test_scaling_step.py experiments/test_predict.py",
-    "plans/scaling/step.py": "plans/test_scaling_step.py",
-    "training/graph.py": "training",
-    "training/loop.py": "training processes/test_resume.py processes/test_ranks.py",
-    "training/setup.py": "training processes/test_resume.py processes/test_agreement.py",
-    "training/step.py": "training",
-    "processes/checkpoint.py": "processes/test_checkpoint.py processes/test_resume.py",
-    "processes/checkpoint_file.py": "processes/test_checkpoint.py",
-    "processes/order.py": "processes/test_agreement.py",
-    "processes/world.py": "processes/test_agreement.py processes/test_ranks.py processes/test_world.py",
-    "launch/__main__.py": "processes/test_launch.py",
-    "launch/guard.py": LAUNCHER,
-    "launch/guarded.py": LAUNCHER,
-    "launch/job.py": LAUNCHER,
-    "plans/show/files.py": "test_options.py",
-    "plans/show/frames.py": "plans/test_moving.py",
-    "gluon/updater.py": "gluon/test_updater.py gluon/test_trainer.py gluon/test_sharded.py",
-    "collectives/shards.py": "gluon/test_sharded.py processes/test_sharded_ranks.py",
-    "gluon/checks.py": "gluon/test_trainer.py",
-    "gluon/checkpoint.py": "gluon/test_gluon_checkpoint.py",
-    **{f"experiments/lab/{name}.py": RUNNER for name in ("run", "start", "child")},
-    "experiments/lab/ranks.py": "experiments/test_case_ranks.py",
-    "experiments/lab/settings.py": "experiments/test_module.py",
-    "experiments/lab/rows.py": "experiments/test_rows.py experiments/test_run.py",
-}
-"""Modules whose tests are not ``test_<module>.py`` in the folder of ``tests`` that has the name of their room."""
 SAMPLE = 240
 LONGER, SPARE_SECONDS = 5, 20
 MARK = "MXDP_MUTANTS"
@@ -84,12 +40,11 @@ MARK = "MXDP_MUTANTS"
 
 
 def modules(wanted: List[str]) -> List[str]:
-    """The modules of ``ROOMS`` whose path in ``mxdp`` begins with one of ``wanted``; all if none is named."""
+    """The modules of ``ROOMS`` whose path in ``mxdp`` begins with one of ``wanted``; all if none is named. A folder's
+    ``__init__.py`` is not changed."""
     rooms = [ROOT / "mxdp" / room for room in ROOMS]
     paths = [path for room in rooms for path in (sorted(room.rglob("*.py")) if room.is_dir() else [room])]
-    names = [path.relative_to(ROOT / "mxdp").as_posix() for path in paths]
-    # The file of a folder is its docstring, and what it hands on.
-    names = [name for name in names if not name.endswith("__init__.py") or name in ELSEWHERE]
+    names = [path.relative_to(ROOT / "mxdp").as_posix() for path in paths if path.name != "__init__.py"]
     for start in wanted:
         if not any(name.startswith(start) for name in names):
             sys.exit(f"mutants: no module begins with {start!r}; there are: {', '.join(names)}")
@@ -103,14 +58,25 @@ def room_of(module: str) -> str:
 
 
 def tests_of(module: str) -> List[str]:
-    """The module's test files, or their folder, relative to ``tests``."""
-    path = Path(module)
-    return ELSEWHERE.get(module, f"{path.parts[0]}/test_{path.name}").split()
+    """The module's tests, relative to the checkout: ``test_<module>.py`` in its room's folder of ``tests``; else three
+    files that import it, of that folder if possible, those that import the least else; else the folder."""
+    path = Path(module).with_suffix("")
+    room = ROOT / "tests" / path.parts[0]
+    package, _, name = f"mxdp.{'.'.join(path.parts)}".rpartition(".")
+    if not path.parts[1:] or (room / f"test_{name}.py").exists():
+        return [f"tests/{path.parts[0]}/test_{name}.py" if path.parts[1:] else f"tests/{name}"]
+    imports = re.compile(rf"{re.escape(package)}(\.{name}\b| import .*\b{name}\b)")
+    texts = {file: file.read_text(encoding="utf-8") for file in sorted((ROOT / "tests").rglob("test_*.py"))}
+    files = sorted(
+        filter(lambda file: imports.search(texts[file]), texts), key=lambda file: texts[file].count("import ")
+    )
+    files = [file for file in files if room in file.parents] or files
+    return [file.relative_to(ROOT).as_posix() for file in files[:3] or [room]]
 
 
 def command(module: str) -> str:
     """What runs the module's tests and doctests, until one fails."""
-    files = " ".join([f"mxdp/{module}", *(f"tests/{name}" for name in tests_of(module))])
+    files = " ".join([f"mxdp/{module}", *tests_of(module)])
     return f"{sys.executable} -m pytest -x -q -p no:cacheprovider --hypothesis-seed=0 {files}"
 
 
@@ -119,13 +85,13 @@ def drawn(mutants: List[Any], sample: int, seed: int) -> List[Any]:
     rooms: Dict[str, List[Any]] = collections.defaultdict(list)
     for mutant in mutants:
         rooms[room_of(module_of(mutant))].append(mutant)
-    found, left = [], sample or len(mutants)
+    chosen, left = [], sample or len(mutants)
     for number, room in enumerate(sorted(rooms, key=lambda name: len(rooms[name]))):
         share = min(len(rooms[room]), left // (len(rooms) - number))
         # One generator for each room: the same are drawn whichever other rooms are asked for.
-        found += random.Random(f"{seed} {room}").sample(rooms[room], share)
+        chosen += random.Random(f"{seed} {room}").sample(rooms[room], share)
         left -= share
-    return found
+    return chosen
 
 
 def module_of(mutant: Any) -> str:
@@ -141,10 +107,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="draws the sample (default: 0)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="how many at once (default: one a processor)")
     options = parser.parse_args()
-    if options.sample < 0:
-        parser.error(f"--sample is a number of mutants, or 0 for all; not {options.sample}")
-    if options.jobs < 1:
-        parser.error(f"--jobs is at least 1, not {options.jobs}")
+    if options.sample < 0 or options.jobs < 1:
+        parser.error(f"--sample is at least 0 and --jobs at least 1, not {options.sample} and {options.jobs}")
     names = modules(options.modules)
     os.environ["MXDP_OFFLINE"] = "1"
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ProcessPoolExecutor(
@@ -169,13 +133,13 @@ def run(module: str, limit: float, mutant: Any = None) -> Tuple[Any, str, float]
     began = time.monotonic()
     try:
         if mutant is None:
-            outcome, said = run_tests(command(module), limit)
+            outcome, words = run_tests(command(module), limit)
         else:
             result = mutate_and_test([mutant], command(module), limit)
-            outcome, said = result.test_outcome, result.diff or ""
+            outcome, words = result.test_outcome, result.diff or ""
     finally:
         end_what_is_left()
-    return outcome, said, time.monotonic() - began
+    return outcome, words, time.monotonic() - began
 
 
 def end_what_is_left() -> None:
@@ -209,27 +173,20 @@ def score(names: List[str], sample: int, seed: int, pool: concurrent.futures.Exe
             return 1
         limits[module] = LONGER * seconds + SPARE_SECONDS
 
-    killed: Dict[str, List[bool]] = collections.defaultdict(list)
-    spent: Dict[str, float] = collections.defaultdict(float)
+    groups: Dict[str, List[bool]] = collections.defaultdict(list)
     mutants.sort(key=lambda mutant: -limits[module_of(mutant)])  # the longest first, so that no process is left alone
     homes = [module_of(mutant) for mutant in mutants]
     results = pool.map(run, homes, [limits[home] for home in homes], mutants)
-    for number, (mutant, module, (outcome, diff, seconds)) in enumerate(zip(mutants, homes, results), 1):
-        killed[module].append(outcome is TestOutcome.KILLED)
-        print(f"{sum(map(sum, killed.values()))} of {number} killed, {len(mutants)} in all", end="\r", file=sys.stderr)
-        spent[room_of(module)] += seconds
-        if not killed[module][-1]:
+    for mutant, module, (outcome, diff, _) in zip(mutants, homes, results):
+        for group in (f"mxdp/{module}", f"room {room_of(module)}", "score"):
+            groups[group].append(outcome is TestOutcome.KILLED)
+        killed = groups["score"]
+        print(f"{sum(killed)} of {len(killed)} killed, {len(mutants)} in all", end="\r", file=sys.stderr)
+        if not killed[-1]:
             changed = [line for line in diff.splitlines()[3:] if line[:1] in "+-"]
             print(f"survived: mxdp/{module}:{mutant.start_pos[0]}", *changed, sep="\n  ", flush=True)
-
-    for module, outcomes in sorted(killed.items()):
-        print(f"{sum(outcomes):5} of {len(outcomes):4} killed  mxdp/{module}")
-    for room, seconds in spent.items():
-        outcomes = [each for module in killed if room_of(module) == room for each in killed[module]]
-        share = f"{sum(outcomes) / len(outcomes):.2f}: {sum(outcomes)} of {len(outcomes)}"
-        print(f"score {share} mutants killed in {room}, {seconds / len(outcomes):.0f} s each")
-    count, total = sum(map(sum, killed.values())), len(mutants)
-    print(f"score {count / total:.2f}: {count} of {total} mutants killed")
+    for group, killed in sorted(groups.items()):
+        print(f"{group} {sum(killed) / len(killed):.2f}: {sum(killed)} of {len(killed)} mutants killed")
     return 0
 
 

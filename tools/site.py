@@ -45,49 +45,13 @@ nb_execution_mode = "off"
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 """
-TREES = """
-
-```{toctree}
-:hidden:
-:caption: Read
-
-install
-pieces
-book
-your-own
-gluon
-checkpoints
-several-processes
-silent-bugs
-experiments
-predict
-gpus
-messages
-support
-```
-
-```{toctree}
-:hidden:
-:caption: Teach
-:glob:
-
-for-lecturers/index
-for-lecturers/answers
-exercises
-plans
-lessons/*
-```
-
-```{toctree}
-:hidden:
-:caption: Look up
-
-results
-api
-contributing
-changelog
-```
-"""
+TREES = {
+    "Read": "install pieces book your-own gluon checkpoints several-processes silent-bugs experiments predict gpus "
+    "messages support",
+    "Teach": "for-lecturers/index for-lecturers/answers exercises plans lessons/*",
+    "Look up": "results api contributing changelog",
+}
+"""The menu of the site: caption, and pages in their order."""
 
 
 def rewritten(text: str, source: Path) -> str:
@@ -143,22 +107,19 @@ def stage() -> None:
     (STAGE / "conf.py").write_text(CONFIGURATION)
     (STAGE / "api.rst").write_text(api())
     with open(STAGE / "index.md", "a", encoding="utf-8") as index:
-        index.write(TREES)
+        for caption, pages in TREES.items():
+            lines = ["", "```{toctree}", ":hidden:", ":glob:", f":caption: {caption}", "", *pages.split(), "```", ""]
+            index.write("\n".join(lines))
     (FILES / "plans").mkdir(parents=True, exist_ok=True)
     frames = [
-        "# Plans that move",
-        "",
-        "Arrow keys step, space plays. `python -m mxdp.plans NAME --html` makes any other.",
-        "",
+        "# Plans that move\n\nArrow keys step, space plays. `python -m mxdp.plans NAME --html` makes any other.\n"
     ]
     for plan in MOVING:
         name = f"{plan.replace(' ', '-')}.html"
         plans([*plan.split(), "--html", str(FILES / "plans" / name)])
-        frames += [
-            f'<h2><a href="files/plans/{name}">{plan}</a></h2>',
-            f'<iframe src="files/plans/{name}" title="{plan}" style="width:100%;height:34rem;border:0"></iframe>',
-            "",
-        ]
+        frames.append(f'<h2><a href="files/plans/{name}">{plan}</a></h2>')
+        style = "width:100%;height:34rem;border:0"
+        frames.append(f'<iframe src="files/plans/{name}" title="{plan}" style="{style}"></iframe>\n')
     (STAGE / "plans.md").write_text("\n".join(frames))
     results = FILES / "results"  # a copy, since a report draws its pictures beside the numbers
     for run in (ROOT / "experiments" / "reference").glob("*/*/[0-9]*.json"):  # of all machines

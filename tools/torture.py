@@ -1,14 +1,14 @@
-"""Trains by the launcher, hurts the training at random moments, and looks whether anything is lost.
+"""Trains under the launcher, injects faults at random moments, and checks that nothing is lost.
 
     make torture                                      each kind of fault once; the seed is printed
     make torture ARGS="--faults 200 --seed 7"         half an hour on two cores
     make torture ARGS="--seed 7 --only 31"            fault 31 of seed 7 again, alone
     make torture ARGS="--kinds kill_rank,full_disk"   these kinds alone
 
-A fault is a training of 1 to 3 ranks with 1 or 2 devices each, and one of the kinds below. Each draws its numbers from
-the seed and its own number, so it can be repeated alone. After each fault it looks at three things:
+A fault is a training of 1 to 3 ranks with 1 or 2 devices each, and one of the kinds below. Its numbers are drawn from
+the seed and its own number, so it can be repeated alone. After each fault three things are checked:
 
-- the launcher's exit status, and one sentence of the launcher's on stderr that names the cause
+- the launcher's exit status, and its one sentence on stderr, which names the cause
 - what is left: processes (and so ports), files of the checkpoints and of MPI, network namespaces
 - the parameters and the history of the training, started again if it was ended: an undisturbed one's, bit for bit
 
@@ -32,6 +32,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Counter, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -43,22 +44,24 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 from torture_victim import STEPS  # noqa: E402
 
 from mxdp.experiments.lab.module import Skipped  # noqa: E402
-from mxdp.experiments.many_processes.hosts import CABLE, two_hosts  # noqa: E402
+from mxdp.experiments.many_processes.hosts import two_hosts  # noqa: E402
 
 MARK = "MXDP_TORTURE"
 """Variable by which the processes of a fault are known, in /proc."""
 LIMIT = 30.0
 """Seconds in which a launcher must end, or a moment must come, and five times an undisturbed training's more."""
 SILENT = 3
+FAILED, KILLED = "failed with exit status", r"was killed by signal 9 \(SIGKILL\)"
+UNHEARD = ".*(not heard of for|did not start)"
 Process = psutil.Process
 
 
 class Violation(Exception):
-    """Something that must not be."""
+    """A broken promise of the launcher or the checkpoints."""
 
 
 class Undisturbed(NamedTuple):
-    """What a training gives that nobody hurts."""
+    """The result of a training without a fault: a hash of it, how long it took, its checkpoints and their size."""
 
     digest: str
     seconds: float
@@ -67,7 +70,7 @@ class Undisturbed(NamedTuple):
 
 
 class Job:
-    """A training in ``folder``, and what a kind does to it. ``rank`` is the one that is hurt."""
+    """A training in ``folder``. ``rank`` is its victim: the rank to which a fault happens."""
 
     def __init__(self, folder: Path, chance: random.Random, ranks: int, devices: int, known: Optional[Undisturbed]):
         self.folder, self.chance, self.ranks, self.devices, self.known = folder, chance, ranks, devices, known
@@ -84,23 +87,24 @@ class Job:
         """Seconds in which each thing must happen."""
         return LIMIT + 5 * (self.known.seconds if self.known else LIMIT)
 
-    def start(self, *options: str, environ: Any = (), stdout: Any = None, before: Any = None, **order: Any) -> None:
+    def start(self, *options: str, environ: Any = (), before: Any = None, **order: Any) -> None:
         """Start the launcher. ``order``: for the ranks. What they and the launcher print goes to files."""
         self.starts += 1
         self.out, self.err = (self.folder / f"{name}.{self.starts}" for name in ("out", "err"))
         self.steps.write_bytes(bytes(8 * self.ranks))
-        launch = [*self.inside, sys.executable, "-m", "mxdp.launch", "-n", str(self.ranks), *options, "--"]
+        order.update(devices=self.devices, folder=str(self.checkpoints), steps=str(self.steps), rank=self.rank)
+        order.update(pace=self.pace, disk=self.disk)
+        command = [*self.inside, sys.executable, "-m", "mxdp.launch", "-n", str(self.ranks), *options, "--"]
+        command += [sys.executable, str(ROOT / "tools" / "torture_victim.py"), json.dumps(order)]
         with open(self.out, "wb") as out, open(self.err, "wb") as err:
-            to = {"stdin": subprocess.DEVNULL, "stdout": stdout or out, "stderr": err}
-            self.launcher = subprocess.Popen(
-                [*launch, *self.command(**order)], env=self.environ(environ), preexec_fn=before, **to
-            )
+            to = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": err}
+            self.launcher = subprocess.Popen(command, env=self.environ(environ), preexec_fn=before, **to)
 
-    def command(self, **order: Any) -> List[str]:
-        """The command of a rank."""
-        fixed = dict(devices=self.devices, folder=str(self.checkpoints), steps=str(self.steps), rank=self.rank)
-        whole = json.dumps({**fixed, "pace": self.pace, "disk": self.disk, **order})
-        return [sys.executable, str(ROOT / "tools" / "torture_victim.py"), whole]
+    def start_with(self, harm: str, *options: str, last: int = STEPS, **order: Any) -> None:
+        """Start a training whose victim does ``harm`` to itself, after a random one of its steps up to ``last``."""
+        at = self.chance.randint(1, last)
+        self.what += f" {harm} at step {at}"
+        self.start(*options, harm=harm, at=at, **order)
 
     def environ(self, more: Any = ()) -> Dict[str, str]:
         """The environment of all processes of this fault."""
@@ -115,8 +119,8 @@ class Job:
                     found.append(process)
         return found
 
-    def hurt(self, guard: bool) -> Optional[Process]:
-        """The process of the rank that is hurt, or its guard; None before it is there, and afterwards."""
+    def victim(self, guard: bool) -> Optional[Process]:
+        """The victim's process, or its guard; None before it is there, and afterwards."""
         for process in self.processes("torture_victim.py"):
             with contextlib.suppress(psutil.Error):
                 same = process.environ().get("PMI_RANK") == str(self.rank)
@@ -124,7 +128,7 @@ class Job:
                     return process
         return None
 
-    def moment(self) -> None:
+    def wait_for_moment(self) -> None:
         """Wait for a random moment: while it starts, after a step, while a checkpoint is written, at the end."""
         when = self.chance.choice(["start", "step", "write", "end"])
         step, more = self.chance.randint(1, STEPS) if when == "step" else STEPS, self.chance.random()
@@ -147,36 +151,34 @@ class Job:
                 raise Violation(f"not there within {self.limit:.0f} s")
             time.sleep(0.005)
 
-    def ended(self, statuses: Sequence[int], sentence: str, late: bool = False) -> None:
-        """Wait for the launcher's end, and look: status, stderr, what is left, and the result if it came to its end.
+    def check_end(self, statuses: Sequence[int], sentence: str, late: bool = False) -> None:
+        """Wait for the launcher's end, and check status, stderr, what is left, and the result of a whole training.
 
-        ``late``: what was done may have come after the training's end.
+        ``sentence``: a pattern, in which ``RANK`` stands for the victim. ``late``: the fault may have come after the
+        training's end.
         """
         try:
             status = self.launcher.wait(self.limit)
         except subprocess.TimeoutExpired:
             raise Violation(f"the launcher has not ended within {self.limit:.0f} s") from None
+        sentence = sentence.replace("RANK", rf"rank {self.rank}( on \S+)?( after step \d+)?")
         text = self.err.read_text(errors="replace")
-        own = [line for line in text.splitlines() if not re.match(r"\[(\d+|mpiexec)\]", line)]
+        lines = [line for line in text.splitlines() if not re.match(r"\[(\d+|mpiexec)\]", line)]
         self.nothing_left()
-        if status == 0 and (late or 0 in statuses) and not own:
-            self.finished()
+        if status == 0 and (late or 0 in statuses) and not lines:
+            self.check_result()
         elif status not in statuses:
-            raise Violation(f"exit status {status} in place of {' or '.join(map(str, statuses))}: {own or 'no word'}")
-        elif sentence and (len(own) != 1 or not re.search(f"^mxdp.launch: .*{sentence}", own[0])):
-            raise Violation(f"on stderr is not one sentence with {sentence!r}: {own}")
+            raise Violation(f"exit status {status} in place of {' or '.join(map(str, statuses))}: {lines or 'no word'}")
+        elif sentence and (len(lines) != 1 or not re.search(f"^mxdp.launch: .*{sentence}", lines[0])):
+            raise Violation(f"on stderr is not one sentence with {sentence!r}: {lines}")
 
-    def named(self, what: str) -> str:
-        """A pattern for the launcher's sentence about the rank that is hurt."""
-        return rf"rank {self.rank}( on \S+)?( after step \d+)? {what}" if what else ""
-
-    def finished(self) -> None:
+    def check_result(self) -> None:
         """Compare the result and the checkpoints with the undisturbed ones."""
         lines = self.out.read_text(errors="replace").splitlines()
-        found = sorted(line for line in lines if re.match(r"\[\d+\] digest ", line))
-        digest = self.known.digest if self.known else found[0].split()[-1] if found else ""
-        if found != [f"[{rank}] digest {digest}" for rank in range(self.ranks)]:
-            raise Violation(f"another result than the undisturbed {digest}: {found}")
+        results = sorted(line for line in lines if re.match(r"\[\d+\] digest ", line))
+        digest = self.known.digest if self.known else results[0].split()[-1] if results else ""
+        if results != [f"[{rank}] digest {digest}" for rank in range(self.ranks)]:
+            raise Violation(f"another result than the undisturbed {digest}: {results}")
         if self.known and self.numbered and self.kept()[-3:] != self.known.checkpoints:
             raise Violation(f"the checkpoints are {self.kept()}, undisturbed {self.known.checkpoints}")
         left = [path.name for path in self.checkpoints.iterdir() if path.suffix not in (".npz", ".lock")]
@@ -192,22 +194,20 @@ class Job:
         """Raise if a process (so a port), a temporary file or shared memory of MPI's is left after some seconds."""
         until = time.monotonic() + 15
         while True:
-            left = [f"process {each.pid}" for each in self.processes()] + [
-                str(each) for each in self.temporary.rglob("*")
-            ]
+            left = [f"process {process.pid}" for process in self.processes()]
             shared = {path for file in self.folder.glob("steps.shared.*") for path in file.read_text().split()}
-            left += [path for path in shared if os.path.exists(path)]
+            left += [*map(str, self.temporary.rglob("*")), *filter(os.path.exists, shared)]
             if not left:
                 return
             if time.monotonic() > until:
                 raise Violation(f"left behind: {', '.join(left)}")
             time.sleep(0.1)
 
-    def again(self) -> None:
+    def restart(self) -> None:
         """Start the training again, if it was ended, and wait for its end."""
         if not self.complete:
             self.start()
-            self.ended([0], "")
+            self.check_end([0], "")
 
     def end_all(self) -> None:
         """End what a violation, or Ctrl-C, may have left."""
@@ -219,53 +219,47 @@ class Job:
             time.sleep(0.1)
 
 
-Kind = Callable[[Job], Any]
-KINDS: Dict[str, Tuple[Kind, Tuple[int, ...]]] = {}
+KINDS: Dict[str, Tuple[Callable[[Job], Any], Tuple[int, ...]]] = {}
 """Each kind of fault, and how many ranks it may have."""
-FAILED, KILLED = "failed with exit status", r"was killed by signal 9 \(SIGKILL\)"
-UNHEARD = "?.*(not heard of for|did not start)"
-LATER = STEPS + 1
 
 
-def kind(function: Kind, name: str = "", ranks: Tuple[int, ...] = (1, 2, 3)) -> Kind:
-    """Add a kind of fault."""
-    KINDS[name or function.__name__] = function, ranks
+def kind(function: Callable[[Job], Any]) -> Callable[[Job], Any]:
+    """Add a kind of fault, with 1 to 3 ranks."""
+    KINDS[function.__name__] = function, (1, 2, 3)
     return function
 
 
-def harm(job: Job, do: str, *options: str, last: int = STEPS, environ: Any = (), **order: Any) -> None:
-    """Start a training in which the rank does something to itself, after a random one of its steps up to ``last``."""
-    at = job.chance.randint(1, last)
-    job.what += f" {do} at step {at}" + "".join(
-        f" {key}={value}"[:24] for key, value in order.items() if key != "stdout"
-    )
-    job.start(*options, environ=environ, harm=do, at=at, **order)
+@kind
+def exit_status(job: Job) -> None:
+    """The victim ends Python by itself; with text in place of a status, Python ends with 1."""
+    status = job.chance.choice([1, 2, 3, 42, 125, "words"])
+    job.start_with("exit_with", last=STEPS + 1, status=status)
+    job.check_end([1 if status == "words" else status], f"RANK {FAILED}")
 
 
-def by_itself(name: str, do: str, last: int, statuses: Sequence[int], words: str, least: int = 1, **draw: Any) -> None:
-    """Add a kind in which a rank harms itself. ``draw``: for each word of its order, what it is drawn from."""
+@kind
+def exception(job: Job) -> None:
+    """An exception that nobody catches."""
+    job.start_with("fail", last=STEPS + 1)
+    job.check_end([1], f"RANK {FAILED}")
+
+
+@kind
+def exception_in_operator(job: Job) -> None:
+    """An operator that fails on one device, some time after its call."""
+    job.start_with("fail_in_operator", device=job.chance.choice([0, -1]))
+    job.check_end([1], f"RANK {FAILED}")
+
+
+def to_victim(do: Callable[[Process], Any], guard: bool = False) -> Callable[[Job], None]:
+    """What does this to the victim's process, or to its guard, if it has not ended."""
 
     def function(job: Job) -> None:
-        order = {key: job.chance.choice(values) for key, values in draw.items()}
-        harm(job, do, last=last, **order)
-        status = order.get("status", statuses)
-        job.ended(statuses if status is statuses else [1 if status == "words" else status], words and job.named(words))
+        job.wait_for(lambda: job.victim(guard))
+        with contextlib.suppress(psutil.Error, AttributeError):
+            do(job.victim(guard))
 
-    kind(function, name, tuple(range(least, 4)))
-
-
-def from_outside(name: str, do: Kind, silent: int, statuses: Sequence[int], words: str, guard: bool = False) -> None:
-    """Add a kind in which something is done to a rank's process, or to its guard, at a random moment."""
-
-    def function(job: Job) -> None:
-        job.start("--silent-after", str(silent))
-        job.moment()
-        job.wait_for(lambda: job.hurt(guard))
-        with contextlib.suppress(psutil.Error, AttributeError):  # it has ended
-            do(job.hurt(guard))
-        job.ended(statuses, words and job.named(words), late=True)
-
-    kind(function, name)
+    return function
 
 
 def pause(process: Process) -> None:
@@ -275,61 +269,44 @@ def pause(process: Process) -> None:
     process.resume()
 
 
-WAYS = {"by": ["sys", "raise"]}
-by_itself("exit_status", "exit_with", LATER, [], FAILED, status=[1, 2, 3, 42, 125, "words"], **WAYS)
-by_itself("exit_early", "exit_with", STEPS - 1, [1], "ended with exit status 0 before", least=2, **WAYS)
-by_itself("exception", "fail", LATER, [1], FAILED)
-by_itself("exception_in_job", "fail_in_job", STEPS - 1, [1], FAILED, least=2)
-by_itself("exception_in_operator", "fail_in_operator", STEPS, [1], FAILED, device=[0, -1])
-by_itself("fork", "fork", LATER, [0], "", by=["multiprocessing", "os.fork", "preexec_fn"])
-by_itself("child_left", "leave_child", LATER, [0], "")
-by_itself("unencodable", "shout", LATER, [0], "", lines=[1], text=["\u2192 \U0001f600"], environ=[
-    {"PYTHONIOENCODING": "latin-1"}, {"PYTHONIOENCODING": "ascii"}])  # fmt: skip
-from_outside("kill_rank", Process.kill, 60, [137], KILLED)
-from_outside("kill_guard", Process.kill, 60, [1, 9, 137], "?.*killed", guard=True)
-from_outside("stop_rank_short", pause, 10, [0], "")
-from_outside("stop_rank_long", Process.suspend, SILENT, [124], "has been stopped for")
-from_outside("stop_guard", Process.suspend, SILENT, [124], UNHEARD, guard=True)
+def at_a_moment(do: Callable[[Job], Any], silent: int, statuses: List[int], words: str, job: Job) -> None:
+    """Do something at a random moment."""
+    job.start("--silent-after", str(silent))
+    job.wait_for_moment()
+    do(job)
+    job.check_end(statuses, words, late=True)
+
+
+for name, arguments in {
+    "kill_rank": (to_victim(Process.kill), 60, [137], f"RANK {KILLED}"),
+    "kill_guard": (to_victim(Process.kill, guard=True), 60, [1, 9, 137], "RANK .*killed"),
+    "stop_rank_short": (to_victim(pause), 10, [0], ""),
+    "stop_rank_long": (to_victim(Process.suspend), SILENT, [124], "RANK has been stopped for"),
+    "stop_guard": (to_victim(Process.suspend, guard=True), SILENT, [124], f"RANK{UNHEARD}"),
+    "interrupt_launcher": (lambda job: job.launcher.send_signal(signal.SIGINT), 60, [130], "ended by SIGINT"),
+    "terminate_launcher": (lambda job: job.launcher.terminate(), 60, [143], "ended by SIGTERM"),
+    "kill_launcher": (lambda job: job.launcher.kill(), 60, [-signal.SIGKILL], ""),
+}.items():
+    KINDS[name] = partial(at_a_moment, *arguments), (1, 2, 3)
 
 
 @kind
 def kill_and_restart(job: Job) -> None:
     """The launcher itself starts all ranks again."""
-    harm(job, "kill", "--restarts", "1")
+    job.start_with("kill", "--restarts", "1")
     job.wait_for(lambda: False)
     text = job.err.read_text()
-    if not re.search(f"(?m)^mxdp.launch: {job.named(KILLED)}", text):
+    if not re.search(rf"(?m)^mxdp.launch: rank {job.rank} .*{KILLED}", text):
         raise Violation(f"the rank that was killed is not named: {text}")
     job.err.write_text(re.sub(r"(?m)^mxdp.launch: (rank|starts all).*\n", "", text))
-    job.ended([0], "")
+    job.check_end([0], "")
 
 
 @kind
 def hang(job: Job) -> None:
     """A rank makes no step any more, and is not stopped."""
-    harm(job, "hang", "--hung-after", "5", last=STEPS - 1)
-    job.ended([124], f"no rank has made a step for 5 s; behind: .*rank {job.rank} on")
-
-
-@kind
-def signal_to_launcher(job: Job) -> None:
-    """Ctrl-C, or a batch system's end."""
-    number = job.chance.choice([signal.SIGTERM, signal.SIGINT])
-    job.what += f" {number.name}"
-    job.start()
-    job.wait_for(lambda: job.processes("guard.py"))
-    job.moment()
-    job.launcher.send_signal(number)
-    job.ended([128 + number], f"ended by {number.name}", late=True)
-
-
-@kind
-def kill_launcher(job: Job) -> None:
-    """Nobody is left who could say a word."""
-    job.start()
-    job.moment()
-    job.launcher.kill()
-    job.ended([-signal.SIGKILL], "", late=True)
+    job.start_with("hang", "--hung-after", "5", last=STEPS - 1)
+    job.check_end([124], f"no rank has made a step for 5 s; behind: .*rank {job.rank} on")
 
 
 @kind
@@ -344,122 +321,38 @@ def full_disk(job: Job) -> None:
     try:
         job.numbered = False
         job.start()
-        job.ended([0], "")
-        said, newest = job.out.read_text(), job.kept()[-1:]
-        if newest != job.known.checkpoints[-1:] and (room > 2 or "nothing is saved from" not in said):
-            raise Violation(f"the newest checkpoint is {newest}: {said}")
+        job.check_end([0], "")
+        text, newest = job.out.read_text(), job.kept()[-1:]
+        if newest != job.known.checkpoints[-1:] and (room > 2 or "nothing is saved from" not in text):
+            raise Violation(f"the newest checkpoint is {newest}: {text}")
         subprocess.run(["mount", "-o", "remount,size=64m", job.checkpoints], check=True)
         job.complete = False
-        job.again()
+        job.restart()
     finally:
         subprocess.run(["umount", "-l", job.checkpoints], check=True)
 
 
-@kind
-def damaged_checkpoint(job: Job) -> None:
-    """The newest checkpoints are not what was written."""
-    harm(job, "kill")
-    job.ended([137], job.named(KILLED))
-    how, files = (
-        job.chance.choice(["flip", "cut", "empty", "foreign", "folder"]),
-        job.kept()[-job.chance.randint(1, 2) :],
-    )
-    job.what += f", {how} {' '.join(files)}"
-    for path in (job.checkpoints / name for name in files):
-        content = bytearray(path.read_bytes())
-        cut = content[: job.chance.randrange(len(content))]
-        content[job.chance.randrange(len(content))] ^= 1 << job.chance.randrange(8)
-        path.unlink()
-        if how == "folder":
-            path.mkdir()
-        else:
-            path.write_bytes({"flip": content, "cut": cut, "empty": b"", "foreign": b"PK\3\4 not mine" * 99}[how])
-    job.numbered = False
-    job.again()
-    said = job.out.read_text()
-    if not all(re.search(f"{name} is not used", said) for name in files):
-        raise Violation(f"damaged checkpoints are not named: {said}")
-
-
-@kind
-def reader(job: Job) -> None:
-    """Somebody looks at the checkpoints again and again."""
-    job.pace, job.disk = 0.02, 0.1
-    process = subprocess.Popen(job.command(read=True), env=job.environ())
-    job.start()
-    job.wait_for(lambda: False)
-    ended = process.poll()
-    process.kill()
-    process.wait()
-    if ended is not None:
-        raise Violation(f"the reader has ended with status {ended}")
-    job.ended([0], "")
-
-
-@kind
-def second_writer(job: Job) -> None:
-    """A second training in the same folder."""
-    job.rank = 0
-    harm(job, "hold", last=STEPS - 1)
-    job.wait_for(Path(f"{job.steps}.harmed").exists)
-    command = [sys.executable, "-m", "mxdp.launch", "-n", "1", "--", *job.command(steps=f"{job.steps}2")]
-    second = subprocess.run(command, env=job.environ(), capture_output=True, text=True, timeout=job.limit)
-    Path(f"{job.steps}.go").touch()
-    job.ended([0], "")
-    if second.returncode != 1 or "another training writes checkpoints in" not in second.stderr:
-        raise Violation(f"the second writer ends with status {second.returncode}: {second.stdout}{second.stderr}")
-
-
-@kind
-def blocked_output(job: Job) -> None:
-    """Nobody reads the launcher's output for longer than a rank may be silent."""
-    read, write = os.pipe()
-    harm(job, "shout", "--silent-after", str(SILENT), lines=5000, text="x" * 80, stdout=write, last=STEPS - 1)
-    os.close(write)
-    job.wait_for(Path(f"{job.steps}.harmed").exists)
-    time.sleep(SILENT * 2 + 2)
-    with open(read, "rb") as pipe:
-        job.out.write_bytes(pipe.read())
-    job.ended([0], "")
-    if job.out.read_text().count("x" * 80) != 5000:
-        raise Violation("lines of the output are lost")
-
-
-def on_two_hosts(job: Job, do: Kind, statuses: Sequence[int], sentence: str, silent: int) -> None:
-    """A rank on each of two network namespaces; ``do`` something to the cable at a random moment."""
+def cut_link(seconds: float, silent: int, statuses: List[int], words: str, job: Job) -> None:
+    """The cable between two hosts, which are network namespaces with a rank each, is cut at a random moment. It is
+    plugged in again after some ``seconds``, if they are more than 0."""
     job.rank = 1
     with two_hosts(job.folder) as hosts:
         job.inside = hosts.inside
         job.start("--silent-after", str(silent), *hosts.options, environ={"UCX_TLS": "tcp,self"})
-        job.moment()
-        do(hosts)  # type: ignore[arg-type]
-        job.ended(statuses, job.named(sentence), late=True)
+        job.wait_for_moment()
+        hosts.cable("down")
+        if seconds:
+            time.sleep(seconds)
+            hosts.cable("up")
+        job.check_end(statuses, words, late=True)
         job.inside = []
     names = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, timeout=30).stdout
     if any(name in names for name in hosts.names):
         raise Violation(f"left behind: network namespaces {names}")
 
 
-def cut_link(job: Job) -> None:
-    """The second host is gone."""
-    on_two_hosts(job, lambda hosts: hosts.cable("down"), [124], UNHEARD, SILENT)
-
-
-def slow_link(job: Job) -> None:
-    """The cable is out for a moment, and then has 20 Mbit/s."""
-
-    def slow(hosts: Any) -> None:
-        words = f"tc -n {hosts.names[1]} qdisc add dev {CABLE} root tbf rate 20mbit burst 32kb latency 400ms"
-        subprocess.run(words.split(), check=True, capture_output=True, timeout=30)
-        hosts.cable("down")
-        time.sleep(job.chance.uniform(0.1, 1.5))
-        hosts.cable("up")
-
-    on_two_hosts(job, slow, [0], "", 20)
-
-
-kind(cut_link, ranks=(2,))
-kind(slow_link, ranks=(2,))
+KINDS["cut_link"] = partial(cut_link, 0, SILENT, [124], f"RANK{UNHEARD}"), (2,)
+KINDS["cut_link_short"] = partial(cut_link, 1, 20, [0], ""), (2,)
 STRANGE = {
     "garbage": b"\x00\xff\xfe garbage \n" * 500,
     "deep": b"[" * 60000 + b"\n",
@@ -473,7 +366,7 @@ STRANGE = {
 
 @kind
 def strangers(job: Job) -> None:
-    """Connections to the launcher's port without the password; of those that say nothing more than may be open."""
+    """Connections to the launcher's port without the password; of the silent ones more than may be open."""
     names = job.chance.sample(sorted(STRANGE), 4)
     job.what += f" {' '.join(names)}"
     few = (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))) if "silent" in names else None
@@ -484,12 +377,11 @@ def strangers(job: Job) -> None:
         with contextlib.suppress(psutil.Error):
             launcher = Process(job.launcher.pid)
             connections = getattr(launcher, "net_connections", None) or launcher.connections  # its name before psutil 6
-            found = connections(kind="tcp")
-            ports.extend(each.laddr.port for each in found if each.status == psutil.CONN_LISTEN)
+            ports.extend(one.laddr.port for one in connections(kind="tcp") if one.status == psutil.CONN_LISTEN)
         return bool(ports)
 
     job.wait_for(listens)
-    job.moment()
+    job.wait_for_moment()
     with contextlib.ExitStack() as stack:
         for name in names:
             with contextlib.suppress(OSError):  # the port takes no more
@@ -497,40 +389,26 @@ def strangers(job: Job) -> None:
                     stranger = stack.enter_context(socket.create_connection(("127.0.0.1", ports[0]), timeout=2))
                     stranger.sendall(STRANGE[name])
         job.wait_for(lambda: False)
-    job.ended([0], "")
-
-
-@kind
-def other_cores(job: Job) -> None:
-    """Some ranks may use one core alone, before or after the training was ended."""
-    bound = sorted(job.chance.sample(range(job.ranks), job.chance.randint(1, job.ranks)))
-    first, then = job.chance.choice([([], bound), (bound, []), (bound, bound)])
-    if 0 in first:  # rank 0 chooses the all-reduce, by its cores: an undisturbed training may sum in another order
-        first, then = [], bound
-    job.what += f" then {then},"
-    harm(job, "kill", bound=first)
-    job.ended([137], job.named(KILLED))
-    job.start(bound=then)
-    job.ended([0], "")
+    job.check_end([0], "")
 
 
 def main(arguments: Optional[List[str]] = None) -> int:
-    """Do the faults, a line for each; the exit status."""
+    """Inject the faults, and print a line for each; the exit status."""
     parser = argparse.ArgumentParser(prog="make torture", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--faults", type=int, default=len(KINDS), metavar="N", help="how many (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=random.randrange(10**6), help="what is drawn (default: another)")
+    parser.add_argument("--seed", type=int, help="of all that is drawn (default: another each time)")
     parser.add_argument("--only", type=int, metavar="K", help="fault number K alone, from 1")
     parser.add_argument("--kinds", default=",".join(KINDS), metavar="A,B", help="these alone, of: %(default)s")
     parser.add_argument("--ranks", type=int, default=3, metavar="N", help="at most (default: %(default)s)")
     parser.add_argument("--devices", type=int, default=2, metavar="N", help="of a rank, at most (default: %(default)s)")
     options = parser.parse_args(arguments)
+    options.seed = random.randrange(10**6) if options.seed is None else options.seed
     kinds = options.kinds.split(",")
     if not set(kinds) <= set(KINDS):
         parser.error(f"there is no kind {', '.join(set(kinds) - set(KINDS))}; there are {', '.join(KINDS)}")
-    given = [f"--seed {options.seed}"]
-    for name in ("kinds", "ranks", "devices"):
-        given += [f"--{name} {getattr(options, name)}"] if getattr(options, name) != parser.get_default(name) else []
-    print("torture:", *given, flush=True)
+    chosen = {name: getattr(options, name) for name in ("seed", "kinds", "ranks", "devices")}
+    given = " ".join(f"--{name} {value}" for name, value in chosen.items() if value != parser.get_default(name))
+    print("torture:", given, flush=True)
     known: Dict[Tuple[int, int], Undisturbed] = {}
     counts: Counter[str] = collections.Counter()
     began = time.monotonic()
@@ -543,27 +421,33 @@ def main(arguments: Optional[List[str]] = None) -> int:
         size = ranks, chance.randint(1, options.devices)
         started = time.monotonic()
         with job_in_folder(chance, *size, known.get(size)) as job:
-            try:
-                if size not in known:
-                    job.known = known[size] = undisturbed(*size)
-                function(job)
-                job.again()
-                outcome = "nothing lost"
-            except Skipped as reason:
-                outcome = f"skipped: {reason}"
-            except Violation as violation:
-                outcome = f"VIOLATION: {violation}"
+            outcome = inject(function, job, known)
             words = f"{number:4} {name}, {size[0]} x {size[1]}:{job.what}: {outcome}"
             print(words, f"({time.monotonic() - started:.0f} s)", flush=True)
             if outcome.startswith("VIOLATION"):
                 job.end_all()
                 folder = shutil.copytree(job.folder, Path(tempfile.mkdtemp(prefix="mxdp-torture-")) / "fault")
-                print(f"its files are in {folder}; again: python tools/torture.py {' '.join(given)} --only {number}")
+                print(f"its files are in {folder}; again: python tools/torture.py {given} --only {number}")
                 return 1
         counts[name + outcome.startswith("skipped") * " skipped"] += 1
     print(", ".join(f"{name} {count}" for name, count in sorted(counts.items())))
     print(f"{sum(counts.values())} faults in {time.monotonic() - began:.0f} s; nothing was lost")
     return 0
+
+
+def inject(function: Callable[[Job], Any], job: Job, known: Dict[Tuple[int, int], Undisturbed]) -> str:
+    """Do the fault and train to the end; the outcome in words."""
+    size = job.ranks, job.devices
+    try:
+        if size not in known:
+            job.known = known[size] = undisturbed(*size)
+        function(job)
+        job.restart()
+    except Skipped as reason:
+        return f"skipped: {reason}"
+    except Violation as violation:
+        return f"VIOLATION: {violation}"
+    return "nothing lost"
 
 
 @contextlib.contextmanager
@@ -578,11 +462,11 @@ def job_in_folder(chance: random.Random, *arguments: Any) -> Iterator[Job]:
 
 
 def undisturbed(ranks: int, devices: int) -> Undisturbed:
-    """Train with nobody to hurt it."""
+    """Train without a fault."""
     with job_in_folder(random.Random(0), ranks, devices, None) as job:
         started = time.monotonic()
         job.start()
-        job.ended([0], "")
+        job.check_end([0], "")
         digest = job.out.read_text().split("digest ")[1].split()[0]
         size = max(path.stat().st_size for path in job.checkpoints.glob("*.npz"))
         return Undisturbed(digest, time.monotonic() - started, job.kept(), size)

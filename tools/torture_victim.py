@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import multiprocessing
 import os
-import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Callable, Dict, List
 
@@ -23,25 +20,13 @@ Order = Dict[str, Any]
 
 
 def exit_with(order: Order) -> None:
-    """End Python in one of its ways, in the middle of the training."""
-    if order.get("by") == "raise":
-        raise SystemExit(*([order["status"]] if "status" in order else []))
-    sys.exit(*([order["status"]] if "status" in order else []))
+    """End Python in the middle of the training."""
+    sys.exit(order["status"])
 
 
 def fail(order: Order) -> None:
     """An exception that nobody catches."""
     raise RuntimeError("tortured")
-
-
-def fail_in_job(order: Order) -> None:
-    """An exception in a Python function that MXNet's engine calls: the next exchange between ranks raises."""
-
-    class Broken:
-        def __getattr__(self, name: str) -> Any:
-            raise RuntimeError("tortured")
-
-    order["world"]._arrays = Broken()
 
 
 def fail_in_operator(order: Order) -> None:
@@ -62,65 +47,15 @@ def hang(order: Order) -> None:
     time.sleep(1e6)
 
 
-def hold(order: Order) -> None:
-    """Wait until the one who tortures says go."""
-    while not Path(order["steps"] + ".go").exists():
-        time.sleep(0.01)
-
-
-def fork(order: Order) -> None:
-    """Start a process beside the training."""
-    if order["by"] == "multiprocessing":
-        child = multiprocessing.get_context("fork").Process(target=print, args=("in a fork",))
-        child.start()
-        child.join()
-    elif order["by"] == "os.fork":
-        number = os.fork()
-        if not number:
-            os._exit(0)
-        os.waitpid(number, 0)
-    else:
-        subprocess.run(["true"], preexec_fn=os.getpid, check=True)
-
-
-def leave_child(order: Order) -> None:
-    """Leave a process behind that holds this one's output."""
-    subprocess.Popen(["sleep", "1000"])
-
-
-def shout(order: Order) -> None:
-    """Print ``lines`` lines with ``text``, whatever stdout's encoding is."""
-    sys.stdout.flush()
-    for _ in range(order["lines"]):
-        sys.stdout.buffer.write(order["text"].encode("utf-8") + b"\n")
-    sys.stdout.buffer.flush()
-
-
 HARMS: Dict[str, Callable[[Order], None]] = {
-    each.__name__: each
-    for each in (exit_with, fail, fail_in_job, fail_in_operator, kill, hang, hold, fork, leave_child, shout)
+    harm.__name__: harm for harm in (exit_with, fail, fail_in_operator, kill, hang)
 }
 
 
-def read_for_ever(folder: Path) -> None:
-    """Open the folder and read it again and again, as a notebook does that looks at a training."""
-    from mxdp.errors import MxdpError
-    from mxdp.processes import CheckpointFolder
-
-    while True:
-        with suppress(MxdpError):  # it is another training
-            CheckpointFolder(folder, report=lambda line: None).read({"training": {}, "replicas": ""})
-        time.sleep(0.02)
-
-
 def main() -> None:
-    """Train, and say with what result."""
+    """Train, and print the hash of the result."""
     order: Order = json.loads(sys.argv[1])
-    if "read" in order:
-        read_for_ever(Path(order["folder"]))
     rank = int(os.environ.get("PMI_RANK", "0"))
-    if rank in order.get("bound", ()):
-        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     import numpy as onp
 
     import mxdp
@@ -130,7 +65,7 @@ def main() -> None:
     world, made, flush = mxdp.world(), 0, os.fsync
     replicas: List[Any] = []
     get_params, count = loop.get_params, world.step_done
-    order.update(world=world, replicas=replicas)
+    order.update(replicas=replicas)
     steps = os.open(order["steps"], os.O_RDWR | os.O_CREAT)
     shared = {line.split()[5] for line in Path("/proc/self/maps").read_text().splitlines() if "/dev/shm/" in line}
     Path(f"{order['steps']}.shared.{rank}").write_text(" ".join(shared))

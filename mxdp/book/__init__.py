@@ -25,7 +25,7 @@ from functools import lru_cache
 from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 
 from mxdp.backend import Device, mx, usable_gpus
-from mxdp.book.pictures import PictureBatches, load, seconds_in_words
+from mxdp.book.pictures import PictureBatches, iterators, seconds_in_words
 from mxdp.curves import in_notebook
 from mxdp.errors import UsageError, plural
 from mxdp.timing import Timer
@@ -91,7 +91,7 @@ def load_data_fashion_mnist(batch_size: int, resize: Any = None) -> Tuple[Pictur
     Raises:
         ValueError: ``batch_size`` is less than 1.
     """
-    return load(batch_size, resize, _whole_number(SAMPLES, 0), _say)
+    return iterators(batch_size, resize, _whole_number(SAMPLES, 0), _say)
 
 
 class Animator:
@@ -110,46 +110,38 @@ class Animator:
         while len(self.X) < len(ys):
             self.X.append([])
             self.Y.append([])
-        said = []
+        values = []
         for number, (a, b) in enumerate(zip(xs, ys)):
             if a is not None and b is not None:
                 self.X[number].append(a)
                 self.Y[number].append(b)
-                said.append(f"{self._names[number] if number < len(self._names) else number} {float(b):.3f}")
+                values.append(f"{self._names[number] if number < len(self._names) else number} {float(b):.3f}")
         if self._drawn:
             self._drawn.add(x, y)
-        elif said:
-            print(f"{self._xlabel} {max(each for each in xs if each is not None)}: {', '.join(said)}", flush=True)
+        elif values:
+            print(f"{self._xlabel} {max(a for a in xs if a is not None)}: {', '.join(values)}", flush=True)
 
 
-class _Dot:
+def _announcing(usual: Callable[..., Any], announced: Dict[Any, float]) -> Callable[..., Any]:
     """``usual``, which announces a product of matrices that will take longer than a second on a CPU, once a size."""
 
-    def __init__(self, usual: Callable[..., Any], said: Dict[Any, float]) -> None:
-        self._usual, self._said = usual, said
-
-    def __call__(self, a: Any, b: Any, *more: Any, **others: Any) -> Any:
+    def dot(a: Any, b: Any, *more: Any, **others: Any) -> Any:
         if getattr(a, "ndim", 0) == getattr(b, "ndim", 0) == 2 and a.ctx.device_type == "cpu":
-            self._announce(a, b)
-        return self._usual(a, b, *more, **others)
+            operations = 2.0 * a.shape[0] * a.shape[1] * b.shape[1]
+            if operations >= 1e9 and (a.shape, b.shape) not in announced:
+                if "rate" not in announced:
+                    announced["rate"] = _operations_a_second(usual)
+                announced[a.shape, b.shape] = seconds = operations / announced["rate"]
+                if seconds >= WORTH_SAYING:
+                    sizes = " and ".join(" x ".join(map(str, matrix.shape)) for matrix in (a, b))
+                    _say(
+                        f"a product of {sizes} takes about {seconds_in_words(seconds)} on this CPU, 50 of them "
+                        f"{seconds_in_words(50 * seconds)}; interrupt it, and take smaller matrices, if that is too "
+                        "long"
+                    )
+        return usual(a, b, *more, **others)
 
-    def __get__(self, array: Any, kind: Any = None) -> Any:
-        return self if array is None else lambda *given, **others: self(array, *given, **others)
-
-    def _announce(self, a: Any, b: Any) -> None:
-        operations = 2.0 * a.shape[0] * a.shape[1] * b.shape[1]
-        if operations < 1e9 or (a.shape, b.shape) in self._said:
-            return
-        if "rate" not in self._said:
-            self._said["rate"] = _operations_a_second(self._usual)
-        seconds = operations / self._said["rate"]
-        self._said[a.shape, b.shape] = seconds
-        if seconds >= WORTH_SAYING:
-            sizes = " and ".join(" x ".join(map(str, each.shape)) for each in (a, b))
-            _say(
-                f"a product of {sizes} takes about {seconds_in_words(seconds)} on this CPU, 50 of them "
-                f"{seconds_in_words(50 * seconds)}; interrupt it, and take smaller matrices, if that is too long"
-            )
+    return dot
 
 
 def _operations_a_second(dot: Callable[..., Any], side: int = 512) -> float:
@@ -166,18 +158,20 @@ class Replacement(NamedTuple):
     owner: Any
     name: str
     usual: Any
-    own: Any
+    new: Any
 
-    def __str__(self) -> str:
-        return f"{self.owner.__name__}.{self.name}"
+    @property
+    def is_in_place(self) -> bool:
+        """Whether nobody has replaced the name again since."""
+        return vars(self.owner).get(self.name) is self.new
 
 
 def replace() -> None:
     """Replace what the table above names. ``import mxdp.book`` does it; a second call does nothing."""
     if _replaced:
         return
-    said: Dict[Any, float] = {}
-    for owner, name, own in (
+    announced: Dict[Any, float] = {}
+    for owner, name, new in (
         (d2l, "try_gpu", gpu),
         (d2l, "gpu", gpu),
         (npx, "gpu", gpu),
@@ -185,28 +179,28 @@ def replace() -> None:
         (d2l, "num_gpus", num_gpus),
         (d2l, "load_data_fashion_mnist", load_data_fashion_mnist),
         (d2l, "Animator", Animator),
-        (np, "dot", _Dot(np.dot, said)),
-        (np.ndarray, "dot", _Dot(np.ndarray.dot, said)),
+        (np, "dot", _announcing(np.dot, announced)),
+        (np.ndarray, "dot", _announcing(np.ndarray.dot, announced)),
     ):
-        _replaced.append(Replacement(owner, name, vars(owner)[name], own))
-        setattr(owner, name, own)
+        _replaced.append(Replacement(owner, name, vars(owner)[name], new))
+        setattr(owner, name, new)
 
 
 def replaced() -> List[str]:
     """What is replaced at the moment."""
-    return [str(each) for each in _replaced if vars(each.owner).get(each.name) is each.own]
+    return [f"{one.owner.__name__}.{one.name}" for one in _replaced if one.is_in_place]
 
 
 def restore() -> None:
     """Undo :func:`replace`. What somebody has replaced again since stays."""
     while _replaced:
-        each = _replaced.pop()
-        if vars(each.owner).get(each.name) is each.own:
-            setattr(each.owner, each.name, each.usual)
+        one = _replaced.pop()
+        if one.is_in_place:
+            setattr(one.owner, one.name, one.usual)
 
 
 def _original(owner: Any, name: str) -> Any:
-    return next(each.usual for each in _replaced if (each.owner, each.name) == (owner, name))
+    return next(one.usual for one in _replaced if (one.owner, one.name) == (owner, name))
 
 
 _replaced: List[Replacement] = []

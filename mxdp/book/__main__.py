@@ -61,25 +61,25 @@ def cells(file: Path) -> List[str]:
         raise UsageError(f"{file} can't be read ({error}); give a chapter (.md) or a notebook (.ipynb)") from error
     if file.suffix == ".ipynb":
         try:
-            found = ["".join(cell["source"]) for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+            code = ["".join(cell["source"]) for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise UsageError(f"{file} is no notebook ({error!r})") from error
     elif file.suffix == ".md":
-        found = [each for each in CELL.findall(text) if _for_mxnet(each)]
+        code = [cell for cell in CELL.findall(text) if _for_mxnet(cell)]
     else:
         raise UsageError(f"{file} is neither a chapter (.md) nor a notebook (.ipynb)")
-    if not found:
+    if not code:
         raise UsageError(f"{file} has no cell for MXNet")
-    return found
+    return code
 
 
 def _for_mxnet(cell: str) -> bool:
     """Cells for all libraries have the tab ``all``, or none."""
-    tabs = [name.strip() for found in TAB.findall(cell) for name in found.split(",")]
+    tabs = [name.strip() for names in TAB.findall(cell) for name in names.split(",")]
     return not tabs or bool({"mxnet", "all"} & set(tabs))
 
 
-def run(found: Sequence[str]) -> int:
+def run(code: Sequence[str]) -> int:
     """Run the cells in one namespace, as IPython does, up to the first that fails."""
     os.environ.setdefault("MPLBACKEND", "agg")
     from IPython.core.interactiveshell import InteractiveShell
@@ -89,13 +89,13 @@ def run(found: Sequence[str]) -> int:
             """For ``%matplotlib``: there are no windows."""
 
     shell: Any = Shell.instance(colors="nocolor")
-    for number, cell in enumerate(found, 1):
+    for number, cell in enumerate(code, 1):
         result = shell.run_cell(TAB.sub("", cell), store_history=False)
         if not result.success:
             error = result.error_in_exec or result.error_before_exec
             if isinstance(error, KeyboardInterrupt):
                 raise error
-            print(f"mxdp: cell {number} of {len(found)} failed: {type(error).__name__}: {error}", file=sys.stderr)
+            print(f"mxdp: cell {number} of {len(code)} failed: {type(error).__name__}: {error}", file=sys.stderr)
             return FAILED
     return OK
 

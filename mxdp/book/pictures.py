@@ -11,7 +11,7 @@ from mxdp import datasets
 from mxdp.backend import NDArray, mx, npx, upload
 from mxdp.datasets import Split
 
-LONG = 60.0
+LONG_EPOCH = 60.0
 """Seconds of an epoch that is announced."""
 LOOKED_AT = 3
 """Batches after which the time of an epoch is estimated; the first one does not count."""
@@ -52,14 +52,14 @@ class PictureBatches:
     def _announce(self, seconds: float) -> None:
         self._estimated = True
         epoch = seconds * len(self)
-        if epoch >= LONG:
+        if epoch >= LONG_EPOCH:
             self._say(
                 f"an epoch of {len(self._split):,} pictures takes about {seconds_in_words(epoch)} here, ten of them "
                 f"{seconds_in_words(10 * epoch)}; interrupt it, and set MXDP_BOOK_SAMPLES=1024, if that is too long"
             )
 
 
-def load(
+def iterators(
     batch_size: int, resize: Any, samples: int, say: Callable[[str], None]
 ) -> Tuple[PictureBatches, PictureBatches]:
     """The training and the test iterator. ``samples``: take only so many training pictures; 0 for all."""

@@ -37,9 +37,6 @@ __all__ = [
     "to_train",
 ]
 
-DIGITS_SETTINGS = "batch_size=16, lr=0.3 and 10 epochs"
-"""The book's small initial weights keep the loss flat for 200 to 500 steps. Larger batches are too few steps."""
-
 NAMES = ("auto", "fashion-mnist", "digits", "synthetic")
 
 
@@ -81,9 +78,10 @@ def load(
         if name != "auto" or fashion_mnist.given_folder(data_dir) is not None:
             raise
         digits = load_digits(seed)
+        # The book's small initial weights keep the loss flat for 200 to 500 steps: larger batches are too few steps.
         say(
             f"using scikit-learn's digits instead of Fashion-MNIST ({len(digits.train)} pictures: LeNet learns them "
-            f"with {DIGITS_SETTINGS}): {error}"
+            f"with batch_size=16, lr=0.3 and 10 epochs): {error}"
         )
         return digits
 

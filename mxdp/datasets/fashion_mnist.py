@@ -40,7 +40,7 @@ MIRRORS = (
 
 _SOME_FILES = f"{FILES[0].name} and the other three official files"
 
-CLASSES = (
+CLOTHES = (
     "t-shirt", "trouser", "pullover", "dress", "coat",
     "sandal", "shirt", "sneaker", "bag", "ankle boot",
 )  # fmt: skip
@@ -88,7 +88,7 @@ def load_fashion_mnist(
         name="fashion-mnist",
         train=parse_split(contents[0], contents[1]),
         test=parse_split(contents[2], contents[3]),
-        classes=CLASSES,
+        classes=CLOTHES,
         origin=f"Fashion-MNIST, the official files in {folder}",
     )
 

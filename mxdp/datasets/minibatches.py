@@ -20,7 +20,7 @@ import numpy.typing as npt
 from mxdp.datasets.records import Images, Labels, Split, check_seed, positive_int
 from mxdp.sections import section
 
-Batch = Tuple[Images, Labels]
+HostBatch = Tuple[Images, Labels]
 
 
 def permutation(n: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
@@ -36,7 +36,7 @@ def permutation(n: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
     return np.random.RandomState([seed, epoch]).permutation(n).astype(np.int64, copy=False)
 
 
-def minibatches(split: Split, batch_size: int, seed: int, epoch: int) -> Iterator[Batch]:
+def minibatches(split: Split, batch_size: int, seed: int, epoch: int) -> Iterator[HostBatch]:
     """One epoch of shuffled batches ``X, y``, with the short last one. Each batch is a new copy. Raises a ValueError
     for a ``batch_size``, ``seed`` or ``epoch`` out of range."""
     size = positive_int("batch_size", batch_size)
@@ -44,7 +44,7 @@ def minibatches(split: Split, batch_size: int, seed: int, epoch: int) -> Iterato
     return (_gather(split, order[start : start + size]) for start in range(0, len(split), size))
 
 
-def sequential(split: Split, batch_size: int) -> Iterator[Batch]:
+def sequential(split: Split, batch_size: int) -> Iterator[HostBatch]:
     """The whole split in its stored order, as for evaluation. Batches are views: nothing is copied. Raises a ValueError
     unless ``batch_size`` is a positive int."""
     size = positive_int("batch_size", batch_size)
@@ -74,7 +74,7 @@ class Stream:
         self._seed = seed
         self._order = permutation(len(split), seed, epoch)
 
-    def take(self, samples: int) -> Iterator[Batch]:
+    def take(self, samples: int) -> Iterator[HostBatch]:
         """The next batches, with exactly ``samples`` samples in all: the last one is cut if needed. All are new copies.
 
         Only a batch that the caller has received counts as delivered: a caller that stops early loses nothing.
@@ -84,7 +84,7 @@ class Stream:
         """
         return self._batches(positive_int("samples", samples))
 
-    def _batches(self, left: int) -> Iterator[Batch]:
+    def _batches(self, left: int) -> Iterator[HostBatch]:
         n = len(self._split)
         while left:
             if self.position == n:
@@ -97,6 +97,6 @@ class Stream:
             yield _gather(self._split, self._order[start:stop])
 
 
-def _gather(split: Split, rows: npt.NDArray[np.int64]) -> Batch:
+def _gather(split: Split, rows: npt.NDArray[np.int64]) -> HostBatch:
     with section("input"):
         return np.take(split.X, rows, axis=0), np.take(split.y, rows)

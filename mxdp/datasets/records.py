@@ -13,7 +13,6 @@ import numpy.typing as npt
 Images = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int32]
 
-
 CLASSES = 10
 """LeNet has ten scores, so its labels are 0 to 9."""
 
@@ -63,8 +62,7 @@ class Split:
 
     Raises:
         TypeError: ``X`` or ``y`` is no array of NumPy's.
-        ValueError: ``X`` or ``y`` has another shape, type or layout, their lengths differ, a label is negative, or a
-            pixel is no finite number.
+        ValueError: ``X`` or ``y`` is another array than that, or a pixel is no finite number.
     """
 
     X: Images

@@ -47,8 +47,7 @@ DISPATCH = 20
 TRIGGER = 50
 """Microseconds. An operator that starts this soon after the end of another device's may have waited for that one."""
 
-Span = Tuple[int, int]
-Spans = List[Span]
+Spans = List[Tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -89,12 +88,11 @@ class _Python:
 
     @classmethod
     def of(cls, timeline: Timeline) -> _Python:
-        def each(kind: str, name: str = "") -> Spans:
-            lane = timeline.lanes.get(PYTHON, ())
-            return [(us(e.start), us(e.end)) for e in lane if e.kind == kind and name in ("", e.name)]
-
-        spans = _in_us(timeline.python(SECTION, INPUT)), _in_us(timeline.python(WAIT))
-        return cls(*spans, each(CALL), each(SECTION, STEP))
+        lane = timeline.lanes.get(PYTHON, ())
+        inputs = [(us(start), us(end)) for start, end in timeline.python(SECTION, INPUT)]
+        calls = [(us(event.start), us(event.end)) for event in lane if event.kind == CALL]
+        steps = [(us(event.start), us(event.end)) for event in lane if (event.kind, event.name) == (SECTION, STEP)]
+        return cls(inputs, _busy(timeline, [PYTHON], WAIT), calls, steps)
 
     def last_push(self, before: int) -> int:
         """The latest moment at which Python may have pushed an operator that started at ``before``."""
@@ -123,15 +121,12 @@ def split(timeline: Timeline) -> Dict[str, Parts]:
 
 
 def _split_device(timeline: Timeline, device: str, python: _Python) -> Parts:
-    length = us(timeline.length)
-    compute = _in_us(timeline.spans(device, (COMPUTE,)))
-    moving = _in_us(timeline.spans(device, (*COMMUNICATION, UPLOAD)))
-    communication = _in_us(timeline.spans(device, COMMUNICATION))
-    work = _in_us(timeline.spans(device))
-    engine = subtract(_in_us(timeline.spans(device, (ENGINE,))), work)
-    events = [e for name in timeline.devices if name != device for e in timeline.lanes[name] if e.kind in WORK]
-    others = merge((us(e.start), us(e.end)) for e in events)
-    gaps = _Gaps(python, others, sorted(us(e.end) for e in events), engine)
+    length, others = us(timeline.length), [name for name in timeline.devices if name != device]
+    compute, communication = _busy(timeline, [device], COMPUTE), _busy(timeline, [device], *COMMUNICATION)
+    moving, work = _busy(timeline, [device], *COMMUNICATION, UPLOAD), _busy(timeline, [device], *WORK)
+    ended = sorted(us(event.end) for name in others for event in timeline.lanes[name] if event.kind in WORK)
+    engine = subtract(_busy(timeline, [device], ENGINE), work)
+    gaps = _Gaps(python, _busy(timeline, others, *WORK), ended, engine)
     limits = _push_limits(timeline, device, python)
     for start, end in subtract([(0, length)], work):
         gaps.sort_out(start, end, None if end == length else limits.get(end, end))
@@ -157,9 +152,9 @@ class _Gaps:
 
     def sort_out(self, start: int, end: int, limit: Optional[int]) -> None:
         """Classify the gap from ``start`` to ``end``. Its operator was pushed by ``limit``; None: none follows."""
-        own = within(self._engine, start, end)
-        self.parts["rest"] += total(own)
-        gap = subtract([(start, end)], own)
+        housekeeping = within(self._engine, start, end)
+        self.parts["rest"] += total(housekeeping)
+        gap = subtract([(start, end)], housekeeping)
         self._lead_lost = self._python.waited(start, end) or self._lead_lost
         if limit is None:
             self._at_the_end(gap)
@@ -207,11 +202,11 @@ def _push_limits(timeline: Timeline, device: str, python: _Python) -> Mapping[in
     steps = len(python.steps)
     if not steps or len(work) % steps:
         return {}
-    each = len(work) // steps
-    shares = [Counter(event.name for event in work[number * each : (number + 1) * each]) for number in range(steps)]
-    if any(share != shares[0] for share in shares):
+    count = len(work) // steps
+    names = [Counter(event.name for event in work[first : first + count]) for first in range(0, len(work), count)]
+    if any(others != names[0] for others in names):
         return {}
-    return {us(event.start): python.steps[number // each][1] for number, event in enumerate(work)}
+    return {us(event.start): python.steps[number // count][1] for number, event in enumerate(work)}
 
 
 def _both(gap: Spans, where: Spans) -> Spans:
@@ -219,5 +214,7 @@ def _both(gap: Spans, where: Spans) -> Spans:
     return intersect(gap, within(where, gap[0][0], gap[-1][1])) if gap else []
 
 
-def _in_us(spans: Sequence[Tuple[float, float]]) -> Spans:
-    return [(us(start), us(end)) for start, end in spans]
+def _busy(timeline: Timeline, lanes: Sequence[str], *kinds: str) -> Spans:
+    """When events of these kinds ran in any of these lanes."""
+    events = (event for lane in lanes for event in timeline.lanes.get(lane, ()) if event.kind in kinds)
+    return merge((us(event.start), us(event.end)) for event in events)

@@ -23,7 +23,7 @@ def chrome_trace(timeline: Timeline) -> Dict[str, Any]:
         records.append({"ph": "M", "name": "process_name", "pid": number, "args": {"name": lane}})
         records.append({"ph": "M", "name": "process_sort_index", "pid": number, "args": {"sort_index": number}})
         for first, sections in ((1, True), (101, False)):  # sections come first
-            for track, event in tracks(each for each in events if (each.kind == SECTION) == sections):
+            for track, event in tracks(event for event in events if (event.kind == SECTION) == sections):
                 start = microseconds(event.start)
                 record = {"ph": "X", "name": event.name, "cat": event.kind, "pid": number, "tid": first + track}
                 records.append({**record, "ts": start, "dur": microseconds(event.end) - start})

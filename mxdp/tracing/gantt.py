@@ -57,7 +57,7 @@ PLAIN = {"ImperativeBulk": BULK, "[ImperativeBulk]": BULK}
 
 # The place of each kind in its lane: bottom and height, in a lane of height 1.
 UPPER, LOWER = (0.36, 0.56), (0.08, 0.28)
-Place = Tuple[float, float]
+Strip = Tuple[float, float]
 PLACES = {kind: LOWER if kind in (COPY, ALL_REDUCE, UPLOAD, SECTION, INPUT) else UPPER for kind in LOOKS}
 
 STRIP_GAP = 0.02
@@ -124,19 +124,15 @@ def boxes(timeline: Timeline) -> Dict[str, Any]:
     names: Dict[str, int] = {}
     lanes = []
     for lane in _lanes(timeline):
-        placed = [
-            (event, place)
-            for place, events in _strips(timeline.lanes.get(lane, ()), lane == PYTHON)
-            for event in events
-            if _look(event)
-        ]
-        found, before = [], 0
+        strips = _strips(timeline.lanes.get(lane, ()), lane == PYTHON)
+        placed = [(event, place) for place, events in strips for event in events]
+        lane_boxes, before = [], 0
         for event, (bottom, height) in sorted(placed, key=lambda pair: pair[0].start):
             start, end = microseconds(event.start), microseconds(event.end)
             kind, name = kinds.setdefault(_look(event), len(kinds)), names.setdefault(event.name, len(names))
-            found.append([kind, name, round(bottom, 3), round(height, 3), start - before, end - start])
+            lane_boxes.append([kind, name, round(bottom, 3), round(height, 3), start - before, end - start])
             before = start
-        lanes.append({"text": _lane_text(timeline, lane), "boxes": found})
+        lanes.append({"text": _lane_text(timeline, lane), "boxes": lane_boxes})
     looks = [list(LOOKS[kind]) for kind in kinds]
     return {"length": microseconds(timeline.length), "lanes": lanes, "names": list(names), "kinds": looks}
 
@@ -170,41 +166,38 @@ def _look(event: Event) -> str:
     return event.kind
 
 
-def _strips(events: Sequence[Event], python: bool) -> List[Tuple[Place, List[Event]]]:
+def _strips(events: Sequence[Event], python: bool) -> List[Tuple[Strip, List[Event]]]:
     """The strips of a lane and the events in each, in the order in which they are drawn. Python needs no strips: it
     does one thing at a time, and its sections are nested. MXNet's engine is drawn behind the work."""
-    strips: List[Tuple[Place, List[Event]]] = []
+    strips: List[Tuple[Strip, List[Event]]] = []
     for bottom, height in (UPPER, LOWER):
         here = [event for event in events if _look(event) and PLACES[_look(event)] == (bottom, height)]
         work = [] if python else [event for event in here if event.kind in WORK]
         strips.append(((bottom, height), [event for event in here if python or event.kind not in WORK]))
         placed = list(tracks(work))
         count = 1 + max((track for track, _ in placed), default=0)
-        each = (height + STRIP_GAP) / count
+        step = (height + STRIP_GAP) / count
         for number in range(count):
-            place = bottom + (count - 1 - number) * each, each - STRIP_GAP
+            place = bottom + (count - 1 - number) * step, step - STRIP_GAP
             strips.append((place, [event for track, event in placed if track == number]))
     return strips
 
 
 def _bars(events: Sequence[Event], least: float) -> Dict[str, List[Bar]]:
     """For each kind, (start, length) of its bars. Close events are joined, so there are few enough to draw."""
-    found: Dict[str, List[Bar]] = {}
+    bars_of: Dict[str, List[Bar]] = {}
     for event in events:
-        kind = _look(event)
-        if not kind:
-            continue
-        bars = found.setdefault(kind, [])
+        bars = bars_of.setdefault(_look(event), [])
         before = bars[-1] if bars else (0.0, 0.0)
         if bars and event.start - sum(before) < least and min(before[1], event.seconds) < WIDE * least:
             bars[-1] = (before[0], max(sum(before), event.end) - before[0])
         else:
             bars.append((event.start, event.seconds))
     # The engine runs often and briefly: with bars of at least one pixel it would look like a large part of the time.
-    found[ENGINE] = [bar for bar in found.get(ENGINE, []) if bar[1] >= least]
+    bars_of[ENGINE] = [bar for bar in bars_of.get(ENGINE, []) if bar[1] >= least]
     return {
         kind: [(at, length - least if length >= WIDE * least else max(length, least)) for at, length in bars]
-        for kind, bars in found.items()
+        for kind, bars in bars_of.items()
         if bars
     }
 
@@ -212,21 +205,12 @@ def _bars(events: Sequence[Event], least: float) -> Dict[str, List[Bar]]:
 def _label(axes: Axes, events: Sequence[Event], length: float, middle: float, scale: float, start: float) -> None:
     """Write names into the bars that are wide enough."""
     letters_wide = axes.get_figure().get_figwidth() * 0.85 * 72 / (LABEL_POINTS * LETTER)
+    style: Dict[str, Any] = dict(fontsize=LABEL_POINTS, ha="center", va="center", clip_on=True)
     for event in events:
-        look = _look(event)
+        look, centre = _look(event), (start + (event.start + event.end) / 2) * scale
         text = shorten(event.name, int(event.seconds / length * letters_wide) - 1)
-        if not text or look in (CALL, ENGINE):
-            continue
-        axes.text(
-            (start + (event.start + event.end) / 2) * scale,
-            middle,
-            text,
-            fontsize=LABEL_POINTS,
-            color=INK if look in (WAIT, COPY) else "white",
-            ha="center",
-            va="center",
-            clip_on=True,
-        )
+        if text and look not in (CALL, ENGINE):
+            axes.text(centre, middle, text, color=INK if look in (WAIT, COPY) else "white", **style)
 
 
 def _lane_text(shown: Timeline, lane: str) -> str:

@@ -34,17 +34,17 @@ def intersect(left: Sequence[Tuple[T, T]], right: Sequence[Tuple[T, T]]) -> List
     >>> intersect([(0, 4), (6, 8)], [(3, 7)])
     [(3, 4), (6, 7)]
     """
-    found: List[Tuple[T, T]] = []
+    spans: List[Tuple[T, T]] = []
     i = j = 0
     while i < len(left) and j < len(right):
         start, end = max(left[i][0], right[j][0]), min(left[i][1], right[j][1])
         if start < end:
-            found.append((start, end))
+            spans.append((start, end))
         if left[i][1] < right[j][1]:
             i += 1
         else:
             j += 1
-    return found
+    return spans
 
 
 def subtract(left: Sequence[Tuple[T, T]], right: Sequence[Tuple[T, T]]) -> List[Tuple[T, T]]:
@@ -53,7 +53,7 @@ def subtract(left: Sequence[Tuple[T, T]], right: Sequence[Tuple[T, T]]) -> List[
     >>> subtract([(0, 10)], [(2, 3), (9, 12)])
     [(0, 2), (3, 9)]
     """
-    found: List[Tuple[T, T]] = []
+    spans: List[Tuple[T, T]] = []
     j = 0
     for start, end in left:
         while j < len(right) and right[j][1] <= start:
@@ -61,23 +61,24 @@ def subtract(left: Sequence[Tuple[T, T]], right: Sequence[Tuple[T, T]]) -> List[
         k = j
         while k < len(right) and right[k][0] < end:
             if start < right[k][0]:
-                found.append((start, right[k][0]))
+                spans.append((start, right[k][0]))
             start = max(start, right[k][1])
             k += 1
         if start < end:
-            found.append((start, end))
-    return found
+            spans.append((start, end))
+    return spans
 
 
 def within(intervals: Sequence[Tuple[T, T]], start: T, end: T) -> List[Tuple[T, T]]:
-    """The moments of a set from ``start`` to ``end``, found by bisection.
+    """The moments of a set from ``start`` to ``end``, spans by bisection.
 
     >>> within([(0, 4), (6, 8), (9, 12)], 3, 10)
     [(3, 4), (6, 8), (9, 10)]
     """
     first = max(bisect_right(intervals, (start, start)) - 1, 0)
     last = bisect_left(intervals, (end, end))
-    return intersect(intervals[first:last], [(start, end)])
+    clipped = ((max(left, start), min(right, end)) for left, right in intervals[first:last])
+    return [(left, right) for left, right in clipped if left < right]
 
 
 def at_least(count: int, sets: Iterable[Sequence[Tuple[T, T]]]) -> List[Tuple[T, T]]:
@@ -86,17 +87,17 @@ def at_least(count: int, sets: Iterable[Sequence[Tuple[T, T]]]) -> List[Tuple[T,
     >>> at_least(2, [[(0, 4)], [(3, 9)], [(8, 10)]])
     [(3, 4), (8, 9)]
     """
-    changes = sorted((time, change) for spans in sets for span in spans for time, change in zip(span, (1, -1)))
-    found: List[Tuple[T, T]] = []
+    changes = sorted((time, change) for intervals in sets for span in intervals for time, change in zip(span, (1, -1)))
+    spans: List[Tuple[T, T]] = []
     level, start = 0, None
     for time, change in changes:
         level += change
         if level >= count and start is None:
             start = time
         elif level < count and start is not None:
-            found.append((start, time))
+            spans.append((start, time))
             start = None
-    return merge(found)
+    return merge(spans)
 
 
 def total(intervals: Iterable[Tuple[T, T]]) -> T:

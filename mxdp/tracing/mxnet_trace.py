@@ -27,7 +27,7 @@ _MARK = "instant_marker"
 
 
 @dataclass(frozen=True)
-class Pair:
+class TracePair:
     """A begin and its end, in microseconds of MXNet's clock. ``process`` is the number of the device."""
 
     process: int
@@ -36,39 +36,33 @@ class Pair:
     begin: int
     end: int
 
-    @property
-    def place(self) -> Tuple[int, int]:
-        """The device's number and the thread."""
-        return self.process, self.thread
-
 
 @dataclass
 class Trace:
     """The contents of a trace. ``marks``: name to time; ``thread``: the thread that set the first mark."""
 
     names: Mapping[int, str]
-    operators: List[Pair] = field(default_factory=list)
-    calls: List[Pair] = field(default_factory=list)
-    tasks: List[Pair] = field(default_factory=list)
+    operators: List[TracePair] = field(default_factory=list)
+    calls: List[TracePair] = field(default_factory=list)
+    tasks: List[TracePair] = field(default_factory=list)
     marks: Dict[str, int] = field(default_factory=dict)
     thread: Optional[int] = None
 
     def events(self, kinds: Optional[Mapping[str, str]] = None) -> List[Tuple[str, str, str, int, int]]:
         """All events as :func:`mxdp.tracing.timeline.build` takes them, on MXNet's clock."""
         devices = _device_names(self.names, self.operators)
-        placed = [(devices[pair.place], operator_kind(pair.name, kinds), pair) for pair in self.operators]
+        placed = [
+            (devices[pair.process, pair.thread], operator_kind(pair.name, kinds), pair) for pair in self.operators
+        ]
         if len({device for device, kind, _ in placed if kind != ENGINE}) == 1:
             # A single device has no all-reduce, so its sums are compute.
             placed = [
                 (device, COMPUTE if kind == ALL_REDUCE and pair.name not in (kinds or {}) else kind, pair)
                 for device, kind, pair in placed
             ]
-        found = [(device, pair.name, kind, pair.begin, pair.end) for device, kind, pair in placed]
-        python = [(pair, call_kind(pair.name)) for pair in self.calls] + [(pair, SECTION) for pair in self.tasks]
-        for pair, kind in python:
-            lane = PYTHON if pair.thread == self.thread else OTHER_THREADS
-            found.append((lane, pair.name, kind, pair.begin, pair.end))
-        return found
+        for pair, kind in [(p, call_kind(p.name)) for p in self.calls] + [(p, SECTION) for p in self.tasks]:
+            placed.append((PYTHON if pair.thread == self.thread else OTHER_THREADS, kind, pair))
+        return [(lane, pair.name, kind, pair.begin, pair.end) for lane, kind, pair in placed]
 
 
 def records(text: str) -> List[Dict[str, Any]]:
@@ -81,10 +75,10 @@ def parse(text: str, names: Mapping[int, str]) -> Trace:
     """Parse the text of a trace. ``names``: of its processes; those in the text count before them. Raises a TraceError
     if it is empty, cut off or damaged."""
     try:
-        found = records(text)
-        named = {r["pid"]: r["args"]["name"] for r in found if r["ph"] == "M" and r["name"] == "process_name"}
+        lines = records(text)
+        named = {r["pid"]: r["args"]["name"] for r in lines if r["ph"] == "M" and r["name"] == "process_name"}
         trace = Trace({**names, **named})
-        _sort_out(found, trace)
+        _sort_out(lines, trace)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise TraceError(
             f"MXNet's trace is damaged or cut off ({type(error).__name__}: {error}): record it again"
@@ -109,7 +103,7 @@ def _sort_out(records: Sequence[Mapping[str, Any]], trace: Trace) -> None:
                 raise ValueError(f"two begins of {name} and no end")
             open_[key] = int(record["ts"])
             continue
-        pair = Pair(process, thread, name, open_.pop(key), int(record["ts"]))
+        pair = TracePair(process, thread, name, open_.pop(key), int(record["ts"]))
         if pair.end < pair.begin:
             raise ValueError(f"{name} ends before it begins")
         device = trace.names.get(process, "")
@@ -123,7 +117,7 @@ def _sort_out(records: Sequence[Mapping[str, Any]], trace: Trace) -> None:
         raise ValueError(f"{len(open_)} events begin and do not end, the first of them {next(iter(open_))[2]}")
 
 
-def _device_names(names: Mapping[int, str], operators: Sequence[Pair]) -> Dict[Tuple[int, int], str]:
+def _device_names(names: Mapping[int, str], operators: Sequence[TracePair]) -> Dict[Tuple[int, int], str]:
     """The device of each pair's process and thread, named as MXNet prints a context.
 
     A CPU build with n processors puts ``cpu(n)`` under "cpu pinned/" and ``cpu(n + 1)`` under "cpu shared/". The worker
@@ -132,13 +126,13 @@ def _device_names(names: Mapping[int, str], operators: Sequence[Pair]) -> Dict[T
     cpus = sum(1 for name in names.values() if name.startswith("cpu/"))
     has_gpus = any(name.startswith("gpu/") for name in names.values())
     of_first = {p.thread for p in operators if names.get(p.process) == "cpu/0" and operator_kind(p.name) != ENGINE}
-    found = {}
-    for process, thread in {pair.place for pair in operators}:
+    devices = {}
+    for process, thread in {(pair.process, pair.thread) for pair in operators}:
         match = _DEVICE.match(names[process])
         if match:
-            found[process, thread] = f"{match.group(1)}({match.group(2)})"
+            devices[process, thread] = f"{match.group(1)}({match.group(2)})"
         elif has_gpus or thread in of_first:
-            found[process, thread] = "cpu(0)"
+            devices[process, thread] = "cpu(0)"
         else:
-            found[process, thread] = f"cpu({cpus + (names[process] == SHARED)})"
-    return found
+            devices[process, thread] = f"cpu({cpus + (names[process] == SHARED)})"
+    return devices

@@ -64,7 +64,12 @@ class Recording:
         return write_chrome_trace(self.timeline, Path(path))
 
     def __enter__(self) -> Recording:
-        check_devices(self._devices)
+        for device in self._devices:
+            if not can_record([device]):
+                raise TraceError(
+                    f"MXNet's profiler can't record {device}: with {process.cores()} processors it records CPU devices"
+                    f" up to cpu({_cpu_devices() - 1}), and aborts at others; use fewer devices"
+                )
         if os.environ.get("MXNET_PROFILER_AUTOSTART", "0") not in ("", "0"):
             raise TraceError(
                 "MXNET_PROFILER_AUTOSTART is set, so MXNet's one profiler is in use: unset it before Python starts"
@@ -102,8 +107,8 @@ class Recording:
             self._profiler.close()
             text = self._file.read_text(encoding="utf-8")
         if error[0] is None:
-            found = parse(text, process_names())
-            self._timeline, self._problem = assemble(found, self._sections.marked, self._readings, self._kinds)
+            trace = parse(text, process_names())
+            self._timeline, self._problem = assemble(trace, self._sections.marked, self._readings, self._kinds)
 
 
 def record(devices: Sequence[Device] = (), kinds: Optional[Mapping[str, str]] = None) -> Recording:
@@ -128,18 +133,8 @@ def record(devices: Sequence[Device] = (), kinds: Optional[Mapping[str, str]] = 
     return Recording(devices, kinds)
 
 
-def check_devices(devices: Sequence[Device]) -> None:
-    """Raise a TraceError where MXNet's profiler would abort the process, or record a CPU device as a GPU."""
-    for device in devices:
-        if not can_record([device]):
-            raise TraceError(
-                f"MXNet's profiler can't record {device}: with {process.cores()} processors it records CPU devices up"
-                f" to cpu({_cpu_devices() - 1}), and aborts at others; use fewer devices"
-            )
-
-
 def can_record(devices: Sequence[Device]) -> bool:
-    """Can MXNet's profiler record these devices? It records every GPU, and the first few CPU devices."""
+    """Whether MXNet's profiler can record these devices: it records every GPU, and the first few CPU devices."""
     return all(device.device_type != "cpu" or device.device_id < _cpu_devices() for device in devices)
 
 
@@ -174,9 +169,9 @@ def assemble(
         )
     offset = sum(offsets) / 2
     events = trace.events(kinds)
-    for name, start, end, own in marked:
-        times = (round(time * 1e6 + offset) for time in (start, end))
-        events.append((PYTHON if own else OTHER_THREADS, name, SECTION, *times))  # type: ignore[arg-type]
+    for name, start, end, same_thread in marked:
+        lane = PYTHON if same_thread else OTHER_THREADS
+        events.append((lane, name, SECTION, round(start * 1e6 + offset), round(end * 1e6 + offset)))
     moved = [(*event[:3], event[3] - began, event[4] - began) for event in events]
     timeline = build(ended - began, moved)
     if not any(event.kind in WORK for event in timeline.events):

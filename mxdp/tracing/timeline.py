@@ -28,8 +28,7 @@ FORMAT = "mxdp timeline 1"
 
 @dataclass(frozen=True)
 class Overlap:
-    """``communication``: seconds with any copy or all-reduce. ``hidden``: the part of them with compute at the same
-    time."""
+    """``communication``: seconds with any copy or all-reduce. ``hidden``: those of them with compute meanwhile."""
 
     communication: float
     hidden: float
@@ -50,10 +49,10 @@ class Timeline:
     @cached_property
     def lanes(self) -> Dict[str, Tuple[Event, ...]]:
         """The events of each device, ordered by start. Python's lanes come last."""
-        found: Dict[str, List[Event]] = {}
+        lanes: Dict[str, List[Event]] = {}
         for event in self.events:
-            found.setdefault(event.device, []).append(event)
-        return {name: tuple(found[name]) for name in sorted(found, key=_lane_order)}
+            lanes.setdefault(event.device, []).append(event)
+        return {name: tuple(lanes[name]) for name in sorted(lanes, key=_lane_order)}
 
     @property
     def devices(self) -> List[str]:
@@ -65,10 +64,9 @@ class Timeline:
     def spans(self, device: Optional[str] = None, kinds: Sequence[str] = WORK) -> List[Span]:
         """When ``device`` (None: any device) ran events of these kinds: intervals that do not touch. Raises a
         ValueError if no device with events has this name."""
-        if device is None:
-            chosen: Sequence[Event] = [e for e in self.events if not _is_python(e.device)]
-        else:
-            chosen = self._lane(device)
+        if device not in (None, *self.lanes):
+            raise ValueError(f"there is no event on {device!r}; there are events on {', '.join(self.lanes) or 'none'}")
+        chosen = self.lanes[device] if device else (e for e in self.events if not _is_python(e.device))
         return intervals.merge((event.start, event.end) for event in chosen if event.kind in kinds)
 
     def python(self, kind: str = SECTION, name: Optional[str] = None) -> List[Span]:
@@ -80,16 +78,14 @@ class Timeline:
         """The share of the time in which ``device`` worked: 0.0 to 1.0."""
         return intervals.total(self.spans(device)) / self.length if self.length else 0.0
 
-    def together(self, count: int = 2, devices: Optional[Sequence[str]] = None) -> float:
-        """Seconds in which at least ``count`` of ``devices`` (None: of all) worked at the same time."""
-        chosen = self.devices if devices is None else devices
-        return intervals.total(intervals.at_least(count, [self.spans(device) for device in chosen]))
+    def together(self, count: int = 2) -> float:
+        """Seconds in which at least ``count`` devices worked at the same time."""
+        return intervals.total(intervals.at_least(count, [self.spans(device) for device in self.devices]))
 
-    def abreast(self, count: int = 2, device: Optional[str] = None, kinds: Sequence[str] = WORK) -> float:
-        """Seconds in which at least ``count`` operators of these kinds ran at the same time, on ``device`` or (None) on
-        all devices. :meth:`together` counts devices, and a device with several workers runs several operators."""
-        chosen = self.events if device is None else self._lane(device)
-        spans = [[(e.start, e.end)] for e in chosen if e.kind in kinds]
+    def abreast(self, count: int = 2) -> float:
+        """Seconds in which at least ``count`` operators ran at the same time. :meth:`together` counts devices, and a
+        device with several workers runs several operators."""
+        spans = [[(event.start, event.end)] for event in self.events if event.kind in WORK]
         return intervals.total(intervals.at_least(count, spans))
 
     def overlap(self, device: Optional[str] = None) -> Overlap:
@@ -152,32 +148,23 @@ class Timeline:
                 f"this timeline is damaged ({type(error).__name__}: {error}): take the original, or record it again"
             ) from error
 
-    def _lane(self, device: str) -> Sequence[Event]:
-        if device not in self.lanes:
-            raise ValueError(f"there is no event on {device!r}; there are events on {', '.join(self.lanes) or 'none'}")
-        return self.lanes[device]
-
 
 def build(length: int, events: Sequence[Tuple[str, str, str, int, int]]) -> Timeline:
     """A timeline of ``length`` microseconds from events (device, name, kind, start, end), also in microseconds.
 
     Events are cut at both ends, and events outside are left out.
     """
-    inside = (
+    inside = sorted(
         (max(start, 0), min(end, length), device, name, kind)
         for device, name, kind, start, end in events
         if start <= length and end >= 0
     )
-    return Timeline(
-        seconds(length),
-        tuple(
-            Event(device, name, kind, seconds(start), seconds(end)) for start, end, device, name, kind in sorted(inside)
-        ),
-    )
+    made = (Event(device, name, kind, seconds(start), seconds(end)) for start, end, device, name, kind in inside)
+    return Timeline(seconds(length), tuple(made))
 
 
 def _events(data: Mapping[str, Any]) -> List[Tuple[str, str, str, int, int]]:
-    found = []
+    events = []
     for lane in data["lanes"]:
         time = 0
         columns = (lane["labels"], lane["steps"], lane["lengths"])
@@ -188,8 +175,8 @@ def _events(data: Mapping[str, Any]) -> List[Tuple[str, str, str, int, int]]:
             time += step
             if length < 0 or kind not in (*DEVICE_KINDS, *PYTHON_KINDS):
                 raise ValueError(f"an event of {length} microseconds, and of the kind {kind!r}")
-            found.append((str(lane["lane"]), str(name), str(kind), int(time), int(time + length)))
-    return found
+            events.append((str(lane["lane"]), str(name), str(kind), int(time), int(time + length)))
+    return events
 
 
 def _is_python(lane: str) -> bool:

@@ -15,10 +15,9 @@ from mxdp.tracing.events import STEP
 from mxdp.tracing.recording import record
 from mxdp.tracing.timeline import Timeline
 
-TASKS = Path("/proc/self/task")
+THREADS = Path("/proc/self/task")
 """Where Linux tells, for each thread, how long it ran."""
-Step = Callable[[], Any]
-Threads = Mapping[int, Tuple[int, int]]
+ThreadTimes = Mapping[int, Tuple[int, int]]
 """For each thread the nanoseconds that it ran, and that it was ready to run but had no processor."""
 
 
@@ -47,7 +46,7 @@ class TimeSplit(Parts):
 
 
 def where_the_time_went(
-    step: Step,
+    step: Callable[[], Any],
     steps: int = 10,
     warm_up: int = 2,
     devices: Sequence[Device] = (),
@@ -76,12 +75,12 @@ def where_the_time_went(
         for _ in range(steps):
             with section(STEP):
                 step()
-    found = split_steps(recording.timeline, steps)
-    on_cpu = all(device.startswith("cpu") for device in found.by_device)
-    return replace(found, on_processor=on_processor(before, _threads()) if on_cpu else None)
+    times = split_steps(recording.timeline, steps)
+    on_cpu = all(device.startswith("cpu") for device in times.by_device)
+    return replace(times, on_processor=on_processor(before, _threads()) if on_cpu else None)
 
 
-def on_processor(before: Threads, after: Threads) -> Optional[float]:
+def on_processor(before: ThreadTimes, after: ThreadTimes) -> Optional[float]:
     """The share of the threads' working time in which they had a processor; None if nothing is known.
 
     >>> on_processor({1: (100, 50)}, {1: (400, 50), 2: (300, 200)})
@@ -93,31 +92,25 @@ def on_processor(before: Threads, after: Threads) -> Optional[float]:
     return ran / (ran + waited) if ran > 0 else None
 
 
-def _threads() -> Threads:
+def _threads() -> ThreadTimes:
     """All threads but Python's, which are those of the devices; none where the system does not tell."""
-    own = {thread.native_id for thread in threading.enumerate()}
-    found = {}
+    pythons = {thread.native_id for thread in threading.enumerate()}
+    times = {}
     with contextlib.suppress(OSError):
-        for path in TASKS.iterdir():
+        for path in THREADS.iterdir():
             with contextlib.suppress(OSError, ValueError):  # it has just ended
                 ran, waited = map(int, (path / "schedstat").read_text().split()[:2])
-                found[int(path.name)] = (ran, waited)
-    return {thread: times for thread, times in found.items() if thread not in own}
+                times[int(path.name)] = (ran, waited)
+    return {thread: pair for thread, pair in times.items() if thread not in pythons}
 
 
 def split_steps(timeline: Timeline, steps: int) -> TimeSplit:
     """The split of a timeline that holds ``steps`` steps, as :func:`where_the_time_went` gives it. Raises a TraceError
     if no device worked."""
-    whole = split(timeline)
-    each = {
-        name: Parts(**{part: value / steps for part, value in parts.as_dict().items()}) for name, parts in whole.items()
+    by_device = {
+        name: Parts(**{part: value / steps for part, value in parts.as_dict().items()})
+        for name, parts in split(timeline).items()
     }
-    device = timeline.critical
-    return TimeSplit(
-        **each[device].as_dict(),
-        wall_clock=timeline.length / steps,
-        steps=steps,
-        device=device,
-        by_device=each,
-        timeline=timeline,
-    )
+    device, seconds = timeline.critical, timeline.length / steps
+    parts = by_device[device].as_dict()
+    return TimeSplit(**parts, wall_clock=seconds, steps=steps, device=device, by_device=by_device, timeline=timeline)

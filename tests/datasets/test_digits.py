@@ -54,14 +54,6 @@ def test_the_samples_are_shuffled():
     assert (np.diff(y) < 0).sum() > 400
 
 
-def test_the_seed_alone_draws_the_split():
-    one, same, other = load_digits(5), load_digits(5), load_digits(6)
-
-    assert np.array_equal(one.train.X, same.train.X)
-    assert np.array_equal(one.test.y, same.test.y)
-    assert rows(one.test.X) != rows(other.test.X)
-
-
 def test_without_scikit_learn_one_sentence_says_so(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn", None)
 

@@ -73,18 +73,6 @@ def test_where_the_files_are_looked_for(small, put, tmp_path, monkeypatch, place
     assert data.origin == f"Fashion-MNIST, the official files in {folder}"
 
 
-def test_else_a_download_into_the_cache(small, tmp_path, monkeypatch, server):
-    monkeypatch.setattr(fashion_mnist, "MIRRORS", (server.mirror("none", {}), server.mirror("good", small.contents)))
-    said, seen = [], []
-
-    data = load_fashion_mnist(None, said.append, lambda *arguments: seen.append(arguments))
-
-    check(data, small)
-    folder = tmp_path / "cache-home" / "mxdp" / "fashion-mnist"
-    assert said == [f"downloading 4 of 4 files (0.1 MB) into {folder}"]
-    assert seen[-1][1:] == (sum(file.size for file in small.files),) * 2
-
-
 def test_no_mirror_delivers(small, tmp_path, monkeypatch):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
@@ -136,18 +124,6 @@ def test_a_wrong_file_in_a_named_folder_is_named_and_stays(small, put, tmp_path,
 
     assert wrong.read_bytes() == before
     assert server.requests == []
-
-
-@pytest.mark.parametrize("by_environment", [True, False])
-def test_a_named_folder_is_not_passed_over_for_the_cache(small, put, tmp_path, monkeypatch, by_environment):
-    put(tmp_path / "cache-home" / "mxdp" / "fashion-mnist")
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    if by_environment:
-        monkeypatch.setenv("MXDP_DATA_DIR", str(empty))
-
-    with pytest.raises(DataError, match=f"^{re.escape(str(empty))} holds neither fashion-mnist/ nor train-images-idx3"):
-        load_fashion_mnist(None if by_environment else empty, quiet)
 
 
 def test_a_named_folder_that_is_none(small, tmp_path):

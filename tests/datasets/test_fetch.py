@@ -80,22 +80,14 @@ def sends(data, handler, length=None):
 # What the cache holds
 
 
-def test_an_empty_cache_is_filled_and_the_second_time_read(server, made_up, folder, said, get):
-    get()
-    first = list(server.requests)
-    get()
-
-    assert first == [f"good/{name}" for name in made_up.contents]
-    assert server.requests == first
+def test_an_empty_cache_is_filled_then_read_and_only_what_is_missing_is_fetched(server, made_up, folder, said, get):
+    for _ in range(2):
+        get()
+    assert server.requests == [f"good/{name}" for name in made_up.contents]
     assert said == [f"downloading 4 of 4 files (0.1 MB) into {folder}"]
     assert sorted(os.listdir(folder)) == sorted([LOCK, *made_up.contents])
-
-
-def test_only_what_is_missing_is_fetched(server, folder, get):
-    get()
     (folder / NAME).unlink()
     get()
-
     assert server.requests[4:] == [f"good/{NAME}"]
 
 
@@ -133,20 +125,17 @@ def test_a_folder_in_a_files_place_is_renamed_too(folder, get, said):
     assert (folder / f"{NAME}.wrong" / "inner").is_dir()
 
 
-def test_right_files_that_somebody_put_there_are_read_and_nothing_is_written(made_up, folder, get, server, said):
+@pytest.mark.parametrize("offline", ["", "0", "1"])
+def test_right_files_that_somebody_put_there_are_read_and_nothing_is_written(
+    made_up, folder, get, server, said, monkeypatch, offline
+):
+    monkeypatch.setenv("MXDP_OFFLINE", offline)
     folder.mkdir(parents=True)
     for name, data in made_up.contents.items():
         (folder / name).write_bytes(data)
     get()
-
     assert sorted(os.listdir(folder)) == sorted(made_up.contents)
     assert (server.requests, said) == ([], [])
-
-
-def test_offline_reads_the_cache(folder, get, monkeypatch):
-    get()
-    monkeypatch.setenv("MXDP_OFFLINE", "1")
-    get()
 
 
 @pytest.mark.parametrize("damaged", [True, False])
@@ -285,20 +274,7 @@ def test_a_complete_cache_does_not_look_at_failures(server, fails, made_up, fold
 # What is asked of which mirror
 
 
-def test_progress_runs_over_all_files_to_the_total(server, made_up, get):
-    seen = []
-
-    get(progress=lambda *arguments: seen.append(arguments))
-
-    done, total = [entry[1] for entry in seen], sum(file.size for file in made_up.files)
-    assert seen[-1][1:] == (total, total)
-    assert {entry[2] for entry in seen} == {total}
-    assert done == sorted(done)
-    assert made_up.files[0].size in done
-    assert {entry[0].split()[0] for entry in seen} == set(made_up.contents)
-
-
-def test_progress_is_told_while_a_file_arrives(server, made_up, get, whole_answer):
+def test_progress_is_told_while_a_file_arrives_and_runs_to_the_total(server, made_up, get):
     more, seen = threading.Event(), []
 
     def in_two_pieces(handler, data):
@@ -306,14 +282,19 @@ def test_progress_is_told_while_a_file_arrives(server, made_up, get, whole_answe
         more.wait(10)
         handler.wfile.write(data[100:])
 
-    def progress(what, done, total):
-        seen.append((what, done))
-        if done >= 100:
+    def progress(*entry):
+        seen.append(entry)
+        if entry[1] >= 100:
             more.set()
 
     get(server.mirror("pieces", made_up.contents, in_two_pieces), progress=progress)
-
-    assert (f"{FIRST} from {server.address[len('http://') :]}", 100) in seen
+    done, total = [entry[1] for entry in seen], sum(file.size for file in made_up.files)
+    assert (f"{FIRST} from {server.address[len('http://') :]}", 100, total) in seen
+    assert seen[-1][1:] == (total, total)
+    assert {entry[2] for entry in seen} == {total}
+    assert done == sorted(done)
+    assert made_up.files[0].size in done
+    assert {entry[0].split()[0] for entry in seen} == set(made_up.contents)
 
 
 def test_a_body_that_breaks_off_is_fetched_from_the_next_mirror(server, made_up, get, folder):
@@ -343,28 +324,20 @@ def test_the_mirror_that_delivered_is_asked_first_for_the_next_file(server, made
     assert server.requests == [f"poor/{FIRST}", *(f"good/{name}" for name in names), f"poor/{names[-1]}"]
 
 
-def test_a_body_marked_as_gzip_is_kept_as_it_is(server, made_up, get):
+@pytest.mark.parametrize("headers", [["Content-Encoding", "Content-Length"], []])
+def test_a_body_marked_as_gzip_is_kept_as_it_is_and_one_without_a_length_is_taken(server, made_up, get, headers):
     """Some servers declare a .gz file's own compression as the transfer's; unpacking it would change the bytes."""
 
-    def marked(handler, data):
+    def answer(handler, data):
         assert handler.headers["Accept-Encoding"] == "identity"
         handler.send_response(200)
-        handler.send_header("Content-Encoding", "gzip")
-        handler.send_header("Content-Length", str(len(data)))
+        for name in headers:
+            handler.send_header(name, "gzip" if name == "Content-Encoding" else str(len(data)))
         handler.end_headers()
         handler.wfile.write(data)
+        handler.close_connection = not headers
 
-    get(server.mirror("marked", made_up.contents, marked))
-
-
-def test_a_body_without_a_length(server, made_up, get):
-    def unmeasured(handler, data):
-        handler.send_response(200)
-        handler.end_headers()
-        handler.wfile.write(data)
-        handler.close_connection = True
-
-    get(server.mirror("old", made_up.contents, unmeasured))
+    get(server.mirror("marked", made_up.contents, answer))
 
 
 def test_an_endless_body_is_not_received_to_its_end(server, made_up, get):
@@ -476,21 +449,24 @@ def test_a_name_lookup_that_hangs_is_given_up(fails, monkeypatch, server):
     assert fails("http://mirror.invalid/") == ["slower than 20 kB/s"]
 
 
-def test_a_name_that_can_not_be_resolved(fails, monkeypatch):
-    def unknown(*arguments, **keywords):
-        raise socket.gaierror(-2, "Name or service not known")
-
-    monkeypatch.setattr(socket, "getaddrinfo", unknown)
-
-    assert fails("http://mirror.invalid/") == [
-        "Failed to resolve 'mirror.invalid' ([Errno -2] Name or service not known)"
-    ]
-
-
-def test_other_failures_in_the_librarys_words(fails, monkeypatch):
+@pytest.mark.parametrize(
+    ("place", "error", "words"),
+    [
+        (
+            (socket, "getaddrinfo"),
+            socket.gaierror(-2, "Name or service not known"),
+            "Failed to resolve 'mirror.invalid' ([Errno -2] Name or service not known)",
+        ),
+        (
+            (requests, "get"),
+            requests.exceptions.TooManyRedirects("Exceeded 30 redirects."),
+            "Exceeded 30 redirects.",
+        ),
+    ],
+)
+def test_other_failures_in_the_librarys_words(fails, monkeypatch, place, error, words):
     def refuse(*arguments, **keywords):
-        raise requests.exceptions.TooManyRedirects("Exceeded 30 redirects.")
+        raise error
 
-    monkeypatch.setattr(requests, "get", refuse)
-
-    assert fails("http://mirror.invalid/") == ["Exceeded 30 redirects."]
+    monkeypatch.setattr(*place, refuse)
+    assert fails("http://mirror.invalid/") == [words]

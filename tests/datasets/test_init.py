@@ -60,15 +60,18 @@ def test_auto_takes_fashion_mnist_where_it_is(made_up, monkeypatch, tmp_path, ca
     assert capsys.readouterr() == ("", "")
 
 
-def test_auto_takes_fashion_mnist_where_it_can_be_downloaded(made_up, monkeypatch, server):
+def test_auto_takes_fashion_mnist_where_it_can_be_downloaded(made_up, monkeypatch, server, tmp_path):
     monkeypatch.setattr(fashion_mnist, "FILES", made_up.files)
-    monkeypatch.setattr(fashion_mnist, "MIRRORS", (server.mirror("good", made_up.contents),))
-    progress = []
+    monkeypatch.setattr(fashion_mnist, "MIRRORS", (server.mirror("none", {}), server.mirror("good", made_up.contents)))
+    said, seen = [], []
 
-    data = load("auto", notify=lambda line: None, progress=lambda *arguments: progress.append(arguments))
+    data = load("auto", notify=said.append, progress=lambda *arguments: seen.append(arguments))
 
     assert data.name == "fashion-mnist"
-    assert progress
+    assert np.array_equal(data.test.y, made_up.labels["t10k"])
+    folder = tmp_path / "cache-home" / "mxdp" / "fashion-mnist"
+    assert said == [f"downloading 4 of 4 files (0.1 MB) into {folder}"]
+    assert seen[-1][1:] == (sum(file.size for file in made_up.files),) * 2
 
 
 def test_auto_takes_the_digits_where_there_is_no_network_and_says_so_in_one_line(monkeypatch, server):
@@ -100,12 +103,16 @@ def test_auto_offline_asks_nobody(monkeypatch, server, capsys):
 
 
 @pytest.mark.parametrize("by_environment", [True, False])
-def test_auto_does_not_pass_over_a_folder_that_the_user_named(tmp_path, monkeypatch, by_environment):
+def test_a_folder_that_the_user_named_is_passed_over_neither_for_the_cache_nor_for_the_digits(
+    made_up, tmp_path, monkeypatch, by_environment
+):
+    put(tmp_path / "cache-home" / "mxdp" / "fashion-mnist", made_up.contents)
+    (tmp_path / "empty").mkdir()
     if by_environment:
-        monkeypatch.setenv("MXDP_DATA_DIR", str(tmp_path))
+        monkeypatch.setenv("MXDP_DATA_DIR", str(tmp_path / "empty"))
 
-    with pytest.raises(DataError, match="holds neither"):
-        load("auto", data_dir=None if by_environment else tmp_path)
+    with pytest.raises(DataError, match="empty holds neither fashion-mnist/ nor train-images-idx3"):
+        load("auto", data_dir=None if by_environment else tmp_path / "empty")
 
 
 def test_fashion_mnist_by_name_never_becomes_the_digits(monkeypatch):

@@ -27,10 +27,6 @@ def test_the_same_seed_gives_the_same_bytes_on_every_numpy():
     assert digest.hexdigest() == "fb539c8a648f79a83d77ad4ed55cc7ca5af660ffe9754a87b72249ba88767172"
 
 
-def test_another_seed_gives_other_data():
-    assert not np.array_equal(load_synthetic(1, 20, 20).train.X, load_synthetic(2, 20, 20).train.X)
-
-
 def test_train_and_test_are_different_samples():
     data = load_synthetic(0, 20, 20)
 

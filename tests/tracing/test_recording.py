@@ -15,7 +15,7 @@ from mxdp.experiments import timelines
 from mxdp.experiments.memory import peak_bytes
 from mxdp.process import cores
 from mxdp.tracing import record, recording, section
-from mxdp.tracing.mxnet_trace import Pair, Trace
+from mxdp.tracing.mxnet_trace import Trace, TracePair
 
 ONE = mx.cpu(0)
 
@@ -231,7 +231,7 @@ def readings(end, at):
 def test_sections_are_put_on_mxnets_clock():
     marks = {f"begin {n}": 1000_000_000 + n * 1_000_000 for n in range(3)}
     marks.update({f"end {n}": 1010_000_000 + n * 1_000_000 for n in range(3)})
-    trace = Trace({0: "cpu/0"}, [Pair(0, 5, "a", 1003_000_000, 1004_000_000)], marks=marks, thread=5)
+    trace = Trace({0: "cpu/0"}, [TracePair(0, 5, "a", 1003_000_000, 1004_000_000)], marks=marks, thread=5)
     read = {"begin": readings("begin", 40.0), "end": readings("end", 50.0)}
     timeline, problem = recording.assemble(trace, [("input", 43.0, 44.5, True)], read)
     assert problem == ""

@@ -205,7 +205,7 @@ def on_processor():
 
 
 needs_linux = pytest.mark.skipif(
-    not any(where.TASKS.glob("*/schedstat")), reason="this system does not tell how long a thread waited"
+    not any(where.THREADS.glob("*/schedstat")), reason="this system does not tell how long a thread waited"
 )
 
 
@@ -228,5 +228,5 @@ def test_where_the_system_does_not_tell_the_share_is_unknown(busy, monkeypatch, 
     if text:
         (tmp_path / "7").mkdir()
         (tmp_path / "7" / "schedstat").write_text(text)
-    monkeypatch.setattr(where, "TASKS", tmp_path if text else tmp_path / "none")
+    monkeypatch.setattr(where, "THREADS", tmp_path if text else tmp_path / "none")
     assert where_the_time_went(lambda: busy(ONE, 0.01), 1, 1).on_processor is None

@@ -153,7 +153,7 @@ def tell(t, s):
     _tell_claims(t)
     counts = sorted({row.devices for row in t})
     shown = [row for row in t.answering if row.devices == counts[len(counts) // 2]]
-    t.draw(lambda figure: _draw(figure, t, shown[0].devices))
+    t.draw(lambda axes: _draw(axes, t, shown[0].devices), 6)
     ours = [row for row in shown if row.algorithm in ALGORITHMS]
     best, names = fastest(ours), [row.algorithm for row in contenders(ours)]
     expected = "which the cost model does not expect"
@@ -203,15 +203,13 @@ def _tell_operations(name, devices, elements):
     return tuple(operations(schedule, filled=[start < stop for start, stop in schedule.borders(elements)]))
 
 
-def _draw(figure, t, n):
+def _draw(axes, t, n):
     """The time on ``n`` devices over that of MXNet's device store, by size."""
-    axes = figure.add_subplot(xscale="log", yscale="log", xlabel="bytes", ylabel="time / mxnet-device's")
     looks = zip((*style.COLOURS, style.LIGHT_GREY, style.GREY), style.MARKERS + "dd")
     for name, (colour, marker) in zip([*NAMES, AUTO, *STORES], looks):
         rows = t.find(devices=n, algorithm=name)
         ratios = [row.of_device_store.median for row in rows]
         axes.plot([row.bytes for row in rows], ratios, color=colour, marker=marker, label=name)
-    axes.set_title(plural(n, "device"))
+    axes.set(xscale="log", yscale="log", xlabel="bytes", ylabel="time / mxnet-device's", title=plural(n, "device"))
     style.plain_logarithmic(axes.yaxis)
-    figure.legend(loc="outside lower center", ncols=2)
-    figure.set_figheight(6)
+    style.legend_below(axes)

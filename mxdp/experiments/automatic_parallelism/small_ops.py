@@ -146,8 +146,7 @@ def tell(t, s):
     )
 
 
-def _draw(t, figure):
-    axes = figure.add_subplot()
+def _draw(t, axes):
     for colour, (label, under, way) in enumerate(
         (
             ("calls", ONE, "calls"),

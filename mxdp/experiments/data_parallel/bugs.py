@@ -178,7 +178,7 @@ def source(bug: Bug, optimizer: str = SGD, right: bool = False) -> str:
     text = SCRATCH.read_text(encoding="utf-8")
     # Weights from which LeNet learns in a hundred steps, and a seed for each training.
     common = {
-        "init_lenet(), device) for": "init_lenet(SEED, 0.1), device) for",
+        "init_lenet(0, scale), device) for": "init_lenet(SEED, 0.1), device) for",
         ", batch_size, seed=0": ", batch_size, seed=SEED",
         GLOBALS: f"SEED = 0\n{GLOBALS}",
     }

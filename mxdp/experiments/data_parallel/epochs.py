@@ -141,7 +141,9 @@ def tell(t, s):
         "nothing, too; the others come from a few steps that are recorded after each round, less what they take in "
         "those processes."
     )
-    t.draw(lambda figure: _draw(figure, t, accounted))
+    t.bars("sec_per_epoch", title="Time of an epoch")
+    if accounted:
+        t.draw(lambda axes: _draw(axes, accounted), 4.4)
     if accounted is None:
         t.answer("There is nothing to compare: run it with --devices 1,2.")
     else:
@@ -177,29 +179,19 @@ def _tell_losses(row):
     return text
 
 
-def _draw(figure, t, accounted):
-    """Bars of the times. Below, from the possible speed-up down to the one that is reached, what takes a part of it."""
-    heights = [len(list(t)) * style.BAR_HEIGHT + 0.9] + [4.4] * bool(accounted)
-    times, *below = figure.subplots(len(heights), squeeze=False, height_ratios=heights)[:, 0]
-    style.row_bars(figure, list(t), axes=times, name="sec_per_epoch")
-    times.set_title("Time of an epoch")
-    for axes in below:
-        right = float(accounted.possible)
-        bars = [("possible", 0.0, right, style.LIGHT_GREY)]
-        for (name, part), colour in zip(accounted.lost.items(), style.COLOURS[1:]):
-            bars.append((name, right - part, part, colour))
-            right -= part
-        bars.append(("reached", 0.0, right, style.COLOURS[0]))
-        for y, (_, left, width, colour) in enumerate(bars):
-            axes.barh(y, width, left=left, height=0.7, color=colour)
-            text = f"{width:.2f}" if left == 0 else f"{-width:+.2f}".replace("+0.00", "0.00").replace("-0.00", "0.00")
-            axes.annotate(text, (max(left, left + width), y), (5, 0), textcoords="offset points", va="center")
-        axes.set_yticks(
-            range(len(bars)), [name.replace("all-reduce ", "all-reduce\n") for name, *_ in bars], fontsize=10
-        )
-        axes.set(
-            ylim=(len(bars) - 0.4, -0.6), xlabel="times as fast as one device", title=f"What {accounted.label} lose"
-        )
-        axes.margins(x=0.15)
-        axes.grid(axis="y", visible=False)
-    figure.set_figheight(sum(heights))
+def _draw(axes, row):
+    """From the possible speed-up down to the one that is reached, what takes a part of it."""
+    right = float(row.possible)
+    bars = [("possible", 0.0, right, style.LIGHT_GREY)]
+    for (name, part), colour in zip(row.lost.items(), style.COLOURS[1:]):
+        bars.append((name.replace("all-reduce ", "all-reduce\n"), right - part, part, colour))
+        right -= part
+    bars.append(("reached", 0.0, right, style.COLOURS[0]))
+    for y, (_, left, width, colour) in enumerate(bars):
+        axes.barh(y, width, left=left, height=0.7, color=colour)
+        text = f"{width:.2f}" if left == 0 else f"{-width:+.2f}".replace("+0.00", "0.00").replace("-0.00", "0.00")
+        axes.annotate(text, (max(left, left + width), y), (5, 0), textcoords="offset points", va="center")
+    axes.set_yticks(range(len(bars)), [name for name, *_ in bars], fontsize=10)
+    axes.set(ylim=(len(bars) - 0.4, -0.6), xlabel="times as fast as one device", title=f"What {row.label} lose")
+    axes.margins(x=0.15)
+    axes.grid(axis="y", visible=False)

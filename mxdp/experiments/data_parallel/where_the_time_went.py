@@ -85,13 +85,12 @@ def tell(t, s):
     )
     if row.get("on_processor") is not None and row.on_processor.median < 0.95:
         t.explain(f"The devices had a processor for {row.on_processor:.0%} of their working time.")
-    t.draw(lambda figure: _draw(figure, t.rows))
+    t.draw(lambda axes: _draw(axes, t.rows), 0.7 * len(t.rows) + 1.8)
 
 
-def _draw(figure, rows):
+def _draw(axes, rows):
     """A bar a row: the ms of each part of a step."""
-    axes, ms = figure.add_subplot(), [row.seconds.median * 1e3 for row in rows]
-    left = [0.0] * len(rows)
+    ms, left = [row.seconds.median * 1e3 for row in rows], [0.0] * len(rows)
     for name, colour in zip(training.PARTS, (*style.COLOURS[:6], style.GREY)):
         lengths = [training.shares(row)[name] * time for row, time in zip(rows, ms)]
         axes.barh(range(len(rows)), lengths, 0.4, left, color=colour, label=training.PARTS[name])
@@ -100,5 +99,4 @@ def _draw(figure, rows):
         axes.annotate(f"{row.label}: {style.number(ms[y])} ms", (0, y - 0.2), (3, 2), textcoords="offset points")
     axes.set(ylim=(len(rows) - 0.5, -0.7), xlabel="ms a step", yticks=[])
     axes.grid(axis="y", visible=False)
-    figure.set_figheight(0.7 * len(rows) + 1.8)
-    figure.legend(loc="outside lower center", ncols=2)
+    style.legend_below(axes)

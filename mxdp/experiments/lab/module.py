@@ -30,7 +30,6 @@ Constants, all optional but ``PRESETS``:
 ``TOGETHER``          True: all cases of one environment share a process, in which they take turns. A process costs
                       half a second. If a case raises, the others go on; if it crashes or hangs, they are lost, too
 ``NEEDS``             modules that mxdp does not need, each with the command that installs it
-``SLIDE_PANEL``       which of the picture's axes a slide shows (from 0)
 ====================  ==========================================================================================
 """
 
@@ -54,7 +53,7 @@ EXTRA_MODULES = "MXDP_EXPERIMENTS"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 PARTS = ("cases", "expect", "oracle", "set_up", "tell")
 DEFAULTS: Mapping[str, Any] = dict(
-    LITTLE={}, CHECKS={}, SOURCE="ours", COMPARED="", TOUR=False, TOGETHER=False, NEEDS={}, SLIDE_PANEL=0
+    LITTLE={}, CHECKS={}, SOURCE="ours", COMPARED="", TOUR=False, TOGETHER=False, NEEDS={}
 )
 
 

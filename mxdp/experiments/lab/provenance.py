@@ -44,7 +44,7 @@ UNCOUNTED = tuple(
 """Modules that are imported where something is measured, and only word, judge or draw."""
 BUSY = 0.1
 """A larger share of the processors' time that goes elsewhere disturbs a measurement."""
-AFTERWARDS = re.compile(r"_?(tell|expect|draw)(_.*)?|LITTLE|SOURCE|COMPARED|TOUR|CHECKS|SLIDE_PANEL")
+AFTERWARDS = re.compile(r"_?(tell|expect|draw)(_.*)?|LITTLE|SOURCE|COMPARED|TOUR|CHECKS")
 """Functions and constants of a question that don't decide what is measured, by name."""
 
 

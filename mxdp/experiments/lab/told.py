@@ -4,13 +4,14 @@ never stored."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 from mxdp.experiments.lab.module import Settings
 from mxdp.experiments.lab.rows import Number, Row, is_numeric
 
 NO_ANSWER = "No answer: not every case was measured."
 Bars = Tuple[str, str, float, str, str, Optional[Sequence[Row]]]
+Panel = Tuple[Callable[[Any], Any], float]
 
 
 @dataclass(frozen=True)
@@ -76,8 +77,7 @@ class Told:
         self.claims: Dict[str, Claim] = {}
         self.answering: List[Row] = self.rows
         self.sentence, self.explanation = "", ""
-        self.picture: Optional[Callable[[Any], Any]] = None
-        self.panels: List[Bars] = []
+        self.panels: List[Union[Bars, Panel]] = []
 
     def __iter__(self) -> Iterator[Row]:
         return iter(self.rows + self.references)
@@ -149,12 +149,13 @@ class Told:
         colour: str = "",
         rows: Optional[Sequence[Row]] = None,
     ) -> None:
-        """Draw a bar for each row, below what was drawn before. ``colour``: rows of one value of it have one colour."""
+        """Add a panel to the picture: a bar for each row. ``colour``: rows of one value of it have one colour."""
         self.panels.append((name, unit, scale, title, colour, rows))
 
-    def draw(self, picture: Callable[[Any], Any]) -> None:
-        """Draw the whole picture by this function of an empty matplotlib figure."""
-        self.picture = picture
+    def draw(self, panel: Callable[[Any], Any], height: float = 3.2) -> None:
+        """Add a panel, ``height`` inches high: drawn by this function of empty matplotlib axes. A slide shows the first
+        panel alone."""
+        self.panels.append((panel, height))
 
 
 def rows_of(results: Sequence[Mapping[str, Any]]) -> List[Row]:

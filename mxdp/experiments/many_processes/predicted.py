@@ -192,12 +192,11 @@ def tell(t, s):
         f"Furthest off is {worst.label}. In {most} of {len(t.rows)} rows the sums take more than half of the predicted "
         "time."
     )
-    t.draw(lambda figure: _draw(figure, t.rows))
+    t.draw(lambda axes: _draw(axes, t.rows))
 
 
-def _draw(figure, rows):
+def _draw(axes, rows):
     """Predicted over measured, each row a mark; on the line they are equal."""
-    axes = figure.subplots()
     for words, hosts in (("processes", False), ("hosts", True)):
         shown = [row for row in rows if bool(row.rate) is hosts]
         x, y = ([1e3 * row.get(name).median for row in shown] for name in ("seconds", "predicted_seconds"))

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from mxdp.errors import MxdpError, UsageError, did_you_mean
 from mxdp.experiments.lab import result
 from mxdp.experiments.lab.rows import Row
-from mxdp.experiments.lab.told import Told
+from mxdp.experiments.lab.told import Panel, Told
 from mxdp.experiments.show import style
 from mxdp.experiments.show.words import Shown, shown
 from mxdp.plans.show.files import write_beside
@@ -29,66 +29,27 @@ SAFE = " /;,=()'+{}"
 Draw = Callable[["style.Figure"], Any]
 
 
-def saved(draw: Draw, salt: str, form: str, panel: Optional[int] = None) -> bytes:
+def saved(draw: Draw, salt: str, form: str, slide: bool = False) -> bytes:
     """What ``draw`` draws on an empty figure in our style, as a file of the format ``form``. The same drawing gives the
     same bytes: identifiers come from ``salt``. Whatever ``draw`` raises goes through.
 
-    ``panel``: of its axes (without colour bars, from 0) keep only this one, over the whole of a slide's picture.
-
-    Raises:
-        UsageError: there is no such panel.
+    ``slide``: in the size of a slide's picture, and no text is smaller than may stand on a slide.
     """
     import matplotlib
     from cycler import cycler
     from matplotlib.figure import Figure
+    from matplotlib.text import Text
 
     with matplotlib.rc_context({**style.RC, "axes.prop_cycle": cycler(color=style.COLOURS), "svg.hashsalt": salt}):
-        figure = Figure(figsize=None if panel is None else style.SLIDE)
-        if panel is not None:
+        figure = Figure(figsize=style.SLIDE if slide else None)
+        if slide:
             figure.set_size_inches = lambda *size, **how: None  # whatever is drawn, a slide keeps its size
         draw(figure)
-        if panel is not None:
-            panels = [axes for axes in figure.axes if axes.get_label() != "<colorbar>"]
-            if not 0 <= panel < len(panels):
-                had = "only panel 1" if len(panels) == 1 else f"panels 1 to {len(panels)}"
-                raise UsageError(f"this picture has {had}, and no panel {panel + 1}; give one that it has")
-            _keep_only(figure, panels.pop(panel), panels)
+        for text in figure.findobj(Text) if slide else ():
+            text.set_fontsize(max(text.get_fontsize(), style.SMALLEST))
         target = io.BytesIO()
         figure.savefig(target, format=form, dpi=200, metadata=dict.fromkeys(DATES[form]))
     return target.getvalue()
-
-
-def _keep_only(figure: style.Figure, kept: style.Axes, others: List[style.Axes]) -> None:
-    """Give ``kept`` the whole figure, the label of an axis that it shared, its own entries of the legend, and the scale
-    of its colours. No text stays smaller than may stand on a slide."""
-    from matplotlib.text import Text
-
-    shared = kept.get_shared_x_axes().get_siblings(kept)
-    kept.set_xlabel(kept.get_xlabel() or next(filter(None, (axes.get_xlabel() for axes in shared)), ""))
-    kept_labels = kept.get_legend_handles_labels()[1]
-    foreign = {label for axes in others for label in axes.get_legend_handles_labels()[1] if label not in kept_labels}
-    scale = next((image.colorbar for axes in figure.axes for image in axes.images if image.colorbar), None)
-    scaled = scale.ax.get_xlabel() if scale else ""
-    if scale:
-        scale.remove()
-    for axes in others:
-        axes.remove()
-    part: Any = kept.figure
-    if part is not figure:
-        figure.subfigs = [part]
-        part._subplotspec = figure.add_gridspec(1, 1)[0]  # matplotlib has no public way to move a subfigure
-    kept.set_subplotspec(part.add_gridspec(1, 1)[0])
-    kept.tick_params(labelbottom=True)
-    if scale and kept.images:
-        figure.colorbar(kept.images[0], ax=kept, label=scaled)
-    for legend in list(figure.legends):
-        entries = zip(legend.legend_handles, [text.get_text() for text in legend.get_texts()])
-        left = [(handle, label) for handle, label in entries if label not in foreign]
-        legend.remove()
-        if left:
-            figure.legend(*zip(*left), loc="outside lower center", ncols=min(len(left), 5))
-    for text in figure.findobj(Text):
-        text.set_fontsize(max(text.get_fontsize(), style.SMALLEST))
 
 
 class Picture(NamedTuple):
@@ -104,7 +65,7 @@ def _picture(svg: bytes, alt: str) -> Picture:
 
 def picture(s: Shown, folder: Optional[Path]) -> Tuple[Optional[Picture], str]:
     """The picture for the page, which is also written to ``folder/<name>.svg``; or None and a sentence on why there is
-    none. ``folder`` None, for a slide: the question's ``SLIDE_PANEL``, and nothing is written."""
+    none. ``folder`` None, for a slide: the first panel, and nothing is written."""
     name = s.latest["experiment"]
     if s.question is None:
         return None, "There is no picture: this installation has no experiment of that name."
@@ -114,8 +75,7 @@ def picture(s: Shown, folder: Optional[Path]) -> Tuple[Optional[Picture], str]:
     why = "nothing was measured"
     if s.told.rows:
         try:
-            panel = None if folder else s.question.SLIDE_PANEL
-            drawn = saved(partial(draw_told, s.told), name, "svg", panel)
+            drawn = saved(partial(draw_told, s.told, panel=None if folder else 0), name, "svg", slide=not folder)
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
         else:
@@ -126,20 +86,37 @@ def picture(s: Shown, folder: Optional[Path]) -> Tuple[Optional[Picture], str]:
     return None, f"The picture could not be drawn ({why})."
 
 
-def draw_told(about: Told, figure: style.Figure) -> None:
-    """The picture of a result: the question's own, or panels of a bar for each row."""
-    if about.picture:
-        about.picture(figure)
-        return
-    panels = about.panels or [("seconds", "s", 1.0, "", "", None)]
-    shown_rows = [rows or [row for row in about if row.get(name) is not None] for name, *_, rows in panels]
-    heights = [len(rows) * style.BAR_HEIGHT + 0.9 for rows in shown_rows]
-    parts = figure.subplots(len(panels), squeeze=False, height_ratios=heights)[:, 0]
-    for axes, rows, (name, unit, scale, title, colour, _) in zip(parts, shown_rows, panels):
-        colours = style.coloured(rows, colour) if colour else ()
-        style.row_bars(figure, rows, unit, colours, scale, axes, name=name)
-        axes.set_title(title)
+def draw_told(about: Told, figure: style.Figure, panel: Optional[int] = None) -> None:
+    """The panels of a result, one below the other, or one of them (from 0). Without any: a bar for each row.
+
+    Raises:
+        UsageError: there is no such panel.
+    """
+    panels = [_drawing(about, given) for given in about.panels or [("seconds", "s", 1.0, "", "", None)]]
+    if panel is not None:
+        if not 0 <= panel < len(panels):
+            had = "only panel 1" if len(panels) == 1 else f"panels 1 to {len(panels)}"
+            raise UsageError(f"this picture has {had}, and no panel {panel + 1}; give one that it has")
+        panels = [panels[panel]]
+    heights = [height for _, height in panels]
     figure.set_figheight(sum(heights))
+    for axes, (on, _) in zip(figure.subplots(len(panels), squeeze=False, height_ratios=heights)[:, 0], panels):
+        on(axes)
+
+
+def _drawing(about: Told, given: Any) -> Panel:
+    """How a panel is drawn, and its height."""
+    if len(given) == 2:
+        return given[0], given[1]
+    name, unit, scale, title, colour, chosen = given
+    rows = chosen or [row for row in about if row.get(name) is not None]
+
+    def bars(axes: style.Axes) -> None:
+        colours = style.coloured(rows, colour) if colour else ()
+        style.row_bars(axes, rows, unit, colours, scale, name=name)
+        axes.set_title(title)
+
+    return bars, len(rows) * style.BAR_HEIGHT + 0.9
 
 
 def export(folder: Path, name: str, form: str, panel: Optional[int] = None) -> Path:
@@ -158,7 +135,8 @@ def export(folder: Path, name: str, form: str, panel: Optional[int] = None) -> P
         why = "nothing was measured" if s.question else "this installation has no experiment of that name"
         raise UsageError(f"there is no picture of {name}: {why}; give a result that was measured here")
     try:
-        drawn = saved(partial(draw_told, s.told), name, form, None if panel is None else panel - 1)
+        chosen = None if panel is None else panel - 1
+        drawn = saved(partial(draw_told, s.told, panel=chosen), name, form, slide=panel is not None)
     except UsageError:
         raise
     except Exception as error:
@@ -191,8 +169,7 @@ def _timeline(name: str, slug: str, row: Row, folder: Optional[Path]) -> Dict[st
     alt = f"Timeline of {row.label}: one lane for each device, copies and sums apart from compute."
     try:
         recorded = Timeline.from_json(row.get(result.TIMELINE))
-        panel = None if folder else 0
-        drawn = saved(lambda figure: draw(figure, recorded), f"{name}-{slug}", "svg", panel)
+        drawn = saved(lambda figure: draw(figure, recorded), f"{name}-{slug}", "svg", slide=not folder)
         page: Optional[Picture] = _picture(drawn, alt)
         data = json.dumps(boxes(recorded), separators=(",", ":")).replace("</", "<\\/")
         trace = problem = ""

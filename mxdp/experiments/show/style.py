@@ -10,7 +10,7 @@ Nothing here imports matplotlib before it draws, so a question may import this m
 from __future__ import annotations
 
 import statistics
-from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence
 
 from mxdp.experiments.lab.rows import Row
 
@@ -94,8 +94,8 @@ def bars(
     samples: Optional[Sequence[Sequence[float]]] = None,
     colours: Optional[Sequence[str]] = None,
 ) -> None:
-    """Lying bars, the first at the top: the label above each, the value with ``unit`` at its end. The figure gets the
-    height that the bars need; on a slide, which has no more, labels stand on the left.
+    """Lying bars, the first at the top: the value with ``unit`` at its end, and the label above each, or on the left
+    where there is less than :data:`BAR_HEIGHT` for one, as on a slide.
 
     ``low`` and ``high`` give whiskers (minimum to maximum); ``samples`` are drawn as dots on the whisker.
 
@@ -114,7 +114,7 @@ def bars(
             raise ValueError(f"{label!r}: {value} is not between {least} and {most}")
     ends = [max([most, *points]) for most, points in zip(high, dots)]
     longest = max(ends, default=0) or 1
-    above = _make_room(axes, count)
+    above = count * BAR_HEIGHT + 0.9 <= _inches(axes) + 0.01
     for y, label in enumerate(labels):
         axes.barh(y, values[y], height=THICK if above else 0.7, color=colours[y])
         axes.plot([low[y], high[y]], [y, y], color=INK, linewidth=1.2, marker="|", markersize=9)
@@ -131,26 +131,21 @@ def bars(
     axes.grid(axis="y", visible=False)
     axes.spines["left"].set_color(INK)
     axes.set_xlabel(unit)
-    _make_room(axes, count)
 
 
 def row_bars(
-    figure: Figure,
+    axes: Axes,
     rows: Sequence[Row],
     unit: str = "s",
     colours: Sequence[str] = (),
-    scale: Union[float, Sequence[float]] = 1.0,
-    axes: Optional[Axes] = None,
-    labels: Sequence[str] = (),
+    scale: float = 1.0,
     name: str = "seconds",
 ) -> None:
-    """One bar a row: the median of that number, with whiskers and a dot for each process, times ``scale`` (of all, or
-    one for each row). ``axes``: where, if not on the whole figure; ``labels``: in place of the rows' own."""
-    factors = [scale] * len(rows) if isinstance(scale, (int, float)) else scale
-    values = [[value * factor for value in row.get(name).units] for row, factor in zip(rows, factors)]
+    """One bar a row: the median of that number times ``scale``, with whiskers and a dot for each process."""
+    values = [[value * scale for value in row.get(name).units] for row in rows]
     bars(
-        axes or figure.add_subplot(),
-        labels or [row.label for row in rows],
+        axes,
+        [row.label for row in rows],
         [statistics.median(samples) for samples in values],
         [min(samples) for samples in values],
         [max(samples) for samples in values],
@@ -166,23 +161,6 @@ def coloured(rows: Sequence[Row], name: str) -> List[str]:
     return [GREY if row.reference else COLOURS[values.index(row.get(name)) % len(COLOURS)] for row in rows]
 
 
-def reference_line(axes: Axes, value: float, text: str, horizontal: bool = False) -> None:
-    """A dashed line across ``axes`` at ``value`` (upright unless ``horizontal``), with ``text`` outside at its end, so
-    that no curve runs through it. It is drawn inside the limits: call it after the data are drawn."""
-    if horizontal:
-        axes.axhline(value, color=GREY, linestyle="--", linewidth=1.5)
-        axes.annotate(text, (1, value), (4, 0), axes.get_yaxis_transform(), "offset points", va="center")
-        return
-    left, right = axes.get_xlim()
-    if value > right:
-        axes.set_xlim(left, value * 1.05)
-        left, right = axes.get_xlim()
-    axes.axvline(value, color=GREY, linestyle="--", linewidth=1.5)
-    where = axes.get_xaxis_transform()
-    past_middle = where.transform((value, 0))[0] > (axes.bbox.x0 + axes.bbox.x1) / 2
-    axes.annotate(text, (value, 1), (0, 2), where, "offset points", ha="right" if past_middle else "left", va="bottom")
-
-
 def plain_logarithmic(*axes: Axis) -> None:
     """Ticks at 1, 2, 5, 10, 20 ... with plain numbers, for axes in logarithmic scale."""
     from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
@@ -193,12 +171,15 @@ def plain_logarithmic(*axes: Axis) -> None:
         axis.set_major_formatter(StrMethodFormatter("{x:,.6g}"))
 
 
-def _make_room(axes: Axes, count: int) -> bool:
-    """Make the figure as high as ``count`` bars need: exactly, or at least where there are other axes beside these.
-    False for a slide, which keeps its height, if they need more."""
-    spec = axes.get_subplotspec()
-    rows = spec.get_gridspec().nrows if spec is not None else 1
-    figure = axes.get_figure()
-    needed = rows * (count * BAR_HEIGHT + 0.9)
-    figure.set_figheight(needed if len(figure.axes) == 1 else max(needed, figure.get_figheight()))
-    return bool(needed <= figure.get_figheight())
+def legend_below(axes: Axes) -> None:
+    """A legend below the axes and their label, in two columns."""
+    from matplotlib.transforms import ScaledTranslation
+
+    below_label = axes.transAxes + ScaledTranslation(0, -0.5, axes.get_figure().dpi_scale_trans)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0), bbox_transform=below_label, ncols=2)
+
+
+def _inches(axes: Axes) -> float:
+    """The height that is left for these axes, which stand in a column with others."""
+    ratios = axes.get_subplotspec().get_gridspec().get_height_ratios()
+    return float(axes.get_figure().get_figheight() * ratios[axes.get_subplotspec().rowspan.start] / sum(ratios))
