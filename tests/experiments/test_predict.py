@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from mxdp.experiments.__main__ import main
 from mxdp.experiments.predict import command, inputs, published
-from mxdp.experiments.predict.symbols import works_of_symbol
+from mxdp.experiments.predict.symbols import layers_of_symbol
 from mxdp.experiments.predict.ways import compared, counts, scaling
+from mxdp.plans.cost.cluster import STEPS, Cluster
 from mxdp.plans.cost.link import Link
-from mxdp.plans.scaling.cluster import STEPS, Cluster
-from mxdp.plans.scaling.networks import NETWORKS, lenet
-from mxdp.plans.scaling.step import predict_step
+from mxdp.plans.cost.networks import NETWORKS
+from mxdp.plans.cost.step import predict_step
 
 NODES = ["predict", "--model", "resnet18", "--speed", "3000", "--nodes", "64"]
 
@@ -191,14 +191,14 @@ def test_a_symbol_is_the_network_that_it_was_exported_from(tmp_path):
     nn, pool = gluon.nn, dict(pool_size=2, strides=2)
     layers = nn.Conv2D(20, 3, activation="relu"), nn.AvgPool2D(**pool), nn.Conv2D(50, 5), nn.AvgPool2D(**pool)
     symbol, _, trained = exported(tmp_path, (1, 28, 28), *layers, nn.Dense(128), nn.Dense(10))
-    found = works_of_symbol(symbol, "lenet")
+    found = layers_of_symbol(symbol, "lenet")
     assert sum(work.parameters for work in found) == trained == 129_068
-    for work, known in zip(found, lenet()):  # a symbol counts activations and pooling, too
+    for work, known in zip(found, NETWORKS["lenet"][1]()):  # a symbol counts activations and pooling, too
         assert work.parameters == known.parameters
-        assert known.operations <= work.operations <= 1.2 * known.operations
+        assert known.forward <= work.forward <= 1.2 * known.forward
     shape = (3, 32, 32)
     symbol, _, trained = exported(tmp_path, shape, resnet18(8), nn.Dropout(0.1), nn.Dense(4, use_bias=False))
-    found = works_of_symbol(symbol, "net", shape)
+    found = layers_of_symbol(symbol, "net", shape)
     assert sum(work.parameters for work in found) == trained
     assert found[-1].outputs == 4
 
@@ -207,8 +207,8 @@ def test_the_layers_of_a_symbol_are_counted_and_its_attributes_are_no_code(tmp_p
     code = f"__import__('pathlib').Path({str(tmp_path / 'evil')!r}).touch()"
     depthwise = dict(kernel="(3, 3)", num_filter="8", num_group="8", no_bias="True", pad="(1, 1)", layout=code)
     nodes = [node("null", "data"), node("null", "w"), node("Convolution", "conv", 0, 1, **depthwise)]
-    (work,) = works_of_symbol({"nodes": nodes}, "net", (8, 10, 10))
-    assert (work.parameters, work.operations, work.outputs) == (8 * 9, 2 * 8 * 9 * 100, 800)
+    (work,) = layers_of_symbol({"nodes": nodes}, "net", (8, 10, 10))
+    assert (work.parameters, work.forward, work.outputs) == (8 * 9, 2 * 8 * 9 * 100, 800)
     assert not list(tmp_path.iterdir())
 
 

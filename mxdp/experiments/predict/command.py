@@ -15,8 +15,8 @@ from mxdp.errors import MxdpError, UsageError
 from mxdp.experiments.predict import inputs, published
 from mxdp.experiments.predict.inputs import ASSUMED, GIVEN, HERE, PUBLISHED, Known, KnownMachine
 from mxdp.experiments.predict.ways import HEADINGS, Predicted, predicted
-from mxdp.plans.scaling.cluster import Cluster
-from mxdp.plans.scaling.step import Network
+from mxdp.plans.cost.cluster import Cluster
+from mxdp.plans.cost.step import Network
 from mxdp.plans.show.files import check_file, write_beside
 
 BATCH, DEVICES, NODES = 64, 8, 1

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from mxdp.errors import UsageError, did_you_mean
-from mxdp.experiments.predict.symbols import works_of_symbol
+from mxdp.experiments.predict.symbols import layers_of_symbol
+from mxdp.plans.cost.cluster import Cluster
 from mxdp.plans.cost.link import Link
-from mxdp.plans.scaling.cluster import Cluster
-from mxdp.plans.scaling.networks import NETWORKS, LayerWork, timed
-from mxdp.plans.scaling.step import Layer, Network
+from mxdp.plans.cost.networks import NETWORKS, by_operations, shared_out
+from mxdp.plans.cost.step import LayerCost, Network
 
 if sys.version_info >= (3, 11):
     from tomllib import loads as loads
@@ -145,8 +145,8 @@ def how_it_works(cluster: Cluster, mark: str) -> List[Known]:
 def network(
     name: str, samples_per_second: Optional[float] = None, shape: Tuple[int, ...] = (1, 28, 28)
 ) -> Tuple[Network, bool]:
-    """A network by its name, or from a file: a symbol that MXNet exported (JSON), or a list of layers (TOML). And does
-    it have its own times?
+    """A network by its name, or from a file: a symbol that MXNet exported (JSON), or a list of layers (TOML). And
+    whether it has times of its own.
 
     ``samples_per_second``: of one device, for a network without its own times. ``shape``: of a sample, for a symbol.
 
@@ -156,7 +156,7 @@ def network(
     sample = 1 / samples_per_second if samples_per_second else 1.0
     if name in NETWORKS:
         title, make = NETWORKS[name]
-        return timed(title, make(), sample), False
+        return shared_out(title, make(), sample), False
     path = Path(name)
     if not path.is_file():
         raise UsageError(f"--model {name}: there is no such file or network; {did_you_mean(name, list(NETWORKS))}")
@@ -165,15 +165,15 @@ def network(
             symbol = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError) as error:
             raise UsageError(f"{path} is not the JSON of a symbol: {error}") from None
-        works = works_of_symbol(symbol, str(path), shape)
-        return _shared_out(path, path.stem.replace("-symbol", ""), works, sample), False
+        layers = layers_of_symbol(symbol, str(path), shape)
+        return _shared_out(path, path.stem.replace("-symbol", ""), layers, sample), False
     return network_of(read_toml(path), path, sample)
 
 
-def _shared_out(path: Path, title: str, works: Sequence[LayerWork], sample: float) -> Network:
-    if not any(work.operations for work in works):
+def _shared_out(path: Path, title: str, layers: Sequence[LayerCost], sample: float) -> Network:
+    if not any(layer.forward for layer in layers):
         raise UsageError(f"{path}: all layers have 0 operations, so nothing says which takes how long")
-    return timed(title, works, sample)
+    return shared_out(title, layers, sample)
 
 
 def network_of(data: Mapping[str, Any], path: Path, sample: float = 1.0) -> Tuple[Network, bool]:
@@ -183,19 +183,18 @@ def network_of(data: Mapping[str, Any], path: Path, sample: float = 1.0) -> Tupl
         tables = []
     if not isinstance(step, dict) or not set(step) <= set(STEP):
         raise UsageError(f"{path}: [step] has {', '.join(STEP)}, and nothing else")
-    title = str(data.get("name", path.stem))
-    works, layers = [], []
+    title, layers = str(data.get("name", path.stem)), []
+    counted = all("operations" in table for table in tables)
     for at, table in enumerate(tables):
-        name = str(table.get("name", at))
         operations, forward, backward, parameters, outputs = (
             number(table.get(key, 0), f"{path}: layer {at}, {key}") for key in ("operations", *LAYER)
         )
-        works.append(LayerWork(name, operations, int(parameters), int(outputs)))
-        layers.append(Layer(name, forward, backward, int(parameters), int(outputs)))
+        layer = LayerCost(str(table.get("name", at)), forward, backward, int(parameters), int(outputs))
+        layers.append(by_operations(layer.name, operations, layer.parameters, layer.outputs) if counted else layer)
     if not any(layer.parameters for layer in layers):
         raise UsageError(f"{path} has no layer with parameters: give [[layer]] tables, forward pass first")
-    if all("operations" in table for table in tables):
-        return _shared_out(path, title, works, sample), False
+    if counted:
+        return _shared_out(path, title, layers, sample), False
     if not all("forward" in table and "backward" in table for table in tables):
         raise UsageError(f"{path}: give every layer its operations, or forward and backward, in seconds a sample")
     seconds: Dict[str, Any] = {key: number(value, f"{path}: [step] {key}") for key, value in step.items()}

@@ -20,8 +20,8 @@ from mxdp.experiments.networks import LR, Devices, network, seconds_a_step
 from mxdp.experiments.predict import inputs
 from mxdp.layers import LENET, Conv, Dense, apply
 from mxdp.plans.cost.link import Link, fit_link
-from mxdp.plans.scaling.networks import NETWORKS
-from mxdp.plans.scaling.step import Network
+from mxdp.plans.cost.networks import NETWORKS
+from mxdp.plans.cost.step import Network
 from mxdp.timing import Timer
 
 SHAPE = (1, 28, 28)
@@ -36,7 +36,7 @@ STEPS = 30
 """Steps of which each is timed by itself, for their spread; a third of them if they are long."""
 LENET_GROUPS = ((0, 3), (3, 6), (6, 8), (8, 9))
 RESNET_GROUPS = ((0, 3), *((block, block + 1) for block in range(3, 11)), (11, 13))
-"""Which blocks make up a layer of :mod:`mxdp.plans.scaling.networks`."""
+"""Which blocks make up a layer of :mod:`mxdp.plans.cost.networks`."""
 
 
 class _Exported:

@@ -12,9 +12,9 @@ from mxdp.experiments.predict.ways import HEADINGS, Compared, Curves, Predicted
 from mxdp.experiments.show import style
 from mxdp.experiments.show.pictures import FORMATS, saved
 from mxdp.plans.collective.algorithms import plan
+from mxdp.plans.cost.cluster import Cluster
+from mxdp.plans.cost.step import COMPUTE, LINKS, Busy
 from mxdp.plans.pipeline import gpipe
-from mxdp.plans.scaling.cluster import Cluster
-from mxdp.plans.scaling.step import COMPUTE, LINKS, Span
 from mxdp.plans.show.moving import Page, moving
 
 MOST_SHOWN = 8
@@ -77,7 +77,7 @@ def _draw_scaling(name: str, curves: Curves, figure: style.Figure) -> None:
     axes.set_xlabel("devices")
 
 
-def _draw_spans(spans: Sequence[Span], figure: style.Figure) -> None:
+def _draw_spans(spans: Sequence[Busy], figure: style.Figure) -> None:
     """What a device and its links do, a lane each."""
     lanes = list(dict.fromkeys(span.lane for span in spans))
     figure.set_figheight(0.9 + 0.5 * len(lanes))

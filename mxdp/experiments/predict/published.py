@@ -10,7 +10,7 @@ from typing import Any, List, Mapping, NamedTuple, Tuple
 from mxdp.experiments.predict import inputs
 from mxdp.experiments.show import style
 from mxdp.plans.cost.link import bus_bandwidth
-from mxdp.plans.scaling.step import Way, predict_step
+from mxdp.plans.cost.step import Way, predict_step
 
 HEADINGS = ("figure", "published", "predicted", "off")
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 import math
-from dataclasses import replace
 from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 
 from mxdp.errors import UsageError
-from mxdp.plans.scaling.networks import LayerWork
+from mxdp.plans.cost.networks import by_operations
+from mxdp.plans.cost.step import LayerCost
 
 Shape = Tuple[int, ...]
 """Of one sample."""
@@ -85,7 +85,7 @@ OPERATORS: Dict[str, Callable[[Mapping[str, Any], Sequence[Shape]], Found]] = {
 """What each operator that is known does, by the name that MXNet gives it in a symbol."""
 
 
-def works_of_symbol(symbol: Any, file: str, shape: Shape = (1, 28, 28)) -> List[LayerWork]:
+def layers_of_symbol(symbol: Any, file: str, shape: Shape = (1, 28, 28)) -> List[LayerCost]:
     """The network's layers in their order: each operator with parameters, with what follows it up to the next one.
 
     ``shape``: of the data of one sample.
@@ -101,7 +101,7 @@ def works_of_symbol(symbol: Any, file: str, shape: Shape = (1, 28, 28)) -> List[
     except (KeyError, TypeError, IndexError, AttributeError):
         raise UsageError(f"{file} is not a symbol that MXNet exported: it has no list of nodes") from None
     shapes: Dict[int, Shape] = {}
-    works: List[LayerWork] = []
+    layers: List[LayerCost] = []
     for number, (operator, name) in enumerate(operators):
         if operator == "null":
             if not any(number in own[1:] for own in inputs):
@@ -118,13 +118,13 @@ def works_of_symbol(symbol: Any, file: str, shape: Shape = (1, 28, 28)) -> List[
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise UsageError(f"{file}: {operator} {name!r} can't be read: {error}") from None
         outputs = math.prod(shapes[number])
-        if parameters or not works:
-            works.append(LayerWork(name, operations, parameters, outputs))
-        else:
-            works[-1] = replace(works[-1], operations=works[-1].operations + operations, outputs=outputs)
-    if not any(work.parameters for work in works):
+        if layers and not parameters:
+            last = layers.pop()
+            name, operations, parameters = last.name, last.forward + operations, last.parameters
+        layers.append(by_operations(name, operations, parameters, outputs))
+    if not any(layer.parameters for layer in layers):
         raise UsageError(f"{file} has no parameters: there is nothing to train, and nothing to sum")
-    return works
+    return layers
 
 
 def _value(text: str) -> Any:

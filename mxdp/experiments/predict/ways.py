@@ -7,8 +7,8 @@ from typing import Dict, Iterable, List, NamedTuple, Tuple
 
 from mxdp.experiments.predict.inputs import Known
 from mxdp.experiments.show.style import number
-from mxdp.plans.scaling.cluster import HALVES, STEPS, Cluster
-from mxdp.plans.scaling.step import MIB, Network, Prediction, Way, predict_step
+from mxdp.plans.cost.cluster import HALVES, STEPS, Cluster
+from mxdp.plans.cost.step import MIB, Network, Prediction, Way, predict_step
 
 BUCKETS = (1.0, 4.0, 25.0, 100.0, 1024.0)
 """MiB."""

@@ -54,10 +54,7 @@ class _Running(Generic[Name]):
 
 
 def simulate(
-    groups: Sequence[Sequence[Job[Name]]],
-    cores: int,
-    workers: int = 1,
-    push: float = 0.0,
+    groups: Sequence[Sequence[Job[Name]]], cores: int, workers: int = 1, push: float = 0.0
 ) -> Dict[Name, Span]:
     """When each job runs, in the order in which they end.
 
@@ -88,7 +85,7 @@ def simulate(
                 (ready if all(need in spans for need in job.needs) else blocked).append(job)
             waiting, queue, ready = blocked, ready, []
             for job in queue:
-                if sum(each.job.lane == job.lane for each in running) < workers:
+                if sum(other.job.lane == job.lane for other in running) < workers:
                     running.append(_Running(job, now))
                 else:
                     ready.append(job)
@@ -98,15 +95,16 @@ def simulate(
             # Go on to the next end of a job or of a push.
             slower = max(1.0, (len(running) + pushing) / cores)
             shared = min(len(running), cores) > 1
-            seconds = [slower * each.job.seconds(shared) for each in running]
+            seconds = [slower * active.job.seconds(shared) for active in running]
             push_seconds = push * slower
-            step = min([each.left * own for each, own in zip(running, seconds)] + [push_left * push_seconds] * pushing)
+            ends = [active.left * whole for active, whole in zip(running, seconds)]
+            step = min(ends + [push_left * push_seconds] * pushing)
             now += step
-            for each, own in zip(running, seconds):
-                each.left -= step / own if own else 1.0
-                if each.left <= 1e-12:
-                    spans[each.job.name] = (each.start, now)
-            running = [each for each in running if each.left > 1e-12]
+            for active, whole in zip(running, seconds):
+                active.left -= step / whole if whole else 1.0
+                if active.left <= 1e-12:
+                    spans[active.job.name] = (active.start, now)
+            running = [active for active in running if active.left > 1e-12]
             if pushing:
                 push_left -= step / push_seconds
                 if push_left <= 1e-12:
@@ -160,13 +158,13 @@ def collective_jobs(schedule: Schedule, nbytes: int, machine: Machine, itemsize:
     jobs = []
     for number, operation in enumerate(todo):
         sources, target = {array(slot) for slot in operation.sources}, array(operation.target)
-        before = {wrote[each] for each in sources | {target} if each in wrote} | read.get(target, set())
+        before = {wrote[used] for used in sources | {target} if used in wrote} | read.get(target, set())
         alone, together = (
             machine.seconds(operation, sizes[operation.target.chunk], footprint, others) for others in (False, True)
         )
         jobs.append(Job(number, operation.worker, tuple(before - {number}), alone, together))
-        for each in sources:
-            read.setdefault(each, set()).add(number)
+        for source in sources:
+            read.setdefault(source, set()).add(number)
         wrote[target], read[target] = number, set()
     return jobs
 
@@ -181,8 +179,8 @@ def pipeline_spans(
 ) -> Dict[Place, Span]:
     """When each task of a pipeline runs, in the order in which they end.
 
-    A device runs the tasks of its stage in the plan's order. A task ends when its message to the next stage is sent: a
-    copy between CPU devices is the work of its source.
+    A device runs the tasks of its stage in the plan's order. A task ends when its message to the next stage is sent (a
+    copy between CPU devices is the work of its source).
 
     Args:
         forward: seconds of one micro-batch's forward pass, by stage; ``backward``: likewise.
@@ -201,7 +199,7 @@ def pipeline_spans(
     Raises:
         ValueError: the number of times is not that of the stages, or of the borders between them.
     """
-    back = any(task.kind != FORWARD for own in plan.tasks for task in own)
+    back = any(task.kind != FORWARD for tasks in plan.tasks for task in tasks)
     if len(forward) != plan.stages or len(backward) != (plan.stages if back else 0):
         raise ValueError(
             f"{plan.name} has {plan.stages} stages, each with a time for every pass it makes; got {len(forward)}"
@@ -224,12 +222,7 @@ def pipeline_spans(
 
 
 def pipeline_seconds(
-    plan: PipelinePlan,
-    forward: Sequence[float],
-    backward: Sequence[float] = (),
-    transfer: Sequence[float] = (),
-    cores: Optional[int] = None,
-    push: float = 0.0,
+    plan: PipelinePlan, *times: Sequence[float], cores: Optional[int] = None, push: float = 0.0
 ) -> float:
     """From the first push to the end of the last task. Arguments and errors are those of :func:`pipeline_spans`.
 
@@ -239,4 +232,4 @@ def pipeline_seconds(
     >>> pipeline_seconds(gpipe(2, 4), [0.25] * 2, [0.5] * 2, cores=1)
     6.0
     """
-    return max(stop for _, stop in pipeline_spans(plan, forward, backward, transfer, cores, push).values())
+    return max(stop for _, stop in pipeline_spans(plan, *times, cores=cores, push=push).values())

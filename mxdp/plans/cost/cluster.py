@@ -41,23 +41,22 @@ class ExchangeTime(NamedTuple):
 
     def and_then(self, other: ExchangeTime, times: int = 1) -> ExchangeTime:
         """The time of this exchange, and of ``times`` others after it."""
-        return ExchangeTime(*(own + times * more for own, more in zip(self, other)))
+        return ExchangeTime(*(before + times * more for before, more in zip(self, other)))
 
 
 class Load(NamedTuple):
-    """What the busiest of some links carries in a step: messages that it starts, inside a node and between nodes; those
-    whose bytes it carries; and how many of them its device adds."""
+    """What a link carries in a step: messages inside a node, and between nodes; how many of the latter start one after
+    another; and how many of all its device adds."""
 
-    starts_inside: int = 0
-    starts_between: int = 0
-    carried_inside: int = 0
-    carried_between: int = 0
-    added: int = 0
+    inside: int
+    between: int
+    starts_between: int
+    added: int
 
 
-@dataclass(frozen=True)
-class Pattern:
-    """A step that is done ``times`` times, with messages that are a ``share`` of the vector each."""
+class Pattern(NamedTuple):
+    """A step that is done ``times`` times, with messages that are a ``share`` of the vector each, and the different
+    loads of its links."""
 
     action: str
     times: int
@@ -69,8 +68,8 @@ class Pattern:
 class Cluster:
     """``devices`` in each of ``nodes``.
 
-    ``add``: seconds a byte of a sum; ``overlap``: does an all-reduce run beside the backward pass? ``cores``: shared by
-    a node's devices and Python (None: devices that need none, such as GPUs).
+    ``add``: seconds a byte of a sum; ``overlap``: an all-reduce runs beside the backward pass; ``cores``: shared by a
+    node's devices and Python (None: devices that need none, such as GPUs).
     """
 
     devices: int
@@ -121,14 +120,13 @@ class Cluster:
     def _cost(self, load: Load, nbytes: float) -> ExchangeTime:
         inside, between = self.inside, self.between
         return ExchangeTime(
-            load.starts_inside * inside.alpha + load.starts_between * between.alpha,
-            nbytes * (load.carried_inside * inside.beta + load.carried_between * between.beta),
+            load.inside * inside.alpha + load.starts_between * between.alpha,
+            nbytes * (load.inside * inside.beta + load.between * between.beta),
             nbytes * load.added * self.add,
         )
 
 
-Pair = Tuple[int, int]
-Repeated = Tuple[str, int, float, List[Pair]]
+Repeated = Tuple[str, int, float, List[Tuple[int, int]]]
 """Action, times, share of the vector, and who sends to whom."""
 
 
@@ -158,7 +156,7 @@ def _two_level(devices: int, nodes: int) -> Iterable[Repeated]:
     ("2D-torus all-reduce").
     """
     n = devices * nodes
-    within = [(node + own, node + (own + 1) % devices) for node in range(0, n, devices) for own in range(devices)]
+    within = [(node + i, node + (i + 1) % devices) for node in range(0, n, devices) for i in range(devices)]
     across = [(source, (source + devices) % n) for source in range(n)]
     inner, outer = (devices - 1, 1 / devices, within), (nodes - 1, 1 / n, across)
     for action, parts in ((ADD, (inner, outer)), (COPY, (outer, inner))):
@@ -190,26 +188,23 @@ def patterns(algorithm: str, devices: int, nodes: int) -> Tuple[Pattern, ...]:
     )
 
 
-def _loads(pairs: Sequence[Pair], devices: int, adds: bool) -> FrozenSet[Load]:
+def _loads(pairs: Sequence[Tuple[int, int]], devices: int, adds: bool) -> FrozenSet[Load]:
     """Of all links: a device's, out and in, with one message after another; and a node's, which starts those of its
     devices at the same time and carries all of them."""
-    links: List[Counter] = [Counter() for _ in range(6)]  # type: ignore[type-arg]
-    out_inside, out_between, in_inside, in_between, node_out, node_in = links
+    # A link out of a device or a node has its number, the link into it the number's complement (~0 is -1).
+    inside: Counter[int] = Counter()
+    between: Counter[int] = Counter()
+    of_node: Counter[int] = Counter()
     for source, target in pairs:
         here, there = source // devices, target // devices
-        if here == there:
-            out_inside[source] += 1
-            in_inside[target] += 1
-        else:
-            out_between[source] += 1
-            in_between[target] += 1
-            node_out[here] += 1
-            node_in[there] += 1
-    found = set()
-    for inside, between, added in ((out_inside, out_between, False), (in_inside, in_between, adds)):
-        for device in {*inside, *between}:
-            a, b = inside[device], between[device]
-            found.add(Load(a, b, a, b, (a + b) * added))
-    for node in (*node_out.values(), *node_in.values()):
-        found.add(Load(0, 1, 0, node))
-    return frozenset(found)
+        count = inside if here == there else between
+        count[source] += 1
+        count[~target] += 1
+        if here != there:
+            of_node[here] += 1
+            of_node[~there] += 1
+    loads = {Load(0, carried, 1, 0) for carried in of_node.values()}
+    for link in {*inside, *between}:
+        near, far = inside[link], between[link]
+        loads.add(Load(near, far, far, (near + far) * (adds and link < 0)))
+    return frozenset(loads)
