@@ -113,7 +113,8 @@ def test_floor_zero_is_pure_python(path):
         "sys",
         "difflib",
         "json",
-        "rich",  # python -m mxdp.plans prints tables
+        "shutil",  # python -m mxdp.plans prints plans as wide as the terminal
+        "textwrap",
         "html",  # and makes a page
         "contextlib",
         "collections",

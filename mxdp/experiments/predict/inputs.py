@@ -14,7 +14,7 @@ from mxdp.experiments.predict.symbols import layers_of_symbol
 from mxdp.plans.cost.cluster import Cluster
 from mxdp.plans.cost.link import Link
 from mxdp.plans.cost.networks import NETWORKS, by_operations, shared_out
-from mxdp.plans.cost.step import LayerCost, Network
+from mxdp.plans.cost.step import TimedLayer, Network
 
 if sys.version_info >= (3, 11):
     from tomllib import loads as loads
@@ -170,7 +170,7 @@ def network(
     return network_of(read_toml(path), path, sample)
 
 
-def _shared_out(path: Path, title: str, layers: Sequence[LayerCost], sample: float) -> Network:
+def _shared_out(path: Path, title: str, layers: Sequence[TimedLayer], sample: float) -> Network:
     if not any(layer.forward for layer in layers):
         raise UsageError(f"{path}: all layers have 0 operations, so nothing says which takes how long")
     return shared_out(title, layers, sample)
@@ -189,7 +189,7 @@ def network_of(data: Mapping[str, Any], path: Path, sample: float = 1.0) -> Tupl
         operations, forward, backward, parameters, outputs = (
             number(table.get(key, 0), f"{path}: layer {at}, {key}") for key in ("operations", *LAYER)
         )
-        layer = LayerCost(str(table.get("name", at)), forward, backward, int(parameters), int(outputs))
+        layer = TimedLayer(str(table.get("name", at)), forward, backward, int(parameters), int(outputs))
         layers.append(by_operations(layer.name, operations, layer.parameters, layer.outputs) if counted else layer)
     if not any(layer.parameters for layer in layers):
         raise UsageError(f"{path} has no layer with parameters: give [[layer]] tables, forward pass first")

@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 
 from mxdp.errors import UsageError
 from mxdp.plans.cost.networks import by_operations
-from mxdp.plans.cost.step import LayerCost
+from mxdp.plans.cost.step import TimedLayer
 
 Shape = Tuple[int, ...]
 """Of one sample."""
@@ -85,7 +85,7 @@ OPERATORS: Dict[str, Callable[[Mapping[str, Any], Sequence[Shape]], Found]] = {
 """What each operator that is known does, by the name that MXNet gives it in a symbol."""
 
 
-def layers_of_symbol(symbol: Any, file: str, shape: Shape = (1, 28, 28)) -> List[LayerCost]:
+def layers_of_symbol(symbol: Any, file: str, shape: Shape = (1, 28, 28)) -> List[TimedLayer]:
     """The network's layers in their order: each operator with parameters, with what follows it up to the next one.
 
     ``shape``: of the data of one sample.
@@ -101,7 +101,7 @@ def layers_of_symbol(symbol: Any, file: str, shape: Shape = (1, 28, 28)) -> List
     except (KeyError, TypeError, IndexError, AttributeError):
         raise UsageError(f"{file} is not a symbol that MXNet exported: it has no list of nodes") from None
     shapes: Dict[int, Shape] = {}
-    layers: List[LayerCost] = []
+    layers: List[TimedLayer] = []
     for number, (operator, name) in enumerate(operators):
         if operator == "null":
             if not any(number in own[1:] for own in inputs):

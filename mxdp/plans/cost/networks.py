@@ -9,19 +9,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Callable, Dict, List, Sequence, Tuple
 
-from mxdp.plans.cost.step import LayerCost, Network
+from mxdp.plans.cost.step import TimedLayer, Network
 
 
-def by_operations(name: str, operations: float, parameters: int, outputs: int) -> LayerCost:
+def by_operations(name: str, operations: float, parameters: int, outputs: int) -> TimedLayer:
     """A layer with so many operations in the forward pass of a sample."""
-    return LayerCost(name, operations, 2 * operations, parameters, outputs)
+    return TimedLayer(name, operations, 2 * operations, parameters, outputs)
 
 
-def shared_out(name: str, layers: Sequence[LayerCost], sample: float) -> Network:
+def shared_out(name: str, layers: Sequence[TimedLayer], sample: float) -> Network:
     """A network whose layers share ``sample`` seconds, of a sample's forward and backward pass, by their operations.
 
     >>> shared_out("two layers", [by_operations("a", 1e6, 10, 4), by_operations("b", 3e6, 20, 2)], 12e-6).layers[1]
-    LayerCost(name='b', forward=3e-06, backward=6e-06, parameters=20, outputs=2)
+    TimedLayer(name='b', forward=3e-06, backward=6e-06, parameters=20, outputs=2)
     """
     unit = sample / sum(layer.forward + layer.backward for layer in layers)
     return Network(
@@ -29,19 +29,19 @@ def shared_out(name: str, layers: Sequence[LayerCost], sample: float) -> Network
     )
 
 
-def convolution(name: str, inputs: int, outputs: int, window: int, side: int, more: int = 1) -> LayerCost:
+def convolution(name: str, inputs: int, outputs: int, window: int, side: int, more: int = 1) -> TimedLayer:
     """With a square window. ``side``: of the output; ``more``: parameters of each output beside its weights, 1 for a
     bias and 2 for a batch normalisation's scale and shift."""
     weights = inputs * outputs * window**2
     return by_operations(name, 2 * weights * side**2, weights + more * outputs, outputs * side**2)
 
 
-def dense(name: str, inputs: int, outputs: int) -> LayerCost:
+def dense(name: str, inputs: int, outputs: int) -> TimedLayer:
     """Fully connected, with a bias."""
     return by_operations(name, 2 * inputs * outputs, (inputs + 1) * outputs, outputs)
 
 
-def _lenet() -> List[LayerCost]:
+def _lenet() -> List[TimedLayer]:
     """The book's, for 28 x 28 pixels."""
     return [
         convolution("conv 1", 1, 20, 3, 26),
@@ -51,7 +51,7 @@ def _lenet() -> List[LayerCost]:
     ]
 
 
-def _resnet18() -> List[LayerCost]:
+def _resnet18() -> List[TimedLayer]:
     """The book's, for 28 x 28 pixels: its first convolution keeps their number, and its convolutions have biases beside
     the batch normalisation's shifts."""
     layers, before = [convolution("conv 1", 1, 64, 3, 28, more=3)], 64
@@ -66,13 +66,13 @@ def _resnet18() -> List[LayerCost]:
     return [*layers, dense("dense", 512, 10)]
 
 
-def _together(parts: Sequence[LayerCost], outputs: int) -> LayerCost:
+def _together(parts: Sequence[TimedLayer], outputs: int) -> TimedLayer:
     """A block with a way around it is one layer: nothing can be cut inside."""
     operations, parameters = sum(part.forward for part in parts), sum(part.parameters for part in parts)
     return by_operations(parts[0].name, operations, parameters, outputs)
 
 
-def _resnet(*blocks: int) -> List[LayerCost]:
+def _resnet(*blocks: int) -> List[TimedLayer]:
     """For 224 x 224 pixels and 1,000 classes, with so many bottlenecks in each stage.
 
     Source: He et al., "Deep residual learning for image recognition", CVPR 2016.
@@ -95,7 +95,7 @@ def _resnet(*blocks: int) -> List[LayerCost]:
     return [*layers, dense("dense", 2048, 1000)]
 
 
-def _vgg16() -> List[LayerCost]:
+def _vgg16() -> List[TimedLayer]:
     """For 224 x 224 pixels and 1,000 classes. Most parameters are in one layer.
 
     Source: Simonyan and Zisserman, "Very deep convolutional networks for large-scale image recognition", ICLR 2015.
@@ -109,7 +109,7 @@ def _vgg16() -> List[LayerCost]:
     return [*layers, dense("dense 1", 512 * 7 * 7, 4096), dense("dense 2", 4096, 4096), dense("dense 3", 4096, 1000)]
 
 
-NETWORKS: Dict[str, Tuple[str, Callable[[], List[LayerCost]]]] = {
+NETWORKS: Dict[str, Tuple[str, Callable[[], List[TimedLayer]]]] = {
     "lenet": ("LeNet", _lenet),
     "resnet18": ("ResNet-18", _resnet18),
     "resnet50": ("ResNet-50", lambda: _resnet(3, 4, 6, 3)),

@@ -31,7 +31,7 @@ COMPUTE, LINKS = "compute", "links"
 
 
 @dataclass(frozen=True)
-class LayerCost:
+class TimedLayer:
     """``forward`` and ``backward``: seconds for one sample (or operations: :mod:`mxdp.plans.cost.networks`);
     ``parameters``: numbers; ``outputs``: numbers of a sample, which a pipeline sends on."""
 
@@ -51,7 +51,7 @@ class Network:
     """
 
     name: str
-    layers: Tuple[LayerCost, ...]
+    layers: Tuple[TimedLayer, ...]
     fixed: float = 0.0
     update: float = 0.0
     python: float = 0.0
@@ -129,7 +129,7 @@ def slowest(devices: int) -> float:
 def predict_step(network: Network, cluster: Cluster, batch: float, way: Way = Way()) -> Prediction:
     """A step in which each device has ``batch`` samples a pass.
 
-    >>> layers = tuple(LayerCost(name, 1e-5, 2e-5, parameters=1_000_000) for name in ("first", "last"))
+    >>> layers = tuple(TimedLayer(name, 1e-5, 2e-5, parameters=1_000_000) for name in ("first", "last"))
     >>> from mxdp.plans.cost.link import Link
     >>> network, link = Network("two layers", layers), Link(alpha=1e-5, beta=1e-9)
     >>> for nodes in (1, 64):
