@@ -301,11 +301,11 @@ def test_the_best_sum_is_the_least_of_all():
     rows = compared(network, cluster, 32)
     assert [row.way.allreduce for row in rows[: len(STEPS)]] == list(STEPS)
     for row in rows:
-        assert row.found == predict_step(network, cluster, 32, row.way)
+        assert row.step == predict_step(network, cluster, 32, row.way)
     assert counts(cluster) == [1, 2, 4, 8, 16]
     weak, strong = scaling(network, cluster, 32).values()
     plain = [row for row in rows if row.way.accumulate == row.way.stages == 1 and not row.way.shard_optimizer]
-    assert weak[-1][1] == pytest.approx(16 * max(row.found.efficiency for row in plain))
+    assert weak[-1][1] == pytest.approx(16 * max(row.step.efficiency for row in plain))
     assert strong[0] == (1, pytest.approx(1))
     assert strong[-1][1] < weak[-1][1]
 

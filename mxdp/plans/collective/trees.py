@@ -24,11 +24,6 @@ def tree(devices: int) -> Schedule:
 
     2 ceil(log2(n)) steps with whole vectors; 2 (n - 1) vectors are sent in all.
 
-    >>> print(tree(2))
-    tree: 2 devices, 1 chunk, 2 steps
-    step 1: 1 +> 0 chunk 0
-    step 2: 0 -> 1 chunk 0
-
     Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", Int. J. High
     Perform. Comput. Appl. 19 (2005).
     """
@@ -76,10 +71,6 @@ def doubling(devices: int) -> Schedule:
     sent in all. If n is no power of two, the devices beyond the largest power first send their vectors to a device
     below it, and receive the sum last: two more steps. Both partners add the same two numbers, so all devices end with
     the same bits.
-
-    >>> print(doubling(2))
-    doubling: 2 devices, 1 chunk, 1 step
-    step 1: 0 +> 1 chunk 0, 1 +> 0 chunk 0
 
     Source: as for :func:`tree`.
     """

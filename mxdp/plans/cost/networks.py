@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Callable, Dict, List, Sequence, Tuple
 
-from mxdp.plans.cost.step import TimedLayer, Network
+from mxdp.plans.cost.step import Network, TimedLayer
 
 
 def by_operations(name: str, operations: float, parameters: int, outputs: int) -> TimedLayer:

@@ -45,11 +45,7 @@ class Window:
         return (length + 2 * self.padding - self.kernel) // self.stride + 1
 
     def reach(self, start: int, stop: int) -> Bounds:
-        """The rows that the places from ``start`` to ``stop`` see. Rows below 0 or beyond the length are padding.
-
-        >>> Window(3, padding=1).reach(0, 5)
-        (-1, 6)
-        """
+        """The rows that the places from ``start`` to ``stop`` see. Rows below 0 or beyond the length are padding."""
         return start * self.stride - self.padding, (stop - 1) * self.stride - self.padding + self.kernel
 
 
@@ -92,7 +88,7 @@ def cut_axis(length: int, parts: int, window: Window) -> List[Piece]:
     for number, makes in enumerate(bounds(places, parts)):
         start, stop = window.reach(*makes)
         needs = max(start, 0), min(stop, length)
-        held = [(holder, _common(own, needs)) for holder, own in enumerate(holders)]
+        held = [(holder, _common(rows, needs)) for holder, rows in enumerate(holders)]
         held = [(holder, part) for holder, part in held if part[0] < part[1]]
         if any(abs(holder - number) > 1 for holder, _ in held):
             raise ValueError(
@@ -105,11 +101,7 @@ def cut_axis(length: int, parts: int, window: Window) -> List[Piece]:
 
 
 def span(piece: Bounds) -> str:
-    """The piece as a slice.
-
-    >>> span((0, 5))
-    '0:5'
-    """
+    """The piece as a slice, ``0:5``."""
     return f"{piece[0]}:{piece[1]}"
 
 
