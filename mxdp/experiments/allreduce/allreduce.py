@@ -23,7 +23,7 @@ from mxdp.experiments.lab.rows import by_process
 from mxdp.experiments.show import style
 from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO, plan
 from mxdp.plans.collective.operations import operations
-from mxdp.plans.cost.link import algorithm_bandwidth, bus_bandwidth
+from mxdp.plans.cost.link import bus_bandwidth
 from mxdp.plans.cost.machine import CPU
 from mxdp.plans.cost.simulate import predict
 
@@ -128,7 +128,7 @@ def _machine(devices, number):
 
 def tell(t, s):
     for row in t:
-        row.algbw = algorithm_bandwidth(row.bytes, row.seconds.median) / 1e9
+        row.algbw = row.bytes / row.seconds.median / 1e9
         row.busbw = bus_bandwidth(row.bytes, row.seconds.median, row.devices) / 1e9
         row.error = (row.predicted_ms / 1e3).apart(row.seconds) if row.get("predicted_ms") else None
         store = t.one(bytes=row.bytes, devices=row.devices, algorithm="mxnet-device")

@@ -34,25 +34,19 @@ def step_seconds(shard: float, python: float, devices: int, cores: Optional[int]
     2.5
     >>> step_seconds(shard=2.0, python=0.1, devices=4, cores=2, allreduce=0.5)
     4.7
-    >>> step_seconds(shard=1.0, python=1.0, devices=4, cores=None, allreduce=0.5)
-    4.5
     """
     return node_seconds(shard, shard, python, devices, cores) + allreduce
 
 
-def break_even(
-    device: Link, python: float, devices: int, cores: Optional[int], allreduce: float
-) -> float:  # fmt: skip
+def break_even(device: Link, python: float, devices: int, cores: Optional[int], allreduce: float) -> float:
     """Samples a device from which on a step on ``devices`` devices is predicted to be faster than on one; ``math.inf``
     if it never is, and at least 0.
 
     ``device``: a step on one device, fitted as a link is: ``alpha`` seconds, and ``beta`` for each sample (both more
     than 0). The other arguments are those of :func:`step_seconds`.
 
-    >>> round(break_even(Link(1e-3, 1e-4), 0.0, devices=2, cores=2, allreduce=2e-3), 1)
-    20.0
-    >>> break_even(Link(1e-3, 1e-4), 0.0, devices=2, cores=1, allreduce=2e-3)
-    inf
+    >>> [round(break_even(Link(1e-3, 1e-4), 0.0, 2, cores, allreduce=2e-3), 1) for cores in (1, 2)]
+    [inf, 20.0]
     """
     # Each of node_seconds' bounds is slope * shard + fixed.
     bounds = [(1.0, 0.0), (0.0, devices * python)]

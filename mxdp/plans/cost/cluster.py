@@ -86,9 +86,7 @@ class Cluster:
         return self.devices * self.nodes
 
     def __str__(self) -> str:
-        if self.nodes == 1:
-            return plural(self.devices, "device")
-        return f"{self.nodes} nodes of {plural(self.devices, 'device')}"
+        return f"{self.nodes} nodes of " * (self.nodes > 1) + plural(self.devices, "device")
 
     def of(self, count: int) -> Cluster:
         """The same with ``count`` devices in all: part of one node, or some nodes. Raises a ValueError if they are
@@ -101,15 +99,7 @@ class Cluster:
 
     def exchange(self, algorithm: str, nbytes: float, actions: Sequence[str] = (ADD, COPY)) -> ExchangeTime:
         """An all-reduce of ``nbytes`` bytes. ``actions``: its adding half (a reduce-scatter) or its copying half (an
-        all-gather) alone.
-
-        >>> flat = Cluster(4, 1, inside=Link(0.0, 1e-9), between=Link(0.0, 1e-9))
-        >>> [round(flat.exchange(name, 4_000_000).seconds * 1e3, 3) for name in ("naive", "ring")]
-        [24.0, 6.0]
-
-        Raises:
-            ValueError: there is no such all-reduce.
-        """
+        all-gather) alone. Raises a ValueError if there is no such all-reduce."""
         total = ExchangeTime()
         for pattern in patterns(algorithm, self.devices, self.nodes):
             if pattern.action in actions:
@@ -118,10 +108,9 @@ class Cluster:
         return total
 
     def _cost(self, load: Load, nbytes: float) -> ExchangeTime:
-        inside, between = self.inside, self.between
         return ExchangeTime(
-            load.inside * inside.alpha + load.starts_between * between.alpha,
-            nbytes * (load.inside * inside.beta + load.between * between.beta),
+            load.inside * self.inside.alpha + load.starts_between * self.between.alpha,
+            nbytes * (load.inside * self.inside.beta + load.between * self.between.beta),
             nbytes * load.added * self.add,
         )
 

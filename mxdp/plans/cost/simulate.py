@@ -61,7 +61,7 @@ def simulate(
     Args:
         groups: jobs in the order in which Python pushes them. Python waits for all jobs of a group before the next.
         cores: shared evenly by the jobs that run, and by Python while it pushes.
-        workers: jobs that a lane can run at the same time.
+        workers: of each lane.
         push: Python's time for one job.
 
     >>> long, short = Job("long", 0, cost=2.0), Job("short", 1)
@@ -127,12 +127,6 @@ def predict(schedule: Schedule, nbytes: int, machine: Machine, itemsize: int = 4
     of a vector are one array; Python pushes one operation after another; sums take time; and devices share the cores
     and the memory.
 
-    >>> from mxdp.plans.collective.algorithms import plan
-    >>> from mxdp.plans.cost.machine import Rate
-    >>> flat = ((1.0, 1e-9),)
-    >>> machine = Machine(0.0, Rate(0.0, flat, flat), Rate(0.0, flat, flat), 0.0, cores=2)
-    >>> [round(predict(plan(name, 2), 2_000_000, machine) * 1e3, 3) for name in ("naive", "direct")]
-    [6.0, 4.0]
     """
     spans = simulate([collective_jobs(schedule, nbytes, machine, itemsize)], machine.cores, push=machine.push)
     return max((end for _, end in spans.values()), default=0.0)
@@ -205,12 +199,12 @@ def pipeline_spans(
             f"{plan.name} has {plan.stages} stages, each with a time for every pass it makes; got {len(forward)}"
             f" forward and {len(backward)} backward"
         )
-    if transfer and len(transfer) != plan.stages - 1:
-        raise ValueError(f"{plan.stages} stages have {plan.stages - 1} borders between them, not {len(transfer)}")
     sent = transfer or [0.0] * (plan.stages - 1)
+    if len(sent) != plan.stages - 1:
+        raise ValueError(f"{plan.stages} stages have {plan.stages - 1} borders between them, not {len(sent)}")
     costs = {
-        kind: [sum(pair) for pair in zip(seconds, messages)]
-        for kind, seconds, messages in ((FORWARD, forward, [*sent, 0.0]), (BACKWARD, backward, [0.0, *sent]))
+        FORWARD: [sum(pair) for pair in zip(forward, [*sent, 0.0])],
+        BACKWARD: [sum(pair) for pair in zip(backward, [0.0, *sent])],
     }
     jobs: List[Job[Place]] = []
     before: Dict[int, Place] = {}
@@ -229,7 +223,5 @@ def pipeline_seconds(
     >>> from mxdp.plans.pipeline import gpipe
     >>> pipeline_seconds(gpipe(2, 1), [1, 1], [2, 2]), pipeline_seconds(gpipe(2, 4), [0.25] * 2, [0.5] * 2)
     (6.0, 3.75)
-    >>> pipeline_seconds(gpipe(2, 4), [0.25] * 2, [0.5] * 2, cores=1)
-    6.0
     """
     return max(stop for _, stop in pipeline_spans(plan, *times, cores=cores, push=push).values())

@@ -54,16 +54,11 @@ def as_text(plan: Plan, width: int) -> str:
 def list_as_text(rows: Sequence[Mapping[str, Any]], devices: int, width: int) -> str:
     """All collectives for ``devices`` devices. A row has ``name``, ``steps``, ``sent`` (vectors that the busiest device
     sends) and ``what``."""
-    names, steps, sent = (
-        [name, *texts]
-        for name, texts in (
-            ("plan", [row["name"] for row in rows]),
-            ("steps", [str(row["steps"]) for row in rows]),
-            ("sent", [f"{row['sent']:.3g}" for row in rows]),
-        )
-    )
-    left = list(zip(names, _right(steps), _right(sent)))
-    room = max(LEAST, width - _width([(*row, "") for row in left], 2))
+    sent = [f"{row['sent']:.3g}" for row in rows]
+    wide = max(map(len, ["sent", *sent]))
+    left = [("plan", "steps", "sent".rjust(wide))]
+    left += [(row["name"], f"{row['steps']:5}", text.rjust(wide)) for row, text in zip(rows, sent)]
+    room = max(LEAST, width - _wide(_aligned(left, 2)) - 2)
     what = ["what it does", *(_wrapped(row["what"], room) for row in rows)]
     heading = f"{plural(devices, 'device')}; sent: vectors that the busiest device sends, in all steps together"
     note = f"sharded is given {plural(devices, 'equal array')}. One plan: python -m mxdp.plans NAME {devices}"
@@ -118,7 +113,7 @@ def _collective(schedule: Schedule, width: int) -> Iterator[str]:
         if table:
             yield from (table, _wrapped(legend(schedule), width))
             return
-    room = width - _width([("step", "what", ""), *((*step, "") for step in steps)], 2)
+    room = width - _wide(_aligned([("step", "what"), *steps], 2)) - 2
     rows = [(*step, _fold(texts, room, chunks)) for step, texts in zip(steps, sent)]
     yield _aligned([("step", "what", "sends"), *rows], 2)
     if not after:
@@ -131,15 +126,12 @@ def _collective(schedule: Schedule, width: int) -> Iterator[str]:
         held = [tuple(map(str, devices)), *_cells(schedule, after, -(-chunks // lines))]
         tables.append([(label, *row) for label, row in zip(labels, held)])
     table = _first_that_fits(tables, width)
-    if table:
-        yield from (table, _wrapped(legend(schedule), width))
-    else:
-        needed = min(_width(rows, 2) for rows in tables)
-        yield _wrapped(
-            f"The table of what each device holds needs {needed} columns, and the terminal has {width}: make it wider, "
-            f"or set COLUMNS={needed}.",
-            width,
-        )
+    needed = min(_wide(_aligned(rows, 2)) for rows in tables)
+    too_wide = (
+        f"The table of what each device holds needs {needed} columns, and the terminal has {width}: make it wider, or "
+        f"set COLUMNS={needed}."
+    )
+    yield from (table, _wrapped(legend(schedule), width)) if table else (_wrapped(too_wide, width),)
 
 
 def _cells(schedule: Schedule, after: Sequence[Held], a_line: int) -> List[Tuple[str, ...]]:
@@ -169,31 +161,19 @@ def _lines(texts: Sequence[str], widths: Sequence[int], gap: str) -> str:
 
 
 def _first_that_fits(tables: Sequence[Rows], width: int) -> Optional[str]:
-    for rows in tables:
-        for gap in (GAP, 2):
-            if _width(rows, gap) <= width:
-                return _aligned(rows, gap)
-    return None
-
-
-def _widths(rows: Rows) -> List[int]:
-    return [max(len(line) for cell in column for line in cell.split("\n")) for column in zip(*rows)]
-
-
-def _width(rows: Rows, gap: int) -> int:
-    return sum(_widths(rows)) + gap * (len(rows[0]) - 1)
+    texts = (_aligned(rows, gap) for rows in tables for gap in (GAP, 2))
+    return next((text for text in texts if _wide(text) <= width), None)
 
 
 def _aligned(rows: Rows, gap: int) -> str:
     """A table as text, with ``gap`` spaces between its columns."""
-    widths = _widths(rows)
-    lines = (line for row in rows for line in zip_longest(*(cell.split("\n") for cell in row), fillvalue=""))
+    lines = [line for row in rows for line in zip_longest(*(cell.split("\n") for cell in row), fillvalue="")]
+    widths = [max(map(len, column)) for column in zip(*lines)]
     return "\n".join(_lines(line, widths, " " * gap) for line in lines)
 
 
-def _right(texts: Sequence[str]) -> List[str]:
-    width = max(map(len, texts))
-    return [text.rjust(width) for text in texts]
+def _wide(text: str) -> int:
+    return max(map(len, text.split("\n")))
 
 
 def _wrapped(text: str, width: int) -> str:
