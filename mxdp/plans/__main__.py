@@ -8,7 +8,7 @@ import json
 import shutil
 import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, Optional, Sequence
+from typing import Callable, Dict, Optional, Sequence
 
 from mxdp.errors import MxdpError, SentenceParser, UsageError
 from mxdp.plans.collective import one_hop, rings, trees
@@ -26,6 +26,8 @@ OK, USAGE = 0, 2
 DEVICES, MOST_DEVICES = 4, 64
 MICRO_BATCHES, MOST_MICRO_BATCHES = 4, 256
 TILES, PICTURE, WINDOW, MOST_PIXELS = "tiles", 8, 3, 28
+MOST_SIZE = 10**9
+"""Elements of an array."""
 
 PARTS: Dict[str, Callable[[int], Schedule]] = {
     "all-gather": rings.all_gather,
@@ -35,7 +37,7 @@ PARTS: Dict[str, Callable[[int], Schedule]] = {
 """Plans that are a part of an all-reduce."""
 
 NAMES = sorted([*ALGORITHMS, *PARTS])
-"""All plans of collectives. Pipelines are another kind of plan and are drawn as staircases."""
+"""All plans of collectives."""
 _PIPELINES = ", ".join(sorted(PIPELINES))
 
 OPTIONS = (
@@ -58,7 +60,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("name", nargs="?", metavar="NAME", help=f"{', '.join(NAMES)}; pipelines: {_PIPELINES}; {TILES}")
     devices = f"1 to {MOST_DEVICES} (default: {DEVICES}); a pipeline's stages; tiles"
     top.add_argument("devices", nargs="?", metavar="DEVICES", help=devices)
-    top.add_argument("--list", nargs="?", const=DEVICES, metavar="DEVICES", help="all collectives")
+    top.add_argument("--list", nargs="?", const=str(DEVICES), metavar="DEVICES", help="all collectives")
     for option, value, names, text in OPTIONS:
         top.add_argument(f"--{option}", metavar=value, help=f"{', '.join(names)}: {text}")
     top.add_argument("--json", action="store_true", help="print JSON")
@@ -95,23 +97,18 @@ def _plan(options: argparse.Namespace) -> Plan:
     """The plan that is asked for. Raises a ValueError or UsageError if there is none."""
     devices = _devices(options.devices)
     if options.name in PIPELINES:
-        allowed = f"--micro-batches is a whole number from 1 to {MOST_MICRO_BATCHES}"
-        parts = MICRO_BATCHES if options.micro_batches is None else options.micro_batches
-        return pipeline(options.name, devices, _whole(parts, allowed, 1, MOST_MICRO_BATCHES))
+        parts = _whole(options.micro_batches, MICRO_BATCHES, "--micro-batches is a whole number", 1, MOST_MICRO_BATCHES)
+        return pipeline(options.name, devices, parts)
     if options.name == TILES:
-        allowed = f"--picture is a whole number from 1 to {MOST_PIXELS}"
-        side = _whole(options.picture or PICTURE, allowed, 1, MOST_PIXELS)
-        allowed = f"--window is an odd number from 1 to {side}"
-        window = _whole(options.window or WINDOW, allowed, 1, side)
-        if window % 2 == 0:
-            raise UsageError(f"{allowed}, not '{window}'")
+        side = _whole(options.picture, PICTURE, "--picture is a whole number", 1, MOST_PIXELS)
+        window = _whole(options.window, WINDOW, "--window is an odd number", 1, side, step=2)
         return exchange(side, side, squarest(devices), Window(window, padding=window // 2))
     if options.source is not None:
-        allowed = f"--source is one of the {devices} devices, a whole number from 0 to {devices - 1}"
-        return trees.broadcast(devices, _whole(options.source, allowed, 0, devices - 1))
+        what = f"--source is one of the {devices} devices, a whole number"
+        return trees.broadcast(devices, _whole(options.source, 0, what, 0, devices - 1))
     if options.sizes is not None:
-        allowed = "--sizes are whole numbers from 1 on with commas between, as in 5,4,3,3,1"
-        return plan(options.name, devices, [_whole(size, allowed, 1) for size in options.sizes.split(",")])
+        what = "--sizes are numbers with commas between, as in 5,4,3,3,1: each is a whole number"
+        return plan(options.name, devices, [_whole(size, 1, what, 1, MOST_SIZE) for size in options.sizes.split(",")])
     return collective(options.name, devices)
 
 
@@ -121,17 +118,16 @@ def collective(name: str, devices: int) -> Schedule:
 
 
 def _devices(text: Optional[str]) -> int:
-    allowed = f"DEVICES is a whole number from 1 to {MOST_DEVICES}"
-    return _whole(DEVICES if text is None else text, allowed, 1, MOST_DEVICES)
+    return _whole(text, DEVICES, "DEVICES is a whole number", 1, MOST_DEVICES)
 
 
-def _whole(text: Any, allowed: str, lowest: int, highest: float = float("inf")) -> int:
+def _whole(text: Optional[str], default: int, what: str, lowest: int, highest: int, step: int = 1) -> int:
     try:
-        number = int(text)
+        number = default if text is None else int(text)
     except ValueError:
         number = lowest - 1
-    if not lowest <= number <= highest:
-        raise UsageError(f"{allowed}, not {text!r}")
+    if number not in range(lowest, highest + 1, step):
+        raise UsageError(f"{what} from {lowest} to {highest}, not {str(number) if text is None else text!r}")
     return number
 
 
@@ -145,11 +141,11 @@ def _about(name: str) -> str:
 
 
 def _list(devices: int, as_json: bool) -> None:
-    plans = [collective(name, devices) for name in NAMES]
-    rows = [
-        {"name": plan.name, "steps": len(plan.steps), "sent": max(shares(plan)), "what": _about(plan.name)}
-        for plan in plans
-    ]
+    rows = []
+    for name in NAMES:
+        schedule = collective(name, devices)
+        sent = max(shares(schedule))
+        rows.append({"name": name, "steps": len(schedule.steps), "sent": sent, "what": _about(name)})
     if as_json:
         print(json.dumps({"devices": devices, "plans": rows}, indent=2))
     else:

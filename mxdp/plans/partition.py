@@ -97,15 +97,13 @@ def balance(
 
     Among equally good cuts, the one with the earliest borders. ``nbytes(stage, start, stop)``: the memory of layers
     ``start`` to ``stop - 1`` as stage number ``stage`` (a schedule may let one stage keep more than another). No stage
-    takes more than ``limit`` bytes.
+    takes more than ``limit`` bytes. Raises a ValueError for fewer layers than stages, less than one stage, or if every
+    cut exceeds the limit.
 
     >>> balance([1, 2, 3, 4, 2], 2)
     (3,)
     >>> balance([1, 2, 3, 4, 2], 2, nbytes=lambda stage, start, stop: (2 - stage) * (stop - start), limit=4)
     (2,)
-
-    Raises:
-        ValueError: fewer layers than stages, less than one stage, or every cut exceeds the limit.
     """
     if not 1 <= stages <= len(times):
         raise ValueError(f"can't cut {len(times)} layers into {stages} stages: each needs at least one layer")

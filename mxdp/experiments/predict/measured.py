@@ -71,13 +71,13 @@ def measure(name: str, batch: int, kind: str, shape: Sequence[int]) -> Tuple[Net
     """
     devices: Devices = tuple(mxdp.devices(1, kind))
     random, named = onp.random.RandomState(0), name in NETWORKS
-    model = (
-        network({"resnet18": "resnet"}.get(name, name), 64, devices, 0) if named else _Exported(name, devices[0], shape)
-    )
+    if named:
+        model, shape = network({"resnet18": "resnet"}.get(name, name), 64, devices, 0), SHAPE
+    else:
+        model = _Exported(name, devices[0], shape)
 
     def samples(count: int) -> Tuple[HostArray, HostArray]:
-        X = random.uniform(size=(count, *(SHAPE if named else shape)))
-        return X.astype("float32"), random.randint(0, 10, count).astype("int32")
+        return random.uniform(size=(count, *shape)).astype("float32"), random.randint(0, 10, count).astype("int32")
 
     one = [seconds_a_step(model, samples(1), 1)[0] for _ in range(3)][-1]
     while batch > 1 and batch * one > LONGEST_STEP:
@@ -87,15 +87,14 @@ def measure(name: str, batch: int, kind: str, shape: Sequence[int]) -> Tuple[Net
     parts = [(X[:size], y[:size]) for size in sizes]
     steps = [max(1, round(AT_LEAST / seconds_a_step(model, part, 2)[0])) for part in parts]
     rounds = [[seconds_a_step(model, part, count) for part, count in zip(parts, steps)] for _ in range(ROUNDS)]
-    points = [(size, statistics.median(seconds for seconds, _ in own)) for size, own in zip(sizes, zip(*rounds))]
-    python = statistics.median(busy for own in rounds for _, busy in own)
+    points = [(size, statistics.median(seconds for seconds, _ in times)) for size, times in zip(sizes, zip(*rounds))]
+    python = statistics.median(busy for times in rounds for _, busy in times)
     line = fit_link(points) if len(points) > 1 else Link(0.0, points[0][1] / batch)
     update = _update_seconds(model.replicas[0])
     known, _ = inputs.network(name, shape=tuple(shape))
+    shares = [(layer.forward, layer.backward) for layer in known.layers]
     if named:
         shares = _shares(name, model, upload(X, devices[0]))
-    else:
-        shares = [(layer.forward, layer.backward) for layer in known.layers]
     unit = line.beta / sum(map(sum, shares))
     layers = tuple(
         replace(layer, forward=unit * forward, backward=unit * backward)
@@ -144,12 +143,11 @@ def _update_seconds(params: Sequence[NDArray]) -> float:
 
 
 def _spread(times: Sequence[float]) -> float:
-    """The spread of single steps, over their mean: from the middle half, so that one disturbance makes no difference.
-    (Of a normal distribution, the quartiles are 1.349 standard deviations apart.)"""
-    low, _, high = statistics.quantiles(times, n=4)
+    """The spread of single steps over their mean: from the middle half, so that one disturbance makes no difference."""
+    low, _, high = statistics.quantiles(times, n=4)  # 1.349 standard deviations apart in a normal distribution
     return (high - low) / 1.349 / statistics.mean(times)
 
 
 if __name__ == "__main__":
-    _, given, samples, where, sides = sys.argv
-    print(inputs.saved(*measure(given, int(samples), where, [int(side) for side in sides.split(",")])), end="")
+    _, name, batch, kind, sides = sys.argv
+    print(inputs.saved(*measure(name, int(batch), kind, [int(side) for side in sides.split(",")])), end="")

@@ -11,7 +11,7 @@ from mxdp.errors import UsageError, either
 from mxdp.experiments.predict.ways import HEADINGS, Compared, Curves, Predicted
 from mxdp.experiments.show import style
 from mxdp.experiments.show.pictures import FORMATS, saved
-from mxdp.plans.collective.algorithms import plan
+from mxdp.plans.collective.algorithms import plan as schedule
 from mxdp.plans.cost.cluster import Cluster
 from mxdp.plans.cost.step import COMPUTE, LINKS, Busy
 from mxdp.plans.pipeline import gpipe
@@ -25,21 +25,16 @@ WORDS = {"weak": "each device has its batch", "strong": "all share one batch"}
 def page(predicted: Predicted) -> str:
     """The whole page: the answer, the ways as a table, how far each scales, the fastest one's step, and its plan."""
     best = min(predicted.rows, key=lambda row: row.step.seconds / row.step.samples)
-    shown, words = _plan(best, predicted.cluster)
+    plan, words = _plan(best, predicted.cluster)
+    spans = saved(lambda figure: _draw_spans(best.step.spans, figure), "predict-timeline", "svg")
+    scaling, timeline = (
+        f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
+        for svg in (scaling_picture(predicted, "svg"), spans)
+    )
     environment = jinja2.Environment(loader=jinja2.PackageLoader("mxdp.experiments.show"), autoescape=True)
     return environment.get_template("predict.html.j2").render(
-        predicted=predicted,
-        headings=HEADINGS,
-        best=best,
-        scaling=_address(scaling_picture(predicted, "svg")),
-        timeline=_address(saved(lambda figure: _draw_spans(best.step.spans, figure), "predict-timeline", "svg")),
-        plan=shown,
-        plan_words=words,
+        predicted=predicted, headings=HEADINGS, best=best, scaling=scaling, timeline=timeline, plan=plan, words=words
     )
-
-
-def _address(svg: bytes) -> str:
-    return f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
 
 
 def _plan(row: Compared, cluster: Cluster) -> Tuple[Page, str]:
@@ -50,15 +45,11 @@ def _plan(row: Compared, cluster: Cluster) -> Tuple[Page, str]:
         return moving(gpipe(way.stages, parts)), f"The pipeline with {parts} of its {way.micro_batches} micro-batches"
     devices = min(cluster.count, MOST_SHOWN)
     name = "ring" if way.allreduce == "two-level" else way.allreduce
-    return moving(plan(name, devices)), f"{name}, on {devices} of {cluster.count} devices"
+    return moving(schedule(name, devices)), f"{name}, on {devices} of {cluster.count} devices"
 
 
 def scaling_picture(predicted: Predicted, form: str) -> bytes:
-    """Speed-up over the number of devices, as a file of that format.
-
-    Raises:
-        UsageError: there is no such format.
-    """
+    """Speed-up over the number of devices, as a file of that format. Raises a UsageError if there is no such format."""
     if form not in FORMATS:
         raise UsageError(f"--picture ends in {either(f'.{name}' for name in FORMATS)}, not .{form}")
     return saved(lambda figure: _draw_scaling(predicted.network.name, predicted.curves, figure), "predict", form)

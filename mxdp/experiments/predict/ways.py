@@ -12,10 +12,8 @@ from mxdp.plans.cost.step import MIB, Network, Prediction, Way, predict_step
 
 BUCKETS = (1.0, 4.0, 25.0, 100.0, 1024.0)
 """MiB."""
-PASSES = 4
-MICRO_BATCHES = 4
-"""For each stage of a pipeline; GPipe's paper finds the bubble small from there on."""
-
+PASSES, MICRO_BATCHES = 4, 4
+"""In a sum; and for each stage of a pipeline: GPipe's paper finds the bubble small from there on."""
 Curves = Dict[str, List[Tuple[int, float]]]
 LIMITS = {
     "latency": "the starts of messages",

@@ -1,6 +1,6 @@
 """One-hop all-reduces: the device that adds receives all parts directly and sends the sum directly to all devices.
 
-Each function raises a ValueError for less than one device.
+Each function raises a ValueError for less than one device (:func:`server`: two).
 """
 
 from __future__ import annotations
@@ -123,9 +123,6 @@ def server(devices: int) -> Schedule:
     the devices without the server. This is no all-reduce of all ``devices``.
 
     Source: Dive into Deep Learning, "Parameter Servers", which adds up the GPUs' gradients on the CPU.
-
-    Raises:
-        ValueError: ``devices`` is less than two.
     """
     if devices < 2:
         raise ValueError(f"a server needs at least one other device: two in all, not {devices}")

@@ -1,6 +1,6 @@
 """Trees: few steps with whole vectors, which suits small vectors on many devices.
 
-Each function raises a ValueError for less than one device.
+Each function raises a ValueError for less than one device, or a source that is none of them.
 """
 
 from __future__ import annotations
@@ -41,9 +41,6 @@ def broadcast(devices: int, source: int = 0) -> Schedule:
     step 2: 3 -> 0 chunk 0, 1 -> 2 chunk 0
 
     ceil(log2(n)) steps; n - 1 vectors are sent in all.
-
-    Raises:
-        ValueError: ``devices`` is less than one, or ``source`` is not one of them.
     """
     check_devices(devices)
     if not 0 <= source < devices:

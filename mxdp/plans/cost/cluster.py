@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Callable, Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from mxdp.errors import did_you_mean, plural
@@ -89,8 +89,7 @@ class Cluster:
         return f"{self.nodes} nodes of " * (self.nodes > 1) + plural(self.devices, "device")
 
     def of(self, count: int) -> Cluster:
-        """The same with ``count`` devices in all: part of one node, or some nodes. Raises a ValueError if they are
-        neither."""
+        """The same with ``count`` devices in all: part of a node, or whole nodes. Raises a ValueError for others."""
         if count <= self.devices:
             return replace(self, devices=count, nodes=1)
         if count % self.devices:
@@ -119,15 +118,11 @@ Repeated = Tuple[str, int, float, List[Tuple[int, int]]]
 """Action, times, share of the vector, and who sends to whom."""
 
 
-def _planned(name: str) -> Callable[[int, int], Iterable[Repeated]]:
+def _planned(name: str, devices: int, nodes: int) -> Iterable[Repeated]:
     """The steps of a plan that has no more sends than n log2(n), as it stands."""
-
-    def steps(devices: int, nodes: int) -> Iterable[Repeated]:
-        schedule = plan(name, devices * nodes)
-        for step in schedule.steps:
-            yield step[0].action, 1, 1 / schedule.chunks, [(send.source, send.target) for send in step]
-
-    return steps
+    schedule = plan(name, devices * nodes)
+    for step in schedule.steps:
+        yield step[0].action, 1, 1 / schedule.chunks, [(send.source, send.target) for send in step]
 
 
 def _ring(devices: int, nodes: int) -> Iterable[Repeated]:
@@ -141,8 +136,7 @@ def _ring(devices: int, nodes: int) -> Iterable[Repeated]:
 def _two_level(devices: int, nodes: int) -> Iterable[Repeated]:
     """A reduce-scatter in each node, an all-reduce of each chunk over the nodes, an all-gather in each node, by rings.
 
-    Source: Mikami et al., "Massively distributed SGD: ImageNet/ResNet-50 training in a flash", 2018, arXiv:1811.05233
-    ("2D-torus all-reduce").
+    Source: Mikami et al., "Massively distributed SGD: ImageNet/ResNet-50 training in a flash", 2018, arXiv:1811.05233.
     """
     n = devices * nodes
     within = [(node + i, node + (i + 1) % devices) for node in range(0, n, devices) for i in range(devices)]
@@ -154,9 +148,7 @@ def _two_level(devices: int, nodes: int) -> Iterable[Repeated]:
 
 
 STEPS: Dict[str, Callable[[int, int], Iterable[Repeated]]] = {
-    "naive": _planned("naive"),
-    "tree": _planned("tree"),
-    "doubling": _planned("doubling"),
+    **{name: partial(_planned, name) for name in ("naive", "tree", "doubling")},
     "ring": _ring,
     "two-level": _two_level,
 }

@@ -6,9 +6,8 @@
     worker 0            a ------------------ c -------      a worker runs jobs in the order in which they became ready
     worker 1                     b ---------                with fewer cores than running jobs, all slow down alike
 
-Jobs share the cores evenly, as the operating system does it. (The other rule, that a job waits for a free core,
-predicts as well on 2 cores.) Python needs a core while it pushes: without that, pipelines of 4 stages are off by 12 %,
-not 8 %, and of two all-reduces the one with more operations seems to be the faster.
+Jobs share the cores evenly, as the operating system does it. Python needs a core while it pushes: without that,
+pipelines of 4 stages are off by 12 %, not 8 %, and of two all-reduces the one with more operations seems the faster.
 """
 
 from __future__ import annotations
@@ -56,7 +55,8 @@ class _Running(Generic[Name]):
 def simulate(
     groups: Sequence[Sequence[Job[Name]]], cores: int, workers: int = 1, push: float = 0.0
 ) -> Dict[Name, Span]:
-    """When each job runs, in the order in which they end.
+    """When each job runs, in the order in which they end. Raises a ValueError if a job needs one that is missing or
+    comes in a later group.
 
     Args:
         groups: jobs in the order in which Python pushes them. Python waits for all jobs of a group before the next.
@@ -68,9 +68,6 @@ def simulate(
     >>> join = Job("join", 1, needs=("long", "short"))
     >>> simulate([[long, short, join]], cores=2)["join"], simulate([[long, short, join]], cores=1)["join"]
     ((2.0, 3.0), (3.0, 4.0))
-
-    Raises:
-        ValueError: a job needs one that is missing or comes in a later group.
     """
     spans: Dict[Name, Span] = {}
     now = 0.0
@@ -171,7 +168,8 @@ def pipeline_spans(
     cores: Optional[int] = None,
     push: float = 0.0,
 ) -> Dict[Place, Span]:
-    """When each task of a pipeline runs, in the order in which they end.
+    """When each task of a pipeline runs, in the order in which they end. Raises a ValueError if the number of times is
+    not that of the stages, or of the borders between them.
 
     A device runs the tasks of its stage in the plan's order. A task ends when its message to the next stage is sent (a
     copy between CPU devices is the work of its source).
@@ -189,9 +187,6 @@ def pipeline_spans(
     1 F0 1.5 3.5
     1 B0 3.5 5.0
     0 B0 5.0 8.0
-
-    Raises:
-        ValueError: the number of times is not that of the stages, or of the borders between them.
     """
     back = any(task.kind != FORWARD for tasks in plan.tasks for task in tasks)
     if len(forward) != plan.stages or len(backward) != (plan.stages if back else 0):

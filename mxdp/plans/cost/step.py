@@ -70,8 +70,7 @@ class Network:
 @dataclass(frozen=True)
 class Way:
     """How the step is done: the all-reduce, and bytes of a bucket; passes whose gradients are added up before they are
-    summed; True if the optimiser's state is in shards; stages of a pipeline (neighbouring devices), and its
-    micro-batches."""
+    summed; the optimiser's state in shards; stages of a pipeline (neighbouring devices), and its micro-batches."""
 
     allreduce: str = "ring"
     bucket: float = 25 * MIB
@@ -120,14 +119,15 @@ def slowest(devices: int) -> float:
     """About the mean of the largest of ``devices`` standard normal numbers. Source: Blom, "Statistical estimates and
     transformed beta-variables", 1958.
 
-    >>> slowest(1), round(slowest(2), 2), round(slowest(1000), 2)
-    (0.0, 0.59, 3.23)
+    >>> [round(slowest(devices), 2) for devices in (1, 2, 1000)]
+    [0.0, 0.59, 3.23]
     """
     return 0.0 if devices == 1 else NormalDist().inv_cdf((devices - 0.375) / (devices + 0.25))
 
 
 def predict_step(network: Network, cluster: Cluster, batch: float, way: Way = Way()) -> Prediction:
-    """A step in which each device has ``batch`` samples a pass.
+    """A step in which each device has ``batch`` samples a pass. Raises a ValueError if the way does not fit the cluster
+    or the network.
 
     >>> layers = tuple(TimedLayer(name, 1e-5, 2e-5, parameters=1_000_000) for name in ("first", "last"))
     >>> from mxdp.plans.cost.link import Link
@@ -137,9 +137,6 @@ def predict_step(network: Network, cluster: Cluster, batch: float, way: Way = Wa
     ...     print(f"{1e3 * step.seconds:.1f} ms, {step.efficiency:.0%} of linear, {step.limit}")
     6.0 ms, 100% of linear, nothing
     22.3 ms, 27% of linear, bandwidth
-
-    Raises:
-        ValueError: the plan does not fit the cluster or the network, or the all-reduce is unknown.
     """
     if way.stages > 1:
         return _pipeline(network, cluster, batch, way)

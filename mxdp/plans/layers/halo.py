@@ -110,15 +110,12 @@ class Exchange:
 
 
 def exchange(height: int, width: int, grid: Grid, window: Window) -> Exchange:
-    """The exchange before one layer.
+    """The exchange before one layer. Raises a ValueError as :func:`cut_axis`; the message begins with the axis.
 
     >>> print(exchange(5, 6, (2, 2), Window(3, padding=1)))
     5 x 6 in 2 x 2 tiles, window 3, stride 1, padding 1: 5 x 6
     step 1: 2 -> 0 [3:4, 0:3], 3 -> 1 [3:4, 3:6], 0 -> 2 [2:3, 0:3], 1 -> 3 [2:3, 3:6]
     step 2: 1 -> 0 [0:4, 3:4], 0 -> 1 [0:4, 2:3], 3 -> 2 [2:5, 3:4], 2 -> 3 [2:5, 2:3]
-
-    Raises:
-        ValueError: as :func:`cut_axis`; the message begins with the axis.
     """
     pieces = []
     for axis, length, parts in (("rows", height, grid[0]), ("columns", width, grid[1])):
@@ -130,7 +127,8 @@ def exchange(height: int, width: int, grid: Grid, window: Window) -> Exchange:
 
 
 def exchanges(windows: Sequence[Optional[Window]], height: int, width: int, grid: Grid) -> List[Optional[Exchange]]:
-    """The exchange before each layer of a net, or None before a layer without a window, which keeps the size.
+    """The exchange before each layer of a net, or None before a layer without a window, which keeps the size. Raises a
+    ValueError for no tiles, more tiles than pixels along an axis, or as :func:`exchange`, with the layer's number.
 
     >>> for halos in exchanges([Window(3), None, Window(2, stride=2)], 7, 4, (2, 1)):
     ...     print(halos)
@@ -141,10 +139,6 @@ def exchanges(windows: Sequence[Optional[Window]], height: int, width: int, grid
     5 x 2 in 2 x 1 tiles, window 2, stride 2, padding 0: 2 x 1
     step 1: 0 -> 1 [2:3, 0:2]
     step 2: nothing
-
-    Raises:
-        ValueError: a grid without tiles, or with more tiles than pixels along an axis; or as :func:`exchange`, with the
-            layer's number.
     """
     check_grid(grid)
     if height < grid[0] or width < grid[1]:
@@ -169,13 +163,10 @@ def tiles(height: int, width: int, grid: Grid) -> List[Tuple[Bounds, Bounds]]:
 
 def squarest(tiles: int) -> Grid:
     """The grid of ``tiles`` tiles that is nearest to a square. It never has more columns than rows, since the pixels of
-    a row lie together in memory.
+    a row lie together in memory. Raises a ValueError for less than one.
 
-    >>> squarest(1), squarest(2), squarest(3), squarest(4), squarest(6)
-    ((1, 1), (2, 1), (3, 1), (2, 2), (3, 2))
-
-    Raises:
-        ValueError: ``tiles`` is less than one.
+    >>> [squarest(tiles) for tiles in (1, 2, 3, 4, 6)]
+    [(1, 1), (2, 1), (3, 1), (2, 2), (3, 2)]
     """
     check_grid((tiles, 1))
     columns = max(side for side in range(1, tiles + 1) if tiles % side == 0 and side * side <= tiles)

@@ -39,7 +39,7 @@ class Frame:
 
 @dataclass
 class Board:
-    """``unit``: what ``sent`` counts, if anything. ``about``: the headline; ``legend``: how to read it."""
+    """``about``: the headline; ``legend``: how to read it; ``unit``: what ``sent`` counts, if anything."""
 
     title: str
     about: str
@@ -118,18 +118,18 @@ def of_pipeline(plan: PipelinePlan) -> Board:
 
 
 def bubbles(plan: PipelinePlan) -> str:
-    """The name and the numbers of a plan.
+    """The name and the numbers of a plan, in two lines.
 
     >>> from mxdp.plans.pipeline import one_f_one_b
     >>> print(bubbles(one_f_one_b(3, 4)))
     1f1b: 3 stages, 4 micro-batches, 12 cycles
     Idle: 33.3 % of all cycles (the bubble). Activations kept by stages 0 to 2: of 3, 2, 1 micro-batches.
     """
+    sizes = (plan.stages, "stage"), (plan.micro_batches, "micro-batch"), (len(cycles(plan)), "cycle")
     idle, counts = bubble(plan.stages, plan.micro_batches), [str(count) for count in kept(plan)]
     stages = f"stages 0 to {plan.stages - 1}" if plan.stages > 1 else "stage 0"
     return (
-        f"{plan.name}: {plural(plan.stages, 'stage')}, {plural(plan.micro_batches, 'micro-batch')}, "
-        f"{plural(len(cycles(plan)), 'cycle')}\n"
+        f"{plan.name}: {', '.join(plural(*size) for size in sizes)}\n"
         f"Idle: {100 * idle:.3g} % of all cycles (the bubble). Activations kept by {stages}: of {', '.join(counts)} "
         f"micro-batch{'' if counts == ['1'] else 'es'}."
     )

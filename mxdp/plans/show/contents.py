@@ -24,11 +24,8 @@ def contents(schedule: Schedule) -> List[Held]:
     held before the step.
 
     >>> from mxdp.plans.collective.one_hop import naive
-    >>> for held in contents(naive(2)):
-    ...     print(held)
-    (((0,),), ((1,),))
-    (((0, 1),), ((1,),))
-    (((0, 1),), ((0, 1),))
+    >>> contents(naive(2))
+    [(((0,),), ((1,),)), (((0, 1),), ((1,),)), (((0, 1),), ((0, 1),))]
     """
     held: Held = tuple(((device,),) * schedule.chunks for device in range(schedule.devices))
     after = [held]
@@ -44,10 +41,10 @@ def contents(schedule: Schedule) -> List[Held]:
 
 
 def letter(chunk: int) -> str:
-    """The name of a chunk in drawings: a, b, c ... z, aa, ab ...
+    """The name of a chunk in drawings: a, b ... z, aa, ab ...
 
-    >>> letter(0), letter(25), letter(26), letter(127)
-    ('a', 'z', 'aa', 'dx')
+    >>> letter(25), letter(26), letter(127)
+    ('z', 'aa', 'dx')
     """
     before, last = divmod(chunk, 26)
     return (letter(before - 1) if before else "") + chr(ord("a") + last)
@@ -59,12 +56,8 @@ def written(chunks: Sequence[Parts], devices: int) -> List[str]:
     ``b02`` is the sum of chunk b of devices 0 and 2, ``B`` the complete sum. If the vector has only one chunk, the sum
     is written out: ``0+2``.
 
-    >>> written([(0,), (0, 2), (0, 1, 2)], devices=3)
-    ['a0', 'b02', 'C']
-    >>> written([(0, 1, 2)], devices=3)
-    ['0+1+2']
-    >>> written([(0,), (1, 11)], devices=12)
-    ['a0', 'b1+11']
+    >>> written([(0,), (0, 2), (0, 1, 2)], devices=3), written([(0, 1, 2)], 3), written([(0,), (1, 11)], devices=12)
+    (['a0', 'b02', 'C'], ['0+1+2'], ['a0', 'b1+11'])
     """
     if len(chunks) == 1:
         return ["+".join(map(str, chunks[0]))]
@@ -97,12 +90,7 @@ def sends(step: Step, chunks: int) -> List[str]:
 
 
 def shares(schedule: Schedule) -> List[float]:
-    """The number of vectors that each device sends in all steps.
-
-    >>> from mxdp.plans.collective.rings import ring
-    >>> shares(ring(4))
-    [1.5, 1.5, 1.5, 1.5]
-    """
+    """The number of vectors that each device sends in all steps."""
     length = sum(schedule.sizes) or schedule.chunks
     return [sent / length for sent in schedule.sent(length)]
 
@@ -113,13 +101,7 @@ def sums(schedule: Schedule) -> bool:
 
 
 def traffic(schedule: Schedule) -> str:
-    """The name and the numbers of a plan.
-
-    >>> from mxdp.plans.collective.trees import tree
-    >>> print(traffic(tree(3)))
-    tree: 3 devices, 1 chunk, 4 steps
-    Devices 0 to 2 send 2, 1, 1 vectors.
-    """
+    """The name and the numbers of a plan, in two lines."""
     numbers = [f"{share:.3g}" for share in shares(schedule)]
     if len(set(numbers)) == 1:
         sent = f"Each device sends {numbers[0]} vector{'' if numbers[0] == '1' else 's'}."

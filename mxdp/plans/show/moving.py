@@ -23,7 +23,7 @@ MOST_CELLS = 200_000
 
 @dataclass(frozen=True)
 class Page:
-    """``html``: the whole page."""
+    """``html``: the whole page; ``rows``: of its board."""
 
     html: str
     rows: int
@@ -34,15 +34,7 @@ class Page:
 
 
 def moving(plan: Plan) -> Page:
-    """The page of a plan.
-
-    >>> from mxdp.plans.collective.algorithms import plan
-    >>> "Step 6 of 6: " in moving(plan("ring", 4)).html
-    True
-
-    Raises:
-        ValueError: the plan has too many cells for a page.
-    """
+    """The page of a plan. Raises a ValueError if the plan has too many cells for one."""
     makers: Any = {Schedule: of_collective, PipelinePlan: of_pipeline, Exchange: of_exchange}
     board: Board = makers[type(plan)](plan)
     cells = sum(len(frame.cells) for frame in board.frames)

@@ -13,10 +13,8 @@ from mxdp.plans.pipeline import PipelinePlan, cycles
 from mxdp.plans.show.board import PASSES, bubbles
 from mxdp.plans.show.contents import Held, contents, legend, sends, traffic, written
 
-MOST_DRAWN = 8
-"""The contents are shown for at most this many devices; with more no terminal is wide enough."""
-MOST_LINES = 4
-"""Most lines of text in one row of the table of contents."""
+MOST_DRAWN, MOST_LINES = 8, 4
+"""Devices whose contents are shown (with more no terminal is wide enough), and lines of text in a row of that table."""
 LEAST = 20
 """Columns of the list's sentences, also where the terminal has less room."""
 GAP = 3
