@@ -136,13 +136,6 @@ def load(sizes, devices):
     return [sum(size for size, owner in zip(sizes, found) if owner == device) for device in range(devices)]
 
 
-@pytest.mark.parametrize("planner", PLANNERS)
-def test_no_devices(planner):
-    assert planner(1).steps == ()
-    with pytest.raises(ValueError, match="at least one device, not 0"):
-        planner(0)
-
-
 @pytest.mark.parametrize("devices", range(2, 9))
 def test_a_server_adds_up_the_others_parts_and_none_of_its_own(devices):
     others = tuple(range(devices - 1))

@@ -13,7 +13,7 @@ from mxdp.plans.cost.cluster import STEPS, Cluster
 from mxdp.plans.cost.link import Link
 from mxdp.plans.cost.networks import NETWORKS, shared_out
 from mxdp.plans.cost.simulate import pipeline_seconds
-from mxdp.plans.cost.step import COMPUTE, LINKS, MIB, TimedLayer, Network, Way, predict_step, slowest
+from mxdp.plans.cost.step import COMPUTE, LINKS, MIB, Network, TimedLayer, Way, predict_step, slowest
 from mxdp.plans.partition import balance
 from mxdp.plans.pipeline import gpipe
 
