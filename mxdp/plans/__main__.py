@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Callable, Dict, Optional, Sequence
 
 from mxdp.errors import MxdpError, SentenceParser, UsageError
-from mxdp.plans.collective import one_hop, rings, trees
+from mxdp.plans.collective import rings, trees
 from mxdp.plans.collective.algorithms import ALGORITHMS, check_algorithm, plan
 from mxdp.plans.collective.schedule import Schedule
 from mxdp.plans.layers.halo import exchange, squarest
@@ -133,11 +133,9 @@ def _whole(text: Optional[str], default: int, what: str, lowest: int, highest: i
 
 def _about(name: str) -> str:
     """The first sentence of the docstring of the function that makes the plan."""
-    function = name.replace("-", "_")
-    maker = next(vars(module)[function] for module in (one_hop, rings, trees) if function in vars(module))
-    summary = " ".join(maker.__doc__.split("\n\n")[0].split()).replace(":func:", "").replace("`", "")
-    sentence = summary.split(". ")[0].rstrip(".") + "."
-    return str(sentence[0].upper() + sentence[1:])
+    text = str({**ALGORITHMS, **PARTS}[name].__doc__).split("\n\n")[0].replace(":func:", "").replace("`", "")
+    sentence = " ".join(text.split()).split(". ")[0].rstrip(".") + "."
+    return sentence[0].upper() + sentence[1:]
 
 
 def _list(devices: int, as_json: bool) -> None:

@@ -60,11 +60,6 @@ def gpipe(stages: int, micro_batches: int) -> PipelinePlan:
 
     A stage keeps the activations of all m micro-batches. Source: Huang et al., "GPipe: efficient training of giant
     neural networks using pipeline parallelism", NeurIPS 2019.
-
-    >>> print(gpipe(2, 3))
-    gpipe: 2 stages, 3 micro-batches
-    stage 0: F0 F1 F2 B2 B1 B0
-    stage 1: F0 F1 F2 B2 B1 B0
     """
     _check(stages, micro_batches)
     tasks = [Task(FORWARD, number) for number in range(micro_batches)]
@@ -131,20 +126,12 @@ def needs(plan: PipelinePlan, stage: int, task: Task) -> List[Place]:
     """
     if task.kind == FORWARD:
         return [(stage - 1, task)] if stage else []
-    before = [(stage, Task(FORWARD, task.micro_batch))]
-    return [*before, (stage + 1, task)] if stage + 1 < plan.stages else before
+    back = [(stage + 1, task)] if stage + 1 < plan.stages else []
+    return [(stage, Task(FORWARD, task.micro_batch)), *back]
 
 
 def cycles(plan: PipelinePlan) -> List[Tuple[Optional[Task], ...]]:
-    """The staircase: for each clock cycle the task of each stage, or None if it idles. Every task takes one cycle.
-
-    >>> for row in cycles(gpipe(2, 1)):
-    ...     print([str(task) for task in row])
-    ['F0', 'None']
-    ['None', 'F0']
-    ['None', 'B0']
-    ['B0', 'None']
-    """
+    """The staircase: for each clock cycle the task of each stage, or None if it idles. Every task takes one cycle."""
     waiting = [list(tasks) for tasks in plan.tasks]
     done: Dict[Place, int] = {}
     rows: List[Tuple[Optional[Task], ...]] = []

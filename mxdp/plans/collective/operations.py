@@ -67,10 +67,9 @@ def adds_in_place(schedule: Schedule, nbytes: int) -> bool:
 def operations(schedule: Schedule, in_place: bool = False, filled: Optional[Sequence[bool]] = None) -> List[Operation]:
     """The plan's operations, in an order in which they could run one after the other. Independent ones may overlap.
 
-    ``in_place``: a sum that reads other devices' memory is written to its place, not to a staging buffer.
-
-    ``filled``: which chunks have elements; nothing is done with the others. Where only one has some, as of a vector of
-    one element, sums are written to their place: no device reads another chunk of that vector.
+    ``in_place``: a sum that reads other devices' memory is written to its place, not to a staging buffer. ``filled``:
+    which chunks have elements; nothing is done with the others. Where only one has some, sums are written to their
+    place, too: no device reads another chunk of that vector.
 
     >>> from mxdp.plans.collective.rings import ring
     >>> for operation in operations(ring(2)):

@@ -44,14 +44,6 @@ class Job(Generic[Name]):
         return self.together if others and self.together is not None else self.cost
 
 
-@dataclass
-class _Running(Generic[Name]):
-    job: Job[Name]
-    start: float
-    left: float = 1.0
-    """Share of the job that is still to do."""
-
-
 def simulate(
     groups: Sequence[Sequence[Job[Name]]], cores: int, workers: int = 1, push: float = 0.0
 ) -> Dict[Name, Span]:
@@ -75,15 +67,18 @@ def simulate(
         pushed, push_left = 0 if push else len(group), 1.0
         waiting: List[Job[Name]] = list(group[:pushed])
         ready: List[Job[Name]] = []
-        running: List[_Running[Name]] = []
+        running: List[Job[Name]] = []
+        started: Dict[Name, float] = {}
+        left: Dict[Name, float] = {}  # the share of a job that is still to do
         while True:
             blocked: List[Job[Name]] = []
             for job in waiting:
                 (ready if all(need in spans for need in job.needs) else blocked).append(job)
             waiting, queue, ready = blocked, ready, []
             for job in queue:
-                if sum(other.job.lane == job.lane for other in running) < workers:
-                    running.append(_Running(job, now))
+                if sum(other.lane == job.lane for other in running) < workers:
+                    running.append(job)
+                    started[job.name], left[job.name] = now, 1.0
                 else:
                     ready.append(job)
             pushing = pushed < len(group)
@@ -92,16 +87,16 @@ def simulate(
             # Go on to the next end of a job or of a push.
             slower = max(1.0, (len(running) + pushing) / cores)
             shared = min(len(running), cores) > 1
-            seconds = [slower * active.job.seconds(shared) for active in running]
+            seconds = [slower * job.seconds(shared) for job in running]
             push_seconds = push * slower
-            ends = [active.left * whole for active, whole in zip(running, seconds)]
+            ends = [left[job.name] * whole for job, whole in zip(running, seconds)]
             step = min(ends + [push_left * push_seconds] * pushing)
             now += step
-            for active, whole in zip(running, seconds):
-                active.left -= step / whole if whole else 1.0
-                if active.left <= 1e-12:
-                    spans[active.job.name] = (active.start, now)
-            running = [active for active in running if active.left > 1e-12]
+            for job, whole in zip(running, seconds):
+                left[job.name] -= step / whole if whole else 1.0
+                if left[job.name] <= 1e-12:
+                    spans[job.name] = (started[job.name], now)
+            running = [job for job in running if job.name not in spans]
             if pushing:
                 push_left -= step / push_seconds
                 if push_left <= 1e-12:
@@ -213,10 +208,5 @@ def pipeline_spans(
 def pipeline_seconds(
     plan: PipelinePlan, *times: Sequence[float], cores: Optional[int] = None, push: float = 0.0
 ) -> float:
-    """From the first push to the end of the last task. Arguments and errors are those of :func:`pipeline_spans`.
-
-    >>> from mxdp.plans.pipeline import gpipe
-    >>> pipeline_seconds(gpipe(2, 1), [1, 1], [2, 2]), pipeline_seconds(gpipe(2, 4), [0.25] * 2, [0.5] * 2)
-    (6.0, 3.75)
-    """
+    """From the first push to the end of the last task. Arguments and errors are those of :func:`pipeline_spans`."""
     return max(stop for _, stop in pipeline_spans(plan, *times, cores=cores, push=push).values())

@@ -128,31 +128,18 @@ def exchange(height: int, width: int, grid: Grid, window: Window) -> Exchange:
 
 def exchanges(windows: Sequence[Optional[Window]], height: int, width: int, grid: Grid) -> List[Optional[Exchange]]:
     """The exchange before each layer of a net, or None before a layer without a window, which keeps the size. Raises a
-    ValueError for no tiles, more tiles than pixels along an axis, or as :func:`exchange`, with the layer's number.
-
-    >>> for halos in exchanges([Window(3), None, Window(2, stride=2)], 7, 4, (2, 1)):
-    ...     print(halos)
-    7 x 4 in 2 x 1 tiles, window 3, stride 1, padding 0: 5 x 2
-    step 1: 1 -> 0 [4:5, 0:4], 0 -> 1 [3:4, 0:4]
-    step 2: nothing
-    None
-    5 x 2 in 2 x 1 tiles, window 2, stride 2, padding 0: 2 x 1
-    step 1: 0 -> 1 [2:3, 0:2]
-    step 2: nothing
-    """
+    ValueError for no tiles, more tiles than pixels along an axis, or as :func:`exchange`, with the layer's number."""
     check_grid(grid)
     if height < grid[0] or width < grid[1]:
         raise ValueError(f"{height} x {width} can't be cut into {grid[0]} x {grid[1]} tiles: use fewer")
     planned: List[Optional[Exchange]] = []
     for number, window in enumerate(windows):
-        if window is None:
-            planned.append(None)
-            continue
         try:
-            planned.append(exchange(height, width, grid, window))
+            planned.append(window and exchange(height, width, grid, window))
         except ValueError as error:
             raise ValueError(f"layer {number}, {error}") from None
-        height, width = window.places(height), window.places(width)
+        if window:
+            height, width = window.places(height), window.places(width)
     return planned
 
 
