@@ -35,7 +35,7 @@ def piped(schedule, stages, cores, variant):
     """For 1, 2, 4 and 8 micro-batches."""
     forward, backward, transfer, push = STAGES[variant]
     times = forward[:stages], backward[:stages], transfer[: stages - 1]
-    return [pipeline_seconds(pipeline(schedule, stages, m), *times, cores=cores, push=push) for m in (1, 2, 4, 8)]
+    return [pipeline_seconds(pipeline(schedule, stages, m), *times, cores, push) for m in (1, 2, 4, 8)]
 
 
 def nets(cores, workers):

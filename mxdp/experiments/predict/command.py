@@ -57,8 +57,9 @@ def main(options: argparse.Namespace) -> None:
     if options.published:
         _show_published(options.json)
         return
-    for file in filter(None, (options.picture, options.html, options.save)):
-        check_file(file)
+    for file in (options.picture, options.html, options.save):
+        if file:
+            check_file(file)
     machine = _machine(options)
     batch = inputs.whole(options.batch, "--batch")
     network, known = _network(options, machine, batch)

@@ -122,7 +122,7 @@ def machine(name: str) -> KnownMachine:
         raise UsageError(
             f"{path}: overlap, whether sums run beside the backward pass, is true or false, not {overlap!r}"
         )
-    cluster = Cluster(devices, nodes, *links, add=seconds, overlap=overlap, cores=cores)
+    cluster = Cluster(devices, nodes, links[0], links[1], add=seconds, overlap=overlap, cores=cores)
     known += how_it_works(cluster, GIVEN if {"overlap", "cores"} & set(data) else ASSUMED)
     return KnownMachine(cluster, known, speeds, source)
 

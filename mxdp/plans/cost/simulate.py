@@ -206,7 +206,12 @@ def pipeline_spans(
 
 
 def pipeline_seconds(
-    plan: PipelinePlan, *times: Sequence[float], cores: Optional[int] = None, push: float = 0.0
+    plan: PipelinePlan,
+    forward: Sequence[float],
+    backward: Sequence[float] = (),
+    transfer: Sequence[float] = (),
+    cores: Optional[int] = None,
+    push: float = 0.0,
 ) -> float:
     """From the first push to the end of the last task. Arguments and errors are those of :func:`pipeline_spans`."""
-    return max(stop for _, stop in pipeline_spans(plan, *times, cores=cores, push=push).values())
+    return max(stop for _, stop in pipeline_spans(plan, forward, backward, transfer, cores, push).values())

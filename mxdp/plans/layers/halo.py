@@ -135,7 +135,7 @@ def exchanges(windows: Sequence[Optional[Window]], height: int, width: int, grid
     planned: List[Optional[Exchange]] = []
     for number, window in enumerate(windows):
         try:
-            planned.append(window and exchange(height, width, grid, window))
+            planned.append(exchange(height, width, grid, window) if window else None)
         except ValueError as error:
             raise ValueError(f"layer {number}, {error}") from None
         if window:

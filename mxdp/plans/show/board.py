@@ -76,7 +76,8 @@ def of_collective(schedule: Schedule) -> Board:
         frames.append(frame)
     rows = [f"device {device}" for device in range(schedule.devices)]
     columns = [f"chunk {letter(chunk)}" for chunk in range(schedule.chunks)]
-    return Board(*traffic(schedule).split("\n"), legend(schedule), rows, columns, frames, "a vector")
+    title, about = traffic(schedule).split("\n")
+    return Board(title, about, legend(schedule), rows, columns, frames, "a vector")
 
 
 def _completed(held: Held, complete: Tuple[Tuple[int, ...], ...], adds: bool) -> str:
@@ -114,7 +115,8 @@ def of_pipeline(plan: PipelinePlan) -> Board:
         )
         frames.append(frame)
     stages = [f"stage {stage}" for stage in range(plan.stages)]
-    return Board(*bubbles(plan).split("\n"), PASSES, stages, [str(cycle) for cycle in range(len(rows))], frames)
+    title, about = bubbles(plan).split("\n")
+    return Board(title, about, PASSES, stages, [str(cycle) for cycle in range(len(rows))], frames)
 
 
 def bubbles(plan: PipelinePlan) -> str:
