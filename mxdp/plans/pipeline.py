@@ -79,8 +79,7 @@ def one_f_one_b(stages: int, micro_batches: int) -> PipelinePlan:
 
     It takes as many cycles as GPipe, but stage s keeps the activations of only min(m, p - s) micro-batches: at most one
     for each stage from s to the last. Source: Fan et al., "DAPPLE: a pipelined data parallel approach for training
-    large models", PPoPP 2021; Narayanan et al., "Memory-efficient pipeline-parallel DNN training", ICML 2021
-    (PipeDream-Flush).
+    large models", PPoPP 2021; Narayanan et al., "Memory-efficient pipeline-parallel DNN training", ICML 2021.
 
     >>> print(one_f_one_b(2, 3))
     1f1b: 2 stages, 3 micro-batches

@@ -14,7 +14,7 @@ from mxdp import process
 from mxdp.errors import MxdpError, UsageError
 from mxdp.experiments.predict import inputs, published
 from mxdp.experiments.predict.inputs import ASSUMED, GIVEN, HERE, PUBLISHED, Known, KnownMachine
-from mxdp.experiments.predict.ways import HEADINGS, Predicted
+from mxdp.experiments.predict.ways import HEADINGS, Predicted, compared, scaling
 from mxdp.plans.cost.cluster import Cluster
 from mxdp.plans.cost.step import Network
 from mxdp.plans.show.files import check_file, write_beside
@@ -48,12 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> None:
-    """Predict, and show it.
-
-    Raises:
-        UsageError: something that was asked for can't be.
-        MxdpError: a device can't be measured here.
-    """
+    """Predict, and show it. Raises a UsageError for what can't be, and an MxdpError if no device can be measured here."""
     if options.published:
         _show_published(options.json)
         return
@@ -63,7 +58,8 @@ def main(options: argparse.Namespace) -> None:
     machine = _machine(options)
     batch = inputs.whole(options.batch, "--batch")
     network, known = _network(options, machine, batch)
-    predicted = Predicted.of(network, machine.cluster, batch, [*machine.known, *known])
+    asked = network, machine.cluster, batch
+    predicted = Predicted(*asked, compared(*asked), scaling(*asked), [*machine.known, *known])
     if options.picture or options.html:
         from mxdp.experiments.predict import page
 
@@ -174,12 +170,11 @@ def _print(
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, title=title, title_justify="left")
+    table, console = Table(box=None, pad_edge=False, title=title, title_justify="left"), Console(highlight=False)
     for heading in headings:
         table.add_column(heading, justify="right" if heading in numbers else "left", no_wrap=heading in numbers)
     for row in rows:
         table.add_row(*row)
-    console = Console(highlight=False)
     console.print(table)
     if below:
         console.print(f"\n{below}", markup=False)

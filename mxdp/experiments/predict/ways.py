@@ -62,12 +62,6 @@ class Predicted(NamedTuple):
     curves: Curves
     known: List[Known]
 
-    @staticmethod
-    def of(network: Network, cluster: Cluster, batch: int, known: List[Known]) -> Predicted:
-        """Compare the ways, and scale."""
-        rows, curves = compared(network, cluster, batch), scaling(network, cluster, batch)
-        return Predicted(network, cluster, batch, rows, curves, known)
-
     @property
     def title(self) -> str:
         """The network, and where."""

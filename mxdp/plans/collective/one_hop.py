@@ -21,7 +21,6 @@ def naive(devices: int) -> Schedule:
         step 2     0+1+2     0+1+2     0+1+2      0 -> 1   0 -> 2     copy
 
     Two steps, but all traffic passes device 0: it receives n - 1 vectors and sends n - 1, while the others wait.
-
     Source: Dive into Deep Learning, "Training on Multiple GPUs".
     """
     check_devices(devices)
@@ -52,9 +51,6 @@ def sharded(devices: int, sizes: Sequence[int] = (1,)) -> Schedule:
 
 def owners(devices: int, sizes: Sequence[int]) -> List[int]:
     """The device that adds up each array. Arrays are assigned largest first, each to the least loaded device.
-
-    >>> owners(3, [5, 4, 3, 3, 1])
-    [0, 1, 2, 2, 1]
 
     Source: Graham, "Bounds on multiprocessing timing anomalies", SIAM J. Appl. Math. 17 (1969): the largest load
     is at most 4/3 of the best.
@@ -121,7 +117,6 @@ def server(devices: int) -> Schedule:
 
     The server's first content (3) is overwritten. One more vector is sent in each direction than in the naive plan over
     the devices without the server. This is no all-reduce of all ``devices``.
-
     Source: Dive into Deep Learning, "Parameter Servers", which adds up the GPUs' gradients on the CPU.
     """
     if devices < 2:

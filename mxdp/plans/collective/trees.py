@@ -22,10 +22,8 @@ def tree(devices: int) -> Schedule:
         step 3     0+1+2+3   1         0+1+2+3   3           0 -> 2               copy
         step 4     0+1+2+3   0+1+2+3   0+1+2+3   0+1+2+3     0 -> 1   2 -> 3      copy
 
-    2 ceil(log2(n)) steps with whole vectors; 2 (n - 1) vectors are sent in all.
-
-    Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", Int. J. High
-    Perform. Comput. Appl. 19 (2005).
+    2 ceil(log2(n)) steps with whole vectors; 2 (n - 1) vectors are sent in all. Source: Thakur, Rabenseifner and Gropp,
+    "Optimization of collective communication operations in MPICH", Int. J. High Perform. Comput. Appl. 19 (2005).
     """
     down = broadcast(devices).steps
     up = [tuple(Send(send.target, send.source, 0, ADD) for send in step) for step in reversed(down)]
@@ -67,9 +65,7 @@ def doubling(devices: int) -> Schedule:
     log2(n) steps with whole vectors, the smallest possible number, which suits small vectors; but n log2(n) vectors are
     sent in all. If n is no power of two, the devices beyond the largest power first send their vectors to a device
     below it, and receive the sum last: two more steps. Both partners add the same two numbers, so all devices end with
-    the same bits.
-
-    Source: as for :func:`tree`.
+    the same bits. Source: as for :func:`tree`.
     """
     check_devices(devices)
     core = 1 << (devices.bit_length() - 1)

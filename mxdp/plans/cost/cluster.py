@@ -135,7 +135,6 @@ def _ring(devices: int, nodes: int) -> Iterable[Repeated]:
 
 def _two_level(devices: int, nodes: int) -> Iterable[Repeated]:
     """A reduce-scatter in each node, an all-reduce of each chunk over the nodes, an all-gather in each node, by rings.
-
     Source: Mikami et al., "Massively distributed SGD: ImageNet/ResNet-50 training in a flash", 2018, arXiv:1811.05233.
     """
     n = devices * nodes

@@ -52,11 +52,6 @@ def allreduce_seconds(schedule: Schedule, nbytes: int, link: Link) -> float:
 
     Steps follow one another. Within a step a device sends its messages one after another, and receives them one after
     another. Sums cost nothing, and neither do chunks that are read in place.
-
-    >>> from mxdp.plans.collective.algorithms import plan
-    >>> link = Link(alpha=0.0, beta=1e-9)
-    >>> [round(allreduce_seconds(plan(name, 4), 4_000_000, link) * 1e3, 3) for name in ("naive", "ring")]
-    [24.0, 6.0]
     """
     sizes = [stop - start for start, stop in schedule.borders(sum(schedule.sizes) or schedule.chunks)]
     unit = nbytes / sum(sizes)

@@ -73,10 +73,8 @@ def _together(parts: Sequence[TimedLayer], outputs: int) -> TimedLayer:
 
 
 def _resnet(*blocks: int) -> List[TimedLayer]:
-    """For 224 x 224 pixels and 1,000 classes, with so many bottlenecks in each stage.
-
-    Source: He et al., "Deep residual learning for image recognition", CVPR 2016.
-    """
+    """For 224 x 224 pixels and 1,000 classes, with so many bottlenecks in each stage. Source: He et al., "Deep residual
+    learning for image recognition", CVPR 2016."""
     layers, before = [replace(convolution("conv 1", 3, 64, 7, 112, more=2), outputs=64 * 56**2)], 64  # after pooling
     for stage, (count, side) in enumerate(zip(blocks, (56, 28, 14, 7)), 2):
         width = 64 * 2 ** (stage - 2)
@@ -96,10 +94,8 @@ def _resnet(*blocks: int) -> List[TimedLayer]:
 
 
 def _vgg16() -> List[TimedLayer]:
-    """For 224 x 224 pixels and 1,000 classes. Most parameters are in one layer.
-
-    Source: Simonyan and Zisserman, "Very deep convolutional networks for large-scale image recognition", ICLR 2015.
-    """
+    """For 224 x 224 pixels and 1,000 classes. Source: Simonyan and Zisserman, "Very deep convolutional networks for
+    large-scale image recognition", ICLR 2015."""
     layers, before, side = [], 3, 224
     for stage, (channels, count) in enumerate(((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)), 1):
         for number in range(1, count + 1):

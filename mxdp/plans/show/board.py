@@ -16,22 +16,19 @@ from mxdp.plans.partition import offsets
 from mxdp.plans.pipeline import FORWARD, PipelinePlan, Place, bubble, cycles, kept, needs
 from mxdp.plans.show.contents import Held, contents, legend, letter, sends, shares, sums, traffic, written
 
-Cell = Tuple[int, int, str, str]
-"""Row, column, text, and a class of the page's style sheet."""
-
-Move = Tuple[int, int, int, int, str]
-"""From a row and a column to a row and a column, and what travels."""
-
 PASSES = "F0: micro-batch 0 forward, B0: its gradients back. All tasks are drawn equally long."
 
 
 @dataclass
 class Frame:
-    """What changes on the board, what travels, and the same in words. ``sent``: vectors that the busiest device has
-    sent so far, or pixels that have travelled."""
+    """What changes on the board, what travels, and the same in words.
 
-    cells: List[Cell] = field(default_factory=list)
-    moves: List[Move] = field(default_factory=list)
+    ``cells``: row, column, text, and a class of the page's style sheet. ``moves``: from a row and a column to a row and
+    a column, and what travels. ``sent``: vectors that the busiest device has sent, or pixels that have travelled.
+    """
+
+    cells: List[Tuple[int, int, str, str]] = field(default_factory=list)
+    moves: List[Tuple[int, int, int, int, str]] = field(default_factory=list)
     text: str = ""
     cost: str = ""
     sent: float = 0.0
@@ -120,13 +117,7 @@ def of_pipeline(plan: PipelinePlan) -> Board:
 
 
 def bubbles(plan: PipelinePlan) -> str:
-    """The name and the numbers of a plan, in two lines.
-
-    >>> from mxdp.plans.pipeline import one_f_one_b
-    >>> print(bubbles(one_f_one_b(3, 4)))
-    1f1b: 3 stages, 4 micro-batches, 12 cycles
-    Idle: 33.3 % of all cycles (the bubble). Activations kept by stages 0 to 2: of 3, 2, 1 micro-batches.
-    """
+    """The name and the numbers of a plan, in two lines."""
     sizes = (plan.stages, "stage"), (plan.micro_batches, "micro-batch"), (len(cycles(plan)), "cycle")
     idle, counts = bubble(plan.stages, plan.micro_batches), [str(count) for count in kept(plan)]
     stages = f"stages 0 to {plan.stages - 1}" if plan.stages > 1 else "stage 0"

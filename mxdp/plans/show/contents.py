@@ -22,10 +22,6 @@ def contents(schedule: Schedule) -> List[Held]:
 
     A chunk that arrives is added, or overwrites if the action is ``COPY``. All sends of a step carry what their sources
     held before the step.
-
-    >>> from mxdp.plans.collective.one_hop import naive
-    >>> contents(naive(2))
-    [(((0,),), ((1,),)), (((0, 1),), ((1,),)), (((0, 1),), ((0, 1),))]
     """
     held: Held = tuple(((device,),) * schedule.chunks for device in range(schedule.devices))
     after = [held]

@@ -26,19 +26,7 @@ Rows = Sequence[Sequence[str]]
 
 
 def as_text(plan: Plan, width: int) -> str:
-    """The plan with its headline and how to read it.
-
-    >>> from mxdp.plans.collective.trees import broadcast
-    >>> print(as_text(broadcast(2), 80))
-    broadcast: 2 devices, 1 chunk, 1 step
-    Devices 0 to 1 send 1, 0 vectors.
-    <BLANKLINE>
-    step    what   sends    device 0   device 1
-    start                   0          1
-    1       copy   0 -> 1   0          0
-    <BLANKLINE>
-    0: device 0's vector.
-    """
+    """The plan with its headline and how to read it."""
     if isinstance(plan, Exchange):
         words = "Tile 0 (o: its own; 1, 2: arrives in this step; .: outside the picture):"
         return f"{plan}\n\n{words}\n{plan.drawn(0)}"
