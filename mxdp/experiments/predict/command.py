@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> None:
-    """Predict, and show it. Raises a UsageError for what can't be, and an MxdpError if no device can be measured here."""
+    """Predict, and show it. Raises a UsageError for what can't be, an MxdpError if no device can be measured here."""
     if options.published:
         _show_published(options.json)
         return

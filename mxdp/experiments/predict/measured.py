@@ -20,8 +20,8 @@ from mxdp.experiments.networks import LR, Devices, network, seconds_a_step
 from mxdp.experiments.predict import inputs
 from mxdp.layers import LENET, Conv, Dense, apply
 from mxdp.plans.cost.link import Link, fit_link
-from mxdp.plans.cost.networks import NETWORKS
-from mxdp.plans.cost.step import Network
+from mxdp.plans.cost.networks import NETWORKS, shared_out
+from mxdp.plans.cost.step import Network, TimedLayer
 from mxdp.timing import Timer
 
 SHAPE = (1, 28, 28)
@@ -92,23 +92,18 @@ def measure(name: str, batch: int, kind: str, shape: Sequence[int]) -> Tuple[Net
     line = fit_link(points) if len(points) > 1 else Link(0.0, points[0][1] / batch)
     update = _update_seconds(model.replicas[0])
     known, _ = inputs.network(name, shape=tuple(shape))
-    shares = [(layer.forward, layer.backward) for layer in known.layers]
-    if named:
-        shares = _shares(name, model, upload(X, devices[0]))
-    unit = line.beta / sum(map(sum, shares))
-    layers = tuple(
-        replace(layer, forward=unit * forward, backward=unit * backward)
-        for layer, (forward, backward) in zip(known.layers, shares)
-    )
+    layers = _timed(name, known.layers, model, upload(X, devices[0])) if named else known.layers
     fixed = max(0.0, line.alpha - update)
     singles = STEPS if points[-1][1] < AT_LEAST else STEPS // 3
     spread = _spread([seconds_a_step(model, (X, y), 1)[0] for _ in range(singles)])
     words = f"steps of {', '.join(map(str, sizes))} samples on {devices[0]}, each in {ROUNDS} rounds"
-    return Network(known.name, layers, fixed, update, python, spread), words
+    net = shared_out(known.name, layers, sample=line.beta)
+    return replace(net, fixed=fixed, update=update, python=python, spread=spread), words
 
 
-def _shares(name: str, model: Any, x: NDArray) -> List[Tuple[float, float]]:
-    """Seconds of each layer's forward and backward pass: the medians of its blocks, each by itself."""
+def _timed(name: str, layers: Sequence[TimedLayer], model: Any, x: NDArray) -> List[TimedLayer]:
+    """The layers with the seconds of a forward and a backward pass on ``x``: the medians of their blocks, each by
+    itself."""
     if name == "resnet18":
         chain, groups = list(model.net), RESNET_GROUPS
     else:
@@ -129,7 +124,10 @@ def _shares(name: str, model: Any, x: NDArray) -> List[Tuple[float, float]]:
         forward.append(statistics.median(timer.times[2::2]))
         backward.append(statistics.median(timer.times[3::2]))
         x = y.detach()
-    return [(sum(forward[start:stop]), sum(backward[start:stop])) for start, stop in groups]
+    return [
+        replace(layer, forward=sum(forward[start:stop]), backward=sum(backward[start:stop]))
+        for layer, (start, stop) in zip(layers, groups)
+    ]
 
 
 def _update_seconds(params: Sequence[NDArray]) -> float:
