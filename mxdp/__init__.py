@@ -9,6 +9,9 @@ Import mxdp before MXNet. If MXNet is loaded already, a warning says what is los
 from __future__ import annotations
 
 import importlib
+import sys
+from contextlib import nullcontext as _nullcontext
+from importlib.util import find_spec as _find_spec
 from typing import Any, List
 
 from mxdp import compat as _compat
@@ -47,6 +50,18 @@ _HOME = {
 }
 __all__ = sorted(_HOME)
 
+_command = sys.argv[0] == "-m"  # of `python -m mxdp.scratch` and its like
+_needed = ("filelock", "jinja2", "matplotlib", "numpy", "psutil", "rich", "wrapt") if _command else ("wrapt",)
+_missing = ", ".join(name for name in _needed if not _find_spec(name))
+if _missing:
+    _sentence = (
+        f"mxdp needs {_missing}, which the Python {sys.executable} does not have: activate the environment that mxdp "
+        "is installed in (`. .venv/bin/activate` in each new terminal), or install it first (`make run`)"
+    )
+    if _command:
+        sys.exit(f"mxdp: {_sentence}")
+    raise ModuleNotFoundError(_sentence)
+
 _process.warn(_process.prepare().warnings)
 _compat.install()
 _plugin.register_stores()
@@ -55,8 +70,9 @@ _plugin.register_stores()
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'mxdp' has no attribute {name!r}; it has: {', '.join(__all__)}")
-    value = getattr(importlib.import_module(_HOME[name]), name)
-    globals()[name] = value
+    # Ranks are also of classic programs. (mxdp.gluon keeps their semantics itself.)
+    with _plugin.semantics_kept() if name == "world" else _nullcontext():
+        globals()[name] = value = getattr(importlib.import_module(_HOME[name]), name)
     return value
 
 

@@ -62,12 +62,12 @@ def _import_mxnet() -> None:
         raise BackendError(f"MXNet can't be imported ({error}): install it again.") from error
 
 
-@wrapt.when_imported("mxnet")  # now, if it has been
 def _set_up(mxnet: Any) -> None:
     mxnet.npx.set_np()
     os.environ.setdefault("MXNET_SUBGRAPH_VERBOSE", "0")  # else each Symbol.bind writes a line to stderr
 
 
+wrapt.register_post_import_hook(_set_up, "mxnet")  # now, if it has been
 mx: Any = _Module("mxnet")
 np: Any = _Module("mxnet.numpy")
 npx: Any = _Module("mxnet.numpy_extension")

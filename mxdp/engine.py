@@ -275,11 +275,12 @@ def _after_fork() -> None:
         _pushing.release()
 
 
-@wrapt.when_imported("mxnet")  # after MXNet's own, so these run before them; without MXNet there is nothing to wait for
 def _register(_: Any) -> None:
     atexit.register(_before_python_ends)
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 
+
+wrapt.register_post_import_hook(_register, "mxnet")  # after MXNet's own hooks, so these run before them
 
 if sys.platform != "linux" or sys.version_info < (3, 10):
     # There, subprocess and multiprocessing's "spawn" fork, not vfork, and without these hooks.

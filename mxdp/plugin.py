@@ -12,8 +12,6 @@ import sys
 from contextlib import contextmanager
 from typing import Any, Iterator
 
-import wrapt
-
 MPI_STORE = "mxdpmpi"
 """The name of the store that sums by ``auto`` over the devices, and then over all ranks of :func:`mxdp.world`."""
 
@@ -29,6 +27,8 @@ def store_name(algorithm: str) -> str:
 
 def register_stores() -> None:
     """Enter the names into MXNet's registry: now if MXNet has been imported, else as soon as it is."""
+    import wrapt  # not above: whatever mxdp needs may be missing until `import mxdp` has looked
+
     wrapt.register_post_import_hook(_fill, "mxnet")
 
 

@@ -19,6 +19,7 @@ FLOORS = {
     "mxdp.backend": 1,
     "mxdp.engine": 1,
     "mxdp.plugin": 1,
+    "mxdp.__main__": 1,
     "mxdp.collectives": 2,
     "mxdp.layers": 2,
     "mxdp.processes": 2,

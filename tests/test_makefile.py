@@ -22,8 +22,8 @@ UNTESTED = "mxdp: {} is newer than Python 3.13, the newest that mxdp was tested 
 FAKE_PYTHON = """#!/bin/sh
 case "$*" in
     "--version") echo "Python {version}"; exit ;;
-    "-c "*%d.%d.%d*) echo {version}; exit {has_venv} ;;
-    "-c "*) v={version}; echo ${{v%.*}} ;;
+    "-c "*%d.%d.%d*) echo "{version}"; exit {has_venv} ;;
+    "-c "*) v="{version}"; echo ${{v%.*}} ;;
     "-m venv --clear "*) mkdir -p "$4/bin" && cp "$0" "$4/bin/python"; exit ;;
     "-m pip --version") exit 0 ;;
     "-m pip show --quiet $PIP_HAS") exit 0 ;;
@@ -142,10 +142,19 @@ def test_the_variable_python_overrides(bin1: Path) -> None:
     assert (answer.returncode, answer.stdout, answer.stderr) == (0, f"{new}\n", UNTESTED.format(new))
 
 
-@pytest.mark.parametrize(("name", "words"), [("old", "(3.7.1)"), ("broken", "(does not run)"), ("no", "is not there")])
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("old", "(3.7.1)"),
+        ("broken", "(does not run)"),
+        ("no", "is not there"),
+        ("apple", "(3.11.7 arm64: MXNet has no build for Apple silicon; see docs/install.md)"),
+    ],
+)
 def test_an_unsuitable_override_is_refused_although_another_would_do(bin1: Path, name: str, words: str) -> None:
     fake_python(bin1 / "python3.11", "3.11.7")
     fake_python(bin1 / "old", "3.7.1")
+    fake_python(bin1 / "apple", "3.11.7 arm64")
     broken_shim(bin1 / "broken")
     answer = choose(bin1, PYTHON=name)
     assert (answer.returncode, answer.stdout) == (1, "")

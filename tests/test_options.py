@@ -42,6 +42,7 @@ COMMANDS = {  # a line, and lines of which each has one other option or argument
         "watch a.py": [
             "watch b.py", "watch a.py --seconds 3", "watch a.py --megabytes 700", "watch a.py --seed 7", "list",
         ],
+        "copy a": ["copy b"],
     },
     "book": {"run a.md": ["run b.md", "run a.md --samples 33", "run a.md --devices 3", "list"]},
     "launch": {

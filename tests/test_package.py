@@ -3,6 +3,7 @@ from __future__ import annotations
 import configparser
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +37,25 @@ def test_importing_mxdp_prepares_the_process_and_loads_nothing_heavy():
         "assert not [name for name in sys.modules if name.startswith(heavy)]"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("words", "lines"),
+    [(["-m", "mxdp.experiments", "list"], 1), (["-m", "mxdp.launch"], 1), (["-c", "import mxdp"], 6)],
+)
+def test_a_python_without_what_mxdp_needs_is_told_to_activate_the_environment(words, lines, tmp_path):
+    bare = [sys.executable, "-S", "-E", *words]  # as a Python that nothing was installed for
+    done = subprocess.run(bare, cwd=Path(mxdp.__file__).parents[1], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert re.search(r"mxdp needs .*wrapt.*\.venv/bin/activate", done.stderr.splitlines()[-1])
+    assert len(done.stderr.splitlines()) <= lines
+
+
+def test_the_package_says_what_it_can_be_run_as():
+    said = subprocess.run([sys.executable, "-m", "mxdp"], capture_output=True, text=True, check=True).stdout
+    for name in re.findall(r"python -m (mxdp\.\w+)", said):
+        assert importlib.util.find_spec(name)
+    assert "mxdp.experiments" in said
 
 
 @pytest.mark.parametrize("words", [["-c", "import mxdp; print(mxdp.devices(1))"], ["-m", "mxdp.experiments", "list"]])

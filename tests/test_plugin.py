@@ -75,8 +75,8 @@ def test_the_names_are_there_whatever_was_imported_first_and_a_classic_program_s
     assert said.count("MXNet was imported before mxdp") == said.count("MxdpWarning") == int(imports.endswith("mxdp"))
 
 
-@pytest.mark.parametrize("first_use", ["mxdp.Trainer", "from mxdp.gluon import Store"])
-def test_no_other_way_to_the_stores_changes_the_semantics(first_use):
+@pytest.mark.parametrize("first_use", ["mxdp.Trainer", "from mxdp.gluon import Store", "mxdp.world()"])
+def test_nothing_that_serves_classic_programs_changes_the_semantics(first_use):
     run(f"import mxdp, mxnet as mx\n{CLASSIC}{first_use}\n{CLASSIC}")
 
 

@@ -9,7 +9,9 @@ set -u
 
 need="mxdp needs Python 3.8 or newer with its venv module"
 order=${1-newest}
-probe='import sys; print("%d.%d.%d" % sys.version_info[:3]); sys.stdout.flush(); import ensurepip, venv'
+apple='" arm64" * (sys.platform == "darwin" and platform.machine() == "arm64")'
+probe="import platform, sys; print('%d.%d.%d' % sys.version_info[:3] + $apple); sys.stdout.flush()"
+probe="$probe; import ensurepip, venv"
 
 # describe FILE: set version (empty: does not run), rank (the higher the better, 0: unsuitable) and words, which tell a
 # person about it.
@@ -17,6 +19,7 @@ describe() {
     rank=0
     if version=$("$1" -c "$probe" 2>/dev/null </dev/null); then has_venv=yes; else has_venv=no; fi
     case $version in
+        *" arm64") words="$version: MXNet has no build for Apple silicon; see docs/install.md"; return ;;
         3.[89].* | 3.[1-9][0-9].*) series=${version%.*} ;;
         [0-9]*.[0-9]*) words=$version; return ;;
         *) version=; words="does not run"; return ;;

@@ -14,6 +14,7 @@ python=venv/bin/python
 "$python" -m pip install --quiet --disable-pip-version-check --no-deps mxnet==1.9.1
 "$python" -m mxdp.plans ring 4 >/dev/null
 "$python" -m mxdp.plans ring 4 --html >/dev/null
+"$python" -m mxdp.exercises copy exercises >/dev/null
 "$python" -m mxdp.exercises list >/dev/null
 "$python" -m mxdp.experiments list >/dev/null
 MXDP_OFFLINE=1 "$python" -m mxdp.scratch --devices 2 --epochs 1

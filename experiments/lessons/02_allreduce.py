@@ -22,7 +22,8 @@ print(plan("ring", 4))
 # ## How much does the busiest device send?
 #
 # The vector has 1200 numbers. In the naive plan, device 0 sends the whole vector to each of the others: 3600 numbers.
-# In the ring each device sends one chunk in each step. How many numbers are that?
+# In the ring each device sends one chunk in each step. How many numbers are that? (With `shared-memory` a device reads
+# what it adds in the others' memory, and nothing is sent for it; only the sums travel.)
 
 # %%
 for name in sorted(ALGORITHMS):
@@ -46,7 +47,8 @@ print("all algorithms:", data[0])
 # ## What each device does
 #
 # MXNet works on arrays, so a plan becomes a list of operations. A chunk that arrives is copied into a staging buffer,
-# and all chunks for one sum are added at once. MXNet orders the operations by the arrays that they use.
+# and all chunks for one sum are added at once. MXNet orders the operations by the arrays that they use. Below, `1.0` is
+# chunk 0 on device 1, and `buffer 0.0.1` is where device 0 receives its chunk 0 from device 1.
 
 # %%
 for operation in operations(plan("direct", 2)):
@@ -83,7 +85,7 @@ for bucket in sync.buckets:
 #
 # 1. On k devices, how often does one number travel in the naive plan, and how often in the ring? Which of the two is
 #    faster for a vector of four bytes?
-# 2. `shared-memory` sends nothing. Where could it not run?
+# 2. With `shared-memory` devices read in each other's memory. Where could it not run?
 # 3. Give `GradientSync` the option `bucket_mb=0.1`. How many buckets are there, and why could that be better?
 #
 # Then write them yourself: exercises 1, 2 and 6 of `experiments/exercises`.

@@ -76,7 +76,10 @@ for name in ("mxdpring", "mxdp.Trainer"):
 # updates it; there `shard_optimizer=True` cuts parameters into equal shares.)
 
 # %%
-history = mxdp.train(2, 16, 0.05, 1, data="digits", kind="cpu", momentum=0.9, shard_optimizer=True)
+params = mxdp.init_lenet(scale=0.1)
+mxdp.train(2, 16, 0.02, 3, data="digits", kind="cpu", momentum=0.9, shard_optimizer=True, params=params)
+numbers = sum(param.size for param in params)
+print(f"momentum: {numbers:,} numbers; on each device in shards {-(-numbers // 2):,}, else all {numbers:,}")
 
 # %% [markdown]
 # `python -m mxdp.experiments run sharded-optimizer resnet` measures memory and time, and trains the book's network.

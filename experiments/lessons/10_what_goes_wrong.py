@@ -92,4 +92,4 @@ for normalised in SyncBatchNorm(*arrays)(shards):
 # 2. Divide by `len(shard)` in place of `len(X)`. With which batch sizes would two steps not show it?
 # 3. Replicas that begin from different seeds still learn. What is the final network then?
 #
-# Every exercise's checker compares with a serial run, and recognises these bugs: `python -m mxdp.exercises list`.
+# The exercises' checker compares each answer with a serial run, and names these bugs: `python -m mxdp.exercises list`.

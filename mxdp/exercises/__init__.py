@@ -1,14 +1,22 @@
 """Exercises that check themselves: ``python -m mxdp.exercises``.
 
-The files to fill in lie in ``experiments/exercises/``. What is checked, with what must come out, stands in
-:mod:`mxdp.exercises.exchanges`, ``steps``, ``shards`` and ``plans``: they take their answers from serial computations
-in NumPy and from mxdp's own plans, and hold no solutions.
+The files to fill in lie in ``experiments/exercises/``. Their trials are made in :mod:`mxdp.exercises.exchanges`,
+``steps``, ``shards`` and ``plans``: the expected results come from serial computations in NumPy and from mxdp's own
+plans, and no solution stands there. ``child`` runs the trials, and ``check`` watches the child.
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
 from typing import Dict
+
+from mxdp.errors import MxdpError, UsageError
+from mxdp.plans.show.files import write_beside
+
+FOLDER = Path("experiments/exercises")
 
 
 @dataclass(frozen=True)
@@ -42,3 +50,24 @@ EXERCISES: Dict[str, Exercise] = {
     )
 }
 """By the name of the function."""
+
+
+def copy(folder: Path) -> None:
+    """Write the files to fill in into ``folder``, from the clone or from what pip installed (``share/mxdp``).
+
+    Raises:
+        UsageError: one of them is there already; nothing is written.
+        MxdpError: a file can't be written, or the installation has none.
+    """
+    clone = Path(__file__).parents[2] / FOLDER
+    installed = (file for wheel in metadata.distributions(name="mxdp") for file in wheel.files or ())
+    places = clone.iterdir() if clone.is_dir() else (Path(str(file.locate())) for file in installed)
+    sources = {path.name: path for path in places if path.parent.name == FOLDER.name}
+    for exercise in EXERCISES.values():
+        if os.path.lexists(folder / exercise.file):
+            raise UsageError(f"{folder / exercise.file} is there already; name an empty folder")
+        if exercise.file not in sources:
+            raise MxdpError("this installation has no exercises' files; install mxdp again")
+    for exercise in EXERCISES.values():
+        text = sources[exercise.file].read_text(encoding="utf-8")
+        write_beside(folder / exercise.file, text.replace(f"{FOLDER}/", f"{folder}/"))

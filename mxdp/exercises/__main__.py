@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
 import time
 from pathlib import Path
-from typing import Dict, Optional, Sequence, Tuple
+from typing import Any, Dict, Optional, Sequence
 
 from rich.console import Console
 
 from mxdp.errors import MxdpError, UsageError
-from mxdp.exercises import EXERCISES
-from mxdp.exercises.check import MEGABYTES, SECONDS, SEED, Report, check
-from mxdp.exercises.words import junit, show
+from mxdp.exercises import EXERCISES, FOLDER, copy
+from mxdp.exercises.check import MEGABYTES, SECONDS, SEED, check
+from mxdp.exercises.words import junit, show, show_all
 from mxdp.plans.show.files import check_file, write_beside
 
 RIGHT, WRONG, USAGE = 0, 1, 2
 LOOK_SECONDS = 0.3
-FOLDER = Path("experiments/exercises")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -45,6 +45,8 @@ def parser() -> argparse.ArgumentParser:
         ):
             command.add_argument(option, type=type(default), default=default, help=f"{text} (default: {default:g})")
     commands.add_parser("list", help="all exercises")
+    taken = commands.add_parser("copy", help="copy the files to fill in, for who has no clone; overwrites none")
+    taken.add_argument("folder", type=Path, metavar="FOLDER")
     return top
 
 
@@ -56,22 +58,28 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
             for exercise in EXERCISES.values():
                 console.print(f"{exercise.number:>2}  {exercise.title:<26}{FOLDER / exercise.file}")
             return RIGHT
+        if options.command == "copy":
+            copy(options.folder)
+            console.print(f"Ten exercises are in {options.folder}: `python -m mxdp.exercises watch {options.folder}`")
+            return RIGHT
         if not (options.seconds > 0 and options.megabytes > 0):
             raise UsageError("--seconds and --megabytes are numbers above 0")
+        limits = options.seconds, options.megabytes, options.seed
         if options.command == "watch":
-            return watch(options, console)
+            return watch(options.path, limits, console)
         if options.junit:
             check_file(options.junit)
-        reports = [checked(existing(file), options) for file in options.files]
+        reports = [check(existing(file), *limits) for file in options.files]
         if options.json:
             print(json.dumps(reports if len(reports) > 1 else reports[0], indent=2))
+        elif len(reports) > 1:
+            show_all(reports, console)
         else:
-            for report in reports:
-                show(report, console)
+            show(reports[0], console)
         if options.junit:
             write_beside(options.junit, junit(reports))
         return RIGHT if all(report["right"] for report in reports) else WRONG
-    except MxdpError as error:
+    except (MxdpError, OSError) as error:
         print(f"mxdp: {error}", file=sys.stderr)
         return USAGE
     except KeyboardInterrupt:
@@ -79,47 +87,37 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         return WRONG
 
 
-def checked(file: Path, options: argparse.Namespace) -> Report:
-    """The file's report, within the limits of the command line."""
-    return check(file, options.seconds, options.megabytes, options.seed)
-
-
 def existing(file: Path) -> Path:
     """The file. Raises a UsageError if it can't be read."""
     if not file.is_file() or not os.access(file, os.R_OK):
-        raise UsageError(f"there is no readable file {file}; `python -m mxdp.exercises list` lists the exercises")
+        raise UsageError(
+            f"there is no readable file {file}; `python -m mxdp.exercises list` lists the exercises, and `copy FOLDER` "
+            "copies their files"
+        )
     return file
 
 
-def watch(options: argparse.Namespace, console: Console) -> int:
+def watch(path: Path, limits: Sequence[Any], console: Console) -> int:
     """Check one file at once, and any file whenever it is saved, until Ctrl-C."""
-    path: Path = options.path
-    if not path.is_dir():
-        existing(path)
-    seen: Dict[Path, Tuple[int, int]] = _stamps(path) if path.is_dir() else {}
+
+    def stamps() -> Dict[Path, int]:
+        found = {}
+        for file in sorted(path.glob("*.py")) if path.is_dir() else [path]:
+            with contextlib.suppress(OSError):  # an editor may have removed it for a moment
+                found[file] = file.stat().st_mtime_ns
+        return found
+
+    seen = stamps() if path.is_dir() else {existing(path): 0}
     console.print(f"Watching {path}: a file is checked when it is saved. Ctrl-C ends this.\n")
-    try:
+    with contextlib.suppress(KeyboardInterrupt):
         while True:
-            now = _stamps(path)
-            for file in (file for file, stamp in now.items() if seen.get(file) != stamp):
-                console.clear() if console.is_terminal else console.print()
-                show(checked(file, options), console)
-            seen.update(now)
+            for file, stamp in stamps().items():
+                if seen.get(file) != stamp:
+                    seen[file] = stamp
+                    console.clear() if console.is_terminal else console.print()
+                    show(check(file, *limits), console)
             time.sleep(LOOK_SECONDS)
-    except KeyboardInterrupt:
-        return RIGHT
-
-
-def _stamps(path: Path) -> Dict[Path, Tuple[int, int]]:
-    """When each file was written, and its size. An editor may have removed one for a moment."""
-    stamps, files = {}, sorted(path.glob("*.py")) if path.is_dir() else [path]
-    for file in files:
-        try:
-            status = file.stat()
-        except OSError:
-            continue
-        stamps[file] = (status.st_mtime_ns, status.st_size)
-    return stamps
+    return RIGHT
 
 
 if __name__ == "__main__":

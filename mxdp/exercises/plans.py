@@ -3,151 +3,134 @@
 from __future__ import annotations
 
 import random
-from typing import Any, Dict, Iterator, List, Sequence
+from itertools import product
+from typing import Any, Callable, Dict, List, Sequence
 
 import numpy as onp
 
 from mxdp.errors import plural
-from mxdp.exercises.trial import Case, Function, Record, Trial, Values, Wrong
+from mxdp.exercises.moves import Record
+from mxdp.exercises.trial import Function, Trial, Trials, Values, Wrong
 from mxdp.plans.cost.link import fit_link
 from mxdp.plans.partition import fill_buckets as filled
 from mxdp.plans.pipeline import PipelinePlan, cycles, one_f_one_b
 from mxdp.plans.pipeline import gpipe as planned_gpipe
 
-Buckets = List[List[int]]
+
+def _lists(returned: Any, what: str) -> List[List[Any]]:
+    """Raises Wrong unless a list of lists is returned."""
+    if not isinstance(returned, (list, tuple)) or not all(isinstance(part, (list, tuple)) for part in returned):
+        raise Wrong(f"It returns {returned!r:.60}: return a list of lists {what}.")
+    return [list(part) for part in returned]
 
 
-def fill_buckets(draw: random.Random) -> Iterator[Case]:
+def fill_buckets(draw: random.Random) -> Trials:
     """Which gradients travel together."""
-    for title, nbytes, room in (
-        ("5 gradients, room for 6 bytes", [6, 2, 3, 3, 1], 6),
-        ("2 that fit exactly", [2, 4], 6),
-        ("one larger than the room", [2, 9, 1], 4),
-        ("LeNet's, room for 256 KiB", [720, 80, 100000, 200, 409600, 512, 5120, 40], 262144),
-        ("no gradients", [], 6),
-    ):
-        yield [_buckets(title, nbytes, room)]
+    lenet = [720, 80, 100000, 200, 409600, 512, 5120, 40]
+    sizes = [([6, 2, 3, 3, 1], 6), ([2, 4], 6), ([2, 9, 1], 4), (lenet, 1 << 18), ([], 6)]
     others = []
     for count in (1, 2, 3, 4, 6, 8, 12, 16, 20):
-        nbytes = [draw.randint(1, 9) for _ in range(count)]
-        room = draw.randint(4, 16)
-        others.append(_buckets(f"{plural(count, 'gradient')}, room for {room} bytes", nbytes, room))
-    yield others
+        others.append(_buckets([draw.randint(1, 9) for _ in range(count)], draw.randint(4, 16)))
+    return [_buckets(*size) for size in sizes], others
 
 
-def _buckets(title: str, nbytes: Sequence[int], room: int) -> Trial:
-    backwards = list(reversed(range(len(nbytes))))
+def _buckets(nbytes: Sequence[int], room: int) -> Trial:
+    backwards = range(len(nbytes))[::-1]
 
-    def fill(numbers: Sequence[int], fits: Any, start: Sequence[List[int]] = ()) -> Buckets:
-        """``fits(bytes so far, bytes of the next)``: does the next go into the same bucket? ``start``: the buckets."""
-        buckets = list(start)
+    def fill(
+        numbers: Sequence[int] = backwards, room: float = room, counted: int = 1, empty: int = 0
+    ) -> List[List[int]]:
+        """``counted``: 0 if the next gradient doesn't count; ``empty``: so many buckets come first."""
+        buckets: List[List[int]] = [[] for _ in range(empty)]
         for number in numbers:
-            if not buckets or not fits(sum(nbytes[other] for other in buckets[-1]), nbytes[number]):
+            if not buckets or sum(nbytes[other] for other in buckets[-1]) + counted * nbytes[number] > room:
                 buckets.append([])
             buckets[-1].append(number)
         return buckets
 
-    def fits(so_far: int, more: int) -> bool:
-        return so_far + more <= room
-
+    too_full = fill(room=room - 1, counted=0)
     right = filled(nbytes, ["float32"] * len(nbytes), room)
     mistakes = {
         "The buckets are filled from the first parameter on. Backward produces the last parameter's gradient first: "
-        "fill them in that order, or the first bucket waits for the end of backward.": fill(range(len(nbytes)), fits),
+        "fill them in that order, or the first bucket waits for the end of backward.": fill(backwards[::-1]),
         "The buckets are right, and their numbers stand in the order of the parameters. Keep backward's order in a "
         "bucket, too.": [sorted(bucket) for bucket in right],
         "The last bucket is missing: it is not full when the loop ends.": right[:-1],
-        "A bucket takes one gradient too many: look whether the next one still fits before it is added.": fill(
-            backwards, lambda so_far, more: so_far < room
-        ),
-        f"Gradients that fill a bucket to exactly {room} bytes still fit: compare with <=.": fill(
-            backwards, lambda so_far, more: so_far + more < room
-        ),
+        "A bucket takes one gradient too many: look whether the next one still fits before it is added.": too_full,
+        f"Gradients that fill a bucket to exactly {room} bytes still fit: compare with <=.": fill(room=room - 1),
         "There is an empty bucket: a gradient that is larger than the room opens one of its own, but only if the "
-        "current one holds something.": fill(backwards, fits, [[]]),
+        "current one holds something.": fill(empty=1),
         "These are sizes. Return the numbers of the parameters.": [[nbytes[i] for i in bucket] for bucket in right],
     }
 
     def run(function: Function) -> Values:
-        found = function(list(nbytes), room)
-        if not isinstance(found, (list, tuple)) or not all(isinstance(bucket, (list, tuple)) for bucket in found):
-            raise Wrong(f"It returns {found!r:.60}: return a list of lists of numbers, such as [[4, 3], [2, 1], [0]].")
-        return {"buckets": [list(bucket) for bucket in found]}
+        return {"buckets": _lists(function(list(nbytes), room), "of numbers, such as [[4, 3], [2, 1], [0]]")}
 
     wrong = {text: {"buckets": buckets} for text, buckets in mistakes.items()}
+    title = f"{plural(len(nbytes), 'gradient')}, room for {room} bytes"
     return Trial(title, {"nbytes": list(nbytes), "room": room}, {"buckets": right}, run, wrong)
 
 
 IDLE = ".."
 
 
-def gpipe(draw: random.Random) -> Iterator[Case]:
+def gpipe(draw: random.Random) -> Trials:
     """Which stage works on which micro-batch in each cycle."""
-    for stages, micro_batches in ((1, 2), (2, 2), (3, 4), (4, 2)):
-        yield [_gpipe(stages, micro_batches)]
-    yield [_gpipe(stages, draw.randint(1, 9)) for stages in (1, 2, 3, 4, 5, 6, 7, 8)] + [_gpipe(5, 1), _gpipe(2, 12)]
+    chosen = [_gpipe(*sizes) for sizes in ((1, 2), (2, 2), (3, 4), (4, 2))]
+    return chosen, [*(_gpipe(stages, draw.randint(1, 9)) for stages in range(1, 9)), _gpipe(5, 1), _gpipe(2, 12)]
 
 
 def _staircase(plan: PipelinePlan) -> List[List[str]]:
-    return [[str(task or IDLE) for task in own] for own in zip(*cycles(plan))]
+    return [[str(task or IDLE) for task in row] for row in zip(*cycles(plan))]
 
 
 def _rows(rows: Sequence[Sequence[str]]) -> Values:
-    length = max((place + 1 for row in rows for place, cell in enumerate(row) if cell != IDLE), default=0)
-    return {
-        f"stage {stage}": " ".join([*row[:length], *[IDLE] * (length - len(row))]) for stage, row in enumerate(rows)
-    }
+    """A line for each stage, without the cycles at the end in which all are idle."""
+    lines = [[cell or IDLE for cell in row] for row in rows]
+    length = max((place + 1 for line in lines for place, cell in enumerate(line) if cell != IDLE), default=0)
+    return {f"stage {k}": " ".join([*line[:length], *[IDLE] * (length - len(line))]) for k, line in enumerate(lines)}
 
 
 def _wrong_schedules(plan: PipelinePlan) -> Dict[str, Values]:
     """What the usual mistakes give, by their hints."""
     stages, micro_batches = plan.stages, plan.micro_batches
-    right, forward = _staircase(plan), micro_batches + stages - 1
+    forward = micro_batches + stages - 1
 
-    def padded(own: Sequence[str], before: int, length: int) -> List[str]:
-        return [*[IDLE] * before, *own, *[IDLE] * (length - before - len(own))]
+    def rows(forwards: Callable[[int, int], int], backwards: Callable[[int, int], int]) -> Values:
+        """``forwards(stage, micro-batch)`` is the cycle of the forward pass."""
+        cells = [[IDLE] * (2 * stages * micro_batches) for _ in range(stages)]
+        for stage, number in product(range(stages), range(micro_batches)):
+            cells[stage][forwards(stage, number)] = f"F{number}"
+            cells[stage][backwards(stage, number)] = f"B{number}"
+        return _rows(cells)
 
-    forwards, backwards = ([f"{kind}{number}" for number in range(micro_batches)] for kind in "FB")
-    straight = [
-        padded(forwards, stage, forward) + padded(backwards, stages - 1 - stage, forward) for stage in range(stages)
-    ]
-    one_at_a_time = [
-        [
-            cell
-            for number in range(micro_batches)
-            for cell in padded([f"F{number}"], stage, stages) + padded([f"B{number}"], stages - 1 - stage, stages)
-        ]
-        for stage in range(stages)
-    ]
     return {
         "The backward passes come in the order of the forward passes. In GPipe the last micro-batch goes back first: "
-        "its activations are the newest.": _rows(straight),
+        "its activations are the newest.": rows(lambda s, m: s + m, lambda s, m: forward + stages - 1 - s + m),
         "All stages work at the same time. A stage has to wait until the stage before it has passed the micro-batch "
-        "on.": _rows([[str(task) for task in own] for own in plan.tasks]),
+        "on.": rows(lambda s, m: m, lambda s, m: 2 * micro_batches - 1 - m),
         "That is 1F1B, which goes back as soon as it can. GPipe makes all forward passes first.": _rows(
             _staircase(one_f_one_b(stages, micro_batches))
         ),
         "Each micro-batch goes through all stages and back before the next one starts: one stage works at a time. Let "
-        "the next micro-batch follow in the next cycle.": _rows(one_at_a_time),
-        "The forward passes are right, and there are no backward passes.": _rows([row[:forward] for row in right]),
+        "the next micro-batch follow in the next cycle.": rows(
+            lambda s, m: 2 * stages * m + s, lambda s, m: 2 * stages * (m + 1) - 1 - s
+        ),
+        "The forward passes are right, and there are no backward passes.": _rows(
+            [row[:forward] for row in _staircase(plan)]
+        ),
     }
 
 
 def _gpipe(stages: int, micro_batches: int) -> Trial:
     plan = planned_gpipe(stages, micro_batches)
-    right = _staircase(plan)
-    forward = micro_batches + stages - 1
-
-    mistakes = _wrong_schedules(plan)
-    longest = 0
+    enough, longest = 2 * (micro_batches + stages - 1), 0
 
     def run(function: Function) -> Values:
         nonlocal longest
-        found = function(stages, micro_batches)
-        if not isinstance(found, (list, tuple)) or not all(isinstance(row, (list, tuple)) for row in found):
-            raise Wrong(f"It returns {found!r:.60}: return a list with a list of words for each stage.")
-        longest = max(map(len, found), default=0)
-        return _rows([[str(cell).strip() or IDLE if cell is not None else IDLE for cell in row] for row in found])
+        rows = _lists(function(stages, micro_batches), "of words, one for each stage")
+        longest = max(map(len, rows), default=0)
+        return _rows([["" if cell is None else str(cell).strip() for cell in row] for row in rows])
 
     def hint(got: Values) -> str:
         """The first task that runs before what it needs."""
@@ -165,21 +148,23 @@ def _gpipe(stages: int, micro_batches: int) -> Trial:
         return "No task runs too early; look for one that is missing, is there twice, or could run in an earlier cycle."
 
     def judge(_: Record) -> str:
-        return f"But the rows have {longest} cycles, and {2 * forward} are enough." if longest > 2 * forward else ""
+        return f"But the rows have {longest} cycles, and {enough} are enough." if longest > enough else ""
 
     given = {"stages": stages, "micro_batches": micro_batches}
     title = f"{plural(stages, 'stage')}, {plural(micro_batches, 'micro-batch')}"
-    return Trial(title, given, _rows(right), run, mistakes, hint, judge=judge)
+    return Trial(title, given, _rows(_staircase(plan)), run, _wrong_schedules(plan), hint, judge=judge)
 
 
-def fit_alpha_beta(draw: random.Random) -> Iterator[Case]:
+def fit_alpha_beta(draw: random.Random) -> Trials:
     """A line through measured times."""
     sizes = [4, 4096, 65536, 1048576]
     exact = [1e-5 + 2e-10 * size for size in sizes]
     noisy = [seconds * factor for seconds, factor in zip(exact, (1.1, 0.9, 1.2, 1.3))]
-    yield [_fit("times on a line", sizes, exact)]
-    yield [_fit("two sizes", sizes[::3], exact[::3])]
-    yield [_fit("times with noise: the small messages count as much as the large", sizes, noisy)]
+    chosen = [
+        _fit("times on a line", sizes, exact),
+        _fit("two sizes", sizes[::3], exact[::3]),
+        _fit("times with noise: the small messages count as much as the large", sizes, noisy),
+    ]
     others = []
     for count in (2, 3, 4, 6, 8, 12):
         sizes = [4, 1 << 24, *draw.sample([0, *(2**power for power in range(3, 24))], count - 2)]
@@ -187,7 +172,7 @@ def fit_alpha_beta(draw: random.Random) -> Iterator[Case]:
         alpha, beta = draw.randint(1, 9) * 1e-5, draw.randint(1, 9) * 1e-10
         times = [(alpha + beta * size) * draw.uniform(0.9, 1.1) for size in sizes]
         others.append(_fit(f"{count} sizes in any order, times with noise", sizes, times))
-    yield others
+    return chosen, others
 
 
 def _fit(title: str, nbytes: Sequence[int], seconds: Sequence[float]) -> Trial:

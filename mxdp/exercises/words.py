@@ -1,13 +1,14 @@
-"""A report of a check in words for the terminal, and as a JUnit file."""
+"""Reports of checks in words for the terminal, and as a JUnit file."""
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, List, Sequence
+from typing import Any, Dict, Iterator, Sequence
 from xml.etree import ElementTree
 
 from rich.console import Console
 from rich.text import Text
 
+from mxdp.errors import plural
 from mxdp.exercises import EXERCISES
 from mxdp.exercises.check import Report
 
@@ -16,13 +17,15 @@ BAR = 20
 
 LAST_LINES = 10
 STYLES = {"right": "green", "wrong": "bold red", "not tried": "dim"}
+KINDS = {"wrong": ("failures", "failure"), "error": ("errors", "error"), "not tried": ("skipped", "skipped")}
+"""JUnit's words for the states: the suite's count, and the test's part."""
 
 
 def show(report: Report, console: Console) -> None:
     """Print what is right, the first case that is wrong, and a hint."""
 
-    def say(text: str = "", style: str = "") -> None:
-        console.print(Text(text, style), soft_wrap=bool(text) and text[0] == " ")
+    def say(text: str = "") -> None:
+        console.print(Text(text), soft_wrap=text.startswith(" "))
 
     if report["problem"]:
         say(f"{report['file']}: {report['problem']}")
@@ -34,16 +37,15 @@ def show(report: Report, console: Console) -> None:
         say()
         if wrong:
             say(f"{wrong['title'][0].upper()}{wrong['title'][1:]}: {wrong['problem']}")
-        parts = [table(wrong), drawing(wrong)] if wrong and "yours" in wrong else []
-        if not wrong:
-            parts = [drawing(max(exercise["cases"], key=lambda case: len(case.get("planned") or [])))]
-        for lines in filter(None, map(list, parts)):
+        drawn = wrong or max(exercise["cases"], key=lambda case: len(case.get("planned") or []))
+        for lines in (list(table(drawn)) if wrong else [], list(drawing(drawn))):
             for line in lines:
                 say(line)
-            say()
-        if not wrong:
-            say(_next(exercise["number"]))
-        elif wrong.get("hint"):
+            if lines:
+                say()
+        if exercise["right"]:
+            say(f"All cases are right.{_next(exercise['number'])}")
+        if wrong and wrong.get("hint"):
             console.print(Text.assemble(("Hint: ", "bold"), wrong["hint"]))
     printed = report["printed"].rstrip().splitlines()
     if printed:
@@ -53,64 +55,70 @@ def show(report: Report, console: Console) -> None:
             say(f"  {line}")
 
 
+def show_all(reports: Sequence[Report], console: Console) -> None:
+    """The reports of several files, each under its path, and a closing summary."""
+    closing = []
+    for report in reports:
+        console.print(Text(f"=== {report['file']} ===", "bold"), soft_wrap=True)
+        show(report, console)
+        console.print()
+        states = [case["state"] for exercise in report["exercises"] for case in exercise["cases"]]
+        state = "right" if report["right"] else "wrong"
+        words = report["problem"] or f"{states.count('right')} of {plural(len(states), 'case')}"
+        closing.append(Text.assemble("  ", (f"{state:<7}", STYLES[state]), f"{report['file']}: {words}"))
+    console.print(f"{sum(report['right'] for report in reports)} of {len(reports)} files are right:")
+    for line in closing:
+        console.print(line, soft_wrap=True)
+
+
 def _next(number: int) -> str:
-    following = next((each for each in EXERCISES.values() if each.number == number + 1), None)
-    return f"All cases are right. Next: {following.title}, {following.file}" if following else "All cases are right."
+    following = [exercise for exercise in EXERCISES.values() if exercise.number == number + 1]
+    return f" Next: {following[0].title}, {following[0].file}" if following else ""
 
 
 def table(case: Dict[str, Any]) -> Iterator[str]:
     """What is given, what must come out, what came out."""
-    width = max(len(label) for part in ("given", "expected", "yours") for label, _ in case[part])
-    expected = dict(map(tuple, case["expected"]))
-    for part in ("given", "expected", "yours"):
+    parts = [part for part in ("given", "expected", "yours") if "yours" in case]
+    width = max((len(label) for part in parts for label, _ in case[part]), default=0)
+    for part in parts:
         for place, (label, text) in enumerate(case[part]):
-            first, *others = text.splitlines() or [""]
-            mark = "  <- differs" if part == "yours" and expected.get(label) != text else ""
-            yield f"  {part if place == 0 else '':<10}{label:<{width}}  {first}{'' if others else mark}"
-            for number, line in enumerate(others, 1):
-                yield f"  {'':<10}{'':<{width}}  {line}{mark if number == len(others) else ''}"
+            mark = "  <- differs" if part == "yours" and [label, text] not in map(list, case["expected"]) else ""
+            lines = text.splitlines() or [""]
+            lines[-1] += mark
+            heads = [f"{part if place == 0 else '':<10}{label:<{width}}", *[" " * (10 + width)] * (len(lines) - 1)]
+            yield from (f"  {head}  {line}" for head, line in zip(heads, lines))
 
 
 def drawing(case: Dict[str, Any]) -> Iterator[str]:
     """What went from device to device, beside the plan, as arrows."""
     moved, planned = ({(a, b): n for a, b, n in case.get(part) or []} for part in ("moved", "planned"))
-    if not planned and not moved:
-        return
-    most = max([*moved.values(), *planned.values()])
+    most = max([*moved.values(), *planned.values()], default=0)
 
     def arrow(numbers: int) -> str:
         return f"{'=' * max(1, BAR * numbers // most - 1)}> {numbers}" if numbers else "-"
 
-    yield f"  {'numbers that travel':<22}{'by your code':<{BAR + 9}}by the plan"
+    if most:
+        yield f"  {'numbers that travel':<22}{'by your code':<{BAR + 9}}by the plan"
     for pair in sorted({*moved, *planned}):
         label = f"cpu({pair[0]}) to cpu({pair[1]})"
         yield f"  {label:<22}{arrow(moved.get(pair, 0)):<{BAR + 9}}{arrow(planned.get(pair, 0))}"
 
 
 def junit(reports: Sequence[Report]) -> str:
-    """One suite an exercise, one test a case; a file that can't be checked is a suite with one error."""
+    """One suite a file, named by its path, and one test a case; a file that can't be checked has one error."""
     top = ElementTree.Element("testsuites")
     for report in reports:
-        for exercise in report["exercises"]:
-            suite = _suite(top, exercise["function"], exercise["cases"])
-            for case in exercise["cases"]:
-                test = ElementTree.SubElement(suite, "testcase", classname=exercise["function"], name=case["title"])
-                if case["state"] == "wrong":
-                    lines = list(table(case)) if "yours" in case else []
-                    message = f"{case['problem']} {case.get('hint', '')}".strip()
-                    ElementTree.SubElement(test, "failure", message=message).text = "\n".join(lines)
-                elif case["state"] == "not tried":
-                    ElementTree.SubElement(test, "skipped")
+        tests = [(exercise["function"], case) for exercise in report["exercises"] for case in exercise["cases"]]
         if report["problem"]:
-            suite = _suite(top, report["file"], [{"state": "error"}])
-            test = ElementTree.SubElement(suite, "testcase", classname=report["file"], name="the file")
-            ElementTree.SubElement(test, "error", message=report["problem"])
+            tests.append(("file", dict(title="the file can be checked", state="error", problem=report["problem"])))
+        states = [case["state"] for _, case in tests]
+        counts: Any = {name: str(states.count(state)) for state, (name, _) in KINDS.items()}
+        suite = ElementTree.SubElement(top, "testsuite", name=report["file"], tests=str(len(tests)), **counts)
+        for function, case in tests:
+            attributes = dict(classname=function, name=case["title"], file=report["file"])
+            test = ElementTree.SubElement(suite, "testcase", attributes)
+            if case["state"] in KINDS:
+                message = f"{case.get('problem', 'not tried')} {case.get('hint', '')}".strip()
+                part = ElementTree.SubElement(test, KINDS[case["state"]][1], message=message)
+                part.text = "\n".join(table(case))
     return ElementTree.tostring(top, encoding="unicode", xml_declaration=True)
-
-
-def _suite(top: Any, name: str, cases: List[Dict[str, Any]]) -> Any:
-    counts: Any = {
-        field: str(sum(case["state"] == state for case in cases))
-        for field, state in (("failures", "wrong"), ("errors", "error"), ("skipped", "not tried"))
-    }
-    return ElementTree.SubElement(top, "testsuite", name=name, tests=str(len(cases)), **counts)

@@ -136,14 +136,14 @@ def _list(as_json: bool) -> int:
         seconds[question.name] = {preset: one[preset] and round(one[preset] * counts[preset], 1) for preset in COMMON}
     answers = {question.name: known["answers"].get(question.name) for question in questions}
     if as_json:
-        found = [
+        listed = [
             dict(
                 name=question.name, question=question.question, source=question.SOURCE, tour=question.TOUR,
                 seconds=seconds[question.name], answer=answers[question.name],
             )
             for question in questions
         ]  # fmt: skip
-        print(json.dumps(found, indent=2))
+        print(json.dumps(listed, indent=2))
         return OK
     from rich.console import Console
     from rich.table import Table
@@ -214,7 +214,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.stale:
         if not options.out:
             raise UsageError("--stale compares results with today's code; name their folder with --out DIR")
-        due = {each.name: why for each in questions if (why := result.due(each.name, preset, options.out))}
+        due = {question.name: why for question in questions if (why := result.due(question.name, preset, options.out))}
         for name, why in due.items():
             print(f"{name}: {why}", file=sys.stderr)
         if not due:

@@ -1,14 +1,17 @@
-"""Copies between devices, timed and compared."""
+"""Copies between devices, timed and compared; and the speeds of the machine."""
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Iterator, Sequence, Tuple
 
 from mxdp.backend import Device, HostArray, mx
+from mxdp.collectives.calibration import calibrate
 from mxdp.engine import prepare
 from mxdp.experiments.devices import timed
 from mxdp.experiments.oracle import whole_numbers
 from mxdp.plans.cost.link import Link, fit_link
+from mxdp.plans.cost.machine import Machine
 
 FEWEST, MOST, ENOUGH = 2, 200, 1 << 25
 """Copies in one measurement: enough to move ``ENOUGH`` bytes, within these limits."""
@@ -59,3 +62,9 @@ def measured_link(source: Device, target: Device, nbytes: int, seed: int) -> Lin
     """The link from ``source`` to ``target``, for messages of up to ``nbytes`` bytes (at least 8). Waits."""
     sizes = sorted({4, *(max(4, nbytes // part // 4 * 4) for part in PARTS)})
     return fit_link([(each, Copies([(source, target)], each, seed).seconds()) for each in sizes])
+
+
+@lru_cache(maxsize=None)
+def calibrated(devices: Tuple[Device, ...]) -> Machine:
+    """The machine's speeds, measured once in this process, for all cases. Waits."""
+    return calibrate(devices)

@@ -16,7 +16,7 @@ import numpy as onp
 
 import mxdp
 from mxdp import process
-from mxdp.backend import Batch, Device, HostArray, NDArray, autograd, gluon, mx, np, npx
+from mxdp.backend import Batch, Device, HostArray, NDArray, autograd, gluon, mx, np, npx, upload
 from mxdp.collectives import GradientSync
 from mxdp.scratch import cross_entropy, get_params, init_lenet, lenet, split_batch
 from mxdp.training import TrainStep
@@ -68,9 +68,9 @@ class Gluon:
         for device in devices:
             net(np.zeros((1, 1, 28, 28), ctx=device))
         npx.waitall()  # a pass that is still running may change the layout of its weights while they are read
-        self.params = [param for param in net.collect_params().values() if param.grad_req != "null"]
-        self.trainer = trainer(net.collect_params())
-        self.replicas: List[Sequence[NDArray]] = [[param.data(device) for param in self.params] for device in devices]
+        params = net.collect_params()
+        self.trainer, trained = trainer(params), [param for param in params.values() if param.grad_req != "null"]
+        self.replicas: List[Sequence[NDArray]] = [[param.data(device) for param in trained] for device in devices]
 
     def backward(self, X: Batch, y: Batch) -> None:
         """The gradients of each device's shard. Doesn't wait."""
@@ -115,6 +115,20 @@ def seconds_a_step(model: Any, batch: Sequence[HostArray], steps: int) -> Tuple[
     python = time.thread_time() - python
     npx.waitall()
     return (time.perf_counter() - started) / steps, python / steps
+
+
+def serial_gradients(model: Any, X: HostArray, y: HostArray, shards: int, coarse: Any = lambda grad: grad) -> List[Any]:
+    """For an oracle: the gradients of a batch's shards, one by one on the first device of ``model``, added up on the
+    host in float64. (A batch normalisation takes its means over a shard, so the whole batch would differ.) ``coarse``:
+    what becomes of a shard's gradient first. Waits."""
+    params = model.replicas[0]
+    total: List[Any] = [0.0] * len(params)
+    for shard in zip(onp.array_split(X, shards), onp.array_split(y, shards)):
+        with autograd.record():
+            loss = model.loss(*[upload(array, params[0].ctx) for array in shard])
+        loss.backward()
+        total = [part + coarse(param.grad).asnumpy().astype("float64") for part, param in zip(total, params)]
+    return total
 
 
 def begin_anywhere(device: Device, random: Random) -> None:

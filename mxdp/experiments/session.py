@@ -42,8 +42,8 @@ def ask(
         with View() as view:
             view.say(provenance.busy_now())
             # A problem with the data must show before anything is measured.
-            for own in settings.values():
-                find_data(own, view)
+            for chosen in settings.values():
+                find_data(chosen, view)
             for question in questions:
                 try:
                     seconds = about_seconds(question.name, preset, settings[question.name]["processes"])
@@ -123,10 +123,10 @@ def find_data(s: Settings, view: View) -> None:
     if "data" not in s:
         return
     try:
-        found = datasets.load(s["data"], s["data_dir"], s["seed"], view.say, view.progress)
+        data = datasets.load(s["data"], s["data_dir"], s["seed"], view.say, view.progress)
     except ValueError as error:
         raise UsageError(str(error)) from error
-    s["data"] = found.name
+    s["data"] = data.name
 
 
 def _complain(sentence: str) -> bool:

@@ -1,4 +1,5 @@
-"""Reads ``refused.txt`` and ``accepted.txt``: bodies of functions, or changes (``>`` becomes ``<``) of the solution."""
+"""Reads ``mistakes.txt``, ``refused.txt`` and ``accepted.txt``: bodies of functions, or changes of the solution, in
+which lines with ``>`` become the lines with ``<`` below them."""
 
 from __future__ import annotations
 
@@ -11,12 +12,15 @@ from solutions import SOLUTIONS
 
 def judged(file: str) -> List[Tuple[str, str, str, str]]:
     """The exercise, what is done, words of the checker's answer, the function's body."""
-    found = []
+    answers = []
     for part in (Path(__file__).parent / file).read_text().split("\n# ")[1:]:
-        head, text = part.split("\n", 1)
+        head, body = f"{part}\n".split("\n", 1)
         name, what, words = re.fullmatch(r"(\w+): (.*?)(?: \(([^()]{12,})\))?", head).groups()  # type: ignore[union-attr]
-        lines = text.rstrip("\n").splitlines()
-        old, new = ["\n".join(" " + line[1:] for line in lines if line[0] == mark) for mark in "><"]
-        assert old in SOLUTIONS[name], (name, what)
-        found.append((name, what, words or "", SOLUTIONS[name].replace(old, new) if old else text))
-    return found
+        hunks = re.findall(r"((?:^>.*\n)+)((?:^<.*\n)*)", body, re.MULTILINE)
+        body = SOLUTIONS[name] if hunks else body
+        for hunk in hunks:
+            old, new = (re.sub("^[<>]", " ", lines, flags=re.MULTILINE) for lines in hunk)
+            assert old in body, (name, what)
+            body = body.replace(old, new)
+        answers.append((name, what, words or "", body))
+    return answers

@@ -9,30 +9,25 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Dict
 from xml.etree import ElementTree
 
 import psutil
 import pytest
-from solutions import SOLUTIONS, changed
+from solutions import SOLUTIONS
 
-from mxdp.exercises.__main__ import main, parser
+from mxdp.exercises import EXERCISES, FOLDER
+from mxdp.exercises.__main__ import main
 from mxdp.exercises.check import check
 from mxdp.exercises.child import cases
 
 FIRST = """import os, sys, time, ctypes
 
-def scribble(text):
-    for channel in range(3, 30):
-        try:
-            os.write(channel, text)
-        except OSError:
-            pass
-
 def fill_buckets(nbytes, room):
 """
 LINE = FIRST.count("\n") + 1
-MOST_SECONDS = 60
+ROOT = Path(__file__).parents[2]
 
 
 def file_of(folder: Path, text: str) -> Path:
@@ -54,14 +49,9 @@ IN_THE_FUNCTION = {
     "while True: print('x' * 1000)": "It prints more than 1 MB",
     "kept = [bytearray(10**8) for _ in range(9)] + [time.sleep(9)]": "It takes more than 700 MB of memory",
     "os.remove(__file__)": "is gone: the code in it deleted or moved it",
-    "os.closerange(3, 100)": "It closes file descriptors",
-    "scribble(b'x')": "It writes to a file descriptor that is not its own",
-    "scribble(b'[1]\\n')": "It writes to a file descriptor that is not its own",
-    "scribble(b'\\n')": "It writes to a file descriptor that is not its own",
-    """scribble(b'{"done": true}\\n')""": "It writes to a file descriptor that is not its own",
-    "while True: scribble(b'x' * 4000)": "It writes to a file descriptor that is not its own",
     "raise KeyboardInterrupt": f"Line {LINE} (raise KeyboardInterrupt) raises KeyboardInterrupt",
     "return 1 / 0": f"Line {LINE} (return 1 / 0) raises ZeroDivisionError: division by zero",
+    "from mxdp.backend import np; np.ones(3) + np.ones(4)": "raises MXNetError: Check failed: l == 1",
     "return input()": "raises EOFError",
     "fill_buckets(nbytes, room)": "raises RecursionError",
     "return 3": "It returns 3: return a list of lists of numbers",
@@ -76,13 +66,12 @@ IN_THE_FILE = {
     "import nothing_like_it": "Line 1 (import nothing_like_it) raises ModuleNotFoundError",
     "from mxdp.scratch import naive_allreduce": "It defines none of the functions that can be checked",
     solved("fill_buckets") + "import os; os.remove(__file__)": "is gone: the code in it deleted or moved it",
-    FIRST.partition("def fill")[0] + "scribble(b'x')\n" + solved("fill_buckets"): "It writes to a file descriptor",
 }
 
 
 @pytest.mark.parametrize("text", IN_THE_FILE)
 def test_whatever_a_file_does_ends_in_one_sentence(tmp_path, text):
-    report = check(file_of(tmp_path, text), seconds=2, megabytes=700)
+    report = check(file_of(tmp_path, text), seconds=2 if "True" in text else 30, megabytes=700)
     assert not report["right"]
     cases = [case for exercise in report["exercises"] for case in exercise["cases"] if case["state"] == "wrong"]
     problem = report["problem"] or cases[0]["problem"]
@@ -94,6 +83,32 @@ def test_bytes_that_are_no_text_are_a_sentence(tmp_path):
     file = tmp_path / "student.py"
     file.write_bytes(b"x = '\xff'\n")
     assert "raises" in check(file)["problem"] or "no Python" in check(file)["problem"]
+
+
+@pytest.mark.parametrize(("body", "right"), [(SOLUTIONS["fill_buckets"], True), ("\n    return []\n", False)])
+def test_no_file_descriptor_leads_to_the_answers(tmp_path, body, right):
+    scribble = """import os
+def scribble():
+    for descriptor in range(3, 30):
+        for text in (b"x", b'{"done": true}\\n'):
+            try:
+                os.write(descriptor, text)
+            except OSError:
+                pass
+    os.closerange(3, 100)
+"""
+    file = file_of(tmp_path, f"{scribble}scribble()\ndef fill_buckets(nbytes, room):\n    scribble(){body}")
+    report = check(file)
+    assert (report["right"], report["problem"]) == (right, "")
+
+
+@pytest.mark.parametrize("line", ["raise ValueError(text)", "print(text)", "return [[text]]"])
+def test_signs_that_are_no_text_break_no_report(tmp_path, capsys, line):
+    xml = tmp_path / "out.xml"
+    file = file_of(tmp_path, f"""def fill_buckets(nbytes, room):\n    text = "\\ud800\\x1b[31m\\x00"\n    {line}\n""")
+    assert main(["check", str(file), "--junit", str(xml)]) == 1
+    assert "\x1b" not in capsys.readouterr().out
+    ElementTree.parse(xml)
 
 
 def test_nothing_is_left_behind(tmp_path):
@@ -115,26 +130,11 @@ def test_the_parent_reads_no_file_and_keeps_the_end_of_what_is_printed(tmp_path)
     assert int(pid) != os.getpid()
 
 
-@pytest.mark.parametrize("command", ["check", "watch"])
-def test_every_option_arrives(command, tmp_path, monkeypatch):
-    commands = next(action for action in parser()._actions if action.dest == "command").choices
-    options = [action.option_strings[0] for action in commands[command]._actions if action.type in (int, float)]
-    words = [word for value, option in enumerate(options, 3) for word in (option, str(value))]
-    calls = []
-
-    def spy(*given):
-        calls.append(given)
-        raise KeyboardInterrupt
-
-    file = file_of(tmp_path, "")
-    monkeypatch.setattr("mxdp.exercises.__main__.check", spy)
-    main([command, str(file), *words])
-    assert calls == [(file, *range(3, 3 + len(options)))]
-
-
 def test_another_seed_gives_other_sizes():
-    titles = [[trial.title for case in cases("ring_allreduce", seed) for trial in case] for seed in (0, 0, 1)]
-    assert titles[0] == titles[1] != titles[2]
+    sizes = [
+        [str(trial.given) for case in cases("ring_allreduce", seed).values() for trial in case] for seed in (0, 0, 1)
+    ]
+    assert sizes[0] == sizes[1] != sizes[2]
 
 
 def test_a_junit_file_stays_if_the_new_one_cannot_be_written(tmp_path, monkeypatch, capsys):
@@ -163,35 +163,71 @@ def test_several_functions_of_one_file_are_all_checked(tmp_path, capsys):
     assert "still fit: compare with" in out
 
 
-def run(*arguments: Any, **more: Any) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "mxdp.exercises", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=MOST_SECONDS, **more)
+def test_what_was_not_tried_is_not_right(tmp_path, capsys):
+    text = "import os\ndef naive_allreduce(data):\n    os.abort()\n" + solved("fill_buckets")
+    assert main(["check", str(file_of(tmp_path, text))]) == 1
+    out = capsys.readouterr().out
+    assert out.count("not tried") == 4 + 6
+    assert "All cases are right" not in out
 
 
-def test_json_exit_status_and_junit(tmp_path):
-    good = tmp_path / "good.py"
-    good.write_text(solved("naive_allreduce"))
-    bad = tmp_path / "bad.py"
-    bad.write_text(
-        "from mxdp.backend import np\ndef naive_allreduce(data):"
-        + changed("naive_allreduce", [("total.copyto(x)", "pass")])
-    )
-    broken = file_of(tmp_path, "def")
-    ended = run("check", good, "--json")
-    assert (ended.returncode, ended.stderr) == (0, "")
-    report: Dict[str, Any] = json.loads(ended.stdout)
-    assert report["right"]
-    assert {case["state"] for case in report["exercises"][0]["cases"]} == {"right"}
-    ended = run("check", good, bad, broken, "--json", "--junit", tmp_path / "out.xml")
-    assert ended.returncode == 1
-    assert [each["right"] for each in json.loads(ended.stdout)] == [True, False, False]
-    suites = ElementTree.parse(tmp_path / "out.xml").getroot().findall("testsuite")
-    assert [suite.get("failures") for suite in suites] == ["0", "4", "0"]
-    assert [suite.get("errors") for suite in suites] == ["0", "0", "1"]
+def test_several_files_can_be_told_apart(tmp_path, capsys):
+    files, xml = [tmp_path / student / "06_fill_buckets.py" for student in ("ann", "bob", "eve")], tmp_path / "out.xml"
+    right = solved("fill_buckets")
+    for file, text in zip(files, (right, right.replace("> room", ">= room"), "def")):
+        file.parent.mkdir()
+        file.write_text(text)
+    assert main(["check", *map(str, files), "--junit", str(xml)]) == 1
+    out = capsys.readouterr().out
+    assert re.findall("^=== (.*) ===$", out, re.MULTILINE) == [*map(str, files)]
+    closing = out.partition("1 of 3 files are right:")[2]
+    for state, file, words in zip(("right", "wrong", "wrong"), files, ("6 of 6 cases", "4 of 6 cases", "Line 1 is no")):
+        assert f"  {state}  {file}: {words}" in closing
+    suites = ElementTree.parse(xml).getroot().findall("testsuite")
+    assert [suite.get("name") for suite in suites] == [*map(str, files)]
+    counts = [[suite.get(name) for name in ("tests", "failures", "errors")] for suite in suites]
+    assert counts == [["6", "0", "0"], ["6", "2", "0"], ["1", "0", "1"]]
     failure = suites[1].find("testcase/failure")
     assert failure is not None
-    assert "Send the sum back" in failure.get("message", "")
+    assert "compare with <=" in failure.get("message", "")
     assert "yours" in (failure.text or "")
+
+
+def test_json_and_exit_status(tmp_path, capsys):
+    good, bad = tmp_path / "good.py", file_of(tmp_path, "def")
+    good.write_text(solved("fill_buckets"))
+    assert main(["check", str(good), "--json"]) == 0
+    report: Dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert report["right"]
+    assert {case["state"] for case in report["exercises"][0]["cases"]} == {"right"}
+    assert main(["check", str(good), str(bad), "--json"]) == 1
+    assert [report["right"] for report in json.loads(capsys.readouterr().out)] == [True, False]
+
+
+def test_copy_writes_all_files_and_overwrites_none(tmp_path, capsys):
+    folder = tmp_path / "new" / "mine"
+    assert main(["copy", str(folder)]) == 0
+    assert sorted(file.name for file in folder.iterdir()) == sorted(exercise.file for exercise in EXERCISES.values())
+    assert f"check {folder}/03_split_and_load.py" in (folder / "03_split_and_load.py").read_text()
+    for file in [*folder.iterdir()][1:]:
+        file.unlink()
+    (kept,) = folder.iterdir()
+    kept.write_text("mine")
+    assert main(["copy", str(folder)]) == 2
+    assert f"{kept} is there already" in capsys.readouterr().err
+    assert [file.read_text() for file in folder.iterdir()] == ["mine"]
+
+
+def test_copy_finds_what_a_wheel_has_installed(tmp_path, monkeypatch):
+    installed = [FOLDER / exercise.file for exercise in EXERCISES.values()]
+    wheel = SimpleNamespace(files=[SimpleNamespace(locate=lambda file=file: ROOT / file) for file in installed])
+    monkeypatch.setattr(
+        "mxdp.exercises.__file__", str(tmp_path / "site-packages" / "mxdp" / "exercises" / "__init__.py")
+    )
+    monkeypatch.setattr("mxdp.exercises.metadata.distributions", lambda name: [wheel])
+    assert main(["copy", str(tmp_path / "mine")]) == 0
+    wheel.files = None
+    assert main(["copy", str(tmp_path / "more")]) == 2
 
 
 @pytest.mark.parametrize(
@@ -210,10 +246,12 @@ def test_wrong_usage(arguments, words, capsys):
 
 def test_the_page_shows_what_is_printed(tmp_path):
     file = tmp_path / "student.py"
-    file.write_text("def naive_allreduce(data):" + changed("naive_allreduce", [("total.copyto(x)", "pass")]))
-    page = (Path(__file__).parents[2] / "docs" / "exercises.md").read_text()
-    printed = run("check", file, env={**os.environ, "COLUMNS": "80"}).stdout
-    assert "```text\n" + re.sub(" +$", "", printed, flags=re.MULTILINE) + "```" in page
+    file.write_text("def naive_allreduce(data):" + SOLUTIONS["naive_allreduce"].replace("total.copyto(x)", "pass"))
+    page = (ROOT / "docs" / "exercises.md").read_text()
+    command = [sys.executable, "-m", "mxdp.exercises", "check", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env={**os.environ, "COLUMNS": "80"})
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "```text\n" + re.sub(" +$", "", done.stdout, flags=re.MULTILINE) + "```" in page
 
 
 def test_watch_checks_at_each_save(tmp_path):

@@ -10,7 +10,7 @@ from mxdp.collectives import AllReduce
 from mxdp.collectives.tuning import choose
 from mxdp.experiments.allreduce import allreduce
 from mxdp.experiments.allreduce.allreduce import NAMES
-from mxdp.experiments.allreduce.common import STORES
+from mxdp.experiments.allreduce.arrays import STORES
 from mxdp.experiments.lab import Number, Row, Told
 from mxdp.experiments.lab.module import find
 from mxdp.experiments.oracle import count
@@ -19,11 +19,6 @@ from mxdp.plans.cost.machine import CPU
 
 S = little(find("allreduce"), devices=[2, 3], kind="cpu", sizes=[4, 1 << 20])
 CASES = {case.label: case for case in allreduce.cases(S)}
-
-
-@pytest.mark.parametrize("label", [label for label in CASES if label.startswith("3 arrays of 1 MiB,")])
-def test_the_oracle_compares_every_element_of_every_replica(label):
-    assert count(allreduce.oracle(CASES[label], S)) == (3 << 18, 0)
 
 
 def test_the_oracle_catches_a_device_that_is_left_out(monkeypatch):
@@ -35,24 +30,21 @@ def test_the_oracle_catches_a_device_that_is_left_out(monkeypatch):
     assert count(allreduce.oracle(CASES["3 arrays of 1 MiB, ring"], S)) == (3 << 18, 3 << 18)
 
 
-def test_the_machine_is_measured_once_a_round_and_auto_chooses_by_the_first(monkeypatch):
-    asked, given, machines, right = [], [], [CPU.with_cores(1), CPU.with_cores(4)], allreduce._sync
-    monkeypatch.setattr(allreduce, "calibrate", lambda devices: asked.append(list(devices)) or machines[len(asked) - 1])
+def test_the_machine_is_measured_once_and_auto_chooses_by_that(monkeypatch):
+    asked, given, machine, right = [], [], CPU.with_cores(4), allreduce._sync
+    monkeypatch.setattr(allreduce, "calibrated", lambda devices: asked.append(devices) or machine)
     monkeypatch.setattr(allreduce, "_sync", lambda *call: given.append(call[2]) or right(*call))
-    for cached in (allreduce._machine, allreduce._cases, allreduce._times):
+    for cached in (allreduce._cases, allreduce._times):
         monkeypatch.setattr(allreduce, cached.__name__, lru_cache(maxsize=None)(cached.__wrapped__))
     labels = ("2 arrays of 4 bytes, auto", "3 arrays of 1 MiB, ring", "3 arrays of 4 bytes, mxnet-local")
-    works = [allreduce.set_up(CASES[label], S) for label in labels]
-    first, second = ([work.round()[1] for work in works] for _ in range(2))
-    assert asked == [[mx.cpu(0), mx.cpu(1)]] * 2
-    assert given == [machines[0]] * 6
-    for auto, ring, store in (first, second):
-        assert NAMES[auto["choice"]] == auto["chosen"]
-        assert NAMES[auto["default_choice"]] == choose([mx.cpu(0), mx.cpu(1)], [1], 4)
-        assert ring["chosen"] == "ring"
-        assert min(auto["predicted_ms"], ring["predicted_ms"]) > 0
-        assert store == {}
-    assert first[1]["predicted_ms"] != second[1]["predicted_ms"]
+    auto, ring, store = [work.round()[1] for work in [allreduce.set_up(CASES[label], S) for label in labels]]
+    assert set(asked) == {(mx.cpu(0), mx.cpu(1))}
+    assert given == [machine] * 3
+    assert NAMES[auto["choice"]] == auto["chosen"]
+    assert NAMES[auto["default_choice"]] == choose([mx.cpu(0), mx.cpu(1)], [1], 4)
+    assert ring["chosen"] == "ring"
+    assert min(auto["predicted_ms"], ring["predicted_ms"]) > 0
+    assert store == {}
 
 
 def test_one_device_is_not_measured_against_a_model():
@@ -114,10 +106,9 @@ def test_each_process_has_its_own_choice():
 def test_algorithms_that_do_the_same_are_one():
     """One array of many elements on two devices: naive, sharded and tree are one plan, of which auto chose one. So its
     own row counts among them, and a right choice isn't judged by how much measurements of it differ."""
-    found, claims = told(times(naive=0.1, sharded=0.3, tree=0.2, **{AUTO: 0.4}), ["tree"])
+    _, claims = told(times(naive=0.1, sharded=0.3, tree=0.2, **{AUTO: 0.4}), ["tree"])
     assert {number.median for number in claims["auto"].numbers} == {0.25 / 2, 0.25 / 0.5}
     assert claims["auto"].holds is True
-    assert "1.00 times (median; at most 1.00) as long as the fastest" in found.explanation
 
 
 def test_elements_that_are_missing_are_no_work():

@@ -11,7 +11,7 @@ from mxdp.backend import devices, np
 from mxdp.datasets import load
 from mxdp.errors import UsageError
 from mxdp.experiments.data_parallel import batch_norm, normed_lenet
-from mxdp.experiments.data_parallel.normed_lenet import APART, OTHER_ORDER, OWN, SYNCED, WAYS, NormedLeNet
+from mxdp.experiments.data_parallel.normed_lenet import APART, OWN, SYNCED, NormedLeNet
 from mxdp.experiments.lab.module import Case, Question
 from mxdp.experiments.lab.settings import resolve
 from mxdp.experiments.oracle import count
@@ -28,13 +28,13 @@ def test_shards_without_a_variance_are_refused_before_anything_is_trained(shards
 
 
 def compared(way, n=2):
-    case = Case("", 1 if way == OTHER_ORDER else n, way=way, batch=8)
+    case = Case("", n, way=way, batch=8)
     return count(batch_norm.oracle(case, little(QUESTION, kind="cpu", devices=[n])))
 
 
-@pytest.mark.parametrize(("way", "n"), [*((way, 2) for way in WAYS), (SYNCED, 3), (APART, 3)])
-def test_its_oracle_finds_nothing_wrong(way, n):
-    checked, wrong = compared(way, n)
+@pytest.mark.parametrize("way", [SYNCED, APART])
+def test_its_oracle_finds_nothing_wrong_on_three_devices(way):
+    checked, wrong = compared(way, 3)
     assert checked > 40_000
     assert wrong == 0
 
@@ -86,16 +86,16 @@ def rounds(way, number=0, **changes):
 
 
 def test_synchronised_replicas_save_the_same_and_own_ones_do_not():
-    synced, own, order = ([numbers for _, numbers in rounds(way)] for way in (SYNCED, OWN, OTHER_ORDER))
-    assert all(one["other_replica"] == one["averaged"] == 0 for one in synced)
-    assert max(one["differs"] for one in synced + order) < 1e-3
+    synced, own = ([numbers for _, numbers in rounds(way)] for way in (SYNCED, OWN))
+    assert all(one["other_replica"] == 0 for one in synced)
+    assert max(one["differs"] for one in synced) < 1e-3
     assert min(one["differs"] for one in own) > 1e-2
     assert all(math.isfinite(value) for one in own for value in one.values())
 
 
 def test_each_round_has_a_seed_of_its_own(monkeypatch):
-    seeds, start = [], NormedLeNet.start
-    monkeypatch.setattr(NormedLeNet, "start", lambda own, seed: seeds.append(seed) or start(own, seed))
+    seeds, train = [], NormedLeNet.train
+    monkeypatch.setattr(NormedLeNet, "train", lambda own, *given: seeds.append(given[1]) or train(own, *given))
     for number in (0, 1):
         seeds.clear()
         rounds(OWN, number, seed=3)
@@ -105,7 +105,7 @@ def test_each_round_has_a_seed_of_its_own(monkeypatch):
 
 def test_it_evaluates_with_the_running_statistics_that_it_is_given():
     data = load("synthetic")
-    net = NormedLeNet(devices(2), SYNCED, 32, 0.25)
+    net = NormedLeNet(devices(2), SYNCED, 0, 32, 0.25)
     net.train(data.train, 0, 60)
     running, other = net.running
     before = [array.asnumpy() for array in running]

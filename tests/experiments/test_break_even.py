@@ -9,7 +9,6 @@ from littles import little
 
 from mxdp.backend import devices
 from mxdp.experiments.data_parallel import break_even as question
-from mxdp.experiments.data_parallel.break_even import NETS, parameters
 from mxdp.experiments.lab import Case, Row
 from mxdp.experiments.lab.module import Question
 from mxdp.experiments.networks import network
@@ -45,19 +44,11 @@ def test_at_the_break_even_both_take_the_same_time(cores, python, n):
     assert device.seconds(n * least) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("net", NETS)
-def test_the_networks_have_as_many_parameters_as_the_map_says(net):
-    for units, width in ((16, 4), (8, 64)):
-        size = width if net == "resnet" else units
-        replica = network(net, size, tuple(devices(1, "cpu")), 0).replicas[0]
-        assert sum(param.size for param in replica) == parameters(net, units, width)
-
-
 @pytest.mark.parametrize(("net", "n", "batch"), [("lenet", 1, 4), ("lenet", 3, 7), ("mlp", 2, 5), ("resnet", 2, 3)])
 def test_its_oracle_finds_nothing_wrong_and_finds_a_missing_all_reduce(net, n, batch, monkeypatch):
     case, s = Case("", n, net=net, batch=batch), little(Question(question), kind="cpu", devices=[n], width=8)
     checked, wrong = count(question.oracle(case, s))
-    assert (checked, wrong) == (2 * n * parameters(net, 16, 8), 0)
+    assert wrong == 0
     model = network(net, 8 if net == "resnet" else 16, tuple(devices(n, "cpu")), 0)
     monkeypatch.setattr(model, "sums", False)
     assert (count(question.oracle(case, s))[1] > checked / 10) == (n > 1)

@@ -4,7 +4,8 @@ import pytest
 from littles import little
 
 from mxdp.backend import mx
-from mxdp.experiments.data_parallel import account, epochs
+from mxdp.datasets import load
+from mxdp.experiments.data_parallel import epochs, training
 from mxdp.experiments.lab import Case, Number, Row, Settings, Told
 from mxdp.experiments.lab.module import Question
 from mxdp.tracing import Parts
@@ -17,15 +18,15 @@ def row(label, seconds, devices=1, processes=1, reference=False, **more):
     parts = more.pop("parts", {})
     numbers = dict(round_samples=100, test_accuracy=0.8, in_sync=more.pop("in_sync", 1.0))
     if parts:
-        numbers.update({**dict.fromkeys(account.PARTS, 0.0), **parts, "compute": 1 - sum(parts.values())})
+        numbers.update({**dict.fromkeys(training.PARTS, 0.0), **parts, "compute": 1 - sum(parts.values())})
     known = {name: Number([value] * 6, label=label) for name, value in numbers.items()}
     known["seconds"] = Number([seconds * drift for drift in (1, 2, 3, 4, 5, 6)], label=label)
     return Row(label, reference, dict(known, devices=devices, processes=processes, epoch_samples=600, **more))
 
 
-def told(two=1.25, ceiling=1.1, devices=2, possible=2, hindrance=None, parts=None, alone=None, in_sync=1.0):
+def told(two=1.25, ceiling=1.1, devices=2, possible=2, parts=None, alone=None, in_sync=1.0):
     """One device takes 2 s, and several ``two``."""
-    several = row("2 devices", two, devices, parts=parts or {}, possible=possible, hindrance=hindrance, in_sync=in_sync)
+    several = row("2 devices", two, devices, parts=parts or {}, possible=possible, in_sync=in_sync)
     reference = row("2 processes", ceiling, processes=devices, reference=True, parts=alone or {})
     found = Told([row("1 device", 2.0), several, reference])
     epochs.tell(found, SETTINGS)
@@ -37,7 +38,7 @@ PARTS = dict(exposed_communication=0.10, hidden_communication=0.05, waiting=0.04
 
 def test_the_account_of_what_is_lost_adds_up():
     two = told(parts=PARTS, alone=dict(waiting=0.02 * 1.25 / 1.1)).rows[1]
-    assert [two.lost[name] for name in account.LOST] == pytest.approx([0.16, -0.18, 0.2, 0.04, 0.12, 0.02, 0.04])
+    assert list(two.lost.values()) == pytest.approx([0.16, -0.28, 0.1, 0.2, 0.02, 0.12, 0.04, 0.04])
     assert two.possible - sum(two.lost.values()) == pytest.approx(two.speedup.median)
     assert not hasattr(told(parts=PARTS, alone=PARTS).rows[0], "lost")
 
@@ -49,15 +50,12 @@ def test_a_part_is_the_mean_of_its_shares_in_all_processes():
     ]
     two, ceiling = told().rows[1], told().references[0]
     for which, own in zip((two, ceiling), steps):
-        vars(which).update({part: Number([step.shares()[part] for step in own]) for part in account.PARTS})
-    lost, shared, alone = account.account(two, ceiling), account.shares(two), account.shares(ceiling)
+        vars(which).update({part: Number([step.shares()[part] for step in own]) for part in training.PARTS})
+    lost, shared, alone = epochs._tell_account(two, ceiling), training.shares(two), training.shares(ceiling)
     assert sum(shared.values()) == pytest.approx(1)
-    for name, (_, *parts) in account.LOST.items():
-        if parts:
-            more = sum(shared[part] - two.of_ceiling.median * alone[part] for part in parts)
-            assert lost[name] == pytest.approx(2 * more), name
-    assert sorted(part for _, *parts in account.LOST.values() for part in parts) == sorted(account.PARTS)
-    assert set(account.PARTS) == set(Parts().as_dict())
+    for part, words in training.PARTS.items():
+        assert lost[words] == pytest.approx(2 * (shared[part] - two.of_ceiling.median * alone[part])), words
+    assert set(training.PARTS) == set(Parts().as_dict())
 
 
 @pytest.mark.parametrize("recorded", [dict(), dict(parts=PARTS), dict(alone=PARTS)])
@@ -70,27 +68,11 @@ def test_without_recorded_steps_what_sharing_costs_is_unexplained(recorded):
 def test_no_more_is_possible_than_the_machine_can_give(monkeypatch, kind, cores, possible):
     monkeypatch.setattr("mxdp.process.cores", lambda: cores)
     devices = [mx.Context(kind, number) for number in range(4)]
-    assert account.chances(devices)["possible"] == possible
+    assert epochs.possible(devices) == possible
     lost = told(1.0, 0.9, 4, possible, parts=dict(exposed_communication=0.1), alone=dict(rest=0.0)).rows[1].lost
     expected = [0.9 * possible - 2, 0.1 * possible, 0]
-    assert [lost[name] for name in ("machine", "all-reduce", "compute")] == pytest.approx(expected)
+    assert [lost[name] for name in ("machine", "all-reduce waited for", "compute")] == pytest.approx(expected)
     assert possible - sum(lost.values()) == pytest.approx(2)
-
-
-@pytest.mark.parametrize(
-    ("variable", "cores", "reason"),
-    [
-        (("MXNET_ENGINE_TYPE", "NaiveEngine"), 2, "MXNET_ENGINE_TYPE is NaiveEngine"),
-        (("OMP_NUM_THREADS", "2"), 2, "MXNet uses 2 OpenMP threads"),
-        (("NOTHING", ""), 1, "2 devices share 1 core"),
-    ],
-)
-def test_a_setting_or_a_lack_of_cores_is_the_reason_where_something_is_lost(monkeypatch, variable, cores, reason):
-    monkeypatch.setenv(*variable)
-    monkeypatch.setattr("mxdp.process.cores", lambda: cores)
-    hindrance = account.chances([mx.cpu(0), mx.cpu(1)])["hindrance"]
-    assert f"The reason: {reason}" in told(hindrance=hindrance).explanation
-    assert "The reason" not in told(1.05, 1.02, hindrance=hindrance).explanation
 
 
 @pytest.mark.parametrize(("in_sync", "said"), [(1.0, False), (0.0, True)])
@@ -104,5 +86,19 @@ def test_what_is_measured_beside_the_time(devices, reference):
     work = epochs.set_up(Case("x", devices, reference=reference), little(Question(epochs)))
     _, more = work.round()
     assert ("test_accuracy" in more, "in_sync" in more) == (not reference, devices > 1)
-    assert sum(more[part] for part in account.PARTS) == pytest.approx(1)
+    assert sum(more[part] for part in training.PARTS) == pytest.approx(1)
     assert (more["round_samples"], work.facts["epoch_samples"]) == (200, 6000)
+
+
+@pytest.mark.parametrize("case", [Case("x"), Case("x", 2), Case("x", processes=2)])
+def test_a_process_goes_on_with_the_training_of_the_one_before(tmp_path, monkeypatch, case):
+    """Over the end of an epoch, too: 1000 pictures are one. Of a ceiling's processes the second one, too."""
+    data, case.process = load("synthetic").take(1000, 100), case.processes - 1
+    monkeypatch.setattr(training, "pictures", lambda s: data)
+
+    def measured(rounds, folder, number=0):
+        case.folder, case.number = folder, number
+        work = epochs.set_up(case, little(Question(epochs), samples=600))
+        return [(more["loss"], more["test_accuracy"]) for _, more in (work.round() for _ in range(rounds))]
+
+    assert measured(2, str(tmp_path)) + measured(1, str(tmp_path), number=2) == measured(3, "")

@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
-
 import pytest
 from littles import little
 
@@ -17,7 +14,6 @@ from mxdp.experiments.lab.settings import resolve
 from mxdp.experiments.links import Copies, measured_link
 from mxdp.experiments.oracle import count
 from mxdp.plans.cost.link import Link
-from mxdp.plans.cost.machine import CPU
 
 S = little(find("links"), devices=[3], kind="cpu", sizes=[4, 12, 4000])
 CASES = {case.label: case for case in links.cases(S)}
@@ -40,12 +36,6 @@ def test_every_ordered_pair_has_a_case_and_so_has_every_number_of_devices_at_onc
     cases = list(links.cases(little(find("links"), devices=[1, 2, 3])))
     assert [case.pairs for case in cases[:9]] == [[[i, j]] for i in range(3) for j in range(3)]
     assert [case.pairs for case in cases[9:]] == [[[0, 1], [1, 0]], [[0, 1], [1, 2], [2, 0]]]
-    assert [case.label for case in (cases[0], *cases[9:])] == ["0 to itself", "all 2 at once", "all 3 at once"]
-
-
-@pytest.mark.parametrize(("label", "pairs"), [("0 to itself", 1), ("2 to 1", 1), ("all 3 at once", 3)])
-def test_the_oracle_compares_every_element_of_every_size(label, pairs):
-    assert count(links.oracle(CASES[label], S)) == (pairs * (1 + 3 + 1000), 0)
 
 
 @pytest.mark.parametrize("broken", [copy_nothing, copy_half, copy_shifted])
@@ -99,7 +89,6 @@ def test_the_numbers_of_a_perfect_link():
     link = Link(alpha=1e-5, beta=2e-10)
     found, row = told({str(nbytes): link.seconds(nbytes) for nbytes in (4, 4096, 10**6)})
     assert (row.alpha, row.beta) == pytest.approx((1e-5, 2e-10))
-    assert row.fit_error == pytest.approx(0, abs=1e-9)
     assert (row.latency_us, row.bandwidth_gbs) == pytest.approx((10.0008, 1e6 / 2.1e-4 / 1e9))
     assert found.one(label="all 2 at once").over_alone.median == pytest.approx(5 / 1.5)
     assert "The slowest pair takes 2.00 times as long as the fastest, so one link does not do" in found.explanation
@@ -112,15 +101,10 @@ def test_a_line_is_fitted_to_two_sizes_of_whole_numbers(sizes, tmp_path):
         resolve([find("links")], str(tmp_path / "mine.toml"), {})
 
 
-def test_rounds_measure_and_those_at_once_carry_the_machine(monkeypatch):
-    asked = []
-    monkeypatch.setattr(links, "calibrate", lambda devices: asked.append(devices) or CPU)
+def test_a_round_times_each_size_on_the_devices_of_the_pairs():
     for label, names in (("2 to 1", ["cpu(1)", "cpu(2)"]), ("all 3 at once", ["cpu(0)", "cpu(1)", "cpu(2)"])):
         ready = links.set_up(CASES[label], S)
         assert [str(device) for device in ready.devices] == names
         seconds, more = ready.round()
         assert list(more["seconds_by_bytes"]) == ["4", "12", "4000"]
         assert seconds == more["seconds_by_bytes"]["4000"] > 0
-        assert bool(ready.facts["machine"]) is (len(names) == 3)
-    assert asked == [[mx.cpu(0), mx.cpu(1), mx.cpu(2)]]
-    assert json.loads(json.dumps(ready.facts))["machine"] == json.loads(json.dumps(asdict(CPU)))

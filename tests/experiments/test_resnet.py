@@ -43,7 +43,7 @@ def test_rounds_of_few_steps_begin_anywhere(monkeypatch, question, case):
     """Else one place, where a step takes half as long again, may be every process's."""
     begun = []
     monkeypatch.setattr(question, "begin_anywhere", lambda device, random: begun.append((device, random.random())))
-    monkeypatch.setattr(break_even, "calibrate", lambda devices: CPU)
+    monkeypatch.setattr(break_even, "calibrated", lambda devices: CPU)
     work = question.set_up(case, little(Question(question), kind="cpu", units=8, at_least=0.01))
     for _ in range(2):
         work.round()

@@ -161,6 +161,18 @@ def test_cases_together_share_a_process(measure):
     assert rows["good"]["by_name"]["pid"] == rows["prints in round"]["by_name"]["pid"]
 
 
+def test_two_checkouts_that_are_compared_take_turns_and_turns_at_being_first(importable, tmp_path, monkeypatch):
+    import faulty
+    from littles import little
+
+    order = []
+    monkeypatch.setattr(run.Run, "once", lambda one, number, *_: order.append((number, "AB"[runs.index(one)])))
+    settings = little(Question(faulty), processes=3)
+    runs = [run.Run(Question(faulty), "quick", settings, tmp_path) for _ in "AB"]
+    run.measure(runs, quiet)
+    assert order == [(0, "A"), (0, "B"), (1, "B"), (1, "A"), (2, "A"), (2, "B")]
+
+
 def test_a_process_that_can_not_be_started_is_its_cases_failure(measure, monkeypatch):
     def full(*_, **__):
         raise OSError(11, "Resource temporarily unavailable")

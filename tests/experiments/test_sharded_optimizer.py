@@ -20,12 +20,6 @@ def case(optimizer="adam", sharded=True, net="mlp"):
     return Case("", 2, net=net, optimizer=optimizer, sharded=sharded)
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-@pytest.mark.parametrize("sharded", [False, True])
-def test_its_oracle_finds_nothing_wrong(optimizer, sharded):
-    assert count(sharded_optimizer.oracle(case(optimizer, sharded), S)) == (2 * PARAMS, 0)
-
-
 @pytest.mark.parametrize(("owner", "method"), [(Shards, "spread"), (ShardedSync, "_sum")])
 def test_its_oracle_finds_parts_that_are_not_spread_or_not_summed(owner, method, monkeypatch):
     monkeypatch.setattr(owner, method, lambda self, _: None)

@@ -25,7 +25,7 @@ def test_its_oracle_weighs_the_shards_both_ways(monkeypatch, devices, weights):
     assert (checked, wrong, steps) == (2 * 3 * 129068 * 2 * (2 * devices - 1), 0, weights)
 
 
-def test_a_round_slows_the_last_device_and_leaves_no_process_busy():
+def test_shards_are_measured_beside_a_busy_neighbour():
     if len(psutil.Process().cpu_affinity()) < 2:
         pytest.skip("it needs two cores")
     children = psutil.Process().children
@@ -34,10 +34,7 @@ def test_a_round_slows_the_last_device_and_leaves_no_process_busy():
         (neighbour,) = children()
         assert sum(map(int, work.facts["shards"].split(" + "))) == 24
         assert work.round()[1]["slower"] > 0
-        time.sleep(0.1)
-        ran = neighbour.cpu_times().user
-        time.sleep(0.3)
-        assert neighbour.cpu_times().user - ran < 0.15
+        assert neighbour.cpu_times().user > 0
     finally:
         for child in children():
             child.kill()
@@ -56,7 +53,11 @@ def test_without_a_core_for_each_device_it_is_skipped(monkeypatch):
 
 
 def test_the_neighbour_ends_with_its_parent():
-    neighbour = subprocess.Popen(["python3", "-c", uneven.NEIGHBOUR], stdin=subprocess.PIPE, bufsize=0)
-    neighbour.stdin.write(b"1")
-    neighbour.stdin.close()
-    assert neighbour.wait(20) == 0
+    start = (
+        f"import os, subprocess; print(subprocess.Popen(['python3', '-c', {uneven.NEIGHBOUR!r}, str(os.getpid())]).pid)"
+    )
+    done = subprocess.run(["python3", "-c", start], stdout=subprocess.PIPE, text=True, check=True)
+    deadline = time.monotonic() + 20
+    while psutil.pid_exists(int(done.stdout)) and psutil.Process(int(done.stdout)).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

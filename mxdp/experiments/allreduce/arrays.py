@@ -1,8 +1,10 @@
-"""What the questions about all-reduces share: arrays with exact sums, MXNet's stores, and the time of a sum."""
+"""What the questions about all-reduces share: arrays with exact sums, MXNet's stores, the time of a sum, and how a
+choice is judged."""
 
 from __future__ import annotations
 
 import random
+import re
 import statistics
 import time
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
@@ -10,17 +12,18 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 import numpy as onp
 
 from mxdp.backend import Device, HostArray, NDArray, mx, np, npx, upload
-from mxdp.experiments.allreduce.common import STORES
+from mxdp.experiments.lab import Number, Row, Told
 from mxdp.experiments.oracle import whole_numbers
 
+STORES = {"mxnet-local": "local", "mxnet-device": "device"}
+"""MXNet's own stores for one machine: name in the table to name in MXNet."""
 Sync = Callable[[], object]
 Shape = Tuple[int, ...]
 
-SPELL_SECONDS, SPELLS = 0.0125, 5
-"""A round has five spells, in each of which a call is repeated for about this time. A call that takes longer is timed
-once."""
+SPELL_SECONDS = 0.0125
+"""In a spell a call is repeated for about this time. A call that takes longer is timed once."""
 TURNS, LEAD = 3, 3
-"""Where syncs take turns: the spells of each that count, and the spells before each of them that don't."""
+"""The spells of each sync that count, and the spells before each of them that don't."""
 
 
 def replicas(shapes: Sequence[Shape], devices: Sequence[Device], seed: Optional[int]) -> List[List[NDArray]]:
@@ -63,14 +66,9 @@ def exact_sums(arrays: Sequence[Sequence[NDArray]], seed: int) -> Iterator[Tuple
             yield x.asnumpy(), total, 0.0
 
 
-def seconds_a_call(sync: Sync) -> float:
-    """Mean over the calls of the median spell. Each is waited for, as a training step needs the sums, too."""
-    once, calls = _first(sync)
-    return statistics.median(_timed(sync, calls) for _ in range(SPELLS)) if calls else once
-
-
 def seconds_in_turn(makers: Mapping[str, Callable[[], Sync]]) -> Dict[str, float]:
-    """:func:`seconds_a_call` of what each makes. The spells take turns, each time in another order.
+    """The median spell's mean seconds of a call of what each makes. Each call is waited for, as a training step needs
+    the sums, too. The spells take turns, each time in another order.
 
     Sums that the devices make one after the other often leave their threads on one of two cores, where Linux keeps
     them for a while. Who sums has one algorithm, so each runs before its spell counts: otherwise it would be timed with
@@ -107,3 +105,32 @@ def _timed(sync: Sync, calls: int) -> float:
         sync()
         npx.waitall()
     return (time.perf_counter() - started) / calls
+
+
+def tell_over_others(auto: Row, chosen: Sequence[Any], does: Mapping[Row, Sequence[Any]]) -> List[Number]:
+    """The time of what ``auto`` has chosen in each process over that of everything else that was measured.
+
+    ``does[row]`` is what a row did, process by process. Rows that did the same are measurements of one thing, of which
+    the median counts: so a right choice is not judged by how much two measurements of it differ.
+    """
+    times: Dict[Any, List[Any]] = {}
+    for thing in dict.fromkeys(thing for things in does.values() for thing in things if thing is not None):
+        times[thing] = []
+        for k in range(len(chosen)):
+            same = [row.seconds.values[k] for row, things in does.items() if things[k] == thing]
+            known = [seconds for seconds in same if seconds is not None]
+            times[thing].append(statistics.median(known) if known else None)
+    runs, taken = auto.seconds.runs, [times[thing][k] if thing in times else None for k, thing in enumerate(chosen)]
+    over = []
+    for thing, seconds in times.items():
+        if set(chosen) - {thing, None}:
+            other = next(row.label for row, things in does.items() if thing in things)
+            label = f"{auto.label}, over {re.split(': |, ', other, maxsplit=1)[1]}"
+            over.append(Number(taken, runs, label) / Number(seconds, runs))
+    return over
+
+
+def tell_choices(t: Told, sentence: str, over: Sequence[Number]) -> None:
+    """Judge by :func:`tell_over_others` all choices of ``auto``, the worst first."""
+    for number in [None, *sorted(over, key=lambda number: -number.median)]:
+        t.claim(sentence, number, at_most=1.1, source="ours: the default should not cost time")

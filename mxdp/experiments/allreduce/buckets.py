@@ -1,25 +1,28 @@
 """Gradients one by one, or in buckets?
 
-And how large should a bucket be, and does its sum hide behind backward? A network's gradients are many arrays, most of
-them small. Summed one by one, each costs its calls and a wait. In one bucket they cost little more than their bytes. So
-the model expects much for LeNet (8 arrays, 0.5 MB) and less for ResNet-18 (62 arrays, 45 MB), where bytes dominate and
-it matters that all devices add at the same time.
-
-Several buckets could be summed while backward still works on the rest. On CPU devices that gains little: sums and
-copies run on the same worker as backward. The rows with a backward pass show how much was hidden.
+And how large should a bucket be? A network's gradients are many arrays, most of them small. Summed one by one, each
+costs its calls and a wait. In one bucket they cost little more than their bytes. So the model expects much for LeNet
+(8 arrays, 0.5 MB) and less for ResNet-18 (62 arrays, 45 MB), where bytes dominate and it matters that all devices add
+at the same time.
 """
 
 import itertools
 from functools import lru_cache
 
-from mxdp.backend import autograd, gluon, mx, np, npx, upload
+from mxdp.backend import gluon, np, npx, upload
 from mxdp.collectives import AllReduce, GradientSync
 from mxdp.errors import plural
-from mxdp.experiments.allreduce.arrays import exact_sums, numbers, seconds_a_call, store_sync
-from mxdp.experiments.allreduce.common import STORES, draw_times, tell_choices, tell_over_others
+from mxdp.experiments.allreduce.arrays import (
+    STORES,
+    exact_sums,
+    numbers,
+    seconds_in_turn,
+    store_sync,
+    tell_choices,
+    tell_over_others,
+)
 from mxdp.experiments.devices import devices_of
 from mxdp.experiments.lab import Case, Work, contenders, fastest
-from mxdp.experiments.show import style
 from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO
 from mxdp.scratch import SHAPES, get_params
 
@@ -27,17 +30,16 @@ SOURCE = "Dive into Deep Learning, 'Training on Multiple GPUs'; buckets as in Py
 COMPARED = "every gradient of every replica, against the exact sum"
 TOGETHER = True
 PRESETS = {
-    "quick": dict(devices=[2, 4], bucket_mb=[4.0, 25.0], images=4, timeout=120.0),
-    "full": dict(devices=[2, 4, 8], bucket_mb=[0.25, 4.0, 25.0], images=4, timeout=900.0),
+    "quick": dict(devices=[2, 4], bucket_mb=[4.0, 25.0], timeout=120.0),
+    "full": dict(devices=[2, 4, 8], bucket_mb=[0.25, 4.0, 25.0], timeout=900.0),
 }
-LITTLE = dict(devices=[2], bucket_mb=[1.0], images=1)
+LITTLE = dict(devices=[2], bucket_mb=[1.0])
 NETS = {"lenet": ("LeNet", 0.9), "resnet18": ("ResNet-18", 0.75)}
 """Each network's title, and the claim: the time of our best over that of MXNet's ``device`` store."""
 JUDGED = (2, 4)
 """Numbers of devices that the claims about the fastest are about."""
 DEFAULT_MB = 25.0
 """MiB of a bucket of ``GradientSync``, if its user chooses nothing."""
-BESIDE = "beside backward"
 
 
 def cases(s):
@@ -48,19 +50,12 @@ def cases(s):
     ]
     for net, n, (way, name, mib) in itertools.product(NETS, s.devices, ways):
         yield Case(f"{net} x {n}: {way}", n, net=net, algorithm=name, bucket_mb=mib)
-    n = s.devices[0]
-    # MXNet pushes backward in bulks of 15 operators, and a gradient is ready when its bulk is done.
-    bulks = {"bulks of 15": {}, "bulks of 1": {"MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN_BWD": "1"}}
-    for mib, (bulk, environment) in itertools.product(s.bucket_mb, bulks.items()):
-        label = f"resnet18 x {n}: {BESIDE}, {mib:g} MiB, {bulk}"
-        more = dict(net="resnet18", run=BESIDE, algorithm=AUTO, bucket_mb=mib, bulk=bulk)
-        yield Case(label, n, environment=environment, **more)
 
 
 def expect(s, cores):
     return (
         "LeNet in one bucket costs an eighth of the calls; for ResNet-18 bytes decide, and sharded, direct and (CPU) "
-        "shared-memory send the fewest. Beside backward, CPU devices hide next to nothing."
+        "shared-memory send the fewest."
     )
 
 
@@ -81,12 +76,9 @@ def set_up(case, s):
     devices = devices_of(case, s)
 
     def one_round():
-        if not case.get("run"):
-            sync = _sync(case, _replicas(case, devices))[1]
-            buckets = [(bucket.nbytes, bucket.algorithm) for bucket in getattr(sync, "buckets", ())]
-            return seconds_a_call(sync), {"buckets": buckets} if buckets else {}
-        times = {name: seconds_a_call(action) for name, action in _beside_backward(case, devices, s.images).items()}
-        return times["beside"], {f"{name}_ms": seconds * 1e3 for name, seconds in times.items()}
+        sync = _sync(case, _replicas(case, devices))[1]
+        buckets = [(bucket.nbytes, bucket.algorithm) for bucket in getattr(sync, "buckets", ())]
+        return seconds_in_turn({"": lambda: sync})[""], {"buckets": buckets} if buckets else {}
 
     return Work(one_round, devices)
 
@@ -101,22 +93,10 @@ def _replicas(case, devices):
 def _shapes(net):
     if net == "lenet":
         return SHAPES
-    return [param.shape for param in _trained(_resnet18.__wrapped__((mx.cpu(),)))]  # kept by no cache
-
-
-@lru_cache(maxsize=None)
-def _resnet18(devices):
-    """Gluon's ResNet-18, initialised on each device; the same for all cases, which are measured one after the other."""
     network = gluon.model_zoo.vision.resnet18_v1(classes=10)
-    mx.random.seed(0)
-    network.initialize(ctx=list(devices))
-    for device in devices:
-        network(np.zeros((1, 3, 32, 32), ctx=device))
-    return network
-
-
-def _trained(network):
-    return [param for param in network.collect_params().values() if param.grad_req != "null"]
+    network.initialize()
+    network(np.zeros((1, 3, 32, 32)))
+    return [param.shape for param in network.collect_params().values() if param.grad_req != "null"]
 
 
 def _sync(case, replicas):
@@ -136,36 +116,12 @@ def _sync(case, replicas):
     return gradients, one_by_one
 
 
-def _beside_backward(case, devices, samples):
-    """A forward and backward pass of ResNet-18 on each device: alone, waited for and then summed, or summed at once."""
-    network = _resnet18(tuple(devices))
-    sync = _sync(case, [[param.data(device) for param in _trained(network)] for device in devices])[1]
-    images = [np.ones((samples, 3, 32, 32), ctx=device) for device in devices]
-
-    def alone():
-        with autograd.record():
-            losses = [network(X).sum() for X in images]
-        autograd.backward(losses)
-
-    def after():
-        alone()
-        npx.waitall()
-        sync()
-
-    def beside():
-        alone()
-        sync()
-
-    return {"alone": alone, "after": after, "beside": beside}
-
-
 def tell(t, s):
     best, choices, over = {}, [], {net: [None] for net in NETS}
     for net, n in itertools.product(NETS, s.devices):
-        rows = t.find(net=net, devices=n, run=None)
-        store = t.one(net=net, devices=n, algorithm="mxnet-device", run=None)
+        rows = t.find(net=net, devices=n, run=None)  # older results have rows with a run
         for row in rows:
-            row.of_device_store = row.seconds / store.seconds
+            row.of_device_store = row.seconds / t.one(net=net, devices=n, algorithm="mxnet-device").seconds
         ours = [row for row in rows if row.bucket_mb]
         best[net, n] = fastest(ours)
         over[net] += [row.of_device_store for row in contenders(ours) if n in JUDGED]
@@ -182,36 +138,19 @@ def tell(t, s):
         "ours: of both networks and all numbers of devices, where it is worst.",
         choices,
     )
-    for row in t.find(run=BESIDE):
-        row.adds_ms, row.after_adds_ms = row.beside_ms - row.alone_ms, row.after_ms - row.alone_ms
     t.column("seconds", "ms", scale=1e3, about="to sum all gradients of all replicas in place; each call is waited for")
     t.column("of_device_store", "/device", ".2f", about="over MXNet's device store, which sums array by array")
-    t.column("after_adds_ms", "after: ms", "+.1f", about="what the sum adds to a backward pass that was waited for")
-    t.column("adds_ms", "beside: ms", "+.1f", about="what it adds to one that was not")
     t.note(
         "Rows named after an algorithm have one bucket. Rows with the same buckets and algorithms do the same, so the "
         "median of their times counts."
     )
-    beside, few = fastest(t.find(run=BESIDE)), s.devices[0]
-    t.first([row for row in t if row in (beside, *best.values()) or row.algorithm in ("mxnet-device", "one by one")])
+    few = s.devices[0]
+    t.first([row for row in t if row in best.values() or row.algorithm in ("mxnet-device", "one by one")])
     lenet, resnet = (best[net, few].of_device_store for net in NETS)
     t.answer(
         "Compared with MXNet's device store, which sums gradients one by one, buckets on "
         f"{plural(few, 'device')} take {lenet:.2f} of the time for LeNet and {resnet:.2f} for ResNet-18."
     )
-    t.explain(
-        "One by one, each array costs its calls and a wait; in a bucket, an array costs little more than its bytes. "
-        f"Beside ResNet-18's backward pass ({beside.alone_ms.median:.0f} ms), buckets of {beside.bucket_mb:g} MiB are "
-        f"the fastest: the sum adds {beside.adds_ms:.1f} ms, and {beside.after_adds_ms:.1f} ms if it starts after the "
-        "pass."
-    )
-    t.draw(lambda figure: _draw(figure, t))
-
-
-def _draw(figure, t):
-    figure.set_figwidth(1.5 * style.WIDTH)
-    few = min(row.devices for row in t.rows)
-    for axes, (net, (title, _)) in zip(figure.subplots(1, len(NETS)), NETS.items()):
-        rows = t.find(net=net, devices=few, run=None)
-        draw_times(axes, rows, [row.label.partition(": ")[2] for row in rows])
-        axes.set_title(f"{title} on {plural(few, 'device')}")
+    t.explain("One by one, each array costs its calls and a wait; in a bucket it costs little more than its bytes.")
+    for net, (title, _) in NETS.items():
+        t.bars(unit="ms", scale=1e3, title=title, colour="bucket_mb", rows=t.find(net=net, devices=few, run=None))

@@ -5,21 +5,17 @@ A copy has a start-up time and a bandwidth: between every two devices, and for a
 switch joins some pairs, the processors join the others. CPU devices share one memory, and so one link.
 
 On CPU devices the source's worker makes the copy, on one of the machine's cores. Copies at the same time share the
-cores and the memory's bandwidth, which the rows "at once" measure. They also hold what
-:func:`mxdp.calibrate` measures here, from which ``auto`` and the experiment ``allreduce`` plan.
+cores and the memory's bandwidth, which the rows "at once" measure.
 """
 
 import itertools
 import statistics
-from dataclasses import asdict
 
-from mxdp.collectives.calibration import calibrate
-from mxdp.errors import plural, size
+from mxdp.errors import size
 from mxdp.experiments.devices import SEVERAL, devices_of, several
 from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.lab.rows import by_process
 from mxdp.experiments.links import Copies
-from mxdp.experiments.show import style
 from mxdp.plans.cost.link import fit_link
 from mxdp.plans.cost.machine import CPU
 
@@ -39,9 +35,9 @@ CHECKS = {
     ),
 }
 ALIKE = 1.5
-"""Links are alike if the slowest pair of different devices takes at most 1.5 times as long as the fastest, for the
-largest size. Twelve pairs of equal CPU devices came out 1.05 times apart, and 1.4 times while others worked on the
-machine. The book's NVLink (100 GB/s) and PCIe 3.0 (16 GB/s) are 6 times apart."""
+"""Links are alike if the slowest pair takes at most 1.5 times as long as the fastest, for the largest size. Pairs of
+equal CPU devices are 1.05 times apart, and 1.4 times while others work on the machine. The book's NVLink (100 GB/s) and
+PCIe 3.0 (16 GB/s) are 6 times apart."""
 
 
 def cases(s):
@@ -53,14 +49,12 @@ def cases(s):
 
 
 def expect(s, cores):
-    machine, largest, n = CPU.with_cores(cores), max(s.sizes), max(s.devices)
-    alone, running = machine.copy.seconds(largest, 2 * largest, others=False), min(n, cores)
-    together = machine.copy.seconds(largest, 2 * largest * n, others=running > 1) * n / running
+    machine, largest = CPU.with_cores(cores), max(s.sizes)
+    alone = machine.copy.seconds(largest, 2 * largest, others=False)
     return (
         "At the reference machine's speeds, all links of CPU devices are alike: "
         f"{max(machine.push, machine.copy.start) * 1e6:.1f} µs for a small copy, {largest / alone / 1e9:.1f} GB/s for "
-        f"{size(largest)}. If {n} devices copy at once, on {plural(cores, 'core')}, each copy takes "
-        f"{together / alone:.1f} times as long."
+        f"{size(largest)}. Copies at once share the memory's bandwidth."
     )
 
 
@@ -72,14 +66,13 @@ def oracle(case, s):
 def set_up(case, s):
     """A round times a copy of each size, on fresh arrays; its seconds are those of the largest."""
     devices, sizes = devices_of(case, s), sorted(s.sizes)
-    machine = asdict(calibrate(devices)) if len(case.pairs) > 1 else None
     _copies(case, s, sizes[0]).seconds()
 
     def one_round():
         times = {str(nbytes): _copies(case, s, nbytes).seconds() for nbytes in sizes}
         return times[str(sizes[-1])], {"seconds_by_bytes": times}
 
-    return Work(one_round, [devices[rank] for rank in sorted(set(itertools.chain(*case.pairs)))], machine=machine)
+    return Work(one_round, [devices[rank] for rank in sorted(set(itertools.chain(*case.pairs)))])
 
 
 def _copies(case, s, nbytes):
@@ -89,10 +82,10 @@ def _copies(case, s, nbytes):
 
 def tell(t, s):
     for row in t:
-        times = _tell_times(row)
+        # medians over the processes (old results have plain numbers)
+        times = {int(nbytes): getattr(time, "median", time) for nbytes, time in row.seconds_by_bytes.items()}
         link = fit_link(list(times.items()))
         row.alpha, row.beta = link.alpha, link.beta
-        row.fit_error = statistics.median(abs(link.seconds(nbytes) / times[nbytes] - 1) for nbytes in times)
         row.latency_us, row.bandwidth_gbs = times[min(times)] * 1e6, max(times) / times[max(times)] / 1e9
     alone = [row for row in t.rows if len(row.pairs) == 1 and len(set(row.pairs[0])) == 2]
     together = [row for row in t.rows if len(row.pairs) > 1]
@@ -105,14 +98,9 @@ def tell(t, s):
     about = "the start-up time: the time of a copy of m bytes is alpha + m beta, fitted to all sizes"
     t.column("alpha", "alpha µs", ".1f", 1e6, about=about)
     t.column("beta", "beta ps/B", ".0f", 1e12, about="the time of a byte")
-    t.column("fit_error", "off", ".0%", about="the fit's median error (caches bend the line)")
     t.column("over_alone", "over alone", ".1f", spread=True, about="the time over that of a pair alone (their median)")
-    t.note(
-        "Copies follow one another on one pair of arrays, so that no worker has to be woken. At once: every device "
-        "copies to the next; the numbers are those of one device. CPU devices share one memory: if their links differ, "
-        "the cause is other work on the machine, or NUMA."
-    )
-    t.draw(lambda figure: _draw(figure, t.rows, alone, together))
+    t.note("At once: every device copies to the next; the numbers are those of one device.")
+    t.bars(unit="ms", scale=1e3, title=f"A copy of {size(max(s.sizes))}")
     speeds = sorted(row.bandwidth_gbs for row in alone)
     t.answer(
         f"A copy of {size(max(s.sizes))} between two devices runs at {speeds[0]:.1f} to {speeds[-1]:.1f} GB/s, "
@@ -125,40 +113,6 @@ def tell(t, s):
     alpha, beta = (statistics.median(row.get(name) for row in alone) for name in ("alpha", "beta"))
     t.explain(
         f"The slowest pair takes {apart:.2f} times as long as the fastest{alike[apart.at_most(ALIKE)]}. A copy costs "
-        f"alpha = {alpha * 1e6:.1f} µs and beta = {beta * 1e12:.0f} ps a byte (medians over the pairs)."
+        f"alpha = {alpha * 1e6:.1f} µs and beta = {beta * 1e12:.0f} ps a byte (medians over the pairs). CPU devices "
+        "share one memory: if their links differ, the cause is other work on the machine, or NUMA."
     )
-
-
-def _tell_times(row):
-    """Seconds of a copy by its bytes: medians over the processes (old results have plain numbers)."""
-    return {int(nbytes): getattr(seconds, "median", seconds) for nbytes, seconds in row.seconds_by_bytes.items()}
-
-
-def _draw(figure, rows, alone, together):
-    """GB/s from each device to each device. Below it time by bytes: a thin line for every pair of different devices,
-    their medians with the line fitted to these, and the rows in which all copy at once."""
-    figure.set_size_inches(style.WIDTH, 2.25 * style.HEIGHT)
-    upper, lower = figure.subplots(2, 1)
-    speeds = {tuple(row.pairs[0]): row.bandwidth_gbs for row in rows if len(row.pairs) == 1}
-    n, most = 1 + max(itertools.chain(*speeds)), max(speeds.values())
-    matrix = [[speeds.get((source, target), 0.0) for target in range(n)] for source in range(n)]  # 0: a case has failed
-    upper.imshow(matrix, cmap="Blues", vmin=0, vmax=most, aspect="auto")
-    for (source, target), value in speeds.items():
-        colour, text = "white" if value > most / 2 else style.INK, style.number(value, 3 if n <= 6 else 2)
-        upper.text(target, source, text, ha="center", va="center", color=colour)
-    upper.grid(visible=False)
-    upper.set(xticks=range(n), yticks=range(n), xlabel="to device", ylabel="from device", title="GB/s, largest copy")
-    pairs = [_tell_times(row) for row in alone]
-    medians = {nbytes: statistics.median(times[nbytes] for times in pairs) for nbytes in pairs[0]}
-    link = fit_link(list(medians.items()))
-    fitted = {nbytes: link.seconds(nbytes) for nbytes in medians}
-    lines = [
-        *((times, "each pair" if times is pairs[0] else "", dict(color=style.GREY, linewidth=0.6)) for times in pairs),
-        (medians, "median of the pairs", dict(marker="o", linestyle="")),
-        *((_tell_times(row), row.label, dict(marker="^", linestyle="")) for row in together),
-        (fitted, "alpha + bytes x beta", dict(color=style.COLOURS[0])),
-    ]
-    for times, label, look in lines:
-        lower.plot(list(times), [seconds * 1e6 for seconds in times.values()], label=label, **look)
-    lower.set(xscale="log", yscale="log", xlabel="bytes", ylabel="µs", title="Time of a copy")
-    lower.legend(loc="upper left")

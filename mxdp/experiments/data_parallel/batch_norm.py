@@ -5,7 +5,7 @@ has it is not the same on several devices, unless they exchange statistics: per 
 two backward (:mod:`mxdp.parallel.batch_norm`). The statistics of n samples are off by about 1 / sqrt(n) of a deviation.
 
 What is saved for evaluation are running statistics. Synchronised, all replicas have the same. Otherwise each has those
-of its own shards: PyTorch saves those of rank 0, others average them.
+of its own shards, and PyTorch saves those of rank 0.
 """
 
 from functools import lru_cache
@@ -14,12 +14,11 @@ from itertools import count
 import numpy as onp
 
 from mxdp.errors import plural
-from mxdp.experiments.data_parallel.normed_lenet import APART, OTHER_ORDER, OWN, SYNCED, WAYS, NormedLeNet
+from mxdp.experiments.data_parallel.normed_lenet import APART, OWN, SYNCED, WAYS, NormedLeNet
 from mxdp.experiments.data_parallel.training import pictures
 from mxdp.experiments.devices import devices_of
 from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.networks import random_batch
-from mxdp.experiments.show import style
 
 SOURCE = "Dive into Deep Learning, 'Batch Normalization' and 'Training on Multiple GPUs'"
 COMPARED = "summed gradients and running statistics of every replica, in an uneven batch"
@@ -39,21 +38,13 @@ CHECKS = {
 TOLERANCE = 1e-3
 """Of the largest number: a gradient behind four normalisations is a difference of sums, and their rounding stays. Seen:
 1.2e-4."""
-PANELS = {
-    "differs": "Way off the serial run",
-    "gain": "Accuracy: off the serial run's",
-    "other_replica": "Accuracy: another replica's statistics",
-    "seconds": "Seconds a step",
-}
-"""The picture's, by the number that each shows."""
 
 
 def cases(s):
     n = max(s.devices)
     for shard in s.shards:
         for way in WAYS:
-            alone = way == OTHER_ORDER
-            yield Case(f"{shard}: {way}", 1 if alone else n, reference=alone, way=way, shard=shard, batch=n * shard)
+            yield Case(f"{shard}: {way}", n, way=way, shard=shard, batch=n * shard)
 
 
 def expect(s, cores):
@@ -66,12 +57,11 @@ def oracle(case, s):
     is on one device, by MXNet's own normalisation: of each part of the batch that is normalised as one."""
     devices = devices_of(case, s)
     X, y = random_batch(8 * len(devices) + 1, s.seed)
-    net, serial = NormedLeNet(devices, case.way), NormedLeNet(devices[:1], OWN)
-    net.start(s.seed)
+    net = NormedLeNet(devices, case.way, s.seed)
     net.backward(X, y)
     shards, gradients = [onp.array_split(array, len(devices)) for array in (X, y)], []
     for group in net.groups:
-        serial.start(s.seed)
+        serial = NormedLeNet(devices[:1], OWN, s.seed)
         serial.backward(*[onp.concatenate([parts[number] for number in group]) for parts in shards])
         gradients.append([param.grad.asnumpy() for param in serial.replicas[0]])
         for number in group:
@@ -86,24 +76,21 @@ def set_up(case, s):
     """A round trains 'steps' steps from a new seed, which is the same in all rows and another one in each process. Its
     time is that of a step."""
     devices, data, seeds = devices_of(case, s), pictures(s), count(s.seed + 1000 * case.number)
-    net = NormedLeNet(devices, case.way, case.batch, s.lr)
 
     def one_round():
         seed = next(seeds)
+        net = NormedLeNet(devices, case.way, seed, case.batch, s.lr)
         seconds = net.train(data.train, seed, s.steps)
         start, end, serial_accuracy = _serial(data, devices[0], case.batch, s.lr, seed, s.steps)
-        running = [[array.as_in_ctx(devices[0]) for array in arrays] for arrays in net.running]
-        mean = [sum(same) / len(devices) for same in zip(*running)]
-        saved, other, averaged = (net.accuracy(data.test, arrays) for arrays in (running[0], running[-1], mean))
+        saved, other = (net.accuracy(data.test, net.running[number]) for number in (0, -1))
         return seconds, {
             "differs": float(onp.linalg.norm(net.flat() - end) / onp.linalg.norm(end - start)),
             "test_accuracy": saved,
             "gain": saved - serial_accuracy,
             "other_replica": abs(other - saved),
-            "averaged": averaged - saved,
         }
 
-    net.train(data.train, s.seed, 2)
+    NormedLeNet(devices, case.way, s.seed, case.batch, s.lr).train(data.train, s.seed, 2)
     return Work(one_round, data=data.name)
 
 
@@ -111,8 +98,7 @@ def set_up(case, s):
 def _serial(data, device, batch, lr, seed, steps):
     """One device, the whole batch, MXNet's own normalisation: parameters before and after, and the accuracy. It is
     trained once for all cases of this process."""
-    net = NormedLeNet([device], OWN, batch, lr)
-    net.start(seed)
+    net = NormedLeNet([device], OWN, seed, batch, lr)
     start = net.flat()
     net.train(data.train, seed, steps)
     return start, net.flat(), net.accuracy(data.test, net.running[0])
@@ -129,11 +115,7 @@ def tell(t, s):
     t.column("test_accuracy", "accuracy", ".3f", about="with the running statistics of replica 0")
     t.column("gain", "from serial", "+.3f", spread=True, more=True, about="that less the serial run's accuracy")
     t.column("other_replica", "other replica", ".3f", spread=True, more=True, about="change with the last's statistics")
-    t.column("averaged", form="+.3f", spread=True, more=True, about="change with the average of all statistics")
-    t.note(
-        "Each device has as many samples as the row says. One device gets each batch in reverse order, so it differs "
-        "by rounding alone, which training magnifies. 'mxdp's operators' compute each shard's statistics alone, too."
-    )
+    t.note("Each device has as many samples as the row says. 'mxdp's operators' compute each shard's statistics alone.")
     if small[OWN].devices == 1:
         t.answer("One device has nothing to exchange: run it with --devices 2.")
         return
@@ -148,11 +130,10 @@ def tell(t, s):
         f"With shards of {large[OWN].shard} it is {large[OWN].differs:.2f} of the way, and synchronised "
         f"{large[SYNCED].differs:.2g}, at {large[SYNCED].of_own:.2f} times the time. Of that, "
         f"{large[APART].of_own:.2f} times is what mxdp's operators take without an exchange, in place of MXNet's one. "
-        f"With shards of {small[OWN].shard} the accuracy differs from the serial run's by {small[OWN].gain:+.3f}, with "
-        f"another replica's running statistics by {small[OWN].other_replica:.3f}, and with their average by "
-        f"{small[OWN].averaged:+.3f}."
+        f"With shards of {small[OWN].shard} the accuracy differs from the serial run's by {small[OWN].gain:+.3f}."
     )
-    t.draw(lambda figure: _draw(figure, t, s.shards))
+    t.bars("differs", "", title="Off the serial run", colour="way")
+    t.bars("seconds", "ms", 1e3, "A step", "way")
 
 
 def _tell_claims(t, small, large):
@@ -175,22 +156,3 @@ def _tell_claims(t, small, large):
     t.claim(sentence, more, at_least=2.0, source="an error of 1 / sqrt(n); read as twice")
     sentence = "With the largest shards a synchronised step takes at most 1.25 times as long."
     t.claim(sentence, large[SYNCED].of_own, at_most=1.25, source="ours: a few numbers a channel travel")
-
-
-def _draw(figure, t, shards):
-    """Four numbers by the samples on each device: medians, and their intervals."""
-    for axes, (name, title) in zip(figure.subplots(len(PANELS), sharex=True), PANELS.items()):
-        for number, way in enumerate(WAYS):
-            numbers = [row.get(name) for row in t if row.way == way]
-            ends = [(0, 0) if x.low is None else (x.median - x.low, x.high - x.median) for x in numbers]
-            axes.errorbar(
-                [place + 0.08 * number for place in range(len(shards))],  # beside each other
-                [x.median for x in numbers], list(zip(*ends)),
-                marker=style.MARKERS[number], label=way, capsize=3, linestyle="--",
-            )  # fmt: skip
-        axes.set_title(title)
-        axes.set_xticks([place + 0.12 for place in range(len(shards))], [str(shard) for shard in shards])
-    axes.set_xlabel("samples on each device")
-    figure.axes[0].set_yscale("log")
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
-    figure.set_figheight(3 * style.HEIGHT)

@@ -8,32 +8,27 @@ the accuracy. After as many samples, k times the batch has made 1 / k of the upd
 - times the square root of k: the noise of an update stays the same (Krizhevsky, "One weird trick", 2014).
 """
 
+import itertools
 import statistics
-from itertools import count
-
-import numpy as onp
 
 from mxdp.datasets import load, minibatches
-from mxdp.datasets.minibatches import Stream
 from mxdp.errors import plural
 from mxdp.experiments.data_parallel.training import pictures
-from mxdp.experiments.devices import devices_of, timed
+from mxdp.experiments.devices import devices_of
 from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.oracle import tolerances_of
-from mxdp.experiments.show import style
 from mxdp.scratch import evaluate, get_params, init_lenet, lenet, train_batch
-from mxdp.training import BoundNet, TrainStep
-from mxdp.training.epochs import train_steps
+from mxdp.training import BoundNet, train_epochs
 
 SOURCE = "Dive into Deep Learning, 'Training on Multiple GPUs', exercises 1 and 2"
-COMPARED = "parameters after one step, with the rule's learning rate, and from the start again"
+COMPARED = "parameters after one step, with the rule's learning rate"
 TOGETHER = True
 COMMON = dict(devices=[1, 2], data="auto", data_dir=None, lr=0.1, batch_size=32)
 PRESETS = {
-    "quick": dict(COMMON, timeout=600.0, times=[2, 4], samples=8192, test=1000, accuracy=0.6),
-    "full": dict(COMMON, timeout=3600.0, times=[2], samples=12288, test=2000, accuracy=0.7),
+    "quick": dict(COMMON, timeout=600.0, times=[2, 4], samples=8192, test=1000),
+    "full": dict(COMMON, timeout=3600.0, times=[2], samples=12288, test=2000),
 }
-LITTLE = dict(data="synthetic", batch_size=4, times=[2], samples=64, test=100, accuracy=0.01)
+LITTLE = dict(data="synthetic", batch_size=4, times=[2], samples=64, test=100)
 RULES = {"kept": 0.0, "root": 0.5, "linear": 1.0}
 """A learning rate is multiplied by k to this power."""
 PARTS = 8
@@ -64,79 +59,55 @@ def expect(s, cores):
     )
 
 
-class RepeatedTraining:
-    """Replicas that can start anew: what is bound to them stays, so that no round pays for it."""
-
-    def __init__(self, data, devices, batch, lr):
-        self.replicas = [get_params(init_lenet(), device) for device in devices]
-        self._data, self._batch, self._step = data, batch, TrainStep(self.replicas, devices, lr)
-
-    def start(self, seed):
-        """Another start, and another order of samples."""
-        for replica in self.replicas:
-            for param, first in zip(replica, init_lenet(seed, SCALE)):
-                first.copyto(param)
-        self._stream = Stream(self._data.train, self._batch, seed)
-
-    def train(self, samples):
-        """On the next samples; returns the seconds. Waits."""
-        return timed(lambda: train_steps(self._stream.take(samples), self._step))
+def training(case, s, data, seed, samples):
+    """Replicas with the start of that seed, and the training of ``samples`` samples more at a time."""
+    devices = devices_of(case, s)
+    replicas = [get_params(init_lenet(seed, SCALE), device) for device in devices]
+    return replicas, train_epochs(data.train, replicas, devices, case.batch, case.rate, samples, seed)
 
 
 def oracle(case, s):
-    """A first step, against one device's with the rule's batch and learning rate; then another seed, and again."""
+    """A first step, against one device's with the rule's batch and learning rate, with two seeds."""
     devices, data = devices_of(case, s), load("synthetic", seed=s.seed)
     batch, lr = s.batch_size * case.times, s.lr * case.times ** RULES.get(case.rule, 0.0)
-    training = RepeatedTraining(data, devices, case.batch, case.rate)
-    for start in (s.seed, s.seed + 1, s.seed):
-        training.start(start)
-        training.train(batch)
-        serial = get_params(init_lenet(start, SCALE), devices[0])
-        X, y = next(minibatches(data.train, batch, start, epoch=0))
+    for seed in (s.seed, s.seed + 1):
+        replicas, parts = training(case, s, data, seed, batch)
+        next(parts)
+        serial = get_params(init_lenet(seed, SCALE), devices[0])
+        X, y = next(minibatches(data.train, batch, seed, epoch=0))
         train_batch(X, y, [serial], devices[:1], lr)
-        for replica in training.replicas:
+        for replica in replicas:
             for param, expected, tolerance in zip(replica, serial, tolerances_of(batch)):
                 yield param.asnumpy(), expected.asnumpy(), tolerance
 
 
 def set_up(case, s):
     """A round is a whole training, evaluated PARTS times outside the clock. Its seed is another one in each process."""
-    devices, samples, data, net = devices_of(case, s), s.samples // PARTS, pictures(s), BoundNet(lenet)
-    training, seeds = RepeatedTraining(data, devices, case.batch, case.rate), count(s.seed + 1000 * case.number)
+    data, seeds, net = pictures(s), itertools.count(s.seed + 1000 * case.number), BoundNet(lenet)
 
-    def one_round():
-        training.start(next(seeds))
+    def train(seed, parts):
+        replicas, epochs = training(case, s, data, seed, s.samples // PARTS)
         seconds, accuracies = 0.0, []
-        for _ in range(PARTS):
-            seconds += training.train(samples)
-            accuracies.append(evaluate(data.test, training.replicas, net=net))
-        reached = onp.greater_equal(accuracies, s.accuracy)
-        return seconds, {
-            "test_accuracy": statistics.mean(accuracies[-3:]),
-            "reached": int(reached.argmax()) + 1 if reached.any() else 0,  # the part after which, or none
-            "curve": {str((part + 1) * samples): accuracy for part, accuracy in enumerate(accuracies)},
-        }
+        for epoch in itertools.islice(epochs, parts):
+            seconds += epoch.seconds
+            accuracies.append(evaluate(data.test, replicas, net=net))
+        return seconds, {"test_accuracy": statistics.mean(accuracies[-3:])}
 
-    training.start(s.seed)
-    training.train(samples)
-    evaluate(data.test, training.replicas, net=net)
-    return Work(one_round, data=data.name)
+    train(s.seed, 1)
+    return Work(lambda: train(next(seeds), PARTS), data=data.name)
 
 
 def tell(t, s):
     n = max(s.devices)
     base, one = (t.one(times=1, devices=devices) for devices in (n, 1))
     for row in t.rows:
-        row.samples_per_sec, row.of_base = s.samples / row.seconds, row.seconds / base.seconds
-        if all(row.reached.values):
-            row.to_target = row.seconds * row.reached / PARTS
+        row.of_base = row.seconds / base.seconds
         if row is not base:
             row.gain = row.test_accuracy - base.test_accuracy
-    t.column("samples_per_sec", "samples/s", ",.0f")
+    t.column("seconds", form=".2f", about="to train on 'samples' samples")
     t.column("of_base", "of the time", ".2f", spread=True, about="over that of the smallest batch on as many devices")
     t.column("test_accuracy", "accuracy", ".3f", about=f"the mean of the last three of {PARTS} evaluations")
     t.column("gain", "differs", "+.3f", spread=True, about="from the smallest batch on as many devices, seed by seed")
-    t.column("to_target", "to target", ".2f", unit=" s", about="until 'accuracy' was seen, if all seeds reached it")
     t.note("One device differs by the order of its sums alone, which training magnifies.")
     kept, root, linear = (t.maybe(times=n, rule=rule) for rule in RULES)
     if linear is None:
@@ -158,20 +129,4 @@ def tell(t, s):
         f"The accuracy changes by {kept.gain:+.3f} with {kept.label} and {root.gain:+.3f} with {root.label}. Other "
         f"sums on one device alone change it by {one.gain:+.3f}."
     )
-    t.draw(lambda figure: _draw(figure, t, base))
-
-
-def _draw(figure, t, base):
-    """The accuracy in the end; then, for each larger batch, the accuracy by samples."""
-    scales = sorted({row.times for row in t.rows} - {1})
-    heights = [len(t.rows) * style.BAR_HEIGHT + 0.9, *(2.7 for _ in scales)]
-    above, *panels = figure.subplots(len(heights), squeeze=False, height_ratios=heights)[:, 0]
-    style.row_bars(figure, t.rows, "", style.coloured(t.rows, "rule"), axes=above, name="test_accuracy")
-    above.set_title("Accuracy after as many samples")
-    for k, axes in zip(scales, panels):
-        for number, row in enumerate([base, *t.find(times=k)]):
-            samples, accuracies = list(map(int, row.curve)), [accuracy.median for accuracy in row.curve.values()]
-            axes.plot(samples, accuracies, color=style.COLOURS[number], marker=style.MARKERS[number], label=row.label)
-        axes.set(xlabel="samples", ylabel="test accuracy", title=f"Batch times {k}")
-        axes.legend(loc="lower right")
-    figure.set_figheight(sum(heights))
+    t.bars("test_accuracy", "", title="Accuracy after as many samples", colour="rule")

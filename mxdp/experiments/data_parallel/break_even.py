@@ -6,29 +6,25 @@ what one device tells: the time of a step on the batch and on a part of it, Pyth
 """
 
 import itertools
-import math
 import os
 import statistics
-from functools import lru_cache
 from random import Random
 
 import numpy as onp
 
 from mxdp import backend, process
-from mxdp.backend import autograd, npx, upload
-from mxdp.collectives.calibration import calibrate
+from mxdp.backend import npx, upload
 from mxdp.collectives.tuning import choose
 from mxdp.errors import plural
 from mxdp.experiments.devices import devices_of
-from mxdp.experiments.lab import Case, Work, mean
+from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.lab.rows import by_process
-from mxdp.experiments.networks import LR, begin_anywhere, network, random_batch, seconds_a_step
+from mxdp.experiments.links import calibrated
+from mxdp.experiments.networks import LR, begin_anywhere, network, random_batch, seconds_a_step, serial_gradients
 from mxdp.experiments.oracle import TOLERANCE, largest
-from mxdp.experiments.show import style
-from mxdp.plans.collective.algorithms import ALGORITHMS, plan
+from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.cost.break_even import break_even, step_seconds
 from mxdp.plans.cost.link import fit_link
-from mxdp.plans.cost.machine import CPU
 from mxdp.plans.cost.simulate import predict
 from mxdp.plans.partition import fill_buckets
 
@@ -44,18 +40,20 @@ LITTLE = dict(devices=[1, 2], units=16, width=4, at_least=0.01, lenet=[4], mlp=[
 NETS = {"lenet": "LeNet", "mlp": "MLP", "resnet": "ResNet-18"}
 WHOLE = (lambda batches: batches and all(type(n) is int and n > 0 for n in batches), "whole numbers above 0")
 CHECKS = dict.fromkeys(NETS, WHOLE)
-GRID = tuple(round(10 ** (half / 2)) for half in range(8, 17))
-"""Numbers of parameters for which the all-reduce is predicted, for the lines of the map."""
+PAYS = (
+    "A second device pays if the batch is large enough: with each network's largest batch, two devices are faster than "
+    "one."
+)
+ISSUES = "MXNet issues 2277 and 3136: 'increase the batch size'"
+WITHIN = (
+    "Predicted from one device, the time of a step of LeNet and of ResNet-18 on several devices is within 15 % of the "
+    "measured one, for all batches but the smallest."
+)
+OURS = "ours: what a reader wants to know of a model"
 BUCKET = 25 << 20
 """Bytes of a bucket: the default of ``GradientSync`` and of ``mxdp.Trainer``."""
 MOST = 200
 """Steps of one measurement."""
-
-
-def parameters(net, units, width):
-    """How many that network trains. ``units``: of the MLP's hidden layers; ``width``: of ResNet's first convolution."""
-    mlp = (784 + 1) * units + (units + 1) * units + (units + 1) * 10
-    return {"lenet": 129_068, "mlp": mlp, "resnet": 2724 * width**2 + 286 * width + 10}[net]
 
 
 def cases(s):
@@ -63,37 +61,24 @@ def cases(s):
         for batch in s[net]:
             for n in s.devices:
                 if n <= batch:
-                    label = f"{title}, batch {batch}, {plural(n, 'device')}"
-                    yield Case(label, n, net=net, batch=batch, parameters=parameters(net, s.units, s.width))
+                    yield Case(f"{title}, batch {batch}, {plural(n, 'device')}", n, net=net, batch=batch)
 
 
 def expect(s, cores):
-    machine, times = CPU.with_cores(cores), []
-    for net, title in NETS.items():
-        count = parameters(net, s.units, s.width)
-        best = min(predict(plan(name, 2, [count]), 4 * count, machine) for name in ALGORITHMS)
-        times.append(f"{title} {style.number(best * 1e3)} ms")
     return (
-        "Two devices pay where half the batch takes longer than Python and the all-reduce, which takes at the "
-        f"reference machine's speeds: {', '.join(times)}. More than {cores} devices bring nothing more."
+        "Two devices pay where half the batch takes longer than Python and the all-reduce: with few parameters, much "
+        f"compute a sample, a large batch. More than {cores} devices bring nothing more."
     )
 
 
 def oracle(case, s):
-    """One step on the case's batch. The serial run computes the shards' gradients one by one on the first device and
-    adds them up on the host, in float64. (A batch normalisation takes its means over a shard, so the whole batch would
-    differ.)"""
+    """One step on the case's batch."""
     (devices, many, one), (X, y) = _networks(case, s), random_batch(case.batch, s.seed)
     start = [param.asnumpy() for param in many.replicas[0]]
     for replica in (*many.replicas, *one.replicas):  # a step without its all-reduce has left them different
         for param, value in zip(replica, start):
             param[()] = upload(value, param.ctx)
-    gradients = [onp.zeros(value.shape) for value in start]
-    for shard in zip(onp.array_split(X, len(devices)), onp.array_split(y, len(devices))):
-        with autograd.record():
-            loss = one.loss(*[upload(array, devices[0]) for array in shard])
-        loss.backward()
-        gradients = [total + param.grad.asnumpy() for total, param in zip(gradients, one.replicas[0])]
+    gradients = serial_gradients(one, X, y, len(devices))
     many.step(X, y)
     npx.waitall()
     first, *others = [[(param.grad.asnumpy(), param.asnumpy()) for param in replica] for replica in many.replicas]
@@ -116,11 +101,11 @@ def set_up(case, s):
     one.step(*shard)
     model.step(*batch)
     steps = max(1, min(MOST, round(s.at_least / seconds_a_step(model, batch, 1)[0])))
-    random, rounds, sizes = Random(os.getpid()), itertools.count(), [param.size for param in model.replicas[0]]
+    random, sizes = Random(os.getpid()), [param.size for param in model.replicas[0]]
 
     def one_round():
         begin_anywhere(devices[0], random)
-        machine = _machine(every, next(rounds)) if n > 1 else None
+        machine = calibrated(every) if n > 1 else None
         seconds, _ = seconds_a_step(model, batch, steps)
         if machine is None:
             return seconds, {}
@@ -131,7 +116,6 @@ def set_up(case, s):
         return seconds, {
             "shard_seconds": shard_seconds, "python_seconds": python, "alone_seconds": alone,
             "allreduce_seconds": allreduce_seconds(sizes, devices, machine),
-            "allreduce_by_parameters": {str(count): allreduce_seconds([count], devices, machine) for count in GRID},
         }  # fmt: skip
 
     return Work(one_round, cores=process.cores() if devices[0].device_type == "cpu" else None)
@@ -152,12 +136,6 @@ def allreduce_seconds(sizes, devices, machine):
     return total
 
 
-@lru_cache(maxsize=None)
-def _machine(devices, _):
-    """The machine's speeds in that round, for all cases."""
-    return calibrate(devices)
-
-
 def tell(t, s):
     points = [row for row in t.rows if row.devices > 1 and t.maybe(net=row.net, batch=row.batch, devices=1)]
     two = [row for row in points if row.devices == 2]
@@ -170,28 +148,26 @@ def tell(t, s):
     t.column("pays", about="it pays if the speed-up is above 1, which is open where the interval touches 1")
     t.column("right", about="whether the prediction is on the measured side of 1")
     t.column("off", "step x", ".2f", about="the predicted time of a step over the measured one, or its inverse")
-    t.note("In the map, a mark is filled where it pays, hollow where it doesn't, and grey where that is open.")
-    t.note("A line is the predicted break-even by the number of parameters.")
     if not two:
-        t.answer("There is nothing to compare: that takes a run on 1 device, and one on 2.")
-        t.explain("Run it with --devices 1,2.")
+        t.answer("There is nothing to compare: run it with --devices 1,2.")
         return
     t.first(two)
-    _tell_claims(t, s, points, judged)
+    for row in points:
+        largest, smallest = row.batch == max(s[row.net]), row.batch == min(s[row.net])
+        t.claim(PAYS, row.speedup if row.devices == 2 and largest else None, at_least=1.0, source=ISSUES)
+        t.claim(WITHIN, None if row.net == "mlp" or smallest else row.off, at_most=1.15, source=OURS)
     *words, last = [_tell_batches(net, s, two) for net in NETS]
     t.answer(f"By batch, a second device surely pays {', '.join(words)} and {last}.")
-    wrong = [row for row in judged if not row.right]
     t.explain(
         f"Of {len(points)} points on several devices, {len(judged)} have an interval that does not touch 1; the "
-        f"prediction is on the right side of 1 at {len(judged) - len(wrong)} of these."
+        f"prediction is on the right side of 1 at {sum(row.right for row in judged)} of these."
     )
-    for row in wrong:
-        t.explain(_tell_why(row))
-    least = {title: _tell_break_even(t, net, 2) for net, title in NETS.items()}
+    least = {title: _tell_break_even(t, net) for net, title in NETS.items()}
     words = [f"{samples:.1f} samples a device for {title}" for title, samples in least.items() if samples is not None]
     if words:
         t.explain(f"Predicted for two devices, the break-even is at {', '.join(words)}.")
-    t.draw(lambda figure: _draw(figure, t, points))
+    for net, title in NETS.items():
+        t.bars("speedup", "times", title=title, colour="devices", rows=[row for row in points if row.net == net])
 
 
 def _tell_point(row, one):
@@ -207,25 +183,6 @@ def _tell_point(row, one):
     row.right = None if row.pays == "open" else (row.predicted.median > 1) == (row.pays == "yes")
 
 
-def _tell_claims(t, s, points, judged):
-    # Of each process, the share of the points that its prediction has on the side where the row is.
-    sides = [by_process(lambda x, pays=row.pays == "yes": (x > 1) == pays, row.predicted) for row in judged]
-    share = mean(sides) if sides else None
-    if share:
-        share.label = f"{len(sides)} points"
-    source = "ours: what a reader wants to know of a model"
-    sentence = "Of the points whose interval does not touch 1, the prediction has at least 80 % on the right side of 1."
-    t.claim(sentence, share, at_least=0.8, source=source)
-    for row in points:
-        largest, smallest = row.batch == max(s[row.net]), row.batch == min(s[row.net])
-        t.claim("A second device pays if the batch is large enough: with each network's largest batch, two devices are "
-                "faster than one.", row.speedup if row.devices == 2 and largest else None, at_least=1.0,
-                source="MXNet issues 2277 and 3136: 'increase the batch size'")  # fmt: skip
-        t.claim("Predicted from one device, the time of a step of LeNet and of ResNet-18 on several devices is within "
-                "15 % of the measured one, for all batches but the smallest.",
-                None if row.net == "mlp" or smallest else row.off, at_most=1.15, source=source)  # fmt: skip
-
-
 def _tell_batches(net, s, rows):
     """The batch from which all larger ones surely pay, and what is known of the largest that doesn't."""
     answers = {row.batch: row.pays for row in rows if row.net == net}
@@ -236,50 +193,16 @@ def _tell_batches(net, s, rows):
     return f"{f'from {min(paying)}' if paying else 'never'} for {NETS[net]}{below}"
 
 
-def _tell_why(row):
-    """What the prediction of this row has wrong: the devices' work, or what the all-reduce adds to it."""
-    alone, allreduce = row.alone_seconds.median, row.allreduce_seconds.median
-    expected, added = row.predicted_seconds.median - allreduce, row.seconds.median - alone
-    if abs(alone - expected) >= abs(added - allreduce):
-        reason = f"without the all-reduce a step takes {1e3 * alone:.3g} ms, not {1e3 * expected:.3g}"
-    else:
-        reason = f"the all-reduce adds {1e3 * added:.3g} ms, not {1e3 * allreduce:.3g}"
-    return f"Wrong: {row.label}, predicted {row.predicted.median:.2f}, measured {row.speedup:.2f}: {reason}."
-
-
-def _tell_break_even(t, net, devices, parameters=None):
-    """The predicted break-even of a network in samples a device, from a line through all times of one device; None
-    without enough of them. ``parameters``: how many are summed, if not its own, of :data:`GRID`."""
+def _tell_break_even(t, net):
+    """The predicted break-even of a network on two devices, in samples a device, from a line through all times of one
+    device; None without enough of them."""
     several = [row for row in t.find(net=net) if row.devices > 1]
     times = [(row.batch, row.seconds.median) for row in t.find(net=net, devices=1)]
     times += [(-(-row.batch // row.devices), row.shard_seconds.median) for row in several]
-    rows = [row for row in several if row.devices == devices]
-    if not rows or len({samples for samples, _ in times}) < 2:
+    two = [row for row in several if row.devices == 2]
+    if not two or len({samples for samples, _ in times}) < 2:
         return None
-    sums = [row.allreduce_by_parameters[parameters] if parameters else row.allreduce_seconds for row in rows]
     python, allreduce = (
-        statistics.median(number.median for number in numbers)
-        for numbers in ([row.python_seconds for row in rows], sums)
+        statistics.median(row.get(name).median for row in two) for name in ("python_seconds", "allreduce_seconds")
     )
-    return break_even(fit_link(times), python, devices, rows[0].cores, allreduce)
-
-
-def _draw(figure, t, points):
-    """A map for each number of devices: parameters and batch a device. The marks are measured, the lines predicted."""
-    counts = sorted({row.devices for row in points})
-    figure.set_figheight(3.4 * len(counts) + 0.6)
-    for axes, n in zip(figure.subplots(len(counts), squeeze=False)[:, 0], counts):
-        rows = [row for row in points if row.devices == n]
-        for (net, title), colour, marker in zip(NETS.items(), style.COLOURS, style.MARKERS):
-            least = [_tell_break_even(t, net, n, str(count)) or math.nan for count in GRID]
-            axes.plot(GRID, least, color=colour, linewidth=1.6)
-            fill = {"yes": colour, "no": "white", "open": style.LIGHT_GREY}
-            for row in rows:
-                if row.net == net:
-                    axes.plot(row.parameters, row.batch / n, marker, color=fill[row.pays], markeredgecolor=colour,
-                              markeredgewidth=1.6, markersize=9)  # fmt: skip
-            axes.plot([], [], marker, color=colour, label=title)
-        sizes, heights = [row.parameters for row in rows], [row.batch / n for row in rows]
-        axes.set(xscale="log", yscale="log", xlim=(min(sizes) / 3, max(sizes) * 3), xlabel="parameters")
-        axes.set(ylim=(min(heights) / 3, max(heights) * 2), ylabel="batch a device", title=plural(n, "device"))
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    return break_even(fit_link(times), python, 2, two[0].cores, allreduce)

@@ -4,14 +4,29 @@ The slides of the book's chapter say that the time of an epoch roughly halves; t
 network say that it grew. The cost model: the compute of a batch divides by the devices, as far as there are cores; the
 all-reduce, the input and Python's own time don't, and are small beside the convolutions. The ceiling is measured:
 processes that share nothing, as many as there are devices, each train alone on their part of the batch.
+
+k devices with a core each could be k times as fast as one; CPU devices that share p cores, p times. What is lost::
+
+    possible       k or p
+       |           the machine's part: processes that share nothing lose it, too
+    the ceiling    these processes take q of the devices' time
+       |           what sharing costs: possible (1 - q)
+    reached        the devices
+
+A few steps of both are recorded and split into the same parts, whose shares add up to 1. So the cost of sharing is the
+sum of possible (share - q times the share in the processes) over the parts, and the account adds up.
 """
 
+from pathlib import Path
+
+import numpy as onp
+
+from mxdp import process
+from mxdp.backend import np
 from mxdp.errors import plural
-from mxdp.experiments.data_parallel import account as accounts
-from mxdp.experiments.data_parallel.training import Continued, check_step, expect_speedups, pictures, synced_step
+from mxdp.experiments.data_parallel import training
 from mxdp.experiments.devices import WARM_UP, devices_of
 from mxdp.experiments.lab import Case, Work
-from mxdp.experiments.show import style
 from mxdp.scratch import evaluate, get_params, in_sync, init_lenet, lenet
 from mxdp.tracing.recording import can_record
 from mxdp.training import BoundNet, TrainStep, train_epochs
@@ -40,28 +55,31 @@ def cases(s):
 
 
 def expect(s, cores):
-    return f"Speed-up over one device: {expect_speedups(s, cores)}; less by what can't be split."
+    return f"Speed-up over one device: {training.expect_speedups(s, cores)}; less by what can't be split."
 
 
 def oracle(case, s):
     """An uneven batch."""
-    return check_step(devices_of(case, s), 61, s.seed, step=synced_step())
+    return training.check_step(devices_of(case, s), 61, s.seed, step=training.synced_step())
 
 
 def set_up(case, s):
     """A round trains on ``samples`` samples, and then a few steps more, recorded. The processes of a ceiling share
     the batch and the samples. A process that is started anew goes on with the training of the one before it."""
-    devices, data = devices_of(case, s), pictures(s)
+    devices, data = devices_of(case, s), training.pictures(s)
     batch_size = max(1, s.batch_size // case.processes)
     samples = s.samples // case.processes
-    training = Continued(case, init_lenet(s.seed))
+    left, params = Path(case.folder, f"{case.process}.npz"), init_lenet(s.seed)
+    if case.number and left.exists():
+        with onp.load(left) as arrays:
+            params = [np.array(arrays[name]) for name in arrays.files]
 
-    warm_up, replicas = ([get_params(training.params, device) for device in devices] for _ in range(2))
+    warm_up, replicas = ([get_params(params, device) for device in devices] for _ in range(2))
     next(train_epochs(data.train, warm_up, devices, batch_size, s.lr, samples=WARM_UP * batch_size))
-    start = divmod(training.rounds * samples, len(data.train))
+    start = divmod(case.number * s.rounds * samples, len(data.train))
     epochs = train_epochs(data.train, replicas, devices, batch_size, s.lr, samples, s.seed, start=start)
     # On the replicas of the warm-up, since a recorded step is a step of training.
-    record = accounts.recorder(data.train, batch_size, s.seed, TrainStep(warm_up, devices, s.lr), devices)
+    record = training.recorder(data.train, batch_size, s.seed, TrainStep(warm_up, devices, s.lr), devices)
     net = BoundNet(lenet)
 
     def one_round():
@@ -73,11 +91,17 @@ def set_up(case, s):
             more.update(record(RECORDED_STEPS).shares())
         if not case.reference:
             more["test_accuracy"] = evaluate(data.test, replicas, net=net)
-        training.keep(replicas[0])
+        if case.folder:
+            onp.savez(left, *[param.asnumpy() for param in replicas[0]])
         return epoch.seconds, more
 
-    facts = accounts.chances(devices) if len(devices) > 1 else {}
+    facts = {"possible": possible(devices)} if len(devices) > 1 else {}
     return Work(one_round, devices, data=data.name, epoch_samples=len(data.train), **facts)
+
+
+def possible(devices):
+    """How many times as fast as one device these could be on this machine."""
+    return min(len(devices), process.cores()) if devices[0].device_type == "cpu" else len(devices)
 
 
 def tell(t, s):
@@ -92,7 +116,7 @@ def tell(t, s):
         row = t.one(devices=ceiling.processes)
         row.of_ceiling = ceiling.seconds / row.seconds
         if first.devices == 1:
-            accounted, row.lost = row, accounts.account(row, ceiling)
+            accounted, row.lost = row, _tell_account(row, ceiling)
             vars(row).update({f"lost_{name}": part for name, part in row.lost.items()})
             t.claim(HALVES, row.speedup / row.devices, at_least=0.8, source=SLIDES)
         t.claim(SHARING, row.of_ceiling, at_least=0.9)
@@ -104,47 +128,45 @@ def tell(t, s):
     t.column("accuracy", form=".4f", about="on the test set, in the end: each process continues the training")
     t.column("in_sync", about="all replicas of the row are equal, bit for bit")
     t.column("possible", form=".2f", more=True, about="the speed-up that the devices, or fewer cores, could give")
-    for name in accounts.LOST:
+    for name in ("machine", *training.PARTS.values()):
         t.column(f"lost_{name}", name, "+.2f", -1, more=True)
     t.note(
-        "Processes that share nothing train alone, one for each device, on its part of the batch. Accuracies differ "
-        "since sums over other shards differ in their last bits, which training magnifies. The possible speed-up plus "
-        "what each part takes away is the speed-up. The machine's part is lost by processes that share nothing, too; "
-        "the others come from a few steps that are recorded after each round, less what they take in those processes."
+        "Processes that share nothing train alone, one for each device, on its part of the batch. The possible "
+        "speed-up plus what each part takes away is the speed-up. The machine's part is lost by processes that share "
+        "nothing, too; the others come from a few steps that are recorded after each round, less what they take in "
+        "those processes."
     )
-    t.draw(lambda figure: _draw(figure, t, accounted, s.rounds))
+    t.bars("sec_per_epoch", "s/epoch")
     if accounted is None:
-        t.answer("There is nothing to compare: that takes a run on 1 device, and one on 2.")
-        t.explain("Run it with --devices 1,2.")
+        t.answer("There is nothing to compare: run it with --devices 1,2.")
     else:
         makes = "A second device makes" if accounted.devices == 2 else f"{accounted.label} make"
         best = f"the best this machine can give is {t.references[-1].speedup:.2f}"
         t.answer(f"{makes} an epoch {accounted.speedup:.2f} times as fast; {best}.")
-        accuracies = " and ".join(f"{row.accuracy:.3f} on {row.label}" for row in t.rows)
-        t.explain(f"{accounts.tell_losses(accounted)} In the end the test accuracy is {accuracies}.")
+        t.explain(_tell_losses(accounted))
     if any(0 in row.in_sync.values for row in t.rows if row.get("in_sync")):
         t.answer("The replicas fell out of step, so the times mean nothing.")
 
 
-def _draw(figure, t, accounted, rounds):
-    """Bars of the times; what became of the possible speed-up; the accuracy by epoch, as the book draws it."""
-    curves = [row for row in t.rows if len(row.test_accuracy.values) > 1]
-    heights = [len(list(t)) * style.BAR_HEIGHT + 0.9]
-    heights += [accounts.HEIGHT] * bool(accounted) + [2.8] * bool(curves)
-    parts = figure.subplots(len(heights), squeeze=False, height_ratios=heights)[:, 0]
-    style.row_bars(figure, list(t), "s/epoch", axes=parts[0], name="sec_per_epoch")
-    parts[0].set_title("Time of an epoch")
-    if accounted:
-        accounts.draw(parts[1], accounted)
-    for number, row in enumerate(curves):
-        accuracy, epochs = row.test_accuracy, rounds * row.round_samples.median / row.epoch_samples
-        last = [value for value, run in zip(accuracy.values, accuracy.runs) if run == accuracy.runs[-1]]
-        parts[-1].plot(
-            [epochs * (step + 1) for step in range(len(last))], last,
-            "--" if number else "-",  # equal curves lie on each other
-            marker=style.MARKERS[number], markersize=9 - 2 * number, label=row.label,
-        )  # fmt: skip
-    if curves:
-        parts[-1].set(xlabel="epochs", ylabel="test accuracy", title="Accuracy")
-        parts[-1].legend()
-    figure.set_figheight(sum(heights))
+def _tell_account(row, ceiling):
+    """What of the ``possible`` speed-up of ``row`` is lost to what. With ``speedup`` it adds up."""
+    of_ceiling, shared, alone = row.of_ceiling.median, training.shares(row), training.shares(ceiling)
+    if not (shared and alone):
+        shared = alone = {"rest": 1.0}
+    lost = {"machine": row.possible * of_ceiling - row.speedup.median}
+    for part, words in training.PARTS.items():
+        if part in shared:
+            lost[words] = row.possible * (shared[part] - of_ceiling * alone[part])
+    return lost
+
+
+def _tell_losses(row):
+    """The account of ``row``, which has it as ``lost``, in words: its largest part."""
+    largest, missing = max(row.lost, key=row.lost.__getitem__), sum(row.lost.values())
+    text = f"Of the {row.possible} times that are possible here, {missing:.2f} are lost"
+    if missing <= 0.05 * row.possible and row.possible == row.devices:
+        return f"{text}."
+    text += f"; the largest part: {largest} ({row.lost[largest]:.2f})."
+    if row.speedup.at_most(1.1):
+        text += " More devices bring nothing here; `python -m mxdp.experiments doctor` says what can be done."
+    return text

@@ -13,21 +13,28 @@ from mxdp.parallel.batch_norm import SyncBatchNorm
 from mxdp.scratch import cross_entropy, evaluate, get_params, split_batch
 from mxdp.training.update import prepare_update
 
-WAYS = OWN, APART, SYNCED, OTHER_ORDER = "own", "own, mxdp's operators", "synchronised", "1 device, other order"
+WAYS = OWN, APART, SYNCED = "own", "own, mxdp's operators", "synchronised"
 WEIGHTS = ((6, 1, 5, 5), (16, 6, 5, 5), (120, 256), (84, 120), (10, 84))
 """Behind each but the last stands a normalisation. So biases would have no effect, and are left out."""
 NORMS, MOMENTUM = len(WEIGHTS) - 1, 0.9
 
 
 class NormedLeNet:
-    """A replica on each device. ``running[i]``: the means and variances of replica i, two arrays a normalisation."""
+    """A replica on each device, with weights by Glorot and Bengio. ``running[i]``: the means and variances of replica
+    i, two arrays a normalisation."""
 
-    def __init__(self, devices, way, batch=1, lr=0.0):
-        self._batch, self._turned = batch, slice(None, None, -1 if way == OTHER_ORDER else 1)
-        self.devices, channels = list(devices), [shape[:1] for shape in WEIGHTS[:-1] for _ in range(2)]
-        params = [np.zeros(shape) for shape in (*WEIGHTS, *channels)]
-        self.replicas = [get_params(params, device) for device in devices]
-        self.running = [[np.zeros(shape, ctx=device) for shape in channels] for device in devices]
+    def __init__(self, devices, way, seed, batch=1, lr=0.0):
+        self._batch, self.devices = batch, list(devices)
+        random, channels = onp.random.RandomState(seed), [shape[:1] for shape in WEIGHTS[:-1]]
+        limits = [(6 / (onp.prod(shape[1:]) + shape[0] * onp.prod(shape[2:]))) ** 0.5 for shape in WEIGHTS]
+        weights = [
+            np.array(random.uniform(-limit, limit, shape), dtype="float32") for limit, shape in zip(limits, WEIGHTS)
+        ]
+        ones_and_zeros = [array for shape in channels for array in (np.ones(shape), np.zeros(shape))]
+        self.replicas = [get_params([*weights, *ones_and_zeros], device) for device in devices]
+        self.running = [
+            [make(shape, ctx=device) for shape in channels for make in (np.zeros, np.ones)] for device in devices
+        ]
         every = range(len(devices))
         self.groups = [[*every]] if way == SYNCED else [[number] for number in every]
         """Replicas whose shards are normalised together."""
@@ -40,17 +47,6 @@ class NormedLeNet:
                 self._norms[-1].append(SyncBatchNorm(scales, shifts, means, variances, MOMENTUM))
         self._sync = GradientSync(self.replicas)
         self._updates = [prepare_update(params, lr / batch) for params in self.replicas]
-
-    def start(self, seed):
-        """Weights by Glorot and Bengio; scales and variances 1, shifts and means 0."""
-        random = onp.random.RandomState(seed)
-        limits = [(6 / (onp.prod(shape[1:]) + shape[0] * onp.prod(shape[2:]))) ** 0.5 for shape in WEIGHTS]
-        weights = [random.uniform(-limit, limit, shape).astype("float32") for limit, shape in zip(limits, WEIGHTS)]
-        for params, running in zip(self.replicas, self.running):
-            for param, first in zip(params, weights):
-                np.array(first).copyto(param)
-            for array, value in zip((*params[len(WEIGHTS) :], *running), [1, 0] * NORMS + [0, 1] * NORMS):
-                array[:] = value
 
     def backward(self, X, y):
         """The gradients, summed over the devices. Doesn't wait."""
@@ -71,13 +67,12 @@ class NormedLeNet:
         self._sync()
 
     def train(self, data, seed, steps):
-        """From that seed's start; returns the seconds of a step. Waits."""
-        self.start(seed)
+        """Returns the seconds of a step. Waits."""
         batches = Stream(data, self._batch, seed).take(self._batch * steps)
 
         def push():
             for X, y in batches:
-                self.backward(X[self._turned], y[self._turned])
+                self.backward(X, y)
                 for update in self._updates:
                     update()
 
@@ -88,7 +83,8 @@ class NormedLeNet:
         return onp.concatenate([param.asnumpy().ravel() for param in self.replicas[0]])
 
     def accuracy(self, data, running):
-        """Of replica 0's parameters with these running statistics, which lie on its device. Waits."""
+        """Of replica 0's parameters with these running statistics. Waits."""
+        running = [array.as_in_ctx(self.devices[0]) for array in running]
 
         def net(X, params):
             for layer in range(NORMS):

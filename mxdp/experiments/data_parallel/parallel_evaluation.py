@@ -8,10 +8,9 @@ from mxdp.backend import np
 from mxdp.datasets import Split, load, minibatches
 from mxdp.errors import plural
 from mxdp.experiments.data_parallel.training import expect_speedups, pictures
-from mxdp.experiments.devices import devices_of
+from mxdp.experiments.devices import devices_of, timed
 from mxdp.experiments.lab import Case, Work, largest
 from mxdp.scratch import evaluate, get_params, init_lenet, lenet
-from mxdp.timing import Timer
 from mxdp.training import BoundNet, TrainStep
 
 SOURCE = "Dive into Deep Learning, 'Training on Multiple GPUs', exercise 4"
@@ -48,21 +47,19 @@ def set_up(case, s):
     step = TrainStep([params], devices[:1], 0.1)
     for _, (X, y) in zip(range(s.steps), minibatches(data.train, 32, s.seed, epoch=0)):
         step(X, y)
-    replicas, net, timer = [get_params(params, device) for device in devices], BoundNet(lenet), Timer()
+    replicas, net, accuracies = [get_params(params, device) for device in devices], BoundNet(lenet), []
 
     def one_round():
-        with timer:
-            accuracy = evaluate(data.test, replicas, s.batch_size, net)
-        return timer.times[-1], {"right": round(accuracy * len(data.test)), "test_accuracy": accuracy}
+        seconds = timed(lambda: accuracies.append(evaluate(data.test, replicas, s.batch_size, net)))
+        return seconds, {"right": round(accuracies[-1] * len(data.test)), "test_accuracy": accuracies[-1]}
 
     one_round()
-    return Work(one_round, devices, data=data.name, samples=len(data.test))
+    return Work(one_round, devices, data=data.name)
 
 
 def tell(t, s):
     one = t.maybe(devices=1)
     for row in t:
-        row.samples_per_sec = row.samples / row.seconds
         if one:
             row.of_one, row.speedup = row.seconds / one.seconds, one.seconds / row.seconds
             row.differs = largest([row.right - one.right, one.right - row.right])
@@ -73,7 +70,6 @@ def tell(t, s):
         faster = "On k devices, which exchange nothing, it is at least 0.8 k times as fast."
         t.claim(faster, row.speedup / row.devices, at_least=0.8, source="the cost model")
     t.column("seconds", form=".3f", about="the whole test set, in batches of 'batch_size' samples a device")
-    t.column("samples_per_sec", "samples/s", ",.0f")
     t.column("speedup", "speed-up", ".2f", spread=True, about="one device's time over this row's")
     t.column("test_accuracy", "accuracy", ".4f")
     t.column("differs", form=".0f", about="by how many the right answers differ from one device's")

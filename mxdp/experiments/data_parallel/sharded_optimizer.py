@@ -5,17 +5,17 @@ parameter, updates the parameter after the all-reduce, and copies it to the othe
 updates, an equal part of all: the all-reduce becomes a reduce-scatter before the update and an all-gather after it.
 """
 
+import itertools
 import os
+from functools import partial
 from random import Random
 
-import numpy as onp
-
 import mxdp
-from mxdp.backend import gluon, mx, np, npx
+from mxdp.backend import gluon, mx, np, npx, upload
 from mxdp.errors import plural
 from mxdp.experiments.devices import devices_of, timed
 from mxdp.experiments.lab import Case, Work
-from mxdp.experiments.networks import Gluon, begin_anywhere, gluon_mlp, random_batch, resnet18
+from mxdp.experiments.networks import Gluon, begin_anywhere, gluon_mlp, random_batch, resnet18, serial_gradients
 from mxdp.plans.collective.algorithms import plan
 
 SOURCE = "Rajbhandari et al., 'ZeRO', SC 2020, stage 1"
@@ -51,29 +51,20 @@ def oracle(case, s):
     errors alone, and Adam takes a whole step in the direction of whatever small number is there."""
     devices = devices_of(case, s)
     together, alone = _training(case, devices, case.sharded, s), _training(case, devices[:1], False, s)
-    for param, first in zip(alone.params, together.params):
-        param.set_data(first.data(devices[0]))
     for number in range(5):
         X, y = random_batch(2 * len(devices), s.seed + number)
         together.backward(X, y)
-        for param in together.params:
-            for grad in param.list_grad():
-                grad[()] = _coarse(grad)
+        for param in itertools.chain(*together.replicas):
+            param.grad[()] = _coarse(param.grad)
         together.trainer.step(len(X))
-        total = [np.zeros_like(param.grad(devices[0])) for param in alone.params]
-        for first in range(0, len(X), 2):
-            alone.backward(X[first : first + 2], y[first : first + 2])
-            for sum_, param in zip(total, alone.params):
-                sum_ += _coarse(param.grad(devices[0]))
-        for sum_, param in zip(total, alone.params):
-            param.grad(devices[0])[()] = sum_
+        for param, total in zip(alone.replicas[0], serial_gradients(alone, X, y, len(devices), _coarse)):
+            param.grad[()] = upload(total.astype("float32"), devices[0])
         alone.trainer.step(len(X))
     npx.waitall()  # a copy that is still read from must not be read here, too: see mxdp.scratch.in_sync
     exact = [0.0] if len(devices) <= 2 and case.net == "mlp" else []
-    for param, serial in zip(together.params, alone.params):
-        expected = serial.data(devices[0]).asnumpy()
-        for device in devices:
-            yield (param.data(device).asnumpy(), expected, *exact)
+    for replica in together.replicas:
+        for param, serial in zip(replica, alone.replicas[0]):
+            yield (param.asnumpy(), serial.asnumpy(), *exact)
 
 
 def set_up(case, s):
@@ -96,9 +87,8 @@ def set_up(case, s):
 
 
 def _training(case, devices, sharded, s):
-    net = gluon_mlp(s.units) if case.net == "mlp" else resnet18(s.width)
-    name = case.optimizer
-    make = lambda params: mxdp.Trainer(params, name, OPTIONS[name], shard_optimizer=sharded)  # noqa: E731
+    net, name = gluon_mlp(s.units) if case.net == "mlp" else resnet18(s.width), case.optimizer
+    make = partial(mxdp.Trainer, optimizer=name, optimizer_params=OPTIONS[name], shard_optimizer=sharded)
     return Gluon(net, devices, s.seed, make, mx.init.Normal(0.05), gluon.loss.SoftmaxCELoss())
 
 
@@ -113,7 +103,7 @@ def _state_bytes(trainer, sharded):
 
     arrays = [array for state in trainer._updaters[0].states.values() for array in leaves(state)]
     devices = {array.ctx for array in arrays}
-    held = [sum(_nbytes(array) for array in arrays if array.ctx == device) for device in devices]
+    held = [sum(4 * array.size for array in arrays if array.ctx == device) for device in devices]
     return max(held) if sharded else sum(held)
 
 
@@ -125,14 +115,10 @@ def _moved_bytes(training):
     if not buckets:
         return 0
     # A weight is updated on one device and copied to the others.
-    moved = (k - 1) * sum(map(_nbytes, training.replicas[0]))
+    moved = (k - 1) * sum(4 * param.size for param in training.replicas[0])
     for bucket in buckets.buckets:
         moved += sum(plan("direct", k).sent(bucket.nbytes)) // (2 if isinstance(buckets, ShardedSync) else 1)
     return moved
-
-
-def _nbytes(array):
-    return array.size * onp.dtype(array.dtype).itemsize
 
 
 def tell(t, s):
@@ -142,8 +128,7 @@ def tell(t, s):
         share = "Each of k devices holds at most 1.05 / k of the state (the number is k times the share)."
         source = "ZeRO: the state divided by the devices"
         t.claim(share, row.of_plain * row.devices, at_most=1.05, exact=True, source=source)
-        no_more = "No more bytes are moved than without shards."
-        source = "ZeRO: stage 1 communicates no more"
+        no_more, source = "No more bytes are moved than without shards.", "ZeRO: stage 1 communicates no more"
         t.claim(no_more, row.moved_bytes / plain.moved_bytes, at_most=1.0, exact=True, source=source)
         no_slower = "On two devices a step takes at most 1.05 times as long as without shards."
         t.claim(no_slower, row.of_time if row.devices == 2 else None, at_most=1.05)
@@ -152,7 +137,6 @@ def tell(t, s):
     t.column("state_bytes", "state, MB", ".1f", 1e-6, about="the optimiser's, in all or on the fullest device")
     t.column("of_plain", "of plain", ".2f", about="that in shards over all")
     t.column("moved_bytes", "moved, MB", ".1f", 1e-6, about="sent between devices in a step, if all were messages")
-    t.note("The MLP has two hidden layers of 'units'.")
     last = t.maybe(net="resnet", optimizer="adam", sharded=True, devices=2)
     if last:
         t.answer(
@@ -161,9 +145,6 @@ def tell(t, s):
         )
     else:
         t.answer("Nothing to compare: run it with --devices 2.")
-    t.explain(
-        "A step of many samples has more to compute, so its time changes less. Gradients and parameters stay whole on "
-        "each device (ZeRO's stages 2 and 3 cut them too)."
-    )
+    t.explain("Gradients and parameters stay whole on each device (ZeRO's stages 2 and 3 cut them too).")
     t.bars("state_bytes", "MB", 1e-6, title="The optimiser's state: all, or a shard", colour="sharded")
     t.bars("seconds", "ms", 1e3, title="A step", colour="sharded")

@@ -14,12 +14,12 @@ import numpy as onp
 
 from mxdp.errors import plural
 from mxdp.experiments import book_loop
-from mxdp.experiments.data_parallel.training import Continued, check_step, expect_speedups, pictures, synced_step
+from mxdp.experiments.data_parallel.training import check_step, expect_speedups, pictures, synced_step
 from mxdp.experiments.devices import WARM_UP, devices_of, timed
 from mxdp.experiments.environments import defaults
 from mxdp.experiments.lab import Case, Work
-from mxdp.scratch import evaluate, get_params, init_lenet, lenet
-from mxdp.training import BoundNet, train_epochs
+from mxdp.scratch import get_params, init_lenet
+from mxdp.training import train_epochs
 
 SOURCE = "Dive into Deep Learning, 'Training on Multiple GPUs'; MXNet's default environment"
 COMPARED = "gradients and parameters of every replica, against mxdp on one device"
@@ -53,49 +53,35 @@ def oracle(case, s):
 
 
 def set_up(case, s):
-    """A round is an epoch of ``samples`` samples, data path included, and then the test set, outside the clock. A few
-    batches warm up. A process goes on with the training of the one before it."""
+    """A round is an epoch of ``samples`` samples, data path included. A few batches warm up."""
     devices, book = devices_of(case, s), case.loop == "book"
     data, few = (
         book_loop.splittable(pictures(s).take(samples), math.prod(s.devices))
         for samples in (s.samples, WARM_UP * s.batch_size)
     )
-    params = init_lenet(s.seed)
-    training = Continued(case, book_loop.book_layout(params) if book else params)
-    warm_up, replicas = ([get_params(training.params, device) for device in devices] for _ in range(2))
-    if book:
-        book_loop.train_epoch(book_loop.data_loader(few.train, few.test, s.batch_size), warm_up, devices, s.lr)
-        batches = book_loop.data_loader(data.train, data.test, s.batch_size)
-        onp.random.seed(s.seed + training.rounds)  # by which gluon's loader shuffles
-    else:
-        next(train_epochs(few.train, warm_up, devices, s.batch_size, s.lr))
-        start = (training.rounds, 0)
-        epochs = train_epochs(data.train, replicas, devices, s.batch_size, s.lr, seed=s.seed, start=start)
-    net = book_loop.lenet if book else BoundNet(lenet)
+    params = book_loop.book_layout(init_lenet(s.seed)) if book else init_lenet(s.seed)
 
-    def one_round():
-        if book:
-            seconds = timed(lambda: book_loop.train_epoch(batches, replicas, devices, s.lr))
-        else:
-            seconds = next(epochs).seconds
-        training.keep(replicas[0])
-        return seconds, {"test_accuracy": evaluate(data.test, replicas, net=net)}
+    def epoch(pictures):
+        replicas = [get_params(params, device) for device in devices]
+        if not book:
+            return next(train_epochs(pictures.train, replicas, devices, s.batch_size, s.lr, seed=s.seed)).seconds
+        batches = book_loop.data_loader(pictures.train, pictures.test, s.batch_size)
+        return timed(lambda: book_loop.train_epoch(batches, replicas, devices, s.lr))
 
-    return Work(one_round, devices, data=data.name, epoch_samples=len(data.train))
+    onp.random.seed(s.seed)  # by which gluon's loader shuffles
+    epoch(few)
+    return Work(lambda: epoch(data), devices, data=data.name)
 
 
 def tell(t, s):
     for row in t.rows:
-        row.samples_per_sec, row.accuracy = row.epoch_samples / row.seconds, row.test_accuracy.last
         row.of_book = row.seconds / t.one(loop="book", devices=row.devices).seconds
     for row in t.find(loop="mxdp"):
         if row.devices > 1:
             half = "On several devices mxdp needs half of the book's time: at most 0.55 times as long."
             t.claim(half, row.of_book, at_most=0.55, source="the cost model, which says at most half on two devices")
     t.column("seconds", "s/epoch", ".2f", spread=True, about="an epoch of 'samples' samples, data path included")
-    t.column("samples_per_sec", "samples/s", ",.0f")
     t.column("of_book", "of the book's", ".2f", spread=True, about="the time over the book's loop's on as many devices")
-    t.column("accuracy", form=".4f", about="on the test set, in the end: each process continues the training")
     t.note(
         "The two loops shuffle differently. With MXNet's default threads the book's loop hangs on several devices "
         "where there are four cores or more; there it gets OMP_NUM_THREADS=1."

@@ -1,23 +1,37 @@
-"""What questions that train LeNet have in common: the data, and the serial run that each step must equal."""
+"""What questions that train LeNet have in common: the data, the serial run that each step must equal, and the parts of
+a step that is recorded."""
 
 from __future__ import annotations
 
 from functools import lru_cache
-from pathlib import Path
-from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple
+from statistics import fmean
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as onp
 
 from mxdp.backend import Device, NDArray, Shares, np
-from mxdp.datasets import Dataset, load
+from mxdp.datasets import Dataset, Split, load
+from mxdp.datasets.minibatches import Stream
 from mxdp.errors import plural
-from mxdp.experiments.lab import Case, Settings
+from mxdp.experiments.devices import WARM_UP
+from mxdp.experiments.lab import Row, Settings
 from mxdp.experiments.oracle import tolerances_of
 from mxdp.plans.cost.link import speedup
 from mxdp.scratch import get_params, init_lenet, train_batch
+from mxdp.tracing import TimeSplit, section, where_the_time_went
 from mxdp.training import TrainStep
 
 Step = Callable[[NDArray, NDArray, Any, Sequence[Device], float], Any]
+PARTS = {
+    "compute": "compute",
+    "hidden_communication": "all-reduce beside compute",
+    "exposed_communication": "all-reduce waited for",
+    "input": "input",
+    "front_end": "Python",
+    "waiting": "waiting",
+    "rest": "unexplained",
+}
+"""The parts of a recorded step (:class:`mxdp.tracing.Parts`), in words."""
 
 
 def pictures(s: Settings) -> Dataset:
@@ -36,26 +50,6 @@ def expect_speedups(s: Settings, cores: int) -> str:
     """The speed-ups over one device if nothing but compute took time, in words."""
     known = [f"{speedup(n, cores):.2f} on {plural(n, 'device')}" for n in s.devices if n > 1]
     return f"{', '.join(known) or '1.00'} ({plural(cores, 'core')})"
-
-
-class Continued:
-    """A training that the processes of a case continue, one after the other: together they train as many epochs as
-    there are rounds. ``params``: where the process before has left them, otherwise those given. ``rounds``: how many
-    came before. Without a folder (a test's case) nothing is left."""
-
-    def __init__(self, case: Case, params: Sequence[NDArray]) -> None:
-        self._path = Path(case.folder, f"{case.process}.npz") if case.folder else None
-        self.rounds, self.params = 0, list(params)
-        if self._path and self._path.exists():
-            with onp.load(self._path) as left:
-                self.rounds = int(left["rounds"])
-                self.params = [np.array(left[f"arr_{number}"]) for number in range(len(self.params))]
-
-    def keep(self, replica: Sequence[Any]) -> None:
-        """After a round: leave these parameters for the next process. Waits."""
-        self.rounds += 1
-        if self._path:
-            onp.savez(self._path, *[param.asnumpy() for param in replica], rounds=self.rounds)
 
 
 def synced_step(weights: Shares = None) -> Step:
@@ -110,3 +104,26 @@ def check_step(
             for own, own_first in zip(replica, first):
                 yield own.view(f"u{own.itemsize}") != own_first.view(f"u{own.itemsize}"), onp.zeros(own.shape), 0.0
         params = [np.array(param) for param in first[1::2]]
+
+
+def recorder(
+    data: Split, batch_size: int, seed: int, step: Callable[..., Any], devices: Sequence[Device]
+) -> Callable[[int], TimeSplit]:
+    """A function that trains by ``step(X, y)`` for that many steps more and returns their split. Some steps warm up."""
+    batches = Stream(data, batch_size, seed).take(1 << 60)  # samples: it never ends
+
+    def one_step() -> None:
+        with section("input"):
+            X, y = next(batches)
+        step(X, y)
+
+    for _ in range(WARM_UP):
+        one_step()
+    return lambda steps: where_the_time_went(one_step, steps, devices=devices)
+
+
+def shares(row: Row) -> Dict[str, float]:
+    """The mean share of each part over the processes: they add up to 1, as medians would not. Empty if no step was
+    recorded."""
+    recorded = {part: row.get(part) for part in PARTS if row.get(part) is not None}
+    return {part: fmean(value for value in share.values if value is not None) for part, share in recorded.items()}

@@ -17,8 +17,9 @@ from pathlib import Path
 
 from mxdp.backend import npx
 from mxdp.experiments.data_parallel.training import check_step, synced_step
-from mxdp.experiments.devices import devices_of, random_of, timed
+from mxdp.experiments.devices import devices_of, timed
 from mxdp.experiments.lab import Case, Skipped, Work
+from mxdp.experiments.networks import random_batch
 from mxdp.plans.partition import cuts
 from mxdp.scratch import get_params, init_lenet
 from mxdp.training import TrainStep
@@ -33,18 +34,12 @@ LITTLE = dict(batch_size=24, steps=2)
 EQUAL, BY_SPEED = "equal", "by speed"
 TASKS = Path("/proc/self/task")
 NEIGHBOUR = """
-import os, select
-busy = False
-while True:
-    if select.select([0], [], [], 0 if busy else None)[0]:
-        said = os.read(0, 1)
-        if not said:
-            break
-        busy = said == b"1"
+import os, sys
+while os.getppid() == int(sys.argv[1]):
     for _ in range(20000):
         pass
 """
-"""Counts while it was last told ``1``; ends with the process that has started it."""
+"""Counts until the process has ended that has started it."""
 
 
 def cases(s):
@@ -68,19 +63,16 @@ def oracle(case, s):
 def set_up(case, s):
     """A round is ``steps`` steps; before it each device alone takes its share of them. The speeds that weigh the shards
     are measured here, with the neighbour."""
-    devices, random = devices_of(case, s), random_of(s)
+    devices, (X, y) = devices_of(case, s), random_batch(s.batch_size, s.seed)
     cores = _cores(len(devices))
-    X = random.uniform(size=(s.batch_size, 1, 28, 28)).astype("float32")
-    y = random.randint(0, 10, size=len(X)).astype("int32")
     params, half = init_lenet(s.seed), len(X) // len(devices)
     alone = [TrainStep([get_params(params, device)], [device], 0.1) for device in devices]
     for step, core in zip(alone, cores):
         os.sched_setaffinity(_thread_of(partial(step, X[:half], y[:half])), {core})
 
-    neighbour = subprocess.Popen([sys.executable, "-c", NEIGHBOUR], stdin=subprocess.PIPE, bufsize=0)
-    os.sched_setaffinity(neighbour.pid, {cores[-1]})
-    assert neighbour.stdin
-    say = neighbour.stdin.write
+    if case.busy:
+        neighbour = subprocess.Popen([sys.executable, "-c", NEIGHBOUR, str(os.getpid())])
+        os.sched_setaffinity(neighbour.pid, {cores[-1]})
 
     def seconds(step, samples):
         step(X[:samples], y[:samples])
@@ -89,19 +81,15 @@ def set_up(case, s):
     def speeds():
         return [1 / seconds(step, half) for step in alone]
 
-    busy, weights = b"1" if case.busy else b"0", None
-    say(busy)
+    weights = None
     seconds(alone[-1], half)
     if case.split == BY_SPEED:
         weights = [statistics.median(speed) for speed in zip(*(speeds() for _ in range(5)))]
     together = TrainStep([get_params(params, device) for device in devices], devices, 0.1, weights=weights)
 
     def one_round():
-        say(busy)
         first, *_, last = speeds()
-        taken = seconds(together, len(X))
-        say(b"0")
-        return taken, {"slower": first / last}
+        return seconds(together, len(X)), {"slower": first / last}
 
     one_round()
     borders = [0, *cuts(len(X), len(devices), weights), len(X)]

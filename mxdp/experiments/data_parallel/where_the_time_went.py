@@ -6,18 +6,15 @@ should be compute. Two devices also communicate, and one waits for the other, at
 Where they share memory, compute takes longer than half of one device's time as well.
 """
 
-from collections import deque
-
-from mxdp.engine import CompletionEvent
 from mxdp.errors import UsageError, plural
-from mxdp.experiments.data_parallel.account import PARTS, draw_parts, recorder, shares
-from mxdp.experiments.data_parallel.training import check_step, expect_speedups, pictures, synced_step
+from mxdp.experiments.data_parallel import training
 from mxdp.experiments.devices import devices_of
 from mxdp.experiments.lab import Case, Work
+from mxdp.experiments.show import style
 from mxdp.experiments.timelines import described
-from mxdp.scratch import get_params, init_lenet, train_batch
+from mxdp.scratch import get_params, init_lenet
 from mxdp.tracing.recording import can_record
-from mxdp.training import RUN_AHEAD, TrainStep
+from mxdp.training import TrainStep
 
 SOURCE = "Dive into Deep Learning, 'Automatic Parallelism', exercise 4, and 'Training on Multiple GPUs'"
 COMPARED = "gradients and parameters of every replica, steps on an uneven batch"
@@ -26,23 +23,22 @@ PRESETS = {
     "full": dict(devices=[1, 2], data="auto", data_dir=None, batch_size=256, timeout=600.0, steps=10),
 }
 LITTLE = dict(batch_size=40, steps=2)
-LR = 0.1
 
 
 def cases(s):
     for n in s.devices:
         yield Case(f"{plural(n, 'device')}, one bucket", n, sync="buckets")
-        if n > 1:
-            yield Case(f"{plural(n, 'device')}, the book's loop", n, sync="book")
 
 
 def expect(s, cores):
-    return f"Speed-up of the compute: {expect_speedups(s, cores)}. The other parts are what several devices cost."
+    return (
+        f"Speed-up of the compute: {training.expect_speedups(s, cores)}. The other parts are what several devices cost."
+    )
 
 
 def oracle(case, s):
     """An uneven batch."""
-    return check_step(devices_of(case, s), 61, s.seed, step=synced_step() if case.sync == "buckets" else train_batch)
+    return training.check_step(devices_of(case, s), 61, s.seed, step=training.synced_step())
 
 
 def set_up(case, s):
@@ -52,15 +48,9 @@ def set_up(case, s):
         several = plural(len(devices), "CPU device")
         raise UsageError(f"MXNet's profiler can't follow {several} on this machine: ask for fewer")
     replicas = [get_params(init_lenet(s.seed), device) for device in devices]
-    pending: deque[CompletionEvent] = deque()
-
-    def one_by_one(X, y):
-        pending.append(CompletionEvent(train_batch(X, y, replicas, devices, LR)))
-        if len(pending) > RUN_AHEAD:
-            pending.popleft().wait()
-
-    step = TrainStep(replicas, devices, LR) if case.sync == "buckets" else one_by_one
-    record = recorder(pictures(s).train, s.batch_size, s.seed, step, devices)
+    record = training.recorder(
+        training.pictures(s).train, s.batch_size, s.seed, TrainStep(replicas, devices, 0.1), devices
+    )
 
     def one_round():
         split = record(s.steps)
@@ -73,14 +63,14 @@ def set_up(case, s):
 def tell(t, s):
     one = t.maybe(devices=1)
     for row in t:
-        vars(row).update({f"mean_{part}": share for part, share in shares(row).items()})
+        vars(row).update({f"mean_{part}": share for part, share in training.shares(row).items()})
         if one:
             row.speedup = one.seconds / row.seconds
         t.claim("At most 0.05 of the time of a step remains unexplained.", row.rest, at_most=0.05)
     t.column("seconds", "ms", ".1f", 1e3, spread=True, about="the time of a recorded step")
     t.column("speedup", "speed-up", ".2f", spread=True, about="one device's time over this row's")
     t.column("on_processor", "on CPU", ".0%", about="the share of their working time in which devices had a processor")
-    for name, words in PARTS.items():
+    for name, words in training.PARTS.items():
         t.column(f"mean_{name}", words, ".1%", more=True)
     t.note(
         "Mean shares of the wall clock of the device that works longest add up to 100 %; the answer gives medians. "
@@ -88,13 +78,27 @@ def tell(t, s):
         "had been pushed. Input: the same, while a batch was made. Unexplained: idle for none of these reasons."
     )
     row = t.find(sync="buckets")[-1]
-    most = max((part for part in PARTS if part != "compute"), key=lambda part: shares(row)[part])
+    most = max((part for part in training.PARTS if part != "compute"), key=lambda part: training.shares(row)[part])
     t.answer(
         f"On {plural(row.devices, 'device')} {row.compute:.1%} of a training step is compute; the next largest part, "
-        f"{PARTS[most]}, takes {row.get(most):.1%}."
+        f"{training.PARTS[most]}, takes {row.get(most):.1%}."
     )
-    unexplained = max(value for row in t for value in row.rest.values if value is not None)
-    t.explain(f"At most {unexplained:.1%} of any round is unexplained.")
     if row.get("on_processor") is not None and row.on_processor.median < 0.95:
         t.explain(f"The devices had a processor for {row.on_processor:.0%} of their working time.")
-    t.draw(lambda figure: draw_parts(figure, t.rows))
+    t.draw(lambda figure: _draw(figure, t.rows))
+
+
+def _draw(figure, rows):
+    """A bar a row: the ms of each part of a step."""
+    axes, ms = figure.add_subplot(), [row.seconds.median * 1e3 for row in rows]
+    left = [0.0] * len(rows)
+    for name, colour in zip(training.PARTS, (*style.COLOURS[:6], style.GREY)):
+        lengths = [training.shares(row)[name] * time for row, time in zip(rows, ms)]
+        axes.barh(range(len(rows)), lengths, 0.4, left, color=colour, label=training.PARTS[name])
+        left = [start + length for start, length in zip(left, lengths)]
+    for y, row in enumerate(rows):
+        axes.annotate(f"{row.label}: {style.number(ms[y])} ms", (0, y - 0.2), (3, 2), textcoords="offset points")
+    axes.set(ylim=(len(rows) - 0.5, -0.7), xlabel="ms a step", yticks=[])
+    axes.grid(axis="y", visible=False)
+    figure.set_figheight(0.7 * len(rows) + 1.8)
+    figure.legend(loc="outside lower center", ncols=2)

@@ -187,21 +187,21 @@ def discover() -> Dict[str, Question]:
     """All questions by name, sorted: those in a room, and those in ``MXDP_EXPERIMENTS``."""
     from mxdp import experiments
 
-    found: List[Question] = []
+    questions: List[Question] = []
     for room in pkgutil.iter_modules(experiments.__path__, "mxdp.experiments."):
         if room.ispkg and room.name.rpartition(".")[2] not in NO_ROOMS:
             for path in sorted(Path(importlib.import_module(room.name).__path__[0]).glob("*.py")):
                 if "\ndef tell(" in path.read_text(encoding="utf-8"):  # the others help, and may import anything
-                    found.append(Question(importlib.import_module(f"{room.name}.{path.stem}")))
+                    questions.append(Question(importlib.import_module(f"{room.name}.{path.stem}")))
     for name in filter(None, (part.strip() for part in os.environ.get(EXTRA_MODULES, "").split(","))):
         try:
-            found.append(Question(importlib.import_module(name)))
+            questions.append(Question(importlib.import_module(name)))
         except Exception as error:  # whatever is wrong in a teacher's file, name the file
             raise UsageError(
                 f"{EXTRA_MODULES} names {name!r}, which can't be used: {type(error).__name__}: {error}"
             ) from error
     known: Dict[str, Question] = {}
-    for question in sorted(found, key=lambda question: question.name):
+    for question in sorted(questions, key=lambda question: question.name):
         if question.name in known:
             both = f"{known[question.name].module.__name__} and {question.module.__name__}"
             raise UsageError(f"two questions are called {question.name!r}: {both}; rename one of the files")

@@ -51,21 +51,21 @@ AFTERWARDS = re.compile(r"_?(tell|expect|draw)(_.*)?|LITTLE|SOURCE|COMPARED|TOUR
 def cpu_model() -> str:
     """The processor's name, as the system gives it."""
     try:
-        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.M)
+        named = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.M)
     except OSError:
-        found = None
-    return found.group(1).strip() if found else platform.processor() or platform.machine()
+        named = None
+    return named.group(1).strip() if named else platform.processor() or platform.machine()
 
 
 def versions() -> Dict[str, str]:
     """Version of each installed package that the results depend on."""
-    found = {}
+    installed = {}
     for package in PACKAGES:
         try:
-            found[package] = metadata.version(package)
+            installed[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 def commit() -> Optional[str]:
@@ -173,9 +173,9 @@ class Counters:
     """The machine's counters at a moment, to see what else than mxdp it does until another."""
 
     def __init__(self) -> None:
-        times, own = psutil.cpu_times(), os.times()
+        times, ours = psutil.cpu_times(), os.times()
         self.clock, self.idle = time.monotonic(), times.idle + getattr(times, "iowait", 0.0)
-        self.own = sum(own[:4])  # with children that have ended
+        self.ours = sum(ours[:4])  # with children that have ended
 
     def elsewhere(self) -> Optional[float]:
         """The share of the processors' time that went elsewhere since; None where a part of the machine is ours only,
@@ -184,7 +184,7 @@ class Counters:
         most = processors * (now.clock - self.clock)
         if most <= 0 or process.cores() < processors:
             return None
-        return round(min(1.0, max(0.0, 1 - (now.idle - self.idle + now.own - self.own) / most)), 4)
+        return round(min(1.0, max(0.0, 1 - (now.idle - self.idle + now.ours - self.ours) / most)), 4)
 
 
 def busy_now(seconds: float = 0.5) -> str:

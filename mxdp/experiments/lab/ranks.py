@@ -99,5 +99,5 @@ def sharing(folder: Path, number: int, size: int) -> Callable[..., List[Any]]:
 
 def free_port() -> int:
     """A port of the loopback interface that nobody has."""
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])

@@ -101,18 +101,18 @@ def read_folder(folder: Union[str, Path]) -> Dict[str, List[Dict[str, Any]]]:
     folder = Path(folder)
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}; give one that `python -m mxdp.experiments run` wrote.")
-    found: Dict[str, List[Dict[str, Any]]] = {}
+    by_name: Dict[str, List[Dict[str, Any]]] = {}
     for path in sorted([*folder.glob("*.json"), *folder.glob("*/*.json")]):
         if path.name.startswith(".") or path.parent.name == "timelines":
             continue
         if _is_result(_load(path)):
             result = read(path)
-            found.setdefault(result["experiment"], []).append(result)
+            by_name.setdefault(result["experiment"], []).append(result)
         else:
             print(f"{path} is no result of mxdp and is passed over.", file=sys.stderr)
-    if not found:
+    if not by_name:
         raise UsageError(f"there is no result in {folder}; give a folder that `python -m mxdp.experiments run` wrote.")
-    return {name: together(runs) for name, runs in sorted(found.items())}
+    return {name: together(runs) for name, runs in sorted(by_name.items())}
 
 
 def together(runs: Sequence[Dict[str, Any]]) -> List[Dict[str, Any]]:
@@ -150,18 +150,18 @@ def due(name: str, preset: str, folder: Path) -> str:
 
 def problem(result: Any) -> str:
     """What is wrong with ``result`` as a record of this version; empty if nothing is."""
-    found = _lacks(result, RESULT, "")
-    if found:
-        return found
+    wrong = _lacks(result, RESULT, "")
+    if wrong:
+        return wrong
     if not NAME.fullmatch(result["experiment"]):
         return f"experiment {result['experiment']!r} is not a name of letters, digits, '-' and '_'"
     if result["status"] not in ("ok", "failed", "timeout", "skipped"):
         return f"status {result['status']!r} is unknown"
     for index, row in enumerate(result["rows"]):
-        found = _lacks(row, ROW, f"rows[{index}].")
-        if found:
-            return found
-        seconds = [own.get("seconds") for own in row["processes"] if isinstance(own, dict)]
+        wrong = _lacks(row, ROW, f"rows[{index}].")
+        if wrong:
+            return wrong
+        seconds = [values.get("seconds") for values in row["processes"] if isinstance(values, dict)]
         if not seconds or not all(type(value) in (int, float) for value in seconds):
             return f"rows[{index}].processes has other than a dict with seconds for each"
     return ""
@@ -187,15 +187,15 @@ def slugs(labels: Iterable[str]) -> Dict[str, str]:
     >>> slugs(["2 devices", "2 Devices!", "+"])
     {'2 devices': '2-devices', '2 Devices!': '2-devices-2', '+': 'case'}
     """
-    found: Dict[str, str] = {}
+    names: Dict[str, str] = {}
     for label in labels:
         short = slug = re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-") or "case"
         number = 1
-        while slug in found.values():
+        while slug in names.values():
             number += 1
             slug = f"{short}-{number}"
-        found[label] = slug
-    return found
+        names[label] = slug
+    return names
 
 
 def plain(value: Any) -> Any:

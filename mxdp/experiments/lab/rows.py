@@ -69,8 +69,8 @@ class Number:
         for run, value in zip(self.runs, self.values):
             if value is not None:
                 by_run.setdefault(run, []).append(value)
-        medians = [statistics.median(own) for own in by_run.values()]
-        return medians if len(medians) >= RUNS else [value for own in by_run.values() for value in own]
+        medians = [statistics.median(values) for values in by_run.values()]
+        return medians if len(medians) >= RUNS else [value for values in by_run.values() for value in values]
 
     @property
     def median(self) -> float:
@@ -201,18 +201,18 @@ def combined(values: Sequence[Mapping[str, Any]]) -> Dict[str, Any]:
     >>> combined([{"x": 3, "y": True, "z": {"a": 1.0}}, {"x": 1, "y": False, "z": {"a": 2.0}}])
     {'x': 2.0, 'y': False, 'z': {'a': 1.5}}
     """
-    found: Dict[str, Any] = {}
-    for name in dict.fromkeys(name for own in values for name in own):
-        known = [own[name] for own in values if own.get(name) is not None]
+    whole: Dict[str, Any] = {}
+    for name in dict.fromkeys(name for one in values for name in one):
+        known = [one[name] for one in values if one.get(name) is not None]
         if known and all(isinstance(value, bool) for value in known):
-            found[name] = all(known)
+            whole[name] = all(known)
         elif known and all(isinstance(value, (int, float)) for value in known):
-            found[name] = statistics.median(known) if len(known) > 1 else known[0]
+            whole[name] = statistics.median(known) if len(known) > 1 else known[0]
         elif known and all(map(is_numeric, known)):
-            found[name] = combined(known)
+            whole[name] = combined(known)
         else:
-            found[name] = known[-1] if known else None
-    return found
+            whole[name] = known[-1] if known else None
+    return whole
 
 
 def is_numeric(value: Any) -> bool:

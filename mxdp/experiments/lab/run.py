@@ -90,13 +90,13 @@ class Run:
             lines = [_lines(order.with_name(f"answer-{rank}")) for rank in range(cases[0].processes)]
             if ended or any("failed" in line for rank in lines for line in rank):
                 self._keep(order.with_name("log"), cases[0])
-        at = next((int(own[-1]["case"]) for own in lines if own and "doing" in own[-1]), None)
+        at = next((int(rank[-1]["case"]) for rank in lines if rank and "doing" in rank[-1]), None)
         for index, case in enumerate(cases):
-            own = [[line for line in rank if line["case"] == index] for rank in lines]
-            self._note(case, own)
+            by_rank = [[line for line in rank if line["case"] == index] for rank in lines]
+            self._note(case, by_rank)
             known = self._failed(case) or case.label in self._skipped
             if ended and not known and len(self._values.get(case.label, ())) <= number:
-                behind = min(own, key=len)
+                behind = min(by_rank, key=len)
                 reason = f"{ended.reason} while {_doing(behind) or 'it was started'}"
                 if at is not None and at != index:
                     reason = f"the process shared with {cases[at].label} is gone"
@@ -145,14 +145,14 @@ class Run:
             self.failures.append(Failure("failed", min(failed)[1], case.label))
         ready = [line["ready"] for lines in ranks_lines for line in lines if "ready" in line]
         if ready:
-            self._ready[case.label] = {**ready[0], "devices": [name for own in ready for name in own["devices"]]}
+            self._ready[case.label] = {**ready[0], "devices": [name for answer in ready for name in answer["devices"]]}
             self._shared.update(ready[0]["shared"])
-            self._modules.update(name for own in ready for name in own["modules"])
+            self._modules.update(name for answer in ready for name in answer["modules"])
         rounds = [[line["round"] for line in lines if "round" in line] for lines in ranks_lines]
-        if all(len(own) == self.settings["rounds"] for own in rounds):
-            slowest = [max(own["seconds"] for own in at_once) for at_once in zip(*rounds)]
-            own = [{**first, "seconds": seconds} for first, seconds in zip(rounds[0], slowest)]
-            self._values.setdefault(case.label, []).append(combined(own))
+        if all(len(rank) == self.settings["rounds"] for rank in rounds):
+            slowest = [max(one["seconds"] for one in at_once) for at_once in zip(*rounds)]
+            together = [{**first, "seconds": seconds} for first, seconds in zip(rounds[0], slowest)]
+            self._values.setdefault(case.label, []).append(combined(together))
 
     def _failed(self, case: Case) -> bool:
         return any(failure.label in ("", case.label) for failure in self.failures)
@@ -167,7 +167,7 @@ class Run:
         if not self._cases and not self.failures:
             self.failures.append(Failure("skipped", next(iter(self._skipped.values()), "it has no cases")))
         ready = list(self._ready.values())
-        devices = [name for own in ready for name in own["devices"]]
+        devices = [name for answer in ready for name in answer["devices"]]
         checked, wrong = (sum(column) for column in zip([0, 0], *self._counts.values()))
         statuses = {failure.status for failure in self.failures} or {"ok"}
         record: Dict[str, Any] = result.plain(
@@ -222,9 +222,10 @@ def measure(runs: Sequence[Run], progress: Progress) -> None:
             processes, done = runs[0].settings["processes"], 0
             for number in range(processes):
                 # Listed once, so that a case that is lost takes no turn from those after it.
-                turns = [zip(runs, groups) for groups in zip_longest(*(run.groups() for run in runs))]
+                turns = [list(zip(runs, groups)) for groups in zip_longest(*(run.groups() for run in runs))]
                 steps = processes * len(turns) * len(runs)
-                for run, cases in chain(*turns):
+                # A B, then B A: who comes second may always find a warmer processor.
+                for run, cases in chain(*(turn[:: -1 if number % 2 else 1] for turn in turns)):
                     where = f"{{}}, process {number + 1} of {processes}"
                     if cases:
                         where = f"{cases[0].label}: {where}" if len(turns) > 1 else where
@@ -275,11 +276,11 @@ def _error(failures: Sequence[Failure]) -> Optional[str]:
     labels: Dict[str, List[str]] = {}
     for failure in failures:
         labels.setdefault(failure.reason, []).append(failure.label)
-    said = []
+    sentences = []
     for reason, (first, *others) in labels.items():
         more = f" (and {plural(len(others), 'more case')})" if others else ""
-        said.append(f"{first}{more}: {reason}" if first else reason)
-    return "; ".join(said) or None
+        sentences.append(f"{first}{more}: {reason}" if first else reason)
+    return "; ".join(sentences) or None
 
 
 def _lines(path: Path) -> List[Line]:

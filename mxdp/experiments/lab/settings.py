@@ -27,9 +27,12 @@ ABOVE_0 = (lambda value: value > 0, "more than 0")
 CHECKS: Mapping[Any, Check] = {
     int: ABOVE_0,
     float: ABOVE_0,
-    list: (lambda own: own and all(type(n) in (int, float) and n > 0 for n in own), "one or more numbers above 0"),
+    list: (
+        lambda given: given and all(type(n) in (int, float) and n > 0 for n in given),
+        "one or more numbers above 0",
+    ),
     "devices": (
-        lambda own: own and all(type(n) is int and n > 0 for n in own) and len(set(own)) == len(own),
+        lambda given: given and all(type(n) is int and n > 0 for n in given) and len(set(given)) == len(given),
         "different numbers of at least 1, as in 1,2",
     ),
     "kind": (lambda kind: kind in ("auto", "cpu", "gpu"), "auto, cpu or gpu"),

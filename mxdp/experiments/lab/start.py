@@ -84,7 +84,7 @@ def how_it_died(code: int, log: Path) -> str:
         return "the process was killed (SIGKILL), as the system does when memory runs out,"
     if code < 0:
         # Most real-time signals have a number alone.
-        return f"the process died of {next((own.name for own in signal.Signals if own == -code), f'signal {-code}')}"
+        return f"the process died of {next((one.name for one in signal.Signals if one == -code), f'signal {-code}')}"
     last = re.findall(rb"\S[^\n]*", log.read_bytes()[-4000:])
-    said = f": {last[-1].decode(errors='replace')}" if last else ""
-    return f"the process ended with exit status {code}{said}"
+    words = f": {last[-1].decode(errors='replace')}" if last else ""
+    return f"the process ended with exit status {code}{words}"

@@ -92,10 +92,10 @@ class Told:
         Raises:
             LookupError: there is none, as after a failure.
         """
-        found = self.maybe(**values)
-        if found is None:
+        row = self.maybe(**values)
+        if row is None:
             raise LookupError(f"no row has {values}")
-        return found
+        return row
 
     def maybe(self, **values: Any) -> Optional[Row]:
         """As :meth:`one`; None if there is none."""
@@ -170,30 +170,30 @@ def rows_of(results: Sequence[Mapping[str, Any]]) -> List[Row]:
             by_label.setdefault(row["label"], []).append(row)
     rows = []
     for label, records in by_label.items():
-        said: List[Mapping[str, Any]] = []
+        processes: List[Mapping[str, Any]] = []
         for result, count in zip(results, counts):
-            own = [of for row in result["rows"] if row["label"] == label for of in row["processes"]]
-            said += [*own, *[{}] * (count - len(own))]
+            measured = [one for row in result["rows"] if row["label"] == label for one in row["processes"]]
+            processes += [*measured, *[{}] * (count - len(measured))]
         latest = records[-1]
         known = {"cores": results[-1]["environment"]["cores"], "oracle": latest["oracle"], **latest["case"]}
-        known.update({**latest["facts"], "device_names": latest["devices"]}, **_numbers(said, runs, label))
+        known.update({**latest["facts"], "device_names": latest["devices"]}, **_numbers(processes, runs, label))
         rows.append(Row(label, latest["reference"], known))
     return rows
 
 
-def _numbers(said: Sequence[Mapping[str, Any]], runs: Sequence[int], label: str) -> Dict[str, Any]:
-    """By name, a number of what processes have said; of dicts of numbers a dict of these; else what the last said."""
-    found: Dict[str, Any] = {}
-    for name in dict.fromkeys(name for own in said for name in own):
-        values = [own.get(name) for own in said]
+def _numbers(processes: Sequence[Mapping[str, Any]], runs: Sequence[int], label: str) -> Dict[str, Any]:
+    """By name, a number of its values; of dicts of numbers a dict of numbers; else the last process's value."""
+    numbers: Dict[str, Any] = {}
+    for name in dict.fromkeys(name for process in processes for name in process):
+        values = [process.get(name) for process in processes]
         known = [value for value in values if value is not None]
         if known and all(isinstance(value, (int, float)) for value in known):
-            found[name] = Number(values, runs, label)
+            numbers[name] = Number(values, runs, label)
         elif known and all(map(is_numeric, known)):
-            found[name] = _numbers([value or {} for value in values], runs, label)
+            numbers[name] = _numbers([value or {} for value in values], runs, label)
         else:
-            found[name] = known[-1] if known else None
-    return found
+            numbers[name] = known[-1] if known else None
+    return numbers
 
 
 def told(question: Any, results: Sequence[Mapping[str, Any]]) -> Told:

@@ -42,7 +42,7 @@ def measured(
     Raises:
         UsageError: one of them is neither.
     """
-    found = []
+    compared = []
     with checkout(a) as first, checkout(b) as second, View() as view:
         for question in questions:
             s = settings[question.name]
@@ -51,9 +51,9 @@ def measured(
             view.begin(question.name)
             measure(runs, lambda doing, done, total, _: view.progress(doing, done, total))
             results = [run.result() for run in runs]
-            errors = {name: own["error"] for name, own in zip("AB", results) if own["error"]}
-            found.append(_compared(question.name, question.question, [results[0]], [results[1]], True, errors))
-    return found
+            errors = {name: record["error"] for name, record in zip("AB", results) if record["error"]}
+            compared.append(_compared(question.name, question.question, [results[0]], [results[1]], True, errors))
+    return compared
 
 
 @contextmanager
@@ -113,13 +113,13 @@ def _ends(number: Number) -> Dict[str, Any]:
     return dict(result.plain({"median": number.median, "low": number.low, "high": number.high}))
 
 
-def show(found: Sequence[Compared], as_json: bool) -> None:
+def show(compared: Sequence[Compared], as_json: bool) -> None:
     """Print it: for each question a table, and how many cases became faster or slower."""
     if as_json:
-        print(json.dumps(found, indent=2))
+        print(json.dumps(compared, indent=2))
         return
     console = Console()
-    for one in found:
+    for one in compared:
         console.print(Text.assemble("\n", (one["experiment"], "bold"), ": ", one["question"]))
         for name, error in one["errors"].items():
             console.print(Text(f"{name}: {error}", style="red"))

@@ -48,21 +48,21 @@ def write_report(folder: Union[str, Path], slides: bool = False) -> Path:
         MxdpError: a result is damaged, or a file can't be written.
     """
     folder = Path(folder)
-    found = [shown(runs) for runs in result.read_folder(folder).values()]
+    results = [shown(runs) for runs in result.read_folder(folder).values()]
     # Not select_autoescape: it goes by the ending, and ".j2" is plain text to it.
     loader = jinja2.FileSystemLoader(str(Path(__file__).parent / "templates"))
     environment = jinja2.Environment(
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    machines = [_machine(s.latest["environment"]) for s in found]
+    machines = [_machine(s.latest["environment"]) for s in results]
     alike = [term for term in machines[0] if all(term in machine for machine in machines)]
-    sections = [_section(s, None if slides else folder, alike) for s in found]
+    sections = [_section(s, None if slides else folder, alike) for s in results]
     path = folder / ("slides.html" if slides else "report.html")
     # Only this script may run, and only where there is a timeline for it.
     script = (Path(__file__).parent / "templates" / "timeline.js").read_text(encoding="utf-8")
     page = environment.get_template(f"{path.name}.j2").render(
         sections=sections,
-        about=_about(found, alike),
+        about=_about(results, alike),
         script=script if any(section["timelines"] for section in sections) else "",
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
@@ -124,12 +124,12 @@ def _machine(environment: Dict[str, Any]) -> List[Term]:
     ]
 
 
-def _about(found: List[Shown], alike: List[Term]) -> List[Term]:
-    """When and where all of ``found`` were measured."""
-    runs = [run for s in found for run in s.runs]
+def _about(results: List[Shown], alike: List[Term]) -> List[Term]:
+    """When and where all of ``results`` were measured."""
+    runs = [run for s in results for run in s.runs]
     first, seconds = min(run["started"] for run in runs), sum(float(run["elapsed_seconds"]) for run in runs)
     about = [("Measured", f"{_when(first)}, {duration(seconds)} in all"), *alike]
-    differ = [name for name, _ in _machine(found[0].latest["environment"]) if name not in dict(alike)]
+    differ = [name for name, _ in _machine(results[0].latest["environment"]) if name not in dict(alike)]
     return about + [(name, "differs: see each experiment") for name in differ]
 
 

@@ -65,8 +65,8 @@ def _keep_only(figure: style.Figure, kept: style.Axes, others: List[style.Axes])
 
     shared = kept.get_shared_x_axes().get_siblings(kept)
     kept.set_xlabel(kept.get_xlabel() or next(filter(None, (axes.get_xlabel() for axes in shared)), ""))
-    own = kept.get_legend_handles_labels()[1]
-    foreign = {label for axes in others for label in axes.get_legend_handles_labels()[1] if label not in own}
+    kept_labels = kept.get_legend_handles_labels()[1]
+    foreign = {label for axes in others for label in axes.get_legend_handles_labels()[1] if label not in kept_labels}
     scale = next((image.colorbar for axes in figure.axes for image in axes.images if image.colorbar), None)
     scaled = scale.ax.get_xlabel() if scale else ""
     if scale:

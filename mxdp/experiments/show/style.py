@@ -151,9 +151,9 @@ def row_bars(
     bars(
         axes or figure.add_subplot(),
         labels or [row.label for row in rows],
-        [statistics.median(own) for own in values],
-        [min(own) for own in values],
-        [max(own) for own in values],
+        [statistics.median(samples) for samples in values],
+        [min(samples) for samples in values],
+        [max(samples) for samples in values],
         unit=unit,
         samples=values,
         colours=colours or [GREY if row.reference else COLOURS[0] for row in rows],

@@ -56,10 +56,10 @@ def table(s: Shown, rows: Optional[Sequence[Row]] = None, more: bool = False) ->
     """
     columns = [column for column in s.told.columns if column.more == more]
     rows = s.told.rows if rows is None else rows
-    own = [row for row in rows if not more or any(cell(column, row) != NOTHING for column in columns)]
+    filled_rows = [row for row in rows if not more or any(cell(column, row) != NOTHING for column in columns)]
     lines, references = (
         [[row.label, *(cell(column, row) for column in columns)] for row in part]
-        for part in (own, [] if more else s.told.references)
+        for part in (filled_rows, [] if more else s.told.references)
     )
     right = [False]
     for index in range(1, len(columns) + 1):
@@ -96,8 +96,8 @@ def _written(value: Any, column: Column) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, (list, tuple, dict)):
-        own = value.values() if isinstance(value, dict) else value
-        return ", ".join(_written(one, column) for one in own) or "none"
+        parts = value.values() if isinstance(value, dict) else value
+        return ", ".join(_written(one, column) for one in parts) or "none"
     if not isinstance(value, (int, float)):
         return str(value)
     if value != value:
@@ -133,9 +133,9 @@ def for_terminal(cells: Cells, width: int) -> RichTable:
         turned = [list(line) for line in zip(cells.headings, *lines)]
         return for_terminal(Cells(turned[0], turned[1:], [], [False] + [all(cells.right[1:])] * len(lines)), width)
     made = RichTable(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    for heading, right, own in zip(cells.headings, cells.right, widths):
+    for heading, right, wide in zip(cells.headings, cells.right, widths):
         side: Literal["right", "left"] = "right" if right else "left"
-        made.add_column(Text(heading), justify=side, width=own, overflow="fold")
+        made.add_column(Text(heading), justify=side, width=wide, overflow="fold")
     for number, line in enumerate(lines):
         if number == len(cells.rows):
             made.add_section()
@@ -160,9 +160,9 @@ def print_result(runs: Sequence[Mapping[str, Any]], console: Console, why: bool 
     what else there is; with ``why`` all of that, too."""
     s = shown(runs)
     console.print(Text.assemble("\n", (s.latest["experiment"], "bold"), ": ", s.title))
-    said = [("your guess", guess), ("prediction", s.latest["prediction"])]
-    said += [("how to read", line) for line in how_to_read(s)] if why else []
-    console.print(_facts([(term, Text(text, style="dim")) for term, text in said if text]))
+    lines = [("your guess", guess), ("prediction", s.latest["prediction"])]
+    lines += [("how to read", line) for line in how_to_read(s)] if why else []
+    console.print(_facts([(term, Text(text, style="dim")) for term, text in lines if text]))
     if list(s.told):
         for cells in tables(s, s.told.answering)[: None if why else 1]:
             console.print(Padding(for_terminal(cells, console.width - 2), (1, 0, 0, 2)))

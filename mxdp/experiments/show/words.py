@@ -131,7 +131,8 @@ def spoken(text: str) -> str:
     clauses = re.finditer(r"; |, (?=and |but |while )| and (?=(in )?[\d.,%]+ \()|\.$", first)
     starts = [first[: clause.start()] for clause in clauses]
     words = [re.sub(r" \([^()]+ to [^()]+\)", "", start).split() for start in starts]
-    short = [start for start, own in zip(starts, words) if sum(not re.search(r"\d", word) for word in own) <= SPOKEN]
+    counts = [sum(not re.search(r"\d", word) for word in spelt) for spelt in words]
+    short = [start for start, count in zip(starts, counts) if count <= SPOKEN]
     return f"{[*starts[:1], *short][-1]}." if starts else first
 
 
