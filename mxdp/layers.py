@@ -137,8 +137,8 @@ def init(net: Net, input_shape: Shape, seed: int = 0, dtype: str = "float32") ->
         return np.array(random.uniform(-0.1, 0.1, shape) + (1.0 if norm and number == 0 else 0.0), dtype=dtype)
 
     return [
-        [draw(shape, number, isinstance(layer, BatchNorm)) for number, shape in enumerate(shapes)]
-        for layer, shapes in zip(net, param_shapes(net, input_shape))
+        [draw(shape, number, isinstance(layer, BatchNorm)) for number, shape in enumerate(sizes)]
+        for layer, sizes in zip(net, param_shapes(net, input_shape))
     ]
 
 
@@ -171,6 +171,6 @@ def normalise(x: NDArray, mean: NDArray, variance: NDArray, scale: NDArray, shif
 
 def forward(net: Net, X: NDArray, params: Sequence[Sequence[NDArray]]) -> NDArray:
     """The serial run: from (samples, ...) to (samples, outputs). Doesn't wait."""
-    for layer, weights in zip(net, params):
-        X = apply(layer, X, weights)
+    for layer, layer_params in zip(net, params):
+        X = apply(layer, X, layer_params)
     return X
