@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, List, NamedTuple
+from typing import Any, Callable, List, Tuple
 
 import numpy as onp
 
@@ -31,14 +31,14 @@ def devices_of(case: Case, s: Settings) -> List[Device]:
     which can't be compared. So the largest case decides for all. The processes of one case get different devices.
     """
     alone = 1 if case.engine else case.processes
-    found = devices(max([*s.get("devices", ()), case.devices * alone]), s.kind)
+    every = devices(max([*s.get("devices", ()), case.devices * alone]), s.kind)
     first = case.process * case.devices if alone > 1 else 0
-    return found[first : first + case.devices]
+    return every[first : first + case.devices]
 
 
-def random_of(s: Settings, more: int = 0) -> Any:
+def random_of(s: Settings) -> Any:
     """NumPy's random numbers for the seed of these settings."""
-    return onp.random.RandomState([s.seed, more] if more else s.seed)
+    return onp.random.RandomState(s.seed)
 
 
 def timed(push: Callable[[], Any]) -> float:
@@ -49,15 +49,9 @@ def timed(push: Callable[[], Any]) -> float:
     return timer.times[-1]
 
 
-class Mean(NamedTuple):
-    """Seconds until the calls had returned (the front end's part), and until their work was done."""
-
-    pushed: float
-    done: float
-
-
-def mean_seconds(push: Callable[[], Any], at_least: float) -> Mean:
-    """Means of ``push``, called repeatedly for about ``at_least`` seconds. Waits at both ends, not between calls."""
+def mean_seconds(push: Callable[[], Any], at_least: float) -> Tuple[float, float]:
+    """Mean seconds until ``push`` has returned (the front end's part), and until its work is done. It is called
+    repeatedly for about ``at_least`` seconds. Waits at both ends, not between calls."""
     push()
     times = max(FEWEST, round(at_least / max(timed(push), 1e-6)))
     started = time.perf_counter()
@@ -65,4 +59,4 @@ def mean_seconds(push: Callable[[], Any], at_least: float) -> Mean:
         push()
     pushed = time.perf_counter() - started
     npx.waitall()
-    return Mean(pushed / times, (time.perf_counter() - started) / times)
+    return pushed / times, (time.perf_counter() - started) / times

@@ -15,10 +15,6 @@ Environment = Dict[str, Optional[str]]
 STOCK: Environment = {**dict.fromkeys(process.SETTINGS), "MXDP_PREPARE": "0", "OMP_NUM_THREADS": "1"}
 """MXNet's own settings, except for the threads: its allocator, its temporary space, its single worker."""
 
-# mxdp would warn of what this shows.
-NAIVE: Environment = {"OMP_NUM_THREADS": "1", "MXNET_ENGINE_TYPE": "NaiveEngine", "PYTHONWARNINGS": "ignore"}
-"""No engine: an operator runs in the thread that calls it, before the call returns."""
-
 
 def defaults(devices: int) -> Environment:
     """MXNet's default environment, for this number of devices. With four cores or more MXNet takes two OpenMP threads,

@@ -4,7 +4,7 @@
 operators' temporary space. The profiler's counters go on from one recording of a process to the next, but miss what is
 freed in between. So an array of known size is made first, which shows where they stand.
 
-:class:`Peak` reads the resident memory of this process, beyond what it had at the start. Memory that nobody has written
+:func:`grown` reads the resident memory of this process, beyond what it had at the start. Memory that nobody has written
 is not resident, and doesn't count.
 """
 
@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 import psutil
 
@@ -36,85 +36,54 @@ RESET_PEAK = "5"
 MOMENT, SAMPLE_SECONDS = 0.02, 0.002
 
 
-class Peak:
-    """``with Peak() as peak:`` measures the block; then ``peak.bytes``. Waits for all devices at both ends.
+def grown(action: Callable[[], object], clear: Path = CLEAR) -> int:
+    """The most bytes by which this process grows while ``action`` runs. Waits for all devices at both ends.
 
     The system's own record where it has one that can be reset (Linux), else a thread that looks every 2 ms.
     """
+    give_back()
+    try:
+        clear.write_text(RESET_PEAK)
+    except OSError:
+        return _sampled(action)
+    start = _status("VmRSS")
+    kept = action()
+    npx.waitall()
+    del kept
+    return max(0, _status("VmHWM") - start)
 
-    def __init__(self, clear: Path = CLEAR) -> None:
-        self.bytes = 0
-        self._clear, self._process = clear, psutil.Process()
-        self._start = self._most = 0
-        self._over = threading.Event()
-        self._sampler: Optional[threading.Thread] = None
 
-    def __enter__(self) -> Peak:
-        give_back()
-        try:
-            self._clear.write_text(RESET_PEAK)
-            self._start = _status("VmRSS")
-        except OSError:
-            self._start = self._most = self._process.memory_info().rss
-            self._sampler = threading.Thread(target=self._look, daemon=True)
-            self._sampler.start()
-        return self
+def _sampled(action: Callable[[], object]) -> int:
+    here, over = psutil.Process(), threading.Event()
+    seen = [here.memory_info().rss]
 
-    def __exit__(self, *error: object) -> None:
-        if error[0] is None:
-            npx.waitall()
-        if self._sampler:
-            self._over.set()
-            self._sampler.join()
-            peak = max(self._most, self._process.memory_info().rss)
-        else:
-            peak = _status("VmHWM")
-        self.bytes = max(0, peak - self._start)
+    def look() -> None:
+        while not over.wait(SAMPLE_SECONDS):
+            seen.append(here.memory_info().rss)
 
-    def _look(self) -> None:
-        while not self._over.wait(SAMPLE_SECONDS):
-            self._most = max(self._most, self._process.memory_info().rss)
+    sampler = threading.Thread(target=look, daemon=True)
+    sampler.start()
+    try:
+        kept = action()
+        npx.waitall()
+        seen.append(here.memory_info().rss)
+        del kept
+    finally:
+        over.set()
+        sampler.join()
+    return int(max(seen) - seen[0])
 
 
 def _status(name: str) -> int:
     """Bytes of this process, by the system's name for them."""
-    found = re.search(rf"^{name}:\s+(\d+) kB", STATUS.read_text(), re.M)
-    assert found is not None
-    return int(found.group(1)) * 1024
+    match = re.search(rf"^{name}:\s+(\d+) kB", STATUS.read_text(), re.M)
+    assert match is not None
+    return int(match.group(1)) * 1024
 
 
 def taken(action: Callable[[], object], device: Device) -> int:
     """The most bytes that ``action`` takes: of a GPU by MXNet's own count, else of this process. Waits at both ends."""
-    if device.device_type == "gpu":
-        return peak_bytes(action, [device])[0]
-    with Peak() as peak:
-        action()
-    return peak.bytes
-
-
-class _Sampler:
-    """Looks at this process's resident memory again and again, in a thread of its own."""
-
-    def __init__(self) -> None:
-        self._process = psutil.Process()
-        self.peak = self._now()
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
-        self._thread.start()
-
-    def stop(self) -> int:
-        """The most that it has seen."""
-        self._over.set()
-        self._thread.join()
-        self.peak = max(self.peak, self._now())
-        return self.peak
-
-    def _look(self) -> None:
-        while not self._over.wait(SAMPLE_SECONDS):
-            self.peak = max(self.peak, self._now())
-
-    def _now(self) -> int:
-        return int(self._process.memory_info().rss)
+    return peak_bytes(action, [device])[0] if device.device_type == "gpu" else grown(action)
 
 
 def give_back() -> None:
@@ -164,7 +133,7 @@ def peak_bytes(work: Callable[[], object], devices: Sequence[Device]) -> List[in
         del kept, marks
         peaks = read_peaks(path.read_text(encoding="utf-8"))
     cpus = process_names()
-    names = (f"gpu/{each.device_id}" if each.device_type == "gpu" else cpus[each.device_id] for each in devices)
+    names = (f"gpu/{device.device_id}" if device.device_type == "gpu" else cpus[device.device_id] for device in devices)
     return [peaks.get(name, 0) for name in names]
 
 

@@ -28,19 +28,17 @@ def recorded(action: Callable[[], Any], devices: Sequence[Device]) -> Dict[str, 
     try:
         timeline = recording.timeline
     except TraceError:  # the recording is empty: the only reason after its block
-        return dict(busy={}, together=0.0, abreast=0.0, beside=0.0, hidden=0.0, critical="none")
+        return dict(busy={}, together=0.0, beside=0.0, hidden=0.0, critical="none")
     return described(timeline)
 
 
 def described(timeline: Timeline) -> Dict[str, Any]:
-    """Shares of a timeline's length: each device was ``busy``; two devices worked at the same time (``together``); two
-    operators did (``abreast``); computation ran beside communication (``beside``). And the share of the communication
-    that did (``hidden``)."""
+    """Shares of a timeline's length: each device was ``busy``; two devices worked at the same time (``together``);
+    computation ran beside communication (``beside``). And the share of the communication that did (``hidden``)."""
     overlap = timeline.overlap()
     metrics: Dict[str, Any] = {
         "busy": {name: timeline.busy(name) for name in timeline.devices},
         "together": timeline.together(2) / timeline.length,
-        "abreast": timeline.abreast(2) / timeline.length,
         "beside": overlap.hidden / timeline.length,
         "hidden": overlap.share,
         "critical": timeline.critical,

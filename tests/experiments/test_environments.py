@@ -18,7 +18,6 @@ ONE = {"OMP_NUM_THREADS": "1"}
         (environments.defaults, 2, 2, STOCK),
         (environments.defaults, 2, 4, {**STOCK, **ONE}),
         (environments.workers, 2, 2, {**USERS, **ONE, **dict.fromkeys(environments.workers(2), "2"), **ONE}),
-        (lambda _: environments.NAIVE, 2, 4, {**USERS, **environments.NAIVE, **ONE}),
     ],
 )
 def test_what_a_case_of_another_engine_is_started_with(monkeypatch, of, devices, cores, expected):

@@ -78,11 +78,10 @@ def test_weights_move_columns_and_change_signs():
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_the_oracle_compares_every_task_and_a_round_times_it_and_a_pass(way):
-    assert count(graph.oracle(CASES[way], SETTINGS)) == (len(TASKS) * 67 * 31, 0)
+def test_a_round_times_a_pass_and_with_waits_every_task(way):
     seconds, more = graph.set_up(CASES[way], SETTINGS).round()
     assert seconds > 0
-    assert set(more["tasks"]) == {task.name for task in TASKS}
+    assert set(more.get("tasks", ())) == ({task.name for task in TASKS} if way == "waits" else set())
 
 
 product, net = graph._product, graph.net
@@ -131,11 +130,3 @@ def test_where_nothing_runs_side_by_side_there_is_no_order_to_choose():
     told_otherwise = told(**{"by hand": 13.6, "engine": 13.0})
     assert [claim.holds for claim in told_otherwise.claims.values()] == [True, False]
     assert "no order to choose" in told_otherwise.sentence
-
-
-def test_one_device_can_not_tell():
-    settings = little(Question(graph), devices=[1])
-    assert [case.devices for case in graph.cases(settings)] == [1]
-    t = Told([Row("one device", False, dict(way="one", seconds=Number([1.0] * 6)))])
-    graph.tell(t, settings)
-    assert (t.claims, "run it with --devices 2" in t.sentence) == ({}, True)

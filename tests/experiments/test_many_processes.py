@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import sys
-import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -20,9 +19,9 @@ from mxdp.experiments.environments import defaults
 from mxdp.experiments.lab import Case, Number, Row, Told, ranks, settings
 from mxdp.experiments.lab.module import Question
 from mxdp.experiments.lab.ranks import ASYNC, MPI, SYNC
-from mxdp.experiments.many_processes import async_sgd, exchanges, loader, lost_worker, machines, peers, victim
+from mxdp.experiments.many_processes import async_sgd, loader, lost_worker, machines, peers, victim
 from mxdp.experiments.many_processes.peer_ranks import BookRank, GluonRank
-from mxdp.experiments.many_processes.training import TrainingRank, compared, sixty
+from mxdp.experiments.many_processes.training import TrainingRank, compared, placed, sixty
 from mxdp.experiments.oracle import count
 from mxdp.scratch import init_lenet
 from mxdp.training import RUN_AHEAD
@@ -86,7 +85,7 @@ def test_each_process_is_compared_with_the_serial_run_and_with_the_first(trained
 
 
 def test_processes_that_exchange_nothing_must_not_equal_the_serial_run(trained):
-    rank = SimpleNamespace(check=lambda *_: trained, ranks=exchanges.placed(1, 2))
+    rank = SimpleNamespace(check=lambda *_: trained, ranks=placed(1, 2))
     assert count(compared(beside(""), S, rank))[1] > 0
 
 
@@ -95,7 +94,7 @@ def test_a_loaders_part_of_a_batch_counts_for_what_it_is(size, right):
     """Of 20 samples rank 0 of 3 has 7: its step, by itself, is 7 / 20 of the mean's over its own samples."""
     X, y = (part[:20] for part in sixty(S))
     one, other = loader.LoadingRank(ONE, S), TrainingRank(ONE, S)
-    one.ranks, other.ranks = exchanges.placed(0, size), exchanges.placed(0, 3)
+    one.ranks, other.ranks = placed(0, size), placed(0, 3)
     found, expected = (rank.check(X, y, init_lenet(0, scale=0.1))[-1][0] for rank in (one, other))
     assert (count(zip(found, expected))[1] == 0) == right
 
@@ -104,14 +103,15 @@ def test_a_loaders_part_of_a_batch_counts_for_what_it_is(size, right):
 def test_stored_pictures_are_decoded_as_they_were(scale):
     split = load("synthetic").take(12, 1).train
     numbers = np.array([7, 0, 7, 11])
-    found = loader.Stored(split, scale).decode(numbers)
+    pictures = loader.stored(split, scale)
+    found = loader.decoded([pictures[number] for number in numbers], scale)
     assert (found.dtype, found.shape) == (np.float32, (4, 1, 28, 28))
     assert np.abs(found - np.rint(split.X[numbers] * 255) / 255).max() < 1e-6
 
 
 def test_processes_of_other_engines_are_on_this_host():
     """So each of them gets GPUs of its own, as a rank of mxdp's would."""
-    here = exchanges.placed(2, 4)
+    here = placed(2, 4)
     assert (here.rank, here.size, here.local_rank, here.shard(10)) == (2, 4, 2, slice(6, 8))
 
 
@@ -257,14 +257,14 @@ MADE = {
         (TrainingRank, None),
         (GluonRank, None),
         (loader.LoadingRank, None),
-        *((loader.LoadingRank, part) for part in ("all", "compute", "exchange")),
+        *((loader.LoadingRank, part) for part in ("all", "compute")),
     ],
 )
 def test_what_a_process_is_timed_for_is_done_when_it_returns(monkeypatch, kind, part):
     """The last thing that it does is to wait: whatever it pushed has ended."""
     done, rank = [], MADE[kind]()
     monkeypatch.setattr(npx, "waitall", lambda usual=npx.waitall: (usual(), done.append("waited")))
-    for name in ("step", "computing", "sync"):
+    for name in ("step", "computing"):
         if hasattr(rank, name):
             usual = getattr(rank, name)
             monkeypatch.setattr(rank, name, lambda *given, usual=usual: (done.append("pushed"), usual(*given))[1])
@@ -280,19 +280,6 @@ def test_gluons_python_is_bounded_as_mxdps_is(monkeypatch):
     monkeypatch.setattr(NDArray, "wait_to_read", None, raising=False)
     MADE[GluonRank]().train(6)
     assert len(waited) == 6 - RUN_AHEAD
-
-
-def test_a_process_tells_the_seconds_of_its_steps_and_what_waiting_for_each_other_would_cost():
-    rank = TrainingRank(ONE, S)
-    rank.train(2)
-    start = time.perf_counter()
-    seconds = rank.train(9)
-    assert 0 < sum(seconds) < time.perf_counter() - start
-    assert len(seconds) == 9 - 1 - 3
-    assert rank.train(4) == []
-    faster = [each / 2 for each in seconds]
-    assert peers.waiting([seconds, faster]) == peers.waiting([seconds, seconds]) == 1.0
-    assert peers.waiting([[3.0, 1.0, 1.0], [1.0, 1.0, 3.0]]) == 7 / 5
 
 
 @pytest.mark.parametrize(("factor", "right"), [(1.0, True), (1.01, False)])

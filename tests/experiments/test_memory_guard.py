@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -9,12 +8,12 @@ import numpy as onp
 import pytest
 
 from mxdp import memory
-from mxdp.backend import mx, np, npx
+from mxdp.backend import mx
 from mxdp.errors import MemoryShortage
 from mxdp.experiments.automatic_parallelism import memory_guard
-from mxdp.experiments.automatic_parallelism.memory_guard import BigResults, at_most, run, serial, slices_of
+from mxdp.experiments.automatic_parallelism.memory_guard import BigResults, run, serial, slices_of
 from mxdp.experiments.lab.module import Settings
-from mxdp.experiments.memory import Peak
+from mxdp.experiments.memory import grown
 from mxdp.experiments.oracle import count
 from mxdp.experiments.timelines import recorded
 from mxdp.tracing import Timeline
@@ -26,16 +25,11 @@ CPU = mx.cpu(0)
 SMALL = BigResults(size=6, products=5)
 
 
-@pytest.mark.parametrize("way", CASES)
-def test_the_oracle_compares_all_row_sums_and_the_guards_answer(way):
-    assert count(memory_guard.oracle(CASES[way], SETTINGS)) == (11 * 129 + 1, 0)
-
-
 def leaves_one_out(job, device, seed, pieces):
     return run(job, device, seed, [*pieces[:-1], (pieces[-1][0] - 1, pieces[-1][1] - 1)])
 
 
-@pytest.mark.parametrize("way", ["sliced", "unguarded"])
+@pytest.mark.parametrize("way", ["sliced", "fits"])
 def test_the_oracle_catches_a_slice_that_is_off_by_one(monkeypatch, way):
     monkeypatch.setattr(memory_guard, "run", leaves_one_out)
     assert count(memory_guard.oracle(CASES[way], SETTINGS))[1] > 0
@@ -45,7 +39,7 @@ def test_the_oracle_catches_a_guard_that_lets_all_pass(monkeypatch):
     monkeypatch.setattr(memory, "check_fits", lambda needed, device, limit: None)
     monkeypatch.setattr(memory, "slices", lambda items, item_bytes, available: [(0, items)])
     wrong = {way: count(memory_guard.oracle(case, SETTINGS))[1] for way, case in CASES.items()}
-    assert wrong == {"fits": 0, "refused": 1, "sliced": 1, "unguarded": 0}
+    assert wrong == {"fits": 0, "refused": 1, "sliced": 1}
 
 
 def test_the_slices_are_recorded():
@@ -86,36 +80,11 @@ def in_slices_it_takes_that_much_less():
     assert abs(found["measured_bytes"] / JOB.needed(10) - 1) < 0.15
 
 
-def with_nobody_asking_it_fails_under_a_limit_of_the_systems():
-    memory_guard.SLACK = 4 << 20
-    found = attempted("unguarded", size=2000, products=60)
-    assert (found["at_once"], found["said"]) == (0, "MXNetError: Failed to allocate CPU Memory")
-    assert found["measured_bytes"] < BigResults(2000, 60).needed(60) / 2
-    assert json.dumps(found)
-
-
 def the_bytes_are_what_a_job_takes():
     job = BigResults(size=1000, products=20)
     for pieces, at_once in (([(0, 20)], 20), ([(0, 10), (10, 20)], 10)):
-        found = []
-        for _ in range(3):
-            with Peak() as peak:
-                run(job, CPU, 0, pieces)
-            found.append(peak.bytes)
+        found = [grown(lambda pieces=pieces: run(job, CPU, 0, pieces)) for _ in range(3)]
         assert job.needed(at_once) * 0.9 < min(found) < job.needed(at_once) * 1.1
-
-
-def the_system_refuses_more_than_it_was_told_to():
-    with at_most(64 << 20), pytest.raises((mx.MXNetError, MemoryError)):
-        arrays_of(megabytes=512)
-    assert arrays_of(megabytes=512)[-1][0] == 1
-
-
-def arrays_of(megabytes):
-    """Of 16 MB each: where one is refused, MXNet's own small needs, which must not fail, still find memory."""
-    arrays = [np.ones((1 << 22,)) for _ in range(megabytes // 16)]
-    npx.waitall()
-    return arrays
 
 
 @pytest.mark.parametrize(
@@ -124,9 +93,7 @@ def arrays_of(megabytes):
         without_a_limit_it_runs_whole_and_takes_what_it_should,
         refused_before_it_starts_it_takes_nothing_and_both_numbers_are_said,
         in_slices_it_takes_that_much_less,
-        with_nobody_asking_it_fails_under_a_limit_of_the_systems,
         the_bytes_are_what_a_job_takes,
-        the_system_refuses_more_than_it_was_told_to,
     ],
 )
 def test_in_a_process_whose_heap_holds_nothing_else(check):

@@ -21,12 +21,14 @@ CASES = {case.run: case for case in mixed_devices.cases(SETTINGS)}
 
 
 @pytest.mark.parametrize("run", CASES)
-def test_the_oracle_compares_gradients_and_every_copy_of_the_weights_and_a_round_times_every_task(run):
+def test_with_waits_a_round_times_every_task(run):
     case = CASES[run]
-    workers = max(1, case.devices - 1)
-    assert count(mixed_devices.oracle(case, SETTINGS)) == (2 * (17 * 9 + 5 * 17) * (2 + workers), 0)
-    seconds, more = mixed_devices.set_up(case, SETTINGS).round()
-    assert seconds > 0
+    done = mixed_devices.set_up(case, SETTINGS).round()
+    if run != "waits":
+        assert done > 0
+        return
+    seconds, more = done
+    assert seconds == pytest.approx(sum(more["tasks"].values()))
     assert set(more["tasks"]) == {task.name for task in plan(case.devices - 1, SETTINGS.steps)}
 
 
@@ -77,11 +79,10 @@ def test_a_few_steps_are_recorded(run, waits):
 
 
 def told(*rows):
-    """Rows of (run, devices, seconds), whose tasks take 0.1 s each and end one after the other."""
+    """Rows of (run, devices, seconds), whose tasks take 0.1 s each."""
     made = []
     for way, devices, seconds in rows:
-        names = [task.name for task in plan(devices - 1, SETTINGS.steps)]
-        tasks = {name: Number([0.1 * (number if way != "waits" else 1)]) for number, name in enumerate(names, 1)}
+        tasks = {task.name: Number([0.1]) for task in plan(devices - 1, SETTINGS.steps)}
         numbers = dict(seconds=Number([seconds] * 6), tasks=tasks)
         made.append(Row(way, False, dict(run=way, devices=devices, cores=4, **numbers)))
     t = Told(made)
@@ -96,11 +97,6 @@ def test_rows_get_ratios_and_what_the_model_says_of_the_machine_that_measured():
     # 34 tasks of 0.1 s, two steps: side by side they take less than one after the other, and not less than half.
     assert 34 * 0.1 / 2 / 3 * 1e3 < free.model_ms < 34 * 0.1 / 2 * 1e3
     assert [claim.holds for claim in t.claims.values()] == [True, True]
-
-
-def test_one_device_can_not_tell():
-    t = told(("one", 1, 1.0))
-    assert (t.claims, "Nothing to compare" in t.sentence) == ({}, True)
 
 
 def test_the_figures_boxes_and_arrows():

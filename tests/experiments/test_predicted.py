@@ -14,7 +14,7 @@ import pytest
 from littles import little
 
 from mxdp.experiments.lab import Skipped
-from mxdp.experiments.many_processes import hosts, predicted, wire
+from mxdp.experiments.many_processes import hosts, predicted
 from mxdp.experiments.oracle import count
 
 S = little(predicted, rates=[10, 1000], delays=[5], lenet=[16], resnet=[8])
@@ -68,7 +68,7 @@ def test_a_cable_that_is_late_delivers_all_frames_in_order_and_each_after_its_de
     (host_a, end_a), (host_b, end_b) = (socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2))
     pulled, pull = os.pipe()
     delay, frames = 0.05, [bytes([number]) * 9000 for number in range(5)]
-    cable = threading.Thread(target=wire._carry, args=([end_a.fileno(), end_b.fileno()], delay, pulled))
+    cable = threading.Thread(target=hosts._carry, args=([end_a.fileno(), end_b.fileno()], delay, pulled))
     cable.start()
     try:
         for sender, receiver in ((host_a, host_b), (host_b, host_a)):
@@ -92,6 +92,6 @@ def test_a_cable_that_is_late_delivers_all_frames_in_order_and_each_after_its_de
 def test_where_no_slow_cable_can_be_made_the_case_is_skipped_and_nothing_stays_open(delay):
     own = hosts.Hosts(["mxdp-no-such-host", "mxdp-nor-this"], [], [], {})
     before = len(os.listdir("/proc/self/fd"))
-    with pytest.raises(Skipped, match=r"no (slow )?cable"), wire.slow_cable(own, 100, delay):
+    with pytest.raises(Skipped, match=r"no (slow )?cable"), hosts.slow_cable(own, 100, delay):
         pass
     assert len(os.listdir("/proc/self/fd")) == before

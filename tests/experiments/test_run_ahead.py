@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-import time
 
 import numpy as onp
 import pytest
@@ -18,7 +17,6 @@ from mxdp.experiments.automatic_parallelism.run_ahead import (
     OWN_PROCESS,
     POLICIES,
     Training,
-    additions,
     products,
 )
 from mxdp.experiments.lab import Case
@@ -40,7 +38,7 @@ def checked(devices=2, **case):
 
 def test_each_way_to_train_has_a_process_of_its_own_and_the_rest_share_one():
     environments = [case.environment.get(OWN_PROCESS) for case in CASES.values()]
-    assert environments == [*POLICIES, None, None, None, None, None]
+    assert environments == [*POLICIES, *[None] * 5]
     assert f"{RUN_AHEAD} ahead, events" == BOUNDED
 
 
@@ -54,57 +52,27 @@ def test_a_few_steps_are_recorded(way, waits):
         assert {event.kind for event in events if event.name == "mxdp job"} == {"engine"}
 
 
-@pytest.fixture
-def waited(monkeypatch):
-    """What a policy waits for, step by step, without a wait."""
-    happened = []
-    monkeypatch.setattr(npx, "waitall", lambda: happened.append("all"))
-
-    class Losses:
-        """The next step overwrites them, so to wait for them later takes a copy."""
-
-        def __init__(self, step):
-            self.step = step
-
-        def copy(self):
-            copied = Losses(self.step)
-            copied.wait_to_read = lambda: happened.append(self.step)
-            return copied
-
-    class Step:
-        ahead, step = 0, 0
-
-        def __init__(self, *more, run_ahead):
-            by_step.append(run_ahead)
-
-        def __call__(self, X, y):
-            by_step.append(list(happened))
-            happened.clear()
-            self.step += 1
-            return [Losses(self.step)]
-
-    by_step = []
-    monkeypatch.setattr(run_ahead, "TrainStep", Step)
-
-    def steps(way, count):
-        Training([], 0, way).steps([(0, 0)] * count, epoch_steps=3)
-        return [*by_step[2:], happened]
-
-    return steps
-
-
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [
-        ("never", [[], [], [], [], [], []]),
-        ("each epoch", [[], [], ["all"], [], [], ["all"]]),
-        ("each step", [["all"]] * 6),
-        ("2 ahead", [[], [], [1], [2], [3], [4]]),
-        (BOUNDED, [[], [], [], [], [], []]),  # the step waits by itself
-    ],
+    [("never", []), ("each epoch", [3, 6]), ("each step", [1, 2, 3, 4, 5, 6]), (BOUNDED, [])],  # the step itself waits
 )
-def test_what_each_way_waits_for(waited, name, expected):
-    assert waited(name, 6) == expected
+def test_after_which_steps_each_way_waits(name, expected, monkeypatch):
+    made, waited = [], []
+
+    class Step:
+        ahead = 0
+
+        def __init__(self, *more, run_ahead):
+            assert (run_ahead == RUN_AHEAD) == (name == BOUNDED)
+
+        def __call__(self, X, y):
+            made.append(X)
+
+    monkeypatch.setattr(run_ahead, "TrainStep", Step)
+    training = Training([], 0, name)
+    monkeypatch.setattr(npx, "waitall", lambda: waited.append(len(made)))
+    training.steps([(0, 0)] * 6, epoch_steps=3)
+    assert waited == expected
 
 
 @pytest.mark.parametrize(("way", "most"), [("never", 6), (BOUNDED, RUN_AHEAD + 1), ("each step", 1)])
@@ -119,20 +87,6 @@ def test_ahead_counts_steps_that_are_pushed_and_not_done(way, most):
     opener.start()
     assert training.steps(stream.take(48), epoch_steps=6) == most
     opener.join()
-
-
-def test_queued_additions_begin_when_all_are_pushed(monkeypatch):
-    opened = []
-
-    class SlowGate(Gate):
-        def open(self):
-            opened.append(time.perf_counter())
-            super().open()
-
-    monkeypatch.setattr(run_ahead, "Gate", SlowGate)
-    pushing, rest, last = additions(50, mx.cpu(0), gated=True)
-    assert 0 < rest <= time.perf_counter() - opened[0] + 1e-3
-    assert (pushing > 0, last.asnumpy().tolist()) == (True, [[2.0, 2.0]])
 
 
 @pytest.mark.parametrize(("way", "for_all"), list(zip(run_ahead.WAITS, (True, True, False))))
@@ -211,7 +165,7 @@ def test_products_of_every_device_are_compared(way, monkeypatch):
 @pytest.mark.parametrize("each", [False, True])
 def test_the_last_sum_is_compared(each, monkeypatch):
     assert checked(1, each=each) == (2, 0)
-    monkeypatch.setattr(run_ahead, "additions", lambda *more: (1.0, 1.0, np.ones((1, 2))))
+    monkeypatch.setattr(run_ahead, "additions", lambda *more: np.ones((1, 2)))
     assert checked(1, each=each) == (2, 2)
 
 
@@ -230,12 +184,3 @@ def test_a_round_of_waiting_waits_in_its_own_way_alone(monkeypatch):
     monkeypatch.setattr(npx, "waitall", lambda: happened.append("wait"))
     assert ready.round() > 0
     assert happened == []
-
-
-def test_additions_that_do_not_wait_tell_what_both_ends_cost():
-    pushed, waited = (
-        run_ahead.set_up(CASES[name], SETTINGS).round() for name in ("10 additions", "10, a wait for each")
-    )
-    assert set(pushed[1]) == {"front_us", "back_us"}
-    assert pushed[1]["front_us"] * 10 / 1e6 <= pushed[0]
-    assert waited > 0

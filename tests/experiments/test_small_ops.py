@@ -6,29 +6,24 @@ from littles import little
 from mxdp.backend import mx
 from mxdp.errors import UsageError
 from mxdp.experiments.automatic_parallelism import small_ops
-from mxdp.experiments.automatic_parallelism.small_ops import BULK, COUNT, ENVIRONMENTS, Additions
+from mxdp.experiments.automatic_parallelism.small_ops import COUNT, WAYS, Additions
 from mxdp.experiments.lab.module import Question
 from mxdp.experiments.lab.settings import resolve
 from mxdp.experiments.oracle import count
-from mxdp.experiments.timelines import recorded
-from mxdp.tracing import Timeline
 
 SETTINGS = little(Question(small_ops), kind="cpu", sizes=[4, 4096, 1 << 20])
 CASES = {case.label: case for case in small_ops.cases(SETTINGS)}
 ONE, TWO = [mx.cpu(0)], [mx.cpu(0), mx.cpu(1)]
-WAYS = ("calls", "bulk", "ready", "graph")
+CALLS = ("calls", "ready")
 
 
-@pytest.mark.parametrize("under", ENVIRONMENTS)
+@pytest.mark.parametrize("under", WAYS)
 def test_the_oracle_compares_every_result_of_every_way(under):
-    assert count(small_ops.oracle(CASES[f"{under}, 4 KiB"], SETTINGS)) == (
-        len(ENVIRONMENTS[under][1]) * COUNT * 1024,
-        0,
-    )
+    assert count(small_ops.oracle(CASES[f"{under}, 4 KiB"], SETTINGS)) == (len(WAYS[under]) * COUNT * 1024, 0)
 
 
 def test_of_large_arrays_the_oracle_compares_smaller_ones():
-    assert count(small_ops.oracle(CASES["bulk 1, 1 MiB"], SETTINGS)) == (2 * COUNT * (1 << 16), 0)
+    assert count(small_ops.oracle(CASES["2 workers, 1 MiB"], SETTINGS)) == (2 * COUNT * (1 << 16), 0)
 
 
 def test_the_oracle_catches_calls_that_all_write_one_array(monkeypatch):
@@ -40,7 +35,7 @@ def test_the_oracle_catches_calls_that_all_write_one_array(monkeypatch):
         return prepare(operator, inputs, first[0], **more)
 
     monkeypatch.setattr(small_ops, "prepare", into_the_first)
-    _, wrong = count(small_ops.oracle(CASES["no engine, 4 bytes"], SETTINGS))
+    _, wrong = count(small_ops.oracle(CASES["2 workers, 4 bytes"], SETTINGS))
     assert wrong == COUNT  # of 'ready', whose first array holds the last sum
 
 
@@ -49,7 +44,7 @@ def test_a_round_measures_every_way_on_its_devices(monkeypatch):
 
     class Made:
         def __init__(self, devices, nbytes, seed):
-            self.ways = {way: (way, len(devices), nbytes) for way in WAYS}
+            self.ways = {way: (way, len(devices), nbytes) for way in CALLS}
 
     def mean_seconds(push, at_least):
         asked.append(push)
@@ -60,41 +55,22 @@ def test_a_round_measures_every_way_on_its_devices(monkeypatch):
     ready = small_ops.set_up(CASES["1 worker, 4 KiB"], SETTINGS)
     assert list(map(str, ready.devices)) == ["cpu(0)", "cpu(1)"]
     seconds, more = ready.round()
-    assert asked == [*((way, 1, 4096) for way in WAYS), ("calls", 2, 4096), ("ready", 2, 4096)]
+    assert asked == [*((way, 1, 4096) for way in CALLS), ("calls", 2, 4096), ("ready", 2, 4096)]
     assert seconds == pytest.approx(60e-6 / COUNT)
     assert more["calls_us"] == pytest.approx(60 / COUNT)
     assert more["calls_push_us"] == pytest.approx(30 / COUNT)
-    assert more["ready_two_devices_us"] == pytest.approx(360 / COUNT)
-
-
-@pytest.mark.parametrize(
-    ("label", "ways"),
-    [
-        ("1 worker, 4 bytes", ["calls", "bulk", "ready", "graph", "calls+", "ready+"]),
-        ("no engine, 1 MiB", None),
-        ("bulk 1, 4 bytes", None),
-    ],
-)
-def test_a_group_in_each_way_is_recorded(label, ways):
-    ready = small_ops.set_up(CASES[label], SETTINGS)
-    assert (ready.record is not None) is (ways is not None)
-    if ways:
-        ready.prepare()
-        timeline = Timeline.from_json(recorded(ready.record, ready.devices)["timeline"])
-        assert [event.name for event in timeline.events if event.kind == "section"] == ways
-        assert sum(event.kind == "compute" for event in timeline.lanes["cpu(1)"]) == COUNT  # half of two groups
-        assert timeline.python("section")[-1][1] <= timeline.length
+    assert more["ready_two_devices_us"] == pytest.approx(240 / COUNT)
 
 
 @pytest.mark.parametrize("nbytes", [4, 40])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", CALLS)
 def test_every_way_gives_numpys_sums(way, nbytes):
     made = Additions(ONE, nbytes)
     assert count(made.compared(way)) == (COUNT * nbytes // 4, 0)
     assert len({tuple(out.asnumpy()) for out in made.out}) == COUNT  # no two are alike
 
 
-@pytest.mark.parametrize("way", ["calls", "bulk", "ready"])
+@pytest.mark.parametrize("way", CALLS)
 def test_every_second_operator_is_on_the_second_device(way):
     made = Additions(TWO, 40)
     assert count(made.compared(way)) == (COUNT * 10, 0)
@@ -113,21 +89,13 @@ def spoilt(made):
     made.out[29][7] += 1
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", CALLS)
 @pytest.mark.parametrize(("fault", "wrong"), [(nothing, COUNT * 10), (swapped, 20), (spoilt, 1)])
 def test_what_was_there_before_what_changes_places_and_one_wrong_number_are_found(way, fault, wrong):
     made = Additions(ONE, 40)
     push = made.ways[way]
     made.ways[way] = lambda: (fault is nothing or push(), fault(made))
     assert count(made.compared(way)) == (COUNT * 10, wrong)
-
-
-def test_a_bulk_has_its_number_of_operators(monkeypatch):
-    sizes = []
-    bulk = mx.engine.bulk
-    monkeypatch.setattr(small_ops.mx.engine, "bulk", lambda size: (sizes.append(size), bulk(size))[1])
-    assert count(Additions(ONE, 4).compared("bulk")) == (COUNT, 0)
-    assert sizes == [BULK]
 
 
 def test_ready_calls_do_not_go_through_mxnets_function(monkeypatch):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from random import Random
-
 import pytest
 from littles import little
 
@@ -11,6 +9,7 @@ from mxdp.backend import devices, np
 from mxdp.collectives import GradientSync
 from mxdp.errors import UsageError
 from mxdp.experiments.allreduce import allreduce, links, parameter_server
+from mxdp.experiments.automatic_parallelism import graph, mixed_devices
 from mxdp.experiments.lab.module import Question
 from mxdp.experiments.lab.rows import Number, Row
 from mxdp.experiments.lab.settings import resolve
@@ -44,14 +43,6 @@ def parameters(net, shape):
 
 def settings(module, **changes):
     return little(Question(module), kind="cpu", **changes)
-
-
-@pytest.mark.parametrize("module", [strategies, combined], ids=lambda module: module.__name__)
-def test_every_case_is_compared_number_by_number_with_an_uneven_batch(module):
-    s = settings(module)
-    for case in module.cases(s):
-        expected = strategies.ODD * 11 + 2 * parameters(*network(case.net, s.units))
-        assert count(module.oracle(case, s)) == (expected, 0)
 
 
 @pytest.mark.parametrize(
@@ -116,11 +107,6 @@ def test_the_cost_model_counts_what_the_networks_have():
         # Of 26, 26, 13, 9, 9 and 4 rows the larger parts; the dense layers and their relu by the first device.
         ("tile", {"grid": (2, 1)}, 2, 2, 3 * (1 / 2 + 1 / 2 + 7 / 13 + 5 / 9 + 5 / 9 + 1 / 2) + 9 + 0.5),
         ("pipeline", PIPELINE, 2, 2, 27 + 0.5 * 0.9983),
-        (COMBINED[1], {}, 4, 4, (21 / 2 + 6) / 2 + 0.25),
-        (COMBINED[1], {}, 4, 2, 2 * ((21 / 2 + 6) / 2 + 0.25)),
-        # A group's pipeline, of half the batch, has one core of two, and in the end the fuller stage's update.
-        (COMBINED[0], PIPELINE, 4, 2, 27 / 2 + 0.5 * 0.9983),
-        (COMBINED[0], PIPELINE, 4, 1, 2 * (27 / 2 + 0.5 * 0.9983)),
     ],
 )
 def test_a_prediction_divides_the_work_and_adds_what_is_moved(name, options, n, cores, seconds):
@@ -131,26 +117,24 @@ def test_a_prediction_divides_the_work_and_adds_what_is_moved(name, options, n, 
     assert slow - fast == pytest.approx(made.bytes_moved(6) * 1e-6 / n)
 
 
-def test_the_work_is_measured_once_a_round_for_all_cases(monkeypatch):
+def test_the_work_is_measured_once_for_all_cases(monkeypatch):
     asked, right = [], steps.measure_layers
     monkeypatch.setattr(steps, "measure_layers", lambda *args: asked.append(args[3]) or right(*args))
     steps.measured_work.cache_clear()
     ready = [steps.set_up_steps(split(name, {}, n), 6, steps=1) for name, n in (("serial", 1), ("data", 2))]
-    first, second = ([work.round()[1]["predicted_seconds"] for work in ready] for _ in range(2))
-    assert asked == devices(1, "cpu") * 2
-    assert first[1] != second[1]
-    assert min(first + second) > 0
+    assert min(work.round()[1]["predicted_seconds"] for work in ready) > 0
+    assert asked == devices(1, "cpu")
 
 
-def told(module, s, numbers):
+def told(module, s, numbers, **facts):
     """What ``module`` tells of its cases, of which ``numbers`` gives numbers by name: one for all 12 processes, or a
-    list."""
+    list; ``facts``: what else each row has."""
     rows = []
     for case in module.cases(s):
         known = {"seconds": 1.0, "predicted_seconds": 1.0, "bytes_moved": 6e6, **numbers(case)}
         known = {name: [value] * 12 if isinstance(value, float) else value for name, value in known.items()}
         known = {name: Number(values, label=case.label) if values else None for name, values in known.items()}
-        rows.append(Row(case.label, case.reference, {**case.settings, "devices": case.devices, **known}))
+        rows.append(Row(case.label, case.reference, {**case.settings, "devices": case.devices, **known, **facts}))
     t = Told(rows)
     module.tell(t, s)
     return t, [claim.holds for claim in t.claims.values()]
@@ -167,18 +151,6 @@ def test_the_choice_is_compared_with_every_other_way_and_never_with_itself():
     assert held == [True]
     assert [number.median for number in claim.numbers[:4]] == [1.05, 0.525, 0.525, 0.525]
     assert [number.label for number in claim.numbers[:4]] == [row.label for row in rows[1:]]
-
-
-def test_a_choice_that_is_truly_slower_is_seldom_said_to_hold():
-    """Another way is 1.2 times as fast, with noise of 30 % in each process."""
-    random, holds = Random(0), []
-    for _ in range(200):
-        _, held = told(strategies, settings(strategies), lambda case: {
-            "seconds": [(1 + 0.2 * (case.strategy == "serial")) * max(0.1, random.gauss(1, 0.3)) for _ in range(12)],
-            "predicted_seconds": 1.0 if case.strategy == "serial" else 2.0,
-        })  # fmt: skip
-        holds += held
-    assert holds.count(True) <= 10
 
 
 @pytest.mark.parametrize(
@@ -228,7 +200,8 @@ def test_two_splits_need_groups_of_several_devices(n):
     ("module", "setting", "value", "allowed"),
     [
         *((module, "devices", [1], "numbers of which one is above 1") for module in (
-            strategies, layerwise, combined, tiles, pipeline, latency_throughput, allreduce, links, parameter_server
+            strategies, layerwise, combined, tiles, pipeline, latency_throughput, allreduce, links, parameter_server,
+            graph, mixed_devices,
         )),
         (layerwise, "batch_sizes", [1, 1.5], "two or more different whole numbers"),
         (layerwise, "batch_sizes", [8, 8], "two or more different whole numbers"),

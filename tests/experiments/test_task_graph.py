@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-import sys
-
 import pytest
 
 from mxdp.backend import mx, np, npx
-from mxdp.experiments.automatic_parallelism import task_graph, task_picture
-from mxdp.experiments.automatic_parallelism.task_graph import from_ends, length, measured, one_by_one
+from mxdp.experiments.automatic_parallelism import task_graph
+from mxdp.experiments.automatic_parallelism.task_graph import length, measured, one_by_one
 from mxdp.experiments.lab import Number
 from mxdp.plans.cost.simulate import Job, simulate
 
@@ -56,26 +54,9 @@ def test_a_task_whose_needs_do_not_come_is_named(groups):
         simulate(groups, cores=2)
 
 
-@pytest.mark.parametrize(
-    ("ends", "spans"),
-    [
-        ({name: end for name, (_, end) in simulate([FORK], cores=2).items()}, simulate([FORK], cores=2)),
-        # An end that was noted late is put right by those that needed it.
-        (dict(a=2.9, b=5.0, c=2.5, d=6.0), {"a": (0, 2.5), "c": (2.5, 2.5), "b": (2.5, 5.0), "d": (5.0, 6.0)}),
-    ],
-)
-def test_spans_follow_from_the_ends(ends, spans):
-    assert from_ends(FORK, numbers(**ends)) == spans
-
-
 def test_measured_tasks_keep_everything_but_their_cost():
     done = measured(FORK[:2], numbers(a=0.5, b=0.25))
     assert done == [Job("a", 0, cost=0.5), Job("b", 1, ("a",), 0.25)]
-
-
-def test_in_a_picture_a_task_is_below_what_it_needs_and_below_what_ran_before_it():
-    assert task_picture.rows_of(FORK, simulate([FORK], cores=2)) == {"a": 0, "b": 1, "c": 1, "d": 2}
-    assert task_picture.rows_of(FORK[1:], simulate([FORK], cores=2)) == {"c": 0, "b": 0, "d": 1}
 
 
 TASKS = [Job("one", 0), Job("two", 1, ("one",)), Job("three", 0, ("one", "two"))]
@@ -95,21 +76,13 @@ def test_results_go_to_those_that_need_them():
 def test_there_is_a_wait_between_groups_and_none_at_the_end(monkeypatch):
     happened = []
     monkeypatch.setattr(npx, "waitall", lambda: happened.append("wait"))
-    task_graph.run([TASKS[:1], TASKS[1:]], FUNCTIONS, lambda task, results: happened.append(task.name))
+    functions = {name: lambda *needs, name=name: happened.append(name) for name in FUNCTIONS}
+    task_graph.run([TASKS[:1], TASKS[1:]], functions)
     assert happened == ["one", "wait", "two", "three"]
 
 
-def test_every_task_is_timed_alone_between_waits(monkeypatch):
-    happened, clock = [], iter([1.0, 1.5, 3.5, 3.75])
-    monkeypatch.setattr(npx, "waitall", lambda: happened.append("wait"))
-    monkeypatch.setattr(task_graph.time, "perf_counter", lambda: (happened.append("clock"), next(clock))[1])
+def test_every_task_is_timed_alone(monkeypatch):
+    """By ``timed``, which waits at both ends."""
+    times = iter([0.5, 2.0, 0.25])
+    monkeypatch.setattr(task_graph, "timed", lambda push: (push(), next(times))[1])
     assert task_graph.alone(TASKS, FUNCTIONS) == {"one": 0.5, "two": 2.0, "three": 0.25}
-    assert happened == ["wait", "clock"] * 4
-
-
-def test_ends_are_in_order_and_python_switches_as_before():
-    interval = sys.getswitchinterval()
-    found = task_graph.ends([TASKS[:1], TASKS[1:]], FUNCTIONS)
-    # There is a wait after the first. Of the others, either may be noted a moment late.
-    assert 0 < found["one"] < min(found["two"], found["three"])
-    assert sys.getswitchinterval() == interval

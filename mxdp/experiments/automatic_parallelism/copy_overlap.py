@@ -16,51 +16,38 @@ On a CPU one copy is short beside a product. So each result is copied until copy
 overlapping saves the most, half of the sum.
 
 On a GPU, copies have a thread and a stream of their own, but copies to pageable memory, as in the slides, are
-synchronous. In stock settings a copy goes into memory fresh from the system, which makes it slower here.
+synchronous.
 """
 
-from functools import lru_cache, partial
-from math import isqrt
+from functools import lru_cache
 
 from mxdp import memory
-from mxdp.backend import mx, np, npx
+from mxdp.backend import mx, np
 from mxdp.engine import prepare
 from mxdp.errors import plural
-from mxdp.experiments.automatic_parallelism.products import (
-    SLIDES_PRODUCTS,
-    Products,
-    compared,
-    factors,
-    rate_of,
-    size_in_words,
-    square_side,
-    whole_factors,
-)
+from mxdp.experiments.automatic_parallelism.products import SLIDES, Products, compared, factors, whole_factors
 from mxdp.experiments.devices import devices_of, timed
-from mxdp.experiments.environments import STOCK, workers
-from mxdp.experiments.lab import Case, Work, largest
+from mxdp.experiments.environments import workers
+from mxdp.experiments.lab import Case, Work
 
 SOURCE = "Dive into Deep Learning, 'Automatic Parallelism'"
 COMPARED = "products, and every copy of them, against NumPy's products, exactly"
 TOGETHER = True
-# Without a size, products are scaled to the machine, by the rate of small ones: all take `run_seconds`.
-# The slides' own work (`size = 4000` in a preset) is hours on a CPU.
+# Tall results have `nbytes` and `width` columns. The slides' own work (`size = 4000` in a preset) is hours on a CPU.
 PRESETS = {
-    "quick": dict(products=SLIDES_PRODUCTS, timeout=120.0, size=None, run_seconds=0.08, nbytes=1 << 22),
-    "full": dict(products=SLIDES_PRODUCTS, timeout=600.0, size=512, run_seconds=0.1, nbytes=8_000_000),
+    "quick": dict(products=50, timeout=120.0, size=400, nbytes=1 << 22, width=56),
+    "full": dict(products=50, timeout=600.0, size=512, nbytes=8_000_000, width=40),
 }
-LITTLE = dict(size=64, products=2, run_seconds=0.001, nbytes=65536)
-SLIDES, INDEPENDENT, CHAIN = "slides", "indep.", "chain"
-ENVIRONMENTS = {"stock": STOCK, "1 worker": workers(1), "2 workers": workers(2)}
+LITTLE = dict(size=64, products=2, nbytes=65536, width=16)
+SQUARE, INDEPENDENT, CHAIN = "slides", "indep.", "chain"
+ENVIRONMENTS = {"1 worker": workers(1), "2 workers": workers(2)}
 FIRST_COPIES, WARM_UP = 5, 5
-"""Copies of each result that are measured first, for an idea of what one costs; and products that warm up. The slides'
-size takes minutes, so not all of them do."""
-RECORDED = {CHAIN: list(ENVIRONMENTS), INDEPENDENT: ["2 workers"], SLIDES: ["stock", "2 workers"]}
-"""The work and the environments of which both without a wait between are recorded."""
+"""Copies of each result that are measured first, for an idea of what one costs; and products that warm up: not all of
+them, since the slides' size takes minutes."""
 
 
 def cases(s):
-    for work in (SLIDES, INDEPENDENT, CHAIN):
+    for work in (SQUARE, INDEPENDENT, CHAIN):
         for under, environment in ENVIRONMENTS.items():
             yield Case(f"{work}, {under}", environment=environment, work=work, under=under)
 
@@ -75,8 +62,8 @@ def expect(s, cores):
     )
 
 
-class KeptArrays:
-    """Products, and copies of their results, on arrays that are kept: ``landed[i]`` are the targets for result i.
+class CopiedProducts:
+    """Products, and copies of their results: ``landed[i]`` are the targets for result i.
 
     If all targets are one array, one copy runs at a time, as over one bus.
     """
@@ -84,87 +71,66 @@ class KeptArrays:
     def __init__(self, lefts, w, chain, landed):
         products = Products(lefts, w, chain)
         self.results, self.landed, self.run = products.results, landed, products.push
-        self._copies = [prepare("_copyto", [y], target) for y, own in zip(self.results, landed) for target in own]
+        self._copies = [
+            prepare("_copyto", [y], target) for y, targets in zip(self.results, landed) for target in targets
+        ]
 
     def copy(self):
         """Push all copies."""
         for call in self._copies:
             call()
 
-
-class FreshArrays:
-    """The slides' code: each product and each copy makes an array of its own when it is pushed."""
-
-    def __init__(self, lefts, w, host):
-        self._lefts, self._w, self._host = lefts, w, host
-
-    def run(self):
-        """The slides' ``run``."""
-        self.results = [np.dot(left, self._w) for left in self._lefts]
-
-    def copy(self):
-        """The slides' ``copy_to_cpu``. The results may still be under way."""
-        self.landed = [[y.copyto(self._host)] for y in self.results]
+    def both(self):
+        """Push the products and the copies, with no wait between."""
+        self.run()
+        self.copy()
 
 
 def oracle(case, s):
-    """Four products; where the arrays are kept, three copies of each result."""
+    """Four products, and three copies of each result."""
     device, host = places(case, s)
     lefts, w = whole_factors(4, device, s.seed)
-    job = _job(case, lefts, w, host, [[np.zeros(w.shape, ctx=host) for _ in range(3)] for _ in lefts])
-    both(job)
-    found = [(result, *landed) for result, landed in zip(job.results, job.landed)]
-    return compared(found, lefts, w, case.work == CHAIN)
+    job = CopiedProducts(lefts, w, case.work == CHAIN, [[np.zeros(w.shape, ctx=host) for _ in range(3)] for _ in lefts])
+    job.both()
+    arrays = [(result, *landed) for result, landed in zip(job.results, job.landed)]
+    return compared(arrays, lefts, w, case.work == CHAIN)
 
 
 def set_up(case, s):
     """A round: the products alone, the copies alone, then both with no wait between, whose time counts."""
     device, host = places(case, s)
-    rate = case.get("rate") or rate_of(device)
-    if case.work == SLIDES:
-        height = width = s.size or square_side(s.run_seconds / s.products, rate)
-        copies = 1
-    else:
-        height, width, copies = balanced(s.run_seconds / s.products, s.nbytes, s.products, rate, device, host)
-    # As many as fit into half of the free memory, with their results and a copy of each.
-    pair, room = 8 * height * width, min(map(memory.available_bytes, (device, host))) // 2
-    memory.check_fits(pair, device, limit=room)
-    count = min(s.products, room // pair)
+    height, width, copies = s.size, s.size, 1
+    if case.work != SQUARE:
+        height, width = max(1, s.nbytes // 4 // s.width), s.width
+        copies = balanced(height, width, s.products, device, host)
+    # As many results as fit into half of the free memory.
+    nbytes, room = 4 * height * width, memory.available_bytes(device) // 2
+    memory.check_fits(nbytes, device, limit=room)
+    count = min(s.products, room // nbytes)
 
     def job(count):
         x, w = factors(height, width, device, s.seed)
-        return _job(case, [x] * count, w, host, [[np.zeros(x.shape, ctx=host)] * copies] * count)
+        return CopiedProducts([x] * count, w, case.work == CHAIN, [[np.zeros(x.shape, ctx=host)] * copies] * count)
 
     def measure():  # the cases share one process, so none may hold memory while another is measured
         run, copy, together = seconds_of_parts(job(count))
         return together, {"run_seconds": run, "copy_seconds": copy}
 
-    # This process gets the memory for results and copies before it is measured; it is free again then.
-    pages = [np.zeros((height, width), ctx=place) for place in (device, host) for _ in range(count)]
-    npx.waitall()
-    del pages
     seconds_of_parts(job(min(WARM_UP, count)))
     jobs: list = []
-    record = (lambda: both(jobs[0])) if case.under in RECORDED[case.work] else None
-    facts = dict(products=count, width=width, copies=copies)
-    return Work(measure, [device, host], record, lambda: jobs.append(job(count)), {"rate": rate}, **facts)
-
-
-def _job(case, lefts, w, host, landed):
-    return FreshArrays(lefts, w, host) if case.work == SLIDES else KeptArrays(lefts, w, case.work == CHAIN, landed)
-
-
-def both(job):
-    """Push the products and the copies, with no wait between."""
-    job.run()
-    job.copy()
+    return Work(
+        measure,
+        [device, host],
+        record=lambda: jobs[0].both(),
+        prepare=lambda: jobs.append(job(count)),
+        products=count,
+        copies=copies,
+    )
 
 
 def seconds_of_parts(job):
     """Of the products alone, then of the copies alone, and of both with no wait between; each waited for."""
-    run, copy = timed(job.run), timed(job.copy)
-    job.results, job.landed = [], []  # fresh arrays are free again: the next ones need as much memory
-    return run, copy, timed(partial(both, job))
+    return timed(job.run), timed(job.copy), timed(job.both)
 
 
 def places(case, s):
@@ -174,67 +140,56 @@ def places(case, s):
 
 
 @lru_cache(maxsize=None)
-def balanced(seconds, nbytes, products, rate, device, host):
-    """(height, width, copies): tall matrices, with results of ``nbytes`` whose product takes about ``seconds`` at
-    ``rate`` multiply-adds a second. Each result is copied (at least once) until copying takes as long as the product,
-    measured with ``products``.
+def balanced(height, width, products, device, host):
+    """How often each result is copied (at least once) so that copying takes as long as the product, measured with
+    ``products``.
 
     With large results there are few copies to push: Python needs a core for that, too. The cases of a process share the
     answer, so that they do equal work.
     """
-    elements = max(1, nbytes // 4)
-    width = max(1, min(8 * round(seconds * rate / elements / 8), isqrt(elements)))
-    height, copies = elements // width, FIRST_COPIES
+    copies = FIRST_COPIES
     for _ in range(2):
         x, w = factors(height, width, device, 0)
-        job = KeptArrays([x] * products, w, True, [[np.zeros(x.shape, ctx=host)] * copies] * products)
+        job = CopiedProducts([x] * products, w, True, [[np.zeros(x.shape, ctx=host)] * copies] * products)
         run, away = map(min, zip(*[(timed(job.run), timed(job.copy)) for _ in range(2)]))
         copies = max(1, round(run * copies / away))
-    return height, width, copies
+    return copies
 
 
 def tell(t, s):
     for row in t.rows:
         row.in_turn = row.run_seconds + row.copy_seconds
-        row.over_longer = row.seconds / largest([row.run_seconds, row.copy_seconds])
         row.over_sum = row.seconds / row.in_turn
     t.column("copies", about="how many times each result is copied")
     t.column("run_seconds", "run", scale=1e3, about="the products alone, in ms")
     t.column("copy_seconds", "copy", scale=1e3, about="the copies of their results alone")
     t.column("seconds", "both", scale=1e3, about="both with no wait between")
-    t.column("over_longer", "/longer", ".2f", about="both over the longer of the two (1: the other is hidden)")
     t.column("over_sum", "/sum", ".2f", about="both over their sum (1: nothing is hidden, 0.5: all that can be)")
     t.column("beside", form=".0%", about="the share of a timeline in which products and copies run at the same time")
     t.note(
         "slides: independent products of square matrices, each result copied once; indep.: products of tall matrices, "
         "each result copied until copying takes as long as the product; chain: the same, but each product needs the "
-        "one before. stock: MXNet's own settings."
+        "one before."
     )
     t.bars("over_sum", "", title="Both over their sum", colour="work")
-    t.bars("over_longer", "", title="Both over the longer of the two", colour="work")
     one, two = (t.one(work=CHAIN, under=under) for under in ("1 worker", "2 workers"))
-    t.claim(
-        "With a free worker, a chain of products and the copies of its results take at most 0.75 of the sum of their "
-        "times.",
-        two.over_sum,
-        at_most=0.75,
-        source="the slides say 'Overlapping shaves real time'; the work and the bound (half of what can hide) are ours",
+    sentence = (
+        "With a free worker, a chain of products and the copies of its results take at most 0.75 of the sum of their"
     )
-    t.claim(
-        "In that chain there is something to hide: the shorter of the two takes at least 0.75 of the longer.",
-        1 / (two.run_seconds / two.copy_seconds).one_way(),
-        at_least=0.75,
-    )
+    source = "the slides say 'Overlapping shaves real time'; the work and the bound (half of what can hide) are ours"
+    t.claim(f"{sentence} times.", two.over_sum, at_most=0.75, source=source)
+    sentence = "In that chain there is something to hide: the shorter of the two takes at least 0.75 of the longer."
+    t.claim(sentence, 1 / (two.run_seconds / two.copy_seconds).one_way(), at_least=0.75)
     t.answer(
         f"With two workers on a device, a chain of products and its copies take {two.over_sum:.2f} of the sum of their "
         f"times; with one worker, {one.over_sum:.2f}."
     )
-    slides = t.one(work=SLIDES, under="1 worker")
-    slides.size = slides.width
+    square = t.one(work=SQUARE, under="1 worker")
     t.explain(
         "Independent products fill both workers before the first copy can start: they and their copies take "
         f"{t.one(work=INDEPENDENT, under='2 workers').over_sum:.2f} of the sum. In the slides' own work, "
-        f"{size_in_words(slides, s)}, copies are {(slides.copy_seconds / slides.in_turn).median:.1%} of the sum. "
+        f"{square.products} products of {s.size} x {s.size} ({SLIDES}), copies are "
+        f"{(square.copy_seconds / square.in_turn).median:.1%} of the sum. "
         "On a GPU, the slides measured 0.12 s for the products, 2.16 s for the copies and 3.13 s for both: 1.37 of "
         "the sum."
     )

@@ -7,22 +7,16 @@ at most, and workspaces, which these operators do not have. A job that needs mor
 die halfway: it is refused with both numbers, or cut into slices that fit.
 """
 
-import re
-from contextlib import contextmanager, nullcontext
-from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as onp
 
 from mxdp import memory
-from mxdp.backend import mx, npx, upload
+from mxdp.backend import npx, upload
 from mxdp.errors import MemoryShortage, size
-from mxdp.experiments.devices import devices_of
+from mxdp.experiments.devices import devices_of, timed
 from mxdp.experiments.lab import Case, Work
-from mxdp.experiments.memory import give_back, taken
-from mxdp.experiments.show import style
-from mxdp.timing import Timer
+from mxdp.experiments.memory import taken
 
 SOURCE = "Dive into Deep Learning, 'Automatic Parallelism': the notebook's out-of-memory stop"
 COMPARED = "row sums against NumPy's, exactly; and the guard's own answer"
@@ -34,8 +28,6 @@ LITTLE = dict(size=64, products=2, limit_bytes=80000)
 MB = 1e6
 INNER = 64
 """The short side of the factors. The slides' factors are square; here only the bytes of the results count."""
-SLACK = 32 << 20
-"""Bytes that Python and MXNet may take for themselves beside the job, where the system enforces the limit."""
 
 
 class BigResults(NamedTuple):
@@ -62,7 +54,6 @@ class BigResults(NamedTuple):
 def cases(s):
     for way, label in {"fits": "no limit", "refused": "refused", "sliced": "in slices"}.items():
         yield Case(label, way=way)
-    yield Case("no guard", reference=True, way="unguarded")
 
 
 def expect(s, cores):
@@ -81,7 +72,7 @@ def oracle(case, s):
     pieces = slices_of(job, device, job.needed(at_once), cut=at_once < 11)
     yield run(job, device, s.seed, pieces), serial(job, s.seed), 0.0
     if case.way == "refused":
-        yield len(_attempt(job, device, s.seed, "refused", job.needed(11) - 1)[0]), 0, 0.0
+        yield len(_attempt(job, device, s.seed, job.needed(11) - 1, cut=False)[0]), 0, 0.0
     else:
         yield max(stop - start for start, stop in pieces), at_once, 0.0
 
@@ -91,33 +82,28 @@ def set_up(case, s):
     job, (device,) = BigResults(s.size, s.products), devices_of(case, s)
     limit = None if case.way == "fits" else s.limit_bytes
     run(job, device, s.seed, [(0, 2)])
-    timer, done = Timer(), []
+    done, seconds = [], []
 
     def attempt():
-        with timer:
-            done.append(_attempt(job, device, s.seed, case.way, limit))
+        done.append(_attempt(job, device, s.seed, limit, cut=case.way == "sliced"))
 
     def measure():
-        measured = taken(attempt, device)
+        measured = taken(lambda: seconds.append(timed(attempt)), device)
         pieces, said = done[-1]
         at_once = max((stop - start for start, stop in pieces), default=0)
         predicted = job.needed(at_once or job.products)
-        return timer.times[-1], dict(measured_bytes=measured, predicted_bytes=predicted, at_once=at_once, said=said)
+        return seconds[-1], dict(measured_bytes=measured, predicted_bytes=predicted, at_once=at_once, said=said)
 
     return Work(measure, record=case.way == "sliced" and (lambda: run(job, device, s.seed, done[-1][0])))
 
 
-def _attempt(job, device, seed, way, limit):
+def _attempt(job, device, seed, limit, cut):
     """The pieces in which the job ran; or none, and why."""
-    unguarded = way == "unguarded"
     try:
-        pieces = [(0, job.products)] if unguarded else slices_of(job, device, limit, cut=way == "sliced")
-        with at_most(limit + SLACK) if unguarded else nullcontext():
-            run(job, device, seed, pieces)
+        pieces = slices_of(job, device, limit, cut)
     except MemoryShortage as shortage:
         return [], str(shortage)
-    except mx.MXNetError as error:
-        return [], str(error).strip().splitlines()[-1]
+    run(job, device, seed, pieces)
     return pieces, ""
 
 
@@ -140,17 +126,14 @@ def run(job, device, seed, pieces):
     # One array for all that is kept: small ones, kept between the slices, would break up the room that a slice leaves.
     kept = onp.full((job.products, job.size), onp.nan, "float32")
     for start, stop in pieces:
-        _run_piece(a, b, start, kept[start:stop])
+        left = [a + number for number in range(start, stop)]
+        results = [npx.fully_connected(factor, b, num_hidden=len(b), no_bias=True) for factor in left]
+        sums = [result.sum(axis=1) for result in results]
+        npx.waitall()
+        for number, row_sums in enumerate(sums, start):
+            kept[number] = row_sums.asnumpy()
+        del left, results, sums
     return kept
-
-
-def _run_piece(a, b, start, kept):
-    left = [a + number for number in range(start, start + len(kept))]
-    results = [npx.fully_connected(each, b, num_hidden=len(b), no_bias=True) for each in left]
-    sums = [result.sum(axis=1) for result in results]
-    npx.waitall()
-    for row, each in zip(kept, sums):
-        row[:] = each.asnumpy()
 
 
 def slices_of(job, device, limit, cut):
@@ -167,39 +150,15 @@ def slices_of(job, device, limit, cut):
     return [(0, job.products)]
 
 
-@contextmanager
-def at_most(nbytes):
-    """Have the system refuse this process more than ``nbytes`` beyond what it has (``RLIMIT_DATA``), for the block.
-
-    Where the system has no such limit, the block runs without one.
-    """
-    try:
-        import resource
-
-        give_back()  # the heap's free end counts as had
-        status = Path("/proc/self/status").read_text()
-    except (ImportError, OSError):
-        yield
-        return
-    (has,) = re.findall(r"^VmData:\s+(\d+) kB", status, re.M)
-    before = resource.getrlimit(resource.RLIMIT_DATA)
-    resource.setrlimit(resource.RLIMIT_DATA, (int(has) * 1024 + nbytes, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_DATA, before)
-
-
 def tell(t, s):
-    fits, refused, sliced, unguarded = (t.one(way=way) for way in ("fits", "refused", "sliced", "unguarded"))
+    fits, refused, sliced = (t.one(way=way) for way in ("fits", "refused", "sliced"))
     t.column("predicted_bytes", "needs MB", ".1f", 1 / MB, about="the predicted peak, beyond what was there before")
     about = "the growth of the process at its worst moment (on a GPU: what MXNet had there)"
     t.column("measured_bytes", "measured MB", ".1f", 1 / MB, about=about)
     t.column("of_needs", "of needs", ".3f", spread=True, about="their ratio")
     t.column("at_once", "at once", ".0f", about="the number of results at a time")
     t.column("seconds", "ms", scale=1e3, about="the time of the attempt")
-    t.note("The reference starts without a guard; the system sets the limit.")
-    t.draw(partial(_draw, list(t), s.limit_bytes))
+    t.bars("measured_bytes", "MB", 1 / MB)
     at_most = "The job takes at most 1.1 times the memory that was predicted before its start, whole and in slices."
     at_least = "The job takes at least 0.9 times the memory that was predicted, whole and in slices."
     for row in (fits, sliced):
@@ -217,18 +176,4 @@ def tell(t, s):
         f"start; cut into slices that fit, {sliced.of_needs:.3f} times."
     )
     start = f"refused: {refused.said}" if refused.said else "not refused."
-    end = f"fails with {unguarded.said!r}" if unguarded.said else "runs to its end"
-    t.explain(
-        f"Under a limit of {size(s.limit_bytes)} the whole job is {start} Without a guard it takes "
-        f"{unguarded.measured_bytes.median / MB:.0f} MB under that limit and {end}."
-    )
-
-
-def _draw(rows, limit, figure):
-    axes = figure.add_subplot()
-    colours = [style.COLOURS[0 if row.at_once.last else 4] for row in rows]
-    style.row_bars(figure, rows, "MB", colours, 1 / MB, axes, name="measured_bytes")
-    needs = [row.predicted_bytes.median / MB for row in rows]
-    axes.barh(range(len(rows)), needs, style.THICK, fill=False, edgecolor=style.INK, linestyle=":", linewidth=1.2)
-    axes.set_xlabel("MB measured (dotted: predicted)")
-    style.reference_line(axes, limit / MB, "limit")
+    t.explain(f"Under a limit of {size(s.limit_bytes)} the whole job is {start}")

@@ -17,9 +17,8 @@ import numpy as onp
 
 from mxdp.backend import devices, mx, npx, upload
 from mxdp.errors import plural
-from mxdp.experiments.automatic_parallelism import task_picture
-from mxdp.experiments.automatic_parallelism.task_graph import alone, ends, length, measured, one_by_one, run
-from mxdp.experiments.devices import random_of, timed
+from mxdp.experiments.automatic_parallelism.task_graph import alone, length, measured, one_by_one, run
+from mxdp.experiments.devices import SEVERAL, random_of, several, timed
 from mxdp.experiments.lab import Case, Work
 from mxdp.plans.cost.simulate import Job, simulate
 from mxdp.plans.partition import bounds
@@ -27,7 +26,7 @@ from mxdp.plans.partition import bounds
 SOURCE = "Dive into Deep Learning, 'Automatic Parallelism', figure and exercise 3"
 COMPARED = "gradients and all copies of the weights after two steps, against NumPy's integers, exactly"
 TOGETHER = True
-SLIDE_PANEL = 1
+CHECKS = SEVERAL
 PRESETS = {
     "quick": dict(devices=[3], timeout=120.0, batch_size=512, size=1024, steps=4),
     "full": dict(devices=[3], timeout=900.0, batch_size=1024, size=1536, steps=4),
@@ -75,16 +74,13 @@ def plan(workers, steps):
 
 def cases(s):
     yield Case("everything on one device", 1, run="one")
-    for n in s.devices:
-        if n > 1:
-            yield Case(f"{n} devices, a wait after each task", n, run="waits")
-            yield Case(f"{n} devices, no waits", n, run="free")
+    for n in several(s):
+        yield Case(f"{n} devices, a wait after each task", n, run="waits")
+        yield Case(f"{n} devices, no waits", n, run="free")
 
 
 def expect(s, cores):
     n = max(s.devices)
-    if n < 2:
-        return "Nothing to compare on one device."
     tasks = plan(n - 1, s.steps)
     free, waits = (length(simulate(groups, cores)) for groups in ([tasks], one_by_one(tasks)))
     return (
@@ -105,17 +101,17 @@ def oracle(case, s):
 
 
 def set_up(case, s):
-    """A round times the steps. With waits it times every task, too; without, the steps run once more for that."""
+    """A round times the steps; with waits, every task, and adds up."""
     tasks = plan(case.devices - 1, s.steps)
     batches, weights = random_floats(s)
     functions = mlp(lanes(case, s), batches, weights, 0.1 / s.batch_size)
     run([tasks], functions)
 
     def measure():
-        found = {}
-        if case.run == "waits":
-            return timed(lambda: found.update(alone(tasks, functions))), {"tasks": found}
-        return timed(lambda: run([tasks], functions)), {"tasks": ends([tasks], functions)}
+        if case.run != "waits":
+            return timed(lambda: run([tasks], functions))
+        seconds = alone(tasks, functions)
+        return sum(seconds.values()), {"tasks": seconds}
 
     few = partial(run, _groups(case, min(RECORDED_STEPS, s.steps)), functions)
     return Work(measure, lanes(case, s), record=None if case.run == "one" else few)
@@ -247,11 +243,8 @@ def tell(t, s):
     t.column("of_one", "of one", ".2f", about="that over its time with everything on one device")
     t.column("model_ms", "model ms", ".1f", about="the order, simulated with each task's time, measured with waits")
     t.column("together", form=".0%", about="the share of a timeline in which two or more devices work")
-    t.note(
-        "The tasks are listed in the same order with waits and without. The picture is the second step without waits: "
-        "its batch is handed out long before it is needed. Orange arrows cross devices."
-    )
-    t.draw(partial(_draw, t.rows, s.steps))
+    t.note("The tasks are listed in the same order with waits and without.")
+    t.bars(unit="ms", scale=1e3 / s.steps, title="Time of a step")
     one = t.one(run="one")
     for row in t.rows:
         row.of_one = row.seconds / one.seconds
@@ -261,32 +254,12 @@ def tell(t, s):
         row.of_waits = row.seconds / waits.seconds
         tasks = measured(plan(row.devices - 1, s.steps), waits.tasks)
         row.model_ms = length(simulate([tasks], row.cores)) * 1e3 / s.steps
-        t.claim(
-            "Several devices without waits take at most 0.8 of the time with a wait after each task.",
-            row.of_waits,
-            at_most=0.8,
-            source="the book, which gives no number; the bound is ours",
-        )
+        sentence = "Several devices without waits take at most 0.8 of the time with a wait after each task."
+        source = "the book, which gives no number; the bound is ours"
+        t.claim(sentence, row.of_waits, at_most=0.8, source=source)
         t.claim("Several devices without waits take at most 1.00 of the time of one.", row.of_one, at_most=1.0)
-    if not free:
-        return t.answer("Nothing to compare on 1 device: run it with --devices 3.")
     most = free[-1]
     t.answer(
         f"Left to MXNet's engine, a step on {most.devices} devices takes {most.of_waits:.2f} of its time with a wait "
         f"after each task, and {most.of_one:.2f} of its time on one device."
     )
-
-
-def _draw(rows, steps, figure):
-    """The second step, with the keeper in the middle, as in the book's figure."""
-    shown = ([row for row in rows if row.run == "free"] or rows)[-1]
-    count, second = len(shown.device_names), min(1, steps - 1)
-    order, half = plan(count - 1, steps), (count + 1) // 2
-    weights = (f"fc1 copy {second - 1}", f"fc2 copy {second - 1}")
-    tasks = [task for task in order if str(second) in task.name.split() or task.name in weights]
-    lanes = {lane: shown.device_names[lane] for lane in (*range(1, half), 0, *range(half, count))}
-
-    def label(name):  # "fc2 backward 1 @0": "fc2 backward"
-        return name.split(" @")[0].rpartition(" ")[0]
-
-    task_picture.draw(figure, rows, 1e3 / steps, "a step", shown, order, lanes, tasks, label)

@@ -5,14 +5,11 @@ it has workers, and a CPU device has one, unless ``MXNET_CPU_WORKER_NTHREADS`` s
 repeated into one array: MXNet lets one operator at a time write an array.
 """
 
-from functools import partial
-
 from mxdp.errors import plural
 from mxdp.experiments.automatic_parallelism.products import Products, compared, factors, whole_factors
 from mxdp.experiments.devices import devices_of, mean_seconds
 from mxdp.experiments.environments import workers
 from mxdp.experiments.lab import Case, Work
-from mxdp.experiments.show import style
 from mxdp.plans.cost.link import jobs_ratio
 
 SOURCE = "Dive into Deep Learning, 'Automatic Parallelism', exercise 1"
@@ -61,7 +58,7 @@ def set_up(case, s):
         return Products([x] * count, w, chain=False)
 
     def measure():
-        one, together = (mean_seconds(products(count).push, s.round_seconds).done for count in (1, s.products))
+        one, together = (mean_seconds(products(count).push, s.round_seconds)[1] for count in (1, s.products))
         return together, {"one_seconds": one}
 
     recorded = case.side == min(s.sides, key=lambda side: abs(side - RECORDED))
@@ -78,7 +75,7 @@ def tell(t, s):
     t.column("over_k_times_one", "/k x one", ".2f", spread=True, about=over_one)
     t.column("over_one_worker", "/1 worker", ".2f", spread=True, about="all over all on a device with one worker")
     t.note("A row is a number of workers, set in the environment of its process, and a side of the square matrices.")
-    t.draw(partial(_draw, t))
+    t.bars("over_k_times_one", "", title="All products over k times one", colour="workers")
     least, most = min(s.sides), max(s.sides)
     one, two = (t.one(workers=count, side=most) for count in WORKERS)
     t.claim(
@@ -94,15 +91,3 @@ def tell(t, s):
     t.explain("A device runs as many operators at once as it has workers; MXNet gives a CPU device one.")
     if t.one(workers=2, side=least).over_one_worker.at_most(1.0) is False:
         t.explain("Small products take longer with two: MXNet wakes a worker for every operator.")
-
-
-def _draw(t, figure):
-    axes = figure.add_subplot()
-    for count in WORKERS:
-        points = [(row.side, row.over_k_times_one.median) for row in t.find(workers=count)]
-        axes.plot(*zip(*points), "o-", label=plural(count, "worker"))
-    axes.set(xscale="log", yscale="log", xlabel="side of the matrices", ylabel="k products / k times one")
-    style.plain_logarithmic(axes.xaxis, axes.yaxis)
-    style.reference_line(axes, 1.0, "one after\nthe other", horizontal=True)
-    style.reference_line(axes, 0.5, "two at\na time", horizontal=True)
-    figure.legend(loc="outside lower center", ncols=2)

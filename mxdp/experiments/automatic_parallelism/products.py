@@ -1,4 +1,4 @@
-"""Matrix products on one device, prepared once and pushed again and again; and the products of the book's slides."""
+"""Matrix products on one device, prepared once and pushed again and again."""
 
 from __future__ import annotations
 
@@ -8,11 +8,8 @@ import numpy as onp
 
 from mxdp.backend import Device, NDArray, np, upload
 from mxdp.engine import prepare
-from mxdp.experiments.devices import timed
-from mxdp.experiments.lab import Row, Settings
 
-PROBE_SIDE, PROBES = 256, 10
-SLIDES_PRODUCTS, SLIDES_SIDE = 50, 4000
+SLIDES = "the slides: 50 of 4000 x 4000"
 
 
 class Products:
@@ -61,33 +58,3 @@ def compared(
         right = onp.dot(right if chain else left.asnumpy(), weights)
         for array in arrays:
             yield array.asnumpy(), right, 0.0
-
-
-def square_side(seconds: float, rate: float) -> int:
-    """Of square matrices whose product takes about ``seconds`` at ``rate`` multiply-adds a second; a multiple of 20.
-
-    >>> square_side(0.002, 5e10)
-    460
-    """
-    side: float = (seconds * rate) ** (1 / 3)
-    return max(20, 20 * round(side / 20))
-
-
-def rate_of(device: Device) -> float:
-    """The rate at which one core multiplies matrices: the best of a few chains of small products."""
-    x, w = factors(PROBE_SIDE, PROBE_SIDE, device, 0)
-    push = Products([x] * PROBES, w, chain=True).push
-    return PROBES * float(PROBE_SIDE) ** 3 / min(timed(push) for _ in range(4))
-
-
-def size_in_words(row: Row, s: Settings) -> str:
-    """The number and the size of a row's products, beside those of the slides.
-
-    >>> size_in_words(Row("", False, {"size": 720, "rate": 3.8e10}), Settings(products=50, size=None, run_seconds=0.5))
-    '50 products of 720 x 720 (the slides: 50 of 4000 x 4000), scaled to about 0.5 s by the measured rate of 76 Gflop/s'
-    """
-    side, slides = f"{row.size} x {row.size}", f"{SLIDES_PRODUCTS} of {SLIDES_SIDE} x {SLIDES_SIDE}"
-    words = f"{row.get('products', s.products)} products of {side} (the slides: {slides})"
-    if s.size:
-        return words
-    return f"{words}, scaled to about {s.run_seconds:g} s by the measured rate of {2 * row.rate / 1e9:.0f} Gflop/s"

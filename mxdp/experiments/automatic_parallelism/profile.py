@@ -5,14 +5,11 @@ See the overlap instead of believing it: a timeline of any other question, by MX
     python -m mxdp.experiments run profile --of two-jobs
 """
 
-from functools import partial
-
 from mxdp.errors import TraceError, UsageError
 from mxdp.experiments.devices import devices_of, timed
 from mxdp.experiments.lab import Settings, Work
 from mxdp.experiments.lab.module import find
 from mxdp.experiments.lab.settings import COMMON
-from mxdp.experiments.show import style
 from mxdp.experiments.timelines import recorded
 
 SOURCE = "Dive into Deep Learning, 'Automatic Parallelism', exercise 4"
@@ -21,7 +18,7 @@ PRESETS = {
     "quick": dict(devices=[2], timeout=120.0, of="two-jobs"),
     "full": dict(devices=[2], timeout=3600.0, of="two-jobs"),
 }
-LITTLE = dict(size=64, products=2, run_seconds=0.001)  # the recorded question's
+LITTLE = dict(size=64, products=2)  # the recorded question's
 
 
 def other(s):
@@ -84,7 +81,7 @@ def tell(t, s):
     t.column("critical", about="the device that decided, in the last process")
     t.column("cost", form=".2f", about="a recorded round over a plain one")
     t.note("The timelines in the report are of the last process, with a trace of each for ui.perfetto.dev.")
-    t.draw(partial(_draw, list(t)))
+    t.bars("together", "%", 100, title="At least two devices work")
     most, worst = (max(t, key=lambda row: row.get(name).median) for name in ("together", "cost"))
     t.answer(
         f"Two devices work at the same time for up to {most.together:.0%} of a round; that is the case {most.label!r} "
@@ -98,12 +95,3 @@ def tell(t, s):
         "With GPUs, NVIDIA's own profiler sees more: nsys profile --trace=cuda,cudnn,cublas,nvtx,osrt --sample=none "
         f"--force-overwrite=true --output={s.of} python -m mxdp.experiments run {s.of} --kind gpu"
     )
-
-
-def _draw(rows, figure):
-    axes = figure.add_subplot()
-    shares = {f"{row.label}: {name}": (name, share.median) for row in rows for name, share in row.busy.items()}
-    names = sorted({name for name, _ in shares.values()})
-    colours = [style.COLOURS[names.index(name) % len(style.COLOURS)] for name, _ in shares.values()]
-    style.bars(axes, list(shares), [100 * share for _, share in shares.values()], unit="%", colours=colours)
-    axes.set(xlabel="share of the round in which the device works, %", xticks=range(0, 101, 20))

@@ -10,29 +10,26 @@ n (t1 + t2 + t3), pushed at once t1 + n t2 + t3, *if* n t2 > (n - 1) t1; otherwi
 
 import math
 import time
-from collections import deque
 
 from mxdp.backend import np, npx, upload
 from mxdp.datasets.minibatches import Stream
 from mxdp.datasets.synthetic import load_synthetic
-from mxdp.engine import CompletionEvent, Gate
-from mxdp.experiments.devices import devices_of, random_of
+from mxdp.engine import CompletionEvent
+from mxdp.experiments.devices import devices_of, random_of, timed
 from mxdp.experiments.lab import Case, Work
-from mxdp.experiments.memory import Peak
+from mxdp.experiments.memory import grown
 from mxdp.scratch import get_params, init_lenet
-from mxdp.timing import Timer
 from mxdp.training import RUN_AHEAD, TrainStep
 
 SOURCE = "Dive into Deep Learning, 'Asynchronous Computation', exercises 1 and 2; '... Multiple GPUs', exercise 3"
 COMPARED = "parameters after 6 steps: bits as with a wait at each, values as on one device; products; sums"
 TOGETHER = True
-SLIDE_PANEL = 1
 PRESETS = {
     "quick": dict(devices=[2], additions=10_000, timeout=120.0, batch_size=64, samples=896, size=768, products=10),
     "full": dict(devices=[2], additions=10_000, timeout=1800.0, batch_size=256, samples=3584, size=1000, products=10),
 }
 LITTLE = dict(batch_size=20, samples=100, size=64, products=2, additions=20)
-POLICIES = ("never", "each epoch", "each step", "2 ahead", "2 ahead, events")
+POLICIES = ("never", "each epoch", "each step", "2 ahead, events")
 BOUNDED = POLICIES[-1]
 WAITS = {
     "waitall": lambda products: npx.waitall(),
@@ -77,7 +74,7 @@ def oracle(case, s):
         for answer in answers:
             yield answer.asnumpy(), exact, 0.0
     else:
-        yield additions(10, devices[0], case.each)[-1].asnumpy(), [[2.0, 2.0]], 0.0
+        yield additions(np.ones((1, 2), ctx=devices[0]), 10, case.each).asnumpy(), [[2.0, 2.0]], 0.0
 
 
 def _trained(way, devices, seed):
@@ -98,17 +95,9 @@ def set_up(case, s):
         push = products(devices, s.size, s.products, s)[1]
         push()
         return Work(lambda: _until_python_goes_on(push, WAITS[case.way]))
-    few = -(-s.additions // 10)
-    additions(few, devices[0], case.each)
-
-    def add():
-        pushing, rest, _ = additions(s.additions, devices[0], case.each)
-        if case.each:
-            return pushing + rest
-        back = additions(few, devices[0], gated=True)[1]
-        return pushing + rest, {"front_us": pushing * 1e6 / s.additions, "back_us": back * 1e6 / few}
-
-    return Work(add)
+    x = np.ones((1, 2), ctx=devices[0])
+    additions(x, -(-s.additions // 10), case.each)
+    return Work(lambda: timed(lambda: additions(x, s.additions, case.each)))
 
 
 def _until_python_goes_on(push, wait):
@@ -120,15 +109,19 @@ def _until_python_goes_on(push, wait):
 
 def _train(way, devices, s):
     stream = Stream(load_synthetic(s.seed, s.samples, 1).train, s.batch_size, s.seed)
-    training, epoch_steps, timer = Training(devices, s.seed, way), -(-s.samples // s.batch_size), Timer()
+    training, epoch_steps = Training(devices, s.seed, way), -(-s.samples // s.batch_size)
 
     def train(some):
         return training.steps(stream.take(some), epoch_steps)
 
     def measure():
-        with Peak() as peak, timer:
-            ahead = train(EPOCHS * s.samples)
-        return timer.times[-1], {"ahead": ahead, "peak_bytes": peak.bytes}
+        numbers = dict(seconds=0.0, ahead=0)
+
+        def epochs():
+            numbers["seconds"] = timed(lambda: numbers.update(ahead=train(EPOCHS * s.samples)))
+
+        peak = grown(epochs)
+        return numbers.pop("seconds"), {**numbers, "peak_bytes": peak}
 
     train(s.samples)
     # In a few steps, waiting each epoch is the same as never waiting.
@@ -149,16 +142,11 @@ class Training:
         Doesn't wait at the end. Every way pays for the step's completion events, whether it needs them or not.
         """
         ahead = 0
-        earlier: deque = deque()
         for number, (X, y) in enumerate(batches, 1):
             ahead = max(ahead, self._step.ahead + 1)
-            losses = self._step(X, y)
+            self._step(X, y)
             if self._way == "each step" or (self._way == "each epoch" and number % epoch_steps == 0):
                 npx.waitall()
-            elif self._way == "2 ahead":
-                earlier.append([loss.copy() for loss in losses])  # which the next step overwrites
-                for loss in earlier.popleft() if len(earlier) > RUN_AHEAD else ():
-                    loss.wait_to_read()
         return ahead
 
 
@@ -172,22 +160,13 @@ def products(devices, size, count, s):
     ]
 
 
-def additions(count, device, each=False, gated=False):
-    """``y = x + 1``, ``count`` times, as in the book: seconds until Python had pushed everything, seconds from then on,
-    and the last sum. ``gated``: none begins before all are pushed, so that the second number is the back end's."""
-    x = np.ones((1, 2), ctx=device)
-    npx.waitall()
-    gate = Gate(x) if gated else None
-    started = time.perf_counter()
+def additions(x, count, each):
+    """``y = x + 1``, ``count`` times, as in the book: the last sum. Waits for ``each``, or not at all."""
     for _ in range(count):
         y = x + 1
         if each:
             y.wait_to_read()
-    pushed = time.perf_counter()
-    if gate:
-        gate.open()
-    npx.waitall()
-    return pushed - started, time.perf_counter() - pushed, y
+    return y
 
 
 def tell(t, s):
@@ -208,32 +187,21 @@ def tell(t, s):
         "products. The last rows: y = x + 1, many times."
     )
     trained, steps = [row for row in t.rows if row.get("wait")], EPOCHS * -(-s.samples // s.batch_size)
-    t.bars(unit="ms", scale=1e3 / steps, title="Time of a step", rows=trained)
     t.bars("peak_bytes", "MB", 1e-6, title="Memory at the worst moment", rows=trained)
+    t.bars(unit="ms", scale=1e3 / steps, title="Time of a step", rows=trained)
     peak = bounded.peak_bytes / never.peak_bytes
-    t.claim(
-        "Bounded to two steps ahead, training takes at most 1.1 times as long as without any wait.",
-        bounded.of_first,
-        at_most=1.1,
-        source="the book's exercise 3; the bound is ours",
-    )
-    t.claim(
-        "Bounded to two steps ahead, training takes at most 1 times the memory that it takes without any wait.",
-        peak,
-        at_most=1,
-        source="the book's exercise 3",
-    )
-    t.claim(
-        "Additions with a wait for each take at least 1 times as long as without.",
-        waited.of_first,
-        at_least=1,
-        source="the book's exercise 1",
-    )
+    bounded_to = "Bounded to two steps ahead, training takes at most"
+    sentence = f"{bounded_to} 1.1 times as long as without any wait."
+    t.claim(sentence, bounded.of_first, at_most=1.1, source="the book's exercise 3; the bound is ours")
+    sentence = f"{bounded_to} 1 times the memory that it takes without any wait."
+    t.claim(sentence, peak, at_most=1, source="the book's exercise 3")
+    sentence = "Additions with a wait for each take at least 1 times as long as without."
+    t.claim(sentence, waited.of_first, at_least=1, source="the book's exercise 1")
     t.answer(
         f"Bounded to two steps ahead, training takes {bounded.of_first:.2f} times as long as without any wait, and "
         f"{peak:.2f} times the memory."
     )
     t.explain(
-        "Without any wait, the batches of all steps that are pushed ahead pile up. Python needs "
-        f"{pushed.front_us.median:.1f} µs to push an addition, the back end {pushed.back_us.median:.1f} µs to do it."
+        "Without any wait, the batches of all steps that are pushed ahead pile up. An addition takes "
+        f"{pushed.us_an_op.median:.1f} µs, and with a wait for each {waited.us_an_op.median:.1f} µs."
     )

@@ -9,20 +9,18 @@ c; below that only cheaper calls pay. Operator i adds i to an array, into array 
 
 from functools import partial
 
-from mxdp.backend import devices, gluon, mx, np, npx, upload
+from mxdp.backend import devices, np, upload
 from mxdp.engine import prepare
 from mxdp.errors import plural, size
 from mxdp.experiments.devices import mean_seconds
-from mxdp.experiments.environments import NAIVE, workers
+from mxdp.experiments.environments import workers
 from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.oracle import whole_numbers
 from mxdp.experiments.show import style
-from mxdp.tracing import section
 
 SOURCE = "Dive into Deep Learning, 'Automatic Parallelism', exercise 2"
 COMPARED = "every way's sums, against NumPy's, exactly"
 TOGETHER = True
-SLIDE_PANEL = 1
 PRESETS = {
     "quick": dict(timeout=120.0, round_seconds=0.0125, sizes=[4, 1 << 12, 1 << 16, 1 << 17, 1 << 18, 1 << 19, 1 << 21]),
     "full": dict(timeout=1800.0, round_seconds=0.025, sizes=[4, 1 << 8, 1 << 12, *(1 << n for n in range(15, 22))]),
@@ -31,27 +29,19 @@ LITTLE = dict(sizes=[4, 4096], round_seconds=0.001)
 CHECKS = {
     "sizes": (lambda sizes: all(type(n) is int and n % 4 == 0 for n in sizes), "multiples of 4, a float32's bytes")
 }
-COUNT, BULK = 30, 15
-"""Operators in a group, and of them in one bulk: MXNet's own number for the operators of a graph."""
+COUNT = 30
+"""Operators in a group."""
 COMPARED_BYTES = 1 << 18
 """Bytes of the largest arrays that are compared with NumPy's: a group has 30 of them, and there are many groups."""
-ONE, TWO, NONE = "1 worker", "2 workers", "no engine"
+ONE, TWO = "1 worker", "2 workers"
 BOTH = "_two_devices"
-ENVIRONMENTS = {
-    ONE: (workers(1), ("calls", "bulk", "ready", "graph", f"calls{BOTH}", f"ready{BOTH}")),
-    TWO: (workers(2), ("calls", "bulk", "ready", "graph")),
-    NONE: (NAIVE, ("calls", "ready", "graph")),
-    # By default a graph hands its operators to the engine in bulks of 15.
-    "bulk 1": ({**workers(1), "MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN": "1"}, ("calls", "graph")),
-}
-RECORDED, LARGE = (ONE, TWO, NONE), 1 << 18
-"""Where a group in every way is recorded: these environments, the smallest size and the one nearest to LARGE bytes."""
+WAYS = {ONE: ("calls", "ready", f"calls{BOTH}", f"ready{BOTH}"), TWO: ("calls", "ready")}
 
 
 def cases(s):
-    for engine, (environment, _) in ENVIRONMENTS.items():
+    for number, under in enumerate(WAYS, 1):
         for nbytes in sorted(s.sizes):
-            yield Case(f"{engine}, {size(nbytes)}", 2, environment=environment, under=engine, bytes=nbytes)
+            yield Case(f"{under}, {size(nbytes)}", 2, environment=workers(number), under=under, bytes=nbytes)
 
 
 def expect(s, cores):
@@ -65,9 +55,7 @@ class Additions:
     """A group of ``COUNT`` operators on arrays of ``nbytes``: ``ways[name]()`` pushes it, the results are in ``out``.
 
     calls   MXNet's own function
-    bulk    the same, ``BULK`` of them handed to the engine as one job
     ready   calls that were prepared once (:func:`mxdp.engine.prepare`)
-    graph   one call of a hybridised block: its results are arrays of its own
 
     With two devices, every second operator is on the second.
     """
@@ -78,24 +66,16 @@ class Additions:
         self.out = [np.zeros(inputs[0].shape, ctx=places[i % len(places)]) for i in range(COUNT)]
         jobs = [(inputs[i % len(inputs)], i, out) for i, out in enumerate(self.out)]
         prepared = [prepare("_npi_add_scalar", [x], out, scalar=i) for x, i, out in jobs]
-        hybrid = _graph()
 
         def calls():
             for x, i, out in jobs:
                 np.add(x, i, out=out)
 
-        def bulk():
-            with mx.engine.bulk(BULK):
-                calls()
-
         def ready():
             for call in prepared:
                 call()
 
-        def graph():
-            self.out = hybrid(inputs[0])
-
-        self.ways = dict(calls=calls, bulk=bulk, ready=ready, graph=graph)
+        self.ways = dict(calls=calls, ready=ready)
 
     def compared(self, way):
         """Push the group once: every result beside NumPy's, with tolerance 0."""
@@ -106,51 +86,26 @@ class Additions:
             yield out.asnumpy(), self.host + i, 0.0
 
 
-def _graph():
-    class Graph(gluon.HybridBlock):  # type: ignore[misc]
-        def hybrid_forward(self, F, x):
-            return [x + i for i in range(COUNT)]
-
-    graph = Graph()
-    graph.hybridize(static_alloc=True, static_shape=True)
-    return graph
-
-
 def oracle(case, s):
     """A group in every way."""
-    for way in ENVIRONMENTS[case.under][1]:
+    for way in WAYS[case.under]:
         additions, call = _additions(way, min(case.bytes, COMPARED_BYTES), s)
         yield from additions.compared(call)
 
 
 def set_up(case, s):
     """A round times a group in every way, on arrays of its own."""
-    ways = ENVIRONMENTS[case.under][1]
 
     def measure():
-        found = {}
-        for way in ways:
+        numbers = {}
+        for way in WAYS[case.under]:
             additions, call = _additions(way, case.bytes, s)
             pushed, done = mean_seconds(additions.ways[call], s.round_seconds)
             del additions  # the cases share one process, so none may hold memory while another is measured
-            found.update({f"{way}_us": 1e6 * done / COUNT, f"{way}_push_us": 1e6 * pushed / COUNT})
-        return found["calls_us"] / 1e6, found
+            numbers.update({f"{way}_us": 1e6 * done / COUNT, f"{way}_push_us": 1e6 * pushed / COUNT})
+        return numbers["calls_us"] / 1e6, numbers
 
-    made = {}
-
-    def prepare():
-        made.update({way: _additions(way, case.bytes, s) for way in ways})
-        push()  # a graph is built at its first call
-
-    def push():
-        for way, (additions, call) in made.items():
-            with section(way.replace(BOTH, "+")):  # named as its column is
-                additions.ways[call]()
-                npx.waitall()
-
-    recorded_sizes = min(s.sizes), min(s.sizes, key=lambda nbytes: abs(nbytes - LARGE))
-    recorded = case.under in RECORDED and case.bytes in recorded_sizes
-    return Work(measure, devices(2, s.kind), record=recorded and push, prepare=prepare)
+    return Work(measure, devices(2, s.kind))
 
 
 def _additions(way, nbytes, s):
@@ -162,18 +117,13 @@ def _additions(way, nbytes, s):
 def tell(t, s):
     t.column("calls_us", "calls", ".1f", about="µs an operator (x + i, into an array of its own), by MXNet's function")
     t.column("calls_push_us", "push", ".1f", about="the part of it until the call returns")
-    t.column("bulk_us", "bulk", ".1f", about=f"the same within mx.engine.bulk({BULK})")
     t.column("ready_us", "ready", ".1f", about="calls prepared once (mxdp.engine)")
-    t.column("graph_us", "graph", ".1f", about=f"{COUNT} operators in one hybrid call")
     for way in ("calls", "ready"):
         t.column(f"{way}{BOTH}_us", f"{way}+", ".1f", about="every second operator on another device")
-    t.note(
-        "Rows: the device's workers, MXNet's NaiveEngine ('no engine'), or graphs in bulks of 1 ('bulk 1'), not of 15; "
-        "and the bytes of an array."
-    )
+    t.note("A row is a device's number of workers, and the bytes of an array.")
     t.draw(partial(_draw, t))
     least, most = min(s.sizes), max(s.sizes)
-    t.first([row for row in t.rows if row.bytes in (least, most)])
+    t.first([row for row in t.rows if row.bytes in (least, most) and row.under in WAYS])
     tiny, tiny_shared, large, large_shared = (
         t.one(under=under, bytes=nbytes) for nbytes in (least, most) for under in (ONE, TWO)
     )
@@ -197,23 +147,18 @@ def tell(t, s):
 
 
 def _draw(t, figure):
-    figure.set_size_inches(style.WIDTH, 2.2 * style.HEIGHT)
-    upper, lower = figure.subplots(2, 1)
-    for axes, label, under, way, colour in (
-        (upper, "calls", ONE, "calls", 0),
-        (upper, "no engine", NONE, "calls", 1),
-        (upper, "in bulks", ONE, "bulk", 2),
-        (upper, "in a graph", ONE, "graph", 3),
-        (upper, "prepared", ONE, "ready", 4),
-        (lower, "calls", ONE, "calls", 0),
-        (lower, "calls, 2 devices", ONE, f"calls{BOTH}", 5),
-        (lower, "prepared", ONE, "ready", 4),
-        (lower, "prepared, 2 devices", ONE, f"ready{BOTH}", 6),
-        (lower, "prepared, 2 workers", TWO, "ready", 7),
+    axes = figure.add_subplot()
+    for colour, (label, under, way) in enumerate(
+        (
+            ("calls", ONE, "calls"),
+            ("calls, 2 devices", ONE, f"calls{BOTH}"),
+            ("prepared", ONE, "ready"),
+            ("prepared, 2 devices", ONE, f"ready{BOTH}"),
+            ("prepared, 2 workers", TWO, "ready"),
+        )
     ):
         points = [(row.bytes, row.get(f"{way}_us").median) for row in t.find(under=under)]
-        axes.plot(*zip(*points), f"{style.MARKERS[colour]}-", color=style.COLOURS[colour], label=label)
-    for axes, title in ((upper, "Cheaper calls"), (lower, "Side by side")):
-        axes.set(xscale="log", yscale="log", xlabel="bytes", ylabel="µs an operator", title=title)
-        style.plain_logarithmic(axes.yaxis)
-        axes.legend()
+        axes.plot(*zip(*points), f"{style.MARKERS[colour]}-", label=label)
+    axes.set(xscale="log", yscale="log", xlabel="bytes", ylabel="µs an operator")
+    style.plain_logarithmic(axes.yaxis)
+    axes.legend()

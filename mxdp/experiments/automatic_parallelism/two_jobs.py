@@ -10,7 +10,7 @@ from functools import partial
 from mxdp import process
 from mxdp.backend import np, npx
 from mxdp.errors import plural
-from mxdp.experiments.automatic_parallelism.products import rate_of, size_in_words, square_side
+from mxdp.experiments.automatic_parallelism.products import SLIDES
 from mxdp.experiments.devices import devices_of, random_of
 from mxdp.experiments.lab import Case, Work, mean
 from mxdp.plans.cost.link import jobs_ratio
@@ -18,13 +18,11 @@ from mxdp.plans.cost.link import jobs_ratio
 SOURCE = "Dive into Deep Learning, 'Automatic Parallelism'"
 COMPARED = "products, against NumPy's, exactly"
 TOUR = True
-# Without a size, products are scaled to the machine, by the rate of small ones: a job takes `run_seconds`. The slides'
-# own work (`size = 4000` in a preset) is hours on a CPU.
 PRESETS = {
-    "quick": dict(devices=[2], products=50, size=None, run_seconds=0.3, timeout=120.0),
-    "full": dict(devices=[2], products=50, size=1000, run_seconds=2.0, timeout=3600.0),
+    "quick": dict(devices=[2], products=50, size=600, timeout=120.0),
+    "full": dict(devices=[2], products=50, size=1000, timeout=3600.0),
 }
-LITTLE = dict(size=64, products=2, run_seconds=0.001)
+LITTLE = dict(size=64, products=2)
 # mxdp would warn of exactly what the reference shows.
 STOCK = {"MXNET_CPU_TEMP_COPY": "4", "PYTHONWARNINGS": "ignore"}
 WARM_UP = 5
@@ -35,17 +33,17 @@ def cases(s):
     for n in s.devices:
         # More pieces of temporary space, if more products than pieces are pushed before the last device's first.
         enough = n * s.products <= int(process.SETTINGS["MXNET_CPU_TEMP_COPY"])
-        own = {} if enough else {"MXNET_CPU_TEMP_COPY": str(n * s.products)}
+        space = {} if enough else {"MXNET_CPU_TEMP_COPY": str(n * s.products)}
         for job in range(n):
-            yield Case(f"job {job + 1} of {n} alone", n, environment=own, run="alone", job=job)
-        yield Case(f"{_all(n)}, in turn", n, environment=own, run="in turn")
-        yield Case(f"{_all(n)} at once", n, environment=own, run="at once")
+            yield Case(f"job {job + 1} of {n} alone", n, environment=space, run="alone", job=job)
+        yield Case(f"{_all(n)}, in turn", n, environment=space, run="in turn")
+        yield Case(f"{_all(n)} at once", n, environment=space, run="at once")
         yield Case(f"{_all(n)} at once, shared temp space", n, environment=STOCK, reference=True, run="at once")
 
 
 def expect(s, cores):
-    said = [f"{_all(n).capitalize()} at once over one: {jobs_ratio(n, cores):.2f}" for n in s.devices]
-    return f"{'; '.join(said)} (on {plural(cores, 'core')}). One after the other: as many times as jobs."
+    ratios = [f"{_all(n).capitalize()} at once over one: {jobs_ratio(n, cores):.2f}" for n in s.devices]
+    return f"{'; '.join(ratios)} (on {plural(cores, 'core')}). One after the other: as many times as jobs."
 
 
 def oracle(case, s):
@@ -58,10 +56,7 @@ def oracle(case, s):
 
 def set_up(case, s):
     """A round is every job of the case."""
-    # The first case measures the rate for all. If each process measured its own, they would do unequal work.
-    rate = 0 if s.size else case.get("rate") or rate_of(devices_of(case, s)[0])
-    size = s.size or square_side(s.run_seconds / s.products, rate)
-    factors = random_of(s).uniform(size=(case.devices, size, size)).astype("float32")
+    factors = random_of(s).uniform(size=(case.devices, s.size, s.size)).astype("float32")
     jobs = [job for _, job in _jobs(case, s, factors, s.products)]
     for _, warm_up in _jobs(case, s, factors, min(s.products, WARM_UP)):
         warm_up()
@@ -73,7 +68,7 @@ def set_up(case, s):
                 npx.waitall()
 
     devices = devices_of(case, s) if case.run != "alone" else [devices_of(case, s)[case.job]]
-    return Work(push, devices, record=case.run == "at once", shared={"rate": rate} if rate else {}, size=size)
+    return Work(push, devices, record=case.run == "at once")
 
 
 def _jobs(case, s, factors, products):
@@ -107,7 +102,7 @@ def tell(t, s):
         f"{_all(both.devices).capitalize()} at once, one on each device, take {both.over_one:.2f} times as long as one "
         f"alone; with the temporary space that MXNet's CPU devices share by default, {stock.over_one:.2f} times."
     )
-    t.explain(f"A job is {size_in_words(both, s)}.")
+    t.explain(f"A job is {s.products} products of {s.size} x {s.size} ({SLIDES}).")
     if both.get("together") is not None and stock.get("together") is not None:
         t.explain(
             f"Recorded, two devices work at the same time for {both.together:.0%} of the time, and with shared "

@@ -25,8 +25,9 @@ from mxdp import process
 from mxdp.backend import np
 from mxdp.errors import plural
 from mxdp.experiments.data_parallel import training
-from mxdp.experiments.devices import WARM_UP, devices_of
+from mxdp.experiments.devices import devices_of
 from mxdp.experiments.lab import Case, Work
+from mxdp.experiments.show import style
 from mxdp.scratch import evaluate, get_params, in_sync, init_lenet, lenet
 from mxdp.tracing.recording import can_record
 from mxdp.training import BoundNet, TrainStep, train_epochs
@@ -38,8 +39,10 @@ HALVES = "An epoch takes roughly half the time on two devices: on k devices it i
 SLIDES = "the slides of the book's chapter; the book's own run became slower"
 SHARING = "Sharing one network costs little: it is at least 0.9 times as fast as processes that share nothing."
 PRESETS = {
-    "quick": dict(devices=[1, 2], data="auto", data_dir=None, batch_size=128, lr=0.25, samples=10000),
-    "full": dict(devices=[1, 2], data="auto", data_dir=None, batch_size=256, lr=0.2, samples=20000),
+    "quick": dict(
+        devices=[1, 2], data="auto", data_dir=None, batch_size=128, lr=0.25, samples=10000, test=2000, processes=6
+    ),
+    "full": dict(devices=[1, 2], data="auto", data_dir=None, batch_size=256, lr=0.2, samples=20000, test=10000),
 }
 LITTLE = dict(samples=200, batch_size=40)
 RECORDED_STEPS = 6
@@ -75,10 +78,9 @@ def set_up(case, s):
             params = [np.array(arrays[name]) for name in arrays.files]
 
     warm_up, replicas = ([get_params(params, device) for device in devices] for _ in range(2))
-    next(train_epochs(data.train, warm_up, devices, batch_size, s.lr, samples=WARM_UP * batch_size))
     start = divmod(case.number * s.rounds * samples, len(data.train))
     epochs = train_epochs(data.train, replicas, devices, batch_size, s.lr, samples, s.seed, start=start)
-    # On the replicas of the warm-up, since a recorded step is a step of training.
+    # On replicas of its own, since a recorded step is a step of training; it warms the devices up.
     record = training.recorder(data.train, batch_size, s.seed, TrainStep(warm_up, devices, s.lr), devices)
     net = BoundNet(lenet)
 
@@ -136,7 +138,7 @@ def tell(t, s):
         "nothing, too; the others come from a few steps that are recorded after each round, less what they take in "
         "those processes."
     )
-    t.bars("sec_per_epoch", "s/epoch")
+    t.draw(lambda figure: _draw(figure, t, accounted))
     if accounted is None:
         t.answer("There is nothing to compare: run it with --devices 1,2.")
     else:
@@ -170,3 +172,31 @@ def _tell_losses(row):
     if row.speedup.at_most(1.1):
         text += " More devices bring nothing here; `python -m mxdp.experiments doctor` says what can be done."
     return text
+
+
+def _draw(figure, t, accounted):
+    """Bars of the times. Below, from the possible speed-up down to the one that is reached, what takes a part of it."""
+    heights = [len(list(t)) * style.BAR_HEIGHT + 0.9] + [4.4] * bool(accounted)
+    times, *below = figure.subplots(len(heights), squeeze=False, height_ratios=heights)[:, 0]
+    style.row_bars(figure, list(t), axes=times, name="sec_per_epoch")
+    times.set_title("Time of an epoch")
+    for axes in below:
+        right = float(accounted.possible)
+        bars = [("possible", 0.0, right, style.LIGHT_GREY)]
+        for (name, part), colour in zip(accounted.lost.items(), style.COLOURS[1:]):
+            bars.append((name, right - part, part, colour))
+            right -= part
+        bars.append(("reached", 0.0, right, style.COLOURS[0]))
+        for y, (_, left, width, colour) in enumerate(bars):
+            axes.barh(y, width, left=left, height=0.7, color=colour)
+            text = f"{width:.2f}" if left == 0 else f"{-width:+.2f}".replace("+0.00", "0.00").replace("-0.00", "0.00")
+            axes.annotate(text, (max(left, left + width), y), (5, 0), textcoords="offset points", va="center")
+        axes.set_yticks(
+            range(len(bars)), [name.replace("all-reduce ", "all-reduce\n") for name, *_ in bars], fontsize=10
+        )
+        axes.set(
+            ylim=(len(bars) - 0.4, -0.6), xlabel="times as fast as one device", title=f"What {accounted.label} lose"
+        )
+        axes.margins(x=0.15)
+        axes.grid(axis="y", visible=False)
+    figure.set_figheight(sum(heights))

@@ -18,8 +18,7 @@ from mxdp.datasets.minibatches import Stream
 from mxdp.errors import plural
 from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.lab.ranks import ASYNC, SYNC
-from mxdp.experiments.many_processes.exchanges import store
-from mxdp.experiments.show import style
+from mxdp.experiments.many_processes.training import store
 from mxdp.scratch import evaluate, get_params, init_lenet, train_batch
 
 SOURCE = "Dive into Deep Learning, 'Parameter Servers', exercise 2"
@@ -62,8 +61,8 @@ class Worker:
         self.store.set_optimizer(mx.optimizer.SGD(learning_rate=s.lr, rescale_grad=1 / s.batch_size))
         (self.device,) = devices(1, "cpu")
         data = load(s.data, s.data_dir, seed=s.seed)
-        own = slice(case.process, None, case.processes)
-        part = Split(onp.ascontiguousarray(data.train.X[own]), onp.ascontiguousarray(data.train.y[own]))
+        every = slice(case.process, None, case.processes)
+        part = Split(onp.ascontiguousarray(data.train.X[every]), onp.ascontiguousarray(data.train.y[every]))
         self._stream = Stream(part, s.batch_size // case.processes, s.seed)
         self._test = Split(data.test.X[:TEST], data.test.y[:TEST])
         self._wait = SLOW - 1 if case.workers == ONE_SLOW and case.process == case.processes - 1 else 0.0
@@ -144,13 +143,13 @@ def set_up(case, s):
             updates += s.updates
             case.share()
             started = time.perf_counter()
-            own = worker.train(updates)
-            shared = case.share((time.perf_counter() - started, own))
-            seconds += max(each for each, _ in shared)
-            stale += [number for _, each in shared for number in each]
+            staleness = worker.train(updates)
+            shared = case.share((time.perf_counter() - started, staleness))
+            seconds += max(took for took, _ in shared)
+            stale += [number for _, of_worker in shared for number in of_worker]
             accuracy = worker.accuracy()
-        found = dict(staleness=statistics.median(stale), stalest=max(stale))
-        return seconds, dict(found, updates=updates, test_accuracy=accuracy, reached=accuracy >= s.accuracy)
+        numbers = dict(staleness=statistics.median(stale), updates=updates, test_accuracy=accuracy)
+        return seconds, dict(numbers, reached=accuracy >= s.accuracy)
 
     worker.start()
     worker.train(2)
@@ -170,7 +169,6 @@ def tell(t, s):
     t.column("slow_rate", "an update", ".2f", spread=True, about="that for as many updates")
     t.column("updates", form=".0f", about="parts of batches: k workers' parts make a synchronous step")
     t.column("staleness", "stale", ".1f", about="updates by others between a worker's pull and its update (median)")
-    t.column("stalest", "at most", ".0f", about="and at most")
     t.column("test_accuracy", "accuracy", ".3f")
     t.note("The slow worker sleeps after it has computed, so it takes twice as long. There is one server.")
     for row in t.rows:
@@ -180,8 +178,7 @@ def tell(t, s):
             at_most=0.8,
             source="the rates at which workers deliver: 2 / 3 of the time with two workers; the bound is ours",
         )
-    colours = [style.COLOURS[row.engine == ASYNC] for row in t.rows]
-    t.draw(lambda figure: style.row_bars(figure, t.rows, colours=colours))
+    t.bars(colour="engine")
     late = [row.label for row in t.rows if not all(row.reached.values)]
     if late:
         t.answer(

@@ -18,7 +18,6 @@ from mxdp.errors import plural
 from mxdp.experiments.lab import Case, Work, ranks
 from mxdp.experiments.lab.ranks import MPI
 from mxdp.experiments.many_processes.training import TrainingRank, compared
-from mxdp.experiments.show import style
 from mxdp.training import TrainStep, train_steps
 
 SOURCE = "Slides 'Multi-GPU', DataParallel against DistributedDataParallel"
@@ -29,7 +28,7 @@ PRESETS = {
 }
 CHECKS = {"scales": (lambda scales: len(set(scales)) == len(scales), "different whole numbers")}
 LITTLE = dict(data="synthetic", batch_size=8, steps=2, scales=[1, 2])
-PARTS = ("input", "compute", "exchange")
+PARTS = ("input", "compute")
 PICTURES = 256
 """That are stored. Batches are drawn from them again and again."""
 
@@ -44,29 +43,26 @@ def cases(s):
 
 def expect(s, cores):
     n = max(s.devices)
-    said = [f"{expected(load, 1.0, n, cores):.2f}" for load in (0.0, n, 4.0 * n)]
+    ratios = [f"{expected(load, 1.0, n, cores):.2f}" for load in (0.0, n, 4.0 * n)]
     return (
-        f"A loader for each of {n} processes, over one loader, on {plural(cores, 'core')}: {said[0]} with nothing to "
-        f"decode; {said[1]} and {said[2]} where decoding takes {n} and {4 * n} times as long as computing."
+        f"A loader for each of {n} processes, over one loader, on {plural(cores, 'core')}: {ratios[0]} with nothing to "
+        f"decode; {ratios[1]} and {ratios[2]} where decoding takes {n} and {4 * n} times as long as computing."
     )
 
 
-class Stored:
-    """Pictures as bytes: each enlarged ``scale`` times in height and width, and compressed."""
+def stored(split, scale):
+    """The pictures as bytes: each enlarged ``scale`` times in height and width, and compressed."""
+    pixels = onp.rint(split.X[:, 0] * 255).astype("uint8")
+    return [zlib.compress(picture.repeat(scale, 0).repeat(scale, 1).tobytes(), 1) for picture in pixels]
 
-    def __init__(self, split, scale):
-        self.split, self._scale = split, scale
-        pixels = onp.rint(split.X[:, 0] * 255).astype("uint8")
-        self._stored = [zlib.compress(each.repeat(scale, 0).repeat(scale, 1).tobytes(), 1) for each in pixels]
 
-    def decode(self, numbers):
-        """The pictures (n, 1, 28, 28) of these numbers."""
-        scale, shape = self._scale, self.split.X.shape[1:]
-        found = onp.empty((len(numbers), *shape), "float32")
-        for place, number in enumerate(numbers):
-            large = onp.frombuffer(zlib.decompress(self._stored[number]), "uint8")
-            large.reshape(shape[1], scale, shape[2], scale).mean((1, 3), out=found[place, 0])
-        return found / onp.float32(255)
+def decoded(pictures, scale):
+    """The same pictures again, (n, 1, 28, 28)."""
+    restored = onp.empty((len(pictures), 1, 28, 28), "float32")
+    for picture, place in zip(pictures, restored):
+        large = onp.frombuffer(zlib.decompress(picture), "uint8")
+        large.reshape(28, scale, 28, scale).mean((1, 3), out=place[0])
+    return restored / onp.float32(255)
 
 
 class LoadingRank(TrainingRank):
@@ -74,15 +70,16 @@ class LoadingRank(TrainingRank):
 
     def __init__(self, case, s):
         super().__init__(case, s)
-        self._pictures = Stored(self.dataset.take(PICTURES, 1).train, case.scale)
+        split = self.dataset.take(PICTURES, 1).train
+        self._pictures, self._labels, self._scale = stored(split, case.scale), split.y, case.scale
         self._random = onp.random.RandomState(s.seed)  # draws the same batches in each rank
         (self._batch,) = self._batches(1)
         self.computing = TrainStep(self._replicas, self.devices, s.lr, lambda: None)
 
     def _batches(self, steps):
         for _ in range(steps):
-            own = self._random.permutation(len(self._pictures.split))[self.ranks.shard(self.batch_size)]
-            yield self._pictures.decode(own), self._pictures.split.y[own]
+            numbers = self._random.permutation(len(self._labels))[self.ranks.shard(self.batch_size)]
+            yield decoded([self._pictures[number] for number in numbers], self._scale), self._labels[numbers]
 
     def _train_own(self, batches, step, samples):
         """Train on batches of which this rank has loaded its own part alone, of ``samples`` in all ranks together."""
@@ -92,8 +89,8 @@ class LoadingRank(TrainingRank):
         """Train on whole batches, of which this rank takes its part before it trains."""
         losses = []
         for X, y in batches:
-            own = self.ranks.shard(len(X))
-            losses = self._train_own([(X[own], y[own])], step, len(X))
+            part = self.ranks.shard(len(X))
+            losses = self._train_own([(X[part], y[part])], step, len(X))
         return losses
 
     def run(self, part, steps):
@@ -101,9 +98,6 @@ class LoadingRank(TrainingRank):
         if part == "input":
             for _ in self._batches(steps):
                 pass
-        elif part == "exchange":
-            for _ in range(steps):
-                self.sync()
         elif part == "compute":
             self._train_own([self._batch] * steps, self.computing, self.batch_size)
         else:
@@ -114,8 +108,7 @@ class LoadingRank(TrainingRank):
 def oracle(case, s):
     """Decoded pictures against those that were stored; then the parameters, compared as in ``machines``."""
     split = load(s.data, s.data_dir, seed=s.seed).take(20, 1).train
-    decoded = Stored(split, case.scale).decode(onp.arange(len(split)))
-    yield decoded, onp.rint(split.X * 255) / 255, 1e-6
+    yield decoded(stored(split, case.scale), case.scale), onp.rint(split.X * 255) / 255, 1e-6
     yield from compared(case, s, LoadingRank(case, s))
 
 
@@ -148,7 +141,6 @@ def tell(t, s):
     t.column("step_ms", "ms/step", ".1f")
     t.column("input_ms", "input", ".1f", about="read and decode the batch, alone")
     t.column("compute_ms", "compute", ".1f", about="forward, backward and update of all devices, alone")
-    t.column("exchange_ms", "exchange", ".1f", about="sum the gradients, alone")
     t.column("of_one", "of one loader", ".2f", spread=True, about="over the time of one process with one loader")
     t.column("expected", "exp.", ".2f", about="what the parts would give if nothing else counted")
     t.note("'Decode x 8': a picture is stored 8 times as high and wide, compressed by zlib.")
@@ -172,8 +164,7 @@ def tell(t, s):
         f"Where decoding takes {parts.input_ms.median / parts.compute_ms.median:.1f} times as long as computing, a "
         f"loader for each process takes {dear.of_one:.2f} of one loader's time{more}."
     )
-    colours = [style.COLOURS[row.engine == MPI] for row in t.rows]
-    t.draw(lambda figure: style.row_bars(figure, t.rows, "ms/step", colours, name="step_ms"))
+    t.bars("step_ms", "ms/step", colour="engine")
 
 
 def expected(load, compute, n, cores):
@@ -182,5 +173,5 @@ def expected(load, compute, n, cores):
     >>> expected(4.0, 1.0, 2, 2), expected(0.0, 1.0, 2, 2)
     (0.75, 1.0)
     """
-    own, one = (max(load / loaders, compute, (load + n * compute) / cores) for loaders in (n, 1))
-    return own / one
+    several, one = (max(load / loaders, compute, (load + n * compute) / cores) for loaders in (n, 1))
+    return several / one

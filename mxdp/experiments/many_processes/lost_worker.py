@@ -32,7 +32,6 @@ from mxdp.experiments.lab.start import running
 from mxdp.experiments.many_processes import victim
 from mxdp.experiments.many_processes.hosts import two_hosts
 from mxdp.experiments.many_processes.victim import CUT_OFF, KILLED, STOPPED
-from mxdp.experiments.show import style
 
 SOURCE = "MXNet issue 9709 and ps-lite issue 68, where lost workers and servers are reported; the launcher is ours"
 COMPARED = "parameters of the processes of an undisturbed training, with each other, bit for bit"
@@ -116,8 +115,8 @@ def undisturbed(workers, settings_words):
     """The bits of each process, and the number of steps: trained once for the oracles and rounds of all cases."""
     with tempfile.TemporaryDirectory(prefix="mxdp-lost-") as folder:
         launch(workers, Settings(json.loads(settings_words)), Path(folder), "", 0)
-        found = results(Path(folder), workers)
-    return [each["bits"] for each in found], found[0]["steps"]
+        written = results(Path(folder), workers)
+    return [rank["bits"] for rank in written], written[0]["steps"]
 
 
 def lost_by_launcher(case, s, expected, steps):
@@ -125,10 +124,10 @@ def lost_by_launcher(case, s, expected, steps):
     with tempfile.TemporaryDirectory(prefix="mxdp-lost-") as name:
         folder, at = Path(name), steps // 2
         noticed = launch(case.workers, s, folder, case.harm, at)
-        found = results(folder, case.workers)
+        written = results(folder, case.workers)
         seconds = noticed - float((folder / "harmed").read_text())
-    lost = at - (steps - found[-1]["steps"])
-    return seconds, {"noticed": True, "lost": lost, "same": [each["bits"] for each in found] == expected}
+    lost = at - (steps - written[-1]["steps"])
+    return seconds, {"noticed": True, "lost": lost, "same": [rank["bits"] for rank in written] == expected}
 
 
 def launch(workers, s, folder, harm, at):
@@ -150,16 +149,16 @@ def _command(workers, by, s, folder, harm, at):
 
 def heard(command, environ, then):
     """Run a launcher to its end, and do ``then`` when it says that a rank is lost; when that was."""
-    noticed, said = 0.0, []
+    noticed, lines = 0.0, []
     quiet, pipe = subprocess.DEVNULL, subprocess.PIPE
     with subprocess.Popen(command, env=environ, stdout=quiet, stderr=pipe, text=True) as launcher:
         for line in launcher.stderr or ():
-            said.append(line)
+            lines.append(line)
             if line.startswith("mxdp.launch: rank "):
                 noticed = time.time()
                 then()
     if launcher.returncode:
-        raise MxdpError(f"the training ended with status {launcher.returncode}: {''.join(said[-5:])}")
+        raise MxdpError(f"the training ended with status {launcher.returncode}: {''.join(lines[-5:])}")
     return noticed
 
 
@@ -182,16 +181,13 @@ def tell(t, s):
     t.column("lost", form=".0f", about="steps that are done again")
     t.column("same", about="the training ended with the parameters of an undisturbed one, bit for bit")
     t.note(
-        "A round is a training of two processes. In the middle the last one is killed (SIGKILL), stopped (SIGSTOP) or "
-        "cut off: each process is in a network namespace of its own, as if on two hosts, and the cable between them "
-        "goes down until the launcher has noticed."
+        "In the middle of a training the last process is killed (SIGKILL), stopped (SIGSTOP) or cut off: the cable "
+        "between two network namespaces, which stand for hosts, goes down until the launcher has noticed."
     )
     deaf = [row.label for row in t.rows if not row.noticed]
     if deaf:
         t.explain(f"Not noticed within {s.wait:g} s: {'; '.join(deaf)}.")
-    colours = [style.COLOURS[0] if row.noticed else style.GREY for row in t.rows]
-    labels = [row.label + ("" if row.noticed else ": not noticed") for row in t.rows]
-    t.draw(lambda figure: style.row_bars(figure, t.rows, "s", colours, labels=labels))
+    t.bars(title="Until it is noticed, or until we waited no longer", colour="noticed")
     if not ours:
         t.answer("Without MPI, nothing was measured of mxdp's launcher.")
         return

@@ -11,7 +11,6 @@ from mxdp.errors import plural
 from mxdp.experiments.lab import Case, Work, ranks
 from mxdp.experiments.lab.ranks import ALONE, HOROVOD, MPI, SYNC, WORDS
 from mxdp.experiments.many_processes.training import TrainingRank, compared
-from mxdp.experiments.show import style
 
 SOURCE = "Slides 'Multi-GPU'; Dive into Deep Learning, 'Parameter Servers'"
 COMPARED = "parameters of every replica in every process after three steps; bit for bit among the processes"
@@ -30,9 +29,9 @@ def cases(s):
 
 def expect(s, cores):
     return (
-        "A step computes for tens of milliseconds and exchanges 0.45 MB. On the reference machine MPI sums that in 0.1 "
-        "ms, dist_sync in 2 ms. So with a core for each process all but dist_sync should take 1.00 to 1.05 times as "
-        f"long as without any exchange. There are {plural(cores, 'core')} here."
+        "A step computes for tens of milliseconds and exchanges 0.45 MB, which MPI sums in 0.1 ms, dist_sync in 2. "
+        "With a core for each process all but dist_sync should take 1.00 to 1.05 times as long as without any "
+        f"exchange. There are {plural(cores, 'core')} here."
     )
 
 
@@ -43,12 +42,8 @@ def oracle(case, s):
 def set_up(case, s):
     """A round is some steps of training."""
     rank = TrainingRank(case, s)
-
-    def train():
-        rank.train(s.steps)
-
-    train()
-    return Work(train, rank.devices, data=rank.dataset.name)
+    rank.train(s.steps)
+    return Work(lambda: rank.train(s.steps), rank.devices, data=rank.dataset.name)
 
 
 def tell(t, s):
@@ -63,11 +58,9 @@ def tell(t, s):
     t.column("step_ms", "ms/step", ".1f")
     t.column("of_alone", form=".2f", spread=True, about="over the time of as many processes that exchange nothing")
     t.column("of_one", "of one process", ".2f", spread=True, about="over that of one process with as many devices")
-    t.column("processes")
     t.note(
-        "A round is some steps of LeNet. All rows have the same batch, so each of k devices has a k-th of it. "
-        "dist_sync has a server process beside the workers. Horovod averages over processes by default; here it sums, "
-        "so all have the same parameters after a step."
+        "All rows train LeNet with the same batch. dist_sync has a server process beside the workers. Horovod averages "
+        "over processes by default; here it sums."
     )
     for row in t.find(judged=True):
         for name, words in (("of_alone", "without exchange"), ("of_one", "one with k devices")):
@@ -75,17 +68,15 @@ def tell(t, s):
             t.claim(sentence, row.get(name), at_most=1.1)
     n = max([row.processes for row in t.find(judged=True)] or s.devices)
     by = {row.engine: row for row in t.find(devices_in_all=n)}
-    said = [
+    times = [
         f"{by[engine].of_alone:.2f} times as long by {words}"
         for engine, words in ((MPI, "MPI"), (SYNC, "MXNet's dist_sync"))
         if engine in by
     ]
-    t.answer(f"Exchanging gradients makes a step of {plural(n, 'process')} {' and '.join(said)}.")
+    t.answer(f"Exchanging gradients makes a step of {plural(n, 'process')} {' and '.join(times)}.")
     if MPI in by:
         t.explain(
             f"By MPI it takes {by[MPI].of_one:.2f} times as long as in one process with as many devices: its sums are "
             "jobs of MXNet's engine, which run while backward still computes."
         )
-    rows = list(t)
-    colours = [style.COLOURS[0] if row.engine else style.GREY for row in rows]
-    t.draw(lambda figure: style.row_bars(figure, rows, "ms/step", colours, name="step_ms"))
+    t.bars("step_ms", "ms/step")

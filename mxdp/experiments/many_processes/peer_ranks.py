@@ -32,11 +32,11 @@ class BookRank:
 
     def losses(self, X: HostArray, y: HostArray, params: Sequence[NDArray], lr: float, steps: int) -> List[float]:
         """The sum of all samples' losses before each step on one batch."""
-        replicas, found = self._copies(params), []
+        replicas, sums = self._copies(params), []
         for _ in range(steps):
-            found.append(float(cross_entropy(book_loop.lenet(np.array(X), replicas[0]), np.array(y)).sum()))
+            sums.append(float(cross_entropy(book_loop.lenet(np.array(X), replicas[0]), np.array(y)).sum()))
             book_loop.train_batch(np.array(X), np.array(y), replicas, self.devices, lr)
-        return found
+        return sums
 
     def _copies(self, params: Sequence[NDArray]) -> List[List[NDArray]]:
         layout = book_loop.book_layout(params)
@@ -66,9 +66,9 @@ class GluonRank:
     def losses(self, X: HostArray, y: HostArray, params: Sequence[NDArray], lr: float, steps: int) -> List[float]:
         """The sum of all samples' losses before each step on one batch."""
         net, trainer = self._trained(params, lr)
-        found = [sum(float(each.sum()) for each in self.step(X, y, net, trainer)) for _ in range(steps)]
+        sums = [sum(float(losses.sum()) for losses in self.step(X, y, net, trainer)) for _ in range(steps)]
         npx.waitall()  # MXNet frees the trainer's store at once, and its jobs would still use it
-        return found
+        return sums
 
     def _trained(self, params: Sequence[NDArray], lr: float) -> Tuple[Any, Any]:
         nn = gluon.nn
@@ -81,8 +81,8 @@ class GluonRank:
         net.initialize(mx.init.Zero(), ctx=self.devices)
         for device in self.devices:
             net(np.zeros((1, 1, 28, 28), ctx=device))
-        for own, param in zip(net.collect_params().values(), params):
-            own.set_data(param)
+        for to, param in zip(net.collect_params().values(), params):
+            to.set_data(param)
         if self._hybrid:
             net.hybridize(static_alloc=True, static_shape=True)
         return net, gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": lr}, kvstore="device")
@@ -92,7 +92,7 @@ class GluonRank:
         shards = [gluon.utils.split_and_load(np.array(part), self.devices, even_split=False) for part in (X, y)]
         with autograd.record():
             losses = [self._loss(net(X_shard), y_shard) for X_shard, y_shard in zip(*shards)]
-        for each in losses:
-            each.backward()
+        for loss in losses:
+            loss.backward()
         trainer.step(len(X))
         return losses

@@ -9,7 +9,6 @@ import json
 import math
 import subprocess
 import sys
-import time
 
 import numpy as onp
 
@@ -21,7 +20,6 @@ from mxdp.experiments.lab import Case, Settings, Work, ranks
 from mxdp.experiments.lab.ranks import ALONE
 from mxdp.experiments.many_processes.peer_ranks import BookRank, GluonRank
 from mxdp.experiments.many_processes.training import TrainingRank, sixty
-from mxdp.experiments.show import style
 from mxdp.scratch import get_params, init_lenet, train_batch
 
 COMPARED = "the losses of five steps on one batch, against mxdp on one device"
@@ -63,10 +61,10 @@ def cases(s):
         if n == 1:
             peers = [(peer, whole) for peer in (HYBRID, TORCH, MXDP)]  # the others are there to use several
         for peer, batch_size in peers:
-            engine, (each, processes) = ENGINES.get(peer, ALONE), (1, n) if peer in SEVERAL else (n, 1)
+            engine, (devices_each, processes) = ENGINES.get(peer, ALONE), (1, n) if peer in SEVERAL else (n, 1)
             yield Case(
                 f"{plural(n, 'device')}{f', batch {half}' if batch_size == half else ''}: {WORDS[peer]}",
-                each,
+                devices_each,
                 processes,
                 engine,
                 defaults(n) if peer == BOOK else {},
@@ -124,32 +122,12 @@ def serial_losses(seed, kind):
 def set_up(case, s):
     """A round is as many steps as ``samples`` make."""
     rank, steps = rank_of(case, s), math.ceil(s.samples / case.batch_size)
-
-    def train():
-        started = time.perf_counter()
-        step_seconds = rank.train(steps)
-        seconds = time.perf_counter() - started
-        if case.peer != CEILING:
-            return seconds
-        every = case.share(step_seconds)
-        return seconds, {"waiting": waiting(every)} if all(every) else {}
-
     rank.train(min(steps, WARM_UP // 2))
     if case.peer in (TORCH, DDP):
         data, names = rank.facts()
     else:
         data, names = rank.dataset.name, rank.devices
-    return Work(train, names, data=data, steps=steps)
-
-
-def waiting(ranks):
-    """The time that ranks would take if each step waited for the slowest, over the time that the slowest takes in all:
-    from each rank's seconds of each step.
-
-    >>> waiting([[2.0, 4.0], [4.0, 2.0]]), waiting([[2.0, 2.0], [4.0, 4.0]])
-    (1.3333333333333333, 1.0)
-    """
-    return float(sum(map(max, zip(*ranks))) / max(map(sum, ranks)))
+    return Work(lambda: rank.train(steps), names, data=data, steps=steps)
 
 
 def tell(t, s):
@@ -164,32 +142,20 @@ def tell(t, s):
     t.column("of_mxdp", form=".2f", spread=True, about="over mxdp's time in one process on as many devices")
     t.note(
         "A round is the same number of samples for all, each with its own data path. The book's loop is d2l's loader "
-        "and helpers in MXNet's default environment. gluon.Trainer has the store 'device', two contexts of one process "
-        "and mxdp's settings; hybridised, it has static memory and shapes. PyTorch has a thread for each device, and "
-        "mxdp's settings of the allocator, for fairness. DDP, Horovod and mxdp by MPI have a process for each device."
+        "and helpers in MXNet's default environment. PyTorch has a thread for each device, and mxdp's settings of the "
+        "allocator. DDP, Horovod and mxdp by MPI have a process for each device. Processes that exchange nothing do "
+        "not wait for the slowest in each step. Two rows have half of the batch: there Python and the exchange weigh "
+        "more."
     )
-    t.note(
-        "Training waits for the slowest device in each step. Processes that exchange nothing do not wait, so they gain "
-        "wherever the cores are slow at different moments; what waiting would cost them is calculated from the times "
-        "of their steps. Two rows have half of the batch and twice the steps: there Python and the exchange weigh more."
-    )
-    rows = list(t)
-    colours = [style.COLOURS[0] if row.peer in (MXDP, MXDP_MPI) else style.GREY for row in rows]
-    t.draw(lambda figure: style.row_bars(figure, rows, "ms/step", colours, 1e3, name="step_seconds"))
+    t.bars("step_seconds", "ms/step", 1e3)
     n = max(s.devices)
     peers = {row.peer: row for row in t.find(devices_in_all=n, batch_size=s.batch_size)}
-    said = [
+    times = [
         f"{peers[peer].of_mxdp:.2f} times as long by {words}"
         for peer, words in ((HYBRID, "a hybridised gluon.Trainer"), (TORCH, "PyTorch"))
         if peer in peers
     ]
-    t.answer(f"Compared with mxdp on {plural(n, 'device')}, training takes {' and '.join(said)}.")
-    alone = t.maybe(peer=CEILING, batch_size=s.batch_size)
-    if alone and alone.get("waiting"):
-        t.explain(
-            f"Processes that exchange nothing would take {alone.waiting:.2f} times as long if each step waited for the "
-            "slower one."
-        )
+    t.answer(f"Compared with mxdp on {plural(n, 'device')}, training takes {' and '.join(times)}.")
 
 
 def _tell_claims(t, s):

@@ -20,8 +20,7 @@ from mxdp.backend import autograd, upload
 from mxdp.errors import MxdpError, plural
 from mxdp.experiments.lab import Case, Work, by_process
 from mxdp.experiments.many_processes import predicted_ranks
-from mxdp.experiments.many_processes.hosts import two_hosts
-from mxdp.experiments.many_processes.wire import slow_cable
+from mxdp.experiments.many_processes.hosts import slow_cable, two_hosts
 from mxdp.experiments.networks import LR, random_batch
 from mxdp.experiments.oracle import TOLERANCE, largest
 from mxdp.experiments.show import style
@@ -43,7 +42,7 @@ PRESETS = {
 LITTLE = dict(ranks=[2, 4], rates=[100], delays=[1], lenet=[4], resnet=[], at_least=0.01)
 CHECKS = dict.fromkeys(
     ("rates", "delays", "lenet", "resnet"),
-    (lambda own: all(type(n) is int and n > 0 for n in own), "whole numbers above 0"),
+    (lambda values: all(type(n) is int and n > 0 for n in values), "whole numbers above 0"),
 )
 NETS = {"lenet": ("LeNet", 129_068), "resnet": ("ResNet-18", 11_175_818)}
 """Titles and numbers of parameters."""
@@ -74,7 +73,7 @@ def _carried(net, rate):
 
 
 def expect(s, cores):
-    said = [
+    sums = [
         f"{style.number(4 * count * 8 / (rate * 1e6))} s for {title} at {rate:,} Mbit/s"
         for net, (title, count) in NETS.items()
         for rate in s.rates
@@ -82,7 +81,7 @@ def expect(s, cores):
     ]
     return (
         "A sum sends each process's gradients once: "
-        f"{', '.join(said) or 'nothing to wait for'}. {plural(cores, 'core')} compute at the same time."
+        f"{', '.join(sums) or 'nothing to wait for'}. {plural(cores, 'core')} compute at the same time."
     )
 
 
@@ -123,8 +122,8 @@ def oracle(case, s):
     in float64; and the processes bit for bit with each other."""
     one, (X, y) = alone(case.net, s.seed, s.kind), random_batch(case.batch, s.seed)
     before = [param.asnumpy() for param in one.params]
-    total = [onp.zeros(each.shape) for each in before]
-    for shard in zip(*(onp.array_split(each, case.ranks) for each in (X, y))):
+    total = [onp.zeros(param.shape) for param in before]
+    for shard in zip(*(onp.array_split(part, case.ranks) for part in (X, y))):
         with autograd.record():
             loss = one.model.loss(*(upload(part, one.device) for part in shard))
         loss.backward()
@@ -141,7 +140,7 @@ def oracle(case, s):
 def set_up(case, s):
     """A round is sums of other sizes and some steps of all processes, then steps of one device on its part."""
     one, batch = alone(case.net, s.seed, s.kind), random_batch(case.batch, s.seed)
-    part = [each[: case.batch // case.ranks] for each in batch]
+    part = [array[: case.batch // case.ranks] for array in batch]
     one.steps(*part, 1)
 
     def measure():
@@ -199,15 +198,10 @@ def tell(t, s):
 def _draw(figure, rows):
     """Predicted over measured, each row a mark; on the line they are equal."""
     axes = figure.subplots()
-    for (net, (title, _)), colour, marker in zip(NETS.items(), style.COLOURS, style.MARKERS):
-        for hosts in (False, True):
-            own = [row for row in rows if row.net == net and bool(row.rate) is hosts]
-            places = [1e3 * row.seconds.median for row in own], [1e3 * row.predicted_seconds.median for row in own]
-            fill = {} if hosts else {"markerfacecolor": "white"}
-            words = f"{title}, {'hosts' if hosts else 'processes'}"
-            if own:
-                axes.plot(*places, marker, color=colour, markersize=8, label=words, **fill)
-    ends = [1e3 * row.seconds.median for row in rows]
-    axes.plot([min(ends), max(ends)], [min(ends), max(ends)], "--", color=style.GREY, linewidth=1.5)
+    for words, hosts in (("processes", False), ("hosts", True)):
+        shown = [row for row in rows if bool(row.rate) is hosts]
+        x, y = ([1e3 * row.get(name).median for row in shown] for name in ("seconds", "predicted_seconds"))
+        axes.plot(x, y, "o", label=words)
+    axes.axline((1, 1), (10, 10), color=style.GREY, linestyle="--")
     axes.set(xscale="log", yscale="log", xlabel="measured, ms", ylabel="predicted, ms")
     axes.legend()

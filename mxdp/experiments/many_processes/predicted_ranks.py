@@ -6,16 +6,16 @@ from __future__ import annotations
 import pickle
 import statistics
 import sys
-import time
+from functools import partial
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import mxdp
-from mxdp.backend import Device, HostArray, NDArray, devices, mx, npx, upload
+from mxdp.backend import Device, HostArray, devices, mx, npx, upload
 from mxdp.collectives import GradientSync
-from mxdp.experiments.networks import LR, Gluon, random_batch, resnet18
+from mxdp.experiments.devices import timed
+from mxdp.experiments.networks import LR, Functional, Gluon, random_batch, resnet18, seconds_a_step
 from mxdp.processes import World, world
-from mxdp.scratch import cross_entropy, get_params, init_lenet, lenet
 from mxdp.training import TrainStep
 
 SUMS = (4, 65_536, 1_048_576)
@@ -24,33 +24,24 @@ MOST = 200
 """Steps of one measurement."""
 
 
-class LeNet:
-    """On one device, with the gradients summed over all ranks."""
+def summed_over(ranks: World, net: str, device: Device, seed: int) -> Any:
+    """LeNet or ResNet-18 on ``device``, whose ``step`` takes this rank's part of a batch and how many samples the whole
+    batch has, and sums the gradients over ``ranks``."""
+    if net == "lenet":
+        model: Any = Functional(net, 0, (device,), seed)
+        model.step = TrainStep(model.replicas, [device], LR, GradientSync(model.replicas, world=ranks))
+        return model
+    resnet = resnet18()
+    resnet.hybridize()
+    trainer = partial(mxdp.Trainer, optimizer="sgd", optimizer_params={"learning_rate": LR}, world=ranks)
+    model = Gluon(resnet, [device], seed, trainer, mx.init.Xavier())
 
-    def __init__(self, device: Device, ranks: World, seed: int) -> None:
-        self.replicas = [get_params(init_lenet(seed, scale=0.1), device)]
-        self.step = TrainStep(self.replicas, [device], LR, GradientSync(self.replicas, world=ranks))
+    def step(X: HostArray, y: HostArray, samples: int) -> None:
+        model.backward(X, y)
+        model.trainer.step(samples)
 
-    def loss(self, X: NDArray, y: NDArray) -> NDArray:
-        """Without a step."""
-        return cross_entropy(lenet(X, self.replicas[0]), y)
-
-
-class ResNet(Gluon):
-    """ResNet-18, likewise."""
-
-    def __init__(self, device: Device, ranks: World, seed: int) -> None:
-        def trainer(params: Any) -> Any:
-            return mxdp.Trainer(params, "sgd", {"learning_rate": LR}, world=ranks)
-
-        net = resnet18()
-        net.hybridize()
-        super().__init__(net, [device], seed, trainer, mx.init.Xavier())
-
-    def step(self, X: HostArray, y: HostArray, samples: int) -> None:  # type: ignore[override]
-        """On this rank's part of ``samples`` samples. Doesn't wait."""
-        self.backward(X, y)
-        self.trainer.step(samples)
+    model.step = step
+    return model
 
 
 class PredictedRank:
@@ -59,24 +50,19 @@ class PredictedRank:
     def __init__(self, net: str, seed: int, kind: str, ranks: Optional[World] = None) -> None:
         self.ranks = ranks or World()
         (self.device,) = devices(1, kind)
-        self.model = (LeNet if net == "lenet" else ResNet)(self.device, self.ranks, seed)
+        self.model = summed_over(self.ranks, net, self.device, seed)
         self.params = self.model.replicas[0]
 
     def steps(self, X: HostArray, y: HostArray, steps: int, warm_up: int = 0) -> Tuple[float, float]:
         """``steps`` steps on its part of the batch, after ``warm_up`` others: the mean seconds, and those of Python's
         processor time. Waits."""
-        own, samples = self.ranks.shard(len(X)), len(X)
-        X, y = X[own], y[own]
+        part = self.ranks.shard(len(X))
+        batch: Sequence[Any] = X[part], y[part], len(X)
         for _ in range(warm_up):
-            self.model.step(X, y, samples)
+            self.model.step(*batch)
         npx.waitall()
         self.ranks.barrier()
-        started, python = time.perf_counter(), time.thread_time()
-        for _ in range(steps):
-            self.model.step(X, y, samples)
-        python = time.thread_time() - python
-        npx.waitall()
-        return (time.perf_counter() - started) / steps, python / steps
+        return seconds_a_step(self.model, batch, steps)
 
     def stepped(self, before: Sequence[HostArray], X: HostArray, y: HostArray) -> List[HostArray]:
         """The parameters after a step from the parameters ``before``. Waits."""
@@ -91,12 +77,8 @@ class PredictedRank:
         for nbytes in SUMS:
             array, times = mx.nd.zeros((nbytes // 4,), ctx=self.device), []
             for _ in range(1 + rounds):
-                npx.waitall()
                 self.ranks.barrier()
-                started = time.perf_counter()
-                self.ranks.sum([array])
-                npx.waitall()
-                times.append(time.perf_counter() - started)
+                times.append(timed(partial(self.ranks.sum, [array])))
             found.append((nbytes, max(self.ranks.gather(statistics.median(times[1:])))))
         return found
 

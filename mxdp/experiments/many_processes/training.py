@@ -1,24 +1,92 @@
-"""Trains LeNet in the processes of an engine."""
+"""Trains LeNet in the processes of an engine, which sums gradients over them in its own way."""
 
 from __future__ import annotations
 
-import time
-from typing import Any, Callable, Iterator, List, Sequence, Tuple
+from functools import lru_cache, partial
+from typing import Any, Callable, Iterator, List, Sequence, Set, Tuple
 
 import numpy as onp
 
 from mxdp.backend import HostArray, NDArray, devices, mx, npx, upload
+from mxdp.collectives import GradientSync
 from mxdp.datasets import load
 from mxdp.datasets.minibatches import Stream
 from mxdp.experiments.devices import random_of
 from mxdp.experiments.lab import Case, Settings
-from mxdp.experiments.many_processes.exchanges import join
+from mxdp.experiments.lab.ranks import HOROVOD, MPI, SYNC
 from mxdp.experiments.oracle import tolerances_of
-from mxdp.scratch import get_params, init_lenet
-from mxdp.training import RUN_AHEAD, TrainStep, plain_step, train_steps
+from mxdp.processes import World, world
+from mxdp.scratch import Params, get_params, init_lenet
+from mxdp.training import TrainStep, plain_step, train_steps
 
 STEPS = 3
 """That are compared with the serial run."""
+Sync = Callable[[], Any]
+
+
+def join(case: Case) -> Tuple[World, Callable[[Sequence[Params]], Sync]]:
+    """This process's place among those of ``case``, and what makes a ``sync`` for its replicas.
+
+    Every ``sync`` leaves the sum over all processes in each gradient, and doesn't wait. Without an engine nothing is
+    exchanged between processes.
+    """
+    if case.engine == MPI:
+        ranks = world()
+        return ranks, partial(GradientSync, world=ranks)
+    return placed(case.process, case.processes), {SYNC: _by_stores, HOROVOD: _by_horovod}.get(case.engine, GradientSync)
+
+
+def placed(rank: int, size: int) -> World:
+    """A rank of an engine that is not mxdp's, on this host. It takes the part of a batch, and the GPUs, that a rank of
+    mxdp's would."""
+    ranks = World()
+    ranks.rank, ranks.size, ranks.local_rank = rank, size, rank
+    return ranks
+
+
+@lru_cache(maxsize=None)
+def store(engine: str) -> Any:
+    """The store of this process: MXNet can't join its servers twice."""
+    return mx.kv.create(engine)
+
+
+_known: Set[int] = set()
+
+
+def _by_stores(replicas: Sequence[Params]) -> Sync:
+    """MXNet's own servers add up what all workers push; each pulls the sum."""
+    servers, gradients = store(SYNC), _gradients(replicas)
+    for key, gradient in enumerate(gradients):
+        if key not in _known:
+            servers.init(key, mx.nd.zeros_like(gradient))
+            _known.add(key)
+
+    def sync() -> None:
+        for key, gradient in enumerate(gradients):
+            servers.push(key, gradient, priority=-key)
+        for key, gradient in enumerate(gradients):
+            servers.pull(key, gradient, priority=-key)
+
+    return sync
+
+
+def _by_horovod(replicas: Sequence[Params]) -> Sync:
+    """Horovod averages by default, since its ``step`` takes a process's own batch. Asked to, it adds up."""
+    import horovod.mxnet as hvd
+
+    hvd.init()
+    gradients = _gradients(replicas)
+
+    def sync() -> None:
+        for key, gradient in enumerate(gradients):
+            hvd.allreduce_(gradient, average=False, name=str(key), priority=-key)
+
+    return sync
+
+
+def _gradients(replicas: Sequence[Params]) -> List[Any]:
+    (params,) = replicas
+    return [param.grad.as_nd_ndarray() for param in params]
 
 
 class TrainingRank:
@@ -31,22 +99,12 @@ class TrainingRank:
         self.dataset = load(s.data, s.data_dir, seed=s.seed)
         self._stream = Stream(self.dataset.train, self.batch_size, s.seed)
         self._replicas = self._copies(init_lenet(s.seed))
-        self.sync = self._sync(self._replicas)
-        self.step = TrainStep(self._replicas, self.devices, s.lr, self.sync)
+        self.step = TrainStep(self._replicas, self.devices, s.lr, self._sync(self._replicas))
 
-    def train(self, steps: int) -> List[float]:
-        """``steps`` steps of training, to their end. Returns how many seconds the devices took for each of them, but
-        for the first one and the last ``RUN_AHEAD + 1``."""
-        pushed: List[float] = []
-
-        def step(X: HostArray, y: HostArray, samples: int) -> List[NDArray]:
-            pushed.append(time.perf_counter())  # as soon as the step RUN_AHEAD + 1 before this one is done
-            return self.step(X, y, samples)
-
-        self.steps(self._stream.take(steps * self.batch_size), step)
+    def train(self, steps: int) -> None:
+        """``steps`` steps of training, to their end."""
+        self.steps(self._stream.take(steps * self.batch_size), self.step)
         npx.waitall()
-        done = pushed[RUN_AHEAD + 1 :]
-        return [end - start for start, end in zip(done, done[1:])]
 
     def steps(self, batches: Any, step: Callable[..., List[NDArray]]) -> List[NDArray]:
         """Train on whole batches, of which this rank takes its part."""
@@ -87,10 +145,10 @@ def compared(case: Case, s: Settings, rank: TrainingRank) -> Iterator[Tuple[Any,
     of_rank_0 = case.share(trail)[0]
     (device,) = devices(1, s.kind)
     alone = case.processes > 1 and not case.engine
-    own = rank.ranks.shard(len(X)) if alone else slice(None)
+    part = rank.ranks.shard(len(X)) if alone else slice(None)
     for replicas, (of_first, *_) in zip(trail, of_rank_0):
         serial = get_params(start, device)
-        plain_step(X[own], y[own], [serial], [device], 0.1, lambda: None, samples=len(X))
+        plain_step(X[part], y[part], [serial], [device], 0.1, lambda: None, samples=len(X))
         for replica in replicas:
             for param, expected, first, limit in zip(replica, serial, of_first, tolerances_of(len(X))):
                 yield param, expected.asnumpy(), limit

@@ -11,8 +11,7 @@ from mxdp.experiments.devices import SEVERAL, several
 from mxdp.experiments.lab import Case, smallest
 from mxdp.experiments.other_splits import split, strategies
 from mxdp.experiments.other_splits.split import COMBINED, GROUPS, NETS, SERIAL, numbers_of
-from mxdp.experiments.other_splits.steps import draw_steps, tell_steps
-from mxdp.experiments.show.style import number
+from mxdp.experiments.other_splits.steps import tell_steps
 
 SOURCE = "Narayanan et al., 'Efficient Large-Scale Language Model Training on GPU Clusters', SC 2021"
 COMPARED = split.COMPARED
@@ -40,16 +39,11 @@ def cases(s):
 
 
 def expect(s, cores):
-    said = []
-    for net, samples in _batches(s)[:-1]:
-        for n in _divisible(s):
-            params, _ = numbers_of(net, s.units)
-            alone, both = (number(8e-6 * params * spanned) for spanned in (n - 1, GROUPS + n // GROUPS - 2))
-            said.append(
-                f"{NETS[net]}, batch {samples}, {n} devices: data parallelism or layerwise partitioning alone moves "
-                f"{alone} MB, both together {both} MB."
-            )
-    return " ".join(said) or TOO_FEW
+    n = max(_divisible(s), default=0)
+    if not n:
+        return TOO_FEW
+    part = (GROUPS + n // GROUPS - 2) / (n - 1)
+    return f"Where each split alone moves as much, both on {GROUPS} x {n // GROUPS} devices move {part:.2f} of that."
 
 
 def _divisible(s):
@@ -73,8 +67,8 @@ def tell(t, s):
         f"Pipelines are GPipe with {strategies.MICRO_BATCHES} micro-batches. With the first batch of a net, data "
         "parallelism and layerwise partitioning alone move as much."
     )
-    blocks = [(NETS[net], t.find(net=net, batch=samples)) for net, samples in _batches(s)]
-    t.draw(lambda figure: draw_steps(figure, blocks))
+    t.bars("bytes_moved", "MB", 1e-6, title="Moved between devices in a step", colour="strategy")
+    t.bars("peak_bytes", "MB", 1e-6, title="Memory of the fullest device", colour="strategy")
     for row in t.rows:
         if row.strategy in COMBINED:
             alike = dict(net=row.net, batch=row.batch, devices=row.devices)
@@ -109,8 +103,7 @@ def tell(t, s):
         memory = f", and with small batches need {small.memory_of_data:.2f} of data parallelism's memory"
     t.answer(f"Two splits on {GROUPS} x {n // GROUPS} devices move {moved} of the better one's bytes{memory}.")
     t.explain(
-        "This is the wide net, with layerwise partitioning in each group. Each all-reduce spans fewer devices than "
-        f"with one split alone, and each device holds a part of the parameters. With a batch of {even.batch} it moves "
-        f"{moved} of the lesser split's bytes; with {small.batch} it moves {small.moved_of_less:.1f} times as many as "
-        "the lesser. Times can show a gain only where each device has a core of its own."
+        "This is the wide net, layerwise in each group: each all-reduce spans fewer devices than with one split alone. "
+        f"With a batch of {small.batch} it moves {small.moved_of_less:.1f} times as many bytes as the lesser split. "
+        "Times can show a gain only where each device has a core of its own."
     )

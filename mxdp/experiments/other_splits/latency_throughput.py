@@ -9,10 +9,8 @@ from mxdp.errors import plural
 from mxdp.experiments.devices import SEVERAL, devices_of, several, timed
 from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.other_splits import split
-from mxdp.experiments.other_splits.split import SplitNet, network, stage_cuts, workers
-from mxdp.experiments.show import style
+from mxdp.experiments.other_splits.split import SplitNet, network, stage_cuts
 from mxdp.layers import forward, init
-from mxdp.parallel.stage_times import measure_stages
 from mxdp.plans.cost.simulate import pipeline_seconds
 from mxdp.plans.pipeline import inference
 
@@ -39,8 +37,8 @@ def cases(s):
 
 def expect(s, cores):
     times = {n: pipeline_seconds(inference(n, s.stream), [1 / n] * n, cores=cores) for n in several(s)}
-    said = [f"{n} equal stages give {s.stream / seconds:.2f} times" for n, seconds in times.items()]
-    return f"On {plural(cores, 'core')}, {' and '.join(said)} the throughput of one device, at the same latency."
+    gains = [f"{n} equal stages give {s.stream / seconds:.2f} times" for n, seconds in times.items()]
+    return f"On {plural(cores, 'core')}, {' and '.join(gains)} the throughput of one device, at the same latency."
 
 
 def oracle(case, s):
@@ -54,7 +52,7 @@ def oracle(case, s):
 
 
 def set_up(case, s):
-    """A round measures the stages alone, for the prediction, then one batch, then a stream of batches."""
+    """A round is one batch, then a stream of batches."""
     replicas, batch, stream = _replicas(case, s), case.batch, s.stream
     pipes = [replica.make() for replica in replicas]
     X, _ = replicas[0].batch(batch)
@@ -64,17 +62,10 @@ def set_up(case, s):
 
     for _ in range(2):
         send(stream)
-    # Each replica gets its share of the stream, and Python pushes to one replica after the other.
-    plan, cores = inference(case.stages, -(-stream // len(pipes))), workers(pipes[0].devices)
-    crowd = max(1.0, len(pipes) / cores)
 
     def one_round():
-        times = measure_stages(pipes[0], X, None)
         latency, seconds = timed(lambda: send(1)), timed(lambda: send(stream))
-        slowed = [crowd * stage for stage in times.forward]
-        expected = pipeline_seconds(plan, slowed, cores=cores, push=len(pipes) * times.push)
-        ratios = dict(answers_per_second=batch * stream / seconds, predicted_over_measured=expected / seconds)
-        return seconds, dict(ratios, latency_seconds=latency)
+        return seconds, dict(answers_per_second=batch * stream / seconds, latency_seconds=latency)
 
     return Work(one_round)
 
@@ -92,11 +83,11 @@ def tell(t, s):
     about = "the throughput: that of a stream of batches, with no wait between them"
     t.column("answers_per_second", "answers/s", about=about)
     t.column("answers_of_one", "of 1 dev.", ".2f", spread=True, about="the throughput over that of one device")
-    about = "the stream's predicted over its measured time, from those of the stages, each measured alone just before"
-    t.column("predicted_over_measured", "model", ".2f", about=about)
     t.note("With replicas, each device has the whole network, and they take turns.")
-    t.draw(lambda figure: _draw(figure, t))
     most = max(s.batches)
+    largest = t.find(batch=most)
+    t.bars("answers_per_second", "answers/s", title="Throughput", rows=largest)
+    t.bars("latency_seconds", "ms", 1e3, title="Latency", rows=largest)
     for row in t.rows:
         one = t.one(layout=ONE, batch=row.batch)
         row.answers_of_one = row.answers_per_second / one.answers_per_second
@@ -111,20 +102,3 @@ def tell(t, s):
         f"With batches of {most}, {row.layout} give {row.answers_of_one:.2f} times the throughput of one device, at "
         f"{row.latency_of_one:.2f} times its latency."
     )
-
-
-def _draw(figure, t):
-    figure.set_size_inches(style.WIDTH, 1.3 * style.HEIGHT)
-    axes = figure.add_subplot()
-    for layout in dict.fromkeys(row.layout for row in t.rows):
-        rows = sorted(t.find(layout=layout), key=lambda row: row.batch)
-        points = [(row.answers_per_second.median, row.latency_seconds.median * 1e3) for row in rows]
-        axes.plot(*zip(*points), "o-", label=layout)
-        for row, point in zip(rows, points) if layout == ONE else ():
-            axes.annotate(str(row.batch), point, (-8, 4), textcoords="offset points", ha="right", weight="bold")
-    axes.set(yscale="log", xlabel="answers a second", ylabel="latency, ms", xlim=(0, None))
-    axes.set_title("numbers: batch of each point", loc="right", weight="normal", size=11.5)
-    axes.locator_params(axis="x", nbins=5)
-    axes.xaxis.set_major_formatter("{x:,.6g}")
-    style.plain_logarithmic(axes.yaxis)
-    figure.legend(loc="outside lower center", ncols=3)

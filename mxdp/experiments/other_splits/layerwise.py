@@ -12,7 +12,6 @@ from mxdp.experiments.lab import Case
 from mxdp.experiments.other_splits import split, strategies
 from mxdp.experiments.other_splits.split import SERIAL, numbers_of
 from mxdp.experiments.other_splits.steps import tell_steps
-from mxdp.experiments.show import style
 
 SOURCE = "Dive into Deep Learning, 'Training on Multiple GPUs': layerwise partitioning"
 COMPARED = split.COMPARED
@@ -47,7 +46,7 @@ def tell(t, s):
     tell_steps(t, "batch")
     t.column("of_data", "of data", ".2f", spread=True, about="the time over that of data parallelism")
     t.note("The network is three dense layers.")
-    t.draw(lambda figure: _draw(figure, t, s))
+    t.bars("of_data", "", title="Layers split: time over that of data parallelism", colour="devices")
     params, sums = numbers_of("wide", s.units)
     for row in t.find(strategy="layerwise"):
         row.of_data = row.seconds / t.one(strategy="data", devices=row.devices, batch=row.batch).seconds
@@ -61,25 +60,3 @@ def tell(t, s):
     times = " and ".join(f"{row.of_data:.2f} times as long with a batch of {row.batch:,}" for row in ends[0])
     t.answer(f"On {several(s)[0]} devices, splitting the layers instead of the batch takes {times}.")
     t.explain(f"Layerwise partitioning sends less than data parallelism up to a batch of {params / sums:,.0f}.")
-
-
-def _draw(figure, t, s):
-    figure.set_figheight(2.2 * style.HEIGHT)
-    times, moved = figure.subplots(2, 1)
-    for strategy, n in dict.fromkeys((row.strategy, row.devices) for row in t.rows):
-        rows = t.find(strategy=strategy, devices=n)
-        batches = [row.batch for row in rows]
-        each = [row.seconds.median * 1e6 / row.batch for row in rows]
-        (line,) = times.plot(batches, each, "o-", label=strategy + (f" x {n}" if n > 1 else ""))
-        if strategy != SERIAL:
-            moved.plot(batches, [row.bytes_moved.median / 1e6 for row in rows], "o-", color=line.get_color())
-    params, sums = numbers_of("wide", s.units)
-    times.set(title="Time", ylabel="microseconds a sample")
-    moved.set(ylabel="MB a step")
-    moved.set_title("Moved between devices", pad=20)  # above the text of the line
-    for axes in (times, moved):
-        axes.set(xscale="log", yscale="log", xlabel="samples in a batch")
-        style.plain_logarithmic(axes.xaxis, axes.yaxis)
-        axes.set_xticks(sorted({row.batch for row in t.rows}))
-    style.reference_line(moved, params / sums, f"{params / sums:,.0f}: both move as much")
-    figure.legend(loc="outside lower center", ncols=2)

@@ -14,12 +14,9 @@ from mxdp.experiments.devices import SEVERAL, devices_of, several, timed
 from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.other_splits import split
 from mxdp.experiments.other_splits.split import LR, SplitNet, memory, network, stage_cuts, workers
-from mxdp.experiments.show import style
 from mxdp.parallel.stage_times import measure_stages
-from mxdp.plans.cost.simulate import pipeline_seconds, pipeline_spans
+from mxdp.plans.cost.simulate import pipeline_seconds
 from mxdp.plans.pipeline import PIPELINES, bubble, pipeline
-from mxdp.tracing import record
-from mxdp.tracing.recording import can_record
 
 SOURCE = "Slides 'Multi-GPU', model parallelism; Dive into Deep Learning, 'Training on Multiple GPUs', the figure"
 COMPARED = split.COMPARED
@@ -34,7 +31,7 @@ SOME = 4
 """Micro-batches that must be faster than one."""
 CHECKED = 16
 """Samples that are compared with the serial run, at least."""
-STEPS = RECORDED = 3
+STEPS = 3
 
 
 def cases(s):
@@ -47,14 +44,14 @@ def cases(s):
 
 
 def expect(s, cores):
-    said = []
+    shares = []
     for n in several(s):
         for m in s.micro_batches:
             equal = [1 / (n * m)] * n
             share = pipeline_seconds(pipeline("gpipe", n, m), equal, equal, cores=cores) / 2
-            said.append(f"{share:.2f} of one device's time on {n} devices with m = {m}")
+            shares.append(f"{share:.2f} of one device's time on {n} devices with m = {m}")
     return (
-        f"With equal stages, on {plural(cores, 'core')}, a step in m micro-batches takes {', '.join(said)}. Both "
+        f"With equal stages, on {plural(cores, 'core')}, a step in m micro-batches takes {', '.join(shares)}. Both "
         "schedules take the same time."
     )
 
@@ -66,64 +63,30 @@ def oracle(case, s):
 
 def set_up(case, s):
     """A round measures the stages alone, for the prediction, and then steps with their updates. The first process looks
-    at memory and at when tasks run, which are no times that are compared."""
+    at memory, too."""
     net, size = _split(case, s), s.batch_size
     made, (X, y) = net.make(), net.batch(size)
     for _ in range(2):
         made.step(X, y)
         measure_stages(made, X, y)
-    cores, lasting = workers(made.devices), made.lasting_bytes(size)
-
-    def predicted(times):
-        return pipeline_seconds(made.plan, times.forward, times.backward, cores=cores, push=times.push)
+    cores, lasting, known = workers(made.devices), made.lasting_bytes(size), {}
+    if not case.number:
+        known["peak_bytes"] = memory(made.devices, lasting, lambda: made.step(X, y))
+        known["predicted_peak_bytes"] = max(map(sum, zip(lasting, made.peak_bytes(size))))
 
     def step_and_update():
         made.step(X, y)
         made.update(LR, size)
 
-    looks = {} if case.number else dict(
-        predicted_end=predicted(measure_stages(made, X, y)),
-        peak_bytes=memory(made.devices, lasting, lambda: made.step(X, y)),
-        predicted_peak_bytes=max(map(sum, zip(lasting, made.peak_bytes(size)))),
-        spans=recorded_spans(made, X, y),
-    )  # fmt: skip
-
     def one_round():
         times = measure_stages(made, X, y)
-        expected = predicted(times) + timed(lambda: made.update(0.0, size))
+        expected = pipeline_seconds(made.plan, times.forward, times.backward, cores=cores, push=times.push)
+        expected += timed(lambda: made.update(0.0, size))
         made.step(X, y)
         seconds = statistics.median(timed(step_and_update) for _ in range(STEPS))
-        known = dict(looks, workers=cores, stage_seconds=vars(times))
-        return seconds, dict(known, predicted_over_measured=expected / seconds)
+        return seconds, dict(known, workers=cores, predicted_over_measured=expected / seconds)
 
-    return Work(one_round, made.devices)
-
-
-def recorded_spans(made, X, y):
-    """When each task of a step ran, in the quickest of three recorded steps: stage, task, start and end in seconds.
-    Empty where MXNet's profiler can't follow the devices. Waits."""
-    steps = []
-    for _ in range(RECORDED if can_record(made.devices) else 0):
-        with record(made.devices) as recording:
-            made.step(X, y)
-        steps.append(spans(recording.timeline, made))
-    return min(steps, key=lambda step: max(stop for *_, stop in step), default=[])
-
-
-def spans(timeline, made):
-    """The tasks in a recording. On each device they follow the plan's order, and each ends when its stage's token is
-    passed on."""
-    found = []
-    for stage, device in enumerate(made.devices):
-        tasks, work = iter(made.plan.tasks[stage]), []
-        for event in timeline.lanes[str(device)]:
-            if event.name == "ImperativeBulk":
-                work.append(event)
-            elif event.name == "size_array" and work:
-                found.append((stage, str(next(tasks)), work[0].start, work[-1].end))
-                work = []
-    began = min(start for _, _, start, _ in found)
-    return [(stage, task, start - began, stop - began) for stage, task, start, stop in found]
+    return Work(one_round, made.devices, record=lambda: made.step(X, y))
 
 
 def _split(case, s):
@@ -145,7 +108,8 @@ def tell(t, s):
     t.column("peak_bytes", "MB", ".1f", 1e-6, about=f"{about} of the first process")
     t.column("predicted_peak_bytes", "MB pred.", ".1f", 1e-6, about="that, calculated from the shapes")
     for row in t:
-        row.bubble, row.idle = bubble(row.stages, row.micro_batches), tell_idle(row.spans, row.stages)
+        row.bubble = bubble(row.stages, row.micro_batches)
+        row.idle = 1 - statistics.mean(row.busy.values()) if row.get("busy") else None
         row.of_one_device = row.seconds / t.one(stages=1).seconds
     counts, stages = sorted(s.micro_batches), several(s)[0]
     fewest, most = counts[0], SOME if SOME in counts else counts[-1]
@@ -171,55 +135,6 @@ def tell(t, s):
             f"1F1B keeps fewer activations: with {plural(counts[-1], 'micro-batch')} it needs {one_forward / 1e6:.1f} "
             f"MB on the fullest device, and GPipe {gpipe / 1e6:.1f} MB."
         )
-    shown = t.find(stages=stages, micro_batches=most)
-    shown += t.find(stages=stages, micro_batches=fewest)[:1] if most != fewest else []
-    t.draw(lambda figure: _draw(figure, shown))
-
-
-def tell_idle(spans, stages):
-    """The share of all devices' time, from the first task's start to the last one's end, in which no task ran; None
-    without tasks.
-
-    >>> tell_idle([(0, "F0", 0.0, 1.0), (1, "F0", 1.0, 3.0), (0, "B0", 3.0, 4.0)], stages=2)
-    0.5
-    """
-    if not spans:
-        return None
-    starts, stops = ([float(span[place]) for span in spans] for place in (2, 3))
-    return 1 - (sum(stops) - sum(starts)) / (stages * (max(stops) - min(starts)))
-
-
-def _draw(figure, rows):
-    """When each task of a step ran, on each stage, or was planned where nothing could be recorded. A box is a task,
-    with its name if there is room. A dashed line marks the predicted end of the last task."""
-    from matplotlib.patches import Patch
-
-    figure.set_size_inches(style.WIDTH, len(rows) * (1.05 + 0.4 * rows[0].stages) + 0.35)
-    parts = figure.subplots(len(rows), 1, squeeze=False, sharex=True)[:, 0]
-    spans = [row.spans or _tell_planned(row) for row in rows]
-    end = 1e3 * max(stop for tasks in spans for *_, stop in tasks)
-    for axes, row, tasks in zip(parts, rows, spans):
-        for stage, name, start, stop in tasks:
-            left, width, forward = 1e3 * start, 1e3 * (stop - start), name.startswith("F")
-            colour, ink = (style.COLOURS[0], "white") if forward else (style.COLOURS[1], style.INK)
-            axes.barh(stage, width, left=left, height=0.8, color=colour, edgecolor="white", linewidth=0.8)
-            text = next((text for text in (name, name[1:]) if width > (0.006 + 0.017 * len(text)) * end), "")
-            axes.annotate(text, (left + width / 2, stage), ha="center", va="center", color=ink, fontsize=9.5)
-        expected = 1e3 * row.predicted_end.median
-        axes.axvline(expected, color=style.INK, linestyle="--", zorder=0.9, label="predicted end")
-        schedule = {"gpipe": "GPipe", "1f1b": "1F1B"}[row.schedule]
-        how = "measured" if row.spans else "as planned"
-        axes.set_title(f"{schedule}, {plural(row.micro_batches, 'micro-batch')}, {how}")
-        axes.set(xlabel="ms", ylim=(row.stages - 0.4, -0.6))
-        axes.set_yticks(range(row.stages), [f"stage {stage}" for stage in range(row.stages)])
-        axes.tick_params(labelbottom=True)
-        axes.grid(axis="y", visible=False)
-    passes = [Patch(color=colour, label=label) for colour, label in zip(style.COLOURS, ("F: forward", "B: backward"))]
-    figure.legend(handles=[*passes, axes.lines[0]], loc="outside lower center", ncols=3)
-
-
-def _tell_planned(row):
-    times, plan = row.stage_seconds, pipeline(row.schedule, row.stages, row.micro_batches)
-    cores = int(row.workers.median)
-    planned = pipeline_spans(plan, times["forward"], times["backward"], cores=cores, push=times["push"])
-    return [(stage, str(task), *span) for (stage, task), span in planned.items()]
+    t.bars(
+        unit="ms", scale=1e3, title="Time of a step", colour="schedule", rows=[*t.find(stages=stages), *t.references]
+    )

@@ -32,7 +32,6 @@ STRATEGIES: Mapping[str, Callable[..., Any]] = {
     SERIAL: Data, "data": Data, "pipeline": Pipeline, "layerwise": Layerwise, "tile": Tile,
     **{name: partial(Combined, split=split, groups=GROUPS) for name, split in zip(COMBINED, (Pipeline, Layerwise))},
 }  # fmt: skip
-"""In the order of their colours."""
 COMPARED = "losses, scores, each gradient and, after three steps, each parameter"
 QUICK = dict(devices=[2], timeout=120.0)
 FULL = dict(devices=[2, 4], timeout=1200.0)

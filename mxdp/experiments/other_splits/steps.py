@@ -1,25 +1,22 @@
-"""Steps of a network that is split: timed, predicted, told of and drawn.
+"""Steps of a network that is split: timed, predicted and told of.
 
 The prediction takes the time of each layer, measured alone on one device, and divides it as the strategy does: the
-largest part counts, and a layer that is not divided counts whole. Two splits at once divide it twice. It adds the bytes
-moved over the measured link (each device sends its share at the same time as the others), and the SGD step of all
-parameters that a device has. A pipeline's plan is simulated. For the other strategies, waiting between devices is left
-out.
+largest part counts, and a layer that is not divided counts whole. It adds the bytes moved over the measured link (each
+device sends its share at the same time as the others), and the SGD step of all parameters that a device has. A
+pipeline's plan is simulated. For the others, waiting between devices is left out. Two splits at once aren't predicted.
 """
 
 from __future__ import annotations
 
-import itertools
 from functools import lru_cache
-from typing import Any, Mapping, Sequence, Tuple
+from typing import Any, Sequence, Tuple
 
 from mxdp import process
 from mxdp.backend import Device, npx
 from mxdp.experiments.devices import timed
 from mxdp.experiments.lab import Work
 from mxdp.experiments.links import measured_link
-from mxdp.experiments.other_splits.split import COMBINED, LR, SERIAL, STRATEGIES, SplitNet, memory
-from mxdp.experiments.show import style
+from mxdp.experiments.other_splits.split import COMBINED, LR, SERIAL, SplitNet, memory
 from mxdp.layers import Net, Shape, init, outputs
 from mxdp.parallel.layer_costs import LayerCost, measure_layers
 from mxdp.parallel.traffic import flat
@@ -30,17 +27,10 @@ from mxdp.plans.partition import pieces
 from mxdp.scratch import get_params, sgd
 
 LINK_BYTES = 1 << 23
-PANELS = (
-    ("ms a step", "seconds", "predicted_seconds", 1e3),
-    ("MB moved", "bytes_moved", "", 1e-6),
-    ("MB a device", "peak_bytes", "predicted_peak_bytes", 1e-6),
-)
-"""Of the picture: a heading, a number, its prediction, and what both are multiplied by."""
 
 
 def set_up_steps(split: SplitNet, samples: int, steps: int, **more: Any) -> Work:
-    """A round is ``steps`` steps with ``samples`` samples each; its seconds are those of one step. Just before, it
-    measures what the prediction needs. The row gets ``more``.
+    """A round is ``steps`` steps with ``samples`` samples each, and its seconds those of one. The row gets ``more``.
 
     The memory of a device is what stays between steps, and the most that is in use at a time in a step and its update,
     which makes a number for each parameter.
@@ -61,24 +51,17 @@ def set_up_steps(split: SplitNet, samples: int, steps: int, **more: Any) -> Work
         "predicted_peak_bytes": max(map(sum, zip(lasting, work))),
         **more,
     }
-    rounds = itertools.count()
-
-    def one_round() -> Tuple[float, Mapping[str, Any]]:
-        number = next(rounds)
-        layers, update = measured_work(split.net, split.shape, split.devices[0], samples, split.seed, number)
-        link = _link(tuple(split.devices[:2]), split.seed, number)
-        predicted = predict_step(split, made, samples, layers, update, link.beta)
-        return timed(lambda: run(steps)) / steps, {**numbers, "predicted_seconds": predicted}
-
-    return Work(one_round, split.devices)
+    if split.strategy not in COMBINED:
+        layers, update = measured_work(split.net, split.shape, split.devices[0], samples, split.seed)
+        beta = _link(tuple(split.devices[:2]), split.seed).beta
+        numbers["predicted_seconds"] = predict_step(split, made, samples, layers, update, beta)
+    return Work(lambda: (timed(lambda: run(steps)) / steps, numbers), split.devices)
 
 
 @lru_cache(maxsize=None)
-def measured_work(
-    net: Net, shape: Shape, device: Device, samples: int, seed: int, number: int
-) -> Tuple[Sequence[LayerCost], float]:
-    """Each layer's times, and the SGD step of all parameters: measured once in round ``number`` for all cases of a
-    process, as is the link. Waits."""
+def measured_work(net: Net, shape: Shape, device: Device, samples: int, seed: int) -> Tuple[Sequence[LayerCost], float]:
+    """Each layer's times, and the SGD step of all parameters: measured once for all cases of a process, as is
+    the link. Waits."""
     params = init(net, shape, seed)
     copies = flat([get_params(layer, device) for layer in params])
     update = min(timed(lambda: sgd(copies, LR, samples)) for _ in range(3))
@@ -86,7 +69,7 @@ def measured_work(
 
 
 @lru_cache(maxsize=None)
-def _link(devices: Tuple[Device, ...], seed: int, number: int) -> Link:
+def _link(devices: Tuple[Device, ...], seed: int) -> Link:
     return measured_link(devices[0], devices[1], LINK_BYTES, seed) if len(devices) > 1 else Link(0.0, 0.0)
 
 
@@ -98,23 +81,20 @@ def predict_step(
     n, cores = len(split.devices), cores or process.cores()
     crowd = n / min(n, cores)
     sent = float(made.bytes_moved(samples) / n * beta)
-    groups = made.groups if split.strategy in COMBINED else [made]
-    one, shard = groups[0], -(-samples // len(groups)) / samples
-    work = [layer.seconds * shard for layer in layers]
-    if split.strategy.endswith("pipeline"):
+    work = [layer.seconds for layer in layers]
+    if split.strategy == "pipeline":
         there, back = (
             [
-                sum(getattr(layer, way) for layer in layers[start:stop]) * shard / one.plan.micro_batches
-                for start, stop in pieces(len(work), one.cuts)
+                sum(getattr(layer, way) for layer in layers[start:stop]) / made.plan.micro_batches
+                for start, stop in pieces(len(work), made.cuts)
             ]
             for way in ("forward", "backward")
         )
-        update *= float(max(one.param_bytes()) / sum(one.param_bytes()))
-        share, turns = max(1, cores // len(groups)), max(1.0, len(groups) / cores)  # groups share the cores
-        return turns * (pipeline_seconds(one.plan, there, back, cores=share) + update) + sent
-    if split.strategy.endswith("layerwise"):
-        whole = sum(seconds for seconds, cut in zip(work, one.cuts) if cut == WHOLE)
-        return crowd * ((sum(work) - whole + update) * len(groups) / n + whole) + sent
+        update *= float(max(made.param_bytes()) / sum(made.param_bytes()))
+        return pipeline_seconds(made.plan, there, back, cores=cores) + update + sent
+    if split.strategy == "layerwise":
+        whole = sum(seconds for seconds, cut in zip(work, made.cuts) if cut == WHOLE)
+        return crowd * ((sum(work) - whole + update) / n + whole) + sent
     if split.strategy == "tile":
         count, (rows, columns) = len(made.exchanges), made.grid
         shares = [-(-h // rows) * -(-w // columns) / (h * w) for _, h, w in outputs(split.net, split.shape)[:count]]
@@ -134,35 +114,3 @@ def tell_steps(t, *alike):
     t.column("bytes_moved", "moved MB", scale=1e-6, about="what a step sends between devices, by the shapes")
     t.column("peak_bytes", "MB", scale=1e-6, about="the memory of the device that needs most, as MXNet counts it")
     t.column("predicted_peak_bytes", "MB pred.", scale=1e-6, about="that, calculated from the shapes")
-
-
-def draw_steps(figure, networks):
-    """A block for each network, ``(title, rows)``, with a panel for each of :data:`PANELS` and a bar for each row,
-    which is called what stands behind the last comma of its label. A triangle under a bar is the prediction; times have
-    whiskers from the shortest to the longest."""
-    heights = [0.34 * len(rows) + 1.0 for _, rows in networks]  # inches
-    figure.set_size_inches(style.WIDTH, sum(heights) + 0.35)
-    grid = figure.subplots(len(networks), len(PANELS), squeeze=False, gridspec_kw={"height_ratios": heights})
-    colours = dict(zip(STRATEGIES, style.COLOURS))
-    for (title, rows), panels in zip(networks, grid):
-        for axes, (heading, name, predicted, scale) in zip(panels, PANELS):
-            for y, row in enumerate(rows):
-                values = [value * scale for value in row.get(name).units] if row.get(name) else []
-                value = row.get(name).median * scale if values else 0.0
-                axes.barh(y, value, height=0.5, color=colours[row.strategy])
-                ends = [min(values), max(values)] if name == "seconds" else [value]
-                axes.plot(ends, [y] * len(ends), color=style.INK, linewidth=1.2, marker="|", markersize=7)
-                text = style.number(value) if values else "?"
-                axes.annotate(text, (ends[-1], y), (5, 0), textcoords="offset points", va="center", weight="bold")
-                if predicted:
-                    expected, label = row.get(predicted).median * scale, "" if y else "predicted"
-                    axes.plot(expected, y + 0.38, "^", color=style.INK, markersize=5, label=label)
-            axes.set(title=heading, xlim=(0, 1.6 * axes.get_xlim()[1]), ylim=(len(rows) - 0.4, -0.6), xticks=[])
-            axes.set_yticks(range(len(rows)), [])
-            axes.tick_params(axis="y", length=0)
-            axes.grid(visible=False)
-            axes.spines["bottom"].set_visible(False)
-        labels = [row.label.split(", ")[-1] for row in rows]
-        panels[0].set_yticklabels([label.replace(" x", "\nx") if label.count(" ") > 2 else label for label in labels])
-        panels[0].set_title(f"{title}, batch {rows[0].batch:,}\n{PANELS[0][0]}")
-    figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center")

@@ -13,7 +13,7 @@ from mxdp.experiments.devices import SEVERAL, devices_of, several
 from mxdp.experiments.lab import Case, contenders, fastest
 from mxdp.experiments.other_splits import split
 from mxdp.experiments.other_splits.split import NETS, SERIAL, SplitNet, network, numbers_of
-from mxdp.experiments.other_splits.steps import draw_steps, set_up_steps, tell_steps
+from mxdp.experiments.other_splits.steps import set_up_steps, tell_steps
 from mxdp.experiments.show.style import number
 
 SOURCE = "Dive into Deep Learning, 'Training on Multiple GPUs', the figure of the ways to split"
@@ -47,13 +47,15 @@ def cases(s):
 
 
 def expect(s, cores):
-    said = []
+    sentences = []
     for net, title in NETS.items():
         samples, (params, sums) = _batch(net, s), numbers_of(net, s.units)
         data, layers = 8e-6 * params, 8e-6 * sums * samples
         less = "data parallelism" if data < layers else "layerwise partitioning"
-        said.append(f"{title}, batch {samples}: {less} sends less ({number(data)} and {number(layers)} MB).")
-    return f"On two devices, {' '.join(said)} The work is divided by at most {plural(cores, 'core')}, in every way."
+        sentences.append(f"{title}, batch {samples}: {less} sends less ({number(data)} and {number(layers)} MB).")
+    return (
+        f"On two devices, {' '.join(sentences)} The work is divided by at most {plural(cores, 'core')}, in every way."
+    )
 
 
 def oracle(case, s):
@@ -83,10 +85,10 @@ def tell(t, s):
         "of the batch. Layers that are cut also divide the parameters, for a network that does not fit on one device; "
         "tiles divide a single picture."
     )
-    t.draw(lambda figure: draw_steps(figure, [(title, t.find(net=net)) for net, title in NETS.items()]))
-    said = []
+    answers = []
     for net, title in NETS.items():
         rows = t.find(net=net)
+        t.bars(unit="ms", scale=1e3, title=f"{title}: time of a step", colour="strategy", rows=rows)
         chosen, best = fastest(rows, "predicted_seconds"), fastest(rows)
         for row in rows:
             row.of_chosen = chosen.seconds / row.seconds
@@ -101,8 +103,8 @@ def tell(t, s):
         close = [best, *(row for row in contenders(rows) if row is not best)]
         name, *others = (f"{WAYS[row.strategy]} on {plural(row.devices, 'device')}" for row in close)
         speed = f", at {rows[0].seconds / best.seconds:.2f} times one device's speed" if best is not rows[0] else ""
-        said.append(name + speed)
+        answers.append(name + speed)
         if others:
             t.explain(f"{title}: {either(others)} may be as fast.")
-    lenet, wide = said
+    lenet, wide = answers
     t.answer(f"For LeNet, the fastest way was {lenet}; for the wide net it was {wide}.")

@@ -53,12 +53,9 @@ def cases(s):
 
 
 def expect(s, cores):
-    grids = [squarest(n) for n in several(s)]
-    sent = ", ".join(f"{2 * (r + c - 2) / s.size:.1%} of them in {r} x {c} tiles" for r, c in grids)
     return (
-        "With halos there is no error; without, errors reach two pixels from the seams. A layer of 3 x 3 windows on "
-        f"{s.size} x {s.size} pixels sends {sent}. The work of the layers before the dense one is divided by at most "
-        f"{plural(cores, 'core')}."
+        "With halos there is no error; without, errors reach two pixels from the seams. The work of the layers before "
+        f"the dense one is divided by at most {plural(cores, 'core')}."
     )
 
 
@@ -77,7 +74,7 @@ def set_up(case, s):
     net = _split(case, s, s.size)
     error, inside = seams(net.devices, case.grid, case.halo, s.seed)
     worst = {"worst_error": float(error.max()), "worst_error_inside": float(error[inside].max())}
-    return set_up_steps(net, s.pictures, s.steps, **worst, error_map=error.tolist())
+    return set_up_steps(net, s.pictures, s.steps, **worst)
 
 
 def seams(devices, grid, halo, seed):
@@ -119,7 +116,7 @@ def tell(t, s):
         "halos see zeros where halos would be: they show the error, and are not meant to be fast. For a batch of many "
         "pictures, data parallelism sends less."
     )
-    t.draw(lambda figure: _draw(figure, t.rows))
+    t.bars(unit="ms", scale=1e3, title="Time of a step", colour="halo")
     with_halos = "With halos, tiled pictures are right at the seams: no pixel differs."
     without = "Without halos, pixels at the seams are wrong: the largest error is at least 1 (numbers are whole)."
     inside = "Without halos, no pixel is wrong that is more than two pixels from the seams."
@@ -140,25 +137,3 @@ def tell(t, s):
     halos = last.bytes_moved - bare.bytes_moved
     moved, halos = (style.number(number.median / 1e6) for number in (last.bytes_moved, halos))
     t.explain(f"Of the {moved} MB that {last.label} move in a step, {halos} MB are halos.")
-
-
-def _draw(figure, rows):
-    """The error of each pixel, from white (none) to red, first without halos; below it the times."""
-    maps = [row for row in reversed(rows) if row.grid == rows[-1].grid]
-    heights = [3.1, len(rows) * style.BAR_HEIGHT + 0.9]  # inches
-    grid = figure.add_gridspec(2, len(maps), height_ratios=heights)
-    worst, above = max(row.worst_error.median for row in maps) or 1.0, []
-    for column, row in enumerate(maps):
-        axes, errors = figure.add_subplot(grid[0, column]), row.error_map
-        image = axes.imshow(errors, cmap="Reds", vmin=0, vmax=worst)
-        axes.set(title=f"{row.label}:\nlargest error {row.worst_error.median:g}", xticks=[], yticks=[])
-        axes.grid(visible=False)
-        axes.spines[:].set_visible(True)
-        for line, length, parts in zip((axes.axhline, axes.axvline), (len(errors), len(errors[0])), row.grid):
-            for seam in cuts(length, parts):
-                line(seam - 0.5, color=style.GREY, linestyle="--", linewidth=1)
-        above.append(axes)
-    figure.colorbar(image, ax=above, label="error (dashed: the seams)", location="bottom", shrink=0.7)
-    colours = [style.GREY if row.strategy == SERIAL else style.COLOURS[0 if row.halo else 1] for row in rows]
-    style.row_bars(figure, rows, "ms a step", colours, 1e3, figure.add_subplot(grid[1, :]))
-    figure.set_figheight(sum(heights))
