@@ -1,8 +1,8 @@
 """The guard of one rank, which ``mpiexec`` starts in its place: ``python guard.py COMMAND...``.
 
 It gives the launcher its password, then runs the command and sends a JSON object a line: what the command prints, a
-heartbeat, its exit status. It ends the command and all its processes when the launcher ends, or is silent for too long. It imports nothing of mxdp,
-so that it starts fast.
+heartbeat, its exit status. It ends the command and all its processes when the launcher ends, or is silent for too long.
+It imports nothing of mxdp, so that it starts fast.
 """
 
 from __future__ import annotations

@@ -7,11 +7,8 @@
     cpu(1)   dense relu dense loss            F0 F1 F2 F3 B3 B2 B1 B0
 
 The schedule is data (:mod:`mxdp.plans.pipeline`). :class:`Pipeline` pushes its tasks, and MXNet's engine runs
-independent tasks at the same time. One micro-batch means plain model parallelism: one device works while the others
-wait.
-
-Each parameter is on one device only, so no gradients are summed between devices. The devices send the activations at
-the cuts, and the gradients of these activations.
+independent tasks at the same time. With one micro-batch one device works at a time: plain model parallelism. The
+devices send the activations at the cuts and their gradients; no parameter is on two devices.
 """
 
 from __future__ import annotations
@@ -35,13 +32,12 @@ class Pipeline(Strategy):
 
     A batch is cut into ``micro_batches`` of nearly equal size, the longer ones first. ``schedule`` is ``"gpipe"`` or
     ``"1f1b"``. Gradients are summed over all micro-batches, so a step equals the serial run's, with one exception:
-    **batch normalisation takes the statistics of each micro-batch**, as in GPipe. The serial run to compare with then
-    passes the same micro-batches one after the other and sums the gradients.
+    **batch normalisation takes the statistics of each micro-batch**, as in GPipe.
 
     Args:
         cuts: the numbers of the layers with which stages 1, 2 ... begin. None: the cuts that make the slowest stage as
-            fast as possible. To find them, layers are measured here with batches of ``batch_size``, which waits (see
-            :func:`mxdp.parallel.layer_costs.find_cuts`).
+            fast as possible, by measuring layers here with batches of ``batch_size``, which waits
+            (:func:`mxdp.parallel.layer_costs.find_cuts`).
         limit: with ``cuts=None``, the most bytes for a stage, :meth:`lasting_bytes` and :meth:`peak_bytes` together.
 
     Raises:
@@ -73,8 +69,8 @@ class Pipeline(Strategy):
             raise ValueError(f"{len(devices)} devices need {len(devices) - 1} cuts, not {tuple(cuts)}")
         self.cuts, self.least, self.of = tuple(cuts), micro_batches, "micro-batches"
         self.stages = [
-            Stage(net[start:stop], params[start:stop], device, start == 0, own)
-            for (start, stop), device, own in zip(pieces(len(net), self.cuts), self.devices, self.plan.tasks)
+            Stage(net[start:stop], params[start:stop], device, start == 0, tasks)
+            for (start, stop), device, tasks in zip(pieces(len(net), self.cuts), self.devices, self.plan.tasks)
         ]
         self.held = [stage.flat for stage in self.stages]
 
@@ -100,10 +96,8 @@ class Pipeline(Strategy):
                     losses.append(sent)
                 self._note(stage, sent, traffic.FORWARD)
             else:
-                head = heads.pop((place, number), None)
-                back = heads[place - 1, number] = stage.backward(
-                    number, head, self.devices[place - 1] if place else None
-                )
+                head, before = heads.pop((place, number), None), self.devices[place - 1] if place else None
+                back = heads[place - 1, number] = stage.backward(number, head, before)
                 self._note(stage, back, traffic.BACKWARD)
         return traffic.joined(losses)
 

@@ -29,8 +29,7 @@ from mxdp.scratch import cross_entropy, get_params
 
 
 class Kept(NamedTuple):
-    """A micro-batch's input and output (or loss), kept until its backward pass. MXNet itself keeps what the backward
-    pass needs between them."""
+    """A micro-batch's input and output (or loss), kept until its backward pass."""
 
     x: NDArray
     out: NDArray
@@ -48,8 +47,8 @@ class Stage:
         self.layers, self.device, self.first = layers, device, first
         back = [task.micro_batch for task in tasks if task.kind == BACKWARD]
         self._opening = back[0]
-        self.params = [get_params(own, device) for own in params]
-        self.flat = [param for own in self.params for param in own]
+        self.params = [get_params(layer, device) for layer in params]
+        self.flat = [param for layer in self.params for param in layer]
         # The first backward pass writes the sums. The others write the addends, which are then added.
         self._addends = [np.empty(param.shape, dtype=param.dtype, ctx=device) for param in self.flat if len(back) > 1]
         self.sum_in_gradients()
@@ -60,7 +59,7 @@ class Stage:
 
     @property
     def learns(self) -> bool:
-        """Does a parameter, or the input from the stage before, have a gradient here?"""
+        """Whether a parameter, or the input from the stage before, has a gradient here."""
         return not self.first or bool(self.flat)
 
     def sum_in_gradients(self) -> None:
@@ -74,10 +73,8 @@ class Stage:
         self._buffers = {length: buffer for length, buffer in self._buffers.items() if length in lengths}
 
     def forward(self, number: int, x: NDArray, target: Device, y: Optional[NDArray] = None) -> NDArray:
-        """Push the forward pass of micro-batch ``number``; returns its output, copied to ``target``.
-
-        The last stage is given labels ``y``, and its output is the losses.
-        """
+        """Push the forward pass of micro-batch ``number``; returns its output, copied to ``target``. With labels ``y``,
+        on the last stage, the output is the losses."""
         if not self.first:
             autograd.mark_variables([x], [self._buffer(x)])
         # A recording writes its gradients where they are marked at the time of the recording.
@@ -102,9 +99,7 @@ class Stage:
 
     def backward(self, number: int, head: Optional[NDArray], target: Optional[Device]) -> Optional[NDArray]:
         """Push the backward pass of micro-batch ``number``, from the gradient ``head`` of its output (None: the loss).
-
-        Returns the gradient of its input, copied to ``target``; None on the first stage.
-        """
+        Returns the gradient of its input, copied to ``target``; None on the first stage."""
         x, out = self.kept.pop(number)
         if not self.learns:
             return None
@@ -120,19 +115,16 @@ class Stage:
         return self._send(x.grad, target)
 
     def _buffer(self, x: NDArray) -> NDArray:
-        """The buffer for the gradient of ``x``: one for all micro-batches of that length.
-
-        It can be reused because the token follows the message that sends its content. A new ``np.empty`` each time
-        would take its memory when it is called, long before the task runs.
-        """
+        """The buffer for the gradient of ``x``: one for all micro-batches of that length, since the token follows the
+        message that sends its content. A new ``np.empty`` would take its memory now, long before the task runs."""
         if len(x) not in self._buffers:
             self._buffers[len(x)] = np.empty(x.shape, dtype=x.dtype, ctx=self.device)
         return self._buffers[len(x)]
 
     def _run(self, x: NDArray, outs: List[NDArray]) -> None:
         """All layers. ``outs`` keeps their outputs until the bulk ends: freeing an array would end the bulk early."""
-        for layer, own in zip(self.layers, self.params):
-            x = apply(layer, x, own)
+        for layer, params in zip(self.layers, self.params):
+            x = apply(layer, x, params)
             outs.append(x)
 
     def _send(self, x: NDArray, target: Device) -> NDArray:

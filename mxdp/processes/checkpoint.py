@@ -1,16 +1,15 @@
 """Checkpoints: the state of a training in a file, written while the training goes on, and read to continue it.
 
 A file is NumPy's ``.npz``, which ``numpy.load`` reads without pickle: the arrays, and a text ``facts`` (JSON). The
-comment at the zip's end is the SHA-256 of all before it, so that a damaged file is known. It is written under another
-name, flushed to the disk and then renamed, so a folder holds whole files only::
+zip's comment is the SHA-256 of all before it. A file is written under another name, flushed to the disk and then
+renamed::
 
     checkpoint-000007.npz   checkpoint-000008.npz   checkpoint-000009.npz   checkpoint-000010.npz.HOST-4711.part
     the last three are kept                                                 process 4711 is writing it
 
-The arrays are copied on their device, by operators that the engine puts between two steps. A thread waits for the
-copies and writes them piece by piece; the training doesn't wait. Only rank 0 reads and writes, so only it needs the
-folder. A process that trains holds a lock on ``checkpoint.lock``, which the system takes back when the process ends,
-however it ends. Readers need no lock and change nothing.
+The engine copies the arrays on their device between two steps. A thread waits for the copies and writes them; the
+training doesn't wait. Only rank 0 reads and writes. A process that trains holds a lock on ``checkpoint.lock``, which
+the system takes back however the process ends. Readers need no lock and change nothing.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ class CheckpointFolder:
         self._given_up: Optional[str] = None  # the line about the first one that had to go, until it is reported
         self._place = ""  # of the checkpoint that the thread writes
         self._unsaved: Optional[str] = None  # the place of the first that was not written after the newest
-        self._ours = False  # Is the newest checkpoint of this training?
+        self._ours = False  # whether the newest checkpoint is of this training
         self._on_rank_0(lambda: checkpoint_file.make(self.folder))
 
     def _on_rank_0(self, do: Callable[[], Any]) -> Any:
@@ -73,11 +72,11 @@ class CheckpointFolder:
         return self._world.together(do if self._world.rank == 0 else lambda: None)[0]
 
     def lock(self, header: Optional[Facts] = None, arrays: Optional[Mapping[str, Any]] = None) -> None:
-        """Take the right to write, from other processes, until this object is gone. Every rank calls it.
+        """Keep other processes from writing, until this object is gone. Every rank calls it; else the first
+        :meth:`write` takes the lock.
 
-        A training calls it at its start; else the first :meth:`write` takes the lock. What was left half written by
-        processes that are gone is removed. Objects of one process share the lock and write one after the other.
-        ``header`` and ``arrays``: of the first checkpoint, if none was read before.
+        Files that processes left half written are removed. Objects of one process share the lock and write one after
+        the other. ``header`` and ``arrays``: of the first checkpoint, if none was read before.
 
         Raises:
             MxdpError: on every rank, if another process has it, or the newest checkpoint is of another training.
@@ -137,14 +136,14 @@ class CheckpointFolder:
 
         def newest() -> Optional[Tuple[Path, List[str], Facts]]:
             self._join()
-            found = self._newest(lambda arrays, was: check and here == was["training"] and check(arrays, was["facts"]))
-            held.update(found[1] if found else {})
-            return found and (found[0], list(held), found[2])
+            whole = self._newest(lambda arrays, was: check and here == was["training"] and check(arrays, was["facts"]))
+            held.update(whole[1] if whole else {})
+            return whole and (whole[0], list(held), whole[2])
 
-        found = self._on_rank_0(newest)
-        if found is None:
+        there = self._on_rank_0(newest)
+        if there is None:
             return None
-        path, names, was = found
+        path, names, was = there
         # One array at a time: a message needs its memory several times.
         arrays = {name: self._world.gather(held.pop(name, None))[0] for name in names}
         if header is None or here is None:
@@ -218,15 +217,13 @@ class CheckpointFolder:
         return ""
 
     def _claim(self, header: Optional[Facts], arrays: Mapping[str, Any]) -> None:
-        """Take the lock, and see that this training goes on with its own checkpoints, or is the first: it removes old
-        ones."""
+        """Take the lock. The newest checkpoint must be of this training, which will remove old ones."""
         problem = self._take()
         if problem:
             raise MxdpError(problem)
-        newest = None if header is None or self._ours else self._newest()
+        newest = self._newest() if header and not self._ours else None
         if header and newest:
-            there, here = described(newest[2]["training"], newest[1]), described(header["training"], arrays)
-            match(self.folder, there, here)
+            match(self.folder, described(newest[2]["training"], newest[1]), described(header["training"], arrays))
 
     _TO_READ = ""
     """The end of the sentence for the second writer."""
@@ -257,21 +254,19 @@ class CheckpointFolder:
             except UNREADABLE:
                 self._refused.add(files.pop())
         free = shutil.disk_usage(self.folder).free
-        if len(files) < 2 or free + sum(each.stat().st_size for each in files[:-1]) < needed:
+        if len(files) < 2 or free + sum(path.stat().st_size for path in files[:-1]) < needed:
             return False
         files[0].unlink()
         if self._given_up is None:
-            self._given_up = (
-                f"the disk is full: {files[0].name}, the oldest checkpoint, was removed for a new one, so fewer than "
-                f"{self._keep} may be kept"
-            )
+            removed = f"{files[0].name}, the oldest checkpoint, was removed for a new one"
+            self._given_up = f"the disk is full: {removed}, so fewer than {self._keep} may be kept"
         return True
 
     def _files(self) -> List[Path]:
         return checkpoint_file.files(self.folder)
 
     def _not_refused(self) -> List[Path]:
-        return [each for each in self._files() if each not in self._refused]
+        return [path for path in self._files() if path not in self._refused]
 
     def _newest(
         self, check: Callable[[Arrays, Facts], Any] = lambda arrays, was: None

@@ -6,7 +6,7 @@ from functools import reduce
 from operator import concat
 
 import pytest
-from piped import pipe, prepared
+from nets import pipe, prepared
 
 from mxdp.backend import mx, np, npx
 from mxdp.engine import Gate
