@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import faulthandler
-import mmap
 import os
 import queue
 import signal
@@ -154,11 +153,3 @@ def test_the_users_handler_of_the_signal_that_asks_where_a_rank_stands_stays(mon
         faulthandler.unregister(signal.SIGUSR2)
         signal.signal(signal.SIGUSR2, before)
     assert heard == [1]
-
-
-def test_the_launchers_file_is_mapped_whole(monkeypatch):
-    with tempfile.TemporaryFile() as file:
-        file.truncate(16)
-        monkeypatch.setenv(STEPS, str(file.fileno()))
-        leave.launchers_file()[1] = LEFT
-        assert mmap.mmap(file.fileno(), 16)[8] == LEFT

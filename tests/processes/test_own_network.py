@@ -12,7 +12,6 @@ import pytest
 from mxdp.backend import devices, np, npx
 from mxdp.collectives import GradientSync
 from mxdp.datasets import load, minibatches
-from mxdp.errors import MxdpError
 from mxdp.processes import World
 from mxdp.scratch import evaluate, get_params, train_batch
 from mxdp.training import train
@@ -133,30 +132,3 @@ def test_what_would_make_it_unequal_is_noticed(broken, monkeypatch):
         histories = [fast(2)]
     with pytest.raises(AssertionError):
         check(histories, 2)
-
-
-def wider(X, params):
-    return mlp(X, params)
-
-
-@pytest.mark.parametrize(
-    ("other", "said"),
-    [
-        (
-            dict(params=[*initial()[:1], np.zeros(16), np.zeros((16, 10)), np.zeros(10)], net=wider),
-            "net is mlp there and",
-        ),
-        (dict(loss=lambda y_hat, y: squared(y_hat, y)), "loss is squared there and <lambda> here"),
-        (
-            dict(params=[np.zeros((784, 9)), np.zeros(9), np.zeros((9, 10)), np.zeros(10)]),
-            r"parameters is \(784, 16\), .* there and \(784, 9\), .* here; use another folder, or train as before",
-        ),
-    ],
-)
-def test_checkpoints_of_another_network_are_refused(other, said, tmp_path):
-    with pytest.raises(Stopped):
-        fast(1, tmp_path, world=Stopping())
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(MxdpError, match=f"holds another training: {said}"):
-        fast(1, tmp_path, **other)
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

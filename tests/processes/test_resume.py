@@ -13,11 +13,12 @@ import pytest
 from kept import names, numbered
 
 from mxdp import process
+from mxdp.backend import np
 from mxdp.collectives import GradientSync
 from mxdp.datasets import load
 from mxdp.errors import MxdpError
 from mxdp.processes import CheckpointFolder, checkpoint_file
-from mxdp.scratch import in_sync
+from mxdp.scratch import cross_entropy, in_sync, init_lenet, lenet
 from mxdp.training import TrainStep, epochs, train
 
 SMALL = load("synthetic").take(100, 50)
@@ -168,6 +169,12 @@ def test_other_replicas_continue_and_are_told_what_differs(tmp_path):
         ({"seed": 4}, "seed is 3 there and 4 here"),
         ({"data": load("synthetic", seed=1).take(100, 50)}, "the data set is synthetic of 100 pictures, checksum "),
         ({"data": SMALL.take(90, 50), "lr": 0.1}, r"the data set is .*, lr is 0.5 there and 0.1 here"),
+        ({"loss": lambda y_hat, y: cross_entropy(y_hat, y)}, "loss is cross_entropy there and <lambda> here"),
+        ({"net": lambda X, params: lenet(X, params), "params": init_lenet()}, "net is lenet there and <lambda> here;"),
+        (
+            {"net": lambda X, params: X.reshape(len(X), -1) @ params[0], "params": [np.zeros((784, 10))]},
+            r"net is lenet .*, parameters is \(20, .* there and \(784, 10\) here",
+        ),
     ],
 )
 def test_another_training_is_refused(other, named, tmp_path):
