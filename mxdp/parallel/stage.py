@@ -19,13 +19,18 @@ convolutions and dense layers would then ask for temporary space, of which MXNet
 
 from __future__ import annotations
 
-from typing import Dict, List, NamedTuple, Optional, Sequence
+import gc
+from contextlib import contextmanager
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence
 
 from mxdp.backend import Device, NDArray, autograd, mx, np
-from mxdp.engine import ALL, prepare, prepare_sum
+from mxdp.engine import prepare, prepare_sum
 from mxdp.layers import LayerParams, Net, apply
 from mxdp.plans.pipeline import BACKWARD, Task
 from mxdp.scratch import cross_entropy, get_params
+
+BULK = 1 << 12
+"""More operators than a stage has. MXNet reserves 30 bytes for each in every bulk."""
 
 
 class Kept(NamedTuple):
@@ -80,7 +85,7 @@ class Stage:
         # A recording writes its gradients where they are marked at the time of the recording.
         autograd.mark_variables(self.flat, self._sums if number == self._opening else self._addends)
         outs: List[NDArray] = []
-        with mx.engine.bulk(ALL):
+        with _one_bulk():
             self._take_token()
             with autograd.record():
                 self._run(x, outs)
@@ -92,7 +97,7 @@ class Stage:
     def infer(self, x: NDArray, target: Device) -> NDArray:
         """Push a forward pass that keeps nothing; returns its output, copied to ``target``."""
         outs: List[NDArray] = []
-        with mx.engine.bulk(ALL):
+        with _one_bulk():
             self._take_token()
             self._run(x, outs)
         return self._send(outs[-1], target)
@@ -103,7 +108,7 @@ class Stage:
         x, out = self.kept.pop(number)
         if not self.learns:
             return None
-        with mx.engine.bulk(ALL):
+        with _one_bulk():
             self._take_token()
             out.backward(head)
             for add in self._add if number != self._opening else ():
@@ -134,3 +139,16 @@ class Stage:
 
     def _pass_token(self, x: NDArray) -> None:
         mx.nd.size_array(x.as_nd_ndarray(), out=self._token.as_nd_ndarray())
+
+
+@contextmanager
+def _one_bulk() -> Iterator[None]:
+    """All operators inside become one bulk. Freeing an array would end it early, so Python's collector has to wait."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        with mx.engine.bulk(BULK):
+            yield
+    finally:
+        if enabled:
+            gc.enable()
