@@ -1,8 +1,9 @@
-"""What the launcher knows of a rank, why a job failed, and how lines are shown."""
+"""What the launcher knows of a rank, why a job failed, how lines are shown, and what a killed rank may leave."""
 
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import signal
 import socket
@@ -59,6 +60,20 @@ def show(line: str, file: TextIO) -> None:
         with contextlib.suppress(OSError, ValueError), open(os.devnull, "w") as nowhere:
             os.dup2(nowhere.fileno(), file.fileno())  # or Python fails once more when it ends
         raise MxdpError(f"its output can't be written ({error.strerror}); all ranks are ended") from error
+
+
+def forget_shared_memory(began: float) -> None:
+    """Remove MPICH's shared memory that was made after ``began`` and that no process has open: a rank that was killed
+    while MPI started could not."""
+    paths = glob.glob("/dev/shm/mpich_shm_*")
+    held = ""
+    for maps in glob.glob("/proc/[0-9]*/maps") if paths else ():
+        with contextlib.suppress(OSError), open(maps) as file:
+            held += file.read()
+    for path in paths:
+        with contextlib.suppress(OSError):
+            if path not in held and os.stat(path).st_uid == os.getuid() and os.stat(path).st_mtime >= began:
+                os.unlink(path)
 
 
 def ending(exit: int) -> str:

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, Deque, Dict, List, Mapping, Optional, Sequence
 
 from mxdp.errors import MxdpError
 from mxdp.launch.guard import ADDRESS, BEAT, INSIDE, LONGEST, WHERE, die_with_parent
-from mxdp.launch.guarded import LAST_LINES, Guarded, LaunchFailure, ending, named, show
+from mxdp.launch.guarded import LAST_LINES, Guarded, LaunchFailure, ending, forget_shared_memory, named, show
 
 GRACE = 5.0
 """Seconds in which ``mpiexec`` must end by itself, and then by SIGTERM."""
@@ -54,7 +54,7 @@ class Launch:
         logs: Sequence[BinaryIO] = (),
     ) -> None:
         self.size, self.silent, self.hung, self.logs = size, silent, hung, logs
-        self.now, self.turn = 0.0, time.monotonic()
+        self.now, self.turn, self.began = 0.0, time.monotonic(), time.time()
         self.steps, self.progress = 0, 0.0
         self.ranks: Dict[int, Guarded] = {}
         self.connections: List[Guarded] = []
@@ -295,4 +295,5 @@ class Launch:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.mpiexec.communicate(timeout=GRACE)
                 break
+        forget_shared_memory(self.began)
         self.selector.close()

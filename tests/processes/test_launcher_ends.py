@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import time
 from types import SimpleNamespace
 
 import psutil
@@ -28,18 +29,18 @@ def test_what_a_rank_leaves_is_ended_and_not_waited_for(job):
     assert job(LEAVES).run() is None
 
 
-def test_shared_memory_of_a_job_that_is_ended_in_mpis_start_is_given_back(job, tmp_path):
-    """Its name is that of MPICH's. Here is what rank 0 has open when rank 1 fails; ``nothing_left`` looks for it."""
+@pytest.mark.parametrize("killed", [0, 1])
+def test_shared_memory_of_a_job_that_is_ended_in_mpis_start_is_given_back(job, tmp_path, killed):
+    """Its name is like MPICH's. Rank 0 has it open when it or rank 1 is killed; ``nothing_left`` looks for it."""
     code = f"""
-path, ready = "/dev/shm/mpich_shm_{tmp_path.parent.name}_{os.getpid()}", {str(tmp_path / "ready")!r}
+path, ready = "/dev/shm/mpich_shm_{tmp_path.parent.name}_{{os.getpid()}}", {str(tmp_path / "ready")!r}
 if rank == 0:
     import mmap
     file = open(path, "w+b")
     file.truncate(4096)
     shared = mmap.mmap(file.fileno(), 4096)
     open(ready, "w").close()
-    time.sleep(1000)
-while not os.path.exists(ready):
+while rank != {killed} or not os.path.exists(ready):
     time.sleep(0.01)
 os.kill(os.getpid(), 9)
 """
@@ -147,7 +148,7 @@ def test_the_time_in_which_the_launcher_is_held_up_does_not_count(job, monkeypat
     """Its own output is blocked, or it is stopped: for 1000 s in one of its turns. Then a rank is really silent."""
     clock = itertools.count(0, 0.2)
     late = [0.0]
-    monkeypatch.setattr(jobs, "time", SimpleNamespace(monotonic=lambda: next(clock) + late[0]))
+    monkeypatch.setattr(jobs, "time", SimpleNamespace(monotonic=lambda: next(clock) + late[0], time=time.time))
     made = silent_job(job, silent=2, hung=3)
     made.turn, made.steps = -0.2, 15
     monkeypatch.setattr(made.selector, "select", lambda seconds: [])
