@@ -1,7 +1,6 @@
 """What the strategies share: copies from device to device, counted, and batch statistics over all devices.
 
-MXNet records a copy and differentiates it into a copy the other way. So gradients flow back through the copies by
-themselves.
+MXNet differentiates a copy into a copy the other way, so gradients flow back through the copies by themselves.
 """
 
 from __future__ import annotations
@@ -68,9 +67,8 @@ def set_apart(x: NDArray, back: bool) -> NDArray:
     Doesn't wait.
 
     The copy lets the devices work at the same time in the backward pass. There MXNet runs up to 15 operators of a
-    device as one bulk, which starts when all inputs of the bulk are ready. Without the copy, one bulk would span a
-    layer's backward pass, the sum with gradients from other devices, and the layer before: the devices would work
-    alternately. A copy is never part of a bulk, so it ends the bulk.
+    device as one bulk, which starts when all inputs of the bulk are ready. One bulk would span a layer's backward pass,
+    the sum with gradients from other devices, and the layer before. A copy is never part of a bulk, so it ends it.
     """
     return x.copyto(x.ctx) if back and autograd.is_recording() else x
 
@@ -106,7 +104,7 @@ def like(layers: Sequence[Sequence[object]], arrays: Sequence[NDArray]) -> List[
 
 
 def joined(parts: Sequence[NDArray], axis: int = 0) -> NDArray:
-    """Arrays on one device, side by side, in their order."""
+    """Arrays on one device, side by side."""
     return np.concatenate(parts, axis=axis) if len(parts) > 1 else parts[0]
 
 
@@ -156,10 +154,9 @@ def moments_of_all(xs: Sequence[NDArray], traffic: Traffic, back: bool) -> List[
     """Mean and variance of each channel over all samples and pixels of all ``xs``; a copy of both for each device.
 
     ``xs``: parts of one batch, each (samples, channels, height, width) and on a device of its own; sizes may differ.
-    Device i computes its own mean m_i and variance v_i; its share of the numbers is w_i. The first device computes the
-    mean m = sum w_i m_i and the variance sum w_i (v_i + (m_i - m)^2), and sends both to the others. This takes one
-    message there and one back for each device. It subtracts no large sums, as "mean of squares less squared mean"
-    would. With one device these are :func:`mxdp.layers.moments`.
+    Device i sends its mean m_i and variance v_i; its share of the numbers is w_i. The first device computes the mean
+    m = sum w_i m_i and the variance sum w_i (v_i + (m_i - m)^2), and sends both back. It subtracts no large sums, as
+    "mean of squares less squared mean" would. With one device these are :func:`mxdp.layers.moments`.
 
     Source: Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances",
     COMPSTAT 1982.

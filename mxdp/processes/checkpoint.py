@@ -85,11 +85,10 @@ class CheckpointFolder:
         self._ours = self._ours or header is not None
 
     def write(self, header: Facts, arrays: Mapping[str, Union[NDArray, HostArray]], facts: Facts) -> None:
-        """Write a checkpoint in the background. Waits only for the one before, if that is not yet on the disk.
+        """Write a checkpoint in the background. Waits only for the one before. Needs memory for one copy.
 
-        In addition to the arrays it needs the memory of one copy of them. If the disk is full, the oldest checkpoints
-        are given up, never the newest whole one. If that is not enough, or the disk can't be written, the next call or
-        :meth:`wait` reports it; the training goes on.
+        If the disk is full, the oldest checkpoints are removed, never the newest whole one. If that is not enough, or
+        the disk can't be written, the next call or :meth:`wait` reports it; the training goes on.
 
         Raises:
             MxdpError: another process writes checkpoints in this folder, or the newest there is of another training.
@@ -122,14 +121,11 @@ class CheckpointFolder:
     def read(
         self, header: Optional[Facts], check: Optional[Callable[[Arrays, Facts], Any]] = None
     ) -> Optional[Tuple[Arrays, Facts, bool]]:
-        """The newest checkpoint that is whole, on every rank: arrays, facts, and whether it is of as many replicas.
+        """The newest whole checkpoint, on every rank, without a lock: arrays, facts, and whether replicas are as many.
 
-        ``header["training"]`` must be the checkpoint's. With other ``header["replicas"]`` a line says what this means.
-        Without a header nothing is compared. ``check(arrays, facts)`` raises one of ``UNREADABLE`` for what this
-        training can't have written; then the checkpoint before is read. It takes no lock, and changes nothing.
-
-        Raises:
-            MxdpError: on every rank, if the checkpoint is of another training.
+        ``header["training"]`` must be the checkpoint's, else every rank raises an MxdpError. With other
+        ``header["replicas"]`` a line says what this means. Without a header nothing is compared. ``check(arrays,
+        facts)`` raises one of ``UNREADABLE`` for what this training can't have written; then the one before is read.
         """
         here = None if header is None else described(header["training"], {})
         held: Arrays = {}
@@ -152,20 +148,13 @@ class CheckpointFolder:
         self._ours = True
         self._report(f"continuing from {path}")
         if was["replicas"] != header["replicas"]:
-            self._report(
-                f"the checkpoint is of {was['replicas']} and this run of {header['replicas']}: the state is the same, "
-                "but sums may differ in the last bits"
-            )
+            both = f"the checkpoint is of {was['replicas']} and this run of {header['replicas']}"
+            self._report(f"{both}: the state is the same, but sums may differ in the last bits")
         return arrays, was["facts"], was["replicas"] == header["replicas"]
 
     def wait(self) -> None:
-        """Wait until the last checkpoint is on the disk. At a program's end Python waits by itself.
-
-        Where the last ones could not be written, a line says from which on.
-
-        Raises:
-            Exception: it could not be made, for another reason than the disk, which is reported.
-        """
+        """Wait until the last checkpoint is on the disk; where the last ones could not be written, report from which
+        on. Raises what else has gone wrong. At a program's end Python waits by itself."""
         self._join()
         if self._unsaved is not None:
             files = self._files()
@@ -205,14 +194,11 @@ class CheckpointFolder:
             try:
                 lock.take(self.folder)
             except BlockingIOError as error:
-                return (
-                    f"another training writes checkpoints in {self.folder} ({error.strerror}): use another folder, or "
-                    f"wait until it has ended{self._TO_READ}"
-                )
+                who = f"another training writes checkpoints in {self.folder} ({error.strerror})"
+                return f"{who}: use another folder, or wait until it has ended{self._TO_READ}"
             except OSError as error:
-                self._report(
-                    f"{self.folder} can't be locked ({error}): see that no other training writes checkpoints there"
-                )
+                what = f"{self.folder} can't be locked ({error})"
+                self._report(f"{what}: see that no other training writes checkpoints there")
             self._lock = LOCKS[key] = lock
         return ""
 

@@ -24,7 +24,7 @@ INSIDE, LEFT = 1, 2
 
 
 class Leaving:
-    """This process's end: in MPI's end together with the other ranks; alone, if others wait for an exchange with it.
+    """Ends this rank: in MPI_Finalize with the others, or alone if one still waits for it.
 
     At its end a rank tells the others how much it has begun. One that has begun more waits for ever, and says so::
 
@@ -71,7 +71,7 @@ class Leaving:
         self._sent.append(self._messages.isend(message, dest=rank))  # kept until it has gone
 
     def _counts(self) -> List[int]:
-        return [number for each in self.begun for number in each]
+        return [count for world in self.begun for count in world]
 
     def _end(self) -> None:
         if os.getpid() != self._process:  # a child by fork
@@ -99,8 +99,8 @@ class Leaving:
 
     def _leave_alone(self) -> None:
         who = f"rank {self._messages.rank} of {plural(self._size, 'rank')}"
-        print(f"{who} has ended, but rank {self._waits} waits for its next sum, broadcast or gather", file=sys.stderr)
-        sys.stderr.flush()
+        text = f"{who} has ended, but rank {self._waits} waits for its next sum, broadcast or gather"
+        print(text, file=sys.stderr, flush=True)
         if self._file is None:  # mpiexec would take status 0 for success
             time.sleep(0.5)
             self._mpi.COMM_WORLD.Abort(1)
@@ -120,13 +120,14 @@ def leaving(mpi: Any, finalize: bool) -> Leaving:
 
 def launchers_file() -> Optional[Any]:
     """The two numbers in the launcher's file; None without a launcher. All Worlds count in one file."""
-    try:
+    with suppress(KeyError, ValueError, OSError):
         file = int(os.environ[STEPS])
-        found = os.fstat(file)
-        # Another file may have this number in a process that one of ours has started.
-        return memoryview(mmap.mmap(file, 16)).cast("q") if found.st_size == 16 and found.st_nlink == 0 else None
-    except (KeyError, ValueError, OSError):
-        return None
+        status = os.fstat(file)
+        if (
+            status.st_size == 16 and status.st_nlink == 0
+        ):  # else another file's number, in a process that a rank started
+            return memoryview(mmap.mmap(file, 16)).cast("q")
+    return None
 
 
 def forget_shared_memory() -> None:

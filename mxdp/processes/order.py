@@ -84,8 +84,8 @@ class ValueOrder:
         Raises an MxdpError, on every rank, if a rank's values are rank 0's in another order."""
         if self._world.size == 1:
             return
-        own = {key: zlib.crc32(array.asnumpy()) for key, array in arrays.items()}
-        for rank, (sums, new) in enumerate(zip(self._sums, self._world.gather(own))):
+        checksums = {key: zlib.crc32(array.asnumpy()) for key, array in arrays.items()}
+        for rank, (sums, new) in enumerate(zip(self._sums, self._world.gather(checksums))):
             sums.update(new)
             first = self._sums[0]
             moved = [key for key in first if sums.get(key) != first[key]]

@@ -8,7 +8,7 @@ from nets import DTYPES, STRIDED, copies, devices, serial
 from serial import assert_equal, example, run, serial_run, wrong
 
 from mxdp.backend import mx, np
-from mxdp.layers import LENET, BatchNorm, Conv, Dense, Pool, Relu, forward, outputs
+from mxdp.layers import LENET, BatchNorm, Conv, Dense, Pool, Relu, forward
 from mxdp.parallel import traffic
 from mxdp.parallel.tile import Tile
 from mxdp.plans.collective.algorithms import plan
@@ -198,26 +198,6 @@ def test_padding_that_wins_a_maximum_is_caught(monkeypatch):
 
 
 # What is sent, and where things are
-
-
-def test_halos_are_those_of_the_plan():
-    net, shape, params, X, y, _ = serial("strided")
-    strategy = Tile(net, params, shape, devices(4))
-    strategy.step(X, y)
-    channels = [layer_shape[0] for layer_shape in [shape, *outputs(net, shape)]]
-    halos = [
-        (halo, number)
-        for number, exchange in enumerate(strategy.exchanges)
-        if exchange is not None
-        for step in exchange.steps
-        for halo in step
-    ]
-    assert strategy.traffic.messages["halo", "forward"] == len(halos)
-    assert strategy.traffic.nbytes["halo", "forward"] == sum(
-        4 * len(X) * channels[number] * halo.elements for halo, number in halos
-    )
-    # The pictures themselves have no gradient.
-    assert strategy.traffic.messages["halo", "backward"] == sum(number > 0 for _, number in halos)
 
 
 def test_every_copy_is_counted(tmp_path):

@@ -130,25 +130,6 @@ def test_a_launcher_that_is_silent_ends_the_ranks():
 
 
 @needs_mpi
-def test_a_restart_starts_all_ranks_again(tmp_path):
-    code = (
-        RANKED
-        + f"""
-mark = {str(tmp_path)!r} + f'/{{rank}}'
-if not os.path.exists(mark):
-    open(mark, 'w').close()
-    while not os.path.exists({str(tmp_path / "0")!r}):
-        time.sleep(0.01)
-    sys.exit(5) if rank == 1 else time.sleep(1000)
-print('done')
-"""
-    )
-    status, out, err = finish(start(code, "--restarts", "2"))
-    assert (status, out) == (0, ["[0] done", "[1] done"])
-    assert err[-1] == "mxdp.launch: starts all ranks again: restart 1 of 2, from the last checkpoint if there is one"
-
-
-@needs_mpi
 def test_a_command_that_is_not_there_is_named(capfd):
     assert launch.main(["-n", "1", "--", "no-such-program"]) == 127
     assert "[0] no-such-program: No such file or directory" in capfd.readouterr().err
