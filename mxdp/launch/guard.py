@@ -84,10 +84,8 @@ class Guard:
         return None
 
     def run(self, command: List[str], environ: Dict[str, str]) -> int:
-        """Run the command to its end, and send all that it said.
-
-        Returns its exit status, or the signal that ended it, as a negative number; not 0 if other ranks wait for it.
-        """
+        """Run the command to its end, and send all that it said. Returns its exit status, or the signal that ended it,
+        as a negative number; not 0 if other ranks wait for it."""
         wake, write_end = os.pipe()
         os.set_blocking(write_end, False)
         signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
@@ -154,8 +152,8 @@ class Guard:
 
 
 def forget_shared_memory() -> None:
-    """Remove the name of MPICH's shared memory, if a process of this rank has it open. MPICH does so at a good end, and
-    ``mxdp.world()`` when it has started: a job that is ended before that would leave 2 MB of memory in use."""
+    """Remove the name of MPICH's shared memory, 2 MB, if a process of this rank has it open. MPICH does so at a good
+    end alone, and ``mxdp.world()`` when it has started."""
     with contextlib.suppress(OSError):  # a system without /proc
         for name in filter(str.isdigit, os.listdir("/proc")):
             with contextlib.suppress(OSError):  # it has just ended, or the name is gone

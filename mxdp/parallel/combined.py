@@ -9,8 +9,7 @@ Four devices, two groups, a batch of five::
     group 1       cpu(2) ---- cpu(3)     samples 3 4        a column: devices with the same parameters, whose gradients
                                                             are summed
 
-Devices of one column are replicas of each other. So there is one all-reduce of gradients a column, each over as many
-devices as there are groups, and of a part of the parameters only.
+Devices of one column are replicas of each other: one all-reduce a column sums their gradients.
 
 Source: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", SC 2021,
 section 3.
@@ -92,8 +91,7 @@ class Combined(Strategy):
         return self._gather(losses, "losses")
 
     def scores(self, X: Batch) -> NDArray:
-        """Forward pass of each group's shard. The first device gathers the scores. Doesn't wait. Raises as
-        :meth:`step`."""
+        """Forward pass of each group's shard; the first device gathers. Doesn't wait. Raises as :meth:`step`."""
         self.traffic.clear()
         return self._gather([group.scores(x) for group, x in zip(self.groups, self._shards(X))], "scores")
 
@@ -106,11 +104,11 @@ class Combined(Strategy):
         return self.groups[0].gradients()
 
     def in_step(self) -> bool:
-        """Are all groups equal, bit for bit, and each group in itself? Waits."""
+        """Whether all groups are equal, bit for bit, and each group is in step. Waits."""
         return all(group.in_step() for group in self.groups) and all(map(in_sync, self.columns))
 
     def gradient_bytes(self) -> List[int]:
-        """What the all-reduce of each bucket moves, between devices of the same place in all groups, or all devices."""
+        """What the all-reduce of each bucket moves."""
         devices = {place: self.devices if place < 0 else self.devices[place :: self.width] for place in self.syncs}
         return [
             traffic.allreduce_bytes(bucket.algorithm, devices[place], bucket.nbytes // self.itemsize, self.itemsize)
@@ -125,7 +123,7 @@ class Combined(Strategy):
         return moved + sum(self.gradient_bytes()) + self.itemsize * losses
 
     def lasting_bytes(self, batch_size: int) -> List[int]:
-        """Those of each group, with a shard as its batch. Staging buffers of the all-reduces are left out."""
+        """Those of each group, with a shard as its batch."""
         return [nbytes for group, samples in self._in_groups(batch_size) for nbytes in group.lasting_bytes(samples)]
 
     def peak_bytes(self, batch_size: int) -> List[int]:

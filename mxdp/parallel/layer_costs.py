@@ -1,4 +1,4 @@
-"""Where to cut a network into stages: decided by each layer's measured time and each stage's predicted memory."""
+"""Where to cut a network into stages, by each layer's measured time and each stage's predicted memory."""
 
 from __future__ import annotations
 
@@ -73,9 +73,8 @@ def find_cuts(
     width, shapes = itemsize(flat(params)[0]), [tuple(input_shape), *outputs(net, input_shape)]
 
     def needed(stage: int, start: int, stop: int) -> int:
-        layers, shape = net[start:stop], shapes[start]
-        numbers = step_numbers(layers, shape, plan, stage, batch_size)
-        return width * (numbers + lasting_numbers(layers, shape, plan, stage, batch_size))
+        given = net[start:stop], shapes[start], plan, stage, batch_size
+        return width * (step_numbers(*given) + lasting_numbers(*given))
 
     seconds = [cost.seconds if training else cost.forward for cost in costs]
     return balance(seconds, plan.stages, needed, limit)

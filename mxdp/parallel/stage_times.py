@@ -30,16 +30,12 @@ def measure_stages(pipeline: Pipeline, X: Batch, y: Optional[Batch]) -> StageTim
 
     A time is the mean of a few passes in a row. There is no warm-up: run a step before. Afterwards the pipeline's
     gradients are not valid. Without labels ``y`` forward passes keep nothing, as for scores, and ``backward`` is empty.
-
-    Raises:
-        ValueError: fewer samples than micro-batches.
+    Raises a ValueError for fewer samples than micro-batches.
     """
     start, stop = pipeline.pieces(len(X))[0]
     x, devices = X[start:stop], pipeline.devices
     numbers = range(min(AT_ONCE, pipeline.plan.micro_batches))
-    forward: List[float] = []
-    backward: List[float] = []
-    pushes: List[float] = []
+    forward, backward, pushes = [], [], []
     for place, stage in enumerate(pipeline.stages):
         last, target = stage is pipeline.stages[-1], devices[(place + 1) % len(devices)]
         if y is None:

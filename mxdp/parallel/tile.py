@@ -96,17 +96,11 @@ class Tile(Strategy):
 
     def bytes_moved(self, batch_size: int) -> int:
         """Halos and the tiles that the first device gathers, both there and back; statistics; gradients."""
-        ways = [2 if back else 1 for back in self._back]
-        numbers = sum(
-            way * halo.elements * shape[0]
-            for plan, shape, way in zip(self.exchanges, self.shapes, ways)
-            if plan is not None and self.halo
-            for step in plan.steps
-            for halo in step
-        )
-        count = len(self.exchanges)
-        features = self.shapes[count]
-        numbers += ways[count] * (traffic.elements(features) - self._tile_size(0, features))
+        features, ways = self.shapes[len(self.exchanges)], [1 + back for back in self._back]
+        numbers = ways[len(self.exchanges)] * (traffic.elements(features) - self._tile_size(0, features))
+        for plan, shape, way in zip(self.exchanges, self.shapes, ways):
+            if plan is not None and self.halo:
+                numbers += way * shape[0] * sum(halo.elements for step in plan.steps for halo in step)
         return batch_size * numbers * self.itemsize + self.statistics_bytes() + sum(self.gradient_bytes())
 
     def footprints(self, batch_size: int) -> Iterator[Footprint]:

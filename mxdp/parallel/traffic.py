@@ -21,10 +21,8 @@ Moments = Tuple[NDArray, NDArray]
 
 
 class Traffic:
-    """What one step sends between devices, counted as it is sent: ``messages`` and ``nbytes``, by (what, direction).
-
-    An all-reduce counts as one message, with the bytes of all its sends.
-    """
+    """What one step sends between devices, counted as it is sent: ``messages`` and ``nbytes``, by (what, direction). An
+    all-reduce counts as one message."""
 
     def __init__(self) -> None:
         self.messages: CounterType[Tuple[str, str]] = Counter()
@@ -41,10 +39,8 @@ class Traffic:
         self.nbytes[what, direction] += nbytes
 
     def send(self, x: NDArray, device: Device, what: str, back: bool) -> NDArray:
-        """``x`` if it is on ``device``, else a copy there. Doesn't wait.
-
-        ``back``: the gradient of ``x`` is needed. While autograd records, this counts the gradient's message, too.
-        """
+        """``x`` if it is on ``device``, else a copy there. Doesn't wait. With ``back``, while autograd records, the
+        gradient's message counts, too."""
         if x.ctx == device:
             return x
         self.note(what, FORWARD, nbytes(x))
@@ -99,8 +95,8 @@ def flat(params: Sequence[LayerParams]) -> List[NDArray]:
 
 def like(layers: Sequence[Sequence[object]], arrays: Sequence[NDArray]) -> List[LayerParams]:
     """The opposite of :func:`flat`: the first of ``arrays``, in lists as long as those of ``layers``."""
-    left = iter(arrays)
-    return [[next(left) for _ in layer] for layer in layers]
+    rest = iter(arrays)
+    return [[next(rest) for _ in layer] for layer in layers]
 
 
 def joined(parts: Sequence[NDArray], axis: int = 0) -> NDArray:
@@ -122,7 +118,7 @@ def to_host(layers: Sequence[LayerParams]) -> List[LayerParams]:
 
 
 def has_gradient(net: Net) -> List[bool]:
-    """For each layer, and for the loss: does its input have a gradient? Yes behind the first layer with parameters.
+    """For each layer, and for the loss, whether its input has a gradient: behind the first layer with parameters.
 
     >>> from mxdp.layers import Pool
     >>> has_gradient([Pool(2), Dense(3), Dense(2)])
@@ -139,10 +135,7 @@ def check_labels(X: Batch, y: Batch) -> None:
 
 
 def allreduce_bytes(algorithm: str, devices: Sequence[Device], count: int, itemsize: int) -> int:
-    """Bytes that an all-reduce of ``count`` numbers moves between devices, all devices together.
-
-    What a device reads directly from another device's memory counts, too.
-    """
+    """Bytes that all devices together move in an all-reduce of ``count`` numbers, by copies or by direct reads."""
     if not count:
         return 0
     _, schedule = resolve(algorithm, devices, [count], itemsize)
@@ -161,12 +154,12 @@ def moments_of_all(xs: Sequence[NDArray], traffic: Traffic, back: bool) -> List[
     Source: Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances",
     COMPSTAT 1982.
     """
-    own = [moments(x) for x in xs]
+    parts = [moments(x) for x in xs]
     if len(xs) == 1:
-        return own
+        return parts
     first, total = xs[0].ctx, sum(x.size for x in xs)
     shares = [x.size / total for x in xs]
-    pairs = [np.concatenate(pair) for pair in own]
+    pairs = [np.concatenate(part) for part in parts]
     arrived = [set_apart(pairs[0], back), *(traffic.send(pair, first, "statistics", back) for pair in pairs[1:])]
     # The first device's pair is added last. In backward MXNet then serves the other devices first.
     weighed = list(zip(shares, arrived))[::-1]

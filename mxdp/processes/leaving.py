@@ -131,8 +131,8 @@ def launchers_file() -> Optional[Any]:
 
 
 def forget_shared_memory() -> None:
-    """Remove the name of MPICH's shared memory, which all ranks of this host have open by now. MPICH removes it at a
-    good end alone: each job that is killed would leave 2 MB of memory in use."""
+    """Remove the name of MPICH's shared memory, 2 MB, which all ranks of this host have open by now. MPICH removes it
+    at a good end alone."""
     with suppress(OSError), open("/proc/self/maps") as maps:
         for path in {line.split()[-1] for line in maps if "/dev/shm/mpich_shm_" in line}:
             with suppress(OSError):

@@ -61,8 +61,8 @@ def test_output_has_the_rank_before_each_line_and_streams_stay_apart(n):
 
 @needs_mpi
 def test_the_first_failure_is_named_with_its_last_lines_and_is_the_exit_status():
-    code = RANKED + "print('up', flush=True); rank == 1 and sys.exit('it broke') or time.sleep(1000)"
-    status, _, err = finish(start(code.replace("'it broke'", "print('it broke', file=sys.stderr) or 3")))
+    broke = "sys.exit(print('it broke', file=sys.stderr) or 3)"
+    status, _, err = finish(start(f"{RANKED}print('up', flush=True); rank == 1 and {broke} or time.sleep(1000)"))
     assert status == 3
     assert err[-3].startswith("mxdp.launch: rank 1 on ")
     assert "failed with exit status 3" in err[-3]
