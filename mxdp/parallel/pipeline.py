@@ -14,7 +14,7 @@ devices send the activations at the cuts and their gradients; no parameter is on
 from __future__ import annotations
 
 import math
-from typing import Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
 from mxdp.backend import Batch, Device, NDArray
 from mxdp.layers import LayerParams, Net, Shape
@@ -24,7 +24,7 @@ from mxdp.parallel.layer_costs import find_cuts
 from mxdp.parallel.stage import Stage
 from mxdp.parallel.strategy import Strategy
 from mxdp.plans.partition import Bounds, bounds, pieces
-from mxdp.plans.pipeline import FORWARD, inference, order, pipeline
+from mxdp.plans.pipeline import FORWARD, PipelinePlan, inference, order, pipeline
 
 
 class Pipeline(Strategy):
@@ -123,26 +123,23 @@ class Pipeline(Strategy):
 
     def lasting_bytes(self, batch_size: int) -> List[int]:
         """See :func:`mxdp.parallel.footprint.lasting_numbers`."""
-        return self._of_stages(lasting_numbers, batch_size)
+        return [self.itemsize * lasting_numbers(*stage, batch_size) for stage in self._described()]
 
     def peak_bytes(self, batch_size: int) -> List[int]:
         """See :func:`mxdp.parallel.footprint.step_numbers`."""
-        return self._of_stages(step_numbers, batch_size)
+        return [self.itemsize * step_numbers(*stage, batch_size) for stage in self._described()]
 
-    def _of_stages(self, numbers: Callable[..., int], batch_size: int) -> List[int]:
-        return [
-            self.itemsize * numbers(self.net[start:stop], self.shapes[start], self.plan, stage, batch_size)
-            for stage, (start, stop) in enumerate(pieces(len(self.net), self.cuts))
-        ]
+    def _described(self) -> Iterator[Tuple[Net, Shape, PipelinePlan, int]]:
+        for stage, (start, stop) in enumerate(pieces(len(self.net), self.cuts)):
+            yield self.net[start:stop], self.shapes[start], self.plan, stage
 
     def pieces(self, samples: int) -> List[Bounds]:
         """Where a batch is cut into micro-batches. Raises a ValueError if it has fewer samples."""
-        if samples < self.plan.micro_batches:
-            raise ValueError(
-                f"can't cut a batch of {samples} into {self.plan.micro_batches} micro-batches: each needs at least one "
-                "sample; use a larger batch or fewer micro-batches"
-            )
-        return bounds(samples, self.plan.micro_batches)
+        count = self.plan.micro_batches
+        if samples < count:
+            what = f"can't cut a batch of {samples} into {count} micro-batches: each needs at least one sample"
+            raise ValueError(f"{what}; use a larger batch or fewer micro-batches")
+        return bounds(samples, count)
 
     def _note(self, stage: Stage, sent: Optional[NDArray], way: str) -> None:
         if sent is not None and sent.ctx != stage.device:

@@ -53,12 +53,8 @@ class Strategy:
 
     def step(self, X: Batch, y: Batch) -> NDArray:
         """Forward and backward pass of a batch: the losses (samples,), in the batch's order, on the first device.
-
-        Afterwards each gradient is the sum over the whole batch, and tied parameters have equal gradients.
-
-        Raises:
-            ValueError: not one label for each sample, or a batch that the strategy can't split.
-        """
+        Afterwards each gradient is the sum over the whole batch, also where parameters are tied. Raises a ValueError if
+        there is not one label for each sample, or the strategy can't split the batch."""
         raise NotImplementedError
 
     def update(self, lr: float, batch_size: int) -> None:

@@ -150,20 +150,16 @@ def match(folder: Path, there: Facts, here: Facts) -> None:
 class FolderLock:
     """The lock on a folder, held until the last object of this process that writes there is gone.
 
-    It is a record lock (``fcntl``), the kind that also works between hosts that share a folder, and that a forked
-    process does not inherit. A process would lose it by closing a second file on the same lock, hence ``LOCKS``.
+    A record lock (``fcntl``) also works between hosts that share a folder, and a forked process does not inherit it. A
+    process would lose it by closing a second file on the same lock, hence ``LOCKS``.
     """
 
     def __init__(self) -> None:
         self.process, self.writing, self._file = os.getpid(), threading.Lock(), -1
 
     def take(self, folder: Path) -> None:
-        """Take it, if it isn't held yet, and remove what processes that are gone have left half written.
-
-        Raises:
-            BlockingIOError: another process has it; ``strerror`` says which.
-            OSError: the folder can't be locked.
-        """
+        """Take it, if it isn't held yet, and remove what processes that are gone have left half written. Raises a
+        BlockingIOError, whose ``strerror`` names the process that has it, or an OSError if there are no locks here."""
         if self._file >= 0:
             return
         file = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)

@@ -24,29 +24,22 @@ SAME = "make the same network on every rank, before any other layers"
 
 
 def agree_names(world: World, names: Sequence[str]) -> None:
-    """Compare the order of gluon's parameters over all ranks, by their names. Waits for the other ranks, if any.
-
-    Where layers are counted otherwise, as ``dense0_`` and ``dense7_``, only the order of the numbers counts.
-
-    Raises:
-        MxdpError: on every rank, if the orders differ.
-    """
+    """Compare the order of gluon's parameters over all ranks, by their names. Waits for the other ranks, if any. Where
+    layers are counted otherwise, as ``dense0_`` and ``dense7_``, only the order of the numbers counts. Raises an
+    MxdpError, on every rank, if the orders differ."""
     ranks = world.gather((list(names), without_counts(names)))
     for rank, (theirs, order) in enumerate(ranks):
         for number, (first, other) in enumerate(zip_longest(ranks[0][1], order)):
             if first != other:
                 here, there = ((*its[number : number + 1], "missing")[0] for its in (theirs, ranks[0][0]))
+                what = f"parameter {number} is {here} on rank {rank} and {there} on rank 0"
                 raise MxdpError(
-                    f"the ranks can't train together: parameter {number} is {here} on rank {rank} and {there} on rank "
-                    f"0, which is another place in the network: {SAME}"
+                    f"the ranks can't train together: {what}, which is another place in the network: {SAME}"
                 )
 
 
 def calling_trainer() -> Any:
-    """The gluon Trainer whose method called this one's caller, or None.
-
-    gluon gives a store numbers in place of names, and nothing else tells the order or the optimiser.
-    """
+    """The gluon Trainer whose method called this one's caller, or None. (gluon gives a store numbers, not names.)"""
     trainer = sys._getframe(2).f_locals.get("self")
     return trainer if isinstance(trainer, gluon.Trainer) else None
 

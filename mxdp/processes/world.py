@@ -1,10 +1,8 @@
 """The processes that train together, as MPI started them: ranks, and what ranks tell each other.
 
-A sum over ranks is a job of MXNet's engine that writes the array, so nothing waits: the engine runs it as soon as the
-array is computed, while the devices go on with other work, and later operators on the array wait for it.
-
-All ranks must call MPI in the same order, but the engine runs jobs in any order that their arrays allow. So each job
-also writes a token, an array that all of them share::
+A sum over ranks is a job of MXNet's engine that writes the array: it runs as soon as the array is computed, and later
+operators on the array wait for it. Nothing else waits. All ranks must call MPI in the same order, but the engine runs
+jobs in any order that their arrays allow. So each job also writes a token, an array that all of them share::
 
     rank 0    backward: bucket 0, bucket 1      job: sum bucket 0, token    job: sum bucket 1, token
     rank 1    backward: bucket 1, bucket 0      job: sum bucket 0, token    job: sum bucket 1, token
@@ -90,13 +88,10 @@ class World:
 
     def sum(self, arrays: Sequence[NDArray]) -> None:
         """Sum each array over all ranks, in place. All ranks get the same bits. Doesn't wait, except for float32 arrays
-        of five or more dimensions.
+        of five or more dimensions. Raises a TypeError if MPI can't add numbers of this dtype.
 
         Every rank calls it with arrays of the same shapes and dtypes in the same order, on whatever device. From a GPU
         an array goes through the host's memory (not run on a GPU).
-
-        Raises:
-            TypeError: MPI can't add numbers of this dtype.
         """
         for array in arrays if self.size > 1 else ():
             self._exchange(array, lambda host: self._arrays.Allreduce(self._mpi.IN_PLACE, host))
