@@ -45,6 +45,15 @@ def gradients(device_params):
     return [[param.grad.asnumpy() for param in params] for params in device_params]
 
 
+def check_sums(ranks):
+    """``ranks``: of each the gradients before and after."""
+    before, after = zip(*ranks)
+    expected = [sum(parts) for parts in zip(*(device for rank in before for device in rank))]
+    for device in (device for rank in after for device in rank):
+        for own, total in zip(device, expected):
+            onp.testing.assert_array_equal(own, total)
+
+
 @pytest.mark.parametrize(
     ("algorithm", "n", "devices"), [*((name, 3, 2) for name in [*sorted(ALGORITHMS), "auto"]), ("sharded", 2, 3)]
 )
@@ -60,12 +69,7 @@ def test_every_gradient_of_every_rank_and_device_is_the_sum(algorithm, n, device
             sync()
         return own, gradients(device_params)
 
-    found = fake_mpi.run(n, work)
-    expected = [sum(parts) for parts in zip(*(own for before, _ in found for own in before))]
-    for _, after in found:
-        for device in after:
-            for own, total in zip(device, expected):
-                onp.testing.assert_array_equal(own, total)
+    check_sums(fake_mpi.run(n, work))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -83,13 +87,9 @@ def test_ranks_that_would_choose_otherwise_sum_as_rank_0_does(sizes, dtype, choi
         sync()
         return [bucket.algorithm for bucket in sync.buckets], own, gradients(device_params)
 
-    found = fake_mpi.run(3, work)
-    expected = [sum(parts) for parts in zip(*(own for _, before, _ in found for own in before))]
-    for names, _, after in found:
-        assert names == [choices[0]]
-        for device in after:
-            for own, total in zip(device, expected):
-                onp.testing.assert_array_equal(own, total)
+    names, *gradients_of = zip(*fake_mpi.run(3, work))
+    assert names == ([choices[0]],) * 3
+    check_sums(zip(*gradients_of))
 
 
 OTHERWISE = {
