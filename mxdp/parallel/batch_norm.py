@@ -98,6 +98,7 @@ class SyncBatchNorm:
         with autograd.pause(train_mode=True):
             for x, share, moments, *arrays in zip(xs, self._shares, self._moments, *self._arrays()):
                 moments[:] = 0
+                # Scale and shift don't matter: only the statistics of x are used.
                 _, *statistics = npx.batch_norm(x, *arrays, eps=EPSILON, fix_gamma=False, output_mean_var=True)
                 for value, place in zip(statistics, share):
                     value.copyto(place)

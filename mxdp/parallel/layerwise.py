@@ -2,7 +2,7 @@
 
 Layers with weights go in pairs, the first cut by columns (outputs) and the second by rows (inputs), with one all-reduce
 for each pair and direction (:mod:`mxdp.plans.layers.column_row` draws it). The layers between two exchanges are a
-segment. Each device passes a segment alone, while autograd records; the backward pass takes them in reverse order::
+segment. Autograd begins anew behind each exchange, and the backward pass takes the segments in reverse order::
 
     forward     segment 0 | sum | segment 1 | sum | segment 2, loss
     backward    segment 0 | . . | segment 1 | sum | segment 2            behind a sum each device has the whole gradient

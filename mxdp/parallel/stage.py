@@ -34,7 +34,7 @@ BULK = 1 << 12
 
 
 class Kept(NamedTuple):
-    """A micro-batch's input and output (or loss), kept until its backward pass."""
+    """A micro-batch's input and output (or loss). MXNet itself keeps what its backward pass needs between them."""
 
     x: NDArray
     out: NDArray

@@ -62,13 +62,18 @@ def test_pictures_are_those_of_the_whole(net, height, width, grid):
     onp.testing.assert_allclose(strategy.scores(X).asnumpy(), expected, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("first", [Pool(2), Pool(3, 2, 1, "avg")])
-def test_pooling_without_a_convolution_before_it(first):
-    net = (first, BatchNorm(), Conv(3, 3), Dense(10))
+POOLED = BatchNorm(), Conv(3, 3), Dense(10)
+
+
+@pytest.mark.parametrize(
+    "net", [(Pool(2), *POOLED), (Pool(3, 2, 1, "avg"), *POOLED), (Pool(2), Dense(8), Relu(), Dense(10))]
+)
+def test_pooling_without_a_convolution_before_it_also_where_nothing_is_tied(net):
     params, X, y = example(net, (2, 11, 9), 4, "float64")
     strategy = Tile(net, params, (2, 11, 9), devices(4))
     assert_equal(run(strategy, X, y), serial_run(net, params, X, y))
     assert strategy.traffic.total() == strategy.bytes_moved(len(X))
+    assert (strategy.param_bytes()[1:] == [0, 0, 0]) == (Conv(3, 3) not in net)
 
 
 def test_a_tile_that_needs_nothing_of_its_own():
@@ -78,15 +83,6 @@ def test_a_tile_that_needs_nothing_of_its_own():
     third = strategy.exchanges[1].rows[2]
     assert third.kept[0] == third.kept[1]
     assert_equal(run(strategy, X, y), serial_run(net, params, X, y))
-
-
-def test_nothing_tied():
-    net = (Pool(2), Dense(8), Relu(), Dense(10))
-    params, X, y = example(net, (2, 11, 9), 4, "float64")
-    strategy = Tile(net, params, (2, 11, 9), devices(4))
-    assert_equal(run(strategy, X, y), serial_run(net, params, X, y))
-    assert strategy.traffic.total() == strategy.bytes_moved(len(X))
-    assert strategy.param_bytes()[1:] == [0, 0, 0]
 
 
 # Without halos
