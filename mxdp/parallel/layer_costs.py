@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from dataclasses import dataclass
-from typing import List, Sequence, Tuple
+from typing import List, NamedTuple, Sequence, Tuple
 
 import numpy as onp
 
@@ -19,8 +18,7 @@ from mxdp.scratch import get_params
 from mxdp.timing import Timer
 
 
-@dataclass(frozen=True)
-class LayerCost:
+class LayerCost(NamedTuple):
     """Seconds of one layer's passes; ``backward`` is 0 where nothing is to be differentiated."""
 
     forward: float

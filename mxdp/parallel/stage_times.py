@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Callable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
 
 from mxdp.backend import Batch, np, npx
 from mxdp.parallel.pipeline import Pipeline
@@ -15,8 +14,7 @@ AT_ONCE = 4
 """Micro-batches pushed one after the other. As in a pipeline, Python pushes the next while the device computes."""
 
 
-@dataclass(frozen=True)
-class StageTimes:
+class StageTimes(NamedTuple):
     """Seconds of one micro-batch's passes, for each stage, with the message to the next stage; ``push``: mean seconds
     that Python takes to push one task."""
 

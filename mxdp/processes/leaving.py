@@ -112,10 +112,8 @@ def _more(counts: Sequence[int], others: Sequence[int]) -> bool:
     return any(one > other for one, other in zip_longest(counts, others, fillvalue=0))
 
 
-@lru_cache(maxsize=None)
-def leaving(mpi: Any, finalize: bool) -> Leaving:
-    """The one Leaving of this process, of which all Worlds are a part. All ranks call it at the same place."""
-    return Leaving(mpi, finalize)
+leaving = lru_cache(maxsize=None)(Leaving)
+"""The one Leaving of this process, of which all Worlds are a part. All ranks call it at the same place."""
 
 
 def launchers_file() -> Optional[Any]:

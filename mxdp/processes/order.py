@@ -13,7 +13,7 @@ import sys
 import zlib
 from collections import defaultdict
 from itertools import zip_longest
-from typing import Any, DefaultDict, Dict, Hashable, List, Mapping, Sequence, Set, Tuple
+from typing import Any, DefaultDict, List, Sequence, Set, Tuple
 
 from mxdp.backend import NDArray, gluon
 from mxdp.errors import MxdpError
@@ -62,28 +62,16 @@ def without_counts(names: Sequence[str]) -> List[str]:
     ]
 
 
-class ValueOrder:
-    """Compares the initial values of arrays that have no names: finds ranks that hold rank 0's in another order.
-
-    Ranks that start with other values can't be compared so.
-    """
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._sums: List[Dict[Hashable, int]] = [{} for _ in range(world.size)]
-
-    def add(self, arrays: Mapping[Hashable, NDArray]) -> None:
-        """Compare ``arrays``, by number or key, together with those of earlier calls. Waits for them and for the ranks.
-        Raises an MxdpError, on every rank, if a rank's values are rank 0's in another order."""
-        if self._world.size == 1:
-            return
-        checksums = {key: zlib.crc32(array.asnumpy()) for key, array in arrays.items()}
-        for rank, (sums, new) in enumerate(zip(self._sums, self._world.gather(checksums))):
-            sums.update(new)
-            first = self._sums[0]
-            moved = [key for key in first if sums.get(key) != first[key]]
-            if moved and sorted(sums.values()) == sorted(first.values()):
-                raise MxdpError(
-                    f"the ranks can't train together: rank {rank} has rank 0's parameters in another order (from "
-                    f"parameter {moved[0]} on): {SAME}, and give its parameters in the same order"
-                )
+def agree_values(world: World, arrays: Sequence[NDArray]) -> None:
+    """Compare the initial values of arrays that have no names. Waits for them and the ranks. Raises an MxdpError, on
+    every rank, if a rank has rank 0's in another order; ranks that start with other values can't be compared so."""
+    if world.size == 1:
+        return
+    first, *others = world.gather([zlib.crc32(array.asnumpy()) for array in arrays])
+    for rank, checksums in enumerate(others, 1):
+        moved = [number for number, pair in enumerate(zip(first, checksums)) if pair[0] != pair[1]]
+        if moved and sorted(checksums) == sorted(first):
+            raise MxdpError(
+                f"the ranks can't train together: rank {rank} has rank 0's parameters in another order (from parameter "
+                f"{moved[0]} on): {SAME}, and give its parameters in the same order"
+            )
