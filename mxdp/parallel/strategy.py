@@ -125,12 +125,10 @@ class Strategy:
         ]
 
     def statistics_bytes(self) -> int:
-        """What all batch normalisations move."""
-        return sum(
-            traffic.statistics_bytes(len(self.devices), shape[0], self.itemsize, back)
-            for layer, shape, back in zip(self.net, self.shapes, self._back)
-            if isinstance(layer, BatchNorm)
-        )
+        """What all batch normalisations move: two numbers a channel, there and back, and so their gradients."""
+        layers = zip(self.net, self.shapes, self._back)
+        numbers = sum(4 * shape[0] * (1 + back) for layer, shape, back in layers if isinstance(layer, BatchNorm))
+        return (len(self.devices) - 1) * numbers * self.itemsize
 
     def _sum_gradients(self) -> None:
         """Sum the tied gradients over the devices, unless another object does."""

@@ -168,8 +168,3 @@ def moments_of_all(xs: Sequence[NDArray], traffic: Traffic, back: bool) -> List[
     both = np.concatenate([mean, variance])
     sent = [set_apart(both, back), *(traffic.send(both, x.ctx, "statistics", back) for x in xs[1:])]
     return [(pair[:1], pair[1:]) for pair in sent]
-
-
-def statistics_bytes(devices: int, channels: int, itemsize: int, back: bool) -> int:
-    """Bytes that :func:`moments_of_all` moves in a step."""
-    return (2 if back else 1) * 2 * (devices - 1) * 2 * channels * itemsize

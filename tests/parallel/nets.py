@@ -6,7 +6,7 @@ import json
 import re
 from functools import lru_cache
 
-from serial import example, serial_run
+from serial import example, run, serial_run, wrong
 
 from mxdp.backend import mx, npx
 from mxdp.layers import LENET, BatchNorm, Conv, Dense, Pool, Relu
@@ -49,6 +49,12 @@ def serial(name, dtype="float32", samples=SAMPLES, micro_batches=1):
     """(net, input_shape, params, X, y, serial run)."""
     params, X, y = prepared(name, dtype, samples)
     return *NETS[name], params, X, y, serial_run(NETS[name][0], params, X, y, micro_batches=micro_batches)
+
+
+def faults(strategy, n, *given):
+    """What of a strategy's run on ``n`` devices differs from the serial run ``serial(*given)``."""
+    net, shape, params, X, y, expected = serial(*given)
+    return set(wrong(run(strategy(net, params, shape, devices(n)), X, y), expected))
 
 
 def pipe(name, n=2, micro_batches=1, schedule="gpipe", dtype="float32"):

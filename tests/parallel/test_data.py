@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as onp
 import pytest
-from nets import copies, devices, prepared, serial
+from nets import copies, devices, faults, prepared, serial
 from serial import assert_equal, example, run, serial_run, wrong
 
 from mxdp.backend import mx
@@ -29,7 +29,6 @@ def test_any_allreduce(algorithm):
 
 
 def test_statistics_without_the_sizes_of_the_shards_are_caught(monkeypatch):
-    net, shape, params, X, y, expected = serial("stack", "float64", 5)
 
     def unweighted(xs, traffic, back):
         own = [[part.as_in_ctx(xs[0].ctx) for part in moments(x)] for x in xs]
@@ -38,16 +37,15 @@ def test_statistics_without_the_sizes_of_the_shards_are_caught(monkeypatch):
         return [(mean.as_in_ctx(x.ctx), variance.as_in_ctx(x.ctx)) for x in xs]
 
     monkeypatch.setattr(traffic, "moments_of_all", unweighted)
-    assert "scores" in wrong(run(Data(net, params, shape, devices(2)), X, y), expected)
+    assert "scores" in faults(Data, 2, "stack", "float64", 5)
 
 
 def test_statistics_through_which_no_gradient_flows_are_caught(monkeypatch):
-    net, shape, params, X, y, expected = serial("stack")
     whole = traffic.moments_of_all
     monkeypatch.setattr(
         traffic, "moments_of_all", lambda *given: [(mean.detach(), variance) for mean, variance in whole(*given)]
     )
-    found = wrong(run(Data(net, params, shape, devices(2)), X, y), expected)
+    found = faults(Data, 2, "stack")
     assert "gradients 0.0" in found
     assert "scores" not in found
 

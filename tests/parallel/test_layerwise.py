@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from nets import STACK, devices, serial
+from nets import STACK, devices, faults, serial
 from serial import assert_equal, example, run, serial_run, wrong
 
 from mxdp.backend import mx, np
@@ -97,10 +97,9 @@ def test_only_what_is_whole_is_tied():
 
 
 def test_columns_joined_in_the_wrong_order_are_caught(monkeypatch):
-    net, shape, params, X, y, expected = serial("stack")
     original = traffic.joined
     monkeypatch.setattr(traffic, "joined", lambda parts, axis: original(parts[::-1] if axis == 1 else parts, axis))
-    assert {"scores", "losses"} <= set(wrong(run(Layerwise(net, params, shape, devices(2)), X, y), expected))
+    assert {"scores", "losses"} <= faults(Layerwise, 2, "stack")
 
 
 def test_parameters_joined_in_the_wrong_order_are_caught(monkeypatch):
@@ -112,24 +111,22 @@ def test_parameters_joined_in_the_wrong_order_are_caught(monkeypatch):
 
 
 def test_inputs_of_the_wrong_rows_are_caught(monkeypatch):
-    net, shape, params, X, y, expected = serial("lenet")
     original = Layerwise._part
 
     def other_rows(self, number, layer, rank):
         return original(self, number, layer, 1 - rank if number == 6 else rank)
 
     monkeypatch.setattr(Layerwise, "_part", other_rows)
-    assert "scores" in wrong(run(Layerwise(net, params, shape, devices(2)), X, y), expected)
+    assert "scores" in faults(Layerwise, 2, "lenet")
 
 
 @pytest.mark.parametrize(("direction", "found"), [("forward", "scores"), ("backward", "gradients 0.0")])
 def test_a_missing_allreduce_is_caught(monkeypatch, direction, found):
-    net, shape, params, X, y, expected = serial("lenet")
     original = Layerwise._allreduce
     monkeypatch.setattr(
         Layerwise, "_allreduce", lambda self, arrays, way: None if way == direction else original(self, arrays, way)
     )
-    names = wrong(run(Layerwise(net, params, shape, devices(2)), X, y), expected)
+    names = faults(Layerwise, 2, "lenet")
     assert found in names
     assert ("scores" in names) == (direction == "forward")
 

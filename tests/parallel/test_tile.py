@@ -4,7 +4,7 @@ import numpy as onp
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from nets import DTYPES, STRIDED, copies, devices, serial
+from nets import DTYPES, STRIDED, copies, devices, faults, serial
 from serial import assert_equal, example, run, serial_run, wrong
 
 from mxdp.backend import mx, np
@@ -130,7 +130,6 @@ def test_without_halos_nothing_but_the_halos_is_saved():
 
 
 def test_a_missing_halo_row_is_caught(monkeypatch):
-    net, shape, params, X, y, expected = serial("stack")
     send, count = traffic.Traffic.send, []
 
     def lose_one(self, x, device, what, back):
@@ -139,7 +138,7 @@ def test_a_missing_halo_row_is_caught(monkeypatch):
         return np.zeros_like(sent) if count.count("halo") == 1 and what == "halo" else sent
 
     monkeypatch.setattr(traffic.Traffic, "send", lose_one)
-    assert "scores" in wrong(run(Tile(net, params, shape, devices(2)), X, y), expected)
+    assert "scores" in faults(Tile, 2, "stack")
 
 
 def test_a_missing_corner_is_caught(monkeypatch):
@@ -159,14 +158,13 @@ def test_a_missing_corner_is_caught(monkeypatch):
 
 
 def test_halos_through_which_no_gradient_flows_are_caught(monkeypatch):
-    net, shape, params, X, y, expected = serial("lenet")
     send = traffic.Traffic.send
     monkeypatch.setattr(
         traffic.Traffic,
         "send",
         lambda self, x, device, what, back: send(self, x.detach() if what == "halo" else x, device, what, back),
     )
-    found = wrong(run(Tile(net, params, shape, devices(2)), X, y), expected)
+    found = faults(Tile, 2, "lenet")
     assert "gradients 0.0" in found
     assert "scores" not in found
 
