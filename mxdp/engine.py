@@ -38,10 +38,6 @@ from mxdp.sections import JOB
 
 Call = Callable[[], None]
 
-ALL = 1 << 12
-"""For ``mx.engine.bulk``: more operators than a stage of a pipeline has, so that all of them become one bulk. MXNet
-reserves 30 bytes for each in every bulk."""
-
 
 def prepare(operator: str, inputs: Sequence[NDArray], *outs: NDArray, **attributes: Any) -> Call:
     """A function without arguments that does ``outs = operator(inputs, attributes)`` each time it is called.

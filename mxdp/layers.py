@@ -83,13 +83,11 @@ LENET: Net = (
 
 
 def outputs(net: Net, input_shape: Shape) -> List[Shape]:
-    """The shape of each layer's output, for one sample of ``input_shape``.
+    """The shape of each layer's output, for one sample of ``input_shape``. Raises a ValueError for a convolution or
+    pooling whose input is not an image, or whose window is larger.
 
     >>> outputs(LENET, (1, 28, 28))[2], outputs(LENET, (1, 28, 28))[-1]
     ((20, 13, 13), (10,))
-
-    Raises:
-        ValueError: a convolution or pooling whose input is not an image, or a window larger than its image.
     """
     shapes, shape = [], tuple(input_shape)
     for number, layer in enumerate(net):
@@ -98,8 +96,7 @@ def outputs(net: Net, input_shape: Shape) -> List[Shape]:
         elif isinstance(layer, (Conv, Pool)):
             if len(shape) != 3:
                 raise ValueError(f"layer {number}, {layer}, needs images (channels, height, width), not {shape}")
-            channels = layer.channels if isinstance(layer, Conv) else shape[0]
-            step = layer.stride if isinstance(layer, Conv) else layer.step
+            channels, step = (layer.channels, layer.stride) if isinstance(layer, Conv) else (shape[0], layer.step)
             sides = tuple((side + 2 * layer.padding - layer.kernel) // step + 1 for side in shape[1:])
             if min(sides) < 1:
                 raise ValueError(f"layer {number}, {layer}, has a window larger than its image {shape[1:]}")
@@ -114,16 +111,15 @@ def param_shapes(net: Net, input_shape: Shape) -> List[List[Shape]]:
     >>> param_shapes([Conv(8, 3), BatchNorm(), Relu(), Dense(10)], (3, 4, 4))
     [[(8, 3, 3, 3), (8,)], [(8,), (8,)], [], [(10, 32), (10,)]]
     """
-    result: List[List[Shape]] = []
-    before = [tuple(input_shape), *outputs(net, input_shape)]
-    for layer, shape in zip(net, before):
+    shapes: List[List[Shape]] = []
+    for layer, before in zip(net, [tuple(input_shape), *outputs(net, input_shape)]):
         if isinstance(layer, Conv):
-            result.append([(layer.channels, shape[0], layer.kernel, layer.kernel), (layer.channels,)])
+            shapes.append([(layer.channels, before[0], layer.kernel, layer.kernel), (layer.channels,)])
         elif isinstance(layer, Dense):
-            result.append([(layer.units, int(onp.prod(shape))), (layer.units,)])
+            shapes.append([(layer.units, int(onp.prod(before))), (layer.units,)])
         else:
-            result.append([(shape[0],), (shape[0],)] if isinstance(layer, BatchNorm) else [])
-    return result
+            shapes.append([before[:1]] * 2 if isinstance(layer, BatchNorm) else [])
+    return shapes
 
 
 def init(net: Net, input_shape: Shape, seed: int = 0, dtype: str = "float32") -> List[LayerParams]:

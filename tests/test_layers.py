@@ -24,8 +24,8 @@ ROOMS = ("data_parallel", "allreduce", "automatic_parallelism", "many_processes"
 SHARED = {"lab": (), "show": ("lab",)}
 """What each of the rooms that all experiments share may import of the other."""
 PURE = """__future__ typing dataclasses mxdp.plans mxdp.errors math os numbers functools itertools argparse sys difflib
-json rich html contextlib collections statistics pathlib"""
-"""What floor 0 imports. (rich prints the tables of ``python -m mxdp.plans``, html makes its page.)"""
+json shutil textwrap html contextlib collections statistics pathlib"""
+"""What floor 0 imports. (shutil knows how wide the terminal of ``python -m mxdp.plans`` is, html makes its page.)"""
 MOST_FILES, MOST_LINES = 20, 50
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 

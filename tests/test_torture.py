@@ -1,4 +1,4 @@
-"""tools/torture.py: four of its faults (a minute), and what it says of a violation."""
+"""tools/torture.py: five of its faults (a minute), and what it says of a violation."""
 
 from __future__ import annotations
 
@@ -32,11 +32,13 @@ def torture(monkeypatch):
 # Drawn from this seed: two ranks of a device; sys.exit(42) of rank 1 after step 3; silent strangers and deep lists.
 @pytest.mark.skipif(not BESIDE.exists(), reason="no mpiexec beside this Python: pip install mpi4py mpich")
 @pytest.mark.timeout(900)
-def test_nothing_is_lost_when_a_training_is_hurt():
-    drawn = ["--seed", "1031", "--faults", "4", "--kinds", KINDS, "--ranks", "2", "--devices", "1"]
+@pytest.mark.parametrize(("seed", "kinds"), [(1031, KINDS), (3, "kill_and_restart")])
+def test_nothing_is_lost_when_a_training_is_hurt(seed, kinds):
+    drawn = ["--seed", str(seed), "--faults", str(len(kinds.split(",")))]
+    drawn += ["--kinds", kinds, "--ranks", "2", "--devices", "1"]
     done = subprocess.run([sys.executable, TOOL, *drawn], capture_output=True, text=True, timeout=800)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert all(f"{name} 1" in done.stdout.splitlines()[-2] for name in KINDS.split(","))
+    assert all(f"{name} 1" in done.stdout.splitlines()[-2] for name in kinds.split(","))
 
 
 def test_a_violation_ends_it_and_the_command_repeats_the_fault_alone(torture, monkeypatch, capsys, tmp_path):

@@ -12,7 +12,7 @@ from typing import Dict, List
 
 from mxdp.experiments.show import style
 from mxdp.experiments.show.pictures import saved
-from mxdp.plans.scaling.cluster import STEPS, patterns
+from mxdp.plans.cost.cluster import STEPS, patterns
 
 FILE = Path(__file__).resolve().parents[1] / "docs" / "predict-cost.svg"
 DEVICES = 8

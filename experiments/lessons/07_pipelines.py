@@ -11,7 +11,7 @@ from mxdp.layers import LENET, forward, init
 from mxdp.parallel.pipeline import Pipeline
 from mxdp.parallel.traffic import flat
 from mxdp.plans.pipeline import bubble, gpipe, kept, one_f_one_b
-from mxdp.plans.show.staircases import staircase
+from mxdp.plans.show.text import staircase
 from mxdp.scratch import cross_entropy, get_params
 
 # %% [markdown]

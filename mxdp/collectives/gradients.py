@@ -34,7 +34,7 @@ from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.collective.one_hop import owners
 from mxdp.plans.cost.machine import Machine
 from mxdp.plans.partition import fill_buckets, offsets
-from mxdp.processes import ValueOrder, World
+from mxdp.processes import World, agree_values
 from mxdp.processes.world import ranks_of
 
 _ACCUMULATING: List[GradientSync] = []
@@ -114,7 +114,7 @@ class GradientSync:
         buckets = fill_buckets(nbytes, list(zip(kinds, adds)), bucket_mb * 2**20)
         described = {f"parameter {number}": f"{kind} {first[number].shape}" for number, kind in enumerate(kinds)}
         self._world.agree({"bucket_mb": bucket_mb, **described})
-        ValueOrder(self._world).add(dict(enumerate(first)))
+        agree_values(self._world, first)
         # Ranks with other cores would choose other algorithms, which may divide a bucket otherwise.
         names = self._world.gather([self._resolve(numbers, algorithm, machine) for numbers in buckets])[0]
         self.buckets = [self._make(numbers, name) for numbers, name in zip(buckets, names)]

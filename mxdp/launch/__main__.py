@@ -22,11 +22,8 @@ from mxdp.launch import guard
 from mxdp.launch.guarded import show
 from mxdp.launch.job import Launch
 
-USAGE = 2
 INTERFACES = ("UCX_NET_DEVICES", "FI_TCP_IFACE")
 """Variables by which MPICH's two transports bind their sockets to a network interface."""
-
-
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -36,8 +33,8 @@ class Stopped(Exception):
 
 def stop(number: int, frame: object) -> NoReturn:
     """Handles a signal to the launcher, once: a second Ctrl-C must not interrupt the end of all ranks."""
-    for each in SIGNALS:
-        signal.signal(each, signal.SIG_IGN)
+    for signal_number in SIGNALS:
+        signal.signal(signal_number, signal.SIG_IGN)
     raise Stopped(number)
 
 
@@ -51,33 +48,32 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         if not command:
             raise UsageError("no command: write it last, after --, as in python -m mxdp.launch -n 2 -- python train.py")
         return run(options, command)
-    except UsageError as error:
-        print(f"mxdp.launch: {error}", file=sys.stderr)
-        return USAGE
     except MxdpError as error:
         print(f"mxdp.launch: {error}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, UsageError) else 1
 
 
 def parser() -> argparse.ArgumentParser:
     """The options."""
-    found = SentenceParser(
+    options = SentenceParser(
         prog="python -m mxdp.launch",
         usage="%(prog)s -n N [options] -- COMMAND",
         description="Start COMMAND in N processes by mpiexec, show their output, and end all if one fails.",
         epilog="Standard input is empty. A rank that hangs without being stopped is noticed with --hung-after alone.",
     )
-    found.add_argument("-n", type=int, required=True, metavar="N", help="number of processes (ranks)")
-    found.add_argument("--hosts", metavar="FILE", help="run on these hosts, one a line, as mpiexec takes them")
-    found.add_argument("--restarts", type=int, default=0, metavar="N", help="after a failure, start all again, N times")
-    found.add_argument(
+    options.add_argument("-n", type=int, required=True, metavar="N", help="number of processes (ranks)")
+    options.add_argument("--hosts", metavar="FILE", help="run on these hosts, one a line, as mpiexec takes them")
+    options.add_argument(
+        "--restarts", type=int, default=0, metavar="N", help="after a failure, start all again, N times"
+    )
+    options.add_argument(
         "--silent-after",
         type=float,
         default=60,
         metavar="S",
         help="end all if a rank is stopped or cut off for S seconds (default %(default)s; at least 2, or 0: never)",
     )
-    found.add_argument(
+    options.add_argument(
         "--hung-after",
         type=float,
         default=0,
@@ -86,11 +82,13 @@ def parser() -> argparse.ArgumentParser:
         "mxdp.world().step_done()), and show where the last ones stand; counts from the first step; at least 2, or 0: "
         "never (default); longer than any evaluation",
     )
-    found.add_argument("--log-dir", metavar="DIR", help="also append each rank's output to DIR/rank-0.log, and so on")
-    found.add_argument("--interface", metavar="IF", help="network interface for all sockets; on one host the loopback")
-    found.add_argument("--mpiexec", default="", metavar="ARGS", help='more for it, as in --mpiexec="-bind-to core"')
-    found.add_argument("--print", action="store_true", help="show mpiexec's command line and run nothing")
-    return found
+    options.add_argument("--log-dir", metavar="DIR", help="also append each rank's output to DIR/rank-0.log, and so on")
+    options.add_argument(
+        "--interface", metavar="IF", help="network interface for all sockets; on one host the loopback"
+    )
+    options.add_argument("--mpiexec", default="", metavar="ARGS", help='more for it, as in --mpiexec="-bind-to core"')
+    options.add_argument("--print", action="store_true", help="show mpiexec's command line and run nothing")
+    return options
 
 
 def run(options: argparse.Namespace, command: List[str]) -> int:
@@ -104,19 +102,19 @@ def run(options: argparse.Namespace, command: List[str]) -> int:
             raise UsageError(f"--{name}-after is 0 (never) or at least 2 seconds, not {seconds:g}")
     address, interface = bound(options.interface, options.hosts)
     added = {name: interface for name in INTERFACES if interface and name not in os.environ}
+    words = mpiexec(options.n, options.hosts, interface, added)
     try:
-        more = shlex.split(options.mpiexec)
+        words += shlex.split(options.mpiexec)
     except ValueError as error:
         raise UsageError(f"--mpiexec {options.mpiexec}: {error}") from error
-    words = [*mpiexec(options.n, options.hosts, interface, added), *more]
     if options.print:
         print(shlex.join([*map("=".join, added.items()), *words, *command]))
         return 0
     environ = {"PYTHONUNBUFFERED": "1", **process.unprepared(), **added}
-    guarded = [*words, sys.executable, guard.__file__, *command]
+    words += [sys.executable, guard.__file__, *command]
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
     with ExitStack() as last:
-        logs = [last.enter_context(file) for file in log_files(options.log_dir, options.n)]
+        logs = log_files(options.log_dir, options.n, last) if options.log_dir is not None else []
         for number, handler in handlers.items():
             last.callback(signal.signal, number, handler)
             if (number, handler) != (signal.SIGHUP, signal.SIG_IGN):  # which is nohup's
@@ -126,7 +124,7 @@ def run(options: argparse.Namespace, command: List[str]) -> int:
                 if restart:
                     again = f"restart {restart} of {options.restarts}, from the last checkpoint if there is one"
                     show(f"mxdp.launch: starts all ranks again: {again}", sys.stderr)
-                job = Launch(guarded, environ, options.n, address, options.silent_after, options.hung_after, logs)
+                job = Launch(words, environ, options.n, address, options.silent_after, options.hung_after, logs)
                 failure = job.run()
                 if failure is None:
                     return 0
@@ -139,38 +137,27 @@ def run(options: argparse.Namespace, command: List[str]) -> int:
             return 128 + int(stopped.args[0])
 
 
-def log_files(folder: Optional[str], size: int) -> List[BinaryIO]:
-    """A file for each rank, at whose end one writes without a buffer; none without a folder."""
-    if folder is None:
-        return []
-    files: List[BinaryIO] = []
+def log_files(folder: str, size: int, last: ExitStack) -> List[BinaryIO]:
+    """A file for each rank, at whose end one writes without a buffer; ``last`` closes them."""
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
-        for rank in range(size):
-            files.append(open(Path(folder, f"rank-{rank}.log"), "ab", buffering=0))  # noqa: SIM115
+        paths = [Path(folder, f"rank-{rank}.log") for rank in range(size)]
+        return [last.enter_context(open(path, "ab", buffering=0)) for path in paths]
     except OSError as error:
-        for file in files:
-            file.close()
         raise UsageError(f"--log-dir {folder}: {error.strerror}") from error
-    return files
 
 
 def bound(interface: Optional[str], hosts: Optional[str]) -> Tuple[str, Optional[str]]:
     """The launcher's own address, and the network interface for all other sockets, None for any."""
-    found = {
-        name: address.address
-        for name, addresses in psutil.net_if_addrs().items()
-        for address in addresses
-        if address.family == socket.AF_INET
-    }
+    interfaces = psutil.net_if_addrs().items()
+    addresses = {name: its.address for name, all_its in interfaces for its in all_its if its.family == socket.AF_INET}
     if interface:
-        if interface not in found:
-            raise UsageError(
-                f"no network interface {interface!r} with an IPv4 address; {did_you_mean(interface, found)}"
-            )
-        return found[interface], interface
+        if interface not in addresses:
+            meant = did_you_mean(interface, addresses)
+            raise UsageError(f"no network interface {interface!r} with an IPv4 address; {meant}")
+        return addresses[interface], interface
     if hosts is None:
-        return "127.0.0.1", next((name for name, address in found.items() if address == "127.0.0.1"), None)
+        return "127.0.0.1", next((name for name, address in addresses.items() if address == "127.0.0.1"), None)
     try:
         lines = Path(hosts).read_text(encoding="utf-8").splitlines()
     except OSError as error:

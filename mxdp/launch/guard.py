@@ -1,8 +1,8 @@
 """The guard of one rank, which ``mpiexec`` starts in its place: ``python guard.py COMMAND...``.
 
-It runs the command and sends the launcher a JSON object a line: what the command prints, a heartbeat, its exit status.
-It ends the command and all its processes when the launcher ends, or is silent for too long. It imports nothing of mxdp,
-so that it starts fast.
+It gives the launcher its password, then runs the command and sends a JSON object a line: what the command prints, a
+heartbeat, its exit status. It ends the command and all its processes when the launcher ends, or is silent for too long.
+It imports nothing of mxdp, so that it starts fast.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ INSIDE = 1
 WHERE = b"?"
 """Byte by which the launcher asks where the command stands. (All other bytes are its heartbeats.)"""
 RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
+BEAT = 0.4  # seconds from a heartbeat to the next, of guards and launcher: a fifth of the shortest silence
 LONGEST = 1 << 16  # bytes in a line; a longer one is cut
 GRACE = 2.0
 PR_SET_PDEATHSIG = 1
@@ -46,10 +47,9 @@ class Guard:
 
     def __init__(self, launcher: socket.socket, silent: float) -> None:
         self.launcher, self.silent = launcher, silent
-        self.beat = min(1.0, silent / 5) if silent else 1.0
         self.unsent = bytearray()
-        self.rests: Dict[int, bytes] = {}  # of each stream, what has no end of line yet
         self.streams: Dict[int, str] = {}  # what each is sent as
+        self.rests: Dict[int, bytes] = {}  # what of it has no end of line yet
         self.stopped: Optional[float] = None
         # Its file is shared with the command; a file of a name could be left behind.
         self.file = tempfile.TemporaryFile()  # noqa: SIM115
@@ -84,10 +84,8 @@ class Guard:
         return None
 
     def run(self, command: List[str], environ: Dict[str, str]) -> int:
-        """Run the command to its end, and send all that it said.
-
-        Returns its exit status, or the signal that ended it, as a negative number; not 0 if other ranks wait for it.
-        """
+        """Run the command to its end, and send all that it said. Returns its exit status, or the signal that ended it,
+        as a negative number; not 0 if other ranks wait for it."""
         wake, write_end = os.pipe()
         os.set_blocking(write_end, False)
         signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
@@ -100,14 +98,14 @@ class Guard:
                 self.streams.clear()
             full = status is None and len(self.unsent) >= LONGEST
             readable = [wake, self.launcher.fileno(), *(() if full else self.streams)]
-            ready = select.select(readable, [self.launcher] if self.unsent else [], [], self.beat)[0]
+            ready = select.select(readable, [self.launcher] if self.unsent else [], [], BEAT)[0]
             now = time.monotonic()
             if self.launcher.fileno() in ready:
-                said = self.launcher.recv(4096)
-                if not said:
+                words = self.launcher.recv(4096)
+                if not words:
                     raise ConnectionError
                 heard = now
-                if WHERE in said and status is None and self.shared[1]:  # then World has a handler for it
+                if WHERE in words and status is None and self.shared[1]:  # then World has a handler for it
                     os.kill(self.child.pid, signal.SIGUSR2)
             if wake in ready:
                 os.read(wake, 4096)
@@ -120,7 +118,7 @@ class Guard:
                     self.send(exit=status)
                     until = now + 0.5  # processes of the command's may hold its pipes
             if now >= next_beat and len(self.unsent) < LONGEST:
-                next_beat = now + self.beat
+                next_beat = now + BEAT
                 self.send(stopped=now - self.stopped if self.stopped else 0)
             if self.silent and now - heard > self.silent:
                 raise ConnectionError
@@ -143,8 +141,8 @@ class Guard:
     def look(self) -> Optional[int]:
         """The exit status, if the child has one. Notes whether it is stopped."""
         while True:
-            found, status = os.waitpid(self.child.pid, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
-            if not found:
+            pid, status = os.waitpid(self.child.pid, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
+            if not pid:
                 return None
             if os.WIFEXITED(status):
                 return os.WEXITSTATUS(status)
@@ -154,8 +152,8 @@ class Guard:
 
 
 def forget_shared_memory() -> None:
-    """Remove the name of MPICH's shared memory, if a process of this rank has it open. MPICH does so at a good end, and
-    ``mxdp.world()`` when it has started: a job that is ended before that would leave 2 MB of memory in use."""
+    """Remove the name of MPICH's shared memory, 2 MB, if a process of this rank has it open. MPICH does so at a good
+    end alone, and ``mxdp.world()`` when it has started."""
     with contextlib.suppress(OSError):  # a system without /proc
         for name in filter(str.isdigit, os.listdir("/proc")):
             with contextlib.suppress(OSError):  # it has just ended, or the name is gone
@@ -194,10 +192,9 @@ def main() -> int:
         signal.signal(number, stop)
     try:
         with socket.create_connection((host, int(port)), timeout=30) as launcher:
+            name = environ.get("PMI_HOSTNAME") or socket.gethostname()
+            launcher.sendall(f"{password} {rank} {name}\n".encode())  # it hangs up on one that says nothing
             guard = Guard(launcher, float(silent))
-            guard.send(password=password, rank=rank, host=environ.get("PMI_HOSTNAME") or socket.gethostname())
-            launcher.sendall(guard.unsent)  # at once: the launcher hangs up on one that says nothing
-            guard.unsent.clear()
             launcher.setblocking(False)
             status = guard.run(sys.argv[1:], environ)
             launcher.settimeout(guard.silent or None)  # not less: the launcher may be held up by its own output

@@ -1,33 +1,24 @@
-"""What the guards say to the launcher, and how the launcher shows it."""
+"""What the launcher knows of a rank, why a job failed, how lines are shown, and what a killed rank may leave."""
 
 from __future__ import annotations
 
 import contextlib
-import json
+import glob
 import os
-import re
 import signal
 import socket
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any, Deque, Mapping, Optional, Sequence, TextIO, Tuple
+from typing import Deque, Iterable, Optional, Sequence, TextIO
 
 from mxdp.errors import MxdpError
 
 LAST_LINES = 10
-MESSAGE: Mapping[str, Tuple[type, ...]] = {
-    **dict.fromkeys(("password", "host", "out", "err"), (str,)),
-    **dict.fromkeys(("rank", "step", "part", "exit"), (int,)),
-    "stopped": (int, float),
-}
-"""What a message may have, and of which type."""
-STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?')
-"""Also one without an end: a search that failed at each quote would take seconds for a line of 64 KiB."""
 
 
 @dataclass
 class Guarded:
-    """A connection, and what the guard at its other end has said. ``rank`` is None until it has said who it is."""
+    """A connection, and what the guard at its other end has said. ``rank`` is None until it has given the password."""
 
     socket: socket.socket
     heard: float
@@ -54,22 +45,9 @@ class LaunchFailure:
     lines: Sequence[str] = ()
 
 
-def parsed(message: bytes) -> Optional[Mapping[str, Any]]:
-    """A line as a message; None if it is none. Raises nothing, whatever the line is."""
-    outside = STRING.sub(b"", message)
-    if b"[" in outside or outside.count(b"{") != 1:  # no message is nested, and deep nesting can abort Python 3.8
-        return None
-    try:
-        found = json.loads(message)
-        if not isinstance(found, dict) or not all(
-            name in MESSAGE and type(value) in MESSAGE[name] for name, value in found.items()
-        ):
-            return None
-        for value in found.values():
-            str(value).encode(errors="surrogateescape")  # what no guard has made raises
-    except ValueError:
-        return None
-    return found if -255 <= found.get("exit", 0) <= 255 else None
+def named(ranks: Iterable[object]) -> str:
+    """Several ranks in words."""
+    return ", ".join(map(str, ranks))
 
 
 def show(line: str, file: TextIO) -> None:
@@ -82,6 +60,20 @@ def show(line: str, file: TextIO) -> None:
         with contextlib.suppress(OSError, ValueError), open(os.devnull, "w") as nowhere:
             os.dup2(nowhere.fileno(), file.fileno())  # or Python fails once more when it ends
         raise MxdpError(f"its output can't be written ({error.strerror}); all ranks are ended") from error
+
+
+def forget_shared_memory(began: float) -> None:
+    """Remove MPICH's shared memory that was made after ``began`` and that no process has open: a rank that was killed
+    while MPI started could not."""
+    paths = glob.glob("/dev/shm/mpich_shm_*")
+    held = ""
+    for maps in glob.glob("/proc/[0-9]*/maps") if paths else ():
+        with contextlib.suppress(OSError), open(maps) as file:
+            held += file.read()
+    for path in paths:
+        with contextlib.suppress(OSError):
+            if path not in held and os.stat(path).st_uid == os.getuid() and os.stat(path).st_mtime >= began:
+                os.unlink(path)
 
 
 def ending(exit: int) -> str:

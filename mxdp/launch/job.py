@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hmac
+import json
 import os
 import secrets
 import selectors
@@ -17,8 +18,8 @@ from collections import deque
 from typing import Any, BinaryIO, Deque, Dict, List, Mapping, Optional, Sequence
 
 from mxdp.errors import MxdpError
-from mxdp.launch.guard import ADDRESS, INSIDE, LONGEST, WHERE, die_with_parent
-from mxdp.launch.guarded import LAST_LINES, Guarded, LaunchFailure, ending, parsed, show
+from mxdp.launch.guard import ADDRESS, BEAT, INSIDE, LONGEST, WHERE, die_with_parent
+from mxdp.launch.guarded import LAST_LINES, Guarded, LaunchFailure, ending, forget_shared_memory, named, show
 
 GRACE = 5.0
 """Seconds in which ``mpiexec`` must end by itself, and then by SIGTERM."""
@@ -30,8 +31,8 @@ TURN = 1.0
 """Seconds that one turn of the launcher counts at most. A longer one was held up: by its own output, or by a stop."""
 STRANGERS = 32
 """Connections, beside one for each rank, that may be open and have not given the password."""
-GREETING = 10.0
-"""Seconds in which a connection must give the password."""
+GREETING, SHORT = 10.0, 1000
+"""Seconds and bytes in which a connection must give the password."""
 
 
 class Launch:
@@ -53,11 +54,11 @@ class Launch:
         logs: Sequence[BinaryIO] = (),
     ) -> None:
         self.size, self.silent, self.hung, self.logs = size, silent, hung, logs
-        self.now, self.turn = 0.0, time.monotonic()
+        self.now, self.turn, self.began = 0.0, time.monotonic(), time.time()
         self.steps, self.progress = 0, 0.0
         self.ranks: Dict[int, Guarded] = {}
         self.connections: List[Guarded] = []
-        self.own: Deque[str] = deque(maxlen=LAST_LINES)
+        self.last: Deque[str] = deque(maxlen=LAST_LINES)
         self.failure: Optional[LaunchFailure] = None
         self.password = secrets.token_hex(16)
         self.selector = selectors.DefaultSelector()
@@ -83,7 +84,7 @@ class Launch:
         done = threading.Event()
         threading.Thread(target=self.reassure, args=(done,), daemon=True).start()
         try:
-            while self.failure is None and (self.output >= 0 or not all(each.closed for each in self.ranks.values())):
+            while self.failure is None and (self.output >= 0 or not all(rank.closed for rank in self.ranks.values())):
                 self.wait()
                 self.failure = self.failure or self.silence() or self.standstill()
             self.failure = self.failure or self.unexplained()
@@ -101,24 +102,28 @@ class Launch:
         for key, _ in ready:
             if key.fd in self.selector.get_map():  # not closed by one of the others
                 key.data(key.fileobj)
-        for guard in [each for each in self.connections if each.rank is None]:
+        for guard in self.strangers():
             if self.now - guard.heard >= GREETING:
                 self.close(guard)
 
+    def strangers(self) -> List[Guarded]:
+        """Connections that have not given the password, the oldest first."""
+        return [guard for guard in self.connections if guard.rank is None]
+
     def accept(self, listener: socket.socket) -> None:
-        """Somebody calls: a guard, which then gives the password, or a stranger."""
-        unknown = [each for each in self.connections if each.rank is None]
-        if len(unknown) >= self.size + STRANGERS:
-            self.close(unknown[0])
+        """Accept a connection. Until it gives the password it is not trusted."""
+        strangers = self.strangers()
+        if len(strangers) >= self.size + STRANGERS:
+            self.close(strangers[0])
         try:
-            connection = Guarded(listener.accept()[0], self.now)
+            guard = Guarded(listener.accept()[0], self.now)
         except OSError:  # it has gone, or too many files are open
-            if unknown:
-                self.close(unknown[0])
+            if strangers:
+                self.close(strangers[0])
             return
-        connection.socket.setblocking(False)
-        self.connections.append(connection)
-        self.selector.register(connection.socket, selectors.EVENT_READ, lambda _: self.hear(connection))
+        guard.socket.setblocking(False)
+        self.connections.append(guard)
+        self.selector.register(guard.socket, selectors.EVENT_READ, lambda _: self.hear(guard))
 
     def close(self, guard: Guarded) -> None:
         """Hang up."""
@@ -129,38 +134,34 @@ class Launch:
             guard.socket.close()
 
     def hear(self, guard: Guarded) -> None:
-        """A guard has said something, or has ended. Whoever says something else is a stranger."""
+        """Read what a guard says. Its first line must be the password; only what follows is parsed."""
         try:
             read = guard.socket.recv(LONGEST)
         except BlockingIOError:
             return
         except OSError:
             read = b""
-        if guard.rank is not None:
-            guard.heard = self.now
-        *messages, guard.unread = (guard.unread + read).split(b"\n")
-        for message in map(parsed, messages):
-            if message is None or not (guard.rank is not None or self.greeted(guard, message)):
-                read = b""
-                break
-            self.note(guard, message)
-        if not read or len(guard.unread) > (LONGEST if guard.rank is None else 16 * LONGEST):
+        *lines, guard.unread = (guard.unread + read).split(b"\n")
+        if guard.rank is None and lines and not self.greeted(guard, lines.pop(0)):
+            return self.close(guard)
+        for line in lines:
+            self.note(guard, json.loads(line))
+        if not read or (guard.rank is None and len(guard.unread) > SHORT):
             self.close(guard)
 
-    def greeted(self, guard: Guarded, message: Mapping[str, Any]) -> bool:
-        """Whether the first message has the password and is of a rank that has not called yet."""
-        password, rank = message.get("password", ""), message.get("rank", -1)
-        if not hmac.compare_digest(password.encode(errors="surrogateescape"), self.password.encode()):
+    def greeted(self, guard: Guarded, line: bytes) -> bool:
+        """Whether the first line has the password and a rank that has not called yet."""
+        password, _, rest = line.partition(b" ")
+        if not hmac.compare_digest(password, self.password.encode()):
             return False
-        if not 0 <= rank < self.size or rank in self.ranks:
-            return False
-        guard.rank, guard.host, guard.heard = rank, message.get("host", ""), self.now
-        self.ranks[rank] = guard
-        return True
+        number, guard.host = rest.decode().split()
+        guard.rank, guard.heard = int(number), self.now
+        return guard.rank in range(self.size) and self.ranks.setdefault(guard.rank, guard) is guard
 
     def note(self, guard: Guarded, message: Mapping[str, Any]) -> None:
         """Take one message of a guard."""
-        guard.step, guard.part = message.get("step", guard.step), message.get("part", guard.part)
+        guard.heard, guard.step, guard.part = self.now, message["step"], message["part"]
+        guard.stopped = message.get("stopped", guard.stopped)
         for name, file in (("out", sys.stdout), ("err", sys.stderr)):
             if name in message:
                 raw = message[name].encode(errors="surrogateescape")
@@ -168,57 +169,56 @@ class Launch:
                 guard.last.append(line)
                 self.log(guard, raw)
                 show(line, file)
-        guard.stopped = message.get("stopped", guard.stopped)
         if "exit" in message:
             guard.exit = status = message["exit"]
-            others = [each.exit for each in self.ranks.values() if each.exit and each is not guard]
+            others = [rank.exit for rank in self.ranks.values() if rank.exit and rank is not guard]
             if self.failure is None or (others and min(others) > 0 > status):
-                self.failure = self.end_of(guard, status)
-
-    def end_of(self, guard: Guarded, exit: int) -> Optional[LaunchFailure]:
-        """The failure, if it is one, that this rank has ended with this status."""
-        if exit:
-            return LaunchFailure(exit if exit > 0 else 128 - exit, f"{guard} {ending(exit)}", guard.last)
-        if guard.part == INSIDE:
-            return LaunchFailure(1, f"{guard} ended with exit status 0 before the other ranks", guard.last)
-        return None
+                if status:
+                    what = f"{guard} {ending(status)}"
+                    self.failure = LaunchFailure(status if status > 0 else 128 - status, what, guard.last)
+                elif guard.part == INSIDE:
+                    what = f"{guard} ended with exit status 0 before the other ranks"
+                    self.failure = LaunchFailure(1, what, guard.last)
 
     def log(self, guard: Guarded, line: bytes) -> None:
         """Keep a line of a rank. Where that fails, the ranks go on."""
-        if self.logs and guard.rank is not None:
-            file = self.logs[guard.rank]
-            try:
-                file.write(line + b"\n")
-            except ValueError:  # closed, after an error
-                pass
-            except OSError as error:
-                with contextlib.suppress(OSError):
-                    file.close()
-                show(f"mxdp.launch: {file.name} is not continued: {error.strerror}", sys.stderr)
+        file = self.logs[guard.rank or 0] if self.logs else None
+        if file is None or file.closed:  # after an error
+            return
+        try:
+            file.write(line + b"\n")
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                file.close()
+            show(f"mxdp.launch: {file.name} is not continued: {error.strerror}", sys.stderr)
 
     def hear_mpiexec(self, output: int) -> None:
         """What ``mpiexec`` itself says is shown while all is well. (After a failure it says that there was one.)"""
         read = os.read(output, LONGEST)
         for line in read.decode(errors="replace").splitlines():
-            self.own.append(f"[mpiexec] {line}")
+            self.last.append(f"[mpiexec] {line}")
             if self.failure is None:
-                show(self.own[-1], sys.stderr)
+                show(self.last[-1], sys.stderr)
         if not read:
             self.selector.unregister(output)
             self.output = -1
 
+    def alive(self) -> List[Guarded]:
+        """The guards of commands that have not ended."""
+        return [guard for guard in self.ranks.values() if not guard.closed and guard.exit is None]
+
     def silence(self) -> Optional[LaunchFailure]:
         """The ranks that are silent for too long, or never started, if any."""
-        alive = [guard for guard in self.ranks.values() if not guard.closed and guard.exit is None]
+        alive = self.alive()
         without = [guard for guard in self.ranks.values() if guard.exit == 0 and not guard.part]
         waiting = [guard for guard in alive if guard.part == INSIDE]
         if without and waiting:
-            what = f"{without[0]} has ended without mxdp.world(); waiting there: {', '.join(map(str, waiting))}"
+            what = f"{without[0]} has ended without mxdp.world(); waiting there: {named(waiting)}"
             return LaunchFailure(1, what, without[0].last)
         # MPICH's mpiexec ends all by itself, and then says more. Others may do nothing.
         gone = [guard for guard in self.ranks.values() if guard.closed and guard.exit is None]
         if gone and self.now - gone[0].heard >= GRACE:
-            return LaunchFailure(1, f"{', '.join(map(str, gone))}: killed, and the guard too", gone[0].last)
+            return LaunchFailure(1, f"{named(gone)}: killed, and the guard too", gone[0].last)
         if not self.silent:
             return None
         for guard in alive:
@@ -226,19 +226,17 @@ class Launch:
                 return LaunchFailure(SILENT, f"{guard} has been stopped for {guard.stopped:.0f} s", guard.last)
         cut = [guard for guard in alive if self.now - guard.heard >= self.silent]
         if cut:
-            what = f"{', '.join(map(str, cut))}: not heard of for {self.now - cut[0].heard:.0f} s (stopped, or cut off)"
+            what = f"{named(cut)}: not heard of for {self.now - cut[0].heard:.0f} s (stopped, or cut off)"
             return LaunchFailure(SILENT, what, cut[0].last)
         late = [rank for rank in range(self.size) if rank not in self.ranks]
         limit = max(self.silent, START)
         if late and self.now >= limit:
-            return LaunchFailure(
-                SILENT, f"rank {', '.join(map(str, late))} did not start within {limit:.0f} s", self.own
-            )
+            return LaunchFailure(SILENT, f"rank {named(late)} did not start within {limit:.0f} s", self.last)
         return None
 
     def standstill(self) -> Optional[LaunchFailure]:
         """The ranks that are behind, if no rank has made a step for too long. They have then shown where they stand."""
-        alive = [guard for guard in self.ranks.values() if not guard.closed and guard.exit is None]
+        alive = self.alive()
         steps = sum(guard.step for guard in self.ranks.values())
         if steps != self.steps or not steps or all(guard.stopped for guard in alive):
             self.steps, self.progress = steps, self.now
@@ -252,8 +250,8 @@ class Launch:
         until = time.monotonic() + 2
         while time.monotonic() < until:
             self.wait()  # for what they show
-        what = f"no rank has made a step for {self.hung:g} s; behind: {', '.join(map(str, behind))}"
-        return LaunchFailure(SILENT, f"{what} (above: where they stand)")
+        what = f"no rank has made a step for {self.hung:g} s; behind: {named(behind)} (above: where they stand)"
+        return LaunchFailure(SILENT, what)
 
     def unexplained(self) -> Optional[LaunchFailure]:
         """``mpiexec`` has ended, and no rank has said that it failed. Did it end well?"""
@@ -262,20 +260,20 @@ class Launch:
         except subprocess.TimeoutExpired:
             status = 0  # the ranks have ended; :meth:`end` sees to it
         status = status if status >= 0 else 128 - status
-        for guard in self.ranks.values():
-            if guard.exit is None and any("MPI_Abort" in line for line in guard.last):  # which kills the guards, too
-                return LaunchFailure(status or 1, f"{guard} called MPI_Abort", guard.last)
         lost = [guard for guard in self.ranks.values() if guard.exit is None]
+        for guard in lost:
+            if any("MPI_Abort" in line for line in guard.last):  # which kills the guards, too
+                return LaunchFailure(status or 1, f"{guard} called MPI_Abort", guard.last)
         if lost:
-            return LaunchFailure(status or 1, f"{', '.join(map(str, lost))}: killed, and the guard too", lost[0].last)
-        return LaunchFailure(status, f"mpiexec failed with exit status {status}", self.own) if status else None
+            return LaunchFailure(status or 1, f"{named(lost)}: killed, and the guard too", lost[0].last)
+        return LaunchFailure(status, f"mpiexec failed with exit status {status}", self.last) if status else None
 
     def reassure(self, done: threading.Event) -> None:
-        """Tell the guards every second that the launcher is there. In a thread: to print may take long."""
-        while not done.wait(min(1.0, self.silent / 5) if self.silent else 1.0):
+        """Tell the guards all the time that the launcher is there. In a thread: to print may take long."""
+        while not done.wait(BEAT):
             for guard in list(self.connections):
                 with contextlib.suppress(OSError):
-                    guard.socket.send(b".", getattr(socket, "MSG_DONTWAIT", 0))
+                    guard.socket.send(b".")
 
     def hear_out(self) -> None:
         """Wait a little for a rank's last lines, and for one that was killed: who misses it fails, too, maybe first."""
@@ -297,4 +295,5 @@ class Launch:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.mpiexec.communicate(timeout=GRACE)
                 break
+        forget_shared_memory(self.began)
         self.selector.close()

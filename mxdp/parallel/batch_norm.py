@@ -11,9 +11,9 @@ N is how many numbers of a channel the whole batch has: samples, or samples x he
                                  all-reduce: 2 numbers a channel
                 dx = scale / deviation * (dy - (a + b x') / N)
 
-Autograd can't differentiate a collective. So it goes back as far as the normalisation, which then says from which
-gradients it goes on. (:class:`mxdp.parallel.data.Data` exchanges by copies instead, which autograd follows, and keeps
-no running statistics.) All passes over x are MXNet's own fused operator, since its sums over several axes take longer.
+Autograd can't differentiate a collective. So it goes back as far as the normalisation, which then gives the gradients
+to go on with. (:class:`mxdp.parallel.data.Data` exchanges by copies, which autograd follows, and keeps no running
+statistics.) All passes over x are MXNet's fused operator, since its sums over several axes take longer.
 
 Sources: Ioffe and Szegedy, "Batch Normalization", ICML 2015, section 3; for the variance of all shards from those of
 each, Chan, Golub and LeVeque, COMPSTAT 1982.
@@ -49,8 +49,8 @@ class SyncBatchNorm:
 
     Args:
         scales, shifts: parameters, an array (channels,) on each device, with a gradient: the sum over the device's
-            shard, which backward writes or adds, as you asked autograd to.
-        means, variances: running statistics, likewise, without gradients. A call writes them in place, by MXNet's own
+            shard, which backward writes or adds.
+        means, variances: running statistics, likewise, without gradients. A call writes them in place, by MXNet's
             rule: ``momentum`` times the old ones, and the rest of the batch's. They stay equal, bit for bit.
 
     Raises:
@@ -75,12 +75,12 @@ class SyncBatchNorm:
         k, like = len(scales), dict(dtype=scales[0].dtype)
         # [0]: a mean from each device; [1]: 1 / deviation. A sum with zeros in place of the others' is an all-gather.
         self._moments = [np.zeros((2, k, scale.size), ctx=scale.ctx, **like) for scale in scales]
-        self._own = [(each[0][i], each[1][i]) for i, each in enumerate(self._moments)]
+        self._shares = [(moments[0][i], moments[1][i]) for i, moments in enumerate(self._moments)]
         self._gather = AllReduce(self._moments, "naive")
         self._sums = [np.zeros((2, scale.size), ctx=scale.ctx, **like) for scale in scales]
         self._reduce = AllReduce(self._sums, "naive")
-        # Zeros added to shift and scale: backward writes this batch's a and b as their gradients, while those of shift
-        # and scale themselves may add up over several batches.
+        # Added to shift and scale: backward writes a and b as the gradients of these zeros, while those of shift and
+        # scale may add up over several batches.
         self._zeros = [[np.zeros((scale.size,), ctx=scale.ctx, **like) for _ in range(2)] for scale in scales]
         for zeros, sums in zip(self._zeros, self._sums):
             autograd.mark_variables(zeros, list(sums))
@@ -96,12 +96,12 @@ class SyncBatchNorm:
         self._check(xs)
         sizes = onp.array([[x.size / x.shape[1]] for x in xs], dtype=xs[0].dtype)
         with autograd.pause(train_mode=True):
-            for x, own, moments, *arrays in zip(xs, self._own, self._moments, *self._arrays()):
+            for x, share, moments, *arrays in zip(xs, self._shares, self._moments, *self._arrays()):
                 moments[:] = 0
-                # Which y, scale and shift does not matter here: the operator gives the statistics of x as well.
-                _, *found = npx.batch_norm(x, *arrays, eps=EPSILON, fix_gamma=False, output_mean_var=True)
-                for each, place in zip(found, own):
-                    each.copyto(place)
+                # Scale and shift don't matter: only the statistics of x are used.
+                _, *statistics = npx.batch_norm(x, *arrays, eps=EPSILON, fix_gamma=False, output_mean_var=True)
+                for value, place in zip(statistics, share):
+                    value.copyto(place)
             self._gather()
         ys, self._kept, recording = [], [], autograd.is_recording()
         arrays = zip(xs, self._moments, self._sums, self._zeros, *self._arrays())
@@ -109,8 +109,8 @@ class SyncBatchNorm:
             with autograd.pause():
                 counts = upload(sizes, x.ctx)
                 mean, variance, *new = self._merge(counts, means, inverses, *running)
-                for own, place in zip(new, running):
-                    own.copyto(place)
+                for value, place in zip(new, running):
+                    value.copyto(place)
             x = x.detach()
             if recording:
                 x.attach_grad()
@@ -139,14 +139,12 @@ class SyncBatchNorm:
     def _check(self, xs: Same) -> None:
         scales = self._scales
         if [x.ctx for x in xs] != [scale.ctx for scale in scales]:
-            placed, found = (", ".join(str(x.ctx) for x in arrays) or "none" for arrays in (scales, xs))
-            raise ValueError(f"SyncBatchNorm needs a shard on each of {placed}, in this order, not on {found}")
+            placed, given = (", ".join(str(x.ctx) for x in arrays) or "none" for arrays in (scales, xs))
+            raise ValueError(f"SyncBatchNorm needs a shard on each of {placed}, in this order, not on {given}")
         for x in xs:
             if x.ndim not in (2, 4) or (x.shape[1:2], x.dtype) != (scales[0].shape, scales[0].dtype):
-                raise ValueError(
-                    f"SyncBatchNorm takes shards (n, {scales[0].size}) or (n, {scales[0].size}, height, width) of its "
-                    f"scales' dtype, not {x.shape}"
-                )
+                allowed = f"(n, {scales[0].size}) or (n, {scales[0].size}, height, width)"
+                raise ValueError(f"SyncBatchNorm takes shards {allowed} of its scales' dtype, not {x.shape}")
             if x.shape[2:] != xs[0].shape[2:] or not x.size:
                 raise ValueError(f"SyncBatchNorm takes shards with samples, of one height and width, not {x.shape}")
         if sum(x.size for x in xs) == scales[0].size:

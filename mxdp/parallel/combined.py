@@ -9,8 +9,7 @@ Four devices, two groups, a batch of five::
     group 1       cpu(2) ---- cpu(3)     samples 3 4        a column: devices with the same parameters, whose gradients
                                                             are summed
 
-Devices of one column are replicas of each other. So there is one all-reduce of gradients a column, each over as many
-devices as there are groups, and of a part of the parameters only.
+Devices of one column are replicas of each other: one all-reduce a column sums their gradients.
 
 Source: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", SC 2021,
 section 3.
@@ -18,12 +17,13 @@ section 3.
 
 from __future__ import annotations
 
-from typing import Any, Callable, List, Sequence, Tuple
+from typing import Any, Callable, Iterator, List, Sequence, Tuple
 
 from mxdp.backend import Batch, Device, NDArray
 from mxdp.collectives import GradientSync
 from mxdp.layers import LayerParams, Net, Shape
 from mxdp.parallel import traffic
+from mxdp.parallel.pipeline import Pipeline
 from mxdp.parallel.strategy import Strategy
 from mxdp.plans.partition import bounds
 from mxdp.scratch import in_sync
@@ -37,10 +37,9 @@ class Combined(Strategy):
     shard** (in a pipeline, of each micro-batch).
 
     Args:
-        split: the strategy inside a group, such as :class:`~mxdp.parallel.pipeline.Pipeline`.
+        split: the strategy inside a group; ``options`` are its own. All pipelines are cut where the first one is.
         groups: how many; they must divide the devices evenly.
         algorithm: of the gradients' all-reduce, as :class:`mxdp.GradientSync` takes it.
-        options: of ``split``. The stages of all pipelines are cut where the first group's are.
 
     Raises:
         ValueError: the devices can't be divided into the groups; or as ``split`` raises it for a group's devices.
@@ -52,7 +51,7 @@ class Combined(Strategy):
         params: Sequence[LayerParams],
         input_shape: Shape,
         devices: Sequence[Device],
-        split: Callable[..., Any],
+        split: Callable[..., Strategy],
         groups: int = 2,
         algorithm: str = "auto",
         **options: Any,
@@ -64,31 +63,25 @@ class Combined(Strategy):
                 f"that divides {len(devices)}, or other devices"
             )
         self.width = len(devices) // groups
-        self.groups: List[Any] = []
+        self.groups: List[Strategy] = []
         for start in range(0, len(devices), self.width):
             group = split(net, params, input_shape, devices[start : start + self.width], **options)
-            if hasattr(group, "cuts") and hasattr(
-                group, "plan"
-            ):  # another would measure other times, and cut elsewhere
+            if isinstance(group, Pipeline):  # another would measure other times, and cut elsewhere
                 options["cuts"] = group.cuts
             self.groups.append(group)
         self.least, self.of = groups * self.groups[0].least, self.groups[0].of
-        self.held = [own for group in self.groups for own in group.held]
-        columns = [self.held[place :: self.width] for place in range(self.width)]
+        self.held = [params for group in self.groups for params in group.held]
+        self.columns = [self.held[place :: self.width] for place in range(self.width)]
         tied = self.groups[0].tied
-        summed = {-1: [own[:tied] for own in self.held]}  # the device of a place in its group sums the rest
-        summed.update({place: [own[tied:] for own in column] for place, column in enumerate(columns)})
-        self.syncs = {place: GradientSync(own, algorithm) for place, own in summed.items() if own[0]}
+        summed = {-1: [params[:tied] for params in self.held]}  # over all devices; the rest in columns
+        summed.update({place: [params[tied:] for params in column] for place, column in enumerate(self.columns)})
+        self.syncs = {place: GradientSync(params, algorithm) for place, params in summed.items() if params[0]}
         for group in self.groups:
             group.gradients_moved()
 
     def step(self, X: Batch, y: Batch) -> NDArray:
-        """Each group's forward and backward passes; then the gradients are summed over the groups. Doesn't wait.
-
-        Raises:
-            ValueError: fewer samples than groups (with pipelines: than all their micro-batches), or not one label for
-                each sample.
-        """
+        """Each group's forward and backward passes; then the gradients are summed over the groups. Doesn't wait. Raises
+        a ValueError for fewer samples than :attr:`least`, or not one label for each sample."""
         traffic.check_labels(X, y)
         self.traffic.clear()
         losses = [group.step(*shard) for group, *shard in zip(self.groups, self._shards(X), self._shards(y))]
@@ -98,26 +91,24 @@ class Combined(Strategy):
         return self._gather(losses, "losses")
 
     def scores(self, X: Batch) -> NDArray:
-        """Forward pass of each group's shard. The first device gathers the scores. Doesn't wait. Raises as
-        :meth:`step`."""
+        """Forward pass of each group's shard; the first device gathers. Doesn't wait. Raises as :meth:`step`."""
         self.traffic.clear()
         return self._gather([group.scores(x) for group, x in zip(self.groups, self._shards(X))], "scores")
 
     def params(self) -> List[LayerParams]:
         """Copies of the first group's parameters, on ``cpu(0)``. Waits."""
-        return self.groups[0].params()  # type: ignore[no-any-return]
+        return self.groups[0].params()
 
     def gradients(self) -> List[LayerParams]:
         """Copies of the first group's gradients, which are the sums over all groups, on ``cpu(0)``. Waits."""
-        return self.groups[0].gradients()  # type: ignore[no-any-return]
+        return self.groups[0].gradients()
 
     def in_step(self) -> bool:
-        """Are all groups equal, bit for bit, and each group in itself? Waits."""
-        columns = [self.held[place :: self.width] for place in range(self.width)]
-        return all(group.in_step() for group in self.groups) and all(map(in_sync, columns))
+        """Whether all groups are equal, bit for bit, and each group is in step. Waits."""
+        return all(group.in_step() for group in self.groups) and all(map(in_sync, self.columns))
 
     def gradient_bytes(self) -> List[int]:
-        """What the all-reduce of each bucket moves, between devices of the same place in all groups, or all devices."""
+        """What the all-reduce of each bucket moves."""
         devices = {place: self.devices if place < 0 else self.devices[place :: self.width] for place in self.syncs}
         return [
             traffic.allreduce_bytes(bucket.algorithm, devices[place], bucket.nbytes // self.itemsize, self.itemsize)
@@ -129,29 +120,28 @@ class Combined(Strategy):
         """What the groups move, the gradients, and the losses of all groups but the first."""
         losses = batch_size - bounds(batch_size, len(self.groups))[0][1]
         moved = sum(group.bytes_moved(samples) for group, samples in self._in_groups(batch_size))
-        return int(moved + sum(self.gradient_bytes()) + self.itemsize * losses)
+        return moved + sum(self.gradient_bytes()) + self.itemsize * losses
 
     def lasting_bytes(self, batch_size: int) -> List[int]:
-        """Those of each group, with a shard as its batch. Staging buffers of the all-reduces are left out."""
-        return [each for group, samples in self._in_groups(batch_size) for each in group.lasting_bytes(samples)]
+        """Those of each group, with a shard as its batch."""
+        return [nbytes for group, samples in self._in_groups(batch_size) for nbytes in group.lasting_bytes(samples)]
 
     def peak_bytes(self, batch_size: int) -> List[int]:
         """Those of each group, with a shard as its batch."""
-        return [each for group, samples in self._in_groups(batch_size) for each in group.peak_bytes(samples)]
+        return [nbytes for group, samples in self._in_groups(batch_size) for nbytes in group.peak_bytes(samples)]
 
-    def _in_groups(self, batch_size: int) -> List[Tuple[Any, int]]:
+    def _in_groups(self, batch_size: int) -> Iterator[Tuple[Strategy, int]]:
         """Each group, and how many samples it has."""
-        return [
-            (group, stop - start) for group, (start, stop) in zip(self.groups, bounds(batch_size, len(self.groups)))
-        ]
+        for group, (start, stop) in zip(self.groups, bounds(batch_size, len(self.groups))):
+            yield group, stop - start
 
     def _shards(self, x: Batch) -> List[Batch]:
         if len(x) < self.least:
-            each = self.groups[0].least
+            least = self.groups[0].least
+            parts = f" with {least} {self.of} each" if least > 1 else ""
             raise ValueError(
-                f"a batch of {len(x)} is too small for {len(self.groups)} groups"
-                f"{f' with {each} {self.of} each' if each > 1 else ''}: use at least {self.least} samples, or "
-                "fewer groups"
+                f"a batch of {len(x)} is too small for {len(self.groups)} groups{parts}: use at least {self.least} "
+                "samples, or fewer groups"
             )
         return [x[start:stop] for start, stop in bounds(len(x), len(self.groups))]
 

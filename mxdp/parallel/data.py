@@ -5,9 +5,8 @@ Two devices, a batch of five::
     device 0   samples 0 1 2   all parameters   forward, backward  |  gradients  |  the same SGD step
     device 1   samples 3 4     all parameters   forward, backward  |   summed    |  the same SGD step
 
-This is :func:`mxdp.train_batch` in the form of a strategy. The devices send their gradients, whose size does not depend
-on the batch. For each batch normalisation they also send two numbers a channel, there and back, because the statistics
-are those of the whole batch.
+This is :func:`mxdp.train_batch` as a strategy. The devices send their gradients, and for each batch normalisation two
+numbers a channel, there and back, because the statistics are those of the whole batch.
 
 Source: Dive into Deep Learning, "Training on Multiple GPUs".
 """
@@ -69,8 +68,8 @@ class Data(Strategy):
         return sum(self.gradient_bytes()) + self.statistics_bytes() + self.itemsize * losses
 
     def _forward(self, xs: Sequence[NDArray]) -> List[NDArray]:
-        """Scores of each shard. All devices pass a layer before the next one, for the statistics of the whole batch."""
+        """Scores of each shard, layer by layer on all devices, for the statistics of the whole batch."""
         replicas = [traffic.like(self._layout, replica) for replica in self.held]
-        for layer, back, *own in zip(self.net, self._back, *replicas):
-            xs = self._pass_layer(layer, xs, own, back)
+        for layer, back, *params in zip(self.net, self._back, *replicas):
+            xs = self._pass_layer(layer, xs, params, back)
         return list(xs)

@@ -8,15 +8,13 @@ MXNet keeps for each layer, from its forward to its backward pass, what the back
     batch normalisation   its input, and four arrays as large: x - mean (twice), the quotient, and that times the scale
 
 It frees everything else as soon as it was used. MXNet runs the backward pass in bulks of up to 15 operators of a
-device, and all gradients that a bulk makes exist at its end. A copy between devices is not part of a bulk, and a batch
-normalisation has enough operators to fill a bulk of its own. So the peak is at the end of one of the bulks::
+device, and all gradients that a bulk makes exist at its end. A copy ends a bulk, and a batch normalisation fills one by
+itself. So the peak is at the end of one of the bulks::
 
     kept by all layers before the next bulk | gradients of the layers in this bulk
 
-Not counted are the operators' temporary space, and the zeros with which oneDNN fills blocks of 8 or 16 channels.
-
-A pipeline's stage runs each pass as one bulk (:mod:`mxdp.parallel.stage`). So all outputs exist at the end of a forward
-pass, and all their gradients at the end of a backward pass.
+A pipeline's stage runs each pass as one bulk (:mod:`mxdp.parallel.stage`): all outputs, or all gradients, exist at its
+end. Not counted are the operators' temporary space, and the zeros with which oneDNN fills blocks of 8 or 16 channels.
 """
 
 from __future__ import annotations
@@ -37,11 +35,7 @@ besides the gradient of its input."""
 
 
 class Footprint:
-    """Numbers (not bytes) on one device, added up layer by layer.
-
-    Attributes:
-        kept: from forward to backward pass.
-    """
+    """Numbers (not bytes) on one device, added up layer by layer; ``kept``: from forward to backward pass."""
 
     def __init__(self, inputs: int) -> None:
         self.kept = self._gone = 0
@@ -111,11 +105,8 @@ def step_numbers(net: Net, input_shape: Shape, plan: PipelinePlan, stage: int, b
 
 
 def lasting_numbers(net: Net, input_shape: Shape, plan: PipelinePlan, stage: int, batch_size: int) -> int:
-    """Numbers that stay on the device of ``stage`` from step to step.
-
-    They are the parameters, their gradients, a buffer for one micro-batch's gradients if there are several
-    micro-batches, and, behind the first stage, buffers for the gradient of the stage's input.
-    """
+    """Numbers that stay on the device of ``stage`` from step to step: parameters, their gradients, the addends of other
+    micro-batches, and behind the first stage buffers for the gradient of its input."""
     params = sum(elements(shape) for own in param_shapes(net, input_shape) for shape in own)
     gradients = 2 if plan.micro_batches > 1 else 1
     sizes = {stop - start for start, stop in bounds(batch_size, plan.micro_batches)}

@@ -1,11 +1,10 @@
-"""Where to cut a network into stages: decided by each layer's measured time and each stage's predicted memory."""
+"""Where to cut a network into stages, by each layer's measured time and each stage's predicted memory."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from dataclasses import dataclass
-from typing import List, Sequence, Tuple
+from typing import List, NamedTuple, Sequence, Tuple
 
 import numpy as onp
 
@@ -19,8 +18,7 @@ from mxdp.scratch import get_params
 from mxdp.timing import Timer
 
 
-@dataclass(frozen=True)
-class LayerCost:
+class LayerCost(NamedTuple):
     """Seconds of one layer's passes; ``backward`` is 0 where nothing is to be differentiated."""
 
     forward: float
@@ -39,14 +37,14 @@ def measure_layers(
     x = upload(onp.random.RandomState(0).uniform(-1, 1, (samples, *input_shape)), device)
     x = x.astype(flat(params)[0].dtype)
     costs = []
-    for layer, own, back in zip(net, params, has_gradient(net)):
-        replica, forward, backward = get_params(own, device), Timer(), Timer()
+    for layer, initial, back in zip(net, params, has_gradient(net)):
+        replica, forward, backward = get_params(initial, device), Timer(), Timer()
         if back:
             x.attach_grad()
         for _ in range(1 + rounds):
             with forward, autograd.record():
                 y = apply(layer, x, replica)
-            if back or own:
+            if back or initial:
                 with backward:
                     y.backward()
         costs.append(LayerCost(*(statistics.median(timer.times[1:] or [0.0]) for timer in (forward, backward))))
@@ -65,22 +63,16 @@ def find_cuts(
     training: bool = True,
 ) -> Tuple[int, ...]:
     """The cuts that make the slowest stage as fast as possible, while no stage needs more than ``limit`` bytes (as
-    :mod:`mxdp.parallel.footprint` predicts).
-
-    The layers are measured on ``device``, with micro-batches of their later size. Without ``training`` only their
-    forward passes count. Waits.
-
-    Raises:
-        ValueError: fewer layers than stages, or no cuts within the limit.
+    :mod:`mxdp.parallel.footprint` predicts). Measures layers on ``device``, which waits; without ``training`` only
+    their forward passes. Raises a ValueError for fewer layers than stages, or no cuts within the limit.
     """
     samples = max(1, bounds(batch_size, plan.micro_batches)[0][1])
     costs = measure_layers(net, params, input_shape, device, samples)
     width, shapes = itemsize(flat(params)[0]), [tuple(input_shape), *outputs(net, input_shape)]
 
     def needed(stage: int, start: int, stop: int) -> int:
-        layers, shape = net[start:stop], shapes[start]
-        numbers = step_numbers(layers, shape, plan, stage, batch_size)
-        return width * (numbers + lasting_numbers(layers, shape, plan, stage, batch_size))
+        given = net[start:stop], shapes[start], plan, stage, batch_size
+        return width * (step_numbers(*given) + lasting_numbers(*given))
 
     seconds = [cost.seconds if training else cost.forward for cost in costs]
     return balance(seconds, plan.stages, needed, limit)

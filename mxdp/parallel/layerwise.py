@@ -1,11 +1,8 @@
 """Layerwise partitioning: each device has a part of every layer, and computes on all samples.
 
-Layers with weights go in pairs. The first of a pair is cut by columns (outputs) and the second by rows (inputs). This
-needs one all-reduce for each pair and direction (:mod:`mxdp.plans.layers.column_row` draws it).
-
-The layers between two exchanges are a segment. Each device passes a segment alone, while autograd records. Autograd
-begins anew behind each exchange, which :func:`mxdp.collectives.allreduce` does. The backward pass goes through the
-segments in reverse order::
+Layers with weights go in pairs, the first cut by columns (outputs) and the second by rows (inputs), with one all-reduce
+for each pair and direction (:mod:`mxdp.plans.layers.column_row` draws it). The layers between two exchanges are a
+segment. Autograd begins anew behind each exchange, and the backward pass takes the segments in reverse order::
 
     forward     segment 0 | sum | segment 1 | sum | segment 2, loss
     backward    segment 0 | . . | segment 1 | sum | segment 2            behind a sum each device has the whole gradient
@@ -38,9 +35,8 @@ class Passed(NamedTuple):
 class Layerwise(Strategy):
     """Each layer over all devices: a :class:`~mxdp.parallel.strategy.Strategy`.
 
-    The devices have disjoint weights and disjoint biases. The bias of a layer cut by rows is added once, on the first
-    device. Tied are only the parameters of batch normalisations behind a pair. All devices compute their gradients
-    alike, without an exchange.
+    The devices have disjoint weights and biases; the first device adds the bias of a layer cut by rows. Tied are only
+    the parameters of batch normalisations behind a pair, whose gradients all devices compute alike.
 
     Raises:
         ValueError: no devices, or one twice; a net that doesn't fit ``input_shape``; fewer outputs than devices in a
@@ -59,7 +55,7 @@ class Layerwise(Strategy):
             [get_params(self._part(number, layer, rank), device) for number, layer in enumerate(params)]
             for rank, device in enumerate(devices)
         ]
-        self.held = [traffic.flat(own) for own in self._params]
+        self.held = [traffic.flat(layers) for layers in self._params]
         self._no_bias = {
             number: [np.zeros(layer[1].shape, dtype=layer[1].dtype, ctx=device) for device in devices]
             for number, layer in enumerate(params)
@@ -82,16 +78,16 @@ class Layerwise(Strategy):
 
     def params(self) -> List[LayerParams]:
         """The devices' parts joined, on ``cpu(0)``. Waits."""
-        return self._whole([traffic.to_host(own) for own in self._params])
+        return self._whole([traffic.to_host(layers) for layers in self._params])
 
     def gradients(self) -> List[LayerParams]:
         """The gradients' parts joined, on ``cpu(0)``. Waits."""
-        return self._whole([traffic.to_host([[p.grad for p in layer] for layer in own]) for own in self._params])
+        return self._whole([traffic.to_host([[p.grad for p in own] for own in layers]) for layers in self._params])
 
     def in_step(self) -> bool:
-        """Are the parameters of batch normalisations behind a pair equal on all devices, bit for bit? Waits."""
+        """Whether batch normalisations behind a pair are equal on all devices, bit for bit. Waits."""
         whole = [number for number, cut in enumerate(self.cuts) if cut == WHOLE]
-        return in_sync([traffic.flat([own[number] for number in whole]) for own in self._params])
+        return in_sync([traffic.flat([layers[number] for number in whole]) for layers in self._params])
 
     @property
     def allreduces(self) -> Dict[str, int]:
@@ -105,22 +101,18 @@ class Layerwise(Strategy):
     def bytes_moved(self, batch_size: int) -> int:
         """The all-reduces, and the all-gather at the end."""
         total = 0
-        for segment in self.segments:
-            if not segment.split:
-                continue
+        for segment in (segment for segment in self.segments if segment.split):
             ends = segment.layers[0], segment.layers[-1] + 1
             before, behind = (batch_size * traffic.elements(self.shapes[number]) for number in ends)
+            gathered = (len(self.devices) - 1) * behind * self.itemsize
+            total += self.allreduce_bytes(behind) if segment.then == ALL_REDUCE else gathered
             total += self.allreduce_bytes(before) if segment.back else 0
-            if segment.then == ALL_REDUCE:
-                total += self.allreduce_bytes(behind)
-            else:
-                total += (len(self.devices) - 1) * behind * self.itemsize
         return total
 
     def lasting_bytes(self, batch_size: int) -> List[int]:
         """Parameters, gradients, and the zeros that stand for another device's bias."""
         zeros = sum(shape[0] for cut, shape in zip(self.cuts, self.shapes[1:]) if cut == ROWS)
-        return [2 * each + zeros * self.itemsize for each in self.param_bytes()]
+        return [2 * nbytes + zeros * self.itemsize for nbytes in self.param_bytes()]
 
     def footprints(self, batch_size: int) -> Iterator[Footprint]:
         """Inputs of a segment, their gradients and the outputs are kept to the end of the step. At both ends of a
@@ -147,8 +139,7 @@ class Layerwise(Strategy):
             yield footprint
 
     def _forward(self, X: Batch, labels: Sequence[NDArray] = ()) -> List[Passed]:
-        """Through all segments. With ``labels`` autograd records each segment, and the last outputs are losses; without
-        them, the last outputs are scores."""
+        """Pass all segments. With ``labels`` autograd records, and the last outputs are losses, else scores."""
         xs, trail = [traffic.load(X, device) for device in self.devices], []
         for segment in self.segments:
             if labels and segment.back:
@@ -163,14 +154,14 @@ class Layerwise(Strategy):
         return trail
 
     def _pass(self, segment: Segment, rank: int, x: NDArray) -> NDArray:
-        """One device passes a segment. Inputs and outputs have the shape (samples, numbers): only then are they stored
-        as an all-reduce needs them. Images are stored in blocks of channels, by oneDNN."""
+        """Pass a segment on one device. Inputs and outputs have the shape (samples, numbers), since oneDNN stores
+        images in blocks of channels, which an all-reduce can't take."""
         x = x.reshape(len(x), *self.shapes[segment.layers[0] if segment.layers else -1])
         for number in segment.layers:
-            own = self._params[rank][number]
+            params = self._params[rank][number]
             if self.cuts[number] == ROWS and rank:
-                own = [*own, self._no_bias[number][rank]]
-            x = apply(self.net[number], x, own)
+                params = [*params, self._no_bias[number][rank]]
+            x = apply(self.net[number], x, params)
         return x if segment is self.segments[-1] else x.reshape(len(x), -1)
 
     def _exchange(self, segment: Segment, outputs: List[NDArray]) -> List[NDArray]:
@@ -189,7 +180,7 @@ class Layerwise(Strategy):
         for segment, inputs, outs in reversed(trail):
             if gradients is not None and segment.then == ALL_GATHER:
                 ends = offsets([out.shape[1] for out in outs])
-                gradients = [each[:, start:stop] for each, start, stop in zip(gradients, ends, ends[1:])]
+                gradients = [whole[:, start:stop] for whole, start, stop in zip(gradients, ends, ends[1:])]
             autograd.backward(outs, gradients)
             if not segment.back:
                 return
@@ -208,10 +199,8 @@ class Layerwise(Strategy):
         spans: List[List[Bounds]] = []
         for number, (cut, layer, shape) in enumerate(zip(self.cuts, self.net, self.shapes[1:])):
             if cut == COLUMNS and shape[0] < n:
-                raise ValueError(
-                    f"layer {number}, {layer}, has {shape[0]} outputs for {n} devices: each needs at least one; use "
-                    "fewer devices"
-                )
+                what = f"layer {number}, {layer}, has {shape[0]} outputs for {n} devices"
+                raise ValueError(f"{what}: each needs at least one; use fewer devices")
             whole = [(0, shape[0])] * n
             spans.append(bounds(shape[0], n) if cut == COLUMNS else whole if cut == WHOLE else spans[-1])
         return spans
@@ -222,8 +211,8 @@ class Layerwise(Strategy):
         if self.cuts[number] != ROWS:
             return [param[start:stop] for param in params]
         weight, bias = params
-        each = weight.shape[1] // self.shapes[number][0]  # a dense layer has a column for each pixel of a channel
-        return [weight[:, start * each : stop * each], bias][: 1 if rank else 2]
+        pixels = weight.shape[1] // self.shapes[number][0]  # a dense layer has a column for each pixel of a channel
+        return [weight[:, start * pixels : stop * pixels], bias][: 1 if rank else 2]
 
     def _whole(self, parts: Sequence[Sequence[LayerParams]]) -> List[LayerParams]:
         """``parts[device][layer]`` joined over the devices."""

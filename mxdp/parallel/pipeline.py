@@ -7,17 +7,14 @@
     cpu(1)   dense relu dense loss            F0 F1 F2 F3 B3 B2 B1 B0
 
 The schedule is data (:mod:`mxdp.plans.pipeline`). :class:`Pipeline` pushes its tasks, and MXNet's engine runs
-independent tasks at the same time. One micro-batch means plain model parallelism: one device works while the others
-wait.
-
-Each parameter is on one device only, so no gradients are summed between devices. The devices send the activations at
-the cuts, and the gradients of these activations.
+independent tasks at the same time. With one micro-batch one device works at a time: plain model parallelism. The
+devices send the activations at the cuts and their gradients; no parameter is on two devices.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
 from mxdp.backend import Batch, Device, NDArray
 from mxdp.layers import LayerParams, Net, Shape
@@ -27,7 +24,7 @@ from mxdp.parallel.layer_costs import find_cuts
 from mxdp.parallel.stage import Stage
 from mxdp.parallel.strategy import Strategy
 from mxdp.plans.partition import Bounds, bounds, pieces
-from mxdp.plans.pipeline import FORWARD, inference, order, pipeline
+from mxdp.plans.pipeline import FORWARD, PipelinePlan, inference, order, pipeline
 
 
 class Pipeline(Strategy):
@@ -35,13 +32,12 @@ class Pipeline(Strategy):
 
     A batch is cut into ``micro_batches`` of nearly equal size, the longer ones first. ``schedule`` is ``"gpipe"`` or
     ``"1f1b"``. Gradients are summed over all micro-batches, so a step equals the serial run's, with one exception:
-    **batch normalisation takes the statistics of each micro-batch**, as in GPipe. The serial run to compare with then
-    passes the same micro-batches one after the other and sums the gradients.
+    **batch normalisation takes the statistics of each micro-batch**, as in GPipe.
 
     Args:
         cuts: the numbers of the layers with which stages 1, 2 ... begin. None: the cuts that make the slowest stage as
-            fast as possible. To find them, layers are measured here with batches of ``batch_size``, which waits (see
-            :func:`mxdp.parallel.layer_costs.find_cuts`).
+            fast as possible, by measuring layers here with batches of ``batch_size``, which waits
+            (:func:`mxdp.parallel.layer_costs.find_cuts`).
         limit: with ``cuts=None``, the most bytes for a stage, :meth:`lasting_bytes` and :meth:`peak_bytes` together.
 
     Raises:
@@ -73,8 +69,8 @@ class Pipeline(Strategy):
             raise ValueError(f"{len(devices)} devices need {len(devices) - 1} cuts, not {tuple(cuts)}")
         self.cuts, self.least, self.of = tuple(cuts), micro_batches, "micro-batches"
         self.stages = [
-            Stage(net[start:stop], params[start:stop], device, start == 0, own)
-            for (start, stop), device, own in zip(pieces(len(net), self.cuts), self.devices, self.plan.tasks)
+            Stage(net[start:stop], params[start:stop], device, start == 0, tasks)
+            for (start, stop), device, tasks in zip(pieces(len(net), self.cuts), self.devices, self.plan.tasks)
         ]
         self.held = [stage.flat for stage in self.stages]
 
@@ -100,10 +96,8 @@ class Pipeline(Strategy):
                     losses.append(sent)
                 self._note(stage, sent, traffic.FORWARD)
             else:
-                head = heads.pop((place, number), None)
-                back = heads[place - 1, number] = stage.backward(
-                    number, head, self.devices[place - 1] if place else None
-                )
+                head, before = heads.pop((place, number), None), self.devices[place - 1] if place else None
+                back = heads[place - 1, number] = stage.backward(number, head, before)
                 self._note(stage, back, traffic.BACKWARD)
         return traffic.joined(losses)
 
@@ -129,26 +123,23 @@ class Pipeline(Strategy):
 
     def lasting_bytes(self, batch_size: int) -> List[int]:
         """See :func:`mxdp.parallel.footprint.lasting_numbers`."""
-        return self._of_stages(lasting_numbers, batch_size)
+        return [self.itemsize * lasting_numbers(*stage, batch_size) for stage in self._described()]
 
     def peak_bytes(self, batch_size: int) -> List[int]:
         """See :func:`mxdp.parallel.footprint.step_numbers`."""
-        return self._of_stages(step_numbers, batch_size)
+        return [self.itemsize * step_numbers(*stage, batch_size) for stage in self._described()]
 
-    def _of_stages(self, numbers: Callable[..., int], batch_size: int) -> List[int]:
-        return [
-            self.itemsize * numbers(self.net[start:stop], self.shapes[start], self.plan, stage, batch_size)
-            for stage, (start, stop) in enumerate(pieces(len(self.net), self.cuts))
-        ]
+    def _described(self) -> Iterator[Tuple[Net, Shape, PipelinePlan, int]]:
+        for stage, (start, stop) in enumerate(pieces(len(self.net), self.cuts)):
+            yield self.net[start:stop], self.shapes[start], self.plan, stage
 
     def pieces(self, samples: int) -> List[Bounds]:
         """Where a batch is cut into micro-batches. Raises a ValueError if it has fewer samples."""
-        if samples < self.plan.micro_batches:
-            raise ValueError(
-                f"can't cut a batch of {samples} into {self.plan.micro_batches} micro-batches: each needs at least one "
-                "sample; use a larger batch or fewer micro-batches"
-            )
-        return bounds(samples, self.plan.micro_batches)
+        count = self.plan.micro_batches
+        if samples < count:
+            what = f"can't cut a batch of {samples} into {count} micro-batches: each needs at least one sample"
+            raise ValueError(f"{what}; use a larger batch or fewer micro-batches")
+        return bounds(samples, count)
 
     def _note(self, stage: Stage, sent: Optional[NDArray], way: str) -> None:
         if sent is not None and sent.ctx != stage.device:

@@ -19,18 +19,22 @@ convolutions and dense layers would then ask for temporary space, of which MXNet
 
 from __future__ import annotations
 
-from typing import Dict, List, NamedTuple, Optional, Sequence
+import gc
+from contextlib import contextmanager
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence
 
 from mxdp.backend import Device, NDArray, autograd, mx, np
-from mxdp.engine import ALL, prepare, prepare_sum
+from mxdp.engine import prepare, prepare_sum
 from mxdp.layers import LayerParams, Net, apply
 from mxdp.plans.pipeline import BACKWARD, Task
 from mxdp.scratch import cross_entropy, get_params
 
+BULK = 1 << 12
+"""More operators than a stage has. MXNet reserves 30 bytes for each in every bulk."""
+
 
 class Kept(NamedTuple):
-    """A micro-batch's input and output (or loss), kept until its backward pass. MXNet itself keeps what the backward
-    pass needs between them."""
+    """A micro-batch's input and output (or loss). MXNet itself keeps what its backward pass needs between them."""
 
     x: NDArray
     out: NDArray
@@ -48,8 +52,8 @@ class Stage:
         self.layers, self.device, self.first = layers, device, first
         back = [task.micro_batch for task in tasks if task.kind == BACKWARD]
         self._opening = back[0]
-        self.params = [get_params(own, device) for own in params]
-        self.flat = [param for own in self.params for param in own]
+        self.params = [get_params(layer, device) for layer in params]
+        self.flat = [param for layer in self.params for param in layer]
         # The first backward pass writes the sums. The others write the addends, which are then added.
         self._addends = [np.empty(param.shape, dtype=param.dtype, ctx=device) for param in self.flat if len(back) > 1]
         self.sum_in_gradients()
@@ -60,7 +64,7 @@ class Stage:
 
     @property
     def learns(self) -> bool:
-        """Does a parameter, or the input from the stage before, have a gradient here?"""
+        """Whether a parameter, or the input from the stage before, has a gradient here."""
         return not self.first or bool(self.flat)
 
     def sum_in_gradients(self) -> None:
@@ -74,16 +78,14 @@ class Stage:
         self._buffers = {length: buffer for length, buffer in self._buffers.items() if length in lengths}
 
     def forward(self, number: int, x: NDArray, target: Device, y: Optional[NDArray] = None) -> NDArray:
-        """Push the forward pass of micro-batch ``number``; returns its output, copied to ``target``.
-
-        The last stage is given labels ``y``, and its output is the losses.
-        """
+        """Push the forward pass of micro-batch ``number``; returns its output, copied to ``target``. With labels ``y``,
+        on the last stage, the output is the losses."""
         if not self.first:
             autograd.mark_variables([x], [self._buffer(x)])
         # A recording writes its gradients where they are marked at the time of the recording.
         autograd.mark_variables(self.flat, self._sums if number == self._opening else self._addends)
         outs: List[NDArray] = []
-        with mx.engine.bulk(ALL):
+        with _one_bulk():
             self._take_token()
             with autograd.record():
                 self._run(x, outs)
@@ -95,20 +97,18 @@ class Stage:
     def infer(self, x: NDArray, target: Device) -> NDArray:
         """Push a forward pass that keeps nothing; returns its output, copied to ``target``."""
         outs: List[NDArray] = []
-        with mx.engine.bulk(ALL):
+        with _one_bulk():
             self._take_token()
             self._run(x, outs)
         return self._send(outs[-1], target)
 
     def backward(self, number: int, head: Optional[NDArray], target: Optional[Device]) -> Optional[NDArray]:
         """Push the backward pass of micro-batch ``number``, from the gradient ``head`` of its output (None: the loss).
-
-        Returns the gradient of its input, copied to ``target``; None on the first stage.
-        """
+        Returns the gradient of its input, copied to ``target``; None on the first stage."""
         x, out = self.kept.pop(number)
         if not self.learns:
             return None
-        with mx.engine.bulk(ALL):
+        with _one_bulk():
             self._take_token()
             out.backward(head)
             for add in self._add if number != self._opening else ():
@@ -120,19 +120,16 @@ class Stage:
         return self._send(x.grad, target)
 
     def _buffer(self, x: NDArray) -> NDArray:
-        """The buffer for the gradient of ``x``: one for all micro-batches of that length.
-
-        It can be reused because the token follows the message that sends its content. A new ``np.empty`` each time
-        would take its memory when it is called, long before the task runs.
-        """
+        """The buffer for the gradient of ``x``: one for all micro-batches of that length, since the token follows the
+        message that sends its content. A new ``np.empty`` would take its memory now, long before the task runs."""
         if len(x) not in self._buffers:
             self._buffers[len(x)] = np.empty(x.shape, dtype=x.dtype, ctx=self.device)
         return self._buffers[len(x)]
 
     def _run(self, x: NDArray, outs: List[NDArray]) -> None:
         """All layers. ``outs`` keeps their outputs until the bulk ends: freeing an array would end the bulk early."""
-        for layer, own in zip(self.layers, self.params):
-            x = apply(layer, x, own)
+        for layer, params in zip(self.layers, self.params):
+            x = apply(layer, x, params)
             outs.append(x)
 
     def _send(self, x: NDArray, target: Device) -> NDArray:
@@ -142,3 +139,16 @@ class Stage:
 
     def _pass_token(self, x: NDArray) -> None:
         mx.nd.size_array(x.as_nd_ndarray(), out=self._token.as_nd_ndarray())
+
+
+@contextmanager
+def _one_bulk() -> Iterator[None]:
+    """All operators inside become one bulk. Freeing an array would end it early, so Python's collector has to wait."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        with mx.engine.bulk(BULK):
+            yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Callable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
 
 from mxdp.backend import Batch, np, npx
 from mxdp.parallel.pipeline import Pipeline
@@ -15,8 +14,7 @@ AT_ONCE = 4
 """Micro-batches pushed one after the other. As in a pipeline, Python pushes the next while the device computes."""
 
 
-@dataclass(frozen=True)
-class StageTimes:
+class StageTimes(NamedTuple):
     """Seconds of one micro-batch's passes, for each stage, with the message to the next stage; ``push``: mean seconds
     that Python takes to push one task."""
 
@@ -30,16 +28,12 @@ def measure_stages(pipeline: Pipeline, X: Batch, y: Optional[Batch]) -> StageTim
 
     A time is the mean of a few passes in a row. There is no warm-up: run a step before. Afterwards the pipeline's
     gradients are not valid. Without labels ``y`` forward passes keep nothing, as for scores, and ``backward`` is empty.
-
-    Raises:
-        ValueError: fewer samples than micro-batches.
+    Raises a ValueError for fewer samples than micro-batches.
     """
     start, stop = pipeline.pieces(len(X))[0]
     x, devices = X[start:stop], pipeline.devices
     numbers = range(min(AT_ONCE, pipeline.plan.micro_batches))
-    forward: List[float] = []
-    backward: List[float] = []
-    pushes: List[float] = []
+    forward, backward, pushes = [], [], []
     for place, stage in enumerate(pipeline.stages):
         last, target = stage is pipeline.stages[-1], devices[(place + 1) % len(devices)]
         if y is None:

@@ -1,6 +1,4 @@
-"""The form that all strategies to split a network have in common, and what they do and count alike.
-
-What a step moves, and which part of it grows with the batch::
+"""The common form of all strategies. What a step moves, and which part of it grows with the batch::
 
     data        an all-reduce of all gradients                         only one loss a sample
     pipeline    the activations at each cut, and their gradients       everything
@@ -8,8 +6,7 @@ What a step moves, and which part of it grows with the batch::
     tile        halos in both directions, an all-reduce of gradients   the halos
     combined    what each group moves, all-reduces over the groups     as in the groups
 
-``Data`` and ``Tile`` also move the statistics of batch normalisations, which do not grow with the batch. The counts
-read only a strategy's shape, and never an array's content.
+``Data`` and ``Tile`` also move the statistics of batch normalisations, which do not grow with the batch.
 """
 
 from __future__ import annotations
@@ -28,9 +25,8 @@ from mxdp.scratch import in_sync, sgd
 class Strategy:
     """One network on several devices. A method waits only if its docstring says so.
 
-    A strategy is made from ``(net, params, input_shape, devices)`` and its own options: ``input_shape`` is that of one
-    sample, and ``devices`` are one or more. ``params`` come from :func:`mxdp.layers.init`; the strategy copies them, or
-    parts of them, to its devices.
+    A strategy is made from ``(net, params, input_shape, devices)`` and its own options. ``input_shape`` is that of one
+    sample. ``params`` come from :func:`mxdp.layers.init`; the strategy copies them, or parts, to its devices.
 
     Attributes:
         net, devices: as given.
@@ -57,18 +53,14 @@ class Strategy:
 
     def step(self, X: Batch, y: Batch) -> NDArray:
         """Forward and backward pass of a batch: the losses (samples,), in the batch's order, on the first device.
-
-        Afterwards each gradient is the sum over the whole batch, and tied parameters have equal gradients.
-
-        Raises:
-            ValueError: not one label for each sample, or a batch that the strategy can't split.
-        """
+        Afterwards each gradient is the sum over the whole batch, also where parameters are tied. Raises a ValueError if
+        there is not one label for each sample, or the strategy can't split the batch."""
         raise NotImplementedError
 
     def update(self, lr: float, batch_size: int) -> None:
         """The same SGD step on every parameter: ``param -= lr / batch_size * gradient``."""
-        for own in self.held:
-            sgd(own, lr, batch_size)
+        for params in self.held:
+            sgd(params, lr, batch_size)
 
     def scores(self, X: Batch) -> NDArray:
         """Forward pass alone: (samples, outputs) on the first device."""
@@ -84,11 +76,11 @@ class Strategy:
         return traffic.to_host(traffic.like(self._layout, [param.grad for param in traffic.flat(self.held)]))
 
     def in_step(self) -> bool:
-        """Are tied parameters equal on all devices, bit for bit? Waits."""
-        return in_sync([own[: self.tied] for own in self.held])
+        """Whether tied parameters are equal on all devices, bit for bit. Waits."""
+        return in_sync([params[: self.tied] for params in self.held])
 
     def gradients_moved(self) -> None:
-        """To be called after another :class:`mxdp.GradientSync` has moved the gradients. It sums tied ones, too."""
+        """Call it after another :class:`mxdp.GradientSync`, which sums tied gradients too, has moved the gradients."""
         self._sync, self.buckets = None, ()
 
     def bytes_moved(self, batch_size: int) -> int:
@@ -98,20 +90,20 @@ class Strategy:
     @property
     def itemsize(self) -> int:
         """Bytes of a number."""
-        return next(traffic.itemsize(param) for own in self.held for param in own)
+        return traffic.itemsize(traffic.flat(self.held)[0])
 
     def param_bytes(self) -> List[int]:
         """Bytes of the parameters on each device. The gradients take as many again."""
-        return [sum(map(traffic.nbytes, own)) for own in self.held]
+        return [sum(map(traffic.nbytes, params)) for params in self.held]
 
     def lasting_bytes(self, batch_size: int) -> List[int]:
-        """Bytes that stay on each device from step to step: parameters, gradients, and buffers that are kept, but for
-        those of an all-reduce."""
-        return [2 * each for each in self.param_bytes()]
+        """Bytes that stay on each device from step to step: parameters, gradients and buffers, but those of
+        all-reduces."""
+        return [2 * nbytes for nbytes in self.param_bytes()]
 
     def peak_bytes(self, batch_size: int) -> List[int]:
         """Predicted (:mod:`mxdp.parallel.footprint`): the most bytes that :meth:`step` uses at a time on each device,
-        without the lasting ones, and without what an all-reduce needs while it runs."""
+        without the lasting ones and those of all-reduces."""
         return [self.itemsize * footprint.peak() for footprint in self.footprints(batch_size)]
 
     def footprints(self, batch_size: int) -> Iterator[Footprint]:
@@ -133,12 +125,10 @@ class Strategy:
         ]
 
     def statistics_bytes(self) -> int:
-        """What all batch normalisations move."""
-        return sum(
-            traffic.statistics_bytes(len(self.devices), shape[0], self.itemsize, back)
-            for layer, shape, back in zip(self.net, self.shapes, self._back)
-            if isinstance(layer, BatchNorm)
-        )
+        """What all batch normalisations move: two numbers a channel, there and back, and so their gradients."""
+        layers = zip(self.net, self.shapes, self._back)
+        numbers = sum(4 * shape[0] * (1 + back) for layer, shape, back in layers if isinstance(layer, BatchNorm))
+        return (len(self.devices) - 1) * numbers * self.itemsize
 
     def _sum_gradients(self) -> None:
         """Sum the tied gradients over the devices, unless another object does."""

@@ -9,12 +9,9 @@ A grid of 2 x 2, seen from device 0, before a layer with 3 x 3 windows::
              |                 h  h  h   h
 
 Before each convolution and each pooling, the tiles exchange halos (:mod:`mxdp.plans.layers.halo` plans who sends what)
-and are padded at the picture's outer borders. They then pass the layer without padding. Batch normalisation takes its
-statistics over all tiles. Each device has all parameters of these layers, and an all-reduce sums their gradients.
-
-From the first dense layer on, the first device works alone, because a dense layer needs the whole picture. The first
-device gathers the tiles, and only it has the parameters of these layers. Behind a few poolings there is little to send
-and little to compute.
+and are padded at the picture's outer borders. Batch normalisation takes its statistics over all tiles. Each device has
+all parameters of these layers, and an all-reduce sums their gradients. A dense layer needs the whole picture: the first
+device gathers the tiles, and computes the first dense layer and all behind it alone.
 
 Source: the slides on tiled processing; Dryden et al., "Improving Strong-Scaling of CNN Training by Exploiting
 Finer-Grained Parallelism", IPDPS 2019.
@@ -46,7 +43,7 @@ class Tile(Strategy):
     Args:
         input_shape: (channels, height, width).
         devices: one for each tile, row by row.
-        grid: rows and columns of tiles; by default the squarest.
+        grid: rows and columns of tiles; default: the squarest.
         halo: False replaces each halo by zeros, to show what goes wrong at the seams.
 
     Raises:
@@ -99,32 +96,25 @@ class Tile(Strategy):
 
     def bytes_moved(self, batch_size: int) -> int:
         """Halos and the tiles that the first device gathers, both there and back; statistics; gradients."""
-        ways = [2 if back else 1 for back in self._back]
-        numbers = sum(
-            way * halo.elements * shape[0]
-            for plan, shape, way in zip(self.exchanges, self.shapes, ways)
-            if plan is not None and self.halo
-            for step in plan.steps
-            for halo in step
-        )
-        count = len(self.exchanges)
-        features = self.shapes[count]
-        numbers += ways[count] * (traffic.elements(features) - self._tile_size(0, features))
+        features, ways = self.shapes[len(self.exchanges)], [1 + back for back in self._back]
+        numbers = ways[len(self.exchanges)] * (traffic.elements(features) - self._tile_size(0, features))
+        for plan, shape, way in zip(self.exchanges, self.shapes, ways):
+            if plan is not None and self.halo:
+                numbers += way * shape[0] * sum(halo.elements for step in plan.steps for halo in step)
         return batch_size * numbers * self.itemsize + self.statistics_bytes() + sum(self.gradient_bytes())
 
     def footprints(self, batch_size: int) -> Iterator[Footprint]:
         """Tiles before the first dense layer; from there on whole samples, on the first device."""
-        n, backs, count = len(self.devices), self._back, len(self.exchanges)
+        n, count = len(self.devices), len(self.exchanges)
         for tile in range(n):
             sizes = [batch_size * self._tile_size(tile, shape) for shape in self.shapes[: count + 1]]
             footprint = Footprint(sizes[0])
             footprint.keep()
-            for layer, plan, shape, own, made, back in zip(
-                self.net, self.exchanges, self.shapes, sizes, sizes[1:], backs
-            ):
+            layers = zip(self.net, self.exchanges, self.shapes, sizes, sizes[1:], self._back)
+            for layer, plan, shape, size, made, back in layers:
                 if plan is not None:
                     for _ in filter(None, plan.steps):
-                        footprint.replace(own, back)  # the tile's copy of its own part (`set_apart`)
+                        footprint.replace(size, back)  # the tile's copy of its part (`set_apart`)
                     for area in plan.areas(tile):
                         footprint.replace(batch_size * shape[0] * area, back)
                     if back and any(plan.steps):
@@ -148,20 +138,18 @@ class Tile(Strategy):
         if tuple(X.shape[1:]) != self.shapes[0]:
             raise ValueError(f"the net was made for samples of shape {self.shapes[0]}, not {tuple(X.shape[1:])}")
         spans = tiles(X.shape[2], X.shape[3], self.grid)
-        return [
-            traffic.load(X[:, :, slice(*rows), slice(*columns)], device)
-            for (rows, columns), device in zip(spans, self.devices)
-        ]
+        parts = [X[:, :, slice(*rows), slice(*columns)] for rows, columns in spans]
+        return [traffic.load(part, device) for part, device in zip(parts, self.devices)]
 
     def _forward(self, xs: Sequence[NDArray]) -> NDArray:
         replicas = [traffic.like(self._layout[: len(self._image)], replica) for replica in self._tied]
-        for layer, plan, back, *own in zip(self._image, self.exchanges, self._back, *replicas):
+        for layer, plan, back, *params in zip(self._image, self.exchanges, self._back, *replicas):
             if plan is not None and isinstance(layer, (Conv, Pool)):
                 xs, layer = self._exchange(xs, plan, layer, back), replace(layer, padding=0)
-            xs = self._pass_layer(layer, xs, own, back)
+            xs = self._pass_layer(layer, xs, params, back)
         x = self._whole(xs)
-        for layer, params in zip(self._head, traffic.like(self._layout[len(self._image) :], self._own)):
-            x = apply(layer, x, params)
+        for layer, own in zip(self._head, traffic.like(self._layout[len(self._image) :], self._own)):
+            x = apply(layer, x, own)
         return x
 
     def _exchange(self, xs: Sequence[NDArray], plan: Exchange, layer: Layer, back: bool) -> List[NDArray]:

@@ -1,7 +1,6 @@
 """What the strategies share: copies from device to device, counted, and batch statistics over all devices.
 
-MXNet records a copy and differentiates it into a copy the other way. So gradients flow back through the copies by
-themselves.
+MXNet differentiates a copy into a copy the other way, so gradients flow back through the copies by themselves.
 """
 
 from __future__ import annotations
@@ -22,10 +21,8 @@ Moments = Tuple[NDArray, NDArray]
 
 
 class Traffic:
-    """What one step sends between devices, counted as it is sent: ``messages`` and ``nbytes``, by (what, direction).
-
-    An all-reduce counts as one message, with the bytes of all its sends.
-    """
+    """What one step sends between devices, counted as it is sent: ``messages`` and ``nbytes``, by (what, direction). An
+    all-reduce counts as one message."""
 
     def __init__(self) -> None:
         self.messages: CounterType[Tuple[str, str]] = Counter()
@@ -42,10 +39,8 @@ class Traffic:
         self.nbytes[what, direction] += nbytes
 
     def send(self, x: NDArray, device: Device, what: str, back: bool) -> NDArray:
-        """``x`` if it is on ``device``, else a copy there. Doesn't wait.
-
-        ``back``: the gradient of ``x`` is needed. While autograd records, this counts the gradient's message, too.
-        """
+        """``x`` if it is on ``device``, else a copy there. Doesn't wait. With ``back``, while autograd records, the
+        gradient's message counts, too."""
         if x.ctx == device:
             return x
         self.note(what, FORWARD, nbytes(x))
@@ -68,9 +63,8 @@ def set_apart(x: NDArray, back: bool) -> NDArray:
     Doesn't wait.
 
     The copy lets the devices work at the same time in the backward pass. There MXNet runs up to 15 operators of a
-    device as one bulk, which starts when all inputs of the bulk are ready. Without the copy, one bulk would span a
-    layer's backward pass, the sum with gradients from other devices, and the layer before: the devices would work
-    alternately. A copy is never part of a bulk, so it ends the bulk.
+    device as one bulk, which starts when all inputs of the bulk are ready. One bulk would span a layer's backward pass,
+    the sum with gradients from other devices, and the layer before. A copy is never part of a bulk, so it ends it.
     """
     return x.copyto(x.ctx) if back and autograd.is_recording() else x
 
@@ -101,12 +95,12 @@ def flat(params: Sequence[LayerParams]) -> List[NDArray]:
 
 def like(layers: Sequence[Sequence[object]], arrays: Sequence[NDArray]) -> List[LayerParams]:
     """The opposite of :func:`flat`: the first of ``arrays``, in lists as long as those of ``layers``."""
-    left = iter(arrays)
-    return [[next(left) for _ in layer] for layer in layers]
+    rest = iter(arrays)
+    return [[next(rest) for _ in layer] for layer in layers]
 
 
 def joined(parts: Sequence[NDArray], axis: int = 0) -> NDArray:
-    """Arrays on one device, side by side, in their order."""
+    """Arrays on one device, side by side."""
     return np.concatenate(parts, axis=axis) if len(parts) > 1 else parts[0]
 
 
@@ -124,7 +118,7 @@ def to_host(layers: Sequence[LayerParams]) -> List[LayerParams]:
 
 
 def has_gradient(net: Net) -> List[bool]:
-    """For each layer, and for the loss: does its input have a gradient? Yes behind the first layer with parameters.
+    """For each layer, and for the loss, whether its input has a gradient: behind the first layer with parameters.
 
     >>> from mxdp.layers import Pool
     >>> has_gradient([Pool(2), Dense(3), Dense(2)])
@@ -141,10 +135,7 @@ def check_labels(X: Batch, y: Batch) -> None:
 
 
 def allreduce_bytes(algorithm: str, devices: Sequence[Device], count: int, itemsize: int) -> int:
-    """Bytes that an all-reduce of ``count`` numbers moves between devices, all devices together.
-
-    What a device reads directly from another device's memory counts, too.
-    """
+    """Bytes that all devices together move in an all-reduce of ``count`` numbers, by copies or by direct reads."""
     if not count:
         return 0
     _, schedule = resolve(algorithm, devices, [count], itemsize)
@@ -156,20 +147,19 @@ def moments_of_all(xs: Sequence[NDArray], traffic: Traffic, back: bool) -> List[
     """Mean and variance of each channel over all samples and pixels of all ``xs``; a copy of both for each device.
 
     ``xs``: parts of one batch, each (samples, channels, height, width) and on a device of its own; sizes may differ.
-    Device i computes its own mean m_i and variance v_i; its share of the numbers is w_i. The first device computes the
-    mean m = sum w_i m_i and the variance sum w_i (v_i + (m_i - m)^2), and sends both to the others. This takes one
-    message there and one back for each device. It subtracts no large sums, as "mean of squares less squared mean"
-    would. With one device these are :func:`mxdp.layers.moments`.
+    Device i sends its mean m_i and variance v_i; its share of the numbers is w_i. The first device computes the mean
+    m = sum w_i m_i and the variance sum w_i (v_i + (m_i - m)^2), and sends both back. It subtracts no large sums, as
+    "mean of squares less squared mean" would. With one device these are :func:`mxdp.layers.moments`.
 
     Source: Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances",
     COMPSTAT 1982.
     """
-    own = [moments(x) for x in xs]
+    parts = [moments(x) for x in xs]
     if len(xs) == 1:
-        return own
+        return parts
     first, total = xs[0].ctx, sum(x.size for x in xs)
     shares = [x.size / total for x in xs]
-    pairs = [np.concatenate(pair) for pair in own]
+    pairs = [np.concatenate(part) for part in parts]
     arrived = [set_apart(pairs[0], back), *(traffic.send(pair, first, "statistics", back) for pair in pairs[1:])]
     # The first device's pair is added last. In backward MXNet then serves the other devices first.
     weighed = list(zip(shares, arrived))[::-1]
@@ -178,8 +168,3 @@ def moments_of_all(xs: Sequence[NDArray], traffic: Traffic, back: bool) -> List[
     both = np.concatenate([mean, variance])
     sent = [set_apart(both, back), *(traffic.send(both, x.ctx, "statistics", back) for x in xs[1:])]
     return [(pair[:1], pair[1:]) for pair in sent]
-
-
-def statistics_bytes(devices: int, channels: int, itemsize: int, back: bool) -> int:
-    """Bytes that :func:`moments_of_all` moves in a step."""
-    return (2 if back else 1) * 2 * (devices - 1) * 2 * channels * itemsize

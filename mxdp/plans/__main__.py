@@ -5,25 +5,29 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import shutil
 import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Callable, Dict, Optional, Sequence
 
 from mxdp.errors import MxdpError, SentenceParser, UsageError
-from mxdp.plans.collective import one_hop, rings, trees
+from mxdp.plans.collective import rings, trees
 from mxdp.plans.collective.algorithms import ALGORITHMS, check_algorithm, plan
 from mxdp.plans.collective.schedule import Schedule
-from mxdp.plans.layers.halo import Exchange, exchange, squarest
+from mxdp.plans.layers.halo import exchange, squarest
 from mxdp.plans.layers.halo_axis import Window
-from mxdp.plans.pipeline import PIPELINES, PipelinePlan, pipeline
-from mxdp.plans.show import staircases, tables
+from mxdp.plans.pipeline import PIPELINES, pipeline
+from mxdp.plans.show.contents import shares
 from mxdp.plans.show.files import write_beside
 from mxdp.plans.show.moving import moving
+from mxdp.plans.show.text import Plan, as_text, list_as_text
 
 OK, USAGE = 0, 2
 DEVICES, MOST_DEVICES = 4, 64
 MICRO_BATCHES, MOST_MICRO_BATCHES = 4, 256
 TILES, PICTURE, WINDOW, MOST_PIXELS = "tiles", 8, 3, 28
+MOST_SIZE = 10**9
+"""Elements of an array."""
 
 PARTS: Dict[str, Callable[[int], Schedule]] = {
     "all-gather": rings.all_gather,
@@ -33,8 +37,17 @@ PARTS: Dict[str, Callable[[int], Schedule]] = {
 """Plans that are a part of an all-reduce."""
 
 NAMES = sorted([*ALGORITHMS, *PARTS])
-"""All plans of collectives. Pipelines are another kind of plan and are drawn as staircases."""
+"""All plans of collectives."""
 _PIPELINES = ", ".join(sorted(PIPELINES))
+
+OPTIONS = (
+    ("sizes", "N,N", ["sharded"], "elements of each array (default: 1 for each device)"),
+    ("source", "DEVICE", ["broadcast"], "the device that has the vector (default: 0)"),
+    ("micro-batches", "M", sorted(PIPELINES), f"1 to {MOST_MICRO_BATCHES} (default: {MICRO_BATCHES})"),
+    ("picture", "SIDE", [TILES], f"1 to {MOST_PIXELS} pixels (default: {PICTURE})"),
+    ("window", "SIDE", [TILES], f"of the convolution, odd (default: {WINDOW})"),
+)
+"""Options of some plans alone: name, value, plans, help."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -47,15 +60,9 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("name", nargs="?", metavar="NAME", help=f"{', '.join(NAMES)}; pipelines: {_PIPELINES}; {TILES}")
     devices = f"1 to {MOST_DEVICES} (default: {DEVICES}); a pipeline's stages; tiles"
     top.add_argument("devices", nargs="?", metavar="DEVICES", help=devices)
-    top.add_argument("--list", nargs="?", const=DEVICES, metavar="DEVICES", help="all collectives")
-    for option, metavar, text in (
-        ("--sizes", "N,N", "sharded: elements of each array (default: 1 for each device)"),
-        ("--source", "DEVICE", "broadcast: the device that has the vector (default: 0)"),
-        ("--micro-batches", "M", f"pipelines: 1 to {MOST_MICRO_BATCHES} (default: {MICRO_BATCHES})"),
-        ("--picture", "SIDE", f"tiles: 1 to {MOST_PIXELS} pixels (default: {PICTURE})"),
-        ("--window", "SIDE", f"tiles: of the convolution, odd (default: {WINDOW})"),
-    ):
-        top.add_argument(option, metavar=metavar, help=text)
+    top.add_argument("--list", nargs="?", const=str(DEVICES), metavar="DEVICES", help="all collectives")
+    for option, value, names, text in OPTIONS:
+        top.add_argument(f"--{option}", metavar=value, help=f"{', '.join(names)}: {text}")
     top.add_argument("--json", action="store_true", help="print JSON")
     page = "write a page that steps through it (default: NAME-DEVICES.html)"
     top.add_argument("--html", nargs="?", const="", metavar="FILE", help=page)
@@ -66,129 +73,93 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     """Print the plan or the table. Return the exit status: 0 for success, 2 for wrong arguments."""
     try:
         options = parser().parse_args(arguments)
-        _check(options)
+        if options.name is not None:
+            check_algorithm(options.name, also=[*PARTS, *PIPELINES, TILES])
+        if options.html is not None and (options.name is None or options.json):
+            raise UsageError("--html makes a page of one plan: give its name, and no --json")
+        for option, _, names, _ in OPTIONS:
+            if getattr(options, option.replace("-", "_")) is not None and options.name not in names:
+                others = options.name or "the list of plans"
+                raise UsageError(f"--{option} is for {' and '.join(names)} alone, not for {others}")
         if options.name is None:
             _list(_devices(options.list), options.json)
-        elif options.name in PIPELINES:
-            _show(_pipeline(options), staircases.print_pipeline, options)
-        elif options.name == TILES:
-            _show(_tiles(options), _print_exchange, options)
+        elif options.list is not None:
+            raise UsageError(f"--list shows all plans and {options.name!r} names one: give one of the two")
         else:
-            _show(_plan(options), tables.print_plan, options)
-    except MxdpError as error:
+            _show(_plan(options), options)
+    except (MxdpError, ValueError) as error:
         print(f"mxdp: {error}", file=sys.stderr)
         return USAGE
     return OK
 
 
-def _check(options: argparse.Namespace) -> None:
-    """Check that the options fit the name."""
-    if options.name is not None:
-        if options.list is not None:
-            raise UsageError(f"--list shows all plans and {options.name!r} names one: give one of the two")
-        try:
-            check_algorithm(options.name, also=[*PARTS, *PIPELINES, TILES])
-        except ValueError as error:
-            raise UsageError(str(error)) from None
-    if options.html is not None and (options.name is None or options.json):
-        raise UsageError("--html makes a page of one plan: give its name, and no --json")
-    owners = {"sizes": ["sharded"], "source": ["broadcast"], "micro_batches": sorted(PIPELINES)}
-    owners.update(picture=[TILES], window=[TILES])
-    for option, names in owners.items():
-        if getattr(options, option) is not None and options.name not in names:
-            raise UsageError(
-                f"--{option.replace('_', '-')} is for {' and '.join(names)} alone, "
-                f"not for {options.name or 'the list of plans'}"
-            )
-
-
-def _pipeline(options: argparse.Namespace) -> PipelinePlan:
-    allowed = f"--micro-batches is a whole number from 1 to {MOST_MICRO_BATCHES}"
-    asked = MICRO_BATCHES if options.micro_batches is None else options.micro_batches
-    return pipeline(options.name, _devices(options.devices), _whole(asked, allowed, 1, MOST_MICRO_BATCHES))
-
-
-def _tiles(options: argparse.Namespace) -> Exchange:
-    side, window = options.picture or PICTURE, options.window or WINDOW
-    side = _whole(side, f"--picture is a whole number from 1 to {MOST_PIXELS}", 1, MOST_PIXELS)
-    window = _whole(window, f"--window is an odd number from 1 to {side}", 1, side)
-    if window % 2 == 0:
-        raise UsageError(f"--window is an odd number from 1 to {side}, not '{window}'")
-    try:
-        return exchange(side, side, squarest(_devices(options.devices)), Window(window, padding=window // 2))
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-
-
-def _print_exchange(found: Exchange) -> None:
-    print(f"{found}\n\nTile 0 (o: its own; 1, 2: arrives in this step; .: outside the picture):\n{found.drawn(0)}")
-
-
-def _plan(options: argparse.Namespace) -> Schedule:
+def _plan(options: argparse.Namespace) -> Plan:
+    """The plan that is asked for. Raises a ValueError or UsageError if there is none."""
     devices = _devices(options.devices)
+    if options.name in PIPELINES:
+        parts = _whole(options.micro_batches, MICRO_BATCHES, "--micro-batches is a whole number", 1, MOST_MICRO_BATCHES)
+        return pipeline(options.name, devices, parts)
+    if options.name == TILES:
+        side = _whole(options.picture, PICTURE, "--picture is a whole number", 1, MOST_PIXELS)
+        window = _whole(options.window, WINDOW, "--window is an odd number", 1, side, step=2)
+        return exchange(side, side, squarest(devices), Window(window, padding=window // 2))
     if options.source is not None:
-        allowed = f"--source is one of the {devices} devices, a whole number from 0 to {devices - 1}"
-        return trees.broadcast(devices, _whole(options.source, allowed, 0, devices - 1))
+        what = f"--source is one of the {devices} devices, a whole number"
+        return trees.broadcast(devices, _whole(options.source, 0, what, 0, devices - 1))
     if options.sizes is not None:
-        allowed = "--sizes are whole numbers from 1 on with commas between, as in 5,4,3,3,1"
-        return plan(options.name, devices, [_whole(size, allowed, 1) for size in options.sizes.split(",")])
-    return _with_defaults(options.name, devices)
+        what = "--sizes are numbers with commas between, as in 5,4,3,3,1: each is a whole number"
+        return plan(options.name, devices, [_whole(size, 1, what, 1, MOST_SIZE) for size in options.sizes.split(",")])
+    return collective(options.name, devices)
 
 
-def _with_defaults(name: str, devices: int) -> Schedule:
+def collective(name: str, devices: int) -> Schedule:
+    """The collective of this name, of one array for each device."""
     return PARTS[name](devices) if name in PARTS else plan(name, devices, [1] * devices)
 
 
 def _devices(text: Optional[str]) -> int:
-    allowed = f"DEVICES is a whole number from 1 to {MOST_DEVICES}"
-    return _whole(DEVICES if text is None else text, allowed, 1, MOST_DEVICES)
+    return _whole(text, DEVICES, "DEVICES is a whole number", 1, MOST_DEVICES)
 
 
-def _whole(text: Any, allowed: str, lowest: int, highest: Optional[int] = None) -> int:
+def _whole(text: Optional[str], default: int, what: str, lowest: int, highest: int, step: int = 1) -> int:
     try:
-        number = int(text)
+        number = default if text is None else int(text)
     except ValueError:
         number = lowest - 1
-    if number < lowest or (highest is not None and number > highest):
-        raise UsageError(f"{allowed}, not {text!r}")
+    if number not in range(lowest, highest + 1, step):
+        raise UsageError(f"{what} from {lowest} to {highest}, not {str(number) if text is None else text!r}")
     return number
 
 
 def _about(name: str) -> str:
     """The first sentence of the docstring of the function that makes the plan."""
-    function = name.replace("-", "_")
-    found = next(vars(module)[function] for module in (one_hop, rings, trees) if function in vars(module))
-    summary = " ".join(found.__doc__.split("\n\n")[0].split()).replace(":func:", "").replace("`", "")
-    sentence = summary.split(". ")[0].rstrip(".") + "."
-    return str(sentence[0].upper() + sentence[1:])
+    text = str({**ALGORITHMS, **PARTS}[name].__doc__).split("\n\n")[0].replace(":func:", "").replace("`", "")
+    sentence = " ".join(text.split()).split(". ")[0].rstrip(".") + "."
+    return sentence[0].upper() + sentence[1:]
 
 
 def _list(devices: int, as_json: bool) -> None:
-    rows: List[Dict[str, Any]] = []
+    rows = []
     for name in NAMES:
-        schedule = _with_defaults(name, devices)
-        sent = max(tables.shares(schedule))
+        schedule = collective(name, devices)
+        sent = max(shares(schedule))
         rows.append({"name": name, "steps": len(schedule.steps), "sent": sent, "what": _about(name)})
     if as_json:
         print(json.dumps({"devices": devices, "plans": rows}, indent=2))
     else:
-        tables.print_plans(rows, devices)
+        print(list_as_text(rows, devices, shutil.get_terminal_size().columns))
         print(f"Pipelines ({_PIPELINES}): python -m mxdp.plans gpipe {devices} --micro-batches {MICRO_BATCHES}")
 
 
-def _show(found: Any, print_it: Callable[[Any], None], options: argparse.Namespace) -> None:
+def _show(shown: Plan, options: argparse.Namespace) -> None:
     if options.json:
-        print(json.dumps(dataclasses.asdict(found), indent=2))
+        print(json.dumps(dataclasses.asdict(shown), indent=2))
     elif options.html is not None:
         file = Path(options.html or f"{options.name}-{_devices(options.devices)}.html")
-        try:
-            page = moving(found)
-        except ValueError as error:
-            raise UsageError(str(error)) from None
-        write_beside(file, page.html)
+        write_beside(file, moving(shown).html)
         print(f"{file}: open it in a browser; arrow keys step, space plays.")
     else:
-        print_it(found)
+        print(as_text(shown, shutil.get_terminal_size().columns))
 
 
 if __name__ == "__main__":

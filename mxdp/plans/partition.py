@@ -26,23 +26,11 @@ from typing import Callable, Dict, Hashable, List, Optional, Sequence, Tuple
 
 Bounds = Tuple[int, int]
 Memory = Callable[[int, int, int], float]
-Best = Tuple[float, Tuple[int, ...]]
-"""The largest sum, and the inner borders that give it."""
 
 
 def bounds(length: int, parts: int) -> List[Bounds]:
-    """Cut ``range(length)`` into ``parts`` neighbouring pieces. Their lengths differ by at most one; longer ones first.
-
-    A piece is ``(start, stop)`` without ``stop``. If ``length < parts``, the last pieces are empty.
-
-    >>> bounds(11, 4)
-    [(0, 3), (3, 6), (6, 9), (9, 11)]
-    >>> bounds(1, 3)
-    [(0, 1), (1, 1), (1, 1)]
-
-    Raises:
-        ValueError: ``length`` is negative or ``parts`` is less than one.
-    """
+    """Cut ``range(length)`` into ``parts`` neighbouring pieces ``(start, stop)``. Their lengths differ by at most one;
+    longer ones come first, and empty ones last. Raises a ValueError for a negative length or less than one part."""
     if length < 0 or parts < 1:
         raise ValueError(f"can't cut {length} elements into {parts} parts: needs length >= 0 and parts >= 1")
     short, longer = divmod(length, parts)
@@ -52,13 +40,10 @@ def bounds(length: int, parts: int) -> List[Bounds]:
 
 def cuts(length: int, parts: int, weights: Optional[Sequence[float]] = None) -> Tuple[int, ...]:
     """The inner borders of :func:`bounds`, as ``numpy.split`` takes them; or of pieces in proportion to ``weights``,
-    rounded so that none is empty.
+    rounded so that none is empty. Raises a ValueError unless these are as many finite numbers above 0 as ``parts``.
 
     >>> cuts(11, 4), cuts(12, 3, weights=[1.0, 0.5, 0.1]), cuts(2, 2, weights=[9, 1])
     ((3, 6, 9), (7, 11), (1,))
-
-    Raises:
-        ValueError: ``weights`` are not as many finite numbers above 0 as there are ``parts``.
     """
     if weights is None:
         return tuple(stop for _, stop in bounds(length, parts)[:-1])
@@ -79,19 +64,15 @@ def cuts(length: int, parts: int, weights: Optional[Sequence[float]] = None) -> 
 
 
 def offsets(sizes: Sequence[int]) -> List[int]:
-    """The start of each piece if pieces of these sizes lie side by side, then the end of the last.
-
-    >>> offsets([180, 20, 25000])
-    [0, 180, 200, 25200]
-    """
+    """The start of each piece if pieces of these sizes lie side by side, then the end of the last."""
     return [0, *accumulate(sizes)]
 
 
 def fill_buckets(nbytes: Sequence[int], kinds: Sequence[Hashable], room: float) -> List[List[int]]:
     """The parameter numbers in each bucket. Buckets and numbers are in the order in which backward produces gradients.
 
-    ``nbytes``: the size of each gradient; one that is larger than ``room`` has a bucket of its own. ``kinds``: such
-    as dtypes; gradients of different kinds don't share a bucket.
+    ``nbytes``: the size of each gradient; one larger than ``room`` has a bucket of its own. ``kinds``: such as dtypes;
+    gradients of different kinds don't share a bucket.
 
     >>> fill_buckets([6, 2, 3, 3, 1], ["float32"] * 5, room=6)
     [[4, 3], [2, 1], [0]]
@@ -116,48 +97,41 @@ def balance(
 
     Among equally good cuts, the one with the earliest borders. ``nbytes(stage, start, stop)``: the memory of layers
     ``start`` to ``stop - 1`` as stage number ``stage`` (a schedule may let one stage keep more than another). No stage
-    takes more than ``limit`` bytes.
+    takes more than ``limit`` bytes. Raises a ValueError for fewer layers than stages, less than one stage, or if every
+    cut exceeds the limit.
 
     >>> balance([1, 2, 3, 4, 2], 2)
     (3,)
     >>> balance([1, 2, 3, 4, 2], 2, nbytes=lambda stage, start, stop: (2 - stage) * (stop - start), limit=4)
     (2,)
-
-    Raises:
-        ValueError: fewer layers than stages, less than one stage, or every cut exceeds the limit.
     """
     if not 1 <= stages <= len(times):
         raise ValueError(f"can't cut {len(times)} layers into {stages} stages: each needs at least one layer")
     sums = [0.0, *accumulate(map(float, times))]
-    best: Dict[int, Best] = {0: (0.0, ())}  # by the border behind the stages so far
+    # By the border behind the stages so far: the largest sum of the best cut, and its borders.
+    best: Dict[int, Tuple[float, Tuple[int, ...]]] = {0: (0.0, ())}
     for stage in range(stages):
-        further: Dict[int, Best] = {}
+        further = {}
         for stop in range(stage + 1, len(times) - (stages - stage - 1) + 1):
-            found: List[Best] = []
-            for start, (largest, borders) in best.items():
-                if start < stop and (nbytes is None or nbytes(stage, start, stop) <= limit):
-                    found.append((max(largest, sums[stop] - sums[start]), (*borders, start)))
-            if found:
-                further[stop] = min(found)
+            choices = [
+                (max(largest, sums[stop] - sums[start]), (*borders, start))
+                for start, (largest, borders) in best.items()
+                if start < stop and (nbytes is None or nbytes(stage, start, stop) <= limit)
+            ]
+            if choices:
+                further[stop] = min(choices)
         best = further
-    answer: Optional[Best] = best.get(len(times))
-    if answer is None:
+    if len(times) not in best:
         raise ValueError(
             f"no cut of {len(times)} layers into {stages} stages keeps to {limit:,.0f} bytes each: use more devices or"
             " smaller batches"
         )
-    return answer[1][1:]
+    return best[len(times)][1][1:]
 
 
 def pieces(layers: int, borders: Sequence[int]) -> List[Tuple[int, int]]:
-    """(start, stop) of each stage, from the inner borders.
-
-    >>> pieces(5, (3,))
-    [(0, 3), (3, 5)]
-
-    Raises:
-        ValueError: the borders are not in rising order, or a stage has no layer.
-    """
+    """(start, stop) of each stage, from the inner borders. Raises a ValueError if these don't rise, or a stage has no
+    layer."""
     ends = [0, *borders, layers]
     if any(start >= stop for start, stop in zip(ends, ends[1:])):
         raise ValueError(

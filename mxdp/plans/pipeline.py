@@ -47,7 +47,7 @@ class PipelinePlan:
 
     def __str__(self) -> str:
         lines = [f"{self.name}: {self.stages} stages, {self.micro_batches} micro-batches"]
-        lines += [f"stage {stage}: {' '.join(map(str, own))}" for stage, own in enumerate(self.tasks)]
+        lines += [f"stage {stage}: {' '.join(map(str, tasks))}" for stage, tasks in enumerate(self.tasks)]
         return "\n".join(lines)
 
 
@@ -60,16 +60,11 @@ def gpipe(stages: int, micro_batches: int) -> PipelinePlan:
 
     A stage keeps the activations of all m micro-batches. Source: Huang et al., "GPipe: efficient training of giant
     neural networks using pipeline parallelism", NeurIPS 2019.
-
-    >>> print(gpipe(2, 3))
-    gpipe: 2 stages, 3 micro-batches
-    stage 0: F0 F1 F2 B2 B1 B0
-    stage 1: F0 F1 F2 B2 B1 B0
     """
     _check(stages, micro_batches)
-    own = tuple(Task(FORWARD, number) for number in range(micro_batches))
-    own += tuple(Task(BACKWARD, number) for number in reversed(range(micro_batches)))
-    return PipelinePlan("gpipe", stages, micro_batches, (own,) * stages)
+    tasks = [Task(FORWARD, number) for number in range(micro_batches)]
+    tasks += [Task(BACKWARD, number) for number in reversed(range(micro_batches))]
+    return PipelinePlan("gpipe", stages, micro_batches, (tuple(tasks),) * stages)
 
 
 def one_f_one_b(stages: int, micro_batches: int) -> PipelinePlan:
@@ -84,8 +79,7 @@ def one_f_one_b(stages: int, micro_batches: int) -> PipelinePlan:
 
     It takes as many cycles as GPipe, but stage s keeps the activations of only min(m, p - s) micro-batches: at most one
     for each stage from s to the last. Source: Fan et al., "DAPPLE: a pipelined data parallel approach for training
-    large models", PPoPP 2021; Narayanan et al., "Memory-efficient pipeline-parallel DNN training", ICML 2021
-    (PipeDream-Flush).
+    large models", PPoPP 2021; Narayanan et al., "Memory-efficient pipeline-parallel DNN training", ICML 2021.
 
     >>> print(one_f_one_b(2, 3))
     1f1b: 2 stages, 3 micro-batches
@@ -93,29 +87,23 @@ def one_f_one_b(stages: int, micro_batches: int) -> PipelinePlan:
     stage 1: F0 B0 F1 B1 F2 B2
     """
     _check(stages, micro_batches)
-    everything = []
+    plan = []
     for stage in range(stages):
         filling = min(micro_batches, stages - stage)
-        own = [Task(FORWARD, number) for number in range(filling)]
+        tasks = [Task(FORWARD, number) for number in range(filling)]
         for number in range(micro_batches):
-            own.append(Task(BACKWARD, number))
+            tasks.append(Task(BACKWARD, number))
             if filling + number < micro_batches:
-                own.append(Task(FORWARD, filling + number))
-        everything.append(tuple(own))
-    return PipelinePlan("1f1b", stages, micro_batches, tuple(everything))
+                tasks.append(Task(FORWARD, filling + number))
+        plan.append(tuple(tasks))
+    return PipelinePlan("1f1b", stages, micro_batches, tuple(plan))
 
 
 def inference(stages: int, micro_batches: int) -> PipelinePlan:
-    """Only forward passes, in m + p - 1 cycles.
-
-    >>> print(inference(2, 3))
-    inference: 2 stages, 3 micro-batches
-    stage 0: F0 F1 F2
-    stage 1: F0 F1 F2
-    """
+    """Only forward passes, in m + p - 1 cycles."""
     _check(stages, micro_batches)
-    own = tuple(Task(FORWARD, number) for number in range(micro_batches))
-    return PipelinePlan("inference", stages, micro_batches, (own,) * stages)
+    tasks = tuple(Task(FORWARD, number) for number in range(micro_batches))
+    return PipelinePlan("inference", stages, micro_batches, (tasks,) * stages)
 
 
 PIPELINES: Dict[str, Callable[[int, int], PipelinePlan]] = {"1f1b": one_f_one_b, "gpipe": gpipe}
@@ -132,36 +120,25 @@ def pipeline(schedule: str, stages: int, micro_batches: int) -> PipelinePlan:
 def needs(plan: PipelinePlan, stage: int, task: Task) -> List[Place]:
     """The tasks that must end before this one, apart from the earlier tasks of its own stage.
 
-    >>> plan = gpipe(3, 2)
-    >>> [(stage, str(task)) for stage, task in needs(plan, 1, Task("F", 0))]
-    [(0, 'F0')]
-    >>> [(stage, str(task)) for stage, task in needs(plan, 1, Task("B", 0))]
+    >>> [(stage, str(task)) for stage, task in needs(gpipe(3, 2), 1, Task("B", 0))]
     [(1, 'F0'), (2, 'B0')]
     """
     if task.kind == FORWARD:
         return [(stage - 1, task)] if stage else []
-    before = [(stage, Task(FORWARD, task.micro_batch))]
-    return [*before, (stage + 1, task)] if stage + 1 < plan.stages else before
+    back = [(stage + 1, task)] if stage + 1 < plan.stages else []
+    return [(stage, Task(FORWARD, task.micro_batch)), *back]
 
 
 def cycles(plan: PipelinePlan) -> List[Tuple[Optional[Task], ...]]:
-    """The staircase: for each clock cycle the task of each stage, or None if it idles. Every task takes one cycle.
-
-    >>> for row in cycles(gpipe(2, 1)):
-    ...     print([str(task) for task in row])
-    ['F0', 'None']
-    ['None', 'F0']
-    ['None', 'B0']
-    ['B0', 'None']
-    """
-    waiting = [list(own) for own in plan.tasks]
+    """The staircase: for each clock cycle the task of each stage, or None if it idles. Every task takes one cycle."""
+    waiting = [list(tasks) for tasks in plan.tasks]
     done: Dict[Place, int] = {}
     rows: List[Tuple[Optional[Task], ...]] = []
     while any(waiting):
         row: List[Optional[Task]] = []
-        for stage, own in enumerate(waiting):
-            ready = bool(own) and all(done.get(need, len(rows)) < len(rows) for need in needs(plan, stage, own[0]))
-            row.append(own.pop(0) if ready else None)
+        for stage, tasks in enumerate(waiting):
+            ready = tasks and all(done.get(need, len(rows)) < len(rows) for need in needs(plan, stage, tasks[0]))
+            row.append(tasks.pop(0) if ready else None)
         if not any(row):
             raise ValueError(f"{plan.name} never ends: after cycle {len(rows)} every stage waits for another")
         done.update({(stage, task): len(rows) for stage, task in enumerate(row) if task})
@@ -179,11 +156,7 @@ def order(plan: PipelinePlan) -> List[Place]:
 
 
 def bubble(stages: int, micro_batches: int) -> float:
-    """The share of empty places in the staircase: (p - 1) / (m + p - 1), for GPipe and for 1F1B.
-
-    >>> bubble(2, 1), bubble(2, 4), bubble(3, 4)
-    (0.5, 0.2, 0.3333333333333333)
-    """
+    """The share of empty places in the staircase: (p - 1) / (m + p - 1), for GPipe and for 1F1B."""
     return (stages - 1) / (micro_batches + stages - 1)
 
 
@@ -196,9 +169,9 @@ def kept(plan: PipelinePlan) -> List[int]:
     ([4, 4, 4], [3, 2, 1], [0, 0, 0])
     """
     most = []
-    for own in plan.tasks:
-        back = {task.micro_batch for task in own if task.kind == BACKWARD}
-        changes = ((task.micro_batch in back) * (1 if task.kind == FORWARD else -1) for task in own)
+    for tasks in plan.tasks:
+        back = {task.micro_batch for task in tasks if task.kind == BACKWARD}
+        changes = ((task.micro_batch in back) * (1 if task.kind == FORWARD else -1) for task in tasks)
         most.append(max([0, *accumulate(changes)]))
     return most
 

@@ -1,16 +1,15 @@
 """Checkpoints: the state of a training in a file, written while the training goes on, and read to continue it.
 
 A file is NumPy's ``.npz``, which ``numpy.load`` reads without pickle: the arrays, and a text ``facts`` (JSON). The
-comment at the zip's end is the SHA-256 of all before it, so that a damaged file is known. It is written under another
-name, flushed to the disk and then renamed, so a folder holds whole files only::
+zip's comment is the SHA-256 of all before it. A file is written under another name, flushed to the disk and then
+renamed::
 
     checkpoint-000007.npz   checkpoint-000008.npz   checkpoint-000009.npz   checkpoint-000010.npz.HOST-4711.part
     the last three are kept                                                 process 4711 is writing it
 
-The arrays are copied on their device, by operators that the engine puts between two steps. A thread waits for the
-copies and writes them piece by piece; the training doesn't wait. Only rank 0 reads and writes, so only it needs the
-folder. A process that trains holds a lock on ``checkpoint.lock``, which the system takes back when the process ends,
-however it ends. Readers need no lock and change nothing.
+The engine copies the arrays on their device between two steps. A thread waits for the copies and writes them; the
+training doesn't wait. Only rank 0 reads and writes. A process that trains holds a lock on ``checkpoint.lock``, which
+the system takes back however the process ends. Readers need no lock and change nothing.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ class CheckpointFolder:
         self._given_up: Optional[str] = None  # the line about the first one that had to go, until it is reported
         self._place = ""  # of the checkpoint that the thread writes
         self._unsaved: Optional[str] = None  # the place of the first that was not written after the newest
-        self._ours = False  # Is the newest checkpoint of this training?
+        self._ours = False  # whether the newest checkpoint is of this training
         self._on_rank_0(lambda: checkpoint_file.make(self.folder))
 
     def _on_rank_0(self, do: Callable[[], Any]) -> Any:
@@ -73,11 +72,11 @@ class CheckpointFolder:
         return self._world.together(do if self._world.rank == 0 else lambda: None)[0]
 
     def lock(self, header: Optional[Facts] = None, arrays: Optional[Mapping[str, Any]] = None) -> None:
-        """Take the right to write, from other processes, until this object is gone. Every rank calls it.
+        """Keep other processes from writing, until this object is gone. Every rank calls it; else the first
+        :meth:`write` takes the lock.
 
-        A training calls it at its start; else the first :meth:`write` takes the lock. What was left half written by
-        processes that are gone is removed. Objects of one process share the lock and write one after the other.
-        ``header`` and ``arrays``: of the first checkpoint, if none was read before.
+        Files that processes left half written are removed. Objects of one process share the lock and write one after
+        the other. ``header`` and ``arrays``: of the first checkpoint, if none was read before.
 
         Raises:
             MxdpError: on every rank, if another process has it, or the newest checkpoint is of another training.
@@ -86,11 +85,10 @@ class CheckpointFolder:
         self._ours = self._ours or header is not None
 
     def write(self, header: Facts, arrays: Mapping[str, Union[NDArray, HostArray]], facts: Facts) -> None:
-        """Write a checkpoint in the background. Waits only for the one before, if that is not yet on the disk.
+        """Write a checkpoint in the background. Waits only for the one before. Needs memory for one copy.
 
-        In addition to the arrays it needs the memory of one copy of them. If the disk is full, the oldest checkpoints
-        are given up, never the newest whole one. If that is not enough, or the disk can't be written, the next call or
-        :meth:`wait` reports it; the training goes on.
+        If the disk is full, the oldest checkpoints are removed, never the newest whole one. If that is not enough, or
+        the disk can't be written, the next call or :meth:`wait` reports it; the training goes on.
 
         Raises:
             MxdpError: another process writes checkpoints in this folder, or the newest there is of another training.
@@ -123,28 +121,25 @@ class CheckpointFolder:
     def read(
         self, header: Optional[Facts], check: Optional[Callable[[Arrays, Facts], Any]] = None
     ) -> Optional[Tuple[Arrays, Facts, bool]]:
-        """The newest checkpoint that is whole, on every rank: arrays, facts, and whether it is of as many replicas.
+        """The newest whole checkpoint, on every rank, without a lock: arrays, facts, and whether replicas are as many.
 
-        ``header["training"]`` must be the checkpoint's. With other ``header["replicas"]`` a line says what this means.
-        Without a header nothing is compared. ``check(arrays, facts)`` raises one of ``UNREADABLE`` for what this
-        training can't have written; then the checkpoint before is read. It takes no lock, and changes nothing.
-
-        Raises:
-            MxdpError: on every rank, if the checkpoint is of another training.
+        ``header["training"]`` must be the checkpoint's, else every rank raises an MxdpError. With other
+        ``header["replicas"]`` a line says what this means. Without a header nothing is compared. ``check(arrays,
+        facts)`` raises one of ``UNREADABLE`` for what this training can't have written; then the one before is read.
         """
         here = None if header is None else described(header["training"], {})
         held: Arrays = {}
 
         def newest() -> Optional[Tuple[Path, List[str], Facts]]:
             self._join()
-            found = self._newest(lambda arrays, was: check and here == was["training"] and check(arrays, was["facts"]))
-            held.update(found[1] if found else {})
-            return found and (found[0], list(held), found[2])
+            whole = self._newest(lambda arrays, was: check and here == was["training"] and check(arrays, was["facts"]))
+            held.update(whole[1] if whole else {})
+            return whole and (whole[0], list(held), whole[2])
 
-        found = self._on_rank_0(newest)
-        if found is None:
+        there = self._on_rank_0(newest)
+        if there is None:
             return None
-        path, names, was = found
+        path, names, was = there
         # One array at a time: a message needs its memory several times.
         arrays = {name: self._world.gather(held.pop(name, None))[0] for name in names}
         if header is None or here is None:
@@ -153,20 +148,13 @@ class CheckpointFolder:
         self._ours = True
         self._report(f"continuing from {path}")
         if was["replicas"] != header["replicas"]:
-            self._report(
-                f"the checkpoint is of {was['replicas']} and this run of {header['replicas']}: the state is the same, "
-                "but sums may differ in the last bits"
-            )
+            both = f"the checkpoint is of {was['replicas']} and this run of {header['replicas']}"
+            self._report(f"{both}: the state is the same, but sums may differ in the last bits")
         return arrays, was["facts"], was["replicas"] == header["replicas"]
 
     def wait(self) -> None:
-        """Wait until the last checkpoint is on the disk. At a program's end Python waits by itself.
-
-        Where the last ones could not be written, a line says from which on.
-
-        Raises:
-            Exception: it could not be made, for another reason than the disk, which is reported.
-        """
+        """Wait until the last checkpoint is on the disk; where the last ones could not be written, report from which
+        on. Raises what else has gone wrong. At a program's end Python waits by itself."""
         self._join()
         if self._unsaved is not None:
             files = self._files()
@@ -206,27 +194,22 @@ class CheckpointFolder:
             try:
                 lock.take(self.folder)
             except BlockingIOError as error:
-                return (
-                    f"another training writes checkpoints in {self.folder} ({error.strerror}): use another folder, or "
-                    f"wait until it has ended{self._TO_READ}"
-                )
+                who = f"another training writes checkpoints in {self.folder} ({error.strerror})"
+                return f"{who}: use another folder, or wait until it has ended{self._TO_READ}"
             except OSError as error:
-                self._report(
-                    f"{self.folder} can't be locked ({error}): see that no other training writes checkpoints there"
-                )
+                what = f"{self.folder} can't be locked ({error})"
+                self._report(f"{what}: see that no other training writes checkpoints there")
             self._lock = LOCKS[key] = lock
         return ""
 
     def _claim(self, header: Optional[Facts], arrays: Mapping[str, Any]) -> None:
-        """Take the lock, and see that this training goes on with its own checkpoints, or is the first: it removes old
-        ones."""
+        """Take the lock. The newest checkpoint must be of this training, which will remove old ones."""
         problem = self._take()
         if problem:
             raise MxdpError(problem)
-        newest = None if header is None or self._ours else self._newest()
+        newest = self._newest() if header and not self._ours else None
         if header and newest:
-            there, here = described(newest[2]["training"], newest[1]), described(header["training"], arrays)
-            match(self.folder, there, here)
+            match(self.folder, described(newest[2]["training"], newest[1]), described(header["training"], arrays))
 
     _TO_READ = ""
     """The end of the sentence for the second writer."""
@@ -257,21 +240,19 @@ class CheckpointFolder:
             except UNREADABLE:
                 self._refused.add(files.pop())
         free = shutil.disk_usage(self.folder).free
-        if len(files) < 2 or free + sum(each.stat().st_size for each in files[:-1]) < needed:
+        if len(files) < 2 or free + sum(path.stat().st_size for path in files[:-1]) < needed:
             return False
         files[0].unlink()
         if self._given_up is None:
-            self._given_up = (
-                f"the disk is full: {files[0].name}, the oldest checkpoint, was removed for a new one, so fewer than "
-                f"{self._keep} may be kept"
-            )
+            removed = f"{files[0].name}, the oldest checkpoint, was removed for a new one"
+            self._given_up = f"the disk is full: {removed}, so fewer than {self._keep} may be kept"
         return True
 
     def _files(self) -> List[Path]:
         return checkpoint_file.files(self.folder)
 
     def _not_refused(self) -> List[Path]:
-        return [each for each in self._files() if each not in self._refused]
+        return [path for path in self._files() if path not in self._refused]
 
     def _newest(
         self, check: Callable[[Arrays, Facts], Any] = lambda arrays, was: None

@@ -40,13 +40,14 @@ def write(path: Path, arrays: Arrays, text: str) -> None:
     OSError if that fails; nothing is left of it then."""
     part = path.with_name(f"{path.name}.{os.uname().nodename}-{os.getpid()}.part")
     try:
-        with open(part, "wb") as file:
-            hashed, write_array = _Hashed(file), cast(Any, onp.lib.format.write_array)
-            with zipfile.ZipFile(cast(Any, hashed), "w") as members:
+        with open(part, "w+b") as file:
+            write_array = cast(Any, onp.lib.format.write_array)
+            with zipfile.ZipFile(file, "w") as members:
                 for name, array in {"facts": onp.array(text), **arrays}.items():
                     with members.open(f"{name}.npy", "w", force_zip64=True) as member:
                         write_array(member, array, allow_pickle=False)
-            hashed.seal()
+            # In place of the length of the comment, two bytes of 0 at the end.
+            file.write(_checksum(file, file.seek(-2, os.SEEK_END)))
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, path)
@@ -105,27 +106,30 @@ def files(folder: Path) -> List[Path]:
 
 def number(path: Path) -> int:
     """The number of a checkpoint, from its name."""
-    found = NAME.fullmatch(path.name)
-    assert found
-    return int(found[1])
+    return int(path.stem.rpartition("-")[2])
 
 
 def check(file: IO[bytes]) -> int:
     """Compare a file with the SHA-256 at its end, and go back to its start. Returns its length without the SHA-256.
     Raises a ValueError if it is damaged."""
     content = file.seek(0, os.SEEK_END) - 66
-    found, left = hashlib.sha256(), content
+    if content < 0 or _checksum(file, content) != file.read():
+        raise ValueError("damaged, or no checkpoint of mxdp: its checksum is wrong")
+    file.seek(0)
+    return content
+
+
+def _checksum(file: IO[bytes], length: int) -> bytes:
+    """The SHA-256 of the first ``length`` bytes as a zip's comment, behind its length. Leaves the file behind them."""
+    digest, left = hashlib.sha256(), length
     file.seek(0)
     while left > 0:
         piece = file.read(min(left, 1 << 20))
         if not piece:
             break
-        found.update(piece)
+        digest.update(piece)
         left -= len(piece)
-    if content < 0 or file.read() != COMMENT + found.hexdigest().encode():
-        raise ValueError("damaged, or no checkpoint of mxdp: its checksum is wrong")
-    file.seek(0)
-    return content
+    return COMMENT + digest.hexdigest().encode()
 
 
 def described(training: Facts, arrays: Mapping[str, Any]) -> Facts:
@@ -143,49 +147,19 @@ def match(folder: Path, there: Facts, here: Facts) -> None:
         raise MxdpError(f"{folder} holds another training: {what}; use another folder, or train as before")
 
 
-class _Hashed:
-    """A file to write to, which knows the SHA-256 of what was written. The last bytes wait for :meth:`seal`."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file, self._hash, self._last = file, hashlib.sha256(), b""
-
-    def write(self, some: Any) -> int:
-        """As a file's, for ``zipfile``."""
-        if len(some):
-            self._pass_on(self._last)
-            self._last = bytes(some)
-        return len(some)
-
-    def flush(self) -> None:
-        """As a file's; does nothing."""
-
-    def seal(self) -> None:
-        """Write the SHA-256 as the zip's comment, whose length, two bytes of 0, was written last."""
-        self._pass_on(self._last[:-2])
-        self._file.write(COMMENT + self._hash.hexdigest().encode())
-
-    def _pass_on(self, some: bytes) -> None:
-        self._hash.update(some)
-        self._file.write(some)
-
-
 class FolderLock:
     """The lock on a folder, held until the last object of this process that writes there is gone.
 
-    It is a record lock (``fcntl``), the kind that also works between hosts that share a folder, and that a forked
-    process does not inherit. A process would lose it by closing a second file on the same lock, hence ``LOCKS``.
+    A record lock (``fcntl``) also works between hosts that share a folder, and a forked process does not inherit it. A
+    process would lose it by closing a second file on the same lock, hence ``LOCKS``.
     """
 
     def __init__(self) -> None:
         self.process, self.writing, self._file = os.getpid(), threading.Lock(), -1
 
     def take(self, folder: Path) -> None:
-        """Take it, if it isn't held yet, and remove what processes that are gone have left half written.
-
-        Raises:
-            BlockingIOError: another process has it; ``strerror`` says which.
-            OSError: the folder can't be locked.
-        """
+        """Take it, if it isn't held yet, and remove what processes that are gone have left half written. Raises a
+        BlockingIOError, whose ``strerror`` names the process that has it, or an OSError if there are no locks here."""
         if self._file >= 0:
             return
         file = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)

@@ -24,7 +24,7 @@ INSIDE, LEFT = 1, 2
 
 
 class Leaving:
-    """This process's end: in MPI's end together with the other ranks; alone, if others wait for an exchange with it.
+    """Ends this rank: in MPI_Finalize with the others, or alone if one still waits for it.
 
     At its end a rank tells the others how much it has begun. One that has begun more waits for ever, and says so::
 
@@ -71,7 +71,7 @@ class Leaving:
         self._sent.append(self._messages.isend(message, dest=rank))  # kept until it has gone
 
     def _counts(self) -> List[int]:
-        return [number for each in self.begun for number in each]
+        return [count for world in self.begun for count in world]
 
     def _end(self) -> None:
         if os.getpid() != self._process:  # a child by fork
@@ -99,8 +99,8 @@ class Leaving:
 
     def _leave_alone(self) -> None:
         who = f"rank {self._messages.rank} of {plural(self._size, 'rank')}"
-        print(f"{who} has ended, but rank {self._waits} waits for its next sum, broadcast or gather", file=sys.stderr)
-        sys.stderr.flush()
+        text = f"{who} has ended, but rank {self._waits} waits for its next sum, broadcast or gather"
+        print(text, file=sys.stderr, flush=True)
         if self._file is None:  # mpiexec would take status 0 for success
             time.sleep(0.5)
             self._mpi.COMM_WORLD.Abort(1)
@@ -112,26 +112,25 @@ def _more(counts: Sequence[int], others: Sequence[int]) -> bool:
     return any(one > other for one, other in zip_longest(counts, others, fillvalue=0))
 
 
-@lru_cache(maxsize=None)
-def leaving(mpi: Any, finalize: bool) -> Leaving:
-    """The one Leaving of this process, of which all Worlds are a part. All ranks call it at the same place."""
-    return Leaving(mpi, finalize)
+leaving = lru_cache(maxsize=None)(Leaving)
+"""The one Leaving of this process, of which all Worlds are a part. All ranks call it at the same place."""
 
 
 def launchers_file() -> Optional[Any]:
     """The two numbers in the launcher's file; None without a launcher. All Worlds count in one file."""
-    try:
+    with suppress(KeyError, ValueError, OSError):
         file = int(os.environ[STEPS])
-        found = os.fstat(file)
-        # Another file may have this number in a process that one of ours has started.
-        return memoryview(mmap.mmap(file, 16)).cast("q") if found.st_size == 16 and found.st_nlink == 0 else None
-    except (KeyError, ValueError, OSError):
-        return None
+        status = os.fstat(file)
+        if (
+            status.st_size == 16 and status.st_nlink == 0
+        ):  # else another file's number, in a process that a rank started
+            return memoryview(mmap.mmap(file, 16)).cast("q")
+    return None
 
 
 def forget_shared_memory() -> None:
-    """Remove the name of MPICH's shared memory, which all ranks of this host have open by now. MPICH removes it at a
-    good end alone: each job that is killed would leave 2 MB of memory in use."""
+    """Remove the name of MPICH's shared memory, 2 MB, which all ranks of this host have open by now. MPICH removes it
+    at a good end alone."""
     with suppress(OSError), open("/proc/self/maps") as maps:
         for path in {line.split()[-1] for line in maps if "/dev/shm/mpich_shm_" in line}:
             with suppress(OSError):

@@ -13,7 +13,7 @@ import sys
 import zlib
 from collections import defaultdict
 from itertools import zip_longest
-from typing import Any, DefaultDict, Dict, Hashable, List, Mapping, Sequence, Set, Tuple
+from typing import Any, DefaultDict, List, Sequence, Set, Tuple
 
 from mxdp.backend import NDArray, gluon
 from mxdp.errors import MxdpError
@@ -24,29 +24,22 @@ SAME = "make the same network on every rank, before any other layers"
 
 
 def agree_names(world: World, names: Sequence[str]) -> None:
-    """Compare the order of gluon's parameters over all ranks, by their names. Waits for the other ranks, if any.
-
-    Where layers are counted otherwise, as ``dense0_`` and ``dense7_``, only the order of the numbers counts.
-
-    Raises:
-        MxdpError: on every rank, if the orders differ.
-    """
+    """Compare the order of gluon's parameters over all ranks, by their names. Waits for the other ranks, if any. Where
+    layers are counted otherwise, as ``dense0_`` and ``dense7_``, only the order of the numbers counts. Raises an
+    MxdpError, on every rank, if the orders differ."""
     ranks = world.gather((list(names), without_counts(names)))
     for rank, (theirs, order) in enumerate(ranks):
         for number, (first, other) in enumerate(zip_longest(ranks[0][1], order)):
             if first != other:
                 here, there = ((*its[number : number + 1], "missing")[0] for its in (theirs, ranks[0][0]))
+                what = f"parameter {number} is {here} on rank {rank} and {there} on rank 0"
                 raise MxdpError(
-                    f"the ranks can't train together: parameter {number} is {here} on rank {rank} and {there} on rank "
-                    f"0, which is another place in the network: {SAME}"
+                    f"the ranks can't train together: {what}, which is another place in the network: {SAME}"
                 )
 
 
 def calling_trainer() -> Any:
-    """The gluon Trainer whose method called this one's caller, or None.
-
-    gluon gives a store numbers in place of names, and nothing else tells the order or the optimiser.
-    """
+    """The gluon Trainer whose method called this one's caller, or None. (gluon gives a store numbers, not names.)"""
     trainer = sys._getframe(2).f_locals.get("self")
     return trainer if isinstance(trainer, gluon.Trainer) else None
 
@@ -69,28 +62,16 @@ def without_counts(names: Sequence[str]) -> List[str]:
     ]
 
 
-class ValueOrder:
-    """Compares the initial values of arrays that have no names: finds ranks that hold rank 0's in another order.
-
-    Ranks that start with other values can't be compared so.
-    """
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._sums: List[Dict[Hashable, int]] = [{} for _ in range(world.size)]
-
-    def add(self, arrays: Mapping[Hashable, NDArray]) -> None:
-        """Compare ``arrays``, by number or key, together with those of earlier calls. Waits for them and for the ranks.
-        Raises an MxdpError, on every rank, if a rank's values are rank 0's in another order."""
-        if self._world.size == 1:
-            return
-        own = {key: zlib.crc32(array.asnumpy()) for key, array in arrays.items()}
-        for rank, (sums, new) in enumerate(zip(self._sums, self._world.gather(own))):
-            sums.update(new)
-            first = self._sums[0]
-            moved = [key for key in first if sums.get(key) != first[key]]
-            if moved and sorted(sums.values()) == sorted(first.values()):
-                raise MxdpError(
-                    f"the ranks can't train together: rank {rank} has rank 0's parameters in another order (from "
-                    f"parameter {moved[0]} on): {SAME}, and give its parameters in the same order"
-                )
+def agree_values(world: World, arrays: Sequence[NDArray]) -> None:
+    """Compare the initial values of arrays that have no names. Waits for them and the ranks. Raises an MxdpError, on
+    every rank, if a rank has rank 0's in another order; ranks that start with other values can't be compared so."""
+    if world.size == 1:
+        return
+    first, *others = world.gather([zlib.crc32(array.asnumpy()) for array in arrays])
+    for rank, checksums in enumerate(others, 1):
+        moved = [number for number, pair in enumerate(zip(first, checksums)) if pair[0] != pair[1]]
+        if moved and sorted(checksums) == sorted(first):
+            raise MxdpError(
+                f"the ranks can't train together: rank {rank} has rank 0's parameters in another order (from parameter "
+                f"{moved[0]} on): {SAME}, and give its parameters in the same order"
+            )

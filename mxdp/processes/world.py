@@ -1,10 +1,8 @@
 """The processes that train together, as MPI started them: ranks, and what ranks tell each other.
 
-A sum over ranks is a job of MXNet's engine that writes the array, so nothing waits: the engine runs it as soon as the
-array is computed, while the devices go on with other work, and later operators on the array wait for it.
-
-All ranks must call MPI in the same order, but the engine runs jobs in any order that their arrays allow. So each job
-also writes a token, an array that all of them share::
+A sum over ranks is a job of MXNet's engine that writes the array: it runs as soon as the array is computed, and later
+operators on the array wait for it. Nothing else waits. All ranks must call MPI in the same order, but the engine runs
+jobs in any order that their arrays allow. So each job also writes a token, an array that all of them share::
 
     rank 0    backward: bucket 0, bucket 1      job: sum bucket 0, token    job: sum bucket 1, token
     rank 1    backward: bucket 1, bucket 0      job: sum bucket 0, token    job: sum bucket 1, token
@@ -90,13 +88,10 @@ class World:
 
     def sum(self, arrays: Sequence[NDArray]) -> None:
         """Sum each array over all ranks, in place. All ranks get the same bits. Doesn't wait, except for float32 arrays
-        of five or more dimensions.
+        of five or more dimensions. Raises a TypeError if MPI can't add numbers of this dtype.
 
         Every rank calls it with arrays of the same shapes and dtypes in the same order, on whatever device. From a GPU
         an array goes through the host's memory (not run on a GPU).
-
-        Raises:
-            TypeError: MPI can't add numbers of this dtype.
         """
         for array in arrays if self.size > 1 else ():
             self._exchange(array, lambda host: self._arrays.Allreduce(self._mpi.IN_PLACE, host))
@@ -109,12 +104,12 @@ class World:
 
     def reduce_scatter(self, vector: NDArray) -> None:
         """Sum a vector over all ranks, but in each rank's only :meth:`shard` of it, in place; else as :meth:`sum`."""
-        own, counts = self.shard(vector.size), self._counts(vector)
+        shard, counts = self.shard(vector.size), self._counts(vector)
 
         def call(host: Any) -> None:
-            piece = onp.empty_like(host[own])
+            piece = onp.empty_like(host[shard])
             self._arrays.Reduce_scatter(host, piece, counts)
-            host[own] = piece
+            host[shard] = piece
 
         if self.size > 1:
             self._exchange(vector, call)
@@ -133,13 +128,8 @@ class World:
         return list(self._objects.allgather(value))
 
     def together(self, do: Callable[[], Any]) -> List[Any]:
-        """Every rank's ``do()``, in the order of ranks, on every rank. Waits for the ranks.
-
-        For what can fail on one rank alone, such as a file: else the others would wait for this rank for ever.
-
-        Raises:
-            Exception: where ``do`` failed, its own error; on the other ranks then an MxdpError that tells of it.
-        """
+        """Every rank's ``do()``, in the order of ranks, on every rank. Waits for the ranks. For what can fail on one
+        rank alone: there its error is raised, and on the others an MxdpError that tells of it."""
         value, failure, text = None, None, ""
         try:
             value = do()
@@ -155,11 +145,11 @@ class World:
         return [value for value, _ in ranks]
 
     def seed(self, number: Optional[int] = None) -> None:
-        """Seed MXNet's random numbers for this rank, so that no two ranks drop the same units out.
+        """Seed MXNet's random numbers for this rank, so that no two ranks drop the same units out. On rank 0
+        ``seed(0)`` is ``mx.random.seed(0)``, which on every rank would give all the same numbers.
 
-        MXNet starts all processes with one seed, and ``mx.random.seed(0)`` on every rank gives all the same numbers:
-        call ``seed(0)`` in its place, which is ``mx.random.seed(0)`` on rank 0. Without a number the seed is what MXNet
-        draws next, for which this waits; a single rank stays as it is. :func:`world` and trainings call it so.
+        Without a number the seed is what MXNet draws next, for which this waits; a single rank stays as it is.
+        :func:`world` and trainings call it so.
         """
         if number is None:
             if self.size == 1:
@@ -184,22 +174,20 @@ class World:
     def devices(self, n: int, kind: str = "auto") -> List[Device]:
         """``n`` devices for this rank, as :func:`mxdp.devices` takes them. Ranks on one host get different GPUs: the
         next ``n`` for each, unless each sees its own alone (``CUDA_VISIBLE_DEVICES``). Not run on a GPU."""
-        found = find_devices(n, kind)
-        gpus = usable_gpus() if found[0].device_type == "gpu" and self.size > 1 else []
+        devices = find_devices(n, kind)
+        gpus = usable_gpus() if devices[0].device_type == "gpu" and self.size > 1 else []
         first = self.local_rank * n
-        return gpus[first : first + n] if len(gpus) >= first + n else found
+        return gpus[first : first + n] if len(gpus) >= first + n else devices
 
     def agree(self, facts: Dict[str, Any]) -> None:
         """Compare ``facts`` over all ranks. Waits for them. Where they differ, every rank raises an MxdpError: in what,
         and which rank has what."""
-        each = self.gather(facts)
-        for name in dict.fromkeys(name for its in each for name in its):
-            for rank, other in enumerate(each):
-                if other.get(name) != each[0].get(name):
-                    raise MxdpError(
-                        f"the ranks can't train together: rank {rank} has {name} {other.get(name)}, rank 0 has "
-                        f"{each[0].get(name)}; start all with the same"
-                    )
+        first, *_ = ranks = self.gather(facts)
+        for name in dict.fromkeys(name for other in ranks for name in other):
+            for rank, other in enumerate(ranks):
+                if other.get(name) != first.get(name):
+                    differs = f"rank {rank} has {name} {other.get(name)}, rank 0 has {first.get(name)}"
+                    raise MxdpError(f"the ranks can't train together: {differs}; start all with the same")
 
     def _counts(self, vector: NDArray) -> List[int]:
         """The lengths of all ranks' :meth:`shard`."""
@@ -238,8 +226,8 @@ def ranks_of(world: Optional[World]) -> World:
 def world() -> World:
     """The ranks of this run. Every rank calls it, and as often as the others.
 
-    Rank and size come from MPI, so ``mpiexec``, ``srun`` and clusters' own launchers all work. Without ``mpi4py``, or
-    started alone, there is one rank, and all of it does nothing.
+    Rank and size come from MPI, so ``mpiexec``, ``srun`` and clusters' launchers all work. Without ``mpi4py``, or
+    started alone, there is one rank, and its exchanges do nothing.
 
     Raises:
         MxdpError: a launcher started this process, and ``mpi4py`` or its MPI is missing; or MPI has no threads.
@@ -265,22 +253,19 @@ def world() -> World:
                 "`pip install mpi4py mpich`, or start one process"
             ) from error
         return World()
-    found = World(MPI)
-    if steps is not None and found.size == 1:
+    ranks = World(MPI)
+    if steps is not None and ranks.size == 1:
         steps[1] = LEFT
-    leaving(MPI, mpi4py.rc.finalize is False).begun.append(found.begun)
-    found.seed()
-    return found
+    leaving(MPI, mpi4py.rc.finalize is False).begun.append(ranks.begun)
+    ranks.seed()
+    return ranks
 
 
 def _abort(text: str) -> None:
     from mpi4py import MPI
 
-    print(
-        f"rank {MPI.COMM_WORLD.rank} of {plural(MPI.COMM_WORLD.size, 'rank')} failed:\n{text}",
-        file=sys.stderr,
-        flush=True,
-    )
+    who = f"rank {MPI.COMM_WORLD.rank} of {plural(MPI.COMM_WORLD.size, 'rank')}"
+    print(f"{who} failed:\n{text}", file=sys.stderr, flush=True)
     if STEPS in os.environ:  # MPI would kill the launcher's guard before it says which rank failed
         sys.stdout.flush()
         os._exit(1)

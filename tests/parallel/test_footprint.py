@@ -71,15 +71,6 @@ def test_data():
     assert data.lasting_bytes(5) == 2 * [4 * 2 * (76 + 650)]  # the two layers' parameters and their gradients
 
 
-@pytest.mark.parametrize(("n", "shards", "back"), [(1, [5], NORM_BACK), (2, [3, 2], NORM_BACK_SPLIT)])
-def test_data_with_a_normalisation(n, shards, back):
-    net = (NET[0], BatchNorm(), *NET[1:])
-    params, _, _ = example(net, SHAPE, 1)
-    # Kept: input, what is normalised and four as large, relu. The normalisation's way back is the largest piece.
-    numbers = 2 * 36 + 64 + 4 * 64 + 64 + back * 64
-    assert Data(net, params, SHAPE, devices(n)).peak_bytes(5) == [4 * samples * numbers for samples in shards]
-
-
 def test_layerwise():
     params, _, _ = example(NET, SHAPE, 1)
     # The input, a copy of it, relu, the sum; its gradient and its copy in the last segment; going back, two halves and

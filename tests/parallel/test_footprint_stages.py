@@ -6,7 +6,7 @@ import statistics
 
 import pytest
 from apart import results
-from piped import CUTS, NETS, SAMPLES, cpus, pipe, prepared
+from nets import CUTS, NETS, SAMPLES, devices, pipe, prepared
 from serial import example
 
 from mxdp.experiments.memory import peak_bytes
@@ -18,13 +18,13 @@ def measured_and_predicted(name, micro_batches, schedule, samples=32):
     """How long a gradient waits for a stage that is slower depends on the moment: so the median of five steps."""
     net, shape = NETS[name]
     params, X, y = example(net, shape, samples)
-    strategy = Pipeline(net, params, shape, cpus(2), micro_batches, schedule, CUTS[name][1])
+    strategy = Pipeline(net, params, shape, devices(2), micro_batches, schedule, CUTS[name][1])
     strategy.step(X, y)
     steps = [peak_bytes(lambda: strategy.step(X, y), strategy.devices) for _ in range(5)]
     return list(map(statistics.median, zip(*steps))), strategy.peak_bytes(samples)
 
 
-PEAKS = [(name, number, schedule) for name in NETS for number in (1, 2, 4, 8) for schedule in sorted(PIPELINES)]
+PEAKS = [(name, number, schedule) for name in CUTS for number in (1, 2, 4, 8) for schedule in sorted(PIPELINES)]
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def test_peak_memory_is_predicted(case, peaks):
 
 
 @pytest.mark.parametrize(("micro_batches", "places"), [(1, 0), (2, 1), (3, 1)])
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("name", CUTS)
 def test_what_stays_is_what_the_stages_hold(name, micro_batches, places):
     strategy = pipe(name, 3, micro_batches)
     _, X, y = prepared(name)

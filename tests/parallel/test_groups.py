@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 
 import pytest
@@ -16,7 +15,6 @@ from mxdp.parallel.combined import Combined
 from mxdp.parallel.data import Data
 from mxdp.parallel.layerwise import Layerwise
 from mxdp.parallel.pipeline import Pipeline
-from mxdp.parallel.strategy import Strategy
 from mxdp.parallel.tile import Tile
 
 SPLITS = [(Layerwise, {}), (Pipeline, {"micro_batches": 2, "cuts": (3,)})]
@@ -25,16 +23,8 @@ each_split = pytest.mark.parametrize(("split", "options"), SPLITS, ids=("layerwi
 
 
 def lenet(split, options, n=4, **more):
-    net, shape, params, X, y, expected = serial("lenet", "float32")
+    net, shape, params, X, y, expected = serial("lenet")
     return Combined(net, params, shape, devices(n), split, **options, **more), X, y, expected
-
-
-def test_has_the_common_form():
-    for name, method in vars(Strategy).items():
-        if inspect.isfunction(method) and not name.startswith("_"):
-            assert list(inspect.signature(getattr(Combined, name)).parameters) == list(
-                inspect.signature(method).parameters
-            )
 
 
 @pytest.mark.parametrize(("n", "groups"), [(4, 2), (2, 1), (6, 3)])
@@ -117,24 +107,17 @@ def test_stages_that_sum_where_the_gradients_were_are_found(monkeypatch):
 # What is moved and kept.
 
 
-@pytest.mark.parametrize("samples", [SAMPLES, 7])
 @each_split
-def test_bytes_moved_are_what_is_sent(split, options, samples):
-    strategy, *_ = lenet(split, options)
-    net, shape, *_ = serial("lenet", "float32")
-    _, X, y = example(net, shape, samples)
+def test_the_gradients_of_each_group_are_sent_there_and_back(split, options):
+    strategy, X, y, _ = lenet(split, options)
     strategy.step(X, y)
-    assert strategy.traffic.total() == strategy.bytes_moved(samples) > 0
-    gradients = 2 * sum(strategy.param_bytes()) // 2  # each group's, there and back
-    assert strategy.traffic.nbytes["gradients", "backward"] == gradients
-    strategy.step(X, y)
-    assert strategy.traffic.total() == strategy.bytes_moved(samples)
+    assert strategy.traffic.nbytes["gradients", "backward"] == sum(strategy.param_bytes())
 
 
 @each_split
 def test_memory_is_that_of_the_groups(split, options):
     strategy, *_ = lenet(split, options)
-    net, shape, params, *_ = serial("lenet", "float32")
+    net, shape, params, *_ = serial("lenet")
     X, y = example(net, shape, 32)[1:]
     alone = split(net, params, shape, devices(2), **options)
     assert strategy.param_bytes() == 2 * alone.param_bytes()
@@ -151,7 +134,7 @@ def test_memory_is_that_of_the_groups(split, options):
 
 @pytest.mark.parametrize("groups", [0, 3, 5, -2, 1.5, 2.0, "2"])
 def test_devices_that_cannot_be_divided_are_refused(groups):
-    net, shape, params, *_ = serial("lenet", "float32")
+    net, shape, params, *_ = serial("lenet")
     text = f"4 devices can't be divided into {groups} groups of equal size: use a number of groups that divides 4"
     with pytest.raises(ValueError, match=re.escape(text)):
         Combined(net, params, shape, devices(4), Layerwise, groups=groups)
@@ -171,5 +154,3 @@ def test_a_batch_that_is_too_small_is_refused_before_anything_is_trained(split, 
     for work in (lambda: strategy.step(X[:samples], y[:samples]), lambda: strategy.scores(X[:samples])):
         with pytest.raises(ValueError, match=re.escape(text)):
             work()
-    with pytest.raises(ValueError, match="must be as many"):
-        strategy.step(X, y[:-1])

@@ -3,7 +3,8 @@ from __future__ import annotations
 import math
 
 import pytest
-from piped import NETS, cpus, prepared
+from nets import NETS, prepared
+from nets import devices as cpus
 
 from mxdp.backend import mx
 from mxdp.layers import BatchNorm, Conv, Dense, Relu, apply, init, outputs

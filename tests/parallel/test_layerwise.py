@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from nets import DTYPES, NETS, STACK, devices, serial
+from nets import STACK, devices, faults, serial
 from serial import assert_equal, example, run, serial_run, wrong
 
 from mxdp.backend import mx, np
@@ -11,17 +11,6 @@ from mxdp.parallel.layerwise import Layerwise
 
 MIXED = (BatchNorm(), Pool(2), Dense(7), Relu(), Dense(9), Dense(5), Relu(), Dense(6), Relu(), Dense(10))
 """Begins with tied parameters, has two pairs that touch, and ends with a layer without a partner."""
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("n", [1, 2, 3, 4])
-@pytest.mark.parametrize("name", NETS)
-def test_equals_the_serial_run(name, n, dtype):
-    net, shape, params, X, y, expected = serial(name, dtype)
-    strategy = Layerwise(net, params, shape, devices(n))
-    assert_equal(run(strategy, X, y), expected)
-    assert strategy.in_step()
-    assert strategy.traffic.total() == strategy.bytes_moved(len(X))
 
 
 @pytest.mark.parametrize("n", [2, 3])
@@ -34,13 +23,6 @@ def test_any_sequence_of_layers(net, n):
     params, X, y = example(net, (2, 6, 5), 5, "float64")
     y = y % 5
     assert_equal(run(Layerwise(net, params, (2, 6, 5), devices(n)), X, y), serial_run(net, params, X, y))
-
-
-def test_vectors_and_mxnet_arrays():
-    net = (Dense(6), Relu(), Dense(10))
-    params, X, y = example(net, (7,), 5)
-    expected = serial_run(net, params, X, y)
-    assert_equal(run(Layerwise(net, params, (7,), devices(2)), np.array(X), np.array(y)), expected)
 
 
 def test_scores_may_be_pictures():
@@ -115,14 +97,13 @@ def test_only_what_is_whole_is_tied():
 
 
 def test_columns_joined_in_the_wrong_order_are_caught(monkeypatch):
-    net, shape, params, X, y, expected = serial("stack", "float32")
     original = traffic.joined
     monkeypatch.setattr(traffic, "joined", lambda parts, axis: original(parts[::-1] if axis == 1 else parts, axis))
-    assert {"scores", "losses"} <= set(wrong(run(Layerwise(net, params, shape, devices(2)), X, y), expected))
+    assert {"scores", "losses"} <= faults(Layerwise, 2, "stack")
 
 
 def test_parameters_joined_in_the_wrong_order_are_caught(monkeypatch):
-    net, shape, params, X, y, expected = serial("lenet", "float32")
+    net, shape, params, X, y, expected = serial("lenet")
     original = traffic.joined
     monkeypatch.setattr(traffic, "joined", lambda parts, axis: original(parts[::-1], axis))
     found = wrong(run(Layerwise(net, params, shape, devices(2)), X, y), expected)
@@ -130,30 +111,28 @@ def test_parameters_joined_in_the_wrong_order_are_caught(monkeypatch):
 
 
 def test_inputs_of_the_wrong_rows_are_caught(monkeypatch):
-    net, shape, params, X, y, expected = serial("lenet", "float32")
     original = Layerwise._part
 
     def other_rows(self, number, layer, rank):
         return original(self, number, layer, 1 - rank if number == 6 else rank)
 
     monkeypatch.setattr(Layerwise, "_part", other_rows)
-    assert "scores" in wrong(run(Layerwise(net, params, shape, devices(2)), X, y), expected)
+    assert "scores" in faults(Layerwise, 2, "lenet")
 
 
 @pytest.mark.parametrize(("direction", "found"), [("forward", "scores"), ("backward", "gradients 0.0")])
 def test_a_missing_allreduce_is_caught(monkeypatch, direction, found):
-    net, shape, params, X, y, expected = serial("lenet", "float32")
     original = Layerwise._allreduce
     monkeypatch.setattr(
         Layerwise, "_allreduce", lambda self, arrays, way: None if way == direction else original(self, arrays, way)
     )
-    names = wrong(run(Layerwise(net, params, shape, devices(2)), X, y), expected)
+    names = faults(Layerwise, 2, "lenet")
     assert found in names
     assert ("scores" in names) == (direction == "forward")
 
 
 def test_a_bias_that_is_added_on_each_device_is_caught(monkeypatch):
-    net, shape, params, X, y, expected = serial("lenet", "float32")
+    net, shape, params, X, y, expected = serial("lenet")
     strategy = Layerwise(net, params, shape, devices(2))
     strategy._no_bias[3][1] = strategy._params[0][3][1].copyto(mx.cpu(1))
     assert "scores" in wrong(run(strategy, X, y), expected)
@@ -165,13 +144,3 @@ def test_fewer_outputs_than_devices_are_refused():
     with pytest.raises(ValueError, match=r"layer 0, Conv.*has 3 outputs for 4 devices"):
         Layerwise(net, params, (1, 5, 5), devices(4))
     assert Layerwise(net, params, (1, 5, 5), devices(3)).param_bytes()
-
-
-def test_unequal_samples_and_labels_are_refused():
-    params, X, y = example(LENET, (1, 28, 28), 3)
-    with pytest.raises(ValueError, match="3 samples and y has 2 labels"):
-        Layerwise(LENET, params, (1, 28, 28), devices(2)).step(X, y[:2])
-    with pytest.raises(ValueError, match="2 samples and y has 3 labels"):
-        Layerwise(LENET, params, (1, 28, 28), devices(2)).step(X[:2], y)
-    with pytest.raises(ValueError, match="devices must be different ones"):
-        Layerwise(LENET, params, (1, 28, 28), [])

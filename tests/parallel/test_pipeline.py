@@ -4,44 +4,32 @@ from __future__ import annotations
 
 import numpy as onp
 import pytest
-from piped import NETS, SAMPLES, cpus, pipe, prepared, serial
-from serial import assert_equal, differences, example, run, serial_run, wrong
+from nets import CUTS, DTYPES, NETS, SAMPLES, pipe, prepared, serial
+from nets import devices as cpus
+from serial import assert_equal, example, run, serial_run, wrong
 
-from mxdp.backend import autograd, mx, np
+from mxdp.backend import mx
 from mxdp.layers import LENET, Conv, Dense, Relu, param_shapes
 from mxdp.parallel.pipeline import Pipeline
 from mxdp.parallel.stage import Stage
 from mxdp.plans.pipeline import PIPELINES
-from mxdp.scratch import cross_entropy
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("schedule", sorted(PIPELINES))
 @pytest.mark.parametrize("micro_batches", [1, 2, 3, 4])
 @pytest.mark.parametrize("devices", [1, 2, 3, 4])
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("name", CUTS)
 def test_equals_the_serial_run(name, devices, micro_batches, schedule, dtype):
     _, X, y = prepared(name, dtype)
     strategy = pipe(name, devices, micro_batches, schedule, dtype)
-    assert_equal(run(strategy, X, y), serial(name, dtype, micro_batches))
+    assert_equal(run(strategy, X, y), serial(name, dtype, micro_batches=micro_batches)[-1])
 
 
 def test_without_batch_normalisation_micro_batches_change_nothing():
     _, X, y = prepared("lenet")
-    assert_equal(run(pipe("lenet", 3, 4), X, y), serial("lenet", micro_batches=1))
-    assert "gradients 0.0" in wrong(run(pipe("stack", 3, 4), *prepared("stack")[1:]), serial("stack", micro_batches=1))
-
-
-def test_arrays_of_mxnet_are_taken_too_wherever_they_are():
-    _, X, y = prepared("lenet")
-    expected = serial("lenet", micro_batches=3)
-    strategy = pipe("lenet", 2, 3)
-    losses = strategy.step(np.array(X, ctx=mx.cpu(1)), np.array(y, ctx=mx.cpu(3)))
-    assert losses.ctx == mx.cpu(0)
-    onp.testing.assert_allclose(losses.asnumpy(), expected.losses, rtol=1e-5)
-    scores = strategy.scores(np.array(X, ctx=mx.cpu(1)))
-    assert scores.ctx == mx.cpu(0)
-    onp.testing.assert_allclose(scores.asnumpy(), expected.scores, rtol=1e-4, atol=1e-6)
+    assert_equal(run(pipe("lenet", 3, 4), X, y), serial("lenet")[-1])
+    assert "gradients 0.0" in wrong(run(pipe("stack", 3, 4), *prepared("stack")[1:]), serial("stack")[-1])
 
 
 @pytest.mark.parametrize("cuts", [(1,), (2,), (1, 2)])
@@ -62,16 +50,9 @@ def overwriting(strategy):
 
 
 def leaving_one_out(strategy):
-    add = strategy.stages[1]._add
-    calls = []
-
-    def all_but_the_first():
-        calls.append(1)
-        if len(calls) > 1:
-            add[0].__wrapped__()
-
-    all_but_the_first.__wrapped__ = add[0]
-    add[0] = all_but_the_first
+    stage, calls = strategy.stages[1], []
+    first, *others = stage._add
+    stage._add = [lambda: calls.append(1) or (len(calls) > 1 and first()), *others]
 
 
 def dividing_by_micro_batches(strategy):
@@ -136,18 +117,10 @@ def test_broken_variants_are_caught(breaks):
     assert BROKEN[breaks] in wrong(run(strategy, X[:6], y[:6]), expected)
 
 
-def test_a_rounding_is_not_wrong_but_a_thousandth_is():
-    expected = serial("lenet")
-    actual = run(pipe("lenet"), *prepared("lenet")[1:])
-    assert max(differences(actual, expected).values()) < 2e-6
-    actual.gradients[3][1][0] *= 1.001
-    assert wrong(actual, expected) == ["gradients 3.1"]
-
-
 # What is sent, and where things lie.
 
 
-@pytest.mark.parametrize(("name", "numbers"), [("lenet", 2 * 20 * 13 * 13 + 1), ("stack", 2 * 8 * 5 * 4 + 1)])
+@pytest.mark.parametrize(("name", "numbers"), [("lenet", 2 * 20 * 13 * 13 + 1), ("stack", 2 * 8 * 8 * 9 + 1)])
 @pytest.mark.parametrize("micro_batches", [1, 3])
 def test_bytes_moved_are_what_is_sent(name, numbers, micro_batches, monkeypatch):
     _, X, y = prepared(name)
@@ -173,19 +146,6 @@ def test_parameters_lie_on_one_device_each_and_nothing_is_tied():
     assert strategy.in_step()
 
 
-def test_labels_are_put_where_the_losses_are_made(monkeypatch):
-    _, X, y = prepared("lenet")
-    places = []
-
-    def noting(scores, labels):
-        places.append((scores.ctx, labels.ctx))
-        return cross_entropy(scores, labels)
-
-    monkeypatch.setattr("mxdp.parallel.stage.cross_entropy", noting)
-    pipe("lenet", 3, 2).step(X, y)
-    assert places == [(mx.cpu(2), mx.cpu(2))] * 2
-
-
 def test_places_for_other_lengths_are_let_go():
     """As after the last batch of an epoch; the next epoch's gradients are right all the same."""
     net, params, X, y = NETS["lenet"][0], *prepared("lenet")
@@ -195,11 +155,10 @@ def test_places_for_other_lengths_are_let_go():
         lengths = {stop - start for start, stop in strategy.pieces(samples)}
         assert [set(each._buffers) for each in strategy.stages[1:]] == [lengths] * 2
         assert losses.shape == (samples,)
-    pieces = [[array.asnumpy() for array in own] for own in strategy.gradients()]
     expected = serial_run(net, params, X, y, micro_batches=2, steps=1).gradients
-    for own, right in zip(pieces, expected):
-        for a, b in zip(own, right):
-            onp.testing.assert_allclose(a, b, rtol=0, atol=2e-5 * abs(b).max())
+    for layer, right in zip(strategy.gradients(), expected):
+        for a, b in zip(layer, right):
+            onp.testing.assert_allclose(a.asnumpy(), b, rtol=0, atol=2e-5 * abs(b).max())
 
 
 # Where to cut, and what can't be.
@@ -210,7 +169,7 @@ def test_by_itself_it_finds_cuts_that_work():
     params, X, y = prepared("stack")
     strategy = Pipeline(net, params, shape, cpus(3), 2)
     assert len(strategy.cuts) == 2
-    assert_equal(run(strategy, X, y), serial("stack", micro_batches=2))
+    assert_equal(run(strategy, X, y), serial("stack", micro_batches=2)[-1])
 
 
 def test_it_keeps_to_the_limit():
@@ -231,20 +190,10 @@ def test_micro_batches_need_a_sample_each():
             call()
 
 
-def test_every_sample_needs_a_label():
-    _, X, y = prepared("lenet")
-    with pytest.raises(ValueError, match="X has 7 samples and y has 6 labels: they must be as many"):
-        pipe("lenet", 2, 2).step(X, y[:6])
-    with pytest.raises(ValueError, match="X has 6 samples and y has 7 labels: they must be as many"):
-        pipe("lenet", 2, 2).step(X[:6], y)
-
-
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
         (dict(devices=cpus(10)), "9 layers can't be cut into 10 stages: use at most 9 devices"),
-        (dict(devices=[]), "at least one"),
-        (dict(devices=[mx.cpu(0), mx.cpu(0)]), "devices must be different ones"),
         (dict(schedule="gpip"), "no schedule is called 'gpip'; did you mean 'gpipe'"),
         (dict(micro_batches=0), "not 2 stages and 0 micro-batches"),
         (dict(cuts=()), "2 devices need 1 cuts, not \\(\\)"),
@@ -255,15 +204,3 @@ def test_what_cannot_be_is_one_sentence(arguments, problem):
     net, shape = NETS["lenet"]
     with pytest.raises(ValueError, match=problem):
         Pipeline(**{**dict(net=net, params=prepared("lenet")[0], input_shape=shape, devices=cpus(2)), **arguments})
-
-
-def test_gradients_are_the_last_steps_alone():
-    _, X, y = prepared("lenet")
-    strategy = pipe("lenet", 2, 3)
-    strategy.step(X, y)
-    first = [array.asnumpy() for own in strategy.gradients() for array in own]
-    strategy.step(X, y)
-    second = [array.asnumpy() for own in strategy.gradients() for array in own]
-    for before, after in zip(first, second):
-        onp.testing.assert_array_equal(before, after)
-    assert not autograd.is_recording()

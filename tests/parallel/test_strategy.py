@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
-from pathlib import Path
+from functools import partial
 
 import pytest
-from nets import devices, serial
-from serial import TOLERANCE, assert_equal, run
+from nets import DTYPES, NETS, devices, faults, pipe, serial
+from serial import TOLERANCE, assert_equal, run, wrong
 
 import mxdp
-from mxdp import parallel
-from mxdp.backend import np
-from mxdp.layers import LENET
-from mxdp.parallel import data, layerwise, stage, tile
+from mxdp.backend import mx, np
+from mxdp.layers import moments
+from mxdp.parallel import data, layerwise, stage, tile, traffic
 from mxdp.parallel import strategy as common
+from mxdp.parallel.combined import Combined
 from mxdp.parallel.data import Data
 from mxdp.parallel.layerwise import Layerwise
 from mxdp.parallel.pipeline import Pipeline
 from mxdp.parallel.strategy import Strategy
 from mxdp.parallel.tile import Tile
 
-STRATEGIES = [Data, Layerwise, Pipeline, Tile]
-each_strategy = pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda each: each.__name__.lower())
+STRATEGIES = {
+    "data": Data,
+    "layerwise": Layerwise,
+    "pipeline": partial(Pipeline, cuts=(3, 6)),
+    "tile": Tile,
+    "combined": partial(Combined, split=Layerwise, groups=3),
+}
+each_strategy = pytest.mark.parametrize("strategy", STRATEGIES)
 
 
-@each_strategy
+@pytest.mark.parametrize("strategy", [Data, Layerwise, Pipeline, Tile, Combined])
 def test_has_the_common_form(strategy):
     for name, method in vars(Strategy).items():
         if inspect.isfunction(method) and not name.startswith("_"):
@@ -35,13 +40,35 @@ def test_has_the_common_form(strategy):
             )
 
 
-@pytest.mark.parametrize("n", [1, 4])
-@pytest.mark.parametrize("name", ["lenet", "stack"])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("strategy", [Data, Layerwise, Tile])
+def test_equals_the_serial_run(strategy, name, n, dtype):
+    net, shape, params, X, y, expected = serial(name, dtype)
+    made = strategy(net, params, shape, devices(n))
+    assert_equal(run(made, X, y), expected)
+    assert made.in_step()
+    assert made.traffic.total() == made.bytes_moved(len(X))
+
+
 @each_strategy
-def test_made_with_nothing_but_the_common_arguments_it_equals_the_serial_run(strategy, name, n):
-    """With options of their own, on 1 to 4 devices, in float32 and float64: in each strategy's own test."""
-    net, shape, params, X, y, expected = serial(name, "float32")
-    assert_equal(run(strategy(net, params, shape, devices(n)), X, y), expected)
+def test_arrays_of_mxnet_are_taken_too_wherever_they_are(strategy):
+    net, shape, params, X, y, expected = serial("lenet")
+    made = STRATEGIES[strategy](net, params, shape, devices(3))
+    assert_equal(run(made, np.array(X, ctx=mx.cpu(1)), np.array(y, ctx=mx.cpu(3))), expected)
+
+
+@each_strategy
+def test_what_cannot_be_is_refused(strategy):
+    net, shape, params, X, y, _ = serial("lenet")
+    for wrong_devices in ([], [mx.cpu(0)] * 3):
+        with pytest.raises(ValueError, match="devices must be different ones"):
+            STRATEGIES[strategy](net, params, shape, wrong_devices)
+    made = STRATEGIES[strategy](net, params, shape, devices(3))
+    for samples, labels in ((7, 6), (6, 7)):
+        with pytest.raises(ValueError, match=f"{samples} samples and .*{labels} labels"):
+            made.step(X[:samples], y[:labels])
 
 
 @each_strategy
@@ -60,17 +87,31 @@ def test_the_arrays_that_a_layer_takes_lie_on_one_device(strategy, monkeypatch):
     for module in (common, data, layerwise, stage, tile):
         for name in {"apply", "normalise", "cross_entropy"} & set(vars(module)):
             monkeypatch.setattr(module, name, noting(getattr(module, name)))
-    net, shape, params, X, y, _ = serial("stack", "float32")
-    split = strategy(net, params, shape, devices(3), **({"cuts": (2, 6)} if strategy is Pipeline else {}))
-    split.step(X, y)
-    split.scores(X)
+    net, shape, params, X, y, _ = serial("stack")
+    made = STRATEGIES[strategy](net, params, shape, devices(3))
+    made.step(X, y)
+    made.scores(X)
     assert {len(each) for each in places} == {1}
     assert len(set.union(*places)) == 3
 
 
+@pytest.mark.parametrize("strategy", [Data, Tile])
+def test_statistics_of_each_shard_or_tile_are_caught(strategy, monkeypatch):
+    monkeypatch.setattr(traffic, "moments_of_all", lambda xs, traffic, back: [moments(x) for x in xs])
+    found = faults(strategy, 2, "stack")
+    assert {"scores", "losses", "gradients 0.0"} <= found
+
+
+def test_a_rounding_is_not_wrong_but_a_thousandth_is():
+    *_, X, y, expected = serial("lenet")
+    actual = run(pipe("lenet"), X, y)
+    assert_equal(actual, expected, tolerance=2e-6)
+    actual.gradients[3][1][0] *= 1.001
+    assert wrong(actual, expected) == ["gradients 3.1"]
+
+
 def test_data_is_what_train_batch_does():
-    net, shape, params, X, y, _ = serial("lenet", "float32")
-    assert net is LENET
+    net, shape, params, X, y, _ = serial("lenet")
     strategy = Data(net, params, shape, devices(2))
     device_params = [mxdp.get_params([param for layer in params for param in layer], each) for each in devices(2)]
     for _ in range(3):
@@ -80,29 +121,3 @@ def test_data_is_what_train_batch_does():
     ours = [param.asnumpy() for layer in strategy.params() for param in layer]
     for a, b in zip(ours, device_params[0]):
         assert abs(a - b.asnumpy()).max() <= TOLERANCE["float32"] * abs(a).max()
-
-
-SOURCES = {each.stem: each for each in Path(parallel.__file__).parent.glob("*.py")}
-SIBLINGS = {"data", "layerwise", "pipeline", "tile"}
-
-
-def used(module, seen=()):
-    """Modules of ``mxdp.parallel`` that this one imports, directly or through others."""
-    tree = ast.parse(SOURCES[module].read_text(encoding="utf-8"))
-    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
-    names = {node.module.split(".")[-1] for node in nodes if node.module.startswith("mxdp.parallel.")}
-    names |= {alias.name for node in nodes if node.module == "mxdp.parallel" for alias in node.names}
-    found = set(seen) | names
-    for name in names - set(seen):
-        found |= used(name, found)
-    return found
-
-
-@pytest.mark.parametrize("module", sorted(SIBLINGS))
-def test_siblings_do_not_import_each_other(module):
-    assert used(module) & (SIBLINGS - {module}) == set()
-
-
-def test_a_sibling_would_be_found():
-    assert "pipeline" in used("stage_times")
-    assert {"traffic", "strategy", "footprint"} <= used("pipeline")

@@ -56,18 +56,6 @@ def test_gradients_flow_through_the_statistics_to_every_part():
     onp.testing.assert_allclose(got, x.grad.asnumpy(), rtol=1e-12)
 
 
-@pytest.mark.parametrize("back", [False, True])
-def test_statistics_are_counted_as_predicted(back):
-    xs, _ = parts((3, 2, 1))
-    for x in xs:
-        x.attach_grad()
-    sent = traffic.Traffic()
-    with autograd.record():
-        traffic.moments_of_all(xs, sent, back)
-    assert sent.total() == traffic.statistics_bytes(3, 2, 8, back)
-    assert sent.messages["statistics", traffic.FORWARD] == 4
-
-
 def test_what_is_there_already_is_not_sent():
     sent, x = traffic.Traffic(), np.ones((2, 3), ctx=mx.cpu(1))
     assert sent.send(x, mx.cpu(1), "it", back=True) is x

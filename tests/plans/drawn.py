@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from mxdp.plans.show.contents import contents, written
-from mxdp.plans.show.tables import sends
+from mxdp.plans.show.contents import contents, sends, written
 
 ROW = re.compile(r"^\s*(start|step \d+)\s+(.*)$", re.MULTILINE)
 SEND = re.compile(r"\d+ (?:-\w->|->|<->) \d+|\d+ reads \w\d+")

@@ -10,8 +10,8 @@ import pytest
 from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.collective.rings import all_gather, reduce_scatter, ring
 from mxdp.plans.collective.schedule import ADD, COPY
+from mxdp.plans.cost.cluster import HALVES, STEPS, Cluster, patterns
 from mxdp.plans.cost.link import Link, allreduce_seconds
-from mxdp.plans.scaling.cluster import HALVES, STEPS, Cluster, patterns
 
 LINKS = [(Link(1e-5, 1e-9), Link(5e-5, 1e-8)), (Link(1e-6, 1e-8), Link(3e-4, 1e-9)), (Link(0.0, 1e-9), Link(1.0, 0.0))]
 PLANNED = ("naive", "tree", "doubling", "ring")

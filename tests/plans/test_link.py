@@ -10,25 +10,14 @@ from mxdp.plans.cost.link import Link, allreduce_seconds, bus_bandwidth, fit_lin
 LINK = Link(alpha=1e-5, beta=2e-10)
 
 
-@pytest.mark.parametrize("n", range(1, 9))
-def test_ring_is_the_textbook_formula(n):
-    nbytes = 840 * 1000
-    assert allreduce_seconds(ring(n), nbytes, LINK) == pytest.approx(2 * (n - 1) * (1e-5 + nbytes / n * 2e-10))
+EACH = [(ring(n), 2 * (n - 1), 2 * (n - 1) / n) for n in range(1, 9)]
+EACH += [(naive(n), 2 * (n - 1), 2 * (n - 1)) for n in range(1, 9)]
+EACH += [(tree(4), 4, 4), (doubling(4), 2, 2), (direct(4), 6, 6 / 4), (shared_memory(4), 3, 3 / 4), (tree(8), 6, 6)]
 
 
-@pytest.mark.parametrize("n", range(1, 9))
-def test_naive_is_the_textbook_formula(n):
-    assert allreduce_seconds(naive(n), 10**6, LINK) == pytest.approx(2 * (n - 1) * (1e-5 + 10**6 * 2e-10))
-
-
-@pytest.mark.parametrize(
-    ("schedule", "messages", "vectors"),
-    [(tree(4), 4, 4), (doubling(4), 2, 2), (direct(4), 6, 6 / 4), (shared_memory(4), 3, 3 / 4), (tree(8), 6, 6)],
-    ids=lambda value: getattr(value, "name", None),
-)
-def test_the_others_cost_what_their_docstrings_say(schedule, messages, vectors):
-    seconds = messages * 1e-5 + vectors * 10**6 * 2e-10
-    assert allreduce_seconds(schedule, 10**6, LINK) == pytest.approx(seconds)
+@pytest.mark.parametrize(("schedule", "messages", "vectors"), EACH)
+def test_each_costs_what_its_docstring_says(schedule, messages, vectors):
+    assert allreduce_seconds(schedule, 840_000, LINK) == pytest.approx(messages * 1e-5 + vectors * 840_000 * 2e-10)
 
 
 def test_sharded_costs_what_the_busiest_device_has_to_take_and_give():
@@ -41,11 +30,6 @@ def test_sharded_costs_what_the_busiest_device_has_to_take_and_give():
 def test_bus_bandwidth_of_a_perfect_ring_is_the_links(n):
     link = Link(alpha=0.0, beta=2e-10)
     assert bus_bandwidth(10**6, allreduce_seconds(ring(n), 10**6, link), n) == pytest.approx(1 / 2e-10)
-
-
-def test_small_messages_favour_fewer_steps_only_when_there_are_fewer():
-    assert allreduce_seconds(ring(4), 4, LINK) == pytest.approx(allreduce_seconds(naive(4), 4, LINK), rel=1e-3)
-    assert allreduce_seconds(ring(4), 10**7, LINK) < 0.3 * allreduce_seconds(naive(4), 10**7, LINK)
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,13 @@ import re
 
 import pytest
 
-from mxdp.plans.__main__ import NAMES, PARTS, main
+from mxdp.plans.__main__ import NAMES, collective, main
 from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.layers.halo import exchange, squarest
 from mxdp.plans.layers.halo_axis import Window
 from mxdp.plans.pipeline import cycles, gpipe, one_f_one_b
+from mxdp.plans.show.board import of_collective, of_exchange, of_pipeline
 from mxdp.plans.show.contents import contents, written
-from mxdp.plans.show.frames import of_collective, of_exchange, of_pipeline
 from mxdp.plans.show.moving import moving
 
 
@@ -35,14 +35,10 @@ def check_moves(board):
             assert before.get(target) != after[target]
 
 
-def schedule_of(name, devices):
-    return PARTS[name](devices) if name in PARTS else plan(name, devices, [1] * devices)
-
-
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("devices", [1, 2, 3, 4, 7])
 def test_the_board_holds_what_the_devices_hold(name, devices):
-    schedule = schedule_of(name, devices)
+    schedule = collective(name, devices)
     board = of_collective(schedule)
     for shown, held in zip(replayed(board), contents(schedule)):
         for device, own in enumerate(held):
@@ -109,24 +105,3 @@ def test_the_command_writes_a_page(arguments, file, tmp_path, monkeypatch, capsy
     assert main([*arguments.split(), "--html", "own.html"]) == 0
     assert [path.name for path in sorted(tmp_path.iterdir())] == sorted([file, "own.html"])
     assert (tmp_path / file).read_text() == (tmp_path / "own.html").read_text()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ("--html", "--html makes a page of one plan: give its name"),
-        ("ring 4 --json --html", "and no --json"),
-        ("ring 4 --picture 3", "--picture is for tiles alone"),
-        ("tiles --window 4", "--window is an odd number from 1 to 8"),
-        ("tiles --picture 99", "--picture is a whole number from 1 to 28"),
-        ("tiles 64 --picture 3", "use fewer"),
-        ("tiles 4 --source 1", "--source is for broadcast alone"),
-    ],
-)
-def test_wrong_usage(arguments, words, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert main(arguments.split()) == 2
-    error = capsys.readouterr().err
-    assert words in error
-    assert len(error.splitlines()) == 1
-    assert not list(tmp_path.iterdir())

@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from mxdp.plans.collective.algorithms import ALGORITHMS, plan
-from mxdp.plans.collective.operations import IN_PLACE_BYTES, MAX_PARTS, Operation, Slot, adds_in_place, operations
+from mxdp.plans.collective.operations import IN_PLACE_BYTES, MAX_PARTS, Slot, adds_in_place, operations
 from mxdp.plans.collective.schedule import COPY
 
 SIZES = [5, 4, 3]
@@ -142,7 +142,3 @@ def test_a_ring_forwards_from_staging_buffers_so_that_no_send_waits_for_another(
         operation for operation in operations(plan("ring", 4)) if operation.action == COPY and operation.target.buffer
     ]
     assert len(forwarded) == 3 * 4 + 2 * 4
-
-
-def test_how_an_operation_is_written():
-    assert str(Operation(COPY, (Slot(0, 1),), Slot(2, 1, buffer=1))) == "buffer 2.1.1 = 0.1"

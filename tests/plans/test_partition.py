@@ -66,11 +66,6 @@ def test_no_bucket_is_closed_before_it_is_full(gradients, room):
             assert sum(nbytes[number] for number in bucket) + nbytes[following[0]] > room
 
 
-def test_one_room_for_all_or_none_for_two():
-    assert fill_buckets([1, 1, 1], "aaa", room=3) == [[2, 1, 0]]
-    assert fill_buckets([1, 1, 1], "aaa", room=1) == [[2], [1], [0]]
-
-
 def every_cut(layers, stages):
     return combinations(range(1, layers), stages - 1)
 
@@ -124,7 +119,3 @@ def test_each_stage_needs_a_layer(stages):
 def test_cuts_that_leave_a_stage_empty_are_refused(borders):
     with pytest.raises(ValueError, match="rising layer numbers from 1 to 4"):
         pieces(5, borders)
-
-
-def test_pieces_of_one_stage():
-    assert pieces(5, ()) == [(0, 5)]

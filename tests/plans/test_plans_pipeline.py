@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mxdp.plans import pipeline as pipelines
 from mxdp.plans.pipeline import (
     BACKWARD,
     FORWARD,
@@ -26,29 +24,6 @@ from mxdp.plans.pipeline import (
 
 sizes = dict(stages=st.integers(1, 8), micro_batches=st.integers(1, 12))
 each_schedule = pytest.mark.parametrize("schedule", sorted(PIPELINES))
-
-
-def drawing(docstring):
-    """(cycle, stage) -> the task in this column of the drawing; and the number of stages."""
-    lines = [line for line in docstring.splitlines() if re.match(r"\s+(cycle|stage \d)\s", line)]
-    columns = {match.start(): int(match.group()) for match in re.finditer(r"\d+", lines[0])}
-    found = {}
-    for stage, line in enumerate(lines[1:]):
-        for match in re.finditer(r"[FB]\d+", line):
-            found[columns[match.start()], stage] = match.group()
-    return found, len(lines) - 1
-
-
-@pytest.mark.parametrize(
-    ("docstring", "plan"), [(pipelines.__doc__, gpipe(3, 4)), (one_f_one_b.__doc__, one_f_one_b(3, 4))]
-)
-def test_the_drawn_staircases(docstring, plan):
-    rows = cycles(plan)
-    drawn, stages = drawing(docstring)
-    assert stages == plan.stages
-    assert drawn == {
-        (cycle, stage): str(task) for cycle, row in enumerate(rows) for stage, task in enumerate(row) if task
-    }
 
 
 @each_schedule

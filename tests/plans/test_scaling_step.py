@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mxdp.plans.cost.cluster import STEPS, Cluster
 from mxdp.plans.cost.link import Link
+from mxdp.plans.cost.networks import NETWORKS, shared_out
 from mxdp.plans.cost.simulate import pipeline_seconds
+from mxdp.plans.cost.step import COMPUTE, LINKS, MIB, Network, TimedLayer, Way, predict_step, slowest
 from mxdp.plans.partition import balance
 from mxdp.plans.pipeline import gpipe
-from mxdp.plans.scaling.cluster import STEPS, Cluster
-from mxdp.plans.scaling.networks import NETWORKS, timed
-from mxdp.plans.scaling.step import COMPUTE, LINKS, MIB, Layer, Network, Way, predict_step, slowest
 
 LINK = Link(1e-5, 1e-9)
 
@@ -25,7 +25,7 @@ def network(layers=6, **more):
     return Network(
         "made up",
         tuple(
-            Layer(str(number), own.uniform(1e-6, 1e-5), own.uniform(2e-6, 2e-5), own.randrange(10**6), 1000)
+            TimedLayer(str(number), own.uniform(1e-6, 1e-5), own.uniform(2e-6, 2e-5), own.randrange(10**6), 1000)
             for number in range(layers)
         ),
         **more,
@@ -93,7 +93,7 @@ ALONE = {  # seconds of plain steps of two passes, sharded ones, and 2 x 2 x 3 p
 def test_each_cost_alone_is_what_an_independent_calculation_says(term, expected):
     """Stages, nodes and devices are unequal; every other cost is 0."""
     name, _, cores = term.partition(" on ")
-    layers = tuple(Layer(str(at), 0.0, 0.0, size) for at, size in enumerate((30, 20, 50)))
+    layers = tuple(TimedLayer(str(at), 0.0, 0.0, size) for at, size in enumerate((30, 20, 50)))
     own = Network("unequal", layers, **({name: 1.0} if name in FULL else {}))
     links = [Link(0.0, float(term == f"bytes {where}")) for where in ("inside", "between")]
     cluster = Cluster(4, 3, *links, cores=2 if cores else None)
@@ -126,7 +126,9 @@ def asked(draw):
     sizes = draw(
         st.lists(st.tuples(TIMES, TIMES, st.integers(0, 10**7), st.integers(0, 10**5)), min_size=1, max_size=6)
     )
-    own = Network("any", tuple(Layer("", *each) for each in sizes), *draw(st.tuples(TIMES, TIMES, TIMES)), spread=0.1)
+    own = Network(
+        "any", tuple(TimedLayer("", *each) for each in sizes), *draw(st.tuples(TIMES, TIMES, TIMES)), spread=0.1
+    )
     devices, nodes = draw(st.sampled_from([1, 2, 3, 4, 8])), draw(st.sampled_from([1, 2, 3, 8]))
     links = [Link(draw(TIMES), draw(st.sampled_from([0.0, 1e-10, 1e-8]))) for _ in range(2)]
     cores = draw(st.sampled_from([None, 1, 2, 3, 64]))
@@ -201,9 +203,12 @@ def test_what_does_not_fit_is_refused(way, message):
         predict_step(network(3), Cluster(4, 2, LINK, LINK), 8, way)
 
 
+PARAMETERS = dict(lenet=129_068, resnet18=11_175_818, resnet50=25_557_032, resnet101=44_549_160, vgg16=138_357_544)
+
+
 @pytest.mark.parametrize("name", NETWORKS)
-def test_every_network_has_its_time(name):
-    title, works = NETWORKS[name]
-    found = timed(title, works(), 3e-4, fixed=1e-3)
-    assert found.passes(10) == pytest.approx(1e-3 + 10 * 3e-4)
-    assert found.parameters == sum(work.parameters for work in works())
+def test_every_network_has_its_parameters_and_shares_out_its_time(name):
+    title, make = NETWORKS[name]
+    found = shared_out(title, make(), 3e-4)
+    assert found.passes(10) == pytest.approx(10 * 3e-4)
+    assert found.parameters == PARAMETERS[name]

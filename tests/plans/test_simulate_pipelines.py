@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mxdp.plans.cost.simulate import pipeline_seconds, pipeline_spans
-from mxdp.plans.pipeline import BACKWARD, FORWARD, PIPELINES, cycles, gpipe, inference, needs, one_f_one_b, pipeline
+from mxdp.plans.pipeline import PIPELINES, cycles, gpipe, inference, needs, one_f_one_b, pipeline
 
 seconds = st.integers(1, 9)
 
@@ -90,10 +90,3 @@ def test_python_pushes_one_task_after_another():
 def test_missing_times_are_named(plan, times, problem):
     with pytest.raises(ValueError, match=problem):
         pipeline_spans(plan, *times)
-
-
-def test_kinds_have_their_own_times():
-    spans = pipeline_spans(gpipe(1, 2), [1], [3])
-    assert [(task.kind, stop - start) for (_, task), (start, stop) in spans.items()] == [
-        (FORWARD, 1), (FORWARD, 1), (BACKWARD, 3), (BACKWARD, 3),
-    ]  # fmt: skip

@@ -57,14 +57,6 @@ def listed():
     return subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, timeout=30).stdout
 
 
-def test_a_process_may_have_several_pairs_at_a_time(hosts, tmp_path):
-    second = tmp_path / "second"
-    second.mkdir()
-    with two_hosts(second) as others:
-        assert all(listed().count(name) == 1 for name in [*hosts.names, *others.names])
-    assert [name in listed() for name in [*hosts.names, *others.names]] == [True, True, False, False]
-
-
 @pytest.mark.parametrize("broken", ["body", ("netns", "add"), ("link", "add"), ("netns", "del"), "write_text"])
 def test_namespaces_are_gone_whatever_happens(tmp_path, monkeypatch, broken):
     """In the body, where they are made or deleted, or where a file is written."""

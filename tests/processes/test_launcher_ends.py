@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import time
 from types import SimpleNamespace
 
 import psutil
@@ -28,18 +29,18 @@ def test_what_a_rank_leaves_is_ended_and_not_waited_for(job):
     assert job(LEAVES).run() is None
 
 
-def test_shared_memory_of_a_job_that_is_ended_in_mpis_start_is_given_back(job, tmp_path):
-    """Its name is that of MPICH's. Here is what rank 0 has open when rank 1 fails; ``nothing_left`` looks for it."""
+@pytest.mark.parametrize("killed", [0, 1])
+def test_shared_memory_of_a_job_that_is_ended_in_mpis_start_is_given_back(job, tmp_path, killed):
+    """Its name is like MPICH's. Rank 0 has it open when it or rank 1 is killed; ``nothing_left`` looks for it."""
     code = f"""
-path, ready = "/dev/shm/mpich_shm_{tmp_path.parent.name}_{os.getpid()}", {str(tmp_path / "ready")!r}
+path, ready = "/dev/shm/mpich_shm_{tmp_path.parent.name}_{{os.getpid()}}", {str(tmp_path / "ready")!r}
 if rank == 0:
     import mmap
     file = open(path, "w+b")
     file.truncate(4096)
     shared = mmap.mmap(file.fileno(), 4096)
     open(ready, "w").close()
-    time.sleep(1000)
-while not os.path.exists(ready):
+while rank != {killed} or not os.path.exists(ready):
     time.sleep(0.01)
 os.kill(os.getpid(), 9)
 """
@@ -147,7 +148,7 @@ def test_the_time_in_which_the_launcher_is_held_up_does_not_count(job, monkeypat
     """Its own output is blocked, or it is stopped: for 1000 s in one of its turns. Then a rank is really silent."""
     clock = itertools.count(0, 0.2)
     late = [0.0]
-    monkeypatch.setattr(jobs, "time", SimpleNamespace(monotonic=lambda: next(clock) + late[0]))
+    monkeypatch.setattr(jobs, "time", SimpleNamespace(monotonic=lambda: next(clock) + late[0], time=time.time))
     made = silent_job(job, silent=2, hung=3)
     made.turn, made.steps = -0.2, 15
     monkeypatch.setattr(made.selector, "select", lambda seconds: [])
@@ -168,35 +169,24 @@ def test_the_time_in_which_the_launcher_is_held_up_does_not_count(job, monkeypat
 
 def test_the_ranks_that_are_behind_are_named_when_none_makes_a_step(job, monkeypatch):
     monkeypatch.setattr(jobs.Launch, "wait", lambda self: None)
-    made = silent_job(job, hung=60)
-    monkeypatch.setattr(jobs, "time", SimpleNamespace(monotonic=itertools.count().__next__))
-    sent = []
-    for guard in made.ranks.values():
-        guard.socket = SimpleNamespace(send=lambda byte, guard=guard: sent.append((guard.rank, byte)))
-        guard.step = 0
-    made.now = 1e6
-    assert made.standstill() is None  # before the first step
-    for guard in made.ranks.values():
-        guard.step = 5
-    assert made.standstill() is None
-    made.ranks[0].step, made.now = 6, made.now + 59.9
-    assert made.standstill() is None
-    made.now += 59.9
-    for guard in made.ranks.values():
-        guard.stopped = 1.0  # the whole job was stopped
-    assert made.standstill() is None
-    for guard in made.ranks.values():
-        guard.stopped = 0.0
-    made.ranks[2].stopped = 3.0  # one that is stopped holds up the rest
-    made.now += 59.9
-    assert made.standstill() is None
-    made.now += 0.1
+    made, sent = silent_job(job, hung=60), []
+    monkeypatch.setattr(jobs, "time", SimpleNamespace(monotonic=itertools.count().__next__, time=time.time))
+
+    def later(seconds, steps, stopped=(0, 0, 0)):
+        made.now += seconds
+        for guard, guard.step, guard.stopped in zip(made.ranks.values(), steps, stopped):
+            guard.socket = SimpleNamespace(send=lambda byte, rank=guard.rank: sent.append((rank, byte)))
+        return made.standstill()
+
+    assert later(1e6, (0, 0, 0)) is None  # before the first step
+    assert later(0, (5, 5, 5)) is None
+    assert later(59.9, (6, 5, 5)) is None
+    assert later(59.9, (6, 5, 5), stopped=(1, 1, 1)) is None  # the whole job
+    assert later(59.9, (6, 5, 5), stopped=(0, 0, 3)) is None  # one that is stopped holds up the rest
     assert sent == []
-    ends = made.standstill()
+    ends = later(0.1, (6, 5, 5), stopped=(0, 0, 3))
     assert ends.status == 124
-    assert ends.what.startswith(
-        "no rank has made a step for 60 s; behind: rank 1 on h after step 5, rank 2 on h after step 5 "
-    )
+    assert "for 60 s; behind: rank 1 on h after step 5, rank 2 on h after step 5 " in ends.what
     assert sent == [(1, b"?"), (2, b"?")]
 
 
@@ -207,7 +197,7 @@ def launched(monkeypatch):
 
     class Recorded:
         def __init__(self, words, environ, size, address, silent, hung, logs):
-            handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+            handlers = [signal.getsignal(number) for number in launch.SIGNALS]
             found.append(SimpleNamespace(**{name: value for name, value in locals().items() if name != "self"}))
 
         def run(self):
@@ -245,22 +235,19 @@ def test_each_option_arrives_and_the_environment_is_the_users(launched, monkeypa
 
 
 def test_signals_are_the_launchers_while_it_runs_alone(launched, monkeypatch):
-    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+    before = [signal.getsignal(number) for number in launch.SIGNALS]
     try:
         for hangup in (signal.SIG_DFL, signal.SIG_IGN):  # under nohup it stays ignored
             signal.signal(signal.SIGHUP, hangup)
-            assert launch.main(["-n", "1", "--", "true"]) == 0
-            assert signal.getsignal(signal.SIGHUP) == hangup
-            expected = launch.stop if hangup == signal.SIG_DFL else hangup
-            assert launched.found[-1].handlers[signal.SIGHUP] == expected
-            assert (
-                launched.found[-1].handlers[signal.SIGTERM] == launched.found[-1].handlers[signal.SIGINT] == launch.stop
-            )
-            launched.failures.append(LaunchFailure(5, "it failed"))
-            assert launch.main(["-n", "1", "--", "true"]) == 5
+            for failures, status in (([], 0), ([LaunchFailure(5, "it failed")], 5)):
+                launched.failures += failures
+                assert launch.main(["-n", "1", "--", "true"]) == status
+                assert signal.getsignal(signal.SIGHUP) == hangup
+                expected = [launch.stop, launch.stop, hangup if hangup == signal.SIG_IGN else launch.stop]
+                assert launched.found[-1].handlers == expected
     finally:
         signal.signal(signal.SIGHUP, before[2])
-    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == before
+    assert [signal.getsignal(number) for number in launch.SIGNALS] == before
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import faulthandler
-import mmap
 import os
 import queue
 import signal
@@ -11,6 +10,7 @@ import tempfile
 import threading
 from contextlib import suppress
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -60,6 +60,15 @@ class Ranks:
         return SimpleNamespace(COMM_WORLD=comm, Is_finalized=lambda: self.finalized[rank], Finalize=finalize)
 
 
+def leavings(ranks, kind=Leaving):
+    """One for each rank, which does not act at the end of this process."""
+    with mock.patch.object(leave.atexit, "register"):
+        each = [kind(ranks.mpi(rank), True) for rank in range(len(ranks.boxes))]
+    for leaving in each:
+        leaving._file = [0, 1]
+    return each
+
+
 @settings(deadline=None, max_examples=25)
 @given(counts=st.lists(st.lists(st.integers(0, 2), min_size=4, max_size=4), min_size=2, max_size=4), same=st.booleans())
 def test_ranks_that_have_begun_the_same_end_together_and_those_with_less_alone(counts, same):
@@ -82,14 +91,8 @@ def test_ranks_that_have_begun_the_same_end_together_and_those_with_less_alone(c
             if over.is_set():
                 raise SystemExit
 
-    saved = leave.atexit.register
-    leave.atexit.register = lambda _: None
-    try:
-        each = [Rank(ranks.mpi(rank), True) for rank in range(len(counts))]
-    finally:
-        leave.atexit.register = saved
+    each = leavings(ranks, Rank)
     for leaving, own in zip(each, counts):
-        leaving._file = [0, 1]
         leaving.begun += [own[:2], own[2:]]
     threads = {rank: threading.Thread(target=leaving._end, daemon=True) for rank, leaving in enumerate(each)}
     for thread in threads.values():
@@ -108,14 +111,8 @@ def test_ranks_that_have_begun_the_same_end_together_and_those_with_less_alone(c
 def test_one_that_still_computes_is_waited_for_and_one_that_waits_is_noticed():
     """Rank 0 has ended after one sum. Rank 1 computes; then it begins a second one."""
     ranks, alone = Ranks(2), threading.Event()
-    saved = leave.atexit.register
-    leave.atexit.register = lambda _: None
-    try:
-        each = [Leaving(ranks.mpi(rank), True) for rank in range(2)]
-    finally:
-        leave.atexit.register = saved
+    each = leavings(ranks)
     for leaving in each:
-        leaving._file = [0, 1]
         leaving.begun.append([1, 0])
         leaving._leave_alone = alone.set
     thread = threading.Thread(target=each[0]._end, daemon=True)
@@ -129,14 +126,13 @@ def test_one_that_still_computes_is_waited_for_and_one_that_waits_is_noticed():
     assert ranks.finalized == [False, False]
 
 
-def test_a_child_by_fork_leaves_nobody(monkeypatch):
-    monkeypatch.setattr(leave.atexit, "register", lambda _: None)
+def test_a_child_by_fork_leaves_nobody():
     ranks = Ranks(1)
-    leaving = Leaving(ranks.mpi(0), True)
+    (leaving,) = leavings(ranks)
     leaving._process += 1
     leaving._end()
     assert ranks.finalized == [False]
-    leaving._process, leaving._file = os.getpid(), [0, 1]
+    leaving._process = os.getpid()
     leaving._end()
     assert (ranks.finalized, leaving._file) == ([True], [0, LEFT])
 
@@ -154,11 +150,3 @@ def test_the_users_handler_of_the_signal_that_asks_where_a_rank_stands_stays(mon
         faulthandler.unregister(signal.SIGUSR2)
         signal.signal(signal.SIGUSR2, before)
     assert heard == [1]
-
-
-def test_the_launchers_file_is_mapped_whole(monkeypatch):
-    with tempfile.TemporaryFile() as file:
-        file.truncate(16)
-        monkeypatch.setenv(STEPS, str(file.fileno()))
-        leave.launchers_file()[1] = LEFT
-        assert mmap.mmap(file.fileno(), 16)[8] == LEFT

@@ -9,16 +9,18 @@ import os
 import sys
 import threading
 
+import fake_mpi
 import numpy as onp
 import pytest
 from kept import names, numbered
 
 from mxdp import process
+from mxdp.backend import np, npx
 from mxdp.collectives import GradientSync
 from mxdp.datasets import load
 from mxdp.errors import MxdpError
-from mxdp.processes import CheckpointFolder, checkpoint_file
-from mxdp.scratch import in_sync
+from mxdp.processes import CheckpointFolder, World, checkpoint_file
+from mxdp.scratch import cross_entropy, in_sync, init_lenet, lenet
 from mxdp.training import TrainStep, train
 
 SMALL = load("synthetic").take(100, 50)
@@ -63,13 +65,27 @@ def same(history, other):
     assert history.test_accuracies == other.test_accuracies
 
 
-@pytest.mark.parametrize("devices", [1, 2])
-def test_a_stopped_training_continues_bit_for_bit(devices, tmp_path):
-    undisturbed, _, _ = run(devices)
+def linear(X, params):
+    return X.reshape(len(X), -1) @ params[0]
+
+
+def squared(y_hat, y):
+    return ((npx.softmax(y_hat) - npx.one_hot(y, 10)) ** 2).sum(axis=1)
+
+
+def own(seed=0):
+    """A reader's own network."""
+    weight = np.array(onp.random.RandomState(seed).normal(scale=0.1, size=(784, 10)), dtype="float32")
+    return dict(net=linear, loss=squared, params=[weight])
+
+
+@pytest.mark.parametrize(("devices", "settings"), [(1, {}), (2, {}), (2, own())], ids=["1", "2", "own net"])
+def test_a_stopped_training_continues_bit_for_bit(devices, settings, tmp_path):
+    undisturbed, _, _ = run(devices, **settings)
     for stop, every, steps in [(1, 0.25, 14), (3, 0.25, 12), (5, 0.01, 9), (8, 0.25, 7), (9, 1, 7), (13, 0.25, 1)]:
         folder = tmp_path / f"{stop}"
-        assert run(devices, folder, stop, checkpoint_every=every)[0] is None
-        history, lines, pushed = run(devices, folder, checkpoint_every=every)
+        assert run(devices, folder, stop, checkpoint_every=every, **settings)[0] is None
+        history, lines, pushed = run(devices, folder, checkpoint_every=every, **settings)
         assert pushed == steps, "as many as the last checkpoint leaves"
         assert lines[0].startswith("continuing from ") or stop == 1
         same(history, undisturbed)
@@ -82,6 +98,51 @@ def test_a_training_stopped_again_and_again_continues_bit_for_bit(tmp_path):
         if history:
             break
     same(history, undisturbed)
+
+
+class Stopped(Exception):
+    pass
+
+
+class Stopping(World):
+    """Stops in the second epoch, when all ranks' sums are done: a rank whose sum fails would end, and write no
+    checkpoint, but its thread here goes on."""
+
+    steps = 0
+
+    def step_done(self):
+        self.steps += 1
+        if self.steps == 10:
+            npx.waitall()
+            written()
+            raise Stopped
+
+
+class Deaf(World):
+    """Hears nothing of the other ranks."""
+
+    def sum(self, arrays):
+        pass
+
+
+def test_ranks_have_the_bits_of_devices_also_after_a_stop_and_rank_0s_parameters_count(tmp_path):
+    lines, settings = [], dict(kind="cpu", data=SMALL, seed=3, checkpoint_every=0.25, report=lambda line: None)
+
+    def work(world, folder=None, **more):
+        folder = folder and folder / f"{world.rank}"
+        return train(1, 16, 0.5, 2, checkpoint=folder, world=world, **{**settings, **own(world.rank), **more})
+
+    two, _, _ = run(2, **own())
+    for history in fake_mpi.run(2, work):
+        same(history, two)
+    ends, _ = fake_mpi.outcomes(2, lambda world: work(world, tmp_path), make=Stopping)
+    assert any(isinstance(end, Stopped) for end in ends)
+    for history in fake_mpi.run(2, lambda world: work(world, tmp_path, report=lines.append)):
+        same(history, two)
+    assert lines[0].startswith("continuing from ")
+    assert not (tmp_path / "1").exists()
+    with pytest.raises(AssertionError):
+        same(fake_mpi.run(2, work, make=Deaf)[0], two)
 
 
 def test_the_choice_of_an_all_reduce_is_the_checkpoints_with_other_cores_too(tmp_path, monkeypatch):
@@ -169,6 +230,12 @@ def test_other_replicas_continue_and_are_told_what_differs(tmp_path):
         ({"seed": 4}, "seed is 3 there and 4 here"),
         ({"data": load("synthetic", seed=1).take(100, 50)}, "the data set is synthetic of 100 pictures, checksum "),
         ({"data": SMALL.take(90, 50), "lr": 0.1}, r"the data set is .*, lr is 0.5 there and 0.1 here"),
+        ({"loss": lambda y_hat, y: cross_entropy(y_hat, y)}, "loss is cross_entropy there and <lambda> here"),
+        ({"net": lambda X, params: lenet(X, params), "params": init_lenet()}, "net is lenet there and <lambda> here;"),
+        (
+            {"net": lambda X, params: X.reshape(len(X), -1) @ params[0], "params": [np.zeros((784, 10))]},
+            r"net is lenet .*, parameters is \(20, .* there and \(784, 10\) here",
+        ),
     ],
 )
 def test_another_training_is_refused(other, named, tmp_path):

@@ -14,9 +14,9 @@ from mxdp import process
 from mxdp.errors import MxdpError, UsageError
 from mxdp.experiments.predict import inputs, published
 from mxdp.experiments.predict.inputs import ASSUMED, GIVEN, HERE, PUBLISHED, Known, KnownMachine
-from mxdp.experiments.predict.ways import HEADINGS, Predicted, predicted
-from mxdp.plans.scaling.cluster import Cluster
-from mxdp.plans.scaling.step import Network
+from mxdp.experiments.predict.ways import HEADINGS, Predicted, compared, scaling
+from mxdp.plans.cost.cluster import Cluster
+from mxdp.plans.cost.step import Network
 from mxdp.plans.show.files import check_file, write_beside
 
 BATCH, DEVICES, NODES = 64, 8, 1
@@ -29,13 +29,8 @@ LONGEST = 300.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser.add_argument(
-        "--model",
-        default="lenet",
-        metavar="NET",
-        help="lenet (default), resnet18, resnet50, resnet101 or vgg16; a symbol that MXNet exported (.json); a list of "
-        "layers (.toml)",
-    )
+    nets = "lenet (default), resnet18, resnet50, resnet101 or vgg16; a symbol that MXNet exported (.json); "
+    parser.add_argument("--model", default="lenet", metavar="NET", help=f"{nets}a list of layers (.toml)")
     parser.add_argument("--input", default="1,28,28", metavar="C,H,W", help="of a sample, for a symbol (1,28,28)")
     parser.add_argument("--batch", type=int, default=BATCH, metavar="B", help=f"samples of a device ({BATCH})")
     parser.add_argument("--speed", type=float, metavar="S", help="samples a second of one device, if you know it")
@@ -53,94 +48,87 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> None:
-    """Predict, and show it.
-
-    Raises:
-        UsageError: something that was asked for can't be.
-        MxdpError: a device can't be measured here.
-    """
+    """Predict, and show it. Raises a UsageError for what can't be, an MxdpError if no device can be measured here."""
     if options.published:
         _show_published(options.json)
         return
-    for name in ("picture", "html", "save"):
-        if getattr(options, name):
-            check_file(getattr(options, name))
+    for file in (options.picture, options.html, options.save):
+        if file:
+            check_file(file)
     machine = _machine(options)
     batch = inputs.whole(options.batch, "--batch")
     network, known = _network(options, machine, batch)
-    found = predicted(network, machine.cluster, batch, [*machine.known, *known])
-    if options.picture:
-        from mxdp.experiments.predict.page import scaling_picture
+    asked = network, machine.cluster, batch
+    predicted = Predicted(*asked, compared(*asked), scaling(*asked), [*machine.known, *known])
+    if options.picture or options.html:
+        from mxdp.experiments.predict import page
 
-        write_beside(options.picture, scaling_picture(found, options.picture.suffix[1:]))
-    if options.html:
-        from mxdp.experiments.predict.page import page
-
-        write_beside(options.html, page(found))
+        if options.picture:
+            write_beside(options.picture, page.scaling_picture(predicted, options.picture.suffix[1:]))
+        if options.html:
+            write_beside(options.html, page.page(predicted))
     if options.json:
-        print(json.dumps(_as_json(found), indent=2))
+        print(json.dumps(predicted.as_json(), indent=2))
         return
-    title = f"{found.title}, batch {batch} a device"
-    _print(title, HEADINGS, [row.cells() for row in found.rows], HEADINGS[1:4], f"{found.answer}\n")
-    marks = [f"{each.mark}: {each.source}" if each.source else each.mark for each in found.known]
-    values = [[each.what, each.value, mark] for each, mark in zip(found.known, marks)]
-    _print("What this starts from", ("number", "value", "is"), values)
+    title = f"{predicted.title}, batch {batch} a device"
+    _print(title, HEADINGS, [row.cells() for row in predicted.rows], HEADINGS[1:4], f"{predicted.answer}\n")
+    _print("What this starts from", ("number", "value", "is"), [number.cells() for number in predicted.known])
 
 
 def _machine(options: argparse.Namespace) -> KnownMachine:
     """The one that was named, or the usual one, with the changes that were asked for."""
     if options.machine:
-        found = inputs.machine(options.machine)
+        machine = inputs.machine(options.machine)
     else:
         (inside, one), (between, other) = inputs.link("nvlink", "inside"), inputs.link("100gbe", "between")
         cluster = Cluster(DEVICES, NODES, inside, between)
-        found = KnownMachine(cluster, [*one, *other, *inputs.how_it_works(cluster, ASSUMED)], {}, "")
-    known = found.known
+        machine = KnownMachine(cluster, [*one, *other, *inputs.how_it_works(cluster, ASSUMED)], {}, "")
+    known = machine.known
     changes: Dict[str, Any] = {}
     for name, text in (("inside", options.inside), ("between", options.link)):
         if text is not None:
             changes[name], numbers = inputs.link(text, name)
-            known = [each for each in known if not each.what.startswith(name)] + numbers
+            known = [number for number in known if not number.what.startswith(name)] + numbers
     for name in ("devices", "nodes"):
         if getattr(options, name) is not None:
             changes[name] = inputs.whole(getattr(options, name), f"--{name}")
-    cluster = replace(found.cluster, **changes)
+    cluster = replace(machine.cluster, **changes)
     if cluster.count > MOST_DEVICES:
         raise UsageError(f"--devices and --nodes make {cluster.count:,} devices: the most are {MOST_DEVICES:,}")
     if cluster.nodes == 1:
-        known = [each for each in known if not each.what.startswith("between")]
-    return found._replace(cluster=cluster, known=known)
+        known = [number for number in known if not number.what.startswith("between")]
+    return machine._replace(cluster=cluster, known=known)
 
 
 def _network(options: argparse.Namespace, machine: KnownMachine, batch: int) -> Tuple[Network, List[Known]]:
     try:
-        shape = tuple(inputs.whole(int(each), "--input") for each in options.input.split(","))
+        shape = tuple(inputs.whole(int(side), "--input") for side in options.input.split(","))
     except ValueError:
         raise UsageError(f"--input {options.input}: give channels, height and width, as in 3,224,224") from None
     if options.speed is not None:
         inputs.number(options.speed, "--speed, samples a second,", zero=False)
     rate, mark = (options.speed, GIVEN) if options.speed else (machine.samples_per_second.get(options.model), PUBLISHED)
-    found, timed = inputs.network(options.model, rate, shape)
+    network, timed = inputs.network(options.model, rate, shape)
     if rate is None and (options.model in MEASURED or options.model.endswith(".json")):
         return _measured(options, batch)
     if options.save:
         raise UsageError(
             f"--save writes a network that was measured here: {', '.join(MEASURED)} or a symbol, without --speed"
         )
-    if timed and options.speed:
-        raise UsageError(f"{options.model} has the times of its layers, so --speed has no effect: leave it out")
     if timed:
+        if options.speed:
+            raise UsageError(f"{options.model} has the times of its layers, so --speed has no effect: leave it out")
         words = inputs.read_toml(Path(options.model)).get("measured")
         source = options.model + (f", from {words}" if words else "")
-        return found, [Known(f"{found.name}: times of its layers", f"{len(found.layers)} layers", GIVEN, source)]
+        return network, [Known(f"{network.name}: times of its layers", f"{len(network.layers)} layers", GIVEN, source)]
     if rate is None:
         raise UsageError(
             f"nobody has said how fast one device trains {options.model}: give --speed, samples a second, or a "
             f"--machine that says so; {', '.join(MEASURED)} and symbols (.json) can be measured here"
         )
-    return found, [
-        Known(f"{found.name}: one device", f"{rate:g} samples/s", mark, "" if mark == GIVEN else machine.source),
-        Known(f"{found.name}: shares of its layers", "by their operations", ASSUMED),
+    return network, [
+        Known(f"{network.name}: one device", f"{rate:g} samples/s", mark, "" if mark == GIVEN else machine.source),
+        Known(f"{network.name}: shares of its layers", "by their operations", ASSUMED),
         Known("spread of a step", "none", ASSUMED),
     ]
 
@@ -161,23 +149,18 @@ def _measured(options: argparse.Namespace, batch: int) -> Tuple[Network, List[Kn
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
         raise MxdpError(f"{options.model} can't be measured here: {last}; give --speed, samples a second, instead")
     measured = inputs.loads(done.stdout)
-    found, _ = inputs.network_of(measured, Path(options.model))
+    network, _ = inputs.network_of(measured, Path(options.model))
     if options.save:
         write_beside(options.save, done.stdout)
-    seconds = found.passes(batch) + found.update
-    shares = [Known(f"{found.name}: shares of its layers", "by their operations", ASSUMED)]
-    return found, [
-        *shares * (options.model not in MEASURED),
-        Known(
-            f"{found.name}: a step on one device",
-            f"{1e3 * seconds:.4g} ms of batch {batch}",
-            HERE,
-            f"from {measured['measured']}",
-        ),
-        Known(f"{found.name}: of it, whatever the batch", f"{1e3 * found.fixed:.3g} ms", HERE),
-        Known(f"{found.name}: of it, the update", f"{1e3 * found.update:.3g} ms", HERE),
-        Known("spread of a step", f"{found.spread:.1%}", HERE, "as of a normal distribution: assumed"),
+    name, step = network.name, f"{1e3 * (network.passes(batch) + network.update):.4g} ms of batch {batch}"
+    known = [
+        Known(f"{name}: shares of its layers", "by their operations", ASSUMED),
+        Known(f"{name}: a step on one device", step, HERE, f"from {measured['measured']}"),
+        Known(f"{name}: of it, whatever the batch", f"{1e3 * network.fixed:.3g} ms", HERE),
+        Known(f"{name}: of it, the update", f"{1e3 * network.update:.3g} ms", HERE),
+        Known("spread of a step", f"{network.spread:.1%}", HERE, "as of a normal distribution: assumed"),
     ]
+    return network, known[1:] if options.model in MEASURED else known
 
 
 def _print(
@@ -187,47 +170,21 @@ def _print(
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, title=title, title_justify="left")
+    table, console = Table(box=None, pad_edge=False, title=title, title_justify="left"), Console(highlight=False)
     for heading in headings:
         table.add_column(heading, justify="right" if heading in numbers else "left", no_wrap=heading in numbers)
     for row in rows:
         table.add_row(*row)
-    console = Console(highlight=False)
     console.print(table)
     if below:
         console.print(f"\n{below}", markup=False)
 
 
 def _show_published(as_json: bool) -> None:
-    found = published.figures()
+    figures = published.figures()
     if as_json:
-        print(json.dumps([{**each._asdict(), "off": each.off} for each in found], indent=2))
+        print(json.dumps([{**figure._asdict(), "off": figure.off} for figure in figures], indent=2))
         return
     words = "Sources: --json, and docs/predict.md. Nothing in the model is tuned to these figures."
     headings = published.HEADINGS
-    _print("", headings, [each.cells() for each in found], headings[1:], f"{published.summary()}\n{words}")
-
-
-def _as_json(found: Predicted) -> Dict[str, Any]:
-    return {
-        "network": found.network.name,
-        "parameters": found.network.parameters,
-        "devices": found.cluster.devices,
-        "nodes": found.cluster.nodes,
-        "batch": found.batch,
-        "answer": found.answer,
-        "ways": [
-            {
-                "way": row.title,
-                "seconds": row.found.seconds,
-                "samples_per_second": row.found.samples / row.found.seconds,
-                "efficiency": row.found.efficiency,
-                "limit": row.found.limit,
-                "alone_seconds": row.found.alone,
-                "lost_seconds": row.found.lost,
-            }
-            for row in found.rows
-        ],
-        "scaling": {kind: [{"devices": n, "speedup": x} for n, x in points] for kind, points in found.curves.items()},
-        "known": [each._asdict() for each in found.known],
-    }
+    _print("", headings, [figure.cells() for figure in figures], headings[1:], f"{published.summary()}\n{words}")

@@ -20,8 +20,8 @@ from mxdp.experiments.networks import LR, Devices, network, seconds_a_step
 from mxdp.experiments.predict import inputs
 from mxdp.layers import LENET, Conv, Dense, apply
 from mxdp.plans.cost.link import Link, fit_link
-from mxdp.plans.scaling.networks import NETWORKS
-from mxdp.plans.scaling.step import Network
+from mxdp.plans.cost.networks import NETWORKS, shared_out
+from mxdp.plans.cost.step import Network, TimedLayer
 from mxdp.timing import Timer
 
 SHAPE = (1, 28, 28)
@@ -36,7 +36,7 @@ STEPS = 30
 """Steps of which each is timed by itself, for their spread; a third of them if they are long."""
 LENET_GROUPS = ((0, 3), (3, 6), (6, 8), (8, 9))
 RESNET_GROUPS = ((0, 3), *((block, block + 1) for block in range(3, 11)), (11, 13))
-"""Which blocks make up a layer of :mod:`mxdp.plans.scaling.networks`."""
+"""Which blocks make up a layer of :mod:`mxdp.plans.cost.networks`."""
 
 
 class _Exported:
@@ -71,13 +71,13 @@ def measure(name: str, batch: int, kind: str, shape: Sequence[int]) -> Tuple[Net
     """
     devices: Devices = tuple(mxdp.devices(1, kind))
     random, named = onp.random.RandomState(0), name in NETWORKS
-    model = (
-        network({"resnet18": "resnet"}.get(name, name), 64, devices, 0) if named else _Exported(name, devices[0], shape)
-    )
+    if named:
+        model, shape = network({"resnet18": "resnet"}.get(name, name), 64, devices, 0), SHAPE
+    else:
+        model = _Exported(name, devices[0], shape)
 
     def samples(count: int) -> Tuple[HostArray, HostArray]:
-        X = random.uniform(size=(count, *(SHAPE if named else shape)))
-        return X.astype("float32"), random.randint(0, 10, count).astype("int32")
+        return random.uniform(size=(count, *shape)).astype("float32"), random.randint(0, 10, count).astype("int32")
 
     one = [seconds_a_step(model, samples(1), 1)[0] for _ in range(3)][-1]
     while batch > 1 and batch * one > LONGEST_STEP:
@@ -87,29 +87,23 @@ def measure(name: str, batch: int, kind: str, shape: Sequence[int]) -> Tuple[Net
     parts = [(X[:size], y[:size]) for size in sizes]
     steps = [max(1, round(AT_LEAST / seconds_a_step(model, part, 2)[0])) for part in parts]
     rounds = [[seconds_a_step(model, part, count) for part, count in zip(parts, steps)] for _ in range(ROUNDS)]
-    points = [(size, statistics.median(seconds for seconds, _ in own)) for size, own in zip(sizes, zip(*rounds))]
-    python = statistics.median(busy for own in rounds for _, busy in own)
+    points = [(size, statistics.median(seconds for seconds, _ in times)) for size, times in zip(sizes, zip(*rounds))]
+    python = statistics.median(busy for times in rounds for _, busy in times)
     line = fit_link(points) if len(points) > 1 else Link(0.0, points[0][1] / batch)
     update = _update_seconds(model.replicas[0])
     known, _ = inputs.network(name, shape=tuple(shape))
-    if named:
-        shares = _shares(name, model, upload(X, devices[0]))
-    else:
-        shares = [(layer.forward, layer.backward) for layer in known.layers]
-    unit = line.beta / sum(map(sum, shares))
-    layers = tuple(
-        replace(layer, forward=unit * forward, backward=unit * backward)
-        for layer, (forward, backward) in zip(known.layers, shares)
-    )
+    layers = _timed(name, known.layers, model, upload(X, devices[0])) if named else known.layers
     fixed = max(0.0, line.alpha - update)
     singles = STEPS if points[-1][1] < AT_LEAST else STEPS // 3
     spread = _spread([seconds_a_step(model, (X, y), 1)[0] for _ in range(singles)])
     words = f"steps of {', '.join(map(str, sizes))} samples on {devices[0]}, each in {ROUNDS} rounds"
-    return Network(known.name, layers, fixed, update, python, spread), words
+    net = shared_out(known.name, layers, sample=line.beta)
+    return replace(net, fixed=fixed, update=update, python=python, spread=spread), words
 
 
-def _shares(name: str, model: Any, x: NDArray) -> List[Tuple[float, float]]:
-    """Seconds of each layer's forward and backward pass: the medians of its blocks, each by itself."""
+def _timed(name: str, layers: Sequence[TimedLayer], model: Any, x: NDArray) -> List[TimedLayer]:
+    """The layers with the seconds of a forward and a backward pass on ``x``: the medians of their blocks, each by
+    itself."""
     if name == "resnet18":
         chain, groups = list(model.net), RESNET_GROUPS
     else:
@@ -130,7 +124,10 @@ def _shares(name: str, model: Any, x: NDArray) -> List[Tuple[float, float]]:
         forward.append(statistics.median(timer.times[2::2]))
         backward.append(statistics.median(timer.times[3::2]))
         x = y.detach()
-    return [(sum(forward[start:stop]), sum(backward[start:stop])) for start, stop in groups]
+    return [
+        replace(layer, forward=sum(forward[start:stop]), backward=sum(backward[start:stop]))
+        for layer, (start, stop) in zip(layers, groups)
+    ]
 
 
 def _update_seconds(params: Sequence[NDArray]) -> float:
@@ -144,12 +141,11 @@ def _update_seconds(params: Sequence[NDArray]) -> float:
 
 
 def _spread(times: Sequence[float]) -> float:
-    """The spread of single steps, over their mean: from the middle half, so that one disturbance makes no difference.
-    (Of a normal distribution, the quartiles are 1.349 standard deviations apart.)"""
-    low, _, high = statistics.quantiles(times, n=4)
+    """The spread of single steps over their mean: from the middle half, so that one disturbance makes no difference."""
+    low, _, high = statistics.quantiles(times, n=4)  # 1.349 standard deviations apart in a normal distribution
     return (high - low) / 1.349 / statistics.mean(times)
 
 
 if __name__ == "__main__":
-    _, given, samples, where, sides = sys.argv
-    print(inputs.saved(*measure(given, int(samples), where, [int(side) for side in sides.split(",")])), end="")
+    _, name, batch, kind, sides = sys.argv
+    print(inputs.saved(*measure(name, int(batch), kind, [int(side) for side in sides.split(",")])), end="")

@@ -11,55 +11,47 @@ from mxdp.errors import UsageError, either
 from mxdp.experiments.predict.ways import HEADINGS, Compared, Curves, Predicted
 from mxdp.experiments.show import style
 from mxdp.experiments.show.pictures import FORMATS, saved
-from mxdp.plans.collective.algorithms import plan
+from mxdp.plans.collective.algorithms import plan as schedule
+from mxdp.plans.cost.cluster import Cluster
+from mxdp.plans.cost.step import COMPUTE, LINKS, Busy
 from mxdp.plans.pipeline import gpipe
-from mxdp.plans.scaling.cluster import Cluster
-from mxdp.plans.scaling.step import COMPUTE, LINKS, Span
 from mxdp.plans.show.moving import Page, moving
 
 MOST_SHOWN = 8
 """Devices, or micro-batches, of the plan that moves."""
-SAID = {"weak": "each device has its batch", "strong": "all share one batch"}
+WORDS = {"weak": "each device has its batch", "strong": "all share one batch"}
 
 
 def page(predicted: Predicted) -> str:
     """The whole page: the answer, the ways as a table, how far each scales, the fastest one's step, and its plan."""
-    best = min(predicted.rows, key=lambda row: row.found.seconds / row.found.samples)
-    shown, words = _plan(best, predicted.cluster)
+    best = min(predicted.rows, key=lambda row: row.step.seconds / row.step.samples)
+    plan, words = _plan(best, predicted.cluster)
+    spans = saved(lambda figure: _draw_spans(best.step.spans, figure), "predict-timeline", "svg")
+    scaling, timeline = (
+        f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
+        for svg in (scaling_picture(predicted, "svg"), spans)
+    )
     environment = jinja2.Environment(loader=jinja2.PackageLoader("mxdp.experiments.show"), autoescape=True)
     return environment.get_template("predict.html.j2").render(
-        predicted=predicted,
-        headings=HEADINGS,
-        best=best,
-        scaling=_address(scaling_picture(predicted, "svg")),
-        timeline=_address(saved(lambda figure: _draw_spans(best.found.spans, figure), "predict-timeline", "svg")),
-        plan=shown,
-        plan_words=words,
+        predicted=predicted, headings=HEADINGS, best=best, scaling=scaling, timeline=timeline, plan=plan, words=words
     )
-
-
-def _address(svg: bytes) -> str:
-    return f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
 
 
 def _plan(row: Compared, cluster: Cluster) -> Tuple[Page, str]:
     """The plan of a row on as many devices as fit on a page."""
-    if row.way.stages > 1:
-        found = gpipe(row.way.stages, min(row.way.micro_batches, MOST_SHOWN))
-        return moving(found), f"The pipeline with {found.micro_batches} of its {row.way.micro_batches} micro-batches"
+    way = row.way
+    if way.stages > 1:
+        parts = min(way.micro_batches, MOST_SHOWN)
+        return moving(gpipe(way.stages, parts)), f"The pipeline with {parts} of its {way.micro_batches} micro-batches"
     devices = min(cluster.count, MOST_SHOWN)
-    name = "ring" if row.way.allreduce == "two-level" else row.way.allreduce
-    return moving(plan(name, devices)), f"{name}, on {devices} of {cluster.count} devices"
+    name = "ring" if way.allreduce == "two-level" else way.allreduce
+    return moving(schedule(name, devices)), f"{name}, on {devices} of {cluster.count} devices"
 
 
 def scaling_picture(predicted: Predicted, form: str) -> bytes:
-    """Speed-up over the number of devices, as a file of that format.
-
-    Raises:
-        UsageError: there is no such format.
-    """
+    """Speed-up over the number of devices, as a file of that format. Raises a UsageError if there is no such format."""
     if form not in FORMATS:
-        raise UsageError(f"--picture ends in {either(f'.{each}' for each in FORMATS)}, not .{form}")
+        raise UsageError(f"--picture ends in {either(f'.{name}' for name in FORMATS)}, not .{form}")
     return saved(lambda figure: _draw_scaling(predicted.network.name, predicted.curves, figure), "predict", form)
 
 
@@ -69,7 +61,7 @@ def _draw_scaling(name: str, curves: Curves, figure: style.Figure) -> None:
         counts = [count for count, _ in points]
         axes.plot(counts, counts, color=style.GREY, linestyle="--", linewidth=1.5, label="linear")
         axes.plot(counts, [value for _, value in points], "o-", color=style.COLOURS[0], label=name)
-        axes.set(xscale="log", yscale="log", ylabel="speed-up", title=f"{kind.capitalize()} scaling: {SAID[kind]}")
+        axes.set(xscale="log", yscale="log", ylabel="speed-up", title=f"{kind.capitalize()} scaling: {WORDS[kind]}")
         if len(counts) > 1:
             style.plain_logarithmic(axes.xaxis, axes.yaxis)
             axes.set_xticks(counts[:: 1 + len(counts) // 7])
@@ -77,7 +69,7 @@ def _draw_scaling(name: str, curves: Curves, figure: style.Figure) -> None:
     axes.set_xlabel("devices")
 
 
-def _draw_spans(spans: Sequence[Span], figure: style.Figure) -> None:
+def _draw_spans(spans: Sequence[Busy], figure: style.Figure) -> None:
     """What a device and its links do, a lane each."""
     lanes = list(dict.fromkeys(span.lane for span in spans))
     figure.set_figheight(0.9 + 0.5 * len(lanes))

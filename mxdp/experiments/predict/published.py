@@ -10,7 +10,7 @@ from typing import Any, List, Mapping, NamedTuple, Tuple
 from mxdp.experiments.predict import inputs
 from mxdp.experiments.show import style
 from mxdp.plans.cost.link import bus_bandwidth
-from mxdp.plans.scaling.step import Way, predict_step
+from mxdp.plans.cost.step import Way, predict_step
 
 HEADINGS = ("figure", "published", "predicted", "off")
 
@@ -42,8 +42,7 @@ def figures() -> Tuple[Figure, ...]:
 
 
 def _figure(table: Mapping[str, Any]) -> Figure:
-    machine = inputs.machine(table["machine"])
-    devices = table["devices"]
+    machine, devices = inputs.machine(table["machine"]), table["devices"]
     if "busbw" in table:
         seconds = machine.cluster.of(devices).exchange(table["allreduce"], table["nbytes"]).seconds
         predicted = bus_bandwidth(table["nbytes"], seconds, devices) / 1e9
@@ -61,8 +60,8 @@ def _figure(table: Mapping[str, Any]) -> Figure:
 
 def summary() -> str:
     """How far they are off, in a sentence."""
-    off = sorted(each.off for each in figures())
-    high = sum(each > 0.005 for each in off)
+    off = sorted(figure.off for figure in figures())
+    high = sum(share > 0.005 for share in off)
     return (
         f"Of {len(off)} predictions {high} are higher than what was measured, by up to {off[-1]:.0%}; the median is "
         f"{statistics.median(off):+.0%}, the lowest {off[0]:+.0%}."

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Dict, Iterable, List, NamedTuple, Tuple
+from typing import Any, Dict, Iterable, List, NamedTuple, Tuple
 
 from mxdp.experiments.predict.inputs import Known
 from mxdp.experiments.show.style import number
-from mxdp.plans.scaling.cluster import HALVES, STEPS, Cluster
-from mxdp.plans.scaling.step import MIB, Network, Prediction, Way, predict_step
+from mxdp.plans.cost.cluster import HALVES, STEPS, Cluster
+from mxdp.plans.cost.step import MIB, Network, Prediction, Way, predict_step
 
 BUCKETS = (1.0, 4.0, 25.0, 100.0, 1024.0)
 """MiB."""
-PASSES = 4
-MICRO_BATCHES = 4
-"""For each stage of a pipeline; GPipe's paper finds the bubble small from there on."""
-
+PASSES, MICRO_BATCHES = 4, 4
+"""In a sum; and for each stage of a pipeline: GPipe's paper finds the bubble small from there on."""
 Curves = Dict[str, List[Tuple[int, float]]]
 LIMITS = {
     "latency": "the starts of messages",
@@ -33,13 +31,25 @@ class Compared(NamedTuple):
 
     title: str
     way: Way
-    found: Prediction
+    step: Prediction
 
     def cells(self) -> List[str]:
         """Under ``HEADINGS``."""
-        step = self.found
+        step = self.step
         numbers = number(1e3 * step.seconds), number(step.samples / step.seconds), f"{step.efficiency:.0%}"
         return [self.title, *numbers, step.limit]
+
+    def as_json(self) -> Dict[str, Any]:
+        """All numbers."""
+        return {
+            "way": self.title,
+            "seconds": self.step.seconds,
+            "samples_per_second": self.step.samples / self.step.seconds,
+            "efficiency": self.step.efficiency,
+            "limit": self.step.limit,
+            "alone_seconds": self.step.alone,
+            "lost_seconds": self.step.lost,
+        }
 
 
 class Predicted(NamedTuple):
@@ -62,44 +72,52 @@ class Predicted(NamedTuple):
         """In one sentence."""
         name = self.network.name
         if self.cluster.count == 1:
-            return f"One device has nothing to sum: {name} takes {1e3 * self.rows[0].found.seconds:.3g} ms a step."
+            return f"One device has nothing to sum: {name} takes {1e3 * self.rows[0].step.seconds:.3g} ms a step."
         ring = next(row for row in self.rows if row.way.allreduce == "ring")
         best = fastest(row for row in self.rows if row.way == Way(row.way.allreduce, row.way.bucket))
-        text = f"On {self.cluster} {name} reaches {ring.found.efficiency:.0%} of linear with a ring, "
-        limit = ring.found.limit
+        text = f"On {self.cluster} {name} reaches {ring.step.efficiency:.0%} of linear with a ring, "
+        limit = ring.step.limit
         text += "and loses nothing" if limit == "nothing" else f"limited by {LIMITS[limit]}"
         if best is ring:
             return f"{text}; no other all-reduce is faster."
-        return f"{text}; with {best.way.allreduce} {best.found.efficiency:.0%}."
+        return f"{text}; with {best.way.allreduce} {best.step.efficiency:.0%}."
 
-
-def predicted(network: Network, cluster: Cluster, batch: int, known: List[Known]) -> Predicted:
-    """Compare the ways, and scale."""
-    rows, curves = compared(network, cluster, batch), scaling(network, cluster, batch)
-    return Predicted(network, cluster, batch, rows, curves, known)
+    def as_json(self) -> Dict[str, Any]:
+        """All of it, for programs."""
+        curves = {kind: [{"devices": n, "speedup": x} for n, x in points] for kind, points in self.curves.items()}
+        return {
+            "network": self.network.name,
+            "parameters": self.network.parameters,
+            "devices": self.cluster.devices,
+            "nodes": self.cluster.nodes,
+            "batch": self.batch,
+            "answer": self.answer,
+            "ways": [row.as_json() for row in self.rows],
+            "scaling": curves,
+            "known": [number._asdict() for number in self.known],
+        }
 
 
 def sums(network: Network, cluster: Cluster, batch: float) -> List[Compared]:
     """Every all-reduce that differs on this cluster, with the best size of its buckets. One device has nothing to
     sum."""
     if cluster.count == 1:
-        return [Compared("one device", Way(), predict_step(network, cluster, batch))]
+        return _predicted({"one device": Way()}, network, cluster, batch)
     levels = cluster.nodes > 1 and cluster.devices > 1
     rows = []
     for name in STEPS if levels else [name for name in STEPS if name != "two-level"]:
-        ways = [Way(name, bucket=room * MIB) for room in BUCKETS]
-        rows.append(
-            fastest(
-                Compared(f"{name}, buckets of {room:g} MiB", way, predict_step(network, cluster, batch, way))
-                for room, way in zip(BUCKETS, ways)
-            )
-        )
+        ways = {f"{name}, buckets of {room:g} MiB": Way(name, bucket=room * MIB) for room in BUCKETS}
+        rows.append(fastest(_predicted(ways, network, cluster, batch)))
     return rows
+
+
+def _predicted(ways: Dict[str, Way], network: Network, cluster: Cluster, batch: float) -> List[Compared]:
+    return [Compared(title, way, predict_step(network, cluster, batch, way)) for title, way in ways.items()]
 
 
 def fastest(rows: Iterable[Compared]) -> Compared:
     """The one whose step takes the least time."""
-    return min(rows, key=lambda row: row.found.seconds)
+    return min(rows, key=lambda row: row.step.seconds)
 
 
 def compared(network: Network, cluster: Cluster, batch: float) -> List[Compared]:
@@ -107,26 +125,26 @@ def compared(network: Network, cluster: Cluster, batch: float) -> List[Compared]
     rows = sums(network, cluster, batch)
     if cluster.count == 1:
         return rows
-    best = fastest(rows)
-    half = fastest(row for row in rows if row.way.allreduce in HALVES)
-    more = [
-        (f"{best.way.allreduce}, {PASSES} passes a sum", replace(best.way, accumulate=PASSES)),
-        (f"{half.way.allreduce}, optimiser in shards", replace(half.way, shard_optimizer=True)),
-    ]
+    best = fastest(rows).way
+    half = fastest(row for row in rows if row.way.allreduce in HALVES).way
+    more = {
+        f"{best.allreduce}, {PASSES} passes a sum": replace(best, accumulate=PASSES),
+        f"{half.allreduce}, optimiser in shards": replace(half, shard_optimizer=True),
+    }
     most = min(cluster.devices, len(network.layers))
     stages = max(count for count in range(1, most + 1) if cluster.devices % count == 0)
     if stages > 1:
         replicas = cluster.count // stages
         title = f"pipeline of {stages} stages" + (f" x {replicas} replicas" if replicas > 1 else "")
-        more.append((title, Way(stages=stages, micro_batches=MICRO_BATCHES * stages)))
-    return [*rows, *(Compared(title, way, predict_step(network, cluster, batch, way)) for title, way in more)]
+        more[title] = Way(stages=stages, micro_batches=MICRO_BATCHES * stages)
+    return rows + _predicted(more, network, cluster, batch)
 
 
 def counts(cluster: Cluster) -> List[int]:
     """1, 2, 4 ... devices: parts of a node, then whole nodes, up to all."""
     inside, nodes = (
-        [1 << power for power in range(every.bit_length()) if 1 << power < every]
-        for every in (cluster.devices, cluster.nodes)
+        [1 << power for power in range(most.bit_length()) if 1 << power < most]
+        for most in (cluster.devices, cluster.nodes)
     )
     return [*inside, *(cluster.devices * count for count in nodes), cluster.count]
 
@@ -136,10 +154,10 @@ def scaling(network: Network, cluster: Cluster, batch: float) -> Curves:
     node have."""
     whole = batch * cluster.devices
     alone = network.passes(whole) + network.update
-    found: Curves = {"weak": [], "strong": []}
+    curves: Curves = {"weak": [], "strong": []}
     for count in counts(cluster):
         part = cluster.of(count)
-        found["weak"].append((count, count * fastest(sums(network, part, batch)).found.efficiency))
+        curves["weak"].append((count, count * fastest(sums(network, part, batch)).step.efficiency))
         if count <= whole:
-            found["strong"].append((count, alone / fastest(sums(network, part, whole / count)).found.seconds))
-    return found
+            curves["strong"].append((count, alone / fastest(sums(network, part, whole / count)).step.seconds))
+    return curves

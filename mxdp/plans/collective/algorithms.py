@@ -1,4 +1,4 @@
-"""Every all-reduce by its name, with one signature."""
+"""Every all-reduce by its name."""
 
 from __future__ import annotations
 
@@ -8,26 +8,17 @@ from mxdp.errors import did_you_mean
 from mxdp.plans.collective import one_hop, rings, trees
 from mxdp.plans.collective.schedule import Schedule
 
-Planner = Callable[[int, Sequence[int]], Schedule]
-"""Makes a plan from the number of devices and the sizes of the arrays that are summed."""
-
-
-def _evenly(planner: Callable[[int], Schedule]) -> Planner:
-    """A plan that takes all arrays as one vector and cuts it evenly, also inside an array."""
-    return lambda devices, sizes: planner(devices)
-
-
-ALGORITHMS: Dict[str, Planner] = {
-    "bidirectional-ring": _evenly(rings.bidirectional_ring),
-    "direct": _evenly(one_hop.direct),
-    "doubling": _evenly(trees.doubling),
-    "naive": _evenly(one_hop.naive),
-    "ring": _evenly(rings.ring),
+ALGORITHMS: Dict[str, Callable[..., Schedule]] = {
+    "bidirectional-ring": rings.bidirectional_ring,
+    "direct": one_hop.direct,
+    "doubling": trees.doubling,
+    "naive": one_hop.naive,
+    "ring": rings.ring,
     "sharded": one_hop.sharded,
-    "shared-memory": _evenly(one_hop.shared_memory),
-    "tree": _evenly(trees.tree),
+    "shared-memory": one_hop.shared_memory,
+    "tree": trees.tree,
 }
-"""All all-reduces by name. ``naive`` is the book's."""
+"""All all-reduces by name, each made for a number of devices. ``naive`` is the book's."""
 
 AUTO = "auto"
 
@@ -36,7 +27,9 @@ def plan(algorithm: str, devices: int, sizes: Sequence[int] = (1,)) -> Schedule:
     """The plan of this all-reduce for ``devices`` devices and arrays of ``sizes`` elements. Raises a ValueError if
     there is no such algorithm, or less than one device."""
     check_algorithm(algorithm)
-    return ALGORITHMS[algorithm](devices, sizes)
+    planner = ALGORITHMS[algorithm]
+    # The others take all arrays as one vector and cut it evenly, also inside an array.
+    return planner(devices, sizes) if planner is one_hop.sharded else planner(devices)
 
 
 def check_algorithm(algorithm: str, also: Sequence[str] = ()) -> None:

@@ -1,6 +1,6 @@
 """One-hop all-reduces: the device that adds receives all parts directly and sends the sum directly to all devices.
 
-Each function raises a ValueError for less than one device.
+Each function raises a ValueError for less than one device (:func:`server`: two).
 """
 
 from __future__ import annotations
@@ -21,12 +21,6 @@ def naive(devices: int) -> Schedule:
         step 2     0+1+2     0+1+2     0+1+2      0 -> 1   0 -> 2     copy
 
     Two steps, but all traffic passes device 0: it receives n - 1 vectors and sends n - 1, while the others wait.
-
-    >>> print(naive(3))
-    naive: 3 devices, 1 chunk, 2 steps
-    step 1: 1 +> 0 chunk 0, 2 +> 0 chunk 0
-    step 2: 0 -> 1 chunk 0, 0 -> 2 chunk 0
-
     Source: Dive into Deep Learning, "Training on Multiple GPUs".
     """
     check_devices(devices)
@@ -43,8 +37,7 @@ def sharded(devices: int, sizes: Sequence[int] = (1,)) -> Schedule:
         added up on      0    1    2    2    1
 
     Two steps. If the load is even, each device sends 2 (n - 1) / n of all elements, like the ring. With a single array
-    it is the naive plan. It answers an exercise of the book's "Parameter Servers": aggregate different parameters on
-    different devices. MXNet's ``device`` store does the same.
+    it is the naive plan. It answers an exercise of the book's "Parameter Servers"; MXNet's ``device`` store does it.
 
     >>> print(sharded(2, [3, 5]))
     sharded: 2 devices, 2 chunks, 2 steps
@@ -59,9 +52,6 @@ def sharded(devices: int, sizes: Sequence[int] = (1,)) -> Schedule:
 def owners(devices: int, sizes: Sequence[int]) -> List[int]:
     """The device that adds up each array. Arrays are assigned largest first, each to the least loaded device.
 
-    >>> owners(3, [5, 4, 3, 3, 1])
-    [0, 1, 2, 2, 1]
-
     Source: Graham, "Bounds on multiprocessing timing anomalies", SIAM J. Appl. Math. 17 (1969): the largest load
     is at most 4/3 of the best.
     """
@@ -73,14 +63,10 @@ def owners(devices: int, sizes: Sequence[int]) -> List[int]:
 
 
 def loads(devices: int, sizes: Sequence[int]) -> List[int]:
-    """The elements that each of :func:`owners` adds up; without devices that have none.
-
-    >>> loads(3, [5, 4, 3, 3, 1])
-    [5, 5, 6]
-    """
+    """The elements that each of :func:`owners` adds up; without devices that have none."""
     owner = owners(devices, sizes)
-    found = [sum(size for size, its in zip(sizes, owner) if its == device) for device in range(devices)]
-    return [each for each in found if each]
+    sums = [sum(size for size, adder in zip(sizes, owner) if adder == device) for device in range(devices)]
+    return [elements for elements in sums if elements]
 
 
 def direct(devices: int) -> Schedule:
@@ -95,11 +81,6 @@ def direct(devices: int) -> Schedule:
 
     Each device sends 2 (n - 1) / n of the vector, as in the ring, but in two steps instead of 2 (n - 1). It is better
     than the ring where all links are equally fast, and worse where only neighbours have a fast link.
-
-    >>> print(direct(2))
-    direct: 2 devices, 2 chunks, 2 steps
-    step 1: 1 +> 0 chunk 0, 0 +> 1 chunk 1
-    step 2: 0 -> 1 chunk 0, 1 -> 0 chunk 1
     """
     check_devices(devices)
     return Schedule("direct", devices, devices, _gather_and_scatter(devices, range(devices), ADD))
@@ -118,11 +99,6 @@ def shared_memory(devices: int) -> Schedule:
     Each device sends (n - 1) / n of the vector, half of what an all-reduce by messages needs. MXNet's CPU devices can
     do this; its GPUs can't read each other's memory. Large vectors are summed in place, without staging buffers
     (:mod:`mxdp.collectives.in_place`).
-
-    >>> print(shared_memory(2))
-    shared-memory: 2 devices, 2 chunks, 2 steps
-    step 1: 1 => 0 chunk 0, 0 => 1 chunk 1
-    step 2: 0 -> 1 chunk 0, 1 -> 0 chunk 1
     """
     check_devices(devices)
     return Schedule("shared-memory", devices, devices, _gather_and_scatter(devices, range(devices), READ))
@@ -141,17 +117,7 @@ def server(devices: int) -> Schedule:
 
     The server's first content (3) is overwritten. One more vector is sent in each direction than in the naive plan over
     the devices without the server. This is no all-reduce of all ``devices``.
-
-    >>> print(server(3))
-    server: 3 devices, 1 chunk, 3 steps
-    step 1: 0 -> 2 chunk 0
-    step 2: 1 +> 2 chunk 0
-    step 3: 2 -> 0 chunk 0, 2 -> 1 chunk 0
-
     Source: Dive into Deep Learning, "Parameter Servers", which adds up the GPUs' gradients on the CPU.
-
-    Raises:
-        ValueError: ``devices`` is less than two.
     """
     if devices < 2:
         raise ValueError(f"a server needs at least one other device: two in all, not {devices}")

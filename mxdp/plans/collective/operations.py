@@ -58,21 +58,18 @@ class Operation:
 
 
 def adds_in_place(schedule: Schedule, nbytes: int) -> bool:
-    """Is a vector of ``nbytes`` summed in place, with the other devices' memory as input?
-
-    Then each device has one job, and no job waits for another (:mod:`mxdp.collectives.in_place`). Below
-    :data:`IN_PLACE_BYTES` staging buffers cost less than the guards that keep the jobs apart from other work.
-    """
+    """True if a vector of ``nbytes`` is summed in place, with the other devices' memory as input: then each device has
+    one job, and no job waits for another (:mod:`mxdp.collectives.in_place`). Below :data:`IN_PLACE_BYTES` staging
+    buffers cost less than the guards that keep the jobs apart from other work."""
     return schedule.reads and nbytes >= IN_PLACE_BYTES
 
 
 def operations(schedule: Schedule, in_place: bool = False, filled: Optional[Sequence[bool]] = None) -> List[Operation]:
     """The plan's operations, in an order in which they could run one after the other. Independent ones may overlap.
 
-    ``in_place``: a sum that reads other devices' memory is written to its place, not to a staging buffer.
-
-    ``filled``: which chunks have elements; nothing is done with the others. Where only one has some, as of a vector of
-    one element, sums are written to their place: no device reads another chunk of that vector.
+    ``in_place``: a sum that reads other devices' memory is written to its place, not to a staging buffer. ``filled``:
+    which chunks have elements; nothing is done with the others. Where only one has some, sums are written to their
+    place, too: no device reads another chunk of that vector.
 
     >>> from mxdp.plans.collective.rings import ring
     >>> for operation in operations(ring(2)):
@@ -108,8 +105,8 @@ def operations(schedule: Schedule, in_place: bool = False, filled: Optional[Sequ
             received[key] = Slot(*key, buffer)
             done.append(Operation(COPY, (source,), received[key]))
         for key, parts in arrivals.items():
-            own = all(part.device == key[0] for part in parts)
-            target = here(*key) if own or in_place else Slot(*key, 1)
+            staged = all(part.device == key[0] for part in parts)
+            target = here(*key) if staged or in_place else Slot(*key, 1)
             done += _sum([here(*key), *parts], target)
             received[key] = target
         latest.update(received)
@@ -126,7 +123,7 @@ def _sum(parts: List[Slot], target: Slot) -> List[Operation]:
 
 
 def _forwarded_while_receiving(schedule: Schedule, number: int, send: Send) -> bool:
-    """Does the target forward this chunk in a later step in which it also receives something?"""
+    """True if the target forwards this chunk in a later step in which it also receives something."""
     return any(
         any(later.source == send.target and later.chunk == send.chunk for later in step)
         and any(later.target == send.target for later in step)

@@ -39,28 +39,13 @@ def reduce_scatter(devices: int) -> Schedule:
 
 
 def all_gather(devices: int) -> Schedule:
-    """The second half of the ring: chunk i of device i is copied to all others.
-
-    >>> print(all_gather(2))
-    all-gather: 2 devices, 2 chunks, 1 step
-    step 1: 0 -> 1 chunk 0, 1 -> 0 chunk 1
-
-    n - 1 steps, (n - 1) / n of the vector from each device.
-    """
+    """The second half of the ring: chunk i of device i is copied to all others. It costs as much as the first."""
     check_devices(devices)
     return Schedule("all-gather", devices, devices, _round_trip(devices, COPY))
 
 
 def ring(devices: int) -> Schedule:
-    """Reduce-scatter, then all-gather, around a ring. The steps drawn above are ``ring(3)``.
-
-    >>> print(ring(2))
-    ring: 2 devices, 2 chunks, 2 steps
-    step 1: 0 +> 1 chunk 1, 1 +> 0 chunk 0
-    step 2: 0 -> 1 chunk 0, 1 -> 0 chunk 1
-
-    2 (n - 1) steps, 2 (n - 1) / n of the vector from each device.
-    """
+    """Reduce-scatter, then all-gather, around a ring. The steps drawn above are ``ring(3)``."""
     steps = reduce_scatter(devices).steps + all_gather(devices).steps
     return Schedule("ring", devices, devices, steps)
 
@@ -77,11 +62,6 @@ def bidirectional_ring(devices: int) -> Schedule:
 
     As many steps as the ring and as many bytes, but over both links of each device. A step takes half the time if links
     carry traffic in both directions at once. Otherwise nothing is gained, nor on two devices, which have one link.
-
-    >>> print(bidirectional_ring(2))
-    bidirectional-ring: 2 devices, 4 chunks, 2 steps
-    step 1: 0 +> 1 chunk 1, 1 +> 0 chunk 0, 0 +> 1 chunk 3, 1 +> 0 chunk 2
-    step 2: 0 -> 1 chunk 0, 1 -> 0 chunk 1, 0 -> 1 chunk 2, 1 -> 0 chunk 3
     """
     check_devices(devices)
     steps = []

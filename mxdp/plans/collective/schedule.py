@@ -23,11 +23,8 @@ _ARROWS = {ADD: "+>", COPY: "->", READ: "=>"}
 
 @dataclass(frozen=True)
 class Send:
-    """Device ``source`` sends ``chunk`` to device ``target``, which applies ``action`` to it.
-
-    ``ADD``: the target adds the chunk to its own. ``COPY``: it overwrites its own. ``READ``: it adds, but nothing is
-    sent: the target reads the memory of the source, so both devices must share one memory.
-    """
+    """Device ``source`` sends ``chunk`` to device ``target``, which adds it to its own (``ADD``), overwrites its own
+    (``COPY``), or adds it without a message (``READ``): it reads the memory of the source, which both must share."""
 
     source: int
     target: int
@@ -63,18 +60,12 @@ class Schedule:
 
     @property
     def reads(self) -> bool:
-        """Does a device read another's memory?"""
+        """A device reads another's memory."""
         return any(send.action == READ for step in self.steps for send in step)
 
     def borders(self, length: int) -> List[Bounds]:
-        """Where each chunk lies in a vector of ``length`` elements.
-
-        >>> Schedule("example", 2, 2, ()).borders(5)
-        [(0, 3), (3, 5)]
-
-        Raises:
-            ValueError: the plan was made for arrays of another length.
-        """
+        """Where each chunk lies in a vector of ``length`` elements. Raises a ValueError if the plan was made for arrays
+        of another length."""
         if not self.sizes:
             return bounds(length, self.chunks)
         ends = offsets(self.sizes)
@@ -83,12 +74,7 @@ class Schedule:
         return list(zip(ends, ends[1:]))
 
     def sent(self, length: int) -> List[int]:
-        """The number of elements that each device sends in all steps. What is read in place is not sent.
-
-        >>> from mxdp.plans.collective.one_hop import naive
-        >>> naive(3).sent(10)
-        [20, 10, 10]
-        """
+        """The number of elements that each device sends in all steps. What is read in place is not sent."""
         sizes = [stop - start for start, stop in self.borders(length)]
         total = [0] * self.devices
         for step in self.steps:

@@ -1,6 +1,6 @@
 """Trees: few steps with whole vectors, which suits small vectors on many devices.
 
-Each function raises a ValueError for less than one device.
+Each function raises a ValueError for less than one device, or a source that is none of them.
 """
 
 from __future__ import annotations
@@ -22,15 +22,8 @@ def tree(devices: int) -> Schedule:
         step 3     0+1+2+3   1         0+1+2+3   3           0 -> 2               copy
         step 4     0+1+2+3   0+1+2+3   0+1+2+3   0+1+2+3     0 -> 1   2 -> 3      copy
 
-    2 ceil(log2(n)) steps with whole vectors; 2 (n - 1) vectors are sent in all.
-
-    >>> print(tree(2))
-    tree: 2 devices, 1 chunk, 2 steps
-    step 1: 1 +> 0 chunk 0
-    step 2: 0 -> 1 chunk 0
-
-    Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", Int. J. High
-    Perform. Comput. Appl. 19 (2005).
+    2 ceil(log2(n)) steps with whole vectors; 2 (n - 1) vectors are sent in all. Source: Thakur, Rabenseifner and Gropp,
+    "Optimization of collective communication operations in MPICH", Int. J. High Perform. Comput. Appl. 19 (2005).
     """
     down = broadcast(devices).steps
     up = [tuple(Send(send.target, send.source, 0, ADD) for send in step) for step in reversed(down)]
@@ -46,9 +39,6 @@ def broadcast(devices: int, source: int = 0) -> Schedule:
     step 2: 3 -> 0 chunk 0, 1 -> 2 chunk 0
 
     ceil(log2(n)) steps; n - 1 vectors are sent in all.
-
-    Raises:
-        ValueError: ``devices`` is less than one, or ``source`` is not one of them.
     """
     check_devices(devices)
     if not 0 <= source < devices:
@@ -75,13 +65,7 @@ def doubling(devices: int) -> Schedule:
     log2(n) steps with whole vectors, the smallest possible number, which suits small vectors; but n log2(n) vectors are
     sent in all. If n is no power of two, the devices beyond the largest power first send their vectors to a device
     below it, and receive the sum last: two more steps. Both partners add the same two numbers, so all devices end with
-    the same bits.
-
-    >>> print(doubling(2))
-    doubling: 2 devices, 1 chunk, 1 step
-    step 1: 0 +> 1 chunk 0, 1 +> 0 chunk 0
-
-    Source: as for :func:`tree`.
+    the same bits. Source: as for :func:`tree`.
     """
     check_devices(devices)
     core = 1 << (devices.bit_length() - 1)

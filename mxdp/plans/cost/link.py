@@ -24,11 +24,7 @@ class Link:
     beta: float
 
     def seconds(self, nbytes: float) -> float:
-        """One message of ``nbytes`` bytes.
-
-        >>> Link(alpha=1e-5, beta=1e-9).seconds(1_000_000)
-        0.00101
-        """
+        """One message of ``nbytes`` bytes."""
         return self.alpha + nbytes * self.beta
 
 
@@ -36,15 +32,8 @@ def fit_link(samples: Sequence[Tuple[float, float]]) -> Link:
     """Fit a link to ``samples``, each (bytes, seconds).
 
     Least squares of the *relative* errors: each sample weighs 1 / seconds², so a message of 4 bytes counts as much as
-    one of 64 MiB. A negative ``alpha`` or ``beta`` is replaced by zero, and the other is fitted again.
-
-    >>> link = Link(alpha=1e-5, beta=2e-10)
-    >>> found = fit_link([(nbytes, link.seconds(nbytes)) for nbytes in (4, 4096, 4194304)])
-    >>> print(f"{found.alpha:.3g} {found.beta:.3g}")
-    1e-05 2e-10
-
-    Raises:
-        ValueError: fewer than two different sizes, or a time that is not positive.
+    one of 64 MiB. A negative ``alpha`` or ``beta`` is replaced by zero, and the other is fitted again. Raises a
+    ValueError for fewer than two different sizes, or a time that is not positive.
     """
     if len({nbytes for nbytes, _ in samples}) < 2 or not all(seconds > 0 for _, seconds in samples):
         raise ValueError("a link is fitted to times of more than zero, of messages of at least two different sizes")
@@ -63,11 +52,6 @@ def allreduce_seconds(schedule: Schedule, nbytes: int, link: Link) -> float:
 
     Steps follow one another. Within a step a device sends its messages one after another, and receives them one after
     another. Sums cost nothing, and neither do chunks that are read in place.
-
-    >>> from mxdp.plans.collective.algorithms import plan
-    >>> link = Link(alpha=0.0, beta=1e-9)
-    >>> [round(allreduce_seconds(plan(name, 4), 4_000_000, link) * 1e3, 3) for name in ("naive", "ring")]
-    [24.0, 6.0]
     """
     sizes = [stop - start for start, stop in schedule.borders(sum(schedule.sizes) or schedule.chunks)]
     unit = nbytes / sum(sizes)
@@ -83,48 +67,26 @@ def allreduce_seconds(schedule: Schedule, nbytes: int, link: Link) -> float:
     return total
 
 
-def algorithm_bandwidth(nbytes: float, seconds: float) -> float:
-    """``algbw``: bytes of the vector a second.
-
-    >>> algorithm_bandwidth(8e9, 2.0)
-    4000000000.0
-    """
-    return nbytes / seconds
-
-
 def bus_bandwidth(nbytes: float, seconds: float, devices: int) -> float:
     """``busbw``: the bandwidth of each device's link, if every device sent as little as possible.
 
     An all-reduce moves at least 2 (n - 1) / n of the vector over each device's link, so this number can be compared
     with the link's bandwidth for any n. Source: NVIDIA's nccl-tests, "Performance reported by NCCL tests".
-
-    >>> bus_bandwidth(8e9, 2.0, devices=4)
-    6000000000.0
     """
-    return algorithm_bandwidth(nbytes, seconds) * 2 * (devices - 1) / devices
+    return nbytes / seconds * 2 * (devices - 1) / devices
 
 
 def speedup(devices: int, cores: int, exposed: float = 0.0) -> float:
     """Predicted time of one device over that of ``devices`` devices, one core each, for the same whole batch.
 
-    ``exposed``: the share of the one-device time that splitting can't shorten (Amdahl's law): input, Python, and
-    communication that nothing hides. Devices beyond the number of cores bring nothing.
+    ``exposed``: the share of the one-device time that splitting can't shorten (Amdahl's law).
 
-    >>> speedup(2, cores=2)
-    2.0
-    >>> round(speedup(2, cores=2, exposed=0.05), 2)
-    1.9
-    >>> speedup(2, cores=1)
-    1.0
+    >>> speedup(2, cores=2), speedup(2, cores=1), round(speedup(2, cores=2, exposed=0.05), 2)
+    (2.0, 1.0, 1.9)
     """
-    workers = min(devices, cores)
-    return 1.0 / ((1.0 - exposed) / workers + exposed)
+    return 1.0 / ((1.0 - exposed) / min(devices, cores) + exposed)
 
 
 def jobs_ratio(jobs: int, cores: int) -> float:
-    """Predicted time of ``jobs`` equal independent jobs, one on each device, over the time of one job alone.
-
-    >>> [jobs_ratio(2, cores) for cores in (1, 2, 8)]
-    [2.0, 1.0, 1.0]
-    """
+    """Predicted time of ``jobs`` equal independent jobs, one on each device, over the time of one job alone."""
     return max(1.0, jobs / cores)

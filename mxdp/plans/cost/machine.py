@@ -1,7 +1,6 @@
 """A machine, as the simulator sees it: what a copy, a sum and a push cost, and how many cores share the work.
 
-:func:`mxdp.calibrate` measures these costs. :data:`CPU`, :data:`INTEL` and :data:`GPU` are used where nothing was
-measured.
+:func:`mxdp.calibrate` measures these costs. :data:`CPU`, :data:`INTEL` and :data:`GPU` stand for them elsewhere.
 """
 
 from __future__ import annotations
@@ -20,22 +19,16 @@ Curve = Tuple[Tuple[float, float], ...]
 
 @dataclass(frozen=True)
 class Rate:
-    """Cost of one kind of operation: ``start`` seconds, and then seconds for each byte of its result.
-
-    ``alone``: when no other operation runs; ``together``: when every core runs one.
-    """
+    """Cost of one kind of operation: ``start`` seconds, and then seconds for each byte of its result, ``alone`` or
+    ``together`` with an operation on every other core."""
 
     start: float
     alone: Curve
     together: Curve
 
     def seconds(self, nbytes: float, footprint: float, others: bool) -> float:
-        """Time for a result of ``nbytes``. ``footprint``: bytes in use on all devices; ``others``: do other operations
-        run at the same time?
-
-        >>> Rate(1e-6, ((1e6, 1e-9),), ((1e6, 2e-9),)).seconds(1000, footprint=1e6, others=True)
-        3e-06
-        """
+        """Time for a result of ``nbytes``. ``footprint``: bytes in use on all devices; ``others``: other operations run
+        at the same time."""
         return self.start + nbytes * _at(self.together if others else self.alone, footprint)
 
 

@@ -6,9 +6,8 @@
     worker 0            a ------------------ c -------      a worker runs jobs in the order in which they became ready
     worker 1                     b ---------                with fewer cores than running jobs, all slow down alike
 
-Jobs share the cores evenly, as the operating system does it. (The other rule, that a job waits for a free core,
-predicts as well on 2 cores.) Python needs a core while it pushes: without that, pipelines of 4 stages are off by 12 %,
-not 8 %, and of two all-reduces the one with more operations seems to be the faster.
+Jobs share the cores evenly, as the operating system does it. Python needs a core while it pushes: without that,
+pipelines of 4 stages are off by 12 %, not 8 %, and of two all-reduces the one with more operations seems the faster.
 """
 
 from __future__ import annotations
@@ -45,35 +44,22 @@ class Job(Generic[Name]):
         return self.together if others and self.together is not None else self.cost
 
 
-@dataclass
-class _Running(Generic[Name]):
-    job: Job[Name]
-    start: float
-    left: float = 1.0
-    """Share of the job that is still to do."""
-
-
 def simulate(
-    groups: Sequence[Sequence[Job[Name]]],
-    cores: int,
-    workers: int = 1,
-    push: float = 0.0,
+    groups: Sequence[Sequence[Job[Name]]], cores: int, workers: int = 1, push: float = 0.0
 ) -> Dict[Name, Span]:
-    """When each job runs, in the order in which they end.
+    """When each job runs, in the order in which they end. Raises a ValueError if a job needs one that is missing or
+    comes in a later group.
 
     Args:
         groups: jobs in the order in which Python pushes them. Python waits for all jobs of a group before the next.
         cores: shared evenly by the jobs that run, and by Python while it pushes.
-        workers: jobs that a lane can run at the same time.
+        workers: of each lane.
         push: Python's time for one job.
 
     >>> long, short = Job("long", 0, cost=2.0), Job("short", 1)
     >>> join = Job("join", 1, needs=("long", "short"))
     >>> simulate([[long, short, join]], cores=2)["join"], simulate([[long, short, join]], cores=1)["join"]
     ((2.0, 3.0), (3.0, 4.0))
-
-    Raises:
-        ValueError: a job needs one that is missing or comes in a later group.
     """
     spans: Dict[Name, Span] = {}
     now = 0.0
@@ -81,15 +67,18 @@ def simulate(
         pushed, push_left = 0 if push else len(group), 1.0
         waiting: List[Job[Name]] = list(group[:pushed])
         ready: List[Job[Name]] = []
-        running: List[_Running[Name]] = []
+        running: List[Job[Name]] = []
+        started: Dict[Name, float] = {}
+        left: Dict[Name, float] = {}  # the share of a job that is still to do
         while True:
             blocked: List[Job[Name]] = []
             for job in waiting:
                 (ready if all(need in spans for need in job.needs) else blocked).append(job)
             waiting, queue, ready = blocked, ready, []
             for job in queue:
-                if sum(each.job.lane == job.lane for each in running) < workers:
-                    running.append(_Running(job, now))
+                if sum(other.lane == job.lane for other in running) < workers:
+                    running.append(job)
+                    started[job.name], left[job.name] = now, 1.0
                 else:
                     ready.append(job)
             pushing = pushed < len(group)
@@ -98,15 +87,16 @@ def simulate(
             # Go on to the next end of a job or of a push.
             slower = max(1.0, (len(running) + pushing) / cores)
             shared = min(len(running), cores) > 1
-            seconds = [slower * each.job.seconds(shared) for each in running]
+            seconds = [slower * job.seconds(shared) for job in running]
             push_seconds = push * slower
-            step = min([each.left * own for each, own in zip(running, seconds)] + [push_left * push_seconds] * pushing)
+            ends = [left[job.name] * whole for job, whole in zip(running, seconds)]
+            step = min(ends + [push_left * push_seconds] * pushing)
             now += step
-            for each, own in zip(running, seconds):
-                each.left -= step / own if own else 1.0
-                if each.left <= 1e-12:
-                    spans[each.job.name] = (each.start, now)
-            running = [each for each in running if each.left > 1e-12]
+            for job, whole in zip(running, seconds):
+                left[job.name] -= step / whole if whole else 1.0
+                if left[job.name] <= 1e-12:
+                    spans[job.name] = (started[job.name], now)
+            running = [job for job in running if job.name not in spans]
             if pushing:
                 push_left -= step / push_seconds
                 if push_left <= 1e-12:
@@ -129,12 +119,6 @@ def predict(schedule: Schedule, nbytes: int, machine: Machine, itemsize: int = 4
     of a vector are one array; Python pushes one operation after another; sums take time; and devices share the cores
     and the memory.
 
-    >>> from mxdp.plans.collective.algorithms import plan
-    >>> from mxdp.plans.cost.machine import Rate
-    >>> flat = ((1.0, 1e-9),)
-    >>> machine = Machine(0.0, Rate(0.0, flat, flat), Rate(0.0, flat, flat), 0.0, cores=2)
-    >>> [round(predict(plan(name, 2), 2_000_000, machine) * 1e3, 3) for name in ("naive", "direct")]
-    [6.0, 4.0]
     """
     spans = simulate([collective_jobs(schedule, nbytes, machine, itemsize)], machine.cores, push=machine.push)
     return max((end for _, end in spans.values()), default=0.0)
@@ -160,13 +144,13 @@ def collective_jobs(schedule: Schedule, nbytes: int, machine: Machine, itemsize:
     jobs = []
     for number, operation in enumerate(todo):
         sources, target = {array(slot) for slot in operation.sources}, array(operation.target)
-        before = {wrote[each] for each in sources | {target} if each in wrote} | read.get(target, set())
+        before = {wrote[used] for used in sources | {target} if used in wrote} | read.get(target, set())
         alone, together = (
             machine.seconds(operation, sizes[operation.target.chunk], footprint, others) for others in (False, True)
         )
         jobs.append(Job(number, operation.worker, tuple(before - {number}), alone, together))
-        for each in sources:
-            read.setdefault(each, set()).add(number)
+        for source in sources:
+            read.setdefault(source, set()).add(number)
         wrote[target], read[target] = number, set()
     return jobs
 
@@ -179,10 +163,11 @@ def pipeline_spans(
     cores: Optional[int] = None,
     push: float = 0.0,
 ) -> Dict[Place, Span]:
-    """When each task of a pipeline runs, in the order in which they end.
+    """When each task of a pipeline runs, in the order in which they end. Raises a ValueError if the number of times is
+    not that of the stages, or of the borders between them.
 
-    A device runs the tasks of its stage in the plan's order. A task ends when its message to the next stage is sent: a
-    copy between CPU devices is the work of its source.
+    A device runs the tasks of its stage in the plan's order. A task ends when its message to the next stage is sent (a
+    copy between CPU devices is the work of its source).
 
     Args:
         forward: seconds of one micro-batch's forward pass, by stage; ``backward``: likewise.
@@ -197,22 +182,19 @@ def pipeline_spans(
     1 F0 1.5 3.5
     1 B0 3.5 5.0
     0 B0 5.0 8.0
-
-    Raises:
-        ValueError: the number of times is not that of the stages, or of the borders between them.
     """
-    back = any(task.kind != FORWARD for own in plan.tasks for task in own)
+    back = any(task.kind != FORWARD for tasks in plan.tasks for task in tasks)
     if len(forward) != plan.stages or len(backward) != (plan.stages if back else 0):
         raise ValueError(
             f"{plan.name} has {plan.stages} stages, each with a time for every pass it makes; got {len(forward)}"
             f" forward and {len(backward)} backward"
         )
-    if transfer and len(transfer) != plan.stages - 1:
-        raise ValueError(f"{plan.stages} stages have {plan.stages - 1} borders between them, not {len(transfer)}")
     sent = transfer or [0.0] * (plan.stages - 1)
+    if len(sent) != plan.stages - 1:
+        raise ValueError(f"{plan.stages} stages have {plan.stages - 1} borders between them, not {len(sent)}")
     costs = {
-        kind: [sum(pair) for pair in zip(seconds, messages)]
-        for kind, seconds, messages in ((FORWARD, forward, [*sent, 0.0]), (BACKWARD, backward, [0.0, *sent]))
+        FORWARD: [sum(pair) for pair in zip(forward, [*sent, 0.0])],
+        BACKWARD: [sum(pair) for pair in zip(backward, [0.0, *sent])],
     }
     jobs: List[Job[Place]] = []
     before: Dict[int, Place] = {}
@@ -231,12 +213,5 @@ def pipeline_seconds(
     cores: Optional[int] = None,
     push: float = 0.0,
 ) -> float:
-    """From the first push to the end of the last task. Arguments and errors are those of :func:`pipeline_spans`.
-
-    >>> from mxdp.plans.pipeline import gpipe
-    >>> pipeline_seconds(gpipe(2, 1), [1, 1], [2, 2]), pipeline_seconds(gpipe(2, 4), [0.25] * 2, [0.5] * 2)
-    (6.0, 3.75)
-    >>> pipeline_seconds(gpipe(2, 4), [0.25] * 2, [0.5] * 2, cores=1)
-    6.0
-    """
+    """From the first push to the end of the last task. Arguments and errors are those of :func:`pipeline_spans`."""
     return max(stop for _, stop in pipeline_spans(plan, forward, backward, transfer, cores, push).values())

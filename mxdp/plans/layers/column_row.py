@@ -32,14 +32,14 @@ ALL_REDUCE, ALL_GATHER = "all-reduce", "all-gather"
 def cut_layers(weights: Sequence[bool]) -> List[str]:
     """How each layer is cut: by ``columns``, by ``rows``, to the device's ``own`` channels, or not (``whole``).
 
-    ``weights``: for each layer, has it weights (convolution, dense)? A layer without works on each channel alone.
+    ``weights``: True for each layer with weights (convolution, dense). One without works on each channel alone.
 
     >>> cut_layers([True, False, True, False, True])
     ['columns', 'own', 'rows', 'whole', 'columns']
     """
     cuts, split = [], False
-    for own in weights:
-        if own:
+    for weighted in weights:
+        if weighted:
             cuts.append(ROWS if split else COLUMNS)
             split = not split
         else:
@@ -52,7 +52,7 @@ class Segment:
     """Neighbouring layers that each device computes without the others.
 
     ``then``: what its outputs need: an ``all-reduce`` (after a pair), an ``all-gather`` (after a layer without a
-    partner), or nothing (``""``), if each device has the whole. ``back``: do its inputs have a gradient?
+    partner), or nothing (``""``), if each device has the whole. ``back``: its inputs have a gradient.
     """
 
     layers: Tuple[int, ...]
@@ -61,7 +61,7 @@ class Segment:
 
     @property
     def split(self) -> bool:
-        """Has each device only a part of the layers? Then the gradients of its inputs are partial sums."""
+        """Each device has only a part of the layers, so the gradients of its inputs are partial sums."""
         return bool(self.then)
 
     def __str__(self) -> str:
@@ -71,10 +71,10 @@ class Segment:
 def segments(cuts: Sequence[str], back: Sequence[bool]) -> List[Segment]:
     """The layers in segments. The last segment, which may be empty, computes the loss.
 
-    ``back``: for each layer and for the loss, does its input have a gradient?
+    ``back``: True for each layer, and for the loss, whose input has a gradient.
 
-    >>> for each in segments(["columns", "own", "rows", "whole", "columns"], [False] + 5 * [True]):
-    ...     print(each)
+    >>> for segment in segments(["columns", "own", "rows", "whole", "columns"], [False] + 5 * [True]):
+    ...     print(segment)
     layers [0, 1, 2], then all-reduce
     layers [3], then nothing, then back
     layers [4], then all-gather, then back
@@ -87,9 +87,9 @@ def segments(cuts: Sequence[str], back: Sequence[bool]) -> List[Segment]:
         groups[-1].append(number)
     if not cuts or cuts[-1] != WHOLE:
         groups.append([])
-    found = []
+    made = []
     for group in groups:
         split = bool(group) and cuts[group[0]] == COLUMNS
         then = (ALL_REDUCE if cuts[group[-1]] == ROWS else ALL_GATHER) if split else ""
-        found.append(Segment(tuple(group), then, back[group[0] if group else len(cuts)]))
-    return found
+        made.append(Segment(tuple(group), then, back[group[0] if group else len(cuts)]))
+    return made

@@ -51,19 +51,12 @@ class Exchange:
     @property
     def steps(self) -> Tuple[Tuple[Halo, ...], Tuple[Halo, ...]]:
         """First the rows, as wide as what a tile holds; then the columns, as high as what it needs."""
-        places = [(i, j) for i in range(len(self.rows)) for j in range(len(self.columns))]
-        vertical = [
-            Halo(self._tile(holder, j), self._tile(i, j), part, self.columns[j].own)
-            for i, j in places
-            for holder, part in self.rows[i].parts
-            if holder != i
-        ]
-        horizontal = [
-            Halo(self._tile(i, holder), self._tile(i, j), self.rows[i].needs, part)
-            for i, j in places
-            for holder, part in self.columns[j].parts
-            if holder != j
-        ]
+        across, vertical, horizontal = len(self.columns), [], []
+        for i, row in enumerate(self.rows):
+            for j, column in enumerate(self.columns):
+                tile = i * across + j
+                vertical += [Halo(k * across + j, tile, part, column.own) for k, part in row.parts if k != i]
+                horizontal += [Halo(i * across + k, tile, row.needs, part) for k, part in column.parts if k != j]
         return tuple(vertical), tuple(horizontal)
 
     def pieces(self, tile: int) -> Tuple[Piece, Piece]:
@@ -78,21 +71,16 @@ class Exchange:
         [12, 16, 25]
         """
         row, column = self.pieces(tile)
-        height, width = (piece.needs[1] - piece.needs[0] for piece in (row, column))
-        own_width = column.own[1] - column.own[0]
-        made = [
-            (height * own_width, row.needs != row.own),
-            (height * width, column.needs != column.own),
-            ((height + sum(row.padding)) * (width + sum(column.padding)), any((*row.padding, *column.padding))),
-        ]
-        return [area for area, changed in made if changed]
+        height, width, held = (stop - start for start, stop in (row.needs, column.needs, column.own))
+        padded = (height + sum(row.padding)) * (width + sum(column.padding))
+        joined = [height * held] * (row.needs != row.own) + [height * width] * (column.needs != column.own)
+        return joined + [padded] * any((*row.padding, *column.padding))
 
     def __str__(self) -> str:
-        sides = [f"{axis[-1].own[1]}" for axis in (self.rows, self.columns)]
-        after = [f"{axis[-1].makes[1]}" for axis in (self.rows, self.columns)]
+        low, right, window = self.rows[-1], self.columns[-1], self.window
         lines = [
-            f"{' x '.join(sides)} in {len(self.rows)} x {len(self.columns)} tiles, window {self.window.kernel}, stride "
-            f"{self.window.stride}, padding {self.window.padding}: {' x '.join(after)}"
+            f"{low.own[1]} x {right.own[1]} in {len(self.rows)} x {len(self.columns)} tiles, window {window.kernel}, "
+            f"stride {window.stride}, padding {window.padding}: {low.makes[1]} x {right.makes[1]}"
         ]
         for number, step in enumerate(self.steps, 1):
             lines += [f"step {number}: {', '.join(map(str, step)) or 'nothing'}"]
@@ -111,31 +99,23 @@ class Exchange:
         row, column = self.pieces(tile)
 
         def mark(y: int, x: int) -> str:
-            if not (_within(y, row.needs) and _within(x, column.needs)):
+            if not (y in range(*row.needs) and x in range(*column.needs)):
                 return "."
-            if not _within(x, column.own):
-                return "2"
-            return "o" if _within(y, row.own) else "1"
+            return "2" if x not in range(*column.own) else "o" if y in range(*row.own) else "1"
 
         ys, xs = (
             range(piece.needs[0] - piece.padding[0], piece.needs[1] + piece.padding[1]) for piece in (row, column)
         )
         return "\n".join(" ".join(mark(y, x) for x in xs) for y in ys)
 
-    def _tile(self, i: int, j: int) -> int:
-        return i * len(self.columns) + j
-
 
 def exchange(height: int, width: int, grid: Grid, window: Window) -> Exchange:
-    """The exchange before one layer.
+    """The exchange before one layer. Raises a ValueError as :func:`cut_axis`; the message begins with the axis.
 
     >>> print(exchange(5, 6, (2, 2), Window(3, padding=1)))
     5 x 6 in 2 x 2 tiles, window 3, stride 1, padding 1: 5 x 6
     step 1: 2 -> 0 [3:4, 0:3], 3 -> 1 [3:4, 3:6], 0 -> 2 [2:3, 0:3], 1 -> 3 [2:3, 3:6]
     step 2: 1 -> 0 [0:4, 3:4], 0 -> 1 [0:4, 2:3], 3 -> 2 [2:5, 3:4], 2 -> 3 [2:5, 2:3]
-
-    Raises:
-        ValueError: as :func:`cut_axis`; the message begins with the axis.
     """
     pieces = []
     for axis, length, parts in (("rows", height, grid[0]), ("columns", width, grid[1])):
@@ -147,56 +127,33 @@ def exchange(height: int, width: int, grid: Grid, window: Window) -> Exchange:
 
 
 def exchanges(windows: Sequence[Optional[Window]], height: int, width: int, grid: Grid) -> List[Optional[Exchange]]:
-    """The exchange before each layer of a net, or None before a layer without a window, which keeps the size.
-
-    >>> for each in exchanges([Window(3), None, Window(2, stride=2)], 7, 4, (2, 1)):
-    ...     print(each)
-    7 x 4 in 2 x 1 tiles, window 3, stride 1, padding 0: 5 x 2
-    step 1: 1 -> 0 [4:5, 0:4], 0 -> 1 [3:4, 0:4]
-    step 2: nothing
-    None
-    5 x 2 in 2 x 1 tiles, window 2, stride 2, padding 0: 2 x 1
-    step 1: 0 -> 1 [2:3, 0:2]
-    step 2: nothing
-
-    Raises:
-        ValueError: a grid without tiles, or with more tiles than pixels along an axis; or as :func:`exchange`, with the
-            layer's number.
-    """
+    """The exchange before each layer of a net, or None before a layer without a window, which keeps the size. Raises a
+    ValueError for no tiles, more tiles than pixels along an axis, or as :func:`exchange`, with the layer's number."""
     check_grid(grid)
     if height < grid[0] or width < grid[1]:
         raise ValueError(f"{height} x {width} can't be cut into {grid[0]} x {grid[1]} tiles: use fewer")
     planned: List[Optional[Exchange]] = []
     for number, window in enumerate(windows):
-        if window is None:
-            planned.append(None)
-            continue
         try:
-            planned.append(exchange(height, width, grid, window))
+            planned.append(exchange(height, width, grid, window) if window else None)
         except ValueError as error:
             raise ValueError(f"layer {number}, {error}") from None
-        height, width = window.places(height), window.places(width)
+        if window:
+            height, width = window.places(height), window.places(width)
     return planned
 
 
 def tiles(height: int, width: int, grid: Grid) -> List[Tuple[Bounds, Bounds]]:
-    """Rows and columns of each tile of a picture.
-
-    >>> tiles(5, 6, (2, 2))
-    [((0, 3), (0, 3)), ((0, 3), (3, 6)), ((3, 5), (0, 3)), ((3, 5), (3, 6))]
-    """
+    """Rows and columns of each tile of a picture."""
     return [(rows, columns) for rows in bounds(height, grid[0]) for columns in bounds(width, grid[1])]
 
 
 def squarest(tiles: int) -> Grid:
     """The grid of ``tiles`` tiles that is nearest to a square. It never has more columns than rows, since the pixels of
-    a row lie together in memory.
+    a row lie together in memory. Raises a ValueError for less than one.
 
-    >>> squarest(1), squarest(2), squarest(3), squarest(4), squarest(6)
-    ((1, 1), (2, 1), (3, 1), (2, 2), (3, 2))
-
-    Raises:
-        ValueError: ``tiles`` is less than one.
+    >>> [squarest(tiles) for tiles in (1, 2, 3, 4, 6)]
+    [(1, 1), (2, 1), (3, 1), (2, 2), (3, 2)]
     """
     check_grid((tiles, 1))
     columns = max(side for side in range(1, tiles + 1) if tiles % side == 0 and side * side <= tiles)
@@ -207,7 +164,3 @@ def check_grid(grid: Grid) -> None:
     """Raise a ValueError unless both sides of the grid are whole numbers of at least one."""
     if len(grid) != 2 or any(not isinstance(side, int) or side < 1 for side in grid):
         raise ValueError(f"a grid of tiles has two sides, whole numbers of at least 1, not {grid!r}")
-
-
-def _within(place: int, span: Bounds) -> bool:
-    return span[0] <= place < span[1]

@@ -37,19 +37,11 @@ class Window:
             raise ValueError(f"a window needs kernel >= 1, stride >= 1 and a padding from 0 to kernel - 1, not {self}")
 
     def places(self, length: int) -> int:
-        """The number of places that the window takes along an axis of this length.
-
-        >>> Window(3, stride=2).places(9), Window(3, padding=1).places(9)
-        (4, 9)
-        """
+        """The number of places that the window takes along an axis of this length."""
         return (length + 2 * self.padding - self.kernel) // self.stride + 1
 
     def reach(self, start: int, stop: int) -> Bounds:
-        """The rows that the places from ``start`` to ``stop`` see. Rows below 0 or beyond the length are padding.
-
-        >>> Window(3, padding=1).reach(0, 5)
-        (-1, 6)
-        """
+        """The rows that the places from ``start`` to ``stop`` see. Rows below 0 or beyond the length are padding."""
         return start * self.stride - self.padding, (stop - 1) * self.stride - self.padding + self.kernel
 
 
@@ -75,15 +67,13 @@ class Piece:
 
 
 def cut_axis(length: int, parts: int, window: Window) -> List[Piece]:
-    """The pieces of one axis, for one layer.
+    """The pieces of one axis, for one layer. Raises a ValueError for more parts than rows of input or output, or if a
+    piece needs rows from beyond its neighbours.
 
     >>> for piece in cut_axis(9, 2, Window(3, padding=1)):
     ...     print(piece.own, "needs", piece.needs, "padding", piece.padding, "held by", piece.parts)
     (0, 5) needs (0, 6) padding (1, 0) held by ((0, (0, 5)), (1, (5, 6)))
     (5, 9) needs (4, 9) padding (0, 1) held by ((0, (4, 5)), (1, (5, 9)))
-
-    Raises:
-        ValueError: more parts than rows of input or output, or a piece needs rows from beyond its neighbours.
     """
     places = window.places(length)
     if min(length, places) < parts:
@@ -92,7 +82,7 @@ def cut_axis(length: int, parts: int, window: Window) -> List[Piece]:
     for number, makes in enumerate(bounds(places, parts)):
         start, stop = window.reach(*makes)
         needs = max(start, 0), min(stop, length)
-        held = [(holder, _common(own, needs)) for holder, own in enumerate(holders)]
+        held = [(holder, _common(rows, needs)) for holder, rows in enumerate(holders)]
         held = [(holder, part) for holder, part in held if part[0] < part[1]]
         if any(abs(holder - number) > 1 for holder, _ in held):
             raise ValueError(
@@ -105,11 +95,7 @@ def cut_axis(length: int, parts: int, window: Window) -> List[Piece]:
 
 
 def span(piece: Bounds) -> str:
-    """The piece as a slice.
-
-    >>> span((0, 5))
-    '0:5'
-    """
+    """The piece as a slice, ``0:5``."""
     return f"{piece[0]}:{piece[1]}"
 
 

@@ -18,12 +18,7 @@ def check_file(path: Path) -> None:
 
 def write_beside(path: Path, content: Union[str, bytes]) -> None:
     """Write ``content`` (text as UTF-8) to a file beside ``path`` and rename it, so that no reader meets half a file.
-    Makes its folder.
-
-    Raises:
-        UsageError: ``path`` is a folder.
-        MxdpError: the folder can't be made or the file can't be written.
-    """
+    Makes its folder. Raises a UsageError if ``path`` is a folder, an MxdpError if it can't be written."""
     check_file(path)
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:

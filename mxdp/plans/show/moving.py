@@ -9,12 +9,13 @@ import json
 from dataclasses import asdict, dataclass
 from html import escape
 from pathlib import Path
-from typing import Any, Union
+from typing import Any
 
 from mxdp.plans.collective.schedule import Schedule
 from mxdp.plans.layers.halo import Exchange
 from mxdp.plans.pipeline import PipelinePlan
-from mxdp.plans.show.frames import Board, of_collective, of_exchange, of_pipeline
+from mxdp.plans.show.board import Board, of_collective, of_exchange, of_pipeline
+from mxdp.plans.show.text import Plan
 
 MOST_CELLS = 200_000
 """Cells that change in all frames together: more than a page should hold."""
@@ -22,7 +23,7 @@ MOST_CELLS = 200_000
 
 @dataclass(frozen=True)
 class Page:
-    """``html``: the whole page."""
+    """``html``: the whole page; ``rows``: of its board."""
 
     html: str
     rows: int
@@ -32,16 +33,8 @@ class Page:
         return f'<iframe style="width:100%;height:{height}px;border:0" srcdoc="{escape(self.html)}"></iframe>'
 
 
-def moving(plan: Union[Schedule, PipelinePlan, Exchange]) -> Page:
-    """The page of a plan.
-
-    >>> from mxdp.plans.collective.algorithms import plan
-    >>> "Step 6 of 6: " in moving(plan("ring", 4)).html
-    True
-
-    Raises:
-        ValueError: the plan has too many cells for a page.
-    """
+def moving(plan: Plan) -> Page:
+    """The page of a plan. Raises a ValueError if the plan has too many cells for one."""
     makers: Any = {Schedule: of_collective, PipelinePlan: of_pipeline, Exchange: of_exchange}
     board: Board = makers[type(plan)](plan)
     cells = sum(len(frame.cells) for frame in board.frames)
@@ -49,8 +42,8 @@ def moving(plan: Union[Schedule, PipelinePlan, Exchange]) -> Page:
         raise ValueError(f"{board.title}: {cells:,} cells are too many for a page, which has room for {MOST_CELLS:,}")
     # "</script>" must not end the script that holds the data.
     data = json.dumps(asdict(board), separators=(",", ":")).replace("</", "<\\/")
-    said = [f"{frame.text} {frame.cost}." if frame.cost else frame.text for frame in board.frames]
-    steps = "\n".join(f"<li>{escape(sentences)}</li>" for sentences in said)
+    sentences = [f"{frame.text} {frame.cost}." if frame.cost else frame.text for frame in board.frames]
+    steps = "\n".join(f"<li>{escape(text)}</li>" for text in sentences)
     page = Path(__file__).with_name("moving.html").read_text(encoding="utf-8")
     for name, value in (("TITLE", escape(board.title)), ("STEPS", steps), ("DATA", data)):
         page = page.replace(f"[[{name}]]", value)

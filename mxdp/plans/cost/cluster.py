@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Callable, Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from mxdp.errors import did_you_mean, plural
@@ -41,23 +41,22 @@ class ExchangeTime(NamedTuple):
 
     def and_then(self, other: ExchangeTime, times: int = 1) -> ExchangeTime:
         """The time of this exchange, and of ``times`` others after it."""
-        return ExchangeTime(*(own + times * more for own, more in zip(self, other)))
+        return ExchangeTime(*(before + times * more for before, more in zip(self, other)))
 
 
 class Load(NamedTuple):
-    """What the busiest of some links carries in a step: messages that it starts, inside a node and between nodes; those
-    whose bytes it carries; and how many of them its device adds."""
+    """What a link carries in a step: messages inside a node, and between nodes; how many of the latter start one after
+    another; and how many of all its device adds."""
 
-    starts_inside: int = 0
-    starts_between: int = 0
-    carried_inside: int = 0
-    carried_between: int = 0
-    added: int = 0
+    inside: int
+    between: int
+    starts_between: int
+    added: int
 
 
-@dataclass(frozen=True)
-class Pattern:
-    """A step that is done ``times`` times, with messages that are a ``share`` of the vector each."""
+class Pattern(NamedTuple):
+    """A step that is done ``times`` times, with messages that are a ``share`` of the vector each, and the different
+    loads of its links."""
 
     action: str
     times: int
@@ -69,8 +68,8 @@ class Pattern:
 class Cluster:
     """``devices`` in each of ``nodes``.
 
-    ``add``: seconds a byte of a sum; ``overlap``: does an all-reduce run beside the backward pass? ``cores``: shared by
-    a node's devices and Python (None: devices that need none, such as GPUs).
+    ``add``: seconds a byte of a sum; ``overlap``: an all-reduce runs beside the backward pass; ``cores``: shared by a
+    node's devices and Python (None: devices that need none, such as GPUs).
     """
 
     devices: int
@@ -87,13 +86,10 @@ class Cluster:
         return self.devices * self.nodes
 
     def __str__(self) -> str:
-        if self.nodes == 1:
-            return plural(self.devices, "device")
-        return f"{self.nodes} nodes of {plural(self.devices, 'device')}"
+        return f"{self.nodes} nodes of " * (self.nodes > 1) + plural(self.devices, "device")
 
     def of(self, count: int) -> Cluster:
-        """The same with ``count`` devices in all: part of one node, or some nodes. Raises a ValueError if they are
-        neither."""
+        """The same with ``count`` devices in all: part of a node, or whole nodes. Raises a ValueError for others."""
         if count <= self.devices:
             return replace(self, devices=count, nodes=1)
         if count % self.devices:
@@ -102,15 +98,7 @@ class Cluster:
 
     def exchange(self, algorithm: str, nbytes: float, actions: Sequence[str] = (ADD, COPY)) -> ExchangeTime:
         """An all-reduce of ``nbytes`` bytes. ``actions``: its adding half (a reduce-scatter) or its copying half (an
-        all-gather) alone.
-
-        >>> flat = Cluster(4, 1, inside=Link(0.0, 1e-9), between=Link(0.0, 1e-9))
-        >>> [round(flat.exchange(name, 4_000_000).seconds * 1e3, 3) for name in ("naive", "ring")]
-        [24.0, 6.0]
-
-        Raises:
-            ValueError: there is no such all-reduce.
-        """
+        all-gather) alone. Raises a ValueError if there is no such all-reduce."""
         total = ExchangeTime()
         for pattern in patterns(algorithm, self.devices, self.nodes):
             if pattern.action in actions:
@@ -119,28 +107,22 @@ class Cluster:
         return total
 
     def _cost(self, load: Load, nbytes: float) -> ExchangeTime:
-        inside, between = self.inside, self.between
         return ExchangeTime(
-            load.starts_inside * inside.alpha + load.starts_between * between.alpha,
-            nbytes * (load.carried_inside * inside.beta + load.carried_between * between.beta),
+            load.inside * self.inside.alpha + load.starts_between * self.between.alpha,
+            nbytes * (load.inside * self.inside.beta + load.between * self.between.beta),
             nbytes * load.added * self.add,
         )
 
 
-Pair = Tuple[int, int]
-Repeated = Tuple[str, int, float, List[Pair]]
+Repeated = Tuple[str, int, float, List[Tuple[int, int]]]
 """Action, times, share of the vector, and who sends to whom."""
 
 
-def _planned(name: str) -> Callable[[int, int], Iterable[Repeated]]:
+def _planned(name: str, devices: int, nodes: int) -> Iterable[Repeated]:
     """The steps of a plan that has no more sends than n log2(n), as it stands."""
-
-    def steps(devices: int, nodes: int) -> Iterable[Repeated]:
-        schedule = plan(name, devices * nodes)
-        for step in schedule.steps:
-            yield step[0].action, 1, 1 / schedule.chunks, [(send.source, send.target) for send in step]
-
-    return steps
+    schedule = plan(name, devices * nodes)
+    for step in schedule.steps:
+        yield step[0].action, 1, 1 / schedule.chunks, [(send.source, send.target) for send in step]
 
 
 def _ring(devices: int, nodes: int) -> Iterable[Repeated]:
@@ -153,12 +135,10 @@ def _ring(devices: int, nodes: int) -> Iterable[Repeated]:
 
 def _two_level(devices: int, nodes: int) -> Iterable[Repeated]:
     """A reduce-scatter in each node, an all-reduce of each chunk over the nodes, an all-gather in each node, by rings.
-
-    Source: Mikami et al., "Massively distributed SGD: ImageNet/ResNet-50 training in a flash", 2018, arXiv:1811.05233
-    ("2D-torus all-reduce").
+    Source: Mikami et al., "Massively distributed SGD: ImageNet/ResNet-50 training in a flash", 2018, arXiv:1811.05233.
     """
     n = devices * nodes
-    within = [(node + own, node + (own + 1) % devices) for node in range(0, n, devices) for own in range(devices)]
+    within = [(node + i, node + (i + 1) % devices) for node in range(0, n, devices) for i in range(devices)]
     across = [(source, (source + devices) % n) for source in range(n)]
     inner, outer = (devices - 1, 1 / devices, within), (nodes - 1, 1 / n, across)
     for action, parts in ((ADD, (inner, outer)), (COPY, (outer, inner))):
@@ -167,9 +147,7 @@ def _two_level(devices: int, nodes: int) -> Iterable[Repeated]:
 
 
 STEPS: Dict[str, Callable[[int, int], Iterable[Repeated]]] = {
-    "naive": _planned("naive"),
-    "tree": _planned("tree"),
-    "doubling": _planned("doubling"),
+    **{name: partial(_planned, name) for name in ("naive", "tree", "doubling")},
     "ring": _ring,
     "two-level": _two_level,
 }
@@ -190,26 +168,23 @@ def patterns(algorithm: str, devices: int, nodes: int) -> Tuple[Pattern, ...]:
     )
 
 
-def _loads(pairs: Sequence[Pair], devices: int, adds: bool) -> FrozenSet[Load]:
+def _loads(pairs: Sequence[Tuple[int, int]], devices: int, adds: bool) -> FrozenSet[Load]:
     """Of all links: a device's, out and in, with one message after another; and a node's, which starts those of its
     devices at the same time and carries all of them."""
-    links: List[Counter] = [Counter() for _ in range(6)]  # type: ignore[type-arg]
-    out_inside, out_between, in_inside, in_between, node_out, node_in = links
+    # A link out of a device or a node has its number, the link into it the number's complement (~0 is -1).
+    inside: Counter[int] = Counter()
+    between: Counter[int] = Counter()
+    of_node: Counter[int] = Counter()
     for source, target in pairs:
         here, there = source // devices, target // devices
-        if here == there:
-            out_inside[source] += 1
-            in_inside[target] += 1
-        else:
-            out_between[source] += 1
-            in_between[target] += 1
-            node_out[here] += 1
-            node_in[there] += 1
-    found = set()
-    for inside, between, added in ((out_inside, out_between, False), (in_inside, in_between, adds)):
-        for device in {*inside, *between}:
-            a, b = inside[device], between[device]
-            found.add(Load(a, b, a, b, (a + b) * added))
-    for node in (*node_out.values(), *node_in.values()):
-        found.add(Load(0, 1, 0, node))
-    return frozenset(found)
+        count = inside if here == there else between
+        count[source] += 1
+        count[~target] += 1
+        if here != there:
+            of_node[here] += 1
+            of_node[~there] += 1
+    loads = {Load(0, carried, 1, 0) for carried in of_node.values()}
+    for link in {*inside, *between}:
+        near, far = inside[link], between[link]
+        loads.add(Load(near, far, far, (near + far) * (adds and link < 0)))
+    return frozenset(loads)

@@ -18,10 +18,11 @@ from statistics import NormalDist
 from typing import Dict, List, Sequence, Tuple
 
 from mxdp.plans.collective.schedule import ADD, COPY
+from mxdp.plans.cost.break_even import node_seconds
+from mxdp.plans.cost.cluster import HALVES, Cluster, ExchangeTime
 from mxdp.plans.cost.simulate import pipeline_spans
 from mxdp.plans.partition import balance, fill_buckets, pieces
 from mxdp.plans.pipeline import gpipe
-from mxdp.plans.scaling.cluster import HALVES, Cluster, ExchangeTime
 
 MIB = float(1 << 20)
 NUMBER = 4
@@ -30,9 +31,9 @@ COMPUTE, LINKS = "compute", "links"
 
 
 @dataclass(frozen=True)
-class Layer:
-    """``forward`` and ``backward``: seconds for one sample; ``parameters``: numbers; ``outputs``: numbers of a sample,
-    which a pipeline sends on."""
+class TimedLayer:
+    """``forward`` and ``backward``: seconds for one sample (or operations: :mod:`mxdp.plans.cost.networks`);
+    ``parameters``: numbers; ``outputs``: numbers of a sample, which a pipeline sends on."""
 
     name: str
     forward: float
@@ -50,7 +51,7 @@ class Network:
     """
 
     name: str
-    layers: Tuple[Layer, ...]
+    layers: Tuple[TimedLayer, ...]
     fixed: float = 0.0
     update: float = 0.0
     python: float = 0.0
@@ -69,7 +70,7 @@ class Network:
 @dataclass(frozen=True)
 class Way:
     """How the step is done: the all-reduce, and bytes of a bucket; passes whose gradients are added up before they are
-    summed; is the optimiser's state in shards? Stages of a pipeline (neighbouring devices), and its micro-batches."""
+    summed; the optimiser's state in shards; stages of a pipeline (neighbouring devices), and its micro-batches."""
 
     allreduce: str = "ring"
     bucket: float = 25 * MIB
@@ -80,7 +81,7 @@ class Way:
 
 
 @dataclass(frozen=True)
-class Span:
+class Busy:
     """What a device, or its links, does from ``start`` to ``stop`` (seconds)."""
 
     lane: str
@@ -100,7 +101,7 @@ class Prediction:
     samples: float
     alone: float
     lost: Dict[str, float]
-    spans: Tuple[Span, ...] = field(default=(), repr=False)
+    spans: Tuple[Busy, ...] = field(default=(), repr=False)
 
     @property
     def efficiency(self) -> float:
@@ -118,26 +119,24 @@ def slowest(devices: int) -> float:
     """About the mean of the largest of ``devices`` standard normal numbers. Source: Blom, "Statistical estimates and
     transformed beta-variables", 1958.
 
-    >>> slowest(1), round(slowest(2), 2), round(slowest(1000), 2)
-    (0.0, 0.59, 3.23)
+    >>> [round(slowest(devices), 2) for devices in (1, 2, 1000)]
+    [0.0, 0.59, 3.23]
     """
     return 0.0 if devices == 1 else NormalDist().inv_cdf((devices - 0.375) / (devices + 0.25))
 
 
 def predict_step(network: Network, cluster: Cluster, batch: float, way: Way = Way()) -> Prediction:
-    """A step in which each device has ``batch`` samples a pass.
+    """A step in which each device has ``batch`` samples a pass. Raises a ValueError if the way does not fit the cluster
+    or the network.
 
-    >>> layers = (Layer("first", 1e-5, 2e-5, parameters=1_000_000), Layer("last", 1e-5, 2e-5, parameters=1_000_000))
+    >>> layers = tuple(TimedLayer(name, 1e-5, 2e-5, parameters=1_000_000) for name in ("first", "last"))
     >>> from mxdp.plans.cost.link import Link
     >>> network, link = Network("two layers", layers), Link(alpha=1e-5, beta=1e-9)
     >>> for nodes in (1, 64):
-    ...     found = predict_step(network, Cluster(1, nodes, inside=link, between=link), batch=100, way=Way(bucket=4e6))
-    ...     print(f"{1e3 * found.seconds:.1f} ms, {found.efficiency:.0%} of linear, {found.limit}")
+    ...     step = predict_step(network, Cluster(1, nodes, inside=link, between=link), batch=100, way=Way(bucket=4e6))
+    ...     print(f"{1e3 * step.seconds:.1f} ms, {step.efficiency:.0%} of linear, {step.limit}")
     6.0 ms, 100% of linear, nothing
     22.3 ms, 27% of linear, bandwidth
-
-    Raises:
-        ValueError: the plan does not fit the cluster or the network, or the all-reduce is unknown.
     """
     if way.stages > 1:
         return _pipeline(network, cluster, batch, way)
@@ -156,16 +155,16 @@ def predict_step(network: Network, cluster: Cluster, batch: float, way: Way = Wa
         cost = cluster.exchange(way.allreduce, nbytes, actions)
         start = max(free, since if cluster.overlap else computed)
         free = start + cost.seconds
-        spans.append(Span(LINKS, f"bucket {number}", start, free))
+        spans.append(Busy(LINKS, f"bucket {number}", start, free))
         total = total.and_then(cost)
     now = max(computed, free)
     part = network.update / (cluster.count if way.shard_optimizer else 1)
     update = _shared(cluster, part, part)
-    spans.append(Span(COMPUTE, "update", now, now + update))
+    spans.append(Busy(COMPUTE, "update", now, now + update))
     now += update
     if way.shard_optimizer:
         cost = cluster.exchange(way.allreduce, NUMBER * network.parameters, (COPY,))
-        spans.append(Span(LINKS, "parameters", now, now + cost.seconds))
+        spans.append(Busy(LINKS, "parameters", now, now + cost.seconds))
         total, now = total.and_then(cost), now + cost.seconds
     times = way.accumulate
     lost = {
@@ -176,36 +175,33 @@ def predict_step(network: Network, cluster: Cluster, batch: float, way: Way = Wa
     if way.shard_optimizer:
         lost["the update in shards"] = part - network.update
     alone = times * passes + network.update
-    done = tuple(span for span in spans if span.stop > span.start)
-    return Prediction(now, times * batch * cluster.count, alone, lost, done)
+    busy = tuple(span for span in spans if span.stop > span.start)
+    return Prediction(now, times * batch * cluster.count, alone, lost, busy)
 
 
-def _passes(network: Network, starts: float, samples: float, times: int) -> Tuple[List[Span], List[float]]:
+def _passes(network: Network, starts: float, samples: float, times: int) -> Tuple[List[Busy], List[float]]:
     """The spans of so many passes, one after another, and when the last one has each layer's gradient."""
     work = [
         ("Python and starts", starts),
         *((f"forward {layer.name}", samples * layer.forward) for layer in network.layers),
         *((f"backward {layer.name}", samples * layer.backward) for layer in reversed(network.layers)),
     ]
-    spans: List[Span] = []
+    spans: List[Busy] = []
     for name, seconds in work * times:
         now = spans[-1].stop if spans else 0.0
-        spans.append(Span(COMPUTE, name, now, now + seconds))
+        spans.append(Busy(COMPUTE, name, now, now + seconds))
     return spans, [span.stop for span in spans[: -len(network.layers) - 1 : -1]]
 
 
-def _shared(cluster: Cluster, seconds: float, busy: float, python: float = 0.0) -> float:
-    """The ``seconds`` of some work, or more where Python must drive all devices of a node, or where they share its
-    cores. ``busy``: of a device, in the mean; ``python``: for a device."""
-    work = cluster.devices * (busy + python) / cluster.cores if cluster.cores else 0.0
-    return max(seconds, cluster.devices * python, work)
+def _shared(cluster: Cluster, longest: float, mean: float, python: float = 0.0) -> float:
+    return node_seconds(longest, mean, python, cluster.devices, cluster.cores)
 
 
 def _buckets(network: Network, ready: Sequence[float], room: float) -> List[Tuple[float, float]]:
     """The bytes of each bucket, and when its last gradient is ready."""
     known = [(NUMBER * layer.parameters, at) for layer, at in zip(network.layers, ready) if layer.parameters]
     buckets = fill_buckets([nbytes for nbytes, _ in known], ["float32"] * len(known), room)
-    return [(sum(known[number][0] for number in own), max(known[number][1] for number in own)) for own in buckets]
+    return [(sum(known[layer][0] for layer in bucket), max(known[layer][1] for layer in bucket)) for bucket in buckets]
 
 
 def _exposed(seconds: float, cost: ExchangeTime) -> Dict[str, float]:
@@ -221,20 +217,18 @@ def _pipeline(network: Network, cluster: Cluster, batch: float, way: Way) -> Pre
     if cluster.devices % stages:
         raise ValueError(f"{stages} stages do not divide the {cluster.devices} devices of a node")
     borders = balance([layer.forward + layer.backward for layer in network.layers], stages)
-    cut = pieces(len(network.layers), borders)
+    cut = [network.layers[start:stop] for start, stop in pieces(len(network.layers), borders)]
     samples, fixed = batch * stages / parts, network.fixed / (2 * stages)
-    forward, backward = (
-        [fixed + samples * sum(getattr(layer, name) for layer in network.layers[a:b]) for a, b in cut]
-        for name in ("forward", "backward")
-    )
-    message = [cluster.inside.seconds(NUMBER * samples * network.layers[stop - 1].outputs) for _, stop in cut[:-1]]
-    found = pipeline_spans(gpipe(stages, parts), forward, backward, message)
-    ended = max(stop for _, stop in found.values())
+    forward = [fixed + samples * sum(layer.forward for layer in stage) for stage in cut]
+    backward = [fixed + samples * sum(layer.backward for layer in stage) for stage in cut]
+    message = [cluster.inside.seconds(NUMBER * samples * stage[-1].outputs) for stage in cut[:-1]]
+    tasks = pipeline_spans(gpipe(stages, parts), forward, backward, message)
+    ended = max(stop for _, stop in tasks.values())
     passes = (sum(forward) + sum(backward)) * parts / stages
     shared = _shared(cluster, ended, passes, network.python * parts / stages)
     waited = network.spread * slowest(cluster.count) * shared
     slower = (shared + waited) / ended if ended else 1.0
-    largest = max(sum(layer.parameters for layer in network.layers[a:b]) for a, b in cut)
+    largest = max(sum(layer.parameters for layer in stage) for stage in cut)
     # All stages are summed at the same time. Replicas in other nodes share a node's link, those in one node don't.
     here = replace(cluster, devices=cluster.devices // stages, nodes=1)
     among_nodes = replace(cluster, devices=1).exchange("ring", NUMBER * network.parameters)
@@ -242,10 +236,9 @@ def _pipeline(network: Network, cluster: Cluster, batch: float, way: Way) -> Pre
     part = network.update * largest / network.parameters if network.parameters else 0.0
     update = _shared(cluster, part, network.update / stages)
     spans = [
-        Span(f"stage {stage}", str(task), slower * start, slower * stop)
-        for (stage, task), (start, stop) in found.items()
+        Busy(f"stage {at}", str(task), slower * start, slower * stop) for (at, task), (start, stop) in tasks.items()
     ]
-    spans.append(Span(LINKS, "sums", shared + waited, shared + waited + total.seconds))
+    spans.append(Busy(LINKS, "sums", shared + waited, shared + waited + total.seconds))
     alone = network.passes(batch) + network.update
     lost = {
         "bubble and messages": ended - passes,
