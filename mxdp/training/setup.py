@@ -110,6 +110,11 @@ class Setup(SimpleNamespace):
         check_net(self.net, self.loss, first, X, y, len(self.dataset.classes))
 
     def _check(self) -> None:
+        if hasattr(self.net, "collect_params"):
+            raise TypeError(
+                "net is a network of gluon's: train it by mxdp.Trainer (docs/gluon.md). mxdp.train takes a function "
+                "net(X, params)"
+            )
         positive_int("batch_size", self.batch_size)
         positive_int("num_epochs", self.num_epochs)
         check_seed("seed", self.seed)

@@ -11,7 +11,7 @@ import pytest
 
 from mxdp.backend import autograd, devices, gluon, mx, np, npx
 from mxdp.scratch import cross_entropy, get_params, train_batch
-from mxdp.training import BoundNet, TrainStep, train_steps
+from mxdp.training import BoundNet, TrainStep, train, train_steps
 
 IN, HIDDEN, OUT = 12, 7, 4
 FACTOR = 0.7
@@ -233,6 +233,11 @@ REFUSED = {
     ),
     "a mask as an index": (lambda X, params: mlp(X, params) * flat(X)[flat(X) > 0].sum(), "shape depends on numbers"),
 }
+
+
+def test_a_network_of_gluons_is_sent_to_the_trainer():
+    with pytest.raises(TypeError, match=r"train it by mxdp\.Trainer"):
+        train(1, 8, 0.1, data="digits", net=gluon.nn.Dense(10))
 
 
 @pytest.mark.parametrize("name", REFUSED)
