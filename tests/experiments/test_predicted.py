@@ -14,7 +14,7 @@ import pytest
 from littles import little
 
 from mxdp.experiments.lab import Skipped
-from mxdp.experiments.many_processes import hosts, predicted, wire
+from mxdp.experiments.many_processes import hosts, predicted, predicted_ranks, wire
 from mxdp.experiments.oracle import count
 
 S = little(predicted, rates=[10, 1000], delays=[5], lenet=[16], resnet=[8])
@@ -47,6 +47,34 @@ def test_the_oracle_finds_processes_that_do_not_sum(monkeypatch, summed):
     checked, wrong = count(predicted.oracle(case, S))
     assert checked == 2 * 129_068
     assert wrong == 0 if summed else wrong > 0.25 * checked
+
+
+def test_a_prediction_is_of_all_bytes_and_a_time_of_the_slowest_rank(monkeypatch):
+    found = dict(sums=[(4, 4.0), (400, 400.0)], steps=3, seconds=2.0)
+    monkeypatch.setattr(predicted, "launched", lambda *_: [found])
+    (case,) = predicted.cases(little(predicted, ranks=[2], rates=[], delays=[], lenet=[8], resnet=[]))
+    assert predicted.set_up(case, S).round()[1]["sum_seconds"] == pytest.approx(4 * 129_068)
+    rank, log = predicted.alone("lenet", S.seed, "cpu"), []
+    clock = lambda: log.append("clock") or float(log.count("clock"))  # noqa: E731
+    monkeypatch.setattr(predicted_ranks, "npx", SimpleNamespace(waitall=lambda: log.append("fence")))
+    monkeypatch.setattr(predicted_ranks, "time", SimpleNamespace(perf_counter=clock, thread_time=lambda: 0.0))
+    world = SimpleNamespace(gather=lambda own: [own, 3 * own, 2 * own], shard=slice, sum=log.append)
+    world.barrier = lambda: log.append("barrier")
+    monkeypatch.setattr(rank, "ranks", world)
+    monkeypatch.setattr(rank.model, "step", lambda *_: log.append("step"))
+    measured = rank.measured(*predicted.random_batch(8, 0), at_least=3.0)
+    assert (measured["steps"], measured["seconds"]) == (2, 1.5)
+    assert measured["sums"] == [(nbytes, 3.0) for nbytes in predicted_ranks.SUMS]
+    timed = ["fence", "barrier", "clock", "step", "step", "fence", "clock"]
+    assert (log[:7], log[-7:]) == (timed, timed)
+    assert [event for event in log[7:15] if isinstance(event, str)] == [*timed[:3], *timed[5:], *timed[:2]]
+
+
+def test_a_cable_is_slow_in_both_directions(monkeypatch):
+    asked = []
+    monkeypatch.setattr(wire, "_ip", lambda *words: asked.append(words))
+    with wire.slow_cable(hosts.Hosts(["a", "b"], [], [], {}), 100, 0.0):
+        assert [(words[2], words[-5:-4]) for words in asked] == [("a", ("100mbit",)), ("b", ("100mbit",))]
 
 
 def test_hosts_of_a_process_that_is_gone_are_removed_and_no_others(monkeypatch):

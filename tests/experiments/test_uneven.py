@@ -32,6 +32,7 @@ def test_a_round_slows_the_last_device_and_leaves_no_process_busy():
     try:
         work = uneven.set_up(Case("", 2, split="by speed", busy=True), little(Question(uneven), steps=3))
         (neighbour,) = children()
+        assert neighbour.cpu_affinity() == psutil.Process().cpu_affinity()[1:2]
         assert sum(map(int, work.facts["shards"].split(" + "))) == 24
         assert work.round()[1]["slower"] > 0
         time.sleep(0.1)
