@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
-import sys
-import threading
-import time
 import xml.etree.ElementTree as ElementTree
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as onp
 import pytest
 from littles import little
 
-from mxdp.experiments.lab import child, result
+from mxdp.experiments.lab import child, result, run
 from mxdp.experiments.lab.module import Skipped, discover, lacking
 from mxdp.experiments.lab.settings import COMMON, resolve
 from mxdp.experiments.oracle import count
 from mxdp.experiments.show import page, terminal
 from mxdp.experiments.show.words import shown
 from mxdp.plans.cost.machine import CPU
-from mxdp.tracing import recording
 
 QUESTIONS = [question for question in discover().values() if question.module.__name__.startswith("mxdp.")]
 COUNTS = Path(__file__).with_name("counts.json")
@@ -169,68 +162,26 @@ def test_an_oracle_compares_as_much_as_ever_and_reads_every_device(
             assert compared(question, case, tmp_path)[1], f"what lies on {device} is not compared"
 
 
-@pytest.fixture
-def virtual(monkeypatch):
-    """A clock that fences alone move on: each by a second, and by one more for each call pushed since the last. Beside
-    the calls ``pending`` it has the ``readers``: who has read it while there were any."""
-    from mxdp.backend import mx, npx
-
-    now = SimpleNamespace(seconds=0, pending=0, readers=set())
-
-    def pushing(*given, push):
-        now.pending += threading.current_thread() is threading.main_thread()
-        return push(*given)
-
-    def fence(wait=npx.waitall):
-        wait()
-        now.seconds, now.pending = now.seconds + 1 + now.pending, 0
-
-    def clock():
-        if now.pending and threading.current_thread() is threading.main_thread():
-            reader = sys._getframe(1)
-            now.readers.add(f"{reader.f_globals['__name__'].rpartition('.')[2]}.{reader.f_code.co_name}")
-        return now.seconds
-
-    for call in ("ImperativeInvokeEx", "InvokeCachedOpEx", "AutogradBackwardEx", "EnginePushSyncND", "KVStorePushPull"):
-        push = getattr(mx.base._LIB, f"MX{call}")
-        monkeypatch.setattr(mx.base._LIB, f"MX{call}", partial(pushing, push=push))
-    for module in (mx.nd, mx.npx, npx):
-        monkeypatch.setattr(module, "waitall", fence)
-    monkeypatch.setattr(time, "perf_counter", clock)
-    monkeypatch.setattr(recording, "CLOCK_LIMIT", math.inf)
-    return now
-
-
 @pytest.mark.parametrize("question", [each for each in QUESTIONS if each.name not in UNTIMED], ids=name)
 def test_rounds_read_clocks_behind_fences_and_all_do_as_much(question, virtual, monkeypatch, tmp_path):
-    s, usual, counted = little(question), child.Child._set_up, {}
-    cases = [
-        case for case in question.cases(s) if not (case.processes > 1 or lacking({**question.NEEDS, **case.needs}))
-    ]
+    readers, seconds = set(), {}
 
-    def set_up(*given):
-        before = set(virtual.readers)
-        usual(*given)
-        virtual.readers.intersection_update(before)  # what warms up may still run
+    def answer(process, case, **line):
+        assert "failed" not in line
+        if "ready" in line:
+            virtual.readers.clear()  # what warms up may still run
+        if "round" in line:
+            readers.update(virtual.readers)
+            seconds.setdefault(process.cases[case].label, []).append(line["round"]["seconds"])
 
-    monkeypatch.setattr(child.Child, "_set_up", set_up)
-    for key, module in list(sys.modules.items()):
-        for known, value in list(vars(module).items()) if key.startswith("mxdp.experiments.") else ():
-            getattr(value, "cache_clear", list)()  # of what other tests have measured
-            if known in ("calibrate", "begin_anywhere"):
-                monkeypatch.setattr(module, known, lambda *_: CPU)
-    keys = ("label", "devices", "processes", "engine", "reference", "settings")
-    for number, together in enumerate([cases] if question.TOGETHER else [[case] for case in cases]):
-        records = [
-            {**{key: getattr(case, key) for key in keys}, "folder": str(tmp_path / str(number))} for case in together
-        ]
-        order = dict(module=question.module.__name__, settings=s, cases=records, shared={}, number=0, compare=False)
-        (tmp_path / str(number)).mkdir()
-        child.Child({**order, "rounds": 2}, tmp_path / str(number) / "order").measure()
-        for line in map(json.loads, (tmp_path / str(number) / "answer-0").read_text().splitlines()):
-            assert "failed" not in line
-            if "round" in line:
-                counted.setdefault(together[line["case"]].label, []).append(line["round"]["seconds"])
-    assert virtual.readers <= PUSHING
-    if question.name not in RECORDED:
-        assert [label for label, seconds in counted.items() if seconds[0] != seconds[1]] == []
+    monkeypatch.setattr(child.Child, "_answer", answer)
+    for part in ("calibrate", "calibrated", "begin_anywhere"):  # they have tests of their own
+        if hasattr(question.module, part):
+            monkeypatch.setattr(question.module, part, lambda *_: CPU)
+    whole = run.Run(question, "quick", little(question, rounds=2), tmp_path)
+    whole.begin()
+    for group in whole.groups():
+        if group[0].processes == 1:
+            child.Child(whole._order(1, group, tmp_path), tmp_path / "order").measure()
+    assert readers <= PUSHING
+    assert question.name in RECORDED or all(first == second for first, second in seconds.values()), seconds

@@ -51,16 +51,10 @@ def test_rounds_of_few_steps_begin_anywhere(monkeypatch, question, case):
     assert begun[0] != begun[1]
 
 
-@pytest.mark.parametrize(
-    ("question", "settings", "steps"),
-    [(resnet, dict(trainer="device", hybrid=False), 5)]
-    + [(sharded_optimizer, dict(net=net, optimizer="sgd", sharded=True), n) for net, n in (("mlp", 50), ("resnet", 5))],
-)
-def test_a_rounds_time_is_that_of_a_step(monkeypatch, question, settings, steps):
-    monkeypatch.setattr(question, "timed", lambda push: 10.0)
+def test_a_rounds_time_is_that_of_a_step(monkeypatch):
+    monkeypatch.setattr(resnet, "timed", lambda push: 10.0)
     monkeypatch.setattr(resnet, "can_record", lambda devices: False)
-    work = question.set_up(Case("", 2, **settings), little(Question(question), kind="cpu", steps=5))
-    assert work.round()[0] == 10 / steps
+    assert resnet.set_up(CASES["1 device"], little(Question(resnet), kind="cpu", steps=5)).round() == (2.0, {})
 
 
 def test_anywhere_is_each_place_of_the_turn(monkeypatch):

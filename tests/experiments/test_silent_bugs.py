@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+import subprocess
 
 import pytest
 from littles import little
 
-from mxdp.errors import MxdpError
 from mxdp.experiments.data_parallel import bugs, silent_bugs
 from mxdp.experiments.data_parallel.bugs import ADAM, BUGS, SGD
 from mxdp.experiments.data_parallel.silent_bugs import LAST_BATCH
@@ -57,6 +56,6 @@ def test_the_oracle_finds_a_bug_that_changes_nothing_and_a_right_version_that_di
 def test_a_rank_with_a_batch_less_ends_the_job(monkeypatch):
     pytest.importorskip("mpi4py")
     assert silent_bugs.last_batch(2) < 60
-    monkeypatch.setattr(silent_bugs.subprocess, "run", lambda *_, **more: SimpleNamespace(returncode=0))
-    with pytest.raises(MxdpError, match="ended as if all were well"):
+    monkeypatch.setattr(silent_bugs.subprocess, "run", lambda *_, **more: subprocess.CompletedProcess([], 0))
+    with pytest.raises(silent_bugs.MxdpError, match="ended as if all were well"):
         silent_bugs.last_batch(2)
