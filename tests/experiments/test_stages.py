@@ -89,10 +89,10 @@ def test_a_round_has_its_own_prediction_and_the_first_process_alone_looks_at_mem
     assert len(looks) == 4 * (number == 0)
 
 
-def test_answers_are_those_of_the_stream():
+def test_answers_are_those_of_the_stream_and_the_latency_is_of_one_batch(virtual):
     seconds, numbers = latency_throughput.set_up(ANSWERED["2 replicas, batch 3"], ANSWERS).round()
     assert numbers["answers_per_second"] == pytest.approx(9 / seconds)
-    assert numbers["latency_seconds"] > 0
+    assert numbers["latency_seconds"] - 1 == (seconds - 1) / ANSWERS.stream
 
 
 def test_spans_are_the_plans_tasks(split):
