@@ -184,4 +184,5 @@ def test_rounds_read_clocks_behind_fences_and_all_do_as_much(question, virtual, 
         if group[0].processes == 1:
             child.Child(whole._order(1, group, tmp_path), tmp_path / "order").measure()
     assert readers <= PUSHING
-    assert question.name in RECORDED or all(first == second for first, second in seconds.values()), seconds
+    least = -1 if question.name == "run-ahead" else 1  # of a step: a call and a part of the last fence
+    assert question.name in RECORDED or all(first == second > least for first, second in seconds.values()), seconds

@@ -152,7 +152,7 @@ def test_a_gradient_that_is_lost_on_the_way_is_seen(monkeypatch, losing, right):
 
 @pytest.mark.parametrize(("engine", "size"), [(ASYNC, 1), (ASYNC, 3), (SYNC, 3)])
 def test_a_gradient_is_stale_by_the_updates_of_others_alone(monkeypatch, virtual, engine, size):
-    """Each time that this worker updates, the server has counted all workers' updates. It is slow by steps' whole time."""
+    """Each time that this worker updates, the server has counted all workers' updates. It sleeps for a step's time."""
     slept = []
     monkeypatch.setattr(time, "sleep", slept.append)
     monkeypatch.setattr(async_sgd, "store", lambda engine: Servers(size))
