@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from littles import little
 from test_split import parameters, told
@@ -81,8 +83,10 @@ def test_every_replica_is_compared(label, replicas, monkeypatch):
 def test_a_round_has_its_own_prediction_and_the_first_process_alone_looks_at_memory_and_tasks(number, monkeypatch):
     case = CASES["2 x gpipe, m = 4"]
     monkeypatch.setattr(case, "number", number, raising=False)
-    work = pipeline.set_up(case, SETTINGS)
-    (_, first), (_, second) = work.round(), work.round()
+    work, times = pipeline.set_up(case, SETTINGS), itertools.cycle([1.0, 5.0, 2.0, 9.0])
+    monkeypatch.setattr(pipeline, "timed", lambda push: next(times))
+    (seconds, first), (_, second) = work.round(), work.round()
+    assert seconds == 5.0  # the median of three steps
     assert first["predicted_over_measured"] != second["predicted_over_measured"]
     assert [len(second["stage_seconds"][way]) for way in ("forward", "backward")] == [2, 2]
     looks = {"predicted_end", "peak_bytes", "predicted_peak_bytes", "spans"} & set(second)
