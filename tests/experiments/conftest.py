@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import os
 import pickle
 import sys
+import threading
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -16,6 +20,7 @@ from littles import little
 
 from mxdp.experiments.lab import run
 from mxdp.experiments.lab.module import find
+from mxdp.tracing import recording
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -81,3 +86,43 @@ def importable(monkeypatch):
     """The children import ``faulty`` by name."""
     here = str(Path(__file__).parent)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")])))
+
+
+@pytest.fixture
+def virtual(monkeypatch):
+    """A clock that fences alone move on: each by a second, and by one more for each call pushed since the last. Beside
+    the calls ``pending`` it has the ``readers``: who has read it while there were any."""
+    from mxdp.backend import mx, npx
+
+    now = SimpleNamespace(seconds=0, pending=0, readers=set())
+
+    def pushing(*given, push):
+        now.pending += threading.current_thread() is threading.main_thread()
+        return push(*given)
+
+    def fence(wait=npx.waitall):
+        wait()
+        now.seconds, now.pending = now.seconds + 1 + now.pending, 0
+
+    def clock():
+        if now.pending and threading.current_thread() is threading.main_thread():
+            reader = sys._getframe(1)
+            now.readers.add(f"{reader.f_globals['__name__'].rpartition('.')[2]}.{reader.f_code.co_name}")
+        return now.seconds
+
+    for call in ("ImperativeInvokeEx", "InvokeCachedOpEx", "AutogradBackwardEx", "EnginePushSyncND", "KVStorePushPull"):
+        push = getattr(mx.base._LIB, f"MX{call}")
+        monkeypatch.setattr(mx.base._LIB, f"MX{call}", partial(pushing, push=push))
+    for module in (mx.nd, mx.npx, npx):
+        monkeypatch.setattr(module, "waitall", fence)
+    monkeypatch.setattr(time, "perf_counter", clock)
+    monkeypatch.setattr(recording, "CLOCK_LIMIT", math.inf)
+    known = [
+        x for key, module in list(sys.modules.items()) if key.startswith("mxdp.exp") for x in vars(module).values()
+    ]
+    caches = [value.cache_clear for value in known if hasattr(value, "cache_clear")]
+    for clear in caches:
+        clear()
+    yield now
+    for clear in caches:
+        clear()  # nobody else may predict by this clock

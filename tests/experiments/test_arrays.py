@@ -8,6 +8,7 @@ import pytest
 
 from mxdp.backend import mx
 from mxdp.collectives import AllReduce
+from mxdp.experiments.allreduce import arrays
 from mxdp.experiments.allreduce.arrays import (
     LEAD,
     TURNS,
@@ -111,3 +112,8 @@ def test_no_sync_has_always_the_same_before_it():
 
     seconds_in_turn({name: partial(noting, name) for name in names})
     assert min(map(len, before.values())) >= 2
+
+
+def test_every_call_is_waited_for(virtual):
+    x = arrays.np.ones(1)
+    assert arrays.seconds_a_call(lambda: x + 1) == 2

@@ -13,12 +13,13 @@ import numpy as onp
 import pytest
 from littles import little
 
-from mxdp.experiments.lab import result
+from mxdp.experiments.lab import child, result, run
 from mxdp.experiments.lab.module import Skipped, discover, lacking
 from mxdp.experiments.lab.settings import COMMON, resolve
 from mxdp.experiments.oracle import count
 from mxdp.experiments.show import page, terminal
 from mxdp.experiments.show.words import shown
+from mxdp.plans.cost.machine import CPU
 
 QUESTIONS = [question for question in discover().values() if question.module.__name__.startswith("mxdp.")]
 COUNTS = Path(__file__).with_name("counts.json")
@@ -30,6 +31,17 @@ GATHERED = {
 """What these compare was copied to one device first, or is a count: their own tests have broken variants."""
 ON_GPUS = ("torch-two-jobs", "torch-copy-overlap")
 """Whose one claim is judged on GPUs alone."""
+UNTIMED = ("lost-worker", "predicted", "silent-bugs", "uneven")
+"""Whose rounds start processes, or a training that takes long and is not judged by its time."""
+RECORDED = ("epochs", "stock-loop", "where-the-time-went")
+"""Whose seconds are a recording's, or (stock-loop) of a first epoch that prepares the others' step."""
+IDLE = ("memory-guard", "run-ahead")
+"""Some rounds of these push nothing: what they ask is refused, or Python goes on at once."""
+PUSHING = {
+    *("devices.mean_seconds", "run_ahead._until_python_goes_on", "run_ahead.additions", "sections.section"),
+    *("stage_times._timed", "training.step"),
+}
+"""Who reads the clock while devices work: it is Python's time."""
 
 
 def name(question):
@@ -150,3 +162,29 @@ def test_an_oracle_compares_as_much_as_ever_and_reads_every_device(
         monkeypatch.setattr(mx.nd.NDArray, "asnumpy", spoiled_on(device))
         with suppress(ValueError, ArithmeticError, TypeError, IndexError):  # it was read, and made no sense
             assert compared(question, case, tmp_path)[1], f"what lies on {device} is not compared"
+
+
+@pytest.mark.parametrize("question", [each for each in QUESTIONS if each.name not in UNTIMED], ids=name)
+def test_rounds_read_clocks_behind_fences_and_all_do_as_much(question, virtual, monkeypatch, tmp_path):
+    readers, seconds = set(), {}
+
+    def answer(process, case, **line):
+        assert "failed" not in line
+        if "ready" in line:
+            virtual.readers.clear()  # what warms up may still run
+        if "round" in line:
+            readers.update(virtual.readers)
+            seconds.setdefault(process.cases[case].label, []).append(line["round"]["seconds"])
+
+    monkeypatch.setattr(child.Child, "_answer", answer)
+    for part in ("calibrate", "calibrated", "begin_anywhere"):  # they have tests of their own
+        if hasattr(question.module, part):
+            monkeypatch.setattr(question.module, part, lambda *_: CPU)
+    whole = run.Run(question, "quick", little(question, rounds=2), tmp_path)
+    whole.begin()
+    for group in whole.groups():
+        if group[0].processes == 1:
+            child.Child(whole._order(1, group, tmp_path), tmp_path / "order").measure()
+    assert readers <= PUSHING
+    least = -1 if question.name in IDLE else 1  # of a step: a call and a part of the last fence
+    assert question.name in RECORDED or all(first == second > least for first, second in seconds.values()), seconds

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from littles import little
 
@@ -63,7 +65,13 @@ def test_copies_go_where_they_should():
     assert count(both.compare()) == (20, 0)
     assert [target.ctx for target in both._targets] == [mx.cpu(2), mx.cpu(0)]
     assert both.seconds() > 0
-    assert measured_link(mx.cpu(0), mx.cpu(1), 1 << 22, seed=0).seconds(1 << 22) > 0
+
+
+def test_a_link_is_measured_in_its_direction_with_messages_of_several_sizes(monkeypatch):
+    made, pairs = [], [(mx.cpu(1), mx.cpu(0))]
+    monkeypatch.setattr(copies, "Copies", lambda *given: made.append(given) or SimpleNamespace(seconds=lambda: 1e-3))
+    measured_link(*pairs[0], 1 << 22, seed=3)
+    assert made == [(pairs, nbytes, 3) for nbytes in (4, 1 << 16, 1 << 18, 1 << 20, 1 << 22)]
 
 
 @pytest.mark.parametrize("nbytes", [-4, 0, 2, 6])

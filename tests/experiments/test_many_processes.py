@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import pickle
 import sys
+import time
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from littles import little
 
-from mxdp.backend import NDArray, npx
+from mxdp.backend import NDArray
 from mxdp.datasets import load
 from mxdp.engine import CompletionEvent
 from mxdp.errors import MxdpError, UsageError
@@ -99,6 +100,12 @@ def test_a_loaders_part_of_a_batch_counts_for_what_it_is(size, right):
     assert (count(zip(found, expected))[1] == 0) == right
 
 
+def test_a_loaders_time_is_the_slowest_processs(virtual):
+    case = Case("", 1, scale=1, batch_size=16)
+    case.share = lambda value=0: [value, value + 100]
+    assert loader.set_up(case, S).round()[0] > 100
+
+
 @pytest.mark.parametrize("scale", [1, 3])
 def test_stored_pictures_are_decoded_as_they_were(scale):
     split = load("synthetic").take(12, 1).train
@@ -145,13 +152,17 @@ def test_a_gradient_that_is_lost_on_the_way_is_seen(monkeypatch, losing, right):
 
 
 @pytest.mark.parametrize(("engine", "size"), [(ASYNC, 1), (ASYNC, 3), (SYNC, 3)])
-def test_a_gradient_is_stale_by_the_updates_of_others_alone(monkeypatch, engine, size):
-    """Each time that this worker updates, the server has counted all workers' updates."""
+def test_a_gradient_is_stale_by_the_updates_of_others_alone(monkeypatch, virtual, engine, size):
+    """Each time that this worker updates, the server has counted all workers' updates. It sleeps for a step's time."""
+    slept = []
+    monkeypatch.setattr(time, "sleep", slept.append)
     monkeypatch.setattr(async_sgd, "store", lambda engine: Servers(size))
     worker = async_sgd.Worker(beside(engine, size=size), little(async_sgd, batch_size=12))
+    worker._wait = 1.0
     for _ in range(2):  # from the start again
         worker.start()
         assert worker.train(3 * size) == [0 if engine == SYNC else size - 1] * 3
+    assert min(slept) > 0
 
 
 def lost(by=MPI):
@@ -243,42 +254,12 @@ def test_each_peer_gets_its_own_devices_batch_and_settings(monkeypatch):
             assert (type(rank), len(rank.devices)) == (kinds.get(case.peer, TrainingRank), case.devices)
 
 
-TWO = Case("", 2, scale=1, batch_size=16)
-MADE = {
-    TrainingRank: lambda: TrainingRank(TWO, S),
-    loader.LoadingRank: lambda: loader.LoadingRank(TWO, S),
-    GluonRank: lambda: GluonRank(TWO, S, True),
-}
-
-
-@pytest.mark.parametrize(
-    ("kind", "part"),
-    [
-        (TrainingRank, None),
-        (GluonRank, None),
-        (loader.LoadingRank, None),
-        *((loader.LoadingRank, part) for part in ("all", "compute")),
-    ],
-)
-def test_what_a_process_is_timed_for_is_done_when_it_returns(monkeypatch, kind, part):
-    """The last thing that it does is to wait: whatever it pushed has ended."""
-    done, rank = [], MADE[kind]()
-    monkeypatch.setattr(npx, "waitall", lambda usual=npx.waitall: (usual(), done.append("waited")))
-    for name in ("step", "computing"):
-        if hasattr(rank, name):
-            usual = getattr(rank, name)
-            monkeypatch.setattr(rank, name, lambda *given, usual=usual: (done.append("pushed"), usual(*given))[1])
-    rank.run(part, 4) if part else rank.train(4)
-    assert done.count("pushed") == 4
-    assert done[-1] == "waited"
-
-
 def test_gluons_python_is_bounded_as_mxdps_is(monkeypatch):
     """By completion events of the step two before: ``wait_to_read`` would wait for later steps, too."""
     waited, usual = [], CompletionEvent.wait
     monkeypatch.setattr(CompletionEvent, "wait", lambda event: (usual(event), waited.append(event))[0])
     monkeypatch.setattr(NDArray, "wait_to_read", None, raising=False)
-    MADE[GluonRank]().train(6)
+    GluonRank(Case("", 2, batch_size=16), S, True).train(6)
     assert len(waited) == 6 - RUN_AHEAD
 
 

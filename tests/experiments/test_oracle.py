@@ -38,6 +38,7 @@ def test_the_tolerance_is_relative_to_the_largest_number(error, wrong):
     actual = expected + onp.array([0.0, error, 0.0])
     assert count_wrong(actual, expected) == (3, wrong)
     assert count_wrong(actual / 1000, expected / 1000, scale=1.0) == (3, wrong)
+    assert count_wrong(actual / 1e6, expected / 1e6) == (3, wrong)
 
 
 def test_all_that_is_compared_is_counted():

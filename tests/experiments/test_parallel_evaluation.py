@@ -25,3 +25,9 @@ def test_its_oracle_finds_a_mean_of_the_batches_accuracies(monkeypatch, devices,
     monkeypatch.setattr(parallel_evaluation, "evaluate", evaluation)
     settings = little(Question(parallel_evaluation), devices=[devices], kind="cpu")
     assert count(parallel_evaluation.oracle(Case("", devices), settings)) == (3, wrong)
+
+
+def test_right_answers_are_those_of_the_accuracy(monkeypatch):
+    monkeypatch.setattr(parallel_evaluation, "evaluate", lambda *_: 0.25)
+    work = parallel_evaluation.set_up(Case("", 1), little(Question(parallel_evaluation), devices=[1], kind="cpu"))
+    assert work.round()[1]["right"] == work.facts["samples"] / 4

@@ -14,7 +14,7 @@ import pytest
 from littles import little
 
 from mxdp.experiments.lab import Skipped
-from mxdp.experiments.many_processes import hosts, predicted
+from mxdp.experiments.many_processes import hosts, predicted, predicted_ranks
 from mxdp.experiments.oracle import count
 
 S = little(predicted, rates=[10, 1000], delays=[5], lenet=[16], resnet=[8])
@@ -47,6 +47,26 @@ def test_the_oracle_finds_processes_that_do_not_sum(monkeypatch, summed):
     checked, wrong = count(predicted.oracle(case, S))
     assert checked == 2 * 129_068
     assert wrong == 0 if summed else wrong > 0.25 * checked
+
+
+def test_a_prediction_is_of_all_bytes_and_a_time_of_the_slowest_rank(monkeypatch, virtual):
+    found = dict(sums=[(4, 4.0), (400, 400.0)], steps=3, seconds=2.0)
+    monkeypatch.setattr(predicted, "launched", lambda *_: [found])
+    (case,) = predicted.cases(little(predicted, ranks=[2], rates=[], delays=[], lenet=[8], resnet=[]))
+    assert predicted.set_up(case, S).round()[1]["sum_seconds"] == pytest.approx(4 * 129_068)
+    rank = predicted.alone.__wrapped__("lenet", S.seed, "cpu")
+    rank.ranks = SimpleNamespace(gather=lambda own: [own, 3 * own, 2 * own], shard=slice, barrier=list)
+    rank.ranks.sum = rank.model.step = lambda *_: rank.params[0] + 1
+    measured = rank.measured(*predicted.random_batch(8, 0), at_least=9.0)
+    assert measured == dict(steps=2, sums=[(nbytes, 6.0) for nbytes in predicted_ranks.SUMS], seconds=4.5)
+    assert not virtual.readers
+
+
+def test_a_cable_is_slow_in_both_directions(monkeypatch):
+    asked = []
+    monkeypatch.setattr(hosts, "_ip", lambda *words: asked.append(words))
+    with hosts.slow_cable(hosts.Hosts(["a", "b"], [], [], {}), 100, 0.0):
+        assert [(words[2], words[-5:-4]) for words in asked] == [("a", ("100mbit",)), ("b", ("100mbit",))]
 
 
 def test_hosts_of_a_process_that_is_gone_are_removed_and_no_others(monkeypatch):

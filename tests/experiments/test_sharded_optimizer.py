@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from littles import little
 
+from mxdp.backend import mx, np
 from mxdp.collectives.shards import ShardedSync
 from mxdp.experiments.data_parallel import sharded_optimizer
 from mxdp.experiments.lab.module import Case, Question
@@ -31,3 +34,6 @@ def test_it_measures_the_state_and_counts_what_is_moved():
     assert plain == {"state_bytes": 8 * PARAMS, "moved_bytes": 12 * PARAMS}
     assert parts["moved_bytes"] == 8 * PARAMS
     assert 4 * PARAMS <= parts["state_bytes"] <= 4.01 * PARAMS
+    states = {number: np.zeros(3 + 2 * number, ctx=mx.cpu(number)) for number in (0, 1)}
+    trainer = SimpleNamespace(_updaters=[SimpleNamespace(states=states)])
+    assert [sharded_optimizer._state_bytes(trainer, sharded) for sharded in (True, False)] == [4 * 5, 4 * 8]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 from littles import little
 
@@ -48,6 +50,9 @@ def test_the_oracle_finds_a_bug_that_changes_nothing_and_a_right_version_that_di
     assert silent_bugs.WRONG[case.label] == wrong
 
 
-def test_a_rank_with_a_batch_less_ends_the_job():
+def test_a_rank_with_a_batch_less_ends_the_job(monkeypatch):
     pytest.importorskip("mpi4py")
     assert silent_bugs.last_batch(2) < 60
+    monkeypatch.setattr(silent_bugs.subprocess, "run", lambda *_, **more: subprocess.CompletedProcess([], 0))
+    with pytest.raises(silent_bugs.MxdpError, match="ended as if all were well"):
+        silent_bugs.last_batch(2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from littles import little
 from test_split import told
@@ -75,16 +77,18 @@ def test_every_replica_is_compared(label, replicas, monkeypatch):
 def test_a_round_has_its_own_prediction_and_the_first_process_alone_looks_at_memory(number, monkeypatch):
     case = CASES["2 x gpipe, m = 4"]
     monkeypatch.setattr(case, "number", number, raising=False)
-    work = pipeline.set_up(case, SETTINGS)
-    (_, first), (_, second) = work.round(), work.round()
+    work, times = pipeline.set_up(case, SETTINGS), itertools.cycle([1.0, 5.0, 2.0, 9.0])
+    monkeypatch.setattr(pipeline, "timed", lambda push: next(times))
+    (seconds, first), (_, second) = work.round(), work.round()
+    assert seconds == 5.0  # the median of three steps
     assert first["predicted_over_measured"] != second["predicted_over_measured"]
     assert len({"peak_bytes", "predicted_peak_bytes"} & set(second)) == 2 * (number == 0)
 
 
-def test_answers_are_those_of_the_stream():
+def test_answers_are_those_of_the_stream_and_the_latency_is_of_one_batch(virtual):
     seconds, numbers = latency_throughput.set_up(ANSWERED["2 replicas, batch 3"], ANSWERS).round()
     assert numbers["answers_per_second"] == pytest.approx(9 / seconds)
-    assert numbers["latency_seconds"] > 0
+    assert numbers["latency_seconds"] - 1 == (seconds - 1) / ANSWERS.stream
 
 
 def test_memory_is_that_of_the_fullest_device_with_what_stays(split):

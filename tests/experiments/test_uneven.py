@@ -32,6 +32,7 @@ def test_shards_are_measured_beside_a_busy_neighbour():
     try:
         work = uneven.set_up(Case("", 2, split="by speed", busy=True), little(Question(uneven), steps=3))
         (neighbour,) = children()
+        assert neighbour.cpu_affinity() == psutil.Process().cpu_affinity()[1:2]
         assert sum(map(int, work.facts["shards"].split(" + "))) == 24
         assert work.round()[1]["slower"] > 0
         assert neighbour.cpu_times().user > 0
