@@ -64,7 +64,7 @@ def test_a_prediction_is_of_all_bytes_and_a_time_of_the_slowest_rank(monkeypatch
 
 def test_a_cable_is_slow_in_both_directions(monkeypatch):
     asked = []
-    monkeypatch.setattr(hosts, "_ip", lambda *words: asked.append(words))
+    monkeypatch.setattr(hosts, "_cable_ip", lambda *words: asked.append(words))
     with hosts.slow_cable(hosts.Hosts(["a", "b"], [], [], {}), 100, 0.0):
         assert [(words[2], words[-5:-4]) for words in asked] == [("a", ("100mbit",)), ("b", ("100mbit",))]
 
