@@ -1,4 +1,4 @@
-"""CONTRIBUTING's guide to a new experiment, followed to the letter: one file in a folder of its own."""
+"""CONTRIBUTING's guides to a new experiment and a new all-reduce, followed to the letter."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+
+import mxdp
+from mxdp.backend import np
+from mxdp.plans.collective.algorithms import ALGORITHMS
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,3 +31,14 @@ def test_the_question_of_the_guide_is_measured_drawn_and_reported(tmp_path):
     assert re.search(r"batch 64 +[\d,]+ +\d\.\d\d", done.stdout)
     assert (tmp_path / "out" / "batch-size.svg").stat().st_size > 1000
     assert "A batch of 64 trains" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+
+
+def test_the_all_reduce_of_the_guide_is_a_plan_that_sums(monkeypatch, capsys):
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    ((code, said),) = re.findall(r"```python\n(# mxdp/plans/collective/.*?)```\n\n```text\n(.*?)```", text, re.S)
+    exec(code, names := {"__name__": "star"})
+    assert capsys.readouterr().out == said
+    monkeypatch.setitem(ALGORITHMS, "star", names["star"])
+    data = [np.arange(5, ctx=device) + 10 * number for number, device in enumerate(mxdp.devices(3, "cpu"))]
+    mxdp.allreduce(data, "star")
+    assert [x.tolist() for x in data] == [[30.0, 33.0, 36.0, 39.0, 42.0]] * 3
