@@ -116,4 +116,4 @@ def test_no_sync_has_always_the_same_before_it():
 
 def test_every_call_is_waited_for(virtual):
     x = arrays.np.ones(1)
-    assert arrays.seconds_a_call(lambda: x + 1) == 2
+    assert arrays._timed(lambda: x + 1, 3) == 2

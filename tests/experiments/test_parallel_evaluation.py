@@ -5,6 +5,7 @@ from littles import little
 
 from mxdp.datasets import sequential
 from mxdp.experiments.data_parallel import parallel_evaluation
+from mxdp.experiments.data_parallel.training import pictures
 from mxdp.experiments.lab import Case
 from mxdp.experiments.lab.module import Question
 from mxdp.experiments.oracle import count
@@ -29,5 +30,6 @@ def test_its_oracle_finds_a_mean_of_the_batches_accuracies(monkeypatch, devices,
 
 def test_right_answers_are_those_of_the_accuracy(monkeypatch):
     monkeypatch.setattr(parallel_evaluation, "evaluate", lambda *_: 0.25)
-    work = parallel_evaluation.set_up(Case("", 1), little(Question(parallel_evaluation), devices=[1], kind="cpu"))
-    assert work.round()[1]["right"] == work.facts["samples"] / 4
+    settings = little(Question(parallel_evaluation), devices=[1], kind="cpu")
+    work = parallel_evaluation.set_up(Case("", 1), settings)
+    assert work.round()[1]["right"] == len(pictures(settings).test) / 4
