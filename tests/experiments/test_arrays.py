@@ -116,4 +116,5 @@ def test_no_sync_has_always_the_same_before_it():
 
 def test_every_call_is_waited_for(virtual):
     x = arrays.np.ones(1)
+    arrays.npx.waitall()
     assert arrays._timed(lambda: x + 1, 3) == 2

@@ -34,7 +34,7 @@ def measure(importable, tmp_path, monkeypatch):
         found = run.run(
             Question(faulty),
             "quick",
-            little(Question(faulty), **{"faults": faults, "processes": 2, **settings}),
+            little(Question(faulty), **{"faults": faults, "processes": 1, **settings}),
             tmp_path,
             quiet,
         )
@@ -102,7 +102,7 @@ def test_a_case_that_fails_says_why_and_the_other_goes_on(fault, together, measu
     if together and fault == "exits in set_up":  # before the other one's round
         assert f"good: the process shared with {fault} is gone" in found["error"]
     else:
-        assert len(rows["good"]["by_name"]["seconds"]) == 2
+        assert len(rows["good"]["by_name"]["seconds"]) == 1
     assert fault not in rows
     assert list((tmp_path / "faulty").glob("*.log"))
 
@@ -126,7 +126,7 @@ def test_what_can_not_be_done_here_is_skipped_and_said(measure):
 
 @pytest.mark.parametrize("lost", ["skips in set_up", "raises in set_up"])
 def test_a_case_that_is_lost_takes_no_turn_from_those_after_it(lost, measure):
-    _, rows = measure(f"{lost},well")
+    _, rows = measure(f"{lost},well", processes=2)
     assert [(label, len(row["by_name"]["seconds"])) for label, row in rows.items()] == [("good", 2), ("well", 2)]
 
 
@@ -140,7 +140,7 @@ def test_a_defect_of_the_question_is_told(faults, reason, measure):
 def test_a_question_that_can_not_tell_loses_no_number(measure):
     found, rows = measure("tell")
     about = told(Question(sys.modules["faulty"]), [found])
-    assert (found["status"], len(rows["good"]["by_name"]["seconds"])) == ("ok", 2)
+    assert (found["status"], len(rows["good"]["by_name"]["seconds"])) == ("ok", 1)
     assert about.sentence == "No answer: not every case was measured. (RuntimeError: speechless)"
     assert "seconds" in [column.name for column in about.columns]
 
