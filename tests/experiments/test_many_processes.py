@@ -208,7 +208,15 @@ def test_an_engine_notices_if_its_first_process_ends(monkeypatch, ends):
         folder = command[3]
         script = f"import os, pickle, pathlib, time; p = pathlib.Path({folder!r}); n = int(os.environ['N'])\n"
         script += "part = p / f'{n}.part'; part.write_bytes(pickle.dumps(os.getpid())); part.rename(p / f'rank.{n}')\n"
-        script += f"time.sleep({1.0 if ends else 60} if n == 0 else 60)"
+        if ends:
+            script += (
+                "import psutil\n"
+                "while n == 0 and not (p / 'rank.1').exists(): time.sleep(0.01)\n"
+                "other = psutil.Process(pickle.loads((p / 'rank.1').read_bytes())) if n == 0 else None\n"
+                "while other and other.is_running() and other.status() != 'zombie': time.sleep(0.01)\n"
+                "n == 0 and os._exit(0)\n"
+            )
+        script += "time.sleep(60)"
         return [([sys.executable, "-c", script], {**environ, "N": str(n)}) for n in range(workers)], []
 
     monkeypatch.setattr(ranks, "commands", commands)
