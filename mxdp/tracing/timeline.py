@@ -82,12 +82,6 @@ class Timeline:
         """Seconds in which at least ``count`` devices worked at the same time."""
         return intervals.total(intervals.at_least(count, [self.spans(device) for device in self.devices]))
 
-    def abreast(self, count: int = 2) -> float:
-        """Seconds in which at least ``count`` operators ran at the same time. :meth:`together` counts devices, and a
-        device with several workers runs several operators."""
-        spans = [[(event.start, event.end)] for event in self.events if event.kind in WORK]
-        return intervals.total(intervals.at_least(count, spans))
-
     def overlap(self, device: Optional[str] = None) -> Overlap:
         """Communication and its overlap with compute: on ``device``, or (None) with each of them on any device."""
         communication = self.spans(device, COMMUNICATION)

@@ -64,14 +64,6 @@ def test_overlap_is_on_all_devices_or_on_one():
     assert beside.overlap("cpu(1)").share == 0
 
 
-def test_operators_abreast_on_one_device_count():
-    first = [("cpu(0)", "C", "compute", 0, 6), ("cpu(0)", "C", "compute", 4, 10)]
-    two = build(10, [*first, ("cpu(1)", "K", "copy", 5, 9)])
-    assert two.together() == pytest.approx(4e-6)
-    assert two.abreast() == pytest.approx(5e-6)
-    assert two.abreast(3) == pytest.approx(1e-6)
-
-
 def test_the_critical_device_works_longest_and_of_equals_is_the_first():
     assert TIMELINE.critical == "cpu(0)"
     longer = build(16, [("cpu(0)", "a", "compute", 0, 4), ("cpu(1)", "a", "copy", 0, 5)])
@@ -111,9 +103,6 @@ def test_shares_against_brute_force(timeline, count):
         idle = sum(end - start for start, end in timeline.idle(device))
         assert idle * 1e6 == pytest.approx(50 - timeline.busy(device) * 50)
     assert timeline.together(count) * 1e6 == pytest.approx(sum(len(running(m, work)) >= count for m in moments))
-    spans = [(e.start, e.end) for e in timeline.events if e.kind in work]
-    many = sum(sum(start < (m + 0.5) * 1e-6 < end for start, end in spans) >= count for m in moments)
-    assert timeline.abreast(count) * 1e6 == pytest.approx(many)
     moving = {"copy", "all-reduce"}
     both = sum(bool(running(m, moving)) and bool(running(m, {"compute"})) for m in moments)
     assert timeline.overlap().hidden * 1e6 == pytest.approx(both)

@@ -185,7 +185,10 @@ def tell(t, s):
             f"{len(late)} of {plural(len(t.rows), 'training')} did not reach the accuracy {s.accuracy:g} within "
             f"{s.most_updates} updates."
         )
-        t.explain(f"Not reached by {', '.join(late)}: compare with a lower --accuracy, or with more --most-updates.")
+        t.explain(
+            f"Not reached by {', '.join(late)}: compare with a lower accuracy, or with more most_updates, in a preset "
+            "(a TOML file)."
+        )
         return
     even, slow = (row.of_sync for row in t.find(engine=ASYNC, processes=max(s.devices)))
     t.answer(
