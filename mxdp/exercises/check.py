@@ -23,7 +23,7 @@ SECONDS, MEGABYTES = 20.0, 2000.0
 """Limits of one trial, and of the whole process."""
 
 PRINTED, SHOWN = 1 << 20, 4000
-"""Most bytes that a file may print, and those that are kept."""
+"""How many bytes a file may print, and how many of the last ones a report shows."""
 
 SEED = 0
 """From which the sizes at random follow."""

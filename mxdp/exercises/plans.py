@@ -40,7 +40,7 @@ def _buckets(nbytes: Sequence[int], room: int) -> Trial:
     def fill(
         numbers: Sequence[int] = backwards, room: float = room, counted: int = 1, empty: int = 0
     ) -> List[List[int]]:
-        """``counted``: 0 if the next gradient doesn't count; ``empty``: so many buckets come first."""
+        """``counted``: 0 if the next gradient doesn't count; ``empty``: how many empty buckets come first."""
         buckets: List[List[int]] = [[] for _ in range(empty)]
         for number in numbers:
             if not buckets or sum(nbytes[other] for other in buckets[-1]) + counted * nbytes[number] > room:

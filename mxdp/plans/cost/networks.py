@@ -13,7 +13,7 @@ from mxdp.plans.cost.step import Network, TimedLayer
 
 
 def by_operations(name: str, operations: float, parameters: int, outputs: int) -> TimedLayer:
-    """A layer with so many operations in the forward pass of a sample."""
+    """A layer that takes ``operations`` for the forward pass of a sample, and twice as many for the backward pass."""
     return TimedLayer(name, operations, 2 * operations, parameters, outputs)
 
 
@@ -73,8 +73,8 @@ def _together(parts: Sequence[TimedLayer], outputs: int) -> TimedLayer:
 
 
 def _resnet(*blocks: int) -> List[TimedLayer]:
-    """For 224 x 224 pixels and 1,000 classes, with so many bottlenecks in each stage. Source: He et al., "Deep residual
-    learning for image recognition", CVPR 2016."""
+    """For 224 x 224 pixels and 1,000 classes; ``blocks``: the bottlenecks of each stage. Source: He et al., "Deep
+    residual learning for image recognition", CVPR 2016."""
     layers, before = [replace(convolution("conv 1", 3, 64, 7, 112, more=2), outputs=64 * 56**2)], 64  # after pooling
     for stage, (count, side) in enumerate(zip(blocks, (56, 28, 14, 7)), 2):
         width = 64 * 2 ** (stage - 2)
