@@ -43,7 +43,6 @@ lint: ## format, lint and types, without the tests
 	$(python) -m ruff check .
 	$(python) -m mypy
 	$(python) -m check_jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
-	$(python) -m check_jsonschema --builtin-schema vendor.citation-file-format CITATION.cff
 
 check: lint ## all that must hold before a commit: lint, then the tests with branch coverage
 	$(pytest) --cov=mxdp --cov-branch --cov-config=setup.cfg $(ARGS)
