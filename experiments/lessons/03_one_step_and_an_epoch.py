@@ -11,8 +11,31 @@ import mxdp
 from mxdp.backend import np, npx
 
 devices = mxdp.devices(2)
+digits = mxdp.load("digits")
+X, y = digits.train.X[:128], digits.train.y[:128]
+params = mxdp.init_lenet(seed=0)
 
 # %% [markdown]
+# ## Is it right? One step, before any time
+#
+# A fast step that is wrong is worth nothing. So train one step on one device and one on two, from the same parameters
+# and with the same batch, and compare every parameter. How large may the difference be?
+
+# %%
+before, after = [param.asnumpy() for param in params], []
+for n in (1, 2):
+    some = mxdp.devices(n)
+    replicas = [mxdp.get_params(params, device) for device in some]
+    mxdp.train_batch(X, y, replicas, some, lr=0.2)
+    after.append([param.asnumpy() for param in replicas[0]])
+step = max(abs(new - old).max() for new, old in zip(after[0], before))
+difference = max(abs(one - two).max() for one, two in zip(*after))
+print(f"the largest update is {step:.0e}, and one device differs from two by at most {difference:.0e}")
+
+# %% [markdown]
+# The difference is rounding: two devices add up the same numbers in another order. A gradient that isn't summed, or is
+# divided by the number of samples of one shard, differs by as much as an update. (Lesson 10 has a dozen such bugs.)
+#
 # ## A time needs a fence
 #
 # Python only pushes work; MXNet computes later. Which of the two times below is the product's?
@@ -34,9 +57,6 @@ print(f"after the push: {pushed * 1e3:.2f} ms; after waitall: {(time.perf_counte
 # Half of the samples on each device. What is the best ratio that is possible? What could be lost?
 
 # %%
-digits = mxdp.load("digits")
-X, y = digits.train.X[:128], digits.train.y[:128]
-params = mxdp.init_lenet(seed=0)
 for n in (1, 2):
     some = mxdp.devices(n)
     replicas = [mxdp.get_params(params, device) for device in some]
