@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import time
 import uuid
@@ -17,6 +18,8 @@ NAMESPACES, SHARED = Path("/run/netns"), Path("/dev/shm")
 SECONDS = 30
 """In which what a test has started must be gone."""
 started = []
+# A shell without job control starts a background command with Ctrl-C ignored, and children inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def noted(self, *arguments, real=subprocess.Popen._execute_child, **options):
