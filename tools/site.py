@@ -1,4 +1,4 @@
-"""Build the site: ``python tools/site.py [FOLDER]`` (default: site/). Pages, executed lessons, results, plans, API.
+"""Builds the site: pages, executed lessons, results, plans that move, API (some minutes).
 
 Sphinx wants its pages in one folder, and GitHub wants links that work in the repository. So the pages are copied to
 ``build/site``, with links to each other changed, and what else they link is copied beside them.
@@ -6,6 +6,7 @@ Sphinx wants its pages in one folder, and GitHub wants links that work in the re
 
 from __future__ import annotations
 
+import argparse
 import inspect
 import os
 import re
@@ -54,19 +55,23 @@ TREES = {
 """The menu of the site: caption, and pages in their order."""
 
 
+def copied(file: Path, copy: Path) -> Path:
+    """Copy the file, and return where the copy is."""
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    return Path(shutil.copy(file, copy))
+
+
 def rewritten(text: str, source: Path) -> str:
     """Links of the page ``source`` as they must be on the site."""
     here = Path(PAGES[source]).parent
 
     def new(target: str) -> str:
-        found = (source.parent / target).resolve()
-        if found in PAGES:
-            return os.path.relpath(PAGES[found], here)
-        if not found.is_file():
+        file = (source.parent / target).resolve()
+        if file in PAGES:
+            return os.path.relpath(PAGES[file], here)
+        if not file.is_file():
             return ""
-        copy = FILES / found.relative_to(ROOT)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(found, copy)
+        copy = copied(file, FILES / file.relative_to(ROOT))
         return os.path.relpath(copy.relative_to(STAGE / "extra"), here)
 
     def link(match: re.Match[str]) -> str:
@@ -110,22 +115,16 @@ def stage() -> None:
         for caption, pages in TREES.items():
             lines = ["", "```{toctree}", ":hidden:", ":glob:", f":caption: {caption}", "", *pages.split(), "```", ""]
             index.write("\n".join(lines))
-    (FILES / "plans").mkdir(parents=True, exist_ok=True)
-    frames = [
-        "# Plans that move\n\nArrow keys step, space plays. `python -m mxdp.plans NAME --html` makes any other.\n"
-    ]
+    text = "# Plans that move\n\nArrow keys step, space plays. `python -m mxdp.plans NAME --html` makes any other.\n"
     for plan in MOVING:
-        name = f"{plan.replace(' ', '-')}.html"
-        plans([*plan.split(), "--html", str(FILES / "plans" / name)])
-        frames.append(f'<h2><a href="files/plans/{name}">{plan}</a></h2>')
-        style = "width:100%;height:34rem;border:0"
-        frames.append(f'<iframe src="files/plans/{name}" title="{plan}" style="{style}"></iframe>\n')
-    (STAGE / "plans.md").write_text("\n".join(frames))
+        file = f"files/plans/{plan.replace(' ', '-')}.html"
+        plans([*plan.split(), "--html", str(STAGE / "extra" / file)])
+        text += f'\n<h2><a href="{file}">{plan}</a></h2>\n'
+        text += f'<iframe src="{file}" title="{plan}" style="width:100%;height:34rem;border:0"></iframe>\n'
+    (STAGE / "plans.md").write_text(text)
     results = FILES / "results"  # a copy, since a report draws its pictures beside the numbers
     for run in (ROOT / "experiments" / "reference").glob("*/*/[0-9]*.json"):  # of all machines
-        copy = results / run.parent.name / run.name
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(run, copy)
+        copied(run, results / run.parent.name / run.name)
     page.write_report(results)
 
 
@@ -141,8 +140,10 @@ def accessible(folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="make site", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "site", help="default: site/")
+    target = parser.parse_args().folder
     stage()
-    target = Path(sys.argv[1]) if sys.argv[1:] else ROOT / "site"
     status = build_main(["-W", "--keep-going", "-q", str(STAGE), str(target)])
     shutil.rmtree(target.parent / "jupyter_execute", ignore_errors=True)  # copies of the notebooks, by myst_nb
     accessible(target)
