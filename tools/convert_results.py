@@ -1,8 +1,6 @@
 """Turn results of schema_version 3 into results of today's (:mod:`mxdp.experiments.lab.result`): once, until all are
 measured anew.
 
-    python tools/convert_results.py FROM TO [NAME...]
-
 ``FROM`` has a folder for each machine, with a file for each question. Of the rounds of a process the median is kept, or
 whatever :func:`mxdp.experiments.lab.run.combined` makes of them. A row's case is that of the same label in today's
 module. The hashes of the code were of other files, so each is recorded as empty: such a result is older than any code.
@@ -10,6 +8,7 @@ module. The hashes of the code were of other files, so each is recorded as empty
 
 from __future__ import annotations
 
+import argparse
 import json
 import shutil
 import sys
@@ -91,4 +90,8 @@ def main(source: Path, target: Path, names: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition(":")[0])
+    for name in ("source", "target"):
+        parser.add_argument(name, type=Path, metavar={"source": "FROM", "target": "TO"}[name])
+    parser.add_argument("names", nargs="*", metavar="NAME", help="these questions alone")
+    main(**vars(parser.parse_args()))

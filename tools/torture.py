@@ -95,12 +95,6 @@ class Job:
             to = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": err}
             self.launcher = subprocess.Popen(command, env=self.environ(environ), preexec_fn=before, **to)
 
-    def start_with(self, harm: str, *options: str, last: int = STEPS, **order: Any) -> None:
-        """Start a training whose victim does ``harm`` to itself, after a random one of its steps up to ``last``."""
-        at = self.chance.randint(1, last)
-        self.what += f" {harm} at step {at}"
-        self.start(*options, harm=harm, at=at, **order)
-
     def environ(self, more: Any = ()) -> Dict[str, str]:
         """The environment of all processes of this fault."""
         return {**os.environ, MARK: self.mark, "PYTHONPATH": str(ROOT), "TMPDIR": str(self.temporary), **dict(more)}
@@ -214,40 +208,19 @@ class Job:
             time.sleep(0.1)
 
 
-def exit_status(job: Job) -> None:
-    """The victim ends Python by itself; with text in place of a status, Python ends with 1."""
-    status = job.chance.choice([1, 2, 3, 42, 125, "words"])
-    job.start_with("exit_with", last=STEPS + 1, status=status)
-    job.check_end([1 if status == "words" else status], f"RANK {FAILED}")
-
-
-def exception(job: Job) -> None:
-    """An exception that nobody catches."""
-    job.start_with("fail", last=STEPS + 1)
-    job.check_end([1], f"RANK {FAILED}")
-
-
-def exception_in_operator(job: Job) -> None:
-    """An operator that fails on one device, some time after its call."""
-    job.start_with("fail_in_operator", device=job.chance.choice([0, -1]))
-    job.check_end([1], f"RANK {FAILED}")
-
-
-def kill_and_restart(job: Job) -> None:
-    """The launcher itself starts all ranks again."""
-    job.start_with("kill", "--restarts", "1")
-    job.wait_for(lambda: False)
-    text = job.err.read_text()
-    if not re.search(rf"(?m)^mxdp.launch: rank {job.rank} .*{KILLED}", text):
-        raise Violation(f"the rank that was killed is not named: {text}")
-    job.err.write_text(re.sub(r"(?m)^mxdp.launch: (rank|starts all).*\n", "", text))
-    job.check_end([0], "")
-
-
-def hang(job: Job) -> None:
-    """A rank makes no step any more, and is not stopped."""
-    job.start_with("hang", "--hung-after", "5", last=STEPS - 1)
-    job.check_end([124], f"no rank has made a step for 5 s; behind: .*rank {job.rank} on")
+def to_itself(harm: str, options: List[str], last: int, statuses: List[int], words: str, job: Job) -> None:
+    """The victim does ``harm`` to itself, after a random one of its steps up to ``last``."""
+    order = dict(harm=harm, at=job.chance.randint(1, last), device=job.chance.choice([0, -1]))
+    order["status"] = job.chance.choice([1, 2, 3, 42, 125, "words"])  # with text Python ends with 1
+    job.what += f" {harm} at step {order['at']}"
+    job.start(*options, **order)
+    if harm == "kill":
+        job.wait_for(lambda: False)
+        text = job.err.read_text()
+        if not re.search(rf"(?m)^mxdp.launch: rank {job.rank} .*{KILLED}", text):
+            raise Violation(f"the rank that was killed is not named: {text}")
+        job.err.write_text(re.sub(r"(?m)^mxdp.launch: (rank|starts all).*\n", "", text))
+    job.check_end(statuses or [1 if order["status"] == "words" else order["status"]], words)
 
 
 def at_a_moment(do: Callable[[Job], Any], silent: int, statuses: List[int], words: str, job: Job) -> None:
@@ -361,12 +334,21 @@ MOMENTS: Dict[str, Tuple[Callable[[Job], Any], int, List[int], str]] = {
     "kill_launcher": (lambda job: job.launcher.kill(), 60, [-signal.SIGKILL], ""),
 }
 """What :func:`at_a_moment` does, by the kind of fault."""
-HARMS = (exit_status, exception, exception_in_operator, kill_and_restart, hang, full_disk, strangers)
+HARMS: Dict[str, Tuple[str, List[str], int, List[int], str]] = {
+    "exit_status": ("exit_with", [], STEPS + 1, [], f"RANK {FAILED}"),
+    "exception": ("fail", [], STEPS + 1, [1], f"RANK {FAILED}"),
+    "exception_in_operator": ("fail_in_operator", [], STEPS, [1], f"RANK {FAILED}"),
+    "kill_and_restart": ("kill", ["--restarts", "1"], STEPS, [0], ""),
+    "hang": ("hang", ["--hung-after", "5"], STEPS - 1, [124], "no rank has made a step for 5 s; behind: .*RANK on"),
+}
+"""What :func:`to_itself` does."""
 KINDS: Dict[str, Callable[[Job], Any]] = {
-    **{harm.__name__: harm for harm in HARMS},
+    **{name: partial(to_itself, *arguments) for name, arguments in HARMS.items()},
     **{name: partial(at_a_moment, *arguments) for name, arguments in MOMENTS.items()},
+    "full_disk": full_disk,
     "cut_link": partial(cut_link, 0, SILENT, [124], f"RANK{UNHEARD}"),
     "cut_link_short": partial(cut_link, 1, 20, [0], ""),
+    "strangers": strangers,
 }
 """All kinds of faults."""
 

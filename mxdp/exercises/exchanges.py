@@ -10,8 +10,19 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 import numpy as onp
 
 from mxdp.errors import plural
-from mxdp.exercises.moves import Moves, Record, as_planned, frugal
-from mxdp.exercises.trial import Hosts, Trial, Trials, Values, by_device, in_place, pieces
+from mxdp.exercises.trial import (
+    Hosts,
+    Moves,
+    Record,
+    Trial,
+    Trials,
+    Values,
+    as_planned,
+    by_device,
+    frugal,
+    in_place,
+    pieces,
+)
 from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.collective.schedule import ADD, COPY, Schedule
 from mxdp.plans.partition import bounds

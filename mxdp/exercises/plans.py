@@ -9,8 +9,7 @@ from typing import Any, Callable, Dict, List, Sequence
 import numpy as onp
 
 from mxdp.errors import plural
-from mxdp.exercises.moves import Record
-from mxdp.exercises.trial import Function, Trial, Trials, Values, Wrong
+from mxdp.exercises.trial import Function, Record, Trial, Trials, Values, Wrong
 from mxdp.plans.cost.link import fit_link
 from mxdp.plans.partition import fill_buckets as filled
 from mxdp.plans.pipeline import PipelinePlan, cycles, one_f_one_b

@@ -11,8 +11,21 @@ import numpy as onp
 
 from mxdp import backend
 from mxdp.errors import plural
-from mxdp.exercises.moves import Moves, as_planned, frugal
-from mxdp.exercises.trial import Function, Hosts, Trial, Trials, Values, Wrong, by_device, differing, pieces, uploaded
+from mxdp.exercises.trial import (
+    Function,
+    Hosts,
+    Moves,
+    Trial,
+    Trials,
+    Values,
+    Wrong,
+    as_planned,
+    by_device,
+    differing,
+    frugal,
+    pieces,
+    uploaded,
+)
 from mxdp.plans.partition import bounds
 
 RATES: Dict[str, float] = dict(lr=0.1, momentum=0.5, batch_size=4)

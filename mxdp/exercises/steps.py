@@ -15,8 +15,7 @@ import numpy as onp
 from mxdp import backend
 from mxdp.backend import NDArray, autograd
 from mxdp.errors import plural
-from mxdp.exercises.moves import Moves, Record, frugal
-from mxdp.exercises.trial import Function, Trial, Trials, Values, differing, pieces
+from mxdp.exercises.trial import Function, Moves, Record, Trial, Trials, Values, differing, frugal, pieces
 from mxdp.plans.partition import bounds
 
 LR = 0.1

@@ -19,8 +19,7 @@ from solutions import SOLUTIONS
 
 from mxdp.exercises import EXERCISES, FOLDER
 from mxdp.exercises.__main__ import main
-from mxdp.exercises.check import check
-from mxdp.exercises.child import cases
+from mxdp.exercises.check import cases, check
 
 FIRST = """import os, sys, time, ctypes
 

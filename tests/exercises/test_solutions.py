@@ -12,8 +12,7 @@ from solutions import SOLUTIONS
 
 from mxdp.exercises import EXERCISES
 from mxdp.exercises.__main__ import main
-from mxdp.exercises.check import SEED, settle
-from mxdp.exercises.child import cases, try_case
+from mxdp.exercises.check import SEED, cases, settle, try_case
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "exercises"
 UNWRITTEN = "    raise NotImplementedError\n"
