@@ -1,7 +1,7 @@
 """Checks a student's file in a process of its own, with limits.
 
-``python -m mxdp.exercises.check FILE SEED ANSWERS`` is that process: it reads the file and calls its functions. It
-writes the report so far to the file ANSWERS, whole, before each thing that might never end, and keeps no descriptor open
+``python -m mxdp.exercises.check FILE SEED ANSWERS`` is that process: it reads the file and calls its functions. Before
+each call, which might never end, it writes the report so far to the file ANSWERS, whole. It keeps no descriptor open
 that the student's code could write to or close. The process that watches it never reads the student's file.
 """
 
