@@ -52,10 +52,10 @@ def _row(row: Mapping[str, Any], reference: bool, case: Optional[Case]) -> Dict[
     processes = row["rounds"].get("repeat") or range(len(samples))
     rounds: Dict[Any, List[Dict[str, Any]]] = {}
     for number, (process, seconds) in enumerate(zip(processes, samples)):
-        own = {name: values[number : number + 1] for name, values in row["rounds"].items()}
-        own = {name: values[0] for name, values in own.items() if values and name != "repeat"}
-        rounds.setdefault(process, []).append({**own, "seconds": seconds})
-    said = [combined(own) for own in rounds.values()]
+        numbers = {name: values[number] for name, values in row["rounds"].items() if number < len(values)}
+        numbers.pop("repeat", None)
+        rounds.setdefault(process, []).append({**numbers, "seconds": seconds})
+    processes_said = [combined(numbers) for numbers in rounds.values()]
     settings = dict(row["case"])
     devices = settings.pop("devices")
     if case:
@@ -66,14 +66,14 @@ def _row(row: Mapping[str, Any], reference: bool, case: Optional[Case]) -> Dict[
         settings = {"devices": len(devices), "processes": 1, "engine": "", **settings}
     more = {name: value for name, value in row["metrics"].items() if name not in row["rounds"]}
     for name in set(more) & {*SUMMED_UP}:
-        said[0][name] = more.pop(name)
+        processes_said[0][name] = more.pop(name)
     return {
         "label": row["label"],
         "reference": reference,
         "case": settings,
         "devices": devices,
         "facts": more,
-        "processes": said,
+        "processes": processes_said,
         "oracle": row["oracle"],
     }
 

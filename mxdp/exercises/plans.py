@@ -196,11 +196,11 @@ def _fit(title: str, nbytes: Sequence[int], seconds: Sequence[float]) -> Trial:
     }
 
     def run(function: Function) -> Values:
-        found = function(list(nbytes), list(seconds))
+        returned = function(list(nbytes), list(seconds))
         try:
-            alpha, beta = (float(value) for value in found)
+            alpha, beta = (float(value) for value in returned)
         except (TypeError, ValueError):
-            raise Wrong(f"It returns {found!r:.60}: return two numbers, alpha and beta.") from None
+            raise Wrong(f"It returns {returned!r:.60}: return two numbers, alpha and beta.") from None
         return pair(alpha, beta)
 
     given = {"nbytes": list(nbytes), "seconds": [f"{value:.3g}" for value in seconds]}

@@ -134,9 +134,9 @@ def _sharded_step(grads: Any, old: Any, steps: int, rates: Dict[str, float]) -> 
     cut = pieces("shard", length, devices)
     title = f"{plural(devices, 'device')}, {plural(length, 'number')}, {plural(steps, 'step')}{cut}"
     shards = [slice(*border) for border in bounds(length, devices)]
-    start, own, mean = onp.arange(1.0, length + 1), onp.zeros_like(grads), grads.sum(axis=0) / batch_size
+    start, held, mean = onp.arange(1.0, length + 1), onp.zeros_like(grads), grads.sum(axis=0) / batch_size
     for device, shard in enumerate(shards):
-        own[device, shard] = 1
+        held[device, shard] = 1
 
     def after(gradient: Any, reached: Any = 1, keep: bool = True) -> Values:
         """``reached``: 1 where a device gets new parameters."""
@@ -150,10 +150,10 @@ def _sharded_step(grads: Any, old: Any, steps: int, rates: Dict[str, float]) -> 
     mistakes = {
         "Nothing has changed. Write into the arrays that were given: `x -= ...`, `y.copyto(x)`.": unchanged,
         "Each device has new parameters in its own shard alone. Send them to the others: the all-gather is missing.": (
-            after(mean, own)
+            after(mean, held)
         ),
         "Each device used its own gradient. Its shard needs the sum of all devices' gradients: the reduce-scatter is "
-        "missing.": after((own * grads).sum(axis=0) / batch_size),
+        "missing.": after((held * grads).sum(axis=0) / batch_size),
         "Gradients are divided by the batch once more than they should be, by the devices: they are summed.": twice,
         "The summed gradient is not divided by batch_size.": after(mean * batch_size),
         "The parameters move as they should in the first step, but the velocity is as it was. Write it into the array "

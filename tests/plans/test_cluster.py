@@ -29,7 +29,7 @@ def steps_of(algorithm, devices, nodes):
             yield step[0].action, [(group[s.source], group[s.target]) for group in groups for s in step], share
 
     within = [range(node * devices, (node + 1) * devices) for node in range(nodes)]
-    across = [range(own, n, devices) for own in range(devices)]
+    across = [range(first, n, devices) for first in range(devices)]
     return [
         *of(reduce_scatter(devices), 1 / devices, within),
         *of(ring(nodes), 1 / n, across),
@@ -44,13 +44,13 @@ def walked(algorithm, cluster, nbytes, shared=True):
         out, into, node_out, node_in, _added = (Counter() for _ in range(5))
         for source, target in sends:
             here, there = source // cluster.devices, target // cluster.devices
-            own = (cluster.inside if here == there else cluster.between).seconds(share * nbytes)
-            out[source] += own
-            into[target] += own + (share * nbytes * cluster.add if action == ADD else 0.0)
+            seconds = (cluster.inside if here == there else cluster.between).seconds(share * nbytes)
+            out[source] += seconds
+            into[target] += seconds + (share * nbytes * cluster.add if action == ADD else 0.0)
             if here != there and shared:
                 node_out[here] += share * nbytes * cluster.between.beta
                 node_in[there] += share * nbytes * cluster.between.beta
-        crossing = [cluster.between.alpha + own for link in (node_out, node_in) for own in link.values()]
+        crossing = [cluster.between.alpha + seconds for link in (node_out, node_in) for seconds in link.values()]
         total += max([*out.values(), *into.values(), *crossing])
     return total
 
@@ -59,8 +59,8 @@ def walked(algorithm, cluster, nbytes, shared=True):
 @pytest.mark.parametrize("algorithm", PLANNED)
 def test_in_one_node_it_is_the_textbooks_time_of_the_plan(algorithm, devices):
     for link, _ in LINKS:
-        found = Cluster(devices, 1, link, link).exchange(algorithm, 1000 * devices).seconds
-        assert found == pytest.approx(allreduce_seconds(plan(algorithm, devices), 1000 * devices, link))
+        seconds = Cluster(devices, 1, link, link).exchange(algorithm, 1000 * devices).seconds
+        assert seconds == pytest.approx(allreduce_seconds(plan(algorithm, devices), 1000 * devices, link))
 
 
 @pytest.mark.parametrize("algorithm", STEPS)

@@ -47,25 +47,25 @@ def test_jobs_share_the_cores(jobs, cores, expected):
 
 @pytest.mark.parametrize("link", [LINK, Link(0.0, 1e-9), Link(3e-6, 0.0)])
 def test_a_link_is_found_again_in_its_own_times(link):
-    found = fit_link([(nbytes, link.seconds(nbytes)) for nbytes in (4, 1024, 10**6, 10**8)])
-    assert found.alpha == pytest.approx(link.alpha, rel=1e-6, abs=1e-12)
-    assert found.beta == pytest.approx(link.beta, rel=1e-6, abs=1e-17)
+    fitted = fit_link([(nbytes, link.seconds(nbytes)) for nbytes in (4, 1024, 10**6, 10**8)])
+    assert fitted.alpha == pytest.approx(link.alpha, rel=1e-6, abs=1e-12)
+    assert fitted.beta == pytest.approx(link.beta, rel=1e-6, abs=1e-17)
 
 
 def test_the_largest_message_does_not_drown_the_smallest():
     """Twice the time for the largest: an unweighted fit makes the start-up time negative, or 100 times too long."""
     samples = [(nbytes, LINK.seconds(nbytes)) for nbytes in (4, 1024, 10**5, 10**6, 10**7)]
-    found = fit_link([*samples, (10**8, 2 * LINK.seconds(10**8))])
-    assert found.alpha == pytest.approx(LINK.alpha, rel=0.05)
-    assert LINK.beta < found.beta < 1.5 * LINK.beta
+    fitted = fit_link([*samples, (10**8, 2 * LINK.seconds(10**8))])
+    assert fitted.alpha == pytest.approx(LINK.alpha, rel=0.05)
+    assert LINK.beta < fitted.beta < 1.5 * LINK.beta
 
 
 def test_no_part_of_a_link_is_less_than_zero():
     # Of these two lines through zero, 1e-8 and 1e-7 a byte, the relative errors let the first count more.
     assert fit_link([(100, 1e-6), (1000, 1e-4)]) == Link(0.0, pytest.approx(1.1e8 / 1.01e16))
-    found = fit_link([(100, 2e-6), (1000, 1e-6)])
-    assert found.beta == 0.0
-    assert 1e-6 < found.alpha < 2e-6
+    fitted = fit_link([(100, 2e-6), (1000, 1e-6)])
+    assert fitted.beta == 0.0
+    assert 1e-6 < fitted.alpha < 2e-6
 
 
 @pytest.mark.parametrize(

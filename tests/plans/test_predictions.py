@@ -42,7 +42,7 @@ def nets(cores, workers):
     """The net with branches in each order, then training steps with 0 to 3 workers, with and without waits."""
     steps = [mixed_devices.plan(count, 3) for count in range(4)]
     groups = [*graph.WAYS.values(), *([tasks] for tasks in steps), *map(one_by_one, steps)]
-    return [length(simulate(each, cores, workers)) for each in groups]
+    return [length(simulate(group, cores, workers)) for group in groups]
 
 
 def predictions():

@@ -30,8 +30,8 @@ def test_nothing_begins_before_what_it_needs_has_ended(schedule, data, stages, m
     cores, push = data.draw(st.integers(1, 5)), data.draw(st.sampled_from([0, 0.5, 2]))
     spans = pipeline_spans(plan, *times, cores=cores, push=push)
     assert len(spans) == 2 * stages * micro_batches
-    for stage, own in enumerate(plan.tasks):
-        for before, task in zip((None, *own), own):
+    for stage, tasks in enumerate(plan.tasks):
+        for before, task in zip((None, *tasks), tasks):
             start, _ = spans[stage, task]
             for need in needs(plan, stage, task) + ([(stage, before)] if before else []):
                 assert start >= spans[need][1] - 1e-9
