@@ -1,4 +1,4 @@
-"""How much do the tests notice? Changes the code at one place at a time, and runs the tests of the changed module.
+"""Measures how much the tests notice: changes the code at one place at a time, and runs the changed module's tests.
 
     make mutants                                    240 changes, as many in each room below: 40 minutes on two cores
     make mutants ARGS="plans/cost --sample 0"      all changes of one module; a folder stands for all in it
@@ -74,7 +74,7 @@ def tests_of(module: str) -> List[str]:
 
 
 def command(module: str) -> str:
-    """What runs the module's tests and doctests, until one fails."""
+    """The command that runs the module's tests and doctests, until one fails."""
     files = " ".join([f"mxdp/{module}", *tests_of(module)])
     return f"{sys.executable} -m pytest -x -q -n 0 -p no:cacheprovider --hypothesis-seed=0 {files}"
 

@@ -102,7 +102,7 @@ def api() -> str:
 
 
 def stage() -> None:
-    """All that Sphinx reads."""
+    """Write everything that Sphinx reads."""
     shutil.rmtree(STAGE, ignore_errors=True)
     (STAGE / "for-lecturers").mkdir(parents=True)
     write(STAGE / "lessons")
@@ -129,7 +129,7 @@ def stage() -> None:
 
 
 def accessible(folder: Path) -> None:
-    """What axe calls serious in the theme's pages: headings without a level, and text that scrolls but takes no key."""
+    """Mend what axe calls serious in the theme: headings without a level, and text that scrolls but takes no key."""
     for file in folder.rglob("*.html"):
         text = file.read_text(encoding="utf-8")
         text = text.replace('role="heading"', 'role="heading" aria-level="2"')

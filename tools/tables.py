@@ -33,7 +33,7 @@ FOLDERS = [REFERENCE / name for name in ("amd-epyc-2-cores", "nvidia-h200", "int
 the first is at hand again. Of a question that two have, the later one's counts."""
 PAGES = (ROOT / "README.md", ROOT / "experiments" / "README.md", *sorted((ROOT / "docs").glob("**/*.md")))
 LISTED = ROOT / "mxdp" / "experiments" / "reference.json"
-"""From which ``list`` says how long each experiment takes, and what its answer is."""
+"""The file from which ``list`` takes each experiment's time and answer."""
 OLDER = "Older: measured before a change of the code."
 
 
@@ -47,7 +47,7 @@ class Known(NamedTuple):
 
     @property
     def marks(self) -> str:
-        """What a reader must know of where and when this was measured, in brackets, or nothing."""
+        """Another machine, and an older result, in brackets; or nothing."""
         marks = [*[f"on {self.elsewhere}"] * bool(self.elsewhere), *["older"] * self.older]
         return f" ({', '.join(marks)})" if marks else ""
 
@@ -88,7 +88,7 @@ def experiments(known: All, _: str, path: Path) -> List[str]:
 
 
 def claims(known: All, _: str, path: Path) -> List[str]:
-    """What each experiment claims, and how that was judged."""
+    """The claims of each experiment, and how they were judged."""
     lines = []
     for question in _ours():
         one = known.get(question.name)
@@ -133,7 +133,7 @@ def bugs(known: All, _: str, path: Path) -> List[str]:
 
 
 def published(known: All, _: str, path: Path) -> List[str]:
-    """What others measured of many devices, and what `predict` says."""
+    """Figures that others measured on many devices, and what `predict` says."""
     right = [False, True, True, True, False]
     lines = [[*figure.cells(), figure.source] for figure in figures()]
     return [*_markdown([*HEADINGS, "source"], lines, right), "", summary()]
@@ -144,7 +144,7 @@ BLOCK = re.compile(rf"(<!-- ({'|'.join(KINDS)})(?:: (.*?))? -->\n)(?:(?!<!--).)*
 
 
 def written(folders: Sequence[Path] = FOLDERS) -> Dict[Path, str]:
-    """What each file must hold, by its path."""
+    """The text that each file must have, by its path."""
     known: Dict[str, Known] = {}
     for folder in folders:
         measured = [words.shown(runs) for runs in result.read_folder(folder).values()]
@@ -180,7 +180,7 @@ def _ours() -> List[Question]:
 
 
 def _machine(shown: Iterable[words.Shown]) -> str:
-    """Where these results were measured, in a few words."""
+    """The machines of these results, in a few words."""
     places = []
     for one in shown:
         machine = one.latest["environment"]

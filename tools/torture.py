@@ -333,7 +333,7 @@ MOMENTS: Dict[str, Tuple[Callable[[Job], Any], int, List[int], str]] = {
     "terminate_launcher": (lambda job: job.launcher.terminate(), 60, [143], "ended by SIGTERM"),
     "kill_launcher": (lambda job: job.launcher.kill(), 60, [-signal.SIGKILL], ""),
 }
-"""What :func:`at_a_moment` does, by the kind of fault."""
+"""The arguments of :func:`at_a_moment`, by the kind of fault."""
 HARMS: Dict[str, Tuple[str, List[str], int, List[int], str]] = {
     "exit_status": ("exit_with", [], STEPS + 1, [], f"RANK {FAILED}"),
     "exception": ("fail", [], STEPS + 1, [1], f"RANK {FAILED}"),
@@ -341,7 +341,7 @@ HARMS: Dict[str, Tuple[str, List[str], int, List[int], str]] = {
     "kill_and_restart": ("kill", ["--restarts", "1"], STEPS, [0], ""),
     "hang": ("hang", ["--hung-after", "5"], STEPS - 1, [124], "no rank has made a step for 5 s; behind: .*RANK on"),
 }
-"""What :func:`to_itself` does."""
+"""The arguments of :func:`to_itself`, by the kind of fault."""
 KINDS: Dict[str, Callable[[Job], Any]] = {
     **{name: partial(to_itself, *arguments) for name, arguments in HARMS.items()},
     **{name: partial(at_a_moment, *arguments) for name, arguments in MOMENTS.items()},

@@ -1,4 +1,4 @@
-"""The training that ``tools/torture.py`` hurts: a few steps of LeNet, with checkpoints inside an epoch.
+"""The training into which ``tools/torture.py`` injects faults: a few steps of LeNet, with checkpoints inside an epoch.
 
 ``python torture_victim.py ORDER`` with ORDER in JSON. It prints a SHA-256 of its parameters and history. At step ``at``
 rank ``rank`` does ``harm`` to itself, once in this folder; after the last step where ``at`` is more than ``STEPS``.
@@ -20,7 +20,7 @@ Order = Dict[str, Any]
 
 
 def harm(order: Order) -> None:
-    """What the rank does to itself."""
+    """Do to this rank what the order says."""
     if order["harm"] == "exit_with":
         sys.exit(order["status"])
     elif order["harm"] == "fail":

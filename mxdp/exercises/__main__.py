@@ -17,11 +17,10 @@ from rich.text import Text
 
 from mxdp.errors import MxdpError, UsageError, plural
 from mxdp.exercises import EXERCISES, FOLDER, copy
-from mxdp.exercises.check import MEGABYTES, SECONDS, SEED, Report, check
+from mxdp.exercises.check import LOOK_SECONDS, MEGABYTES, SECONDS, SEED, Report, check
 from mxdp.plans.show.files import check_file, write_beside
 
 RIGHT, WRONG, USAGE = 0, 1, 2
-LOOK_SECONDS = 0.3
 BAR = 20
 """Characters of the longest arrow."""
 
@@ -180,7 +179,7 @@ def show_all(reports: Sequence[Report], console: Console) -> None:
 
 
 def table(case: Dict[str, Any]) -> Iterator[str]:
-    """What is given, what must come out, what came out."""
+    """The lines of a case: the arguments, the expected result, and the student's."""
     parts = [part for part in ("given", "expected", "yours") if "yours" in case]
     width = max((len(label) for part in parts for label, _ in case[part]), default=0)
     for part in parts:
@@ -193,7 +192,7 @@ def table(case: Dict[str, Any]) -> Iterator[str]:
 
 
 def drawing(case: Dict[str, Any]) -> Iterator[str]:
-    """What went from device to device, beside the plan, as arrows."""
+    """The numbers that travelled from device to device, beside the plan's, as arrows."""
     moved, planned = ({(a, b): n for a, b, n in case.get(part) or []} for part in ("moved", "planned"))
     most = max([*moved.values(), *planned.values()], default=0)
 

@@ -28,20 +28,20 @@ from mxdp import process
 from mxdp.backend import mx
 from mxdp.errors import MxdpError
 from mxdp.exercises import EXERCISES
-from mxdp.exercises.trial import Function, Trial, answer_of, explained
+from mxdp.exercises.trial import Trial, answer_of, explained
 from mxdp.plans.show.files import write_beside
 
 SECONDS, MEGABYTES = 20.0, 2000.0
 """Limits of one trial, and of the whole process."""
 
 PRINTED, SHOWN = 1 << 20, 4000
-"""How many bytes a file may print, and how many of the last ones a report shows."""
+"""Bytes that a file may print, and those at the end that a report shows."""
 
 SEED = 0
-"""From which the sizes at random follow."""
+"""The default seed of the random sizes."""
 
 START_SECONDS = 120.0
-"""MXNet's own start, on a slow disk."""
+"""Limit of MXNet's own start, on a slow disk."""
 
 LOOK_SECONDS = 0.1
 
@@ -53,7 +53,7 @@ def check(file: Path, seconds: float = SECONDS, megabytes: float = MEGABYTES, se
 
     The report has ``file``, ``right``, ``problem`` (a sentence if the file can't be checked), ``exercises`` (each with
     ``cases``, see :func:`mxdp.exercises.trial.answer_of`; a case may be "not tried") and ``printed``.
-    ``seed`` decides the sizes at random.
+    ``seed`` chooses the random sizes.
 
     The limits are for accidents. Code that means harm needs a machine of its own.
     """
@@ -160,7 +160,7 @@ def check_here(file: str, seed: int, answers: Path) -> None:
     signal.signal(signal.SIGSEGV, signal.SIG_DFL)  # MXNet's handler turns a crash into an exit
     save()
     sys.path[0] = os.path.dirname(os.path.abspath(file))
-    functions: Dict[str, Function] = {}
+    functions: Dict[str, Any] = {}
     try:
         namespace = runpy.run_path(file)
         for name in EXERCISES:
@@ -184,9 +184,7 @@ def check_here(file: str, seed: int, answers: Path) -> None:
     os._exit(0)  # threads that the student's code has left don't keep the process
 
 
-def try_case(
-    case: Sequence[Trial], entry: Dict[str, Any], function: Function, file: str, save: Callable[[], Any]
-) -> None:
+def try_case(case: Sequence[Trial], entry: Dict[str, Any], function: Any, file: str, save: Callable[[], Any]) -> None:
     """Run the trials until one is wrong. ``entry``, the case's part of the report, names each before it runs, and is
     saved then; at the end it has the answer."""
     title = entry["title"]

@@ -1,4 +1,4 @@
-"""A trial of an exercise: what is given, what must come out, what the usual mistakes give, and what came of it."""
+"""A trial of an exercise: the arguments, the expected result, the results of usual mistakes, and the answer."""
 
 from __future__ import annotations
 
@@ -15,20 +15,16 @@ from mxdp import backend
 from mxdp.backend import mx
 from mxdp.plans.partition import bounds
 
-Function = Callable[..., Any]
 Values = Dict[str, Any]
 """Arrays, numbers or words, by the label under which they are printed."""
 
-Hosts = List[Any]
-"""NumPy arrays, one for each device or parameter."""
-
 Moves = Dict[Tuple[int, int], int]
-"""How many numbers went from one device to another."""
+"""The count of numbers that went from one device to another, by (source, target)."""
 
 
 @dataclass
 class Record:
-    """What happened while the student's function ran."""
+    """The movements of data while the student's function ran."""
 
     moves: Moves = field(default_factory=dict)
     downloads: int = 0
@@ -50,7 +46,7 @@ REPLACED = (
 
 
 class Wrong(Exception):
-    """What the student's function returns can't be compared; the message says why."""
+    """The student's function returns something that can't be compared; the message says why."""
 
 
 @dataclass
@@ -60,15 +56,15 @@ class Trial:
     title: str
     given: Values
     expected: Values
-    run: Callable[[Function], Values]
+    run: Callable[[Any], Values]
     mistakes: Dict[str, Values] = field(default_factory=dict)
-    """What a usual mistake gives, by its hint."""
+    """The results of usual mistakes, by their hints."""
     hint: Callable[[Values], str] = lambda got: ""
     """A hint by a rule, if no mistake fits."""
     planned: Optional[Moves] = None
-    """What the plan moves between devices."""
+    """The movements between devices that the plan needs."""
     judge: Callable[[Record], str] = lambda record: ""
-    """What is wrong although the result is right, or nothing."""
+    """A sentence about what is wrong although the result is right, or nothing."""
     record: Record = field(default_factory=Record)
 
 
@@ -76,8 +72,8 @@ Trials = Tuple[List[Trial], List[Trial]]
 """Trials of chosen sizes, and of sizes at random."""
 
 
-def answer_of(trial: Trial, function: Function, file: str) -> Dict[str, Any]:
-    """What came of the trial, in words, as JSON has it.
+def answer_of(trial: Trial, function: Any, file: str) -> Dict[str, Any]:
+    """Make the trial; the answer in words, as JSON has it.
 
     ``file`` holds the function's source. ``state`` is "right" or "wrong". ``given``, ``expected`` and ``yours`` are
     lists of (label, text), ``moved`` and ``planned`` of (source, target, numbers). ``hints``: all that fit.
@@ -123,7 +119,7 @@ def arrays_in(given: Any) -> List[Any]:
 
 
 def equal(expected: Values, got: Values) -> bool:
-    """The same labels, and the same values: floats within a ten-thousandth of the largest."""
+    """True for the same labels and values; floats may differ by a ten-thousandth of the largest."""
 
     def same(value: Any, other: Any) -> bool:
         if not isinstance(value, onp.ndarray):
@@ -161,7 +157,7 @@ def explained(error: BaseException, file: str) -> str:
 
 @contextlib.contextmanager
 def recording(record: Record) -> Iterator[None]:
-    """Notes what goes from one device to another, and to and from the host, by any of MXNet's functions.
+    """Note what any function of MXNet's moves from one device to another, to the host, or from it.
 
     All operations of MXNet's arrays, copies too, are started by one Python function; the library's C functions copy
     from and to the host, and start a backward pass.
@@ -206,10 +202,10 @@ def recording(record: Record) -> Iterator[None]:
         yield
 
 
-def pieces(name: str, length: int, parts: int) -> str:
+def uneven(name: str, length: int, parts: int) -> str:
     """The part of a title that says how long uneven pieces are.
 
-    >>> pieces("chunk", 5, 3), pieces("chunk", 6, 3)
+    >>> uneven("chunk", 5, 3), uneven("chunk", 6, 3)
     (': chunks of 2, 2 and 1', '')
     """
     *others, last = [stop - start for start, stop in bounds(length, parts)]
@@ -236,8 +232,8 @@ def uploaded(arrays: Sequence[Any]) -> List[Any]:
     return [backend.upload(x.astype("float32"), device) for x, device in zip(arrays, devices)]
 
 
-def in_place(given: Sequence[Any], more: Sequence[Any], function: Function) -> Values:
-    """What a function that changes arrays makes of ``given``; ``more``: its other arguments."""
+def in_place(given: Sequence[Any], more: Sequence[Any], function: Any) -> Values:
+    """The arrays ``given`` after a function has changed them; ``more``: its other arguments."""
     arrays = uploaded(given)
     function(list(arrays), *more)
     return by_device([x.asnumpy() for x in arrays])

@@ -16,7 +16,7 @@ from mxdp.plans.collective.rings import all_gather, reduce_scatter
 from mxdp.plans.layers.halo import exchange
 from mxdp.plans.layers.halo_axis import Window
 from mxdp.plans.pipeline import gpipe, one_f_one_b
-from mxdp.plans.show.contents import shares
+from mxdp.plans.show.contents import vectors_sent
 from mxdp.plans.show.text import as_text
 
 
@@ -72,7 +72,7 @@ def test_the_list_has_every_plan(line, devices, run):
         assert row["what"].endswith(".")
         assert not set("`\n") & set(row["what"])
     sent = {row["name"]: row["sent"] for row in listed["plans"]}
-    assert sent["sharded"] == sent["ring"] == max(shares(plan("ring", devices)))
+    assert sent["sharded"] == sent["ring"] == max(vectors_sent(plan("ring", devices)))
     assert sent["naive"] == devices - 1
 
 

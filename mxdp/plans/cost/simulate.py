@@ -21,7 +21,7 @@ from mxdp.plans.cost.machine import Machine
 from mxdp.plans.pipeline import BACKWARD, FORWARD, PipelinePlan, Place, needs, order
 
 Name = TypeVar("Name", bound=Hashable)
-Span = Tuple[float, float]
+StartEnd = Tuple[float, float]
 """Start and end, in seconds (or in the unit of the costs)."""
 
 
@@ -46,7 +46,7 @@ class Job(Generic[Name]):
 
 def simulate(
     groups: Sequence[Sequence[Job[Name]]], cores: int, workers: int = 1, push: float = 0.0
-) -> Dict[Name, Span]:
+) -> Dict[Name, StartEnd]:
     """When each job runs, in the order in which they end. Raises a ValueError if a job needs one that is missing or
     comes in a later group.
 
@@ -61,7 +61,7 @@ def simulate(
     >>> simulate([[long, short, join]], cores=2)["join"], simulate([[long, short, join]], cores=1)["join"]
     ((2.0, 3.0), (3.0, 4.0))
     """
-    spans: Dict[Name, Span] = {}
+    spans: Dict[Name, StartEnd] = {}
     now = 0.0
     for group in groups:
         pushed, push_left = 0 if push else len(group), 1.0
@@ -136,7 +136,7 @@ def collective_jobs(schedule: Schedule, nbytes: int, machine: Machine, itemsize:
     footprint = sum(sizes[slot.chunk] for slot in slots)
 
     def array(slot: Slot) -> Hashable:
-        """What MXNet takes as one array: a staging buffer, or a device's whole vector."""
+        """The array that MXNet sees: a staging buffer, or a device's whole vector."""
         return slot if slot.buffer or schedule.sizes or in_place else slot.device
 
     wrote: Dict[Hashable, int] = {}
@@ -162,7 +162,7 @@ def pipeline_spans(
     transfer: Sequence[float] = (),
     cores: Optional[int] = None,
     push: float = 0.0,
-) -> Dict[Place, Span]:
+) -> Dict[Place, StartEnd]:
     """When each task of a pipeline runs, in the order in which they end. Raises a ValueError if the number of times is
     not that of the stages, or of the borders between them.
 
@@ -213,5 +213,5 @@ def pipeline_seconds(
     cores: Optional[int] = None,
     push: float = 0.0,
 ) -> float:
-    """From the first push to the end of the last task. Arguments and errors are those of :func:`pipeline_spans`."""
+    """Seconds from the first push to the last end. Arguments and errors are those of :func:`pipeline_spans`."""
     return max(stop for _, stop in pipeline_spans(plan, forward, backward, transfer, cores, push).values())

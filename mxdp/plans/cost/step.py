@@ -63,7 +63,7 @@ class Network:
 
     @property
     def parameters(self) -> int:
-        """Of all layers."""
+        """The numbers in all layers."""
         return sum(layer.parameters for layer in self.layers)
 
     def passes(self, samples: float) -> float:
@@ -86,7 +86,7 @@ class Way:
 
 @dataclass(frozen=True)
 class Busy:
-    """What a device, or its links, does from ``start`` to ``stop`` (seconds)."""
+    """Work of a device or of its links, from ``start`` to ``stop`` (seconds)."""
 
     lane: str
     name: str
