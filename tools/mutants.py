@@ -13,7 +13,6 @@ suite would kill more.
 from __future__ import annotations
 
 import argparse
-import concurrent.futures
 import contextlib
 import os
 import random
@@ -23,6 +22,8 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from concurrent.futures import ProcessPoolExecutor
+from functools import lru_cache
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
@@ -35,7 +36,7 @@ ROOMS = (
     *("experiments/lab", "experiments/oracle.py"),
 )
 SAMPLE = 240
-LONGER, SPARE_SECONDS = 5, 20
+LONGER, SPARE_SECONDS, MOST_SECONDS = 5, 20, 600
 MARK = "MXDP_MUTANTS"
 """A variable of the processes that the tests start: the copy to which they belong."""
 
@@ -58,6 +59,11 @@ def room_of(module: str) -> str:
     return room
 
 
+def module_of(mutant: Any) -> str:
+    """Its path in ``mxdp``."""
+    return Path(mutant.module_path).relative_to("mxdp").as_posix()
+
+
 def tests_of(module: str) -> List[str]:
     """The module's tests, relative to the checkout: of the files that import it two at most. ``test_<module>.py`` comes
     first, then those in its room's folder of ``tests``, then those that import the least else. If there is none: that
@@ -73,12 +79,6 @@ def tests_of(module: str) -> List[str]:
     return [file.relative_to(ROOT).as_posix() for file in files[:2] or [room]]
 
 
-def command(module: str) -> str:
-    """The command that runs the module's tests and doctests, until one fails."""
-    files = " ".join([f"mxdp/{module}", *tests_of(module)])
-    return f"{sys.executable} -m pytest -x -q -n 0 -p no:cacheprovider --hypothesis-seed=0 {files}"
-
-
 def drawn(mutants: List[Any], sample: int, seed: int) -> List[Any]:
     """``sample`` of the mutants, as many of each room; where a room has fewer, more of the others. 0: all."""
     rooms: Dict[str, List[Any]] = defaultdict(list)
@@ -86,11 +86,6 @@ def drawn(mutants: List[Any], sample: int, seed: int) -> List[Any]:
         rooms[room_of(module_of(mutant))].append(mutant)
     turns = zip_longest(*rooms.values())  # one of each room, then one more of each that has one
     return [mutant for turn in turns for mutant in turn if mutant][: sample or None]
-
-
-def module_of(mutant: Any) -> str:
-    """Its path in ``mxdp``."""
-    return Path(mutant.module_path).relative_to("mxdp").as_posix()
 
 
 def settle(folder: str) -> None:
@@ -101,20 +96,36 @@ def settle(folder: str) -> None:
     os.environ.update({"PYTHONPATH": str(copy), "MXDP_OFFLINE": "1", MARK: str(copy)})
 
 
-def run(module: str, limit: float, *mutants: Any) -> Tuple[bool, str, float]:
-    """The module's tests, with the mutant if there is one: do they pass, the difference or the output, seconds."""
+def survives(module: str, mutants: List[Any], limit: float) -> Tuple[bool, str]:
+    """Run the module's tests and doctests with these mutants, until one fails: True if none does, and the difference
+    of the code, or else the output."""
     from cosmic_ray.mutating import mutate_and_test
     from cosmic_ray.work_item import TestOutcome
 
-    began = time.monotonic()
+    command = f"{sys.executable} -m pytest -x -q -n 0 -p no:cacheprovider --hypothesis-seed=0 mxdp/{module}"
     try:
-        result = mutate_and_test(mutants, command(module), limit)
+        result = mutate_and_test(mutants, " ".join([command, *tests_of(module)]), limit)
     finally:  # kill what the tests have left behind, in whatever session or process group
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
                 if process.environ().get(MARK) == os.environ[MARK]:
                     process.kill()
-    return result.test_outcome is TestOutcome.SURVIVED, result.diff or result.output or "", time.monotonic() - began
+    return result.test_outcome is TestOutcome.SURVIVED, result.diff or result.output or ""
+
+
+@lru_cache(maxsize=None)
+def limit_of(module: str) -> float:
+    """Seconds that the module's tests may take, from a run without a change. Ends with an error if one fails."""
+    began = time.monotonic()
+    passed, output = survives(module, [], MOST_SECONDS)
+    if not passed:
+        raise RuntimeError(f"mutants: the tests of mxdp/{module} fail without any change:\n{output}")
+    return LONGER * (time.monotonic() - began) + SPARE_SECONDS
+
+
+def test(mutant: Any) -> Tuple[bool, str]:
+    """True if the mutant survives, and its difference."""
+    return survives(module_of(mutant), [mutant], limit_of(module_of(mutant)))
 
 
 def mutants_of(names: List[str]) -> List[Any]:
@@ -129,35 +140,8 @@ def mutants_of(names: List[str]) -> List[Any]:
     return sorted(mutants, key=lambda mutant: (str(mutant.module_path), mutant.operator_name, mutant.occurrence))
 
 
-def score(mutants: List[Any], pool: concurrent.futures.Executor) -> int:
-    """Test the mutants, print what survives and the scores; the exit status."""
-    tested = sorted({module_of(mutant) for mutant in mutants})
-    limits: Dict[str, float] = {}
-    for module, (passed, output, seconds) in zip(tested, pool.map(run, tested, [600] * len(tested))):
-        if not passed:
-            print(f"mutants: the tests of mxdp/{module} fail without any change:\n{output}", file=sys.stderr)
-            return 1
-        limits[module] = LONGER * seconds + SPARE_SECONDS
-
-    groups: Dict[str, List[bool]] = defaultdict(list)
-    mutants.sort(key=lambda mutant: -limits[module_of(mutant)])  # the longest first, so that no process is left alone
-    homes = [module_of(mutant) for mutant in mutants]
-    results = pool.map(run, homes, [limits[home] for home in homes], mutants)
-    for mutant, module, (survived, diff, _) in zip(mutants, homes, results):
-        for group in (f"mxdp/{module}", f"room {room_of(module)}", "score"):
-            groups[group].append(not survived)
-        killed = groups["score"]
-        print(f"{sum(killed)} of {len(killed)} killed, {len(mutants)} in all", end="\r", file=sys.stderr)
-        if survived:
-            changed = [line for line in diff.splitlines()[3:] if line[:1] in "+-"]
-            print(f"survived: mxdp/{module}:{mutant.start_pos[0]}", *changed, sep="\n  ", flush=True)
-    for group, killed in sorted(groups.items()):
-        print(f"{group} {sum(killed) / len(killed):.2f}: {sum(killed)} of {len(killed)} mutants killed")
-    return 0
-
-
-def main() -> int:
-    """Let the modules be changed in copies of the checkout; the exit status."""
+def main() -> None:
+    """Let the modules be changed in copies of the checkout; print the mutants that survive, and the scores."""
     parser = argparse.ArgumentParser(prog="make mutants", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("modules", nargs="*", metavar="MODULE", help="where its path begins, as in plans/cost")
     parser.add_argument("--sample", type=int, default=SAMPLE, metavar="N", help=f"how many; 0: all (default: {SAMPLE})")
@@ -168,15 +152,27 @@ def main() -> int:
         parser.error(f"--sample is at least 0 and --jobs at least 1, not {options.sample} and {options.jobs}")
     names = modules(options.modules)
     made = mutants_of(names)
-    mutants = drawn(made, options.sample, options.seed)
+    mutants = sorted(drawn(made, options.sample, options.seed), key=module_of)
     print(
         f"{len(mutants)} of the {len(made)} mutants of {', '.join(names)}; drawn with seed {options.seed}", flush=True
     )
-    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ProcessPoolExecutor(
-        options.jobs, initializer=settle, initargs=(folder,)
-    ) as pool:
-        return score(mutants, pool)
+    groups: Dict[str, List[bool]] = defaultdict(list)
+    with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(options.jobs, None, settle, (folder,)) as pool:
+        for mutant, (survived, difference) in zip(mutants, pool.map(test, mutants)):
+            module = module_of(mutant)
+            for group in (f"mxdp/{module}", f"room {room_of(module)}", "score"):
+                groups[group].append(not survived)
+            killed = groups["score"]
+            print(f"{sum(killed)} of {len(killed)} killed, {len(mutants)} in all", end="\r", file=sys.stderr)
+            if survived:
+                changed = [line for line in difference.splitlines()[3:] if line[:1] in "+-"]
+                print(f"survived: mxdp/{module}:{mutant.start_pos[0]}", *changed, sep="\n  ", flush=True)
+    for group, killed in sorted(groups.items()):
+        print(f"{group} {sum(killed) / len(killed):.2f}: {sum(killed)} of {len(killed)} mutants killed")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        main()
+    except RuntimeError as error:
+        sys.exit(str(error))
