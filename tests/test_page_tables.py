@@ -83,8 +83,8 @@ def test_what_one_machine_could_not_answer_is_another_s(tmp_path, monkeypatch):
     """Also if its result is the older one, and of another NumPy."""
     monkeypatch.setattr(tables.provenance, "changes", lambda *_: [])
     (gpu,) = result.read_folder(tables.FOLDERS[1])["torch-two-jobs"]
-    own = gpu["environment"]
-    other = {**own, "gpus": [], "cpu_model": "A", "versions": {**own["versions"], "numpy": "9.9"}}
+    machine = gpu["environment"]
+    other = {**machine, "gpus": [], "cpu_model": "A", "versions": {**machine["versions"], "numpy": "9.9"}}
     skipped = {**gpu, "status": "skipped", "error": "there is no GPU", "rows": [], "environment": other}
     result.write({**skipped, "started": "2999-01-01T00:00:00+00:00"}, tmp_path / "a")
     result.write(gpu, tmp_path / "b")
