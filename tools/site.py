@@ -7,19 +7,16 @@ Sphinx wants its pages in one folder, and GitHub wants links that work in the re
 from __future__ import annotations
 
 import argparse
-import inspect
 import os
 import re
 import shutil
 import sys
 from pathlib import Path
-from typing import Dict, List
+from typing import Dict
 
 from notebooks import LESSONS, ROOT, write
 from sphinx.cmd.build import build_main
 
-import mxdp
-from mxdp import tracing
 from mxdp.experiments.show import page
 from mxdp.plans.__main__ import main as plans
 
@@ -46,6 +43,21 @@ nb_execution_mode = "off"
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 """
+API = """
+API
+===
+
+mxdp
+----
+.. automodule:: mxdp
+   :members:
+
+mxdp.tracing
+------------
+.. automodule:: mxdp.tracing
+   :members:
+"""
+"""All public names, by their docstrings."""
 TREES = {
     "Read": "install pieces book your-own gluon checkpoints several-processes silent-bugs experiments predict gpus "
     "messages support",
@@ -89,18 +101,6 @@ def rewritten(text: str, source: Path) -> str:
     return re.sub(r"\[([^\]]*)\]\(([^)#\s]+)(#[^)]*)?\)", link, text)
 
 
-def api() -> str:
-    """Every public name of ``mxdp`` and ``mxdp.tracing``, by its docstring."""
-    lines: List[str] = ["API", "===", ""]
-    for module in (mxdp, tracing):
-        lines += [module.__name__, "-" * len(module.__name__), "", f".. currentmodule:: {module.__name__}", ""]
-        for name in sorted(module.__all__):
-            value = getattr(module, name)
-            kind = "class" if inspect.isclass(value) else "function" if callable(value) else "data"
-            lines += [f".. auto{kind}:: {name}", *["   :members:"] * (kind == "class"), ""]
-    return "\n".join(lines)
-
-
 def stage() -> None:
     """Write everything that Sphinx reads."""
     shutil.rmtree(STAGE, ignore_errors=True)
@@ -110,7 +110,7 @@ def stage() -> None:
         if source.suffix == ".md":
             (STAGE / place).write_text(rewritten(source.read_text(encoding="utf-8"), source), encoding="utf-8")
     (STAGE / "conf.py").write_text(CONFIGURATION)
-    (STAGE / "api.rst").write_text(api())
+    (STAGE / "api.rst").write_text(API)
     with open(STAGE / "index.md", "a", encoding="utf-8") as index:
         for caption, pages in TREES.items():
             lines = ["", "```{toctree}", ":hidden:", ":glob:", f":caption: {caption}", "", *pages.split(), "```", ""]
