@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mxdp.plans.cost.cluster import STEPS, Cluster
 from mxdp.plans.cost.link import Link
 from mxdp.plans.cost.networks import NETWORKS, shared_out
-from mxdp.plans.cost.simulate import pipeline_seconds
+from mxdp.plans.cost.simulate import last_end, pipeline_spans
 from mxdp.plans.cost.step import COMPUTE, LINKS, MIB, Network, TimedLayer, Way, predict_step, slowest
 from mxdp.plans.partition import balance
 from mxdp.plans.pipeline import gpipe
@@ -177,7 +177,7 @@ def test_a_pipeline_alone_is_its_plan():
         for way in ("forward", "backward")
     )
     message = [LINK.seconds(4 * 8 * 1000)] * 3
-    assert step.seconds == pytest.approx(pipeline_seconds(gpipe(4, 8), forward, backward, message))
+    assert step.seconds == pytest.approx(last_end(pipeline_spans(gpipe(4, 8), forward, backward, message)))
 
 
 @pytest.mark.parametrize(

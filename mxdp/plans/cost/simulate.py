@@ -13,7 +13,7 @@ pipelines of 4 stages are off by 12 %, not 8 %, and of two all-reduces the one w
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Dict, Generic, Hashable, List, Optional, Sequence, Set, Tuple, TypeVar
+from typing import Any, Dict, Generic, Hashable, List, Mapping, Optional, Sequence, Set, Tuple, TypeVar
 
 from mxdp.plans.collective.operations import Slot, adds_in_place, operations
 from mxdp.plans.collective.schedule import Schedule
@@ -109,6 +109,11 @@ def simulate(
     return spans
 
 
+def last_end(spans: Mapping[Any, StartEnd]) -> float:
+    """When the last of these jobs ends; 0 if there is none."""
+    return max((end for _, end in spans.values()), default=0.0)
+
+
 def predict(schedule: Schedule, nbytes: int, machine: Machine, itemsize: int = 4) -> float:
     """Seconds of a collective over vectors of ``nbytes`` bytes, from the first push to the end of the last operation.
 
@@ -120,8 +125,7 @@ def predict(schedule: Schedule, nbytes: int, machine: Machine, itemsize: int = 4
     and the memory.
 
     """
-    spans = simulate([collective_jobs(schedule, nbytes, machine, itemsize)], machine.cores, push=machine.push)
-    return max((end for _, end in spans.values()), default=0.0)
+    return last_end(simulate([collective_jobs(schedule, nbytes, machine, itemsize)], machine.cores, push=machine.push))
 
 
 def collective_jobs(schedule: Schedule, nbytes: int, machine: Machine, itemsize: int = 4) -> List[Job[int]]:
@@ -203,15 +207,3 @@ def pipeline_spans(
         jobs.append(Job((stage, task), stage, tuple(awaited), costs[task.kind][stage]))
         before[stage] = (stage, task)
     return simulate([jobs], cores or plan.stages + 1, push=push)
-
-
-def pipeline_seconds(
-    plan: PipelinePlan,
-    forward: Sequence[float],
-    backward: Sequence[float] = (),
-    transfer: Sequence[float] = (),
-    cores: Optional[int] = None,
-    push: float = 0.0,
-) -> float:
-    """Seconds from the first push to the last end. Arguments and errors are those of :func:`pipeline_spans`."""
-    return max(stop for _, stop in pipeline_spans(plan, forward, backward, transfer, cores, push).values())

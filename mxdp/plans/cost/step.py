@@ -24,7 +24,7 @@ from typing import Dict, List, Optional, Sequence, Tuple
 from mxdp.plans.collective.schedule import ADD, COPY
 from mxdp.plans.cost.cluster import HALVES, Cluster, ExchangeTime
 from mxdp.plans.cost.link import Link
-from mxdp.plans.cost.simulate import pipeline_spans
+from mxdp.plans.cost.simulate import last_end, pipeline_spans
 from mxdp.plans.partition import balance, fill_buckets, pieces
 from mxdp.plans.pipeline import gpipe
 
@@ -271,7 +271,7 @@ def _pipeline(network: Network, cluster: Cluster, batch: float, way: Way) -> Pre
     backward = [fixed + samples * sum(layer.backward for layer in stage) for stage in cut]
     message = [cluster.inside.seconds(NUMBER * samples * stage[-1].outputs) for stage in cut[:-1]]
     tasks = pipeline_spans(gpipe(stages, parts), forward, backward, message)
-    ended = max(stop for _, stop in tasks.values())
+    ended = last_end(tasks)
     passes = (sum(forward) + sum(backward)) * parts / stages
     shared = _shared(cluster, ended, passes, network.python * parts / stages)
     waited = network.spread * slowest(cluster.count) * shared
