@@ -10,7 +10,7 @@ import pytest
 from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.collective.rings import all_gather, reduce_scatter, ring
 from mxdp.plans.collective.schedule import ADD, COPY
-from mxdp.plans.cost.cluster import HALVES, STEPS, Cluster, patterns
+from mxdp.plans.cost.cluster import HALVES, NODE_ALLREDUCES, Cluster, patterns
 from mxdp.plans.cost.link import Link, allreduce_seconds
 
 LINKS = [(Link(1e-5, 1e-9), Link(5e-5, 1e-8)), (Link(1e-6, 1e-8), Link(3e-4, 1e-9)), (Link(0.0, 1e-9), Link(1.0, 0.0))]
@@ -63,7 +63,7 @@ def test_in_one_node_it_is_the_textbooks_time_of_the_plan(algorithm, devices):
         assert seconds == pytest.approx(allreduce_seconds(plan(algorithm, devices), 1000 * devices, link))
 
 
-@pytest.mark.parametrize("algorithm", STEPS)
+@pytest.mark.parametrize("algorithm", NODE_ALLREDUCES)
 @pytest.mark.parametrize("nodes", [1, 2, 3, 4, 8])
 @pytest.mark.parametrize("devices", [1, 2, 3, 4, 8])
 def test_on_nodes_it_is_the_plan_walked_send_by_send(algorithm, devices, nodes):
@@ -95,16 +95,16 @@ def test_many_devices_start_more_messages_and_a_ring_carries_no_more_bytes():
     assert many.bytes == pytest.approx(few.bytes, rel=0.02)
 
 
-@pytest.mark.parametrize("algorithm", STEPS)
+@pytest.mark.parametrize("algorithm", NODE_ALLREDUCES)
 def test_its_own_work_grows_no_faster_than_n_log_n(algorithm):
     for nodes in (2, 16, 128, 512):
-        n, sends = 8 * nodes, sum(len(pairs) for *_, pairs in STEPS[algorithm](8, nodes))
+        n, sends = 8 * nodes, sum(len(pairs) for *_, pairs in NODE_ALLREDUCES[algorithm](8, nodes))
         assert sends <= 4 * n * math.log2(n)
         assert sum(len(pattern.loads) for pattern in patterns(algorithm, 8, nodes)) <= 6 * n
 
 
 def test_one_device_exchanges_nothing():
-    for algorithm in STEPS:
+    for algorithm in NODE_ALLREDUCES:
         assert Cluster(1, 1, *LINKS[0]).exchange(algorithm, 1e6).seconds == 0
 
 

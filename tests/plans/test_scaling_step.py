@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mxdp.plans.cost.cluster import STEPS, Cluster
+from mxdp.plans.cost.cluster import NODE_ALLREDUCES, Cluster
 from mxdp.plans.cost.link import Link
+from mxdp.plans.cost.machine import MIB
 from mxdp.plans.cost.networks import NETWORKS, shared_out
 from mxdp.plans.cost.simulate import last_end, pipeline_spans
-from mxdp.plans.cost.step import COMPUTE, LINKS, MIB, Network, TimedLayer, Way, predict_step, slowest
+from mxdp.plans.cost.step import COMPUTE, LINKS, Network, TimedLayer, Way, predict_step, slowest
 from mxdp.plans.partition import balance
 from mxdp.plans.pipeline import gpipe
 
@@ -34,7 +35,7 @@ def network(layers=6, **more):
 
 FULL = dict(fixed=1e-3, update=5e-4, python=2e-3, spread=0.05)
 WAYS = [
-    *(Way(name, room * MIB) for name in STEPS for room in (0.5, 4, 1024)),
+    *(Way(name, room * MIB) for name in NODE_ALLREDUCES for room in (0.5, 4, 1024)),
     Way("ring", accumulate=3),
     Way("two-level", shard_optimizer=True, accumulate=2),
     Way(stages=2, micro_batches=4),
@@ -128,7 +129,7 @@ def asked(draw):
     if stages and draw(st.booleans()):
         return net, cluster, 16, Way(stages=draw(st.sampled_from(stages)), micro_batches=draw(st.sampled_from([1, 8])))
     shard = draw(st.booleans())
-    name = draw(st.sampled_from(["ring", "two-level"] if shard else list(STEPS)))
+    name = draw(st.sampled_from(["ring", "two-level"] if shard else list(NODE_ALLREDUCES)))
     return net, cluster, 16, Way(name, draw(st.sampled_from([1.0, MIB])), draw(st.sampled_from([1, 3])), shard)
 
 

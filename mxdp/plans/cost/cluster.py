@@ -146,7 +146,7 @@ def _two_level(devices: int, nodes: int) -> Iterable[Repeated]:
             yield action, times, share, pairs
 
 
-STEPS: Dict[str, Callable[[int, int], Iterable[Repeated]]] = {
+NODE_ALLREDUCES: Dict[str, Callable[[int, int], Iterable[Repeated]]] = {
     **{name: partial(_planned, name) for name in ("naive", "tree", "doubling")},
     "ring": _ring,
     "two-level": _two_level,
@@ -159,11 +159,13 @@ HALVES = ("ring", "two-level")
 def patterns(algorithm: str, devices: int, nodes: int) -> Tuple[Pattern, ...]:
     """The steps of an all-reduce on ``nodes`` nodes of ``devices`` devices, and what their links carry. Raises a
     ValueError if there is no such all-reduce."""
-    if algorithm not in STEPS:
-        raise ValueError(f"no all-reduce of many nodes is called {algorithm!r}; {did_you_mean(algorithm, STEPS)}")
+    if algorithm not in NODE_ALLREDUCES:
+        raise ValueError(
+            f"no all-reduce of many nodes is called {algorithm!r}; {did_you_mean(algorithm, NODE_ALLREDUCES)}"
+        )
     return tuple(
         Pattern(action, times, share, _loads(pairs, devices, action == ADD))
-        for action, times, share, pairs in STEPS[algorithm](devices, nodes)
+        for action, times, share, pairs in NODE_ALLREDUCES[algorithm](devices, nodes)
         if times and pairs
     )
 

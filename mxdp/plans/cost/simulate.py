@@ -18,7 +18,7 @@ from typing import Any, Dict, Generic, Hashable, List, Mapping, Optional, Sequen
 from mxdp.plans.collective.operations import Slot, adds_in_place, operations
 from mxdp.plans.collective.schedule import Schedule
 from mxdp.plans.cost.machine import Machine
-from mxdp.plans.pipeline import BACKWARD, FORWARD, PipelinePlan, Place, needs, order
+from mxdp.plans.pipeline import BACKWARD, FORWARD, PipelinePlan, StageTask, needs, order
 
 Name = TypeVar("Name", bound=Hashable)
 StartEnd = Tuple[float, float]
@@ -166,7 +166,7 @@ def pipeline_spans(
     transfer: Sequence[float] = (),
     cores: Optional[int] = None,
     push: float = 0.0,
-) -> Dict[Place, StartEnd]:
+) -> Dict[StageTask, StartEnd]:
     """When each task of a pipeline runs, in the order in which they end. Raises a ValueError if the number of times is
     not that of the stages, or of the borders between them.
 
@@ -200,8 +200,8 @@ def pipeline_spans(
         FORWARD: [sum(pair) for pair in zip(forward, [*sent, 0.0])],
         BACKWARD: [sum(pair) for pair in zip(backward, [0.0, *sent])],
     }
-    jobs: List[Job[Place]] = []
-    before: Dict[int, Place] = {}
+    jobs: List[Job[StageTask]] = []
+    before: Dict[int, StageTask] = {}
     for stage, task in order(plan):
         awaited = [*needs(plan, stage, task), *([before[stage]] if stage in before else [])]
         jobs.append(Job((stage, task), stage, tuple(awaited), costs[task.kind][stage]))

@@ -24,12 +24,12 @@ from typing import Dict, List, Optional, Sequence, Tuple
 from mxdp.plans.collective.schedule import ADD, COPY
 from mxdp.plans.cost.cluster import HALVES, Cluster, ExchangeTime
 from mxdp.plans.cost.link import Link
+from mxdp.plans.cost.machine import MIB
 from mxdp.plans.cost.simulate import last_end, pipeline_spans
 from mxdp.plans.partition import balance, fill_buckets, pieces
 from mxdp.plans.pipeline import gpipe
 
-MIB = float(1 << 20)
-NUMBER = 4
+FLOAT_BYTES = 4
 """Bytes of a number, float32."""
 COMPUTE, LINKS = "compute", "links"
 
@@ -211,7 +211,7 @@ def predict_step(network: Network, cluster: Cluster, batch: float, way: Way = Wa
     spans.append(Busy(COMPUTE, "update", now, now + update))
     now += update
     if way.shard_optimizer:
-        cost = cluster.exchange(way.allreduce, NUMBER * network.parameters, (COPY,))
+        cost = cluster.exchange(way.allreduce, FLOAT_BYTES * network.parameters, (COPY,))
         spans.append(Busy(LINKS, "parameters", now, now + cost.seconds))
         total, now = total.and_then(cost), now + cost.seconds
     times = way.accumulate
@@ -247,7 +247,7 @@ def _shared(cluster: Cluster, longest: float, mean: float, python: float = 0.0) 
 
 def _buckets(network: Network, ready: Sequence[float], room: float) -> List[Tuple[float, float]]:
     """The bytes of each bucket, and when its last gradient is ready."""
-    known = [(NUMBER * layer.parameters, at) for layer, at in zip(network.layers, ready) if layer.parameters]
+    known = [(FLOAT_BYTES * layer.parameters, at) for layer, at in zip(network.layers, ready) if layer.parameters]
     buckets = fill_buckets([nbytes for nbytes, _ in known], ["float32"] * len(known), room)
     return [(sum(known[layer][0] for layer in bucket), max(known[layer][1] for layer in bucket)) for bucket in buckets]
 
@@ -269,7 +269,7 @@ def _pipeline(network: Network, cluster: Cluster, batch: float, way: Way) -> Pre
     samples, fixed = batch * stages / parts, network.fixed / (2 * stages)
     forward = [fixed + samples * sum(layer.forward for layer in stage) for stage in cut]
     backward = [fixed + samples * sum(layer.backward for layer in stage) for stage in cut]
-    message = [cluster.inside.seconds(NUMBER * samples * stage[-1].outputs) for stage in cut[:-1]]
+    message = [cluster.inside.seconds(FLOAT_BYTES * samples * stage[-1].outputs) for stage in cut[:-1]]
     tasks = pipeline_spans(gpipe(stages, parts), forward, backward, message)
     ended = last_end(tasks)
     passes = (sum(forward) + sum(backward)) * parts / stages
@@ -279,8 +279,8 @@ def _pipeline(network: Network, cluster: Cluster, batch: float, way: Way) -> Pre
     largest = max(sum(layer.parameters for layer in stage) for stage in cut)
     # All stages are summed at the same time. Replicas in other nodes share a node's link, those in one node don't.
     here = replace(cluster, devices=cluster.devices // stages, nodes=1)
-    among_nodes = replace(cluster, devices=1).exchange("ring", NUMBER * network.parameters)
-    total = here.exchange("ring", NUMBER * largest).and_then(among_nodes)
+    among_nodes = replace(cluster, devices=1).exchange("ring", FLOAT_BYTES * network.parameters)
+    total = here.exchange("ring", FLOAT_BYTES * largest).and_then(among_nodes)
     part = network.update * largest / network.parameters if network.parameters else 0.0
     update = _shared(cluster, part, network.update / stages)
     spans = [

@@ -13,7 +13,7 @@ from mxdp.errors import plural
 from mxdp.plans.collective.schedule import Schedule
 from mxdp.plans.layers.halo import Exchange
 from mxdp.plans.partition import offsets
-from mxdp.plans.pipeline import FORWARD, PipelinePlan, Place, bubble, cycles, kept, needs
+from mxdp.plans.pipeline import FORWARD, PipelinePlan, StageTask, bubble, cycles, kept, needs
 from mxdp.plans.show.contents import Held, adds, contents, legend, letter, sends, traffic, vectors_sent, written
 
 PASSES = "F0: micro-batch 0 forward, B0: its gradients back. All tasks are drawn equally long."
@@ -91,7 +91,7 @@ def _completed(held: Held, complete: Tuple[Tuple[int, ...], ...], adding: bool) 
 def of_pipeline(plan: PipelinePlan) -> Board:
     """A frame for each cycle, and one before."""
     rows = cycles(plan)
-    done: Dict[Place, int] = {}
+    done: Dict[StageTask, int] = {}
     alive = [0] * plan.stages
     frames = [Frame(text="The start: no stage has worked yet.")]
     for cycle, row in enumerate(rows):

@@ -10,10 +10,10 @@ from typing import List, Sequence, Tuple
 from mxdp.errors import plural
 from mxdp.plans.collective.schedule import COPY, READ, Schedule, Send, Step
 
-Parts = Tuple[int, ...]
+Summed = Tuple[int, ...]
 """The devices whose parts are in a sum, in order. A part that was added twice is listed twice."""
 
-Held = Tuple[Tuple[Parts, ...], ...]
+Held = Tuple[Tuple[Summed, ...], ...]
 """``held[device][chunk]``"""
 
 
@@ -46,7 +46,7 @@ def letter(chunk: int) -> str:
     return (letter(before - 1) if before else "") + chr(ord("a") + last)
 
 
-def written(chunks: Sequence[Parts], devices: int) -> List[str]:
+def written(chunks: Sequence[Summed], devices: int) -> List[str]:
     """The contents of a device, chunk by chunk, as in the drawings.
 
     ``b02`` is the sum of chunk b of devices 0 and 2, ``B`` the complete sum. If the vector has only one chunk, the sum
