@@ -81,10 +81,8 @@ def main() -> None:
     X, y = random.uniform(size=(SAMPLES, 1, 28, 28)).astype("float32"), random.randint(0, 10, SAMPLES).astype("int32")
     split = Split(X, y)
     data = Dataset("torture", split, split.take(24), tuple("0123456789"), "random")
-    history = mxdp.train(
-        order["devices"], BATCH, 0.1, EPOCHS, kind="cpu", data=data, world=world, checkpoint=order["folder"],
-        checkpoint_every=0.25,
-    )  # fmt: skip
+    checkpoints = dict(world=world, checkpoint=order["folder"], checkpoint_every=0.25)
+    history = mxdp.train(order["devices"], BATCH, 0.1, EPOCHS, kind="cpu", data=data, **checkpoints)
     made += 1
     harm_once()
     digest = hashlib.sha256(repr([(e.number, e.loss) for e in history.epochs]).encode())

@@ -110,9 +110,8 @@ def test_one_device_exchanges_nothing():
 
 def test_part_of_a_cluster():
     cluster = Cluster(4, 8, *LINKS[0])
-    assert [(cluster.of(n).devices, cluster.of(n).nodes) for n in (1, 3, 4, 8, 32)] == [
-        (1, 1), (3, 1), (4, 1), (4, 2), (4, 8),
-    ]  # fmt: skip
+    sizes = [(cluster.of(n).devices, cluster.of(n).nodes) for n in (1, 3, 4, 8, 32)]
+    assert sizes == [(1, 1), (3, 1), (4, 1), (4, 2), (4, 8)]
     with pytest.raises(ValueError, match="6 devices do not fill nodes of 4"):
         cluster.of(6)
     with pytest.raises(ValueError, match="'rign'; did you mean 'ring'"):
