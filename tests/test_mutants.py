@@ -20,9 +20,7 @@ def test_every_module_has_tests_of_its_own():
     assert len(modules) > 45
     assert [name for name in modules for test in mutants.tests_of(name) if not (ROOT / test).exists()] == []
     assert {mutants.room_of(name) for name in modules} == set(mutants.ROOMS)
-    ring = "mxdp/plans/collective/rings.py"
-    assert mutants.command("plans/collective/rings.py").endswith(f" {ring} tests/plans/test_rings.py")
-    assert mutants.tests_of("scratch.py") == ["tests/scratch"]
+    assert mutants.tests_of("plans/collective/rings.py")[0] == "tests/plans/test_rings.py"
     assert "tests/processes/test_launcher_guard.py" in mutants.tests_of("launch/guard.py")
 
 
@@ -33,7 +31,7 @@ def test_a_part_of_the_modules_and_none():
 
 
 @pytest.mark.parametrize(
-    ("sample", "expected"), [(12, [4, 4, 4]), (40, [5, 17, 18]), (3, [1, 1, 1]), (0, [5, 30, 50]), (99, [5, 30, 50])]
+    ("sample", "expected"), [(12, [4, 4, 4]), (39, [5, 17, 17]), (3, [1, 1, 1]), (0, [5, 30, 50]), (99, [5, 30, 50])]
 )
 def test_a_sample_has_as_many_of_each_room(sample, expected):
     sizes = {"scratch.py": 5, "gluon/store.py": 30, "plans/pipeline.py": 50}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import runpy
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -27,7 +27,7 @@ DOCS = ROOT / "docs"
 @pytest.fixture
 def measured():
     """A run of ``epochs``, of code that is today's."""
-    (run,) = result.read_folder(tables.FOLDER)["epochs"][-1:]
+    (run,) = result.read_folder(tables.FOLDERS[0])["epochs"][-1:]
     return {**run, "sources": {"mxdp.timing": tables.provenance.sources(["mxdp.timing"], 1e12)["mxdp.timing"]}}
 
 
@@ -65,7 +65,7 @@ def test_results_change_every_file_and_what_was_not_measured_says_so(measured, t
     processes = len(measured["rows"][0]["processes"])
     measured["settings"] = {**measured["settings"], "processes": processes}
     result.write({**measured, "elapsed_seconds": 42.0 * processes}, tmp_path)
-    made = tables.written(tmp_path)
+    made = tables.written([tmp_path])
     listed = json.loads(made[tables.LISTED])
     assert listed["answers"] == {"epochs": "An epoch is 7 times as fast."}
     assert listed["seconds"]["full"] == {"epochs": 42.0}
@@ -74,7 +74,7 @@ def test_results_change_every_file_and_what_was_not_measured_says_so(measured, t
     assert "| An epoch is fast. | ours | does not hold: 2 devices " in made[EXPERIMENTS]
     assert "`buckets` was not measured yet." in made[DOCS / "pieces.md"]
     result.write({**measured, "status": "timeout", "error": "it hung"}, tmp_path)
-    made = tables.written(tmp_path)
+    made = tables.written([tmp_path])
     assert json.loads(made[tables.LISTED])["seconds"]["full"] == {}
     assert "run epochs` | No answer: it hung. |" in made[EXPERIMENTS]
 
@@ -82,15 +82,15 @@ def test_results_change_every_file_and_what_was_not_measured_says_so(measured, t
 def test_what_one_machine_could_not_answer_is_another_s(tmp_path, monkeypatch):
     """Also if its result is the older one, and of another NumPy."""
     monkeypatch.setattr(tables.provenance, "changes", lambda *_: [])
-    (gpu,) = result.read_folder(tables.WITH_GPU)["torch-two-jobs"]
-    own = gpu["environment"]
-    other = {**own, "gpus": [], "cpu_model": "A", "versions": {**own["versions"], "numpy": "9.9"}}
+    (gpu,) = result.read_folder(tables.FOLDERS[1])["torch-two-jobs"]
+    machine = gpu["environment"]
+    other = {**machine, "gpus": [], "cpu_model": "A", "versions": {**machine["versions"], "numpy": "9.9"}}
     skipped = {**gpu, "status": "skipped", "error": "there is no GPU", "rows": [], "environment": other}
     result.write({**skipped, "started": "2999-01-01T00:00:00+00:00"}, tmp_path / "a")
     result.write(gpu, tmp_path / "b")
     alone, both = (
-        json.loads(tables.written(*folders)[tables.LISTED])
-        for folders in [(tmp_path / "a",), (tmp_path / "a", tmp_path / "b")]
+        json.loads(tables.written(folders)[tables.LISTED])
+        for folders in [[tmp_path / "a"], [tmp_path / "a", tmp_path / "b"]]
     )
     assert alone["answers"] == {"torch-two-jobs": "No answer: there is no GPU."}
     answer = both["answers"]["torch-two-jobs"]
@@ -102,7 +102,7 @@ def test_what_one_machine_could_not_answer_is_another_s(tmp_path, monkeypatch):
 def test_a_result_whose_code_has_changed_is_marked_wherever_it_is_shown(changed, older, measured, tmp_path):
     measured["sources"].update(changed)
     result.write(measured, tmp_path)
-    made = tables.written(tmp_path)
+    made = tables.written([tmp_path])
     for path in (tables.LISTED, README, EXPERIMENTS):
         assert ("(older)" in made[path]) is older
         assert ("Older: measured before a change" in made[path]) is (older and path != tables.LISTED)
@@ -117,25 +117,23 @@ def test_a_table_has_the_rows_and_columns_that_say_something(measured):
         tables.table(known, "epochs 3 devices", README)
 
 
-def test_the_tool_writes_what_differs_and_names_it(tmp_path):
-    for name in ("README.md", "docs", "experiments", "mxdp", "tools"):
-        (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, tmp_path / name)
-    folder = tmp_path / tables.FOLDER.relative_to(ROOT) / "epochs"
+def test_the_tool_writes_what_differs_and_names_it(tmp_path, monkeypatch, capsys):
+    for path in ("README.md", "docs", "experiments", "tools/tables.py", "mxdp/experiments/reference.json"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (shutil.copytree if (ROOT / path).is_dir() else shutil.copy)(ROOT / path, tmp_path / path)
+    folder = tmp_path / tables.FOLDERS[0].relative_to(ROOT) / "epochs"
     (path,) = folder.glob("*.json")
     changed = {**result.read(path), "elapsed_seconds": 1}
     path.unlink()
     result.write(changed, folder.parent)
 
     def tool():
-        command = [sys.executable, "tools/tables.py"]
-        return subprocess.run(command, cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True)
+        monkeypatch.setattr(sys, "argv", ["tables.py"])
+        runpy.run_path(str(tmp_path / "tools" / "tables.py"), run_name="__main__")
+        return capsys.readouterr().out.splitlines()
 
-    done = tool()
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines() == ["written: mxdp/experiments/reference.json"]
-    assert tool().stdout == ""
+    assert tool() == ["written: mxdp/experiments/reference.json"]
+    assert tool() == []
     path.write_text("{", encoding="utf-8")
-    done = tool()
-    assert done.returncode == 1
-    assert done.stderr.startswith("mxdp: ")
-    assert f"{path.name} is damaged" in done.stderr
+    with pytest.raises(SystemExit, match=f"^mxdp: .*{path.name} is damaged"):
+        tool()

@@ -44,7 +44,7 @@ if [ -n "${PYTHON-}" ]; then
     choose "$chosen" "$rank"
 fi
 
-chosen= best=0 found= visited=: own=$(CDPATH= cd "${VENV:-.venv}/bin" 2>/dev/null && pwd -P)
+chosen= best=0 listed= visited=: environment=$(CDPATH= cd "${VENV:-.venv}/bin" 2>/dev/null && pwd -P)
 set -f; IFS=:
 set -- $PATH
 set +f; unset IFS
@@ -52,20 +52,20 @@ for folder; do
     real=$(CDPATH= cd -- "${folder:-.}" 2>/dev/null && pwd -P) || continue
     case $visited in *":$real:"*) continue ;; esac    # /bin is often /usr/bin
     visited=$visited$real:
-    [ "$real" != "$own" ] || continue                 # our own .venv, activated: it may be about to go
-    listed=' '
+    [ "$real" != "$environment" ] || continue         # our own .venv, activated: it may be about to go
+    versions=' '
     for file in "$real"/python3.[0-9] "$real"/python3.[0-9][0-9] "$real"/python3 "$real"/python; do
         [ -f "$file" ] && [ -x "$file" ] || continue
         describe "$file"
         if [ "$rank" -gt "$best" ]; then chosen=$file best=$rank; fi
         [ "$best" -lt 13 ] || break 2
-        case $listed in *" $version "*) continue ;; esac    # python3.13, python3 and python are mostly one
-        [ -z "$version" ] || listed="$listed$version "
-        found="$found${found:+, }$file ($words)"
+        case $versions in *" $version "*) continue ;; esac    # python3.13, python3 and python are mostly one
+        [ -z "$version" ] || versions="$versions$version "
+        listed="$listed${listed:+, }$file ($words)"
     done
 done
 [ "$best" -gt 0 ] || {
-    echo "$need: found ${found:-none}; install one, or name it with PYTHON=/path/to/python." >&2
+    echo "$need: found ${listed:-none}; install one, or name it with PYTHON=/path/to/python." >&2
     exit 1
 }
 choose "$chosen" "$best"

@@ -1,8 +1,6 @@
 """Turn results of schema_version 3 into results of today's (:mod:`mxdp.experiments.lab.result`): once, until all are
 measured anew.
 
-    python tools/convert_results.py FROM TO [NAME...]
-
 ``FROM`` has a folder for each machine, with a file for each question. Of the rounds of a process the median is kept, or
 whatever :func:`mxdp.experiments.lab.run.combined` makes of them. A row's case is that of the same label in today's
 module. The hashes of the code were of other files, so each is recorded as empty: such a result is older than any code.
@@ -10,6 +8,7 @@ module. The hashes of the code were of other files, so each is recorded as empty
 
 from __future__ import annotations
 
+import argparse
 import json
 import shutil
 import sys
@@ -53,10 +52,10 @@ def _row(row: Mapping[str, Any], reference: bool, case: Optional[Case]) -> Dict[
     processes = row["rounds"].get("repeat") or range(len(samples))
     rounds: Dict[Any, List[Dict[str, Any]]] = {}
     for number, (process, seconds) in enumerate(zip(processes, samples)):
-        own = {name: values[number : number + 1] for name, values in row["rounds"].items()}
-        own = {name: values[0] for name, values in own.items() if values and name != "repeat"}
-        rounds.setdefault(process, []).append({**own, "seconds": seconds})
-    said = [combined(own) for own in rounds.values()]
+        numbers = {name: values[number] for name, values in row["rounds"].items() if number < len(values)}
+        numbers.pop("repeat", None)
+        rounds.setdefault(process, []).append({**numbers, "seconds": seconds})
+    processes_said = [combined(numbers) for numbers in rounds.values()]
     settings = dict(row["case"])
     devices = settings.pop("devices")
     if case:
@@ -67,14 +66,14 @@ def _row(row: Mapping[str, Any], reference: bool, case: Optional[Case]) -> Dict[
         settings = {"devices": len(devices), "processes": 1, "engine": "", **settings}
     more = {name: value for name, value in row["metrics"].items() if name not in row["rounds"]}
     for name in set(more) & {*SUMMED_UP}:
-        said[0][name] = more.pop(name)
+        processes_said[0][name] = more.pop(name)
     return {
         "label": row["label"],
         "reference": reference,
         "case": settings,
         "devices": devices,
         "facts": more,
-        "processes": said,
+        "processes": processes_said,
         "oracle": row["oracle"],
     }
 
@@ -91,4 +90,8 @@ def main(source: Path, target: Path, names: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition(":")[0])
+    for name in ("source", "target"):
+        parser.add_argument(name, type=Path, metavar={"source": "FROM", "target": "TO"}[name])
+    parser.add_argument("names", nargs="*", metavar="NAME", help="these questions alone")
+    main(**vars(parser.parse_args()))

@@ -1,4 +1,4 @@
-"""How much do the tests notice? Changes the code at one place at a time, and runs the tests of the changed module.
+"""Measures how much the tests notice: changes the code at one place at a time, and runs the changed module's tests.
 
     make mutants                                    240 changes, as many in each room below: 40 minutes on two cores
     make mutants ARGS="plans/cost --sample 0"      all changes of one module; a folder stands for all in it
@@ -13,8 +13,6 @@ suite would kill more.
 from __future__ import annotations
 
 import argparse
-import collections
-import concurrent.futures
 import contextlib
 import os
 import random
@@ -23,6 +21,10 @@ import shutil
 import sys
 import tempfile
 import time
+from collections import defaultdict
+from concurrent.futures import ProcessPoolExecutor
+from functools import lru_cache
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
@@ -34,7 +36,7 @@ ROOMS = (
     *("experiments/lab", "experiments/oracle.py"),
 )
 SAMPLE = 240
-LONGER, SPARE_SECONDS = 5, 20
+LONGER, SPARE_SECONDS, MOST_SECONDS = 5, 20, 600
 MARK = "MXDP_MUTANTS"
 """A variable of the processes that the tests start: the copy to which they belong."""
 
@@ -57,50 +59,89 @@ def room_of(module: str) -> str:
     return room
 
 
-def tests_of(module: str) -> List[str]:
-    """The module's tests, relative to the checkout: ``test_<module>.py`` in its room's folder of ``tests``; else three
-    files that import it, of that folder if possible, those that import the least else; else the folder."""
-    path = Path(module).with_suffix("")
-    room = ROOT / "tests" / path.parts[0]
-    package, _, name = f"mxdp.{'.'.join(path.parts)}".rpartition(".")
-    if not path.parts[1:] or (room / f"test_{name}.py").exists():
-        return [f"tests/{path.parts[0]}/test_{name}.py" if path.parts[1:] else f"tests/{name}"]
-    imports = re.compile(rf"{re.escape(package)}(\.{name}\b| import .*\b{name}\b)")
-    texts = {file: file.read_text(encoding="utf-8") for file in sorted((ROOT / "tests").rglob("test_*.py"))}
-    files = sorted(
-        filter(lambda file: imports.search(texts[file]), texts), key=lambda file: texts[file].count("import ")
-    )
-    files = [file for file in files if room in file.parents] or files
-    return [file.relative_to(ROOT).as_posix() for file in files[:3] or [room]]
-
-
-def command(module: str) -> str:
-    """What runs the module's tests and doctests, until one fails."""
-    files = " ".join([f"mxdp/{module}", *tests_of(module)])
-    return f"{sys.executable} -m pytest -x -q -p no:cacheprovider --hypothesis-seed=0 {files}"
-
-
-def drawn(mutants: List[Any], sample: int, seed: int) -> List[Any]:
-    """``sample`` of the mutants, as many of each room; where a room has fewer, more of the others. 0: all."""
-    rooms: Dict[str, List[Any]] = collections.defaultdict(list)
-    for mutant in mutants:
-        rooms[room_of(module_of(mutant))].append(mutant)
-    chosen, left = [], sample or len(mutants)
-    for number, room in enumerate(sorted(rooms, key=lambda name: len(rooms[name]))):
-        share = min(len(rooms[room]), left // (len(rooms) - number))
-        # One generator for each room: the same are drawn whichever other rooms are asked for.
-        chosen += random.Random(f"{seed} {room}").sample(rooms[room], share)
-        left -= share
-    return chosen
-
-
 def module_of(mutant: Any) -> str:
     """Its path in ``mxdp``."""
     return Path(mutant.module_path).relative_to("mxdp").as_posix()
 
 
-def main() -> int:
-    """Let the modules be changed in copies of the checkout; the exit status."""
+def tests_of(module: str) -> List[str]:
+    """The module's tests, relative to the checkout: of the files that import it two at most. ``test_<module>.py`` comes
+    first, then those in its room's folder of ``tests``, then those that import the least else. If there is none: that
+    folder."""
+    package, _, name = f"mxdp.{module[:-3].replace('/', '.')}".rpartition(".")
+    room = ROOT / "tests" / module.partition("/")[0].partition(".")[0]
+    imports = re.compile(rf"{re.escape(package)}(\.{name}\b| import .*\b{name}\b)")
+    texts = {file: file.read_text(encoding="utf-8") for file in sorted((ROOT / "tests").rglob("test_*.py"))}
+    files = sorted(
+        (file for file, text in texts.items() if imports.search(text)),
+        key=lambda file: (file.stem != f"test_{name}", room not in file.parents, texts[file].count("import ")),
+    )
+    return [file.relative_to(ROOT).as_posix() for file in files[:2] or [room]]
+
+
+def drawn(mutants: List[Any], sample: int, seed: int) -> List[Any]:
+    """``sample`` of the mutants, as many of each room; where a room has fewer, more of the others. 0: all."""
+    rooms: Dict[str, List[Any]] = defaultdict(list)
+    for mutant in random.Random(seed).sample(mutants, len(mutants)):
+        rooms[room_of(module_of(mutant))].append(mutant)
+    turns = zip_longest(*rooms.values())  # one of each room, then one more of each that has one
+    return [mutant for turn in turns for mutant in turn if mutant][: sample or None]
+
+
+def settle(folder: str) -> None:
+    """Give this process a copy of the checkout in ``folder``."""
+    copy = Path(tempfile.mkdtemp(dir=folder)) / "mxdp"
+    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "runs", "build", "__pycache__"))
+    os.chdir(copy)
+    os.environ.update({"PYTHONPATH": str(copy), "MXDP_OFFLINE": "1", MARK: str(copy)})
+
+
+def survives(module: str, mutants: List[Any], limit: float) -> Tuple[bool, str]:
+    """Run the module's tests and doctests with these mutants, until one fails: True if none does, and the difference
+    of the code, or else the output."""
+    from cosmic_ray.mutating import mutate_and_test
+    from cosmic_ray.work_item import TestOutcome
+
+    command = f"{sys.executable} -m pytest -x -q -n 0 -p no:cacheprovider --hypothesis-seed=0 mxdp/{module}"
+    try:
+        result = mutate_and_test(mutants, " ".join([command, *tests_of(module)]), limit)
+    finally:  # kill what the tests have left behind, in whatever session or process group
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                if process.environ().get(MARK) == os.environ[MARK]:
+                    process.kill()
+    return result.test_outcome is TestOutcome.SURVIVED, result.diff or result.output or ""
+
+
+@lru_cache(maxsize=None)
+def limit_of(module: str) -> float:
+    """Seconds that the module's tests may take, from a run without a change. Ends with an error if one fails."""
+    began = time.monotonic()
+    passed, output = survives(module, [], MOST_SECONDS)
+    if not passed:
+        raise RuntimeError(f"mutants: the tests of mxdp/{module} fail without any change:\n{output}")
+    return LONGER * (time.monotonic() - began) + SPARE_SECONDS
+
+
+def test(mutant: Any) -> Tuple[bool, str]:
+    """True if the mutant survives, and its difference."""
+    return survives(module_of(mutant), [mutant], limit_of(module_of(mutant)))
+
+
+def mutants_of(names: List[str]) -> List[Any]:
+    """All mutants of these modules, always in the same order."""
+    from cosmic_ray.commands import init
+    from cosmic_ray.work_db import use_db
+
+    os.chdir(ROOT)
+    with use_db(":memory:") as database:
+        init([Path("mxdp") / name for name in names], database, {})
+        mutants = [item.mutations[0] for item in database.work_items]
+    return sorted(mutants, key=lambda mutant: (str(mutant.module_path), mutant.operator_name, mutant.occurrence))
+
+
+def main() -> None:
+    """Let the modules be changed in copies of the checkout; print the mutants that survive, and the scores."""
     parser = argparse.ArgumentParser(prog="make mutants", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("modules", nargs="*", metavar="MODULE", help="where its path begins, as in plans/cost")
     parser.add_argument("--sample", type=int, default=SAMPLE, metavar="N", help=f"how many; 0: all (default: {SAMPLE})")
@@ -110,85 +151,28 @@ def main() -> int:
     if options.sample < 0 or options.jobs < 1:
         parser.error(f"--sample is at least 0 and --jobs at least 1, not {options.sample} and {options.jobs}")
     names = modules(options.modules)
-    os.environ["MXDP_OFFLINE"] = "1"
-    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ProcessPoolExecutor(
-        options.jobs, initializer=settle, initargs=(folder,)
-    ) as pool:
-        return score(names, options.sample, options.seed, pool)
-
-
-def settle(folder: str) -> None:
-    """Give this process a copy of the checkout in ``folder``."""
-    copy = Path(tempfile.mkdtemp(dir=folder)) / "mxdp"
-    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "runs", "build", "__pycache__"))
-    os.chdir(copy)
-    os.environ.update({"PYTHONPATH": str(copy), MARK: str(copy)})
-
-
-def run(module: str, limit: float, mutant: Any = None) -> Tuple[Any, str, float]:
-    """The module's tests, with the mutant if there is one: outcome, output or difference, seconds."""
-    from cosmic_ray.mutating import mutate_and_test
-    from cosmic_ray.testing import run_tests
-
-    began = time.monotonic()
-    try:
-        if mutant is None:
-            outcome, words = run_tests(command(module), limit)
-        else:
-            result = mutate_and_test([mutant], command(module), limit)
-            outcome, words = result.test_outcome, result.diff or ""
-    finally:
-        end_what_is_left()
-    return outcome, words, time.monotonic() - began
-
-
-def end_what_is_left() -> None:
-    """Kill what the tests have started and left behind, in whatever session or process group."""
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):
-            if process.environ().get(MARK) == os.environ[MARK]:
-                process.kill()
-
-
-def score(names: List[str], sample: int, seed: int, pool: concurrent.futures.Executor) -> int:
-    """Mutate and test, print what survives and the scores; the exit status."""
-    from cosmic_ray.commands import init
-    from cosmic_ray.work_db import use_db
-    from cosmic_ray.work_item import TestOutcome
-
-    os.chdir(ROOT)
-    with use_db(":memory:") as database:
-        init([Path("mxdp") / name for name in names], database, {})
-        mutants = [item.mutations[0] for item in database.work_items]
-    mutants.sort(key=lambda mutant: (str(mutant.module_path), mutant.operator_name, mutant.occurrence))
-    made = len(mutants)
-    mutants = drawn(mutants, sample, seed)
-    print(f"{len(mutants)} of the {made} mutants of {', '.join(names)}; drawn with seed {seed}", flush=True)
-
-    tested = sorted({module_of(mutant) for mutant in mutants})
-    limits: Dict[str, float] = {}
-    for module, (outcome, output, seconds) in zip(tested, pool.map(run, tested, [600] * len(tested))):
-        if outcome is not TestOutcome.SURVIVED:
-            print(f"mutants: the tests of mxdp/{module} fail without any change:\n{output}", file=sys.stderr)
-            return 1
-        limits[module] = LONGER * seconds + SPARE_SECONDS
-
-    groups: Dict[str, List[bool]] = collections.defaultdict(list)
-    mutants.sort(key=lambda mutant: -limits[module_of(mutant)])  # the longest first, so that no process is left alone
-    homes = [module_of(mutant) for mutant in mutants]
-    results = pool.map(run, homes, [limits[home] for home in homes], mutants)
-    for mutant, module, (outcome, diff, _) in zip(mutants, homes, results):
-        for group in (f"mxdp/{module}", f"room {room_of(module)}", "score"):
-            groups[group].append(outcome is TestOutcome.KILLED)
-        killed = groups["score"]
-        print(f"{sum(killed)} of {len(killed)} killed, {len(mutants)} in all", end="\r", file=sys.stderr)
-        if not killed[-1]:
-            changed = [line for line in diff.splitlines()[3:] if line[:1] in "+-"]
-            print(f"survived: mxdp/{module}:{mutant.start_pos[0]}", *changed, sep="\n  ", flush=True)
+    made = mutants_of(names)
+    mutants = sorted(drawn(made, options.sample, options.seed), key=module_of)
+    print(
+        f"{len(mutants)} of the {len(made)} mutants of {', '.join(names)}; drawn with seed {options.seed}", flush=True
+    )
+    groups: Dict[str, List[bool]] = defaultdict(list)
+    with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(options.jobs, None, settle, (folder,)) as pool:
+        for mutant, (survived, difference) in zip(mutants, pool.map(test, mutants)):
+            module = module_of(mutant)
+            for group in (f"mxdp/{module}", f"room {room_of(module)}", "score"):
+                groups[group].append(not survived)
+            killed = groups["score"]
+            print(f"{sum(killed)} of {len(killed)} killed, {len(mutants)} in all", end="\r", file=sys.stderr)
+            if survived:
+                changed = [line for line in difference.splitlines()[3:] if line[:1] in "+-"]
+                print(f"survived: mxdp/{module}:{mutant.start_pos[0]}", *changed, sep="\n  ", flush=True)
     for group, killed in sorted(groups.items()):
         print(f"{group} {sum(killed) / len(killed):.2f}: {sum(killed)} of {len(killed)} mutants killed")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        main()
+    except RuntimeError as error:
+        sys.exit(str(error))

@@ -32,6 +32,7 @@ FILES = (
     *("test_numpy_ndarray", "test_numpy_gluon", "test_optimizer", "test_gluon", "test_numpy_op"),
 )
 FOLDERS = "MXNET_TESTS_FOLDERS"
+PASSED = "passed", ""
 
 
 def pytest_configure(config: Any) -> None:
@@ -59,42 +60,38 @@ def run(python: str, folder: Path, name: str, report: Path, limit: int) -> Dict[
         if done.returncode not in (0, 1) or not part.exists():
             raise SystemExit(f"{name} does not run with {python}:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
         part.replace(report)
-    outcomes = {}
-    for case in ElementTree.parse(report).iter("testcase"):
-        problem = next(iter(case), None)
-        name = case.get("name", "")
-        outcomes[name] = ("passed", "") if problem is None else (problem.tag, problem.get("message", ""))
-    return outcomes
+    return {
+        case.get("name", ""): next(((problem.tag, problem.get("message", "")) for problem in case), PASSED)
+        for case in ElementTree.parse(report).iter("testcase")
+    }
 
 
 def main() -> int:
     """Run and compare."""
-    parser = argparse.ArgumentParser(description="MXNet's own tests with two Pythons.")
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path, help="holds tests/python of MXNet's release 1.9.1")
-    parser.add_argument("old")
-    parser.add_argument("new")
-    parser.add_argument("--files", nargs="+", default=FILES, metavar="test_x")
+    parser.add_argument("old", help="a Python")
+    parser.add_argument("new", help="another")
+    parser.add_argument("--files", nargs="+", default=FILES, metavar="test_x", help="these alone")
     parser.add_argument("--limit", type=int, default=300, help="seconds for a test")
-    parser.add_argument("--out", type=Path, default=Path("runs/mxnet-tests"), help="what was found so far")
-    given = parser.parse_args()
-    given.out.mkdir(parents=True, exist_ok=True)
+    parser.add_argument("--out", type=Path, default=Path("runs/mxnet-tests"), help="the results so far")
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
     listed = re.findall(r"^(test_\w+::\S+)", DIFFERENCES.read_text(encoding="utf-8"), re.M)
-    unexplained, folder = 0, given.folder.resolve()
-    for name in given.files:
-        reports = [(given.out / f"{name}.{side}.xml").resolve() for side in ("old", "new")]
-        pairs = zip((given.old, given.new), reports)
-        old, new = [run(python, folder, name, report, given.limit) for python, report in pairs]
-        passed = [sum(outcome == "passed" for outcome, _ in outcomes.values()) for outcomes in (old, new)]
-        print(
-            f"{name}: {passed[0]} of {len(old)} pass with the old, {passed[1]} of {len(new)} with the new", flush=True
+    status, folder = 0, options.folder.resolve()
+    for name in options.files:
+        old, new = (
+            run(python, folder, name, (options.out / f"{name}.{side}.xml").resolve(), options.limit)
+            for side, python in (("old", options.old), ("new", options.new))
         )
-        for test, (outcome, _) in old.items():
-            now, reason = new.get(test, ("missing", ""))
-            if outcome == "passed" != now:
-                known = f"{name}::{test}" in listed
-                unexplained += not known
-                print(f"  {test}: {now}, {'listed' if known else 'NOT LISTED'}\n    {reason[:300]!r}", flush=True)
-    return int(unexplained > 0)
+        passed = [f"{list(outcomes.values()).count(PASSED)} of {len(outcomes)}" for outcomes in (old, new)]
+        print(f"{name}: {passed[0]} pass with the old, {passed[1]} with the new", flush=True)
+        for test in (test for test, outcome in old.items() if outcome == PASSED != new.get(test)):
+            known = f"{name}::{test}" in listed
+            outcome, reason = new.get(test, ("missing", ""))
+            print(f"  {test}: {outcome}, {'listed' if known else 'NOT LISTED'}\n    {reason[:300]!r}", flush=True)
+            status = status if known else 1
+    return status
 
 
 if __name__ == "__main__":

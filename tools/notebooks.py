@@ -1,10 +1,11 @@
-"""Write the lessons as executed notebooks: ``python tools/notebooks.py [FOLDER]`` (default: notebooks/).
+"""Writes the lessons as executed notebooks (some minutes).
 
 Each begins with a cell that installs what a hosted machine needs. It needs no network where mxdp is installed already.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from pathlib import Path
@@ -13,20 +14,11 @@ import jupytext
 import nbformat
 from nbclient import NotebookClient
 
+from mxdp.plans.show.files import write_beside
+
 ROOT = Path(__file__).resolve().parents[1]
 LESSONS = ROOT / "experiments" / "lessons"
 SECONDS = 300
-
-SETUP = Path(__file__).with_name("setup_cell.py")
-
-
-def notebook(lesson: Path) -> nbformat.NotebookNode:
-    """The lesson's cells, after the one that sets a machine up."""
-    found = jupytext.read(lesson)
-    setup = nbformat.v4.new_code_cell(SETUP.read_text(encoding="utf-8").rstrip(), metadata={"tags": ["remove-cell"]})
-    found.cells.insert(1, setup)  # the site leaves it out
-    found.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    return found
 
 
 def write(folder: Path) -> None:
@@ -37,14 +29,18 @@ def write(folder: Path) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    setup = Path(__file__).with_name("setup_cell.py").read_text(encoding="utf-8").rstrip()
     for lesson in sorted(LESSONS.glob("*.py")):
         print(lesson.stem, file=sys.stderr)
-        found = notebook(lesson)
-        NotebookClient(found, timeout=SECONDS, resources={"metadata": {"path": str(folder)}}).execute()
-        beside = folder / f".{lesson.stem}.part"
-        nbformat.write(found, beside)
-        beside.replace(folder / f"{lesson.stem}.ipynb")
+        notebook = jupytext.read(lesson)
+        # The site leaves this cell out.
+        notebook.cells.insert(1, nbformat.v4.new_code_cell(setup, metadata={"tags": ["remove-cell"]}))
+        notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+        NotebookClient(notebook, timeout=SECONDS, resources={"metadata": {"path": str(folder)}}).execute()
+        write_beside(folder / f"{lesson.stem}.ipynb", nbformat.writes(notebook))
 
 
 if __name__ == "__main__":
-    write(Path(sys.argv[1]) if sys.argv[1:] else ROOT / "notebooks")
+    parser = argparse.ArgumentParser(prog="make notebooks", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "notebooks", help="default: notebooks/")
+    write(parser.parse_args().folder)

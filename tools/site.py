@@ -1,4 +1,4 @@
-"""Build the site: ``python tools/site.py [FOLDER]`` (default: site/). Pages, executed lessons, results, plans, API.
+"""Builds the site: pages, executed lessons, results, plans that move, API (some minutes).
 
 Sphinx wants its pages in one folder, and GitHub wants links that work in the repository. So the pages are copied to
 ``build/site``, with links to each other changed, and what else they link is copied beside them.
@@ -6,19 +6,17 @@ Sphinx wants its pages in one folder, and GitHub wants links that work in the re
 
 from __future__ import annotations
 
-import inspect
+import argparse
 import os
 import re
 import shutil
 import sys
 from pathlib import Path
-from typing import Dict, List
+from typing import Dict
 
 from notebooks import LESSONS, ROOT, write
 from sphinx.cmd.build import build_main
 
-import mxdp
-from mxdp import tracing
 from mxdp.experiments.show import page
 from mxdp.plans.__main__ import main as plans
 
@@ -45,6 +43,21 @@ nb_execution_mode = "off"
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 """
+API = """
+API
+===
+
+mxdp
+----
+.. automodule:: mxdp
+   :members:
+
+mxdp.tracing
+------------
+.. automodule:: mxdp.tracing
+   :members:
+"""
+"""All public names, by their docstrings."""
 TREES = {
     "Read": "install pieces book your-own gluon checkpoints several-processes silent-bugs experiments predict gpus "
     "messages support",
@@ -54,19 +67,23 @@ TREES = {
 """The menu of the site: caption, and pages in their order."""
 
 
+def copied(file: Path, copy: Path) -> Path:
+    """Copy the file, and return where the copy is."""
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    return Path(shutil.copy(file, copy))
+
+
 def rewritten(text: str, source: Path) -> str:
     """Links of the page ``source`` as they must be on the site."""
     here = Path(PAGES[source]).parent
 
     def new(target: str) -> str:
-        found = (source.parent / target).resolve()
-        if found in PAGES:
-            return os.path.relpath(PAGES[found], here)
-        if not found.is_file():
+        file = (source.parent / target).resolve()
+        if file in PAGES:
+            return os.path.relpath(PAGES[file], here)
+        if not file.is_file():
             return ""
-        copy = FILES / found.relative_to(ROOT)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(found, copy)
+        copy = copied(file, FILES / file.relative_to(ROOT))
         return os.path.relpath(copy.relative_to(STAGE / "extra"), here)
 
     def link(match: re.Match[str]) -> str:
@@ -84,20 +101,8 @@ def rewritten(text: str, source: Path) -> str:
     return re.sub(r"\[([^\]]*)\]\(([^)#\s]+)(#[^)]*)?\)", link, text)
 
 
-def api() -> str:
-    """Every public name of ``mxdp`` and ``mxdp.tracing``, by its docstring."""
-    lines: List[str] = ["API", "===", ""]
-    for module in (mxdp, tracing):
-        lines += [module.__name__, "-" * len(module.__name__), "", f".. currentmodule:: {module.__name__}", ""]
-        for name in sorted(module.__all__):
-            value = getattr(module, name)
-            kind = "class" if inspect.isclass(value) else "function" if callable(value) else "data"
-            lines += [f".. auto{kind}:: {name}", *["   :members:"] * (kind == "class"), ""]
-    return "\n".join(lines)
-
-
 def stage() -> None:
-    """All that Sphinx reads."""
+    """Write everything that Sphinx reads."""
     shutil.rmtree(STAGE, ignore_errors=True)
     (STAGE / "for-lecturers").mkdir(parents=True)
     write(STAGE / "lessons")
@@ -105,32 +110,26 @@ def stage() -> None:
         if source.suffix == ".md":
             (STAGE / place).write_text(rewritten(source.read_text(encoding="utf-8"), source), encoding="utf-8")
     (STAGE / "conf.py").write_text(CONFIGURATION)
-    (STAGE / "api.rst").write_text(api())
+    (STAGE / "api.rst").write_text(API)
     with open(STAGE / "index.md", "a", encoding="utf-8") as index:
         for caption, pages in TREES.items():
             lines = ["", "```{toctree}", ":hidden:", ":glob:", f":caption: {caption}", "", *pages.split(), "```", ""]
             index.write("\n".join(lines))
-    (FILES / "plans").mkdir(parents=True, exist_ok=True)
-    frames = [
-        "# Plans that move\n\nArrow keys step, space plays. `python -m mxdp.plans NAME --html` makes any other.\n"
-    ]
+    text = "# Plans that move\n\nArrow keys step, space plays. `python -m mxdp.plans NAME --html` makes any other.\n"
     for plan in MOVING:
-        name = f"{plan.replace(' ', '-')}.html"
-        plans([*plan.split(), "--html", str(FILES / "plans" / name)])
-        frames.append(f'<h2><a href="files/plans/{name}">{plan}</a></h2>')
-        style = "width:100%;height:34rem;border:0"
-        frames.append(f'<iframe src="files/plans/{name}" title="{plan}" style="{style}"></iframe>\n')
-    (STAGE / "plans.md").write_text("\n".join(frames))
+        file = f"files/plans/{plan.replace(' ', '-')}.html"
+        plans([*plan.split(), "--html", str(STAGE / "extra" / file)])
+        text += f'\n<h2><a href="{file}">{plan}</a></h2>\n'
+        text += f'<iframe src="{file}" title="{plan}" style="width:100%;height:34rem;border:0"></iframe>\n'
+    (STAGE / "plans.md").write_text(text)
     results = FILES / "results"  # a copy, since a report draws its pictures beside the numbers
     for run in (ROOT / "experiments" / "reference").glob("*/*/[0-9]*.json"):  # of all machines
-        copy = results / run.parent.name / run.name
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(run, copy)
+        copied(run, results / run.parent.name / run.name)
     page.write_report(results)
 
 
 def accessible(folder: Path) -> None:
-    """What axe calls serious in the theme's pages: headings without a level, and text that scrolls but takes no key."""
+    """Mend what axe calls serious in the theme: headings without a level, and text that scrolls but takes no key."""
     for file in folder.rglob("*.html"):
         text = file.read_text(encoding="utf-8")
         text = text.replace('role="heading"', 'role="heading" aria-level="2"')
@@ -141,8 +140,10 @@ def accessible(folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="make site", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "site", help="default: site/")
+    target = parser.parse_args().folder
     stage()
-    target = Path(sys.argv[1]) if sys.argv[1:] else ROOT / "site"
     status = build_main(["-W", "--keep-going", "-q", str(STAGE), str(target)])
     shutil.rmtree(target.parent / "jupyter_execute", ignore_errors=True)  # copies of the notebooks, by myst_nb
     accessible(target)

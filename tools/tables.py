@@ -1,6 +1,4 @@
-"""Write from the reference results what quotes them: the tables of the pages, and what ``list`` says.
-
-    python tools/tables.py
+"""Writes from the reference results what quotes them: the tables of the pages, and what ``list`` says.
 
 A page marks each table. What lies between ``<!-- KIND: WORDS -->`` and ``<!-- end -->`` is written by the function of
 that KIND. ``tests/test_page_tables.py`` fails where a file differs from what would be written.
@@ -11,13 +9,13 @@ another MXNet or NumPy. (Those that are installed don't count: a page must be th
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
 import sys
-from datetime import datetime
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Sequence
+from typing import Any, Collection, Dict, Iterable, List, Mapping, NamedTuple, Sequence
 
 from mxdp.errors import MxdpError
 from mxdp.experiments.data_parallel.bugs import BUGS
@@ -29,15 +27,13 @@ from mxdp.experiments.show import terminal, words
 from mxdp.plans.show.files import write_beside
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDER = ROOT / "experiments" / "reference" / "amd-epyc-2-cores"
-"""The machine whose results are shown."""
-WITH_GPU = FOLDER.with_name("nvidia-h200")
-"""The same of a machine with a GPU, for the questions that need one."""
-ANOTHER = FOLDER.with_name("intel-xeon-processor-2-cores")
-"""What was measured there since, until ``FOLDER``'s machine is at hand again."""
+REFERENCE = ROOT / "experiments" / "reference"
+FOLDERS = [REFERENCE / name for name in ("amd-epyc-2-cores", "nvidia-h200", "intel-xeon-processor-2-cores")]
+"""The machine whose results are shown; one for the questions that need a GPU; one where some were measured since, until
+the first is at hand again. Of a question that two have, the later one's counts."""
 PAGES = (ROOT / "README.md", ROOT / "experiments" / "README.md", *sorted((ROOT / "docs").glob("**/*.md")))
 LISTED = ROOT / "mxdp" / "experiments" / "reference.json"
-"""From which ``list`` says how long each experiment takes, and what its answer is."""
+"""The file from which ``list`` takes each experiment's time and answer."""
 OLDER = "Older: measured before a change of the code."
 
 
@@ -49,6 +45,18 @@ class Known(NamedTuple):
     older: bool
     elsewhere: str
 
+    @property
+    def marks(self) -> str:
+        """Another machine, and an older result, in brackets; or nothing."""
+        marks = [*[f"on {self.elsewhere}"] * bool(self.elsewhere), *["older"] * self.older]
+        return f" ({', '.join(marks)})" if marks else ""
+
+    @property
+    def answer(self) -> str:
+        """The answer with its marks, or why there is none."""
+        failed = words.mark(self.shown) and f"No answer: {self.shown.latest['error']}."
+        return (failed or self.shown.told.sentence) + self.marks
+
 
 All = Mapping[str, Known]
 """By the question's name."""
@@ -57,7 +65,7 @@ All = Mapping[str, Known]
 def answers(known: All, names: str, path: Path) -> List[str]:
     """The answers of these experiments, of those that were measured."""
     chosen = [known[name] for name in names.split() if name in known]
-    lines = [[one.shown.title, _answer(one)] for one in chosen]
+    lines = [[one.shown.title, one.answer] for one in chosen]
     return [_measured(chosen), "", *_markdown(["question", "answer"], lines)]
 
 
@@ -73,21 +81,21 @@ def experiments(known: All, _: str, path: Path) -> List[str]:
         lesson = lessons[question.name]
         link = f"[{lesson.stem[:2]}]({Path(os.path.relpath(lesson, path.parent)).as_posix()})"
         command = f"`python -m mxdp.experiments run {question.name}`"
-        answer = _answer(known[question.name]) if question.name in known else terminal.NOTHING
+        answer = known[question.name].answer if question.name in known else terminal.NOTHING
         lines.append([link, question.question, command, answer])
     lines.sort(key=lambda line: line[0])
     return [_measured(known.values()), "", *_markdown(["lesson", "question", "command", "answer"], lines)]
 
 
 def claims(known: All, _: str, path: Path) -> List[str]:
-    """What each experiment claims, and how that was judged."""
+    """The claims of each experiment, and how they were judged."""
     lines = []
     for question in _ours():
         one = known.get(question.name)
         judged = list(one.shown.told.claims.values()) if one else []
         for claim, (_, held, text) in zip(judged, words.claim_lines(one.shown) if one else ()):
             numbers = text.partition(" Here: ")[2]
-            here = f"{held}{_marks(one)}{f': {numbers}' if numbers else ''}" if one else ""
+            here = f"{held}{one.marks}{f': {numbers}' if numbers else ''}" if one else ""
             lines.append([f"`{question.name}`", claim.sentence, claim.source, here])
         if not judged:
             lines.append([f"`{question.name}`", "(an answer, no claim)", "", ""])
@@ -108,7 +116,7 @@ def table(known: All, chosen: str, path: Path) -> List[str]:
         raise MxdpError(f"{path}: no row of {name} matches {pattern!r}; the first one is {cells.rows[0][0]!r}.")
     kept = [index for index in range(len(cells.headings)) if any(line[index] != terminal.NOTHING for line in lines)]
     headings, right, *lines = ([line[index] for index in kept] for line in (cells.headings, cells.right, *lines))
-    return [f"**{one.shown.title}**{_marks(one)}", "", *_markdown(headings, lines, right)]
+    return [f"**{one.shown.title}**{one.marks}", "", *_markdown(headings, lines, right)]
 
 
 def bugs(known: All, _: str, path: Path) -> List[str]:
@@ -125,33 +133,36 @@ def bugs(known: All, _: str, path: Path) -> List[str]:
 
 
 def published(known: All, _: str, path: Path) -> List[str]:
-    """What others measured of many devices, and what `predict` says."""
+    """Figures that others measured on many devices, and what `predict` says."""
     right = [False, True, True, True, False]
-    return [
-        *_markdown([*HEADINGS, "source"], [[*each.cells(), each.source] for each in figures()], right),
-        "",
-        summary(),
-    ]
+    lines = [[*figure.cells(), figure.source] for figure in figures()]
+    return [*_markdown([*HEADINGS, "source"], lines, right), "", summary()]
 
 
-KINDS = {each.__name__: each for each in (answers, experiments, claims, table, bugs, published)}
+KINDS = {kind.__name__: kind for kind in (answers, experiments, claims, table, bugs, published)}
 BLOCK = re.compile(rf"(<!-- ({'|'.join(KINDS)})(?:: (.*?))? -->\n)(?:(?!<!--).)*(<!-- end -->)", re.S)
 
 
-def written(*folders: Path) -> Dict[Path, str]:
-    """What each file must hold, by its path. Of two folders' results the later one's count."""
+def written(folders: Sequence[Path] = FOLDERS) -> Dict[Path, str]:
+    """The text that each file must have, by its path."""
     known: Dict[str, Known] = {}
-    for folder in folders or (FOLDER, WITH_GPU, ANOTHER):
-        found = [words.shown(runs) for runs in result.read_folder(folder).values()]
-        for shown in found:
-            elsewhere = "" if folder == (folders or (FOLDER,))[0] else _machine([shown])
-            known[shown.latest["experiment"]] = Known(shown, _is_older(shown, found), elsewhere)
-    seconds = {name: _seconds(one.shown) for name, one in sorted(known.items()) if one.shown.latest["status"] == "ok"}
-    before = json.loads(LISTED.read_text(encoding="utf-8"))["seconds"]["quick"]
+    for folder in folders:
+        measured = [words.shown(runs) for runs in result.read_folder(folder).values()]
+        newest = max((run for shown in measured for run in shown.runs), key=lambda run: run["started"])
+        for shown in measured:
+            older = bool(provenance.changes(shown.latest, newest["environment"]["versions"]))
+            elsewhere = "" if folder == folders[0] else _machine([shown])
+            known[shown.latest["experiment"]] = Known(shown, older, elsewhere)
+    seconds = {}  # of one process of each case
+    for name, one in sorted(known.items()):
+        if one.shown.latest["status"] == "ok":
+            runs = one.shown.runs
+            processes = sum(run["settings"].get("processes", len(run["rows"][0]["processes"])) for run in runs)
+            seconds[name] = round(sum(run["elapsed_seconds"] for run in runs) / processes, 1)
     listed = {
         "machine": _machine(one.shown for one in known.values()),
-        "seconds": {"full": seconds, "quick": before},
-        "answers": {question.name: _answer(known[question.name]) for question in _ours() if question.name in known},
+        "seconds": {"full": seconds, "quick": json.loads(LISTED.read_text(encoding="utf-8"))["seconds"]["quick"]},
+        "answers": {question.name: known[question.name].answer for question in _ours() if question.name in known},
     }
     texts = {LISTED: json.dumps(listed, indent=1, ensure_ascii=False) + "\n"}
     for path in PAGES:
@@ -168,31 +179,8 @@ def _ours() -> List[Question]:
     return [question for question in discover().values() if question.module.__name__.startswith("mxdp.")]
 
 
-def _is_older(shown: words.Shown, beside: Sequence[words.Shown]) -> bool:
-    """Of packages the newest result's count, not those that are installed: a page must be the same on every Python."""
-    newest = max((run for own in beside for run in own.runs), key=lambda run: datetime.fromisoformat(run["started"]))
-    versions = newest["environment"]["versions"]
-    return bool(provenance.changes(shown.latest, versions))
-
-
-def _seconds(shown: words.Shown) -> float:
-    """Of one process of each case."""
-    processes = sum(run["settings"].get("processes", len(run["rows"][0]["processes"])) for run in shown.runs)
-    return round(sum(run["elapsed_seconds"] for run in shown.runs) / processes, 1)
-
-
-def _answer(one: Known) -> str:
-    text = f"No answer: {one.shown.latest['error']}." if words.mark(one.shown) else one.shown.told.sentence
-    return text + _marks(one)
-
-
-def _marks(one: Known) -> str:
-    marks = [*[f"on {one.elsewhere}"] * bool(one.elsewhere), *["older"] * one.older]
-    return f" ({', '.join(marks)})" if marks else ""
-
-
 def _machine(shown: Iterable[words.Shown]) -> str:
-    """Where these results were measured, in a few words."""
+    """The machines of these results, in a few words."""
     places = []
     for one in shown:
         machine = one.latest["environment"]
@@ -203,32 +191,28 @@ def _machine(shown: Iterable[words.Shown]) -> str:
     return "; ".join(dict.fromkeys(places))
 
 
-def _measured(known: Iterable[Known]) -> str:
-    every = list(known)
-    if not every:
+def _measured(known: Collection[Known]) -> str:
+    shown = [one.shown for one in known]
+    if not shown:
         return ""
-    days = sorted(run["started"][:10] for one in every for run in one.shown.runs)
+    days = sorted(run["started"][:10] for runs in shown for run in runs.runs)
     when = f"on {days[0]}" if days[0] == days[-1] else f"from {days[0]} to {days[-1]}"
-    legend = OLDER if any(one.older for one in every) else ""
-    return f"Measured on {_machine(one.shown for one in every)}, {when}. {legend}".strip()
+    legend = OLDER if any(one.older for one in known) else ""
+    return f"Measured on {_machine(shown)}, {when}. {legend}".strip()
 
 
 def _markdown(headings: Sequence[str], lines: Sequence[Sequence[str]], right: Sequence[Any] = ()) -> List[str]:
-    rule = ["---:" if each else "---" for each in right] or ["---"] * len(headings)
+    rule = ["---:" if column else "---" for column in right] or ["---"] * len(headings)
     cells = [[cell.replace("|", r"\|") for cell in line] for line in lines]
     return [re.sub(r" +", " ", f"| {' | '.join(line)} |") for line in [headings, rule, *cells]]
 
 
-def main() -> None:
-    """Write each file that differs."""
-    for path, text in written().items():
-        if not path.exists() or path.read_text(encoding="utf-8") != text:
-            write_beside(path, text)
-            print(f"written: {path.relative_to(ROOT)}")
-
-
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0]).parse_args()
     try:
-        main()
+        for path, text in written().items():
+            if not path.exists() or path.read_text(encoding="utf-8") != text:
+                write_beside(path, text)
+                print(f"written: {path.relative_to(ROOT)}")
     except MxdpError as error:
         sys.exit(f"mxdp: {error}")

@@ -18,7 +18,6 @@ It stops at the first violation, with the command that repeats it. Linux; withou
 from __future__ import annotations
 
 import argparse
-import collections
 import contextlib
 import json
 import os
@@ -32,9 +31,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from functools import partial
+from collections import Counter
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Callable, Counter, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import psutil
 
@@ -48,8 +48,8 @@ from mxdp.experiments.many_processes.hosts import two_hosts  # noqa: E402
 
 MARK = "MXDP_TORTURE"
 """Variable by which the processes of a fault are known, in /proc."""
-LIMIT = 30.0
-"""Seconds in which a launcher must end, or a moment must come, and five times an undisturbed training's more."""
+LIMIT = 180
+"""Seconds in which a launcher must end, or a moment must come."""
 SILENT = 3
 FAILED, KILLED = "failed with exit status", r"was killed by signal 9 \(SIGKILL\)"
 UNHEARD = ".*(not heard of for|did not start)"
@@ -63,17 +63,17 @@ class Violation(Exception):
 class Undisturbed(NamedTuple):
     """The result of a training without a fault: a hash of it, how long it took, its checkpoints and their size."""
 
-    digest: str
-    seconds: float
-    checkpoints: List[str]
-    size: int
+    digest: str = ""
+    seconds: float = 2.0
+    checkpoints: Sequence[str] = ()
+    size: int = 0
 
 
 class Job:
     """A training in ``folder``. ``rank`` is its victim: the rank to which a fault happens."""
 
-    def __init__(self, folder: Path, chance: random.Random, ranks: int, devices: int, known: Optional[Undisturbed]):
-        self.folder, self.chance, self.ranks, self.devices, self.known = folder, chance, ranks, devices, known
+    def __init__(self, folder: Path, chance: random.Random, ranks: int, devices: int):
+        self.folder, self.chance, self.ranks, self.devices, self.known = folder, chance, ranks, devices, Undisturbed()
         self.mark, self.rank = f"{os.getpid()}-{chance.random()}", chance.randrange(ranks)
         self.pace, self.disk = chance.choice([0, 0.02]), chance.choice([0, 0.1])
         self.checkpoints, self.steps, self.temporary = (folder / name for name in ("checkpoints", "steps", "tmp"))
@@ -81,11 +81,6 @@ class Job:
         self.temporary.mkdir()
         self.inside: List[str] = []
         self.what, self.starts, self.complete, self.numbered = "", 0, False, True
-
-    @property
-    def limit(self) -> float:
-        """Seconds in which each thing must happen."""
-        return LIMIT + 5 * (self.known.seconds if self.known else LIMIT)
 
     def start(self, *options: str, environ: Any = (), before: Any = None, **order: Any) -> None:
         """Start the launcher. ``order``: for the ranks. What they and the launcher print goes to files."""
@@ -100,24 +95,18 @@ class Job:
             to = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": err}
             self.launcher = subprocess.Popen(command, env=self.environ(environ), preexec_fn=before, **to)
 
-    def start_with(self, harm: str, *options: str, last: int = STEPS, **order: Any) -> None:
-        """Start a training whose victim does ``harm`` to itself, after a random one of its steps up to ``last``."""
-        at = self.chance.randint(1, last)
-        self.what += f" {harm} at step {at}"
-        self.start(*options, harm=harm, at=at, **order)
-
     def environ(self, more: Any = ()) -> Dict[str, str]:
         """The environment of all processes of this fault."""
         return {**os.environ, MARK: self.mark, "PYTHONPATH": str(ROOT), "TMPDIR": str(self.temporary), **dict(more)}
 
     def processes(self, contains: str = "") -> List[Process]:
         """The processes of this fault that have ``contains`` in their command line."""
-        found = []
+        marked = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
                 if process.environ().get(MARK) == self.mark and contains in " ".join(process.cmdline()):
-                    found.append(process)
-        return found
+                    marked.append(process)
+        return marked
 
     def victim(self, guard: bool) -> Optional[Process]:
         """The victim's process, or its guard; None before it is there, and afterwards."""
@@ -135,7 +124,7 @@ class Job:
         self.what += f" at {when}" + (f" {step}" if when == "step" else f" {more:.2f}")
         if when == "start":
             self.wait_for(lambda: len(self.processes("guard.py")) >= self.ranks)
-            time.sleep(more * max(0.0, (self.known.seconds if self.known else 2) - 1.5))
+            time.sleep(more * max(0.0, self.known.seconds - 1.5))
         elif when == "write":
             self.wait_for(lambda: any(self.checkpoints.glob("*.part")) and self.chance.random() < 0.01)
         else:
@@ -145,10 +134,10 @@ class Job:
 
     def wait_for(self, condition: Callable[[], Any]) -> None:
         """Until it holds, or the launcher has ended."""
-        until = time.monotonic() + self.limit
+        until = time.monotonic() + LIMIT
         while self.launcher.poll() is None and not condition():
             if time.monotonic() > until:
-                raise Violation(f"not there within {self.limit:.0f} s")
+                raise Violation(f"not there within {LIMIT} s")
             time.sleep(0.005)
 
     def check_end(self, statuses: Sequence[int], sentence: str, late: bool = False) -> None:
@@ -158,9 +147,9 @@ class Job:
         training's end.
         """
         try:
-            status = self.launcher.wait(self.limit)
+            status = self.launcher.wait(LIMIT)
         except subprocess.TimeoutExpired:
-            raise Violation(f"the launcher has not ended within {self.limit:.0f} s") from None
+            raise Violation(f"the launcher has not ended within {LIMIT} s") from None
         sentence = sentence.replace("RANK", rf"rank {self.rank}( on \S+)?( after step \d+)?")
         text = self.err.read_text(errors="replace")
         lines = [line for line in text.splitlines() if not re.match(r"\[(\d+|mpiexec)\]", line)]
@@ -176,10 +165,10 @@ class Job:
         """Compare the result and the checkpoints with the undisturbed ones."""
         lines = self.out.read_text(errors="replace").splitlines()
         results = sorted(line for line in lines if re.match(r"\[\d+\] digest ", line))
-        digest = self.known.digest if self.known else results[0].split()[-1] if results else ""
+        digest = self.known.digest or "".join(results).split(" ")[-1]
         if results != [f"[{rank}] digest {digest}" for rank in range(self.ranks)]:
             raise Violation(f"another result than the undisturbed {digest}: {results}")
-        if self.known and self.numbered and self.kept()[-3:] != self.known.checkpoints:
+        if self.known.digest and self.numbered and self.kept()[-3:] != self.known.checkpoints:
             raise Violation(f"the checkpoints are {self.kept()}, undisturbed {self.known.checkpoints}")
         left = [path.name for path in self.checkpoints.iterdir() if path.suffix not in (".npz", ".lock")]
         if left:
@@ -219,47 +208,34 @@ class Job:
             time.sleep(0.1)
 
 
-KINDS: Dict[str, Tuple[Callable[[Job], Any], Tuple[int, ...]]] = {}
-"""Each kind of fault, and how many ranks it may have."""
+def to_itself(harm: str, options: List[str], last: int, statuses: List[int], words: str, job: Job) -> None:
+    """The victim does ``harm`` to itself, after a random one of its steps up to ``last``."""
+    order = dict(harm=harm, at=job.chance.randint(1, last), device=job.chance.choice([0, -1]))
+    order["status"] = job.chance.choice([1, 2, 3, 42, 125, "words"])  # with text Python ends with 1
+    job.what += f" {harm} at step {order['at']}"
+    job.start(*options, **order)
+    if harm == "kill":
+        job.wait_for(lambda: False)
+        text = job.err.read_text()
+        if not re.search(rf"(?m)^mxdp.launch: rank {job.rank} .*{KILLED}", text):
+            raise Violation(f"the rank that was killed is not named: {text}")
+        job.err.write_text(re.sub(r"(?m)^mxdp.launch: (rank|starts all).*\n", "", text))
+    job.check_end(statuses or [1 if order["status"] == "words" else order["status"]], words)
 
 
-def kind(function: Callable[[Job], Any]) -> Callable[[Job], Any]:
-    """Add a kind of fault, with 1 to 3 ranks."""
-    KINDS[function.__name__] = function, (1, 2, 3)
-    return function
+def at_a_moment(do: Callable[[Job], Any], silent: int, statuses: List[int], words: str, job: Job) -> None:
+    """Do something to a training at a random moment."""
+    job.start("--silent-after", str(silent))
+    job.wait_for_moment()
+    do(job)
+    job.check_end(statuses, words, late=True)
 
 
-@kind
-def exit_status(job: Job) -> None:
-    """The victim ends Python by itself; with text in place of a status, Python ends with 1."""
-    status = job.chance.choice([1, 2, 3, 42, 125, "words"])
-    job.start_with("exit_with", last=STEPS + 1, status=status)
-    job.check_end([1 if status == "words" else status], f"RANK {FAILED}")
-
-
-@kind
-def exception(job: Job) -> None:
-    """An exception that nobody catches."""
-    job.start_with("fail", last=STEPS + 1)
-    job.check_end([1], f"RANK {FAILED}")
-
-
-@kind
-def exception_in_operator(job: Job) -> None:
-    """An operator that fails on one device, some time after its call."""
-    job.start_with("fail_in_operator", device=job.chance.choice([0, -1]))
-    job.check_end([1], f"RANK {FAILED}")
-
-
-def to_victim(do: Callable[[Process], Any], guard: bool = False) -> Callable[[Job], None]:
-    """What does this to the victim's process, or to its guard, if it has not ended."""
-
-    def function(job: Job) -> None:
-        job.wait_for(lambda: job.victim(guard))
-        with contextlib.suppress(psutil.Error, AttributeError):
-            do(job.victim(guard))
-
-    return function
+def to_victim(do: Callable[[Process], Any], guard: bool, job: Job) -> None:
+    """Do something to the victim's process, or to its guard, if it has not ended."""
+    job.wait_for(lambda: job.victim(guard))
+    with contextlib.suppress(psutil.Error, AttributeError):
+        do(job.victim(guard))
 
 
 def pause(process: Process) -> None:
@@ -269,50 +245,8 @@ def pause(process: Process) -> None:
     process.resume()
 
 
-def at_a_moment(do: Callable[[Job], Any], silent: int, statuses: List[int], words: str, job: Job) -> None:
-    """Do something at a random moment."""
-    job.start("--silent-after", str(silent))
-    job.wait_for_moment()
-    do(job)
-    job.check_end(statuses, words, late=True)
-
-
-for name, arguments in {
-    "kill_rank": (to_victim(Process.kill), 60, [137], f"RANK {KILLED}"),
-    "kill_guard": (to_victim(Process.kill, guard=True), 60, [1, 9, 137], "RANK .*killed"),
-    "stop_rank_short": (to_victim(pause), 10, [0], ""),
-    "stop_rank_long": (to_victim(Process.suspend), SILENT, [124], "RANK has been stopped for"),
-    "stop_guard": (to_victim(Process.suspend, guard=True), SILENT, [124], f"RANK{UNHEARD}"),
-    "interrupt_launcher": (lambda job: job.launcher.send_signal(signal.SIGINT), 60, [130], "ended by SIGINT"),
-    "terminate_launcher": (lambda job: job.launcher.terminate(), 60, [143], "ended by SIGTERM"),
-    "kill_launcher": (lambda job: job.launcher.kill(), 60, [-signal.SIGKILL], ""),
-}.items():
-    KINDS[name] = partial(at_a_moment, *arguments), (1, 2, 3)
-
-
-@kind
-def kill_and_restart(job: Job) -> None:
-    """The launcher itself starts all ranks again."""
-    job.start_with("kill", "--restarts", "1")
-    job.wait_for(lambda: False)
-    text = job.err.read_text()
-    if not re.search(rf"(?m)^mxdp.launch: rank {job.rank} .*{KILLED}", text):
-        raise Violation(f"the rank that was killed is not named: {text}")
-    job.err.write_text(re.sub(r"(?m)^mxdp.launch: (rank|starts all).*\n", "", text))
-    job.check_end([0], "")
-
-
-@kind
-def hang(job: Job) -> None:
-    """A rank makes no step any more, and is not stopped."""
-    job.start_with("hang", "--hung-after", "5", last=STEPS - 1)
-    job.check_end([124], f"no rank has made a step for 5 s; behind: .*rank {job.rank} on")
-
-
-@kind
 def full_disk(job: Job) -> None:
     """The checkpoints' folder has room for few of them."""
-    assert job.known
     room = job.chance.choice([0.5, 1.5, 2.5, 3.5])
     job.what += f" room for {room} checkpoints"
     mount = ["mount", "-t", "tmpfs", "-o", f"size={int(room * job.known.size) // 4096 * 4096}", "none"]
@@ -351,8 +285,6 @@ def cut_link(seconds: float, silent: int, statuses: List[int], words: str, job: 
         raise Violation(f"left behind: network namespaces {names}")
 
 
-KINDS["cut_link"] = partial(cut_link, 0, SILENT, [124], f"RANK{UNHEARD}"), (2,)
-KINDS["cut_link_short"] = partial(cut_link, 1, 20, [0], ""), (2,)
 STRANGE = {
     "garbage": b"\x00\xff\xfe garbage \n" * 500,
     "deep": b"[" * 60000 + b"\n",
@@ -364,7 +296,6 @@ STRANGE = {
 }
 
 
-@kind
 def strangers(job: Job) -> None:
     """Connections to the launcher's port without the password; of the silent ones more than may be open."""
     names = job.chance.sample(sorted(STRANGE), 4)
@@ -377,7 +308,7 @@ def strangers(job: Job) -> None:
         with contextlib.suppress(psutil.Error):
             launcher = Process(job.launcher.pid)
             connections = getattr(launcher, "net_connections", None) or launcher.connections  # its name before psutil 6
-            ports.extend(one.laddr.port for one in connections(kind="tcp") if one.status == psutil.CONN_LISTEN)
+            ports.extend(open_.laddr.port for open_ in connections("tcp") if open_.status == psutil.CONN_LISTEN)
         return bool(ports)
 
     job.wait_for(listens)
@@ -390,6 +321,36 @@ def strangers(job: Job) -> None:
                     stranger.sendall(STRANGE[name])
         job.wait_for(lambda: False)
     job.check_end([0], "")
+
+
+MOMENTS: Dict[str, Tuple[Callable[[Job], Any], int, List[int], str]] = {
+    "kill_rank": (partial(to_victim, Process.kill, False), 60, [137], f"RANK {KILLED}"),
+    "kill_guard": (partial(to_victim, Process.kill, True), 60, [1, 9, 137], "RANK .*killed"),
+    "stop_rank_short": (partial(to_victim, pause, False), 10, [0], ""),
+    "stop_rank_long": (partial(to_victim, Process.suspend, False), SILENT, [124], "RANK has been stopped for"),
+    "stop_guard": (partial(to_victim, Process.suspend, True), SILENT, [124], f"RANK{UNHEARD}"),
+    "interrupt_launcher": (lambda job: job.launcher.send_signal(signal.SIGINT), 60, [130], "ended by SIGINT"),
+    "terminate_launcher": (lambda job: job.launcher.terminate(), 60, [143], "ended by SIGTERM"),
+    "kill_launcher": (lambda job: job.launcher.kill(), 60, [-signal.SIGKILL], ""),
+}
+"""The arguments of :func:`at_a_moment`, by the kind of fault."""
+HARMS: Dict[str, Tuple[str, List[str], int, List[int], str]] = {
+    "exit_status": ("exit_with", [], STEPS + 1, [], f"RANK {FAILED}"),
+    "exception": ("fail", [], STEPS + 1, [1], f"RANK {FAILED}"),
+    "exception_in_operator": ("fail_in_operator", [], STEPS, [1], f"RANK {FAILED}"),
+    "kill_and_restart": ("kill", ["--restarts", "1"], STEPS, [0], ""),
+    "hang": ("hang", ["--hung-after", "5"], STEPS - 1, [124], "no rank has made a step for 5 s; behind: .*RANK on"),
+}
+"""The arguments of :func:`to_itself`, by the kind of fault."""
+KINDS: Dict[str, Callable[[Job], Any]] = {
+    **{name: partial(to_itself, *arguments) for name, arguments in HARMS.items()},
+    **{name: partial(at_a_moment, *arguments) for name, arguments in MOMENTS.items()},
+    "full_disk": full_disk,
+    "cut_link": partial(cut_link, 0, SILENT, [124], f"RANK{UNHEARD}"),
+    "cut_link_short": partial(cut_link, 1, 20, [0], ""),
+    "strangers": strangers,
+}
+"""All kinds of faults."""
 
 
 def main(arguments: Optional[List[str]] = None) -> int:
@@ -409,20 +370,18 @@ def main(arguments: Optional[List[str]] = None) -> int:
     chosen = {name: getattr(options, name) for name in ("seed", "kinds", "ranks", "devices")}
     given = " ".join(f"--{name} {value}" for name, value in chosen.items() if value != parser.get_default(name))
     print("torture:", given, flush=True)
-    known: Dict[Tuple[int, int], Undisturbed] = {}
-    counts: Counter[str] = collections.Counter()
+    counts: Counter[str] = Counter()
     began = time.monotonic()
     for number in [options.only] if options.only else range(1, options.faults + 1):
         turn, place = divmod(number - 1, len(kinds))
         name = random.Random(f"{options.seed} {turn}").sample(kinds, len(kinds))[place]
         chance = random.Random(f"{options.seed} {number}")
-        function, possible = KINDS[name]
-        ranks = chance.choice([n for n in possible if n <= options.ranks] or possible[:1])
-        size = ranks, chance.randint(1, options.devices)
+        ranks = 2 if name.startswith("cut_link") else chance.randint(1, options.ranks)
+        devices = chance.randint(1, options.devices)
         started = time.monotonic()
-        with job_in_folder(chance, *size, known.get(size)) as job:
-            outcome = inject(function, job, known)
-            words = f"{number:4} {name}, {size[0]} x {size[1]}:{job.what}: {outcome}"
+        with job_in_folder(chance, ranks, devices) as job:
+            outcome = inject(KINDS[name], job)
+            words = f"{number:4} {name}, {ranks} x {devices}:{job.what}: {outcome}"
             print(words, f"({time.monotonic() - started:.0f} s)", flush=True)
             if outcome.startswith("VIOLATION"):
                 job.end_all()
@@ -435,12 +394,10 @@ def main(arguments: Optional[List[str]] = None) -> int:
     return 0
 
 
-def inject(function: Callable[[Job], Any], job: Job, known: Dict[Tuple[int, int], Undisturbed]) -> str:
+def inject(function: Callable[[Job], Any], job: Job) -> str:
     """Do the fault and train to the end; the outcome in words."""
-    size = job.ranks, job.devices
     try:
-        if size not in known:
-            job.known = known[size] = undisturbed(*size)
+        job.known = undisturbed(job.ranks, job.devices)
         function(job)
         job.restart()
     except Skipped as reason:
@@ -451,19 +408,20 @@ def inject(function: Callable[[Job], Any], job: Job, known: Dict[Tuple[int, int]
 
 
 @contextlib.contextmanager
-def job_in_folder(chance: random.Random, *arguments: Any) -> Iterator[Job]:
+def job_in_folder(chance: random.Random, ranks: int, devices: int) -> Iterator[Job]:
     """A job in a new folder; at the end neither its folder nor a process of it is left."""
     with tempfile.TemporaryDirectory(prefix="mxdp-torture-") as folder:
-        job = Job(Path(folder), chance, *arguments)
+        job = Job(Path(folder), chance, ranks, devices)
         try:
             yield job
         finally:
             job.end_all()
 
 
+@lru_cache(maxsize=None)
 def undisturbed(ranks: int, devices: int) -> Undisturbed:
-    """Train without a fault."""
-    with job_in_folder(random.Random(0), ranks, devices, None) as job:
+    """Train without a fault, once for each size."""
+    with job_in_folder(random.Random(0), ranks, devices) as job:
         started = time.monotonic()
         job.start()
         job.check_end([0], "")

@@ -1,4 +1,4 @@
-"""The training that ``tools/torture.py`` hurts: a few steps of LeNet, with checkpoints inside an epoch.
+"""The training into which ``tools/torture.py`` injects faults: a few steps of LeNet, with checkpoints inside an epoch.
 
 ``python torture_victim.py ORDER`` with ORDER in JSON. It prints a SHA-256 of its parameters and history. At step ``at``
 rank ``rank`` does ``harm`` to itself, once in this folder; after the last step where ``at`` is more than ``STEPS``.
@@ -12,44 +12,28 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List
+from typing import Any, Dict, List
 
 EPOCHS, SAMPLES, BATCH = 2, 100, 12
 STEPS = EPOCHS * -(-SAMPLES // BATCH)
 Order = Dict[str, Any]
 
 
-def exit_with(order: Order) -> None:
-    """End Python in the middle of the training."""
-    sys.exit(order["status"])
+def harm(order: Order) -> None:
+    """Do to this rank what the order says."""
+    if order["harm"] == "exit_with":
+        sys.exit(order["status"])
+    elif order["harm"] == "fail":
+        raise RuntimeError("tortured")
+    elif order["harm"] == "kill":  # as the system does to a process that takes too much memory
+        os.kill(os.getpid(), 9)
+    elif order["harm"] == "hang":
+        time.sleep(1e6)
+    else:  # an operator that fails on one device some time after its call, and writes a parameter there
+        from mxdp.backend import mx
 
-
-def fail(order: Order) -> None:
-    """An exception that nobody catches."""
-    raise RuntimeError("tortured")
-
-
-def fail_in_operator(order: Order) -> None:
-    """An operator that fails on one device some time after its call, and writes a parameter there."""
-    from mxdp.backend import mx
-
-    params = order["replicas"][order["device"]]
-    mx.np.random.normal(0, -1, params[0].shape, ctx=params[0].ctx).copyto(params[0])
-
-
-def kill(order: Order) -> None:
-    """What the system does to a process that takes too much memory."""
-    os.kill(os.getpid(), 9)
-
-
-def hang(order: Order) -> None:
-    """Go on for ever."""
-    time.sleep(1e6)
-
-
-HARMS: Dict[str, Callable[[Order], None]] = {
-    harm.__name__: harm for harm in (exit_with, fail, fail_in_operator, kill, hang)
-}
+        param = order["replicas"][order["device"]][0]
+        mx.np.random.normal(0, -1, param.shape, ctx=param.ctx).copyto(param)
 
 
 def main() -> None:
@@ -76,13 +60,13 @@ def main() -> None:
         count()
         os.pwrite(steps, made.to_bytes(8, "little"), 8 * rank)
         time.sleep(order["pace"])
-        harm()
+        harm_once()
 
-    def harm() -> None:
+    def harm_once() -> None:
         done = Path(order["steps"] + ".harmed")
         if made == order.get("at") and rank == order["rank"] and not done.exists():
             done.touch()
-            HARMS[order["harm"]](order)
+            harm(order)
 
     def slow_disk(file: int) -> None:
         time.sleep(order["disk"])
@@ -97,12 +81,10 @@ def main() -> None:
     X, y = random.uniform(size=(SAMPLES, 1, 28, 28)).astype("float32"), random.randint(0, 10, SAMPLES).astype("int32")
     split = Split(X, y)
     data = Dataset("torture", split, split.take(24), tuple("0123456789"), "random")
-    history = mxdp.train(
-        order["devices"], BATCH, 0.1, EPOCHS, kind="cpu", data=data, world=world, checkpoint=order["folder"],
-        checkpoint_every=0.25,
-    )  # fmt: skip
+    checkpoints = dict(world=world, checkpoint=order["folder"], checkpoint_every=0.25)
+    history = mxdp.train(order["devices"], BATCH, 0.1, EPOCHS, kind="cpu", data=data, **checkpoints)
     made += 1
-    harm()
+    harm_once()
     digest = hashlib.sha256(repr([(e.number, e.loss) for e in history.epochs]).encode())
     digest.update(repr(history.test_accuracies).encode())
     for param in history.device_params[0]:

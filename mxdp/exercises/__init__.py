@@ -1,8 +1,9 @@
 """Exercises that check themselves: ``python -m mxdp.exercises``.
 
-The files to fill in lie in ``experiments/exercises/``. Their trials are made in :mod:`mxdp.exercises.exchanges`,
-``steps``, ``shards`` and ``plans``: the expected results come from serial computations in NumPy and from mxdp's own
-plans, and no solution stands there. ``child`` runs the trials, and ``check`` watches the child.
+The files to fill in lie in ``experiments/exercises/``. :mod:`mxdp.exercises.check` reads a student's file in a process
+of its own. The trials come from :mod:`mxdp.exercises.exchanges`, ``steps``, ``shards`` and ``plans``: the expected
+results are serial computations in NumPy, or mxdp's own plans, and no solution stands there.
+:mod:`mxdp.exercises.trial` makes a trial and judges it.
 """
 
 from __future__ import annotations

@@ -10,13 +10,10 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 import numpy as onp
 
 from mxdp.errors import plural
-from mxdp.exercises.moves import Moves, Record, as_planned, frugal
-from mxdp.exercises.trial import Hosts, Trial, Trials, Values, by_device, in_place, pieces
+from mxdp.exercises.trial import Moves, Record, Trial, Trials, Values, as_planned, by_device, frugal, in_place, uneven
 from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.collective.schedule import ADD, COPY, Schedule
 from mxdp.plans.partition import bounds
-
-Shape = Tuple[int, ...]
 
 STAR = "each device sends its array to cpu(0), once, and gets the sum back"
 CHUNKS = "in a ring one chunk travels in each step, not the whole array"
@@ -32,20 +29,20 @@ def ring_allreduce(draw: random.Random) -> Trials:
     return _allreduces("ring", [(2, (4,)), (3, (3,)), (4, (8,)), (3, (5,)), (3, (2,)), (2, (2, 3))], draw)
 
 
-def _allreduces(algorithm: str, sizes: Sequence[Tuple[int, Shape]], draw: random.Random) -> Trials:
+def _allreduces(algorithm: str, sizes: Sequence[Tuple[int, Tuple[int, ...]]], draw: random.Random) -> Trials:
     """At random: for each number of devices vectors, shorter and longer, and arrays of two and more dimensions."""
-    others: List[Tuple[int, Shape]] = []
+    others: List[Tuple[int, Tuple[int, ...]]] = []
     for devices in range(1, 7):
-        shapes: List[Shape] = [(draw.randint(1, devices),), (draw.randint(devices, 5 * devices),)]
+        shapes: List[Tuple[int, ...]] = [(draw.randint(1, devices),), (draw.randint(devices, 5 * devices),)]
         shapes += [tuple(draw.randint(1, 3) for _ in range(dimensions)) for dimensions in (2, draw.randint(3, 4))]
         others += [(devices, shape) for shape in shapes]
     return [_allreduce(algorithm, *size) for size in sizes], [_allreduce(algorithm, *size, draw) for size in others]
 
 
-def _allreduce(algorithm: str, devices: int, shape: Shape, draw: Optional[random.Random] = None) -> Trial:
+def _allreduce(algorithm: str, devices: int, shape: Tuple[int, ...], draw: Optional[random.Random] = None) -> Trial:
     length = int(onp.prod(shape))
     of = plural(length, "number") if len(shape) == 1 else f"arrays of {' x '.join(map(str, shape))}"
-    title = f"{plural(devices, 'device')}, {of}{pieces('chunk', length, devices) if algorithm == 'ring' else ''}"
+    title = f"{plural(devices, 'device')}, {of}{uneven('chunk', length, devices) if algorithm == 'ring' else ''}"
     # 1 2 3, 10 20 30, 100 200 300: a sum's digits tell whose numbers are in it, and how often.
     given = [10.0**device * onp.arange(1, length + 1).reshape(shape) for device in range(devices)]
     if draw:
@@ -73,15 +70,15 @@ def _moves(schedule: Schedule, length: int) -> Moves:
     return moves
 
 
-def _wrong_sums(schedule: Schedule, given: Hosts) -> Dict[str, Values]:
-    """What the usual mistakes give on each device, by their hints."""
+def _wrong_sums(schedule: Schedule, given: List[Any]) -> Dict[str, Values]:
+    """The results of the usual mistakes on each device, by their hints."""
     devices, total = len(given), sum(given)
     early = [x.copy() for x in given]
     for x in early:
         x[...] = sum(early)
 
-    def executed(always: str = "", shifted: str = "", by: int = 0) -> Hosts:
-        """What the plan gives if all sends have one action, or if those of one action take another chunk."""
+    def executed(always: str = "", shifted: str = "", by: int = 0) -> List[Any]:
+        """The result of the plan with one action for all sends, or with other chunks in the sends of one action."""
         vectors = [x.reshape(-1).copy() for x in given]
         for step in schedule.steps:
             before = [x.copy() for x in vectors]
@@ -118,7 +115,7 @@ def _wrong_sums(schedule: Schedule, given: Hosts) -> Dict[str, Values]:
 
 
 def _incomplete(algorithm: str, total: Any, got: Values) -> str:
-    """Which places hold the sum, and which don't."""
+    """A hint from the places that hold the sum and those that don't."""
     devices, length = len(got), total.size
     right = [onp.isclose(x, total).reshape(-1) for x in got.values()]
     chunks = [(start, stop) for start, stop in bounds(length, devices) if stop > start]
@@ -155,13 +152,15 @@ def exchange_halos(draw: random.Random) -> Trials:
     return [_halos(*size, inner=(2,)) for size in sizes], others
 
 
-def _halos(heights: Sequence[int], halo: int, inner: Shape) -> Trial:
+def _halos(heights: Sequence[int], halo: int, inner: Tuple[int, ...]) -> Trial:
     """Tiles of these heights, whose rows have the shape ``inner``."""
     rows_of = f"{', '.join(map(str, heights))} rows of {' x '.join(map(str, inner))}"
     title = f"{plural(len(heights), 'tile')} of {rows_of}, halo of {plural(halo, 'row')}"
     devices = len(heights)
     columns = onp.arange(onp.prod(inner), dtype="float32").reshape(inner) / 10
-    inside: Hosts = [onp.array([10 * tile + row + columns for row in range(n)]) for tile, n in enumerate(heights, 1)]
+    inside: List[Any] = [
+        onp.array([10 * tile + row + columns for row in range(n)]) for tile, n in enumerate(heights, 1)
+    ]
     first, last = [rows[:halo] for rows in inside], [rows[-halo:] for rows in inside]
 
     def tiles(above: Sequence[Any], below: Sequence[Any], top: Any = 0, bottom: Any = 0) -> Values:

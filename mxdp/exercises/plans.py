@@ -9,8 +9,7 @@ from typing import Any, Callable, Dict, List, Sequence
 import numpy as onp
 
 from mxdp.errors import plural
-from mxdp.exercises.moves import Record
-from mxdp.exercises.trial import Function, Trial, Trials, Values, Wrong
+from mxdp.exercises.trial import Record, Trial, Trials, Values, Wrong
 from mxdp.plans.cost.link import fit_link
 from mxdp.plans.partition import fill_buckets as filled
 from mxdp.plans.pipeline import PipelinePlan, cycles, one_f_one_b
@@ -25,7 +24,7 @@ def _lists(returned: Any, what: str) -> List[List[Any]]:
 
 
 def fill_buckets(draw: random.Random) -> Trials:
-    """Which gradients travel together."""
+    """Buckets: lists of the gradients that travel together."""
     lenet = [720, 80, 100000, 200, 409600, 512, 5120, 40]
     sizes = [([6, 2, 3, 3, 1], 6), ([2, 4], 6), ([2, 9, 1], 4), (lenet, 1 << 18), ([], 6)]
     others = []
@@ -63,7 +62,7 @@ def _buckets(nbytes: Sequence[int], room: int) -> Trial:
         "These are sizes. Return the numbers of the parameters.": [[nbytes[i] for i in bucket] for bucket in right],
     }
 
-    def run(function: Function) -> Values:
+    def run(function: Any) -> Values:
         return {"buckets": _lists(function(list(nbytes), room), "of numbers, such as [[4, 3], [2, 1], [0]]")}
 
     wrong = {text: {"buckets": buckets} for text, buckets in mistakes.items()}
@@ -75,7 +74,7 @@ IDLE = ".."
 
 
 def gpipe(draw: random.Random) -> Trials:
-    """Which stage works on which micro-batch in each cycle."""
+    """The staircase: a row for each stage, with its task in each cycle."""
     chosen = [_gpipe(*sizes) for sizes in ((1, 2), (2, 2), (3, 4), (4, 2))]
     return chosen, [*(_gpipe(stages, draw.randint(1, 9)) for stages in range(1, 9)), _gpipe(5, 1), _gpipe(2, 12)]
 
@@ -92,7 +91,7 @@ def _rows(rows: Sequence[Sequence[str]]) -> Values:
 
 
 def _wrong_schedules(plan: PipelinePlan) -> Dict[str, Values]:
-    """What the usual mistakes give, by their hints."""
+    """The results of the usual mistakes, by their hints."""
     stages, micro_batches = plan.stages, plan.micro_batches
     forward = micro_batches + stages - 1
 
@@ -126,7 +125,7 @@ def _gpipe(stages: int, micro_batches: int) -> Trial:
     plan = planned_gpipe(stages, micro_batches)
     enough, longest = 2 * (micro_batches + stages - 1), 0
 
-    def run(function: Function) -> Values:
+    def run(function: Any) -> Values:
         nonlocal longest
         rows = _lists(function(stages, micro_batches), "of words, one for each stage")
         longest = max(map(len, rows), default=0)
@@ -196,12 +195,12 @@ def _fit(title: str, nbytes: Sequence[int], seconds: Sequence[float]) -> Trial:
         "alpha is the time of the smallest message, which has bytes too, and noise.": pair(y[0], link.beta),
     }
 
-    def run(function: Function) -> Values:
-        found = function(list(nbytes), list(seconds))
+    def run(function: Any) -> Values:
+        returned = function(list(nbytes), list(seconds))
         try:
-            alpha, beta = (float(value) for value in found)
+            alpha, beta = (float(value) for value in returned)
         except (TypeError, ValueError):
-            raise Wrong(f"It returns {found!r:.60}: return two numbers, alpha and beta.") from None
+            raise Wrong(f"It returns {returned!r:.60}: return two numbers, alpha and beta.") from None
         return pair(alpha, beta)
 
     given = {"nbytes": list(nbytes), "seconds": [f"{value:.3g}" for value in seconds]}

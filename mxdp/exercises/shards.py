@@ -5,14 +5,25 @@ from __future__ import annotations
 import random
 from functools import partial
 from itertools import permutations
-from typing import Any, Dict, Iterable, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Sequence, Tuple
 
 import numpy as onp
 
 from mxdp import backend
 from mxdp.errors import plural
-from mxdp.exercises.moves import Moves, as_planned, frugal
-from mxdp.exercises.trial import Function, Hosts, Trial, Trials, Values, Wrong, by_device, differing, pieces, uploaded
+from mxdp.exercises.trial import (
+    Moves,
+    Trial,
+    Trials,
+    Values,
+    Wrong,
+    as_planned,
+    by_device,
+    differing,
+    frugal,
+    uneven,
+    uploaded,
+)
 from mxdp.plans.partition import bounds
 
 RATES: Dict[str, float] = dict(lr=0.1, momentum=0.5, batch_size=4)
@@ -38,7 +49,7 @@ def _split(shape: Tuple[int, ...], order: Sequence[int], dtype: str = "float32")
     x = onp.arange(1, onp.prod(shape) + 1, dtype=dtype).reshape(shape)
     places = [f"cpu({device})" for device in order]
     of = f"{plural(len(x), 'sample')}{' of ' * (x.ndim > 1)}{' x '.join(map(str, shape[1:]))}"
-    title = f"{of}, {dtype}, on {', '.join(places)}{pieces('shard', len(x), len(places))}"
+    title = f"{of}, {dtype}, on {', '.join(places)}{uneven('shard', len(x), len(places))}"
 
     def labelled(shards: Sequence[Any], contexts: Sequence[Any]) -> Values:
         return {
@@ -60,7 +71,7 @@ def _split(shape: Tuple[int, ...], order: Sequence[int], dtype: str = "float32")
         shapes = [", ".join(str(shard.shape) for shard in shards) for shards in (got.values(), right)]
         return f"The shapes are {shapes[0]}. They must be {shapes[1]}, on {', '.join(places)}."
 
-    def run(function: Function) -> Values:
+    def run(function: Any) -> Values:
         contexts = backend.devices(len(order), "cpu")
         shards = function(backend.upload(x, contexts[0]), [contexts[device] for device in order])
         if not isinstance(shards, (list, tuple)) or not all(hasattr(shard, "ctx") for shard in shards):
@@ -73,7 +84,7 @@ def _split(shape: Tuple[int, ...], order: Sequence[int], dtype: str = "float32")
     return Trial(title, given, labelled(right, places), run, mistakes, hint, planned, judge)
 
 
-def _wrong_shards(x: Any, devices: int) -> Dict[str, Hosts]:
+def _wrong_shards(x: Any, devices: int) -> Dict[str, List[Any]]:
     """The shards that a usual mistake makes, by its hint."""
     n, places = len(x), range(devices)
     short, long, rest = n // devices, -(-n // devices), n % devices
@@ -81,7 +92,7 @@ def _wrong_shards(x: Any, devices: int) -> Dict[str, Hosts]:
     first, last = [short + rest, *even[1:]], [*even[1:], short + rest]
     late = [short + (place >= devices - rest) for place in places]
 
-    def cut(lengths: Sequence[int]) -> Hosts:
+    def cut(lengths: Sequence[int]) -> List[Any]:
         return [x[sum(lengths[:place]) : sum(lengths[: place + 1])] for place in places]
 
     return {
@@ -118,12 +129,12 @@ def _sharded_step(grads: Any, old: Any, steps: int, rates: Dict[str, float]) -> 
     """``grads`` (devices, length); ``old``: the velocity, whose shards are given to the devices."""
     lr, momentum, batch_size = rates.values()
     devices, length = grads.shape
-    cut = pieces("shard", length, devices)
+    cut = uneven("shard", length, devices)
     title = f"{plural(devices, 'device')}, {plural(length, 'number')}, {plural(steps, 'step')}{cut}"
     shards = [slice(*border) for border in bounds(length, devices)]
-    start, own, mean = onp.arange(1.0, length + 1), onp.zeros_like(grads), grads.sum(axis=0) / batch_size
+    start, held, mean = onp.arange(1.0, length + 1), onp.zeros_like(grads), grads.sum(axis=0) / batch_size
     for device, shard in enumerate(shards):
-        own[device, shard] = 1
+        held[device, shard] = 1
 
     def after(gradient: Any, reached: Any = 1, keep: bool = True) -> Values:
         """``reached``: 1 where a device gets new parameters."""
@@ -137,17 +148,17 @@ def _sharded_step(grads: Any, old: Any, steps: int, rates: Dict[str, float]) -> 
     mistakes = {
         "Nothing has changed. Write into the arrays that were given: `x -= ...`, `y.copyto(x)`.": unchanged,
         "Each device has new parameters in its own shard alone. Send them to the others: the all-gather is missing.": (
-            after(mean, own)
+            after(mean, held)
         ),
         "Each device used its own gradient. Its shard needs the sum of all devices' gradients: the reduce-scatter is "
-        "missing.": after((own * grads).sum(axis=0) / batch_size),
+        "missing.": after((held * grads).sum(axis=0) / batch_size),
         "Gradients are divided by the batch once more than they should be, by the devices: they are summed.": twice,
         "The summed gradient is not divided by batch_size.": after(mean * batch_size),
         "The parameters move as they should in the first step, but the velocity is as it was. Write it into the array "
         "that was given, or the next step lacks it.": after(mean, keep=False),
     }
 
-    def run(function: Function) -> Values:
+    def run(function: Any) -> Values:
         params, velocities = uploaded([start] * devices), uploaded([old[shard] for shard in shards])
         for _ in range(steps):
             function(list(params), uploaded(grads), list(velocities), lr, momentum, batch_size)

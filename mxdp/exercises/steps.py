@@ -15,8 +15,7 @@ import numpy as onp
 from mxdp import backend
 from mxdp.backend import NDArray, autograd
 from mxdp.errors import plural
-from mxdp.exercises.moves import Moves, Record, frugal
-from mxdp.exercises.trial import Function, Trial, Trials, Values, differing, pieces
+from mxdp.exercises.trial import Moves, Record, Trial, Trials, Values, differing, frugal, uneven
 from mxdp.plans.partition import bounds
 
 LR = 0.1
@@ -37,7 +36,7 @@ def loss(record: Record, X: NDArray, y: NDArray, params: Sequence[NDArray]) -> N
 
 
 def gradient(X: Any, y: Any, params: Any) -> Any:
-    """That of the summed :func:`loss`, in NumPy."""
+    """The gradient of the summed :func:`loss`, in NumPy."""
     inputs = onp.column_stack([X, onp.ones(len(X))])
     return (inputs @ params - y) @ inputs
 
@@ -81,7 +80,7 @@ def train_batch(draw: random.Random) -> Trials:
 def _train_batch(samples: int, devices: int, steps: int, features: int = 2, lr: float = LR) -> Trial:
     X, y, start = _batch(samples, features)
     title = f"{plural(samples, 'sample')} of {features}, {plural(devices, 'device')}, {plural(steps, 'step')}"
-    title += pieces("shard", samples, devices)
+    title += uneven("shard", samples, devices)
     shards = [(X[a:b], y[a:b]) for a, b in bounds(samples, devices)]
     lengths, record = [len(shard) for shard, _ in shards], Record()
 
@@ -93,7 +92,7 @@ def _train_batch(samples: int, devices: int, steps: int, features: int = 2, lr: 
             replicas = replicas - lr * weights @ onp.array(gradients)
         return _labelled(replicas)
 
-    def run(function: Function) -> Values:
+    def run(function: Any) -> Values:
         contexts = backend.devices(devices, "cpu")
         replicas = [_params(start, context) for context in contexts]
         given = [list(params) for params in replicas]
@@ -174,7 +173,7 @@ def _accumulate(lengths: Sequence[int], steps: int, features: int = 2, lr: float
     ends = onp.cumsum(lengths)[:-1]
     parts = list(zip(onp.split(X, ends), onp.split(y, ends)))
 
-    def run(function: Function) -> Values:
+    def run(function: Any) -> Values:
         device = backend.devices(1, "cpu")[0]
         params = _params(start, device)
         given = list(params)

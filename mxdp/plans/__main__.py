@@ -17,7 +17,7 @@ from mxdp.plans.collective.schedule import Schedule
 from mxdp.plans.layers.halo import exchange, squarest
 from mxdp.plans.layers.halo_axis import Window
 from mxdp.plans.pipeline import PIPELINES, pipeline
-from mxdp.plans.show.contents import shares
+from mxdp.plans.show.contents import vectors_sent
 from mxdp.plans.show.files import write_beside
 from mxdp.plans.show.moving import moving
 from mxdp.plans.show.text import Plan, as_text, list_as_text
@@ -142,7 +142,7 @@ def _list(devices: int, as_json: bool) -> None:
     rows = []
     for name in NAMES:
         schedule = collective(name, devices)
-        sent = max(shares(schedule))
+        sent = max(vectors_sent(schedule))
         rows.append({"name": name, "steps": len(schedule.steps), "sent": sent, "what": _about(name)})
     if as_json:
         print(json.dumps({"devices": devices, "plans": rows}, indent=2))

@@ -1,4 +1,4 @@
-"""Where batches, vectors and networks are cut: shards, chunks, buckets and stages.
+"""Cuts of batches, vectors, gradients and networks: shards, chunks, buckets and stages.
 
 Eleven samples on four devices, the longer shards first::
 

@@ -51,7 +51,7 @@ class PipelinePlan:
         return "\n".join(lines)
 
 
-Place = Tuple[int, Task]
+StageTask = Tuple[int, Task]
 """A stage, and one of its tasks."""
 
 
@@ -117,7 +117,7 @@ def pipeline(schedule: str, stages: int, micro_batches: int) -> PipelinePlan:
     return PIPELINES[schedule](stages, micro_batches)
 
 
-def needs(plan: PipelinePlan, stage: int, task: Task) -> List[Place]:
+def needs(plan: PipelinePlan, stage: int, task: Task) -> List[StageTask]:
     """The tasks that must end before this one, apart from the earlier tasks of its own stage.
 
     >>> [(stage, str(task)) for stage, task in needs(gpipe(3, 2), 1, Task("B", 0))]
@@ -132,7 +132,7 @@ def needs(plan: PipelinePlan, stage: int, task: Task) -> List[Place]:
 def cycles(plan: PipelinePlan) -> List[Tuple[Optional[Task], ...]]:
     """The staircase: for each clock cycle the task of each stage, or None if it idles. Every task takes one cycle."""
     waiting = [list(tasks) for tasks in plan.tasks]
-    done: Dict[Place, int] = {}
+    done: Dict[StageTask, int] = {}
     rows: List[Tuple[Optional[Task], ...]] = []
     while any(waiting):
         row: List[Optional[Task]] = []
@@ -146,7 +146,7 @@ def cycles(plan: PipelinePlan) -> List[Tuple[Optional[Task], ...]]:
     return rows
 
 
-def order(plan: PipelinePlan) -> List[Place]:
+def order(plan: PipelinePlan) -> List[StageTask]:
     """All tasks in an order in which one device could run them all: cycle by cycle, the first stage first.
 
     >>> [f"{stage}:{task}" for stage, task in order(gpipe(2, 2))]

@@ -19,8 +19,7 @@ from solutions import SOLUTIONS
 
 from mxdp.exercises import EXERCISES, FOLDER
 from mxdp.exercises.__main__ import main
-from mxdp.exercises.check import check
-from mxdp.exercises.child import cases
+from mxdp.exercises.check import cases, check, check_here
 
 FIRST = """import os, sys, time, ctypes
 
@@ -41,48 +40,70 @@ def solved(name: str) -> str:
     return f"from mxdp.backend import np\ndef {name}({arguments}):{SOLUTIONS[name]}"
 
 
-IN_THE_FUNCTION = {
-    "while True: pass": "does not end within 2 s",
-    "sys.exit(3)": "It calls sys.exit(3): return a value instead.",
-    "os._exit(0)": "It ends the process (exit status 0)",
-    "os.abort()": "It crashes in C (SIGABRT)",
-    "while True: print('x' * 1000)": "It prints more than 1 MB",
-    "kept = [bytearray(10**8) for _ in range(9)] + [time.sleep(9)]": "It takes more than 700 MB of memory",
-    "os.remove(__file__)": "is gone: the code in it deleted or moved it",
-    "raise KeyboardInterrupt": f"Line {LINE} (raise KeyboardInterrupt) raises KeyboardInterrupt",
-    "return 1 / 0": f"Line {LINE} (return 1 / 0) raises ZeroDivisionError: division by zero",
-    "from mxdp.backend import np; np.ones(3) + np.ones(4)": "raises MXNetError: Check failed: l == 1",
-    "return input()": "raises EOFError",
-    "fill_buckets(nbytes, room)": "raises RecursionError",
-    "return 3": "It returns 3: return a list of lists of numbers",
+FATAL = {
+    "    while True: pass": "does not end within 2 s",
+    "    os._exit(0)": "It ends the process (exit status 0)",
+    "    os.abort()": "It crashes in C (SIGABRT)",
+    "    while True: print('x' * 1000)": "It prints more than 1 MB",
+    "    kept = [bytearray(10**8) for _ in range(9)] + [time.sleep(9)]": "It takes more than 700 MB of memory",
+    "    os.remove(__file__)": "is gone: the code in it deleted or moved it",
+    "    return input()": "raises EOFError",
+    "    pass\nwhile True: pass": "does not end within 2 s",
+    "    pass\nctypes.string_at(8)": "It crashes in C (SIGSEGV)",
+    f"    pass\n{solved('fill_buckets')}os.remove(__file__)": "is gone: the code in it deleted or moved it",
 }
-IN_THE_FILE = {
-    **{f"{FIRST}    {line}\n": words for line, words in IN_THE_FUNCTION.items()},
-    "while True: pass": "does not end within 2 s",
+HARMLESS = {
+    f"{FIRST}    sys.exit(3)": "It calls sys.exit(3): return a value instead.",
+    f"{FIRST}    raise KeyboardInterrupt": f"Line {LINE} (raise KeyboardInterrupt) raises KeyboardInterrupt",
+    f"{FIRST}    return 1 / 0": f"Line {LINE} (return 1 / 0) raises ZeroDivisionError: division by zero",
+    f"{FIRST}    from mxdp.backend import np; np.ones(3) + np.ones(4)": "raises MXNetError: Check failed: l == 1",
+    f"{FIRST}    fill_buckets(nbytes, room)": "raises RecursionError",
+    f"{FIRST}    return 3": "It returns 3: return a list of lists of numbers",
     "import sys; sys.exit('enough')": "It calls sys.exit(enough)",
-    "import os; os._exit(7)": "It ends the process (exit status 7)",
-    "import ctypes; ctypes.string_at(8)": "It crashes in C (SIGSEGV)",
     "def fill_buckets(:": "Line 1 is no Python",
     "import nothing_like_it": "Line 1 (import nothing_like_it) raises ModuleNotFoundError",
     "from mxdp.scratch import naive_allreduce": "It defines none of the functions that can be checked",
-    solved("fill_buckets") + "import os; os.remove(__file__)": "is gone: the code in it deleted or moved it",
 }
 
 
-@pytest.mark.parametrize("text", IN_THE_FILE)
-def test_whatever_a_file_does_ends_in_one_sentence(tmp_path, text):
-    report = check(file_of(tmp_path, text), seconds=2 if "True" in text else 30, megabytes=700)
-    assert not report["right"]
+def problem_in(report: Dict[str, Any]) -> str:
     cases = [case for exercise in report["exercises"] for case in exercise["cases"] if case["state"] == "wrong"]
-    problem = report["problem"] or cases[0]["problem"]
-    assert IN_THE_FILE[text] in problem
+    problem: str = report["problem"] or cases[0]["problem"]
+    assert not report["right"]
     assert "\n" not in problem
+    return problem
 
 
-def test_bytes_that_are_no_text_are_a_sentence(tmp_path):
+@pytest.mark.parametrize("text", FATAL)
+def test_what_ends_or_fills_the_process_is_told_in_one_sentence(tmp_path, text):
+    report = check(file_of(tmp_path, FIRST + text), seconds=2 if "True" in text else 30, megabytes=700)
+    assert FATAL[text] in problem_in(report)
+
+
+@pytest.fixture
+def checked_here(tmp_path, monkeypatch):
+    """The report of a file that is checked in this process."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr("mxdp.exercises.check.signal.signal", lambda *_: None)
+    monkeypatch.setattr("mxdp.exercises.check.os._exit", lambda status: None)
+
+    def checked(file: Path) -> Dict[str, Any]:
+        check_here(str(file), 0, tmp_path / "answers")
+        return dict(json.loads((tmp_path / "answers").read_text()))
+
+    return checked
+
+
+@pytest.mark.parametrize("text", HARMLESS)
+def test_an_error_is_told_in_one_sentence(tmp_path, checked_here, text):
+    assert HARMLESS[text] in problem_in(checked_here(file_of(tmp_path, text)))
+
+
+def test_bytes_that_are_no_text_are_a_sentence(tmp_path, checked_here):
     file = tmp_path / "student.py"
     file.write_bytes(b"x = '\xff'\n")
-    assert "raises" in check(file)["problem"] or "no Python" in check(file)["problem"]
+    problem = problem_in(checked_here(file))
+    assert "raises" in problem or "no Python" in problem
 
 
 @pytest.mark.parametrize(("body", "right"), [(SOLUTIONS["fill_buckets"], True), ("\n    return []\n", False)])
@@ -116,7 +137,7 @@ def test_nothing_is_left_behind(tmp_path):
     line = "import subprocess; subprocess.Popen(['sleep', '987']); time.sleep(1000)"
     check(file_of(tmp_path, f"{FIRST}    {line}\n"), seconds=2)
     deadline = time.monotonic() + 10
-    while left := [each for each in psutil.process_iter(["cmdline"]) if each.info["cmdline"] == ["sleep", "987"]]:
+    while left := [child for child in psutil.process_iter(["cmdline"]) if child.info["cmdline"] == ["sleep", "987"]]:
         assert time.monotonic() < deadline, left
         time.sleep(0.1)
 
@@ -193,15 +214,15 @@ def test_several_files_can_be_told_apart(tmp_path, capsys):
     assert "yours" in (failure.text or "")
 
 
-def test_json_and_exit_status(tmp_path, capsys):
-    good, bad = tmp_path / "good.py", file_of(tmp_path, "def")
-    good.write_text(solved("fill_buckets"))
+def test_json_is_one_report_or_a_list(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("mxdp.exercises.__main__.check", lambda file, *_: {"right": file.name == "good.py"})
+    good, bad = tmp_path / "good.py", tmp_path / "bad.py"
+    good.touch()
+    bad.touch()
     assert main(["check", str(good), "--json"]) == 0
-    report: Dict[str, Any] = json.loads(capsys.readouterr().out)
-    assert report["right"]
-    assert {case["state"] for case in report["exercises"][0]["cases"]} == {"right"}
+    assert json.loads(capsys.readouterr().out) == {"right": True}
     assert main(["check", str(good), str(bad), "--json"]) == 1
-    assert [report["right"] for report in json.loads(capsys.readouterr().out)] == [True, False]
+    assert json.loads(capsys.readouterr().out) == [{"right": True}, {"right": False}]
 
 
 def test_copy_writes_all_files_and_overwrites_none(tmp_path, capsys):
@@ -254,33 +275,21 @@ def test_the_page_shows_what_is_printed(tmp_path):
     assert "```text\n" + re.sub(" +$", "", done.stdout, flags=re.MULTILINE) + "```" in page
 
 
-def test_watch_checks_at_each_save(tmp_path):
+def test_watch_checks_at_each_save_until_ctrl_c(tmp_path, monkeypatch, capsys):
     file = file_of(tmp_path, f"{FIRST}    raise NotImplementedError\n")
-    command = [sys.executable, "-u", "-m", "mxdp.exercises", "watch", str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
-        assert child.stdout
-        try:
-            assert "Watching" in child.stdout.readline()
-            time.sleep(1)  # it has looked once
-            for text, words in (
-                (f"{FIRST}    pass\n", "It returns None"),
-                (solved("fill_buckets"), "All cases are right"),
-            ):
-                file.write_text(text)
-                for line in child.stdout:
-                    if words in line:
-                        break
-        finally:
-            child.kill()
+    texts = [f"{FIRST}    pass\n", solved("fill_buckets")]
 
+    def sleep(seconds):
+        if not texts:
+            raise KeyboardInterrupt
+        file.write_text(texts.pop(0))
+        os.utime(file, (len(texts), len(texts)))  # another time, also if both are written in one tick of the clock
 
-def test_ctrl_c_ends_watch_well(tmp_path, monkeypatch, capsys):
-    def interrupt(seconds):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("mxdp.exercises.__main__.time.sleep", interrupt)
+    monkeypatch.setattr("mxdp.exercises.__main__.time", SimpleNamespace(sleep=sleep))
     assert main(["watch", str(tmp_path)]) == 0
-    assert "Watching" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "not written yet" not in out
+    assert out.index("Watching") < out.index("It returns None") < out.index("All cases are right")
 
 
 def test_the_parent_imports_no_mxnet():

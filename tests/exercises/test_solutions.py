@@ -12,8 +12,7 @@ from solutions import SOLUTIONS
 
 from mxdp.exercises import EXERCISES
 from mxdp.exercises.__main__ import main
-from mxdp.exercises.check import SEED, settle
-from mxdp.exercises.child import cases, try_case
+from mxdp.exercises.check import SEED, cases, settle, try_case
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "exercises"
 UNWRITTEN = "    raise NotImplementedError\n"
@@ -42,7 +41,7 @@ def answers(name: str, body: str) -> List[Dict[str, Any]]:
 
 
 def test_each_file_is_an_exercise_and_is_listed(capsys):
-    files = [each.file for each in EXERCISES.values()]
+    files = [exercise.file for exercise in EXERCISES.values()]
     assert sorted(file.name for file in FOLDER.glob("*.py")) == sorted(files)
     assert main(["list"]) == 0
     assert [Path(line.split()[-1]).name for line in capsys.readouterr().out.splitlines()] == files
@@ -59,11 +58,9 @@ def test_the_solution_is_right_and_moves_what_the_plan_moves(name):
 @pytest.mark.parametrize("name", EXERCISES)
 def test_the_printed_example_holds(name):
     namespace = loaded(written(name, SOLUTIONS[name]))
-    found = doctest.DocTestFinder().find(namespace[name], name, globs=namespace)
-    assert found
-    assert all(test.examples for test in found)
-    for test in found:
-        assert not doctest.DocTestRunner().run(test).failed
+    (example,) = doctest.DocTestFinder().find(namespace[name], name, globs=namespace)
+    assert example.examples
+    assert not doctest.DocTestRunner().run(example).failed
 
 
 @pytest.mark.parametrize("name", EXERCISES)

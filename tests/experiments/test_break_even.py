@@ -13,8 +13,8 @@ from mxdp.experiments.lab import Case, Row
 from mxdp.experiments.lab.module import Question
 from mxdp.experiments.networks import network
 from mxdp.experiments.oracle import count
-from mxdp.plans.cost.break_even import break_even, step_seconds
 from mxdp.plans.cost.link import Link
+from mxdp.plans.cost.step import break_even, step_seconds
 
 S = little(Question(question), kind="cpu", width=8, at_least=0.001, lenet=[4, 64], mlp=[4, 64], resnet=[4])
 

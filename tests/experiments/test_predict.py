@@ -16,7 +16,7 @@ from mxdp.experiments.__main__ import main
 from mxdp.experiments.predict import command, inputs, published
 from mxdp.experiments.predict.symbols import layers_of_symbol
 from mxdp.experiments.predict.ways import compared, counts, scaling
-from mxdp.plans.cost.cluster import STEPS, Cluster
+from mxdp.plans.cost.cluster import NODE_ALLREDUCES, Cluster
 from mxdp.plans.cost.link import Link
 from mxdp.plans.cost.networks import NETWORKS
 from mxdp.plans.cost.step import predict_step
@@ -282,7 +282,7 @@ def test_the_best_sum_is_the_least_of_all():
     link = Link(5e-5, 1e-9)
     network, cluster = inputs.network("resnet18", 3000.0)[0], Cluster(4, 4, link, link)
     rows = compared(network, cluster, 32)
-    assert [row.way.allreduce for row in rows[: len(STEPS)]] == list(STEPS)
+    assert [row.way.allreduce for row in rows[: len(NODE_ALLREDUCES)]] == list(NODE_ALLREDUCES)
     for row in rows:
         assert row.step == predict_step(network, cluster, 32, row.way)
     assert counts(cluster) == [1, 2, 4, 8, 16]

@@ -22,11 +22,11 @@ class Row:
 
 
 def drawing(docstring):
-    found = []
+    rows = []
     for label, rest in ROW.findall(docstring):
         held, *words = SEND.split(rest)
-        found.append(Row(label, held.split(), SEND.findall(rest), "".join(words)))
-    return found
+        rows.append(Row(label, held.split(), SEND.findall(rest), "".join(words)))
+    return rows
 
 
 def check_drawing(docstring, schedule):

@@ -10,7 +10,7 @@ import pytest
 from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.collective.rings import all_gather, reduce_scatter, ring
 from mxdp.plans.collective.schedule import ADD, COPY
-from mxdp.plans.cost.cluster import HALVES, STEPS, Cluster, patterns
+from mxdp.plans.cost.cluster import HALVES, NODE_ALLREDUCES, Cluster, patterns
 from mxdp.plans.cost.link import Link, allreduce_seconds
 
 LINKS = [(Link(1e-5, 1e-9), Link(5e-5, 1e-8)), (Link(1e-6, 1e-8), Link(3e-4, 1e-9)), (Link(0.0, 1e-9), Link(1.0, 0.0))]
@@ -29,7 +29,7 @@ def steps_of(algorithm, devices, nodes):
             yield step[0].action, [(group[s.source], group[s.target]) for group in groups for s in step], share
 
     within = [range(node * devices, (node + 1) * devices) for node in range(nodes)]
-    across = [range(own, n, devices) for own in range(devices)]
+    across = [range(first, n, devices) for first in range(devices)]
     return [
         *of(reduce_scatter(devices), 1 / devices, within),
         *of(ring(nodes), 1 / n, across),
@@ -44,13 +44,13 @@ def walked(algorithm, cluster, nbytes, shared=True):
         out, into, node_out, node_in, _added = (Counter() for _ in range(5))
         for source, target in sends:
             here, there = source // cluster.devices, target // cluster.devices
-            own = (cluster.inside if here == there else cluster.between).seconds(share * nbytes)
-            out[source] += own
-            into[target] += own + (share * nbytes * cluster.add if action == ADD else 0.0)
+            seconds = (cluster.inside if here == there else cluster.between).seconds(share * nbytes)
+            out[source] += seconds
+            into[target] += seconds + (share * nbytes * cluster.add if action == ADD else 0.0)
             if here != there and shared:
                 node_out[here] += share * nbytes * cluster.between.beta
                 node_in[there] += share * nbytes * cluster.between.beta
-        crossing = [cluster.between.alpha + own for link in (node_out, node_in) for own in link.values()]
+        crossing = [cluster.between.alpha + seconds for link in (node_out, node_in) for seconds in link.values()]
         total += max([*out.values(), *into.values(), *crossing])
     return total
 
@@ -59,11 +59,11 @@ def walked(algorithm, cluster, nbytes, shared=True):
 @pytest.mark.parametrize("algorithm", PLANNED)
 def test_in_one_node_it_is_the_textbooks_time_of_the_plan(algorithm, devices):
     for link, _ in LINKS:
-        found = Cluster(devices, 1, link, link).exchange(algorithm, 1000 * devices).seconds
-        assert found == pytest.approx(allreduce_seconds(plan(algorithm, devices), 1000 * devices, link))
+        seconds = Cluster(devices, 1, link, link).exchange(algorithm, 1000 * devices).seconds
+        assert seconds == pytest.approx(allreduce_seconds(plan(algorithm, devices), 1000 * devices, link))
 
 
-@pytest.mark.parametrize("algorithm", STEPS)
+@pytest.mark.parametrize("algorithm", NODE_ALLREDUCES)
 @pytest.mark.parametrize("nodes", [1, 2, 3, 4, 8])
 @pytest.mark.parametrize("devices", [1, 2, 3, 4, 8])
 def test_on_nodes_it_is_the_plan_walked_send_by_send(algorithm, devices, nodes):
@@ -95,24 +95,23 @@ def test_many_devices_start_more_messages_and_a_ring_carries_no_more_bytes():
     assert many.bytes == pytest.approx(few.bytes, rel=0.02)
 
 
-@pytest.mark.parametrize("algorithm", STEPS)
+@pytest.mark.parametrize("algorithm", NODE_ALLREDUCES)
 def test_its_own_work_grows_no_faster_than_n_log_n(algorithm):
     for nodes in (2, 16, 128, 512):
-        n, sends = 8 * nodes, sum(len(pairs) for *_, pairs in STEPS[algorithm](8, nodes))
+        n, sends = 8 * nodes, sum(len(pairs) for *_, pairs in NODE_ALLREDUCES[algorithm](8, nodes))
         assert sends <= 4 * n * math.log2(n)
         assert sum(len(pattern.loads) for pattern in patterns(algorithm, 8, nodes)) <= 6 * n
 
 
 def test_one_device_exchanges_nothing():
-    for algorithm in STEPS:
+    for algorithm in NODE_ALLREDUCES:
         assert Cluster(1, 1, *LINKS[0]).exchange(algorithm, 1e6).seconds == 0
 
 
 def test_part_of_a_cluster():
     cluster = Cluster(4, 8, *LINKS[0])
-    assert [(cluster.of(n).devices, cluster.of(n).nodes) for n in (1, 3, 4, 8, 32)] == [
-        (1, 1), (3, 1), (4, 1), (4, 2), (4, 8),
-    ]  # fmt: skip
+    sizes = [(cluster.of(n).devices, cluster.of(n).nodes) for n in (1, 3, 4, 8, 32)]
+    assert sizes == [(1, 1), (3, 1), (4, 1), (4, 2), (4, 8)]
     with pytest.raises(ValueError, match="6 devices do not fill nodes of 4"):
         cluster.of(6)
     with pytest.raises(ValueError, match="'rign'; did you mean 'ring'"):

@@ -34,12 +34,12 @@ def seen(plan, height, width, tile):
     """The numbers that this tile's windows see, found by moving them over a picture of numbers padded with -1."""
     window, (i, j) = plan.window, divmod(tile, len(plan.columns))
     padded = onp.pad(onp.arange(height * width).reshape(height, width), window.padding, constant_values=-1)
-    found = set()
+    numbers = set()
     for y in range(*plan.rows[i].makes):
         for x in range(*plan.columns[j].makes):
             top, left = y * window.stride, x * window.stride
-            found.update(padded[top : top + window.kernel, left : left + window.kernel].ravel().tolist())
-    return found - {-1}
+            numbers.update(padded[top : top + window.kernel, left : left + window.kernel].ravel().tolist())
+    return numbers - {-1}
 
 
 def cells(width, rows, columns):
@@ -51,7 +51,7 @@ def play(plan, width):
     tiles = [(i, j) for i in range(len(plan.rows)) for j in range(len(plan.columns))]
     held = [cells(width, plan.rows[i].own, plan.columns[j].own) for i, j in tiles]
     for step in plan.steps:
-        before = [set(own) for own in held]
+        before = [set(cells_) for cells_ in held]
         for halo in step:
             sent = cells(width, halo.rows, halo.columns)
             assert len(sent) == halo.elements > 0

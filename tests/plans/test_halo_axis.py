@@ -22,7 +22,7 @@ def test_it_is_refused_exactly_where_a_neighbour_is_too_small(length, parts, ker
     window = Window(kernel, stride, data.draw(st.integers(0, kernel - 1)))
     places = window.places(length)
     assume(parts <= min(length, places))
-    own = [set(range(*piece)) for piece in bounds(length, parts)]
+    rows = [set(range(*piece)) for piece in bounds(length, parts)]
     far = False
     for number, (start, stop) in enumerate(bounds(places, parts)):
         needed = {
@@ -30,7 +30,7 @@ def test_it_is_refused_exactly_where_a_neighbour_is_too_small(length, parts, ker
             for place in range(start, stop)
             for y in range(place * stride - window.padding, place * stride - window.padding + kernel)
         } & set(range(length))
-        reached = set().union(*own[max(number - 1, 0) : number + 2])
+        reached = set().union(*rows[max(number - 1, 0) : number + 2])
         far = far or not set(range(min(needed), max(needed) + 1)) <= reached
     if far:
         with pytest.raises(ValueError, match="smaller than the halo"):

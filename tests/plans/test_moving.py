@@ -41,8 +41,8 @@ def test_the_board_holds_what_the_devices_hold(name, devices):
     schedule = collective(name, devices)
     board = of_collective(schedule)
     for shown, held in zip(replayed(board), contents(schedule)):
-        for device, own in enumerate(held):
-            for chunk, text in enumerate(written(own, devices)):
+        for device, chunks in enumerate(held):
+            for chunk, text in enumerate(written(chunks, devices)):
                 assert shown[device, chunk] == text
     for frame, step in zip(board.frames[1:], schedule.steps):
         assert [(a, c, b) for a, c, b, _, _ in frame.moves] == [(s.source, s.chunk, s.target) for s in step]
@@ -56,9 +56,8 @@ def test_the_board_holds_what_the_devices_hold(name, devices):
 @pytest.mark.parametrize("make", [gpipe, one_f_one_b])
 @pytest.mark.parametrize(("stages", "micro_batches"), [(1, 1), (2, 3), (4, 6)])
 def test_the_board_is_the_staircase(make, stages, micro_batches):
-    found = make(stages, micro_batches)
-    rows = cycles(found)
-    board = of_pipeline(found)
+    plan = make(stages, micro_batches)
+    rows, board = cycles(plan), of_pipeline(plan)
     shown = replayed(board)[-1]
     assert shown == {(s, c): str(task) for c, row in enumerate(rows) for s, task in enumerate(row) if task}
     check_moves(board)
@@ -69,12 +68,13 @@ def test_the_board_is_the_staircase(make, stages, micro_batches):
 
 @pytest.mark.parametrize("tiles", [1, 2, 4, 6])
 def test_the_board_is_what_each_tile_holds(tiles):
-    found = exchange(9, 8, squarest(tiles), Window(3, padding=1))
-    texts = [text for text in replayed(of_exchange(found))[-1].values() if len(text) == 1]
+    plan = exchange(9, 8, squarest(tiles), Window(3, padding=1))
+    board = of_exchange(plan)
+    texts = [text for text in replayed(board)[-1].values() if len(text) == 1]
     for mark in "o12":
-        assert texts.count(mark) == sum(found.drawn(tile).count(mark) for tile in range(tiles))
-    check_moves(of_exchange(found))
-    assert of_exchange(found).frames[-1].sent == sum(halo.elements for step in found.steps for halo in step)
+        assert texts.count(mark) == sum(plan.drawn(tile).count(mark) for tile in range(tiles))
+    check_moves(board)
+    assert board.frames[-1].sent == sum(halo.elements for step in plan.steps for halo in step)
 
 
 def test_a_page_needs_no_network_and_says_each_step():
@@ -82,7 +82,7 @@ def test_a_page_needs_no_network_and_says_each_step():
     assert not re.search(r"https?:(?!//www.w3.org/2000/svg)|src=|href=|@import|url\((?!#)", html)
     assert len(re.findall("<li>", html)) == 7
     assert "Step 6 of 6" in html
-    assert all(re.fullmatch(r".*[^.]\.", said) for said in re.findall("<li>(.*)</li>", html))
+    assert all(re.fullmatch(r".*[^.]\.", text) for text in re.findall("<li>(.*)</li>", html))
     (script,) = re.findall(r"<script>(.*?)</script>", html, re.DOTALL)
     assert len(script) < 30_000
     data = json.loads(re.findall(r'type="application/json">(.*?)</script>', html, re.DOTALL)[0])

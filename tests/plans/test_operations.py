@@ -69,8 +69,8 @@ def test_in_place_each_device_has_one_job_and_the_jobs_may_run_in_any_order(devi
     for seed in range(10):
         workers = [operation.worker for operation in todo]
         random.Random(seed).shuffle(workers)
-        own = {worker: [operation for operation in todo if operation.worker == worker] for worker in workers}
-        held = carry_out(schedule, [own[worker].pop(0) for worker in workers])
+        jobs = {worker: [operation for operation in todo if operation.worker == worker] for worker in workers}
+        held = carry_out(schedule, [jobs[worker].pop(0) for worker in workers])
         assert all(chunk == Counter(range(devices)) for device in held for chunk in device)
 
 
@@ -85,9 +85,9 @@ def test_nothing_is_done_with_empty_chunks_and_the_others_end_as_without_them(al
         assert all(filled[slot.chunk] for operation in todo for slot in (*operation.sources, operation.target))
         for seed in range(3):
             held = carry_out(schedule, engine_order(todo, bool(schedule.sizes), seed))
-            assert all(own[k] == Counter(range(devices)) for own in held for k, full in enumerate(filled) if full)
+            assert all(chunks[k] == Counter(range(devices)) for chunks in held for k, full in enumerate(filled) if full)
         if sum(filled) != 1:
-            assert todo == [each for each in operations(schedule) if filled[each.target.chunk]]
+            assert todo == [operation for operation in operations(schedule) if filled[operation.target.chunk]]
 
 
 @pytest.mark.parametrize("devices", range(2, 9))

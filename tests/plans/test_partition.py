@@ -13,24 +13,13 @@ times = st.lists(st.integers(0, 20), min_size=1, max_size=9)
 
 
 @given(length=st.integers(0, 500), parts=st.integers(1, 40))
-def test_pieces_cover_everything_once_in_order(length, parts):
-    pieces = bounds(length, parts)
-    assert len(pieces) == parts
-    assert [i for start, stop in pieces for i in range(start, stop)] == list(range(length))
-
-
-@given(length=st.integers(0, 500), parts=st.integers(1, 40))
-def test_lengths_differ_by_one_at_most_and_longer_come_first(length, parts):
-    sizes = [stop - start for start, stop in bounds(length, parts)]
-    assert max(sizes) - min(sizes) <= 1
+def test_pieces_cover_everything_once_in_order_and_the_longer_come_first(length, parts):
+    borders = bounds(length, parts)
+    sizes = [stop - start for start, stop in borders]
+    assert [i for start, stop in borders for i in range(start, stop)] == list(range(length))
     assert sizes == sorted(sizes, reverse=True)
-
-
-@given(length=st.integers(0, 500), parts=st.integers(1, 40))
-def test_cuts_are_the_inner_borders(length, parts):
-    assert [0, *cuts(length, parts), length] == [bounds(length, parts)[0][0]] + [
-        stop for _, stop in bounds(length, parts)
-    ]
+    assert (len(sizes), max(sizes) - min(sizes) <= 1) == (parts, True)
+    assert [0, *cuts(length, parts)] == [start for start, _ in borders]
 
 
 @pytest.mark.parametrize(("length", "parts"), [(-1, 2), (3, 0), (3, -1)])

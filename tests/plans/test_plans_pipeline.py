@@ -32,21 +32,21 @@ def test_every_stage_does_every_pass_once(schedule, stages, micro_batches):
     plan = pipeline(schedule, stages, micro_batches)
     assert (plan.name, plan.stages, plan.micro_batches) == (schedule, stages, micro_batches)
     everything = {Task(kind, number) for kind in (FORWARD, BACKWARD) for number in range(micro_batches)}
-    for own in plan.tasks:
-        assert len(own) == 2 * micro_batches
-        assert set(own) == everything
+    for tasks in plan.tasks:
+        assert len(tasks) == 2 * micro_batches
+        assert set(tasks) == everything
 
 
 def broken_dependencies(plan):
     """Tasks that come before a task that they need, in the staircase or in the order of pushes."""
     cycle = {(stage, task): number for number, row in enumerate(cycles(plan)) for stage, task in enumerate(row) if task}
     pushed = {place: number for number, place in enumerate(order(plan))}
-    found = []
-    for stage, own in enumerate(plan.tasks):
-        for before, task in zip((None, *own), own):
+    broken = []
+    for stage, tasks in enumerate(plan.tasks):
+        for before, task in zip((None, *tasks), tasks):
             needed = needs(plan, stage, task) + ([(stage, before)] if before else [])
-            found += [(stage, task) for need in needed for at in (cycle, pushed) if not at[need] < at[stage, task]]
-    return found
+            broken += [(stage, task) for need in needed for at in (cycle, pushed) if not at[need] < at[stage, task]]
+    return broken
 
 
 @given(**sizes)

@@ -37,13 +37,6 @@ def test_ring_sends_what_the_docstring_says(devices):
 
 
 @pytest.mark.parametrize("devices", range(1, 9))
-@pytest.mark.parametrize("half", [reduce_scatter, all_gather])
-def test_each_half_costs_half(half, devices):
-    assert len(half(devices).steps) == devices - 1
-    assert half(devices).sent(LENGTH) == [(devices - 1) * LENGTH // devices] * devices
-
-
-@pytest.mark.parametrize("devices", range(1, 9))
 def test_reduce_scatter_leaves_the_sum_of_chunk_i_on_device_i_and_no_other(devices):
     complete = tuple(range(devices))
     for device, chunks in enumerate(contents(reduce_scatter(devices))[-1]):

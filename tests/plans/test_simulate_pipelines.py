@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mxdp.plans.cost.simulate import pipeline_seconds, pipeline_spans
+from mxdp.plans.cost.simulate import last_end, pipeline_spans
 from mxdp.plans.pipeline import PIPELINES, cycles, gpipe, inference, needs, one_f_one_b, pipeline
 
 seconds = st.integers(1, 9)
@@ -30,8 +30,8 @@ def test_nothing_begins_before_what_it_needs_has_ended(schedule, data, stages, m
     cores, push = data.draw(st.integers(1, 5)), data.draw(st.sampled_from([0, 0.5, 2]))
     spans = pipeline_spans(plan, *times, cores=cores, push=push)
     assert len(spans) == 2 * stages * micro_batches
-    for stage, own in enumerate(plan.tasks):
-        for before, task in zip((None, *own), own):
+    for stage, tasks in enumerate(plan.tasks):
+        for before, task in zip((None, *tasks), tasks):
             start, _ = spans[stage, task]
             for need in needs(plan, stage, task) + ([(stage, before)] if before else []):
                 assert start >= spans[need][1] - 1e-9
@@ -46,23 +46,23 @@ def test_balanced_stages_take_what_the_bubble_says(micro_batches):
     """p stages, m micro-batches: (m + p - 1) / m of a stage's time for the whole batch."""
     for stages in (1, 2, 3, 4):
         plan = gpipe(stages, micro_batches)
-        got = pipeline_seconds(plan, [1 / micro_batches] * stages, [2 / micro_batches] * stages)
+        got = last_end(pipeline_spans(plan, [1 / micro_batches] * stages, [2 / micro_batches] * stages))
         assert got == pytest.approx(3 * (micro_batches + stages - 1) / micro_batches)
 
 
 def test_the_slowest_stage_sets_the_pace():
-    got = pipeline_seconds(inference(3, 10), [1, 3, 2])
+    got = last_end(pipeline_spans(inference(3, 10), [1, 3, 2]))
     assert got == pytest.approx(1 + 10 * 3 + 2)
 
 
 def test_one_core_does_one_thing_at_a_time_whatever_the_schedule():
     for plan in (gpipe(3, 4), one_f_one_b(3, 4)):
-        assert pipeline_seconds(plan, [1, 2, 3], [2, 3, 4], cores=1) == pytest.approx(4 * 15)
+        assert last_end(pipeline_spans(plan, [1, 2, 3], [2, 3, 4], cores=1)) == pytest.approx(4 * 15)
 
 
 def test_two_cores_among_three_devices():
     # All three are busy in the middle only: 3 tasks by 2 cores in 1.5.
-    assert pipeline_seconds(inference(3, 3), [1, 1, 1], cores=2) == pytest.approx(1 + 1 + 1.5 + 1 + 1)
+    assert last_end(pipeline_spans(inference(3, 3), [1, 1, 1], cores=2)) == pytest.approx(1 + 1 + 1.5 + 1 + 1)
 
 
 def test_messages_cost_their_sender():
@@ -72,10 +72,10 @@ def test_messages_cost_their_sender():
 
 
 def test_python_pushes_one_task_after_another():
-    assert pipeline_seconds(gpipe(1, 1), [1], [1], push=2) == pytest.approx(5)
+    assert last_end(pipeline_spans(gpipe(1, 1), [1], [1], push=2)) == pytest.approx(5)
     # Later tasks are pushed before they are needed, and Python has a core of its own.
-    assert pipeline_seconds(gpipe(1, 2), [9], [9], push=2) == pytest.approx(2 + 4 * 9)
-    assert pipeline_seconds(gpipe(1, 2), [9], [9], push=2, cores=1) == pytest.approx(4 * 2 + 4 * 9)
+    assert last_end(pipeline_spans(gpipe(1, 2), [9], [9], push=2)) == pytest.approx(2 + 4 * 9)
+    assert last_end(pipeline_spans(gpipe(1, 2), [9], [9], push=2, cores=1)) == pytest.approx(4 * 2 + 4 * 9)
 
 
 @pytest.mark.parametrize(

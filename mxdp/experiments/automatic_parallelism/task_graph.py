@@ -19,7 +19,7 @@ from typing import Callable, Dict, List, Mapping, Sequence, Tuple
 from mxdp.backend import NDArray, npx
 from mxdp.experiments.devices import timed
 from mxdp.experiments.lab import Number
-from mxdp.plans.cost.simulate import Job, Span
+from mxdp.plans.cost.simulate import Job, StartEnd
 
 Task = Job[str]
 Groups = Sequence[Sequence[Task]]
@@ -38,7 +38,7 @@ def measured(tasks: Sequence[Task], seconds: Mapping[str, Number]) -> List[Task]
     return [replace(task, cost=seconds[task.name].median) for task in tasks]
 
 
-def length(spans: Mapping[str, Span]) -> float:
+def length(spans: Mapping[str, StartEnd]) -> float:
     """From the first start to the last end."""
     return max(end for _, end in spans.values()) - min(start for start, _ in spans.values())
 

@@ -1,7 +1,7 @@
 """When does a second device pay?
 
 "Two GPUs are slower than one" is what people ask most about training on several devices. The threads answer: take a
-larger batch, and mind the ratio of compute to parameters. :mod:`mxdp.plans.cost.break_even` makes numbers of that, from
+larger batch, and mind the ratio of compute to parameters. :mod:`mxdp.plans.cost.step` makes numbers of that, from
 what one device tells: the time of a step on the batch and on a part of it, Python's part, and the speed of the links.
 """
 
@@ -23,9 +23,9 @@ from mxdp.experiments.links import calibrated
 from mxdp.experiments.networks import LR, begin_anywhere, network, random_batch, seconds_a_step, serial_gradients
 from mxdp.experiments.oracle import TOLERANCE, largest
 from mxdp.plans.collective.algorithms import plan
-from mxdp.plans.cost.break_even import break_even, step_seconds
 from mxdp.plans.cost.link import fit_link
 from mxdp.plans.cost.simulate import predict
+from mxdp.plans.cost.step import break_even, step_seconds
 from mxdp.plans.partition import fill_buckets
 
 SOURCE = "MXNet issues 2277, 3136, 4286, 5943 and 12577: several GPUs are slower than one"

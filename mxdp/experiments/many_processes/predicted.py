@@ -24,8 +24,8 @@ from mxdp.experiments.many_processes.hosts import slow_cable, two_hosts
 from mxdp.experiments.networks import LR, random_batch
 from mxdp.experiments.oracle import TOLERANCE, largest
 from mxdp.experiments.show import style
-from mxdp.plans.cost.break_even import step_seconds
 from mxdp.plans.cost.link import fit_link
+from mxdp.plans.cost.step import step_seconds
 from mxdp.plans.partition import fill_buckets
 
 SOURCE = "ours: `python -m mxdp.experiments predict` says what it would be on machines that are not here"

@@ -11,7 +11,7 @@ from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.other_splits import split
 from mxdp.experiments.other_splits.split import SplitNet, network, stage_cuts
 from mxdp.layers import forward, init
-from mxdp.plans.cost.simulate import pipeline_seconds
+from mxdp.plans.cost.simulate import last_end, pipeline_spans
 from mxdp.plans.pipeline import inference
 
 SOURCE = "Slides 'Multi-GPU', latency and throughput"
@@ -36,7 +36,7 @@ def cases(s):
 
 
 def expect(s, cores):
-    times = {n: pipeline_seconds(inference(n, s.stream), [1 / n] * n, cores=cores) for n in several(s)}
+    times = {n: last_end(pipeline_spans(inference(n, s.stream), [1 / n] * n, cores=cores)) for n in several(s)}
     gains = [f"{n} equal stages give {s.stream / seconds:.2f} times" for n, seconds in times.items()]
     return f"On {plural(cores, 'core')}, {' and '.join(gains)} the throughput of one device, at the same latency."
 

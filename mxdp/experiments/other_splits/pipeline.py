@@ -15,7 +15,7 @@ from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.other_splits import split
 from mxdp.experiments.other_splits.split import LR, SplitNet, memory, network, stage_cuts, workers
 from mxdp.parallel.stage_times import measure_stages
-from mxdp.plans.cost.simulate import pipeline_seconds
+from mxdp.plans.cost.simulate import last_end, pipeline_spans
 from mxdp.plans.pipeline import PIPELINES, bubble, pipeline
 
 SOURCE = "Slides 'Multi-GPU', model parallelism; Dive into Deep Learning, 'Training on Multiple GPUs', the figure"
@@ -48,7 +48,7 @@ def expect(s, cores):
     for n in several(s):
         for m in s.micro_batches:
             equal = [1 / (n * m)] * n
-            share = pipeline_seconds(pipeline("gpipe", n, m), equal, equal, cores=cores) / 2
+            share = last_end(pipeline_spans(pipeline("gpipe", n, m), equal, equal, cores=cores)) / 2
             shares.append(f"{share:.2f} of one device's time on {n} devices with m = {m}")
     return (
         f"With equal stages, on {plural(cores, 'core')}, a step in m micro-batches takes {', '.join(shares)}. Both "
@@ -80,7 +80,7 @@ def set_up(case, s):
 
     def one_round():
         times = measure_stages(made, X, y)
-        expected = pipeline_seconds(made.plan, times.forward, times.backward, cores=cores, push=times.push)
+        expected = last_end(pipeline_spans(made.plan, times.forward, times.backward, cores=cores, push=times.push))
         expected += timed(lambda: made.update(0.0, size))
         made.step(X, y)
         seconds = statistics.median(timed(step_and_update) for _ in range(STEPS))

@@ -21,7 +21,7 @@ from mxdp.layers import Net, Shape, init, outputs
 from mxdp.parallel.layer_costs import LayerCost, measure_layers
 from mxdp.parallel.traffic import flat
 from mxdp.plans.cost.link import Link
-from mxdp.plans.cost.simulate import pipeline_seconds
+from mxdp.plans.cost.simulate import last_end, pipeline_spans
 from mxdp.plans.layers.column_row import WHOLE
 from mxdp.plans.partition import pieces
 from mxdp.scratch import get_params, sgd
@@ -91,7 +91,7 @@ def predict_step(
             for way in ("forward", "backward")
         )
         update *= float(max(made.param_bytes()) / sum(made.param_bytes()))
-        return pipeline_seconds(made.plan, there, back, cores=cores) + update + sent
+        return last_end(pipeline_spans(made.plan, there, back, cores=cores)) + update + sent
     if split.strategy == "layerwise":
         whole = sum(seconds for seconds, cut in zip(work, made.cuts) if cut == WHOLE)
         return crowd * ((sum(work) - whole + update) / n + whole) + sent

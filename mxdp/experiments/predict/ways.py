@@ -7,8 +7,9 @@ from typing import Any, Dict, Iterable, List, NamedTuple, Tuple
 
 from mxdp.experiments.predict.inputs import Known
 from mxdp.experiments.show.style import number
-from mxdp.plans.cost.cluster import HALVES, STEPS, Cluster
-from mxdp.plans.cost.step import MIB, Network, Prediction, Way, predict_step
+from mxdp.plans.cost.cluster import HALVES, NODE_ALLREDUCES, Cluster
+from mxdp.plans.cost.machine import MIB
+from mxdp.plans.cost.step import Network, Prediction, Way, predict_step
 
 BUCKETS = (1.0, 4.0, 25.0, 100.0, 1024.0)
 """MiB."""
@@ -105,7 +106,7 @@ def sums(network: Network, cluster: Cluster, batch: float) -> List[Compared]:
         return _predicted({"one device": Way()}, network, cluster, batch)
     levels = cluster.nodes > 1 and cluster.devices > 1
     rows = []
-    for name in STEPS if levels else [name for name in STEPS if name != "two-level"]:
+    for name in NODE_ALLREDUCES if levels else [name for name in NODE_ALLREDUCES if name != "two-level"]:
         ways = {f"{name}, buckets of {room:g} MiB": Way(name, bucket=room * MIB) for room in BUCKETS}
         rows.append(fastest(_predicted(ways, network, cluster, batch)))
     return rows

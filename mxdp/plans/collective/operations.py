@@ -1,4 +1,4 @@
-"""From a plan to the work of each device: which array is copied where, and what is added to what.
+"""The operations of a plan: each device's copies and sums of arrays.
 
 A plan says who sends which chunk to whom; MXNet works on arrays. A chunk that is to be added is received into a
 *staging buffer* beside the device's own vector, where it overwrites nothing. All that arrives for one chunk in one step
@@ -29,7 +29,7 @@ IN_PLACE_BYTES = 2 << 20
 
 @dataclass(frozen=True)
 class Slot:
-    """Where a chunk lies on a device. ``buffer`` 0 is its place in the device's vector; others are staging buffers."""
+    """A chunk on a device. ``buffer`` 0 is its place in the device's vector; others are staging buffers."""
 
     device: int
     chunk: int

@@ -1,1 +1,1 @@
-"""How long a plan should take: predictions made before anything is measured."""
+"""Predictions of the time that a plan takes, made before anything is measured."""

@@ -45,8 +45,8 @@ class ExchangeTime(NamedTuple):
 
 
 class Load(NamedTuple):
-    """What a link carries in a step: messages inside a node, and between nodes; how many of the latter start one after
-    another; and how many of all its device adds."""
+    """The messages of a link in a step: inside a node, between nodes, those of the latter that start one after another,
+    and those of all that its device adds."""
 
     inside: int
     between: int
@@ -89,7 +89,7 @@ class Cluster:
         return f"{self.nodes} nodes of " * (self.nodes > 1) + plural(self.devices, "device")
 
     def of(self, count: int) -> Cluster:
-        """The same with ``count`` devices in all: part of a node, or whole nodes. Raises a ValueError for others."""
+        """This cluster with ``count`` devices: part of a node, or whole nodes. Raises a ValueError for others."""
         if count <= self.devices:
             return replace(self, devices=count, nodes=1)
         if count % self.devices:
@@ -146,31 +146,33 @@ def _two_level(devices: int, nodes: int) -> Iterable[Repeated]:
             yield action, times, share, pairs
 
 
-STEPS: Dict[str, Callable[[int, int], Iterable[Repeated]]] = {
+NODE_ALLREDUCES: Dict[str, Callable[[int, int], Iterable[Repeated]]] = {
     **{name: partial(_planned, name) for name in ("naive", "tree", "doubling")},
     "ring": _ring,
     "two-level": _two_level,
 }
 HALVES = ("ring", "two-level")
-"""Those whose first half is a reduce-scatter and whose second half is an all-gather."""
+"""The all-reduces whose first half is a reduce-scatter and whose second half is an all-gather."""
 
 
 @lru_cache(maxsize=256)
 def patterns(algorithm: str, devices: int, nodes: int) -> Tuple[Pattern, ...]:
     """The steps of an all-reduce on ``nodes`` nodes of ``devices`` devices, and what their links carry. Raises a
     ValueError if there is no such all-reduce."""
-    if algorithm not in STEPS:
-        raise ValueError(f"no all-reduce of many nodes is called {algorithm!r}; {did_you_mean(algorithm, STEPS)}")
+    if algorithm not in NODE_ALLREDUCES:
+        raise ValueError(
+            f"no all-reduce of many nodes is called {algorithm!r}; {did_you_mean(algorithm, NODE_ALLREDUCES)}"
+        )
     return tuple(
         Pattern(action, times, share, _loads(pairs, devices, action == ADD))
-        for action, times, share, pairs in STEPS[algorithm](devices, nodes)
+        for action, times, share, pairs in NODE_ALLREDUCES[algorithm](devices, nodes)
         if times and pairs
     )
 
 
 def _loads(pairs: Sequence[Tuple[int, int]], devices: int, adds: bool) -> FrozenSet[Load]:
-    """Of all links: a device's, out and in, with one message after another; and a node's, which starts those of its
-    devices at the same time and carries all of them."""
+    """The loads of all links. A device's link, out or in, carries one message after another. A node's link starts its
+    devices' messages at the same time, and carries all of them."""
     # A link out of a device or a node has its number, the link into it the number's complement (~0 is -1).
     inside: Counter[int] = Counter()
     between: Counter[int] = Counter()

@@ -76,15 +76,9 @@ def bus_bandwidth(nbytes: float, seconds: float, devices: int) -> float:
     return nbytes / seconds * 2 * (devices - 1) / devices
 
 
-def speedup(devices: int, cores: int, exposed: float = 0.0) -> float:
-    """Predicted time of one device over that of ``devices`` devices, one core each, for the same whole batch.
-
-    ``exposed``: the share of the one-device time that splitting can't shorten (Amdahl's law).
-
-    >>> speedup(2, cores=2), speedup(2, cores=1), round(speedup(2, cores=2, exposed=0.05), 2)
-    (2.0, 1.0, 1.9)
-    """
-    return 1.0 / ((1.0 - exposed) / min(devices, cores) + exposed)
+def speedup(devices: int, cores: int) -> float:
+    """Predicted time of one device over that of ``devices`` devices, one core each, for the same whole batch."""
+    return float(min(devices, cores))
 
 
 def jobs_ratio(jobs: int, cores: int) -> float:

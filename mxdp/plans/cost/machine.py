@@ -61,7 +61,7 @@ class Machine:
         return f"<Machine: push {1e6 * self.push:.3g} us, copy {copy}, add {add}, {plural(self.cores, 'core')}>"
 
     def with_cores(self, cores: int) -> Machine:
-        """The same speeds with another number of cores."""
+        """This machine with another number of cores."""
         return replace(self, cores=cores)
 
     def seconds(self, operation: Operation, nbytes: float, footprint: float, others: bool) -> float:

@@ -13,15 +13,15 @@ pipelines of 4 stages are off by 12 %, not 8 %, and of two all-reduces the one w
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Dict, Generic, Hashable, List, Optional, Sequence, Set, Tuple, TypeVar
+from typing import Any, Dict, Generic, Hashable, List, Mapping, Optional, Sequence, Set, Tuple, TypeVar
 
 from mxdp.plans.collective.operations import Slot, adds_in_place, operations
 from mxdp.plans.collective.schedule import Schedule
 from mxdp.plans.cost.machine import Machine
-from mxdp.plans.pipeline import BACKWARD, FORWARD, PipelinePlan, Place, needs, order
+from mxdp.plans.pipeline import BACKWARD, FORWARD, PipelinePlan, StageTask, needs, order
 
 Name = TypeVar("Name", bound=Hashable)
-Span = Tuple[float, float]
+StartEnd = Tuple[float, float]
 """Start and end, in seconds (or in the unit of the costs)."""
 
 
@@ -46,7 +46,7 @@ class Job(Generic[Name]):
 
 def simulate(
     groups: Sequence[Sequence[Job[Name]]], cores: int, workers: int = 1, push: float = 0.0
-) -> Dict[Name, Span]:
+) -> Dict[Name, StartEnd]:
     """When each job runs, in the order in which they end. Raises a ValueError if a job needs one that is missing or
     comes in a later group.
 
@@ -61,7 +61,7 @@ def simulate(
     >>> simulate([[long, short, join]], cores=2)["join"], simulate([[long, short, join]], cores=1)["join"]
     ((2.0, 3.0), (3.0, 4.0))
     """
-    spans: Dict[Name, Span] = {}
+    spans: Dict[Name, StartEnd] = {}
     now = 0.0
     for group in groups:
         pushed, push_left = 0 if push else len(group), 1.0
@@ -109,6 +109,11 @@ def simulate(
     return spans
 
 
+def last_end(spans: Mapping[Any, StartEnd]) -> float:
+    """When the last of these jobs ends; 0 if there is none."""
+    return max((end for _, end in spans.values()), default=0.0)
+
+
 def predict(schedule: Schedule, nbytes: int, machine: Machine, itemsize: int = 4) -> float:
     """Seconds of a collective over vectors of ``nbytes`` bytes, from the first push to the end of the last operation.
 
@@ -120,8 +125,7 @@ def predict(schedule: Schedule, nbytes: int, machine: Machine, itemsize: int = 4
     and the memory.
 
     """
-    spans = simulate([collective_jobs(schedule, nbytes, machine, itemsize)], machine.cores, push=machine.push)
-    return max((end for _, end in spans.values()), default=0.0)
+    return last_end(simulate([collective_jobs(schedule, nbytes, machine, itemsize)], machine.cores, push=machine.push))
 
 
 def collective_jobs(schedule: Schedule, nbytes: int, machine: Machine, itemsize: int = 4) -> List[Job[int]]:
@@ -136,7 +140,7 @@ def collective_jobs(schedule: Schedule, nbytes: int, machine: Machine, itemsize:
     footprint = sum(sizes[slot.chunk] for slot in slots)
 
     def array(slot: Slot) -> Hashable:
-        """What MXNet takes as one array: a staging buffer, or a device's whole vector."""
+        """The array that MXNet sees: a staging buffer, or a device's whole vector."""
         return slot if slot.buffer or schedule.sizes or in_place else slot.device
 
     wrote: Dict[Hashable, int] = {}
@@ -162,7 +166,7 @@ def pipeline_spans(
     transfer: Sequence[float] = (),
     cores: Optional[int] = None,
     push: float = 0.0,
-) -> Dict[Place, Span]:
+) -> Dict[StageTask, StartEnd]:
     """When each task of a pipeline runs, in the order in which they end. Raises a ValueError if the number of times is
     not that of the stages, or of the borders between them.
 
@@ -196,22 +200,10 @@ def pipeline_spans(
         FORWARD: [sum(pair) for pair in zip(forward, [*sent, 0.0])],
         BACKWARD: [sum(pair) for pair in zip(backward, [0.0, *sent])],
     }
-    jobs: List[Job[Place]] = []
-    before: Dict[int, Place] = {}
+    jobs: List[Job[StageTask]] = []
+    before: Dict[int, StageTask] = {}
     for stage, task in order(plan):
         awaited = [*needs(plan, stage, task), *([before[stage]] if stage in before else [])]
         jobs.append(Job((stage, task), stage, tuple(awaited), costs[task.kind][stage]))
         before[stage] = (stage, task)
     return simulate([jobs], cores or plan.stages + 1, push=push)
-
-
-def pipeline_seconds(
-    plan: PipelinePlan,
-    forward: Sequence[float],
-    backward: Sequence[float] = (),
-    transfer: Sequence[float] = (),
-    cores: Optional[int] = None,
-    push: float = 0.0,
-) -> float:
-    """From the first push to the end of the last task. Arguments and errors are those of :func:`pipeline_spans`."""
-    return max(stop for _, stop in pipeline_spans(plan, forward, backward, transfer, cores, push).values())

@@ -1,6 +1,9 @@
-"""A training step on a cluster: when each part of it runs, and what it loses to one device.
+"""A data-parallel step: its time on the devices of a node, when a further device pays, and what it loses on a cluster.
 
-::
+On k devices each has 1 / k of the batch. The time of a step on one device is nearly a line, ``a + c n`` for ``n``
+samples: ``a`` is what does not depend on the batch, such as the update and Python, and each device pays it. The
+all-reduce comes on top. So a further device pays where the compute that it takes over, ``c`` times its samples, is more
+than the all-reduce: few parameters, much compute a sample, a large batch (:func:`break_even`). On a cluster::
 
     compute   |- forward -|------- backward -------|            |- update -|
     links                       |- bucket 0 -|  |- bucket 1 -|
@@ -13,19 +16,20 @@ and the links are free. All devices wait for the slowest: where the times of one
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
-from typing import Dict, List, Sequence, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple
 
 from mxdp.plans.collective.schedule import ADD, COPY
-from mxdp.plans.cost.break_even import node_seconds
 from mxdp.plans.cost.cluster import HALVES, Cluster, ExchangeTime
-from mxdp.plans.cost.simulate import pipeline_spans
+from mxdp.plans.cost.link import Link
+from mxdp.plans.cost.machine import MIB
+from mxdp.plans.cost.simulate import last_end, pipeline_spans
 from mxdp.plans.partition import balance, fill_buckets, pieces
 from mxdp.plans.pipeline import gpipe
 
-MIB = float(1 << 20)
-NUMBER = 4
+FLOAT_BYTES = 4
 """Bytes of a number, float32."""
 COMPUTE, LINKS = "compute", "links"
 
@@ -59,7 +63,7 @@ class Network:
 
     @property
     def parameters(self) -> int:
-        """Of all layers."""
+        """The numbers in all layers."""
         return sum(layer.parameters for layer in self.layers)
 
     def passes(self, samples: float) -> float:
@@ -82,7 +86,7 @@ class Way:
 
 @dataclass(frozen=True)
 class Busy:
-    """What a device, or its links, does from ``start`` to ``stop`` (seconds)."""
+    """Work of a device or of its links, from ``start`` to ``stop`` (seconds)."""
 
     lane: str
     name: str
@@ -125,12 +129,56 @@ def slowest(devices: int) -> float:
     return 0.0 if devices == 1 else NormalDist().inv_cdf((devices - 0.375) / (devices + 0.25))
 
 
+def node_seconds(slowest: float, mean: float, python: float, devices: int, cores: Optional[int]) -> float:
+    """Seconds of work that all ``devices`` of a node do at once: of the ``slowest`` device, or more where one Python
+    must drive them all, or where they share the cores. ``mean`` and ``python``: for a device, in the mean."""
+    work = devices * (mean + python) / cores if cores else 0.0
+    return max(slowest, devices * python, work)
+
+
+def step_seconds(shard: float, python: float, devices: int, cores: Optional[int], allreduce: float) -> float:
+    """Predicted seconds of a step on ``devices`` devices, in steps that follow one another without a wait.
+
+    Args:
+        shard: seconds of one device for 1 / devices of the batch, with the update.
+        python: processor time of Python for this, which works ahead of the device and needs a core as well.
+        cores: shared by CPU devices and Python; None: devices that need none, such as GPUs.
+        allreduce: seconds of the all-reduce of all gradients.
+
+    >>> step_seconds(shard=2.0, python=0.1, devices=2, cores=4, allreduce=0.5)
+    2.5
+    >>> step_seconds(shard=2.0, python=0.1, devices=4, cores=2, allreduce=0.5)
+    4.7
+    """
+    return node_seconds(shard, shard, python, devices, cores) + allreduce
+
+
+def break_even(device: Link, python: float, devices: int, cores: Optional[int], allreduce: float) -> float:
+    """Samples a device from which on a step on ``devices`` devices is predicted to be faster than on one; ``math.inf``
+    if it never is, and at least 0.
+
+    ``device``: a step on one device, fitted as a link is: ``alpha`` seconds, and ``beta`` for each sample (both more
+    than 0). The other arguments are those of :func:`step_seconds`.
+
+    >>> [round(break_even(Link(1e-3, 1e-4), 0.0, 2, cores, allreduce=2e-3), 1) for cores in (1, 2)]
+    [inf, 20.0]
+    """
+    # Each of node_seconds' bounds is slope * shard + fixed.
+    bounds = [(1.0, 0.0), (0.0, devices * python)]
+    bounds += [(devices / cores, devices * python / cores)] if cores else []
+    least = 0.0
+    for slope, fixed in bounds:
+        # alpha + beta devices n  >=  slope (alpha + beta n) + fixed + allreduce
+        gain, loss = device.beta * (devices - slope), (slope - 1) * device.alpha + fixed + allreduce
+        least = max(least, loss / gain if gain > 0 else 0.0 if loss <= 0 else math.inf)
+    return least
+
+
 def predict_step(network: Network, cluster: Cluster, batch: float, way: Way = Way()) -> Prediction:
     """A step in which each device has ``batch`` samples a pass. Raises a ValueError if the way does not fit the cluster
     or the network.
 
     >>> layers = tuple(TimedLayer(name, 1e-5, 2e-5, parameters=1_000_000) for name in ("first", "last"))
-    >>> from mxdp.plans.cost.link import Link
     >>> network, link = Network("two layers", layers), Link(alpha=1e-5, beta=1e-9)
     >>> for nodes in (1, 64):
     ...     step = predict_step(network, Cluster(1, nodes, inside=link, between=link), batch=100, way=Way(bucket=4e6))
@@ -163,7 +211,7 @@ def predict_step(network: Network, cluster: Cluster, batch: float, way: Way = Wa
     spans.append(Busy(COMPUTE, "update", now, now + update))
     now += update
     if way.shard_optimizer:
-        cost = cluster.exchange(way.allreduce, NUMBER * network.parameters, (COPY,))
+        cost = cluster.exchange(way.allreduce, FLOAT_BYTES * network.parameters, (COPY,))
         spans.append(Busy(LINKS, "parameters", now, now + cost.seconds))
         total, now = total.and_then(cost), now + cost.seconds
     times = way.accumulate
@@ -199,7 +247,7 @@ def _shared(cluster: Cluster, longest: float, mean: float, python: float = 0.0) 
 
 def _buckets(network: Network, ready: Sequence[float], room: float) -> List[Tuple[float, float]]:
     """The bytes of each bucket, and when its last gradient is ready."""
-    known = [(NUMBER * layer.parameters, at) for layer, at in zip(network.layers, ready) if layer.parameters]
+    known = [(FLOAT_BYTES * layer.parameters, at) for layer, at in zip(network.layers, ready) if layer.parameters]
     buckets = fill_buckets([nbytes for nbytes, _ in known], ["float32"] * len(known), room)
     return [(sum(known[layer][0] for layer in bucket), max(known[layer][1] for layer in bucket)) for bucket in buckets]
 
@@ -221,9 +269,9 @@ def _pipeline(network: Network, cluster: Cluster, batch: float, way: Way) -> Pre
     samples, fixed = batch * stages / parts, network.fixed / (2 * stages)
     forward = [fixed + samples * sum(layer.forward for layer in stage) for stage in cut]
     backward = [fixed + samples * sum(layer.backward for layer in stage) for stage in cut]
-    message = [cluster.inside.seconds(NUMBER * samples * stage[-1].outputs) for stage in cut[:-1]]
+    message = [cluster.inside.seconds(FLOAT_BYTES * samples * stage[-1].outputs) for stage in cut[:-1]]
     tasks = pipeline_spans(gpipe(stages, parts), forward, backward, message)
-    ended = max(stop for _, stop in tasks.values())
+    ended = last_end(tasks)
     passes = (sum(forward) + sum(backward)) * parts / stages
     shared = _shared(cluster, ended, passes, network.python * parts / stages)
     waited = network.spread * slowest(cluster.count) * shared
@@ -231,8 +279,8 @@ def _pipeline(network: Network, cluster: Cluster, batch: float, way: Way) -> Pre
     largest = max(sum(layer.parameters for layer in stage) for stage in cut)
     # All stages are summed at the same time. Replicas in other nodes share a node's link, those in one node don't.
     here = replace(cluster, devices=cluster.devices // stages, nodes=1)
-    among_nodes = replace(cluster, devices=1).exchange("ring", NUMBER * network.parameters)
-    total = here.exchange("ring", NUMBER * largest).and_then(among_nodes)
+    among_nodes = replace(cluster, devices=1).exchange("ring", FLOAT_BYTES * network.parameters)
+    total = here.exchange("ring", FLOAT_BYTES * largest).and_then(among_nodes)
     part = network.update * largest / network.parameters if network.parameters else 0.0
     update = _shared(cluster, part, network.update / stages)
     spans = [

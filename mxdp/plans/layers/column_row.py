@@ -30,7 +30,7 @@ ALL_REDUCE, ALL_GATHER = "all-reduce", "all-gather"
 
 
 def cut_layers(weights: Sequence[bool]) -> List[str]:
-    """How each layer is cut: by ``columns``, by ``rows``, to the device's ``own`` channels, or not (``whole``).
+    """The cut of each layer: by ``columns``, by ``rows``, to the device's ``own`` channels, or not (``whole``).
 
     ``weights``: True for each layer with weights (convolution, dense). One without works on each channel alone.
 

@@ -13,15 +13,15 @@ from mxdp.errors import plural
 from mxdp.plans.collective.schedule import Schedule
 from mxdp.plans.layers.halo import Exchange
 from mxdp.plans.partition import offsets
-from mxdp.plans.pipeline import FORWARD, PipelinePlan, Place, bubble, cycles, kept, needs
-from mxdp.plans.show.contents import Held, contents, legend, letter, sends, shares, sums, traffic, written
+from mxdp.plans.pipeline import FORWARD, PipelinePlan, StageTask, bubble, cycles, kept, needs
+from mxdp.plans.show.contents import Held, adds, contents, legend, letter, sends, traffic, vectors_sent, written
 
 PASSES = "F0: micro-batch 0 forward, B0: its gradients back. All tasks are drawn equally long."
 
 
 @dataclass
 class Frame:
-    """What changes on the board, what travels, and the same in words.
+    """A step on the board: its changes, its messages, and both in words.
 
     ``cells``: row, column, text, and a class of the page's style sheet. ``moves``: from a row and a column to a row and
     a column, and what travels. ``sent``: vectors that the busiest device has sent, or pixels that have travelled.
@@ -49,10 +49,10 @@ class Board:
 
 def of_collective(schedule: Schedule) -> Board:
     """A frame for the start and one for each step."""
-    after, adds = contents(schedule), sums(schedule)
+    after, adding = contents(schedule), adds(schedule)
     texts = [[written(chunks, schedule.devices) for chunks in held] for held in after]
     # What only copies ends with the same on all devices.
-    complete = (tuple(range(schedule.devices)),) * schedule.chunks if adds else after[-1][0]
+    complete = (tuple(range(schedule.devices)),) * schedule.chunks if adding else after[-1][0]
     frames = []
     for number, held in enumerate(after):
         frame, steps = Frame(text="The start: each device holds its own part of every chunk."), schedule.steps[:number]
@@ -66,9 +66,9 @@ def of_collective(schedule: Schedule) -> Board:
             frame.moves.append((send.source, send.chunk, send.target, send.chunk, what))
         if steps:
             sent = ", ".join(sends(steps[-1], schedule.chunks))
-            done = _completed(held, complete, adds)
+            done = _completed(held, complete, adding)
             frame.text = f"Step {number} of {len(schedule.steps)}: {sent}. {done}"
-            frame.sent = max(shares(replace(schedule, steps=steps)))
+            frame.sent = max(vectors_sent(replace(schedule, steps=steps)))
             frame.cost = f"So far {plural(number, 'step')}; the busiest device has sent {frame.sent:.3g} of a vector"
         frames.append(frame)
     rows = [f"device {device}" for device in range(schedule.devices)]
@@ -77,21 +77,21 @@ def of_collective(schedule: Schedule) -> Board:
     return Board(title, about, legend(schedule), rows, columns, frames, "a vector")
 
 
-def _completed(held: Held, complete: Tuple[Tuple[int, ...], ...], adds: bool) -> str:
-    """What is finished, in a sentence. A plan that only copies has no sums."""
+def _completed(held: Held, complete: Tuple[Tuple[int, ...], ...], adding: bool) -> str:
+    """A sentence that says what is finished. A plan that only copies (not ``adding``) has no sums."""
     whole = [f"device {device}" for device, chunks in enumerate(held) if chunks == complete]
     if len(whole) == len(held):
-        return f"Every device holds {'the complete sum' if adds else 'every chunk'}."
+        return f"Every device holds {'the complete sum' if adding else 'every chunk'}."
     if whole:
-        return f"{'The complete sum is' if adds else 'All chunks are'} on {', '.join(whole)}."
+        return f"{'The complete sum is' if adding else 'All chunks are'} on {', '.join(whole)}."
     count = sum(parts == end for chunks in held for parts, end in zip(chunks, complete))
-    return f"{count} of {len(held) * len(complete)} chunks are {'complete sums' if adds else 'in place'}."
+    return f"{count} of {len(held) * len(complete)} chunks are {'complete sums' if adding else 'in place'}."
 
 
 def of_pipeline(plan: PipelinePlan) -> Board:
     """A frame for each cycle, and one before."""
     rows = cycles(plan)
-    done: Dict[Place, int] = {}
+    done: Dict[StageTask, int] = {}
     alive = [0] * plan.stages
     frames = [Frame(text="The start: no stage has worked yet.")]
     for cycle, row in enumerate(rows):
@@ -134,7 +134,7 @@ def of_exchange(exchange: Exchange) -> Board:
     lefts, width = _places([piece.needs[1] - piece.needs[0] for piece in exchange.columns])
 
     def place(tile: int, y: int, x: int) -> Tuple[int, int]:
-        """Where a pixel of the picture lies in a tile, on the board."""
+        """The row and the column of the board for a pixel of the picture in a tile."""
         i, j = divmod(tile, len(exchange.columns))
         return tops[i] + y - exchange.rows[i].needs[0], lefts[j] + x - exchange.columns[j].needs[0]
 
@@ -165,6 +165,6 @@ def of_exchange(exchange: Exchange) -> Board:
 
 
 def _places(lengths: List[int]) -> Tuple[List[int], int]:
-    """Where pieces begin that stand one after the other, each after a gap; and the length of all."""
+    """The starts of pieces that stand one after the other with a gap before each, and the length of all."""
     *starts, end = offsets([length + 1 for length in lengths])
     return [start + 1 for start in starts], end

@@ -10,10 +10,10 @@ from typing import List, Sequence, Tuple
 from mxdp.errors import plural
 from mxdp.plans.collective.schedule import COPY, READ, Schedule, Send, Step
 
-Parts = Tuple[int, ...]
+Summed = Tuple[int, ...]
 """The devices whose parts are in a sum, in order. A part that was added twice is listed twice."""
 
-Held = Tuple[Tuple[Parts, ...], ...]
+Held = Tuple[Tuple[Summed, ...], ...]
 """``held[device][chunk]``"""
 
 
@@ -46,7 +46,7 @@ def letter(chunk: int) -> str:
     return (letter(before - 1) if before else "") + chr(ord("a") + last)
 
 
-def written(chunks: Sequence[Parts], devices: int) -> List[str]:
+def written(chunks: Sequence[Summed], devices: int) -> List[str]:
     """The contents of a device, chunk by chunk, as in the drawings.
 
     ``b02`` is the sum of chunk b of devices 0 and 2, ``B`` the complete sum. If the vector has only one chunk, the sum
@@ -85,20 +85,20 @@ def sends(step: Step, chunks: int) -> List[str]:
     return texts
 
 
-def shares(schedule: Schedule) -> List[float]:
-    """The number of vectors that each device sends in all steps."""
+def vectors_sent(schedule: Schedule) -> List[float]:
+    """How many vectors each device sends, in all steps together."""
     length = sum(schedule.sizes) or schedule.chunks
     return [sent / length for sent in schedule.sent(length)]
 
 
-def sums(schedule: Schedule) -> bool:
+def adds(schedule: Schedule) -> bool:
     """True if the plan adds anything; the others, such as a broadcast, only copy."""
     return any(send.action != COPY for step in schedule.steps for send in step)
 
 
 def traffic(schedule: Schedule) -> str:
     """The name and the numbers of a plan, in two lines."""
-    numbers = [f"{share:.3g}" for share in shares(schedule)]
+    numbers = [f"{share:.3g}" for share in vectors_sent(schedule)]
     if len(set(numbers)) == 1:
         sent = f"Each device sends {numbers[0]} vector{'' if numbers[0] == '1' else 's'}."
     else:
@@ -113,10 +113,10 @@ def traffic(schedule: Schedule) -> str:
 
 
 def legend(schedule: Schedule) -> str:
-    """How to read what devices hold."""
+    """A line that explains the notation of the contents."""
     if schedule.chunks == 1:
-        return "0+1: the vectors of devices 0 and 1 added up." if sums(schedule) else "0: device 0's vector."
+        return "0+1: the vectors of devices 0 and 1 added up." if adds(schedule) else "0: device 0's vector."
     parts = ["a0: device 0's chunk a"]
-    if sums(schedule):
+    if adds(schedule):
         parts += ["a01: devices 0 and 1 added up"] * (schedule.devices > 2) + ["A: all devices added up"]
     return "; ".join(parts) + "."

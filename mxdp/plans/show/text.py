@@ -141,7 +141,7 @@ def _fold(texts: Sequence[str], room: int, chunks: int) -> str:
 
 
 def _lines(texts: Sequence[str], widths: Sequence[int], gap: str) -> str:
-    """As many texts in a line as there are widths."""
+    """The texts in lines of ``len(widths)`` texts."""
     lines = (texts[start : start + len(widths)] for start in range(0, len(texts), len(widths)))
     return "\n".join(gap.join(text.ljust(width) for text, width in zip(line, widths)).rstrip() for line in lines)
 
