@@ -8,8 +8,7 @@ to 8 microseconds: one call of ``MXImperativeInvokeEx`` (see ``c_api.h``).
 A job is a Python function that the engine calls when its arrays are ready, outside the devices' queues. A completion
 event tells when an array was finished. ``wait_to_read`` is itself a job in the queue of ``cpu(0)``, which returns after
 all work that was queued there before (source: ``ThreadedEngine::WaitForVar``). So it can't wait for an earlier step
-alone, nor tell when an array was written. A completion event runs on the engine's threads for urgent work. A gate is
-the reverse: it holds back whatever uses its array until it is opened.
+alone, nor tell when an array was written. A completion event runs on the engine's threads for urgent work.
 """
 
 from __future__ import annotations
@@ -205,22 +204,6 @@ class CompletionEvent(EngineJob):
     def _call(self) -> None:
         self.at = time.perf_counter()
         self._over.set()
-
-
-class Gate(EngineJob):
-    """Operators that use ``array`` and are pushed later wait until the gate opens, at most ``limit`` seconds."""
-
-    def __init__(self, array: NDArray, limit: float = 300.0) -> None:
-        super().__init__()
-        self._limit = limit
-        self._push((), (array,))
-
-    def open(self) -> None:
-        """Let them run."""
-        self._over.set()
-
-    def _call(self) -> None:
-        self._wait(self._limit)
 
 
 def _called(_: Any, address: int) -> None:

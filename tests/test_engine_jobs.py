@@ -6,13 +6,17 @@ import subprocess
 import sys
 import time
 import weakref
+from pathlib import Path
 
 import pytest
+from gate import Gate
 
 from mxdp.backend import mx, np, npx
-from mxdp.engine import CompletionEvent, Gate
+from mxdp.engine import CompletionEvent
 from mxdp.errors import BackendError
 from mxdp.tracing import record
+
+TESTS = Path(__file__).parent  # where a child finds `gate`
 
 
 def test_an_event_is_set_when_its_arrays_are_written_and_not_before():
@@ -149,7 +153,8 @@ engine._DROPPED = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(late)
 
 ENDS = """
 from mxdp.backend import np
-from mxdp.engine import CompletionEvent, Gate
+from mxdp.engine import CompletionEvent
+from gate import Gate
 
 class Says(CompletionEvent):
     def _call(self):
@@ -162,7 +167,7 @@ Says([x + 1])
 
 
 def test_python_does_not_end_before_the_engine_has_called_and_dropped():
-    done = subprocess.run([sys.executable, "-c", LATE + ENDS], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", LATE + ENDS], cwd=TESTS, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (0, "called\n"), done.stderr
 
 
@@ -171,7 +176,8 @@ import json, multiprocessing, os, signal, subprocess, sys, threading, time, warn
 import numpy
 import mxdp
 from mxdp.backend import np, npx
-from mxdp.engine import CompletionEvent, Gate
+from mxdp.engine import CompletionEvent
+from gate import Gate
 from mxdp.errors import BackendError
 from mxdp.process import MxdpWarning
 from mxdp.training import TrainStep
@@ -275,7 +281,11 @@ print(json.dumps(found))
 def test_a_fork_waits_for_the_jobs_in_the_engine():
     """``os.fork`` holds Python's lock while MXNet's handler waits for the engine, whose jobs need the lock."""
     done = subprocess.run(
-        [sys.executable, "-c", LATE.replace("0.2", "0.05") + FORKS], capture_output=True, text=True, timeout=180
+        [sys.executable, "-c", LATE.replace("0.2", "0.05") + FORKS],
+        cwd=TESTS,
+        capture_output=True,
+        text=True,
+        timeout=180,
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)

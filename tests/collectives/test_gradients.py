@@ -8,11 +8,12 @@ from dataclasses import replace
 
 import numpy as onp
 import pytest
+from gate import Gate
 
 from mxdp.backend import autograd, mx, np, npx
 from mxdp.collectives import ALGORITHMS, GradientSync
 from mxdp.collectives.tuning import choose
-from mxdp.engine import CompletionEvent, Gate
+from mxdp.engine import CompletionEvent
 from mxdp.errors import BackendError
 from mxdp.plans.cost.machine import CPU, Machine, Rate
 from mxdp.scratch import get_params

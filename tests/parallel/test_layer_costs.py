@@ -1,16 +1,12 @@
 from __future__ import annotations
 
-import math
-
 import pytest
 from nets import NETS, prepared
-from nets import devices as cpus
 
 from mxdp.backend import mx
 from mxdp.layers import BatchNorm, Conv, Dense, Relu, apply, init, outputs
 from mxdp.parallel import layer_costs
 from mxdp.parallel.layer_costs import LayerCost, find_cuts, measure_layers
-from mxdp.parallel.pipeline import Pipeline
 from mxdp.plans.pipeline import pipeline
 
 
@@ -60,30 +56,3 @@ def test_for_answers_only_the_forward_passes_count(cuts):
     both = [1] * 9, [9, *[0] * 8]
     assert cuts(*both, pipeline("gpipe", 2, 1)) == (1,)
     assert cuts(*both, pipeline("gpipe", 2, 1), training=False) == (4,)
-
-
-def needed(made):
-    return max(map(sum, zip(made.lasting_bytes(32), made.peak_bytes(32))))
-
-
-@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
-def test_the_limit_is_the_predicted_peak(cuts, schedule):
-    """The time asks for a cut in the middle; with each byte less than that needs, there is another or none."""
-    net, shape = NETS["lenet"]
-    plan, seconds, seen = pipeline(schedule, 2, 4), ([1] * 9, [0] * 9), []
-    limit = math.inf
-    while True:
-        try:
-            borders = cuts(*seconds, plan, limit=limit)
-        except ValueError:
-            break
-        made = Pipeline(net, prepared("lenet")[0], shape, cpus(2), 4, schedule, borders)
-        peak = needed(made)
-        assert peak <= limit
-        assert borders not in seen
-        seen.append(borders)
-        limit = peak - 1
-    assert seen[0] == (4,)
-    every = [Pipeline(net, prepared("lenet")[0], shape, cpus(2), 4, schedule, (at,)) for at in range(1, 9)]
-    assert limit + 1 == min(map(needed, every))
-    assert len(seen) > 1

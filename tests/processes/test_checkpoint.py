@@ -17,10 +17,10 @@ import zipfile
 import fake_mpi
 import numpy as onp
 import pytest
+from gate import Gate
 from kept import names, numbered, sealed
 
 from mxdp.backend import mx, np, npx
-from mxdp.engine import Gate
 from mxdp.errors import BackendError, MxdpError
 from mxdp.gluon import Checkpoint
 from mxdp.processes import CheckpointFolder, checkpoint, checkpoint_file

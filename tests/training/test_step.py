@@ -14,11 +14,12 @@ import time
 
 import numpy as onp
 import pytest
+from gate import Gate
 
 from mxdp import engine
 from mxdp.backend import autograd, backward, devices, np, npx
 from mxdp.collectives import GradientSync
-from mxdp.engine import CompletionEvent, Gate
+from mxdp.engine import CompletionEvent
 from mxdp.scratch import cross_entropy, get_params, init_lenet, lenet, sgd, split_batch, train_batch
 from mxdp.training import RUN_AHEAD, BoundNet, TrainStep, train_steps
 from mxdp.training.graph import BoundGraph, Inbox
