@@ -48,7 +48,15 @@ if _missing:
 
 _process.warn(_process.prepare().warnings)
 _compat.install()
-_plugin.register_stores()
+
+
+def _store(name: str) -> Any:
+    from mxdp.gluon.store import by_name  # here: it loads MXNet
+
+    return by_name(name)
+
+
+_plugin.register_stores(_store)
 
 
 def __getattr__(name: str) -> Any:
