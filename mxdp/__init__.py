@@ -46,7 +46,7 @@ if _missing:
         sys.exit(f"mxdp: {_sentence}")
     raise ModuleNotFoundError(_sentence)
 
-_process.warn(_process.prepare().warnings)
+_process.warn(_process.prepare_process().warnings)
 _compat.install()
 
 

@@ -46,7 +46,7 @@ def _import_mxnet() -> None:
     Raises:
         BackendError: MXNet is not installed, is installed twice, or can't be loaded.
     """
-    process.warn(process.prepare().warnings)
+    process.warn(process.prepare_process().warnings)
     problem = process.install_problem()
     if problem:
         raise BackendError(problem)
@@ -127,7 +127,7 @@ def devices(n: int, kind: str = "auto") -> List[Device]:
     return [mx.cpu(index) for index in range(n)]
 
 
-def check_devices(devices: Any, samples: float = math.inf) -> None:
+def check_device_list(devices: Any, samples: float = math.inf) -> None:
     """Raise unless ``devices`` is a list of different devices, at least one and at most ``samples``: a TypeError if it
     is no list of devices, else a ValueError."""
     if not isinstance(devices, (list, tuple)) or not all(isinstance(device, mx.Context) for device in devices):
@@ -150,7 +150,7 @@ def check_replicas(device_params: Any, devices: Any = ...) -> List[Device]:
         check_params(params, f"replica {number}", tied=devices is ..., least=1)
     places = [[param.ctx for param in params] for params in device_params]
     train, devices = devices is not ..., [place[0] for place in places] if devices is ... else devices
-    check_devices(devices)
+    check_device_list(devices)
     if len(places) != len(devices):
         raise ValueError(f"{len(places)} replicas for {len(devices)} devices: there must be one for each")
     kinds = [[(param.shape, param.dtype) for param in params] for params in device_params]

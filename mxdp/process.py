@@ -32,7 +32,8 @@ SETTINGS: Mapping[str, str] = {
 }
 
 MARK = "MXDP_PREPARED"
-"""Environment variable with the names that :func:`prepare` set. By it a child process knows them from the user's."""
+"""Environment variable with the names that :func:`prepare_process` set: so a child process can tell them from the
+user's."""
 
 _WITHOUT = {
     "MXNET_CPU_TEMP_COPY": "CPU devices wait for each other",
@@ -69,7 +70,7 @@ _issued: Set[str] = set()
 
 @dataclass(frozen=True)
 class Prepared:
-    """What :func:`prepare` found and did.
+    """What :func:`prepare_process` found and did.
 
     ``set``: variables that mxdp set, here or in the parent process. ``kept``: the user's own, unchanged. ``warnings``:
     texts that ``import mxdp`` issues. ``malloc``: for each option of mallopt, whether mxdp set it; and whether the heap
@@ -82,7 +83,7 @@ class Prepared:
     malloc: Dict[str, bool]
 
 
-def prepare(
+def prepare_process(
     environ: MutableMapping[str, str] = os.environ, modules: Mapping[str, Any] = sys.modules, libc: Any = None
 ) -> Prepared:
     """Set in ``environ``, in place, what MXNet needs and the user has not set, and tune this process's allocator.
@@ -117,7 +118,8 @@ def warn(texts: Iterable[str], stacklevel: int = 2) -> None:
 
 
 def unprepared(environ: Mapping[str, str] = os.environ) -> Dict[str, str]:
-    """A copy of the user's ``environ``, without what :func:`prepare` set; for a child process with other settings."""
+    """A copy of the user's ``environ``, without what :func:`prepare_process` set: for a child process with other
+    settings."""
     ours = {MARK, *_ours(environ)}
     return {name: value for name, value in environ.items() if name not in ours}
 
@@ -214,7 +216,7 @@ def _not_installed() -> str:
 
 
 def _ours(environ: Mapping[str, str]) -> List[str]:
-    """Names of the variables that still have the value from :func:`prepare`, here or in a parent process."""
+    """Names of the variables that still have the value from :func:`prepare_process`, here or in a parent process."""
     marked = environ.get(MARK, "").split(",")
     return [name for name in SETTINGS if name in marked and environ.get(name) == SETTINGS[name]]
 

@@ -73,7 +73,7 @@ def sgd(params: Params, lr: float, batch_size: int) -> None:
 
 def get_params(params: Params, device: Device) -> Arrays:
     """A replica: copies of ``params`` on ``device``, each with a gradient, which starts at zero."""
-    backend.check_devices([device])
+    backend.check_device_list([device])
     backend.check_params(params)
     replica = [param.copyto(device) for param in params]
     for param in replica:
@@ -94,7 +94,7 @@ def split_and_load(x: Batch, devices: Devices, weights: Shares = None) -> Arrays
     """Cut ``x`` (n, ...) into a shard for each device, and copy it there. The longer are first, or
     they are in proportion to ``weights``, such as the devices' speeds."""
     backend.check_arrays(x=x)
-    backend.check_devices(devices, samples=len(x))
+    backend.check_device_list(devices, samples=len(x))
     borders = cuts(len(x), len(devices), weights)
     if isinstance(x, onp.ndarray):
         return [backend.upload(*pair) for pair in zip(onp.array_split(x, borders), devices)]

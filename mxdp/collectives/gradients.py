@@ -26,8 +26,8 @@ import numpy as onp
 
 from mxdp.backend import NDArray, autograd, check_params, check_replicas, mx
 from mxdp.collectives.allreduce import check_bucket_mb
-from mxdp.collectives.program import Program, places
-from mxdp.collectives.tuning import resolve
+from mxdp.collectives.program import Program, chunk_views
+from mxdp.collectives.tuning import plan_for
 from mxdp.engine import prepare
 from mxdp.errors import plural
 from mxdp.plans.collective.algorithms import plan
@@ -237,7 +237,7 @@ class GradientSync:
         params = [self._device_params[0][number] for number in numbers]
         devices = [params[0].ctx for params in self._device_params]
         itemsize = onp.dtype(params[0].dtype).itemsize
-        return resolve(algorithm, devices, [param.size for param in params], itemsize, machine)[0]
+        return plan_for(algorithm, devices, [param.size for param in params], itemsize, machine)[0]
 
     def _make(self, numbers: Sequence[int], name: str) -> BucketSync:
         first, devices = self._device_params[0], self._device_params
@@ -251,7 +251,7 @@ class GradientSync:
             groups = [group for group in groups if group]
             schedule = plan(name, len(devices), [sum(first[n].size for n in group) for group in groups])
         vectors = tuple(tuple(self._lay_out(rank, group) for group in groups) for rank in range(len(devices)))
-        chunks = [list(its) if schedule.sizes else places(schedule, its[0]) for its in vectors]
+        chunks = [list(its) if schedule.sizes else chunk_views(schedule, its[0]) for its in vectors]
         program = Program(schedule, chunks, again=True)
         return BucketSync(tuple(numbers), sum(sizes) * dtype.itemsize, name, program, vectors)
 

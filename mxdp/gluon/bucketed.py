@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import Any, Dict, Iterator, List, Mapping, Sequence, Set, Tuple
 
-from mxdp.backend import NDArray, check_devices, mx
+from mxdp.backend import NDArray, check_device_list, mx
 from mxdp.collectives.gradients import GradientSync, address
 from mxdp.collectives.shards import ShardedSync
 from mxdp.engine import prepare
@@ -32,7 +32,7 @@ class BucketedGradients(GradientSync):
     """
 
     def __init__(self, params: Sequence[Parameter], **options: Any) -> None:
-        check_devices(params[0].list_ctx())
+        check_device_list(params[0].list_ctx())
         self._params = list(dict.fromkeys(params))  # one that is given twice has one gradient
         self.members = [param for param in self._params if param.grad_req != "null"]
         """Whose gradients it sums."""

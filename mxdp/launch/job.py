@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, Deque, Dict, List, Mapping, Optional, Sequence
 
 from mxdp.errors import MxdpError
 from mxdp.launch.guard import ADDRESS, BEAT, INSIDE, LONGEST, WHERE, die_with_parent
-from mxdp.launch.guarded import LAST_LINES, Guarded, LaunchFailure, ending, forget_shared_memory, named, show
+from mxdp.launch.guarded import LAST_LINES, Guarded, LaunchFailure, ending, forget_lost_memory, named, print_line
 
 GRACE = 5.0
 """Seconds in which ``mpiexec`` must end by itself, and then by SIGTERM."""
@@ -168,7 +168,7 @@ class Launch:
                 line = f"[{guard.rank}] {raw.decode(errors='replace')}"
                 guard.last.append(line)
                 self.log(guard, raw)
-                show(line, file)
+                print_line(line, file)
         if "exit" in message:
             guard.exit = status = message["exit"]
             others = [rank.exit for rank in self.ranks.values() if rank.exit and rank is not guard]
@@ -190,7 +190,7 @@ class Launch:
         except OSError as error:
             with contextlib.suppress(OSError):
                 file.close()
-            show(f"mxdp.launch: {file.name} is not continued: {error.strerror}", sys.stderr)
+            print_line(f"mxdp.launch: {file.name} is not continued: {error.strerror}", sys.stderr)
 
     def hear_mpiexec(self, output: int) -> None:
         """What ``mpiexec`` itself says is shown while all is well. (After a failure it says that there was one.)"""
@@ -198,7 +198,7 @@ class Launch:
         for line in read.decode(errors="replace").splitlines():
             self.last.append(f"[mpiexec] {line}")
             if self.failure is None:
-                show(self.last[-1], sys.stderr)
+                print_line(self.last[-1], sys.stderr)
         if not read:
             self.selector.unregister(output)
             self.output = -1
@@ -249,7 +249,7 @@ class Launch:
                 guard.socket.send(WHERE)
         until = time.monotonic() + 2
         while time.monotonic() < until:
-            self.wait()  # for what they show
+            self.wait()  # for what they print_line
         what = f"no rank has made a step for {self.hung:g} s; behind: {named(behind)} (above: where they stand)"
         return LaunchFailure(SILENT, what)
 
@@ -295,5 +295,5 @@ class Launch:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.mpiexec.communicate(timeout=GRACE)
                 break
-        forget_shared_memory(self.began)
+        forget_lost_memory(self.began)
         self.selector.close()

@@ -82,7 +82,7 @@ class Combined(Strategy):
     def step(self, X: Batch, y: Batch) -> NDArray:
         """Each group's forward and backward passes; then the gradients are summed over the groups. Doesn't wait. Raises
         a ValueError for fewer samples than :attr:`least`, or not one label for each sample."""
-        traffic.check_labels(X, y)
+        traffic.check_label_count(X, y)
         self.traffic.clear()
         losses = [group.step(*shard) for group, *shard in zip(self.groups, self._shards(X), self._shards(y))]
         for sync in self.syncs.values():

@@ -64,9 +64,9 @@ class Layerwise(Strategy):
 
     def step(self, X: Batch, y: Batch) -> NDArray:
         """Forward and backward. Each device gets the gradients of its own parameters."""
-        traffic.check_labels(X, y)
+        traffic.check_label_count(X, y)
         self.traffic.clear()
-        labels = [traffic.load(y, device) for device in self.devices]
+        labels = [traffic.copy_to(y, device) for device in self.devices]
         trail = self._forward(X, labels)
         self._backward(trail)
         return trail[-1].outputs[0]
@@ -140,7 +140,7 @@ class Layerwise(Strategy):
 
     def _forward(self, X: Batch, labels: Sequence[NDArray] = ()) -> List[Passed]:
         """Pass all segments. With ``labels`` autograd records, and the last outputs are losses, else scores."""
-        xs, trail = [traffic.load(X, device) for device in self.devices], []
+        xs, trail = [traffic.copy_to(X, device) for device in self.devices], []
         for segment in self.segments:
             if labels and segment.back:
                 for x in xs:

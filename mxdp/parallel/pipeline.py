@@ -72,7 +72,7 @@ class Pipeline(Strategy):
 
     def step(self, X: Batch, y: Batch) -> NDArray:
         """Push all tasks in the plan's order: forward and backward passes of all micro-batches. Doesn't wait."""
-        traffic.check_labels(X, y)
+        traffic.check_label_count(X, y)
         self.traffic.clear()
         X_parts, y_parts = self._split(X, self.devices[0]), self._split(y, self.devices[-1])
         for stage in self.stages:
@@ -142,4 +142,4 @@ class Pipeline(Strategy):
             self.traffic.note("activations", way, traffic.nbytes(sent))
 
     def _split(self, x: Batch, device: Device) -> List[NDArray]:
-        return [traffic.load(x[start:stop], device) for start, stop in self.pieces(len(x))]
+        return [traffic.copy_to(x[start:stop], device) for start, stop in self.pieces(len(x))]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Iterator, List, Optional, Sequence
 
-from mxdp.backend import Batch, Device, NDArray, check_devices
+from mxdp.backend import Batch, Device, NDArray, check_device_list
 from mxdp.collectives.gradients import BucketSync, GradientSync
 from mxdp.layers import BatchNorm, Layer, LayerParams, Net, Shape, apply, normalise, outputs
 from mxdp.parallel import traffic
@@ -45,7 +45,7 @@ class Strategy:
     _sync: Optional[GradientSync] = None
 
     def __init__(self, net: Net, params: Sequence[LayerParams], input_shape: Shape, devices: Sequence[Device]) -> None:
-        check_devices(devices)
+        check_device_list(devices)
         self.net, self.devices, self.traffic = list(net), list(devices), traffic.Traffic()
         self.shapes: List[Shape] = [tuple(input_shape), *outputs(net, input_shape)]
         self._layout = [list(layer) for layer in params]

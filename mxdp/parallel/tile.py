@@ -80,9 +80,9 @@ class Tile(Strategy):
 
     def step(self, X: Batch, y: Batch) -> NDArray:
         """Forward, backward, all-reduce of the gradients over the tiles."""
-        traffic.check_labels(X, y)
+        traffic.check_label_count(X, y)
         self.traffic.clear()
-        xs, labels = self._cut(X), traffic.load(y, self.devices[0])
+        xs, labels = self._cut(X), traffic.copy_to(y, self.devices[0])
         with autograd.record():
             losses = cross_entropy(self._forward(xs), labels)
         losses.backward()
@@ -139,7 +139,7 @@ class Tile(Strategy):
             raise ValueError(f"the net was made for samples of shape {self.shapes[0]}, not {tuple(X.shape[1:])}")
         spans = tiles(X.shape[2], X.shape[3], self.grid)
         parts = [X[:, :, slice(*rows), slice(*columns)] for rows, columns in spans]
-        return [traffic.load(part, device) for part, device in zip(parts, self.devices)]
+        return [traffic.copy_to(part, device) for part, device in zip(parts, self.devices)]
 
     def _forward(self, xs: Sequence[NDArray]) -> NDArray:
         replicas = [traffic.like(self._layout[: len(self._image)], replica) for replica in self._tied]

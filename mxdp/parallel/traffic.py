@@ -12,7 +12,7 @@ from typing import List, Sequence, Tuple
 import numpy as onp
 
 from mxdp.backend import Batch, Device, NDArray, autograd, mx, np, upload
-from mxdp.collectives.tuning import resolve
+from mxdp.collectives.tuning import plan_for
 from mxdp.layers import BatchNorm, Conv, Dense, LayerParams, Net, Shape, moments
 
 FORWARD, BACKWARD = "forward", "backward"
@@ -104,7 +104,7 @@ def joined(parts: Sequence[NDArray], axis: int = 0) -> NDArray:
     return np.concatenate(parts, axis=axis) if len(parts) > 1 else parts[0]
 
 
-def load(x: Batch, device: Device) -> NDArray:
+def copy_to(x: Batch, device: Device) -> NDArray:
     """A copy of a batch, or of a part of one, on ``device``. Doesn't wait."""
     return upload(x, device) if isinstance(x, onp.ndarray) else x.copyto(device)
 
@@ -128,7 +128,7 @@ def has_gradient(net: Net) -> List[bool]:
     return [any(seen[:number]) for number in range(len(seen) + 1)]
 
 
-def check_labels(X: Batch, y: Batch) -> None:
+def check_label_count(X: Batch, y: Batch) -> None:
     """Raise a ValueError unless there is a label for each sample."""
     if X.shape[:1] != y.shape[:1]:
         raise ValueError(f"X has {X.shape[0]} samples and y has {y.shape[0]} labels: they must be as many")
@@ -138,7 +138,7 @@ def allreduce_bytes(algorithm: str, devices: Sequence[Device], count: int, items
     """Bytes that all devices together move in an all-reduce of ``count`` numbers, by copies or by direct reads."""
     if not count:
         return 0
-    _, schedule = resolve(algorithm, devices, [count], itemsize)
+    _, schedule = plan_for(algorithm, devices, [count], itemsize)
     sizes = [stop - start for start, stop in schedule.borders(count)]
     return itemsize * sum(sizes[send.chunk] for step in schedule.steps for send in step)
 

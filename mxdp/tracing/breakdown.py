@@ -38,7 +38,7 @@ from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mxdp.errors import TraceError
 from mxdp.tracing.events import CALL, COMMUNICATION, COMPUTE, ENGINE, INPUT, PYTHON, SECTION, STEP, UPLOAD, WAIT, WORK
-from mxdp.tracing.events import microseconds as us
+from mxdp.tracing.events import to_microseconds as us
 from mxdp.tracing.intervals import intersect, merge, subtract, total, within
 from mxdp.tracing.timeline import Timeline
 

@@ -28,7 +28,7 @@ from mxdp.tracing.events import (
     WAIT,
     WORK,
     Event,
-    microseconds,
+    to_microseconds,
     tracks,
 )
 from mxdp.tracing.timeline import Timeline
@@ -115,7 +115,7 @@ def boxes(timeline: Timeline) -> Dict[str, Any]:
     texts and boxes; names, and the kinds that occur with their words and colours.
 
     A box is [kind, name, bottom, height, start, length]: numbers of kind and name, its place in a lane of height 1, and
-    microseconds, the start counted from that of the box before it.
+    to_microseconds, the start counted from that of the box before it.
 
     Raises:
         TraceError: no device worked in the timeline.
@@ -128,13 +128,13 @@ def boxes(timeline: Timeline) -> Dict[str, Any]:
         placed = [(event, place) for place, events in strips for event in events]
         lane_boxes, before = [], 0
         for event, (bottom, height) in sorted(placed, key=lambda pair: pair[0].start):
-            start, end = microseconds(event.start), microseconds(event.end)
+            start, end = to_microseconds(event.start), to_microseconds(event.end)
             kind, name = kinds.setdefault(_look(event), len(kinds)), names.setdefault(event.name, len(names))
             lane_boxes.append([kind, name, round(bottom, 3), round(height, 3), start - before, end - start])
             before = start
         lanes.append({"text": _lane_text(timeline, lane), "boxes": lane_boxes})
     looks = [list(LOOKS[kind]) for kind in kinds]
-    return {"length": microseconds(timeline.length), "lanes": lanes, "names": list(names), "kinds": looks}
+    return {"length": to_microseconds(timeline.length), "lanes": lanes, "names": list(names), "kinds": looks}
 
 
 def _lanes(timeline: Timeline) -> List[str]:

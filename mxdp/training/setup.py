@@ -14,7 +14,7 @@ from typing import Any, List, Tuple
 import numpy as onp
 
 from mxdp.backend import HostArray, check_functions, check_params, mx, np, upload
-from mxdp.collectives.tuning import resolve
+from mxdp.collectives.tuning import plan_for
 from mxdp.datasets import finite, positive_int, to_train
 from mxdp.datasets.records import check_seed
 from mxdp.errors import plural
@@ -57,7 +57,7 @@ class Setup(SimpleNamespace):
         if self.checkpoint is not None:
             self.folder = CheckpointFolder(self.checkpoint, world=self.ranks, report=self.say)
             self._continue()
-        chosen, *_ = resolve(self.algorithm, self.devices, [param.size for param in self.params], itemsize=4)
+        chosen, *_ = plan_for(self.algorithm, self.devices, [param.size for param in self.params], itemsize=4)
         self.algorithm = self.ranks.gather(chosen)[0]
 
     def say(self, line: str) -> None:

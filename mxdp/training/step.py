@@ -37,7 +37,7 @@ class TrainStep:
             each step overwrites them, or adds to them after ``no_sync``.
         sync: sums the gradients of all replicas in place, by default a :class:`mxdp.GradientSync`.
         net, loss: any functions for which ``loss(net(X, params), y)`` is the loss of each sample, (n,). They are called
-            for each new shape of ``X`` and ``y`` alone (:func:`mxdp.training.graph.record`). Parameters that they
+            for each new shape of ``X`` and ``y`` alone (:func:`mxdp.training.graph.record_graph`). Parameters that they
             don't use there have gradients of zero. The last ``KEPT`` shapes stay recorded.
         weights: of the devices, as :func:`mxdp.split_and_load` takes them. (In a batch of fewer samples than devices
             each sample has a device.)

@@ -15,7 +15,7 @@ from gate import Gate
 from mxdp.backend import mx, npx
 from mxdp.collectives import AllReduce, GradientSync, allreduce
 from mxdp.collectives import in_place as jobs
-from mxdp.collectives.program import Program, places
+from mxdp.collectives.program import Program, chunk_views
 from mxdp.plans.collective.one_hop import shared_memory
 from mxdp.plans.collective.rings import ring
 
@@ -226,7 +226,9 @@ def test_a_bulk_asks_for_as_many_operators_as_it_has(monkeypatch):
 
 def test_jobs_and_guards():
     def calls(schedule, size, again=True):
-        return Program(schedule, [places(schedule, vector) for vector in vectors(schedule.devices, size)], again).calls
+        return Program(
+            schedule, [chunk_views(schedule, vector) for vector in vectors(schedule.devices, size)], again
+        ).calls
 
     assert len(calls(shared_memory(3), 100)) == 1 + 3 + 1
     assert len(calls(shared_memory(3), 2)) == 1 + 2 + 1

@@ -369,12 +369,12 @@ def test_every_flipped_byte_is_noticed(tmp_path):
     whole = path.read_bytes()
     for place in range(len(whole)):
         with pytest.raises(ValueError, match="checksum is wrong"):
-            checkpoint_file.check(io.BytesIO(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :]))
+            checkpoint_file.check_whole(io.BytesIO(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :]))
     for length in range(len(whole)):
         with pytest.raises(ValueError, match="checksum is wrong"):
-            checkpoint_file.check(io.BytesIO(whole[:length]))
-    checkpoint_file.check(io.BytesIO(whole))
-    assert checkpoint_file.read(path)[1]["facts"] == {"step": 1}
+            checkpoint_file.check_whole(io.BytesIO(whole[:length]))
+    checkpoint_file.check_whole(io.BytesIO(whole))
+    assert checkpoint_file.read_checkpoint(path)[1]["facts"] == {"step": 1}
 
 
 def test_refused_files_stay_and_do_not_count(tmp_path):

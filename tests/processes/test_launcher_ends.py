@@ -211,7 +211,7 @@ def launched(monkeypatch):
 
 
 def test_each_option_arrives_and_the_environment_is_the_users(launched, monkeypatch, tmp_path):
-    assert process.prepare().set  # what a rank must not inherit
+    assert process.prepare_process().set  # what a rank must not inherit
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     monkeypatch.setenv("MINE", "1")
     words = ["-n", "3", "--restarts", "1", "--silent-after", "7", "--hung-after", "9", "--mpiexec", "-a 'b c'"]
@@ -224,7 +224,7 @@ def test_each_option_arrives_and_the_environment_is_the_users(launched, monkeypa
         assert (each.size, each.address, each.silent, each.hung) == (3, "127.0.0.1", 7, 9)
         kept = {name: value for name, value in each.environ.items() if name not in launch.INTERFACES}
         assert kept == {"PYTHONUNBUFFERED": "1", **process.unprepared()}
-        assert not set(process.prepare().set) & set(kept)
+        assert not set(process.prepare_process().set) & set(kept)
     files = [tmp_path / "new" / "logs" / f"rank-{rank}.log" for rank in range(3)]
     assert [file.read_text() for file in files] == ["00", "11", "22"]  # a restart appends
     assert launch.main(["-n", "2", "--log-dir", str(files[0].parent), "--", "train"]) == 0
@@ -243,7 +243,7 @@ def test_signals_are_the_launchers_while_it_runs_alone(launched, monkeypatch):
                 launched.failures += failures
                 assert launch.main(["-n", "1", "--", "true"]) == status
                 assert signal.getsignal(signal.SIGHUP) == hangup
-                expected = [launch.stop, launch.stop, hangup if hangup == signal.SIG_IGN else launch.stop]
+                expected = [launch.on_signal, launch.on_signal, hangup if hangup == signal.SIG_IGN else launch.on_signal]
                 assert launched.found[-1].handlers == expected
     finally:
         signal.signal(signal.SIGHUP, before[2])

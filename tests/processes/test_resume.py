@@ -198,17 +198,17 @@ def test_a_finished_training_says_so_and_goes_on_to_more_epochs(tmp_path):
 def test_the_time_before_the_stop_counts(tmp_path):
     run(1, tmp_path, 4)
     newest = tmp_path / names(tmp_path)[-1]
-    arrays, was = checkpoint_file.read(newest)
+    arrays, was = checkpoint_file.read_checkpoint(newest)
     assert was["facts"]["seconds"] > 0
     was["facts"]["seconds"] = 1000.0
-    checkpoint_file.write(newest, arrays, json.dumps(was))
+    checkpoint_file.write_checkpoint(newest, arrays, json.dumps(was))
     run(1, tmp_path, 2)  # stopped again in the same epoch
     again = tmp_path / names(tmp_path)[-1]
     assert again != newest
-    assert checkpoint_file.read(again)[1]["facts"]["seconds"] > 1000
+    assert checkpoint_file.read_checkpoint(again)[1]["facts"]["seconds"] > 1000
     history, _, _ = run(1, tmp_path)
     assert history.epochs[0].seconds > 1000 > history.epochs[1].seconds
-    assert checkpoint_file.read(tmp_path / names(tmp_path)[-1])[1]["facts"]["seconds"] == 0
+    assert checkpoint_file.read_checkpoint(tmp_path / names(tmp_path)[-1])[1]["facts"]["seconds"] == 0
 
 
 def test_other_replicas_continue_and_are_told_what_differs(tmp_path):
@@ -308,9 +308,9 @@ CHANGES = {
 def test_a_checkpoint_that_this_training_can_not_have_written_is_named_and_the_one_before_it_taken(change, tmp_path):
     run(1, tmp_path, 7)
     before, newest = (tmp_path / name for name in names(tmp_path)[-2:])
-    arrays, was = checkpoint_file.read(newest)
+    arrays, was = checkpoint_file.read_checkpoint(newest)
     CHANGES[change](arrays, was["facts"])
-    checkpoint_file.write(newest, arrays, json.dumps(was))
+    checkpoint_file.write_checkpoint(newest, arrays, json.dumps(was))
     history, lines, _ = run(1, tmp_path)
     assert lines[0].startswith(f"{newest} is not used (")
     assert lines[1] == f"continuing from {before}"

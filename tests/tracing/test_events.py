@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mxdp.tracing.events import Event, call_kind, microseconds, operator_kind, seconds, tracks
+from mxdp.tracing.events import Event, call_kind, operator_kind, to_microseconds, to_seconds, tracks
 
 
 @pytest.mark.parametrize(
@@ -57,4 +57,4 @@ def test_no_two_events_on_one_track_overlap_and_a_moment_takes_none():
 
 
 def test_seconds_and_microseconds_convert_exactly():
-    assert [microseconds(seconds(n)) for n in (0, 1, 999_999, 10**12 + 1)] == [0, 1, 999_999, 10**12 + 1]
+    assert [to_microseconds(to_seconds(n)) for n in (0, 1, 999_999, 10**12 + 1)] == [0, 1, 999_999, 10**12 + 1]
