@@ -141,10 +141,10 @@ def query_driver(loader: LoadLibrary = ctypes.CDLL) -> Driver:
         return Driver(NO_GPU)
     if version.value >= OLDEST_DRIVER:
         return Driver(None, gpus)
-    its = f"{version.value // 1000}.{version.value % 1000 // 10}"
+    cuda_version = f"{version.value // 1000}.{version.value % 1000 // 10}"
     problem = (
-        f"NVIDIA's driver is for CUDA {its}, and mxnet-cu112 needs one for CUDA 11.0 or later: update the driver, or"
-        " use the CPU devices, kind='cpu'."
+        f"NVIDIA's driver is for CUDA {cuda_version}, and mxnet-cu112 needs one for CUDA 11.0 or later: update the"
+        " driver, or use the CPU devices, kind='cpu'."
     )
     return Driver(problem, gpus)
 

@@ -29,7 +29,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 import numpy as onp
 import wrapt
 
-from mxdp.backend import NDArray, mx, npx
+from mxdp.backend import NDArray, address, mx, npx
 from mxdp.compat import attribute_text
 from mxdp.errors import BackendError
 from mxdp.process import MxdpWarning
@@ -112,7 +112,7 @@ def wait_for_use(x: NDArray) -> None:
 
 def _default_layout_now(x: NDArray) -> None:
     x.wait_to_read()
-    mx.base.check_call(mx.base._LIB.MXNDArrayGetData(x.handle, ctypes.byref(ctypes.c_void_p())))
+    address(x)
 
 
 def _strings(values: Sequence[Any]) -> Any:

@@ -104,8 +104,8 @@ def prepare_process(
     done = {name: environ[name] for name in _ours(environ)}
     watched = [*SETTINGS, *(variable for _, _, variable, _ in MALLOPT.values()), "GLIBC_TUNABLES", "MXNET_ENGINE_TYPE"]
     kept = {name: environ[name] for name in watched if environ.get(name) and name not in done}
-    found = _late_warnings(missing) if late else []
-    return Prepared(done, kept, found + _value_warnings(kept), tune_malloc(environ, libc))
+    late_warnings = _late_warnings(missing) if late else []
+    return Prepared(done, kept, late_warnings + _value_warnings(kept), tune_malloc(environ, libc))
 
 
 def warn(texts: Iterable[str], stacklevel: int = 2) -> None:
@@ -151,22 +151,22 @@ def concurrency_warnings(environ: Mapping[str, str] = os.environ) -> List[str]:
     """
     if environ.get("MXDP_PREPARE") == "0":
         return []
-    found = []
+    sentences = []
     copies = _number(environ.get("MXNET_CPU_TEMP_COPY") or str(MXNET_TEMP_COPY))
     if copies is not None and 0 < copies < SMALL_TEMP_COPY:
-        found.append(
+        sentences.append(
             f"CPU devices wait for each other, since they share {copies} copies of temporary space"
             " (MXNET_CPU_TEMP_COPY): unset it before Python starts (mxdp then takes"
             f" {SETTINGS['MXNET_CPU_TEMP_COPY']}), or set at least {SMALL_TEMP_COPY}."
         )
     threads = _number(environ.get("OMP_NUM_THREADS") or str(_default_threads()))
     if threads is not None and threads >= 2:
-        found.append(
+        sentences.append(
             f"MXNet uses {threads} OpenMP threads (OMP_NUM_THREADS), and with two or more, two CPU devices that run a"
             " large np.dot at the same time hang for ever in OpenBLAS (exec_blas): unset it before Python starts (mxdp"
             " then takes 1), or use npx.fully_connected."
         )
-    return found
+    return sentences
 
 
 def describe(environ: Mapping[str, str] = os.environ) -> Dict[str, str]:
@@ -176,12 +176,12 @@ def describe(environ: Mapping[str, str] = os.environ) -> Dict[str, str]:
 
 def installed_backends() -> Dict[str, str]:
     """The installed MXNet distributions and their versions (``{"mxnet": "1.9.1"}``). Doesn't import MXNet."""
-    found = {}
+    versions = {}
     for distribution in metadata.distributions():
         name = re.sub(r"[-_.]+", "-", distribution.metadata["Name"] or "").lower()
         if re.fullmatch(r"mxnet(-cu\d+)?", name):
-            found[name] = distribution.version
-    return found
+            versions[name] = distribution.version
+    return versions
 
 
 def install_problem() -> Optional[str]:
@@ -233,22 +233,22 @@ def _late_warnings(missing: List[str]) -> List[str]:
 
 
 def _value_warnings(kept: Mapping[str, str]) -> List[str]:
-    found = []
+    sentences = []
     for name, value in kept.items():
         number = _number(value)
         if name in SETTINGS and (number is None or number < 1):
-            found.append(
+            sentences.append(
                 f"{name} is {value!r}, not a whole number of at least 1, and MXNet may stop or hang: correct it or"
                 " unset it."
             )
         elif name.startswith("MALLOC_") and number is None:
-            found.append(f"{name} is {value!r}, not a whole number: correct it or unset it.")
+            sentences.append(f"{name} is {value!r}, not a whole number: correct it or unset it.")
     if kept.get("MXNET_ENGINE_TYPE") == "NaiveEngine":
-        found.append(
+        sentences.append(
             "MXNET_ENGINE_TYPE is NaiveEngine, which runs each operator alone, so no two devices ever work at the same"
             " time: unset it before Python starts."
         )
-    return found
+    return sentences
 
 
 def cores() -> int:

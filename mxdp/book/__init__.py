@@ -188,19 +188,19 @@ def replace() -> None:
 
 def replaced() -> List[str]:
     """What is replaced at the moment."""
-    return [f"{one.owner.__name__}.{one.name}" for one in _replaced if one.is_in_place]
+    return [f"{entry.owner.__name__}.{entry.name}" for entry in _replaced if entry.is_in_place]
 
 
 def restore() -> None:
     """Undo :func:`replace`. What somebody has replaced again since stays."""
     while _replaced:
-        one = _replaced.pop()
-        if one.is_in_place:
-            setattr(one.owner, one.name, one.usual)
+        entry = _replaced.pop()
+        if entry.is_in_place:
+            setattr(entry.owner, entry.name, entry.usual)
 
 
 def _original(owner: Any, name: str) -> Any:
-    return next(one.usual for one in _replaced if (one.owner, one.name) == (owner, name))
+    return next(entry.usual for entry in _replaced if (entry.owner, entry.name) == (owner, name))
 
 
 _replaced: List[Replacement] = []

@@ -73,7 +73,7 @@ def prepare_allreduce(
     algorithm, schedule = plan_for(algorithm, [x.ctx for x in data], [data[0].size], dtype.itemsize, machine)
     vectors = [as_vector(x) for x in data] if data[0].size else []
     program = Program(schedule, [chunk_views(schedule, vector) for vector in vectors], again) if vectors else None
-    # The arrays may get another layout between two calls. For the first call, `as_vector` has restored the default layout.
+    # The arrays may get another layout between two calls. For the first, `as_vector` has restored the default layout.
     layout = plain_layout(data) if again else []
     return algorithm, [*layout, *(program.calls if program else []), *divisions(vectors or data, op)]
 

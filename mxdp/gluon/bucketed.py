@@ -10,8 +10,8 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import Any, Dict, Iterator, List, Mapping, Sequence, Set, Tuple
 
-from mxdp.backend import NDArray, check_device_list, mx
-from mxdp.collectives.gradients import GradientSync, address
+from mxdp.backend import NDArray, address, check_device_list, mx
+from mxdp.collectives.gradients import GradientSync
 from mxdp.collectives.shards import ShardedSync
 from mxdp.engine import prepare
 

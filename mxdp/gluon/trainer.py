@@ -217,7 +217,7 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         parts, updater = self._place.parts(numbers), self._updaters[0]
         updater(parts, alone=not self._several)
         if not updater.repeatable:
-            self._world.broadcast([part.weight for its in parts.values() for part in its])
+            self._world.broadcast([part.weight for of_param in parts.values() for part in of_param])
         self._place.spread(numbers)
         for number in trained:
             for data in self._params[number]._data:

@@ -15,6 +15,8 @@ from mxdp.plans.pipeline import PipelinePlan
 from mxdp.scratch import get_params
 from mxdp.timing import Timer
 
+ROUNDS = 3
+
 
 class LayerCost(NamedTuple):
     """Seconds of one layer's passes; ``backward`` is 0 where nothing is to be differentiated."""
@@ -29,9 +31,9 @@ class LayerCost(NamedTuple):
 
 
 def measure_layers(
-    net: Net, params: Sequence[LayerParams], input_shape: Shape, device: Device, samples: int, rounds: int = 3
+    net: Net, params: Sequence[LayerParams], input_shape: Shape, device: Device, samples: int
 ) -> List[LayerCost]:
-    """Measure each layer alone on ``device``: the median of ``rounds``, after one round of warm-up. Waits."""
+    """Measure each layer alone on ``device``: the median of three rounds, after one of warm-up. Waits."""
     x = upload(onp.random.RandomState(0).uniform(-1, 1, (samples, *input_shape)), device)
     x = x.astype(flat(params)[0].dtype)
     costs = []
@@ -39,7 +41,7 @@ def measure_layers(
         replica, forward, backward = get_params(initial, device), Timer(), Timer()
         if back:
             x.attach_grad()
-        for _ in range(1 + rounds):
+        for _ in range(1 + ROUNDS):
             with forward, autograd.record():
                 y = apply(layer, x, replica)
             if back or initial:

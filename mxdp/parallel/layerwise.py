@@ -82,7 +82,9 @@ class Layerwise(Strategy):
 
     def gradients(self) -> List[LayerParams]:
         """The gradients' parts joined, on ``cpu(0)``. Waits."""
-        return self._whole([traffic.to_host([[p.grad for p in own] for own in layers]) for layers in self._params])
+        return self._whole(
+            [traffic.to_host([[param.grad for param in params] for params in layers]) for layers in self._params]
+        )
 
     def in_step(self) -> bool:
         """Whether batch normalisations behind a pair are equal on all devices, bit for bit. Waits."""

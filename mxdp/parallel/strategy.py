@@ -143,8 +143,8 @@ class Strategy:
         """A layer's outputs on all devices. Batch normalisation takes the statistics of all parts of the batch."""
         if isinstance(layer, BatchNorm):
             statistics = traffic.moments_of_all(xs, self.traffic, back)
-            return [normalise(x, *both, *own) for x, both, own in zip(xs, statistics, params)]
-        return [apply(layer, x, own) for x, own in zip(xs, params)]
+            return [normalise(x, *both, *replica) for x, both, replica in zip(xs, statistics, params)]
+        return [apply(layer, x, replica) for x, replica in zip(xs, params)]
 
     def _gather(self, parts: Sequence[NDArray], what: str) -> NDArray:
         """All parts on the first device, in the batch's order."""

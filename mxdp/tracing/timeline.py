@@ -1,4 +1,4 @@
-"""A timeline: what ran on which device and when, with its busy shares, overlap and gaps. Pure Python, no MXNet."""
+"""A timeline: what ran on which device and when, with its busy shares and overlap. Pure Python, no MXNet."""
 
 from __future__ import annotations
 
@@ -87,11 +87,6 @@ class Timeline:
         communication = self.spans(device, COMMUNICATION)
         hidden = intervals.intersect(communication, self.spans(device, (COMPUTE,)))
         return Overlap(intervals.total(communication), intervals.total(hidden))
-
-    def idle(self, device: str, least: float = 0.0) -> List[Span]:
-        """When ``device`` did no work, over the whole timeline: gaps of at least ``least`` seconds."""
-        gaps = intervals.subtract([(0.0, self.length)], self.spans(device))
-        return [(start, end) for start, end in gaps if end - start >= least]
 
     @property
     def critical(self) -> str:

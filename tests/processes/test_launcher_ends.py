@@ -243,7 +243,11 @@ def test_signals_are_the_launchers_while_it_runs_alone(launched, monkeypatch):
                 launched.failures += failures
                 assert launch.main(["-n", "1", "--", "true"]) == status
                 assert signal.getsignal(signal.SIGHUP) == hangup
-                expected = [launch.on_signal, launch.on_signal, hangup if hangup == signal.SIG_IGN else launch.on_signal]
+                expected = [
+                    launch.on_signal,
+                    launch.on_signal,
+                    hangup if hangup == signal.SIG_IGN else launch.on_signal,
+                ]
                 assert launched.found[-1].handlers == expected
     finally:
         signal.signal(signal.SIGHUP, before[2])
