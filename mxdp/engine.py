@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import math
 import os
 import subprocess
 import sys
@@ -122,7 +121,7 @@ def _strings(values: Sequence[Any]) -> Any:
 URGENT = 3
 """``FnProperty::kCPUPrioritized`` of MXNet's ``engine.h``."""
 SLICE_SECONDS = 1.0
-"""A wait looks so often whether its job was dropped, and counts its time in these slices."""
+"""How often a wait looks whether its job was dropped."""
 
 _jobs: Dict[int, EngineJob] = {}
 """By address, the jobs that the engine has yet to drop, which it does some time after it has called them."""
@@ -141,9 +140,6 @@ class EngineJob:
 
     NAME = JOB.encode()
     """The name in MXNet's profiler, which keeps this pointer."""
-
-    def __init__(self) -> None:
-        self._over = threading.Event()
 
     def _push(self, read: Sequence[NDArray], written: Sequence[NDArray], kept: bool = False) -> None:
         """``kept``: the caller keeps this object until it was called. Otherwise the caller need not keep it."""
@@ -164,39 +160,24 @@ class EngineJob:
     def _call(self) -> None:
         raise NotImplementedError
 
-    def _wait(self, limit: float) -> bool:
-        """Wait until ``_over`` is set, or the engine has dropped the job. Returns False if neither happens within
-        ``limit`` seconds. Seconds in which this process was stopped don't count: a slice counts as its length."""
-        while not self._over.wait(min(limit, SLICE_SECONDS)):
-            if id(self) not in _jobs:
-                return True
-            limit -= SLICE_SECONDS
-            if limit <= 0:
-                return False
-        return True
-
 
 class CompletionEvent(EngineJob):
     """Happens when ``arrays`` are written. Making one doesn't wait; it costs Python some tens of microseconds."""
 
     def __init__(self, arrays: Sequence[NDArray]) -> None:
-        super().__init__()
+        self._over = threading.Event()
         self.at: Optional[float] = None
         """``time.perf_counter()`` when the last array was written; None before."""
         self._push(arrays, ())
 
-    def wait(self, limit: float = math.inf) -> float:
+    def wait(self) -> float:
         """Wait for the arrays alone; returns the time at which the last was written.
 
-        ``limit``: in seconds, without those in which this process was stopped. By default there is none, as in MXNet's
-        own waits: the arrays may wait for another rank, which may be stopped for as long as its user likes.
-
-        Raises:
-            BackendError: an operator that writes them failed (this is noticed within a second), or they were not
-                written within ``limit``.
+        It has no limit, as MXNet's own waits: the arrays may wait for another rank, which may be stopped for as long as
+        its user likes. Raises a BackendError, within a second, if an operator that writes them failed.
         """
-        if not self._wait(limit):
-            raise BackendError(f"an array was not written within {limit:g} s; stopped waiting for it")
+        while not self._over.wait(SLICE_SECONDS) and id(self) in _jobs:
+            pass
         if self.at is None:
             raise BackendError("an array was not written: its operator failed (npx.waitall raises the error)")
         return self.at

@@ -1,3 +1,6 @@
+import threading
+import time
+
 from mxdp.engine import EngineJob
 
 
@@ -5,12 +8,23 @@ class Gate(EngineJob):
     """Operators that use ``array`` and are pushed later wait until the gate opens, at most ``limit`` seconds."""
 
     def __init__(self, array, limit=300.0):
-        super().__init__()
-        self._limit = limit
+        self.opened, self._limit = threading.Event(), limit
         self._push((), (array,))
 
     def open(self):
-        self._over.set()
+        self.opened.set()
 
     def _call(self):
-        self._wait(self._limit)
+        self.opened.wait(self._limit)
+
+
+class SlowReader(EngineJob):
+    """Reads ``array`` for 0.2 seconds."""
+
+    def __init__(self, array, unused):
+        self.ended = False
+        self._push([array], [unused])
+
+    def _call(self):
+        time.sleep(0.2)
+        self.ended = True

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-import time
 
 import fake_mpi
 import numpy as onp
 import pytest
+from gate import SlowReader
 
 import mxdp
 from mxdp import process
@@ -15,7 +15,6 @@ from mxdp.backend import autograd, gluon, mx, np, npx
 from mxdp.collectives import ALGORITHMS, GradientSync, tuning
 from mxdp.collectives.shards import ShardedSync
 from mxdp.datasets import load
-from mxdp.engine import EngineJob
 from mxdp.errors import MxdpError
 from mxdp.gluon import Store
 from mxdp.processes import World
@@ -213,20 +212,12 @@ def test_an_exchange_leaves_nothing_behind(do):
     assert fake_mpi.run(3, work) == [0] * 3
 
 
-class SlowReader(EngineJob):
-    ended = False
-
-    def _call(self):
-        time.sleep(0.2)
-        self.ended = True
-
-
 def test_a_broadcast_waits_for_work_that_only_reads():
     """An inference pass that is still running may change the layout of its weights: the job would wait for itself."""
 
     def work(world):
-        weights, reader = np.full((3,), float(world.rank)), SlowReader()
-        reader._push([weights], [np.zeros((1,))])
+        weights = np.full((3,), float(world.rank))
+        reader = SlowReader(weights, np.zeros((1,)))
         world.broadcast([weights])
         return reader.ended, weights.asnumpy().tolist()
 

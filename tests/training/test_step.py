@@ -384,7 +384,7 @@ class Watched(Inbox):
         return self.gate
 
     def put(self, batch):
-        turn, held = next(self.turns), hasattr(self, "gate") and not self.gate._over.is_set()
+        turn, held = next(self.turns), hasattr(self, "gate") and not self.gate.opened.is_set()
         self.overwritten += held and turn in self.held
         try:
             super().put(batch)
