@@ -81,7 +81,7 @@ Devices = Sequence[Device]
 Shares = Optional[Sequence[float]]
 
 DTYPES = ("float16", "float32", "float64", "uint8", "int8", "int32", "int64", "bool")
-"""Of MXNet's arrays."""
+"""The dtypes of MXNet's arrays."""
 _TYPES = {onp.dtype(name).type for name in DTYPES}
 
 
@@ -196,7 +196,7 @@ def backward(losses: Sequence[NDArray], device_params: Sequence[Sequence[NDArray
     """Write, or add, the gradients of the losses' sum. Doesn't wait.
 
     ``autograd.backward`` leaves out each parameter on which no loss depends, and its gradient remains what the last
-    step has left: a sum over all devices. Here it is that of a zero, as in the serial run.
+    step has left: a sum over all devices. Here it becomes zero, as in the serial run.
     """
     params = [param for params in device_params for param in params]
     for param in params:

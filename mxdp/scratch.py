@@ -82,7 +82,7 @@ def get_params(params: Params, device: Device) -> Arrays:
 
 
 def in_sync(device_params: Replicas) -> bool:
-    """Are all replicas equal, bit for bit? Waits. Leave out running means, which differ."""
+    """Whether all replicas are equal, bit for bit. Waits. Leave out running means, which differ."""
     npx.waitall()  # MXNet fails if we read an array that an operator is still using
     replicas = []
     for params in device_params:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import os
 import sys
 from functools import lru_cache
-from typing import Any, Callable, Dict, List, NamedTuple, Tuple
+from typing import Any, Callable, Dict, List, Tuple
 
 from mxdp.backend import Device, mx, usable_gpus
 from mxdp.book.pictures import PictureBatches, iterators, seconds_in_words
@@ -152,20 +152,6 @@ def _operations_a_second(dot: Callable[..., Any], side: int = 512) -> float:
     return 2.0 * side**3 / timer.times[-1]
 
 
-class Replacement(NamedTuple):
-    """A name of another library, and what it has meant."""
-
-    owner: Any
-    name: str
-    usual: Any
-    new: Any
-
-    @property
-    def is_in_place(self) -> bool:
-        """Whether nobody has replaced the name again since."""
-        return vars(self.owner).get(self.name) is self.new
-
-
 def replace() -> None:
     """Replace what the table above names. ``import mxdp.book`` does it; a second call does nothing."""
     if _replaced:
@@ -182,26 +168,27 @@ def replace() -> None:
         (np, "dot", _announcing(np.dot, announced)),
         (np.ndarray, "dot", _announcing(np.ndarray.dot, announced)),
     ):
-        _replaced.append(Replacement(owner, name, vars(owner)[name], new))
+        _replaced.append((owner, name, vars(owner)[name], new))
         setattr(owner, name, new)
 
 
 def replaced() -> List[str]:
     """What is replaced at the moment."""
-    return [f"{entry.owner.__name__}.{entry.name}" for entry in _replaced if entry.is_in_place]
+    return [f"{owner.__name__}.{name}" for owner, name, _, new in _replaced if vars(owner).get(name) is new]
 
 
 def restore() -> None:
     """Undo :func:`replace`. What somebody has replaced again since stays."""
     while _replaced:
-        entry = _replaced.pop()
-        if entry.is_in_place:
-            setattr(entry.owner, entry.name, entry.usual)
+        owner, name, usual, new = _replaced.pop()
+        if vars(owner).get(name) is new:
+            setattr(owner, name, usual)
 
 
 def _original(owner: Any, name: str) -> Any:
-    return next(entry.usual for entry in _replaced if (entry.owner, entry.name) == (owner, name))
+    return next(usual for *place, usual, _ in _replaced if place == [owner, name])
 
 
-_replaced: List[Replacement] = []
+_replaced: List[Tuple[Any, str, Any, Any]] = []
+"""Names of other libraries: where they stand, what they have meant, and what they mean now."""
 replace()

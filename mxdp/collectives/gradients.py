@@ -75,7 +75,8 @@ class GradientSync:
         bucket_mb: MiB that a bucket may hold; a larger gradient has a bucket of its own. ``math.inf``: one bucket for
             each dtype.
         machine: speeds for ``"auto"``, as :func:`mxdp.calibrate` measures them.
-        accumulate: backward adds to the gradients (``grad_req="add"``), and you set them to zero; for all or for each.
+        accumulate: backward adds to the gradients (``grad_req="add"``), and you set them to zero. One bool for all
+            parameters, or one for each.
         world: sum over its ranks, too: a bucket over this process's devices, then from the first over all ranks, then
             back to the devices. Every rank makes one, of replicas of the same shapes; rank 0's ``"auto"`` counts.
 

@@ -96,8 +96,9 @@ class ShardedSync(GradientSync):
             call()
 
     def whole(self, held: Sequence[Sequence[Sequence[NDArray]]]) -> Dict[int, List[HostArray]]:
-        """What is held for each of ``parts``, put together: by number of the parameter, as many arrays of its shape as
-        are held for its parts. ``held[device]``: for each part the arrays, of its length. Waits; all ranks call it."""
+        """Whole arrays, put together from those that are held for ``parts``: by the parameter's number, as many arrays
+        of its shape as each of its parts has. ``held[device]``: for each part its arrays, of the part's length. Waits;
+        all ranks call it."""
         pieces = [
             (part.number, part.where, [x.asnumpy() for x in arrays])
             for of_device in zip(self.parts, held)

@@ -102,7 +102,7 @@ class Updater(mx.optimizer.Updater):  # type: ignore[misc]
         return mapped(state, lambda x: x.as_nd_ndarray().reshape((-1,))[part.where].reshape(shape).copyto(device))
 
     def _at_a_time(self, parts: Mapping[int, Sequence[Part]], alone: bool) -> Iterator[List[int]]:
-        """The numbers of the parameters, as many in a list as are counted before MXNet chooses their rates."""
+        """The parameters' numbers in lists: MXNet counts the updates of a whole list, then chooses its rates."""
         most = self.optimizer.aggregate_num if alone else 0
         kinds: Dict[Any, List[int]] = {}
         for number in parts:
@@ -179,7 +179,7 @@ class WholeParameters:
 
 
 class Shards:
-    """Parts of all parameters, as ``buckets`` cut them; else as :class:`WholeParameters`."""
+    """Parts of all parameters, as ``buckets`` cut them, with the methods of :class:`WholeParameters`."""
 
     def __init__(self, buckets: ShardedGradients, params: Sequence[Any]) -> None:
         self._buckets, self._params = buckets, params
@@ -193,7 +193,7 @@ class Shards:
             self._parts[part.number].append(part)
 
     def parts(self, numbers: Iterable[int]) -> Dict[int, Sequence[Part]]:
-        """As of whole parameters. This process may have none of a parameter."""
+        """As :meth:`WholeParameters.parts`; this process may have no part of a parameter."""
         return {number: self._parts[number] for number in numbers}
 
     def spread(self, numbers: Iterable[int]) -> None:
@@ -201,7 +201,7 @@ class Shards:
         self._buckets.spread()
 
     def whole(self, updater: Updater) -> Dict[int, State]:
-        """The states as a trainer without shards has them: else as of whole parameters. All ranks call it."""
+        """The states of whole parameters, as a trainer without shards has them. Waits; all ranks call it."""
         held = [[leaves(updater.states.get(part.key)) for part in of_device] for of_device in self._held]
         whole = {self._numbers[member]: arrays for member, arrays in self._buckets.whole(held).items() if arrays}
         states = {number: self._state(updater.optimizer, number, arrays) for number, arrays in whole.items()}

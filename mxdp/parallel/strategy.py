@@ -34,7 +34,7 @@ class Strategy:
         held: for each device, all parameters that it holds.
         buckets: of the gradients that an all-reduce sums.
         tied: how many parameters, the first of ``held``, all devices hold.
-        least, of: the fewest samples of a batch: one for each of its devices, or micro-batches.
+        least: the fewest samples that a batch may have. ``of``: what needs a sample each, devices or micro-batches.
         traffic: what the last step has sent.
     """
 

@@ -1,4 +1,5 @@
-"""Do all ranks give their parameters in one order? MPI adds what it is given: where shapes are equal, it can't notice.
+"""Checks that all ranks give their parameters in one order. MPI adds what it is given, and can't notice a swap of
+arrays of one shape.
 
 gluon's Trainer sorts the names, and gluon counts layers in each process, so one rank may come to another order::
 

@@ -138,7 +138,7 @@ def boxes(timeline: Timeline) -> Dict[str, Any]:
 
 
 def _lanes(timeline: Timeline) -> List[str]:
-    """Those that are drawn: the devices that worked, then Python."""
+    """The lanes that are drawn: of the devices that worked, then Python's."""
     devices = [*timeline.devices] if timeline.critical else []
     return devices + ([PYTHON] if PYTHON in timeline.lanes else [])
 

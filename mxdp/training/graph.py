@@ -49,7 +49,7 @@ def record_graph(
     """``net(X, params)`` as in evaluation, or ``loss(net(X, params), y)`` as in training. Doesn't wait.
 
     Returns:
-        The symbol, its names of ``X``, the parameters, and ``y``, and the scores.
+        The symbol; its names of ``X``, of the parameters and of ``y``; and the scores.
 
     Raises:
         TypeError: a function returns no array.

@@ -1,5 +1,5 @@
-"""What :func:`mxdp.train` was given: checked, found on this machine, equal on all ranks, and continued from where a
-checkpoint says that the training stood."""
+"""The arguments of :func:`mxdp.train`: checked, compared over all ranks, with the devices and the data that they name,
+and with the state that a checkpoint holds."""
 
 from __future__ import annotations
 

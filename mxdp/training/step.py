@@ -127,8 +127,8 @@ class TrainStep:
         return graphs
 
     def _bind(self, X: Batch, y: Batch, adds: bool) -> List[BoundGraph]:
-        """Graphs in the memory of those for the largest batch. For a larger one the others go, whose memory it doesn't
-        fit into."""
+        """Graphs that use the memory of those for the largest batch. A still larger batch doesn't fit into it: then all
+        other graphs are dropped."""
         if self._loss is cross_entropy:
             check_labels(y, classes=None)
         few = len(X) < len(self._devices)

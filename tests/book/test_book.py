@@ -41,7 +41,7 @@ def test_all_is_undone_and_a_second_call_does_nothing(replaced):
     book.replace()
     assert book.replaced() == names
     assert {"d2l.mxnet.try_gpu", "mxnet.numpy_extension.gpu", "ndarray.dot"} <= set(names)
-    before = [(one.owner, one.name, one.usual) for one in book._replaced]
+    before = [place[:3] for place in book._replaced]
     book.restore()
     assert book.replaced() == []
     assert all(vars(owner)[name] is usual for owner, name, usual in before)
@@ -53,7 +53,7 @@ def test_what_somebody_has_replaced_since_stays(replaced):
 
     d2l.try_gpu = own
     assert "d2l.mxnet.try_gpu" not in book.replaced()
-    usual = next(each.usual for each in book._replaced if each.name == "try_gpu")
+    usual = next(usual for _, name, usual, _ in book._replaced if name == "try_gpu")
     book.restore()
     assert d2l.try_gpu is own
     d2l.try_gpu = usual

@@ -344,24 +344,3 @@ def test_accumulate_leaves_zeroing_to_the_caller():
     sync()
     backward(params)
     assert params[1].grad.item() == 20
-
-
-def zeros(rank, *lengths):
-    return [np.zeros(length, ctx=mx.cpu(rank)) for length in lengths]
-
-
-@pytest.mark.parametrize(
-    ("device_params", "error", "message"),
-    [
-        ([], ValueError, "at least one, not none"),
-        ([[]], TypeError, "replica 0 must be a list of arrays"),
-        ([zeros(0, 3), zeros(1, 4)], ValueError, "replica 1 has other shapes"),
-        ([zeros(0, 3), zeros(1, 3, 3)], ValueError, "replica 1 has other shapes"),
-        ([zeros(0, 3, 3), [*zeros(1, 3), *zeros(0, 3)]], ValueError, r"replica 1 lies on cpu\(0\), cpu\(1\)"),
-        ([zeros(0, 3), zeros(0, 3)], ValueError, r"different ones, at least one, not cpu\(0\), cpu\(0\)"),
-        ([zeros(0, 3, 3), zeros(1, 3) * 2], ValueError, "replica 1 holds one array as two parameters"),
-    ],
-)
-def test_replicas_that_do_not_fit_are_named(device_params, error, message):
-    with pytest.raises(error, match=message):
-        GradientSync(device_params)

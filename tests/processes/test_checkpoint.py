@@ -605,19 +605,6 @@ def test_wait_waits_as_long_as_the_disk_takes(tmp_path, monkeypatch):
     made.wait()
 
 
-def test_nothing_is_left_where_a_file_could_not_be_made(tmp_path, monkeypatch):
-    made, lines = saved(tmp_path, 1)
-
-    def fails(file):
-        raise OSError(errno.EIO, "Input/output error")
-
-    monkeypatch.setattr(os, "fsync", fails)
-    made.write(HEADER, {"x": np.zeros((2, 3))}, {"epoch": 2})
-    made.wait()
-    assert lines[-1].startswith("nothing is saved from epoch 3 on: ")
-    assert names(tmp_path) == numbered(1)
-
-
 def test_a_reader_beside_a_quick_writer_takes_the_newest(tmp_path, monkeypatch):
     """The files that it has listed are removed before it opens them."""
     saved(tmp_path, 1, 2)

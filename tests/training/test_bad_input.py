@@ -43,6 +43,12 @@ def other_shapes():
     return [[[w, *params[1:]] for w, params in zip(wide, good)], [params[:-1] for params in good], [[], []]]
 
 
+def unlike():
+    """Replicas with the same parameters in other orders."""
+    first, second = replicas()
+    return [first, second[::-1]]
+
+
 def without_gradients():
     """All of them, and one of them."""
     none = [[param.copyto(device) for param in mxdp.init_lenet()] for device in DEVICES]
@@ -136,8 +142,8 @@ def tied(X, params):
     return sum(X.reshape(len(X), -1) @ weight for weight in params)
 
 
-def sync(**more):
-    GradientSync(replicas(), **more)
+def sync(params=None, **more):
+    GradientSync(replicas() if params is None else params, **more)
 
 
 def train(num_devices=2, batch_size=8, lr=0.1, num_epochs=1, **more):
@@ -204,6 +210,7 @@ CALLS = [
     *[(partial(linear_step, each), "params", TIED[1:]) for each in (step, bound_step)],
     *[(partial(linear_step, each), "y", [with_label(10), with_label(-1)]) for each in (step, bound_step)],
     (lambda samples: TrainStep(replicas(), DEVICES, 0.1)(X, Y, samples), "samples", [-1, 1.5, "8"]),
+    (sync, "params", [*shared()[:3], shared()[5], *shared()[7:], unlike(), [], [[], []], TIED[1]]),
     (sync, "world", ["2", 2]),
     (sync, "bucket_mb", ["25", None, 0, float("nan"), True]),
     (sync, "algorithm", ["rign", 3]),
