@@ -1,4 +1,4 @@
-"""What ``mxnet-cu112`` needs: CUDA 11's libraries, NVIDIA's driver, and a GPU that it has code for.
+"""The needs of ``mxnet-cu112``: CUDA 11's libraries, NVIDIA's driver, and a GPU that it has code for.
 
 pip installs the libraries in the ``nvidia-*-cu11`` packages, where the dynamic loader does not look. So they are loaded
 here, before MXNet is imported, and MXNet's own library then finds them by name. Nothing here imports MXNet. The

@@ -235,9 +235,9 @@ def test_a_fork_waits_for_the_jobs_in_the_engine():
         timeout=180,
     )
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    said, error = found.pop("warnings"), found.pop("error")
-    assert list(found.values()) == [0, 3, 0, 0, 6, [0, 0, 0]]
-    assert ["an operator failed" in each and "scale" in each for each in said] == [True], said
+    results = json.loads(done.stdout)
+    texts, error = results.pop("warnings"), results.pop("error")
+    assert list(results.values()) == [0, 3, 0, 0, 6, [0, 0, 0]]
+    assert ["an operator failed" in text and "scale" in text for text in texts] == [True], texts
     assert "its operator failed" in error
     assert "Traceback" not in done.stderr

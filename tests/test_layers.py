@@ -162,8 +162,8 @@ DRAWING = drawn((PACKAGE.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 
 def test_the_drawing_in_contributing_is_of_this_house():
-    found = list(differences(DRAWING))
-    assert not found, "\n".join(found)
+    wrong = list(differences(DRAWING))
+    assert not wrong, "\n".join(wrong)
 
 
 def test_a_wrong_drawing_would_be_found():

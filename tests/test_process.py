@@ -237,9 +237,9 @@ def test_a_c_library_without_mallopt():
 )
 def test_what_spoils_two_cpu_devices(monkeypatch, environ, processors, words):
     monkeypatch.setattr(process, "cores", lambda: processors)
-    found = process.concurrency_warnings(environ)
-    assert len(found) == len(words)
-    assert all(word in text for word, text in zip(words, found))
+    sentences = process.concurrency_warnings(environ)
+    assert len(sentences) == len(words)
+    assert all(word in text for word, text in zip(words, sentences))
 
 
 @pytest.mark.parametrize(("machine", "threads"), [("x86_64", 4), ("aarch64", 8)])
@@ -260,9 +260,15 @@ def test_describe_names_what_counts_and_nothing_else():
         "PATH": "/bin",
         "MY_MXNET_TOKEN": "secret",
     }
-    found = process.describe(environ)
-    assert list(found) == ["KMP_AFFINITY", "MALLOC_ARENA_MAX", "MXDP_PREPARE", "MXNET_CPU_TEMP_COPY", "OMP_NUM_THREADS"]
-    assert all(environ[name] == value for name, value in found.items())
+    variables = process.describe(environ)
+    assert list(variables) == [
+        "KMP_AFFINITY",
+        "MALLOC_ARENA_MAX",
+        "MXDP_PREPARE",
+        "MXNET_CPU_TEMP_COPY",
+        "OMP_NUM_THREADS",
+    ]
+    assert all(environ[name] == value for name, value in variables.items())
 
 
 def distribution(folder, name, version):

@@ -173,12 +173,12 @@ def replace() -> None:
 
 
 def replaced() -> List[str]:
-    """What is replaced at the moment."""
+    """The names that are replaced at the moment."""
     return [f"{owner.__name__}.{name}" for owner, name, _, new in _replaced if vars(owner).get(name) is new]
 
 
 def restore() -> None:
-    """Undo :func:`replace`. What somebody has replaced again since stays."""
+    """Undo :func:`replace`. A name that somebody has replaced again since stays as it is."""
     while _replaced:
         owner, name, usual, new = _replaced.pop()
         if vars(owner).get(name) is new:

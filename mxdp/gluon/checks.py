@@ -1,4 +1,4 @@
-"""What ``mxdp.Trainer`` is given: checked before anything is trained."""
+"""Checks of ``mxdp.Trainer``'s arguments and parameters, before anything is trained."""
 
 from __future__ import annotations
 

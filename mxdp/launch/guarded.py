@@ -1,4 +1,4 @@
-"""What the launcher knows of a rank, why a job failed, how lines are shown, and what a killed rank may leave."""
+"""Parts of the launcher: the state of a rank, why a job failed, output, and memory that a killed rank has left."""
 
 from __future__ import annotations
 

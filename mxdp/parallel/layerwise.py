@@ -25,7 +25,7 @@ from mxdp.scratch import cross_entropy, get_params, in_sync
 
 
 class Passed(NamedTuple):
-    """A segment in a step, with its inputs and outputs on each device. Autograd has recorded what is between them."""
+    """A segment in a step, with its inputs and outputs on each device. Autograd has recorded all between them."""
 
     segment: Segment
     inputs: List[NDArray]
@@ -97,11 +97,11 @@ class Layerwise(Strategy):
         return {way: self.traffic.messages[ALL_REDUCE, way] for way in (traffic.FORWARD, traffic.BACKWARD)}
 
     def allreduce_bytes(self, count: int) -> int:
-        """What one all-reduce of ``count`` numbers moves."""
+        """Bytes that one all-reduce of ``count`` numbers moves."""
         return traffic.allreduce_bytes(self.algorithm, self.devices, count, self.itemsize)
 
     def bytes_moved(self, batch_size: int) -> int:
-        """The all-reduces, and the all-gather at the end."""
+        """The bytes of all-reduces, and of the all-gather at the end."""
         total = 0
         for segment in (segment for segment in self.segments if segment.split):
             ends = segment.layers[0], segment.layers[-1] + 1

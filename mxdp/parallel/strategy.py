@@ -1,4 +1,4 @@
-"""The common form of all strategies. What a step moves, and which part of it grows with the batch::
+"""The common form of all strategies. The data that a step moves, and the part that grows with the batch::
 
     data        an all-reduce of all gradients                         only one loss a sample
     pipeline    the activations at each cut, and their gradients       everything
@@ -118,14 +118,14 @@ class Strategy:
             yield footprint
 
     def gradient_bytes(self) -> List[int]:
-        """What the all-reduce of each bucket of gradients moves."""
+        """Bytes that the all-reduce of each bucket of gradients moves."""
         return [
             traffic.allreduce_bytes(bucket.algorithm, self.devices, bucket.nbytes // self.itemsize, self.itemsize)
             for bucket in self.buckets
         ]
 
     def statistics_bytes(self) -> int:
-        """What all batch normalisations move: two numbers a channel, there and back, and so their gradients."""
+        """Bytes of all batch normalisations: two numbers a channel, there and back, and so their gradients."""
         layers = zip(self.net, self.shapes, self._back)
         numbers = sum(4 * shape[0] * (1 + back) for layer, shape, back in layers if isinstance(layer, BatchNorm))
         return (len(self.devices) - 1) * numbers * self.itemsize

@@ -1,4 +1,4 @@
-"""What the strategies share: copies from device to device, counted, and batch statistics over all devices.
+"""Helpers of all strategies: copies from device to device, counted, and batch statistics over all devices.
 
 MXNet differentiates a copy into a copy the other way, so gradients flow back through the copies by themselves.
 """
@@ -21,8 +21,8 @@ Moments = Tuple[NDArray, NDArray]
 
 
 class Traffic:
-    """What one step sends between devices, counted as it is sent: ``messages`` and ``nbytes``, by (what, direction). An
-    all-reduce counts as one message."""
+    """Counts the messages of one step between devices, and their bytes: ``messages`` and ``nbytes``, by (what,
+    direction). An all-reduce is one message."""
 
     def __init__(self) -> None:
         self.messages: CounterType[Tuple[str, str]] = Counter()
@@ -49,7 +49,7 @@ class Traffic:
         return x.as_in_ctx(device)
 
     def add(self, other: Traffic) -> None:
-        """Count what another object has counted, too."""
+        """Add the counts of another object."""
         self.messages.update(other.messages)
         self.nbytes.update(other.nbytes)
 

@@ -133,7 +133,7 @@ def _checksum(file: IO[bytes], length: int) -> bytes:
 
 
 def identity(training: Facts, arrays: Mapping[str, Any]) -> Facts:
-    """What identifies a training, as a file gives it back, and dtype and shape of each parameter among ``arrays``."""
+    """The facts that identify a training, as a file gives them back, with dtype and shape of each parameter."""
     params = {n: f"{onp.dtype(x.dtype)} {tuple(x.shape)}" for n, x in arrays.items() if n.startswith("parameters/")}
     return {**json.loads(json.dumps(training, default=float)), **params}
 

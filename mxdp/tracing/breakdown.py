@@ -79,7 +79,7 @@ class Parts:
 
 @dataclass(frozen=True)
 class _Python:
-    """What Python did, in microseconds. ``calls``: the calls of MXNet that don't wait; each may push an operator."""
+    """Python's spans, in microseconds. ``calls``: those of MXNet's calls that don't wait; each may push an operator."""
 
     input: Spans
     waits: Spans

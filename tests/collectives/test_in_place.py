@@ -68,11 +68,11 @@ def test_a_mean():
 def test_gradients_in_buckets():
     replicas = [[mx.np.ones(shape, ctx=mx.cpu(rank)) for shape in [(3, 5), (40,)]] for rank in range(3)]
     sync = GradientSync(replicas, "shared-memory")
-    for rank, own in enumerate(sync.gradients):
-        for gradient in own.values():
+    for rank, gradients in enumerate(sync.gradients):
+        for gradient in gradients.values():
             gradient[:] = rank + 1
     sync()
-    assert all((gradient.asnumpy() == 6).all() for own in sync.gradients for gradient in own.values())
+    assert all((gradient.asnumpy() == 6).all() for gradients in sync.gradients for gradient in gradients.values())
 
 
 def check_who_reads_before(rank):
@@ -91,7 +91,7 @@ def check_who_reads_after(rank):
     xs, aliases, alias = vectors(2, 64), [], jobs.alias
     with patch.object(jobs, "alias", lambda chunk: aliases.append((chunk.ctx, alias(chunk))) or aliases[-1][1]):
         run = AllReduce(xs, "shared-memory")
-    gates = [Gate(each) for device, each in aliases if device == mx.cpu(rank)]
+    gates = [Gate(array) for device, array in aliases if device == mx.cpu(rank)]
     run()
     after = xs[rank] + 0
     time.sleep(0.3)

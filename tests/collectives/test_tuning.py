@@ -29,8 +29,8 @@ def machine(start, byte):
 @pytest.mark.parametrize("sizes", [[1], [1 << 24], [1000] * 8])
 @pytest.mark.parametrize("made_of", [machine(1.0, 1e-12), machine(1e-12, 1.0)])
 def test_it_is_the_least_of_all_predictions(devices, sizes, made_of):
-    own = loads(len(devices), sizes)
-    predicted = {name: predict(plan(name, len(devices), own), 4 * sum(sizes), made_of) for name in ALGORITHMS}
+    loaded = loads(len(devices), sizes)
+    predicted = {name: predict(plan(name, len(devices), loaded), 4 * sum(sizes), made_of) for name in ALGORITHMS}
     assert predicted[choose(devices, sizes, 4, made_of)] <= EQUAL * min(predicted.values())
 
 

@@ -13,18 +13,20 @@ from mxdp.plans.pipeline import pipeline
 def test_every_layer_is_measured(monkeypatch):
     net, shape = NETS["stack"]
     inputs = []
-    monkeypatch.setattr(layer_costs, "apply", lambda layer, x, own: (inputs.append(x.shape), apply(layer, x, own))[1])
-    found = measure_layers(net, prepared("stack")[0], shape, mx.cpu(1), samples=5)
-    assert len(found) == len(net)
-    assert all(cost.forward > 0 and cost.backward > 0 for cost in found)
-    assert all(cost.seconds == cost.forward + cost.backward for cost in found)
-    assert inputs[::4] == [(5, *each) for each in [shape, *outputs(net, shape)[:-1]]]
+    monkeypatch.setattr(
+        layer_costs, "apply", lambda layer, x, params: (inputs.append(x.shape), apply(layer, x, params))[1]
+    )
+    costs = measure_layers(net, prepared("stack")[0], shape, mx.cpu(1), samples=5)
+    assert len(costs) == len(net)
+    assert all(cost.forward > 0 and cost.backward > 0 for cost in costs)
+    assert all(cost.seconds == cost.forward + cost.backward for cost in costs)
+    assert inputs[::4] == [(5, *size) for size in [shape, *outputs(net, shape)[:-1]]]
 
 
 def test_what_has_no_gradient_takes_no_time_back():
     net = (Relu(), Conv(3, kernel=2), Relu(), BatchNorm(), Dense(10))
-    found = measure_layers(net, init(net, (2, 5, 4)), (2, 5, 4), mx.cpu(0), samples=2)
-    assert [cost.backward > 0 for cost in found] == [False, True, True, True, True]
+    costs = measure_layers(net, init(net, (2, 5, 4)), (2, 5, 4), mx.cpu(0), samples=2)
+    assert [cost.backward > 0 for cost in costs] == [False, True, True, True, True]
 
 
 @pytest.fixture
@@ -40,9 +42,9 @@ def cuts(monkeypatch):
 
         monkeypatch.setattr(layer_costs, "measure_layers", measure)
         net, shape = NETS["lenet"]
-        found = find_cuts(net, prepared("lenet")[0], shape, mx.cpu(2), plan, batch_size, **options)
+        borders = find_cuts(net, prepared("lenet")[0], shape, mx.cpu(2), plan, batch_size, **options)
         assert asked == [(shape, mx.cpu(2), -(-batch_size // plan.micro_batches))]
-        return found
+        return borders
 
     return find
 

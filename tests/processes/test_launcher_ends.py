@@ -100,8 +100,8 @@ def test_mpiexec_has_a_session_of_its_own(job):
 )
 def test_a_rank_that_ends_inside_mpi_is_a_failure_with_its_own_status(job, part, code, status, words):
     waits = INSIDE_MPI.format(part=INSIDE) + "time.sleep(1000)"
-    own = INSIDE_MPI.format(part=part) if part else ""
-    ends = job(f"if rank == 0:\n  exec({waits!r})\n{own}\n{code}").run()
+    inside = INSIDE_MPI.format(part=part) if part else ""
+    ends = job(f"if rank == 0:\n  exec({waits!r})\n{inside}\n{code}").run()
     assert (ends.status, ends.what.split(" on ")[0]) == (status, "rank 1")
     assert words in ends.what
 
@@ -218,11 +218,11 @@ def test_each_option_arrives_and_the_environment_is_the_users(launched, monkeypa
     launched.failures.append(LaunchFailure(5, "it failed"))
     assert launch.main([*words, "--log-dir", str(tmp_path / "new" / "logs"), "--", "train", "x y"]) == 0
     assert len(launched.found) == 2
-    for each in launched.found:
-        assert each.words[:3] == ["mpiexec", "-a", "b c"]
-        assert each.words[-2:] == ["train", "x y"]
-        assert (each.size, each.address, each.silent, each.hung) == (3, "127.0.0.1", 7, 9)
-        kept = {name: value for name, value in each.environ.items() if name not in launch.INTERFACES}
+    for started in launched.found:
+        assert started.words[:3] == ["mpiexec", "-a", "b c"]
+        assert started.words[-2:] == ["train", "x y"]
+        assert (started.size, started.address, started.silent, started.hung) == (3, "127.0.0.1", 7, 9)
+        kept = {name: value for name, value in started.environ.items() if name not in launch.INTERFACES}
         assert kept == {"PYTHONUNBUFFERED": "1", **process.unprepared()}
         assert not set(process.prepare_process().set) & set(kept)
     files = [tmp_path / "new" / "logs" / f"rank-{rank}.log" for rank in range(3)]

@@ -88,7 +88,7 @@ def test_strangers_do_not_fill_the_launcher_and_a_guard_still_gets_in(launcher):
             strangers.append(socket.create_connection(address, timeout=10))
             launcher.wait()
             assert len(launcher.connections) <= launcher.size + jobs.STRANGERS
-        assert all(each.socket.gettimeout() == 0 for each in launcher.connections)  # none can hold up the launcher
+        assert all(guard.socket.gettimeout() == 0 for guard in launcher.connections)  # none can hold up the launcher
         with socket.create_connection(address, timeout=10) as guard:
             guard.sendall(f'{launcher.password} 1 h\n{{"step": 3, "part": 0}}\n{{"st'.encode())
             while 1 not in launcher.ranks:

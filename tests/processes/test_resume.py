@@ -219,8 +219,8 @@ def test_other_replicas_continue_and_are_told_what_differs(tmp_path):
         "the checkpoint is of 1 process of 2 devices, algorithm auto and this run of 1 process of 1 device, algorithm "
         "auto: the state is the same, but sums may differ in the last bits"
     )
-    for serial, own in zip(run(1)[0].device_params[0], history.device_params[0]):
-        onp.testing.assert_allclose(own.asnumpy(), serial.asnumpy(), rtol=0, atol=2e-5)
+    for serial, parallel in zip(run(1)[0].device_params[0], history.device_params[0]):
+        onp.testing.assert_allclose(parallel.asnumpy(), serial.asnumpy(), rtol=0, atol=2e-5)
 
 
 @pytest.mark.parametrize(
@@ -258,15 +258,15 @@ def test_another_training_is_refused(other, named, tmp_path):
     ],
 )
 def test_checkpoints_are_where_they_were_asked_for(every, places, tmp_path, monkeypatch):
-    found, steps = [], []
+    positions, steps = [], []
 
     def write(self, header, arrays, facts):
-        found.append((facts["epoch"], facts["position"]))
+        positions.append((facts["epoch"], facts["position"]))
         steps.append(facts["step"])
 
     monkeypatch.setattr(CheckpointFolder, "write", write)
     run(1, tmp_path, checkpoint_every=every)
-    assert found == places
+    assert positions == places
     assert steps == [7 * epoch + math.ceil(position / 16) for epoch, position in places]
 
 
