@@ -144,12 +144,12 @@ def _announcing(usual: Callable[..., Any], announced: Dict[Any, float]) -> Calla
     return dot
 
 
-def _operations_a_second(dot: Callable[..., Any], side: int = 512) -> float:
-    x, timer = np.ones((side, side)), Timer()
+def _operations_a_second(dot: Callable[..., Any]) -> float:
+    x, timer = np.ones((512, 512)), Timer()
     for _ in range(2):
         with timer:
             dot(x, x)
-    return 2.0 * side**3 / timer.times[-1]
+    return 2.0 * 512**3 / timer.times[-1]
 
 
 def replace() -> None:

@@ -65,7 +65,7 @@ def test_only_cpu_devices_share_memory(kinds):
     assert ", ".join(map(str, devices)) in str(caught.value)
 
 
-def test_flat_is_a_view():
+def test_a_vector_is_a_view():
     x = mx.np.zeros((2, 3))
     as_vector(x)[1:3] = 5
     assert x.asnumpy().tolist() == [[0, 5, 5], [0, 0, 0]]
