@@ -253,11 +253,11 @@ def host_view(array: NDArray) -> HostArray:
     The memory is the array's: keep the array. Its values are those of any moment, unless the work on it is finished.
     """
     dtype = onp.dtype(array.dtype)
-    memory = (ctypes.c_char * (array.size * dtype.itemsize)).from_address(address(array) or 0)
+    memory = (ctypes.c_char * (array.size * dtype.itemsize)).from_address(address_of(array) or 0)
     return onp.frombuffer(memory, dtype).reshape(array.shape)
 
 
-def address(array: NDArray) -> Optional[int]:
+def address_of(array: NDArray) -> Optional[int]:
     """The address of the array's memory. The call allocates the memory: use it for written arrays or ``empty`` ones."""
     pointer = ctypes.c_void_p()
     mx.base.check_call(mx.base._LIB.MXNDArrayGetData(array.handle, ctypes.byref(pointer)))

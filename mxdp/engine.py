@@ -28,7 +28,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 import numpy as onp
 import wrapt
 
-from mxdp.backend import NDArray, address, mx, npx
+from mxdp.backend import NDArray, address_of, mx, npx
 from mxdp.compat import attribute_text
 from mxdp.errors import BackendError
 from mxdp.process import MxdpWarning
@@ -111,7 +111,7 @@ def wait_for_use(x: NDArray) -> None:
 
 def _default_layout_now(x: NDArray) -> None:
     x.wait_to_read()
-    address(x)
+    address_of(x)
 
 
 def _strings(values: Sequence[Any]) -> Any:

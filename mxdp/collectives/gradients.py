@@ -24,7 +24,7 @@ from typing import Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 import numpy as onp
 
-from mxdp.backend import NDArray, address, autograd, check_params, check_replicas, mx
+from mxdp.backend import NDArray, address_of, autograd, check_params, check_replicas, mx
 from mxdp.collectives.allreduce import check_bucket_mb
 from mxdp.collectives.program import Program, chunk_views
 from mxdp.collectives.tuning import plan_for
@@ -125,7 +125,7 @@ class GradientSync:
         self._mark("write", self._overwritten)
         self._mark("add", [number for number, add in enumerate(adds) if add])
         self._places = [
-            (param, prepare("zeros_like", [gradients[number]], gradients[number]), address(gradients[number]))
+            (param, prepare("zeros_like", [gradients[number]], gradients[number]), address_of(gradients[number]))
             for params, gradients in zip(self._device_params, self.gradients)
             for number, param in enumerate(params)
             if param.size

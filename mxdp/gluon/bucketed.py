@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import Any, Dict, Iterator, List, Mapping, Sequence, Set, Tuple
 
-from mxdp.backend import NDArray, address, check_device_list, mx
+from mxdp.backend import NDArray, address_of, check_device_list, mx
 from mxdp.collectives.gradients import GradientSync
 from mxdp.collectives.shards import ShardedSync
 from mxdp.engine import prepare
@@ -55,7 +55,7 @@ class BucketedGradients(GradientSync):
         for param in self.members:
             for data, view in zip(param._data, param._grad):
                 written = data.grad
-                if written is not None and address(written) != address(view):
+                if written is not None and address_of(written) != address_of(view):
                     if self.accumulating:
                         raise RuntimeError(f"the gradient of {param.name} was added up outside its bucket: {CURE}")
                     prepare("_copyto", [written], view)()

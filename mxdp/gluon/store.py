@@ -120,10 +120,10 @@ class Store(mx.kv.KVStoreBase):  # type: ignore[misc]
         """
         if isinstance(key, (list, tuple)):
             done = set()
-            for number, values, outs in _by_key(key, value, [None] * len(key) if out is None else out):
+            for single, values, outs in _by_key(key, value, [None] * len(key) if out is None else out):
                 arrays = tuple(map(id, _several(values)))
                 if outs is not None or arrays not in done:
-                    self.pushpull(number, values, outs)
+                    self.pushpull(single, values, outs)
                 if outs is None:
                     done.add(arrays)
             return

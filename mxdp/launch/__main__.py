@@ -151,8 +151,8 @@ def log_files(folder: str, size: int, last: ExitStack) -> List[BinaryIO]:
 
 def bound(interface: Optional[str], hosts: Optional[str]) -> Tuple[str, Optional[str]]:
     """The launcher's own address, and the network interface for all other sockets, None for any."""
-    of_all = ((name, entry) for name, entries in psutil.net_if_addrs().items() for entry in entries)
-    addresses = {name: entry.address for name, entry in of_all if entry.family == socket.AF_INET}
+    pairs = ((name, entry) for name, entries in psutil.net_if_addrs().items() for entry in entries)
+    addresses = {name: entry.address for name, entry in pairs if entry.family == socket.AF_INET}
     if interface:
         if interface not in addresses:
             meant = did_you_mean(interface, addresses)

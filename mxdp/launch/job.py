@@ -249,7 +249,7 @@ class Launch:
                 guard.socket.send(WHERE)
         until = time.monotonic() + 2
         while time.monotonic() < until:
-            self.wait()  # for what they print_line
+            self.wait()  # for what they show
         what = f"no rank has made a step for {self.hung:g} s; behind: {named(behind)} (above: where they stand)"
         return LaunchFailure(SILENT, what)
 

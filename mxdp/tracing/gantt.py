@@ -115,7 +115,7 @@ def boxes(timeline: Timeline) -> Dict[str, Any]:
     texts and boxes; names, and the kinds that occur with their words and colours.
 
     A box is [kind, name, bottom, height, start, length]: numbers of kind and name, its place in a lane of height 1, and
-    to_microseconds, the start counted from that of the box before it.
+    microseconds, the start counted from that of the box before it.
 
     Raises:
         TraceError: no device worked in the timeline.
